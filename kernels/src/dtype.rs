@@ -1,0 +1,166 @@
+//! Element types as run-time values.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The element type of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DType {
+    /// One byte, 0 or 1.
+    Bool,
+    /// Unsigned 8-bit integer.
+    U8,
+    /// Signed 32-bit integer.
+    I32,
+    /// Signed 64-bit integer.
+    I64,
+    /// IEEE binary16.
+    F16,
+    /// bfloat16.
+    BF16,
+    /// IEEE binary32.
+    F32,
+    /// IEEE binary64.
+    F64,
+}
+
+impl DType {
+    /// Every element type, from `Bool` to `F64`.
+    pub const ALL: [DType; 8] =
+        [DType::Bool, DType::U8, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64];
+
+    /// Bytes per element.
+    pub const fn size(self) -> usize {
+        match self {
+            DType::Bool | DType::U8 => 1,
+            DType::F16 | DType::BF16 => 2,
+            DType::I32 | DType::F32 => 4,
+            DType::I64 | DType::F64 => 8,
+        }
+    }
+
+    /// The short name used in traces: `f32`, `i64`, `bool`, ...
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::Bool => "bool",
+            DType::U8 => "u8",
+            DType::I32 => "i32",
+            DType::I64 => "i64",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+        }
+    }
+
+    /// PyTorch's name without the `torch.` prefix: `float32`, `int64`, ...
+    pub const fn torch_name(self) -> &'static str {
+        match self {
+            DType::Bool => "bool",
+            DType::U8 => "uint8",
+            DType::I32 => "int32",
+            DType::I64 => "int64",
+            DType::F16 => "float16",
+            DType::BF16 => "bfloat16",
+            DType::F32 => "float32",
+            DType::F64 => "float64",
+        }
+    }
+
+    /// `f16`, `bf16`, `f32` or `f64`.
+    pub const fn is_floating(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+    }
+
+    /// `u8`, `i32` or `i64`; `bool` is not an integer.
+    pub const fn is_integer(self) -> bool {
+        matches!(self, DType::U8 | DType::I32 | DType::I64)
+    }
+
+    /// The type in which arithmetic on this type is carried out: f32 for `f16` and `bf16`, otherwise the type itself.
+    pub const fn accumulator(self) -> DType {
+        match self {
+            DType::F16 | DType::BF16 => DType::F32,
+            other => other,
+        }
+    }
+
+    /// Machine epsilon of a floating type (distance from 1 to the next value); 0 for the others.
+    pub const fn epsilon(self) -> f64 {
+        match self {
+            DType::F16 => 9.765_625e-4,
+            DType::BF16 => 7.812_5e-3,
+            DType::F32 => f32::EPSILON as f64,
+            DType::F64 => f64::EPSILON,
+            _ => 0.0,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no element type.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown dtype '{0}', expected one of bool, u8, i32, i64, f16, bf16, f32, f64 or PyTorch's names")]
+pub struct UnknownDType(pub String);
+
+impl FromStr for DType {
+    type Err = UnknownDType;
+
+    /// Reads the short name (`f32`), PyTorch's name (`float32`) or the latter with the prefix `torch.`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bare = text.strip_prefix("torch.").unwrap_or(text);
+        DType::ALL
+            .into_iter()
+            .find(|dtype| dtype.name() == bare || dtype.torch_name() == bare)
+            .ok_or_else(|| UnknownDType(text.to_owned()))
+    }
+}
+
+/// A Rust type that is the storage of one [`DType`].
+pub trait Element: bytemuck::Pod + PartialEq + PartialOrd + Send + Sync + fmt::Debug {
+    /// The element type stored.
+    const DTYPE: DType;
+    /// Nearest value to `value`; integers truncate towards zero and saturate.
+    fn from_f64(value: f64) -> Self;
+    /// Exact for every type but `i64` beyond 2⁵³.
+    fn to_f64(self) -> f64;
+}
+
+macro_rules! element {
+    ($($type:ty => $dtype:ident, $from:expr, $to:expr;)*) => {$(
+        impl Element for $type {
+            const DTYPE: DType = DType::$dtype;
+            fn from_f64(value: f64) -> Self { let from: fn(f64) -> $type = $from; from(value) }
+            fn to_f64(self) -> f64 { let to: fn($type) -> f64 = $to; to(self) }
+        }
+    )*};
+}
+
+element! {
+    u8 => U8, |v| v as u8, |v| v as f64;
+    i32 => I32, |v| v as i32, |v| v as f64;
+    i64 => I64, |v| v as i64, |v| v as f64;
+    half::f16 => F16, half::f16::from_f64, half::f16::to_f64;
+    half::bf16 => BF16, half::bf16::from_f64, half::bf16::to_f64;
+    f32 => F32, |v| v as f32, |v| v as f64;
+    f64 => F64, |v| v, |v| v;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for dtype in DType::ALL {
+            assert_eq!(dtype.name().parse(), Ok(dtype));
+            assert_eq!(format!("torch.{}", dtype.torch_name()).parse(), Ok(dtype));
+        }
+        assert_eq!("float31".parse::<DType>(), Err(UnknownDType("float31".into())));
+    }
+}

@@ -1,0 +1,12 @@
+//! The ground floor of Fulgurite: element types, buffers, strided views and the CPU building blocks
+//! (tiles, reductions, products, random numbers). It knows no trace and no operator, and it holds every
+//! `unsafe` block of the workspace, each with its reason.
+
+pub mod buffer;
+pub mod dtype;
+pub mod scalar;
+pub mod view;
+
+pub use buffer::Buffer;
+pub use dtype::DType;
+pub use view::{TensorMut, TensorRef};

@@ -1,0 +1,217 @@
+//! Strided views of memory, with the element type as a run-time value: what kernels read and write.
+
+use std::marker::PhantomData;
+
+use crate::dtype::{DType, Element};
+
+/// Strides of a contiguous (row-major) tensor of `shape`, in elements.
+pub fn contiguous_strides(shape: &[usize]) -> Vec<isize> {
+    let mut strides = vec![1isize; shape.len()];
+    for axis in (0..shape.len().saturating_sub(1)).rev() {
+        strides[axis] = strides[axis + 1] * shape[axis + 1].max(1) as isize;
+    }
+    strides
+}
+
+/// Whether `strides` lay `shape` out row-major without gaps. Extents of one may have any stride; empty tensors are contiguous.
+pub fn is_contiguous(shape: &[usize], strides: &[isize]) -> bool {
+    if shape.contains(&0) {
+        return true;
+    }
+    let mut expected = 1;
+    for (&extent, &stride) in shape.iter().zip(strides).rev() {
+        if extent != 1 && stride != expected {
+            return false;
+        }
+        expected *= extent as isize;
+    }
+    true
+}
+
+/// A tensor to read: element type, shape, strides in elements, and the address of its first element.
+#[derive(Debug, Clone, Copy)]
+pub struct TensorRef<'a> {
+    dtype: DType,
+    shape: &'a [usize],
+    strides: &'a [isize],
+    pointer: *const u8,
+    memory: PhantomData<&'a u8>,
+}
+
+/// A tensor to write. It may be read as well, once written.
+#[derive(Debug)]
+pub struct TensorMut<'a> {
+    dtype: DType,
+    shape: &'a [usize],
+    strides: &'a [isize],
+    pointer: *mut u8,
+    memory: PhantomData<&'a mut u8>,
+}
+
+// SAFETY: a `TensorRef` is a shared borrow of plain numbers.
+unsafe impl Send for TensorRef<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for TensorRef<'_> {}
+// SAFETY: a `TensorMut` is an exclusive borrow of plain numbers.
+unsafe impl Send for TensorMut<'_> {}
+// SAFETY: shared access to a `TensorMut` only hands out its address; writing through it takes `unsafe`.
+unsafe impl Sync for TensorMut<'_> {}
+
+impl<'a> TensorRef<'a> {
+    /// A view of memory that somebody else owns.
+    ///
+    /// # Safety
+    /// For `'a`, every element that `shape` and `strides` reach from `pointer` lies in one live allocation, is aligned
+    /// for `dtype`, and is written by nobody (except through a `TensorMut` of exactly the same view given to the same
+    /// kernel, which may then read an element only before it writes that element).
+    pub unsafe fn new(dtype: DType, shape: &'a [usize], strides: &'a [isize], pointer: *const u8) -> Self {
+        assert_eq!(shape.len(), strides.len(), "a view has one stride for each dimension");
+        TensorRef { dtype, shape, strides, pointer, memory: PhantomData }
+    }
+
+    /// A contiguous view of a slice. `strides` must be those of `shape` (see [`contiguous_strides`]).
+    pub fn from_slice<T: Element>(data: &'a [T], shape: &'a [usize], strides: &'a [isize]) -> Self {
+        assert_eq!(shape.iter().product::<usize>(), data.len(), "the shape holds as many elements as the slice");
+        assert!(is_contiguous(shape, strides), "a slice is viewed contiguously");
+        // SAFETY: the slice is live for 'a, aligned for T, and borrowed shared.
+        unsafe { TensorRef::new(T::DTYPE, shape, strides, data.as_ptr().cast()) }
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Extents.
+    pub fn shape(&self) -> &'a [usize] {
+        self.shape
+    }
+
+    /// Strides in elements.
+    pub fn strides(&self) -> &'a [isize] {
+        self.strides
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Address of the first element.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.pointer
+    }
+
+    /// Whether the elements lie row-major without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        is_contiguous(self.shape, self.strides)
+    }
+
+    /// The elements of a contiguous tensor, or `None` if it is strided or not of type `T`.
+    pub fn as_slice<T: Element>(&self) -> Option<&'a [T]> {
+        // SAFETY: `new`'s contract covers all `len()` elements, which lie one after another.
+        (self.dtype == T::DTYPE && self.is_contiguous())
+            .then(|| unsafe { std::slice::from_raw_parts(self.non_null().cast(), self.len()) })
+    }
+
+    fn non_null(&self) -> *const u8 {
+        if self.is_empty() { std::ptr::without_provenance(64) } else { self.pointer }
+    }
+}
+
+impl<'a> TensorMut<'a> {
+    /// A view of memory that somebody else owns.
+    ///
+    /// # Safety
+    /// As [`TensorRef::new`], and nobody else reads or writes the elements for `'a` (with the same exception).
+    pub unsafe fn new(dtype: DType, shape: &'a [usize], strides: &'a [isize], pointer: *mut u8) -> Self {
+        assert_eq!(shape.len(), strides.len(), "a view has one stride for each dimension");
+        TensorMut { dtype, shape, strides, pointer, memory: PhantomData }
+    }
+
+    /// A contiguous view of a slice. `strides` must be those of `shape` (see [`contiguous_strides`]).
+    pub fn from_slice<T: Element>(data: &'a mut [T], shape: &'a [usize], strides: &'a [isize]) -> Self {
+        assert_eq!(shape.iter().product::<usize>(), data.len(), "the shape holds as many elements as the slice");
+        assert!(is_contiguous(shape, strides), "a slice is viewed contiguously");
+        // SAFETY: the slice is live for 'a, aligned for T, and borrowed exclusively.
+        unsafe { TensorMut::new(T::DTYPE, shape, strides, data.as_mut_ptr().cast()) }
+    }
+
+    /// The same view, for reading what has been written.
+    pub fn as_ref(&self) -> TensorRef<'_> {
+        // SAFETY: the exclusive borrow is lent out as a shared one.
+        unsafe { TensorRef::new(self.dtype, self.shape, self.strides, self.pointer) }
+    }
+
+    /// The same view again, borrowed for a shorter time.
+    pub fn reborrow(&mut self) -> TensorMut<'_> {
+        // SAFETY: the exclusive borrow is lent on.
+        unsafe { TensorMut::new(self.dtype, self.shape, self.strides, self.pointer) }
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Extents.
+    pub fn shape(&self) -> &'a [usize] {
+        self.shape
+    }
+
+    /// Strides in elements.
+    pub fn strides(&self) -> &'a [isize] {
+        self.strides
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Address of the first element.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.pointer
+    }
+
+    /// Whether the elements lie row-major without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        is_contiguous(self.shape, self.strides)
+    }
+
+    /// The elements of a contiguous tensor, or `None` if it is strided or not of type `T`.
+    pub fn as_mut_slice<T: Element>(&mut self) -> Option<&mut [T]> {
+        if self.dtype != T::DTYPE || !self.is_contiguous() {
+            return None;
+        }
+        let pointer = if self.is_empty() { std::ptr::without_provenance_mut(64) } else { self.pointer };
+        // SAFETY: `new`'s contract covers all `len()` elements, which lie one after another.
+        Some(unsafe { std::slice::from_raw_parts_mut(pointer.cast(), self.len()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contiguity() {
+        assert_eq!(contiguous_strides(&[2, 3, 4]), [12, 4, 1]);
+        assert!(is_contiguous(&[2, 3], &[3, 1]));
+        assert!(is_contiguous(&[1, 3], &[77, 1]));
+        assert!(!is_contiguous(&[2, 3], &[1, 2]));
+        assert!(!is_contiguous(&[2, 3], &[0, 1]));
+        assert!(is_contiguous(&[0, 3], &[0, 0]));
+        assert!(is_contiguous(&[], &[]));
+    }
+}
