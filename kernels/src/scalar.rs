@@ -90,6 +90,7 @@ pub struct ScalarProgram {
 
 thread_local! {
     static RECORDING: RefCell<Vec<ScalarNode>> = const { RefCell::new(Vec::new()) };
+    static NUMBERS: RefCell<Vec<f64>> = const { RefCell::new(Vec::new()) };
 }
 
 fn record(node: ScalarNode) -> Expr {
@@ -119,6 +120,17 @@ impl ScalarProgram {
     }
 }
 
+impl ScalarProgram {
+    /// Records `rule`, which gets one handle for each of `inputs` tensors. Numbers that it takes by [`Expr::number`]
+    /// come back in order beside the program.
+    pub fn record_with_numbers(inputs: usize, rule: impl FnOnce(&[Expr]) -> Vec<Expr>) -> (ScalarProgram, Vec<f64>) {
+        let outer = NUMBERS.with_borrow_mut(std::mem::take);
+        let program = ScalarProgram::record(inputs, 0, |handles, _| rule(handles));
+        let numbers = NUMBERS.with_borrow_mut(|numbers| std::mem::replace(numbers, outer));
+        (program, numbers)
+    }
+}
+
 /// A scalar being computed by a `scalar` rule: a handle on a node of the program being recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expr(u32);
@@ -127,6 +139,14 @@ impl Expr {
     /// A constant of the formula.
     pub fn constant(value: f64) -> Expr {
         record(ScalarNode::Constant(value))
+    }
+    /// A run-time number: a parameter of the kernel, not a constant of its source.
+    pub fn number(value: f64) -> Expr {
+        let index = NUMBERS.with_borrow_mut(|numbers| {
+            numbers.push(value);
+            numbers.len() - 1
+        });
+        record(ScalarNode::Number(index as u32))
     }
     fn unary(self, op: ScalarOp) -> Expr {
         record(ScalarNode::Apply(op, [self.0, 0, 0]))

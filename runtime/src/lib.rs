@@ -1,1 +1,30 @@
-//! placeholder
+//! The runtime of Fulgurite: traces and their text, tracing, transforms, executors and claims, the memory plan, `jit`,
+//! the registry, and the templates of the generated tests. It knows no particular operator: what it needs of the operator
+//! library (sums of cotangents, zeros) is wired by declared [roles](operator::Role).
+
+// Expansions of the macros say `::fulgurite::...`; inside this crate that is the crate itself.
+extern crate self as fulgurite;
+
+pub mod argument;
+pub mod error;
+pub mod executor;
+pub mod meta;
+pub mod operator;
+pub mod reference;
+pub mod rules;
+pub mod testing;
+pub mod trace;
+pub mod tracer;
+pub mod transforms;
+pub mod tree;
+
+pub use error::{Error, Failure, Result};
+pub use fulgurite_kernels::DType;
+pub use meta::{Device, Target, TensorMeta};
+pub use tracer::Tensor;
+
+/// What expansions need and authors do not.
+#[doc(hidden)]
+pub mod __private {
+    pub use linkme;
+}

@@ -1,0 +1,288 @@
+//! Everything that can go wrong, each with what is needed to mend it.
+
+use std::fmt;
+use std::panic::Location;
+
+use crate::executor::Refusal;
+
+/// The result of this library's fallible functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a rule (meta, checker, kernel) does not accept its arguments: a named precondition and a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The name of the precondition, e.g. `WeightShape`.
+    pub code: &'static str,
+    /// What was expected and what came, naming the argument.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure of the precondition `code`.
+    pub fn new(code: &'static str, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<fulgurite_kernels::buffer::OutOfMemory> for Failure {
+    fn from(error: fulgurite_kernels::buffer::OutOfMemory) -> Failure {
+        Failure::new("OutOfMemory", error.to_string())
+    }
+}
+
+/// A place in the author's source.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    file: &'static str,
+    line: u32,
+    column: u32,
+}
+
+impl Place {
+    /// Where the caller of the calling `#[track_caller]` function stands.
+    #[track_caller]
+    pub fn caller() -> Place {
+        let location = Location::caller();
+        Place { file: location.file(), line: location.line(), column: location.column() }
+    }
+
+    /// The source file, as the compiler names it.
+    pub fn file(&self) -> &'static str {
+        self.file
+    }
+
+    /// The line, from 1.
+    pub fn line(&self) -> u32 {
+        self.line
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Where a failing call stands, and in which operators' rules it lies, innermost first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CallStack {
+    /// The failing call itself.
+    pub at: Option<Place>,
+    /// The operators whose rules made the call, and where those were called.
+    pub frames: Vec<(String, Option<Place>)>,
+}
+
+impl fmt::Display for CallStack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(at) = &self.at {
+            write!(f, "\n  at {at}")?;
+        }
+        for (operator, place) in &self.frames {
+            write!(f, "\n  in {operator}")?;
+            if let Some(place) = place {
+                write!(f, ", called at {place}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn list_refusals(refusals: &[Refusal]) -> String {
+    if refusals.is_empty() {
+        return "\n  no executor was asked".into();
+    }
+    refusals.iter().map(|r| format!("\n  {}: {}", r.executor, r.reason)).collect()
+}
+
+/// An error of this library.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    // === Tracing ===
+    /// An operator did not accept its arguments.
+    #[error("{operator}: {}{stack}", failure.message)]
+    Operator {
+        /// The operator called.
+        operator: String,
+        /// Which precondition failed, and how.
+        failure: Failure,
+        /// The caller's source line.
+        stack: CallStack,
+    },
+    /// A handle was used outside of the trace that made it.
+    #[error(
+        "{operator}: argument '{argument}' belongs to another trace; a handle lives only inside the trace that made it{stack}"
+    )]
+    StaleHandle {
+        /// The operator called.
+        operator: String,
+        /// The argument that holds the handle.
+        argument: String,
+        /// The caller's source line.
+        stack: CallStack,
+    },
+    /// Traced code ran outside of `trace` or `jit`.
+    #[error(
+        "{operator}: called outside of a trace; call it inside `trace(...)` or a function given to `jit(...)`{stack}"
+    )]
+    NoTrace {
+        /// The operator called.
+        operator: String,
+        /// The caller's source line.
+        stack: CallStack,
+    },
+    /// A symbol on the way to a differentiated input has no gradient.
+    #[error("{operator}: has no gradient: {reason}{stack}")]
+    NoGradient {
+        /// The operator without a rule.
+        operator: String,
+        /// Why.
+        reason: String,
+        /// Where it was called.
+        stack: CallStack,
+    },
+
+    // === Traces ===
+    /// A trace breaks a rule of the language.
+    #[error("after {transform}: line '{line}': {message}{stack}")]
+    Verify {
+        /// The transform that made the trace.
+        transform: String,
+        /// The offending line of the trace.
+        line: String,
+        /// What is wrong with it.
+        message: String,
+        /// The source line the symbol came from.
+        stack: CallStack,
+    },
+    /// Text is no trace.
+    #[error("trace text, line {line}, column {column}: {message}")]
+    Parse {
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// What was expected and what came.
+        message: String,
+    },
+
+    // === Compilation ===
+    /// No executor takes a symbol, and it does not decompose.
+    #[error("{operator}: no executor takes it{}{stack}", list_refusals(refusals))]
+    Unclaimed {
+        /// The operator.
+        operator: String,
+        /// What each executor said.
+        refusals: Vec<Refusal>,
+        /// Where it was called.
+        stack: CallStack,
+    },
+    /// An executor list names nobody.
+    #[error("no executor is called '{name}', there are: {known}")]
+    UnknownExecutor {
+        /// The name given.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A name that is no operator.
+    #[error("no operator is called '{name}'{hint}")]
+    UnknownOperator {
+        /// The name given.
+        name: String,
+        /// `, did you mean ...?` or nothing.
+        hint: String,
+    },
+    /// The plan needs more memory than is allowed.
+    #[error("the plan needs {predicted} bytes ({resident} resident, {transient} transient), the limit is {limit}")]
+    PlanTooLarge {
+        /// Predicted peak.
+        predicted: u64,
+        /// Inputs and outputs.
+        resident: u64,
+        /// The arena.
+        transient: u64,
+        /// What is allowed.
+        limit: u64,
+    },
+
+    // === Running ===
+    /// A symbol failed on its data.
+    #[error("{operator}: {} (in trace line '{line}'){stack}", failure.message)]
+    Run {
+        /// The operator.
+        operator: String,
+        /// What is wrong.
+        failure: Failure,
+        /// The line of the trace.
+        line: String,
+        /// Where it was called.
+        stack: CallStack,
+    },
+    /// A compiled function was called with something else than it takes.
+    #[error("argument '{argument}': {message}")]
+    Argument {
+        /// Path of the argument.
+        argument: String,
+        /// What was expected and what came.
+        message: String,
+    },
+    /// Memory could not be had.
+    #[error("{0}")]
+    OutOfMemory(#[from] fulgurite_kernels::buffer::OutOfMemory),
+
+    // === Files ===
+    /// A file could not be read or written.
+    #[error("{path}: {message}")]
+    File {
+        /// The file.
+        path: String,
+        /// What is wrong, and where in the file.
+        message: String,
+    },
+}
+
+impl Error {
+    /// A short name of the kind of error; for a failing precondition its code.
+    pub fn code(&self) -> &str {
+        match self {
+            Error::Operator { failure, .. } | Error::Run { failure, .. } => failure.code,
+            Error::StaleHandle { .. } => "StaleHandle",
+            Error::NoTrace { .. } => "NoTrace",
+            Error::NoGradient { .. } => "NoGradient",
+            Error::Verify { .. } => "Verify",
+            Error::Parse { .. } => "Parse",
+            Error::Unclaimed { .. } => "Unclaimed",
+            Error::UnknownExecutor { .. } => "UnknownExecutor",
+            Error::UnknownOperator { .. } => "UnknownOperator",
+            Error::PlanTooLarge { .. } => "PlanTooLarge",
+            Error::Argument { .. } => "Argument",
+            Error::OutOfMemory(_) => "OutOfMemory",
+            Error::File { .. } => "File",
+        }
+    }
+
+    /// Adds the frame of an operator whose rule made the failing call.
+    pub(crate) fn in_operator(mut self, name: &str, place: Option<Place>) -> Error {
+        match &mut self {
+            Error::Operator { stack, .. }
+            | Error::StaleHandle { stack, .. }
+            | Error::NoTrace { stack, .. }
+            | Error::NoGradient { stack, .. }
+            | Error::Unclaimed { stack, .. } => stack.frames.push((name.to_owned(), place)),
+            _ => {}
+        }
+        self
+    }
+}

@@ -1,0 +1,153 @@
+//! Executors: named sets of kernel symbols and implementations, tried in the order of a list.
+
+use fulgurite_kernels::view::{TensorMut, TensorRef};
+
+use crate::argument::Arg;
+use crate::error::{Error, Failure, Result};
+use crate::meta::TensorMeta;
+use crate::operator::{GradRule, HostRule, OperatorDef, TracedRule};
+use crate::trace::Block;
+
+/// Why an executor does not take a symbol.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Refusal {
+    /// Who refused.
+    pub executor: &'static str,
+    /// Why, as a sentence.
+    pub reason: String,
+}
+
+/// What a checker answers: `Ok` to take the symbol, or the reason why not.
+pub type Claim = std::result::Result<(), String>;
+
+/// A kernel prepared for one symbol of a program: data of the arguments in, data of the results out.
+pub type HostKernel = Box<dyn Fn(&[TensorRef<'_>], &mut [TensorMut<'_>]) -> Result<(), Failure> + Send + Sync>;
+
+/// Shape, element type and strides of an operand when a program is prepared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operand {
+    /// Shape, element type, device.
+    pub meta: TensorMeta,
+    /// Strides in elements.
+    pub strides: Vec<isize>,
+}
+
+/// An executor.
+pub struct ExecutorDef {
+    /// Unique name.
+    pub name: &'static str,
+    /// What it is, in a sentence.
+    pub docs: &'static str,
+    /// The kind of device it runs on.
+    pub device: &'static str,
+    /// Place in the default list of its device: lower stands earlier; `None` if it must be asked for.
+    pub priority: Option<u32>,
+    /// Takes symbols by their rules rather than by name (every operator with a `scalar` rule, say).
+    pub claims: Option<fn(&'static OperatorDef, &[Arg<TensorMeta>]) -> Claim>,
+    /// The kernel of a symbol taken by `claims`: operator, arguments (operands in place of tensors), results.
+    pub prepare: Option<fn(&'static OperatorDef, &[Arg<Operand>], &[Operand]) -> Result<HostKernel, Failure>>,
+    /// Groups claimed symbols of a flat block into regions of this executor.
+    pub fuse: Option<fn(&Block, &mut crate::transforms::Fuel) -> Block>,
+    /// The kernel of a region: its body, operands, results.
+    pub prepare_region: Option<fn(&Block, &[Operand], &[Operand]) -> Result<HostKernel, Failure>>,
+}
+
+/// How an executor runs an operator that it does not own.
+pub struct ImplementationDef {
+    /// The operator.
+    pub of: &'static str,
+    /// The executor.
+    pub by: &'static str,
+    /// Whether it takes these arguments.
+    pub checker: fn(&[Arg<TensorMeta>]) -> Claim,
+    /// What the symbol becomes, in terms of the executor's kernel symbols.
+    pub execution: Option<TracedRule>,
+    /// A gradient of its own.
+    pub grad: Option<GradRule>,
+    /// A host kernel that runs the symbol as it is.
+    pub cpu: Option<HostRule>,
+    /// Source file.
+    pub file: &'static str,
+    /// Line.
+    pub line: u32,
+}
+
+/// Two arrangements of symbols that mean the same; see `#[rewrite]`.
+pub struct RewriteDef {
+    /// Unique name.
+    pub name: &'static str,
+    /// What it does, in a sentence.
+    pub docs: &'static str,
+    /// Names of the pattern's tensors, in order.
+    pub params: &'static [&'static str],
+    /// What is looked for.
+    pub pattern: TracedRule,
+    /// What takes its place.
+    pub replacement: TracedRule,
+    /// Side conditions on the matched tensors, beyond the pattern itself.
+    pub condition: Option<fn(&[TensorMeta]) -> Claim>,
+    /// Inputs on which both sides must agree.
+    pub samples: Option<fn(&mut crate::testing::samples::Samples)>,
+    /// Whether it takes part without being asked for.
+    pub default: bool,
+    /// Source file.
+    pub file: &'static str,
+    /// Line.
+    pub line: u32,
+}
+
+/// Every executor linked into the program.
+#[linkme::distributed_slice]
+pub static EXECUTORS: [&'static ExecutorDef];
+/// Every implementation linked into the program.
+#[linkme::distributed_slice]
+pub static IMPLEMENTATIONS: [&'static ImplementationDef];
+/// Every rewrite linked into the program.
+#[linkme::distributed_slice]
+pub static REWRITES: [&'static RewriteDef];
+
+/// All executors, sorted by name.
+pub fn executors() -> Vec<&'static ExecutorDef> {
+    let mut all: Vec<_> = EXECUTORS.iter().copied().collect();
+    all.sort_by_key(|executor| executor.name);
+    all
+}
+
+/// All implementations, sorted by operator and executor.
+pub fn implementations() -> Vec<&'static ImplementationDef> {
+    let mut all: Vec<_> = IMPLEMENTATIONS.iter().copied().collect();
+    all.sort_by_key(|implementation| (implementation.of, implementation.by));
+    all
+}
+
+/// All rewrites, sorted by name.
+pub fn rewrites() -> Vec<&'static RewriteDef> {
+    let mut all: Vec<_> = REWRITES.iter().copied().collect();
+    all.sort_by_key(|rewrite| rewrite.name);
+    all
+}
+
+/// The executor of that name.
+pub fn find_executor(name: &str) -> Result<&'static ExecutorDef> {
+    EXECUTORS.iter().copied().find(|executor| executor.name == name).ok_or_else(|| Error::UnknownExecutor {
+        name: name.to_owned(),
+        known: executors().iter().map(|executor| executor.name).collect::<Vec<_>>().join(", "),
+    })
+}
+
+/// How `executor` runs `operator`, if it brought an implementation.
+pub fn find_implementation(operator: &str, executor: &str) -> Option<&'static ImplementationDef> {
+    static INDEX: std::sync::OnceLock<rustc_hash::FxHashMap<(&'static str, &'static str), &'static ImplementationDef>> =
+        std::sync::OnceLock::new();
+    let index = INDEX.get_or_init(|| IMPLEMENTATIONS.iter().map(|imp| ((imp.of, imp.by), *imp)).collect());
+    // The map's keys are 'static; a lookup with shorter borrows is fine.
+    let key: (&str, &str) = (operator, executor);
+    index.get(&key).copied()
+}
+
+/// The default list for a kind of device.
+pub fn default_executors(device: &str) -> Vec<&'static ExecutorDef> {
+    let mut list: Vec<_> = EXECUTORS.iter().copied().filter(|e| e.device == device && e.priority.is_some()).collect();
+    list.sort_by_key(|executor| (executor.priority, executor.name));
+    list
+}

@@ -1,0 +1,369 @@
+//! The record that a declaration becomes, and the registry of all of them.
+
+use fulgurite_kernels::DType;
+use fulgurite_kernels::scalar::ScalarProgram;
+use fulgurite_kernels::view::{TensorMut, TensorRef};
+
+use crate::argument::{Arg, Attribute};
+use crate::error::{Error, Failure, Result};
+use crate::meta::TensorMeta;
+use crate::reference::ReferenceTensor;
+use crate::testing::directives::Directive;
+use crate::testing::samples::{ErrorSamples, Samples};
+use crate::tracer::Tensor;
+
+/// What kind of operation a declaration describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperatorKind {
+    /// Does not decompose.
+    Prim,
+    /// Has a decomposition.
+    Composite,
+    /// Owned by the named executor, opaque, backed by kernels.
+    Symbol(&'static str),
+}
+
+/// Which element types a tensor argument takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Every type.
+    Any,
+    /// f16, bf16, f32, f64.
+    Floating,
+    /// u8, i32, i64.
+    Integer,
+    /// bool alone.
+    Boolean,
+    /// Everything but bool.
+    Number,
+}
+
+impl Class {
+    /// Whether `dtype` belongs to the class.
+    pub fn accepts(self, dtype: DType) -> bool {
+        match self {
+            Class::Any => true,
+            Class::Floating => dtype.is_floating(),
+            Class::Integer => dtype.is_integer(),
+            Class::Boolean => dtype == DType::Bool,
+            Class::Number => dtype != DType::Bool,
+        }
+    }
+
+    /// In words, for messages.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Class::Any => "any dtype",
+            Class::Floating => "a floating-point dtype",
+            Class::Integer => "an integer dtype",
+            Class::Boolean => "bool",
+            Class::Number => "a number, not bool",
+        }
+    }
+}
+
+/// What an argument is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParamKind {
+    /// A tensor.
+    Tensor(Class),
+    /// An optional tensor.
+    Optional(Class),
+    /// A list of tensors.
+    List(Class),
+    /// A tensor or a number.
+    Operand(Class),
+    /// A value known when a program is traced.
+    Attribute,
+}
+
+/// One parameter of a signature.
+#[derive(Debug, Clone, Copy)]
+pub struct ParamDef {
+    /// Its name, PyTorch's where the operator mirrors one.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: ParamKind,
+    /// Its type in words: `tensor`, `float?`, `int[]`, ...
+    pub type_name: fn() -> String,
+    /// Its default; `None` if it must be given. Optional tensors default to `Attribute::None`.
+    pub default: Option<fn() -> Attribute>,
+}
+
+/// What an operator returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResultsDef {
+    /// So many tensors.
+    Fixed(usize),
+    /// A list whose length follows from the arguments.
+    List,
+}
+
+/// Declared effects. CSE, DCE, rematerialization, the memory plan and the printer read these facts and no others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Effects {
+    /// Draws random numbers: two equal calls are two draws.
+    pub random: bool,
+    /// Parameters whose data the operator changes.
+    pub mutates: &'static [usize],
+    /// Results that share memory with a parameter: (result, parameter).
+    pub aliases: &'static [(usize, usize)],
+    /// Takes part in a collective: must be reached by every process, in order.
+    pub collective: bool,
+}
+
+impl Effects {
+    /// No effects.
+    pub const NONE: Effects = Effects { random: false, mutates: &[], aliases: &[], collective: false };
+
+    /// Whether a symbol nobody reads may be dropped.
+    pub fn removable(&self) -> bool {
+        self.mutates.is_empty() && !self.collective
+    }
+
+    /// Whether two equal calls may become one.
+    pub fn mergeable(&self) -> bool {
+        !self.random && self.mutates.is_empty() && !self.collective
+    }
+}
+
+/// What the runtime itself needs of the operator library. An operator takes a role by declaring `overload = Role`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// `a + b` of two operands; also how cotangents are accumulated.
+    Add,
+    /// `a - b` of two operands.
+    Sub,
+    /// `a * b` of two operands.
+    Mul,
+    /// `a / b` of two operands.
+    Div,
+    /// `-a`.
+    Neg,
+    /// A tensor filled with one number: `full(size: int[], fill_value: number, dtype: dtype, device: str)`.
+    Full,
+    /// A copy with a contiguous layout: `contiguous(input)`; inserted by the layout pass.
+    Contiguous,
+}
+
+/// The pullback of a call: cotangents of the results (absent where none arrived) to the arguments' cotangents, in
+/// the order and form of the parameters (attributes and integer tensors as `Attribute::None`).
+pub type Pullback = Box<dyn FnOnce(&[Option<Tensor>]) -> Vec<Arg<Tensor>>>;
+/// Metas in, metas out.
+pub type MetaRule = fn(&[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>, Failure>;
+/// Traced code in terms of other operators.
+pub type TracedRule = fn(&[Arg<Tensor>]) -> Vec<Tensor>;
+/// Outputs and pullback.
+pub type GradRule = fn(&[Arg<Tensor>]) -> (Vec<Tensor>, Pullback);
+/// The arithmetic of an elementwise operator, and the run-time numbers it was given.
+pub type ScalarRule = fn(&[Arg<TensorMeta>]) -> (ScalarProgram, Vec<f64>);
+/// The independent f64 reference.
+pub type ReferenceRule = fn(&[Arg<ReferenceTensor>]) -> Result<Vec<ReferenceTensor>, Failure>;
+/// A host kernel.
+pub type HostRule = fn(&[Arg<TensorRef<'_>>], &mut [TensorMut<'_>]) -> Result<(), Failure>;
+
+/// A declared operator.
+pub struct OperatorDef {
+    /// Unique name: `rms_norm`, `prims::exp`, `llmc::permute`.
+    pub name: &'static str,
+    /// Prim, composite or kernel symbol.
+    pub kind: OperatorKind,
+    /// The declaration's documentation.
+    pub docs: &'static str,
+    /// The PyTorch function it mirrors, below `torch.`: `nn.functional.rms_norm`.
+    pub torch: Option<&'static str>,
+    /// Parameters in order.
+    pub params: &'static [ParamDef],
+    /// What it returns.
+    pub results: ResultsDef,
+    /// Declared effects.
+    pub effects: Effects,
+    /// The role it plays for the runtime.
+    pub overload: Option<Role>,
+    /// Whether each attribute is of the type its parameter declares.
+    pub check: Option<fn(&[Arg<TensorMeta>]) -> Result<(), Failure>>,
+    /// Shape-and-type rule; derived from the decomposition if absent.
+    pub meta: Option<MetaRule>,
+    /// What it stands for.
+    pub decomposition: Option<TracedRule>,
+    /// Its gradient; derived from the decomposition if absent.
+    pub grad: Option<GradRule>,
+    /// Why it has no gradient, if it has none.
+    pub no_grad: Option<&'static str>,
+    /// Its arithmetic, if it is elementwise.
+    pub scalar: Option<ScalarRule>,
+    /// Independent reference.
+    pub reference: Option<ReferenceRule>,
+    /// Host kernel of a kernel symbol.
+    pub cpu: Option<HostRule>,
+    /// Inputs on which it must agree with its reference.
+    pub samples: Option<fn(&mut Samples)>,
+    /// Inputs that it must refuse.
+    pub errors: Option<fn(&mut ErrorSamples)>,
+    /// Named preconditions of its rules.
+    pub codes: &'static [&'static str],
+    /// Skips and expected failures of generated tests.
+    pub directives: &'static [Directive],
+    /// Source file of the declaration.
+    pub file: &'static str,
+    /// Line of the declaration.
+    pub line: u32,
+}
+
+impl OperatorDef {
+    /// The name without its namespace: `exp` for `prims::exp`.
+    pub fn short_name(&self) -> &'static str {
+        self.name.rsplit("::").next().unwrap_or(self.name)
+    }
+
+    /// Position of the parameter `name`.
+    pub fn param(&self, name: &str) -> Option<usize> {
+        self.params.iter().position(|param| param.name == name)
+    }
+
+    /// The signature as text: `rms_norm(input: tensor, normalized_shape: size[], weight: tensor? = none, ...)`.
+    pub fn signature(&self) -> String {
+        let params: Vec<String> = self
+            .params
+            .iter()
+            .map(|param| {
+                let default = param.default.map(|default| format!(" = {}", default())).unwrap_or_default();
+                format!("{}: {}{default}", param.name, (param.type_name)())
+            })
+            .collect();
+        let results = match self.results {
+            ResultsDef::Fixed(1) => "tensor".to_owned(),
+            ResultsDef::Fixed(n) => format!("({})", vec!["tensor"; n].join(", ")),
+            ResultsDef::List => "tensor[]".to_owned(),
+        };
+        format!("{}({}) -> {results}", self.name, params.join(", "))
+    }
+
+    /// Checks the arguments against the signature (form, attribute types are the rules' business), their element types
+    /// against the declared classes, and that all tensors live on one device.
+    pub fn check_arguments(&self, arguments: &[Arg<TensorMeta>]) -> Result<(), Failure> {
+        if arguments.len() != self.params.len() {
+            return Err(Failure::new(
+                "ArgumentCount",
+                format!("takes {} arguments, got {}", self.params.len(), arguments.len()),
+            ));
+        }
+        let mut device = None;
+        for (param, argument) in self.params.iter().zip(arguments) {
+            let class = match (param.kind, argument) {
+                (ParamKind::Tensor(class), Arg::Tensor(_))
+                | (ParamKind::Optional(class), Arg::Optional(_))
+                | (ParamKind::List(class), Arg::List(_))
+                | (ParamKind::Operand(class), Arg::Tensor(_) | Arg::Attribute(Attribute::Scalar(_))) => class,
+                (ParamKind::Attribute, Arg::Attribute(_)) => continue,
+                _ => {
+                    return Err(Failure::new(
+                        "ArgumentKind",
+                        format!("argument '{}' must be {}", param.name, (param.type_name)()),
+                    ));
+                }
+            };
+            for meta in argument.tensors() {
+                if !class.accepts(meta.dtype()) {
+                    return Err(Failure::new(
+                        "ArgumentDType",
+                        format!("{} has dtype {}, expected {}", param.name, meta.dtype(), class.describe()),
+                    ));
+                }
+                match device {
+                    None => device = Some((param.name, meta.device())),
+                    Some((first, on)) if on != meta.device() => {
+                        return Err(Failure::new(
+                            "ArgumentDevice",
+                            format!("{} is on {}, but {first} is on {on}", param.name, meta.device()),
+                        ));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for OperatorDef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for OperatorDef {
+    fn eq(&self, other: &OperatorDef) -> bool {
+        self.name == other.name
+    }
+}
+impl Eq for OperatorDef {}
+
+/// Every declared operator that is linked into the program. Filled by the expansion of `#[operator]`.
+#[linkme::distributed_slice]
+pub static OPERATORS: [&'static OperatorDef];
+
+struct Registry {
+    by_name: rustc_hash::FxHashMap<&'static str, &'static OperatorDef>,
+    sorted: Vec<&'static OperatorDef>,
+    roles: rustc_hash::FxHashMap<Role, &'static OperatorDef>,
+}
+
+fn registry() -> &'static Registry {
+    static REGISTRY: std::sync::OnceLock<Registry> = std::sync::OnceLock::new();
+    REGISTRY.get_or_init(|| {
+        let mut sorted: Vec<_> = OPERATORS.iter().copied().collect();
+        // Link order differs from build to build.
+        sorted.sort_by_key(|def| def.name);
+        let by_name = sorted.iter().map(|def| (def.name, *def)).collect();
+        let roles = sorted.iter().filter_map(|def| def.overload.map(|role| (role, *def))).collect();
+        Registry { by_name, sorted, roles }
+    })
+}
+
+/// All operators, sorted by name.
+pub fn operators() -> &'static [&'static OperatorDef] {
+    &registry().sorted
+}
+
+/// The operator of that name.
+pub fn find_operator(name: &str) -> Result<&'static OperatorDef> {
+    registry().by_name.get(name).copied().ok_or_else(|| Error::UnknownOperator {
+        name: name.to_owned(),
+        hint: nearest(name, registry().sorted.iter().map(|def| def.name))
+            .map(|near| format!(", did you mean '{near}'?"))
+            .unwrap_or_default(),
+    })
+}
+
+/// The operator that plays `role`, if any is linked in.
+pub fn role(role: Role) -> Result<&'static OperatorDef> {
+    registry().roles.get(&role).copied().ok_or_else(|| Error::UnknownOperator {
+        name: format!("{role:?}"),
+        hint: " (no operator declares this role; link the operator library with `use fulgurite_ops as _`)".into(),
+    })
+}
+
+/// The candidate with the least edit distance from `name`, if it is near.
+pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .map(|candidate| (edit_distance(name, candidate), candidate))
+        .min()
+        .filter(|(distance, _)| *distance <= 1 + name.len() / 3)
+        .map(|(_, candidate)| candidate)
+}
+
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}

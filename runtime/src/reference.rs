@@ -1,0 +1,75 @@
+//! The data that `reference` rules compute with.
+
+use fulgurite_kernels::DType;
+use ndarray::{ArrayD, IxDyn};
+
+/// A tensor as a reference sees it: its values as f64, as i64 and as booleans, whichever the rule asks for.
+#[derive(Debug, Clone)]
+pub struct ReferenceTensor {
+    dtype: DType,
+    floats: ArrayD<f64>,
+    integers: ArrayD<i64>,
+    booleans: ArrayD<bool>,
+}
+
+impl ReferenceTensor {
+    /// From values that are exact in f64.
+    pub fn from_floats(dtype: DType, floats: ArrayD<f64>) -> ReferenceTensor {
+        let integers = floats.mapv(|value| value as i64);
+        let booleans = floats.mapv(|value| value != 0.0);
+        ReferenceTensor { dtype, floats, integers, booleans }
+    }
+
+    /// From integers, which f64 may not hold exactly.
+    pub fn from_integers(dtype: DType, integers: ArrayD<i64>) -> ReferenceTensor {
+        let floats = integers.mapv(|value| value as f64);
+        let booleans = integers.mapv(|value| value != 0);
+        ReferenceTensor { dtype, floats, integers, booleans }
+    }
+
+    /// The element type that the values came with, or that a rule computed in (f64, i64 or bool).
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Extents.
+    pub fn shape(&self) -> &[usize] {
+        self.floats.shape()
+    }
+
+    /// Values as f64.
+    pub fn floats(&self) -> &ArrayD<f64> {
+        &self.floats
+    }
+
+    /// Values as i64; floating-point values truncate.
+    pub fn integers(&self) -> &ArrayD<i64> {
+        &self.integers
+    }
+
+    /// Whether each value differs from zero.
+    pub fn booleans(&self) -> &ArrayD<bool> {
+        &self.booleans
+    }
+
+    /// A zero-dimensional tensor.
+    pub fn scalar(value: f64) -> ReferenceTensor {
+        ReferenceTensor::from_floats(DType::F64, ArrayD::from_elem(IxDyn(&[]), value))
+    }
+}
+
+impl From<ArrayD<f64>> for ReferenceTensor {
+    fn from(values: ArrayD<f64>) -> Self {
+        ReferenceTensor::from_floats(DType::F64, values)
+    }
+}
+impl From<ArrayD<i64>> for ReferenceTensor {
+    fn from(values: ArrayD<i64>) -> Self {
+        ReferenceTensor::from_integers(DType::I64, values)
+    }
+}
+impl From<ArrayD<bool>> for ReferenceTensor {
+    fn from(values: ArrayD<bool>) -> Self {
+        ReferenceTensor::from_floats(DType::Bool, values.mapv(|value| f64::from(u8::from(value))))
+    }
+}

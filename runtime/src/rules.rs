@@ -1,0 +1,420 @@
+//! What the expansion of `#[operator]` calls, and the names that rules are written with.
+
+use fulgurite_kernels::DType;
+pub use fulgurite_kernels::scalar::{Expr, ScalarOp, ScalarProgram};
+pub use fulgurite_kernels::view::{TensorMut, TensorRef};
+pub use ndarray::{ArrayD, IxDyn};
+
+pub use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
+pub use crate::error::Failure;
+pub use crate::executor::Claim;
+pub use crate::meta::{Device, TensorMeta, normalize_dim};
+pub use crate::reference::ReferenceTensor;
+pub use crate::testing::directives::Directive;
+pub use crate::testing::samples::{Domain, ErrorSamples, SampleTensor, Samples};
+pub use crate::tracer::Tensor;
+pub use crate::{refuse_unless, require};
+pub use fulgurite_kernels;
+
+/// The result of a rule.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// States a named precondition of a rule: `require!(condition, Code, "message with {values}")`.
+/// The code is a variant of the operator's own `Code`, and an error sample must trip it.
+#[macro_export]
+macro_rules! require {
+    ($condition:expr, $code:ident, $($message:tt)+) => {
+        if !$condition {
+            return ::core::result::Result::Err($crate::Failure::new(Code::$code.name(), ::std::format!($($message)+)));
+        }
+    };
+}
+
+/// States what an executor needs in order to take a symbol: `refuse_unless!(condition, "reason with {values}")`.
+#[macro_export]
+macro_rules! refuse_unless {
+    ($condition:expr, $($reason:tt)+) => {
+        if !$condition {
+            return ::core::result::Result::Err(::std::format!($($reason)+));
+        }
+    };
+}
+
+/// Reads a tensor argument.
+pub fn tensor<V: Clone>(argument: &Arg<V>) -> V {
+    match argument {
+        Arg::Tensor(tensor) => tensor.clone(),
+        _ => unreachable!("the form of arguments is checked against the signature before a rule sees them"),
+    }
+}
+
+/// Reads an optional tensor argument.
+pub fn optional<V: Clone>(argument: &Arg<V>) -> Option<V> {
+    match argument {
+        Arg::Optional(tensor) => tensor.clone(),
+        _ => unreachable!("the form of arguments is checked against the signature before a rule sees them"),
+    }
+}
+
+/// Reads a list of tensors.
+pub fn list<V: Clone>(argument: &Arg<V>) -> Vec<V> {
+    match argument {
+        Arg::List(tensors) => tensors.clone(),
+        _ => unreachable!("the form of arguments is checked against the signature before a rule sees them"),
+    }
+}
+
+/// Reads a tensor or number.
+pub fn operand<V: Clone>(argument: &Arg<V>) -> Operand<V> {
+    match argument {
+        Arg::Tensor(tensor) => Operand::Tensor(tensor.clone()),
+        Arg::Attribute(Attribute::Scalar(scalar)) => Operand::Scalar(*scalar),
+        _ => unreachable!("the form of arguments is checked against the signature before a rule sees them"),
+    }
+}
+
+/// Reads an attribute. Its type was checked by `check_attributes` when the call was made.
+pub fn attribute<V, T: AttributeType>(argument: &Arg<V>) -> T {
+    match argument {
+        Arg::Attribute(attribute) => T::from_attribute(attribute),
+        _ => None,
+    }
+    .unwrap_or_else(|| unreachable!("attribute types are checked when a call is made"))
+}
+
+/// Whether an attribute argument is a `T`; part of the generated `check` of an operator.
+pub fn is_attribute<V, T: AttributeType>(argument: &Arg<V>, name: &str) -> Result<()> {
+    match argument {
+        Arg::Attribute(attribute) if T::from_attribute(attribute).is_some() => Ok(()),
+        Arg::Attribute(attribute) => {
+            Err(Failure::new("AttributeType", format!("{name} is {attribute}, expected {}", T::type_name())))
+        }
+        _ => Err(Failure::new("ArgumentKind", format!("argument '{name}' must be {}", T::type_name()))),
+    }
+}
+
+/// A tensor argument.
+pub fn from_tensor<V>(tensor: V) -> Arg<V> {
+    Arg::Tensor(tensor)
+}
+
+/// An optional tensor argument.
+pub fn from_optional<V>(tensor: Option<V>) -> Arg<V> {
+    Arg::Optional(tensor)
+}
+
+/// A list argument.
+pub fn from_list<V>(tensors: Vec<V>) -> Arg<V> {
+    Arg::List(tensors)
+}
+
+/// A tensor-or-number argument.
+pub fn from_operand<V>(operand: Operand<V>) -> Arg<V> {
+    match operand {
+        Operand::Tensor(tensor) => Arg::Tensor(tensor),
+        Operand::Scalar(scalar) => Arg::Attribute(Attribute::Scalar(scalar)),
+    }
+}
+
+/// An attribute argument.
+pub fn from_attribute<V, T: AttributeType>(value: T) -> Arg<V> {
+    Arg::Attribute(value.to_attribute())
+}
+
+/// Types that a rule takes by value.
+pub trait ByValue: Clone {}
+
+macro_rules! by_value { ($($type:ty),*) => { $(impl ByValue for $type {})* }; }
+by_value!(Tensor, bool, i64, usize, f64, DType, Scalar, String, Expr);
+impl ByValue for TensorRef<'_> {}
+impl<T: ByValue> ByValue for Option<T> {}
+impl<T: ByValue> ByValue for Vec<T> {}
+impl<T: ByValue> ByValue for Operand<T> {}
+
+/// How an argument is handed to a rule: by value, by reference, as a slice, as the rule's parameter asks.
+pub trait Pass<'a, Target> {
+    /// The argument in the form that the rule asks for.
+    fn pass(&'a self) -> Target;
+}
+
+/// Hands an argument to a rule; see [`Pass`].
+pub fn pass<'a, S: Pass<'a, Target> + ?Sized, Target>(argument: &'a S) -> Target {
+    argument.pass()
+}
+
+impl<'a, T: ByValue> Pass<'a, T> for T {
+    fn pass(&'a self) -> T {
+        self.clone()
+    }
+}
+impl<'a, T> Pass<'a, &'a T> for T {
+    fn pass(&'a self) -> &'a T {
+        self
+    }
+}
+impl<'a, T> Pass<'a, &'a [T]> for Vec<T> {
+    fn pass(&'a self) -> &'a [T] {
+        self
+    }
+}
+impl<'a> Pass<'a, &'a str> for String {
+    fn pass(&'a self) -> &'a str {
+        self
+    }
+}
+impl<'a, T> Pass<'a, Option<&'a T>> for Option<T> {
+    fn pass(&'a self) -> Option<&'a T> {
+        self.as_ref()
+    }
+}
+impl<'a, T> Pass<'a, Option<&'a [T]>> for Option<Vec<T>> {
+    fn pass(&'a self) -> Option<&'a [T]> {
+        self.as_deref()
+    }
+}
+impl<'a> Pass<'a, Operand<&'a TensorMeta>> for Operand<TensorMeta> {
+    fn pass(&'a self) -> Operand<&'a TensorMeta> {
+        match self {
+            Operand::Tensor(meta) => Operand::Tensor(meta),
+            Operand::Scalar(scalar) => Operand::Scalar(*scalar),
+        }
+    }
+}
+/// A floating-point attribute becomes a run-time number of the scalar program.
+impl<'a> Pass<'a, Expr> for f64 {
+    fn pass(&'a self) -> Expr {
+        Expr::number(*self)
+    }
+}
+impl<'a> Pass<'a, &'a ArrayD<f64>> for ReferenceTensor {
+    fn pass(&'a self) -> &'a ArrayD<f64> {
+        self.floats()
+    }
+}
+impl<'a> Pass<'a, &'a ArrayD<i64>> for ReferenceTensor {
+    fn pass(&'a self) -> &'a ArrayD<i64> {
+        self.integers()
+    }
+}
+impl<'a> Pass<'a, &'a ArrayD<bool>> for ReferenceTensor {
+    fn pass(&'a self) -> &'a ArrayD<bool> {
+        self.booleans()
+    }
+}
+impl<'a> Pass<'a, Option<&'a ArrayD<f64>>> for Option<ReferenceTensor> {
+    fn pass(&'a self) -> Option<&'a ArrayD<f64>> {
+        self.as_ref().map(ReferenceTensor::floats)
+    }
+}
+impl<'a> Pass<'a, Option<&'a ArrayD<i64>>> for Option<ReferenceTensor> {
+    fn pass(&'a self) -> Option<&'a ArrayD<i64>> {
+        self.as_ref().map(ReferenceTensor::integers)
+    }
+}
+impl<'a> Pass<'a, Option<&'a ArrayD<bool>>> for Option<ReferenceTensor> {
+    fn pass(&'a self) -> Option<&'a ArrayD<bool>> {
+        self.as_ref().map(ReferenceTensor::booleans)
+    }
+}
+impl<'a> Pass<'a, Vec<&'a ArrayD<f64>>> for Vec<ReferenceTensor> {
+    fn pass(&'a self) -> Vec<&'a ArrayD<f64>> {
+        self.iter().map(ReferenceTensor::floats).collect()
+    }
+}
+/// A number stands for a zero-dimensional array.
+impl<'a> Pass<'a, ArrayD<f64>> for Operand<ReferenceTensor> {
+    fn pass(&'a self) -> ArrayD<f64> {
+        match self {
+            Operand::Tensor(tensor) => tensor.floats().clone(),
+            Operand::Scalar(scalar) => ArrayD::from_elem(IxDyn(&[]), scalar.to_f64()),
+        }
+    }
+}
+
+/// What a traced or meta rule returns, as a list.
+pub trait IntoResults<V> {
+    /// The values in order.
+    fn into_results(self) -> Vec<V>;
+}
+
+macro_rules! into_results {
+    ($value:ty) => {
+        impl IntoResults<$value> for $value {
+            fn into_results(self) -> Vec<$value> {
+                vec![self]
+            }
+        }
+    };
+}
+into_results!(Tensor);
+into_results!(TensorMeta);
+impl<V> IntoResults<V> for Vec<V> {
+    fn into_results(self) -> Vec<V> {
+        self
+    }
+}
+macro_rules! tuple_results {
+    ($($name:ident)+) => {
+        impl<V> IntoResults<V> for ($(tuple_results!(@ $name V),)+) {
+            #[allow(non_snake_case)]
+            fn into_results(self) -> Vec<V> {
+                let ($($name,)+) = self;
+                vec![$($name),+]
+            }
+        }
+    };
+    (@ $name:ident $v:ident) => { $v };
+}
+tuple_results!(a b);
+tuple_results!(a b c);
+tuple_results!(a b c d);
+tuple_results!(a b c d e);
+
+/// A list of results in the form that a signature returns: one tensor, a tuple, a `Vec`.
+pub trait FromResults {
+    /// From values in order; the number was checked.
+    fn from_results(results: Vec<Tensor>) -> Self;
+}
+impl FromResults for Tensor {
+    fn from_results(results: Vec<Tensor>) -> Tensor {
+        results[0]
+    }
+}
+impl FromResults for Vec<Tensor> {
+    fn from_results(results: Vec<Tensor>) -> Vec<Tensor> {
+        results
+    }
+}
+impl FromResults for (Tensor, Tensor) {
+    fn from_results(r: Vec<Tensor>) -> Self {
+        (r[0], r[1])
+    }
+}
+impl FromResults for (Tensor, Tensor, Tensor) {
+    fn from_results(r: Vec<Tensor>) -> Self {
+        (r[0], r[1], r[2])
+    }
+}
+impl FromResults for (Tensor, Tensor, Tensor, Tensor) {
+    fn from_results(r: Vec<Tensor>) -> Self {
+        (r[0], r[1], r[2], r[3])
+    }
+}
+
+/// The cotangents of a call in the form that a pullback takes: `Tensor` (a symbolic zero is made concrete),
+/// `Option<Tensor>` (`None` is the symbolic zero), tuples and `Vec`s of these.
+pub trait FromCotangents {
+    /// `results` are the call's own results, whose metas give the zeros their shape.
+    fn from_cotangents(cotangents: &[Option<Tensor>], results: &[Tensor]) -> Self;
+}
+impl FromCotangents for Tensor {
+    fn from_cotangents(cotangents: &[Option<Tensor>], results: &[Tensor]) -> Tensor {
+        cotangents[0].unwrap_or_else(|| crate::tracer::zeros_like(results[0]))
+    }
+}
+impl FromCotangents for Option<Tensor> {
+    fn from_cotangents(cotangents: &[Option<Tensor>], _results: &[Tensor]) -> Self {
+        cotangents[0]
+    }
+}
+impl FromCotangents for Vec<Tensor> {
+    fn from_cotangents(cotangents: &[Option<Tensor>], results: &[Tensor]) -> Self {
+        cotangents.iter().zip(results).map(|(c, r)| c.unwrap_or_else(|| crate::tracer::zeros_like(*r))).collect()
+    }
+}
+impl FromCotangents for Vec<Option<Tensor>> {
+    fn from_cotangents(cotangents: &[Option<Tensor>], _results: &[Tensor]) -> Self {
+        cotangents.to_vec()
+    }
+}
+macro_rules! tuple_cotangents {
+    ($($name:ident $index:literal),+) => {
+        impl<$($name: FromCotangents),+> FromCotangents for ($($name,)+) {
+            fn from_cotangents(c: &[Option<Tensor>], r: &[Tensor]) -> Self {
+                ($($name::from_cotangents(&c[$index..$index + 1], &r[$index..$index + 1]),)+)
+            }
+        }
+    };
+}
+tuple_cotangents!(A 0, B 1);
+tuple_cotangents!(A 0, B 1, C 2);
+tuple_cotangents!(A 0, B 1, C 2, D 3);
+tuple_cotangents!(A 0, B 1, C 2, D 3, E 4);
+
+/// Erases a `grad` rule: `results` and closure to values and a boxed pullback.
+pub fn erase_grad<Results, Cotangents, Back, Gradients>(
+    (results, back): (Results, Back),
+    into_arguments: fn(Gradients) -> Vec<Arg<Tensor>>,
+) -> (Vec<Tensor>, crate::operator::Pullback)
+where
+    Results: IntoResults<Tensor>,
+    Cotangents: FromCotangents,
+    Back: FnOnce(Cotangents) -> Gradients + 'static,
+    Gradients: 'static,
+{
+    let results = results.into_results();
+    let kept = results.clone();
+    (results, Box::new(move |cotangents| into_arguments(back(Cotangents::from_cotangents(cotangents, &kept)))))
+}
+
+/// What a reference returns, as a list.
+pub trait IntoReference {
+    /// The values in order.
+    fn into_reference(self) -> Vec<ReferenceTensor>;
+}
+macro_rules! into_reference {
+    ($($element:ty),*) => {$(
+        impl IntoReference for ArrayD<$element> {
+            fn into_reference(self) -> Vec<ReferenceTensor> { vec![self.into()] }
+        }
+    )*};
+}
+into_reference!(f64, i64, bool);
+impl IntoReference for ReferenceTensor {
+    fn into_reference(self) -> Vec<ReferenceTensor> {
+        vec![self]
+    }
+}
+impl<T: Into<ReferenceTensor>> IntoReference for Vec<T> {
+    fn into_reference(self) -> Vec<ReferenceTensor> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+macro_rules! tuple_reference {
+    ($($name:ident)+) => {
+        impl<$($name: Into<ReferenceTensor>),+> IntoReference for ($($name,)+) {
+            #[allow(non_snake_case)]
+            fn into_reference(self) -> Vec<ReferenceTensor> {
+                let ($($name,)+) = self;
+                vec![$($name.into()),+]
+            }
+        }
+    };
+}
+tuple_reference!(A B);
+tuple_reference!(A B C);
+tuple_reference!(A B C D);
+
+/// A reference may fail on data (an index out of range): `ArrayD`s or a `Result` of them.
+pub trait ReferenceOutcome {
+    /// The values, or what is wrong with the data.
+    fn outcome(self) -> Result<Vec<ReferenceTensor>>;
+}
+impl<T: IntoReference> ReferenceOutcome for T {
+    fn outcome(self) -> Result<Vec<ReferenceTensor>> {
+        Ok(self.into_reference())
+    }
+}
+impl<T: IntoReference> ReferenceOutcome for Result<T> {
+    fn outcome(self) -> Result<Vec<ReferenceTensor>> {
+        self.map(IntoReference::into_reference)
+    }
+}
+
+/// The generated `Args` of an operator: its arguments by name, `V` standing for a tensor.
+pub trait OperatorArguments<V> {
+    /// Whose arguments these are.
+    fn operator() -> &'static crate::operator::OperatorDef;
+    /// In the order of the signature.
+    fn into_arguments(self) -> Vec<Arg<V>>;
+}

@@ -1,0 +1,113 @@
+//! Skips, expected failures and looser tolerances of generated tests, each with its reason.
+
+use fulgurite_kernels::DType;
+
+/// A template of the generated tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Template {
+    /// Metas equal what execution returns.
+    Meta,
+    /// Agrees with the independent reference.
+    Consistency,
+    /// Agrees with stored PyTorch outputs and gradients.
+    Golden,
+    /// Error samples fail as they say.
+    Errors,
+    /// Any layout gives the same result.
+    Layout,
+    /// Declared meta, grad and kernels agree with the decomposition.
+    Decomposition,
+    /// Dot-product identity against directional derivatives.
+    Gradient,
+    /// The vjp is linear in the cotangent.
+    CotangentLinearity,
+    /// Inputs unchanged unless declared; outputs alias only what is declared.
+    Effects,
+    /// Outputs are fully written, and nothing around them.
+    Bounds,
+    /// Two runs give the same bits.
+    Determinism,
+    /// Where the checker accepts, the executor runs and agrees.
+    Checker,
+    /// Every stage's trace prints, parses, verifies and runs.
+    RoundTrip,
+    /// Forward and backward traces as stored.
+    Snapshot,
+}
+
+impl Template {
+    /// All templates.
+    pub const ALL: [Template; 14] = [
+        Template::Meta,
+        Template::Consistency,
+        Template::Golden,
+        Template::Errors,
+        Template::Layout,
+        Template::Decomposition,
+        Template::Gradient,
+        Template::CotangentLinearity,
+        Template::Effects,
+        Template::Bounds,
+        Template::Determinism,
+        Template::Checker,
+        Template::RoundTrip,
+        Template::Snapshot,
+    ];
+
+    /// The name in test names and directives.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Template::Meta => "meta",
+            Template::Consistency => "consistency",
+            Template::Golden => "golden",
+            Template::Errors => "errors",
+            Template::Layout => "layout",
+            Template::Decomposition => "decomposition",
+            Template::Gradient => "gradient",
+            Template::CotangentLinearity => "cotangent_linearity",
+            Template::Effects => "effects",
+            Template::Bounds => "bounds",
+            Template::Determinism => "determinism",
+            Template::Checker => "checker",
+            Template::RoundTrip => "round_trip",
+            Template::Snapshot => "snapshot",
+        }
+    }
+}
+
+/// What a directive asks for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum DirectiveKind {
+    /// The test is not run.
+    Skip,
+    /// The test must fail; if it passes, the build fails.
+    ExpectedFailure,
+    /// The tolerance is multiplied by this factor.
+    Tolerance(f64),
+}
+
+/// A directive on some of an operator's generated tests.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Directive {
+    /// What is asked for.
+    pub kind: DirectiveKind,
+    /// The template.
+    pub template: Template,
+    /// Only with this executor.
+    pub executor: Option<&'static str>,
+    /// Only with this element type.
+    pub dtype: Option<DType>,
+    /// Only for this sample.
+    pub sample: Option<usize>,
+    /// Why.
+    pub reason: &'static str,
+}
+
+impl Directive {
+    /// Whether the directive speaks of this test.
+    pub fn matches(&self, template: Template, executor: Option<&str>, dtype: Option<DType>) -> bool {
+        self.template == template
+            && self.executor.is_none_or(|name| Some(name) == executor)
+            && self.dtype.is_none_or(|own| Some(own) == dtype)
+    }
+}

@@ -1,0 +1,371 @@
+//! Samples: the inputs on which an operator must agree with its reference, and those that it must refuse.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+
+use fulgurite_kernels::DType;
+use fulgurite_kernels::dtype::Element;
+
+use crate::argument::{Arg, Attribute, Operand, Scalar};
+use crate::meta::{Device, Dims, TensorMeta};
+use crate::operator::{OperatorDef, ParamKind};
+use crate::rules::OperatorArguments;
+
+/// Where an elementwise function is smooth and defined.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Domain {
+    low: f64,
+    high: f64,
+    special: bool,
+}
+
+impl Domain {
+    /// Every real number; the special values are sampled as well.
+    pub const ALL: Domain = Domain { low: -6.0, high: 6.0, special: true };
+    /// Positive numbers.
+    pub const POSITIVE: Domain = Domain { low: 1e-2, high: 9.0, special: true };
+
+    /// Numbers from `low` to `high`; no special values.
+    pub const fn range(low: f64, high: f64) -> Domain {
+        Domain { low, high, special: false }
+    }
+}
+
+/// How a sample tensor is filled.
+#[derive(Debug, Clone, PartialEq)]
+enum Fill {
+    Normal { mean: f64, deviation: f64 },
+    Uniform { low: f64, high: f64 },
+    Integers { low: i64, high: i64 },
+    Values(Arc<[f64]>),
+}
+
+/// A tensor of a sample: shape, element type, and how to make its values. Equal descriptions make equal values.
+#[derive(Clone, PartialEq)]
+pub struct SampleTensor {
+    shape: Dims,
+    dtype: DType,
+    fill: Fill,
+    seed: u64,
+}
+
+impl SampleTensor {
+    /// Shape and element type on `device`.
+    pub fn meta(&self, device: Device) -> TensorMeta {
+        TensorMeta::new(&self.shape, self.dtype, device)
+    }
+
+    /// Extents.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The same values in another element type.
+    pub fn cast(mut self, dtype: DType) -> SampleTensor {
+        self.dtype = dtype;
+        self
+    }
+
+    /// The values in row-major order, each exactly representable in the element type.
+    pub fn values(&self) -> Vec<f64> {
+        let len: usize = self.shape.iter().product();
+        let mut random = Random::new(self.seed);
+        (0..len)
+            .map(|i| {
+                let value = match &self.fill {
+                    Fill::Normal { mean, deviation } if self.dtype.is_floating() => mean + deviation * random.normal(),
+                    Fill::Normal { mean, deviation } => (mean + 4.0 * deviation * random.normal()).round(),
+                    Fill::Uniform { low, high } => low + (high - low) * random.unit(),
+                    Fill::Integers { low, high } => (low + (random.next() % (high - low).max(1) as u64) as i64) as f64,
+                    Fill::Values(values) => values.get(i % values.len().max(1)).copied().unwrap_or(0.0),
+                };
+                round_to(value, self.dtype)
+            })
+            .collect()
+    }
+}
+
+impl fmt::Debug for SampleTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.meta(Device::CPU))
+    }
+}
+
+/// The nearest value that `dtype` holds; unsigned integers take the magnitude, booleans whether the value is positive.
+pub fn round_to(value: f64, dtype: DType) -> f64 {
+    match dtype {
+        DType::Bool => f64::from(u8::from(value > 0.0)),
+        DType::U8 => value.abs().trunc().min(255.0),
+        DType::I32 => value.trunc().clamp(f64::from(i32::MIN), f64::from(i32::MAX)),
+        DType::I64 => value.trunc(),
+        DType::F16 => half::f16::from_f64(value).to_f64(),
+        DType::BF16 => half::bf16::from_f64(value).to_f64(),
+        DType::F32 => f32::from_f64(value).to_f64(),
+        DType::F64 => value,
+    }
+}
+
+/// SplitMix64: a tiny generator for test data alone.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// A generator of its own sequence for each seed.
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03)
+    }
+
+    /// 64 random bits.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in [0, 1).
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Standard normal (Box-Muller).
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (2.0 * std::f64::consts::PI * self.unit()).cos()
+    }
+}
+
+/// One sample: arguments of a call.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// Arguments in the order of the signature.
+    pub arguments: Vec<Arg<SampleTensor>>,
+    /// Why gradients are not checked here, if they are not (a kink, an infinity, ...).
+    pub forward_only: Option<&'static str>,
+}
+
+impl Sample {
+    /// Leaves the sample out of the gradient templates, because `reason`.
+    pub fn forward_only(&mut self, reason: &'static str) -> &mut Sample {
+        self.forward_only = Some(reason);
+        self
+    }
+}
+
+/// Makes tensors for samples; each call draws other values.
+#[derive(Debug)]
+struct Source {
+    dtype: DType,
+    drawn: Cell<u64>,
+}
+
+impl Source {
+    fn tensor(&self, shape: &[usize], dtype: DType, fill: Fill) -> SampleTensor {
+        let seed = self.drawn.get();
+        self.drawn.set(seed + 1);
+        SampleTensor { shape: Dims::from_slice(shape), dtype, fill, seed }
+    }
+}
+
+/// Collects the samples of an operator for one element type.
+#[derive(Debug)]
+pub struct Samples {
+    operator: Option<&'static OperatorDef>,
+    source: Source,
+    cases: Vec<Sample>,
+}
+
+macro_rules! tensor_sources {
+    ($type:ident) => {
+        impl $type {
+            /// The element type that the samples are made for.
+            pub fn dtype(&self) -> DType {
+                self.source.dtype
+            }
+            /// Standard normal values (small integers, booleans for those types) of the element type at hand.
+            pub fn normal(&self, shape: impl AsRef<[usize]>) -> SampleTensor {
+                self.source.tensor(shape.as_ref(), self.source.dtype, Fill::Normal { mean: 0.0, deviation: 1.0 })
+            }
+            /// Values from `low` to `high` of the element type at hand.
+            pub fn uniform(&self, low: f64, high: f64, shape: impl AsRef<[usize]>) -> SampleTensor {
+                self.source.tensor(shape.as_ref(), self.source.dtype, Fill::Uniform { low, high })
+            }
+            /// `i64` values from `low` up to, not including, `high`.
+            pub fn integers(&self, low: i64, high: i64, shape: impl AsRef<[usize]>) -> SampleTensor {
+                self.source.tensor(shape.as_ref(), DType::I64, Fill::Integers { low, high })
+            }
+            /// Booleans, about half of them true.
+            pub fn booleans(&self, shape: impl AsRef<[usize]>) -> SampleTensor {
+                self.source.tensor(shape.as_ref(), DType::Bool, Fill::Normal { mean: 0.0, deviation: 1.0 })
+            }
+            /// The given values in row-major order (repeated if there are too few), of the element type at hand.
+            pub fn values(&self, shape: impl AsRef<[usize]>, values: impl AsRef<[f64]>) -> SampleTensor {
+                self.source.tensor(shape.as_ref(), self.source.dtype, Fill::Values(values.as_ref().into()))
+            }
+            /// A tensor of another element type, normally distributed.
+            pub fn of(&self, dtype: DType, shape: impl AsRef<[usize]>) -> SampleTensor {
+                self.source.tensor(shape.as_ref(), dtype, Fill::Normal { mean: 0.0, deviation: 1.0 })
+            }
+        }
+    };
+}
+tensor_sources!(Samples);
+tensor_sources!(ErrorSamples);
+
+impl Samples {
+    /// An empty collection for `operator` in `dtype`.
+    pub fn new(operator: Option<&'static OperatorDef>, dtype: DType) -> Samples {
+        Samples { operator, source: Source { dtype, drawn: Cell::new(1) }, cases: Vec::new() }
+    }
+
+    /// The samples that `operator` declares for `dtype`.
+    pub fn of_operator(operator: &'static OperatorDef, dtype: DType) -> Vec<Sample> {
+        let mut samples = Samples::new(Some(operator), dtype);
+        if let Some(declare) = operator.samples {
+            declare(&mut samples);
+        }
+        samples.cases
+    }
+
+    /// What was collected.
+    pub fn into_cases(self) -> Vec<Sample> {
+        self.cases
+    }
+
+    /// Adds a call, written with the operator's own builder.
+    pub fn case(&mut self, arguments: impl OperatorArguments<SampleTensor>) -> &mut Sample {
+        self.arguments(arguments.into_arguments())
+    }
+
+    /// Adds a call as a plain list of arguments.
+    pub fn arguments(&mut self, arguments: Vec<Arg<SampleTensor>>) -> &mut Sample {
+        self.cases.push(Sample { arguments, forward_only: None });
+        self.cases.last_mut().expect("just pushed")
+    }
+
+    /// The arguments of `self.operator` with `tensors` for its tensors (in order) and defaults for the rest.
+    fn with_defaults(&self, tensors: Vec<SampleTensor>) -> Vec<Arg<SampleTensor>> {
+        let mut tensors = tensors.into_iter();
+        let operator = self.operator.expect("only families of an operator use this");
+        operator
+            .params
+            .iter()
+            .map(|param| {
+                let default = || Arg::Attribute(param.default.map_or(Attribute::None, |default| default()));
+                match param.kind {
+                    ParamKind::Tensor(_) => Arg::Tensor(tensors.next().expect("a tensor for each parameter")),
+                    ParamKind::Operand(_) => match tensors.next() {
+                        Some(tensor) => Arg::Tensor(tensor),
+                        None => default(),
+                    },
+                    ParamKind::Optional(_) => Arg::Optional(None),
+                    ParamKind::List(_) => Arg::List(Vec::new()),
+                    ParamKind::Attribute => default(),
+                }
+            })
+            .collect()
+    }
+
+    /// The usual shapes for a function of one tensor: scalar, vector, matrix, odd and large sizes, empty; and the special
+    /// values where the domain has them.
+    pub fn elementwise_unary(&mut self, domain: Domain) {
+        for shape in [&[][..], &[1], &[7], &[4, 8], &[3, 1, 5], &[0, 3], &[2051]] {
+            let tensor = self.uniform(domain.low, domain.high, shape);
+            let arguments = self.with_defaults(vec![tensor]);
+            self.arguments(arguments);
+        }
+        if domain.special && self.dtype().is_floating() {
+            let special = [0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 30.0, -30.0, 1e-6];
+            let tensor = self.values([special.len()], special);
+            let arguments = self.with_defaults(vec![tensor]);
+            self.arguments(arguments).forward_only("special values");
+        }
+    }
+
+    /// As [`Samples::elementwise_unary`] for a function of two tensors of one shape.
+    pub fn elementwise_binary(&mut self, left: Domain, right: Domain) {
+        for shape in [&[][..], &[1], &[7], &[4, 8], &[3, 1, 5], &[0, 3], &[2051]] {
+            let a = self.uniform(left.low, left.high, shape);
+            let b = self.uniform(right.low, right.high, shape);
+            let arguments = self.with_defaults(vec![a, b]);
+            self.arguments(arguments);
+        }
+        if left.special && right.special && self.dtype().is_floating() {
+            let a = [0.0, -0.0, 1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 3.0, f64::INFINITY, 0.0];
+            let b = [0.0, 2.0, f64::NAN, 1.0, 1.0, 1.0, -2.0, f64::INFINITY, -3.0];
+            let (a, b) = (self.values([a.len()], a), self.values([b.len()], b));
+            let arguments = self.with_defaults(vec![a, b]);
+            self.arguments(arguments).forward_only("special values");
+        }
+    }
+}
+
+/// One error sample: a call that must fail, and how.
+#[derive(Debug, Clone)]
+pub struct ErrorSample {
+    /// The precondition that must fail.
+    pub code: &'static str,
+    /// Arguments in the order of the signature.
+    pub arguments: Vec<Arg<SampleTensor>>,
+    /// What the message must contain.
+    pub message: &'static str,
+}
+
+/// A named precondition of an operator: its generated `Code`.
+pub trait ErrorCode {
+    /// The variant's name.
+    fn code(&self) -> &'static str;
+}
+
+/// Collects the error samples of an operator.
+#[derive(Debug)]
+pub struct ErrorSamples {
+    source: Source,
+    cases: Vec<ErrorSample>,
+}
+
+impl ErrorSamples {
+    /// The error samples that `operator` declares, made in `dtype`.
+    pub fn of_operator(operator: &'static OperatorDef, dtype: DType) -> Vec<ErrorSample> {
+        let mut samples = ErrorSamples { source: Source { dtype, drawn: Cell::new(1) }, cases: Vec::new() };
+        if let Some(declare) = operator.errors {
+            declare(&mut samples);
+        }
+        samples.cases
+    }
+
+    /// Adds a call that must fail with `code` and a message that contains `message`.
+    pub fn case(
+        &mut self,
+        code: impl ErrorCode,
+        arguments: impl OperatorArguments<SampleTensor>,
+        message: &'static str,
+    ) {
+        self.cases.push(ErrorSample { code: code.code(), arguments: arguments.into_arguments(), message });
+    }
+}
+
+impl From<SampleTensor> for Operand<SampleTensor> {
+    fn from(tensor: SampleTensor) -> Self {
+        Operand::Tensor(tensor)
+    }
+}
+macro_rules! scalar_operand {
+    ($($value:ty => $tensor:ty;)*) => {$(
+        impl From<$value> for Operand<$tensor> {
+            fn from(value: $value) -> Self { Operand::Scalar(Scalar::from(value)) }
+        }
+    )*};
+}
+scalar_operand! {
+    f64 => SampleTensor; i64 => SampleTensor; bool => SampleTensor; Scalar => SampleTensor;
+    f64 => crate::tracer::Tensor; i64 => crate::tracer::Tensor; bool => crate::tracer::Tensor; Scalar => crate::tracer::Tensor;
+}

@@ -1,0 +1,265 @@
+//! Traces: straight-line programs in single-assignment form that own their values.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::argument::{Arg, map_arguments};
+use crate::error::{Place, Result};
+use crate::executor::Refusal;
+use crate::meta::{Target, TensorMeta};
+use crate::operator::OperatorDef;
+
+/// A value of one block: an index into [`Block::values`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(pub u32);
+
+impl ValueId {
+    /// The index into [`Block::values`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where the memory plan puts a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Storage {
+    /// At this byte of the transient arena.
+    Arena(u64),
+    /// In memory of its own that outlives the call (an output).
+    Output,
+    /// In the memory of another value: a view, or an update in place.
+    Shared(ValueId),
+}
+
+/// A value: name, meta, and where it is kept once memory is planned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// Unique in its block; scope, operator and a counter.
+    pub name: Arc<str>,
+    /// Shape, element type, device.
+    pub meta: TensorMeta,
+    /// Set by the memory plan.
+    pub storage: Option<Storage>,
+}
+
+/// What a symbol calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Callee {
+    /// A declared operator.
+    Operator(&'static OperatorDef),
+    /// The value of the body (a scalar) and its gradients with respect to the parameters listed.
+    ValueAndGrad {
+        /// Indices into the body's parameters.
+        wrt: Vec<usize>,
+    },
+    /// A region of symbols that an executor runs as one.
+    Region {
+        /// The executor.
+        executor: &'static str,
+    },
+    /// The end of its arguments' lives.
+    Delete,
+}
+
+/// Results of a symbol; nearly always one.
+pub type Results = SmallVec<[ValueId; 2]>;
+
+/// One line of a trace.
+#[derive(Debug, Clone)]
+pub struct BoundSymbol {
+    /// What is called.
+    pub callee: Callee,
+    /// With what.
+    pub arguments: Vec<Arg<ValueId>>,
+    /// What it defines.
+    pub results: Results,
+    /// What it stands for: a closed block whose parameters are the tensors among the arguments, in order.
+    pub body: Option<Arc<Block>>,
+    /// Who runs it, once claimed.
+    pub executor: Option<&'static str>,
+    /// Who refused to run it, and why.
+    pub refusals: Vec<Refusal>,
+    /// The author's line that made the call; not part of the text.
+    pub place: Option<Place>,
+}
+
+impl PartialEq for BoundSymbol {
+    fn eq(&self, other: &BoundSymbol) -> bool {
+        self.callee == other.callee
+            && self.arguments == other.arguments
+            && self.results == other.results
+            && self.executor == other.executor
+            && self.refusals == other.refusals
+            && match (&self.body, &other.body) {
+                (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
+                (None, None) => true,
+                _ => false,
+            }
+    }
+}
+
+impl BoundSymbol {
+    /// The values it reads, in order, with repetitions.
+    pub fn operands(&self) -> impl Iterator<Item = ValueId> + '_ {
+        self.arguments.iter().flat_map(|argument| argument.tensors().iter().copied())
+    }
+
+    /// The operator called, if it is one.
+    pub fn operator(&self) -> Option<&'static OperatorDef> {
+        match self.callee {
+            Callee::Operator(def) => Some(def),
+            _ => None,
+        }
+    }
+
+    /// The name of what is called, as the text has it.
+    pub fn name(&self) -> &str {
+        match &self.callee {
+            Callee::Operator(def) => def.name,
+            Callee::ValueAndGrad { .. } => "value_and_grad",
+            Callee::Region { .. } => "region",
+            Callee::Delete => "del",
+        }
+    }
+}
+
+/// A straight-line program, closed: it reads nothing but its parameters.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Block {
+    /// Every value, parameters first.
+    pub values: Vec<Value>,
+    /// The values that come from outside.
+    pub parameters: Vec<ValueId>,
+    /// Its lines in order.
+    pub symbols: Vec<BoundSymbol>,
+    /// What it gives back.
+    pub results: Vec<ValueId>,
+}
+
+impl Block {
+    /// The value `id`.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.index()]
+    }
+
+    /// The meta of value `id`.
+    pub fn meta(&self, id: ValueId) -> &TensorMeta {
+        &self.values[id.index()].meta
+    }
+
+    /// Adds a value.
+    pub fn define(&mut self, name: impl Into<Arc<str>>, meta: TensorMeta) -> ValueId {
+        self.values.push(Value { name: name.into(), meta, storage: None });
+        ValueId((self.values.len() - 1) as u32)
+    }
+
+    /// The arguments of a symbol with metas in place of values.
+    pub fn argument_metas(&self, symbol: &BoundSymbol) -> Vec<Arg<TensorMeta>> {
+        map_arguments(&symbol.arguments, |id| self.meta(*id).clone())
+    }
+
+    /// The same program with values numbered in the order of their definition, and none that is not defined.
+    pub fn canonical(&self) -> Block {
+        let mut renumbered: Vec<Option<ValueId>> = vec![None; self.values.len()];
+        let mut block = Block::default();
+        let mut define = |block: &mut Block, id: ValueId| {
+            let value = &self.values[id.index()];
+            block.values.push(value.clone());
+            let new = ValueId((block.values.len() - 1) as u32);
+            renumbered[id.index()] = Some(new);
+            new
+        };
+        block.parameters = self.parameters.iter().map(|id| define(&mut block, *id)).collect();
+        let mut results: Vec<Results> = Vec::with_capacity(self.symbols.len());
+        for symbol in &self.symbols {
+            results.push(symbol.results.iter().map(|id| define(&mut block, *id)).collect());
+        }
+        // A value that is read but never defined keeps a number past the end; the verifier names it.
+        let new = |id: ValueId| renumbered[id.index()].unwrap_or(ValueId(u32::MAX));
+        block.symbols = self
+            .symbols
+            .iter()
+            .zip(results)
+            .map(|(symbol, results)| BoundSymbol {
+                arguments: map_arguments(&symbol.arguments, |id| new(*id)),
+                results,
+                ..symbol.clone()
+            })
+            .collect();
+        block.results = self.results.iter().map(|id| new(*id)).collect();
+        for value in &mut block.values {
+            if let Some(Storage::Shared(id)) = &mut value.storage {
+                *id = new(*id);
+            }
+        }
+        block
+    }
+}
+
+/// What an input of a trace is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum InputRole {
+    /// A plain argument.
+    #[default]
+    Input,
+    /// A trained parameter.
+    Parameter,
+    /// A value that the forward trace saved for the backward trace.
+    Saved,
+    /// A cotangent of a backward trace.
+    Cotangent,
+}
+
+/// An input of a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Input {
+    /// What it is for.
+    pub role: InputRole,
+    /// Whether the caller gives its memory away.
+    pub donated: bool,
+    /// The strides that the program was compiled for; `None` is contiguous.
+    pub strides: Option<Vec<isize>>,
+}
+
+/// An output of a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Path in the returned tree: `loss`, `params.wte.weight`.
+    pub path: String,
+}
+
+/// A program: a block, what its inputs and outputs are called, what it is compiled for, and which transforms made it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    /// The function's name.
+    pub name: String,
+    /// What it is compiled for.
+    pub target: Target,
+    /// The transforms that made it, oldest first.
+    pub history: Vec<String>,
+    /// One for each parameter of the block.
+    pub inputs: Vec<Input>,
+    /// One for each result of the block.
+    pub outputs: Vec<Output>,
+    /// Size of the transient arena in bytes, once planned.
+    pub arena: Option<u64>,
+    /// The program.
+    pub block: Block,
+}
+
+impl Trace {
+    /// The same trace over another block, with `transform` added to its history.
+    pub fn transformed(&self, transform: &str, block: Block) -> Trace {
+        let mut history = self.history.clone();
+        history.push(transform.to_owned());
+        Trace { history, block: block.canonical(), ..self.clone() }
+    }
+
+    /// Checks every rule of the language; see [`verify`].
+    pub fn verify(&self) -> Result<()> {
+        verify::verify(self)
+    }
+}
+
+pub mod verify;

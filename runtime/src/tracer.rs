@@ -1,0 +1,731 @@
+//! Tracing: traced code computes with [`Tensor`] handles, and every call becomes a line of the trace being built.
+//!
+//! A failing call neither panics nor returns a `Result`: the first error is kept, the call hands back a poisoned handle,
+//! and the function that traces (`trace`, `jit`) returns the error.
+
+use std::cell::RefCell;
+use std::ops::{Add, Div, Mul, Neg, Sub};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use fulgurite_kernels::DType;
+use rustc_hash::FxHashMap;
+
+use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar, map_arguments};
+use crate::error::{CallStack, Error, Failure, Place, Result};
+use crate::meta::{Device, Shape, TensorMeta, normalize_dim};
+use crate::operator::{OperatorDef, ResultsDef, Role, role};
+use crate::trace::{Block, BoundSymbol, Callee, Results, ValueId};
+use crate::tree::Tree;
+
+/// A tensor of the program being traced: a handle without data, free to copy.
+///
+/// It lives as long as the trace that made it; using it later is an error of the next call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tensor {
+    builder: u32,
+    value: ValueId,
+}
+
+const POISON: ValueId = ValueId(u32::MAX);
+
+struct Builder {
+    id: u32,
+    block: Block,
+    /// How often each base name was given out.
+    names: FxHashMap<Arc<str>, u32>,
+    scope: String,
+    error: Option<Error>,
+    /// Whether handles of the builder below may be used here; they become parameters.
+    captures: Option<Vec<(ValueId, ValueId)>>,
+}
+
+#[derive(Default)]
+struct Tracer {
+    stack: Vec<Builder>,
+    made: u32,
+    /// An error made while nothing was being traced; the next trace of this thread returns it.
+    pending: Option<Error>,
+}
+
+thread_local! {
+    static TRACER: RefCell<Tracer> = RefCell::default();
+    static DECOMPOSITIONS: RefCell<FxHashMap<(usize, Vec<Arg<TensorMeta>>), Arc<Block>>> = RefCell::default();
+}
+
+/// Unwinds to the nearest traced function, silently: only where a poisoned handle has no answer to give.
+struct Poisoned;
+
+impl Tracer {
+    /// The value of builder `level` that `tensor` stands for, captured from below if need be.
+    fn resolve(&mut self, level: usize, tensor: Tensor) -> Option<ValueId> {
+        if self.stack[level].id == tensor.builder {
+            return Some(tensor.value);
+        }
+        if level == 0 || self.stack[level].captures.is_none() {
+            return None;
+        }
+        let outer = self.resolve(level - 1, tensor)?;
+        let known = self.stack[level].captures.as_ref().and_then(|c| c.iter().find(|(o, _)| *o == outer)).map(|c| c.1);
+        if known.is_some() {
+            return known;
+        }
+        let (name, meta) = {
+            let value = self.stack[level - 1].block.value(outer);
+            (value.name.clone(), value.meta.clone())
+        };
+        let builder = &mut self.stack[level];
+        let name = builder.fresh_name(name);
+        let inner = builder.block.define(name, meta);
+        builder.block.parameters.push(inner);
+        builder.captures.as_mut()?.push((outer, inner));
+        Some(inner)
+    }
+}
+
+impl Builder {
+    /// `base`, or `base.1`, `base.2`, ... if it is taken.
+    fn fresh_name(&mut self, base: Arc<str>) -> Arc<str> {
+        let Some(&used) = self.names.get(&base) else {
+            self.names.insert(base.clone(), 1);
+            return base;
+        };
+        let mut counter = used;
+        loop {
+            let name: Arc<str> = format!("{base}.{counter}").into();
+            counter += 1;
+            if !self.names.contains_key(&name) {
+                self.names.insert(base, counter);
+                self.names.insert(name.clone(), 1);
+                return name;
+            }
+        }
+    }
+
+    fn scoped(&self, name: &str) -> Arc<str> {
+        if self.scope.is_empty() { name.into() } else { format!("{}.{name}", self.scope).into() }
+    }
+
+    fn handle(&self, value: ValueId) -> Tensor {
+        Tensor { builder: self.id, value }
+    }
+
+    fn poison(&self) -> Tensor {
+        Tensor { builder: self.id, value: POISON }
+    }
+
+    fn fail(&mut self, error: Error) {
+        tracing::debug!(%error, "tracing failed");
+        self.error.get_or_insert(error);
+    }
+}
+
+fn set_pending(error: Error) {
+    TRACER.with_borrow_mut(|tracer| {
+        tracer.pending.get_or_insert(error);
+    });
+}
+
+fn with_top<R>(f: impl FnOnce(&mut Builder) -> R) -> Option<R> {
+    TRACER.with_borrow_mut(|tracer| tracer.stack.last_mut().map(f))
+}
+
+/// Traces `f` into a closed block. `parameters` are names and metas of what `f` gets; names must differ.
+pub fn trace_block(parameters: &[(Arc<str>, TensorMeta)], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<Block> {
+    build(parameters, false, f).map(|(block, _)| block)
+}
+
+fn build(
+    parameters: &[(Arc<str>, TensorMeta)],
+    captures: bool,
+    f: impl FnOnce(&[Tensor]) -> Vec<Tensor>,
+) -> Result<(Block, Vec<(ValueId, ValueId)>)> {
+    let handles: Vec<Tensor> = TRACER.with_borrow_mut(|tracer| {
+        let id = tracer.made;
+        tracer.made += 1;
+        let mut builder = Builder {
+            id,
+            block: Block::default(),
+            names: FxHashMap::default(),
+            scope: String::new(),
+            error: if tracer.stack.is_empty() { tracer.pending.take() } else { None },
+            captures: captures.then(Vec::new),
+        };
+        for (name, meta) in parameters {
+            let name = builder.fresh_name(name.clone());
+            let value = builder.block.define(name, meta.clone());
+            builder.block.parameters.push(value);
+        }
+        let handles = builder.block.parameters.iter().map(|value| builder.handle(*value)).collect();
+        tracer.stack.push(builder);
+        handles
+    });
+    let depth = TRACER.with_borrow(|tracer| tracer.stack.len());
+    let outcome = catch_unwind(AssertUnwindSafe(|| f(&handles)));
+    let (mut builder, results) = TRACER.with_borrow_mut(|tracer| {
+        // Builders above were left behind by an unwinding panic.
+        tracer.stack.truncate(depth);
+        let results = outcome.as_ref().ok().map(|results| {
+            results.iter().map(|tensor| tracer.resolve(depth - 1, *tensor)).collect::<Option<Vec<ValueId>>>()
+        });
+        (tracer.stack.pop().unwrap_or_else(|| unreachable!("pushed above")), results)
+    });
+    if let Err(payload) = outcome {
+        if !payload.is::<Poisoned>() {
+            resume_unwind(payload);
+        }
+    }
+    if let Some(error) = builder.error {
+        return Err(error);
+    }
+    match results.flatten() {
+        Some(results) if !results.contains(&POISON) => builder.block.results = results,
+        _ => {
+            return Err(Error::StaleHandle {
+                operator: "return".into(),
+                argument: "result".into(),
+                stack: CallStack::default(),
+            });
+        }
+    }
+    Ok((builder.block, builder.captures.unwrap_or_default()))
+}
+
+/// Runs `f` with names prefixed by `name`: `scope("attn", || softmax(x, -1))` defines `attn.softmax`.
+pub fn scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
+    let before = with_top(|builder| {
+        let before = builder.scope.len();
+        if before > 0 {
+            builder.scope.push('.');
+        }
+        builder.scope.push_str(name);
+        (builder.id, before)
+    });
+    let result = f();
+    if let Some((id, before)) = before {
+        with_top(|builder| {
+            if builder.id == id {
+                builder.scope.truncate(before);
+            }
+        });
+    }
+    result
+}
+
+/// Runs `f` with `name` as the whole scope, whatever the scope around is.
+pub(crate) fn absolute_scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
+    let before = with_top(|builder| std::mem::replace(&mut builder.scope, name.to_owned()));
+    let result = f();
+    if let Some(before) = before {
+        with_top(|builder| builder.scope = before);
+    }
+    result
+}
+
+/// Reserves names, so that generated ones differ from them.
+pub(crate) fn reserve_names<'a>(names: impl Iterator<Item = &'a Arc<str>>) {
+    with_top(|builder| {
+        for name in names {
+            builder.names.entry(name.clone()).or_insert(1);
+        }
+    });
+}
+
+/// Gives a value of the trace being built another name, which the caller has reserved.
+pub(crate) fn rename(tensor: Tensor, name: &Arc<str>) {
+    with_top(|builder| {
+        if tensor.builder == builder.id && tensor.value != POISON {
+            builder.block.values[tensor.value.index()].name = name.clone();
+        }
+    });
+}
+
+/// Calls an operator: checks the arguments, derives the results' metas and adds a line to the trace being built.
+#[track_caller]
+pub fn call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>) -> Vec<Tensor> {
+    call_at(def, arguments, Place::caller())
+}
+
+/// As [`call`], for a call that stands at `place`.
+pub(crate) fn call_at(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>, place: Place) -> Vec<Tensor> {
+    let stack = || CallStack { at: Some(place), frames: Vec::new() };
+    let resolved = TRACER.with_borrow_mut(|tracer| {
+        let Some(level) = tracer.stack.len().checked_sub(1) else {
+            let error = Error::NoTrace { operator: def.name.into(), stack: stack() };
+            tracer.pending.get_or_insert(error);
+            return None;
+        };
+        if tracer.stack[level].error.is_some() {
+            return None;
+        }
+        let mut values = Vec::with_capacity(arguments.len());
+        for (i, argument) in arguments.iter().enumerate() {
+            let mut missing = false;
+            let argument = argument.map(|tensor| {
+                if tensor.value == POISON && tracer.stack.iter().any(|builder| builder.id == tensor.builder) {
+                    missing = true;
+                    return POISON;
+                }
+                tracer.resolve(level, *tensor).unwrap_or_else(|| {
+                    missing = true;
+                    POISON
+                })
+            });
+            if missing {
+                let name = def.params.get(i).map_or("?", |param| param.name);
+                let error = Error::StaleHandle { operator: def.name.into(), argument: name.into(), stack: stack() };
+                tracer.stack[level].fail(error);
+                return None;
+            }
+            values.push(argument);
+        }
+        let block = &tracer.stack[level].block;
+        let metas = map_arguments(&values, |id| block.meta(*id).clone());
+        Some((values, metas))
+    });
+    let Some((values, metas)) = resolved else { return poisoned_results(def) };
+    match infer(def, &metas) {
+        Ok((results, body)) => append(
+            BoundSymbol {
+                callee: Callee::Operator(def),
+                arguments: values,
+                results: Results::new(),
+                body,
+                executor: None,
+                refusals: Vec::new(),
+                place: Some(place),
+            },
+            def.short_name(),
+            results,
+        ),
+        Err(InferError::Failure(failure)) => {
+            with_top(|b| b.fail(Error::Operator { operator: def.name.into(), failure, stack: stack() }));
+            poisoned_results(def)
+        }
+        Err(InferError::Inner(error)) => {
+            with_top(|b| b.fail(error.in_operator(def.name, Some(place))));
+            poisoned_results(def)
+        }
+    }
+}
+
+fn poisoned_results(def: &'static OperatorDef) -> Vec<Tensor> {
+    let poison = with_top(|builder| builder.poison()).unwrap_or(Tensor { builder: u32::MAX, value: POISON });
+    match def.results {
+        ResultsDef::Fixed(n) => vec![poison; n],
+        // How many there would be is not known; the error is recorded, and the function being traced ends here.
+        ResultsDef::List if with_top(|_| ()).is_some() => resume_unwind(Box::new(Poisoned)),
+        ResultsDef::List => Vec::new(),
+    }
+}
+
+fn append(mut symbol: BoundSymbol, base: &str, metas: Vec<TensorMeta>) -> Vec<Tensor> {
+    with_top(|builder| {
+        let base = builder.scoped(base);
+        symbol.results = metas
+            .into_iter()
+            .map(|meta| {
+                let name = builder.fresh_name(base.clone());
+                builder.block.define(name, meta)
+            })
+            .collect();
+        let handles = symbol.results.iter().map(|value| builder.handle(*value)).collect();
+        builder.block.symbols.push(symbol);
+        handles
+    })
+    .unwrap_or_default()
+}
+
+/// Adds a copy of a symbol to the trace being built: the same callee, body and place, `arguments` in terms of new handles,
+/// results under the names and metas given.
+pub(crate) fn append_copy(
+    symbol: &BoundSymbol,
+    arguments: Vec<Arg<Tensor>>,
+    results: &[(Arc<str>, TensorMeta)],
+) -> Vec<Tensor> {
+    with_top(|builder| {
+        let results: Results =
+            results.iter().map(|(name, meta)| builder.block.define(name.clone(), meta.clone())).collect();
+        let handles = results.iter().map(|value| builder.handle(*value)).collect();
+        builder.block.symbols.push(BoundSymbol {
+            arguments: map_arguments(&arguments, |tensor| tensor.value),
+            results,
+            ..symbol.clone()
+        });
+        handles
+    })
+    .unwrap_or_default()
+}
+
+/// Why metas could not be inferred.
+pub(crate) enum InferError {
+    /// A precondition of the operator itself.
+    Failure(Failure),
+    /// An error inside its decomposition.
+    Inner(Error),
+}
+
+/// Result metas and decomposition of a call.
+pub(crate) fn infer(
+    def: &'static OperatorDef,
+    metas: &[Arg<TensorMeta>],
+) -> Result<(Vec<TensorMeta>, Option<Arc<Block>>), InferError> {
+    def.check_arguments(metas).map_err(InferError::Failure)?;
+    if let Some(check) = def.check {
+        check(metas).map_err(InferError::Failure)?;
+    }
+    let declared = def.meta.map(|meta| meta(metas)).transpose().map_err(InferError::Failure)?;
+    if let (Some(declared), ResultsDef::Fixed(n)) = (&declared, def.results) {
+        if declared.len() != n {
+            return Err(InferError::Failure(Failure::new(
+                "ResultCount",
+                format!("meta gave {} results, the signature has {n}", declared.len()),
+            )));
+        }
+    }
+    let body = match def.decomposition {
+        Some(_) => Some(decompose(def, metas).map_err(InferError::Inner)?),
+        None => None,
+    };
+    let results = match (declared, &body) {
+        (Some(declared), _) => declared,
+        (None, Some(body)) => body.results.iter().map(|id| body.meta(*id).clone()).collect(),
+        (None, None) => {
+            return Err(InferError::Failure(Failure::new("NoMeta", "has neither meta nor decomposition")));
+        }
+    };
+    Ok((results, body))
+}
+
+/// What a call stands for, as a closed block. Equal calls share one block.
+pub fn decompose(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result<Arc<Block>> {
+    let Some(rule) = def.decomposition else {
+        return Err(Error::Operator {
+            operator: def.name.into(),
+            failure: Failure::new("NoDecomposition", "has no decomposition"),
+            stack: CallStack::default(),
+        });
+    };
+    let key = (std::ptr::from_ref(def) as usize, metas.to_vec());
+    if let Some(block) = DECOMPOSITIONS.with_borrow(|known| known.get(&key).cloned()) {
+        return Ok(block);
+    }
+    let block = Arc::new(trace_rule(def, metas, rule)?.canonical());
+    DECOMPOSITIONS.with_borrow_mut(|known| {
+        // Programs of many shapes would otherwise keep every block they ever made.
+        if known.len() >= 16_384 {
+            known.clear();
+        }
+        known.insert(key, block.clone());
+    });
+    Ok(block)
+}
+
+/// Traces a rule of `def` (decomposition, execution) on arguments of the given metas.
+pub(crate) fn trace_rule(
+    def: &'static OperatorDef,
+    metas: &[Arg<TensorMeta>],
+    rule: fn(&[Arg<Tensor>]) -> Vec<Tensor>,
+) -> Result<Block> {
+    let mut parameters: Vec<(Arc<str>, TensorMeta)> = Vec::new();
+    for (param, argument) in def.params.iter().zip(metas) {
+        match argument {
+            Arg::List(metas) => {
+                parameters
+                    .extend(metas.iter().enumerate().map(|(i, m)| (format!("{}.{i}", param.name).into(), m.clone())));
+            }
+            _ => parameters.extend(argument.tensors().iter().map(|meta| (param.name.into(), meta.clone()))),
+        }
+    }
+    trace_block(&parameters, |handles| {
+        let mut handles = handles.iter();
+        let arguments =
+            map_arguments(metas, |_| *handles.next().unwrap_or_else(|| unreachable!("one for each tensor")));
+        rule(&arguments)
+    })
+}
+
+/// The arguments of a call of `def` whose leading parameters are given and whose others take their defaults.
+pub fn with_defaults<V>(def: &OperatorDef, mut leading: Vec<Arg<V>>) -> Vec<Arg<V>> {
+    for param in &def.params[leading.len().min(def.params.len())..] {
+        leading.push(match param.kind {
+            crate::operator::ParamKind::Optional(_) => Arg::Optional(None),
+            crate::operator::ParamKind::List(_) => Arg::List(Vec::new()),
+            _ => Arg::Attribute(param.default.map_or(Attribute::None, |default| default())),
+        });
+    }
+    leading
+}
+
+#[track_caller]
+pub(crate) fn call_role(which: Role, leading: Vec<Arg<Tensor>>) -> Tensor {
+    let place = Place::caller();
+    match role(which) {
+        Ok(def) => {
+            let results = call_at(def, with_defaults(def, leading), place);
+            results[0]
+        }
+        Err(error) => {
+            let poison = with_top(|builder| {
+                builder.fail(error.clone());
+                builder.poison()
+            });
+            poison.unwrap_or_else(|| {
+                set_pending(error);
+                Tensor { builder: u32::MAX, value: POISON }
+            })
+        }
+    }
+}
+
+/// A tensor like `tensor`, filled with `value`.
+#[track_caller]
+pub fn full_like(tensor: Tensor, value: f64) -> Tensor {
+    let meta = tensor.meta();
+    let number = if meta.dtype().is_floating() { Scalar::Float(value) } else { Scalar::Int(value as i64) };
+    call_role(
+        Role::Full,
+        vec![
+            Arg::Attribute(meta.shape().to_vec().to_attribute()),
+            Arg::Attribute(Attribute::Scalar(number)),
+            Arg::Attribute(Attribute::DType(meta.dtype())),
+            Arg::Attribute(Attribute::Text(meta.device().to_string())),
+        ],
+    )
+}
+
+/// Zeros like `tensor`.
+#[track_caller]
+pub fn zeros_like(tensor: Tensor) -> Tensor {
+    full_like(tensor, 0.0)
+}
+
+/// `a + b` by the operator that plays [`Role::Add`].
+#[track_caller]
+pub fn accumulate(a: Tensor, b: Tensor) -> Tensor {
+    call_role(Role::Add, vec![Arg::Tensor(a), Arg::Tensor(b)])
+}
+
+/// Ends the traced function with an error of the author's own: for code around operators (a model's configuration, a
+/// sequence that is too long). Outside of a trace the next one returns it.
+#[track_caller]
+pub fn fail(operator: &str, failure: Failure) {
+    let stack = CallStack { at: Some(Place::caller()), frames: Vec::new() };
+    let error = Error::Operator { operator: operator.to_owned(), failure, stack };
+    if with_top(|builder| builder.fail(error.clone())).is_none() {
+        set_pending(error);
+    }
+}
+
+/// The value of `f` and its gradients with respect to `parameters`. `f` returns a floating-point scalar; it may use any
+/// other tensor of the trace around it. The call is one line of the trace, which the autodiff transform expands.
+#[track_caller]
+pub fn value_and_grad<P: Tree<Leaf = Tensor, With<Tensor> = P>>(
+    parameters: P,
+    f: impl FnOnce(&P) -> Tensor,
+) -> (Tensor, P) {
+    let place = Place::caller();
+    let mut outer = Vec::new();
+    let mut paths: Vec<String> = Vec::new();
+    parameters.visit("", &mut |path, tensor| {
+        outer.push(*tensor);
+        paths.push(path.to_owned());
+    });
+    let name_of = |tensor: &Tensor| {
+        with_top(|builder| tensor.value_in(builder).map(|value| builder.block.value(value).name.clone())).flatten()
+    };
+    let named: Vec<(Arc<str>, TensorMeta)> =
+        outer.iter().map(|tensor| (name_of(tensor).unwrap_or_else(|| "parameter".into()), tensor.meta())).collect();
+    let failed = |error: Error| {
+        with_top(|builder| builder.fail(error.in_operator("value_and_grad", Some(place))));
+    };
+    let poisoned = with_top(|builder| builder.error.is_some()).unwrap_or(true);
+    let mut structure = Some(parameters);
+    let traced = if poisoned {
+        Err(None)
+    } else {
+        let parameters = structure.take();
+        build(&named, true, |handles| {
+            let mut handles = handles.iter();
+            let inner = parameters
+                .unwrap_or_else(|| unreachable!("taken once"))
+                .map(&mut |_| *handles.next().unwrap_or_else(|| unreachable!("one for each leaf")));
+            let loss = f(&inner);
+            structure = Some(inner);
+            vec![loss]
+        })
+        .map_err(Some)
+    };
+    let poison = |structure: Option<P>| {
+        let poison = with_top(|builder| builder.poison()).unwrap_or(Tensor { builder: u32::MAX, value: POISON });
+        match structure {
+            Some(structure) => (poison, structure.map(&mut |_| poison)),
+            None => resume_unwind(Box::new(Poisoned)),
+        }
+    };
+    let (block, captures) = match traced {
+        Ok(traced) => traced,
+        Err(error) => {
+            if let Some(error) = error {
+                failed(error);
+            }
+            return poison(structure);
+        }
+    };
+    let loss = block.meta(block.results[0]).clone();
+    let problem = if loss.rank() != 0 || !loss.dtype().is_floating() {
+        Some(Failure::new(
+            "LossMeta",
+            format!("the function returned {loss}, expected a zero-dimensional floating-point tensor"),
+        ))
+    } else {
+        named.iter().zip(&paths).find(|((_, meta), _)| !meta.dtype().is_floating()).map(|((_, meta), path)| {
+            Failure::new("ParameterDType", format!("parameter '{path}' is {meta}, expected a floating-point dtype"))
+        })
+    };
+    if let Some(failure) = problem {
+        failed(Error::Operator {
+            operator: "value_and_grad".into(),
+            failure,
+            stack: CallStack { at: Some(place), frames: Vec::new() },
+        });
+        return poison(structure);
+    }
+    let mut metas = vec![loss];
+    metas.extend(named.iter().map(|(_, meta)| meta.clone()));
+    let arguments = TRACER.with_borrow_mut(|tracer| {
+        let level = tracer.stack.len() - 1;
+        let mut values: Vec<ValueId> =
+            outer.iter().map(|tensor| tracer.resolve(level, *tensor).unwrap_or(POISON)).collect();
+        values.extend(captures.iter().map(|(outer, _)| *outer));
+        values
+    });
+    let symbol = BoundSymbol {
+        callee: Callee::ValueAndGrad { wrt: (0..outer.len()).collect() },
+        arguments: vec![Arg::List(arguments)],
+        results: Results::new(),
+        body: Some(Arc::new(block.canonical())),
+        executor: None,
+        refusals: Vec::new(),
+        place: Some(place),
+    };
+    let results = append(symbol, "value_and_grad", metas);
+    with_top(|builder| {
+        let names: Vec<Arc<str>> = std::iter::once(builder.scoped("loss"))
+            .chain(named.iter().map(|(name, _)| Arc::from(format!("grad.{name}"))))
+            .map(|base| builder.fresh_name(base))
+            .collect();
+        for (tensor, name) in results.iter().zip(names) {
+            builder.block.values[tensor.value.index()].name = name;
+        }
+    });
+    let mut gradients = results[1..].iter();
+    let structure = structure.unwrap_or_else(|| unreachable!("put back by the traced function"));
+    (results[0], structure.map(&mut |_| *gradients.next().unwrap_or_else(|| unreachable!("one for each leaf"))))
+}
+
+impl Tensor {
+    fn value_in(&self, builder: &Builder) -> Option<ValueId> {
+        (self.builder == builder.id && self.value != POISON).then_some(self.value)
+    }
+
+    /// The value of the trace being built.
+    pub(crate) fn value(&self) -> ValueId {
+        self.value
+    }
+
+    /// A handle on value `value` of the trace being built.
+    pub(crate) fn of_value(value: ValueId) -> Tensor {
+        Tensor { builder: with_top(|builder| builder.id).unwrap_or(u32::MAX), value }
+    }
+
+    fn known_meta(&self) -> Option<TensorMeta> {
+        TRACER.with_borrow(|tracer| {
+            let builder = tracer.stack.iter().rev().find(|builder| builder.id == self.builder)?;
+            (self.value != POISON).then(|| builder.block.meta(self.value).clone())
+        })
+    }
+
+    /// Shape, element type and device; a zero-dimensional f32 on the host if the handle is poisoned or stale.
+    pub fn meta(&self) -> TensorMeta {
+        self.known_meta().unwrap_or_else(|| TensorMeta::new([], DType::F32, Device::CPU))
+    }
+
+    /// Whether an earlier call failed, so that this handle stands for nothing.
+    pub fn is_poisoned(&self) -> bool {
+        self.known_meta().is_none()
+    }
+
+    /// Extents. Those of a poisoned handle are one wherever they are asked for.
+    pub fn shape(&self) -> Shape {
+        self.known_meta().map_or_else(Shape::poisoned, |meta| Shape::new(meta.shape().into()))
+    }
+
+    /// Extent of dimension `dim`, counted from the end if negative. Out of range is an error of the trace.
+    #[track_caller]
+    pub fn size(&self, dim: i64) -> usize {
+        let Some(meta) = self.known_meta() else { return 1 };
+        match normalize_dim(dim, meta.rank()) {
+            Ok(_) if meta.rank() == 0 => 1,
+            Ok(axis) => meta.shape()[axis],
+            Err(failure) => {
+                fail("size", failure);
+                1
+            }
+        }
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.meta().rank()
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.meta().dtype()
+    }
+
+    /// Device.
+    pub fn device(&self) -> Device {
+        self.meta().device()
+    }
+}
+
+impl From<Tensor> for Operand<Tensor> {
+    fn from(tensor: Tensor) -> Self {
+        Operand::Tensor(tensor)
+    }
+}
+impl From<i32> for Operand<Tensor> {
+    fn from(value: i32) -> Self {
+        Operand::Scalar(Scalar::Int(value.into()))
+    }
+}
+
+macro_rules! arithmetic {
+    ($($trait:ident $method:ident;)*) => {$(
+        impl<T: Into<Operand<Tensor>>> $trait<T> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: T) -> Tensor {
+                call_role(Role::$trait, vec![Arg::Tensor(self), crate::rules::from_operand(other.into())])
+            }
+        }
+        impl $trait<Tensor> for f64 {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: Tensor) -> Tensor {
+                call_role(Role::$trait, vec![Arg::Attribute(Attribute::Scalar(Scalar::Float(self))), Arg::Tensor(other)])
+            }
+        }
+    )*};
+}
+arithmetic! { Add add; Sub sub; Mul mul; Div div; }
+
+impl Neg for Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        call_role(Role::Neg, vec![Arg::Tensor(self)])
+    }
+}
