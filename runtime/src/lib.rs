@@ -6,6 +6,7 @@
 extern crate self as fulgurite;
 
 pub mod argument;
+pub mod array;
 pub mod error;
 pub mod executor;
 pub mod meta;
@@ -18,6 +19,7 @@ pub mod tracer;
 pub mod transforms;
 pub mod tree;
 
+pub use array::Array;
 pub use error::{Error, Failure, Result};
 pub use fulgurite_kernels::DType;
 pub use meta::{Device, Target, TensorMeta};

@@ -729,3 +729,50 @@ impl Neg for Tensor {
         call_role(Role::Neg, vec![Arg::Tensor(self)])
     }
 }
+
+// === What autodiff needs of the trace being built ===
+
+/// Takes the error recorded so far, if any.
+pub(crate) fn take_error() -> Option<Error> {
+    with_top(|builder| builder.error.take()).flatten()
+}
+
+/// Whether an error was recorded.
+pub(crate) fn has_error() -> bool {
+    with_top(|builder| builder.error.is_some()).unwrap_or(false)
+}
+
+/// Says of the recorded error, if any, in whose rule it lies.
+pub(crate) fn annotate_error(what: &str, operator: &str, place: Option<Place>) {
+    with_top(|builder| {
+        if let Some(error) = builder.error.take() {
+            let name = if what.is_empty() { operator.to_owned() } else { format!("{what} {operator}") };
+            builder.error = Some(error.in_operator(&name, place));
+        }
+    });
+}
+
+/// How many symbols the trace being built has.
+pub(crate) fn position() -> usize {
+    with_top(|builder| builder.block.symbols.len()).unwrap_or(0)
+}
+
+/// Symbols from `first` on stand for the call at `place`.
+pub(crate) fn set_places_from(first: usize, place: Option<Place>) {
+    with_top(|builder| {
+        for symbol in &mut builder.block.symbols[first..] {
+            symbol.place = place.or(symbol.place);
+        }
+    });
+}
+
+/// The symbols that define `results` stand for the call at `place`.
+pub(crate) fn set_places(results: &[Tensor], place: Option<Place>) {
+    with_top(|builder| {
+        for symbol in builder.block.symbols.iter_mut().rev().take(16) {
+            if symbol.results.iter().any(|id| results.iter().any(|r| r.value == *id)) {
+                symbol.place = place.or(symbol.place);
+            }
+        }
+    });
+}

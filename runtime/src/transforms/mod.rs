@@ -1,5 +1,10 @@
 //! Named functions from trace to trace.
 
+pub mod autodiff;
+pub mod cse;
+pub mod dce;
+pub mod flatten;
+
 /// Optimization fuel: how many more claims, fusions and rewrites may be made. Halving it finds the one that breaks a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fuel(Option<u64>);
