@@ -7,10 +7,12 @@ extern crate self as fulgurite;
 
 pub mod argument;
 pub mod array;
+pub mod compile;
 pub mod error;
 pub mod executor;
 pub mod meta;
 pub mod operator;
+pub mod program;
 pub mod reference;
 pub mod rules;
 pub mod testing;

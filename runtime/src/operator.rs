@@ -6,6 +6,7 @@ use fulgurite_kernels::view::{TensorMut, TensorRef};
 
 use crate::argument::{Arg, Attribute};
 use crate::error::{Error, Failure, Result};
+use crate::executor::Strided;
 use crate::meta::TensorMeta;
 use crate::reference::ReferenceTensor;
 use crate::testing::directives::Directive;
@@ -162,6 +163,17 @@ pub type ReferenceRule = fn(&[Arg<ReferenceTensor>]) -> Result<Vec<ReferenceTens
 /// A host kernel.
 pub type HostRule = fn(&[Arg<TensorRef<'_>>], &mut [TensorMut<'_>]) -> Result<(), Failure>;
 
+/// How a result looks into the memory of the first operand: strides, and the offset of the first element, in elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// One for each dimension of the result.
+    pub strides: Vec<isize>,
+    /// From the operand's first element.
+    pub offset: isize,
+}
+/// The view that stands for a call, or `None` if the operand's strides do not allow one.
+pub type ViewRule = fn(&[Arg<Strided>]) -> Option<View>;
+
 /// A declared operator.
 pub struct OperatorDef {
     /// Unique name: `rms_norm`, `prims::exp`, `llmc::permute`.
@@ -196,6 +208,10 @@ pub struct OperatorDef {
     pub reference: Option<ReferenceRule>,
     /// Host kernel of a kernel symbol.
     pub cpu: Option<HostRule>,
+    /// How the result looks into the memory of its first operand, if a view can stand for it.
+    pub view: Option<ViewRule>,
+    /// Whether the kernel takes operands of any strides; otherwise it gets contiguous ones.
+    pub strided: bool,
     /// Inputs on which it must agree with its reference.
     pub samples: Option<fn(&mut Samples)>,
     /// Inputs that it must refuse.

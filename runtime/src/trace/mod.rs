@@ -262,4 +262,5 @@ impl Trace {
     }
 }
 
+pub mod print;
 pub mod verify;
