@@ -10,6 +10,7 @@ pub mod array;
 pub mod compile;
 pub mod error;
 pub mod executor;
+pub mod jit;
 pub mod meta;
 pub mod operator;
 pub mod program;
@@ -24,6 +25,7 @@ pub mod tree;
 pub use array::Array;
 pub use error::{Error, Failure, Result};
 pub use fulgurite_kernels::DType;
+pub use jit::jit;
 pub use meta::{Device, Target, TensorMeta};
 pub use tracer::Tensor;
 

@@ -74,10 +74,9 @@ pub fn donate(trace: &Trace) -> Trace {
     }
     let mut shared: Vec<(ValueId, ValueId)> = Vec::new();
     for (result, output) in block.results.iter().zip(&planned.outputs) {
-        let donated =
-            block.parameters.iter().zip(&planned.inputs).find(|(id, input)| {
-                input.donated && input.strides.is_none() && *block.value(**id).name == *output.path
-            });
+        let donated = block.parameters.iter().zip(&planned.inputs).find(|(id, input)| {
+            input.donated && input.strides.is_none() && same_path(&block.value(**id).name, &output.path)
+        });
         let Some((parameter, _)) = donated else { continue };
         let Some(written) = writer[result.index()] else { continue };
         let symbol = &block.symbols[written];
@@ -96,6 +95,12 @@ pub fn donate(trace: &Trace) -> Trace {
         planned.block.values[result.index()].storage = Some(Storage::Shared(parameter));
     }
     planned
+}
+
+/// Whether an input and an output stand at the same place of their trees; unnamed roots count by position.
+fn same_path(input: &str, output: &str) -> bool {
+    let positional = input.strip_prefix("arg").zip(output.strip_prefix("result"));
+    input == output || positional.is_some_and(|(input, output)| input == output)
 }
 
 /// Whether the kernel of a symbol reads each element of an operand before it writes that element of a result.
