@@ -2,6 +2,7 @@
 //! (tiles, reductions, products, random numbers). It knows no trace and no operator, and it holds every
 //! `unsafe` block of the workspace, each with its reason.
 
+pub mod access;
 pub mod buffer;
 pub mod dtype;
 pub mod scalar;
