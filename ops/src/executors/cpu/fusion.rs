@@ -356,7 +356,11 @@ fn iteration_shape(body: &Block) -> Option<Vec<usize>> {
     let reduced = body.symbols.iter().find(|symbol| matches!(kind_of(body, symbol), Some(Kind::Reduce(_))));
     let value = match reduced {
         Some(symbol) => symbol.operands().next()?,
-        None => body.symbols.iter().map(|symbol| symbol.results[0]).max_by_key(|id| body.meta(*id).rank())?,
+        None => body
+            .symbols
+            .iter()
+            .map(|symbol| symbol.results[0])
+            .max_by_key(|id| (body.meta(*id).rank(), body.meta(*id).shape().to_vec()))?,
     };
     Some(body.meta(value).shape().to_vec())
 }
