@@ -8,6 +8,7 @@ extern crate self as fulgurite;
 pub mod argument;
 pub mod error;
 pub mod executor;
+pub mod expansion;
 pub mod meta;
 pub mod operator;
 pub mod reference;
