@@ -9,7 +9,6 @@ pub mod reference {
     use fulgurite::executor::{HostKernel, Strided};
     use fulgurite::operator::OperatorDef;
     use fulgurite::rules::fulgurite_kernels::access::{read_f64, read_i64, write_f64, write_i64};
-    use fulgurite::rules::*;
 
     fn claims(operator: &'static OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
         refuse_unless!(operator.reference.is_some(), "declares no reference");
