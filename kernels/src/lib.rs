@@ -5,8 +5,11 @@
 pub mod buffer;
 pub mod dtype;
 pub mod scalar;
+mod tile;
+pub mod vector;
 pub mod view;
 
 pub use buffer::Buffer;
 pub use dtype::DType;
+pub use tile::reduction::Reduction;
 pub use view::{TensorMut, TensorRef};
