@@ -4,6 +4,9 @@
 
 pub mod buffer;
 pub mod dtype;
+pub mod elementwise;
+pub mod fused;
+mod parallel;
 pub mod scalar;
 mod tile;
 pub mod vector;
