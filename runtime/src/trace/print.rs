@@ -143,8 +143,7 @@ fn arguments(block: &Block, symbol: &BoundSymbol) -> Vec<String> {
         let text = argument(block, arg);
         match symbol.operator().and_then(|def| def.params.get(i)) {
             Some(param) => {
-                positional &=
-                    matches!(param.kind, ParamKind::Tensor(_) | ParamKind::List(_) | ParamKind::Operand(_));
+                positional &= matches!(param.kind, ParamKind::Tensor(_) | ParamKind::List(_) | ParamKind::Operand(_));
                 texts.push(if positional { text } else { format!("{}={text}", param.name) });
             }
             None => texts.push(text),
@@ -315,5 +314,47 @@ impl Printer {
         if let Some(executor) = symbol.executor {
             self.push(format_args!(" by {}", label(executor)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::parse;
+    use crate::trace::test_support::GOOD;
+
+    #[test]
+    fn options_leave_out_what_they_say() {
+        let trace = parse(GOOD).unwrap();
+        assert_eq!(trace.to_string(), GOOD);
+        let outline = print(&trace, PrintOptions::OUTLINE);
+        assert!(!outline.contains("yield") && !outline.contains("refused") && !outline.contains("arena"), "{outline}");
+        assert!(outline.contains("norm: f32[8] = tt::norm(values, weight=x, eps=1e-5)\n  h.0:"), "{outline}");
+        let one = print(&trace, PrintOptions { depth: 1, ..PrintOptions::FULL });
+        assert!(one.contains("identity: f32[8] = tt::identity(exp)\n    add:"), "{one}");
+    }
+
+    #[test]
+    fn names_are_quoted_where_they_would_read_as_something_else() {
+        for bare in ["x", "h.0.ln_1", "0.weight", "t0.2.1", "layer-1", "a::b", "infinity", "1e", "x.", "region"] {
+            assert_eq!(name(bare), bare);
+        }
+        for quoted in ["", "0", "1.5", "1e-5", "nan", "none", "by", "a b", ".x", "-x", "x:", "é", "a:b", "\"", "\n"] {
+            assert_eq!(name(quoted), format!("{quoted:?}"));
+        }
+    }
+
+    #[test]
+    fn broken_traces_print_too() {
+        let mut trace = parse(GOOD).unwrap();
+        trace.block.results.push(ValueId(u32::MAX));
+        trace.block.parameters.push(ValueId(99_999));
+        trace.block.symbols[3].arguments.push(Arg::Attribute(crate::argument::Attribute::None));
+        trace.block.values.truncate(3);
+        trace.outputs.clear();
+        trace.inputs.clear();
+        assert!(trace.to_string().contains("return (\n"));
+        let _ = trace.block.canonical();
+        assert!(print_symbol(&trace.block, &trace.block.symbols[0]).contains("= tt::exp("));
     }
 }
