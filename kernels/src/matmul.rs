@@ -199,8 +199,8 @@ fn product<T: Element + std::ops::AddAssign>(
     if batch == 1 && inner >= LONG_INNER && rows * columns <= SMALL_RESULT {
         let parts = cut(inner, INNER_PART, MOST_PARTS / 2);
         let mut partial = vec![T::from_f64(0.0); parts.len() * rows * columns];
-        partial.par_chunks_mut(rows * columns).zip(parts.into_par_iter()).for_each(|(partial, inner)| {
-            multiply(0, Part { inner, ..whole }, partial.as_mut_ptr(), (columns as isize, 1), false);
+        partial.par_chunks_mut(rows * columns).zip(parts.par_iter()).for_each(|(partial, inner)| {
+            multiply(0, Part { inner: *inner, ..whole }, partial.as_mut_ptr(), (columns as isize, 1), false);
         });
         let (total, others) = partial.split_at_mut(rows * columns);
         for part in others.chunks(rows * columns) {
