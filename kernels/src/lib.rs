@@ -11,6 +11,7 @@ pub mod matmul;
 mod parallel;
 pub mod philox;
 pub mod reduce;
+pub mod row;
 pub mod scalar;
 mod tile;
 pub mod vector;
