@@ -16,7 +16,9 @@ fn floats(file: &SafeTensors<'_>, name: &str) -> Vec<f64> {
         safetensors::Dtype::F32 => {
             view.data().chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect()
         }
-        safetensors::Dtype::F64 => view.data().chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect(),
+        safetensors::Dtype::F64 => {
+            view.data().chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect()
+        }
         other => panic!("{name} is {other:?}"),
     }
 }
@@ -66,7 +68,10 @@ fn run(executors: &[&str]) {
             if name.ends_with("attn.c_attn.bias") && (c..2 * c).contains(&element) {
                 continue;
             }
-            assert!((found - expected).abs() <= 2e-4, "{name}[{element}] is {found} after ten steps, PyTorch has {expected}");
+            assert!(
+                (found - expected).abs() <= 2e-4,
+                "{name}[{element}] is {found} after ten steps, PyTorch has {expected}"
+            );
         }
     }
 }

@@ -17,9 +17,16 @@ fn inputs(trace: &Trace) -> Vec<Array> {
         .iter()
         .map(|id| {
             let meta = trace.block.meta(*id);
-            let values: Vec<f64> = (0..meta.len())
-                .map(|_| if meta.dtype() == DType::I64 { (random.next() % 50) as f64 } else { 0.1 * random.unit() + 0.01 })
-                .collect();
+            let values: Vec<f64> =
+                (0..meta.len())
+                    .map(|_| {
+                        if meta.dtype() == DType::I64 {
+                            (random.next() % 50) as f64
+                        } else {
+                            0.1 * random.unit() + 0.01
+                        }
+                    })
+                    .collect();
             Array::from_f64(meta.shape(), meta.dtype(), &values).unwrap()
         })
         .collect()
@@ -37,7 +44,19 @@ fn every_stage_of_a_training_step_parses_verifies_and_runs() {
     let names: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
     assert_eq!(
         names,
-        ["acquire", "rewrite", "autodiff", "dce", "cse", "claim", "fuse", "layout", "donate", "plan_memory", "delete_last_used"]
+        [
+            "acquire",
+            "rewrite",
+            "autodiff",
+            "dce",
+            "cse",
+            "claim",
+            "fuse",
+            "layout",
+            "donate",
+            "plan_memory",
+            "delete_last_used"
+        ]
     );
     let expected = results(stages[0].trace.clone());
     for stage in &stages {
@@ -80,6 +99,9 @@ fn inserting_an_operator_changes_few_lines() {
     let (plain, inserted) = (build(false), build(true));
     let old: std::collections::HashSet<&str> = plain.lines().collect();
     // A nested decomposition belongs to the inserted line; what counts is what changes around it.
-    let changed = inserted.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   ") && !old.contains(line)).count();
+    let changed = inserted
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   ") && !old.contains(line))
+        .count();
     assert!((1..5).contains(&changed), "{changed} lines changed:\n{inserted}");
 }
