@@ -5,6 +5,9 @@
 //! (`schedule`), and the interpreter (`run`).
 
 mod layout;
+mod plan;
+#[cfg(test)]
+mod random_tests;
 mod run;
 mod schedule;
 #[cfg(test)]
@@ -59,7 +62,7 @@ pub struct OutputLayout<'a> {
 #[derive(Debug)]
 pub struct FusedKernel {
     pub(crate) layout: layout::Layout,
-    pub(crate) plan: schedule::Plan,
+    pub(crate) plan: plan::Plan,
     input_strides: Vec<Vec<isize>>,
     output_strides: Vec<Vec<isize>>,
     shape: Vec<usize>,
@@ -86,11 +89,13 @@ impl FusedKernel {
         inputs: &[&[isize]],
         outputs: &[OutputLayout<'_>],
     ) -> FusedKernel {
-        let reduces = program.nodes.iter().any(|node| matches!(node, FusedNode::Reduce(..)));
+        // A value per row keeps the last dimension apart, whether it is reduced or was per row from the start.
+        let reduces = program.nodes.iter().any(|node| matches!(node, FusedNode::Reduce(..)))
+            || outputs.iter().any(|output| output.shape.last() != shape.last());
         let layout = layout::Layout::new(shape, inputs, outputs, reduces);
         let spaces: Vec<values::Space> = (0..inputs.len()).map(|input| layout.space(input)).collect();
         let values = values::Values::new(program, &spaces);
-        let plan = schedule::Plan::new(program, values, &layout, reduces);
+        let plan = plan::Plan::new(program, values, &layout, reduces);
         FusedKernel {
             layout,
             plan,
