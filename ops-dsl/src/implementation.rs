@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, TokenStream};
 use syn::parse::Parser;
-use syn::{Attribute, Path, Visibility};
+use syn::{Attribute, LitStr, Path, Visibility};
 
 use crate::errors::Errors;
 use crate::operator::{Rule, parts};
@@ -25,6 +25,8 @@ pub struct Implementation {
     pub of: Path,
     /// The executor's module.
     pub by: Path,
+    /// Cotangents that are not used, with reasons.
+    pub waived: Vec<(Ident, LitStr)>,
     /// Its rules.
     pub rules: Vec<Rule>,
     /// Helpers and other items.
@@ -34,23 +36,34 @@ pub struct Implementation {
 /// Reads a declaration; `None` if nothing can be made of it.
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Implementation> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
-    let (mut of, mut by) = (None, None);
+    let (mut of, mut by, mut waived) = (None, None, Vec::new());
     for setting in &settings {
         match setting.name.to_string().as_str() {
             "of" => of = options::path(setting, errors),
             "by" => by = options::path(setting, errors),
-            _ => options::unknown(setting, "`#[implementation]`", &["of", "by"], errors),
+            "waive" => waived.extend(options::waived(setting, errors)),
+            _ => options::unknown(setting, "`#[implementation]`", &["of", "by", "waive"], errors),
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
     let parts = parts(module.entries, &RULES, errors);
-    crate::check::implementation(&module.ident, &parts, of.is_some() && by.is_some(), errors);
+    crate::check::implementation(&module.ident, &parts, &waived, errors);
+    for (name, example) in [("of", "of = rms_norm"), ("by", "by = liger")] {
+        if !settings.iter().any(|setting| setting.name == name) {
+            let what = if name == "of" { "operator" } else { "executor" };
+            errors.at(
+                &module.ident,
+                format!("say which {what}: `#[implementation({example})]`, the path of the {what}'s module"),
+            );
+        }
+    }
     Some(Implementation {
         attrs: module.attrs,
         vis: module.vis,
         ident: module.ident,
         of: of?,
         by: by?,
+        waived,
         rules: parts.rules,
         others: parts.others,
     })
