@@ -1,1 +1,21 @@
-//! placeholder
+//! The macros of Fulgurite: a thin shim over `fulgurite-ops-dsl`, which says what each of them does.
+
+use proc_macro::TokenStream;
+
+/// Declares an operator: a module whose functions are its rules.
+#[proc_macro_attribute]
+pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    fulgurite_ops_dsl::operator(attribute.into(), item.into()).into()
+}
+
+/// Declares how an executor runs an operator that it does not own.
+#[proc_macro_attribute]
+pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    fulgurite_ops_dsl::implementation(attribute.into(), item.into()).into()
+}
+
+/// Declares an executor.
+#[proc_macro_attribute]
+pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    fulgurite_ops_dsl::executor(attribute.into(), item.into()).into()
+}

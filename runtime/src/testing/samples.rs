@@ -358,6 +358,11 @@ impl From<SampleTensor> for Operand<SampleTensor> {
         Operand::Tensor(tensor)
     }
 }
+impl From<i32> for Operand<SampleTensor> {
+    fn from(value: i32) -> Self {
+        Operand::Scalar(Scalar::Int(value.into()))
+    }
+}
 macro_rules! scalar_operand {
     ($($value:ty => $tensor:ty;)*) => {$(
         impl From<$value> for Operand<$tensor> {
