@@ -5,9 +5,15 @@
 pub mod access;
 pub mod buffer;
 pub mod dtype;
+pub mod elementwise;
+pub mod fused;
+mod parallel;
 pub mod scalar;
+mod tile;
+pub mod vector;
 pub mod view;
 
 pub use buffer::Buffer;
 pub use dtype::DType;
+pub use tile::reduction::Reduction;
 pub use view::{TensorMut, TensorRef};
