@@ -25,6 +25,8 @@ pub struct Implementation {
     pub of: Path,
     /// The executor's module.
     pub by: Path,
+    /// Whether its kernel takes operands of any strides.
+    pub strided: bool,
     /// Its rules.
     pub rules: Vec<Rule>,
     /// Helpers and other items.
@@ -34,12 +36,13 @@ pub struct Implementation {
 /// Reads a declaration; `None` if nothing can be made of it.
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Implementation> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
-    let (mut of, mut by) = (None, None);
+    let (mut of, mut by, mut strided) = (None, None, false);
     for setting in &settings {
         match setting.name.to_string().as_str() {
             "of" => of = options::path(setting, errors),
             "by" => by = options::path(setting, errors),
-            _ => options::unknown(setting, "`#[implementation]`", &["of", "by"], errors),
+            "strided" => strided = options::flag(setting, errors),
+            _ => options::unknown(setting, "`#[implementation]`", &["of", "by", "strided"], errors),
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
@@ -51,6 +54,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         ident: module.ident,
         of: of?,
         by: by?,
+        strided,
         rules: parts.rules,
         others: parts.others,
     })

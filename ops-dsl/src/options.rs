@@ -99,7 +99,7 @@ fn inner<'a>(setting: &'a Setting, example: &str, errors: &mut Errors) -> &'a [S
 
 /// Reads the settings of `#[operator(...)]`.
 pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
-    const KNOWN: [&str; 11] = [
+    const KNOWN: [&str; 12] = [
         "prim",
         "executor",
         "torch",
@@ -107,6 +107,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         "overload",
         "effects",
         "no_grad",
+        "strided",
         "waive",
         "skip",
         "expected_failure",
@@ -119,6 +120,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         overload: None,
         effects: Effects::default(),
         no_grad: None,
+        strided: false,
         waived: Vec::new(),
         directives: Vec::new(),
     };
@@ -153,6 +155,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
                 options.no_grad =
                     reason(setting, errors).or_else(|| Some(LitStr::new("no reason given", Span::call_site())));
             }
+            "strided" => options.strided = flag(setting, errors),
             "waive" => {
                 for waived in inner(setting, "waive(d_name = \"why its cotangent is not used\")", errors) {
                     if let Some(reason) = reason(waived, errors) {

@@ -10,6 +10,7 @@ use crate::operator::made;
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
     let Executor { attrs, vis, ident, docs, device, priority, others, .. } = executor;
+    let strided = executor.strided.then(|| quote!(strided: true,));
     let scope = scope();
     let name = ident.to_string();
     let priority = priority.as_ref().map(|priority| quote!(priority: Some(#priority),));
@@ -39,6 +40,7 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
                 docs: #docs,
                 device: #device,
                 #priority
+                #strided
                 #(#fields)*
                 ..::fulgurite::expansion::EXECUTOR
             };

@@ -14,6 +14,7 @@ use crate::operator::{Rule, made};
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     let Implementation { attrs, vis, ident, others, .. } = implementation;
+    let strided = implementation.strided.then(|| quote!(strided: true,));
     let scope = scope();
     let (of, by) = (from_inside(&implementation.of), from_inside(&implementation.by));
     let rules = implementation.rules.iter().map(|rule| match rule.name {
@@ -68,6 +69,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
             pub static IMPLEMENTATION: ::fulgurite::executor::ImplementationDef = ::fulgurite::executor::ImplementationDef {
                 of: #of::OPERATOR.name,
                 by: #by::EXECUTOR.name,
+                #strided
                 #(#fields)*
                 file: file!(),
                 line: line!(),

@@ -307,6 +307,9 @@ fn record(operator: &Operator) -> TokenStream {
     if !checks.is_empty() {
         fields.extend(quote!(check: Some(|a| { #(#checks)* Ok(()) }),));
     }
+    if options.strided {
+        fields.extend(quote!(strided: true,));
+    }
     if let Some(reason) = &options.no_grad {
         fields.extend(quote!(no_grad: Some(#reason),));
     }
@@ -334,6 +337,13 @@ fn record(operator: &Operator) -> TokenStream {
                 quote!(|a| {
                     let a = Args::<::fulgurite::rules::ReferenceTensor>::read(a);
                     ::fulgurite::rules::ReferenceOutcome::outcome(#call)
+                })
+            }
+            "view" => {
+                let call = call(rule, |_| None);
+                quote!(|a| {
+                    let a = Args::<::fulgurite::rules::Strided>::read(a);
+                    #call
                 })
             }
             "cpu" => cpu(rule, signature.results == Results::List),
