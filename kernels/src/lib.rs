@@ -7,13 +7,16 @@ pub mod buffer;
 pub mod dtype;
 pub mod elementwise;
 pub mod fused;
+pub mod matmul;
 mod parallel;
+pub mod reduce;
 pub mod scalar;
 mod tile;
 pub mod vector;
 pub mod view;
+mod walk;
 
 pub use buffer::Buffer;
 pub use dtype::DType;
-pub use tile::reduction::Reduction;
+pub use reduce::Reduction;
 pub use view::{TensorMut, TensorRef};

@@ -25,7 +25,7 @@ pub struct Implementation {
     pub of: Path,
     /// The executor's module.
     pub by: Path,
-    /// Whether its kernel takes operands of any strides.
+    /// Whether its host kernel takes operands of any strides.
     pub strided: bool,
     /// Its rules.
     pub rules: Vec<Rule>,

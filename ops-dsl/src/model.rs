@@ -192,7 +192,7 @@ pub struct Options {
     pub overload: Option<Ident>,
     /// Declared effects.
     pub effects: Effects,
-    /// Whether its kernel takes operands of any strides.
+    /// Whether its host kernel takes operands of any strides.
     pub strided: bool,
     /// Why it has no gradient.
     pub no_grad: Option<LitStr>,

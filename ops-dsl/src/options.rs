@@ -106,8 +106,8 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         "name",
         "overload",
         "effects",
-        "no_grad",
         "strided",
+        "no_grad",
         "waive",
         "skip",
         "expected_failure",
@@ -119,8 +119,8 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         torch: None,
         overload: None,
         effects: Effects::default(),
-        no_grad: None,
         strided: false,
+        no_grad: None,
         waived: Vec::new(),
         directives: Vec::new(),
     };
@@ -151,11 +151,11 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
                 options.overload = path(setting, errors).and_then(|path| path.get_ident().cloned());
             }
             "effects" => effects(setting, &mut options.effects, errors),
+            "strided" => options.strided = flag(setting, errors),
             "no_grad" => {
                 options.no_grad =
                     reason(setting, errors).or_else(|| Some(LitStr::new("no reason given", Span::call_site())));
             }
-            "strided" => options.strided = flag(setting, errors),
             "waive" => {
                 for waived in inner(setting, "waive(d_name = \"why its cotangent is not used\")", errors) {
                     if let Some(reason) = reason(waived, errors) {

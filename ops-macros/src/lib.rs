@@ -19,3 +19,9 @@ pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream 
 pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::executor(attribute.into(), item.into()).into()
 }
+
+/// Lists files that hold one operator each: `operator_files! { exp, rms_norm }`.
+#[proc_macro]
+pub fn operator_files(input: TokenStream) -> TokenStream {
+    fulgurite_ops_dsl::operator_files(input.into()).into()
+}

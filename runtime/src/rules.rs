@@ -7,8 +7,7 @@ pub use ndarray::{ArrayD, IxDyn};
 
 pub use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
 pub use crate::error::Failure;
-pub use crate::executor::{Claim, Strided};
-pub use crate::operator::View;
+pub use crate::executor::Claim;
 pub use crate::meta::{Device, TensorMeta, normalize_dim};
 pub use crate::reference::ReferenceTensor;
 pub use crate::testing::directives::Directive;

@@ -14,7 +14,6 @@ use crate::operator::{Rule, made};
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     let Implementation { attrs, vis, ident, others, .. } = implementation;
-    let strided = implementation.strided.then(|| quote!(strided: true,));
     let scope = scope();
     let (of, by) = (from_inside(&implementation.of), from_inside(&implementation.by));
     let rules = implementation.rules.iter().map(|rule| match rule.name {
@@ -47,6 +46,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
             _ => quote!(#field: Some(#value),),
         }
     });
+    let strided = implementation.strided.then(|| quote!(strided: true,));
     let exhaustive =
         implementation.rules.iter().filter(|rule| matches!(rule.name, "execution" | "grad")).map(exhaustive);
     let register = register(
@@ -69,8 +69,8 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
             pub static IMPLEMENTATION: ::fulgurite::executor::ImplementationDef = ::fulgurite::executor::ImplementationDef {
                 of: #of::OPERATOR.name,
                 by: #by::EXECUTOR.name,
-                #strided
                 #(#fields)*
+                #strided
                 file: file!(),
                 line: line!(),
                 ..::fulgurite::expansion::IMPLEMENTATION

@@ -290,6 +290,9 @@ fn record(operator: &Operator) -> TokenStream {
         Results::List => fields.extend(quote!(results: ::fulgurite::operator::ResultsDef::List,)),
     }
     fields.extend(effects(operator, &position));
+    if options.strided {
+        fields.extend(quote!(strided: true,));
+    }
     if let Some(role) = &options.overload {
         fields.extend(quote!(overload: Some(::fulgurite::operator::Role::#role),));
     }
@@ -306,9 +309,6 @@ fn record(operator: &Operator) -> TokenStream {
         .collect();
     if !checks.is_empty() {
         fields.extend(quote!(check: Some(|a| { #(#checks)* Ok(()) }),));
-    }
-    if options.strided {
-        fields.extend(quote!(strided: true,));
     }
     if let Some(reason) = &options.no_grad {
         fields.extend(quote!(no_grad: Some(#reason),));
@@ -342,7 +342,7 @@ fn record(operator: &Operator) -> TokenStream {
             "view" => {
                 let call = call(rule, |_| None);
                 quote!(|a| {
-                    let a = Args::<::fulgurite::rules::Strided>::read(a);
+                    let a = Args::<::fulgurite::executor::Strided>::read(a);
                     #call
                 })
             }
