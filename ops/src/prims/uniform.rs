@@ -1,8 +1,9 @@
 use fulgurite_ops_macros::operator;
 
-/// Random numbers, uniform in `[low, high)`. They are a function of `generator` (its seed and an offset in blocks of four
-/// numbers, i64) and of the element's position alone: block `i` is Philox4x32-10 of the counter `offset + i` under the
-/// key `seed`, each of its 32-bit words gives a number in `[0, 1)` from its upper 24 bits. Salmon et al., 2011.
+/// Random numbers, uniform in `[low, high)`. They are a function of `generator` (its seed and its offset, i64) and of the
+/// element's row-major position alone: the counter of Philox4x32-10 is the number of a block of four words and the offset, its
+/// key the seed. Each word gives one number from its upper 24 bits; in f64 two words give one, from 53 bits. A number that
+/// would round up to `high` is the one below it. Salmon et al., 2011.
 #[operator(prim, effects(random), no_grad = "random numbers do not depend on anything differentiable")]
 pub mod uniform {
     fn uniform(size: Vec<usize>, low: f64, high: f64, dtype: DType, generator: Tensor<Integer>) -> Tensor;
@@ -27,21 +28,24 @@ pub mod uniform {
     ) -> ReferenceTensor {
         let (seed, offset) = (generator[[0]] as u64, generator[[1]] as u64);
         let len: usize = size.iter().product();
-        let values = (0..len)
-            .map(|i| {
-                let word = philox(seed, offset.wrapping_add(i as u64 / 4))[i % 4];
-                let unit = f64::from(word >> 8) / f64::from(1u32 << 24);
-                low + (high - low) * unit
-            })
-            .collect();
+        let unit = |i: usize| {
+            if dtype == DType::F64 {
+                let words = philox(seed, offset, i as u64 / 2);
+                let pair = if i % 2 == 0 { &words[..2] } else { &words[2..] };
+                (((u64::from(pair[0]) << 32) | u64::from(pair[1])) >> 11) as f64 / (1u64 << 53) as f64
+            } else {
+                f64::from(philox(seed, offset, i as u64 / 4)[i % 4] >> 8) / f64::from(1u32 << 24)
+            }
+        };
+        let values = (0..len).map(|i| low + (high - low) * unit(i)).collect();
         let values = ArrayD::from_shape_vec(IxDyn(size), values);
         ReferenceTensor::from_floats(dtype, values.unwrap_or_else(|_| unreachable!("as many values as elements")))
     }
 
     /// Philox4x32-10, by the paper.
-    fn philox(key: u64, counter: u64) -> [u32; 4] {
+    fn philox(key: u64, offset: u64, block: u64) -> [u32; 4] {
         let (mut k0, mut k1) = (key as u32, (key >> 32) as u32);
-        let mut c = [counter as u32, (counter >> 32) as u32, 0, 0];
+        let mut c = [block as u32, (block >> 32) as u32, offset as u32, (offset >> 32) as u32];
         for _ in 0..10 {
             let p0 = u64::from(c[0]) * 0xD251_1F53;
             let p1 = u64::from(c[2]) * 0xCD9E_8D57;
