@@ -159,8 +159,7 @@ fn check_gradient(def: &'static OperatorDef, sample: &Sample) -> Result<(), Stri
     let value = |step: f64| -> Result<f64, String> {
         let mut moved = inputs.clone();
         for (i, direction) in varied.iter().zip(&directions) {
-            let values: Vec<f64> =
-                all[*i].to_f64().iter().zip(direction.to_f64()).map(|(x, v)| x + step * v).collect();
+            let values: Vec<f64> = all[*i].to_f64().iter().zip(direction.to_f64()).map(|(x, v)| x + step * v).collect();
             moved[*i] = Array::from_f64(all[*i].shape(), DType::F64, &values).map_err(words)?;
         }
         let count = all.len();
@@ -233,7 +232,8 @@ fn an_index_out_of_range_fails_with_its_name() {
     let (x, index) = (array_of([3, 2], DType::F32), [0.0, 3.0]);
     let index = Array::from_f64([2], DType::I64, &index).unwrap();
     for executors in [&["reference"][..], &["cpu"]] {
-        let error = run(executors, &[x.clone(), index.clone()], |t| vec![prims::index_select(t[0], 0, t[1])]).unwrap_err();
+        let error =
+            run(executors, &[x.clone(), index.clone()], |t| vec![prims::index_select(t[0], 0, t[1])]).unwrap_err();
         assert!(error.to_string().contains("index holds 3"), "{error}");
         let error = run(executors, &[x.clone(), index.clone(), array_of([2, 2], DType::F32)], |t| {
             vec![prims::index_add(t[0], 0, t[1], t[2])]

@@ -18,7 +18,6 @@ pub mod cpu {
     use fulgurite::rules::fulgurite_kernels::fused::{FusedKernel, FusedNode, FusedProgram, OutputLayout};
     use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
     use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
-    use fulgurite::rules::*;
 
     fn claims(operator: &'static OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
         refuse_unless!(operator.scalar.is_some() || operator.view.is_some(), "has no kernel for it");
@@ -82,11 +81,8 @@ pub mod cpu {
         let operand = arguments.iter().flat_map(Arg::tensors).next().ok_or_else(missing)?;
         let [result] = results else { return Err(missing()) };
         let dtype = result.meta.dtype();
-        let program = FusedProgram {
-            input_dtypes: vec![dtype],
-            nodes: vec![FusedNode::Input(0)],
-            outputs: vec![(0, dtype)],
-        };
+        let program =
+            FusedProgram { input_dtypes: vec![dtype], nodes: vec![FusedNode::Input(0)], outputs: vec![(0, dtype)] };
         let Some(view) = view else {
             // The result is contiguous, as results of every kernel: it can be seen in the operand's shape.
             let shape = operand.meta.shape().to_vec();
