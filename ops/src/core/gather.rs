@@ -12,8 +12,8 @@ pub mod gather {
 
     fn meta(input: &TensorMeta, dim: i64, index: &TensorMeta) -> Result<TensorMeta> {
         let dim = normalize_dim(dim, input.rank())?;
-        let fits = index.rank() == input.rank()
-            && (0..input.rank()).all(|i| i == dim || index.shape()[i] <= input.shape()[i]);
+        let fits =
+            index.rank() == input.rank() && (0..input.rank()).all(|i| i == dim || index.shape()[i] <= input.shape()[i]);
         require!(
             fits,
             IndexShape,
@@ -60,10 +60,7 @@ pub mod gather {
 }
 
 /// For references: fails unless every index lies below `extent`.
-pub(crate) fn in_range(
-    index: &fulgurite::rules::ArrayD<i64>,
-    extent: usize,
-) -> Result<(), fulgurite::Failure> {
+pub(crate) fn in_range(index: &fulgurite::rules::ArrayD<i64>, extent: usize) -> Result<(), fulgurite::Failure> {
     match index.iter().find(|i| usize::try_from(**i).map_or(true, |i| i >= extent)) {
         Some(i) => Err(fulgurite::Failure::new(
             "IndexOutOfRange",

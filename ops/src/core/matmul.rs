@@ -49,7 +49,8 @@ pub mod matmul {
         let (a, b) = (input.shape(), other.shape());
         let shape = super::result_shape(&a, &b);
         let (left, right) = super::as_matrices(&a, &b);
-        let reshape = |tensor: Tensor, to: &[usize]| if *tensor.shape() == *to { tensor } else { prims::reshape(tensor, to) };
+        let reshape =
+            |tensor: Tensor, to: &[usize]| if *tensor.shape() == *to { tensor } else { prims::reshape(tensor, to) };
         let (rows, inner, columns) = (left[left.len() - 2], left[left.len() - 1], right[right.len() - 1]);
         let product = if right.len() == 2 {
             let all: usize = left[..left.len() - 1].iter().product();

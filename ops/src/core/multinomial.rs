@@ -8,10 +8,7 @@ use crate::prims;
 /// row's weights that lies above a uniform number times their total. `generator` holds seed and offset as two i64. Rows without
 /// a positive weight give the last position. Unlike PyTorch, drawing without replacement is only offered for one sample, where
 /// there is no difference.
-#[operator(
-    effects(random),
-    no_grad = "positions are drawn, they have no gradient",
-)]
+#[operator(effects(random), no_grad = "positions are drawn, they have no gradient")]
 pub mod multinomial {
     fn multinomial(
         input: Tensor<Floating>,
@@ -20,12 +17,7 @@ pub mod multinomial {
         #[default(false)] replacement: bool,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        num_samples: usize,
-        generator: &TensorMeta,
-        replacement: bool,
-    ) -> Result<TensorMeta> {
+    fn meta(input: &TensorMeta, num_samples: usize, generator: &TensorMeta, replacement: bool) -> Result<TensorMeta> {
         require!(
             (1..=2).contains(&input.rank()) && input.shape()[input.rank() - 1] > 0,
             Rows,
@@ -61,10 +53,8 @@ pub mod multinomial {
         let bounds = prims::mul(draws, broadcast(total, &[rows, num_samples]));
         // How many partial sums are not above the bound; the last one always is, but for rounding.
         let all = [rows, num_samples, classes];
-        let passed = prims::le(
-            prims::broadcast_in_dim(sums, all, [0, 2]),
-            prims::broadcast_in_dim(bounds, all, [0, 1]),
-        );
+        let passed =
+            prims::le(prims::broadcast_in_dim(sums, all, [0, 2]), prims::broadcast_in_dim(bounds, all, [0, 1]));
         let position = prims::sum(cast(passed, DType::I64), [2]);
         let position = prims::minimum(position, constant_like(position, classes as i64 - 1));
         let out: Vec<usize> = shape[..shape.len() - 1].iter().copied().chain([num_samples]).collect();

@@ -94,9 +94,10 @@ pub mod view {
 /// `shape` with its -1 filled in, if it has as many elements as `from`.
 fn resolved(from: &[usize], shape: &[i64]) -> Option<Vec<usize>> {
     let len: usize = from.iter().product();
-    let known: usize = shape.iter().filter(|extent| **extent != -1).try_fold(1usize, |product, extent| {
-        product.checked_mul(usize::try_from(*extent).ok()?)
-    })?;
+    let known: usize = shape
+        .iter()
+        .filter(|extent| **extent != -1)
+        .try_fold(1usize, |product, extent| product.checked_mul(usize::try_from(*extent).ok()?))?;
     let open = shape.iter().filter(|extent| **extent == -1).count();
     let rest = match open {
         0 if known == len => 1,

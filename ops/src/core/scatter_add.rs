@@ -50,12 +50,7 @@ pub mod scatter_add {
         cast(sum, dtype)
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        dim: i64,
-        index: &ArrayD<i64>,
-        src: &ArrayD<f64>,
-    ) -> Result<ArrayD<f64>> {
+    fn reference(input: &ArrayD<f64>, dim: i64, index: &ArrayD<i64>, src: &ArrayD<f64>) -> Result<ArrayD<f64>> {
         let dim = position(dim, input.ndim());
         in_range(index, input.shape().get(dim).copied().unwrap_or(1))?;
         let mut out = input.clone();

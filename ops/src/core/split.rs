@@ -12,11 +12,7 @@ pub mod split {
     fn meta(input: &TensorMeta, split_size: usize, dim: i64) -> Result<Vec<TensorMeta>> {
         require!(input.rank() > 0, Rank, "input has no dimensions, expected at least one");
         let dim = normalize_dim(dim, input.rank())?;
-        require!(
-            split_size > 0 || input.shape()[dim] == 0,
-            SplitSize,
-            "split_size is 0, expected a positive number"
-        );
+        require!(split_size > 0 || input.shape()[dim] == 0, SplitSize, "split_size is 0, expected a positive number");
         Ok(super::metas(input, &super::sizes(input.shape()[dim], split_size), dim))
     }
 

@@ -34,12 +34,7 @@ pub mod topk {
         prims::topk(input, k, position(dim, input.rank()), largest)
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        k: usize,
-        dim: i64,
-        largest: bool,
-    ) -> (ArrayD<f64>, ArrayD<i64>) {
+    fn reference(input: &ArrayD<f64>, k: usize, dim: i64, largest: bool) -> (ArrayD<f64>, ArrayD<i64>) {
         if input.ndim() == 0 {
             return (input.clone(), ArrayD::zeros(IxDyn(&[])));
         }

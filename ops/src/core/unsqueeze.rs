@@ -55,7 +55,8 @@ pub mod squeeze {
 
     fn reference(input: &ReferenceTensor, dim: Option<&[i64]>) -> ReferenceTensor {
         let rank = input.shape().len();
-        let named = |i: usize| dim.is_none_or(|dim| dim.contains(&(i as i64)) || dim.contains(&(i as i64 - rank as i64)));
+        let named =
+            |i: usize| dim.is_none_or(|dim| dim.contains(&(i as i64)) || dim.contains(&(i as i64 - rank as i64)));
         let kept = input.shape().iter().enumerate().filter(|(i, extent)| **extent != 1 || !named(*i));
         let shape: Vec<usize> = kept.map(|(_, extent)| *extent).collect();
         remade(input, |a| reshaped(a, &shape), |a| reshaped(a, &shape))
@@ -72,8 +73,7 @@ pub mod squeeze {
 }
 
 fn squeezed(shape: &[usize], dims: Option<&[i64]>) -> Vec<usize> {
-    let named: Option<Vec<usize>> =
-        dims.map(|dims| dims.iter().map(|dim| position(*dim, shape.len())).collect());
+    let named: Option<Vec<usize>> = dims.map(|dims| dims.iter().map(|dim| position(*dim, shape.len())).collect());
     let dropped = |i: usize| shape[i] == 1 && named.as_ref().is_none_or(|named| named.contains(&i));
     (0..shape.len()).filter(|i| !dropped(*i)).map(|i| shape[i]).collect()
 }

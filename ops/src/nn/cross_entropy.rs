@@ -98,8 +98,11 @@ pub mod cross_entropy {
             };
             return cast(out, dtype);
         }
-        let likelihood =
-            nll_loss::with(log_probabilities, target).weight(weight).ignore_index(ignore_index).reduction(reduction).call();
+        let likelihood = nll_loss::with(log_probabilities, target)
+            .weight(weight)
+            .ignore_index(ignore_index)
+            .reduction(reduction)
+            .call();
         if label_smoothing == 0.0 {
             return cast(likelihood, dtype);
         }
@@ -155,7 +158,10 @@ pub mod cross_entropy {
                     continue;
                 }
                 let Some(class) = usize::try_from(*class).ok().filter(|class| *class < classes) else {
-                    return Err(Failure::new("IndexOutOfRange", format!("target holds {class}, there are {classes} classes")));
+                    return Err(Failure::new(
+                        "IndexOutOfRange",
+                        format!("target holds {class}, there are {classes} classes"),
+                    ));
                 };
                 let log_probabilities = log_softmax_row(row);
                 let one_hot = |c: usize| f64::from(u8::from(c == class));
@@ -192,6 +198,10 @@ pub mod cross_entropy {
         e.case(TargetShape, with(e.normal([6, 5]), e.normal([6])), "target has shape [6], expected [6, 5]");
         e.case(TargetDType, with(e.normal([6, 5]), e.of(DType::F64, [6, 5])), "expected integers or");
         e.case(WeightShape, with(e.normal([6, 5]), e.integers(0, 5, [6])).weight(e.normal([6])), "[5]");
-        e.case(Smoothing, with(e.normal([6, 5]), e.integers(0, 5, [6])).label_smoothing(1.5), "is 1.5, expected 0 to 1");
+        e.case(
+            Smoothing,
+            with(e.normal([6, 5]), e.integers(0, 5, [6])).label_smoothing(1.5),
+            "is 1.5, expected 0 to 1",
+        );
     }
 }

@@ -45,20 +45,16 @@ pub mod dropout {
         input: &ArrayD<f64>,
         p: f64,
         training: bool,
-        generator: Option<&ArrayD<i64>>,
+        generator: Option<&ReferenceTensor>,
     ) -> Result<ArrayD<f64>> {
         if !training || p == 0.0 {
             return Ok(input.clone());
         }
         let Some(generator) = generator.filter(|_| p < 1.0) else { return Ok(input.mapv(|x| x * 0.0)) };
-        // The random numbers themselves are the business of `uniform` and of its reference.
-        let uniform = crate::prims::uniform::with(input.shape(), 0.0, 1.0, DType::F32, ReferenceTensor::from(generator.clone()));
-        let rule = crate::prims::uniform::OPERATOR.reference;
-        let rule = rule.ok_or_else(|| Failure::new("NoReference", "uniform declares a reference"))?;
-        let drawn = rule(&OperatorArguments::into_arguments(uniform))?;
+        let drawn = crate::nn::draws(input.shape(), DType::F32, generator)?;
         let threshold = f64::from(p as f32);
         let keep = |x: &f64, u: &f64| if *u >= threshold { x / (1.0 - p) } else { 0.0 };
-        Ok(ndarray::Zip::from(input).and(drawn[0].floats()).map_collect(keep))
+        Ok(ndarray::Zip::from(input).and(&drawn).map_collect(keep))
     }
 
     fn samples(s: &mut Samples) {

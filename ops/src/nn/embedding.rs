@@ -7,11 +7,8 @@ use crate::prims;
 /// index in the order of `input`; the row `padding_idx` gets none. An index out of range is an error when the program runs.
 #[operator(torch = "nn.functional.embedding")]
 pub mod embedding {
-    fn embedding(
-        input: Tensor<Integer>,
-        weight: Tensor<Floating>,
-        #[default(None)] padding_idx: Option<i64>,
-    ) -> Tensor;
+    fn embedding(input: Tensor<Integer>, weight: Tensor<Floating>, #[default(None)] padding_idx: Option<i64>)
+    -> Tensor;
 
     fn meta(input: &TensorMeta, weight: &TensorMeta, padding_idx: Option<i64>) -> Result<TensorMeta> {
         require!(weight.rank() == 2, WeightRank, "weight has shape {:?}, expected [rows, channels]", weight.shape());
@@ -74,9 +71,8 @@ pub mod embedding {
         s.case(with(s.integers(0, 7, []), s.normal([7, 5])));
         s.case(with(s.integers(0, 7, [0]), s.normal([7, 5])));
         s.case(with(s.integers(0, 50, [67]).cast(DType::I32), s.normal([50, 65])));
-        s.case(with(s.integers(0, 3, [9]), s.normal([3, 4])).padding_idx(1)).forward_only(
-            "padding_idx changes the gradient alone, which is then not that of the function",
-        );
+        s.case(with(s.integers(0, 3, [9]), s.normal([3, 4])).padding_idx(1))
+            .forward_only("padding_idx changes the gradient alone, which is then not that of the function");
     }
 
     fn errors(e: &mut ErrorSamples) {

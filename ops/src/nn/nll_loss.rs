@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::reduction::{Reduction, Rows, class_dim, class_rows, classes_last, loss_meta, target_shape};
-use crate::core::promotion::{broadcast, constant_like};
+use crate::core::promotion::constant_like;
 use crate::prims;
 
 /// Negative log-likelihood: `-weight[t] · input[t]` of each target class t; `input` holds log-probabilities [N, C, d₁, ...]
@@ -85,7 +85,10 @@ pub mod nll_loss {
                 continue;
             }
             let Some(value) = usize::try_from(*class).ok().and_then(|class| row.get(class)) else {
-                return Err(Failure::new("IndexOutOfRange", format!("target holds {class}, there are {} classes", row.len())));
+                return Err(Failure::new(
+                    "IndexOutOfRange",
+                    format!("target holds {class}, there are {} classes", row.len()),
+                ));
             };
             let weight = weight.map_or(1.0, |weight| weight[[*class as usize]]);
             losses.push((-value * weight, weight));

@@ -62,7 +62,9 @@ impl Rows {
         let total: f64 = self.losses.iter().map(|(loss, _)| loss).sum();
         let weight: f64 = self.losses.iter().map(|(_, weight)| weight).sum();
         match reduction {
-            Reduction::None => crate::core::arrays::array(shape, self.losses.into_iter().map(|(loss, _)| loss).collect()),
+            Reduction::None => {
+                crate::core::arrays::array(shape, self.losses.into_iter().map(|(loss, _)| loss).collect())
+            }
             Reduction::Mean => crate::core::arrays::array(&[], vec![total / weight]),
             Reduction::Sum => crate::core::arrays::array(&[], vec![total]),
         }

@@ -34,7 +34,12 @@ pub mod scaled_dot_product_attention {
         generator: Option<&TensorMeta>,
     ) -> Result<TensorMeta> {
         for (name, tensor) in [("query", query), ("key", key), ("value", value)] {
-            require!(tensor.rank() >= 2, Rank, "{name} has shape {:?}, expected at least [length, width]", tensor.shape());
+            require!(
+                tensor.rank() >= 2,
+                Rank,
+                "{name} has shape {:?}, expected at least [length, width]",
+                tensor.shape()
+            );
             require!(
                 tensor.dtype() == query.dtype(),
                 SameDType,
@@ -225,7 +230,8 @@ pub mod scaled_dot_product_attention {
         let grouped = qkv(&[2, 6, 5, 4], &[2, 2, 5, 4], &[2, 2, 5, 4]).enable_gqa(true).is_causal(true);
         let numbers = qkv(&[2, 3, 4], &[2, 5, 4], &[2, 5, 4]).attn_mask(s.normal([3, 5]));
         let booleans = qkv(&[2, 3, 4], &[2, 5, 4], &[2, 5, 4]).attn_mask(s.booleans([2, 3, 5]));
-        let nobody = qkv(&[3, 4], &[2, 4], &[2, 4]).attn_mask(s.values([3, 2], [1.0, 0.0, 0.0, 0.0, 1.0, 1.0]).cast(DType::Bool));
+        let nobody = qkv(&[3, 4], &[2, 4], &[2, 4])
+            .attn_mask(s.values([3, 2], [1.0, 0.0, 0.0, 0.0, 1.0, 1.0]).cast(DType::Bool));
         let empty = qkv(&[0, 3, 4], &[0, 5, 4], &[0, 5, 4]);
         for case in [plain, causal, wide, rectangle, grouped, numbers, booleans, nobody, empty] {
             s.case(case);

@@ -31,7 +31,8 @@ pub mod pad {
     fn grad(input: Tensor, low: &[usize], high: &[usize], value: Scalar) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let starts = low.to_vec();
         (pad(input, low, high, value), move |d_out: Tensor| {
-            let ends: Vec<usize> = starts.iter().zip(input.shape().iter()).map(|(start, extent)| start + extent).collect();
+            let ends: Vec<usize> =
+                starts.iter().zip(input.shape().iter()).map(|(start, extent)| start + extent).collect();
             let steps = vec![1; starts.len()];
             Grads { input: slice(d_out, starts, ends, steps) }
         })

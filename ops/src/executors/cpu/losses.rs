@@ -65,7 +65,8 @@ pub mod cross_entropy_forward {
         out1: &mut TensorMut,
     ) -> Result<()> {
         let (losses, sums) = (out0.reborrow(), out1.reborrow());
-        row::cross_entropy_forward(input, target, ignore_index, label_smoothing, losses, sums).map_err(super::out_of_range)
+        row::cross_entropy_forward(input, target, ignore_index, label_smoothing, losses, sums)
+            .map_err(super::out_of_range)
     }
 
     fn samples(s: &mut Samples) {
@@ -210,7 +211,8 @@ mod cross_entropy_by_cpu {
             let scale = share.map_or(d_out, |share| prims::mul(d_out, share));
             let scale = broadcast(scale, &losses.shape());
             let d_input = cross_entropy_backward(input, target, sums, scale, ignore_index, label_smoothing);
-            Grads { input: d_input, target: None, weight: None }
+            // Classes are integers, whose gradient nobody reads.
+            Grads { input: d_input, target, weight: None }
         })
     }
 }
