@@ -1,1 +1,23 @@
-//! placeholder
+//! What training needs around the traced model: text and tokens, batches, schedules, model sizes and their initial weights,
+//! and checkpoints that survive a kill and are checked when read.
+//!
+//! Everything here is deterministic: the same seed and position give the same bytes, run after run.
+
+pub mod batches;
+pub mod checkpoint;
+pub mod config;
+pub mod corpus;
+mod durable;
+pub mod host_tensor;
+pub mod initialize;
+pub mod random;
+pub mod schedule;
+pub mod tensor_file;
+pub mod tokenizer;
+
+pub use batches::{Batch, BatchPosition, Batches};
+pub use checkpoint::{Checkpoint, CheckpointError, TrainingState};
+pub use config::GptConfig;
+pub use host_tensor::HostTensor;
+pub use schedule::Schedule;
+pub use tokenizer::Tokenizer;
