@@ -34,6 +34,7 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
             #(#others)*
             /// The record of this executor.
             #[unsafe(export_name = #guard)]
+            #[allow(clippy::needless_update)]
             pub static EXECUTOR: ::fulgurite::executor::ExecutorDef = ::fulgurite::executor::ExecutorDef {
                 name: #name,
                 docs: #docs,
