@@ -10,9 +10,9 @@ pub mod prims;
 
 /// Everything that traced code is written with.
 pub mod prelude {
-    pub use crate::core::operators::*;
-    pub use crate::nn::operators::*;
-    pub use crate::optim::operators::*;
+    pub use crate::core::*;
+    pub use crate::nn::*;
+    pub use crate::optim::*;
     pub use fulgurite::tracer::{scope, value_and_grad};
     pub use fulgurite::{DType, Device, Tensor, TensorMeta};
 }

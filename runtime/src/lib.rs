@@ -10,6 +10,7 @@ pub mod array;
 pub mod compile;
 pub mod error;
 pub mod executor;
+pub mod expansion;
 pub mod jit;
 pub mod meta;
 pub mod operator;

@@ -1,14 +1,16 @@
 //! What the expansion of `#[operator]` calls, and the names that rules are written with.
 
-use fulgurite_kernels::DType;
-pub use fulgurite_kernels::scalar::{Expr, ScalarOp, ScalarProgram};
+pub use fulgurite_kernels::DType;
+pub use fulgurite_kernels::scalar::{Expr, ScalarNode, ScalarOp, ScalarProgram};
 pub use fulgurite_kernels::view::{TensorMut, TensorRef};
 pub use ndarray::{ArrayD, IxDyn};
 
 pub use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
 pub use crate::error::Failure;
-pub use crate::executor::Claim;
+pub use crate::executor::{Claim, Strided};
 pub use crate::meta::{Device, TensorMeta, normalize_dim};
+use crate::operator::OperatorDef;
+pub use crate::operator::View;
 pub use crate::reference::ReferenceTensor;
 pub use crate::testing::directives::Directive;
 pub use crate::testing::samples::{Domain, ErrorSamples, SampleTensor, Samples};
@@ -124,14 +126,23 @@ pub fn from_attribute<V, T: AttributeType>(value: T) -> Arg<V> {
 /// Types that a rule takes by value.
 pub trait ByValue: Clone {}
 
-macro_rules! by_value { ($($type:ty),*) => { $(impl ByValue for $type {})* }; }
-by_value!(Tensor, bool, i64, usize, f64, DType, Scalar, String, Expr);
-impl ByValue for TensorRef<'_> {}
-impl<T: ByValue> ByValue for Option<T> {}
-impl<T: ByValue> ByValue for Vec<T> {}
-impl<T: ByValue> ByValue for Operand<T> {}
+impl<T: AttributeType + Clone> ByValue for T {}
+macro_rules! by_value {
+    ($($type:ty),*) => {$(
+        impl ByValue for $type {}
+        impl ByValue for Option<$type> {}
+        impl ByValue for Vec<$type> {}
+        impl ByValue for Operand<$type> {}
+    )*};
+}
+by_value!(Tensor, TensorMeta, Expr, TensorRef<'_>, ReferenceTensor);
 
 /// How an argument is handed to a rule: by value, by reference, as a slice, as the rule's parameter asks.
+#[diagnostic::on_unimplemented(
+    message = "an argument of type `{Self}` cannot be handed to a rule as `{Target}`",
+    label = "the rule asks for `{Target}`",
+    note = "rules take `T`, `&T`, `&[T]` for lists, `&str` for strings, `Option<&T>` for optional tensors, `Expr` in `scalar`, `&ArrayD<f64>` in `reference`"
+)]
 pub trait Pass<'a, Target> {
     /// The argument in the form that the rule asks for.
     fn pass(&'a self) -> Target;
@@ -167,6 +178,11 @@ impl<'a, T> Pass<'a, Option<&'a T>> for Option<T> {
         self.as_ref()
     }
 }
+impl<'a> Pass<'a, Option<&'a str>> for Option<String> {
+    fn pass(&'a self) -> Option<&'a str> {
+        self.as_deref()
+    }
+}
 impl<'a, T> Pass<'a, Option<&'a [T]>> for Option<Vec<T>> {
     fn pass(&'a self) -> Option<&'a [T]> {
         self.as_deref()
@@ -184,6 +200,27 @@ impl<'a> Pass<'a, Operand<&'a TensorMeta>> for Operand<TensorMeta> {
 impl<'a> Pass<'a, Expr> for f64 {
     fn pass(&'a self) -> Expr {
         Expr::number(*self)
+    }
+}
+/// An integer attribute likewise.
+impl<'a> Pass<'a, Expr> for i64 {
+    fn pass(&'a self) -> Expr {
+        Expr::number(*self as f64)
+    }
+}
+/// A number attribute likewise.
+impl<'a> Pass<'a, Expr> for Scalar {
+    fn pass(&'a self) -> Expr {
+        Expr::number(self.to_f64())
+    }
+}
+/// A tensor's value, or the number in its place.
+impl<'a> Pass<'a, Expr> for Operand<Expr> {
+    fn pass(&'a self) -> Expr {
+        match self {
+            Operand::Tensor(value) => *value,
+            Operand::Scalar(number) => number.pass(),
+        }
     }
 }
 impl<'a> Pass<'a, &'a ArrayD<f64>> for ReferenceTensor {
@@ -248,6 +285,7 @@ macro_rules! into_results {
 }
 into_results!(Tensor);
 into_results!(TensorMeta);
+into_results!(Expr);
 impl<V> IntoResults<V> for Vec<V> {
     fn into_results(self) -> Vec<V> {
         self
@@ -269,6 +307,7 @@ tuple_results!(a b);
 tuple_results!(a b c);
 tuple_results!(a b c d);
 tuple_results!(a b c d e);
+tuple_results!(a b c d e f);
 
 /// A list of results in the form that a signature returns: one tensor, a tuple, a `Vec`.
 pub trait FromResults {
@@ -285,21 +324,21 @@ impl FromResults for Vec<Tensor> {
         results
     }
 }
-impl FromResults for (Tensor, Tensor) {
-    fn from_results(r: Vec<Tensor>) -> Self {
-        (r[0], r[1])
-    }
+macro_rules! tuple_from_results {
+    ($($index:literal)+) => {
+        impl FromResults for ($(tuple_from_results!(@ $index),)+) {
+            fn from_results(results: Vec<Tensor>) -> Self {
+                ($(results[$index],)+)
+            }
+        }
+    };
+    (@ $index:literal) => { Tensor };
 }
-impl FromResults for (Tensor, Tensor, Tensor) {
-    fn from_results(r: Vec<Tensor>) -> Self {
-        (r[0], r[1], r[2])
-    }
-}
-impl FromResults for (Tensor, Tensor, Tensor, Tensor) {
-    fn from_results(r: Vec<Tensor>) -> Self {
-        (r[0], r[1], r[2], r[3])
-    }
-}
+tuple_from_results!(0 1);
+tuple_from_results!(0 1 2);
+tuple_from_results!(0 1 2 3);
+tuple_from_results!(0 1 2 3 4);
+tuple_from_results!(0 1 2 3 4 5);
 
 /// The cotangents of a call in the form that a pullback takes: `Tensor` (a symbolic zero is made concrete),
 /// `Option<Tensor>` (`None` is the symbolic zero), tuples and `Vec`s of these.
@@ -340,6 +379,7 @@ tuple_cotangents!(A 0, B 1);
 tuple_cotangents!(A 0, B 1, C 2);
 tuple_cotangents!(A 0, B 1, C 2, D 3);
 tuple_cotangents!(A 0, B 1, C 2, D 3, E 4);
+tuple_cotangents!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 /// Erases a `grad` rule: `results` and closure to values and a boxed pullback.
 pub fn erase_grad<Results, Cotangents, Back, Gradients>(
@@ -394,6 +434,8 @@ macro_rules! tuple_reference {
 tuple_reference!(A B);
 tuple_reference!(A B C);
 tuple_reference!(A B C D);
+tuple_reference!(A B C D E);
+tuple_reference!(A B C D E F);
 
 /// A reference may fail on data (an index out of range): `ArrayD`s or a `Result` of them.
 pub trait ReferenceOutcome {
@@ -411,10 +453,46 @@ impl<T: IntoReference> ReferenceOutcome for Result<T> {
     }
 }
 
-/// The generated `Args` of an operator: its arguments by name, `V` standing for a tensor.
+/// The meta of an elementwise operator: its tensors have one shape and one element type, which are those of the results,
+/// except that a result which is a predicate is `bool`.
+pub fn elementwise_meta(def: &'static OperatorDef, arguments: &[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>> {
+    let named = def.params.iter().zip(arguments);
+    let mut tensors = named.flat_map(|(param, argument)| argument.tensors().iter().map(|meta| (param.name, meta)));
+    let Some((first, meta)) = tensors.next() else {
+        return Err(Failure::new("NoTensor", "expected at least one tensor, got numbers alone"));
+    };
+    for (name, other) in tensors {
+        if other.shape() != meta.shape() {
+            return Err(Failure::new(
+                "ShapeMismatch",
+                format!("{name} has shape {:?}, but {first} has shape {:?}", other.shape(), meta.shape()),
+            ));
+        }
+        if other.dtype() != meta.dtype() {
+            return Err(Failure::new(
+                "DTypeMismatch",
+                format!("{name} has dtype {}, but {first} has dtype {}", other.dtype(), meta.dtype()),
+            ));
+        }
+    }
+    let Some(scalar) = def.scalar else {
+        return Err(Failure::new("NoMeta", "has neither meta nor scalar rule"));
+    };
+    let (program, _) = scalar(arguments);
+    let dtype = |result: &u32| if is_predicate(&program, *result) { DType::Bool } else { meta.dtype() };
+    Ok(program.results.iter().map(|result| TensorMeta::new(meta.shape(), dtype(result), meta.device())).collect())
+}
+
+fn is_predicate(program: &ScalarProgram, node: u32) -> bool {
+    match program.nodes[node as usize] {
+        ScalarNode::Apply(ScalarOp::Select, [_, yes, no]) => is_predicate(program, yes) && is_predicate(program, no),
+        ScalarNode::Apply(op, _) => op.is_predicate(),
+        _ => false,
+    }
+}
+
+/// The generated `Args` of an operator or rewrite: its arguments by name, `V` standing for a tensor.
 pub trait OperatorArguments<V> {
-    /// Whose arguments these are.
-    fn operator() -> &'static crate::operator::OperatorDef;
     /// In the order of the signature.
     fn into_arguments(self) -> Vec<Arg<V>>;
 }

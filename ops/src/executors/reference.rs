@@ -9,7 +9,6 @@ pub mod reference {
     use fulgurite::executor::{HostKernel, Strided};
     use fulgurite::operator::OperatorDef;
     use fulgurite::rules::fulgurite_kernels::access::{read_f64, read_i64, write_f64, write_i64};
-    use fulgurite::rules::*;
 
     fn claims(operator: &'static OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
         refuse_unless!(operator.reference.is_some(), "declares no reference");
@@ -53,10 +52,16 @@ pub mod reference {
         let shape = IxDyn(tensor.shape());
         if tensor.dtype().is_integer() {
             let values = ArrayD::from_shape_vec(shape, read_i64(tensor));
-            ReferenceTensor::from_integers(tensor.dtype(), values.unwrap_or_else(|_| unreachable!("a value for each element")))
+            ReferenceTensor::from_integers(
+                tensor.dtype(),
+                values.unwrap_or_else(|_| unreachable!("a value for each element")),
+            )
         } else {
             let values = ArrayD::from_shape_vec(shape, read_f64(tensor));
-            ReferenceTensor::from_floats(tensor.dtype(), values.unwrap_or_else(|_| unreachable!("a value for each element")))
+            ReferenceTensor::from_floats(
+                tensor.dtype(),
+                values.unwrap_or_else(|_| unreachable!("a value for each element")),
+            )
         }
     }
 }

@@ -1,0 +1,50 @@
+//! The expansion of `#[executor]`.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use super::{function, register, scope};
+use crate::executor::Executor;
+use crate::operator::made;
+
+/// Expands a declaration. `complete` says that nothing is wrong with it.
+pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
+    let Executor { attrs, vis, ident, docs, device, priority, strided, others, .. } = executor;
+    let scope = scope();
+    let name = ident.to_string();
+    let priority = priority.as_ref().map(|priority| quote!(priority: Some(#priority),));
+    let strided = strided.then(|| quote!(strided: true,));
+    let rules = executor.rules.iter().map(|rule| function(&rule.function, TokenStream::new()));
+    let fields = executor.rules.iter().map(|rule| {
+        let (field, function) = (made(rule.name), &rule.function.sig.ident);
+        quote!(#field: Some(#function),)
+    });
+    let register = register(
+        quote!(::fulgurite::executor::EXECUTORS),
+        quote!(::fulgurite::executor::ExecutorDef),
+        made("EXECUTOR"),
+    );
+    let guard = format!("fulgurite executor {name}");
+    let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
+    quote! {
+        #(#attrs)*
+        #lenient
+        #vis mod #ident {
+            #scope
+            #(#rules)*
+            #(#others)*
+            /// The record of this executor.
+            #[unsafe(export_name = #guard)]
+            pub static EXECUTOR: ::fulgurite::executor::ExecutorDef = ::fulgurite::executor::ExecutorDef {
+                name: #name,
+                docs: #docs,
+                device: #device,
+                #priority
+                #strided
+                #(#fields)*
+                ..::fulgurite::expansion::EXECUTOR
+            };
+            #register
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The expansion of `#[implementation]`.
+//!
+//! The signature is elsewhere, maybe in another crate: arguments are read as fields of the operator's `Args`, so that
+//! rustc reports names that do not exist.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::quote;
+
+use super::{call, cpu, function, grad, grad_function, register, scope, traced};
+use crate::implementation::Implementation;
+use crate::model::from_inside;
+use crate::operator::{Rule, made};
+
+/// Expands a declaration. `complete` says that nothing is wrong with it.
+pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
+    let Implementation { attrs, vis, ident, others, .. } = implementation;
+    let scope = scope();
+    let (of, by) = (from_inside(&implementation.of), from_inside(&implementation.by));
+    let rules = implementation.rules.iter().map(|rule| match rule.name {
+        "grad" => grad_function(rule),
+        _ => function(&rule.function, TokenStream::new()),
+    });
+    let grads = implementation.rules.iter().any(|rule| rule.name == "grad").then(|| quote!(, Grads));
+    let fields = implementation.rules.iter().filter(|rule| rule.right).map(|rule| {
+        let field = made(rule.name);
+        let value = match rule.name {
+            "checker" => {
+                let call = call(rule, |_| None);
+                quote!(|a| {
+                    let a = Args::<::fulgurite::TensorMeta>::read(a);
+                    #call
+                })
+            }
+            "execution" => traced(rule),
+            "grad" => grad(rule),
+            _ => {
+                let is_list = rule.params.iter().any(|param| {
+                    param.name == "out"
+                        && matches!(&param.ty, syn::Type::Reference(to) if matches!(*to.elem, syn::Type::Slice(_)))
+                });
+                cpu(rule, is_list)
+            }
+        };
+        match rule.name {
+            "checker" => quote!(#field: #value,),
+            _ => quote!(#field: Some(#value),),
+        }
+    });
+    let strided = implementation.strided.then(|| quote!(strided: true,));
+    let exhaustive =
+        implementation.rules.iter().filter(|rule| matches!(rule.name, "execution" | "grad")).map(exhaustive);
+    let register = register(
+        quote!(::fulgurite::executor::IMPLEMENTATIONS),
+        quote!(::fulgurite::executor::ImplementationDef),
+        made("IMPLEMENTATION"),
+    );
+    let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
+    quote! {
+        #(#attrs)*
+        #lenient
+        #vis mod #ident {
+            #scope
+            #[allow(unused_imports)]
+            use #of::{Args, Code #grads};
+            #(#rules)*
+            #(#others)*
+            #(#exhaustive)*
+            /// The record of this implementation.
+            pub static IMPLEMENTATION: ::fulgurite::executor::ImplementationDef = ::fulgurite::executor::ImplementationDef {
+                of: #of::OPERATOR.name,
+                by: #by::EXECUTOR.name,
+                #(#fields)*
+                #strided
+                file: file!(),
+                line: line!(),
+                ..::fulgurite::expansion::IMPLEMENTATION
+            };
+            #register
+        }
+    }
+}
+
+/// A rule that stands for the operator must take every argument, so that none falls back to a default unseen: a pattern
+/// without `..`, which names what is left out (E0027).
+fn exhaustive(rule: &Rule) -> TokenStream {
+    let span = rule.function.sig.ident.span();
+    let fields = rule.params.iter().map(|param| Ident::new(&param.name, param.written.span()));
+    let args = Ident::new("Args", span);
+    quote!(const _: fn(Args<()>) = |#args { #(#fields: _,)* _stage: _ }| ();)
+}

@@ -1,0 +1,424 @@
+//! The expansion of `#[operator]`.
+
+use proc_macro2::{Ident, Literal, TokenStream};
+use quote::{ToTokens, format_ident, quote};
+
+use super::{call, cpu, function, grad, grad_function, register, scope, traced};
+use crate::model::{
+    Class, Directive, DirectiveKind, Kind, Param, ParamKind, Results, from_inside, generic_argument, is_word,
+    result_index,
+};
+use crate::operator::{Operator, made};
+
+/// Expands a declaration. `complete` says that nothing is wrong with it.
+pub fn expand(operator: &Operator, complete: bool) -> TokenStream {
+    let Operator { attrs, vis, ident, others, codes, .. } = operator;
+    let scope = scope();
+    let arguments = arguments(&operator.signature.params);
+    let results = results_type(operator.signature.results);
+    let surface = surface(operator, &results);
+    let gradients = gradients(&operator.signature.params);
+    let rules = operator.rules.iter().map(|rule| match rule.name {
+        "errors" => function(
+            &rule.function,
+            quote!(
+                #[allow(unused_imports)]
+                use Code::*;
+            ),
+        ),
+        "grad" => grad_function(rule),
+        _ => function(&rule.function, TokenStream::new()),
+    });
+    let record = record(operator);
+    let register = register(
+        quote!(::fulgurite::operator::OPERATORS),
+        quote!(::fulgurite::operator::OperatorDef),
+        made("OPERATOR"),
+    );
+    let guard = format!("fulgurite operator {}", operator.name);
+    // What is wrong is said by the errors; rules that are left aside because of them are no dead code.
+    let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
+    let exported = match has_method(operator) {
+        true => {
+            let method = method_name(ident);
+            quote!({#ident, #method})
+        }
+        false => ident.to_token_stream(),
+    };
+    quote! {
+        #(#attrs)*
+        #lenient
+        #vis mod #ident {
+            #scope
+            #arguments
+            impl Args<::fulgurite::Tensor> {
+                /// Calls the operator.
+                #[track_caller]
+                pub fn call(self) -> #results {
+                    ::fulgurite::expansion::call(&OPERATOR, self)
+                }
+            }
+            #surface
+            #gradients
+            ::fulgurite::__codes! { #(#codes),* }
+            #(#rules)*
+            #(#others)*
+            /// The record of this declaration.
+            #[unsafe(export_name = #guard)]
+            pub static OPERATOR: ::fulgurite::operator::OperatorDef = #record;
+            #register
+        }
+        #[doc(inline)]
+        #[allow(unused_imports)]
+        #vis use #ident::#exported;
+    }
+}
+
+/// How a parameter is given by a caller: its type, and the argument made of it. `tensor` stands for a tensor.
+fn given(param: &Param, tensor: &TokenStream) -> (TokenStream, TokenStream) {
+    let name = &param.ident;
+    let list = |element: TokenStream| (quote!(impl AsRef<[#element]>), quote!(#name.as_ref().to_vec()));
+    let into = |target: TokenStream| (quote!(impl Into<#target>), quote!(#name.into()));
+    match &param.kind {
+        ParamKind::Tensor(_) => (tensor.clone(), quote!(#name)),
+        ParamKind::Optional(_) => into(quote!(Option<#tensor>)),
+        ParamKind::List(_) => list(tensor.clone()),
+        ParamKind::Operand(_) => into(quote!(::fulgurite::argument::Operand<#tensor>)),
+        ParamKind::Attribute(ty) => match generic_argument(ty, "Vec") {
+            Some(element) => list(element.to_token_stream()),
+            None if generic_argument(ty, "Option").is_some() || is_word(ty, "String") || is_word(ty, "Scalar") => {
+                into(ty.to_token_stream())
+            }
+            None => (ty.to_token_stream(), quote!(#name)),
+        },
+    }
+}
+
+/// The type of a parameter's field in `Args<V>`.
+fn field(kind: &ParamKind) -> TokenStream {
+    match kind {
+        ParamKind::Tensor(_) => quote!(V),
+        ParamKind::Optional(_) => quote!(Option<V>),
+        ParamKind::List(_) => quote!(Vec<V>),
+        ParamKind::Operand(_) => quote!(::fulgurite::argument::Operand<V>),
+        ParamKind::Attribute(ty) => ty.to_token_stream(),
+    }
+}
+
+/// A default as an expression of the parameter's type.
+fn default(param: &Param) -> Option<TokenStream> {
+    let value = param.default.as_ref()?;
+    Some(match &param.kind {
+        ParamKind::Attribute(ty) if is_word(ty, "String") || is_word(ty, "Scalar") => quote!(<#ty>::from(#value)),
+        ParamKind::Operand(_) => {
+            quote!(::fulgurite::argument::Operand::Scalar(::fulgurite::argument::Scalar::from(#value)))
+        }
+        _ => value.clone(),
+    })
+}
+
+/// `Args`, `with` and the setters.
+pub(crate) fn arguments(params: &[Param]) -> TokenStream {
+    let tensor = quote!(V);
+    let (mut required, mut defaulted) = (TokenStream::new(), TokenStream::new());
+    for param in params {
+        let (kind, name, ty) = (made(param.kind.word()), &param.ident, field(&param.kind));
+        let (given, value) = given(param, &tensor);
+        match default(param) {
+            None => required.extend(quote!(#kind #name: #ty, #given => #value;)),
+            Some(default) => defaulted.extend(quote!(#kind #name: #ty = #default, #given => #value;)),
+        }
+    }
+    quote!(::fulgurite::__arguments! { required { #required } defaulted { #defaulted } })
+}
+
+fn results_type(results: Results) -> TokenStream {
+    let tensor = quote!(::fulgurite::Tensor);
+    match results {
+        Results::One => tensor,
+        Results::Tuple(n) => {
+            let tensors = (0..n).map(|_| &tensor);
+            quote!((#(#tensors),*))
+        }
+        Results::List => quote!(Vec<#tensor>),
+    }
+}
+
+fn method_name(ident: &Ident) -> Ident {
+    format_ident!("{}Method", crate::model::camel_case(&ident.to_string()))
+}
+
+fn has_method(operator: &Operator) -> bool {
+    let first = operator.signature.params.first();
+    let on_tensor = first.is_some_and(|param| param.ident == "input" && matches!(param.kind, ParamKind::Tensor(_)));
+    // A prim of a prefixed name stands below an operator of the same name, which has the method.
+    on_tensor && !matches!(operator.options.kind, Kind::Symbol(_)) && !operator.name.contains("::")
+}
+
+/// The function and the method.
+fn surface(operator: &Operator, results: &TokenStream) -> TokenStream {
+    let ident = &operator.ident;
+    let docs = &operator.docs;
+    let tensor = quote!(::fulgurite::Tensor);
+    let required: Vec<&Param> = operator.signature.params.iter().filter(|param| param.default.is_none()).collect();
+    let names: Vec<&Ident> = required.iter().map(|param| &param.ident).collect();
+    let types: Vec<TokenStream> = required.iter().map(|param| given(param, &tensor).0).collect();
+    let lint = (required.len() > 7).then(|| quote!(#[allow(clippy::too_many_arguments)]));
+    let method = has_method(operator).then(|| {
+        let trait_name = method_name(ident);
+        let about = format!("`input.{ident}(...)`.");
+        let (names, types) = (&names[1..], &types[1..]);
+        quote! {
+            #[doc = #about]
+            pub trait #trait_name {
+                #[doc = #docs]
+                #[track_caller]
+                #lint
+                fn #ident(self, #(#names: #types),*) -> #results;
+            }
+            impl #trait_name for #tensor {
+                #[track_caller]
+                fn #ident(self, #(#names: #types),*) -> #results {
+                    with(self, #(#names),*).call()
+                }
+            }
+        }
+    });
+    quote! {
+        #[doc = #docs]
+        #[track_caller]
+        #lint
+        pub fn #ident(#(#names: #types),*) -> #results {
+            with(#(#names),*).call()
+        }
+        #method
+    }
+}
+
+/// `Grads`, if anything has a gradient.
+fn gradients(params: &[Param]) -> Option<TokenStream> {
+    let count = Literal::usize_unsuffixed(params.len());
+    let fields: Vec<TokenStream> = params
+        .iter()
+        .enumerate()
+        .filter(|(_, param)| param.kind.differentiable())
+        .map(|(i, param)| {
+            let (index, name) = (Literal::usize_unsuffixed(i), &param.ident);
+            let tensor = quote!(::fulgurite::Tensor);
+            match param.kind {
+                ParamKind::Tensor(_) => quote!(#index tensor #name: #tensor;),
+                ParamKind::List(_) => quote!(#index list #name: Vec<#tensor>;),
+                _ => quote!(#index optional #name: Option<#tensor>;),
+            }
+        })
+        .collect();
+    (!fields.is_empty()).then(|| quote!(::fulgurite::__gradients! { #count: #(#fields)* }))
+}
+
+fn param_record(param: &Param) -> TokenStream {
+    let (kind, name) = (made(param.kind.word()), param.ident.to_string());
+    let define = match &param.kind {
+        ParamKind::Attribute(ty) => quote!(::fulgurite::expansion::attribute::define::<#ty>(#name)),
+        other => {
+            let class = made(other.class().map_or("Any", |class| class.name()));
+            quote!(::fulgurite::expansion::#kind::define(#name, ::fulgurite::operator::Class::#class))
+        }
+    };
+    match (&param.kind, default(param)) {
+        (_, None) => define,
+        (ParamKind::Attribute(ty), Some(value)) => {
+            quote!(::fulgurite::expansion::defaulted(#define, || ::fulgurite::expansion::attribute::default::<#ty>(#value)))
+        }
+        (ParamKind::Operand(_), Some(_)) => {
+            let value = &param.default;
+            quote!(::fulgurite::expansion::defaulted(#define, || {
+                ::fulgurite::argument::Attribute::Scalar(::fulgurite::argument::Scalar::from(#value))
+            }))
+        }
+        (_, Some(_)) => {
+            quote!(::fulgurite::expansion::defaulted(#define, || ::fulgurite::argument::Attribute::None))
+        }
+    }
+}
+
+fn directive(directive: &Directive) -> TokenStream {
+    let Directive { kind, template, executor, dtype, sample, reason } = directive;
+    let kind = match kind {
+        DirectiveKind::Skip => quote!(Skip),
+        DirectiveKind::ExpectedFailure => quote!(ExpectedFailure),
+        DirectiveKind::Tolerance(factor) => quote!(Tolerance(#factor)),
+    };
+    let option = |value: Option<TokenStream>| value.map_or_else(|| quote!(None), |value| quote!(Some(#value)));
+    let executor = option(executor.as_ref().map(ToTokens::to_token_stream));
+    let dtype = option(dtype.as_ref().map(|dtype| quote!(::fulgurite::DType::#dtype)));
+    let sample = option(sample.as_ref().map(ToTokens::to_token_stream));
+    quote! {
+        ::fulgurite::testing::directives::Directive {
+            kind: ::fulgurite::testing::directives::DirectiveKind::#kind,
+            template: ::fulgurite::testing::directives::Template::#template,
+            executor: #executor,
+            dtype: #dtype,
+            sample: #sample,
+            reason: #reason,
+        }
+    }
+}
+
+/// The static's value: what differs from a record that declares nothing.
+fn record(operator: &Operator) -> TokenStream {
+    let Operator { name, docs, options, signature, .. } = operator;
+    let params = &signature.params;
+    let position = |wanted: &str| params.iter().position(|param| param.ident == wanted);
+    let mut fields = quote!(name: #name,);
+    match &options.kind {
+        Kind::Prim => fields.extend(quote!(kind: ::fulgurite::operator::OperatorKind::Prim,)),
+        Kind::Composite => {}
+        Kind::Symbol(path) => {
+            let path = from_inside(path);
+            fields.extend(quote!(kind: ::fulgurite::operator::OperatorKind::Symbol(#path::EXECUTOR.name),));
+        }
+    }
+    fields.extend(quote!(docs: #docs,));
+    if let Some(torch) = &options.torch {
+        fields.extend(quote!(torch: Some(#torch),));
+    }
+    let records = params.iter().map(param_record);
+    fields.extend(quote!(params: &[#(#records),*],));
+    match signature.results {
+        Results::One => {}
+        Results::Tuple(n) => {
+            let n = Literal::usize_unsuffixed(n);
+            fields.extend(quote!(results: ::fulgurite::operator::ResultsDef::Fixed(#n),));
+        }
+        Results::List => fields.extend(quote!(results: ::fulgurite::operator::ResultsDef::List,)),
+    }
+    fields.extend(effects(operator, &position));
+    if options.strided {
+        fields.extend(quote!(strided: true,));
+    }
+    if let Some(role) = &options.overload {
+        fields.extend(quote!(overload: Some(::fulgurite::operator::Role::#role),));
+    }
+    let checks: Vec<TokenStream> = params
+        .iter()
+        .enumerate()
+        .filter_map(|(i, param)| match &param.kind {
+            ParamKind::Attribute(ty) => {
+                let (i, name) = (Literal::usize_unsuffixed(i), param.ident.to_string());
+                Some(quote!(::fulgurite::rules::is_attribute::<_, #ty>(&a[#i], #name)?;))
+            }
+            _ => None,
+        })
+        .collect();
+    if !checks.is_empty() {
+        fields.extend(quote!(check: Some(|a| { #(#checks)* Ok(()) }),));
+    }
+    if let Some(reason) = &options.no_grad {
+        fields.extend(quote!(no_grad: Some(#reason),));
+    }
+    for rule in operator.rules.iter().filter(|rule| rule.right) {
+        if rule.name == "errors" && operator.derives_errors() {
+            continue;
+        }
+        let (field, function) = (made(rule.name), &rule.function.sig.ident);
+        let value = match rule.name {
+            "meta" => {
+                let call = call(rule, |_| None);
+                quote!(|a| {
+                    let a = Args::<::fulgurite::TensorMeta>::read(a);
+                    Ok(::fulgurite::rules::IntoResults::into_results(#call?))
+                })
+            }
+            "decomposition" => traced(rule),
+            "grad" => grad(rule),
+            "scalar" => {
+                let call = call(rule, |_| None);
+                quote!(|a| ::fulgurite::expansion::record_scalar(a, |a| {
+                    let a = Args::<::fulgurite::rules::Expr>::read(a);
+                    ::fulgurite::rules::IntoResults::into_results(#call)
+                }))
+            }
+            "reference" => {
+                let call = call(rule, |_| None);
+                quote!(|a| {
+                    let a = Args::<::fulgurite::rules::ReferenceTensor>::read(a);
+                    ::fulgurite::rules::ReferenceOutcome::outcome(#call)
+                })
+            }
+            "view" => {
+                let call = call(rule, |_| None);
+                quote!(|a| {
+                    let a = Args::<::fulgurite::executor::Strided>::read(a);
+                    #call
+                })
+            }
+            "cpu" => cpu(rule, signature.results == Results::List),
+            _ => function.to_token_stream(),
+        };
+        // Rules without parameters leave `a` unread.
+        let unread = (rule.params.is_empty() && !matches!(rule.name, "samples" | "errors"))
+            .then(|| quote!(#[allow(unused_variables)]));
+        fields.extend(quote!(#unread #field: Some(#value),));
+    }
+    if operator.derives_meta() {
+        fields.extend(quote!(meta: Some(|a| ::fulgurite::rules::elementwise_meta(&OPERATOR, a)),));
+    }
+    let mut codes: Vec<String> = operator.codes.iter().map(Ident::to_string).collect();
+    if operator.derives_errors() {
+        let declared = operator.rule("errors").filter(|rule| rule.right).map(|rule| {
+            let errors = &rule.function.sig.ident;
+            quote!(#errors(e);)
+        });
+        fields.extend(quote!(errors: Some(|e| { e.elementwise(&OPERATOR); #declared }),));
+        codes.push("ShapeMismatch".to_owned());
+        // Booleans have one dtype, which cannot mismatch.
+        let boolean = |param: &Param| param.kind.class().is_none_or(|class| class == Class::Boolean);
+        if !params.iter().all(boolean) {
+            codes.push("DTypeMismatch".to_owned());
+        }
+    }
+    if !codes.is_empty() {
+        fields.extend(quote!(codes: &[#(#codes),*],));
+    }
+    if !options.directives.is_empty() {
+        let directives = options.directives.iter().map(directive);
+        fields.extend(quote!(directives: &[#(#directives),*],));
+    }
+    quote! {
+        ::fulgurite::operator::OperatorDef {
+            #fields
+            file: file!(),
+            line: line!(),
+            ..::fulgurite::expansion::OPERATOR
+        }
+    }
+}
+
+fn effects(operator: &Operator, position: &impl Fn(&str) -> Option<usize>) -> Option<TokenStream> {
+    let effects = &operator.options.effects;
+    let mut fields = TokenStream::new();
+    if effects.random {
+        fields.extend(quote!(random: true,));
+    }
+    if effects.collective {
+        fields.extend(quote!(collective: true,));
+    }
+    let index = |ident: &Ident| position(&ident.to_string()).map(Literal::usize_unsuffixed);
+    if !effects.mutates.is_empty() {
+        let indices = effects.mutates.iter().filter_map(index);
+        fields.extend(quote!(mutates: &[#(#indices),*],));
+    }
+    if !effects.aliases.is_empty() {
+        let pairs = effects.aliases.iter().filter_map(|(result, param)| {
+            let result = Literal::usize_unsuffixed(result_index(&result.to_string())?);
+            let param = index(param)?;
+            Some(quote!((#result, #param)))
+        });
+        fields.extend(quote!(aliases: &[#(#pairs),*],));
+    }
+    (!fields.is_empty()).then(|| {
+        quote! {
+            effects: ::fulgurite::operator::Effects { #fields ..::fulgurite::operator::Effects::NONE },
+        }
+    })
+}

@@ -1,0 +1,85 @@
+//! `#[implementation]`: how an executor runs an operator that it does not own.
+
+use proc_macro2::{Ident, TokenStream};
+use syn::parse::Parser;
+use syn::{Attribute, LitStr, Path, Visibility};
+
+use crate::errors::Errors;
+use crate::operator::{Rule, parts};
+use crate::options;
+use crate::parse::{self, Module};
+
+/// The rules of an implementation.
+pub const RULES: [&str; 4] = ["checker", "execution", "grad", "cpu"];
+
+/// A declared implementation.
+#[derive(Debug)]
+pub struct Implementation {
+    /// The module's attributes.
+    pub attrs: Vec<Attribute>,
+    /// The module's visibility.
+    pub vis: Visibility,
+    /// The module's name.
+    pub ident: Ident,
+    /// The operator's module.
+    pub of: Path,
+    /// The executor's module.
+    pub by: Path,
+    /// Whether its host kernel takes operands of any strides.
+    pub strided: bool,
+    /// Cotangents that are not used, with reasons.
+    pub waived: Vec<(Ident, LitStr)>,
+    /// Its rules.
+    pub rules: Vec<Rule>,
+    /// Helpers and other items.
+    pub others: Vec<TokenStream>,
+}
+
+/// Reads a declaration; `None` if nothing can be made of it.
+pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Implementation> {
+    let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
+    let (mut of, mut by, mut strided, mut waived) = (None, None, false, Vec::new());
+    for setting in &settings {
+        match setting.name.to_string().as_str() {
+            "of" => of = options::path(setting, errors),
+            "by" => by = options::path(setting, errors),
+            "strided" => strided = options::flag(setting, errors),
+            "waive" => waived.extend(options::waived(setting, errors)),
+            _ => options::unknown(setting, "`#[implementation]`", &["of", "by", "strided", "waive"], errors),
+        }
+    }
+    let module: Module = errors.keep(syn::parse2(item))?;
+    let parts = parts(module.entries, &RULES, errors);
+    crate::check::implementation(&module.ident, &parts, &waived, errors);
+    for (name, example) in [("of", "of = rms_norm"), ("by", "by = liger")] {
+        if !settings.iter().any(|setting| setting.name == name) {
+            let what = if name == "of" { "operator" } else { "executor" };
+            errors.at(
+                &module.ident,
+                format!("say which {what}: `#[implementation({example})]`, the path of the {what}'s module"),
+            );
+        }
+    }
+    Some(Implementation {
+        attrs: module.attrs,
+        vis: module.vis,
+        ident: module.ident,
+        of: of?,
+        by: by?,
+        strided,
+        waived,
+        rules: parts.rules,
+        others: parts.others,
+    })
+}
+
+/// The expansion of `#[implementation]`.
+pub fn expansion(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let mut errors = Errors::default();
+    let implementation = read(attribute, item, &mut errors);
+    let mut tokens = errors.to_compile_errors();
+    if let Some(implementation) = implementation {
+        tokens.extend(crate::expand::implementation::expand(&implementation, errors.is_empty()));
+    }
+    tokens
+}

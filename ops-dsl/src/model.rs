@@ -1,0 +1,384 @@
+//! What a declaration says, free of its syntax.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use syn::{Expr, FnArg, GenericArgument, LitStr, Path, PathArguments, ReturnType, Type};
+
+use crate::errors::Errors;
+use crate::parse::Function;
+
+/// Which element types a tensor takes; the names are those of the runtime's `Class`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Every type.
+    Any,
+    /// f16, bf16, f32, f64.
+    Floating,
+    /// u8, i32, i64.
+    Integer,
+    /// bool.
+    Boolean,
+    /// Everything but bool.
+    Number,
+}
+
+impl Class {
+    const ALL: [(&'static str, Class); 5] = [
+        ("Any", Class::Any),
+        ("Floating", Class::Floating),
+        ("Integer", Class::Integer),
+        ("Boolean", Class::Boolean),
+        ("Number", Class::Number),
+    ];
+
+    /// The variant's name.
+    pub fn name(self) -> &'static str {
+        Class::ALL.iter().find(|(_, class)| *class == self).map_or("Any", |(name, _)| name)
+    }
+
+    /// Whether a tensor of this class may have a gradient.
+    pub fn may_be_floating(self) -> bool {
+        matches!(self, Class::Any | Class::Floating | Class::Number)
+    }
+}
+
+/// What a parameter is.
+#[derive(Debug, Clone)]
+pub enum ParamKind {
+    /// A tensor.
+    Tensor(Class),
+    /// An optional tensor.
+    Optional(Class),
+    /// A list of tensors.
+    List(Class),
+    /// A tensor or a number.
+    Operand(Class),
+    /// A value known when a program is traced.
+    Attribute(Box<Type>),
+}
+
+impl ParamKind {
+    /// The class of a tensor parameter.
+    pub fn class(&self) -> Option<Class> {
+        match self {
+            ParamKind::Tensor(class)
+            | ParamKind::Optional(class)
+            | ParamKind::List(class)
+            | ParamKind::Operand(class) => Some(*class),
+            ParamKind::Attribute(_) => None,
+        }
+    }
+
+    /// Whether it may have a gradient.
+    pub fn differentiable(&self) -> bool {
+        self.class().is_some_and(Class::may_be_floating)
+    }
+
+    /// The module of `::fulgurite::expansion` that reads and writes it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            ParamKind::Tensor(_) => "tensor",
+            ParamKind::Optional(_) => "optional",
+            ParamKind::List(_) => "list",
+            ParamKind::Operand(_) => "operand",
+            ParamKind::Attribute(_) => "attribute",
+        }
+    }
+}
+
+/// A parameter of a signature.
+#[derive(Debug, Clone)]
+pub struct Param {
+    /// Its name.
+    pub ident: Ident,
+    /// What it is.
+    pub kind: ParamKind,
+    /// Its default, if it has one.
+    pub default: Option<TokenStream>,
+}
+
+/// What a signature returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Results {
+    /// One tensor.
+    One,
+    /// A tuple of so many.
+    Tuple(usize),
+    /// A list.
+    List,
+}
+
+/// The signature of an operator.
+#[derive(Debug, Clone)]
+pub struct Signature {
+    /// Parameters in order.
+    pub params: Vec<Param>,
+    /// What it returns.
+    pub results: Results,
+}
+
+/// What kind of operator is declared.
+#[derive(Debug, Clone)]
+pub enum Kind {
+    /// Does not decompose.
+    Prim,
+    /// Has a decomposition.
+    Composite,
+    /// Belongs to the executor whose module this is.
+    Symbol(Path),
+}
+
+impl Kind {
+    /// In words.
+    pub fn describe(&self) -> &'static str {
+        match self {
+            Kind::Prim => "a prim",
+            Kind::Composite => "a composite",
+            Kind::Symbol(_) => "a kernel symbol",
+        }
+    }
+}
+
+/// Declared effects, by name.
+#[derive(Debug, Clone, Default)]
+pub struct Effects {
+    /// Draws random numbers.
+    pub random: bool,
+    /// Parameters that are changed.
+    pub mutates: Vec<Ident>,
+    /// Results that share memory with a parameter.
+    pub aliases: Vec<(Ident, Ident)>,
+    /// Takes part in a collective.
+    pub collective: bool,
+}
+
+/// What a directive asks for.
+#[derive(Debug, Clone)]
+pub enum DirectiveKind {
+    /// The test is not run.
+    Skip,
+    /// The test must fail.
+    ExpectedFailure,
+    /// The tolerance is multiplied.
+    Tolerance(Expr),
+}
+
+/// A directive on generated tests.
+#[derive(Debug, Clone)]
+pub struct Directive {
+    /// What is asked for.
+    pub kind: DirectiveKind,
+    /// The variant of `Template`.
+    pub template: Ident,
+    /// Only with this executor.
+    pub executor: Option<LitStr>,
+    /// Only with this element type: the variant of `DType`.
+    pub dtype: Option<Ident>,
+    /// Only for this sample.
+    pub sample: Option<Expr>,
+    /// Why.
+    pub reason: LitStr,
+}
+
+/// The settings of `#[operator(...)]`.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What kind of operator it is.
+    pub kind: Kind,
+    /// An explicit name.
+    pub name: Option<LitStr>,
+    /// The function it mirrors.
+    pub torch: Option<LitStr>,
+    /// The role it plays.
+    pub overload: Option<Ident>,
+    /// Declared effects.
+    pub effects: Effects,
+    /// Whether its host kernel takes operands of any strides.
+    pub strided: bool,
+    /// Why it has no gradient.
+    pub no_grad: Option<LitStr>,
+    /// Cotangents that are not used, with reasons.
+    pub waived: Vec<(Ident, LitStr)>,
+    /// Directives.
+    pub directives: Vec<Directive>,
+    /// Whether every setting was understood.
+    pub reliable: bool,
+}
+
+/// What a parameter of a rule is called, and what it stands for.
+#[derive(Debug, Clone)]
+pub struct RuleParam {
+    /// As the author wrote it.
+    pub written: Ident,
+    /// Without the underscore of a parameter that is not used.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+}
+
+/// The parameters of a rule, by name. Patterns other than names are errors.
+pub fn rule_params(function: &Function, errors: &mut Errors) -> Vec<RuleParam> {
+    let mut params = Vec::new();
+    for input in &function.sig.inputs {
+        match input {
+            FnArg::Typed(typed) => match &*typed.pat {
+                syn::Pat::Ident(pattern) => {
+                    let written = pattern.ident.clone();
+                    let text = written.to_string();
+                    let name = text.strip_prefix('_').filter(|rest| !rest.is_empty()).unwrap_or(&text).to_owned();
+                    params.push(RuleParam { written, name, ty: (*typed.ty).clone() });
+                }
+                other => errors.at(other, "a rule takes its arguments by name: write the name of a parameter here"),
+            },
+            FnArg::Receiver(receiver) => errors.at(receiver, "a rule has no `self`: it takes its arguments by name"),
+        }
+    }
+    params
+}
+
+/// Reads the body-less signature.
+pub fn signature(function: &Function, errors: &mut Errors) -> Signature {
+    let mut params = Vec::new();
+    for input in &function.sig.inputs {
+        let FnArg::Typed(typed) = input else {
+            errors.at(input, "an operator has no `self`: write `input: Tensor`");
+            continue;
+        };
+        let syn::Pat::Ident(pattern) = &*typed.pat else {
+            errors.at(&typed.pat, "a parameter of an operator has a plain name");
+            continue;
+        };
+        let mut default = None;
+        for attribute in &typed.attrs {
+            if attribute.path().is_ident("default") {
+                default = errors.keep(attribute.parse_args::<TokenStream>());
+            } else if !attribute.path().is_ident("doc") {
+                errors.at(attribute, "a parameter takes `#[default(value)]` and nothing else");
+            }
+        }
+        let kind = param_kind(&typed.ty, errors);
+        params.push(Param { ident: pattern.ident.clone(), kind, default });
+    }
+    let results = match &function.sig.output {
+        ReturnType::Type(_, ty) => results(ty, errors),
+        ReturnType::Default => {
+            errors.at(
+                &function.sig.ident,
+                "an operator returns tensors: write `-> Tensor`, `-> (Tensor, Tensor)` or `-> Vec<Tensor>`",
+            );
+            Results::One
+        }
+    };
+    Signature { params, results }
+}
+
+fn results(ty: &Type, errors: &mut Errors) -> Results {
+    let wrong = "expected `Tensor`, a tuple of `Tensor`s, or `Vec<Tensor>`";
+    match ty {
+        Type::Tuple(tuple) if tuple.elems.len() > 1 => {
+            for element in &tuple.elems {
+                if tensor_class(element, "Tensor", errors).is_none() {
+                    errors.at(element, wrong);
+                }
+            }
+            Results::Tuple(tuple.elems.len())
+        }
+        _ if tensor_class(ty, "Tensor", errors).is_some() => Results::One,
+        _ if generic_argument(ty, "Vec").is_some_and(|inner| tensor_class(inner, "Tensor", errors).is_some()) => {
+            Results::List
+        }
+        _ => {
+            errors.at(ty, wrong);
+            Results::One
+        }
+    }
+}
+
+fn param_kind(ty: &Type, errors: &mut Errors) -> ParamKind {
+    if let Some(class) = tensor_class(ty, "Tensor", errors) {
+        return ParamKind::Tensor(class);
+    }
+    if let Some(class) = tensor_class(ty, "Operand", errors) {
+        return ParamKind::Operand(class);
+    }
+    if let Some(class) = generic_argument(ty, "Option").and_then(|inner| tensor_class(inner, "Tensor", errors)) {
+        return ParamKind::Optional(class);
+    }
+    if let Some(class) = generic_argument(ty, "Vec").and_then(|inner| tensor_class(inner, "Tensor", errors)) {
+        return ParamKind::List(class);
+    }
+    ParamKind::Attribute(Box::new(ty.clone()))
+}
+
+/// The class of `Tensor`, `Tensor<Class>`; `None` if `ty` is something else.
+fn tensor_class(ty: &Type, word: &str, errors: &mut Errors) -> Option<Class> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last()?;
+    if last.ident != word {
+        return None;
+    }
+    match &last.arguments {
+        PathArguments::None => Some(Class::Any),
+        arguments => {
+            let inner = generic_argument(ty, word);
+            let class = inner.and_then(|inner| {
+                let name = quote::ToTokens::to_token_stream(inner).to_string();
+                Class::ALL.iter().find(|(known, _)| *known == name).map(|(_, class)| *class)
+            });
+            if class.is_none() {
+                errors.at(
+                    &quote::ToTokens::to_token_stream(arguments),
+                    format!("expected the class of its element types: `{word}<Floating>`, `<Integer>`, `<Boolean>`, `<Number>` or `<Any>`"),
+                );
+            }
+            Some(class.unwrap_or(Class::Any))
+        }
+    }
+}
+
+/// `T` of `Word<T>`.
+pub fn generic_argument<'a>(ty: &'a Type, word: &str) -> Option<&'a Type> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last()?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    match (last.ident == word, arguments.args.len(), arguments.args.first()) {
+        (true, 1, Some(GenericArgument::Type(inner))) => Some(inner),
+        _ => None,
+    }
+}
+
+/// Whether `ty` is a plain path that ends in `word`.
+pub fn is_word(ty: &Type, word: &str) -> bool {
+    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == word && last.arguments.is_none()))
+}
+
+/// A path written outside of the module, as seen from inside it.
+pub fn from_inside(path: &Path) -> Path {
+    let mut path = path.clone();
+    if path.leading_colon.is_none() {
+        let first = path.segments[0].ident.to_string();
+        if first == "super" {
+            path.segments.insert(0, Ident::new("super", Span::call_site()).into());
+        } else if first == "self" {
+            path.segments[0] = Ident::new("super", Span::call_site()).into();
+        }
+    }
+    path
+}
+
+/// `RmsNorm` for `rms_norm`.
+pub fn camel_case(name: &str) -> String {
+    name.split('_')
+        .map(|word| {
+            let mut letters = word.chars();
+            letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+        })
+        .collect()
+}
+
+/// The position of result `out` (the first) or `out0`, `out1`, ...
+pub fn result_index(name: &str) -> Option<usize> {
+    match name.strip_prefix("out")? {
+        "" => Some(0),
+        number => number.parse().ok(),
+    }
+}

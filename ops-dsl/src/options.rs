@@ -1,0 +1,293 @@
+//! The settings of `#[operator(...)]`: what is known, what is missing, what is misspelt.
+
+use proc_macro2::{Ident, Span};
+use quote::ToTokens;
+use syn::{Expr, ExprLit, ExprPath, Lit, LitStr, Path};
+
+use crate::errors::{Errors, did_you_mean};
+use crate::model::{Directive, DirectiveKind, Effects, Kind, Options};
+use crate::parse::{Setting, Value};
+
+/// The templates of the generated tests: the name in directives, the variant of `Template`.
+pub const TEMPLATES: [(&str, &str); 14] = [
+    ("meta", "Meta"),
+    ("consistency", "Consistency"),
+    ("golden", "Golden"),
+    ("errors", "Errors"),
+    ("layout", "Layout"),
+    ("decomposition", "Decomposition"),
+    ("gradient", "Gradient"),
+    ("cotangent_linearity", "CotangentLinearity"),
+    ("effects", "Effects"),
+    ("bounds", "Bounds"),
+    ("determinism", "Determinism"),
+    ("checker", "Checker"),
+    ("round_trip", "RoundTrip"),
+    ("snapshot", "Snapshot"),
+];
+
+/// Element types: the name in directives, the variant of `DType`.
+pub const DTYPES: [(&str, &str); 8] = [
+    ("bool", "Bool"),
+    ("u8", "U8"),
+    ("i32", "I32"),
+    ("i64", "I64"),
+    ("f16", "F16"),
+    ("bf16", "BF16"),
+    ("f32", "F32"),
+    ("f64", "F64"),
+];
+
+/// Reports a setting that is not known.
+pub fn unknown(setting: &Setting, of: &str, known: &[&str], errors: &mut Errors) {
+    let name = setting.name.to_string();
+    let hint = did_you_mean(&name, known.iter().copied());
+    errors.at(&setting.name, format!("{of} has no setting `{name}`{hint}; there are: {}", known.join(", ")));
+}
+
+/// Without the invisible group that `macro_rules!` puts around what it matched.
+fn ungrouped(value: &Expr) -> &Expr {
+    match value {
+        Expr::Group(group) => ungrouped(&group.expr),
+        other => other,
+    }
+}
+
+/// `name = "text"`.
+pub fn text(setting: &Setting, errors: &mut Errors) -> Option<LitStr> {
+    match &setting.value {
+        Value::Equals(value) => match ungrouped(value) {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => return Some(text.clone()),
+            other => errors.at(other, format!("write a string: `{} = \"...\"`", setting.name)),
+        },
+        _ => errors.at(setting, format!("write `{} = \"...\"`", setting.name)),
+    }
+    None
+}
+
+/// `name = some::path`.
+pub fn path(setting: &Setting, errors: &mut Errors) -> Option<Path> {
+    match &setting.value {
+        Value::Equals(value) => match ungrouped(value) {
+            Expr::Path(ExprPath { path, qself: None, .. }) => return Some(path.clone()),
+            other => errors.at(other, format!("write the path of a module: `{} = path`", setting.name)),
+        },
+        _ => errors.at(setting, format!("write `{} = path`", setting.name)),
+    }
+    None
+}
+
+/// `name`, alone.
+pub fn flag(setting: &Setting, errors: &mut Errors) -> bool {
+    if !matches!(setting.value, Value::Flag) {
+        errors.at(setting, format!("`{}` stands alone, without a value", setting.name));
+    }
+    true
+}
+
+/// A reason, which must say something.
+pub fn reason(setting: &Setting, errors: &mut Errors) -> Option<LitStr> {
+    let given = text(setting, errors)?;
+    if given.value().trim().is_empty() {
+        errors.at(&given, format!("`{}` needs a reason that says something", setting.name));
+    }
+    Some(given)
+}
+
+/// The settings inside of `name(...)`.
+fn inner<'a>(setting: &'a Setting, example: &str, errors: &mut Errors) -> &'a [Setting] {
+    match &setting.value {
+        Value::List(inner) if !inner.is_empty() => inner,
+        _ => {
+            errors.at(setting, format!("write `{example}`"));
+            &[]
+        }
+    }
+}
+
+/// Reads the settings of `#[operator(...)]`.
+pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
+    const KNOWN: [&str; 12] = [
+        "prim",
+        "executor",
+        "torch",
+        "name",
+        "overload",
+        "effects",
+        "strided",
+        "no_grad",
+        "waive",
+        "skip",
+        "expected_failure",
+        "tolerance",
+    ];
+    let mut options = Options {
+        kind: Kind::Composite,
+        name: None,
+        torch: None,
+        overload: None,
+        effects: Effects::default(),
+        strided: false,
+        no_grad: None,
+        waived: Vec::new(),
+        directives: Vec::new(),
+        reliable: true,
+    };
+    let before = errors.messages().len();
+    let mut seen: Vec<String> = Vec::new();
+    for setting in &settings {
+        let name = setting.name.to_string();
+        let repeatable = ["waive", "skip", "expected_failure", "tolerance"].contains(&name.as_str());
+        if !repeatable && seen.contains(&name) {
+            errors.at(&setting.name, format!("`{name}` is given twice"));
+        }
+        let is_kind = name == "prim" || name == "executor";
+        if is_kind && !matches!(options.kind, Kind::Composite) {
+            errors.at(&setting.name, "an operator is a prim, or belongs to an executor, not both");
+        }
+        match name.as_str() {
+            "prim" => {
+                flag(setting, errors);
+                options.kind = Kind::Prim;
+            }
+            "executor" => {
+                if let Some(path) = path(setting, errors) {
+                    options.kind = Kind::Symbol(path);
+                }
+            }
+            "torch" => options.torch = text(setting, errors),
+            "name" => options.name = text(setting, errors),
+            "overload" => {
+                options.overload = path(setting, errors).and_then(|path| path.get_ident().cloned());
+            }
+            "effects" => effects(setting, &mut options.effects, errors),
+            "strided" => options.strided = flag(setting, errors),
+            "no_grad" => {
+                options.no_grad =
+                    reason(setting, errors).or_else(|| Some(LitStr::new("no reason given", Span::call_site())));
+            }
+            "waive" => options.waived.extend(waived(setting, errors)),
+            "skip" | "expected_failure" | "tolerance" => {
+                if let Some(directive) = directive(setting, errors) {
+                    options.directives.push(directive);
+                }
+            }
+            _ => unknown(setting, "`#[operator]`", &KNOWN, errors),
+        }
+        seen.push(name);
+    }
+    options.reliable = before == 0 && errors.messages().len() == before;
+    options
+}
+
+/// `waive(d_name = "reason")`.
+pub fn waived(setting: &Setting, errors: &mut Errors) -> Vec<(Ident, LitStr)> {
+    let mut all = Vec::new();
+    for waived in inner(setting, "waive(d_name = \"why its cotangent is not used\")", errors) {
+        if let Some(reason) = reason(waived, errors) {
+            all.push((waived.name.clone(), reason));
+        }
+    }
+    all
+}
+
+fn effects(setting: &Setting, effects: &mut Effects, errors: &mut Errors) {
+    let example = "effects(random, mutates(x), aliases(out, x), collective)";
+    for effect in inner(setting, example, errors) {
+        match effect.name.to_string().as_str() {
+            "random" => effects.random = flag(effect, errors),
+            "collective" => effects.collective = flag(effect, errors),
+            "mutates" => {
+                for name in names(effect, "mutates(x)", errors) {
+                    effects.mutates.push(name);
+                }
+            }
+            "aliases" => {
+                let names = names(effect, "aliases(out, x)", errors);
+                match <[Ident; 2]>::try_from(names) {
+                    Ok([result, param]) => effects.aliases.push((result, param)),
+                    Err(_) => errors.at(effect, "write the result and the parameter: `aliases(out, x)`"),
+                }
+            }
+            _ => unknown(effect, "`effects`", &["random", "mutates", "aliases", "collective"], errors),
+        }
+    }
+}
+
+fn names(setting: &Setting, example: &str, errors: &mut Errors) -> Vec<Ident> {
+    inner(setting, example, errors)
+        .iter()
+        .map(|inner| {
+            flag(inner, errors);
+            inner.name.clone()
+        })
+        .collect()
+}
+
+fn directive(setting: &Setting, errors: &mut Errors) -> Option<Directive> {
+    let word = setting.name.to_string();
+    let example = match word.as_str() {
+        "tolerance" => "tolerance(consistency, factor = 4.0, reason = \"...\")".to_owned(),
+        _ => format!("{word}(consistency, executor = \"cpu\", dtype = bf16, reason = \"...\")"),
+    };
+    let inner = inner(setting, &example, errors);
+    let (mut template, mut executor, mut dtype, mut sample, mut because, mut factor) =
+        (None, None, None, None, None, None);
+    for part in inner {
+        match (part.name.to_string().as_str(), &part.value) {
+            ("executor", _) => executor = text(part, errors),
+            ("dtype", _) => {
+                dtype = path(part, errors).and_then(|path| {
+                    let name = path.to_token_stream().to_string();
+                    let known = DTYPES.iter().find(|(known, _)| *known == name);
+                    if known.is_none() {
+                        let known: Vec<_> = DTYPES.iter().map(|(known, _)| *known).collect();
+                        errors.at(&path, format!("there is no dtype `{name}`; there are: {}", known.join(", ")));
+                    }
+                    known.map(|(_, variant)| Ident::new(variant, part.name.span()))
+                });
+            }
+            ("sample", Value::Equals(value)) => sample = Some((**value).clone()),
+            ("factor", Value::Equals(value)) if word == "tolerance" => factor = Some((**value).clone()),
+            ("reason", _) => because = reason(part, errors),
+            (name, Value::Flag) => match TEMPLATES.iter().find(|(known, _)| *known == name) {
+                Some((_, variant)) => template = Some(Ident::new(variant, part.name.span())),
+                None => {
+                    let known: Vec<_> = TEMPLATES.iter().map(|(known, _)| *known).collect();
+                    errors.at(
+                        &part.name,
+                        format!(
+                            "there is no generated test `{name}`{}; there are: {}",
+                            did_you_mean(name, known.iter().copied()),
+                            known.join(", ")
+                        ),
+                    );
+                    // The directive is complete otherwise; say no more about it.
+                    template = Some(Ident::new("Meta", part.name.span()));
+                }
+            },
+            _ => unknown(part, &format!("`{word}`"), &["executor", "dtype", "sample", "factor", "reason"], errors),
+        }
+    }
+    if inner.is_empty() {
+        return None;
+    }
+    if template.is_none() {
+        errors.at(&setting.name, format!("say which generated test it speaks of: `{example}`"));
+    }
+    if because.is_none() && !inner.iter().any(|part| part.name == "reason") {
+        errors.at(&setting.name, format!("`{word}` needs a reason: `{example}`"));
+    }
+    let kind = match word.as_str() {
+        "skip" => DirectiveKind::Skip,
+        "expected_failure" => DirectiveKind::ExpectedFailure,
+        _ => match factor {
+            Some(factor) => DirectiveKind::Tolerance(factor),
+            None => {
+                errors.at(&setting.name, format!("say by how much: `{example}`"));
+                return None;
+            }
+        },
+    };
+    Some(Directive { kind, template: template?, executor, dtype, sample, reason: because? })
+}

@@ -1,0 +1,459 @@
+//! Declarations of every kind, used as an operator library uses them.
+#![allow(missing_docs)]
+
+use fulgurite::operator::{OperatorKind, ResultsDef, find_operator};
+use fulgurite::tree::Tree as _;
+use fulgurite_ops_macros::{Tree, executor, implementation, operator, operators, rewrite};
+
+fulgurite::attribute_enum! {
+    /// Where f32 is used.
+    pub enum Casting {
+        /// In the statistics.
+        Llama = "llama",
+        /// Nowhere.
+        None = "none",
+    }
+}
+
+/// Natural exponential, elementwise.
+#[operator(prim, torch = "exp")]
+pub mod exp {
+    fn exp(input: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn scalar(input: Expr) -> Expr {
+        input.exp()
+    }
+
+    fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = exp(input);
+        (out, move |d_out| Grads { input: d_out * out })
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.mapv(f64::exp)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL)
+    }
+}
+
+/// Elementwise product.
+#[operator(prim, overload = Mul)]
+pub mod mul {
+    fn mul(input: Operand, other: Operand, #[default(1.0)] alpha: Operand) -> Tensor;
+
+    fn meta(input: Operand<&TensorMeta>) -> Result<TensorMeta> {
+        Ok(input.tensor().map_or_else(|| TensorMeta::new([], DType::F32, Device::CPU), |meta| (*meta).clone()))
+    }
+
+    fn scalar(input: Expr, other: Expr, alpha: Expr) -> Expr {
+        input * other * alpha
+    }
+
+    fn grad(
+        input: Operand<Tensor>,
+        other: Operand<Tensor>,
+        alpha: Operand<Tensor>,
+    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = with(input, other).alpha(alpha).call();
+        (out, move |d_out| Grads {
+            input: input.tensor().map(|_| mul(d_out, other)),
+            other: other.tensor().map(|_| mul(d_out, input)),
+            alpha: None,
+        })
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3]), 2).alpha(0.5));
+        s.case(with(s.normal([3]), s.normal([3])));
+    }
+}
+
+/// Root-mean-square normalization.
+#[operator(
+    torch = "nn.functional.rms_norm",
+    skip(golden, executor = "cpu", dtype = bf16, sample = 2, reason = "not stored"),
+    tolerance(consistency, factor = 4.0, reason = "cancellation")
+)]
+pub mod rms_norm {
+    fn rms_norm(
+        input: Tensor<Floating>,
+        normalized_shape: Vec<usize>,
+        #[default(None)] weight: Option<Tensor<Floating>>,
+        #[default(None)] eps: Option<f64>,
+        #[default(Casting::Llama)] casting: Casting,
+        #[default("none")] mode: String,
+    ) -> Tensor;
+
+    fn meta(weight: Option<&TensorMeta>, input: &TensorMeta, normalized_shape: &[usize]) -> Result<TensorMeta> {
+        require!(
+            input.shape().ends_with(normalized_shape),
+            TrailingShape,
+            "input has shape {:?}, expected it to end with {normalized_shape:?}",
+            input.shape()
+        );
+        if let Some(weight) = weight {
+            require!(
+                weight.shape() == normalized_shape,
+                WeightShape,
+                "weight has shape {:?}, expected {normalized_shape:?}",
+                weight.shape()
+            );
+        }
+        Ok(input.clone())
+    }
+
+    fn decomposition(
+        input: Tensor,
+        _normalized_shape: &[usize],
+        weight: Option<Tensor>,
+        _eps: Option<f64>,
+        casting: Casting,
+        mode: &str,
+    ) -> Tensor {
+        let scaled = match casting {
+            Casting::Llama if mode == "none" => exp(input),
+            _ => input,
+        };
+        weight.map_or(scaled, |weight| scaled * weight)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8]), [8]).eps(1e-5));
+        s.case(with(s.normal([4, 8]), [8]).weight(s.normal([8])).casting(Casting::None).mode("x")).forward_only("kink");
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(TrailingShape, with(e.normal([4, 8]), [7]), "end with [7]");
+        e.case(WeightShape, with(e.normal([4, 8]), [8]).weight(e.normal([7])), "weight has shape [7], expected [8]");
+    }
+}
+
+/// A list in, two results out.
+#[operator(executor = liger, no_grad = "its implementations have gradients", effects(random, mutates(more), aliases(out1, more)))]
+pub mod pair {
+    fn pair(more: Vec<Tensor>, bias: Option<Tensor<Floating>>, dims: Option<Vec<i64>>) -> (Tensor, Tensor);
+
+    fn meta(more: &[TensorMeta], bias: Option<&TensorMeta>) -> Result<(TensorMeta, TensorMeta)> {
+        require!(!more.is_empty(), Empty, "more is empty");
+        Ok((more[0].clone(), bias.cloned().unwrap_or_else(|| more[0].clone())))
+    }
+
+    fn cpu(more: Vec<TensorRef>, bias: Option<TensorRef>, out0: &mut TensorMut, out1: &mut TensorMut) -> Result<()> {
+        require!(bias.is_none() || !more.is_empty(), Empty, "more is empty");
+        let _ = (out0.len(), out1.len());
+        Ok(())
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with([s.normal([2]), s.normal([3])], None, vec![1]));
+        s.case(with(vec![s.normal([2])], s.normal([2]), None));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Empty, with([], None, None), "more is empty");
+    }
+}
+
+/// No tensor at all.
+#[operator(prim, overload = Full)]
+pub mod full {
+    fn full(size: Vec<usize>, fill_value: Scalar, dtype: DType, device: String) -> Tensor;
+
+    fn meta(size: &[usize], dtype: DType) -> Result<TensorMeta> {
+        Ok(TensorMeta::new(size, dtype, Device::CPU))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with([2, 3], 1.5, DType::F32, "cpu"));
+    }
+}
+
+/// A list of results.
+#[operator(prim, name = "halves", no_grad = "a test")]
+pub mod halves {
+    fn halves(input: Tensor, dim: i64) -> Vec<Tensor>;
+
+    fn meta(input: &TensorMeta) -> Result<Vec<TensorMeta>> {
+        Ok(vec![input.clone(), input.clone()])
+    }
+
+    fn cpu(input: TensorRef, out: &mut [TensorMut]) -> Result<()> {
+        let _ = (input, out.len());
+        Ok(())
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([2]), -1));
+    }
+}
+
+/// Fused kernels.
+#[executor(device = "cpu", priority = 10)]
+pub mod liger {
+    fn claims(def: &'static fulgurite::operator::OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
+        refuse_unless!(def.scalar.is_some(), "has no scalar rule");
+        Ok(())
+    }
+}
+
+#[implementation(of = rms_norm, by = liger)]
+mod rms_norm_by_liger {
+    fn checker(input: &TensorMeta, weight: Option<&TensorMeta>) -> Claim {
+        refuse_unless!(weight.is_some(), "needs a weight");
+        refuse_unless!(input.rank() > 0, "needs a dimension");
+        Ok(())
+    }
+
+    fn execution(
+        input: Tensor,
+        _normalized_shape: &[usize],
+        weight: Option<Tensor>,
+        _eps: Option<f64>,
+        _casting: Casting,
+        _mode: &str,
+    ) -> Tensor {
+        pair([input], weight, None).0
+    }
+
+    fn grad(
+        input: Tensor,
+        _normalized_shape: &[usize],
+        weight: Option<Tensor>,
+        _eps: Option<f64>,
+        _casting: Casting,
+        _mode: &str,
+    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let (out, rstd) = pair([input], weight, None);
+        (out, move |d_out| Grads { input: d_out * rstd, weight: None })
+    }
+}
+
+#[implementation(of = self::exp, by = self::liger)]
+mod exp_by_liger {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        let _ = (input, out.len());
+        Ok(())
+    }
+}
+
+operators! {
+    #[operator(prim, torch = $torch, no_grad = $no_grad)]
+    pub mod $name {
+        fn $name(input: Tensor<Floating>) -> Tensor;
+
+        fn scalar(input: Expr) -> Expr {
+            $scalar
+        }
+
+        fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+            let out = $name(input);
+            (out, move |d_out| Grads { input: $d_input })
+        }
+
+        fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+            input.mapv($reference)
+        }
+
+        fn samples(s: &mut Samples) {
+            s.elementwise_unary($domain)
+        }
+    }
+
+    table($name, $torch,  $no_grad,                   $scalar,      $d_input,      $reference,  $domain) {
+        /// Natural logarithm, elementwise.
+        log,     "log",   _,                          input.log(),  d_out / input, f64::ln,     Domain::POSITIVE;
+        /// Largest integer not above.
+        floor,   "floor", "is constant by pieces",    input.floor(), _,            f64::floor,  Domain::ALL;
+        /// `x + 1`, which has no name elsewhere.
+        next,    _,       _,                          input + 1.0,  d_out,         |x| x + 1.0, Domain::range(0.0, 1.0);
+    }
+}
+
+/// Whether one is larger.
+#[operator(prim, no_grad = "is a predicate")]
+pub mod gt {
+    fn gt(input: Tensor<Number>, other: Tensor<Number>) -> Tensor;
+
+    fn scalar(other: Expr, input: Expr) -> Expr {
+        input.gt(other)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_binary(Domain::ALL, Domain::ALL)
+    }
+}
+
+/// `exp(x) * exp(y) = exp(x * y)`, which is wrong and therefore a good test.
+#[rewrite(default)]
+mod merge_exp {
+    fn pattern(x: Tensor, y: Tensor) -> Tensor {
+        exp(x) * exp(y)
+    }
+
+    fn replacement(y: Tensor, x: Tensor) -> Tensor {
+        exp(x * y)
+    }
+
+    fn condition(x: &TensorMeta, y: &TensorMeta) -> Claim {
+        refuse_unless!(x == y, "differ");
+        Ok(())
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4]), s.normal([4])));
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Tree)]
+pub struct Linear<T> {
+    weight: T,
+    bias: Option<T>,
+}
+
+#[derive(Debug, Clone, PartialEq, Tree)]
+pub struct Model<Leaf> {
+    embedding: Leaf,
+    h: Vec<Linear<Leaf>>,
+    pairs: Vec<(Leaf, Option<Leaf>)>,
+    head: Option<Linear<Leaf>>,
+    #[tree(attribute)]
+    heads: usize,
+    #[tree(attribute)]
+    casting: Casting,
+}
+
+#[test]
+fn trees() {
+    use fulgurite::{DType, Device, TensorMeta};
+    let meta = |n: usize| TensorMeta::new([n], DType::F32, Device::CPU);
+    let model = Model {
+        embedding: meta(1),
+        h: vec![Linear { weight: meta(2), bias: None }, Linear { weight: meta(3), bias: Some(meta(4)) }],
+        pairs: vec![(meta(5), Some(meta(6)))],
+        head: Some(Linear { weight: meta(7), bias: None }),
+        heads: 12,
+        casting: Casting::Llama,
+    };
+    let names: Vec<String> = model.leaves().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["embedding", "h.0.weight", "h.1.weight", "h.1.bias", "pairs.0.0", "pairs.0.1", "head.weight"]);
+    let mut attributes = Vec::new();
+    model.attributes(&mut attributes);
+    assert_eq!(attributes.len(), 2);
+    let mut order = 0;
+    let mapped = model.clone().map(&mut |leaf: TensorMeta| {
+        order += 1;
+        assert_eq!(leaf, meta(order));
+        leaf
+    });
+    assert_eq!(mapped, model);
+}
+
+#[test]
+fn families() {
+    use fulgurite::argument::map_arguments;
+    use fulgurite::testing::samples::{ErrorSamples, Samples};
+    use fulgurite::{DType, Device};
+    let log = find_operator("prims::log").unwrap();
+    assert_eq!((log.docs, log.torch, log.no_grad), ("Natural logarithm, elementwise.", Some("log"), None));
+    assert!(log.grad.is_some() && log.meta.is_some() && log.codes.is_empty());
+    let floor = find_operator("prims::floor").unwrap();
+    assert!(floor.grad.is_none() && floor.no_grad.is_some());
+    assert_eq!(find_operator("prims::next").unwrap().torch, None);
+
+    let gt = find_operator("prims::gt").unwrap();
+    assert_eq!(gt.codes, ["ShapeMismatch", "DTypeMismatch"]);
+    let sample = &Samples::of_operator(gt, DType::F32)[3];
+    let metas = map_arguments(&sample.arguments, |t| t.meta(Device::CPU));
+    let results = gt.meta.unwrap()(&metas).unwrap();
+    assert_eq!((results[0].shape(), results[0].dtype()), (&[4, 8][..], DType::Bool));
+    let errors = ErrorSamples::of_operator(gt, DType::F32);
+    assert_eq!(errors.len(), 2);
+    for error in errors {
+        let metas = map_arguments(&error.arguments, |t| t.meta(Device::CPU));
+        let failure = gt.meta.unwrap()(&metas).unwrap_err();
+        assert_eq!(failure.code, error.code);
+        assert!(failure.message.contains(error.message), "{}", failure.message);
+    }
+}
+
+#[test]
+fn rewrites() {
+    use fulgurite::testing::samples::Samples;
+    use fulgurite::{DType, Device, TensorMeta};
+    let [rewrite] = fulgurite::executor::rewrites()[..] else { panic!("one rewrite") };
+    assert_eq!((rewrite.name, rewrite.params, rewrite.default), ("merge_exp", &["x", "y"][..], true));
+    let meta = TensorMeta::new([2], DType::F32, Device::CPU);
+    assert_eq!(rewrite.condition.unwrap()(&[meta.clone(), meta]), Ok(()));
+    let mut samples = Samples::new(None, DType::F32);
+    rewrite.samples.unwrap()(&mut samples);
+    assert_eq!(samples.into_cases().len(), 1);
+}
+
+#[test]
+fn records() {
+    let exp = find_operator("prims::exp").unwrap();
+    assert_eq!(exp.kind, OperatorKind::Prim);
+    assert_eq!(exp.docs, "Natural exponential, elementwise.");
+    assert_eq!(exp.torch, Some("exp"));
+    let norm = find_operator("rms_norm").unwrap();
+    assert_eq!(
+        norm.signature(),
+        "rms_norm(input: tensor, normalized_shape: size[], weight: tensor? = none, eps: float? = none, \
+         casting: \"llama\"|\"none\" = \"llama\", mode: str = \"none\") -> tensor"
+    );
+    assert_eq!(norm.codes, ["TrailingShape", "WeightShape"]);
+    assert_eq!(norm.directives.len(), 2);
+    let pair = find_operator("liger::pair").unwrap();
+    assert_eq!(pair.kind, OperatorKind::Symbol("liger"));
+    assert_eq!(pair.results, ResultsDef::Fixed(2));
+    assert_eq!(pair.effects.mutates, [0]);
+    assert_eq!(pair.effects.aliases, [(1, 0)]);
+    assert!(pair.effects.random);
+    assert_eq!(fulgurite::executor::implementations().len(), 2);
+    assert_eq!(fulgurite::executor::find_executor("liger").unwrap().docs, "Fused kernels.");
+    assert!(fulgurite::executor::find_implementation("rms_norm", "liger").unwrap().grad.is_some());
+}
+
+#[test]
+fn rules() {
+    use fulgurite::argument::Arg;
+    use fulgurite::testing::samples::{ErrorSamples, Samples};
+    use fulgurite::{DType, Device, TensorMeta};
+    let norm = find_operator("rms_norm").unwrap();
+    let samples = Samples::of_operator(norm, DType::F32);
+    assert_eq!(samples.len(), 2);
+    let errors = ErrorSamples::of_operator(norm, DType::F32);
+    assert_eq!(errors[1].code, "WeightShape");
+    let metas = fulgurite::argument::map_arguments(&errors[1].arguments, |t| t.meta(Device::CPU));
+    let failure = norm.meta.unwrap()(&metas).unwrap_err();
+    assert_eq!(failure.code, "WeightShape");
+    assert_eq!(failure.message, "weight has shape [7], expected [8]");
+    let exp = find_operator("prims::exp").unwrap();
+    let (program, numbers) = exp.scalar.unwrap()(&[Arg::Tensor(TensorMeta::new([2], DType::F32, Device::CPU))]);
+    assert_eq!((program.nodes.len(), numbers.len()), (2, 0));
+}
+
+#[test]
+fn tracing() {
+    use fulgurite::{DType, Device, TensorMeta};
+    let x = TensorMeta::new([4, 8], DType::F32, Device::CPU);
+    let block = fulgurite::tracer::trace_block(&[("x".into(), x)], |x| {
+        let y = x[0].rms_norm([8]);
+        let z = rms_norm::with(y, [8]).eps(1e-6).call();
+        let (a, _) = pair([z * 2.0, y], None, vec![-1]);
+        let f = full([4, 8], 1.0, DType::F32, "cpu");
+        vec![halves(a * f, 1)[0]]
+    })
+    .unwrap();
+    assert_eq!(block.symbols.len(), 7);
+}

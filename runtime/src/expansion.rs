@@ -1,0 +1,285 @@
+//! What the expansions of the macros are made of: they emit little and call this. Authors need none of it.
+#![doc(hidden)]
+
+use fulgurite_kernels::scalar::{Expr, ScalarProgram};
+use fulgurite_kernels::view::TensorMut;
+
+use crate::argument::{Arg, Attribute, AttributeType, map_arguments};
+use crate::error::Failure;
+use crate::executor::{ExecutorDef, ImplementationDef, RewriteDef};
+use crate::meta::TensorMeta;
+use crate::operator::{Class, Effects, OperatorDef, OperatorKind, ParamDef, ParamKind, ResultsDef};
+use crate::rules::{FromResults, OperatorArguments};
+use crate::tracer::Tensor;
+
+/// A record that declares nothing yet.
+pub const OPERATOR: OperatorDef = OperatorDef {
+    name: "",
+    kind: OperatorKind::Composite,
+    docs: "",
+    torch: None,
+    params: &[],
+    results: ResultsDef::Fixed(1),
+    effects: Effects::NONE,
+    overload: None,
+    check: None,
+    meta: None,
+    decomposition: None,
+    grad: None,
+    no_grad: None,
+    scalar: None,
+    reference: None,
+    cpu: None,
+    view: None,
+    strided: false,
+    samples: None,
+    errors: None,
+    codes: &[],
+    directives: &[],
+    file: "",
+    line: 0,
+};
+
+/// An implementation that does nothing yet.
+pub const IMPLEMENTATION: ImplementationDef = ImplementationDef {
+    of: "",
+    by: "",
+    checker: |_| Err("has no checker".into()),
+    execution: None,
+    grad: None,
+    cpu: None,
+    strided: false,
+    file: "",
+    line: 0,
+};
+
+/// An executor that takes nothing yet.
+pub const EXECUTOR: ExecutorDef = ExecutorDef {
+    name: "",
+    docs: "",
+    device: "",
+    priority: None,
+    strided: false,
+    claims: None,
+    prepare: None,
+    fuse: None,
+    prepare_region: None,
+};
+
+/// A rewrite that changes nothing yet.
+pub const REWRITE: RewriteDef = RewriteDef {
+    name: "",
+    docs: "",
+    params: &[],
+    pattern: |_| Vec::new(),
+    replacement: |_| Vec::new(),
+    condition: None,
+    samples: None,
+    default: false,
+    file: "",
+    line: 0,
+};
+
+const fn param(name: &'static str, kind: ParamKind, type_name: fn() -> String) -> ParamDef {
+    ParamDef { name, kind, type_name, default: None }
+}
+
+/// The parameter with a default.
+pub const fn defaulted(param: ParamDef, default: fn() -> Attribute) -> ParamDef {
+    ParamDef { name: param.name, kind: param.kind, type_name: param.type_name, default: Some(default) }
+}
+
+macro_rules! parameter {
+    ($(#[$doc:meta])* $module:ident: $type:ty, $kind:ident, $name:literal, $write:ident) => {
+        $(#[$doc])*
+        pub mod $module {
+            use super::*;
+            /// From the next argument.
+            pub fn read<V: Clone>(argument: Option<&Arg<V>>) -> $type {
+                crate::rules::$module(super::given(argument))
+            }
+            /// As an argument.
+            pub fn write<V>(value: $type) -> Arg<V> {
+                crate::rules::$write(value)
+            }
+            /// The parameter's record.
+            pub const fn define(name: &'static str, class: Class) -> ParamDef {
+                super::param(name, ParamKind::$kind(class), || $name.into())
+            }
+        }
+    };
+}
+parameter!(/// Tensors.
+    tensor: V, Tensor, "tensor", from_tensor);
+parameter!(/// Optional tensors.
+    optional: Option<V>, Optional, "tensor?", from_optional);
+parameter!(/// Lists of tensors.
+    list: Vec<V>, List, "tensor[]", from_list);
+parameter!(/// Tensors or numbers.
+    operand: crate::argument::Operand<V>, Operand, "tensor|number", from_operand);
+
+/// Values known when a program is traced.
+pub mod attribute {
+    use super::*;
+    /// From the next argument.
+    pub fn read<V: Clone, T: AttributeType>(argument: Option<&Arg<V>>) -> T {
+        crate::rules::attribute(super::given(argument))
+    }
+    /// As an argument.
+    pub fn write<V, T: AttributeType>(value: T) -> Arg<V> {
+        crate::rules::from_attribute(value)
+    }
+    /// The parameter's record.
+    pub const fn define<T: AttributeType>(name: &'static str) -> ParamDef {
+        super::param(name, ParamKind::Attribute, T::type_name)
+    }
+    /// A default, as the record keeps it.
+    pub fn default<T: AttributeType>(value: T) -> Attribute {
+        value.to_attribute()
+    }
+}
+
+fn given<V>(argument: Option<&Arg<V>>) -> &Arg<V> {
+    argument.unwrap_or_else(|| unreachable!("the number of arguments is checked before a rule sees them"))
+}
+
+/// Calls an operator with arguments by name.
+#[track_caller]
+pub fn call<Results: FromResults>(def: &'static OperatorDef, arguments: impl OperatorArguments<Tensor>) -> Results {
+    Results::from_results(crate::tracer::call(def, arguments.into_arguments()))
+}
+
+/// Records a scalar rule: `rule` sees the arguments with a handle in place of each tensor.
+pub fn record_scalar(
+    arguments: &[Arg<TensorMeta>],
+    rule: impl FnOnce(&[Arg<Expr>]) -> Vec<Expr>,
+) -> (ScalarProgram, Vec<f64>) {
+    let inputs = arguments.iter().map(|argument| argument.tensors().len()).sum();
+    ScalarProgram::record_with_numbers(inputs, |handles| {
+        let mut handles = handles.iter();
+        rule(&map_arguments(arguments, |_| *handles.next().unwrap_or_else(|| unreachable!("one for each tensor"))))
+    })
+}
+
+/// The outputs of a host kernel, one by one.
+pub fn outputs<'a, 'b, const N: usize>(
+    outputs: &'a mut [TensorMut<'b>],
+) -> Result<[&'a mut TensorMut<'b>; N], Failure> {
+    let given = outputs.len();
+    match <&mut [TensorMut<'b>; N]>::try_from(outputs) {
+        Ok(outputs) => Ok(outputs.each_mut()),
+        Err(_) => Err(Failure::new("ResultCount", format!("the kernel writes {N} results, the symbol has {given}"))),
+    }
+}
+
+/// A list of tensors as arguments.
+pub fn tensors<V: Clone>(tensors: &[V]) -> Vec<Arg<V>> {
+    tensors.iter().cloned().map(Arg::Tensor).collect()
+}
+
+/// The arguments of a declaration by name: `Args`, the reading and writing of it, `with` and the setters.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __arguments {
+    (
+        required { $($rkind:ident $rname:ident: $rtype:ty, $rgiven:ty => $rvalue:expr;)* }
+        defaulted { $($dkind:ident $dname:ident: $dtype:ty = $default:expr, $dgiven:ty => $dvalue:expr;)* }
+    ) => {
+        /// The arguments by name; `V` is what stands for a tensor at the stage at hand.
+        #[derive(Debug, Clone)]
+        #[must_use = "arguments alone do nothing: end with `.call()`"]
+        pub struct Args<V> {
+            $(#[doc = concat!("`", stringify!($rname), "`")] pub $rname: $rtype,)*
+            $(#[doc = concat!("`", stringify!($dname), "`")] pub $dname: $dtype,)*
+            #[doc(hidden)]
+            pub _stage: ::core::marker::PhantomData<V>,
+        }
+
+        impl<V: Clone> Args<V> {
+            /// From the arguments of a call, whose form was checked.
+            pub fn read(arguments: &[$crate::argument::Arg<V>]) -> Self {
+                let mut arguments = arguments.iter();
+                Args {
+                    $($rname: $crate::expansion::$rkind::read(arguments.next()),)*
+                    $($dname: $crate::expansion::$dkind::read(arguments.next()),)*
+                    _stage: ::core::marker::PhantomData,
+                }
+            }
+        }
+
+        impl<V> $crate::rules::OperatorArguments<V> for Args<V> {
+            fn into_arguments(self) -> ::std::vec::Vec<$crate::argument::Arg<V>> {
+                ::std::vec![
+                    $($crate::expansion::$rkind::write(self.$rname),)*
+                    $($crate::expansion::$dkind::write(self.$dname),)*
+                ]
+            }
+        }
+
+        impl<V: Clone> Args<V> {
+            $(
+                #[doc = concat!("Gives `", stringify!($dname), "`, which is `", stringify!($default), "` otherwise.")]
+                pub fn $dname(mut self, $dname: $dgiven) -> Self {
+                    self.$dname = $dvalue;
+                    self
+                }
+            )*
+        }
+
+        /// The arguments that must be given; the others follow by name.
+        #[allow(clippy::too_many_arguments)]
+        pub fn with<V: Clone>($($rname: $rgiven),*) -> Args<V> {
+            Args { $($rname: $rvalue,)* $($dname: $default,)* _stage: ::core::marker::PhantomData }
+        }
+    };
+}
+
+/// The gradients of a declaration's arguments by name.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __gradients {
+    ($count:literal: $($index:literal $kind:ident $name:ident: $type:ty;)*) => {
+        /// The gradient of every argument that has one.
+        #[derive(Debug, Clone)]
+        pub struct Grads {
+            $(#[doc = concat!("Of `", stringify!($name), "`.")] pub $name: $type,)*
+        }
+
+        impl Grads {
+            /// In the order of the signature; `none` for what has no gradient.
+            pub fn into_arguments(self) -> ::std::vec::Vec<$crate::argument::Arg<$crate::Tensor>> {
+                let mut all = ::std::vec![$crate::argument::Arg::Attribute($crate::argument::Attribute::None); $count];
+                $(all[$index] = $crate::expansion::$kind::write(self.$name);)*
+                all
+            }
+        }
+    };
+}
+
+/// The named preconditions of a declaration.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __codes {
+    ($($code:ident),*) => {
+        /// The named preconditions of the rules.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Code {
+            $(#[doc = concat!("`", stringify!($code), "`")] $code,)*
+        }
+
+        impl Code {
+            /// The name.
+            pub const fn name(&self) -> &'static str {
+                match *self {
+                    $(Code::$code => stringify!($code),)*
+                }
+            }
+        }
+
+        impl $crate::testing::samples::ErrorCode for Code {
+            fn code(&self) -> &'static str {
+                self.name()
+            }
+        }
+    };
+}
