@@ -16,6 +16,7 @@ pub mod reduce;
 pub mod row;
 pub mod scalar;
 mod tile;
+mod transpose;
 pub mod vector;
 pub mod view;
 mod walk;
