@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 
 use crate::argument::{Arg, map_arguments};
 use crate::array::{Array, Strides};
-use crate::error::{CallStack, Error, Failure, Place, Result};
+use crate::error::{CallStack, Error, Failure, Result};
 use crate::executor::{HostKernel, Strided, VIEW, find_executor, find_implementation};
 use crate::meta::TensorMeta;
 use crate::operator::{HostRule, OperatorKind};
-use crate::trace::{BoundSymbol, Callee, Storage, Trace, ValueId};
+use crate::trace::{BoundSymbol, Callee, Storage, Trace, ValueId, print_symbol};
 use crate::transforms::layout::{Layout, layouts};
 use crate::transforms::plan::{MemoryUse, memory_use};
 
@@ -38,11 +38,8 @@ struct Step {
     kernel: HostKernel,
     operands: Vec<usize>,
     results: Vec<usize>,
-    operator: String,
-    line: String,
-    place: Option<Place>,
-    /// Operands that die here, for poisoning in checked runs.
-    dying: Vec<usize>,
+    /// The symbol of the trace.
+    symbol: usize,
 }
 
 /// Where an output comes from.
@@ -190,17 +187,14 @@ impl Program {
         let strided =
             |id: &ValueId| Strided { meta: block.meta(*id).clone(), strides: layouts[id.index()].strides.to_vec() };
         let mut steps: Vec<Step> = Vec::with_capacity(block.symbols.len());
-        for symbol in &block.symbols {
+        for (index, symbol) in block.symbols.iter().enumerate() {
             if symbol.callee == Callee::Delete {
-                if let Some(step) = steps.last_mut() {
-                    step.dying.extend(symbol.operands().map(ValueId::index));
-                }
                 continue;
             }
             if symbol.executor == Some(VIEW) {
                 continue;
             }
-            let line = || crate::trace::print::print_symbol(block, symbol);
+            let line = || print_symbol(block, symbol);
             let arguments = map_arguments(&symbol.arguments, strided);
             let results: Vec<Strided> = symbol.results.iter().map(strided).collect();
             let kernel = kernel_of(symbol, &arguments, &results).map_err(|failure| Error::Run {
@@ -213,10 +207,7 @@ impl Program {
                 kernel,
                 operands: symbol.operands().map(ValueId::index).collect(),
                 results: symbol.results.iter().map(|id| id.index()).collect(),
-                operator: symbol.name().to_owned(),
-                line: line(),
-                place: symbol.place,
-                dying: Vec::new(),
+                symbol: index,
             });
         }
         let mut outputs: Vec<Source> = Vec::with_capacity(block.results.len());
@@ -299,11 +290,12 @@ impl Program {
     }
 
     fn failed(&self, step: &Step, failure: Failure) -> Error {
+        let symbol = &self.trace.block.symbols[step.symbol];
         Error::Run {
-            operator: step.operator.clone(),
+            operator: symbol.name().to_owned(),
             failure,
-            line: step.line.clone(),
-            stack: CallStack { at: step.place, frames: Vec::new() },
+            line: print_symbol(&self.trace.block, symbol),
+            stack: CallStack { at: symbol.place, frames: Vec::new() },
         }
     }
 

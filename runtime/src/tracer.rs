@@ -629,16 +629,6 @@ impl Tensor {
         (self.builder == builder.id && self.value != POISON).then_some(self.value)
     }
 
-    /// The value of the trace being built.
-    pub(crate) fn value(&self) -> ValueId {
-        self.value
-    }
-
-    /// A handle on value `value` of the trace being built.
-    pub(crate) fn of_value(value: ValueId) -> Tensor {
-        Tensor { builder: with_top(|builder| builder.id).unwrap_or(u32::MAX), value }
-    }
-
     fn known_meta(&self) -> Option<TensorMeta> {
         TRACER.with_borrow(|tracer| {
             let builder = tracer.stack.iter().rev().find(|builder| builder.id == self.builder)?;

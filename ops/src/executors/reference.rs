@@ -52,10 +52,16 @@ pub mod reference {
         let shape = IxDyn(tensor.shape());
         if tensor.dtype().is_integer() {
             let values = ArrayD::from_shape_vec(shape, read_i64(tensor));
-            ReferenceTensor::from_integers(tensor.dtype(), values.unwrap_or_else(|_| unreachable!("a value for each element")))
+            ReferenceTensor::from_integers(
+                tensor.dtype(),
+                values.unwrap_or_else(|_| unreachable!("a value for each element")),
+            )
         } else {
             let values = ArrayD::from_shape_vec(shape, read_f64(tensor));
-            ReferenceTensor::from_floats(tensor.dtype(), values.unwrap_or_else(|_| unreachable!("a value for each element")))
+            ReferenceTensor::from_floats(
+                tensor.dtype(),
+                values.unwrap_or_else(|_| unreachable!("a value for each element")),
+            )
         }
     }
 }

@@ -230,7 +230,7 @@ impl Verifier<'_> {
     fn executor(&self, executor: &str) -> Check {
         let found = find_executor(executor).map_err(|error| error.to_string())?;
         let target = self.trace.target.kind();
-        if found.device != target {
+        if found.device != target && found.device != "any" {
             return Err(format!("executor '{executor}' runs on {}, the trace is for {target}", found.device));
         }
         Ok(())
