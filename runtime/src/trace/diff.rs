@@ -130,7 +130,7 @@ pub fn diff(before: &Trace, after: &Trace) -> TraceDiff {
     difference
 }
 
-/// What makes a line the same line: the names it defines; for one without results its text, and which of its kind it is.
+/// What makes a line the same line: the name it defines; for one without results its text, and how often that came.
 fn keys(block: &Block) -> Vec<String> {
     let mut seen: FxHashMap<String, usize> = FxHashMap::default();
     let name = |id: super::ValueId| block.values.get(id.index()).map_or("?", |value| &value.name);

@@ -183,8 +183,8 @@ impl Random {
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
-    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        &items[self.below(items.len())]
+    pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
     }
 }
 
@@ -239,20 +239,20 @@ pub struct Generator {
 impl Generator {
     fn float(&mut self) -> f64 {
         let any = self.random.next();
-        f64::from_bits(if self.random.one_in(3) { any } else { *self.random.pick(&FLOATS) })
+        f64::from_bits(if self.random.one_in(3) { any } else { self.random.pick(&FLOATS) })
     }
 
     fn scalar(&mut self) -> Scalar {
         match self.random.below(4) {
             0 => Scalar::Bool(self.random.one_in(2)),
-            1 => Scalar::Int(*self.random.pick(&[0, -1, 1, i64::MIN, i64::MAX])),
+            1 => Scalar::Int(self.random.pick(&[0, -1, 1, i64::MIN, i64::MAX])),
             2 => Scalar::Int(self.random.next() as i64),
             _ => Scalar::Float(self.float()),
         }
     }
 
     fn string(&mut self) -> String {
-        (*self.random.pick(&STRINGS)).to_owned()
+        self.random.pick(&STRINGS).to_owned()
     }
 
     fn attribute(&mut self, type_name: &str) -> Attribute {
@@ -276,8 +276,8 @@ impl Generator {
 
     fn meta(&mut self) -> TensorMeta {
         let shape: Vec<usize> = (0..self.random.below(4)).map(|_| self.random.below(70)).collect();
-        let device = *self.random.pick(&[Device::CPU, Device::CPU, Device::new("cuda", 0), Device::new("cuda", 3)]);
-        TensorMeta::new(shape, *self.random.pick(&DType::ALL), device)
+        let device = self.random.pick(&[Device::CPU, Device::CPU, Device::new("cuda", 0), Device::new("cuda", 3)]);
+        TensorMeta::new(shape, self.random.pick(&DType::ALL), device)
     }
 
     fn define(&mut self, block: &mut Block) -> ValueId {
@@ -341,7 +341,7 @@ impl Generator {
                 // Other tests of this crate may register operators too.
                 let mut own: Vec<_> = OPERATORS.iter().copied().filter(|def| def.file == FILE).collect();
                 own.sort_by_key(|def| def.name);
-                let def: &'static OperatorDef = *self.random.pick(&own);
+                let def: &'static OperatorDef = self.random.pick(&own);
                 let arguments = def.params.iter().map(|param| match param.kind {
                     ParamKind::Tensor(_) => Arg::Tensor(self.value(block)),
                     ParamKind::Optional(_) if self.random.one_in(2) => Arg::Optional(None),
@@ -363,17 +363,17 @@ impl Generator {
         let delete = callee == Callee::Delete;
         let body = (depth > 0 && !delete && self.random.one_in(3)).then(|| Arc::new(self.block(depth - 1)));
         let executors = ["tt_host", "tt_elsewhere", "nobody", "a b"];
-        let executor = (!delete && self.random.one_in(3)).then(|| *self.random.pick(&executors));
+        let executor = (!delete && self.random.one_in(3)).then(|| self.random.pick(&executors));
         let refusals = if delete { 0 } else { self.random.below(8).saturating_sub(5) };
         let refusals =
-            (0..refusals).map(|_| Refusal { executor: *self.random.pick(&executors), reason: self.string() }).collect();
+            (0..refusals).map(|_| Refusal { executor: self.random.pick(&executors), reason: self.string() }).collect();
         BoundSymbol { callee, arguments, results, body, executor, refusals, place: None }
     }
 
     pub fn trace(&mut self) -> Trace {
         let block = self.block(3);
         let inputs = block.parameters.iter().map(|_| Input {
-            role: *self.random.pick(&[InputRole::Input, InputRole::Parameter, InputRole::Saved, InputRole::Cotangent]),
+            role: self.random.pick(&[InputRole::Input, InputRole::Parameter, InputRole::Saved, InputRole::Cotangent]),
             donated: self.random.one_in(3),
             strides: self
                 .random
