@@ -9,6 +9,7 @@ pub mod elementwise;
 pub mod fused;
 pub mod indexing;
 pub mod matmul;
+pub mod order;
 mod parallel;
 pub mod philox;
 pub mod reduce;

@@ -7,8 +7,9 @@ pub use ndarray::{ArrayD, IxDyn};
 
 pub use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
 pub use crate::error::Failure;
-pub use crate::executor::Claim;
+pub use crate::executor::{Claim, Strided};
 pub use crate::meta::{Device, TensorMeta, normalize_dim};
+pub use crate::operator::View;
 pub use crate::reference::ReferenceTensor;
 pub use crate::testing::directives::Directive;
 pub use crate::testing::samples::{Domain, ErrorSamples, SampleTensor, Samples};

@@ -5,6 +5,7 @@
 //! (`schedule`), and the interpreter (`run`).
 
 mod layout;
+mod plan;
 mod run;
 mod schedule;
 #[cfg(test)]
@@ -59,7 +60,7 @@ pub struct OutputLayout<'a> {
 #[derive(Debug)]
 pub struct FusedKernel {
     pub(crate) layout: layout::Layout,
-    pub(crate) plan: schedule::Plan,
+    pub(crate) plan: plan::Plan,
     input_strides: Vec<Vec<isize>>,
     output_strides: Vec<Vec<isize>>,
     shape: Vec<usize>,
@@ -90,7 +91,7 @@ impl FusedKernel {
         let layout = layout::Layout::new(shape, inputs, outputs, reduces);
         let spaces: Vec<values::Space> = (0..inputs.len()).map(|input| layout.space(input)).collect();
         let values = values::Values::new(program, &spaces);
-        let plan = schedule::Plan::new(program, values, &layout, reduces);
+        let plan = plan::Plan::new(program, values, &layout, reduces);
         FusedKernel {
             layout,
             plan,

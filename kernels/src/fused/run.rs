@@ -6,7 +6,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::FusedKernel;
-use super::schedule::{Operation, Step, Storage};
+use super::plan::{Operation, Step, Storage};
 use super::values::Space;
 use crate::parallel::for_ranges;
 use crate::tile::reduction::{Reduction, Total};

@@ -6,11 +6,9 @@
 
 use super::FusedProgram;
 use super::layout::Layout;
+use super::plan::{Operation, OutputPlan, Place, Plan, Stage, Step, Storage};
 use super::values::{Kind, Space, Value, Values};
-use crate::dtype::DType;
-use crate::scalar::ScalarOp;
 use crate::tile::Class;
-use crate::tile::reduction::Reduction;
 use crate::tile::stream::streaming_threshold;
 
 /// Elements of a tile.
@@ -21,92 +19,6 @@ const DIRECT_TILE: usize = 4096;
 const LONGEST_TILE: usize = 8192;
 /// Bytes of values kept between the passes over a long row.
 const KEPT_BYTES: usize = 512 << 10;
-
-/// Where a value lies.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Storage {
-    /// The n-th tile of the scratch.
-    Slot(usize),
-    /// Bytes from the start of the scratch.
-    Scratch(usize),
-    /// Bytes from the start of the scratch to a whole row.
-    Kept(usize),
-    /// In the memory of an input.
-    Input(usize),
-    /// In the memory of an output, or its staging tile.
-    Output(usize),
-}
-
-/// A value's space, class and storage.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) space: Space,
-    pub(crate) class: Class,
-    pub(crate) storage: Storage,
-}
-
-/// What a step does.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Operation {
-    Load(usize),
-    Unary(ScalarOp, Class),
-    Binary(ScalarOp, Class),
-    Select(Class),
-    Cast(Class, Class),
-    Round(DType),
-    /// Reduces a tile's rows, as part of the n-th running total where a row has several tiles.
-    Reduce(Reduction, Class, usize),
-    Store(usize),
-}
-
-/// One step of a pass; operands and result are indices of places.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Step {
-    pub(crate) operation: Operation,
-    pub(crate) space: Space,
-    pub(crate) operands: [u16; 3],
-    pub(crate) out: u16,
-}
-
-/// A pass over the columns: steps once a row, then steps for each tile of the row.
-#[derive(Debug, Default)]
-pub(crate) struct Stage {
-    pub(crate) prologue: Vec<Step>,
-    pub(crate) body: Vec<Step>,
-}
-
-/// What is known of an output.
-#[derive(Debug)]
-pub(crate) struct OutputPlan {
-    pub(crate) dtype: DType,
-    pub(crate) per_row: bool,
-    /// Computed in place, without a store, unless staged.
-    pub(crate) direct: bool,
-    /// Written past the caches.
-    pub(crate) streaming: bool,
-    /// Where in the scratch its staging tile starts.
-    pub(crate) staging: usize,
-}
-
-/// The prepared program.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) input_dtypes: Vec<DType>,
-    pub(crate) outputs: Vec<OutputPlan>,
-    pub(crate) places: Vec<Place>,
-    /// Places that hold constants, and their bits.
-    pub(crate) constants: Vec<(u16, u64)>,
-    /// Steps carried out once.
-    pub(crate) setup: Vec<Step>,
-    pub(crate) stages: Vec<Stage>,
-    pub(crate) rows_per_tile: usize,
-    pub(crate) columns_per_tile: usize,
-    /// Whether a unit of work is whole rows.
-    pub(crate) whole_rows: bool,
-    pub(crate) totals: usize,
-    pub(crate) tile_bytes: usize,
-    pub(crate) scratch_bytes: usize,
-}
 
 impl Plan {
     pub(crate) fn new(program: &FusedProgram, mut values: Values, layout: &Layout, reduces: bool) -> Plan {
@@ -120,7 +32,7 @@ impl Plan {
         }
         let width = layout.width;
         let passes = reduces && width > LONGEST_TILE;
-        let rows_per_tile = if width == 0 { TILE } else { (TILE / width).max(1) }.min(layout.rows().max(1));
+        let rows_per_tile = TILE.checked_div(width).unwrap_or(TILE).max(1).min(layout.rows().max(1));
         let columns_per_tile =
             if reduces && !passes { width } else { even_piece(width, layout.outer.is_empty() || passes) };
         let plan = Plan {
@@ -191,13 +103,13 @@ impl Scheduler<'_> {
         let used = self.reachable();
 
         // What lies in the scratch besides the tiles is placed from the start of the scratch.
-        for value in 0..self.values.list.len() {
-            if used[value] && (self.values.list[value].space != Space::Full || self.kept[value]) {
+        for (value, _) in used.iter().enumerate().filter(|(_, used)| **used) {
+            if self.values.list[value].space != Space::Full || self.kept[value] {
                 self.place_fixed(value);
             }
         }
-        for value in 0..self.values.list.len() {
-            if used[value] && self.values.list[value].space == Space::Uniform && !self.is_constant(value) {
+        for (value, _) in used.iter().enumerate().filter(|(_, used)| **used) {
+            if self.values.list[value].space == Space::Uniform && !self.is_constant(value) {
                 let step = self.step(value);
                 self.plan.setup.push(step);
             }

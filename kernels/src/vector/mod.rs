@@ -4,6 +4,9 @@
 //! the best version that the machine has is chosen at run time. They are within about two units in the last place of the
 //! true value, and exact at the special values. The f64 functions are those of the platform and of the crate `libm`.
 
+// Coefficients are given to as many digits as determine their bits.
+#![allow(clippy::excessive_precision)]
+
 pub(crate) mod error_function;
 pub(crate) mod exponential;
 pub(crate) mod hyperbolic;

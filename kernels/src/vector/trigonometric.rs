@@ -8,6 +8,7 @@ const REDUCIBLE: f32 = 100_000.0;
 
 /// sin(x + quadrant·π/2), for |x| up to [`REDUCIBLE`]. Polynomials by N. Juffa.
 #[inline(always)]
+#[allow(clippy::approx_constant)] // the first of three parts of π/2, not π/2
 fn shifted_sine<const FMA: bool>(x: f32, quadrant: i32) -> f32 {
     if !FMA {
         // Without a fused multiply-add the reduction loses digits: f64 has them to spare.
