@@ -58,9 +58,7 @@ fn argument(param: &ParamDef, value: &Value) -> Result<Arg<String>, CaseError> {
             })
             .collect::<Result<_, _>>()
             .map(Arg::List),
-        (ParamKind::Attribute, value) => {
-            coerce(&(param.type_name)(), value).map(Arg::Attribute).ok_or_else(wrong)
-        }
+        (ParamKind::Attribute, value) => coerce(&(param.type_name)(), value).map(Arg::Attribute).ok_or_else(wrong),
         _ => Err(wrong()),
     }
 }
@@ -121,7 +119,10 @@ mod tests {
         assert_eq!(text("number", int(1)).as_deref(), Some("1"));
         assert_eq!(text("int[]", int(-1)).as_deref(), Some("[-1]"));
         assert_eq!(text("int[]?", Value::Null).as_deref(), Some("none"));
-        assert_eq!(text("int[][]", Value::List(vec![int(1), Value::List(vec![int(2), int(3)])])).as_deref(), Some("[[1], [2, 3]]"));
+        assert_eq!(
+            text("int[][]", Value::List(vec![int(1), Value::List(vec![int(2), int(3)])])).as_deref(),
+            Some("[[1], [2, 3]]")
+        );
         assert_eq!(text("bool", int(1)).as_deref(), Some("true"));
         assert_eq!(text("dtype", Value::Text("torch.float32".into())).as_deref(), Some("f32"));
         assert_eq!(text("dtype?", Value::DType(DType::BF16)).as_deref(), Some("bf16"));

@@ -123,12 +123,8 @@ fn parse_form(form: &str, value: &Json, place: &str) -> Result<Value, String> {
             "nan" => Ok(Value::Number(Scalar::Float(f64::NAN))),
             _ => Err(format!("{place}: expected \"inf\", \"-inf\" or \"nan\", got {}", short(value))),
         },
-        ("dtype", Json::String(name)) => {
-            name.parse().map(Value::DType).map_err(|error| format!("{place}: {error}"))
-        }
-        ("tensor" | "number" | "dtype", _) => {
-            Err(format!("{place}.{form}: expected a string, got {}", short(value)))
-        }
+        ("dtype", Json::String(name)) => name.parse().map(Value::DType).map_err(|error| format!("{place}: {error}")),
+        ("tensor" | "number" | "dtype", _) => Err(format!("{place}.{form}: expected a string, got {}", short(value))),
         _ => Err(format!("{place}: expected \"tensor\", \"number\" or \"dtype\", got {}", short(&form.into()))),
     }
 }

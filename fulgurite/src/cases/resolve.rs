@@ -14,10 +14,8 @@ pub fn resolve_operator(name: &str) -> Result<&'static OperatorDef, CaseError> {
         Some(below) => (below, true),
         None => (name, false),
     };
-    if !torch {
-        if let Some(def) = operators().iter().find(|def| def.name == name) {
-            return Ok(def);
-        }
+    if !torch && let Some(def) = operators().iter().find(|def| def.name == name) {
+        return Ok(def);
     }
     // A function of PyTorch is mirrored by an operator that promotes and broadcasts as it does, and maybe by a prim below.
     let rank = |def: &OperatorDef| match def.kind {
@@ -29,8 +27,7 @@ pub fn resolve_operator(name: &str) -> Result<&'static OperatorDef, CaseError> {
     if let Some(def) = mirrors.min_by_key(|def| rank(def)) {
         return Ok(def);
     }
-    let candidates =
-        operators().iter().flat_map(|def| [Some(def.name), def.torch, Some(def.short_name())]).flatten();
+    let candidates = operators().iter().flat_map(|def| [Some(def.name), def.torch, Some(def.short_name())]).flatten();
     let near = if name.len() > MAX_HINT { None } else { nearest(below_torch, candidates) };
     // A short name stands for the whole one.
     let near = near.map(|near| {

@@ -113,10 +113,16 @@ fn differentiated(grad: &Grad, names: &[String], inputs: &[Array]) -> Result<Vec
     for input in &grad.inputs {
         let Some(at) = names.iter().position(|name| name == input) else {
             let known = names.join(", ");
-            return Err(CaseError::new("GradInput", format!("no tensor argument is called '{input}', there are: {known}")));
+            return Err(CaseError::new(
+                "GradInput",
+                format!("no tensor argument is called '{input}', there are: {known}"),
+            ));
         };
         if !inputs[at].dtype().is_floating() {
-            return Err(CaseError::new("GradInput", format!("'{input}' is {}, which has no gradient", inputs[at].meta())));
+            return Err(CaseError::new(
+                "GradInput",
+                format!("'{input}' is {}, which has no gradient", inputs[at].meta()),
+            ));
         }
         if wrt.contains(&at) {
             return Err(CaseError::new("GradInput", format!("'{input}' is named twice")));

@@ -35,9 +35,8 @@ impl TensorFile {
 
     /// Reads the bytes of a file.
     pub fn parse(bytes: Vec<u8>) -> Result<TensorFile, String> {
-        let (header, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| {
-            format!("{error} (the file has {} bytes, the header starts at byte 8)", bytes.len())
-        })?;
+        let (header, metadata) = SafeTensors::read_metadata(&bytes)
+            .map_err(|error| format!("{error} (the file has {} bytes, the header starts at byte 8)", bytes.len()))?;
         let start = 8 + header;
         let mut entries = BTreeMap::new();
         for (key, info) in metadata.tensors() {
@@ -67,13 +66,13 @@ impl TensorFile {
             CaseError::new("TensorDType", format!("tensor '{key}' holds {}, which is not supported", entry.dtype))
         })?;
         let bytes = &self.bytes[entry.bytes.clone()];
-        if dtype == DType::Bool {
-            if let Some(at) = bytes.iter().position(|byte| *byte > 1) {
-                return Err(CaseError::new(
-                    "TensorData",
-                    format!("tensor '{key}': element {at} is {}, expected 0 or 1", bytes[at]),
-                ));
-            }
+        if dtype == DType::Bool
+            && let Some(at) = bytes.iter().position(|byte| *byte > 1)
+        {
+            return Err(CaseError::new(
+                "TensorData",
+                format!("tensor '{key}': element {at} is {}, expected 0 or 1", bytes[at]),
+            ));
         }
         Ok(Array::from_bytes(&entry.shape, dtype, bytes)?)
     }

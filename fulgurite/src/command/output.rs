@@ -46,7 +46,8 @@ pub(crate) use say;
 
 /// Writes data as JSON to standard output.
 pub fn say_json(data: &impl serde::Serialize) -> Result<(), Failed> {
-    let text = serde_json::to_string_pretty(data).map_err(|error| Failed(format!("cannot be written as JSON: {error}")))?;
+    let text =
+        serde_json::to_string_pretty(data).map_err(|error| Failed(format!("cannot be written as JSON: {error}")))?;
     say!("{text}")
 }
 
