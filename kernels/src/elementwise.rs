@@ -4,6 +4,7 @@ use crate::dtype::DType;
 use crate::fused::values::{Lowered, Space, Values};
 use crate::fused::{FusedNode, FusedProgram};
 use crate::scalar::{ScalarNode, ScalarProgram};
+use crate::transpose::transpose;
 use crate::view::{TensorMut, TensorRef};
 
 fn fused(program: &ScalarProgram, inputs: Vec<DType>, numbers: &[f64], outputs: &[DType]) -> FusedProgram {
@@ -53,6 +54,10 @@ pub fn compute_dtypes(program: &ScalarProgram, inputs: &[DType], outputs: &[DTyp
 /// Copies `source` to `target`, which have one shape, converting elements as PyTorch does: floating-point numbers truncate
 /// towards zero to integers, integers wrap, and whatever is not zero is true.
 pub fn convert(source: TensorRef<'_>, mut target: TensorMut<'_>) {
+    debug_assert_eq!(source.shape(), target.shape());
+    if transpose(&source, &mut target) {
+        return;
+    }
     let program = FusedProgram {
         input_dtypes: vec![source.dtype()],
         nodes: vec![FusedNode::Input(0)],

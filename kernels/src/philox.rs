@@ -4,6 +4,7 @@ use crate::dtype::DType;
 use crate::parallel::{Shared, for_ranges};
 use crate::tile::store::{store, store_one};
 use crate::tile::{Class, Operand, convert};
+use crate::vector::multiversion;
 use crate::view::TensorMut;
 use crate::walk::Walk;
 
@@ -29,6 +30,34 @@ fn words(seed: u64, offset: u64, block: u64) -> [u32; 4] {
         [block as u32, (block >> 32) as u32, offset as u32, (offset >> 32) as u32],
         [seed as u32, (seed >> 32) as u32],
     )
+}
+
+/// Blocks computed side by side.
+const LANES: usize = 16;
+
+multiversion! {
+    /// The words of `LANES` blocks from `first` on: the same as [`words`], one block in each lane.
+    fn many_words[FMA](seed: u64, offset: u64, first: u64, out: &mut [[u32; LANES]; 4]) {
+        let [mut a, mut b, mut c, mut d] = [[0u32; LANES], [0; LANES], [offset as u32; LANES], [(offset >> 32) as u32; LANES]];
+        for lane in 0..LANES {
+            let block = first.wrapping_add(lane as u64);
+            (a[lane], b[lane]) = (block as u32, (block >> 32) as u32);
+        }
+        let (mut key, mut other_key) = (seed as u32, (seed >> 32) as u32);
+        for _ in 0..10 {
+            for lane in 0..LANES {
+                let left = u64::from(a[lane]) * 0xD251_1F53;
+                let right = u64::from(c[lane]) * 0xCD9E_8D57;
+                a[lane] = (right >> 32) as u32 ^ b[lane] ^ key;
+                b[lane] = right as u32;
+                c[lane] = (left >> 32) as u32 ^ d[lane] ^ other_key;
+                d[lane] = left as u32;
+            }
+            key = key.wrapping_add(0x9E37_79B9);
+            other_key = other_key.wrapping_add(0xBB67_AE85);
+        }
+        *out = [a, b, c, d];
+    }
 }
 
 /// Elements of a tile.
@@ -79,14 +108,24 @@ pub fn uniform(mut target: TensorMut<'_>, seed: u64, offset: u64, low: f64, high
         }
         let mut numbers = [0f32; TILE];
         let (low, range, below) = (low as f32, (high - low) as f32, below as f32);
-        let mut block = [0; 4];
-        for (index, value) in numbers[..count].iter_mut().enumerate() {
+        let mut group = u64::MAX;
+        let mut words = [[0; LANES]; 4];
+        let mut index = 0;
+        while index < count {
             let position = (first + index) as u64;
-            if index == 0 || position.is_multiple_of(4) {
-                block = words(seed, offset, position / 4);
+            if position / (4 * LANES) as u64 != group {
+                group = position / (4 * LANES) as u64;
+                many_words(seed, offset, group * LANES as u64, &mut words);
             }
-            let unit = (block[(position % 4) as usize] >> 8) as f32 * (1.0 / 16_777_216.0);
-            *value = (low + unit * range).min(below);
+            // To the end of the group, or of the tile.
+            let start = position as usize % (4 * LANES);
+            let length = (4 * LANES - start).min(count - index);
+            for (step, value) in numbers[index..index + length].iter_mut().enumerate() {
+                let place = start + step;
+                let unit = (words[place % 4][place / 4] >> 8) as f32 * (1.0 / 16_777_216.0);
+                *value = (low + unit * range).min(below);
+            }
+            index += length;
         }
         // SAFETY: both tiles hold `count` elements of their class.
         unsafe {
@@ -191,6 +230,17 @@ mod tests {
             philox([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]),
             [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
         );
+    }
+
+    #[test]
+    fn elements_are_made_from_the_words_of_their_blocks() {
+        let mut numbers = [0f32; 200];
+        let (seed, offset) = (0x1234_5678_9abc_def0, 3 << 32 | 7);
+        uniform(TensorMut::from_slice(&mut numbers, &[200], &[1]), seed, offset, 0.0, 1.0);
+        for (i, &number) in numbers.iter().enumerate() {
+            let word = words(seed, offset, i as u64 / 4)[i % 4];
+            assert_eq!(number, (word >> 8) as f32 / 16_777_216.0);
+        }
     }
 
     fn check<T: Element>(low: f64, high: f64) {

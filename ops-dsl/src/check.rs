@@ -1,30 +1,423 @@
-//! What must not compile, and what to write instead.
+//! What must not compile, and what to write instead. What rustc says well at the author's token is left to rustc.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
+use syn::{LitStr, Type, TypePath};
 
-use crate::errors::Errors;
-use crate::operator::Operator;
+use crate::errors::{Errors, did_you_mean, nearest};
+use crate::model::{Kind, Param, ParamKind, Results, result_index};
+use crate::operator::{Operator, Parts, Rule};
 use crate::parse::Function;
 use crate::scan;
 
+/// Where each rule belongs, for rules that stand in the wrong declaration.
+const ELSEWHERE: [(&str, &[&str]); 4] = [
+    ("#[operator]", &crate::operator::RULES),
+    ("#[implementation]", &crate::implementation::RULES),
+    ("#[executor]", &crate::executor::RULES),
+    ("#[rewrite]", &crate::rewrite::RULES),
+];
+
 /// Checks an operator; rules that cannot be called are marked as not right.
-pub fn operator(operator: &mut Operator, helpers: &[Function], _errors: &mut Errors) {
-    let mut bodies = TokenStream::new();
-    for function in operator.rules.iter().map(|rule| &rule.function).chain(helpers) {
-        function.body.to_tokens(&mut bodies);
+pub fn operator(operator: &mut Operator, parts: &Parts, errors: &mut Errors) {
+    signature(&operator.signature.params, errors);
+    names(parts, &operator.rules, &crate::operator::RULES, "an operator", errors);
+    let params: Vec<String> = operator.signature.params.iter().map(|param| param.ident.to_string()).collect();
+    let results = operator.signature.results;
+    for rule in &mut operator.rules {
+        rule.right = match rule.name {
+            "samples" | "errors" => collector(rule, errors),
+            "cpu" => outputs(rule, results, errors) & taken_by_name(rule, &params, "signature", errors),
+            "decomposition" | "grad" => {
+                taken_by_name(rule, &params, "signature", errors) && takes_all(rule, &params, errors)
+            }
+            _ => taken_by_name(rule, &params, "signature", errors),
+        };
     }
-    operator.codes = scan::required_codes(bodies);
+    rules_of_kind(operator, errors);
+    cotangents(&operator.rules, &operator.options.waived, errors);
+    effects(operator, errors);
+    codes(operator, &parts.helpers, errors);
+}
+
+fn signature(params: &[Param], errors: &mut Errors) {
+    let mut defaulted: Option<&Ident> = None;
+    for (i, param) in params.iter().enumerate() {
+        let name = param.ident.to_string();
+        if params[..i].iter().any(|other| other.ident == param.ident) {
+            errors.at(&param.ident, format!("the parameter `{name}` is given twice"));
+        }
+        if name.starts_with('_') {
+            errors.at(&param.ident, "a parameter of a signature begins with a letter: `_name` is how a rule says that it does not use `name`");
+        }
+        if result_index(&name).is_some() {
+            errors.at(
+                &param.ident,
+                format!("`{name}` is what host kernels call a result; give the parameter another name"),
+            );
+        }
+        if matches!(name.as_str(), "read" | "call" | "into_arguments") && param.default.is_some() {
+            errors.at(&param.ident, format!("`{name}` is a method of `Args`; give the parameter another name"));
+        }
+        match (&param.kind, &param.default) {
+            (ParamKind::Tensor(_) | ParamKind::List(_), Some(default)) => errors.at(
+                default,
+                format!(
+                    "a tensor has no default; write `#[default(None)] {name}: Option<Tensor>` if it may be left out"
+                ),
+            ),
+            (ParamKind::Optional(_), Some(default)) if default.to_string() != "None" => {
+                errors.at(default, "an optional tensor is absent by default: write `#[default(None)]`");
+            }
+            (ParamKind::Attribute(ty), _) => attribute_type(ty, errors),
+            _ => {}
+        }
+        match (defaulted, &param.default) {
+            (Some(before), None) => errors.at(
+                &param.ident,
+                format!("`{name}` needs a default (`#[default(...)]`), as it follows `{before}`, which has one"),
+            ),
+            (None, Some(_)) => defaulted = Some(&param.ident),
+            _ => {}
+        }
+    }
+}
+
+/// An attribute holds no tensors.
+fn attribute_type(ty: &Type, errors: &mut Errors) {
+    if let Type::Reference(reference) = ty {
+        let owned = match &*reference.elem {
+            Type::Path(TypePath { path, .. }) if path.is_ident("str") => "String".to_owned(),
+            Type::Slice(slice) => format!("Vec<{}>", slice.elem.to_token_stream()),
+            other => other.to_token_stream().to_string(),
+        };
+        errors.at(ty, format!("a signature owns its arguments: write `{owned}`; rules may take them by reference"));
+    } else if ["Tensor", "Operand"].iter().any(|word| scan::mentions(ty.to_token_stream(), word)) {
+        errors.at(
+            ty,
+            "tensors stand in signatures as `Tensor`, `Option<Tensor>`, `Vec<Tensor>` or `Operand` (a tensor or a number)",
+        );
+    }
+}
+
+/// Functions without bodies, rules in the wrong place, and misspelt rules.
+fn names(parts: &Parts, rules: &[Rule], known: &[&'static str], of: &str, errors: &mut Errors) {
+    for helper in &parts.helpers {
+        let ident = &helper.sig.ident;
+        let name = ident.to_string();
+        if let Some((home, _)) = ELSEWHERE.iter().find(|(_, names)| names.contains(&name.as_str())) {
+            errors.at(ident, format!("`{name}` is a rule of `{home}`, not of {of}; {of} has: {}", known.join(", ")));
+            continue;
+        }
+        // A helper is called by somebody; a misspelt rule is not.
+        let Some(near) = nearest(&name, known.iter().copied()) else { continue };
+        let called = rules
+            .iter()
+            .map(|rule| &rule.function)
+            .chain(&parts.helpers)
+            .any(|function| function.body.as_ref().is_some_and(|body| scan::mentions(body.stream(), &name)));
+        let called = called || parts.items.iter().any(|item| scan::mentions(item.clone(), &name));
+        if !called {
+            errors.at(
+                ident,
+                format!(
+                    "{of} has no rule `{name}`, did you mean `{near}`? (a helper is called by some rule; this is not)"
+                ),
+            );
+        }
+    }
+}
+
+/// `samples` and `errors` take a collector.
+fn collector(rule: &Rule, errors: &mut Errors) -> bool {
+    let wanted = if rule.name == "samples" { "s: &mut Samples" } else { "e: &mut ErrorSamples" };
+    let right = rule.params.len() == 1 && matches!(&rule.params[0].ty, Type::Reference(_));
+    if !right {
+        errors.at(&rule.function.sig.ident, format!("write `fn {}({wanted})`", rule.name));
+    }
+    right
+}
+
+/// Every name that a rule takes is in the signature.
+fn taken_by_name(rule: &Rule, params: &[String], of: &str, errors: &mut Errors) -> bool {
+    let mut right = true;
+    for param in &rule.params {
+        if params.contains(&param.name) || (rule.name == "cpu" && result_index(&param.name).is_some()) {
+            continue;
+        }
+        right = false;
+        let hint = did_you_mean(&param.name, params.iter().map(String::as_str));
+        let there_are =
+            if params.is_empty() { "takes no arguments".into() } else { format!("takes: {}", params.join(", ")) };
+        errors.at(&param.written, format!("the {of} has no parameter `{}`{hint}; it {there_are}", param.name));
+    }
+    right
+}
+
+/// A rule that stands for the operator takes every argument.
+fn takes_all(rule: &Rule, params: &[String], errors: &mut Errors) -> bool {
+    let missing: Vec<&String> =
+        params.iter().filter(|name| !rule.params.iter().any(|param| param.name == **name)).collect();
+    if let Some(first) = missing.first() {
+        let list: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
+        errors.at(
+            &rule.function.sig.ident,
+            format!(
+                "`{}` leaves out {}: it takes every argument, so that none falls back to a default unseen; write `_{first}: ...` for one that it does not use",
+                rule.name,
+                list.join(", ")
+            ),
+        );
+    }
+    missing.is_empty()
+}
+
+/// A host kernel takes its results as `out`, or `out0`, `out1`, ...
+fn outputs(rule: &Rule, results: Results, errors: &mut Errors) -> bool {
+    let wanted: Vec<String> = match results {
+        Results::One | Results::List => vec!["out".into()],
+        Results::Tuple(n) => (0..n).map(|i| format!("out{i}")).collect(),
+    };
+    let mut right = true;
+    for param in rule.params.iter().filter(|param| result_index(&param.name).is_some()) {
+        if !wanted.contains(&param.name) {
+            right = false;
+            errors.at(&param.written, format!("there is no result `{}`; there are: {}", param.name, wanted.join(", ")));
+        }
+    }
+    let missing: Vec<&String> =
+        wanted.iter().filter(|name| !rule.params.iter().any(|param| param.name == **name)).collect();
+    if right && let Some(first) = missing.first() {
+        right = false;
+        let form = if results == Results::List { "&mut [TensorMut]" } else { "&mut TensorMut" };
+        let list: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
+        errors.at(
+            &rule.function.sig.ident,
+            format!("a host kernel writes every result; {} is missing: write `{first}: {form}`", list.join(", ")),
+        );
+    }
+    right
+}
+
+/// Which rules an operator of its kind must and must not have.
+fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
+    let ident = &operator.ident;
+    let has = |name: &str| operator.rule(name).is_some();
+    if !has("samples") {
+        errors.at(
+            ident,
+            format!("`{ident}` has no samples, so nothing would test it; write `fn samples(s: &mut Samples) {{ s.case(with(s.normal([4, 8]))); }}`"),
+        );
+    }
+    // What is said below would only confuse while it is unclear what kind of operator this is.
+    if !operator.options.reliable {
+        return;
+    }
+    let kind = &operator.options.kind;
+    match (kind, operator.rule("decomposition")) {
+        (Kind::Prim | Kind::Symbol(_), Some(rule)) => errors.at(
+            &rule.function.sig.ident,
+            format!("{} does not decompose; remove this rule, or declare a composite: `#[operator]` without `{}`", kind.describe(), match kind {
+                Kind::Prim => "prim",
+                _ => "executor",
+            }),
+        ),
+        (Kind::Composite, None) => errors.at(
+            ident,
+            format!("`{ident}` is a composite without a decomposition; write `fn decomposition(...) -> ...`, or declare `#[operator(prim)]` or `#[operator(executor = ...)]`"),
+        ),
+        _ => {}
+    }
+    if !matches!(kind, Kind::Composite) && !has("meta") && !has("scalar") {
+        errors.at(
+            ident,
+            format!("`{ident}` is {} and needs `fn meta(...) -> Result<TensorMeta>`, which gives the results' shapes and dtypes", kind.describe()),
+        );
+    }
+    let options = &operator.options;
+    let differentiable = operator.signature.params.iter().find(|param| param.kind.differentiable());
+    match (differentiable, operator.rule("grad"), &options.no_grad) {
+        (Some(param), None, None) if !has("decomposition") && !matches!(kind, Kind::Composite) => errors.at(
+            ident,
+            format!(
+                "`{ident}` has no gradient of `{}`; write `fn grad(...)`, or `no_grad = \"reason\"` if it has none",
+                param.ident
+            ),
+        ),
+        (_, Some(_), Some(reason)) => {
+            errors.at(reason, "`no_grad` is given, and so is the rule `grad`; remove one of them")
+        }
+        (None, Some(rule), None) => errors.at(
+            &rule.function.sig.ident,
+            format!("no argument of `{ident}` can have a gradient: none is a floating-point tensor; remove this rule"),
+        ),
+        _ => {}
+    }
+    if let (None, Some((name, _))) = (operator.rule("grad"), options.waived.first()) {
+        errors.at(name, "there is no rule `grad` whose cotangent could be waived");
+    }
+    if let Some(torch) = &options.torch
+        && torch.value().starts_with("torch.")
+    {
+        errors.at(torch, "write the name below `torch.`: `nn.functional.gelu`");
+    }
+    if let Some(name) = &options.name
+        && name.value().trim().is_empty()
+    {
+        errors.at(name, "an operator's name is not empty");
+    }
+}
+
+/// A cotangent that is not used is a gradient that is silently zero.
+fn cotangents(rules: &[Rule], waived: &[(Ident, LitStr)], errors: &mut Errors) {
+    let Some(rule) = rules.iter().find(|rule| rule.name == "grad") else { return };
+    let Some(body) = &rule.function.body else { return };
+    let pullbacks = scan::pullbacks(body.stream());
+    let mut names = Vec::new();
+    for pullback in &pullbacks {
+        for cotangent in &pullback.cotangents {
+            let text = cotangent.to_string();
+            if text == "_" {
+                errors.at(cotangent, "name this cotangent and use it; if its gradient is zero or unknown, name it `_d_name` and add `waive(d_name = \"reason\")` to the attribute");
+                continue;
+            }
+            let name = text.trim_start_matches('_').to_owned();
+            let reason = waived.iter().find(|(known, _)| *known == name);
+            match (scan::mentions(pullback.body.clone(), &text), reason) {
+                (false, None) => errors.at(
+                    cotangent,
+                    format!("the cotangent `{name}` is not used, so its part of the gradient would be lost; use it, or add `waive({name} = \"reason\")` to the attribute"),
+                ),
+                (true, Some((known, _))) => errors.at(known, format!("the cotangent `{name}` is waived and used; remove the waiver")),
+                _ => {}
+            }
+            names.push(name);
+        }
+    }
+    if pullbacks.is_empty() {
+        return;
+    }
+    for (known, _) in waived.iter().filter(|(known, _)| !names.contains(&known.to_string())) {
+        let hint = did_you_mean(&known.to_string(), names.iter().map(String::as_str));
+        errors.at(known, format!("`grad` has no cotangent `{known}`{hint}"));
+    }
+}
+
+/// Effects speak of tensors that there are.
+fn effects(operator: &Operator, errors: &mut Errors) {
+    let effects = &operator.options.effects;
+    let params: Vec<String> = operator
+        .signature
+        .params
+        .iter()
+        .filter(|param| param.kind.class().is_some())
+        .map(|param| param.ident.to_string())
+        .collect();
+    for name in effects.mutates.iter().chain(effects.aliases.iter().map(|(_, param)| param)) {
+        if !params.contains(&name.to_string()) {
+            let hint = did_you_mean(&name.to_string(), params.iter().map(String::as_str));
+            errors.at(name, format!("the signature has no tensor `{name}`{hint}"));
+        }
+    }
+    for (result, _) in &effects.aliases {
+        let right = match (operator.signature.results, result_index(&result.to_string())) {
+            (_, None) => false,
+            (Results::One, Some(i)) => i == 0,
+            (Results::Tuple(n), Some(i)) => i < n,
+            (Results::List, Some(_)) => true,
+        };
+        if !right {
+            errors
+                .at(result, format!("there is no result `{result}`: results are called `out`, or `out0`, `out1`, ..."));
+        }
+    }
+}
+
+/// Every precondition is tripped by an error sample, and every error sample trips one.
+fn codes(operator: &mut Operator, helpers: &[Function], errors: &mut Errors) {
+    let samples = |function: &Function| scan::mentions(function.sig.inputs.to_token_stream(), "ErrorSamples");
+    let (mut rules, mut sampled) = (TokenStream::new(), TokenStream::new());
+    for function in operator.rules.iter().map(|rule| &rule.function).chain(helpers) {
+        let bodies = if samples(function) { &mut sampled } else { &mut rules };
+        if let Some(body) = &function.body {
+            bodies.extend(body.to_token_stream());
+        }
+    }
+    let mut codes = scan::required_codes(rules);
+    for code in &codes {
+        if !scan::mentions(sampled.clone(), &code.to_string()) {
+            errors.at(
+                code,
+                format!("no error sample trips `{code}`; add `e.case({code}, with(...), \"part of the message\")` to `fn errors(e: &mut ErrorSamples)`"),
+            );
+        }
+    }
+    for code in scan::sampled_codes(sampled) {
+        if !codes.contains(&code) {
+            let names: Vec<String> = codes.iter().map(Ident::to_string).collect();
+            let hint = did_you_mean(&code.to_string(), names.iter().map(String::as_str));
+            errors.at(
+                &code,
+                format!("no rule requires `{code}`{hint}; write `require!(condition, {code}, \"message\")` where it is checked"),
+            );
+            codes.push(code);
+        }
+    }
+    operator.codes = codes;
 }
 
 /// Checks an implementation.
-pub fn implementation(
-    _ident: &proc_macro2::Ident,
-    _parts: &crate::operator::Parts,
-    _complete: bool,
-    _errors: &mut Errors,
-) {
+pub fn implementation(ident: &Ident, parts: &Parts, waived: &[(Ident, LitStr)], errors: &mut Errors) {
+    names(parts, &parts.rules, &crate::implementation::RULES, "an implementation", errors);
+    bodies(parts, errors);
+    let has = |name: &str| parts.rules.iter().any(|rule| rule.name == name);
+    if !has("checker") {
+        errors.at(
+            ident,
+            "an implementation says what it takes; write `fn checker(...) -> Claim { refuse_unless!(condition, \"reason\"); Ok(()) }`",
+        );
+    }
+    if !has("execution") && !has("cpu") {
+        errors.at(
+            ident,
+            "an implementation runs the operator; write `fn execution(...)` in terms of kernel symbols, or the host kernel `fn cpu(...)`",
+        );
+    }
+    cotangents(&parts.rules, waived, errors);
 }
 
 /// Checks an executor.
-pub fn executor(_ident: &proc_macro2::Ident, _parts: &crate::operator::Parts, _errors: &mut Errors) {}
+pub fn executor(parts: &Parts, errors: &mut Errors) {
+    names(parts, &parts.rules, &crate::executor::RULES, "an executor", errors);
+    bodies(parts, errors);
+}
+
+/// Only operators have a signature.
+fn bodies(parts: &Parts, errors: &mut Errors) {
+    for function in &parts.signatures {
+        errors.at(&function.sig.ident, "this function has no body; a signature belongs to `#[operator]`");
+    }
+}
+
+/// Checks a rewrite.
+pub fn rewrite(ident: &Ident, rules: &mut [Rule], parts: &Parts, params: &[String], errors: &mut Errors) {
+    names(parts, rules, &crate::rewrite::RULES, "a rewrite", errors);
+    bodies(parts, errors);
+    for (name, form) in [
+        ("pattern", "fn pattern(x: Tensor, ...) -> Tensor"),
+        ("replacement", "fn replacement(...)` with the parameters of `pattern"),
+        ("samples", "fn samples(s: &mut Samples)` with inputs on which both sides must agree: `s.case(with(...))"),
+    ] {
+        if !rules.iter().any(|rule| rule.name == name) {
+            errors.at(ident, format!("`{ident}` has no {name}; write `{form}`"));
+        }
+    }
+    for rule in rules {
+        rule.right = match rule.name {
+            "pattern" => true,
+            "samples" => collector(rule, errors),
+            "replacement" => taken_by_name(rule, params, "pattern", errors) && takes_all(rule, params, errors),
+            _ => taken_by_name(rule, params, "pattern", errors),
+        };
+    }
+}

@@ -50,7 +50,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     }
     let module: Module = errors.keep(syn::parse2(item))?;
     let parts = parts(module.entries, &RULES, errors);
-    crate::check::executor(&module.ident, &parts, errors);
+    crate::check::executor(&parts, errors);
     let device = device.unwrap_or_else(|| {
         if !settings.iter().any(|setting| setting.name == "device") {
             errors.at(&module.ident, "say which kind of device it runs on: `#[executor(device = \"cpu\")]`");

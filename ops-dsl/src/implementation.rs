@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, TokenStream};
 use syn::parse::Parser;
-use syn::{Attribute, Path, Visibility};
+use syn::{Attribute, LitStr, Path, Visibility};
 
 use crate::errors::Errors;
 use crate::operator::{Rule, parts};
@@ -27,6 +27,8 @@ pub struct Implementation {
     pub by: Path,
     /// Whether its host kernel takes operands of any strides.
     pub strided: bool,
+    /// Cotangents that are not used, with reasons.
+    pub waived: Vec<(Ident, LitStr)>,
     /// Its rules.
     pub rules: Vec<Rule>,
     /// Helpers and other items.
@@ -36,18 +38,28 @@ pub struct Implementation {
 /// Reads a declaration; `None` if nothing can be made of it.
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Implementation> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
-    let (mut of, mut by, mut strided) = (None, None, false);
+    let (mut of, mut by, mut strided, mut waived) = (None, None, false, Vec::new());
     for setting in &settings {
         match setting.name.to_string().as_str() {
             "of" => of = options::path(setting, errors),
             "by" => by = options::path(setting, errors),
             "strided" => strided = options::flag(setting, errors),
-            _ => options::unknown(setting, "`#[implementation]`", &["of", "by", "strided"], errors),
+            "waive" => waived.extend(options::waived(setting, errors)),
+            _ => options::unknown(setting, "`#[implementation]`", &["of", "by", "strided", "waive"], errors),
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
     let parts = parts(module.entries, &RULES, errors);
-    crate::check::implementation(&module.ident, &parts, of.is_some() && by.is_some(), errors);
+    crate::check::implementation(&module.ident, &parts, &waived, errors);
+    for (name, example) in [("of", "of = rms_norm"), ("by", "by = liger")] {
+        if !settings.iter().any(|setting| setting.name == name) {
+            let what = if name == "of" { "operator" } else { "executor" };
+            errors.at(
+                &module.ident,
+                format!("say which {what}: `#[implementation({example})]`, the path of the {what}'s module"),
+            );
+        }
+    }
     Some(Implementation {
         attrs: module.attrs,
         vis: module.vis,
@@ -55,6 +67,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         of: of?,
         by: by?,
         strided,
+        waived,
         rules: parts.rules,
         others: parts.others,
     })

@@ -9,12 +9,15 @@ pub mod check;
 pub mod errors;
 pub mod executor;
 pub mod expand;
+pub mod family;
 pub mod implementation;
 pub mod model;
 pub mod operator;
 pub mod options;
 pub mod parse;
+pub mod rewrite;
 pub mod scan;
+pub mod tree;
 
 /// `#[operator(...)]` on a module of rules.
 pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
@@ -53,4 +56,19 @@ pub fn operator_files(input: proc_macro2::TokenStream) -> proc_macro2::TokenStre
             }
         })
         .collect()
+}
+
+/// `#[rewrite]` on a module of rules.
+pub fn rewrite(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    rewrite::expansion(attribute, item)
+}
+
+/// `operators! { template table(...) { rows } }`: many operators of one kind.
+pub fn operators(input: TokenStream) -> TokenStream {
+    family::expansion(input)
+}
+
+/// `#[derive(Tree)]`.
+pub fn tree(input: TokenStream) -> TokenStream {
+    tree::expansion(input)
 }

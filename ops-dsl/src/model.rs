@@ -200,6 +200,8 @@ pub struct Options {
     pub waived: Vec<(Ident, LitStr)>,
     /// Directives.
     pub directives: Vec<Directive>,
+    /// Whether every setting was understood.
+    pub reliable: bool,
 }
 
 /// What a parameter of a rule is called, and what it stands for.
@@ -371,4 +373,12 @@ pub fn camel_case(name: &str) -> String {
             letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
         })
         .collect()
+}
+
+/// The position of result `out` (the first) or `out0`, `out1`, ...
+pub fn result_index(name: &str) -> Option<usize> {
+    match name.strip_prefix("out")? {
+        "" => Some(0),
+        number => number.parse().ok(),
+    }
 }

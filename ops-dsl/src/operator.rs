@@ -6,7 +6,7 @@ use syn::parse::Parser;
 use syn::{Attribute, Visibility};
 
 use crate::errors::Errors;
-use crate::model::{self, Kind, Options, RuleParam, Signature};
+use crate::model::{self, Kind, Options, ParamKind, RuleParam, Signature};
 use crate::parse::{self, Entry, Function, Module};
 
 /// The rules of an operator.
@@ -43,7 +43,7 @@ pub struct Operator {
     pub options: Options,
     /// The signature.
     pub signature: Signature,
-    /// The return type as it was written, for one spanned copy.
+    /// Rules.
     pub rules: Vec<Rule>,
     /// Helpers and other items.
     pub others: Vec<TokenStream>,
@@ -56,6 +56,21 @@ impl Operator {
     pub fn rule(&self, name: &str) -> Option<&Rule> {
         self.rules.iter().find(|rule| rule.name == name)
     }
+
+    /// Whether its meta follows from its scalar rule.
+    pub fn derives_meta(&self) -> bool {
+        self.rule("meta").is_none() && self.rule("scalar").is_some() && self.rule("decomposition").is_none()
+    }
+
+    /// Whether that meta can fail: with several tensors, whose shapes and dtypes may differ. The library has error
+    /// samples for it.
+    pub fn derives_errors(&self) -> bool {
+        let tensors = |param: &&model::Param| {
+            matches!(param.kind, ParamKind::Tensor(_) | ParamKind::Optional(_) | ParamKind::Operand(_))
+        };
+        let lists = self.signature.params.iter().any(|param| matches!(param.kind, ParamKind::List(_)));
+        self.derives_meta() && (lists || self.signature.params.iter().filter(tensors).count() > 1)
+    }
 }
 
 /// The rules and other entries of a module.
@@ -67,7 +82,9 @@ pub struct Parts {
     pub rules: Vec<Rule>,
     /// Functions that are no rules.
     pub helpers: Vec<Function>,
-    /// Everything that is passed through, helpers included, in order.
+    /// Items that are no functions.
+    pub items: Vec<TokenStream>,
+    /// Everything that is passed through, helpers and items, in order.
     pub others: Vec<TokenStream>,
 }
 
@@ -77,6 +94,7 @@ pub fn parts(entries: Vec<Entry>, known: &[&'static str], errors: &mut Errors) -
     for entry in entries {
         let function = match entry {
             Entry::Other(tokens) => {
+                parts.items.push(tokens.clone());
                 parts.others.push(tokens);
                 continue;
             }
@@ -105,8 +123,9 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
     let options = crate::options::operator(settings, errors);
     let module: Module = errors.keep(syn::parse2(item))?;
-    let docs = parse::documentation(&module.attrs);
+    let mut docs = parse::documentation(&module.attrs);
     let mut parts = parts(module.entries, &RULES, errors);
+    let rules = std::mem::take(&mut parts.rules);
     let mut signatures = std::mem::take(&mut parts.signatures).into_iter();
     let Some(written) = signatures.next() else {
         errors.at(
@@ -124,6 +143,9 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     if written.sig.ident != module.ident {
         errors
             .at(&written.sig.ident, format!("the signature is named as its module: write `fn {}(...)`", module.ident));
+    }
+    if docs.is_empty() {
+        docs = parse::documentation(&written.attrs);
     }
     let signature = model::signature(&written, errors);
     let short = module.ident.to_string();
@@ -143,11 +165,11 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         docs,
         options,
         signature,
-        rules: parts.rules,
-        others: parts.others,
+        rules,
+        others: std::mem::take(&mut parts.others),
         codes: Vec::new(),
     };
-    crate::check::operator(&mut operator, &parts.helpers, errors);
+    crate::check::operator(&mut operator, &parts, errors);
     Some(operator)
 }
 

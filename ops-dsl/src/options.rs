@@ -45,10 +45,18 @@ pub fn unknown(setting: &Setting, of: &str, known: &[&str], errors: &mut Errors)
     errors.at(&setting.name, format!("{of} has no setting `{name}`{hint}; there are: {}", known.join(", ")));
 }
 
+/// Without the invisible group that `macro_rules!` puts around what it matched.
+fn ungrouped(value: &Expr) -> &Expr {
+    match value {
+        Expr::Group(group) => ungrouped(&group.expr),
+        other => other,
+    }
+}
+
 /// `name = "text"`.
 pub fn text(setting: &Setting, errors: &mut Errors) -> Option<LitStr> {
     match &setting.value {
-        Value::Equals(value) => match &**value {
+        Value::Equals(value) => match ungrouped(value) {
             Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => return Some(text.clone()),
             other => errors.at(other, format!("write a string: `{} = \"...\"`", setting.name)),
         },
@@ -60,7 +68,7 @@ pub fn text(setting: &Setting, errors: &mut Errors) -> Option<LitStr> {
 /// `name = some::path`.
 pub fn path(setting: &Setting, errors: &mut Errors) -> Option<Path> {
     match &setting.value {
-        Value::Equals(value) => match &**value {
+        Value::Equals(value) => match ungrouped(value) {
             Expr::Path(ExprPath { path, qself: None, .. }) => return Some(path.clone()),
             other => errors.at(other, format!("write the path of a module: `{} = path`", setting.name)),
         },
@@ -123,7 +131,9 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         no_grad: None,
         waived: Vec::new(),
         directives: Vec::new(),
+        reliable: true,
     };
+    let before = errors.messages().len();
     let mut seen: Vec<String> = Vec::new();
     for setting in &settings {
         let name = setting.name.to_string();
@@ -156,13 +166,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
                 options.no_grad =
                     reason(setting, errors).or_else(|| Some(LitStr::new("no reason given", Span::call_site())));
             }
-            "waive" => {
-                for waived in inner(setting, "waive(d_name = \"why its cotangent is not used\")", errors) {
-                    if let Some(reason) = reason(waived, errors) {
-                        options.waived.push((waived.name.clone(), reason));
-                    }
-                }
-            }
+            "waive" => options.waived.extend(waived(setting, errors)),
             "skip" | "expected_failure" | "tolerance" => {
                 if let Some(directive) = directive(setting, errors) {
                     options.directives.push(directive);
@@ -172,7 +176,19 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         }
         seen.push(name);
     }
+    options.reliable = before == 0 && errors.messages().len() == before;
     options
+}
+
+/// `waive(d_name = "reason")`.
+pub fn waived(setting: &Setting, errors: &mut Errors) -> Vec<(Ident, LitStr)> {
+    let mut all = Vec::new();
+    for waived in inner(setting, "waive(d_name = \"why its cotangent is not used\")", errors) {
+        if let Some(reason) = reason(waived, errors) {
+            all.push((waived.name.clone(), reason));
+        }
+    }
+    all
 }
 
 fn effects(setting: &Setting, effects: &mut Effects, errors: &mut Errors) {

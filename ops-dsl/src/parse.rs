@@ -179,15 +179,14 @@ fn starts_function(input: ParseStream) -> bool {
 pub fn documentation(attrs: &[Attribute]) -> String {
     let mut lines = Vec::new();
     for attribute in attrs {
-        if let syn::Meta::NameValue(pair) = &attribute.meta {
-            if let (true, Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. })) =
-                (pair.path.is_ident("doc"), &pair.value)
-            {
-                let text = text.value();
-                lines.extend(text.lines().map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end().to_owned()));
-                if text.is_empty() {
-                    lines.push(String::new());
-                }
+        if let syn::Meta::NameValue(pair) = &attribute.meta
+            && pair.path.is_ident("doc")
+            && let Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) = &pair.value
+        {
+            let text = text.value();
+            lines.extend(text.lines().map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end().to_owned()));
+            if text.is_empty() {
+                lines.push(String::new());
             }
         }
     }

@@ -24,12 +24,16 @@ fn parenthesized(token: Option<&TokenTree>) -> Option<&Group> {
     }
 }
 
-/// The codes of `require!(condition, Code, ...)`, in order, each once.
+/// The codes of `require!(condition, Code, ...)`, and those that are named as `Code::X`, in order, each once.
 pub fn required_codes(tokens: TokenStream) -> Vec<Ident> {
     let mut codes: Vec<Ident> = Vec::new();
     each_group(tokens, &mut |tokens| {
         for (i, token) in tokens.iter().enumerate() {
             let TokenTree::Ident(name) = token else { continue };
+            if let (true, Some(TokenTree::Ident(code))) = (name == "Code", tokens.get(i + 3)) {
+                let path = is_punct(tokens.get(i + 1), ':') && is_punct(tokens.get(i + 2), ':');
+                codes.extend((path && code.to_string().starts_with(char::is_uppercase)).then(|| code.clone()));
+            }
             if name != "require" || !is_punct(tokens.get(i + 1), '!') {
                 continue;
             }
@@ -43,14 +47,16 @@ pub fn required_codes(tokens: TokenStream) -> Vec<Ident> {
                 }
                 _ => None,
             });
-            if let Some(code) = code {
-                if !codes.contains(code) {
-                    codes.push(code.clone());
-                }
-            }
+            codes.extend(code.cloned());
         }
     });
-    codes
+    let mut unique: Vec<Ident> = Vec::new();
+    for code in codes {
+        if !unique.contains(&code) {
+            unique.push(code);
+        }
+    }
+    unique
 }
 
 /// The codes of `e.case(Code, ...)`: identifiers in camel case that stand first (`Code::X` counts as `X`).
@@ -63,10 +69,11 @@ pub fn sampled_codes(tokens: TokenStream) -> Vec<Ident> {
             }
             let Some(group) = parenthesized(tokens.get(i + 1)) else { continue };
             let first = group.stream().into_iter().take_while(|token| !is_punct(Some(token), ','));
-            if let Some(TokenTree::Ident(code)) = first.last() {
-                if code.to_string().starts_with(|c: char| c.is_uppercase()) && !codes.contains(&code) {
-                    codes.push(code);
-                }
+            if let Some(TokenTree::Ident(code)) = first.last()
+                && code.to_string().starts_with(char::is_uppercase)
+                && !codes.contains(&code)
+            {
+                codes.push(code);
             }
         }
     });
@@ -105,12 +112,10 @@ pub fn pullbacks(tokens: TokenStream) -> Vec<Pullback> {
 fn look_for_pullbacks(tokens: TokenStream, tuple: bool, found: &mut Vec<Pullback>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     if tuple {
-        let comma = tokens.iter().rposition(|token| is_closure(token)).filter(|i| *i > 0);
-        if let Some(start) = comma.filter(|i| is_punct(tokens.get(i - 1), ',')) {
-            if let Some(pullback) = closure(&tokens[start..]) {
-                found.push(pullback);
-                return;
-            }
+        let start = tokens.iter().rposition(is_closure).filter(|i| *i > 0 && is_punct(tokens.get(i - 1), ','));
+        if let Some(pullback) = start.and_then(|start| closure(&tokens[start..])) {
+            found.push(pullback);
+            return;
         }
     }
     for (i, token) in tokens.iter().enumerate() {
@@ -172,8 +177,9 @@ mod tests {
             require!(a.f::<usize>(b, c), Rank, "text {}", Other, 3);
             if x { require!(a, Dim, "text") }
             require!(a, Dim, "again");
+            return Err(Failure::new(Code::Index.name(), "text"));
         };
-        assert_eq!(words(&required_codes(tokens)), ["Rank", "Dim"]);
+        assert_eq!(words(&required_codes(tokens)), ["Rank", "Dim", "Index"]);
         let tokens = quote! {
             e.case(Rank, with(3), "text");
             for code in all { e.case(code, with(3), "text"); }

@@ -25,3 +25,21 @@ pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
 pub fn operator_files(input: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::operator_files(input.into()).into()
 }
+
+/// Declares two arrangements of operators that mean the same.
+#[proc_macro_attribute]
+pub fn rewrite(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    fulgurite_ops_dsl::rewrite(attribute.into(), item.into()).into()
+}
+
+/// Declares a family of operators: a template and a table of what differs.
+#[proc_macro]
+pub fn operators(input: TokenStream) -> TokenStream {
+    fulgurite_ops_dsl::operators(input.into()).into()
+}
+
+/// Makes a tree of a struct that is generic over its leaf.
+#[proc_macro_derive(Tree, attributes(tree))]
+pub fn tree(input: TokenStream) -> TokenStream {
+    fulgurite_ops_dsl::tree(input.into()).into()
+}

@@ -2,7 +2,8 @@
 #![allow(missing_docs)]
 
 use fulgurite::operator::{OperatorKind, ResultsDef, find_operator};
-use fulgurite_ops_macros::{executor, implementation, operator};
+use fulgurite::tree::Tree as _;
+use fulgurite_ops_macros::{Tree, executor, implementation, operator, operators, rewrite};
 
 fulgurite::attribute_enum! {
     /// Where f32 is used.
@@ -243,6 +244,159 @@ mod exp_by_liger {
         let _ = (input, out.len());
         Ok(())
     }
+}
+
+operators! {
+    #[operator(prim, torch = $torch, no_grad = $no_grad)]
+    pub mod $name {
+        fn $name(input: Tensor<Floating>) -> Tensor;
+
+        fn scalar(input: Expr) -> Expr {
+            $scalar
+        }
+
+        fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+            let out = $name(input);
+            (out, move |d_out| Grads { input: $d_input })
+        }
+
+        fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+            input.mapv($reference)
+        }
+
+        fn samples(s: &mut Samples) {
+            s.elementwise_unary($domain)
+        }
+    }
+
+    table($name, $torch,  $no_grad,                   $scalar,      $d_input,      $reference,  $domain) {
+        /// Natural logarithm, elementwise.
+        log,     "log",   _,                          input.log(),  d_out / input, f64::ln,     Domain::POSITIVE;
+        /// Largest integer not above.
+        floor,   "floor", "is constant by pieces",    input.floor(), _,            f64::floor,  Domain::ALL;
+        /// `x + 1`, which has no name elsewhere.
+        next,    _,       _,                          input + 1.0,  d_out,         |x| x + 1.0, Domain::range(0.0, 1.0);
+    }
+}
+
+/// Whether one is larger.
+#[operator(prim, no_grad = "is a predicate")]
+pub mod gt {
+    fn gt(input: Tensor<Number>, other: Tensor<Number>) -> Tensor;
+
+    fn scalar(other: Expr, input: Expr) -> Expr {
+        input.gt(other)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_binary(Domain::ALL, Domain::ALL)
+    }
+}
+
+/// `exp(x) * exp(y) = exp(x * y)`, which is wrong and therefore a good test.
+#[rewrite(default)]
+mod merge_exp {
+    fn pattern(x: Tensor, y: Tensor) -> Tensor {
+        exp(x) * exp(y)
+    }
+
+    fn replacement(y: Tensor, x: Tensor) -> Tensor {
+        exp(x * y)
+    }
+
+    fn condition(x: &TensorMeta, y: &TensorMeta) -> Claim {
+        refuse_unless!(x == y, "differ");
+        Ok(())
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4]), s.normal([4])));
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Tree)]
+pub struct Linear<T> {
+    weight: T,
+    bias: Option<T>,
+}
+
+#[derive(Debug, Clone, PartialEq, Tree)]
+pub struct Model<Leaf> {
+    embedding: Leaf,
+    h: Vec<Linear<Leaf>>,
+    pairs: Vec<(Leaf, Option<Leaf>)>,
+    head: Option<Linear<Leaf>>,
+    #[tree(attribute)]
+    heads: usize,
+    #[tree(attribute)]
+    casting: Casting,
+}
+
+#[test]
+fn trees() {
+    use fulgurite::{DType, Device, TensorMeta};
+    let meta = |n: usize| TensorMeta::new([n], DType::F32, Device::CPU);
+    let model = Model {
+        embedding: meta(1),
+        h: vec![Linear { weight: meta(2), bias: None }, Linear { weight: meta(3), bias: Some(meta(4)) }],
+        pairs: vec![(meta(5), Some(meta(6)))],
+        head: Some(Linear { weight: meta(7), bias: None }),
+        heads: 12,
+        casting: Casting::Llama,
+    };
+    let names: Vec<String> = model.leaves().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["embedding", "h.0.weight", "h.1.weight", "h.1.bias", "pairs.0.0", "pairs.0.1", "head.weight"]);
+    let mut attributes = Vec::new();
+    model.attributes(&mut attributes);
+    assert_eq!(attributes.len(), 2);
+    let mut order = 0;
+    let mapped = model.clone().map(&mut |leaf: TensorMeta| {
+        order += 1;
+        assert_eq!(leaf, meta(order));
+        leaf
+    });
+    assert_eq!(mapped, model);
+}
+
+#[test]
+fn families() {
+    use fulgurite::argument::map_arguments;
+    use fulgurite::testing::samples::{ErrorSamples, Samples};
+    use fulgurite::{DType, Device};
+    let log = find_operator("prims::log").unwrap();
+    assert_eq!((log.docs, log.torch, log.no_grad), ("Natural logarithm, elementwise.", Some("log"), None));
+    assert!(log.grad.is_some() && log.meta.is_some() && log.codes.is_empty());
+    let floor = find_operator("prims::floor").unwrap();
+    assert!(floor.grad.is_none() && floor.no_grad.is_some());
+    assert_eq!(find_operator("prims::next").unwrap().torch, None);
+
+    let gt = find_operator("prims::gt").unwrap();
+    assert_eq!(gt.codes, ["ShapeMismatch", "DTypeMismatch"]);
+    let sample = &Samples::of_operator(gt, DType::F32)[3];
+    let metas = map_arguments(&sample.arguments, |t| t.meta(Device::CPU));
+    let results = gt.meta.unwrap()(&metas).unwrap();
+    assert_eq!((results[0].shape(), results[0].dtype()), (&[4, 8][..], DType::Bool));
+    let errors = ErrorSamples::of_operator(gt, DType::F32);
+    assert_eq!(errors.len(), 2);
+    for error in errors {
+        let metas = map_arguments(&error.arguments, |t| t.meta(Device::CPU));
+        let failure = gt.meta.unwrap()(&metas).unwrap_err();
+        assert_eq!(failure.code, error.code);
+        assert!(failure.message.contains(error.message), "{}", failure.message);
+    }
+}
+
+#[test]
+fn rewrites() {
+    use fulgurite::testing::samples::Samples;
+    use fulgurite::{DType, Device, TensorMeta};
+    let [rewrite] = fulgurite::executor::rewrites()[..] else { panic!("one rewrite") };
+    assert_eq!((rewrite.name, rewrite.params, rewrite.default), ("merge_exp", &["x", "y"][..], true));
+    let meta = TensorMeta::new([2], DType::F32, Device::CPU);
+    assert_eq!(rewrite.condition.unwrap()(&[meta.clone(), meta]), Ok(()));
+    let mut samples = Samples::new(None, DType::F32);
+    rewrite.samples.unwrap()(&mut samples);
+    assert_eq!(samples.into_cases().len(), 1);
 }
 
 #[test]

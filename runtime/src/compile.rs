@@ -31,8 +31,11 @@ pub struct UserTransform {
     /// The name in the history of traces.
     pub name: String,
     /// Trace in, trace out.
-    pub apply: std::sync::Arc<dyn Fn(&Trace) -> Result<Trace> + Send + Sync>,
+    pub apply: std::sync::Arc<TransformFn>,
 }
+
+/// Trace in, trace out.
+pub type TransformFn = dyn Fn(&Trace) -> Result<Trace> + Send + Sync;
 
 impl Default for Options {
     fn default() -> Self {

@@ -32,6 +32,13 @@ pub struct Strided {
     pub strides: Vec<isize>,
 }
 
+/// Whether an executor takes a call by the operator's rules.
+pub type ClaimRule = fn(&'static OperatorDef, &[Arg<TensorMeta>]) -> Claim;
+/// The kernel of a symbol: operator, arguments, results.
+pub type PrepareRule = fn(&'static OperatorDef, &[Arg<Strided>], &[Strided]) -> Result<HostKernel, Failure>;
+/// The kernel of a region: body, operands, results.
+pub type PrepareRegionRule = fn(&Block, &[Strided], &[Strided]) -> Result<HostKernel, Failure>;
+
 /// An executor.
 pub struct ExecutorDef {
     /// Unique name.
@@ -45,13 +52,13 @@ pub struct ExecutorDef {
     /// Whether its kernels take operands of any strides; otherwise they get contiguous ones.
     pub strided: bool,
     /// Takes symbols by their rules rather than by name (every operator with a `scalar` rule, say).
-    pub claims: Option<fn(&'static OperatorDef, &[Arg<TensorMeta>]) -> Claim>,
+    pub claims: Option<ClaimRule>,
     /// The kernel of a symbol taken by `claims`: operator, arguments (operands in place of tensors), results.
-    pub prepare: Option<fn(&'static OperatorDef, &[Arg<Strided>], &[Strided]) -> Result<HostKernel, Failure>>,
+    pub prepare: Option<PrepareRule>,
     /// Groups claimed symbols of a flat block into regions of this executor.
     pub fuse: Option<fn(&Block, &mut crate::transforms::Fuel) -> Block>,
     /// The kernel of a region: its body, operands, results.
-    pub prepare_region: Option<fn(&Block, &[Strided], &[Strided]) -> Result<HostKernel, Failure>>,
+    pub prepare_region: Option<PrepareRegionRule>,
 }
 
 /// How an executor runs an operator that it does not own.

@@ -172,6 +172,11 @@ pub fn outputs<'a, 'b, const N: usize>(
     }
 }
 
+/// A list of tensors as arguments.
+pub fn tensors<V: Clone>(tensors: &[V]) -> Vec<Arg<V>> {
+    tensors.iter().cloned().map(Arg::Tensor).collect()
+}
+
 /// The arguments of a declaration by name: `Args`, the reading and writing of it, `with` and the setters.
 #[doc(hidden)]
 #[macro_export]
@@ -187,7 +192,7 @@ macro_rules! __arguments {
             $(#[doc = concat!("`", stringify!($rname), "`")] pub $rname: $rtype,)*
             $(#[doc = concat!("`", stringify!($dname), "`")] pub $dname: $dtype,)*
             #[doc(hidden)]
-            pub stage: ::core::marker::PhantomData<V>,
+            pub _stage: ::core::marker::PhantomData<V>,
         }
 
         impl<V: Clone> Args<V> {
@@ -197,7 +202,7 @@ macro_rules! __arguments {
                 Args {
                     $($rname: $crate::expansion::$rkind::read(arguments.next()),)*
                     $($dname: $crate::expansion::$dkind::read(arguments.next()),)*
-                    stage: ::core::marker::PhantomData,
+                    _stage: ::core::marker::PhantomData,
                 }
             }
         }
@@ -224,7 +229,7 @@ macro_rules! __arguments {
         /// The arguments that must be given; the others follow by name.
         #[allow(clippy::too_many_arguments)]
         pub fn with<V: Clone>($($rname: $rgiven),*) -> Args<V> {
-            Args { $($rname: $rvalue,)* $($dname: $default,)* stage: ::core::marker::PhantomData }
+            Args { $($rname: $rvalue,)* $($dname: $default,)* _stage: ::core::marker::PhantomData }
         }
     };
 }

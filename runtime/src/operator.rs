@@ -150,6 +150,8 @@ pub enum Role {
 /// The pullback of a call: cotangents of the results (absent where none arrived) to the arguments' cotangents, in
 /// the order and form of the parameters (attributes and integer tensors as `Attribute::None`).
 pub type Pullback = Box<dyn FnOnce(&[Option<Tensor>]) -> Vec<Arg<Tensor>>>;
+/// Whether arguments are of the types that the signature declares.
+pub type CheckRule = fn(&[Arg<TensorMeta>]) -> Result<(), Failure>;
 /// Metas in, metas out.
 pub type MetaRule = fn(&[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>, Failure>;
 /// Traced code in terms of other operators.
@@ -193,7 +195,7 @@ pub struct OperatorDef {
     /// The role it plays for the runtime.
     pub overload: Option<Role>,
     /// Whether each attribute is of the type its parameter declares.
-    pub check: Option<fn(&[Arg<TensorMeta>]) -> Result<(), Failure>>,
+    pub check: Option<CheckRule>,
     /// Shape-and-type rule; derived from the decomposition if absent.
     pub meta: Option<MetaRule>,
     /// What it stands for.

@@ -159,10 +159,9 @@ impl Program {
                         Some(Base::Output(fresh.len() - 1))
                     }
                     Some(Storage::Shared(root)) => {
-                        if let Some(Base::Input(input)) = bases.get(root.index()).copied().flatten() {
-                            if symbol.executor != Some(VIEW) {
-                                donated[id.index()] = Some(input);
-                            }
+                        let base = bases.get(root.index()).copied().flatten();
+                        if let (Some(Base::Input(input)), false) = (base, symbol.executor == Some(VIEW)) {
+                            donated[id.index()] = Some(input);
                         }
                         bases.get(root.index()).copied().flatten()
                     }

@@ -1,7 +1,7 @@
 //! What the expansion of `#[operator]` calls, and the names that rules are written with.
 
 pub use fulgurite_kernels::DType;
-pub use fulgurite_kernels::scalar::{Expr, ScalarOp, ScalarProgram};
+pub use fulgurite_kernels::scalar::{Expr, ScalarNode, ScalarOp, ScalarProgram};
 pub use fulgurite_kernels::view::{TensorMut, TensorRef};
 pub use ndarray::{ArrayD, IxDyn};
 
@@ -9,6 +9,7 @@ pub use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
 pub use crate::error::Failure;
 pub use crate::executor::{Claim, Strided};
 pub use crate::meta::{Device, TensorMeta, normalize_dim};
+use crate::operator::OperatorDef;
 pub use crate::operator::View;
 pub use crate::reference::ReferenceTensor;
 pub use crate::testing::directives::Directive;
@@ -449,6 +450,44 @@ impl<T: IntoReference> ReferenceOutcome for T {
 impl<T: IntoReference> ReferenceOutcome for Result<T> {
     fn outcome(self) -> Result<Vec<ReferenceTensor>> {
         self.map(IntoReference::into_reference)
+    }
+}
+
+/// The meta of an elementwise operator: its tensors have one shape and one element type, which are those of the results,
+/// except that a result which is a predicate is `bool`.
+pub fn elementwise_meta(def: &'static OperatorDef, arguments: &[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>> {
+    let named = def.params.iter().zip(arguments);
+    let mut tensors = named.flat_map(|(param, argument)| argument.tensors().iter().map(|meta| (param.name, meta)));
+    let Some((first, meta)) = tensors.next() else {
+        return Err(Failure::new("NoTensor", "expected at least one tensor, got numbers alone"));
+    };
+    for (name, other) in tensors {
+        if other.shape() != meta.shape() {
+            return Err(Failure::new(
+                "ShapeMismatch",
+                format!("{name} has shape {:?}, but {first} has shape {:?}", other.shape(), meta.shape()),
+            ));
+        }
+        if other.dtype() != meta.dtype() {
+            return Err(Failure::new(
+                "DTypeMismatch",
+                format!("{name} has dtype {}, but {first} has dtype {}", other.dtype(), meta.dtype()),
+            ));
+        }
+    }
+    let Some(scalar) = def.scalar else {
+        return Err(Failure::new("NoMeta", "has neither meta nor scalar rule"));
+    };
+    let (program, _) = scalar(arguments);
+    let dtype = |result: &u32| if is_predicate(&program, *result) { DType::Bool } else { meta.dtype() };
+    Ok(program.results.iter().map(|result| TensorMeta::new(meta.shape(), dtype(result), meta.device())).collect())
+}
+
+fn is_predicate(program: &ScalarProgram, node: u32) -> bool {
+    match program.nodes[node as usize] {
+        ScalarNode::Apply(ScalarOp::Select, [_, yes, no]) => is_predicate(program, yes) && is_predicate(program, no),
+        ScalarNode::Apply(op, _) => op.is_predicate(),
+        _ => false,
     }
 }
 

@@ -48,9 +48,12 @@ struct Tracer {
     pending: Option<Error>,
 }
 
+/// The operator's address and the arguments.
+type DecompositionKey = (usize, Vec<Arg<TensorMeta>>);
+
 thread_local! {
     static TRACER: RefCell<Tracer> = RefCell::default();
-    static DECOMPOSITIONS: RefCell<FxHashMap<(usize, Vec<Arg<TensorMeta>>), Arc<Block>>> = RefCell::default();
+    static DECOMPOSITIONS: RefCell<FxHashMap<DecompositionKey, Arc<Block>>> = RefCell::default();
 }
 
 /// Unwinds to the nearest traced function, silently: only where a poisoned handle has no answer to give.
@@ -170,10 +173,9 @@ fn build(
         });
         (tracer.stack.pop().unwrap_or_else(|| unreachable!("pushed above")), results)
     });
-    if let Err(payload) = outcome {
-        if !payload.is::<Poisoned>() {
-            resume_unwind(payload);
-        }
+    match outcome {
+        Err(payload) if !payload.is::<Poisoned>() => resume_unwind(payload),
+        _ => {}
     }
     if let Some(error) = builder.error {
         return Err(error);
@@ -375,13 +377,12 @@ pub(crate) fn infer(
         check(metas).map_err(InferError::Failure)?;
     }
     let declared = def.meta.map(|meta| meta(metas)).transpose().map_err(InferError::Failure)?;
-    if let (Some(declared), ResultsDef::Fixed(n)) = (&declared, def.results) {
-        if declared.len() != n {
-            return Err(InferError::Failure(Failure::new(
-                "ResultCount",
-                format!("meta gave {} results, the signature has {n}", declared.len()),
-            )));
+    match (&declared, def.results) {
+        (Some(declared), ResultsDef::Fixed(n)) if declared.len() != n => {
+            let message = format!("meta gave {} results, the signature has {n}", declared.len());
+            return Err(InferError::Failure(Failure::new("ResultCount", message)));
         }
+        _ => {}
     }
     let body = match def.decomposition {
         Some(_) => Some(decompose(def, metas).map_err(InferError::Inner)?),

@@ -6,6 +6,8 @@
 
 mod layout;
 mod plan;
+#[cfg(test)]
+mod random_tests;
 mod run;
 mod schedule;
 #[cfg(test)]
@@ -87,7 +89,9 @@ impl FusedKernel {
         inputs: &[&[isize]],
         outputs: &[OutputLayout<'_>],
     ) -> FusedKernel {
-        let reduces = program.nodes.iter().any(|node| matches!(node, FusedNode::Reduce(..)));
+        // A value per row keeps the last dimension apart, whether it is reduced or was per row from the start.
+        let reduces = program.nodes.iter().any(|node| matches!(node, FusedNode::Reduce(..)))
+            || outputs.iter().any(|output| output.shape.last() != shape.last());
         let layout = layout::Layout::new(shape, inputs, outputs, reduces);
         let spaces: Vec<values::Space> = (0..inputs.len()).map(|input| layout.space(input)).collect();
         let values = values::Values::new(program, &spaces);

@@ -10,7 +10,7 @@ use super::plan::{Operation, Step, Storage};
 use super::values::Space;
 use crate::parallel::for_ranges;
 use crate::tile::reduction::{Reduction, Total};
-use crate::tile::store::{store, store_one};
+use crate::tile::store::store;
 use crate::tile::{Class, Operand, arithmetic, convert, load, reduction, stream};
 
 #[derive(Clone, Copy)]
@@ -287,13 +287,10 @@ impl<'a> Task<'a> {
                 let value = if tile.column == 0 { part } else { self.totals[total].combine(reduction, part) };
                 self.totals[total] = value;
                 let out = out.add(row * class.size());
-                match &value {
-                    Total::Floating(value) => {
-                        store_one(Class::F64, std::ptr::from_ref(value).cast(), class.dtype(), out);
-                    }
-                    Total::Integer(value) => {
-                        store_one(Class::I64, std::ptr::from_ref(value).cast(), class.dtype(), out);
-                    }
+                match (value, class) {
+                    (Total::Floating(value), Class::F32) => out.cast::<f32>().write(value as f32),
+                    (Total::Floating(value), _) => out.cast::<f64>().write(value),
+                    (Total::Integer(value), _) => out.cast::<i64>().write(value),
                 }
             }
         }

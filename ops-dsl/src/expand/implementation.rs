@@ -86,5 +86,5 @@ fn exhaustive(rule: &Rule) -> TokenStream {
     let span = rule.function.sig.ident.span();
     let fields = rule.params.iter().map(|param| Ident::new(&param.name, param.written.span()));
     let args = Ident::new("Args", span);
-    quote!(const _: fn(Args<()>) = |#args { #(#fields: _,)* stage: _ }| ();)
+    quote!(const _: fn(Args<()>) = |#args { #(#fields: _,)* _stage: _ }| ();)
 }

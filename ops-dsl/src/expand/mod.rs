@@ -11,6 +11,8 @@ use crate::parse::Function;
 pub mod executor;
 pub mod implementation;
 pub mod operator;
+pub mod rewrite;
+pub mod tree;
 
 /// The names that a module of rules works with. The module's surroundings are in scope as well.
 pub(crate) fn scope() -> TokenStream {
@@ -42,10 +44,11 @@ pub(crate) fn grad_function(rule: &Rule) -> TokenStream {
             syn::Type::Tuple(tuple) => tuple.elems.last_mut(),
             other => Some(other),
         };
-        if let Some(syn::Type::ImplTrait(pullback)) = pullback {
-            if !pullback.bounds.iter().any(|bound| matches!(bound, syn::TypeParamBound::PreciseCapture(_))) {
-                pullback.bounds.push(syn::parse_quote!(use<>));
-            }
+        let captures = |bound: &syn::TypeParamBound| matches!(bound, syn::TypeParamBound::PreciseCapture(_));
+        if let Some(syn::Type::ImplTrait(pullback)) = pullback
+            && !pullback.bounds.iter().any(captures)
+        {
+            pullback.bounds.push(syn::parse_quote!(use<>));
         }
     }
     function.to_token_stream()

@@ -4,7 +4,10 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 
 use super::{call, cpu, function, grad, grad_function, register, scope, traced};
-use crate::model::{Directive, DirectiveKind, Kind, Param, ParamKind, Results, from_inside, generic_argument, is_word};
+use crate::model::{
+    Class, Directive, DirectiveKind, Kind, Param, ParamKind, Results, from_inside, generic_argument, is_word,
+    result_index,
+};
 use crate::operator::{Operator, made};
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
@@ -314,6 +317,9 @@ fn record(operator: &Operator) -> TokenStream {
         fields.extend(quote!(no_grad: Some(#reason),));
     }
     for rule in operator.rules.iter().filter(|rule| rule.right) {
+        if rule.name == "errors" && operator.derives_errors() {
+            continue;
+        }
         let (field, function) = (made(rule.name), &rule.function.sig.ident);
         let value = match rule.name {
             "meta" => {
@@ -354,8 +360,23 @@ fn record(operator: &Operator) -> TokenStream {
             .then(|| quote!(#[allow(unused_variables)]));
         fields.extend(quote!(#unread #field: Some(#value),));
     }
-    let codes = operator.codes.iter().map(Ident::to_string);
-    let codes: Vec<String> = codes.collect();
+    if operator.derives_meta() {
+        fields.extend(quote!(meta: Some(|a| ::fulgurite::rules::elementwise_meta(&OPERATOR, a)),));
+    }
+    let mut codes: Vec<String> = operator.codes.iter().map(Ident::to_string).collect();
+    if operator.derives_errors() {
+        let declared = operator.rule("errors").filter(|rule| rule.right).map(|rule| {
+            let errors = &rule.function.sig.ident;
+            quote!(#errors(e);)
+        });
+        fields.extend(quote!(errors: Some(|e| { e.elementwise(&OPERATOR); #declared }),));
+        codes.push("ShapeMismatch".to_owned());
+        // Booleans have one dtype, which cannot mismatch.
+        let boolean = |param: &Param| param.kind.class().is_none_or(|class| class == Class::Boolean);
+        if !params.iter().all(boolean) {
+            codes.push("DTypeMismatch".to_owned());
+        }
+    }
     if !codes.is_empty() {
         fields.extend(quote!(codes: &[#(#codes),*],));
     }
@@ -400,12 +421,4 @@ fn effects(operator: &Operator, position: &impl Fn(&str) -> Option<usize>) -> Op
             effects: ::fulgurite::operator::Effects { #fields ..::fulgurite::operator::Effects::NONE },
         }
     })
-}
-
-/// The position of result `out` (the first) or `out0`, `out1`, ...
-pub fn result_index(name: &str) -> Option<usize> {
-    match name.strip_prefix("out")? {
-        "" => Some(0),
-        number => number.parse().ok(),
-    }
 }

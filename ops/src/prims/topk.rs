@@ -5,7 +5,7 @@ use crate::prims::scatter_add;
 
 /// The `k` largest elements along dimension `dim` (the smallest if not `largest`), best first, and their positions. Of equal
 /// elements the earlier comes first; NaN is larger than every number.
-#[operator(prim, torch = "topk")]
+#[operator(prim, torch = "topk", waive(d_indices = "positions are integers and carry no gradient"))]
 pub mod topk {
     fn topk(input: Tensor<Number>, k: usize, dim: usize, largest: bool) -> (Tensor, Tensor);
 
@@ -34,7 +34,7 @@ pub mod topk {
         largest: bool,
     ) -> ((Tensor, Tensor), impl FnOnce((Tensor, Option<Tensor>)) -> Grads) {
         let (values, indices) = topk(input, k, dim, largest);
-        ((values, indices), move |(d_values, _): (Tensor, Option<Tensor>)| Grads {
+        ((values, indices), move |(d_values, _d_indices): (Tensor, Option<Tensor>)| Grads {
             input: scatter_add(zeros(&input.meta()), dim, indices, d_values),
         })
     }

@@ -342,6 +342,37 @@ impl ErrorSamples {
         samples.cases
     }
 
+    /// The error samples of an elementwise operator whose meta is the library's: its first sample of two tensors, with
+    /// another shape and another element type of the last one.
+    pub fn elementwise(&mut self, operator: &'static OperatorDef) {
+        let accepts = |dtype: &DType| Samples::of_operator(operator, *dtype).iter().any(|s| check(operator, s).is_ok());
+        let dtype = std::iter::once(self.dtype()).chain(DType::ALL).find(accepts);
+        let samples = dtype.map(|dtype| Samples::of_operator(operator, dtype)).unwrap_or_default();
+        let Some((sample, last)) = samples.into_iter().find_map(|sample| {
+            let tensors = sample.arguments.iter().map(|argument| argument.tensors().len());
+            let last = tensors.clone().rposition(|count| count > 0)?;
+            (tensors.sum::<usize>() > 1).then_some((sample, last))
+        }) else {
+            return;
+        };
+        let changed = |change: &dyn Fn(&mut SampleTensor)| {
+            let mut sample = sample.clone();
+            match &mut sample.arguments[last] {
+                Arg::Tensor(tensor) | Arg::Optional(Some(tensor)) => change(tensor),
+                Arg::List(tensors) => tensors.last_mut().into_iter().for_each(change),
+                _ => {}
+            }
+            sample
+        };
+        let shape = changed(&|tensor| tensor.shape.push(2));
+        self.cases.push(ErrorSample { code: "ShapeMismatch", arguments: shape.arguments, message: "has shape" });
+        let others = DType::ALL.into_iter().map(|dtype| changed(&|tensor: &mut SampleTensor| tensor.dtype = dtype));
+        let unlike = |other: &Sample| other.arguments[last] != sample.arguments[last] && check(operator, other).is_ok();
+        if let Some(other) = others.into_iter().find(unlike) {
+            self.cases.push(ErrorSample { code: "DTypeMismatch", arguments: other.arguments, message: "has dtype" });
+        }
+    }
+
     /// Adds a call that must fail with `code` and a message that contains `message`.
     pub fn case(
         &mut self,
@@ -351,6 +382,11 @@ impl ErrorSamples {
     ) {
         self.cases.push(ErrorSample { code: code.code(), arguments: arguments.into_arguments(), message });
     }
+}
+
+/// Whether the sample's arguments are what the signature asks for.
+fn check(operator: &OperatorDef, sample: &Sample) -> Result<(), crate::error::Failure> {
+    operator.check_arguments(&crate::argument::map_arguments(&sample.arguments, |tensor| tensor.meta(Device::CPU)))
 }
 
 impl From<SampleTensor> for Operand<SampleTensor> {

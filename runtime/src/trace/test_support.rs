@@ -16,30 +16,8 @@ use crate::tracer::{Tensor, call};
 
 const FILE: &str = "trace/test_support.rs";
 
-const BASE: OperatorDef = OperatorDef {
-    name: "",
-    kind: OperatorKind::Prim,
-    docs: "",
-    torch: None,
-    params: &[],
-    results: ResultsDef::Fixed(1),
-    effects: Effects::NONE,
-    overload: None,
-    check: None,
-    meta: Some(same),
-    decomposition: None,
-    grad: None,
-    no_grad: None,
-    scalar: None,
-    reference: None,
-    cpu: None,
-    samples: None,
-    errors: None,
-    codes: &[],
-    directives: &[],
-    file: FILE,
-    line: 0,
-};
+const BASE: OperatorDef =
+    OperatorDef { kind: OperatorKind::Prim, meta: Some(same), file: FILE, ..crate::expansion::OPERATOR };
 
 const fn param(name: &'static str, kind: ParamKind, type_name: fn() -> String) -> ParamDef {
     ParamDef { name, kind, type_name, default: None }
@@ -156,7 +134,7 @@ macro_rules! executors {
     ($($id:ident: $name:literal on $device:literal;)*) => {$(
         #[linkme::distributed_slice(EXECUTORS)]
         static $id: &ExecutorDef = &ExecutorDef {
-            name: $name, docs: "", device: $device, priority: None, claims: None, prepare: None, fuse: None, prepare_region: None,
+            name: $name, device: $device, ..crate::expansion::EXECUTOR
         };
     )*};
 }

@@ -118,6 +118,9 @@ impl Flattener {
     }
 }
 
+/// Writes one symbol of a block: the target, the block, the symbol, what the block's values became.
+pub type Write<'a, E> = dyn FnMut(&mut Flattener, &Block, &BoundSymbol, &mut Substitution) -> Result<(), E> + 'a;
+
 /// Writes `symbol`'s decomposition instead of the symbol, calling `write` for each of its symbols. Places of the inner
 /// symbols become the place of the outer one, which is the line that a reader looks for.
 pub fn inline<E>(
@@ -126,7 +129,7 @@ pub fn inline<E>(
     symbol: &BoundSymbol,
     substitution: &mut Substitution,
     body: &Block,
-    write: &mut dyn FnMut(&mut Flattener, &Block, &BoundSymbol, &mut Substitution) -> Result<(), E>,
+    write: &mut Write<'_, E>,
 ) -> Result<(), E> {
     let names: Vec<Arc<str>> = symbol.results.iter().map(|id| source.value(*id).name.clone()).collect();
     let prefix = names.first().cloned().unwrap_or_else(|| symbol.name().into());

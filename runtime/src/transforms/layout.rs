@@ -39,12 +39,11 @@ pub fn layouts(trace: &Trace) -> Vec<Layout> {
         }
     }
     for symbol in &block.symbols {
-        if symbol.executor == Some(VIEW) {
-            if let Some((operand, view)) = view_of(block, symbol, &layouts) {
-                let base = layouts[operand.index()].clone();
-                layouts[symbol.results[0].index()] =
-                    Layout { root: base.root, strides: view.strides.into(), offset: base.offset + view.offset };
-            }
+        let viewed = (symbol.executor == Some(VIEW)).then(|| view_of(block, symbol, &layouts)).flatten();
+        if let Some((operand, view)) = viewed {
+            let base = layouts[operand.index()].clone();
+            layouts[symbol.results[0].index()] =
+                Layout { root: base.root, strides: view.strides.into(), offset: base.offset + view.offset };
         }
     }
     layouts

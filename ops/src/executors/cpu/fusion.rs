@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fulgurite::executor::{HostKernel, Strided};
 use fulgurite::rules::fulgurite_kernels::fused::{FusedKernel, FusedNode, FusedProgram, OutputLayout};
 use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
-use fulgurite::rules::fulgurite_kernels::tile::reduction::Reduction;
+use fulgurite::rules::fulgurite_kernels::Reduction;
 use fulgurite::rules::*;
 use fulgurite::trace::{Block, BoundSymbol, Callee, Results, ValueId};
 use fulgurite::transforms::Fuel;

@@ -1,6 +1,7 @@
 //! The host's executor: every elementwise operator from its `scalar` rule, every view where no view is possible, and kernels
 //! for the other prims.
 
+mod fusion;
 mod indexing;
 mod making;
 mod moving;
@@ -18,7 +19,16 @@ pub mod cpu {
     use fulgurite::rules::fulgurite_kernels::fused::{FusedKernel, FusedNode, FusedProgram, OutputLayout};
     use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
     use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
-    use fulgurite::rules::*;
+    use fulgurite::trace::Block;
+    use fulgurite::transforms::Fuel;
+
+    fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
+        super::fusion::fuse(block, fuel)
+    }
+
+    fn prepare_region(body: &Block, operands: &[Strided], results: &[Strided]) -> Result<HostKernel> {
+        super::fusion::prepare_region(body, operands, results)
+    }
 
     fn claims(operator: &'static OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
         refuse_unless!(operator.scalar.is_some() || operator.view.is_some(), "has no kernel for it");

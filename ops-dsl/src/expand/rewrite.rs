@@ -1,0 +1,68 @@
+//! The expansion of `#[rewrite]`.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote};
+
+use super::operator::arguments;
+use super::{call, function, register, scope, traced};
+use crate::operator::made;
+use crate::rewrite::Rewrite;
+
+/// Expands a declaration. `complete` says that nothing is wrong with it.
+pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
+    let Rewrite { attrs, vis, ident, name, docs, default, others, .. } = rewrite;
+    let scope = scope();
+    let arguments = arguments(&rewrite.params);
+    let rules = rewrite.rules.iter().map(|rule| function(&rule.function, TokenStream::new()));
+    let params = rewrite.params.iter().map(|param| param.ident.to_string());
+    let fields = rewrite.rules.iter().filter(|rule| rule.right).map(|rule| {
+        let field = made(rule.name);
+        match rule.name {
+            "condition" => {
+                let call = call(rule, |_| None);
+                quote! {
+                    #field: Some(|a| {
+                        let a = Args::<::fulgurite::TensorMeta>::read(&::fulgurite::expansion::tensors(a));
+                        #call
+                    }),
+                }
+            }
+            "samples" => {
+                let samples = rule.function.sig.ident.to_token_stream();
+                quote!(#field: Some(#samples),)
+            }
+            _ => {
+                let traced = traced(rule);
+                quote!(#field: #traced,)
+            }
+        }
+    });
+    let default = default.then(|| quote!(default: true,));
+    let register =
+        register(quote!(::fulgurite::executor::REWRITES), quote!(::fulgurite::executor::RewriteDef), made("REWRITE"));
+    let guard = format!("fulgurite rewrite {name}");
+    let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
+    quote! {
+        #(#attrs)*
+        #lenient
+        #vis mod #ident {
+            #scope
+            #arguments
+            #(#rules)*
+            #(#others)*
+            /// The record of this rewrite.
+            #[unsafe(export_name = #guard)]
+            pub static REWRITE: ::fulgurite::executor::RewriteDef = ::fulgurite::executor::RewriteDef {
+                name: #name,
+                docs: #docs,
+                params: &[#(#params),*],
+                #default
+                #(#fields)*
+                file: file!(),
+                line: line!(),
+                ..::fulgurite::expansion::REWRITE
+            };
+            #register
+        }
+    }
+}

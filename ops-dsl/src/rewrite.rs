@@ -1,0 +1,85 @@
+//! `#[rewrite]`: two arrangements of operators that mean the same.
+
+use proc_macro2::{Ident, TokenStream};
+use syn::parse::Parser;
+use syn::{Attribute, Visibility};
+
+use crate::errors::Errors;
+use crate::model::{Class, Param, ParamKind, is_word};
+use crate::operator::{Rule, parts};
+use crate::options;
+use crate::parse::{self, Module};
+
+/// The rules of a rewrite.
+pub const RULES: [&str; 4] = ["pattern", "replacement", "condition", "samples"];
+
+/// A declared rewrite.
+#[derive(Debug)]
+pub struct Rewrite {
+    /// The module's attributes.
+    pub attrs: Vec<Attribute>,
+    /// The module's visibility.
+    pub vis: Visibility,
+    /// The module's name.
+    pub ident: Ident,
+    /// The rewrite's name.
+    pub name: String,
+    /// Documentation.
+    pub docs: String,
+    /// Whether it takes part without being asked for.
+    pub default: bool,
+    /// The pattern's tensors.
+    pub params: Vec<Param>,
+    /// Its rules.
+    pub rules: Vec<Rule>,
+    /// Helpers and other items.
+    pub others: Vec<TokenStream>,
+}
+
+/// Reads a declaration; `None` if nothing can be made of it.
+pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Rewrite> {
+    let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
+    let (mut default, mut name) = (false, None);
+    for setting in &settings {
+        match setting.name.to_string().as_str() {
+            "default" => default = options::flag(setting, errors),
+            "name" => name = options::text(setting, errors),
+            _ => options::unknown(setting, "`#[rewrite]`", &["default", "name"], errors),
+        }
+    }
+    let module: Module = errors.keep(syn::parse2(item))?;
+    let mut parts = parts(module.entries, &RULES, errors);
+    let mut rules = std::mem::take(&mut parts.rules);
+    let mut params = Vec::new();
+    for param in rules.iter().filter(|rule| rule.name == "pattern").flat_map(|rule| &rule.params) {
+        if !is_word(&param.ty, "Tensor") {
+            errors.at(&param.ty, "a pattern takes tensors: write `Tensor`; attributes are written out in the pattern");
+        }
+        let ident = Ident::new(&param.name, param.written.span());
+        params.push(Param { ident, kind: ParamKind::Tensor(Class::Any), default: None });
+    }
+    let names: Vec<String> = params.iter().map(|param| param.ident.to_string()).collect();
+    crate::check::rewrite(&module.ident, &mut rules, &parts, &names, errors);
+    Some(Rewrite {
+        name: name.map_or_else(|| module.ident.to_string(), |name| name.value()),
+        docs: parse::documentation(&module.attrs),
+        attrs: module.attrs,
+        vis: module.vis,
+        ident: module.ident,
+        default,
+        params,
+        rules,
+        others: parts.others,
+    })
+}
+
+/// The expansion of `#[rewrite]`.
+pub fn expansion(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let mut errors = Errors::default();
+    let rewrite = read(attribute, item, &mut errors);
+    let mut tokens = errors.to_compile_errors();
+    if let Some(rewrite) = rewrite {
+        tokens.extend(crate::expand::rewrite::expand(&rewrite, errors.is_empty()));
+    }
+    tokens
+}
