@@ -5,7 +5,7 @@ use crate::prims::scatter_add;
 
 /// The `k` largest elements along dimension `dim` (the smallest if not `largest`), best first, and their positions. Of equal
 /// elements the earlier comes first; NaN is larger than every number.
-#[operator(prim, torch = "topk", waive(d_indices = "positions are integers and carry no gradient"))]
+#[operator(prim, torch = "topk", waive(d_indices = "positions have no gradient"))]
 pub mod topk {
     fn topk(input: Tensor<Number>, k: usize, dim: usize, largest: bool) -> (Tensor, Tensor);
 
@@ -27,6 +27,7 @@ pub mod topk {
         Ok((values, indices))
     }
 
+    #[allow(clippy::type_complexity)]
     fn grad(
         input: Tensor,
         k: usize,

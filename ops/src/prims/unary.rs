@@ -176,7 +176,7 @@ pub mod neg {
     }
 }
 
-/// Sign, elementwise: -1, 0 or 1; NaN stays NaN. Its gradient is zero everywhere.
+/// Sign, elementwise: -1, 0 or 1; 0 for NaN. Its gradient is zero everywhere.
 #[operator(prim, torch = "sign", waive(d_out = "the function is constant between its jumps"))]
 pub mod sign {
     fn sign(input: Tensor<Number>) -> Tensor;
@@ -194,7 +194,7 @@ pub mod sign {
     }
 
     fn reference(input: &ReferenceTensor) -> ReferenceTensor {
-        map(input, |x| if x == 0.0 || x.is_nan() { x } else { x.signum() }, i64::signum)
+        map(input, |x| f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)), i64::signum)
     }
 
     fn samples(s: &mut Samples) {

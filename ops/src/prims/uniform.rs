@@ -31,7 +31,7 @@ pub mod uniform {
         let unit = |i: usize| {
             if dtype == DType::F64 {
                 let words = philox(seed, offset, i as u64 / 2);
-                let pair = if i % 2 == 0 { &words[..2] } else { &words[2..] };
+                let pair = if i.is_multiple_of(2) { &words[..2] } else { &words[2..] };
                 (((u64::from(pair[0]) << 32) | u64::from(pair[1])) >> 11) as f64 / (1u64 << 53) as f64
             } else {
                 f64::from(philox(seed, offset, i as u64 / 4)[i % 4] >> 8) / f64::from(1u32 << 24)

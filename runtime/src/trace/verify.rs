@@ -17,6 +17,7 @@ use crate::executor::find_executor;
 use crate::meta::TensorMeta;
 use crate::operator::OperatorDef;
 use crate::tracer::{InferError, infer};
+use crate::transforms::plan::updates_in_place;
 
 /// Checks every rule of the language.
 pub fn verify(trace: &Trace) -> Result<()> {
@@ -554,11 +555,28 @@ impl Verifier<'_> {
             }
             let before = alive.range(..=offset).next_back().filter(|(_, (end, ..))| *end > offset);
             let after = alive.range(offset..).next().filter(|(start, _)| **start < end);
-            if let Some((start, (stop, other))) = before.or(after) {
+            let taken = before.or(after).map(|(start, (stop, other))| (*start, *stop, *other));
+            // A kernel that reads an element before it writes it may take the place of an operand that dies there.
+            let in_place = taken.is_some_and(|(start, stop, other)| {
+                let symbol = first.checked_sub(1).and_then(|line| block.symbols.get(line));
+                (start, stop) == (offset, end)
+                    && ends.contains(&(first, start))
+                    && block.values[other].meta == block.values[value].meta
+                    && symbol.is_some_and(|symbol| {
+                        let operand = |id: ValueId| id.index() == other;
+                        let through_a_view = |id: ValueId| roots[id.index()] == other && id.index() != other;
+                        updates_in_place(symbol)
+                            && symbol.operands().any(operand)
+                            && !symbol.operands().any(through_a_view)
+                    })
+            });
+            if in_place {
+                ends.remove(&(first, offset));
+            } else if let Some((start, stop, other)) = taken {
                 let line = self.line_of(value);
                 let message = format!(
                     "'{}' takes bytes {offset}..{end} of the arena while '{}' lives in bytes {start}..{stop}",
-                    block.values[value].name, block.values[*other].name
+                    block.values[value].name, block.values[other].name
                 );
                 return Err(self.broken(line.0, line.1, message));
             }

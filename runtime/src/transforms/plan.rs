@@ -104,7 +104,7 @@ fn same_path(input: &str, output: &str) -> bool {
 }
 
 /// Whether the kernel of a symbol reads each element of an operand before it writes that element of a result.
-fn updates_in_place(symbol: &crate::trace::BoundSymbol) -> bool {
+pub(crate) fn updates_in_place(symbol: &crate::trace::BoundSymbol) -> bool {
     match symbol.callee {
         Callee::Region { .. } => true,
         Callee::Operator(def) => {

@@ -92,11 +92,8 @@ pub mod cpu {
         let operand = arguments.iter().flat_map(Arg::tensors).next().ok_or_else(missing)?;
         let [result] = results else { return Err(missing()) };
         let dtype = result.meta.dtype();
-        let program = FusedProgram {
-            input_dtypes: vec![dtype],
-            nodes: vec![FusedNode::Input(0)],
-            outputs: vec![(0, dtype)],
-        };
+        let program =
+            FusedProgram { input_dtypes: vec![dtype], nodes: vec![FusedNode::Input(0)], outputs: vec![(0, dtype)] };
         let Some(view) = view else {
             // The result is contiguous, as results of every kernel: it can be seen in the operand's shape.
             let shape = operand.meta.shape().to_vec();

@@ -35,13 +35,7 @@ mod topk_by_cpu {
         Ok(())
     }
 
-    fn cpu(
-        input: TensorRef,
-        dim: usize,
-        largest: bool,
-        out0: &mut TensorMut,
-        out1: &mut TensorMut,
-    ) -> Result<()> {
+    fn cpu(input: TensorRef, dim: usize, largest: bool, out0: &mut TensorMut, out1: &mut TensorMut) -> Result<()> {
         order::topk(input, dim, largest, out0.reborrow(), out1.reborrow());
         Ok(())
     }
