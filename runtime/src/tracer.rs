@@ -426,7 +426,7 @@ pub fn decompose(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result
 pub(crate) fn trace_rule(
     def: &'static OperatorDef,
     metas: &[Arg<TensorMeta>],
-    rule: fn(&[Arg<Tensor>]) -> Vec<Tensor>,
+    rule: impl FnOnce(&[Arg<Tensor>]) -> Vec<Tensor>,
 ) -> Result<Block> {
     let mut parameters: Vec<(Arc<str>, TensorMeta)> = Vec::new();
     for (param, argument) in def.params.iter().zip(metas) {

@@ -72,6 +72,12 @@ impl SampleTensor {
         self
     }
 
+    /// The same kind of values in another shape.
+    pub fn reshaped(mut self, shape: &[usize]) -> SampleTensor {
+        self.shape = Dims::from_slice(shape);
+        self
+    }
+
     /// The values in row-major order, each exactly representable in the element type.
     pub fn values(&self) -> Vec<f64> {
         let len: usize = self.shape.iter().product();
@@ -144,7 +150,7 @@ impl Random {
 }
 
 /// One sample: arguments of a call.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// Arguments in the order of the signature.
     pub arguments: Vec<Arg<SampleTensor>>,
