@@ -44,7 +44,10 @@ fn run(
     f: impl FnOnce(Vec<Tensor>) -> Vec<Tensor>,
 ) -> Result<(Vec<Array>, String)> {
     let metas: Vec<TensorMeta> = inputs.iter().map(|input| input.meta().clone()).collect();
-    let (trace, _) = trace("sample", Target::cpu(), &Names::default(), metas, f)?;
+    let (mut trace, _) = trace("sample", Target::cpu(), &Names::default(), metas, f)?;
+    for (input, array) in trace.inputs.iter_mut().zip(inputs).filter(|(_, array)| !array.is_contiguous()) {
+        input.strides = Some(array.strides().to_vec());
+    }
     let (program, _) = compile(trace, &Options::default().with_executors(executors)?)?;
     let outputs = program.run_checked(inputs.to_vec())?;
     Ok((outputs, program.trace().to_string()))
@@ -101,6 +104,57 @@ fn kernels_agree_with_references() {
                 count += 1;
                 if let Err(message) = silently(|| compare(def, dtype, sample)) {
                     failures.push(format!("{} {dtype} {i} {:?}: {message}", def.name, sample.arguments));
+                }
+            }
+        }
+    }
+    report(failures, count);
+}
+
+/// The same tensor with its dimensions in reverse order in memory, or with a gap after each element.
+fn laid_out(tensor: &SampleTensor, gaps: bool) -> Array {
+    let plain = array(tensor);
+    let rank = tensor.shape().len();
+    if rank == 0 {
+        return plain;
+    }
+    if gaps {
+        let mut shape = tensor.shape().to_vec();
+        shape[rank - 1] *= 2;
+        let values: Vec<f64> = tensor.values().into_iter().flat_map(|value| [value, 99.0]).collect();
+        let wide = Array::from_f64(&shape, tensor.dtype(), &values).expect("a small array");
+        return wide.slice(rank - 1, 0, shape[rank - 1], 2).expect("every second element");
+    }
+    let reversed: Vec<usize> = (0..rank).rev().collect();
+    plain
+        .permute(&reversed)
+        .and_then(|array| array.to_contiguous())
+        .and_then(|array| array.permute(&reversed))
+        .expect("a permutation")
+}
+
+#[test]
+fn layouts_make_no_difference() {
+    let (mut failures, mut count) = (Vec::new(), 0);
+    for def in prims_list() {
+        for dtype in [DType::F32, DType::BF16, DType::I64, DType::Bool] {
+            for (i, sample) in accepted(def, dtype).iter().enumerate() {
+                let all = tensors(&sample.arguments);
+                let f = |handles: Vec<Tensor>| call(def, with_handles(&sample.arguments, &handles));
+                let plain: Vec<Array> = all.iter().map(array).collect();
+                let expected = run(&["reference"], &plain, f).expect("the reference runs").0;
+                for gaps in [false, true] {
+                    count += 1;
+                    let inputs: Vec<Array> = all.iter().map(|tensor| laid_out(tensor, gaps)).collect();
+                    let outcome = silently(|| run(&["cpu"], &inputs, f).map_err(|error| error.to_string()));
+                    let same = outcome.as_ref().map(|(got, _)| {
+                        expected.iter().zip(got).all(|(a, b)| {
+                            a.to_f64().iter().zip(b.to_f64()).all(|(a, b)| close(expected[0].dtype(), *a, b))
+                        })
+                    });
+                    if same != Ok(true) {
+                        failures.push(format!("{} {dtype} {i} gaps {gaps} {:?}: {same:?}", def.name, sample.arguments));
+                    }
                 }
             }
         }

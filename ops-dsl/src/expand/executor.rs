@@ -34,6 +34,7 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
             #(#rules)*
             #(#others)*
             /// The record of this executor.
+            #[allow(clippy::needless_update)]
             #[unsafe(export_name = #guard)]
             pub static EXECUTOR: ::fulgurite::executor::ExecutorDef = ::fulgurite::executor::ExecutorDef {
                 name: #name,

@@ -202,8 +202,8 @@ fn connected(block: &Block, members: &[usize]) -> Vec<usize> {
     for (position, i) in members.iter().enumerate() {
         let symbol = &block.symbols[*i];
         for id in symbol.operands().chain(symbol.results.iter().copied()) {
-            // Numbers kept as tensors are read by everyone and connect nothing.
-            if block.meta(id).len() <= 1 && !symbol.results.contains(&id) {
+            // Numbers from outside are read by everyone and connect nothing.
+            if block.meta(id).len() <= 1 && owner[id.index()].is_none() && !symbol.results.contains(&id) {
                 continue;
             }
             match owner[id.index()] {
