@@ -34,12 +34,16 @@ pub use fulgurite_ops as ops;
 pub use fulgurite_ops_macros::{executor, implementation, operator, operator_files};
 pub use fulgurite_runtime::*;
 
+/// Buffers, strided views and the building blocks that host kernels are written with.
+pub use fulgurite_runtime::rules::fulgurite_kernels as kernels;
+
 #[doc(hidden)]
 pub use fulgurite_runtime::__private;
 
 /// What programs and declarations of operators are written with.
 pub mod prelude {
     pub use crate::ops::prelude::*;
-    pub use crate::{Array, Error, Failure, Result, Target, jit};
+    // `Result` is left out: rules of a declaration have their own.
+    pub use crate::{Array, Error, Failure, Target, jit};
     pub use crate::{executor, implementation, operator, operator_files};
 }

@@ -9,7 +9,7 @@ use fulgurite::jit::{Names, trace};
 use fulgurite::operator::OperatorDef;
 use fulgurite::trace::Trace;
 use fulgurite::transforms::autodiff;
-use fulgurite::{Array, Result, Target, Tensor, TensorMeta, tracer};
+use fulgurite::{Array, Error, Result, Target, Tensor, TensorMeta, tracer};
 
 use super::{CaseBody, CaseError, Grad, TensorFile, bind, resolve_operator};
 
@@ -69,6 +69,18 @@ pub fn run_case(body: &CaseBody, tensors: &TensorFile, options: &Options) -> Res
         .unwrap_or_else(|panic| Err(CaseError::new("Panic", format!("panicked: {}", panic_message(&*panic)))))
 }
 
+/// The error without the places of this file: a case has no source line.
+fn of_case(error: Error) -> CaseError {
+    let text = error.to_string();
+    let here = file!();
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with(&format!("at {here}:")))
+        .map(|line| line.split_once(&format!(", called at {here}:")).map_or(line, |(frame, _)| frame))
+        .collect();
+    CaseError::new(error.code(), lines.join("\n"))
+}
+
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<String>()
@@ -94,15 +106,15 @@ fn run(body: &CaseBody, tensors: &TensorFile, options: &Options) -> Result<CaseO
     let (names, mut inputs): (Vec<String>, Vec<Array>) = call.tensors().into_iter().unzip();
     let metas = Call { operator, arguments: map_arguments(&call.arguments, |array| array.meta().clone()) };
     drop(call);
-    let mut trace = trace_call(&metas, Target::cpu())?;
+    let mut trace = trace_call(&metas, Target::cpu()).map_err(of_case)?;
     let outputs = trace.outputs.len();
     if let Some(grad) = &body.grad {
         let wrt = differentiated(grad, &names, &inputs)?;
         inputs.extend(cotangents(grad, &trace, tensors)?);
-        trace = autodiff::vjp(&trace, &wrt, &options.executor_list(trace.target.kind()))?;
+        trace = autodiff::vjp(&trace, &wrt, &options.executor_list(trace.target.kind())).map_err(of_case)?;
     }
-    let (program, _) = compile(trace, options)?;
-    let mut results = program.run(inputs)?.into_iter();
+    let (program, _) = compile(trace, options).map_err(of_case)?;
+    let mut results = program.run(inputs).map_err(of_case)?.into_iter();
     let outputs: Vec<Array> = results.by_ref().take(outputs).collect();
     let wanted = body.grad.iter().flat_map(|grad| grad.inputs.iter().cloned());
     Ok(CaseOutput { outputs, gradients: wanted.zip(results).collect() })

@@ -41,7 +41,7 @@ struct Row {
     executor: Option<&'static str>,
     torch: Option<&'static str>,
     signature: String,
-    summary: &'static str,
+    summary: String,
     file: &'static str,
     line: u32,
 }
@@ -55,6 +55,17 @@ pub fn kind_of(def: &OperatorDef) -> (&'static str, Option<&'static str>) {
     }
 }
 
+/// The first sentence.
+fn summary(docs: &str) -> String {
+    let first = docs.trim().split("\n\n").next().unwrap_or("");
+    let words: Vec<&str> = first.split_whitespace().collect();
+    let end = words
+        .iter()
+        .position(|word| word.ends_with(['.', ':']) && !word.ends_with("i.e."))
+        .map_or(words.len(), |i| i + 1);
+    words[..end].join(" ").trim_end_matches(['.', ':']).to_owned()
+}
+
 /// Lists operators.
 pub fn run(arguments: &Arguments) -> Outcome {
     let filter = arguments.filter.as_deref().unwrap_or("").to_lowercase();
@@ -65,14 +76,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
         })
         .map(|def| {
             let (kind, executor) = kind_of(def);
-            let summary = def.docs.lines().next().unwrap_or("").trim();
             Row {
                 name: def.name,
                 kind,
                 executor,
                 torch: def.torch,
                 signature: def.signature(),
-                summary,
+                summary: summary(def.docs),
                 file: def.file,
                 line: def.line,
             }

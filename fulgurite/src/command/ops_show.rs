@@ -8,6 +8,7 @@ use fulgurite::executor::executors;
 use fulgurite::operator::OperatorDef;
 use fulgurite::testing::directives::{Directive, DirectiveKind};
 use fulgurite::testing::samples::{ErrorSamples, Samples};
+use fulgurite::testing::{Filter, Settings, generated_tests};
 use fulgurite::{DType, Target};
 use serde::Serialize;
 
@@ -134,7 +135,10 @@ fn describe(def: &'static OperatorDef) -> Description {
         samples: Samples::of_operator(def, any).len(),
         error_samples: ErrorSamples::of_operator(def, any).len(),
         executors: takings(def, &dtypes),
-        tests: Vec::new(),
+        tests: generated_tests(&Filter::operator(def.name), &Settings::default())
+            .into_iter()
+            .map(|test| test.name)
+            .collect(),
         directives: def.directives.iter().map(DirectiveRow::from).collect(),
         file: def.file,
         line: def.line,
@@ -175,6 +179,20 @@ fn takings(def: &'static OperatorDef, dtypes: &[DType]) -> Vec<Taking> {
         .collect()
 }
 
+/// How many tests each template generates; the names are in the JSON.
+fn tests_in_words(of: &Description) -> String {
+    let template = |name: &String| name[of.name.len()..].split("::").nth(1).unwrap_or("").to_owned();
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for template in of.tests.iter().map(template) {
+        match counts.last_mut() {
+            Some((last, count)) if *last == template => *count += 1,
+            _ => counts.push((template, 1)),
+        }
+    }
+    let counts: Vec<String> = counts.iter().map(|(template, count)| format!("{template} {count}")).collect();
+    format!("{}: {}", of.tests.len(), counts.join(", "))
+}
+
 fn in_words(of: &Description) -> String {
     let mut text = format!("{}\n", of.signature);
     for line in of.docs.lines() {
@@ -199,7 +217,7 @@ fn in_words(of: &Description) -> String {
         let name = if i == 0 { "executors" } else { "" };
         row(name, format!("{} takes {} of {}{refusal}", taking.executor, taking.taken, taking.of));
     }
-    row("tests", if of.tests.is_empty() { String::new() } else { of.tests.len().to_string() });
+    row("tests", tests_in_words(of));
     for (i, directive) in of.directives.iter().enumerate() {
         let of = [
             directive.executor.map(str::to_owned),
