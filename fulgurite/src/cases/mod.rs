@@ -29,7 +29,7 @@ pub use bind::bind;
 pub use export::{ExportedCase, ExportedGrad, argument_to_json, cotangent};
 pub use parse::parse_cases;
 pub use resolve::resolve_operator;
-pub use run::{Call, run_case, trace_call};
+pub use run::{Call, of_case, run_case, trace_call};
 pub use tensors::{TensorFile, tensor_bytes, write_atomically};
 
 /// The version of the format.

@@ -69,8 +69,8 @@ pub fn run_case(body: &CaseBody, tensors: &TensorFile, options: &Options) -> Res
         .unwrap_or_else(|panic| Err(CaseError::new("Panic", format!("panicked: {}", panic_message(&*panic)))))
 }
 
-/// The error without the places of this file: a case has no source line.
-fn of_case(error: Error) -> CaseError {
+/// The error without the places of this file: what comes from data has no source line.
+pub fn of_case(error: Error) -> CaseError {
     let text = error.to_string();
     let here = file!();
     let lines: Vec<&str> = text

@@ -12,7 +12,7 @@ use fulgurite::{DType, Target};
 
 use super::output::{Failed, say};
 use super::{Outcome, ops_run, subject};
-use crate::cases::resolve_operator;
+use crate::cases::{of_case, resolve_operator};
 
 /// Arguments of `trace show`.
 #[derive(Args)]
@@ -69,7 +69,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
             let reason = def.no_grad.unwrap_or("no floating-point tensor goes in or none comes out");
             return Err(Failed(format!("{} has no gradient here: {reason}", def.name)));
         }
-        trace = autodiff::vjp(&trace, &wrt, &options.executor_list(arguments.target.kind()))?;
+        trace = autodiff::vjp(&trace, &wrt, &options.executor_list(arguments.target.kind())).map_err(of_case)?;
     }
     let show = |trace: &Trace| {
         let text = print(trace, if arguments.plain { PrintOptions::OUTLINE } else { PrintOptions::FULL });
@@ -81,13 +81,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
         None => say!("{}", show(&trace))?,
         Some(stage) if stage == first => say!("{}", show(&trace))?,
         Some("all") => {
-            for (i, stage) in stages(trace, &options)?.iter().enumerate() {
+            for (i, stage) in stages(trace, &options).map_err(of_case)?.iter().enumerate() {
                 let gap = if i == 0 { "" } else { "\n" };
                 say!("{gap}# === {} ===\n{}", stage.name, show(&stage.trace))?;
             }
         }
         Some(name) => {
-            let stages = stages(trace, &options)?;
+            let stages = stages(trace, &options).map_err(of_case)?;
             let Some(stage) = stages.iter().rev().find(|stage| stage.name == name) else {
                 let known: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
                 return Err(Failed(format!("no stage is called '{name}', there are: {}, all", known.join(", "))));
@@ -112,5 +112,5 @@ fn sample_trace(def: &'static OperatorDef, arguments: &Arguments) -> Result<Trac
         let last = samples.last().map_or(0, |(number, ..)| *number);
         return Err(Failed(format!("{} has no sample {} in {dtype}, the last is {last}", def.name, arguments.sample)));
     };
-    Ok(subject::trace_sample(def, &sample.arguments, &arguments.target)?)
+    Ok(subject::trace_sample(def, &sample.arguments, &arguments.target).map_err(of_case)?)
 }
