@@ -43,10 +43,12 @@ fn a_loss_and_its_gradient_agree_between_executors_and_with_the_formula() {
     }
     let p: Vec<f64> = {
         let v = x.to_f64();
-        v.chunks(5).flat_map(|row| {
-            let s: f64 = row.iter().map(|x| x.exp()).sum();
-            row.iter().map(|x| x.exp() / s).collect::<Vec<_>>()
-        }).collect()
+        v.chunks(5)
+            .flat_map(|row| {
+                let s: f64 = row.iter().map(|x| x.exp()).sum();
+                row.iter().map(|x| x.exp() / s).collect::<Vec<_>>()
+            })
+            .collect()
     };
     let expected: f64 = p.iter().map(|p| p * p).sum();
     assert!((results[0].0 - expected).abs() < 1e-6);

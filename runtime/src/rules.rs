@@ -455,7 +455,7 @@ impl<T: IntoReference> ReferenceOutcome for Result<T> {
 
 /// The meta of an elementwise operator: its tensors have one shape and one element type, which are those of the results,
 /// except that a result which is a predicate is `bool`.
-pub fn elementwise_meta(def: &'static OperatorDef, arguments: &[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>> {
+pub fn scalar_meta(def: &'static OperatorDef, arguments: &[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>> {
     let named = def.params.iter().zip(arguments);
     let mut tensors = named.flat_map(|(param, argument)| argument.tensors().iter().map(|meta| (param.name, meta)));
     let Some((first, meta)) = tensors.next() else {

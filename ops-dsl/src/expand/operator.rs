@@ -361,7 +361,7 @@ fn record(operator: &Operator) -> TokenStream {
         fields.extend(quote!(#unread #field: Some(#value),));
     }
     if operator.derives_meta() {
-        fields.extend(quote!(meta: Some(|a| ::fulgurite::rules::elementwise_meta(&OPERATOR, a)),));
+        fields.extend(quote!(meta: Some(|a| ::fulgurite::rules::scalar_meta(&OPERATOR, a)),));
     }
     let mut codes: Vec<String> = operator.codes.iter().map(Ident::to_string).collect();
     if operator.derives_errors() {

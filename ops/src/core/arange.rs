@@ -25,7 +25,11 @@ pub mod arange {
             Bounds,
             "there is no way from {first} to {last} in steps of {by}"
         );
-        Ok(TensorMeta::new([length(start, end, step)], element_type(start, end, step, dtype), parsed.unwrap_or(Device::CPU)))
+        Ok(TensorMeta::new(
+            [length(start, end, step)],
+            element_type(start, end, step, dtype),
+            parsed.unwrap_or(Device::CPU),
+        ))
     }
 
     fn decomposition(start: Scalar, end: Scalar, step: Scalar, dtype: Option<DType>, device: &str) -> Tensor {

@@ -18,7 +18,8 @@ pub fn zip<T: Clone, U>(a: &ArrayD<T>, b: &ArrayD<T>, f: impl Fn(T, T) -> U) -> 
 
 /// From values in row-major order.
 pub fn array<T>(shape: &[usize], values: Vec<T>) -> ArrayD<T> {
-    ArrayD::from_shape_vec(IxDyn(shape), values).unwrap_or_else(|error| unreachable!("a value for each element: {error}"))
+    ArrayD::from_shape_vec(IxDyn(shape), values)
+        .unwrap_or_else(|error| unreachable!("a value for each element: {error}"))
 }
 
 /// The values in row-major order.
@@ -37,12 +38,7 @@ pub fn permuted<T: Clone>(array: &ArrayD<T>, dims: &[usize]) -> ArrayD<T> {
 }
 
 /// Each group of elements that differ only in `dims`, reduced by `f`.
-pub fn reduce<U>(
-    input: &ArrayD<f64>,
-    dims: Option<&[i64]>,
-    keepdim: bool,
-    f: impl Fn(&[f64]) -> U,
-) -> ArrayD<U> {
+pub fn reduce<U>(input: &ArrayD<f64>, dims: Option<&[i64]>, keepdim: bool, f: impl Fn(&[f64]) -> U) -> ArrayD<U> {
     let dims = reduced_dims(dims, input.ndim()).unwrap_or_default();
     let kept: Vec<usize> = (0..input.ndim()).filter(|dim| !dims.contains(dim)).collect();
     let order: Vec<usize> = kept.iter().chain(&dims).copied().collect();

@@ -192,18 +192,9 @@ connective! {
 pub mod where_ {
     fn where_(condition: Tensor<Boolean>, input: Operand, other: Operand) -> Tensor;
 
-    fn meta(
-        condition: &TensorMeta,
-        input: Operand<&TensorMeta>,
-        other: Operand<&TensorMeta>,
-    ) -> Result<TensorMeta> {
+    fn meta(condition: &TensorMeta, input: Operand<&TensorMeta>, other: Operand<&TensorMeta>) -> Result<TensorMeta> {
         let all = [Operand::Tensor(condition), input, other];
-        require!(
-            common_shape(&all).is_some(),
-            Broadcast,
-            "shapes {} do not broadcast",
-            describe_shapes(&all)
-        );
+        require!(common_shape(&all).is_some(), Broadcast, "shapes {} do not broadcast", describe_shapes(&all));
         Ok(elementwise_meta(&all, result_type(&[input, other])))
     }
 
@@ -246,4 +237,3 @@ pub mod where_ {
         );
     }
 }
-

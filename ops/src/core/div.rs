@@ -2,7 +2,8 @@ use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
 use super::promotion::{
-    any_tensor, cast, common_shape, constant_like, describe_shapes, elementwise_meta, floating, operands_in, result_type,
+    any_tensor, cast, common_shape, constant_like, describe_shapes, elementwise_meta, floating, operands_in,
+    result_type,
 };
 use crate::prims;
 
@@ -45,11 +46,7 @@ pub mod div {
         Ok(elementwise_meta(&operands, if rounding_mode.is_some() { dtype } else { floating(dtype) }))
     }
 
-    fn decomposition(
-        input: Operand<Tensor>,
-        other: Operand<Tensor>,
-        rounding_mode: Option<RoundingMode>,
-    ) -> Tensor {
+    fn decomposition(input: Operand<Tensor>, other: Operand<Tensor>, rounding_mode: Option<RoundingMode>) -> Tensor {
         let dtype = result_type(&[input, other]);
         let Some(rounding_mode) = rounding_mode else {
             let [input, other] = operands_in([input, other], floating(dtype));
@@ -70,11 +67,7 @@ pub mod div {
         cast(rounded, dtype)
     }
 
-    fn reference(
-        input: ArrayD<f64>,
-        other: ArrayD<f64>,
-        rounding_mode: Option<RoundingMode>,
-    ) -> ArrayD<f64> {
+    fn reference(input: ArrayD<f64>, other: ArrayD<f64>, rounding_mode: Option<RoundingMode>) -> ArrayD<f64> {
         zip(&input, &other, |a, b| match rounding_mode {
             None => a / b,
             Some(RoundingMode::Trunc) => (a / b).trunc(),

@@ -7,11 +7,8 @@ use crate::prims;
 /// The arithmetic mean along `dim` (all dimensions if absent or empty), accumulated in f32 for f16 and bf16; NaN of no elements.
 #[operator(torch = "mean")]
 pub mod mean {
-    fn mean(
-        input: Tensor<Floating>,
-        #[default(None)] dim: Option<Vec<i64>>,
-        #[default(false)] keepdim: bool,
-    ) -> Tensor;
+    fn mean(input: Tensor<Floating>, #[default(None)] dim: Option<Vec<i64>>, #[default(false)] keepdim: bool)
+    -> Tensor;
 
     fn meta(input: &TensorMeta, dim: Option<&[i64]>, keepdim: bool) -> Result<TensorMeta> {
         let dims = reduced_dims(dim, input.rank());

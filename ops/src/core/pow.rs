@@ -1,7 +1,9 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
-use super::promotion::{any_tensor, common_shape, constant_like, describe_shapes, elementwise_meta, promoted, result_type};
+use super::promotion::{
+    any_tensor, common_shape, constant_like, describe_shapes, elementwise_meta, promoted, result_type,
+};
 use crate::prims;
 
 /// `input` to the power `other`, elementwise, with broadcasting and type promotion. Small whole exponents and roots are

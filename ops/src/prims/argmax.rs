@@ -27,7 +27,9 @@ pub mod argmax {
     fn reference(input: &ReferenceTensor, dim: usize) -> ArrayD<i64> {
         let axis = ndarray::Axis(dim);
         if input.dtype().is_floating() {
-            input.floats().map_axis(axis, |lane| first(lane.iter().copied(), |a: f64, b| a > b || (a.is_nan() && !b.is_nan())))
+            input
+                .floats()
+                .map_axis(axis, |lane| first(lane.iter().copied(), |a: f64, b| a > b || (a.is_nan() && !b.is_nan())))
         } else {
             input.integers().map_axis(axis, |lane| first(lane.iter().copied(), |a, b| a > b))
         }

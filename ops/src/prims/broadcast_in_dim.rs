@@ -52,7 +52,12 @@ pub mod broadcast_in_dim {
 
     fn reference(input: &ReferenceTensor, shape: &[usize], dims: &[usize]) -> ReferenceTensor {
         rearranged(input, shape, Scalar::Int(0), |index| {
-            Some(dims.iter().zip(input.shape()).map(|(dim, extent)| if *extent == 1 { 0 } else { index[*dim] }).collect())
+            Some(
+                dims.iter()
+                    .zip(input.shape())
+                    .map(|(dim, extent)| if *extent == 1 { 0 } else { index[*dim] })
+                    .collect(),
+            )
         })
     }
 

@@ -3,8 +3,6 @@
 use fulgurite_ops_macros::operator;
 
 use super::support::another;
-#[allow(unused_imports)]
-use crate::prims::*;
 
 /// Declares comparisons: their arithmetic, and their reference in f64, in i64 and on booleans.
 macro_rules! comparison {

@@ -1,8 +1,5 @@
 use fulgurite_ops_macros::operator;
 
-#[allow(unused_imports)]
-use crate::prims::*;
-
 /// The same values in another element type: floating-point numbers round to the nearest, or lose their fraction on their way
 /// to integers; integers wrap; whatever is not zero is true. The gradient is converted back; none flows from or to integers.
 #[operator(prim, torch = "ops.prims.convert_element_type")]

@@ -1,5 +1,7 @@
 use fulgurite_ops_macros::operator;
 
+use super::support::holds;
+
 /// A tensor of shape `size`, every element `fill_value`. A fraction is cut off for integer dtypes, and whatever is not zero is
 /// true. Integers must be exact in f64, in which scalar rules hold their numbers.
 #[operator(prim, torch = "full", overload = Full)]
@@ -10,28 +12,12 @@ pub mod full {
         let place = device.parse::<Device>();
         require!(place.is_ok(), DeviceName, "device is '{device}', expected 'cpu', 'cuda', 'cuda:1', ...");
         require!(
-            fits(fill_value, dtype),
+            holds(dtype, fill_value),
             FillValue,
             "fill_value is {}, which {dtype} cannot hold",
             fill_value.to_attribute()
         );
         Ok(TensorMeta::new(size, dtype, place.unwrap_or(Device::CPU)))
-    }
-
-    fn fits(value: Scalar, dtype: DType) -> bool {
-        let limits = match dtype {
-            DType::U8 => (0, u8::MAX.into()),
-            DType::I32 => (i32::MIN.into(), i32::MAX.into()),
-            DType::I64 => (i64::MIN, i64::MAX),
-            _ => return true,
-        };
-        match value {
-            Scalar::Bool(_) => true,
-            Scalar::Int(value) => {
-                value as f64 as i128 == i128::from(value) && (limits.0..=limits.1).contains(&value)
-            }
-            Scalar::Float(value) => value.trunc() >= limits.0 as f64 && value.trunc() < limits.1 as f64 + 1.0,
-        }
     }
 
     fn scalar(fill_value: Expr) -> Expr {

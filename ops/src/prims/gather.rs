@@ -17,8 +17,7 @@ pub mod gather {
             input.rank()
         );
         require!(
-            index.rank() == input.rank()
-                && (0..input.rank()).all(|i| i == dim || index.shape()[i] <= input.shape()[i]),
+            index.rank() == input.rank() && (0..input.rank()).all(|i| i == dim || index.shape()[i] <= input.shape()[i]),
             IndexShape,
             "index has shape {:?}, expected the rank of input and no extent above {:?} but in dimension {dim}",
             index.shape(),

@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use super::support::rearranged;
+use super::support::{holds, rearranged};
 use crate::prims::slice;
 
 /// `input` with `low[i]` elements of `value` before and `high[i]` after it in each dimension `i`.
@@ -8,7 +8,7 @@ use crate::prims::slice;
 pub mod pad {
     fn pad(input: Tensor, low: Vec<usize>, high: Vec<usize>, value: Scalar) -> Tensor;
 
-    fn meta(input: &TensorMeta, low: &[usize], high: &[usize]) -> Result<TensorMeta> {
+    fn meta(input: &TensorMeta, low: &[usize], high: &[usize], value: Scalar) -> Result<TensorMeta> {
         require!(
             low.len() == input.rank() && high.len() == input.rank(),
             Rank,
@@ -17,6 +17,13 @@ pub mod pad {
             high.len(),
             input.rank()
         );
+        require!(
+            holds(input.dtype(), value),
+            FillValue,
+            "value is {}, which {} cannot hold",
+            value.to_attribute(),
+            input.dtype()
+        );
         let extents = input.shape().iter().zip(low).zip(high).map(|((extent, low), high)| extent + low + high);
         Ok(input.with_shape(extents.collect::<Vec<_>>()))
     }
@@ -24,7 +31,8 @@ pub mod pad {
     fn grad(input: Tensor, low: &[usize], high: &[usize], value: Scalar) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let starts = low.to_vec();
         (pad(input, low, high, value), move |d_out: Tensor| {
-            let ends: Vec<usize> = starts.iter().zip(input.shape().iter()).map(|(start, extent)| start + extent).collect();
+            let ends: Vec<usize> =
+                starts.iter().zip(input.shape().iter()).map(|(start, extent)| start + extent).collect();
             let steps = vec![1; starts.len()];
             Grads { input: slice(d_out, starts, ends, steps) }
         })
@@ -55,5 +63,6 @@ pub mod pad {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([2, 3]), [0], [0, 1], 0.0), "low and high have 1 and 2 numbers");
+        e.case(FillValue, with(e.of(DType::U8, [2]), [1], [1], -1), "value is -1, which u8 cannot hold");
     }
 }

@@ -32,7 +32,8 @@ pub mod sum {
         if input.dtype().is_floating() {
             reduced(input.floats(), dims, |values| values.iter().sum::<f64>()).into()
         } else {
-            reduced(input.integers(), dims, |values| values.iter().fold(0i64, |sum, value| sum.wrapping_add(*value))).into()
+            reduced(input.integers(), dims, |values| values.iter().fold(0i64, |sum, value| sum.wrapping_add(*value)))
+                .into()
         }
     }
 
@@ -153,11 +154,7 @@ extremum! {
 }
 
 /// For references: `input` with what `reduce` makes of the elements of each part over `dims`.
-fn reduced<T: Copy>(
-    input: &ndarray::ArrayD<T>,
-    dims: &[usize],
-    reduce: impl Fn(&[T]) -> T,
-) -> ndarray::ArrayD<T> {
+fn reduced<T: Copy>(input: &ndarray::ArrayD<T>, dims: &[usize], reduce: impl Fn(&[T]) -> T) -> ndarray::ArrayD<T> {
     use ndarray::Dimension;
     let kept = others(input.ndim(), dims);
     let shape = without(input.shape(), dims);

@@ -27,7 +27,8 @@ pub mod reshape {
         // Runs of dimensions that lie behind one another without a gap, innermost first: elements and inner stride.
         let mut runs: Vec<(usize, isize)> = Vec::new();
         let mut end = None;
-        for (&extent, &stride) in input.meta.shape().iter().zip(&input.strides).rev().filter(|(extent, _)| **extent != 1)
+        for (&extent, &stride) in
+            input.meta.shape().iter().zip(&input.strides).rev().filter(|(extent, _)| **extent != 1)
         {
             match runs.last_mut() {
                 Some((len, _)) if end == Some(stride) => *len *= extent,

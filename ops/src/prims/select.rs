@@ -57,16 +57,13 @@ pub mod select {
         }
         if s.dtype().is_floating() {
             let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0];
-            s.case(with(s.booleans([4, 4]), s.values([4, 4], special), s.normal([4, 4]))).forward_only("special values");
+            s.case(with(s.booleans([4, 4]), s.values([4, 4], special), s.normal([4, 4])))
+                .forward_only("special values");
         }
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(SameShape, with(e.booleans([3]), e.normal([2, 3]), e.normal([2, 3])), "condition has shape [3]");
-        e.case(
-            SameDType,
-            with(e.booleans([3]), e.normal([3]), e.of(another(e.dtype()), [3])),
-            "expected equal dtypes",
-        );
+        e.case(SameDType, with(e.booleans([3]), e.normal([3]), e.of(another(e.dtype()), [3])), "expected equal dtypes");
     }
 }

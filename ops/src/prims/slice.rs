@@ -65,12 +65,7 @@ pub mod slice {
         })
     }
 
-    fn reference(
-        input: &ReferenceTensor,
-        starts: &[usize],
-        ends: &[usize],
-        steps: &[usize],
-    ) -> ReferenceTensor {
+    fn reference(input: &ReferenceTensor, starts: &[usize], ends: &[usize], steps: &[usize]) -> ReferenceTensor {
         let shape: Vec<usize> = (0..starts.len()).map(|i| (starts[i]..ends[i]).step_by(steps[i]).count()).collect();
         rearranged(input, &shape, Scalar::Int(0), |index| {
             Some((0..starts.len()).map(|i| starts[i] + index[i] * steps[i]).collect())

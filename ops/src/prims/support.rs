@@ -20,6 +20,21 @@ pub fn zeros(meta: &TensorMeta) -> Tensor {
     super::full(meta.shape(), 0.0, meta.dtype(), meta.device().to_string())
 }
 
+/// Whether `value` can be made an element of `dtype`: integers have limits, and must be exact in f64 as scalar rules hold them.
+pub fn holds(dtype: DType, value: Scalar) -> bool {
+    let limits = match dtype {
+        DType::U8 => (0, u8::MAX.into()),
+        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::I64 => (i64::MIN, i64::MAX),
+        _ => return true,
+    };
+    match value {
+        Scalar::Bool(_) => true,
+        Scalar::Int(value) => value as f64 as i128 == i128::from(value) && (limits.0..=limits.1).contains(&value),
+        Scalar::Float(value) => value.trunc() >= limits.0 as f64 && value.trunc() < limits.1 as f64 + 1.0,
+    }
+}
+
 /// Another element type of the same class, for error samples.
 pub fn another(dtype: DType) -> DType {
     match dtype {

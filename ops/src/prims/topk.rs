@@ -40,12 +40,7 @@ pub mod topk {
         })
     }
 
-    fn reference(
-        input: &ReferenceTensor,
-        k: usize,
-        dim: usize,
-        largest: bool,
-    ) -> (ReferenceTensor, ReferenceTensor) {
+    fn reference(input: &ReferenceTensor, k: usize, dim: usize, largest: bool) -> (ReferenceTensor, ReferenceTensor) {
         let shape = IxDyn(&with_extent(input.shape(), dim, k));
         let (mut values, mut indices) = (ArrayD::zeros(shape.clone()), ArrayD::zeros(shape.clone()));
         let mut whole = ArrayD::<i64>::zeros(shape);

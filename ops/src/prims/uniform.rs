@@ -19,13 +19,7 @@ pub mod uniform {
         Ok(TensorMeta::new(size, dtype, generator.device()))
     }
 
-    fn reference(
-        size: &[usize],
-        low: f64,
-        high: f64,
-        dtype: DType,
-        generator: &ArrayD<i64>,
-    ) -> ReferenceTensor {
+    fn reference(size: &[usize], low: f64, high: f64, dtype: DType, generator: &ArrayD<i64>) -> ReferenceTensor {
         let (seed, offset) = (generator[[0]] as u64, generator[[1]] as u64);
         let len: usize = size.iter().product();
         let unit = |i: usize| {

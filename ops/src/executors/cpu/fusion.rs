@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use fulgurite::executor::{HostKernel, Strided};
+use fulgurite::rules::fulgurite_kernels::Reduction;
 use fulgurite::rules::fulgurite_kernels::fused::{FusedKernel, FusedNode, FusedProgram, OutputLayout};
 use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
-use fulgurite::rules::fulgurite_kernels::Reduction;
 use fulgurite::rules::*;
 use fulgurite::trace::{Block, BoundSymbol, Callee, Results, ValueId};
 use fulgurite::transforms::Fuel;
@@ -154,12 +154,8 @@ fn gather(block: &Block, first: usize) -> Option<Vec<usize>> {
         Kind::Reduce(_) => block.meta(operand).shape(),
         Kind::Reshape | Kind::Broadcast => return None,
     };
-    let mut region = Region {
-        block,
-        iteration: iteration.to_vec(),
-        members: Vec::new(),
-        spaces: vec![None; block.values.len()],
-    };
+    let mut region =
+        Region { block, iteration: iteration.to_vec(), members: Vec::new(), spaces: vec![None; block.values.len()] };
     // Values computed outside from what the region computes: a member must not read them.
     let mut tainted = vec![false; block.values.len()];
     let end = (first + WINDOW).min(block.symbols.len());
@@ -246,7 +242,9 @@ fn write(block: &mut Block, members: &[usize], counter: usize) -> usize {
     }
     let mut read_outside = vec![false; block.values.len()];
     let rest = block.symbols[last + 1..].iter().chain(&after);
-    rest.flat_map(BoundSymbol::operands).chain(block.results.iter().copied()).for_each(|id| read_outside[id.index()] = true);
+    rest.flat_map(BoundSymbol::operands)
+        .chain(block.results.iter().copied())
+        .for_each(|id| read_outside[id.index()] = true);
     let outputs: Results =
         inside.iter().flat_map(|symbol| symbol.results.iter().copied()).filter(|id| read_outside[id.index()]).collect();
     let body = Block {
@@ -323,7 +321,12 @@ pub fn prepare_region(body: &Block, operands: &[Strided], results: &[Strided]) -
     let outputs: Vec<(u32, DType)> = body
         .results
         .iter()
-        .map(|id| Ok((known[id.index()].ok_or_else(|| broken("returns a value that it does not define"))?, body.meta(*id).dtype())))
+        .map(|id| {
+            Ok((
+                known[id.index()].ok_or_else(|| broken("returns a value that it does not define"))?,
+                body.meta(*id).dtype(),
+            ))
+        })
         .collect::<Result<_>>()?;
     let program =
         FusedProgram { input_dtypes: operands.iter().map(|operand| operand.meta.dtype()).collect(), nodes, outputs };

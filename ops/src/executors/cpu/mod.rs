@@ -3,6 +3,7 @@
 
 mod fusion;
 mod indexing;
+mod losses;
 mod making;
 mod moving;
 mod order;
