@@ -33,6 +33,10 @@ pub(crate) const RESPONSES: f64 = 32.0;
 /// How many times the error of the plain decomposition is free.
 pub(crate) const PLAIN: f64 = 2.0;
 
+/// Of how many symbols in a row the roundings are free. A decomposition that loses more than this computes a sum or a statistic
+/// in low precision.
+pub(crate) const CHAIN: usize = 4;
+
 /// Relative error of a directional derivative by central differences, and of everything that is compared with it.
 pub(crate) const DIFFERENCES: f64 = 1e-5;
 
@@ -110,8 +114,10 @@ impl Expected {
     }
 
     /// The bounds of a chain of `depth` symbols that each round to `dtype`: each adds a rounding of that type, which what
-    /// follows amplifies as it amplifies roundings of the inputs.
+    /// follows amplifies as it amplifies roundings of the inputs. Only so many are free ([`CHAIN`]): longer sums and statistics
+    /// are accumulated in f32.
     pub fn of_chain(mut self, depth: usize, dtype: DType) -> Expected {
+        let depth = depth.min(CHAIN);
         let unit = dtype.epsilon() / dtype.accumulator().epsilon();
         for (i, allowed) in self.allowed.iter_mut().enumerate() {
             *allowed += depth as f64 * unit * self.responses.get(i).copied().unwrap_or(0.0);

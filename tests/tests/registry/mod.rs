@@ -69,8 +69,8 @@ pub fn names_are_unique() -> Outcome {
     let names = OPERATORS
         .iter()
         .map(|def| format!("operator {}", def.name))
-        .chain(executors().iter().map(|executor| format!("executor {}", executor.name)))
-        .chain(rewrites().iter().map(|rewrite| format!("rewrite {}", rewrite.name)))
+        .chain(executors().into_iter().map(|executor| format!("executor {}", executor.name)))
+        .chain(rewrites().into_iter().map(|rewrite| format!("rewrite {}", rewrite.name)))
         .chain(IMPLEMENTATIONS.iter().map(|imp| format!("implementation of {} by {}", imp.of, imp.by)));
     names.for_each(|name| *seen.entry(name).or_default() += 1);
     fail_on(seen.iter().filter(|(_, n)| **n > 1).map(|(name, n)| format!("{name} is declared {n} times")).collect())

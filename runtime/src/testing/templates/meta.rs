@@ -1,6 +1,8 @@
 //! Metas equal what execution returns.
 
 use super::{Context, Outcome, PASSED};
+use fulgurite_kernels::DType;
+
 use crate::argument::{Arg, Attribute, map_arguments};
 use crate::meta::Device;
 use crate::operator::ResultsDef;
@@ -27,11 +29,11 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
                 "result {i}: meta says {meta}, the reference has shape {:?}",
                 result.shape()
             );
-            let kind = (result.dtype().is_floating(), result.dtype().is_integer());
-            let declared = (meta.dtype().is_floating(), meta.dtype().is_integer());
-            // References compute integers and booleans in f64 where that is exact.
+            // References compute integers and booleans in f64 where that is exact, booleans in integers too.
+            let kind = |dtype: DType| (dtype.is_floating(), dtype == DType::Bool);
+            let (computed, declared) = (kind(result.dtype()), kind(meta.dtype()));
             ensure!(
-                kind == declared || kind.0,
+                computed == declared || computed.0 || (!computed.1 && !declared.0),
                 "result {i}: meta says {meta}, the reference computes in {}",
                 result.dtype()
             );
