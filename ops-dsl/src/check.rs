@@ -1,11 +1,11 @@
 //! What must not compile, and what to write instead. What rustc says well at the author's token is left to rustc.
 
 use proc_macro2::{Ident, TokenStream};
-use quote::ToTokens;
-use syn::{LitStr, Type, TypePath};
+use quote::{ToTokens, quote};
+use syn::{LitStr, Type, TypePath, parse_quote};
 
 use crate::errors::{Errors, did_you_mean, nearest};
-use crate::model::{Kind, Param, ParamKind, Results, result_index};
+use crate::model::{Kind, Param, ParamKind, Results, is_word, result_index};
 use crate::operator::{Operator, Parts, Rule};
 use crate::parse::Function;
 use crate::scan;
@@ -20,7 +20,7 @@ const ELSEWHERE: [(&str, &[&str]); 4] = [
 
 /// Checks an operator; rules that cannot be called are marked as not right.
 pub fn operator(operator: &mut Operator, parts: &Parts, errors: &mut Errors) {
-    signature(&operator.signature.params, errors);
+    signature(&mut operator.signature.params, errors);
     names(parts, &operator.rules, &crate::operator::RULES, "an operator", errors);
     let params: Vec<String> = operator.signature.params.iter().map(|param| param.ident.to_string()).collect();
     let results = operator.signature.results;
@@ -40,15 +40,21 @@ pub fn operator(operator: &mut Operator, parts: &Parts, errors: &mut Errors) {
     codes(operator, &parts.helpers, errors);
 }
 
-fn signature(params: &[Param], errors: &mut Errors) {
-    let mut defaulted: Option<&Ident> = None;
-    for (i, param) in params.iter().enumerate() {
+/// Checks a signature, and mends what would otherwise give further errors.
+fn signature(params: &mut [Param], errors: &mut Errors) {
+    let mut defaulted: Option<Ident> = None;
+    let mut seen: Vec<Ident> = Vec::new();
+    for param in params {
         let name = param.ident.to_string();
-        if params[..i].iter().any(|other| other.ident == param.ident) {
+        if seen.contains(&param.ident) {
             errors.at(&param.ident, format!("the parameter `{name}` is given twice"));
         }
+        seen.push(param.ident.clone());
         if name.starts_with('_') {
-            errors.at(&param.ident, "a parameter of a signature begins with a letter: `_name` is how a rule says that it does not use `name`");
+            errors.at(
+                &param.ident,
+                "a parameter of a signature begins with a letter: `_name` is how a rule says that it does not use `name`",
+            );
         }
         if result_index(&name).is_some() {
             errors.at(
@@ -59,70 +65,73 @@ fn signature(params: &[Param], errors: &mut Errors) {
         if matches!(name.as_str(), "read" | "call" | "into_arguments") && param.default.is_some() {
             errors.at(&param.ident, format!("`{name}` is a method of `Args`; give the parameter another name"));
         }
-        match (&param.kind, &param.default) {
-            (ParamKind::Tensor(_) | ParamKind::List(_), Some(default)) => errors.at(
-                default,
+        match (&mut param.kind, &mut param.default) {
+            (ParamKind::Tensor(_) | ParamKind::List(_), default @ Some(_)) => errors.at(
+                &default.take(),
                 format!(
                     "a tensor has no default; write `#[default(None)] {name}: Option<Tensor>` if it may be left out"
                 ),
             ),
             (ParamKind::Optional(_), Some(default)) if default.to_string() != "None" => {
                 errors.at(default, "an optional tensor is absent by default: write `#[default(None)]`");
+                *default = quote!(None);
             }
             (ParamKind::Attribute(ty), _) => attribute_type(ty, errors),
             _ => {}
         }
-        match (defaulted, &param.default) {
+        match (&defaulted, &param.default) {
             (Some(before), None) => errors.at(
                 &param.ident,
                 format!("`{name}` needs a default (`#[default(...)]`), as it follows `{before}`, which has one"),
             ),
-            (None, Some(_)) => defaulted = Some(&param.ident),
+            (None, Some(_)) => defaulted = Some(param.ident.clone()),
             _ => {}
         }
     }
 }
 
-/// An attribute holds no tensors.
-fn attribute_type(ty: &Type, errors: &mut Errors) {
-    if let Type::Reference(reference) = ty {
+/// An attribute holds no tensors, and is owned.
+fn attribute_type(ty: &mut Type, errors: &mut Errors) {
+    if let Type::Reference(reference) = &*ty {
         let owned = match &*reference.elem {
-            Type::Path(TypePath { path, .. }) if path.is_ident("str") => "String".to_owned(),
-            Type::Slice(slice) => format!("Vec<{}>", slice.elem.to_token_stream()),
-            other => other.to_token_stream().to_string(),
+            Type::Path(TypePath { path, .. }) if path.is_ident("str") => parse_quote!(String),
+            Type::Slice(slice) => {
+                let element = &slice.elem;
+                parse_quote!(Vec<#element>)
+            }
+            other => other.clone(),
         };
-        errors.at(ty, format!("a signature owns its arguments: write `{owned}`; rules may take them by reference"));
+        let text = owned.to_token_stream().to_string().replace(' ', "");
+        errors.at(ty, format!("a signature owns its arguments: write `{text}`; rules may take them by reference"));
+        *ty = owned;
     } else if ["Tensor", "Operand"].iter().any(|word| scan::mentions(ty.to_token_stream(), word)) {
         errors.at(
             ty,
             "tensors stand in signatures as `Tensor`, `Option<Tensor>`, `Vec<Tensor>` or `Operand` (a tensor or a number)",
         );
+        *ty = parse_quote!(bool);
     }
 }
 
-/// Functions without bodies, rules in the wrong place, and misspelt rules.
+/// Rules in the wrong declaration, and misspelt rules. A helper is called by somebody; such a rule is not.
 fn names(parts: &Parts, rules: &[Rule], known: &[&'static str], of: &str, errors: &mut Errors) {
+    let called = |name: &str| {
+        let mut functions = rules.iter().map(|rule| &rule.function).chain(&parts.helpers);
+        functions.any(|function| function.body.as_ref().is_some_and(|body| scan::mentions(body.stream(), name)))
+            || parts.items.iter().any(|item| scan::mentions(item.clone(), name))
+    };
     for helper in &parts.helpers {
         let ident = &helper.sig.ident;
         let name = ident.to_string();
-        if let Some((home, _)) = ELSEWHERE.iter().find(|(_, names)| names.contains(&name.as_str())) {
-            errors.at(ident, format!("`{name}` is a rule of `{home}`, not of {of}; {of} has: {}", known.join(", ")));
+        if called(&name) {
             continue;
         }
-        // A helper is called by somebody; a misspelt rule is not.
-        let Some(near) = nearest(&name, known.iter().copied()) else { continue };
-        let called = rules
-            .iter()
-            .map(|rule| &rule.function)
-            .chain(&parts.helpers)
-            .any(|function| function.body.as_ref().is_some_and(|body| scan::mentions(body.stream(), &name)));
-        let called = called || parts.items.iter().any(|item| scan::mentions(item.clone(), &name));
-        if !called {
+        if let Some((home, _)) = ELSEWHERE.iter().find(|(_, names)| names.contains(&name.as_str())) {
+            errors.at(ident, format!("`{name}` is a rule of `{home}`, not of {of}; {of} has: {}", known.join(", ")));
+        } else if let Some(near) = nearest(&name, known.iter().copied()) {
             errors.at(
                 ident,
-                format!(
-                    "{of} has no rule `{name}`, did you mean `{near}`? (a helper is called by some rule; this is not)"
-                ),
+                format!("{of} has no rule `{name}`, did you mean `{near}`? (helpers may have such names, but this one is not called)"),
             );
         }
     }
@@ -414,7 +423,7 @@ pub fn rewrite(ident: &Ident, rules: &mut [Rule], parts: &Parts, params: &[Strin
     }
     for rule in rules {
         rule.right = match rule.name {
-            "pattern" => true,
+            "pattern" => rule.params.iter().all(|param| is_word(&param.ty, "Tensor")),
             "samples" => collector(rule, errors),
             "replacement" => taken_by_name(rule, params, "pattern", errors) && takes_all(rule, params, errors),
             _ => taken_by_name(rule, params, "pattern", errors),

@@ -62,7 +62,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .into_iter()
         .map(|candidate| (edit_distance(name, candidate), candidate))
         .min()
-        .filter(|(distance, _)| *distance <= 1 + name.len() / 4)
+        .filter(|(distance, candidate)| *distance <= 1 + name.len() / 4 && *distance < candidate.len())
         .map(|(_, candidate)| candidate)
 }
 

@@ -185,7 +185,7 @@ pub fn read(input: TokenStream, errors: &mut Errors) -> Vec<(TokenStream, TokenS
             errors.span(row.span, message);
             continue;
         }
-        let settings = without_left_out(substitute(family.settings.clone(), &columns, &row.cells), errors);
+        let settings = without_left_out(substitute(family.settings.clone(), &columns, &row.cells));
         let (docs, attrs) = (&row.attrs, &family.attrs);
         let template = substitute(family.template.clone(), &columns, &row.cells);
         let module = match syn::parse2::<parse::Module>(template.clone()) {
@@ -208,9 +208,10 @@ pub fn read(input: TokenStream, errors: &mut Errors) -> Vec<(TokenStream, TokenS
 }
 
 /// The settings that mention no cell `_`.
-fn without_left_out(settings: TokenStream, errors: &mut Errors) -> TokenStream {
-    let Some(settings) = errors.keep(parse::settings.parse2(settings)) else { return TokenStream::new() };
-    let kept = settings.iter().filter(|setting| !scan::mentions(setting.to_token_stream(), LEFT_OUT)).map(written);
+fn without_left_out(settings: TokenStream) -> TokenStream {
+    // What is wrong with them is said when they are read as those of an operator.
+    let Ok(parsed) = parse::settings.parse2(settings.clone()) else { return settings };
+    let kept = parsed.iter().filter(|setting| !scan::mentions(setting.to_token_stream(), LEFT_OUT)).map(written);
     quote!(#(#kept),*)
 }
 
@@ -252,8 +253,9 @@ fn uses(tokens: &TokenStream, column: &str) -> bool {
 fn unknown_columns(tokens: &TokenStream, columns: &[String], errors: &mut Errors) {
     each_placeholder(tokens, &mut |name| {
         if !columns.contains(&name.to_string()) {
-            let hint = did_you_mean(&name.to_string(), columns.iter().map(String::as_str));
-            errors.at(name, format!("the table has no column `${name}`{hint}; it has: {}", columns.join(", ")));
+            let known: Vec<String> = columns.iter().map(|column| format!("${column}")).collect();
+            let hint = did_you_mean(&format!("${name}"), known.iter().map(String::as_str));
+            errors.at(name, format!("the table has no column `${name}`{hint}; it has: {}", known.join(", ")));
         }
     });
 }
@@ -265,21 +267,17 @@ fn substitute(tokens: TokenStream, columns: &[String], cells: &[TokenStream]) ->
     while let Some(token) = tokens.next() {
         match token {
             TokenTree::Punct(punct) if punct.as_char() == '$' => {
-                let column = match tokens.peek() {
-                    Some(TokenTree::Ident(name)) => columns.iter().position(|column| name == column),
-                    _ => None,
+                let Some(TokenTree::Ident(name)) = tokens.peek() else {
+                    result.extend([TokenTree::Punct(punct)]);
+                    continue;
                 };
-                match column {
-                    Some(column) => {
-                        tokens.next();
-                        let cell = &cells[column];
-                        match cell.to_string().as_str() {
-                            "_" => result.extend([TokenTree::Ident(Ident::new(LEFT_OUT, Span::call_site()))]),
-                            _ => result.extend(cell.clone()),
-                        }
-                    }
-                    None => result.extend([TokenTree::Punct(punct)]),
+                // A column that the table lacks was reported; it is treated as left out.
+                let cell = columns.iter().position(|column| name == column).map(|column| &cells[column]);
+                match cell.filter(|cell| cell.to_string() != "_") {
+                    Some(cell) => result.extend(cell.clone()),
+                    None => result.extend([TokenTree::Ident(Ident::new(LEFT_OUT, Span::call_site()))]),
                 }
+                tokens.next();
             }
             TokenTree::Group(group) => {
                 let mut inner = Group::new(group.delimiter(), substitute(group.stream(), columns, cells));

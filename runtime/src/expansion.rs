@@ -1,15 +1,17 @@
 //! What the expansions of the macros are made of: they emit little and call this. Authors need none of it.
 #![doc(hidden)]
 
+use fulgurite_kernels::DType;
 use fulgurite_kernels::scalar::{Expr, ScalarProgram};
 use fulgurite_kernels::view::TensorMut;
 
-use crate::argument::{Arg, Attribute, AttributeType, map_arguments};
+use crate::argument::{Arg, Attribute, AttributeType, Operand, map_arguments};
 use crate::error::Failure;
 use crate::executor::{ExecutorDef, ImplementationDef, RewriteDef};
 use crate::meta::TensorMeta;
 use crate::operator::{Class, Effects, OperatorDef, OperatorKind, ParamDef, ParamKind, ResultsDef};
 use crate::rules::{FromResults, OperatorArguments};
+use crate::testing::directives::{Directive, DirectiveKind, Template};
 use crate::tracer::Tensor;
 
 /// A record that declares nothing yet.
@@ -90,7 +92,7 @@ pub const fn defaulted(param: ParamDef, default: fn() -> Attribute) -> ParamDef 
 }
 
 macro_rules! parameter {
-    ($(#[$doc:meta])* $module:ident: $type:ty, $kind:ident, $name:literal, $write:ident) => {
+    ($(#[$doc:meta])* $module:ident: $type:ty, $kind:ident, $name:literal, $write:ident, |$value:ident| $default:expr) => {
         $(#[$doc])*
         pub mod $module {
             use super::*;
@@ -103,20 +105,31 @@ macro_rules! parameter {
                 crate::rules::$write(value)
             }
             /// The parameter's record.
-            pub const fn define(name: &'static str, class: Class) -> ParamDef {
+            pub const fn define<T>(name: &'static str, class: Class) -> ParamDef {
                 super::param(name, ParamKind::$kind(class), || $name.into())
+            }
+            /// A default, as the record keeps it.
+            pub fn default<V>($value: $type) -> Attribute {
+                $default
+            }
+            /// The form of tensors is checked by the record.
+            pub fn check<V, T>(_argument: Option<&Arg<V>>, _name: &str) -> Result<(), Failure> {
+                Ok(())
             }
         }
     };
 }
 parameter!(/// Tensors.
-    tensor: V, Tensor, "tensor", from_tensor);
+    tensor: V, Tensor, "tensor", from_tensor, |_value| Attribute::None);
 parameter!(/// Optional tensors.
-    optional: Option<V>, Optional, "tensor?", from_optional);
+    optional: Option<V>, Optional, "tensor?", from_optional, |_value| Attribute::None);
 parameter!(/// Lists of tensors.
-    list: Vec<V>, List, "tensor[]", from_list);
+    list: Vec<V>, List, "tensor[]", from_list, |_value| Attribute::None);
 parameter!(/// Tensors or numbers.
-    operand: crate::argument::Operand<V>, Operand, "tensor|number", from_operand);
+operand: Operand<V>, Operand, "tensor|number", from_operand, |value| match value {
+    Operand::Scalar(number) => Attribute::Scalar(number),
+    Operand::Tensor(_) => Attribute::None,
+});
 
 /// Values known when a program is traced.
 pub mod attribute {
@@ -130,12 +143,16 @@ pub mod attribute {
         crate::rules::from_attribute(value)
     }
     /// The parameter's record.
-    pub const fn define<T: AttributeType>(name: &'static str) -> ParamDef {
+    pub const fn define<T: AttributeType>(name: &'static str, _class: Class) -> ParamDef {
         super::param(name, ParamKind::Attribute, T::type_name)
     }
     /// A default, as the record keeps it.
     pub fn default<T: AttributeType>(value: T) -> Attribute {
         value.to_attribute()
+    }
+    /// Whether the argument is a `T`.
+    pub fn check<V, T: AttributeType>(argument: Option<&Arg<V>>, name: &str) -> Result<(), Failure> {
+        crate::rules::is_attribute::<V, T>(super::given(argument), name)
     }
 }
 
@@ -172,6 +189,75 @@ pub fn outputs<'a, 'b, const N: usize>(
     }
 }
 
+/// Fails the build if `rule` does not take every one of `names`.
+pub const fn takes_all(rule: &str, names: &[&str], taken: &[&str]) {
+    let mut i = 0;
+    while i < names.len() {
+        let (mut found, mut j) = (false, 0);
+        while j < taken.len() {
+            found |= equal(names[i], taken[j]);
+            j += 1;
+        }
+        if !found {
+            let mut text = Text { bytes: [0; 512], len: 0 };
+            text = text.with("`").with(rule).with("` leaves out `").with(names[i]);
+            text = text.with("`: it takes every argument, so that none falls back to a default unseen; write `_");
+            text = text.with(names[i]).with(": ...` if it does not use it");
+            panic!("{}", text.as_str());
+        }
+        i += 1;
+    }
+}
+
+const fn equal(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut same = a.len() == b.len();
+    let mut i = 0;
+    while same && i < a.len() {
+        same = a[i] == b[i];
+        i += 1;
+    }
+    same
+}
+
+/// A message made while constants are evaluated.
+struct Text {
+    bytes: [u8; 512],
+    len: usize,
+}
+
+impl Text {
+    const fn with(mut self, more: &str) -> Text {
+        let more = more.as_bytes();
+        let mut i = 0;
+        while i < more.len() && self.len < self.bytes.len() {
+            self.bytes[self.len] = more[i];
+            self.len += 1;
+            i += 1;
+        }
+        self
+    }
+
+    const fn as_str(&self) -> &str {
+        match std::str::from_utf8(self.bytes.split_at(self.len).0) {
+            Ok(text) => text,
+            Err(_) => "a rule leaves out an argument",
+        }
+    }
+}
+
+/// A directive on generated tests.
+pub const fn directive(
+    kind: DirectiveKind,
+    template: Template,
+    executor: Option<&'static str>,
+    dtype: Option<DType>,
+    sample: Option<usize>,
+    reason: &'static str,
+) -> Directive {
+    Directive { kind, template, executor, dtype, sample, reason }
+}
+
 /// A list of tensors as arguments.
 pub fn tensors<V: Clone>(tensors: &[V]) -> Vec<Arg<V>> {
     tensors.iter().cloned().map(Arg::Tensor).collect()
@@ -182,8 +268,8 @@ pub fn tensors<V: Clone>(tensors: &[V]) -> Vec<Arg<V>> {
 #[macro_export]
 macro_rules! __arguments {
     (
-        required { $($rkind:ident $rname:ident: $rtype:ty, $rgiven:ty => $rvalue:expr;)* }
-        defaulted { $($dkind:ident $dname:ident: $dtype:ty = $default:expr, $dgiven:ty => $dvalue:expr;)* }
+        required { $($rkind:ident($rclass:ident) $rname:ident: $rtype:ty, $rgiven:ty => $rvalue:expr;)* }
+        defaulted { $($dkind:ident($dclass:ident) $dname:ident: $dtype:ty = $default:expr, $dgiven:ty => $dvalue:expr;)* }
     ) => {
         /// The arguments by name; `V` is what stands for a tensor at the stage at hand.
         #[derive(Debug, Clone)]
@@ -193,6 +279,33 @@ macro_rules! __arguments {
             $(#[doc = concat!("`", stringify!($dname), "`")] pub $dname: $dtype,)*
             #[doc(hidden)]
             pub _stage: ::core::marker::PhantomData<V>,
+        }
+
+        #[doc(hidden)]
+        impl<V> Args<V> {
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($rname),)* $(stringify!($dname),)*];
+            pub const PARAMS: &'static [$crate::operator::ParamDef] = &[
+                $($crate::expansion::$rkind::define::<$rtype>(
+                    stringify!($rname),
+                    $crate::operator::Class::$rclass,
+                ),)*
+                $($crate::expansion::defaulted(
+                    $crate::expansion::$dkind::define::<$dtype>(
+                        stringify!($dname),
+                        $crate::operator::Class::$dclass,
+                    ),
+                    || $crate::expansion::$dkind::default({
+                        let default: $dtype = $default;
+                        default
+                    }),
+                ),)*
+            ];
+            pub fn check(arguments: &[$crate::argument::Arg<V>]) -> ::core::result::Result<(), $crate::Failure> {
+                let mut arguments = arguments.iter();
+                $($crate::expansion::$rkind::check::<V, $rtype>(arguments.next(), stringify!($rname))?;)*
+                $($crate::expansion::$dkind::check::<V, $dtype>(arguments.next(), stringify!($dname))?;)*
+                ::core::result::Result::Ok(())
+            }
         }
 
         impl<V: Clone> Args<V> {

@@ -36,6 +36,7 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
             /// The record of this executor.
             #[allow(clippy::needless_update)]
             #[unsafe(export_name = #guard)]
+            #[allow(clippy::needless_update)]
             pub static EXECUTOR: ::fulgurite::executor::ExecutorDef = ::fulgurite::executor::ExecutorDef {
                 name: #name,
                 docs: #docs,

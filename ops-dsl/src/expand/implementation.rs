@@ -3,8 +3,8 @@
 //! The signature is elsewhere, maybe in another crate: arguments are read as fields of the operator's `Args`, so that
 //! rustc reports names that do not exist.
 
-use proc_macro2::{Ident, TokenStream};
-use quote::quote;
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
 
 use super::{call, cpu, function, grad, grad_function, register, scope, traced};
 use crate::implementation::Implementation;
@@ -66,6 +66,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
             #(#others)*
             #(#exhaustive)*
             /// The record of this implementation.
+            #[allow(clippy::needless_update)]
             pub static IMPLEMENTATION: ::fulgurite::executor::ImplementationDef = ::fulgurite::executor::ImplementationDef {
                 of: #of::OPERATOR.name,
                 by: #by::EXECUTOR.name,
@@ -80,11 +81,10 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     }
 }
 
-/// A rule that stands for the operator must take every argument, so that none falls back to a default unseen: a pattern
-/// without `..`, which names what is left out (E0027).
+/// A rule that stands for the operator must take every argument, so that none falls back to a default unseen. The names
+/// are known when the constant is evaluated.
 fn exhaustive(rule: &Rule) -> TokenStream {
-    let span = rule.function.sig.ident.span();
-    let fields = rule.params.iter().map(|param| Ident::new(&param.name, param.written.span()));
-    let args = Ident::new("Args", span);
-    quote!(const _: fn(Args<()>) = |#args { #(#fields: _,)* _stage: _ }| ();)
+    let here = rule.function.sig.ident.span().resolved_at(Span::call_site());
+    let (name, taken) = (rule.name, rule.params.iter().map(|param| &param.name));
+    quote_spanned!(here=> const _: () = ::fulgurite::expansion::takes_all(#name, Args::<()>::NAMES, &[#(#taken),*]);)
 }

@@ -2,7 +2,6 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::spanned::Spanned;
 
 use crate::model::RuleParam;
 use crate::operator::Rule;
@@ -60,9 +59,8 @@ pub(crate) fn call(rule: &Rule, special: impl Fn(&RuleParam) -> Option<TokenStre
     let arguments = rule.params.iter().map(|param| {
         special(param).unwrap_or_else(|| {
             let field = Ident::new(&param.name, param.written.span());
-            let span = param.ty.span();
-            let pass = quote_spanned!(span=> pass);
-            quote!(::fulgurite::rules::#pass(&a.#field))
+            let here = param.written.span().resolved_at(Span::call_site());
+            quote_spanned!(here=> ::fulgurite::rules::pass(&a.#field))
         })
     });
     quote!(#name(#(#arguments),*))

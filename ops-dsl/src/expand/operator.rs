@@ -123,10 +123,11 @@ pub(crate) fn arguments(params: &[Param]) -> TokenStream {
     let (mut required, mut defaulted) = (TokenStream::new(), TokenStream::new());
     for param in params {
         let (kind, name, ty) = (made(param.kind.word()), &param.ident, field(&param.kind));
+        let class = made(param.kind.class().unwrap_or(Class::Any).name());
         let (given, value) = given(param, &tensor);
         match default(param) {
-            None => required.extend(quote!(#kind #name: #ty, #given => #value;)),
-            Some(default) => defaulted.extend(quote!(#kind #name: #ty = #default, #given => #value;)),
+            None => required.extend(quote!(#kind(#class) #name: #ty, #given => #value;)),
+            Some(default) => defaulted.extend(quote!(#kind(#class) #name: #ty = #default, #given => #value;)),
         }
     }
     quote!(::fulgurite::__arguments! { required { #required } defaulted { #defaulted } })
@@ -215,32 +216,6 @@ fn gradients(params: &[Param]) -> Option<TokenStream> {
     (!fields.is_empty()).then(|| quote!(::fulgurite::__gradients! { #count: #(#fields)* }))
 }
 
-fn param_record(param: &Param) -> TokenStream {
-    let (kind, name) = (made(param.kind.word()), param.ident.to_string());
-    let define = match &param.kind {
-        ParamKind::Attribute(ty) => quote!(::fulgurite::expansion::attribute::define::<#ty>(#name)),
-        other => {
-            let class = made(other.class().map_or("Any", |class| class.name()));
-            quote!(::fulgurite::expansion::#kind::define(#name, ::fulgurite::operator::Class::#class))
-        }
-    };
-    match (&param.kind, default(param)) {
-        (_, None) => define,
-        (ParamKind::Attribute(ty), Some(value)) => {
-            quote!(::fulgurite::expansion::defaulted(#define, || ::fulgurite::expansion::attribute::default::<#ty>(#value)))
-        }
-        (ParamKind::Operand(_), Some(_)) => {
-            let value = &param.default;
-            quote!(::fulgurite::expansion::defaulted(#define, || {
-                ::fulgurite::argument::Attribute::Scalar(::fulgurite::argument::Scalar::from(#value))
-            }))
-        }
-        (_, Some(_)) => {
-            quote!(::fulgurite::expansion::defaulted(#define, || ::fulgurite::argument::Attribute::None))
-        }
-    }
-}
-
 fn directive(directive: &Directive) -> TokenStream {
     let Directive { kind, template, executor, dtype, sample, reason } = directive;
     let kind = match kind {
@@ -253,14 +228,11 @@ fn directive(directive: &Directive) -> TokenStream {
     let dtype = option(dtype.as_ref().map(|dtype| quote!(::fulgurite::DType::#dtype)));
     let sample = option(sample.as_ref().map(ToTokens::to_token_stream));
     quote! {
-        ::fulgurite::testing::directives::Directive {
-            kind: ::fulgurite::testing::directives::DirectiveKind::#kind,
-            template: ::fulgurite::testing::directives::Template::#template,
-            executor: #executor,
-            dtype: #dtype,
-            sample: #sample,
-            reason: #reason,
-        }
+        ::fulgurite::expansion::directive(
+            ::fulgurite::testing::directives::DirectiveKind::#kind,
+            ::fulgurite::testing::directives::Template::#template,
+            #executor, #dtype, #sample, #reason,
+        )
     }
 }
 
@@ -282,8 +254,7 @@ fn record(operator: &Operator) -> TokenStream {
     if let Some(torch) = &options.torch {
         fields.extend(quote!(torch: Some(#torch),));
     }
-    let records = params.iter().map(param_record);
-    fields.extend(quote!(params: &[#(#records),*],));
+    fields.extend(quote!(params: Args::<()>::PARAMS,));
     match signature.results {
         Results::One => {}
         Results::Tuple(n) => {
@@ -299,19 +270,8 @@ fn record(operator: &Operator) -> TokenStream {
     if let Some(role) = &options.overload {
         fields.extend(quote!(overload: Some(::fulgurite::operator::Role::#role),));
     }
-    let checks: Vec<TokenStream> = params
-        .iter()
-        .enumerate()
-        .filter_map(|(i, param)| match &param.kind {
-            ParamKind::Attribute(ty) => {
-                let (i, name) = (Literal::usize_unsuffixed(i), param.ident.to_string());
-                Some(quote!(::fulgurite::rules::is_attribute::<_, #ty>(&a[#i], #name)?;))
-            }
-            _ => None,
-        })
-        .collect();
-    if !checks.is_empty() {
-        fields.extend(quote!(check: Some(|a| { #(#checks)* Ok(()) }),));
+    if params.iter().any(|param| matches!(param.kind, ParamKind::Attribute(_))) {
+        fields.extend(quote!(check: Some(Args::<::fulgurite::TensorMeta>::check),));
     }
     if let Some(reason) = &options.no_grad {
         fields.extend(quote!(no_grad: Some(#reason),));

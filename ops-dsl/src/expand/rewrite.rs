@@ -52,6 +52,7 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
             #(#others)*
             /// The record of this rewrite.
             #[unsafe(export_name = #guard)]
+            #[allow(clippy::needless_update)]
             pub static REWRITE: ::fulgurite::executor::RewriteDef = ::fulgurite::executor::RewriteDef {
                 name: #name,
                 docs: #docs,

@@ -1,0 +1,43 @@
+//! A prim that decomposes, a composite that does not, a prim without a meta.
+use fulgurite_ops_macros::operator;
+
+#[operator(prim, no_grad = "a test")]
+pub mod one {
+    fn one(input: Tensor) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor) -> Tensor {
+        input
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4])));
+    }
+}
+
+#[operator]
+pub mod two {
+    fn two(input: Tensor) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4])));
+    }
+}
+
+#[operator(prim, no_grad = "a test")]
+pub mod three {
+    fn three(input: Tensor) -> Tensor;
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4])));
+    }
+}
+
+fn main() {}

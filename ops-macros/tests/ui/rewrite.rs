@@ -1,0 +1,32 @@
+//! Rewrites that lack what they need.
+use fulgurite_ops_macros::rewrite;
+
+#[rewrite(defualt)]
+mod first {
+    fn pattern(x: Tensor, n: usize) -> Tensor {
+        let _ = n;
+        x
+    }
+}
+
+#[rewrite]
+mod second {
+    fn pattern(x: Tensor, y: Tensor) -> Tensor {
+        x * y
+    }
+
+    fn replacement(x: Tensor) -> Tensor {
+        x
+    }
+
+    fn condition(z: &TensorMeta) -> Claim {
+        refuse_unless!(z.rank() > 0, "needs a dimension");
+        Ok(())
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4]), s.normal([4])));
+    }
+}
+
+fn main() {}
