@@ -88,13 +88,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The crate that has the macros: crates of this workspace name it, others have it from the facade.
+/// The crate that has the macros: those below the facade name it, others have it from the facade.
 fn macros_of(path: &Path) -> &'static str {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let manifest =
         absolute.ancestors().skip(1).find_map(|folder| std::fs::read_to_string(folder.join("Cargo.toml")).ok());
     match manifest {
-        Some(manifest) if manifest.contains("fulgurite-ops-macros") => "fulgurite_ops_macros",
+        Some(manifest) if manifest.contains("package = \"fulgurite-runtime\"") => "fulgurite_ops_macros",
         _ => "fulgurite",
     }
 }

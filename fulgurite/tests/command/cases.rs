@@ -222,6 +222,6 @@ fn the_log_is_asked_for() {
     let ran = run_with(folder.path(), &arguments, &[("FULGURITE_LOG", "debug")]);
     assert!(ran.code == 0 && ran.err.contains("tracing failed"), "{}", ran.err);
     assert_eq!(run_with(folder.path(), &arguments, &[("FULGURITE_LOG", "")]).err, "");
-    let ran = run_with(folder.path(), &arguments, &[("FULGURITE_LOG", "loud")]);
+    let ran = run_with(folder.path(), &arguments, &[("FULGURITE_LOG", "fulgurite=loud")]);
     assert!(ran.fails(1).contains("FULGURITE_LOG"));
 }
