@@ -5,6 +5,7 @@ use fulgurite::tree::{Leaf, Tree};
 use fulgurite_ops::prelude::*;
 use fulgurite_ops_macros::Tree;
 
+use crate::checkpoint::OptimizerSettings;
 use crate::config::GptConfig;
 use crate::gpt2::{Dropout, Gpt2};
 
@@ -39,27 +40,6 @@ pub struct StepScalars<T: Leaf> {
     pub generator: T,
 }
 
-/// AdamW as GPT-2 is trained with it. Loshchilov and Hutter, 2019.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AdamW {
-    /// Decay of the mean of gradients.
-    pub beta1: f64,
-    /// Decay of the mean of squared gradients.
-    pub beta2: f64,
-    /// Added to the root of the second moment.
-    pub eps: f64,
-    /// Decoupled decay, of matrices alone.
-    pub weight_decay: f64,
-    /// Gradients are scaled down to this total norm; none if absent.
-    pub clip: Option<f64>,
-}
-
-impl Default for AdamW {
-    fn default() -> Self {
-        AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, clip: Some(1.0) }
-    }
-}
-
 /// Loss and gradients of one batch.
 #[track_caller]
 pub fn loss_and_gradients(
@@ -77,7 +57,7 @@ pub fn loss_and_gradients(
 #[track_caller]
 pub fn update(
     config: &GptConfig,
-    optimizer: &AdamW,
+    optimizer: &OptimizerSettings,
     state: TrainState<Tensor>,
     gradients: Gpt2<Tensor>,
     scalars: &StepScalars<Tensor>,
@@ -99,7 +79,7 @@ pub fn update(
                 adamw::with(params[i], list[i], means[i], squares[i], scalars.lr, scalars.step)
                     .beta1(optimizer.beta1)
                     .beta2(optimizer.beta2)
-                    .eps(optimizer.eps)
+                    .eps(optimizer.epsilon)
                     .weight_decay(if decays[i] { optimizer.weight_decay } else { 0.0 })
                     .call()
             })
@@ -124,7 +104,7 @@ pub type StepResults<T> = (TrainState<T>, T, T);
 #[track_caller]
 pub fn train_step(
     config: &GptConfig,
-    optimizer: &AdamW,
+    optimizer: &OptimizerSettings,
     state: TrainState<Tensor>,
     batch: BatchTensors<Tensor>,
     scalars: StepScalars<Tensor>,

@@ -8,7 +8,8 @@ use fulgurite::{DType, Device, Result, Target, TensorMeta};
 
 use crate::config::GptConfig;
 use crate::gpt2::{Dropout, Gpt2};
-use crate::step::{AdamW, BatchTensors, StepScalars, TrainState, train_step};
+use crate::checkpoint::OptimizerSettings;
+use crate::step::{BatchTensors, StepScalars, TrainState, train_step};
 
 fn meta(shape: &[usize], dtype: DType) -> TensorMeta {
     TensorMeta::new(shape, dtype, Device::CPU)
@@ -37,7 +38,7 @@ pub fn loss_trace(config: &GptConfig, rows: usize, context: usize) -> Result<Tra
 }
 
 /// The acquired trace of a whole training step on a batch [rows, context], with the state donated.
-pub fn train_step_trace(config: &GptConfig, optimizer: &AdamW, rows: usize, context: usize) -> Result<Trace> {
+pub fn train_step_trace(config: &GptConfig, optimizer: &OptimizerSettings, rows: usize, context: usize) -> Result<Trace> {
     let names = Names {
         arguments: ["state", "batch", "scalars"].map(str::to_owned).to_vec(),
         results: ["state", "loss", "grad_norm"].map(str::to_owned).to_vec(),
@@ -58,7 +59,7 @@ pub fn train_step_trace(config: &GptConfig, optimizer: &AdamW, rows: usize, cont
 /// Every stage of a whole training step.
 pub fn train_step_stages(
     config: &GptConfig,
-    optimizer: &AdamW,
+    optimizer: &OptimizerSettings,
     rows: usize,
     context: usize,
     options: &Options,

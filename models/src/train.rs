@@ -13,7 +13,7 @@ use fulgurite_ops::prelude::Tensor;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::batches::{Batch, Batches, Order, split, validation_batches};
-use crate::checkpoint::{Checkpoint, TrainingState};
+use crate::checkpoint::{Checkpoint, FIRST_MOMENT, OptimizerSettings, SECOND_MOMENT, TrainingState};
 use crate::config::GptConfig;
 use crate::corpus::{TINY_SHAKESPEARE, read_text};
 use crate::generate::{Sampling, generate};
@@ -21,7 +21,7 @@ use crate::gpt2::{Dropout, Gpt2};
 use crate::host_tensor::HostTensor;
 use crate::initialize::initial_values;
 use crate::schedule::Schedule;
-use crate::step::{AdamW, BatchTensors, StepScalars, TrainState, accumulate_step, train_step, update};
+use crate::step::{BatchTensors, StepScalars, TrainState, accumulate_step, train_step, update};
 use crate::tokenizer::Tokenizer;
 
 /// What to train, on what, and for how long.
@@ -48,7 +48,7 @@ pub struct TrainOptions {
     /// Steps until the peak.
     pub warmup: u64,
     /// The optimizer.
-    pub optimizer: AdamW,
+    pub optimizer: OptimizerSettings,
     /// Probability of dropping a value.
     pub dropout: f64,
     /// Seed of the weights, the order of the data and dropout.
@@ -154,10 +154,18 @@ pub fn write_stages(folder: &Path, stages: &[fulgurite::compile::Stage]) -> Resu
     std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
     for (i, stage) in stages.iter().enumerate() {
         let path = folder.join(format!("{i:02}_{}.trace", stage.name));
-        crate::durable::write(&path, stage.trace.to_string().as_bytes())
-            .map_err(|error| Error::File { path: path.display().to_string(), message: error.to_string() })?;
+        crate::durable::write(&path, stage.trace.to_string().as_bytes()).map_err(|error| failed(&path, error))?;
     }
     Ok(())
+}
+
+fn schedule_of(options: &TrainOptions) -> Schedule {
+    Schedule {
+        peak: options.lr,
+        floor: options.lr * options.final_lr,
+        warmup_steps: options.warmup,
+        total_steps: options.steps,
+    }
 }
 
 struct Run {
@@ -190,9 +198,10 @@ fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
     if options.resume {
         let saved = Checkpoint::load(checkpoint)
             .map_err(|error| Error::File { path: checkpoint.display().to_string(), message: error.to_string() })?;
-        let stored = &saved.metadata;
-        if stored.config != config || stored.tokenizer != tokenizer.name() {
-            return Err(wrong("resume", format!("the checkpoint holds another model: {:?}, tokenizer {}", stored.config, stored.tokenizer)));
+        saved.validate_tensors().map_err(|error| Error::File { path: checkpoint.display().to_string(), message: error.to_string() })?;
+        let stored = &saved.state;
+        if stored.model != config || stored.tokenizer != tokenizer.name() {
+            return Err(wrong("resume", format!("the checkpoint holds another model: {:?}, tokenizer {}", stored.model, stored.tokenizer)));
         }
         if stored.seed != options.seed {
             return Err(wrong("seed", format!("the checkpoint was made with seed {}, got {}", stored.seed, options.seed)));
@@ -200,8 +209,8 @@ fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
         let batches = Batches::resume(train, stored.data.clone()).map_err(|error| wrong("data", error))?;
         let state = TrainState {
             params: parameters_from(&config, &saved.tensors, "")?,
-            exp_avg: parameters_from(&config, &saved.tensors, "optimizer.exp_avg.")?,
-            exp_avg_sq: parameters_from(&config, &saved.tensors, "optimizer.exp_avg_sq.")?,
+            exp_avg: parameters_from(&config, &saved.tensors, FIRST_MOMENT)?,
+            exp_avg_sq: parameters_from(&config, &saved.tensors, SECOND_MOMENT)?,
         };
         return Ok(Run { state, done: stored.step, batches, validation, tokenizer, config });
     }
@@ -215,21 +224,27 @@ fn save(path: &Path, run: &Run, options: &TrainOptions) -> Result<()> {
     let mut tensors = BTreeMap::new();
     for (prefix, tree) in [
         ("", &run.state.params),
-        ("optimizer.exp_avg.", &run.state.exp_avg),
-        ("optimizer.exp_avg_sq.", &run.state.exp_avg_sq),
+        (FIRST_MOMENT, &run.state.exp_avg),
+        (SECOND_MOMENT, &run.state.exp_avg_sq),
     ] {
         for (name, array) in tree.leaves() {
             tensors.insert(format!("{prefix}{name}"), to_host(array)?);
         }
     }
-    let metadata = TrainingState {
+    let state = TrainingState {
         step: run.done,
-        seed: options.seed,
+        model: run.config.clone(),
         tokenizer: run.tokenizer.name().to_owned(),
-        config: run.config.clone(),
         data: run.batches.position().clone(),
+        accumulation: options.accumulate as u64,
+        schedule: schedule_of(options),
+        optimizer: options.optimizer,
+        seed: options.seed,
+        // Each step draws from a part of the sequence that its number says.
+        random_offset: run.done << 48,
+        notes: BTreeMap::new(),
     };
-    Checkpoint { metadata, tensors }
+    Checkpoint { state, tensors }
         .save(path)
         .map_err(|error| Error::File { path: path.display().to_string(), message: error.to_string() })
 }
@@ -257,12 +272,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     std::fs::create_dir_all(&options.out)
         .map_err(|error| Error::File { path: options.out.display().to_string(), message: error.to_string() })?;
     let mut run = prepare(options, &checkpoint)?;
-    let schedule = Schedule {
-        peak: options.lr,
-        floor: options.lr * options.final_lr,
-        warmup_steps: options.warmup,
-        total_steps: options.steps,
-    };
+    let schedule = schedule_of(options);
     schedule.validate().map_err(|error| wrong("lr", error))?;
     let config = run.config.clone();
     line(&format!(

@@ -37,6 +37,22 @@ pub struct UserTransform {
 /// Trace in, trace out.
 pub type TransformFn = dyn Fn(&Trace) -> Result<Trace> + Send + Sync;
 
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let executors = self.executors.as_ref().map(|list| list.iter().map(|e| e.name).collect::<Vec<_>>());
+        let rewrites = self.rewrites.as_ref().map(|list| list.iter().map(|r| r.name).collect::<Vec<_>>());
+        f.debug_struct("Options")
+            .field("executors", &executors)
+            .field("rewrites", &rewrites)
+            .field("transforms", &self.transforms.iter().map(|t| &t.name).collect::<Vec<_>>())
+            .field("fuel", &self.fuel)
+            .field("fuse", &self.fuse)
+            .field("verify", &self.verify)
+            .field("memory_limit", &self.memory_limit)
+            .finish()
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Options {

@@ -3,7 +3,8 @@
 use fulgurite::{Array, DType, Tensor, jit};
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::gpt2::Gpt2;
-use fulgurite_models::step::{AdamW, BatchTensors, StepScalars, TrainState, train_step};
+use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::step_scalars;
 use safetensors::SafeTensors;
 
@@ -32,7 +33,7 @@ fn run(executors: &[&str]) {
     .unwrap();
     let zeros = || Gpt2::build(&CONFIG, &mut |_, shape| Array::zeros(shape, DType::F32)).unwrap();
     let mut state = TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros() };
-    let optimizer = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, clip: Some(1.0) };
+    let optimizer = OptimizerSettings { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, clip: Some(1.0) };
     let options = fulgurite::compile::Options::default().with_executors(executors).unwrap();
     let step = jit(|(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
         train_step(&CONFIG, &optimizer, state, batch, scalars)

@@ -4,7 +4,7 @@ use fulgurite::compile::{Options, compile};
 use fulgurite::trace::{Trace, parse};
 use fulgurite::{Array, DType};
 use fulgurite_models::config::GptConfig;
-use fulgurite_models::step::AdamW;
+use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::traces::{loss_trace, train_step_stages};
 
 const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.0 };
@@ -40,7 +40,7 @@ fn results(trace: Trace) -> Vec<Vec<u8>> {
 
 #[test]
 fn every_stage_of_a_training_step_parses_verifies_and_runs() {
-    let stages = train_step_stages(&CONFIG, &AdamW::default(), 2, 8, &Options::default()).unwrap();
+    let stages = train_step_stages(&CONFIG, &OptimizerSettings::default(), 2, 8, &Options::default()).unwrap();
     let names: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
     assert_eq!(
         names,
@@ -71,7 +71,7 @@ fn every_stage_of_a_training_step_parses_verifies_and_runs() {
 fn snapshots_of_two_layers() {
     let forward = loss_trace(&CONFIG, 2, 8).unwrap();
     insta::assert_snapshot!("gpt2_loss_acquired", forward.to_string());
-    let stages = train_step_stages(&CONFIG, &AdamW::default(), 2, 8, &Options::default()).unwrap();
+    let stages = train_step_stages(&CONFIG, &OptimizerSettings::default(), 2, 8, &Options::default()).unwrap();
     let last = stages.last().unwrap();
     insta::assert_snapshot!("gpt2_train_step_planned", last.trace.to_string());
 }

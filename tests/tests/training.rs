@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fulgurite_models::step::AdamW;
+use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::train::{TrainOptions, train};
 
 fn options(out: &Path, steps: u64) -> TrainOptions {
@@ -17,7 +17,7 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         lr: 3e-3,
         final_lr: 0.1,
         warmup: 2,
-        optimizer: AdamW::default(),
+        optimizer: OptimizerSettings::default(),
         dropout: 0.1,
         seed: 5,
         evaluate_every: 0,

@@ -6,7 +6,8 @@ use fulgurite::{Array, Tensor, jit};
 use fulgurite_benches::{peak_resident_mib, processor};
 use fulgurite_models::batches::Batch;
 use fulgurite_models::config::GptConfig;
-use fulgurite_models::step::{AdamW, BatchTensors, StepScalars, TrainState, train_step};
+use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::{batch_arrays, initial_parameters, step_scalars};
 
 fn main() -> fulgurite::Result<()> {
@@ -18,7 +19,7 @@ fn main() -> fulgurite::Result<()> {
     let config = GptConfig { vocabulary: 50_257, context: 64, layers: 4, heads: 4, channels: 128, dropout: 0.0 };
     let (rows, context) = (8, 64);
     // The peer decays everything and does not clip.
-    let optimizer = AdamW { clip: None, beta2: 0.999, weight_decay: 0.01, ..AdamW::default() };
+    let optimizer = OptimizerSettings { clip: None, beta2: 0.999, weight_decay: 0.01, ..OptimizerSettings::default() };
     let step = jit(|(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
         train_step(&config, &optimizer, state, batch, scalars)
     })
