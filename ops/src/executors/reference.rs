@@ -1,4 +1,4 @@
-//! The executor that is always there: every operator that declares a `reference` runs it, in f64.
+//! The executor that is always there: every operator that declares a `reference` and does not decompose runs it, in f64.
 
 use fulgurite_ops_macros::executor;
 
@@ -11,6 +11,8 @@ pub mod reference {
     use fulgurite::rules::fulgurite_kernels::access::{read_f64, read_i64, write_f64, write_i64};
 
     fn claims(operator: &'static OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
+        // What decomposes is run by whoever takes its parts: a composite's reference is there to be compared with.
+        refuse_unless!(operator.decomposition.is_none(), "runs what does not decompose");
         refuse_unless!(operator.reference.is_some(), "declares no reference");
         Ok(())
     }

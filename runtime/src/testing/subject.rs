@@ -394,15 +394,23 @@ impl Subject {
         let opened = decompose(self.trace()?, |_| true);
         let depth = opened.block.symbols.len().max(1);
         let coarsest = coarsest(&opened.block);
+        let floor = 2.0 * tolerance::CHAIN as f64 * coarsest.epsilon() * self.usual_input();
         for (i, (output, expected)) in outputs.iter().zip(expected).enumerate() {
             let expected = if output.dtype().is_floating() {
-                expected.clone().of_chain(depth, coarsest)
+                expected.clone().of_chain(depth, coarsest).with_floor(floor)
             } else {
                 expected.clone()
             };
             expected.loosened(tolerance).compare(output).map_err(|problem| problem.within(format!("result {i}")))?;
         }
         Ok(true)
+    }
+
+    /// The size of an input's usual element, the largest of them; one if there is none.
+    pub fn usual_input(&self) -> f64 {
+        let floating = self.arrays.iter().filter(|array| array.dtype().is_floating() && !array.meta().is_empty());
+        let usual = floating.map(|array| tolerance::root_mean_square(array.to_f64().into_iter())).fold(0.0, f64::max);
+        if usual > 0.0 { usual.min(1.0) } else { 1.0 }
     }
 
     /// The call as a reader sees it: `f32[4, 8], [8], none, 1e-5`.

@@ -52,7 +52,8 @@ pub(crate) struct Expected {
     responses: Vec<f64>,
 }
 
-fn root_mean_square(values: impl Iterator<Item = f64>) -> f64 {
+/// Of the finite values.
+pub(crate) fn root_mean_square(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, n) = values.filter(|v| v.is_finite()).fold((0.0, 0usize), |(sum, n), v| (sum + v * v, n + 1));
     if n == 0 { 0.0 } else { (sum / n as f64).sqrt() }
 }
@@ -131,6 +132,12 @@ impl Expected {
         for (allowed, scale) in self.allowed.iter_mut().zip(scales(&self.values)) {
             *allowed += relative * scale;
         }
+        self
+    }
+
+    /// In addition `absolute`: what cancels leaves the roundings of what it was computed from.
+    pub fn with_floor(mut self, absolute: f64) -> Expected {
+        self.allowed.iter_mut().for_each(|allowed| *allowed += absolute);
         self
     }
 

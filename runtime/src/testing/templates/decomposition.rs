@@ -35,6 +35,8 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         for (i, (declared, derived)) in declared.outputs.iter().zip(&derived.outputs).enumerate() {
             Expected::rounded(derived.to_f64(), derived.dtype())
                 .with_relative(SAME_IN_F64 * context.tolerance)
+                // Cotangents are of the size of one.
+                .with_floor(8.0 * DType::F64.epsilon())
                 .compare(declared)
                 .map_err(|problem| {
                     problem.within(format!("declared grad against that of the decomposition: {}", names[i].path))

@@ -132,8 +132,11 @@ fn near_f64(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outcome> {
     for i in ran.own..ran.outputs.len() {
         let output = &ran.outputs[i];
         let moved: Vec<Vec<f64>> = responses.iter().map(|response| response[i].clone()).collect();
-        let mut expected =
-            Expected::rounded(values[i].clone(), output.dtype()).with_responses(&moved).of_chain(depth, output.dtype());
+        let mut expected = Expected::rounded(values[i].clone(), output.dtype())
+            .with_responses(&moved)
+            .of_chain(depth, output.dtype())
+            // Cotangents are of the size of one.
+            .with_floor(output.dtype().epsilon());
         if let Some(low) = low {
             expected = expected.with_relative(PLAIN * relative_error(&low.outputs[i].to_f64(), &values[i]));
         }
