@@ -31,7 +31,7 @@ extern crate self as fulgurite;
 pub use fulgurite_models as models;
 // Naming the crate is also what links its operators and executors into a program.
 pub use fulgurite_ops as ops;
-pub use fulgurite_ops_macros::{executor, implementation, operator, operator_files};
+pub use fulgurite_ops_macros::{Tree, executor, implementation, operator, operator_files, operators, rewrite};
 pub use fulgurite_runtime::*;
 
 /// Buffers, strided views and the building blocks that host kernels are written with.
@@ -45,5 +45,5 @@ pub mod prelude {
     pub use crate::ops::prelude::*;
     // `Result` is left out: rules of a declaration have their own.
     pub use crate::{Array, Error, Failure, Target, jit};
-    pub use crate::{executor, implementation, operator, operator_files};
+    pub use crate::{Tree, executor, implementation, operator, operator_files, operators, rewrite};
 }

@@ -30,7 +30,7 @@ pub use export::{ExportedCase, ExportedGrad, argument_to_json, cotangent};
 pub use parse::parse_cases;
 pub use resolve::resolve_operator;
 pub use run::{Call, of_case, run_case, trace_call};
-pub use tensors::{TensorFile, tensor_bytes, write_atomically};
+pub use tensors::{TensorFile, tensor_bytes, write_whole};
 
 /// The version of the format.
 pub const VERSION: u64 = 1;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 
+use fulgurite::models::durable;
 use fulgurite::operator::nearest;
 use fulgurite::{Array, DType, Error};
 use safetensors::SafeTensors;
@@ -116,20 +116,8 @@ pub fn tensor_bytes(arrays: &[(String, Array)]) -> Result<Vec<u8>, String> {
     safetensors::serialize(views, None).map_err(|error| error.to_string())
 }
 
-/// Writes a file under another name beside it, then gives it its own: a reader sees the old file or the new one, never half.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let failed = |error: std::io::Error| Error::File { path: path.display().to_string(), message: error.to_string() };
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-    let write = || {
-        let mut file = fs::File::create(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().map_err(|error| {
-        // What is left of it is of no use to anybody.
-        let _ = fs::remove_file(&temporary);
-        failed(error)
-    })
+/// Writes a file whole or not at all: whatever happens on the way, a reader sees the old file or the new one.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    durable::write(path, bytes)
+        .map_err(|error| Error::File { path: path.display().to_string(), message: error.to_string() })
 }

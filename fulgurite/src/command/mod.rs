@@ -2,12 +2,14 @@
 //! wrong and 2 where the command was not understood.
 
 mod doctor;
+mod generate;
 mod log;
 mod ops_list;
 mod ops_new;
 mod ops_run;
 mod ops_samples;
 mod ops_show;
+mod options;
 mod output;
 mod subject;
 mod system;
@@ -15,6 +17,7 @@ mod trace_files;
 mod trace_inputs;
 mod trace_run;
 mod trace_show;
+mod train;
 
 use std::process::ExitCode;
 
@@ -33,6 +36,8 @@ Examples:
   fulgurite ops run cases/ --out results/
   fulgurite trace show softmax --backward --stage all
   fulgurite trace run softmax.trace --inputs inputs.safetensors
+  fulgurite train gpt2 --steps 300 --out runs/nano
+  fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:'
   fulgurite doctor
 
 FULGURITE_LOG=info (or debug, or fulgurite_runtime=trace, ...) logs to standard error.";
@@ -53,6 +58,11 @@ enum Command {
     /// Traces: show, run, verify, compare.
     #[command(subcommand)]
     Trace(Trace),
+    /// Trains a model.
+    #[command(subcommand)]
+    Train(train::Model),
+    /// Continues a prompt with a trained model.
+    Generate(generate::Arguments),
     /// What this machine offers, and what is missing with the reason why.
     Doctor(doctor::Arguments),
 }
@@ -96,6 +106,8 @@ pub fn run() -> ExitCode {
         Command::Trace(Trace::Run(arguments)) => trace_run::run(&arguments),
         Command::Trace(Trace::Verify(arguments)) => trace_files::verify(&arguments),
         Command::Trace(Trace::Diff(arguments)) => trace_files::diff(&arguments),
+        Command::Train(model) => train::run(&model),
+        Command::Generate(arguments) => generate::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
     });
     outcome.unwrap_or_else(|failed| {

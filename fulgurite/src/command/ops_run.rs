@@ -5,13 +5,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use fulgurite::Array;
-use fulgurite::compile::Options;
 use serde::Serialize;
 
-use super::Outcome;
 use super::output::{Failed, say};
-use super::system;
-use crate::cases::{CASES, CaseError, TENSORS, TensorFile, parse_cases, run_case, tensor_bytes, write_atomically};
+use super::{Outcome, options};
+use crate::cases::{CASES, CaseError, TENSORS, TensorFile, parse_cases, run_case, tensor_bytes, write_whole};
 
 /// Arguments of `ops run`.
 #[derive(Args)]
@@ -29,12 +27,11 @@ Examples:
 pub struct Arguments {
     /// The folder with cases.json and tensors.safetensors.
     cases: PathBuf,
-    /// Executors in the order they are asked; the default list otherwise.
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    executors: Option<Vec<String>>,
     /// The folder for results; it is made if it is not there.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    #[command(flatten)]
+    compile: options::Compile,
 }
 
 #[derive(Serialize)]
@@ -45,20 +42,9 @@ struct Report {
     error: Option<CaseError>,
 }
 
-/// How programs are compiled: the executors named, or the default ones.
-pub fn options(executors: Option<&[String]>) -> Result<Options, Failed> {
-    let mut options = Options::default();
-    if let Some(names) = executors {
-        options = options.with_executors(&names.iter().map(String::as_str).collect::<Vec<_>>())?;
-    }
-    // A case that asks for more than there is would take the whole process with it.
-    options.memory_limit = system::memory().map(|memory| memory.total);
-    Ok(options)
-}
-
 /// Runs cases.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let options = options(arguments.executors.as_deref())?;
+    let options = arguments.compile.options()?;
     let path = arguments.cases.join(CASES);
     let text = std::fs::read(&path).map_err(|error| Failed::file(&path, error))?;
     let cases = parse_cases(&text).map_err(|message| Failed::file(&path, message))?;
@@ -84,10 +70,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let _ = std::panic::take_hook();
     let path = arguments.out.join("results.safetensors");
     let bytes = tensor_bytes(&arrays).map_err(|message| Failed::file(&path, message))?;
-    write_atomically(&path, &bytes)?;
+    write_whole(&path, &bytes)?;
     let path = arguments.out.join("results.json");
     let text = serde_json::to_vec_pretty(&reports).map_err(|error| Failed::file(&path, error))?;
-    write_atomically(&path, &text)?;
+    write_whole(&path, &text)?;
     let failed = reports.iter().filter(|report| report.error.is_some()).count();
     say!("{} cases: {} ok, {failed} failed", reports.len(), reports.len() - failed)?;
     Ok(ExitCode::SUCCESS)

@@ -17,7 +17,7 @@ use super::output::{Failed, say};
 use super::subject;
 use crate::cases::{
     CASES, ExportedCase, ExportedGrad, TENSORS, VERSION, argument_to_json, cotangent, resolve_operator, tensor_bytes,
-    write_atomically,
+    write_whole,
 };
 
 /// Arguments of `ops samples`.
@@ -72,12 +72,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
     std::fs::create_dir_all(&arguments.out).map_err(|error| Failed::file(&arguments.out, error))?;
     let path = arguments.out.join(TENSORS);
     let bytes = tensor_bytes(&export.arrays).map_err(|message| Failed::file(&path, message))?;
-    write_atomically(&path, &bytes)?;
+    write_whole(&path, &bytes)?;
     let path = arguments.out.join(CASES);
     let count = export.cases.len();
     let file = File { version: VERSION, cases: export.cases };
     let text = serde_json::to_vec_pretty(&file).map_err(|error| Failed::file(&path, error))?;
-    write_atomically(&path, &text)?;
+    write_whole(&path, &text)?;
     say!("{count} cases")?;
     Ok(ExitCode::SUCCESS)
 }

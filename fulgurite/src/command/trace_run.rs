@@ -9,8 +9,8 @@ use fulgurite::compile::compile;
 use serde::Serialize;
 
 use super::output::{Failed, say, say_json};
-use super::{Outcome, ops_run, trace_files, trace_inputs};
-use crate::cases::{tensor_bytes, write_atomically};
+use super::{Outcome, options, trace_files, trace_inputs};
+use crate::cases::{tensor_bytes, write_whole};
 
 /// Arguments of `trace run`.
 #[derive(Args)]
@@ -29,9 +29,8 @@ pub struct Arguments {
     /// Seed of random inputs.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Executors in the order they are asked; the default list otherwise.
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    executors: Option<Vec<String>>,
+    #[command(flatten)]
+    compile: options::Compile,
     /// Writes the outputs to this safetensors file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -61,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Some(path) => trace_inputs::given(&trace, path)?,
         None => trace_inputs::random(&trace, arguments.seed)?,
     };
-    let (program, _) = compile(trace, &ops_run::options(arguments.executors.as_deref())?)?;
+    let (program, _) = compile(trace, &arguments.compile.options()?)?;
     let arrays = program.run(inputs)?;
     // Two outputs may have one path.
     for i in 0..names.len() {
@@ -72,7 +71,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let outputs: Vec<(String, Array)> = names.into_iter().zip(arrays).collect();
     if let Some(path) = &arguments.out {
         let bytes = tensor_bytes(&outputs).map_err(|message| Failed::file(path, message))?;
-        write_atomically(path, &bytes)?;
+        write_whole(path, &bytes)?;
     }
     if arguments.json {
         say_json(&outputs.iter().map(|(path, array)| describe(path, array)).collect::<Vec<_>>())?;
