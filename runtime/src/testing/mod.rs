@@ -37,4 +37,4 @@ mod tolerance;
 #[cfg(feature = "testing")]
 pub use generate::{Filter, GeneratedTest, Outcome, Settings, generated_tests, unmatched_directives};
 #[cfg(feature = "testing")]
-pub use run::{main, run};
+pub use run::{main, main_of, run};
