@@ -380,7 +380,14 @@ impl ErrorSamples {
         arguments: impl OperatorArguments<SampleTensor>,
         message: &'static str,
     ) {
-        self.cases.push(ErrorSample { code: code.code(), arguments: arguments.into_arguments(), message });
+        self.arguments(code.code(), arguments.into_arguments(), message);
+    }
+}
+
+impl ErrorSamples {
+    /// Adds a call as a plain list of arguments.
+    fn arguments(&mut self, code: &'static str, arguments: Vec<Arg<SampleTensor>>, message: &'static str) {
+        self.cases.push(ErrorSample { code, arguments, message });
     }
 }
 
