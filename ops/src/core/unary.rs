@@ -123,10 +123,10 @@ number_unary! {
     floats |x| x.abs();
     integers |x| x.wrapping_abs();
 
-    /// Sign, elementwise: -1, 0 or 1. NaN has the sign NaN here as in `numpy`; its gradient is zero everywhere.
+    /// Sign, elementwise: -1, 0 or 1; 0 for NaN. Its gradient is zero everywhere.
     sign, torch = "sign";
     decomposition |x| prims::sign(x);
-    floats |x| if x == 0.0 || x.is_nan() { x } else { x.signum() };
+    floats |x| if x == 0.0 || x.is_nan() { 0.0 } else { x.signum() };
     integers |x| x.signum();
 
     /// The largest integer not above each element. Its gradient is zero everywhere.

@@ -48,7 +48,8 @@ impl From<&str> for Problem {
 /// Fails unless `condition` holds.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
-        if !$condition {
+        let holds: bool = $condition;
+        if !holds {
             return Err($crate::testing::problem::Problem(::std::format!($($message)+)));
         }
     };

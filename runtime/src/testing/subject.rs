@@ -74,6 +74,8 @@ pub(crate) struct Ran {
     pub own: usize,
 }
 
+/// Data of the arguments in, values of the results out.
+type Evaluate<'a> = Box<dyn Fn(&[Array]) -> Check<Vec<Vec<f64>>> + 'a>;
 type Kept<T> = Mutex<FxHashMap<String, Arc<T>>>;
 
 /// A sample made ready; see the module.
@@ -331,7 +333,7 @@ impl Subject {
     fn make_expected(&self) -> Check<Option<Vec<Expected>>> {
         let metas = self.results()?;
         let kinds: Vec<DType> = metas.iter().map(TensorMeta::dtype).collect();
-        let evaluate: Box<dyn Fn(&[Array]) -> Check<Vec<Vec<f64>>>> = match (self.def.reference, self.twin()) {
+        let evaluate: Evaluate<'_> = match (self.def.reference, self.twin()) {
             (Some(rule), _) => Box::new(move |arrays: &[Array]| {
                 let results = rule(&self.reference_arguments(arrays))
                     .map_err(|failure| Problem::from(failure).within("the reference fails"))?;
@@ -377,11 +379,9 @@ impl Subject {
         let plain = if low && self.def.decomposition.is_some() { Some(self.forward(&List::plain()?)) } else { None };
         for (i, (output, expected)) in outputs.iter().zip(expected).enumerate() {
             let mut expected = expected.clone();
-            if let Some(Ok(plain)) = plain.as_deref().map(Result::as_ref) {
-                if output.dtype().is_floating() {
-                    let error = relative_error(&plain.outputs[i].to_f64(), &expected.values);
-                    expected = expected.with_relative(tolerance::PLAIN * error);
-                }
+            if let Some(Ok(plain)) = plain.as_deref().map(Result::as_ref).filter(|_| output.dtype().is_floating()) {
+                let error = relative_error(&plain.outputs[i].to_f64(), &expected.values);
+                expected = expected.with_relative(tolerance::PLAIN * error);
             }
             expected.loosened(tolerance).compare(output).map_err(|problem| problem.within(format!("result {i}")))?;
         }
@@ -456,7 +456,7 @@ pub(crate) fn perturbed(arrays: &[Array], seed: u64) -> Result<Vec<Array>> {
             let values: Vec<f64> = array
                 .to_f64()
                 .into_iter()
-                .map(|v| if random.next() % 2 == 0 { v * (1.0 + unit) } else { v * (1.0 - unit) })
+                .map(|v| if random.next().is_multiple_of(2) { v * (1.0 + unit) } else { v * (1.0 - unit) })
                 .collect();
             Array::from_f64(array.shape(), DType::F64, &values)
         })

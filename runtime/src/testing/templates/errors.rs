@@ -15,14 +15,8 @@ use crate::testing::subject::{accepted_samples, describe, sample_metas, trace_ca
 /// See the module.
 pub(crate) fn check(context: &Context) -> Check<Outcome> {
     let def = context.def;
-    let dtype = DType::ALL
-        .into_iter()
-        .rev()
-        .chain([DType::F32])
-        .filter(|dtype| !accepted_samples(def, *dtype).is_empty())
-        .last()
-        .unwrap_or(DType::F32);
-    let dtype = if accepted_samples(def, DType::F32).is_empty() { dtype } else { DType::F32 };
+    let mut dtypes = [DType::F32].into_iter().chain(DType::ALL);
+    let dtype = dtypes.find(|dtype| !accepted_samples(def, *dtype).is_empty()).unwrap_or(DType::F32);
     let samples = ErrorSamples::of_operator(def, dtype);
     for (i, sample) in samples.iter().enumerate() {
         if selected_sample().is_none_or(|selected| selected == i) {

@@ -35,12 +35,12 @@ fn text(subject: &Subject) -> Check<String> {
     let trace = subject.trace()?;
     let mut text = section("forward, acquired", trace);
     text += &claimed("forward, claimed", trace.clone(), &options)?;
-    if subject.differentiable()? {
-        if let Some(joint) = joint_trace(trace, &options.executor_list(trace.target.kind()))? {
-            let (_, backward) = split(&dce(&joint), trace.block.results.len());
-            text += &section("backward, acquired", &backward);
-            text += &claimed("backward, claimed", backward, &options)?;
-        }
+    let executors = options.executor_list(trace.target.kind());
+    let joint = if subject.differentiable()? { joint_trace(trace, &executors)? } else { None };
+    if let Some(joint) = joint {
+        let (_, backward) = split(&dce(&joint), trace.block.results.len());
+        text += &section("backward, acquired", &backward);
+        text += &claimed("backward, claimed", backward, &options)?;
     }
     Ok(text)
 }
