@@ -94,15 +94,12 @@ pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::executor(attribute.into(), item.into()).into()
 }
 
-<<<<<<< HEAD
 /// Lists files that hold one operator each: `operator_files! { exp, rms_norm }`.
 #[proc_macro]
 pub fn operator_files(input: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::operator_files(input.into()).into()
 }
 
-/// Declares two arrangements of operators that mean the same.
-=======
 /// Declares two arrangements of operators that mean the same; `#[rewrite(default)]` takes part without being asked for.
 ///
 /// ```ignore
@@ -114,7 +111,6 @@ pub fn operator_files(input: TokenStream) -> TokenStream {
 ///     fn samples(s: &mut Samples) { s.case(with(s.normal([2, 4]), ...)); }
 /// }
 /// ```
->>>>>>> dsl
 #[proc_macro_attribute]
 pub fn rewrite(attribute: TokenStream, item: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::rewrite(attribute.into(), item.into()).into()

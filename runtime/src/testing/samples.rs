@@ -389,25 +389,15 @@ impl ErrorSamples {
     }
 
     /// Adds a call that must fail with `code` and a message that contains `message`.
-<<<<<<< HEAD
     pub fn case(&self, code: impl ErrorCode, arguments: impl OperatorArguments<SampleTensor>, message: &'static str) {
-        self.cases.borrow_mut().push(ErrorSample { code: code.code(), arguments: arguments.into_arguments(), message });
-=======
-    pub fn case(
-        &mut self,
-        code: impl ErrorCode,
-        arguments: impl OperatorArguments<SampleTensor>,
-        message: &'static str,
-    ) {
         self.arguments(code.code(), arguments.into_arguments(), message);
     }
 }
 
 impl ErrorSamples {
     /// Adds a call as a plain list of arguments.
-    fn arguments(&mut self, code: &'static str, arguments: Vec<Arg<SampleTensor>>, message: &'static str) {
-        self.cases.push(ErrorSample { code, arguments, message });
->>>>>>> dsl
+    fn arguments(&self, code: &'static str, arguments: Vec<Arg<SampleTensor>>, message: &'static str) {
+        self.cases.borrow_mut().push(ErrorSample { code, arguments, message });
     }
 }
 
