@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use fulgurite_kernels::buffer::POISON;
 use fulgurite_kernels::view::{TensorMut, TensorRef};
@@ -243,6 +244,22 @@ impl Program {
 
     /// Runs the program. Donated inputs that are updated in place must not be shared.
     pub fn run(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
+        self.run_with(inputs, |step, bases| self.step(step, bases))
+    }
+
+    /// Runs the program and says how long each symbol took: indices into the trace's symbols, in the order of the run.
+    pub fn run_timed(&self, inputs: Vec<Array>) -> Result<(Vec<Array>, Vec<(usize, Duration)>)> {
+        let mut times = Vec::with_capacity(self.steps.len());
+        let outputs = self.run_with(inputs, |step, bases| {
+            let start = Instant::now();
+            self.step(step, bases)?;
+            times.push((step.symbol, start.elapsed()));
+            Ok(())
+        })?;
+        Ok((outputs, times))
+    }
+
+    fn run_with(&self, inputs: Vec<Array>, mut run: impl FnMut(&Step, &[*mut u8]) -> Result<()>) -> Result<Vec<Array>> {
         self.check_inputs(&inputs)?;
         let arena = self.arena.lock().unwrap_or_else(PoisonError::into_inner).take();
         let arena = match arena {
@@ -259,7 +276,7 @@ impl Program {
             };
             bases.push(base.wrapping_offset(slot.offset));
         }
-        let outcome = self.steps.iter().try_for_each(|step| self.step(step, &bases));
+        let outcome = self.steps.iter().try_for_each(|step| run(step, &bases));
         *self.arena.lock().unwrap_or_else(PoisonError::into_inner) = Some(arena);
         outcome?;
         Ok(self.collect(inputs, fresh))

@@ -1,6 +1,7 @@
 use fulgurite_ops_macros::operator;
 
-use crate::core::promotion::{broadcast, broadcast_shapes, cast};
+use crate::core::piece;
+use crate::core::promotion::{broadcast, broadcast_shapes, cast, sum_to};
 use crate::prims;
 
 /// Rotary position embedding of the last dimension, halves rotated: `x · cos + [-x₂, x₁] · sin`, where x₁ and x₂ are the
@@ -35,19 +36,35 @@ pub mod apply_rope {
 
     fn decomposition(input: Tensor, cos: Tensor, sin: Tensor) -> Tensor {
         let shape = input.shape().to_vec();
-        let rank = shape.len();
-        let half = input.size(-1) / 2;
-        let part = |from: usize, to: usize| {
-            let (mut starts, mut ends) = (vec![0; rank], shape.clone());
-            starts[rank - 1] = from;
-            ends[rank - 1] = to;
-            prims::slice(input, starts, ends, vec![1; rank])
-        };
-        let rotated = prims::cat([prims::neg(part(half, 2 * half)), part(0, half)], rank - 1);
+        let rotated = rotated(input);
         let wide = crate::core::promotion::promote_types(input.dtype(), cos.dtype());
         let table = |table: Tensor| broadcast(cast(table, wide), &shape);
         let straight = prims::mul(cast(input, wide), table(cos));
         cast(prims::add(straight, prims::mul(cast(rotated, wide), table(sin))), input.dtype())
+    }
+
+    fn grad(input: Tensor, cos: Tensor, sin: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (apply_rope(input, cos, sin), move |d_out: Tensor| {
+            let shape = input.shape().to_vec();
+            let wide = crate::core::promotion::promote_types(input.dtype(), cos.dtype());
+            let spread = |table: Tensor| broadcast(cast(table, wide), &shape);
+            let (x, d) = (cast(input, wide), cast(d_out, wide));
+            // The transpose of a quarter turn is its inverse, which is the turn negated.
+            let back = rotated(prims::mul(d, spread(sin)));
+            let table = |gradient: Tensor, table: Tensor| cast(sum_to(gradient, &table.shape()), table.dtype());
+            Grads {
+                input: cast(prims::sub(prims::mul(d, spread(cos)), back), input.dtype()),
+                cos: table(prims::mul(d, x), cos),
+                sin: table(prims::mul(d, rotated(x)), sin),
+            }
+        })
+    }
+
+    /// `[-b, a]` of the halves `[a, b]` of the last dimension.
+    #[track_caller]
+    fn rotated(x: Tensor) -> Tensor {
+        let (dim, half) = (x.rank() - 1, x.size(-1) / 2);
+        prims::cat([prims::neg(piece(x, dim, half, half)), piece(x, dim, 0, half)], dim)
     }
 
     fn reference(input: &ArrayD<f64>, cos: &ArrayD<f64>, sin: &ArrayD<f64>) -> ArrayD<f64> {

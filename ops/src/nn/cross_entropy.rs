@@ -3,7 +3,7 @@ use fulgurite_ops_macros::operator;
 use super::reduction::{Reduction, Rows, class_dim, class_rows, classes_last, loss_meta, target_shape};
 use crate::core::arrays::log_softmax_row;
 use crate::core::promotion::{accumulating, broadcast, cast, constant_like};
-use crate::nn::{log_softmax, nll_loss};
+use crate::nn::{log_normalizer, log_softmax, nll_loss, normalized, restored};
 use crate::prims;
 
 /// Cross entropy of logits [N, C, d₁, ...] or [C] and targets: classes [N, d₁, ...] (integers), or probabilities of
@@ -132,6 +132,117 @@ pub mod cross_entropy {
         cast(prims::add(hard, soft), dtype)
     }
 
+    // Only the logits and two numbers of each row are saved, where the derived gradient keeps all log-probabilities.
+    fn grad(
+        input: Tensor,
+        target: Tensor,
+        weight: Option<Tensor>,
+        ignore_index: i64,
+        reduction: Reduction,
+        label_smoothing: f64,
+    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = with(input, target)
+            .weight(weight)
+            .ignore_index(ignore_index)
+            .reduction(reduction)
+            .label_smoothing(label_smoothing)
+            .call();
+        let dim = class_dim(input.rank());
+        let saved = (!input.meta().is_empty()).then(|| log_normalizer(accumulating(input), dim as i64));
+        (out, move |d_out: Tensor| {
+            let Some((top, log_sum)) = saved else {
+                return Grads {
+                    input: constant_like(input, 0.0),
+                    target: constant_like(target, 0i64),
+                    weight: weight.map(|weight| constant_like(weight, 0.0)),
+                };
+            };
+            let x = accumulating(input);
+            let (dtype, shape) = (x.dtype(), x.shape().to_vec());
+            let classes = shape[dim];
+            let log_probabilities = normalized(x, top, log_sum, dim as i64);
+            let per_row = |row: Tensor| restored(row, x, dim as i64);
+            let wide_weight = weight.map(accumulating);
+            let weighted = |terms: Tensor| match wide_weight {
+                Some(weight) => prims::mul(terms, prims::broadcast_in_dim(weight, &shape, [dim])),
+                None => terms,
+            };
+            let smoothed = |terms: Tensor| {
+                if label_smoothing == 0.0 {
+                    return terms;
+                }
+                let kept = prims::mul(terms, constant_like(terms, 1.0 - label_smoothing));
+                prims::add(kept, constant_like(terms, label_smoothing / classes as f64))
+            };
+            // Whether each row counts, and where its class is; `None` for probabilities.
+            let hard = (!target.dtype().is_floating()).then(|| {
+                let counted = prims::ne(target, constant_like(target, ignore_index));
+                let numbers = prims::iota(classes, 0i64, 1i64, target.dtype(), target.device().to_string());
+                let class = prims::eq(prims::broadcast_in_dim(numbers, &shape, [dim]), per_row(target));
+                (counted, class)
+            });
+            // A row's loss is `-Σ weight · wanted · log p`.
+            let wanted = smoothed(match hard {
+                Some((_, class)) => cast(class, dtype),
+                None => cast(target, dtype),
+            });
+            let aimed = weighted(wanted);
+
+            // How much a row's loss adds to the result, times the cotangent.
+            let d = accumulating(d_out);
+            let count = (reduction == Reduction::Mean).then(|| match hard {
+                Some((counted, class)) => {
+                    let weights = prims::sum(weighted(cast(class, dtype)), [dim]);
+                    total(prims::select(counted, weights, constant_like(weights, 0.0)))
+                }
+                None => constant_like(d, (x.meta().len() / classes) as f64),
+            });
+            let mut share = broadcast(count.map_or(d, |count| prims::div(d, count)), &top.shape());
+            if let Some((counted, _)) = hard {
+                share = prims::select(counted, share, constant_like(share, 0.0));
+            }
+
+            let probabilities = prims::exp(log_probabilities);
+            // What is wanted of a class sums to one, without weights.
+            let expected = match (hard, wide_weight) {
+                (Some(_), None) => probabilities,
+                _ => prims::mul(probabilities, per_row(prims::sum(aimed, [dim]))),
+            };
+            let d_input = prims::mul(prims::sub(expected, aimed), per_row(share));
+            let d_target = match hard {
+                // Classes are integers, whose gradient nobody reads.
+                Some(_) => target,
+                None => {
+                    let slope = prims::mul(weighted(log_probabilities), per_row(share));
+                    cast(prims::mul(slope, constant_like(slope, label_smoothing - 1.0)), target.dtype())
+                }
+            };
+            let d_weight = weight.map(|weight| {
+                let rows: Vec<usize> = (0..shape.len()).filter(|i| *i != dim).collect();
+                let zero = constant_like(x, 0.0);
+                let surprise = match hard {
+                    // Other classes do not count, not even where their logarithms are infinite.
+                    Some((_, class)) if label_smoothing == 0.0 => prims::select(class, log_probabilities, zero),
+                    _ => prims::mul(wanted, log_probabilities),
+                };
+                let mut d_weight = prims::neg(prims::sum(prims::mul(surprise, per_row(share)), &rows));
+                if let (Some((counted, class)), Some(count)) = (hard, count) {
+                    let seen = prims::select(per_row(counted), cast(class, dtype), zero);
+                    let seen = prims::sum(seen, &rows);
+                    let rate = prims::div(prims::mul(d, accumulating(out)), count);
+                    d_weight = prims::sub(d_weight, prims::mul(seen, broadcast(rate, &seen.shape())));
+                }
+                cast(d_weight, weight.dtype())
+            });
+            Grads { input: cast(d_input, input.dtype()), target: d_target, weight: d_weight }
+        })
+    }
+
+    #[track_caller]
+    fn total(rows: Tensor) -> Tensor {
+        prims::sum(rows, (0..rows.rank()).collect::<Vec<_>>())
+    }
+
     fn reference(
         input: &ArrayD<f64>,
         target: &ReferenceTensor,
@@ -189,6 +300,11 @@ pub mod cross_entropy {
         s.case(with(s.normal([7, 311]), s.integers(0, 311, [7])));
         s.case(with(s.uniform(-50.0, 50.0, [4, 9]), s.integers(0, 9, [4])));
         s.case(with(s.normal([3, 5]), s.integers(0, 5, [3]).cast(DType::I32)));
+        s.case(with(s.normal([2, 3, 4]), s.integers(0, 3, [2, 4])).weight(s.uniform(0.5, 2.0, [3])));
+        s.case(with(s.normal([5]), s.uniform(0.1, 0.6, [5])).weight(s.uniform(0.5, 2.0, [5])));
+        s.case(with(s.normal([2, 3, 4]), s.uniform(0.1, 0.6, [2, 3, 4])));
+        let masked = [0.5, f64::NEG_INFINITY, -1.0];
+        s.case(with(s.values([2, 3], masked), s.integers(0, 1, [2]))).forward_only("infinities have no differences");
         s.case(with(s.normal([0, 5]), s.integers(0, 5, [0])).reduction(Reduction::Sum));
     }
 

@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use crate::core::arrays::{permuted, product, softmax_row, spread};
+use crate::core::arrays::{permuted, product, softmax_row, spread, zip};
 use crate::core::promotion::{accumulating, broadcast, broadcast_shapes, cast, constant_like};
 use crate::nn::{dropout, softmax};
 use crate::prims;
@@ -173,9 +173,11 @@ pub mod scaled_dot_product_attention {
         key: &ArrayD<f64>,
         value: &ArrayD<f64>,
         attn_mask: Option<&ReferenceTensor>,
+        dropout_p: f64,
         is_causal: bool,
         scale: Option<f64>,
-    ) -> ArrayD<f64> {
+        generator: Option<&ReferenceTensor>,
+    ) -> Result<ArrayD<f64>> {
         let rank = query.ndim();
         let repeat = |array: &ArrayD<f64>| {
             if rank < 3 || array.shape()[rank - 3] == query.shape()[rank - 3] {
@@ -218,7 +220,15 @@ pub mod scaled_dot_product_attention {
             let new = if nothing { vec![0.0; old.len()] } else { softmax_row(&old) };
             row.iter_mut().zip(new).for_each(|(to, from)| *to = from);
         }
-        product(&scores, &value)
+        if let Some(generator) = generator.filter(|_| dropout_p > 0.0) {
+            let drawn = crate::nn::draws(&extents, DType::F32, generator)?;
+            let kept = |weight: f64, u: f64| match u >= f64::from(dropout_p as f32) {
+                true => weight / (1.0 - dropout_p),
+                false => 0.0,
+            };
+            scores = zip(&scores, &drawn, kept);
+        }
+        Ok(product(&scores, &value))
     }
 
     fn samples(s: &mut Samples) {
@@ -233,7 +243,8 @@ pub mod scaled_dot_product_attention {
         let nobody = qkv(&[3, 4], &[2, 4], &[2, 4])
             .attn_mask(s.values([3, 2], [1.0, 0.0, 0.0, 0.0, 1.0, 1.0]).cast(DType::Bool));
         let empty = qkv(&[0, 3, 4], &[0, 5, 4], &[0, 5, 4]);
-        for case in [plain, causal, wide, rectangle, grouped, numbers, booleans, nobody, empty] {
+        let dropped = qkv(&[2, 5, 4], &[2, 9, 4], &[2, 9, 4]).dropout_p(0.25).generator(s.integers(0, 1 << 20, [2]));
+        for case in [plain, causal, wide, rectangle, grouped, numbers, booleans, nobody, empty, dropped] {
             s.case(case);
         }
     }

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use crate::core::arrays::{along, softmax_row};
-use crate::core::promotion::{accumulating, broadcast, cast, keep_dims, position};
+use crate::core::promotion::{accumulating, cast, position};
 use crate::prims;
 
 /// `e^(x - max) / Σ e^(x - max)` along `dim`, computed in f32 for f16 and bf16. `input` is converted to `dtype` first if it is
@@ -22,11 +22,7 @@ pub mod softmax {
         cast(super::exact_softmax(accumulating(cast(input, dtype)), dim), dtype)
     }
 
-    fn grad(
-        input: Tensor,
-        dim: i64,
-        dtype: Option<DType>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(input: Tensor, dim: i64, dtype: Option<DType>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let out = with(input, dim).dtype(dtype).call();
         (out, move |d_out: Tensor| {
             let given = input.dtype();
@@ -62,27 +58,34 @@ pub mod softmax {
     }
 }
 
-/// The sum along `dim`, broadcast back.
+/// The reduction of `input` along `dim` by `reduce`; a zero-dimensional tensor is its own.
 #[track_caller]
-pub(crate) fn total(input: fulgurite::Tensor, dim: i64) -> fulgurite::Tensor {
-    let shape = input.shape();
-    if shape.is_empty() {
-        return input;
+pub(crate) fn reduced(
+    input: fulgurite::Tensor,
+    dim: i64,
+    reduce: impl FnOnce(fulgurite::Tensor, [usize; 1]) -> fulgurite::Tensor,
+) -> fulgurite::Tensor {
+    match input.rank() {
+        0 => input,
+        rank => reduce(input, [position(dim, rank)]),
     }
-    let dims = [position(dim, shape.len())];
-    broadcast(keep_dims(prims::sum(input, dims), &shape, &dims, true), &shape)
 }
 
-/// `x - max x` along `dim`; `input` has elements.
+/// What was reduced along `dim`, for all elements of `like` again.
 #[track_caller]
-pub(crate) fn shifted(input: fulgurite::Tensor, dim: i64) -> fulgurite::Tensor {
-    let shape = input.shape();
+pub(crate) fn restored(reduced: fulgurite::Tensor, like: fulgurite::Tensor, dim: i64) -> fulgurite::Tensor {
+    let shape = like.shape();
     if shape.is_empty() {
-        return prims::sub(input, input);
+        return reduced;
     }
-    let dims = [position(dim, shape.len())];
-    let top = broadcast(keep_dims(prims::amax(input, dims), &shape, &dims, true), &shape);
-    prims::sub(input, top)
+    let dim = position(dim, shape.len());
+    prims::broadcast_in_dim(reduced, shape.to_vec(), (0..shape.len()).filter(|i| *i != dim).collect::<Vec<_>>())
+}
+
+/// The sum along `dim`, for all elements again.
+#[track_caller]
+pub(crate) fn total(input: fulgurite::Tensor, dim: i64) -> fulgurite::Tensor {
+    restored(reduced(input, dim, |x, dims| prims::sum(x, dims)), input, dim)
 }
 
 /// The softmax in the element type of `input`.
@@ -91,16 +94,37 @@ pub(crate) fn exact_softmax(input: fulgurite::Tensor, dim: i64) -> fulgurite::Te
     if input.meta().is_empty() {
         return input;
     }
-    let exponentials = prims::exp(shifted(input, dim));
+    let top = reduced(input, dim, |x, dims| prims::amax(x, dims));
+    let exponentials = prims::exp(prims::sub(input, restored(top, input, dim)));
     prims::div(exponentials, total(exponentials, dim))
 }
 
-/// Its logarithm in the element type of `input`.
+/// The largest element along `dim`, and the logarithm of the sum of the exponentials of the differences to it. `input` has
+/// elements.
+#[track_caller]
+pub(crate) fn log_normalizer(input: fulgurite::Tensor, dim: i64) -> (fulgurite::Tensor, fulgurite::Tensor) {
+    let top = reduced(input, dim, |x, dims| prims::amax(x, dims));
+    let exponentials = prims::exp(prims::sub(input, restored(top, input, dim)));
+    (top, prims::log(reduced(exponentials, dim, |x, dims| prims::sum(x, dims))))
+}
+
+/// The logarithm of the softmax in the element type of `input`.
 #[track_caller]
 pub(crate) fn exact_log_softmax(input: fulgurite::Tensor, dim: i64) -> fulgurite::Tensor {
     if input.meta().is_empty() {
         return input;
     }
-    let shifted = shifted(input, dim);
-    prims::sub(shifted, prims::log(total(prims::exp(shifted), dim)))
+    let (top, log_sum) = log_normalizer(input, dim);
+    normalized(input, top, log_sum, dim)
+}
+
+/// `input - top - log_sum`.
+#[track_caller]
+pub(crate) fn normalized(
+    input: fulgurite::Tensor,
+    top: fulgurite::Tensor,
+    log_sum: fulgurite::Tensor,
+    dim: i64,
+) -> fulgurite::Tensor {
+    prims::sub(prims::sub(input, restored(top, input, dim)), restored(log_sum, input, dim))
 }

@@ -1,5 +1,7 @@
 use fulgurite_ops_macros::operator;
 
+use crate::core::promotion::constant_like;
+use crate::nn::merge_heads;
 use crate::prims;
 
 /// Queries, keys and values of all heads from one tensor [B, T, 3 C]: three tensors [B, H, T, C / H]. llm.c calls it permute.
@@ -28,6 +30,17 @@ pub mod split_heads {
             prims::permute(heads, [0, 2, 1, 3])
         };
         (part(0), part(1), part(2))
+    }
+
+    fn grad(
+        input: Tensor,
+        n_head: usize,
+    ) -> ((Tensor, Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>, Option<Tensor>)) -> Grads) {
+        let out = split_heads(input, n_head);
+        (out, move |(d_q, d_k, d_v): (Option<Tensor>, Option<Tensor>, Option<Tensor>)| {
+            let part = |d: Option<Tensor>| merge_heads(d.unwrap_or_else(|| constant_like(out.0, 0.0)));
+            Grads { input: prims::cat([part(d_q), part(d_k), part(d_v)], 2) }
+        })
     }
 
     fn reference(input: &ArrayD<f64>, n_head: usize) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {

@@ -136,7 +136,8 @@ pub mod adamw {
     fn errors(e: &mut ErrorSamples) {
         let good = || {
             let number = e.values([], [1.0]).cast(DType::F32);
-            with(e.normal([2]), e.normal([2]), e.normal([2]), e.normal([2]), number.clone(), number)
+            let state = || e.normal([2]).cast(e.dtype().accumulator());
+            with(e.normal([2]), e.normal([2]), state(), state(), number.clone(), number)
         };
         e.case(SameShape, Args { grad: e.normal([3]), ..good() }, "grad has shape [3], param [2]");
         e.case(StateDType, Args { exp_avg: e.of(DType::BF16, [2]), ..good() }, "exp_avg is bf16, expected");
