@@ -1,1 +1,49 @@
-//! placeholder
+//! Fulgurite: a tensor compiler for the people who write operators and kernels.
+//!
+//! This crate is all that a user depends on. It has the runtime at its root ([`jit`](jit()), [`Tensor`], [`Array`], traces,
+//! transforms, executors), the macros that declare operators, the operator library in [`ops`] and the models in [`models`].
+//! Expansions of the macros say `::fulgurite::...`, so that a crate which names this one can declare operators:
+//!
+//! ```
+//! use fulgurite::prelude::*;
+//!
+//! /// Three times the input.
+//! #[operator]
+//! pub mod thrice {
+//!     fn thrice(input: Tensor<Floating>) -> Tensor;
+//!
+//!     fn decomposition(input: Tensor) -> Tensor {
+//!         input + input + input
+//!     }
+//!
+//!     fn samples(s: &mut Samples) {
+//!         s.elementwise_unary(Domain::ALL);
+//!     }
+//! }
+//!
+//! assert_eq!(fulgurite::operator::find_operator("thrice")?.signature(), "thrice(input: tensor) -> tensor");
+//! # Ok::<(), fulgurite::Error>(())
+//! ```
+
+// What the macros need must be found at `::fulgurite`, in this crate's own tests as well.
+extern crate self as fulgurite;
+
+pub use fulgurite_models as models;
+// Naming the crate is also what links its operators and executors into a program.
+pub use fulgurite_ops as ops;
+pub use fulgurite_ops_macros::{Tree, executor, implementation, operator, operator_files, operators, rewrite};
+pub use fulgurite_runtime::*;
+
+/// Buffers, strided views and the building blocks that host kernels are written with.
+pub use fulgurite_runtime::rules::fulgurite_kernels as kernels;
+
+#[doc(hidden)]
+pub use fulgurite_runtime::__private;
+
+/// What programs and declarations of operators are written with.
+pub mod prelude {
+    pub use crate::ops::prelude::*;
+    // `Result` is left out: rules of a declaration have their own.
+    pub use crate::{Array, Error, Failure, Target, jit};
+    pub use crate::{Tree, executor, implementation, operator, operator_files, operators, rewrite};
+}

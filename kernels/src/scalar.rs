@@ -197,7 +197,7 @@ unary_methods! {
     erf => Erf;
     /// Largest integer not above.
     floor => Floor;
-    /// -1, 0 or 1; NaN stays NaN.
+    /// -1, 0 or 1; 0 for NaN, as in PyTorch.
     sign => Sign;
     /// Whether neither infinite nor NaN.
     is_finite => IsFinite;

@@ -57,6 +57,16 @@ unsafe impl Send for TensorMut<'_> {}
 // SAFETY: shared access to a `TensorMut` only hands out its address; writing through it takes `unsafe`.
 unsafe impl Sync for TensorMut<'_> {}
 
+/// Whether two layouts reach the same elements in the same order, but for repetition: they differ in dimensions of extent
+/// one and, if `repeat`, in dimensions of stride zero.
+fn reaches_the_same(own: (&[usize], &[isize]), other: (&[usize], &[isize]), repeat: bool) -> bool {
+    let essential = |(shape, strides): (&[usize], &[isize])| -> Vec<(usize, isize)> {
+        let all = shape.iter().copied().zip(strides.iter().copied());
+        all.filter(|(extent, stride)| *extent != 1 && !(repeat && *stride == 0)).collect()
+    };
+    essential(own) == essential(other)
+}
+
 impl<'a> TensorRef<'a> {
     /// A view of memory that somebody else owns.
     ///
@@ -75,6 +85,16 @@ impl<'a> TensorRef<'a> {
         assert!(is_contiguous(shape, strides), "a slice is viewed contiguously");
         // SAFETY: the slice is live for 'a, aligned for T, and borrowed shared.
         unsafe { TensorRef::new(T::DTYPE, shape, strides, data.as_ptr().cast()) }
+    }
+
+    /// The same elements seen with other dimensions of extent one or of stride zero; `None` if anything else differs.
+    pub fn reshaped<'b>(&self, shape: &'b [usize], strides: &'b [isize]) -> Option<TensorRef<'b>>
+    where
+        'a: 'b,
+    {
+        (shape.len() == strides.len() && reaches_the_same((self.shape, self.strides), (shape, strides), true))
+            // SAFETY: the new layout reaches no element that the old one does not.
+            .then(|| unsafe { TensorRef::new(self.dtype, shape, strides, self.pointer) })
     }
 
     /// Element type.
@@ -152,6 +172,13 @@ impl<'a> TensorMut<'a> {
     pub fn reborrow(&mut self) -> TensorMut<'_> {
         // SAFETY: the exclusive borrow is lent on.
         unsafe { TensorMut::new(self.dtype, self.shape, self.strides, self.pointer) }
+    }
+
+    /// The same elements seen with other dimensions of extent one; `None` if anything else differs.
+    pub fn reshaped<'b>(&'b mut self, shape: &'b [usize], strides: &'b [isize]) -> Option<TensorMut<'b>> {
+        (shape.len() == strides.len() && reaches_the_same((self.shape, self.strides), (shape, strides), false))
+            // SAFETY: the new layout reaches the same elements, and the exclusive borrow is lent on.
+            .then(|| unsafe { TensorMut::new(self.dtype, shape, strides, self.pointer) })
     }
 
     /// Element type.

@@ -1,1 +1,28 @@
-//! placeholder
+//! GPT-2 and its training: the traced model and its step, text and tokens, batches, schedules, model sizes and their initial
+//! weights, checkpoints that survive a kill and are checked when read, and sampling.
+//!
+//! Everything here is deterministic: the same seed and position give the same bytes, run after run.
+
+pub mod batches;
+pub mod checkpoint;
+pub mod config;
+pub mod corpus;
+pub mod durable;
+pub mod generate;
+pub mod gpt2;
+pub mod host_tensor;
+pub mod initialize;
+pub mod random;
+pub mod schedule;
+pub mod step;
+pub mod tensor_file;
+pub mod tokenizer;
+pub mod traces;
+pub mod train;
+
+pub use batches::{Batch, BatchPosition, Batches};
+pub use checkpoint::{Checkpoint, CheckpointError, TrainingState};
+pub use config::GptConfig;
+pub use host_tensor::HostTensor;
+pub use schedule::Schedule;
+pub use tokenizer::Tokenizer;

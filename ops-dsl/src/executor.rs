@@ -27,6 +27,8 @@ pub struct Executor {
     pub device: LitStr,
     /// The place in the default list.
     pub priority: Option<Expr>,
+    /// Whether its kernels take operands of any strides.
+    pub strided: bool,
     /// Its rules.
     pub rules: Vec<Rule>,
     /// Helpers and other items.
@@ -36,13 +38,14 @@ pub struct Executor {
 /// Reads a declaration; `None` if nothing can be made of it.
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Executor> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
-    let (mut device, mut priority) = (None, None);
+    let (mut device, mut priority, mut strided) = (None, None, false);
     for setting in &settings {
         match (setting.name.to_string().as_str(), &setting.value) {
             ("device", _) => device = options::text(setting, errors),
             ("priority", Value::Equals(value)) => priority = Some((**value).clone()),
             ("priority", _) => errors.at(setting, "write `priority = 10`: lower stands earlier in the default list"),
-            _ => options::unknown(setting, "`#[executor]`", &["device", "priority"], errors),
+            ("strided", _) => strided = options::flag(setting, errors),
+            _ => options::unknown(setting, "`#[executor]`", &["device", "priority", "strided"], errors),
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
@@ -62,6 +65,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         docs,
         device,
         priority,
+        strided,
         rules: parts.rules,
         others: parts.others,
     })

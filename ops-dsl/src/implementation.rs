@@ -25,6 +25,8 @@ pub struct Implementation {
     pub of: Path,
     /// The executor's module.
     pub by: Path,
+    /// Whether its host kernel takes operands of any strides.
+    pub strided: bool,
     /// Cotangents that are not used, with reasons.
     pub waived: Vec<(Ident, LitStr)>,
     /// Its rules.
@@ -36,13 +38,14 @@ pub struct Implementation {
 /// Reads a declaration; `None` if nothing can be made of it.
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Implementation> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
-    let (mut of, mut by, mut waived) = (None, None, Vec::new());
+    let (mut of, mut by, mut strided, mut waived) = (None, None, false, Vec::new());
     for setting in &settings {
         match setting.name.to_string().as_str() {
             "of" => of = options::path(setting, errors),
             "by" => by = options::path(setting, errors),
+            "strided" => strided = options::flag(setting, errors),
             "waive" => waived.extend(options::waived(setting, errors)),
-            _ => options::unknown(setting, "`#[implementation]`", &["of", "by", "waive"], errors),
+            _ => options::unknown(setting, "`#[implementation]`", &["of", "by", "strided", "waive"], errors),
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
@@ -63,6 +66,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         ident: module.ident,
         of: of?,
         by: by?,
+        strided,
         waived,
         rules: parts.rules,
         others: parts.others,

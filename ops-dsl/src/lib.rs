@@ -34,6 +34,30 @@ pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
     executor::expansion(attribute, item)
 }
 
+/// The expansion of `operator_files! { exp, rms_norm }`: one file for each operator, named after it, whose operator module
+/// and function stand in the module that lists the file. (A file module of the operator's own name would hide the
+/// operator's module.)
+pub fn operator_files(input: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
+    use syn::parse::Parser;
+    let names = syn::punctuated::Punctuated::<syn::Ident, syn::Token![,]>::parse_terminated.parse2(input);
+    let names = match names {
+        Ok(names) => names,
+        Err(error) => return error.to_compile_error(),
+    };
+    names
+        .iter()
+        .map(|name| {
+            let path = format!("{name}.rs");
+            let module = quote::format_ident!("{name}_file");
+            quote::quote! {
+                #[path = #path]
+                mod #module;
+                pub use #module::*;
+            }
+        })
+        .collect()
+}
+
 /// `#[rewrite]` on a module of rules.
 pub fn rewrite(attribute: TokenStream, item: TokenStream) -> TokenStream {
     rewrite::expansion(attribute, item)

@@ -192,6 +192,8 @@ pub struct Options {
     pub overload: Option<Ident>,
     /// Declared effects.
     pub effects: Effects,
+    /// Whether its host kernel takes operands of any strides.
+    pub strided: bool,
     /// Why it has no gradient.
     pub no_grad: Option<LitStr>,
     /// Cotangents that are not used, with reasons.

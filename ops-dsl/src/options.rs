@@ -9,7 +9,7 @@ use crate::model::{Directive, DirectiveKind, Effects, Kind, Options};
 use crate::parse::{Setting, Value};
 
 /// The templates of the generated tests: the name in directives, the variant of `Template`.
-pub const TEMPLATES: [(&str, &str); 14] = [
+pub const TEMPLATES: [(&str, &str); 16] = [
     ("meta", "Meta"),
     ("consistency", "Consistency"),
     ("golden", "Golden"),
@@ -24,6 +24,8 @@ pub const TEMPLATES: [(&str, &str); 14] = [
     ("checker", "Checker"),
     ("round_trip", "RoundTrip"),
     ("snapshot", "Snapshot"),
+    ("rewrite", "Rewrite"),
+    ("programs", "Programs"),
 ];
 
 /// Element types: the name in directives, the variant of `DType`.
@@ -107,13 +109,14 @@ fn inner<'a>(setting: &'a Setting, example: &str, errors: &mut Errors) -> &'a [S
 
 /// Reads the settings of `#[operator(...)]`.
 pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
-    const KNOWN: [&str; 11] = [
+    const KNOWN: [&str; 12] = [
         "prim",
         "executor",
         "torch",
         "name",
         "overload",
         "effects",
+        "strided",
         "no_grad",
         "waive",
         "skip",
@@ -126,6 +129,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         torch: None,
         overload: None,
         effects: Effects::default(),
+        strided: false,
         no_grad: None,
         waived: Vec::new(),
         directives: Vec::new(),
@@ -159,6 +163,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
                 options.overload = path(setting, errors).and_then(|path| path.get_ident().cloned());
             }
             "effects" => effects(setting, &mut options.effects, errors),
+            "strided" => options.strided = flag(setting, errors),
             "no_grad" => {
                 options.no_grad =
                     reason(setting, errors).or_else(|| Some(LitStr::new("no reason given", Span::call_site())));

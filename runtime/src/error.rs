@@ -38,34 +38,29 @@ impl From<fulgurite_kernels::buffer::OutOfMemory> for Failure {
 
 /// A place in the author's source.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    file: &'static str,
-    line: u32,
-    column: u32,
-}
+pub struct Place(&'static Location<'static>);
 
 impl Place {
     /// Where the caller of the calling `#[track_caller]` function stands.
     #[track_caller]
     pub fn caller() -> Place {
-        let location = Location::caller();
-        Place { file: location.file(), line: location.line(), column: location.column() }
+        Place(Location::caller())
     }
 
     /// The source file, as the compiler names it.
     pub fn file(&self) -> &'static str {
-        self.file
+        self.0.file()
     }
 
     /// The line, from 1.
     pub fn line(&self) -> u32 {
-        self.line
+        self.0.line()
     }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+        fmt::Display::fmt(self.0, f)
     }
 }
 

@@ -25,12 +25,19 @@ pub type HostKernel = Box<dyn Fn(&[TensorRef<'_>], &mut [TensorMut<'_>]) -> Resu
 
 /// Shape, element type and strides of an operand when a program is prepared.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operand {
+pub struct Strided {
     /// Shape, element type, device.
     pub meta: TensorMeta,
     /// Strides in elements.
     pub strides: Vec<isize>,
 }
+
+/// Whether an executor takes a call by the operator's rules.
+pub type ClaimRule = fn(&'static OperatorDef, &[Arg<TensorMeta>]) -> Claim;
+/// The kernel of a symbol: operator, arguments, results.
+pub type PrepareRule = fn(&'static OperatorDef, &[Arg<Strided>], &[Strided]) -> Result<HostKernel, Failure>;
+/// The kernel of a region: body, operands, results.
+pub type PrepareRegionRule = fn(&Block, &[Strided], &[Strided]) -> Result<HostKernel, Failure>;
 
 /// An executor.
 pub struct ExecutorDef {
@@ -42,14 +49,16 @@ pub struct ExecutorDef {
     pub device: &'static str,
     /// Place in the default list of its device: lower stands earlier; `None` if it must be asked for.
     pub priority: Option<u32>,
+    /// Whether its kernels take operands of any strides; otherwise they get contiguous ones.
+    pub strided: bool,
     /// Takes symbols by their rules rather than by name (every operator with a `scalar` rule, say).
-    pub claims: Option<fn(&'static OperatorDef, &[Arg<TensorMeta>]) -> Claim>,
+    pub claims: Option<ClaimRule>,
     /// The kernel of a symbol taken by `claims`: operator, arguments (operands in place of tensors), results.
-    pub prepare: Option<fn(&'static OperatorDef, &[Arg<Operand>], &[Operand]) -> Result<HostKernel, Failure>>,
+    pub prepare: Option<PrepareRule>,
     /// Groups claimed symbols of a flat block into regions of this executor.
     pub fuse: Option<fn(&Block, &mut crate::transforms::Fuel) -> Block>,
     /// The kernel of a region: its body, operands, results.
-    pub prepare_region: Option<fn(&Block, &[Operand], &[Operand]) -> Result<HostKernel, Failure>>,
+    pub prepare_region: Option<PrepareRegionRule>,
 }
 
 /// How an executor runs an operator that it does not own.
@@ -66,6 +75,8 @@ pub struct ImplementationDef {
     pub grad: Option<GradRule>,
     /// A host kernel that runs the symbol as it is.
     pub cpu: Option<HostRule>,
+    /// Whether the kernel takes operands of any strides; otherwise it gets contiguous ones.
+    pub strided: bool,
     /// Source file.
     pub file: &'static str,
     /// Line.
@@ -95,6 +106,22 @@ pub struct RewriteDef {
     /// Line.
     pub line: u32,
 }
+
+/// Runs nothing: symbols that are views of their operand's memory.
+pub const VIEW: &str = "view";
+
+#[linkme::distributed_slice(EXECUTORS)]
+static VIEWS: &ExecutorDef = &ExecutorDef {
+    name: VIEW,
+    docs: "Symbols that only look at their operand's memory in another way; nothing runs for them.",
+    device: "any",
+    priority: None,
+    strided: true,
+    claims: None,
+    prepare: None,
+    fuse: None,
+    prepare_region: None,
+};
 
 /// Every executor linked into the program.
 #[linkme::distributed_slice]

@@ -6,11 +6,15 @@
 extern crate self as fulgurite;
 
 pub mod argument;
+pub mod array;
+pub mod compile;
 pub mod error;
 pub mod executor;
 pub mod expansion;
+pub mod jit;
 pub mod meta;
 pub mod operator;
+pub mod program;
 pub mod reference;
 pub mod rules;
 pub mod testing;
@@ -19,8 +23,10 @@ pub mod tracer;
 pub mod transforms;
 pub mod tree;
 
+pub use array::Array;
 pub use error::{Error, Failure, Result};
 pub use fulgurite_kernels::DType;
+pub use jit::jit;
 pub use meta::{Device, Target, TensorMeta};
 pub use tracer::Tensor;
 

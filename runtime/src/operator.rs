@@ -6,6 +6,7 @@ use fulgurite_kernels::view::{TensorMut, TensorRef};
 
 use crate::argument::{Arg, Attribute};
 use crate::error::{Error, Failure, Result};
+use crate::executor::Strided;
 use crate::meta::TensorMeta;
 use crate::reference::ReferenceTensor;
 use crate::testing::directives::Directive;
@@ -149,6 +150,8 @@ pub enum Role {
 /// The pullback of a call: cotangents of the results (absent where none arrived) to the arguments' cotangents, in
 /// the order and form of the parameters (attributes and integer tensors as `Attribute::None`).
 pub type Pullback = Box<dyn FnOnce(&[Option<Tensor>]) -> Vec<Arg<Tensor>>>;
+/// Whether arguments are of the types that the signature declares.
+pub type CheckRule = fn(&[Arg<TensorMeta>]) -> Result<(), Failure>;
 /// Metas in, metas out.
 pub type MetaRule = fn(&[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>, Failure>;
 /// Traced code in terms of other operators.
@@ -161,6 +164,17 @@ pub type ScalarRule = fn(&[Arg<TensorMeta>]) -> (ScalarProgram, Vec<f64>);
 pub type ReferenceRule = fn(&[Arg<ReferenceTensor>]) -> Result<Vec<ReferenceTensor>, Failure>;
 /// A host kernel.
 pub type HostRule = fn(&[Arg<TensorRef<'_>>], &mut [TensorMut<'_>]) -> Result<(), Failure>;
+
+/// How a result looks into the memory of the first operand: strides, and the offset of the first element, in elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// One for each dimension of the result.
+    pub strides: Vec<isize>,
+    /// From the operand's first element.
+    pub offset: isize,
+}
+/// The view that stands for a call, or `None` if the operand's strides do not allow one.
+pub type ViewRule = fn(&[Arg<Strided>]) -> Option<View>;
 
 /// A declared operator.
 pub struct OperatorDef {
@@ -181,7 +195,7 @@ pub struct OperatorDef {
     /// The role it plays for the runtime.
     pub overload: Option<Role>,
     /// Whether each attribute is of the type its parameter declares.
-    pub check: Option<fn(&[Arg<TensorMeta>]) -> Result<(), Failure>>,
+    pub check: Option<CheckRule>,
     /// Shape-and-type rule; derived from the decomposition if absent.
     pub meta: Option<MetaRule>,
     /// What it stands for.
@@ -196,6 +210,10 @@ pub struct OperatorDef {
     pub reference: Option<ReferenceRule>,
     /// Host kernel of a kernel symbol.
     pub cpu: Option<HostRule>,
+    /// How the result looks into the memory of its first operand, if a view can stand for it.
+    pub view: Option<ViewRule>,
+    /// Whether the kernel takes operands of any strides; otherwise it gets contiguous ones.
+    pub strided: bool,
     /// Inputs on which it must agree with its reference.
     pub samples: Option<fn(&mut Samples)>,
     /// Inputs that it must refuse.

@@ -7,9 +7,10 @@ pub use ndarray::{ArrayD, IxDyn};
 
 pub use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
 pub use crate::error::Failure;
-pub use crate::executor::Claim;
+pub use crate::executor::{Claim, Strided};
 pub use crate::meta::{Device, TensorMeta, normalize_dim};
 use crate::operator::OperatorDef;
+pub use crate::operator::View;
 pub use crate::reference::ReferenceTensor;
 pub use crate::testing::directives::Directive;
 pub use crate::testing::samples::{Domain, ErrorSamples, SampleTensor, Samples};
@@ -454,7 +455,7 @@ impl<T: IntoReference> ReferenceOutcome for Result<T> {
 
 /// The meta of an elementwise operator: its tensors have one shape and one element type, which are those of the results,
 /// except that a result which is a predicate is `bool`.
-pub fn elementwise_meta(def: &'static OperatorDef, arguments: &[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>> {
+pub fn scalar_meta(def: &'static OperatorDef, arguments: &[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>> {
     let named = def.params.iter().zip(arguments);
     let mut tensors = named.flat_map(|(param, argument)| argument.tensors().iter().map(|meta| (param.name, meta)));
     let Some((first, meta)) = tensors.next() else {

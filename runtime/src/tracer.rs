@@ -48,9 +48,12 @@ struct Tracer {
     pending: Option<Error>,
 }
 
+/// The operator's address and the arguments.
+type DecompositionKey = (usize, Vec<Arg<TensorMeta>>);
+
 thread_local! {
     static TRACER: RefCell<Tracer> = RefCell::default();
-    static DECOMPOSITIONS: RefCell<FxHashMap<(usize, Vec<Arg<TensorMeta>>), Arc<Block>>> = RefCell::default();
+    static DECOMPOSITIONS: RefCell<FxHashMap<DecompositionKey, Arc<Block>>> = RefCell::default();
 }
 
 /// Unwinds to the nearest traced function, silently: only where a poisoned handle has no answer to give.
@@ -170,10 +173,9 @@ fn build(
         });
         (tracer.stack.pop().unwrap_or_else(|| unreachable!("pushed above")), results)
     });
-    if let Err(payload) = outcome {
-        if !payload.is::<Poisoned>() {
-            resume_unwind(payload);
-        }
+    match outcome {
+        Err(payload) if !payload.is::<Poisoned>() => resume_unwind(payload),
+        _ => {}
     }
     if let Some(error) = builder.error {
         return Err(error);
@@ -375,13 +377,12 @@ pub(crate) fn infer(
         check(metas).map_err(InferError::Failure)?;
     }
     let declared = def.meta.map(|meta| meta(metas)).transpose().map_err(InferError::Failure)?;
-    if let (Some(declared), ResultsDef::Fixed(n)) = (&declared, def.results) {
-        if declared.len() != n {
-            return Err(InferError::Failure(Failure::new(
-                "ResultCount",
-                format!("meta gave {} results, the signature has {n}", declared.len()),
-            )));
+    match (&declared, def.results) {
+        (Some(declared), ResultsDef::Fixed(n)) if declared.len() != n => {
+            let message = format!("meta gave {} results, the signature has {n}", declared.len());
+            return Err(InferError::Failure(Failure::new("ResultCount", message)));
         }
+        _ => {}
     }
     let body = match def.decomposition {
         Some(_) => Some(decompose(def, metas).map_err(InferError::Inner)?),
@@ -425,7 +426,7 @@ pub fn decompose(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result
 pub(crate) fn trace_rule(
     def: &'static OperatorDef,
     metas: &[Arg<TensorMeta>],
-    rule: fn(&[Arg<Tensor>]) -> Vec<Tensor>,
+    rule: impl FnOnce(&[Arg<Tensor>]) -> Vec<Tensor>,
 ) -> Result<Block> {
     let mut parameters: Vec<(Arc<str>, TensorMeta)> = Vec::new();
     for (param, argument) in def.params.iter().zip(metas) {
@@ -629,16 +630,6 @@ impl Tensor {
         (self.builder == builder.id && self.value != POISON).then_some(self.value)
     }
 
-    /// The value of the trace being built.
-    pub(crate) fn value(&self) -> ValueId {
-        self.value
-    }
-
-    /// A handle on value `value` of the trace being built.
-    pub(crate) fn of_value(value: ValueId) -> Tensor {
-        Tensor { builder: with_top(|builder| builder.id).unwrap_or(u32::MAX), value }
-    }
-
     fn known_meta(&self) -> Option<TensorMeta> {
         TRACER.with_borrow(|tracer| {
             let builder = tracer.stack.iter().rev().find(|builder| builder.id == self.builder)?;
@@ -728,4 +719,51 @@ impl Neg for Tensor {
     fn neg(self) -> Tensor {
         call_role(Role::Neg, vec![Arg::Tensor(self)])
     }
+}
+
+// === What autodiff needs of the trace being built ===
+
+/// Takes the error recorded so far, if any.
+pub(crate) fn take_error() -> Option<Error> {
+    with_top(|builder| builder.error.take()).flatten()
+}
+
+/// Whether an error was recorded.
+pub(crate) fn has_error() -> bool {
+    with_top(|builder| builder.error.is_some()).unwrap_or(false)
+}
+
+/// Says of the recorded error, if any, in whose rule it lies.
+pub(crate) fn annotate_error(what: &str, operator: &str, place: Option<Place>) {
+    with_top(|builder| {
+        if let Some(error) = builder.error.take() {
+            let name = if what.is_empty() { operator.to_owned() } else { format!("{what} {operator}") };
+            builder.error = Some(error.in_operator(&name, place));
+        }
+    });
+}
+
+/// How many symbols the trace being built has.
+pub(crate) fn position() -> usize {
+    with_top(|builder| builder.block.symbols.len()).unwrap_or(0)
+}
+
+/// Symbols from `first` on stand for the call at `place`.
+pub(crate) fn set_places_from(first: usize, place: Option<Place>) {
+    with_top(|builder| {
+        for symbol in &mut builder.block.symbols[first..] {
+            symbol.place = place.or(symbol.place);
+        }
+    });
+}
+
+/// The symbols that define `results` stand for the call at `place`.
+pub(crate) fn set_places(results: &[Tensor], place: Option<Place>) {
+    with_top(|builder| {
+        for symbol in builder.block.symbols.iter_mut().rev().take(16) {
+            if symbol.results.iter().any(|id| results.iter().any(|r| r.value == *id)) {
+                symbol.place = place.or(symbol.place);
+            }
+        }
+    });
 }

@@ -9,10 +9,11 @@ use crate::operator::made;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
-    let Executor { attrs, vis, ident, docs, device, priority, others, .. } = executor;
+    let Executor { attrs, vis, ident, docs, device, priority, strided, others, .. } = executor;
     let scope = scope();
     let name = ident.to_string();
     let priority = priority.as_ref().map(|priority| quote!(priority: Some(#priority),));
+    let strided = strided.then(|| quote!(strided: true,));
     let rules = executor.rules.iter().map(|rule| function(&rule.function, TokenStream::new()));
     let fields = executor.rules.iter().map(|rule| {
         let (field, function) = (made(rule.name), &rule.function.sig.ident);
@@ -40,6 +41,7 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
                 docs: #docs,
                 device: #device,
                 #priority
+                #strided
                 #(#fields)*
                 ..::fulgurite::expansion::EXECUTOR
             };

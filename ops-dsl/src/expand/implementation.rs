@@ -46,6 +46,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
             _ => quote!(#field: Some(#value),),
         }
     });
+    let strided = implementation.strided.then(|| quote!(strided: true,));
     let exhaustive =
         implementation.rules.iter().filter(|rule| matches!(rule.name, "execution" | "grad")).map(exhaustive);
     let register = register(
@@ -70,6 +71,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
                 of: #of::OPERATOR.name,
                 by: #by::EXECUTOR.name,
                 #(#fields)*
+                #strided
                 file: file!(),
                 line: line!(),
                 ..::fulgurite::expansion::IMPLEMENTATION

@@ -264,6 +264,9 @@ fn record(operator: &Operator) -> TokenStream {
         Results::List => fields.extend(quote!(results: ::fulgurite::operator::ResultsDef::List,)),
     }
     fields.extend(effects(operator, &position));
+    if options.strided {
+        fields.extend(quote!(strided: true,));
+    }
     if let Some(role) = &options.overload {
         fields.extend(quote!(overload: Some(::fulgurite::operator::Role::#role),));
     }
@@ -302,6 +305,13 @@ fn record(operator: &Operator) -> TokenStream {
                     ::fulgurite::rules::ReferenceOutcome::outcome(#call)
                 })
             }
+            "view" => {
+                let call = call(rule, |_| None);
+                quote!(|a| {
+                    let a = Args::<::fulgurite::executor::Strided>::read(a);
+                    #call
+                })
+            }
             "cpu" => cpu(rule, signature.results == Results::List),
             _ => function.to_token_stream(),
         };
@@ -311,7 +321,7 @@ fn record(operator: &Operator) -> TokenStream {
         fields.extend(quote!(#unread #field: Some(#value),));
     }
     if operator.derives_meta() {
-        fields.extend(quote!(meta: Some(|a| ::fulgurite::rules::elementwise_meta(&OPERATOR, a)),));
+        fields.extend(quote!(meta: Some(|a| ::fulgurite::rules::scalar_meta(&OPERATOR, a)),));
     }
     let mut codes: Vec<String> = operator.codes.iter().map(Ident::to_string).collect();
     if operator.derives_errors() {

@@ -33,11 +33,15 @@ pub enum Template {
     RoundTrip,
     /// Forward and backward traces as stored.
     Snapshot,
+    /// Both sides of a rewrite agree, forward and backward, and it fires.
+    Rewrite,
+    /// Random programs made of samples.
+    Programs,
 }
 
 impl Template {
     /// All templates.
-    pub const ALL: [Template; 14] = [
+    pub const ALL: [Template; 16] = [
         Template::Meta,
         Template::Consistency,
         Template::Golden,
@@ -52,6 +56,8 @@ impl Template {
         Template::Checker,
         Template::RoundTrip,
         Template::Snapshot,
+        Template::Rewrite,
+        Template::Programs,
     ];
 
     /// The name in test names and directives.
@@ -71,6 +77,8 @@ impl Template {
             Template::Checker => "checker",
             Template::RoundTrip => "round_trip",
             Template::Snapshot => "snapshot",
+            Template::Rewrite => "rewrite",
+            Template::Programs => "programs",
         }
     }
 }

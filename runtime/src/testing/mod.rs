@@ -1,4 +1,40 @@
 //! What declarations are tested with: samples, directives, tolerances, and the templates of the generated tests.
+//!
+//! Samples and directives are part of every declaration. The templates need the feature `testing`; a test target without a
+//! harness runs them in a few lines, for the operators of whatever crates it links:
+//!
+//! ```no_run
+//! use my_operators as _;
+//! # mod my_operators {}
+//! # #[cfg(feature = "testing")]
+//! fn main() -> std::process::ExitCode {
+//!     fulgurite_runtime::testing::main()
+//! }
+//! # #[cfg(not(feature = "testing"))]
+//! # fn main() {}
+//! ```
 
 pub mod directives;
 pub mod samples;
+
+#[cfg(feature = "testing")]
+mod generate;
+#[cfg(feature = "testing")]
+mod golden;
+#[cfg(feature = "testing")]
+mod problem;
+#[cfg(feature = "testing")]
+mod run;
+#[cfg(feature = "testing")]
+mod snapshot;
+#[cfg(feature = "testing")]
+mod subject;
+#[cfg(feature = "testing")]
+mod templates;
+#[cfg(feature = "testing")]
+mod tolerance;
+
+#[cfg(feature = "testing")]
+pub use generate::{Filter, GeneratedTest, Outcome, Settings, generated_tests, unmatched_directives};
+#[cfg(feature = "testing")]
+pub use run::{main, main_of, run};

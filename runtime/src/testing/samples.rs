@@ -1,6 +1,6 @@
 //! Samples: the inputs on which an operator must agree with its reference, and those that it must refuse.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 
@@ -69,6 +69,12 @@ impl SampleTensor {
     /// The same values in another element type.
     pub fn cast(mut self, dtype: DType) -> SampleTensor {
         self.dtype = dtype;
+        self
+    }
+
+    /// The same kind of values in another shape.
+    pub fn reshaped(mut self, shape: &[usize]) -> SampleTensor {
+        self.shape = Dims::from_slice(shape);
         self
     }
 
@@ -144,7 +150,7 @@ impl Random {
 }
 
 /// One sample: arguments of a call.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// Arguments in the order of the signature.
     pub arguments: Vec<Arg<SampleTensor>>,
@@ -329,17 +335,18 @@ pub trait ErrorCode {
 #[derive(Debug)]
 pub struct ErrorSamples {
     source: Source,
-    cases: Vec<ErrorSample>,
+    // Cases are added through a shared reference, so that helpers of a rule may keep making tensors meanwhile.
+    cases: RefCell<Vec<ErrorSample>>,
 }
 
 impl ErrorSamples {
     /// The error samples that `operator` declares, made in `dtype`.
     pub fn of_operator(operator: &'static OperatorDef, dtype: DType) -> Vec<ErrorSample> {
-        let mut samples = ErrorSamples { source: Source { dtype, drawn: Cell::new(1) }, cases: Vec::new() };
+        let mut samples = ErrorSamples { source: Source { dtype, drawn: Cell::new(1) }, cases: RefCell::default() };
         if let Some(declare) = operator.errors {
             declare(&mut samples);
         }
-        samples.cases
+        samples.cases.into_inner()
     }
 
     /// The error samples of an elementwise operator whose meta is the library's: its first sample of two tensors, with
@@ -365,29 +372,29 @@ impl ErrorSamples {
             sample
         };
         let shape = changed(&|tensor| tensor.shape.push(2));
-        self.cases.push(ErrorSample { code: "ShapeMismatch", arguments: shape.arguments, message: "has shape" });
+        self.cases.borrow_mut().push(ErrorSample {
+            code: "ShapeMismatch",
+            arguments: shape.arguments,
+            message: "has shape",
+        });
         let others = DType::ALL.into_iter().map(|dtype| changed(&|tensor: &mut SampleTensor| tensor.dtype = dtype));
         let unlike = |other: &Sample| other.arguments[last] != sample.arguments[last] && check(operator, other).is_ok();
         if let Some(other) = others.into_iter().find(unlike) {
-            self.cases.push(ErrorSample { code: "DTypeMismatch", arguments: other.arguments, message: "has dtype" });
+            self.cases.borrow_mut().push(ErrorSample {
+                code: "DTypeMismatch",
+                arguments: other.arguments,
+                message: "has dtype",
+            });
         }
     }
 
     /// Adds a call that must fail with `code` and a message that contains `message`.
-    pub fn case(
-        &mut self,
-        code: impl ErrorCode,
-        arguments: impl OperatorArguments<SampleTensor>,
-        message: &'static str,
-    ) {
+    pub fn case(&self, code: impl ErrorCode, arguments: impl OperatorArguments<SampleTensor>, message: &'static str) {
         self.arguments(code.code(), arguments.into_arguments(), message);
     }
-}
 
-impl ErrorSamples {
-    /// Adds a call as a plain list of arguments.
-    fn arguments(&mut self, code: &'static str, arguments: Vec<Arg<SampleTensor>>, message: &'static str) {
-        self.cases.push(ErrorSample { code, arguments, message });
+    fn arguments(&self, code: &'static str, arguments: Vec<Arg<SampleTensor>>, message: &'static str) {
+        self.cases.borrow_mut().push(ErrorSample { code, arguments, message });
     }
 }
 

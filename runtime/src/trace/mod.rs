@@ -164,7 +164,7 @@ impl Block {
         let mut renumbered: Vec<Option<ValueId>> = vec![None; self.values.len()];
         let mut block = Block::default();
         let mut define = |block: &mut Block, id: ValueId| {
-            let value = &self.values[id.index()];
+            let Some(value) = self.values.get(id.index()) else { return ValueId(u32::MAX) };
             block.values.push(value.clone());
             let new = ValueId((block.values.len() - 1) as u32);
             renumbered[id.index()] = Some(new);
@@ -176,7 +176,7 @@ impl Block {
             results.push(symbol.results.iter().map(|id| define(&mut block, *id)).collect());
         }
         // A value that is read but never defined keeps a number past the end; the verifier names it.
-        let new = |id: ValueId| renumbered[id.index()].unwrap_or(ValueId(u32::MAX));
+        let new = |id: ValueId| renumbered.get(id.index()).copied().flatten().unwrap_or(ValueId(u32::MAX));
         block.symbols = self
             .symbols
             .iter()
@@ -262,4 +262,14 @@ impl Trace {
     }
 }
 
+pub mod diff;
+pub mod parse;
+pub mod print;
 pub mod verify;
+
+#[cfg(test)]
+mod test_support;
+
+pub use diff::{TraceDiff, diff};
+pub use parse::parse;
+pub use print::{PrintOptions, print_symbol};

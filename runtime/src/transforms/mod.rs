@@ -1,5 +1,16 @@
 //! Named functions from trace to trace.
 
+pub mod autodiff;
+pub mod claim;
+pub mod cse;
+pub mod dce;
+pub mod decompose;
+pub mod flatten;
+pub mod fuse;
+pub mod layout;
+pub mod plan;
+pub mod rewrite;
+
 /// Optimization fuel: how many more claims, fusions and rewrites may be made. Halving it finds the one that breaks a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fuel(Option<u64>);

@@ -1,0 +1,84 @@
+//! The CPU training step that PyTorch is compared with (`peers/gpt2_torch_cpu.py`): GPT-2 L4 H4 C128 T64 B8 V50257, f32:
+//! `cargo run --release -p fulgurite-benches --bin cpu_step [threads] [steps]`
+
+use fulgurite::compile::Options;
+use fulgurite::{Array, Tensor, jit};
+use fulgurite_benches::{peak_resident_mib, processor};
+use fulgurite_models::batches::Batch;
+use fulgurite_models::config::GptConfig;
+use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
+use fulgurite_models::train::{batch_arrays, initial_parameters, step_scalars};
+
+fn main() -> fulgurite::Result<()> {
+    let mut arguments = std::env::args().skip(1).filter_map(|text| text.parse::<usize>().ok());
+    let threads = arguments.next().unwrap_or(2);
+    let steps = arguments.next().unwrap_or(20);
+    // The pool is made once; a second call cannot happen here.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    let config = GptConfig { vocabulary: 50_257, context: 64, layers: 4, heads: 4, channels: 128, dropout: 0.0 };
+    let (rows, context) = (8, 64);
+    // The peer decays everything and does not clip.
+    let optimizer = OptimizerSettings { clip: None, beta2: 0.999, weight_decay: 0.01, ..OptimizerSettings::default() };
+    let step = jit(|(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
+        train_step(&config, &optimizer, state, batch, scalars)
+    })
+    .named("train_step")
+    .arguments(["state", "batch", "scalars"])
+    .results(["state", "loss", "grad_norm"])
+    .donate("state")
+    .options(Options { verify: false, ..Options::default() });
+    let params = initial_parameters(&config, 42)?;
+    let zeros = |params: &fulgurite_models::gpt2::Gpt2<Array>| -> fulgurite::Result<_> {
+        fulgurite_models::gpt2::Gpt2::build(&config, &mut |_, shape| {
+            let _ = params;
+            Array::zeros(shape, fulgurite::DType::F32)
+        })
+    };
+    let (exp_avg, exp_avg_sq) = (zeros(&params)?, zeros(&params)?);
+    let mut state = TrainState { params, exp_avg, exp_avg_sq };
+    let token = |i: usize| (i * 7919 % 50_257) as i64;
+    let batch = Batch {
+        inputs: (0..rows * context).map(token).collect(),
+        targets: (1..=rows * context).map(token).collect(),
+        rows,
+        context,
+    };
+    let mut times = Vec::new();
+    let mut loss = 0.0;
+    for number in 1..=steps as u64 + 3 {
+        let (batch, scalars) = (batch_arrays(&batch)?, step_scalars(1e-3, number, 42)?);
+        let start = std::time::Instant::now();
+        let (next, value, _norm) = step.call((state, batch, scalars))?;
+        let elapsed = start.elapsed();
+        state = next;
+        loss = value.item()?;
+        if number > 3 {
+            times.push(elapsed.as_secs_f64() * 1e3);
+        }
+    }
+    if std::env::args().any(|argument| argument == "profile") {
+        let compiled = step.compile(&(state.clone(), batch_arrays(&batch)?, step_scalars(1e-3, 1, 42)?))?;
+        let mut inputs: Vec<Array> = Vec::new();
+        fulgurite::tree::Tree::visit(&(state, batch_arrays(&batch)?, step_scalars(1e-3, 1, 42)?), "", &mut |_, array| {
+            inputs.push(array.to_contiguous().unwrap_or_else(|_| array.clone()));
+        });
+        let (_, mut spent) = compiled.program().run_timed(inputs)?;
+        spent.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+        let block = &compiled.program().trace().block;
+        for (symbol, time) in spent.iter().take(40) {
+            let line = fulgurite::trace::print_symbol(block, &block.symbols[*symbol]);
+            eprintln!("{:9.3} ms  {}", time.as_secs_f64() * 1e3, line.chars().take(220).collect::<String>());
+        }
+        return Ok(());
+    }
+    times.sort_by(f64::total_cmp);
+    println!(
+        "{}",
+        serde_json::json!({
+            "who": "fulgurite", "threads": threads, "ms": (times[times.len() / 2] * 100.0).round() / 100.0,
+            "loss": loss, "peak_mib": peak_resident_mib().map(f64::round), "compiles": step.compiles(), "processor": processor(),
+        })
+    );
+    Ok(())
+}

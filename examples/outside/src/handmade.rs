@@ -1,0 +1,89 @@
+//! The executor, its kernel, and what it takes.
+
+use fulgurite::kernels::dtype::Element;
+use fulgurite::prelude::*;
+
+use crate::squareplus;
+
+/// Kernels written by hand.
+#[executor(device = "cpu", priority = 5)]
+pub mod handmade {}
+
+/// `squareplus` and its slope, `(1 + x / √(x² + b)) / 2`, in one pass over `input`.
+#[operator(executor = handmade, no_grad = "squareplus, which is run by it, has the gradient")]
+pub mod squareplus_with_slope {
+    fn squareplus_with_slope(input: Tensor<Floating>, b: f64) -> (Tensor, Tensor);
+
+    fn meta(input: &TensorMeta) -> Result<(TensorMeta, TensorMeta)> {
+        require!(
+            matches!(input.dtype(), DType::F32 | DType::F64),
+            KernelDType,
+            "the kernel is written for f32 and f64, input is {}",
+            input.dtype()
+        );
+        Ok((input.clone(), input.clone()))
+    }
+
+    fn cpu(input: TensorRef, b: f64, out0: &mut TensorMut, out1: &mut TensorMut) -> Result<()> {
+        match input.dtype() {
+            DType::F32 => super::one_pass::<f32>(input, b, out0, out1),
+            _ => super::one_pass::<f64>(input, b, out0, out1),
+        }
+    }
+
+    fn reference(input: &ArrayD<f64>, b: f64) -> (ArrayD<f64>, ArrayD<f64>) {
+        let root = input.mapv(|x| (x * x + b).sqrt());
+        ((input + &root) / 2.0, (input / &root + 1.0) / 2.0)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8]), 4.0));
+        s.case(with(s.normal([0, 3]), 0.25));
+        s.case(with(s.normal([2051]), 1.0));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(KernelDType, with(e.of(DType::BF16, [3]), 1.0), "input is bf16");
+    }
+}
+
+/// The kernel: operands and results are contiguous, since neither the executor nor the symbol says `strided`.
+fn one_pass<T: Element>(
+    input: fulgurite::kernels::TensorRef<'_>,
+    b: f64,
+    out: &mut fulgurite::kernels::TensorMut<'_>,
+    slope: &mut fulgurite::kernels::TensorMut<'_>,
+) -> Result<(), Failure> {
+    let mismatch = || Failure::new("KernelDType", "the results are not of the input's dtype, or not contiguous");
+    let input: &[T] = input.as_slice().ok_or_else(mismatch)?;
+    let out: &mut [T] = out.as_mut_slice().ok_or_else(mismatch)?;
+    let slope: &mut [T] = slope.as_mut_slice().ok_or_else(mismatch)?;
+    for ((x, out), slope) in input.iter().zip(out).zip(slope) {
+        let x = x.to_f64();
+        let root = (x * x + b).sqrt();
+        *out = T::from_f64((x + root) / 2.0);
+        *slope = T::from_f64((1.0 + x / root) / 2.0);
+    }
+    Ok(())
+}
+
+#[implementation(of = squareplus, by = handmade)]
+mod squareplus_by_handmade {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(
+            matches!(input.dtype(), DType::F32 | DType::F64),
+            "the kernel is written for f32 and f64, input is {}",
+            input.dtype()
+        );
+        Ok(())
+    }
+
+    fn execution(input: Tensor, b: f64) -> Tensor {
+        squareplus_with_slope(input, b).0
+    }
+
+    fn grad(input: Tensor, b: f64) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let (out, slope) = squareplus_with_slope(input, b);
+        (out, move |d_out| Grads { input: d_out * slope })
+    }
+}

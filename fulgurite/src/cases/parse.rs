@@ -1,0 +1,150 @@
+//! Reads the text of a file of cases. Whatever the text, the outcome is cases or an error that names the place.
+
+use std::collections::HashSet;
+
+use fulgurite::argument::Scalar;
+use serde_json::Value as Json;
+
+use super::{Case, CaseBody, CaseError, Grad, VERSION, Value};
+
+/// Reads a file of cases. A file that does not list named cases is an error with its place; a case that cannot be
+/// understood is an error of its own.
+pub fn parse_cases(text: &[u8]) -> Result<Vec<Case>, String> {
+    let json: Json = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let Json::Object(file) = json else {
+        return Err(format!("expected an object with \"version\" and \"cases\", got {}", kind(&json)));
+    };
+    match file.get("version") {
+        Some(version) if version.as_u64() == Some(VERSION) => {}
+        Some(version) => return Err(format!("version is {}, expected {VERSION}", short(version))),
+        None => return Err(format!("has no \"version\", expected {VERSION}")),
+    }
+    let cases = match file.get("cases") {
+        Some(Json::Array(cases)) => cases,
+        Some(other) => return Err(format!("cases: expected a list, got {}", kind(other))),
+        None => return Err("has no \"cases\"".into()),
+    };
+    let mut ids = HashSet::new();
+    cases
+        .iter()
+        .enumerate()
+        .map(|(i, case)| {
+            let id = match case.get("id") {
+                Some(Json::String(id)) if !id.is_empty() => id.clone(),
+                Some(other) => {
+                    return Err(format!("cases[{i}].id: expected a string that is not empty, got {}", short(other)));
+                }
+                None => return Err(format!("cases[{i}]: expected an object with an \"id\", got {}", kind(case))),
+            };
+            if !ids.insert(id.clone()) {
+                return Err(format!("cases[{i}].id: '{id}' stands twice"));
+            }
+            Ok(Case { id, body: parse_body(case).map_err(|message| CaseError::new("BadCase", message)) })
+        })
+        .collect()
+}
+
+fn parse_body(case: &Json) -> Result<CaseBody, String> {
+    let operator = match case.get("op") {
+        Some(Json::String(name)) => name.clone(),
+        Some(other) => return Err(format!("op: expected a string, got {}", short(other))),
+        None => return Err("has no \"op\"".into()),
+    };
+    let arguments = match case.get("args") {
+        Some(Json::Object(arguments)) => arguments
+            .iter()
+            .map(|(name, value)| Ok((name.clone(), parse_value(value, &format!("args.{name}"))?)))
+            .collect::<Result<_, String>>()?,
+        Some(other) => return Err(format!("args: expected an object, got {}", short(other))),
+        None => Vec::new(),
+    };
+    let grad = match case.get("grad") {
+        None | Some(Json::Null) => None,
+        Some(Json::Object(grad)) => Some(Grad {
+            cotangents: parse_names(grad.get("cotangents"), "grad.cotangents")?,
+            inputs: parse_names(grad.get("inputs"), "grad.inputs")?,
+        }),
+        Some(other) => return Err(format!("grad: expected an object, got {}", short(other))),
+    };
+    Ok(CaseBody { operator, arguments, grad })
+}
+
+fn parse_names(value: Option<&Json>, place: &str) -> Result<Vec<String>, String> {
+    let Some(Json::Array(items)) = value else {
+        return Err(format!("{place}: expected a list of strings, got {}", value.map_or("nothing".into(), short)));
+    };
+    items
+        .iter()
+        .enumerate()
+        .map(|(i, item)| match item {
+            Json::String(name) => Ok(name.clone()),
+            other => Err(format!("{place}[{i}]: expected a string, got {}", short(other))),
+        })
+        .collect()
+}
+
+fn parse_value(value: &Json, place: &str) -> Result<Value, String> {
+    match value {
+        Json::Null => Ok(Value::Null),
+        Json::Bool(value) => Ok(Value::Number(Scalar::Bool(*value))),
+        Json::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
+            (Some(value), ..) => Ok(Value::Number(Scalar::Int(value))),
+            (None, Some(value), _) => Err(format!("{place}: {value} does not fit a 64-bit signed integer")),
+            (None, None, Some(value)) => Ok(Value::Number(Scalar::Float(value))),
+            (None, None, None) => Err(format!("{place}: {number} is out of range")),
+        },
+        Json::String(text) => Ok(Value::Text(text.clone())),
+        Json::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(i, item)| parse_value(item, &format!("{place}[{i}]")))
+            .collect::<Result<_, _>>()
+            .map(Value::List),
+        Json::Object(object) => {
+            let mut fields = object.iter();
+            let (Some((form, value)), None) = (fields.next(), fields.next()) else {
+                return Err(format!(
+                    "{place}: expected {{\"tensor\": key}}, {{\"number\": \"inf\"}} or {{\"dtype\": name}}, got {}",
+                    short(&Json::Object(object.clone()))
+                ));
+            };
+            parse_form(form, value, place)
+        }
+    }
+}
+
+fn parse_form(form: &str, value: &Json, place: &str) -> Result<Value, String> {
+    match (form, value) {
+        ("tensor", Json::String(key)) => Ok(Value::Tensor(key.clone())),
+        ("number", Json::Number(_)) => parse_value(value, place),
+        ("number", Json::String(name)) => match name.as_str() {
+            "inf" => Ok(Value::Number(Scalar::Float(f64::INFINITY))),
+            "-inf" => Ok(Value::Number(Scalar::Float(f64::NEG_INFINITY))),
+            "nan" => Ok(Value::Number(Scalar::Float(f64::NAN))),
+            _ => Err(format!("{place}: expected \"inf\", \"-inf\" or \"nan\", got {}", short(value))),
+        },
+        ("dtype", Json::String(name)) => name.parse().map(Value::DType).map_err(|error| format!("{place}: {error}")),
+        ("tensor" | "number" | "dtype", _) => Err(format!("{place}.{form}: expected a string, got {}", short(value))),
+        _ => Err(format!("{place}: expected \"tensor\", \"number\" or \"dtype\", got {}", short(&form.into()))),
+    }
+}
+
+fn kind(value: &Json) -> &'static str {
+    match value {
+        Json::Null => "null",
+        Json::Bool(_) => "a boolean",
+        Json::Number(_) => "a number",
+        Json::String(_) => "a string",
+        Json::Array(_) => "a list",
+        Json::Object(_) => "an object",
+    }
+}
+
+/// The value as text, cut short if it is long.
+fn short(value: &Json) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}

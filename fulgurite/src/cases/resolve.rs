@@ -1,0 +1,43 @@
+//! Operators by their own name or by PyTorch's.
+
+use fulgurite::operator::{OperatorDef, OperatorKind, nearest, operators};
+
+use super::CaseError;
+
+/// Names longer than this get no "did you mean".
+const MAX_HINT: usize = 64;
+
+/// The operator of that name (`gelu`, `prims::exp`), or the one that mirrors that function of PyTorch
+/// (`nn.functional.gelu`, with or without the prefix `torch.`).
+pub fn resolve_operator(name: &str) -> Result<&'static OperatorDef, CaseError> {
+    let (below_torch, torch) = match name.strip_prefix("torch.") {
+        Some(below) => (below, true),
+        None => (name, false),
+    };
+    if !torch && let Some(def) = operators().iter().find(|def| def.name == name) {
+        return Ok(def);
+    }
+    // A function of PyTorch is mirrored by an operator that promotes and broadcasts as it does, and maybe by a prim below.
+    let rank = |def: &OperatorDef| match def.kind {
+        OperatorKind::Composite => 0,
+        OperatorKind::Prim => 1,
+        OperatorKind::Symbol(_) => 2,
+    };
+    let mirrors = operators().iter().filter(|def| def.torch == Some(below_torch));
+    if let Some(def) = mirrors.min_by_key(|def| rank(def)) {
+        return Ok(def);
+    }
+    let candidates = operators().iter().flat_map(|def| [Some(def.name), def.torch, Some(def.short_name())]).flatten();
+    let near = if name.len() > MAX_HINT { None } else { nearest(below_torch, candidates) };
+    // A short name stands for the whole one.
+    let near = near.map(|near| {
+        let own = |def: &&&'static OperatorDef| def.name == near || def.torch == Some(near);
+        match operators().iter().find(own) {
+            Some(_) => near,
+            None => operators().iter().find(|def| def.short_name() == near).map_or(near, |def| def.name),
+        }
+    });
+    let hint = near.map(|near| format!(", did you mean '{near}'?")).unwrap_or_default();
+    let shown: String = name.chars().take(MAX_HINT).collect();
+    Err(CaseError::new("UnknownOperator", format!("no operator is called '{shown}'{hint}")))
+}

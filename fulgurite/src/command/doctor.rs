@@ -1,0 +1,212 @@
+//! `doctor`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use fulgurite::executor::{ExecutorDef, executors, implementations, rewrites};
+use fulgurite::operator::{OperatorKind, operators};
+use fulgurite::trace::print::VERSION as TRACE_VERSION;
+use serde::Serialize;
+
+use super::output::{say, say_json};
+use super::system::{self, Library, Memory};
+use super::{Outcome, log};
+
+/// Arguments of `doctor`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  fulgurite doctor\n  fulgurite doctor --json")]
+pub struct Arguments {
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    version: &'static str,
+    trace_text_version: u32,
+    build: &'static str,
+    platform: String,
+    processor: Option<String>,
+    cpu_features: Vec<&'static str>,
+    threads: usize,
+    memory: Option<Memory>,
+    devices: Vec<Device>,
+    libraries: Vec<Library>,
+    executors: Vec<Executor>,
+    operators: Operators,
+    caches: Vec<Cache>,
+    log: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Device {
+    kind: &'static str,
+    count: usize,
+    models: Vec<String>,
+    usable: bool,
+    reason: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Executor {
+    name: &'static str,
+    device: &'static str,
+    priority: Option<u32>,
+    docs: &'static str,
+}
+
+#[derive(Serialize)]
+struct Operators {
+    prims: usize,
+    composites: usize,
+    symbols: usize,
+    implementations: usize,
+    rewrites: usize,
+    mirroring_torch: usize,
+}
+
+#[derive(Serialize)]
+struct Cache {
+    name: &'static str,
+    path: Option<String>,
+    reason: &'static str,
+}
+
+/// Says what there is.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let report = report();
+    if arguments.json {
+        say_json(&report)?;
+    } else {
+        in_words(&report)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report() -> Report {
+    let mut list: Vec<&'static ExecutorDef> = executors();
+    list.sort_by_key(|executor| (executor.device, executor.priority.is_none(), executor.priority, executor.name));
+    Report {
+        version: env!("CARGO_PKG_VERSION"),
+        trace_text_version: TRACE_VERSION,
+        build: if cfg!(debug_assertions) { "debug" } else { "release" },
+        platform: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+        processor: system::processor(),
+        cpu_features: system::cpu_features(),
+        threads: std::thread::available_parallelism().map_or(1, |threads| threads.get()),
+        memory: system::memory(),
+        devices: devices(&list),
+        libraries: libraries(),
+        executors: list
+            .iter()
+            .map(|executor| Executor {
+                name: executor.name,
+                device: executor.device,
+                priority: executor.priority,
+                docs: executor.docs.trim(),
+            })
+            .collect(),
+        operators: count_operators(),
+        caches: vec![Cache {
+            name: "kernels",
+            path: None,
+            reason: "nothing is kept on disk: kernels of the host are part of the program",
+        }],
+        log: std::env::var(log::VARIABLE).ok(),
+    }
+}
+
+fn devices(executors: &[&'static ExecutorDef]) -> Vec<Device> {
+    let runs_on = |kind: &str| executors.iter().any(|executor| executor.device == kind);
+    let models = system::nvidia_gpus();
+    let cuda = match (runs_on("cuda"), models.is_empty()) {
+        (false, true) => Some("no NVIDIA GPU is listed by the kernel, and this build has no executor for CUDA".into()),
+        (false, false) => Some("this build has no executor for CUDA".into()),
+        (true, true) => Some("no NVIDIA GPU is listed by the kernel (is its driver loaded?)".into()),
+        (true, false) => None,
+    };
+    vec![
+        Device {
+            kind: "cpu",
+            count: 1,
+            models: Vec::new(),
+            usable: runs_on("cpu"),
+            reason: (!runs_on("cpu")).then(|| "no executor for the host is linked".into()),
+        },
+        Device { kind: "cuda", count: models.len(), usable: cuda.is_none(), models, reason: cuda },
+    ]
+}
+
+fn libraries() -> Vec<Library> {
+    let mut driver = system::find_library("CUDA driver", "libcuda.so", "install the NVIDIA driver");
+    if let (None, Some(version)) = (&driver.path, system::nvidia_driver()) {
+        driver.reason = driver.reason.map(|reason| format!("{reason} (the kernel has {version})"));
+    }
+    vec![
+        driver,
+        system::find_library("NVRTC", "libnvrtc.so", "install the CUDA run-time compiler"),
+        system::find_library("cuBLASLt", "libcublasLt.so", "install cuBLAS"),
+        system::find_library("NCCL", "libnccl.so", "install NCCL, which several GPUs need"),
+    ]
+}
+
+fn count_operators() -> Operators {
+    let count = |of: fn(&OperatorKind) -> bool| operators().iter().filter(|def| of(&def.kind)).count();
+    Operators {
+        prims: count(|kind| *kind == OperatorKind::Prim),
+        composites: count(|kind| *kind == OperatorKind::Composite),
+        symbols: count(|kind| matches!(kind, OperatorKind::Symbol(_))),
+        implementations: implementations().len(),
+        rewrites: rewrites().len(),
+        mirroring_torch: operators().iter().filter(|def| def.torch.is_some()).count(),
+    }
+}
+
+fn in_words(report: &Report) -> Result<(), super::output::Failed> {
+    let gibibytes = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
+    say!("fulgurite {} ({}, trace text version {})", report.version, report.build, report.trace_text_version)?;
+    let processor = report.processor.as_deref().unwrap_or("unknown processor");
+    say!("machine      {}, {processor}, {} threads", report.platform, report.threads)?;
+    say!(
+        "vectors      {}",
+        if report.cpu_features.is_empty() { "none".into() } else { report.cpu_features.join(" ") }
+    )?;
+    match &report.memory {
+        Some(memory) => {
+            say!("memory       {:.1} GiB, {:.1} GiB available", gibibytes(memory.total), gibibytes(memory.available))?
+        }
+        None => say!("memory       unknown: the system has no /proc/meminfo")?,
+    }
+    for device in &report.devices {
+        let models = if device.models.is_empty() { String::new() } else { format!(" ({})", device.models.join(", ")) };
+        let state = device.reason.as_ref().map_or("usable".to_owned(), |reason| format!("not usable: {reason}"));
+        say!("device       {}: {}{models}, {state}", device.kind, device.count)?;
+    }
+    for library in &report.libraries {
+        match (&library.path, &library.reason) {
+            (Some(path), _) => say!("library      {}: {}", library.name, path.display())?,
+            (None, reason) => say!("library      {}: {}", library.name, reason.as_deref().unwrap_or("not found"))?,
+        }
+    }
+    for executor in &report.executors {
+        let place = executor.priority.map_or("by name only".to_owned(), |priority| format!("priority {priority}"));
+        say!("executor     {} on {}, {place}: {}", executor.name, executor.device, executor.docs)?;
+    }
+    let of = &report.operators;
+    say!(
+        "operators    {} prims, {} composites, {} kernel symbols; {} mirror PyTorch",
+        of.prims,
+        of.composites,
+        of.symbols,
+        of.mirroring_torch
+    )?;
+    say!("             {} implementations, {} rewrites", of.implementations, of.rewrites)?;
+    for cache in &report.caches {
+        say!("cache        {}: {}", cache.name, cache.path.as_deref().unwrap_or(cache.reason))?;
+    }
+    match &report.log {
+        Some(wanted) => say!("log          {}={wanted}", log::VARIABLE),
+        None => say!("log          off; {}=info shows what is compiled", log::VARIABLE),
+    }
+}

@@ -1,0 +1,62 @@
+//! `generate`: continues a prompt with a trained model. The sampling itself is `fulgurite::models::generate`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use fulgurite::models::generate::{Sampling, generate};
+use fulgurite::models::train::parameters_from;
+use fulgurite::models::{Checkpoint, Tokenizer};
+
+use super::Outcome;
+use super::output::{Failed, say, write};
+
+/// Arguments of `generate`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:' --tokens 200
+  fulgurite generate runs/nano/checkpoint.safetensors --temperature 0")]
+pub struct Arguments {
+    /// The checkpoint of a training run.
+    checkpoint: PathBuf,
+    /// The text to continue.
+    #[arg(long, default_value = "\n")]
+    prompt: String,
+    /// How many tokens follow.
+    #[arg(long, default_value_t = 200)]
+    tokens: usize,
+    /// Logits are divided by it; 0 takes the most probable token.
+    #[arg(long, default_value_t = Sampling::default().temperature)]
+    temperature: f64,
+    /// Only so many of the most probable tokens are drawn from; 0 draws from all.
+    #[arg(long, default_value_t = 40)]
+    top_k: usize,
+    /// Seed of the draws.
+    #[arg(long, default_value_t = Sampling::default().seed)]
+    seed: u64,
+}
+
+/// Continues a prompt.
+pub fn run(arguments: &Arguments) -> Outcome {
+    // Errors of a checkpoint name the file.
+    let failed = |error: &dyn std::fmt::Display| Failed(error.to_string());
+    let checkpoint = Checkpoint::load(&arguments.checkpoint).map_err(|error| failed(&error))?;
+    checkpoint.validate_tensors().map_err(|error| Failed::file(&arguments.checkpoint, error))?;
+    let config = &checkpoint.state.model;
+    let tokenizer = Tokenizer::from_name(&checkpoint.state.tokenizer).map_err(|error| failed(&error))?;
+    let params = parameters_from(config, &checkpoint.tensors, "")?;
+    let sampling = Sampling {
+        temperature: arguments.temperature,
+        top_k: (arguments.top_k > 0).then_some(arguments.top_k),
+        seed: arguments.seed,
+    };
+    let mut broken = write(format_args!("{}", arguments.prompt)).err();
+    generate(config, tokenizer, &params, &arguments.prompt, arguments.tokens, sampling, &mut |piece| {
+        if let Err(failed) = write(format_args!("{piece}")) {
+            broken.get_or_insert(failed);
+        }
+    })?;
+    say!("")?;
+    broken.map_or(Ok(ExitCode::SUCCESS), Err)
+}

@@ -1,0 +1,26 @@
+//! Logging, if `FULGURITE_LOG` asks for it.
+
+use std::io::stderr;
+
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use super::output::Failed;
+
+/// The variable that says what is logged: `info`, `fulgurite_runtime=debug`, ...
+pub const VARIABLE: &str = "FULGURITE_LOG";
+
+/// Logs to standard error what the variable asks for, if it is set.
+pub fn start() -> Result<(), Failed> {
+    let Some(wanted) = std::env::var_os(VARIABLE) else { return Ok(()) };
+    let wanted = wanted.to_string_lossy();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let targets: Targets = wanted.parse().map_err(|error| {
+        Failed(format!("{VARIABLE}: {error}; expected a level (error, warn, info, debug, trace) or module=level, ..."))
+    })?;
+    let layer = tracing_subscriber::fmt::layer().with_writer(stderr);
+    tracing_subscriber::registry().with(layer).with(targets).try_init().map_err(|error| Failed(error.to_string()))
+}

@@ -1,0 +1,117 @@
+//! The command's parts. Data goes to standard output, errors go to standard error; the exit code is 1 where something went
+//! wrong and 2 where the command was not understood.
+
+mod doctor;
+mod generate;
+mod log;
+mod ops_list;
+mod ops_new;
+mod ops_run;
+mod ops_samples;
+mod ops_show;
+mod options;
+mod output;
+mod subject;
+mod system;
+mod trace_files;
+mod trace_inputs;
+mod trace_run;
+mod trace_show;
+mod train;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use output::{Failed, complain};
+
+/// What a command gives back.
+type Outcome = Result<ExitCode, Failed>;
+
+const EXAMPLES: &str = "\
+Examples:
+  fulgurite ops list --kind composite
+  fulgurite ops show gelu
+  fulgurite ops new swiglu --path ops/src/nn/swiglu.rs
+  fulgurite ops run cases/ --out results/
+  fulgurite trace show softmax --backward --stage all
+  fulgurite trace run softmax.trace --inputs inputs.safetensors
+  fulgurite train gpt2 --steps 300 --out runs/nano
+  fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:'
+  fulgurite doctor
+
+FULGURITE_LOG=info (or debug, or fulgurite_runtime=trace, ...) logs to standard error.";
+
+/// A tensor compiler for the people who write operators and kernels.
+#[derive(Parser)]
+#[command(name = "fulgurite", version, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Operators: what there is, what is known of them, new ones, runs on data.
+    #[command(subcommand)]
+    Ops(Ops),
+    /// Traces: show, run, verify, compare.
+    #[command(subcommand)]
+    Trace(Trace),
+    /// Trains a model.
+    #[command(subcommand)]
+    Train(train::Model),
+    /// Continues a prompt with a trained model.
+    Generate(generate::Arguments),
+    /// What this machine offers, and what is missing with the reason why.
+    Doctor(doctor::Arguments),
+}
+
+#[derive(Subcommand)]
+enum Ops {
+    /// Lists operators.
+    List(ops_list::Arguments),
+    /// Shows all that is declared of an operator.
+    Show(ops_show::Arguments),
+    /// Writes the declaration of a new operator, whose failing tests say what to fill in.
+    New(ops_new::Arguments),
+    /// Runs a folder of cases and writes their outputs and gradients.
+    Run(ops_run::Arguments),
+    /// Exports samples as a folder of cases.
+    Samples(ops_samples::Arguments),
+}
+
+#[derive(Subcommand)]
+enum Trace {
+    /// Prints the trace of an operator's sample or of a model, after any stage of compilation.
+    Show(trace_show::Arguments),
+    /// Runs a stored trace.
+    Run(trace_run::Arguments),
+    /// Checks a stored trace against the rules of the language.
+    Verify(trace_files::Verify),
+    /// Compares two stored traces; exits with 1 if they differ.
+    Diff(trace_files::Diff),
+}
+
+/// Runs the command that the process was started with.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = log::start().and_then(|()| match cli.command {
+        Command::Ops(Ops::List(arguments)) => ops_list::run(&arguments),
+        Command::Ops(Ops::Show(arguments)) => ops_show::run(&arguments),
+        Command::Ops(Ops::New(arguments)) => ops_new::run(&arguments),
+        Command::Ops(Ops::Run(arguments)) => ops_run::run(&arguments),
+        Command::Ops(Ops::Samples(arguments)) => ops_samples::run(&arguments),
+        Command::Trace(Trace::Show(arguments)) => trace_show::run(&arguments),
+        Command::Trace(Trace::Run(arguments)) => trace_run::run(&arguments),
+        Command::Trace(Trace::Verify(arguments)) => trace_files::verify(&arguments),
+        Command::Trace(Trace::Diff(arguments)) => trace_files::diff(&arguments),
+        Command::Train(model) => train::run(&model),
+        Command::Generate(arguments) => generate::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+    });
+    outcome.unwrap_or_else(|failed| {
+        complain(&failed.0);
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,107 @@
+//! `ops list`.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use fulgurite::operator::{OperatorDef, OperatorKind, operators};
+
+use super::Outcome;
+use super::output::{say, say_json};
+
+/// Arguments of `ops list`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  fulgurite ops list --kind prim\n  fulgurite ops list --filter norm --json")]
+pub struct Arguments {
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    /// Only operators of this kind.
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
+    /// Only operators whose name, PyTorch name or documentation contains this.
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+}
+
+/// A kind of operator.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// Does not decompose.
+    Prim,
+    /// Has a decomposition.
+    Composite,
+    /// Owned by an executor.
+    Symbol,
+}
+
+#[derive(serde::Serialize)]
+struct Row {
+    name: &'static str,
+    kind: &'static str,
+    executor: Option<&'static str>,
+    torch: Option<&'static str>,
+    signature: String,
+    summary: String,
+    file: &'static str,
+    line: u32,
+}
+
+/// The kind of an operator in a word, and the executor that owns it.
+pub fn kind_of(def: &OperatorDef) -> (&'static str, Option<&'static str>) {
+    match def.kind {
+        OperatorKind::Prim => ("prim", None),
+        OperatorKind::Composite => ("composite", None),
+        OperatorKind::Symbol(executor) => ("symbol", Some(executor)),
+    }
+}
+
+/// The first sentence.
+fn summary(docs: &str) -> String {
+    let first = docs.trim().split("\n\n").next().unwrap_or("");
+    let words: Vec<&str> = first.split_whitespace().collect();
+    let end = words
+        .iter()
+        .position(|word| word.ends_with(['.', ':']) && !word.ends_with("i.e."))
+        .map_or(words.len(), |i| i + 1);
+    words[..end].join(" ").trim_end_matches(['.', ':']).to_owned()
+}
+
+/// Lists operators.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let filter = arguments.filter.as_deref().unwrap_or("").to_lowercase();
+    let rows: Vec<Row> = operators()
+        .iter()
+        .filter(|def| {
+            [def.name, def.torch.unwrap_or(""), def.docs].iter().any(|text| text.to_lowercase().contains(&filter))
+        })
+        .map(|def| {
+            let (kind, executor) = kind_of(def);
+            Row {
+                name: def.name,
+                kind,
+                executor,
+                torch: def.torch,
+                signature: def.signature(),
+                summary: summary(def.docs),
+                file: def.file,
+                line: def.line,
+            }
+        })
+        .filter(|row| {
+            arguments.kind.is_none_or(|kind| {
+                let name = kind.to_possible_value().map(|value| value.get_name().to_owned());
+                name.as_deref() == Some(row.kind)
+            })
+        })
+        .collect();
+    if arguments.json {
+        say_json(&rows)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    for row in &rows {
+        say!("{:width$}  {:9}  {}", row.name, row.kind, row.summary)?;
+    }
+    say!("{} of {} operators", rows.len(), operators().len())?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,134 @@
+//! `ops new`.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use fulgurite::operator::operators;
+
+use super::Outcome;
+use super::output::{Failed, say};
+
+/// Arguments of `ops new`.
+#[derive(Args)]
+#[command(after_help = "\
+The declaration compiles as it is. Its placeholders give wrong results, so that its generated tests fail until they are
+replaced. Nothing is overwritten.
+
+Examples:
+  fulgurite ops new swiglu --path ops/src/nn/swiglu.rs
+  fulgurite ops new softshrink --torch nn.functional.softshrink")]
+pub struct Arguments {
+    /// The operator's name, a Rust identifier in lower case.
+    #[arg(value_parser = identifier)]
+    name: String,
+    /// The file to write; NAME.rs in the current folder otherwise.
+    #[arg(long, value_name = "FILE")]
+    path: Option<PathBuf>,
+    /// The function of PyTorch that it mirrors, below `torch.`.
+    #[arg(long, value_name = "NAME", value_parser = torch_name)]
+    torch: Option<String>,
+}
+
+/// Words that Rust keeps for itself (those in lower case that could be meant as a name).
+const KEYWORDS: [&str; 49] = [
+    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else",
+    "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod",
+    "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static", "struct", "super", "trait", "true",
+    "try", "type", "unsafe", "use", "virtual", "where", "while", "yield",
+];
+
+fn identifier(text: &str) -> Result<String, String> {
+    let starts = text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
+    let plain = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+    if !starts || !plain || text.len() > 64 {
+        return Err("expected a lower-case letter, then lower-case letters, digits or '_', 64 at most".into());
+    }
+    if KEYWORDS.contains(&text) {
+        return Err("is a word that Rust keeps for itself".into());
+    }
+    Ok(text.to_owned())
+}
+
+fn torch_name(text: &str) -> Result<String, String> {
+    let bare = text.strip_prefix("torch.").unwrap_or(text);
+    let word = |word: &str| {
+        !word.is_empty()
+            && !word.starts_with(|first: char| first.is_ascii_digit())
+            && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    if bare.split('.').all(word) { Ok(bare.to_owned()) } else { Err("expected words with points between".into()) }
+}
+
+/// Writes a declaration.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let name = &arguments.name;
+    if let Some(def) = operators().iter().find(|def| def.name == name) {
+        return Err(Failed(format!("'{name}' is declared at {}:{}; choose another name", def.file, def.line)));
+    }
+    let path = arguments.path.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.rs")));
+    let text = declaration(name, arguments.torch.as_deref(), macros_of(&path));
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Failed::file(&path, "is there already; nothing was written"),
+        _ => Failed::file(&path, error),
+    })?;
+    file.write_all(text.as_bytes()).map_err(|error| Failed::file(&path, error))?;
+    let stem = path.file_stem().map_or_else(|| name.clone(), |stem| stem.to_string_lossy().into_owned());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    say!("wrote {}", path.display())?;
+    let list = folder.join("mod.rs");
+    match std::fs::read_to_string(&list) {
+        Ok(text) if text.contains("operator_files!") => {
+            say!("add to the operator_files! of {}:\n    {stem},", list.display())?;
+        }
+        _ => say!("add beside your other modules:\n    mod {stem};\n    pub use {stem}::*;")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The crate that has the macros: those below the facade name it, others have it from the facade.
+fn macros_of(path: &Path) -> &'static str {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let manifest =
+        absolute.ancestors().skip(1).find_map(|folder| std::fs::read_to_string(folder.join("Cargo.toml")).ok());
+    match manifest {
+        Some(manifest) if manifest.contains("package = \"fulgurite-runtime\"") => "fulgurite_ops_macros",
+        _ => "fulgurite",
+    }
+}
+
+fn declaration(name: &str, torch: Option<&str>, macros: &str) -> String {
+    let settings = torch.map(|torch| format!("(torch = \"{torch}\")")).unwrap_or_default();
+    format!(
+        "\
+//! `{name}`.
+
+use {macros}::operator;
+
+/// PLACEHOLDER: say what `{name}` computes, elementwise or along which dimensions, as a formula.
+#[operator{settings}]
+pub mod {name} {{
+    fn {name}(input: Tensor<Floating>) -> Tensor;
+
+    // PLACEHOLDER: what it is in terms of other operators. Its meta and its gradient follow from this.
+    fn decomposition(input: Tensor) -> Tensor {{
+        input + input
+    }}
+
+    // PLACEHOLDER: the same in f64, straight from the formula and written independently. The consistency tests fail until
+    // the two agree: twice the input is not three times the input.
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {{
+        input.mapv(|x| 3.0 * x)
+    }}
+
+    // PLACEHOLDER: inputs on which the two must agree, with every argument: typical ones, zero-dimensional and empty
+    // ones, odd sizes, extreme values. `s.case(with(s.normal([4, 8])))` adds one.
+    fn samples(s: &mut Samples) {{
+        s.elementwise_unary(Domain::range(0.5, 2.0));
+    }}
+}}
+"
+    )
+}

@@ -1,0 +1,139 @@
+//! `ops samples`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use fulgurite::argument::Arg;
+use fulgurite::operator::{OperatorDef, OperatorKind, operators};
+use fulgurite::testing::samples::{Sample, SampleTensor};
+use fulgurite::trace::Trace;
+use fulgurite::transforms::autodiff;
+use fulgurite::{Array, DType, Target};
+use serde::Serialize;
+
+use super::Outcome;
+use super::output::{Failed, say};
+use super::subject;
+use crate::cases::{
+    CASES, ExportedCase, ExportedGrad, TENSORS, VERSION, argument_to_json, cotangent, resolve_operator, tensor_bytes,
+    write_whole,
+};
+
+/// Arguments of `ops samples`.
+#[derive(Args)]
+#[command(after_help = "\
+Samples that can be differentiated come with random cotangents; each case names PyTorch's function in \"torch\".
+
+Examples:
+  fulgurite ops samples --out samples/
+  fulgurite ops samples --op softmax --dtype bf16 --out samples/")]
+pub struct Arguments {
+    /// The folder for cases.json and tensors.safetensors; it is made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Only this operator.
+    #[arg(long, value_name = "NAME")]
+    op: Option<String>,
+    /// Only this element type; otherwise every one that an operator takes.
+    #[arg(long)]
+    dtype: Option<DType>,
+}
+
+#[derive(Serialize)]
+struct File {
+    version: u64,
+    cases: Vec<ExportedCase>,
+}
+
+#[derive(Default)]
+struct Export {
+    cases: Vec<ExportedCase>,
+    arrays: Vec<(String, Array)>,
+}
+
+/// Exports samples.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let chosen: Vec<&'static OperatorDef> = match &arguments.op {
+        Some(name) => vec![resolve_operator(name)?],
+        // Kernel symbols are run by the operators that they implement.
+        None => operators().iter().copied().filter(|def| !matches!(def.kind, OperatorKind::Symbol(_))).collect(),
+    };
+    let mut export = Export::default();
+    for def in chosen {
+        for dtype in DType::ALL {
+            if arguments.dtype.is_none_or(|wanted| wanted == dtype) && subject::takes(def, dtype) {
+                for (number, sample, trace) in subject::accepted(def, dtype, &Target::cpu()) {
+                    export.add(def, dtype, number, &sample, &trace)?;
+                }
+            }
+        }
+    }
+    std::fs::create_dir_all(&arguments.out).map_err(|error| Failed::file(&arguments.out, error))?;
+    let path = arguments.out.join(TENSORS);
+    let bytes = tensor_bytes(&export.arrays).map_err(|message| Failed::file(&path, message))?;
+    write_whole(&path, &bytes)?;
+    let path = arguments.out.join(CASES);
+    let count = export.cases.len();
+    let file = File { version: VERSION, cases: export.cases };
+    let text = serde_json::to_vec_pretty(&file).map_err(|error| Failed::file(&path, error))?;
+    write_whole(&path, &text)?;
+    say!("{count} cases")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Export {
+    fn add(
+        &mut self,
+        def: &'static OperatorDef,
+        dtype: DType,
+        number: usize,
+        sample: &Sample,
+        trace: &Trace,
+    ) -> Result<(), Failed> {
+        let id = format!("{}/{dtype}/{number}", def.name);
+        let mut args = serde_json::Map::new();
+        for (param, argument) in def.params.iter().zip(&sample.arguments) {
+            let mut keys = Vec::new();
+            for (i, tensor) in argument.tensors().iter().enumerate() {
+                let key = match argument {
+                    Arg::List(_) => format!("{id}/{}.{i}", param.name),
+                    _ => format!("{id}/{}", param.name),
+                };
+                self.arrays.push((key.clone(), array(tensor)?));
+                keys.push(key);
+            }
+            let mut keys = keys.into_iter();
+            let named = argument.map(|_| keys.next().unwrap_or_default());
+            args.insert(param.name.to_owned(), argument_to_json(&named));
+        }
+        let grad = match sample.forward_only {
+            Some(_) => None,
+            None => self.grad(def, &id, trace)?,
+        };
+        self.cases.push(ExportedCase { id, op: def.name, torch: def.torch, args, grad });
+        Ok(())
+    }
+
+    fn grad(&mut self, def: &OperatorDef, id: &str, trace: &Trace) -> Result<Option<ExportedGrad>, Failed> {
+        let wrt = subject::differentiable(def, trace);
+        let differentiates = || autodiff::vjp(trace, &wrt, &[]).is_ok();
+        if wrt.is_empty() || !differentiates() {
+            return Ok(None);
+        }
+        let block = &trace.block;
+        let inputs = wrt.iter().map(|i| block.value(block.parameters[*i]).name.to_string()).collect();
+        let mut cotangents = Vec::new();
+        for meta in block.results.iter().map(|id| block.meta(*id)).filter(|meta| meta.dtype().is_floating()) {
+            let key = format!("{id}/d{}", cotangents.len());
+            // Cases of one operator have cotangents of their own.
+            self.arrays.push((key.clone(), cotangent(meta, self.arrays.len() as u64)?));
+            cotangents.push(key);
+        }
+        Ok(Some(ExportedGrad { cotangents, inputs }))
+    }
+}
+
+fn array(tensor: &SampleTensor) -> Result<Array, Failed> {
+    Ok(Array::from_f64(tensor.shape(), tensor.dtype(), &tensor.values())?)
+}

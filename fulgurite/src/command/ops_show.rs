@@ -1,0 +1,236 @@
+//! `ops show`.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use clap::Args;
+use fulgurite::executor::executors;
+use fulgurite::operator::OperatorDef;
+use fulgurite::testing::directives::{Directive, DirectiveKind};
+use fulgurite::testing::samples::{ErrorSamples, Samples};
+use fulgurite::testing::{Filter, Settings, generated_tests};
+use fulgurite::{DType, Target};
+use serde::Serialize;
+
+use super::Outcome;
+use super::ops_list::kind_of;
+use super::output::{say, say_json};
+use super::subject;
+use crate::cases::resolve_operator;
+
+/// Arguments of `ops show`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  fulgurite ops show prims::exp\n  fulgurite ops show nn.functional.gelu --json")]
+pub struct Arguments {
+    /// The operator's name, or PyTorch's.
+    operator: String,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Description {
+    name: &'static str,
+    kind: &'static str,
+    executor: Option<&'static str>,
+    torch: Option<&'static str>,
+    signature: String,
+    docs: &'static str,
+    rules: Vec<&'static str>,
+    no_grad: Option<&'static str>,
+    effects: Vec<String>,
+    role: Option<String>,
+    preconditions: &'static [&'static str],
+    dtypes: Vec<&'static str>,
+    samples: usize,
+    error_samples: usize,
+    executors: Vec<Taking>,
+    tests: Vec<String>,
+    directives: Vec<DirectiveRow>,
+    file: &'static str,
+    line: u32,
+}
+
+/// How many samples an executor takes, of all element types together.
+#[derive(Serialize)]
+struct Taking {
+    executor: &'static str,
+    device: &'static str,
+    taken: usize,
+    of: usize,
+    /// The first reason why not.
+    refusal: Option<String>,
+}
+
+#[derive(Serialize)]
+struct DirectiveRow {
+    kind: &'static str,
+    factor: Option<f64>,
+    template: &'static str,
+    executor: Option<&'static str>,
+    dtype: Option<&'static str>,
+    sample: Option<usize>,
+    reason: &'static str,
+}
+
+impl From<&Directive> for DirectiveRow {
+    fn from(directive: &Directive) -> DirectiveRow {
+        let (kind, factor) = match directive.kind {
+            DirectiveKind::Skip => ("skip", None),
+            DirectiveKind::ExpectedFailure => ("expected_failure", None),
+            DirectiveKind::Tolerance(factor) => ("tolerance", Some(factor)),
+        };
+        DirectiveRow {
+            kind,
+            factor,
+            template: directive.template.name(),
+            executor: directive.executor,
+            dtype: directive.dtype.map(DType::name),
+            sample: directive.sample,
+            reason: directive.reason,
+        }
+    }
+}
+
+/// Shows an operator.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let description = describe(resolve_operator(&arguments.operator)?);
+    if arguments.json {
+        say_json(&description)?;
+    } else {
+        say!("{}", in_words(&description))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn describe(def: &'static OperatorDef) -> Description {
+    let (kind, executor) = kind_of(def);
+    let rules = [
+        ("meta", def.meta.is_some()),
+        ("decomposition", def.decomposition.is_some()),
+        ("grad", def.grad.is_some()),
+        ("scalar", def.scalar.is_some()),
+        ("reference", def.reference.is_some()),
+        ("cpu", def.cpu.is_some()),
+        ("view", def.view.is_some()),
+        ("samples", def.samples.is_some()),
+        ("errors", def.errors.is_some()),
+    ];
+    let dtypes: Vec<DType> = DType::ALL.into_iter().filter(|dtype| subject::takes(def, *dtype)).collect();
+    let any = dtypes.first().copied().unwrap_or(DType::F32);
+    Description {
+        name: def.name,
+        kind,
+        executor,
+        torch: def.torch,
+        signature: def.signature(),
+        docs: def.docs.trim(),
+        rules: rules.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect(),
+        no_grad: def.no_grad,
+        effects: effects(def),
+        role: def.overload.map(|role| format!("{role:?}")),
+        preconditions: def.codes,
+        dtypes: dtypes.iter().map(|dtype| dtype.name()).collect(),
+        samples: Samples::of_operator(def, any).len(),
+        error_samples: ErrorSamples::of_operator(def, any).len(),
+        executors: takings(def, &dtypes),
+        tests: generated_tests(&Filter::operator(def.name), &Settings::default())
+            .into_iter()
+            .map(|test| test.name)
+            .collect(),
+        directives: def.directives.iter().map(DirectiveRow::from).collect(),
+        file: def.file,
+        line: def.line,
+    }
+}
+
+fn effects(def: &OperatorDef) -> Vec<String> {
+    let name = |i: usize| def.params.get(i).map_or("?", |param| param.name);
+    let mut effects = Vec::new();
+    if def.effects.random {
+        effects.push("random".to_owned());
+    }
+    effects.extend(def.effects.mutates.iter().map(|i| format!("mutates {}", name(*i))));
+    effects.extend(def.effects.aliases.iter().map(|(result, i)| format!("result {result} aliases {}", name(*i))));
+    if def.effects.collective {
+        effects.push("collective".to_owned());
+    }
+    effects
+}
+
+fn takings(def: &'static OperatorDef, dtypes: &[DType]) -> Vec<Taking> {
+    let samples: Vec<_> =
+        dtypes.iter().flat_map(|dtype| subject::accepted(def, *dtype, &Target::cpu())).map(|(_, s, _)| s).collect();
+    let mut list = executors();
+    list.sort_by_key(|executor| (executor.priority.is_none(), executor.priority, executor.name));
+    list.iter()
+        .map(|executor| {
+            let claims: Vec<_> =
+                samples.iter().map(|s| subject::claim(def, executor, &subject::metas_for(executor, s))).collect();
+            Taking {
+                executor: executor.name,
+                device: executor.device,
+                taken: claims.iter().filter(|claim| claim.is_ok()).count(),
+                of: claims.len(),
+                refusal: claims.into_iter().find_map(Result::err),
+            }
+        })
+        .collect()
+}
+
+/// How many tests each template generates; the names are in the JSON.
+fn tests_in_words(of: &Description) -> String {
+    let template = |name: &String| name[of.name.len()..].split("::").nth(1).unwrap_or("").to_owned();
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for template in of.tests.iter().map(template) {
+        match counts.last_mut() {
+            Some((last, count)) if *last == template => *count += 1,
+            _ => counts.push((template, 1)),
+        }
+    }
+    let counts: Vec<String> = counts.iter().map(|(template, count)| format!("{template} {count}")).collect();
+    format!("{}: {}", of.tests.len(), counts.join(", "))
+}
+
+fn in_words(of: &Description) -> String {
+    let mut text = format!("{}\n", of.signature);
+    for line in of.docs.lines() {
+        text += &format!("    {}\n", line.trim());
+    }
+    let mut row = |name: &str, value: String| {
+        if !value.is_empty() {
+            let _ = writeln!(text, "{name:14} {value}");
+        }
+    };
+    row("kind", of.executor.map_or(of.kind.to_owned(), |executor| format!("{} of {executor}", of.kind)));
+    row("torch", of.torch.unwrap_or("").to_owned());
+    row("rules", of.rules.join(", "));
+    row("no gradient", of.no_grad.unwrap_or("").to_owned());
+    row("effects", of.effects.join(", "));
+    row("role", of.role.clone().unwrap_or_default());
+    row("preconditions", of.preconditions.join(", "));
+    row("dtypes", of.dtypes.join(", "));
+    row("samples", format!("{}, and {} that must fail", of.samples, of.error_samples));
+    for (i, taking) in of.executors.iter().enumerate() {
+        let refusal = taking.refusal.as_ref().map(|reason| format!("; refuses: {reason}")).unwrap_or_default();
+        let name = if i == 0 { "executors" } else { "" };
+        row(name, format!("{} takes {} of {}{refusal}", taking.executor, taking.taken, taking.of));
+    }
+    row("tests", tests_in_words(of));
+    for (i, directive) in of.directives.iter().enumerate() {
+        let of = [
+            directive.executor.map(str::to_owned),
+            directive.dtype.map(str::to_owned),
+            directive.sample.map(|sample| format!("sample {sample}")),
+            directive.factor.map(|factor| format!("times {factor}")),
+        ];
+        let of: Vec<String> = of.into_iter().flatten().collect();
+        let of = if of.is_empty() { String::new() } else { format!(" ({})", of.join(", ")) };
+        let name = if i == 0 { "directives" } else { "" };
+        row(name, format!("{} {}{of}: {}", directive.kind, directive.template, directive.reason));
+    }
+    row("declared at", format!("{}:{}", of.file, of.line));
+    text.truncate(text.trim_end().len());
+    text
+}

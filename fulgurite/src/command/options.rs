@@ -1,0 +1,37 @@
+//! How programs are compiled, as options of the command line.
+
+use clap::Args;
+use fulgurite::compile::Options;
+use fulgurite::transforms::Fuel;
+
+use super::output::Failed;
+use super::system;
+
+/// Options of compilation.
+#[derive(Args)]
+pub struct Compile {
+    /// Executors in the order they are asked; the target's default list otherwise.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    executors: Option<Vec<String>>,
+    /// How many optimizations may be made, to find the one that goes wrong.
+    #[arg(long, value_name = "STEPS")]
+    fuel: Option<u64>,
+    /// Does not fuse symbols into regions.
+    #[arg(long)]
+    no_fuse: bool,
+}
+
+impl Compile {
+    /// As the compiler takes them. A program that needs more memory than the machine has is refused: it would take the whole
+    /// process with it.
+    pub fn options(&self) -> Result<Options, Failed> {
+        let mut options = Options::default();
+        if let Some(names) = &self.executors {
+            options = options.with_executors(&names.iter().map(String::as_str).collect::<Vec<_>>())?;
+        }
+        options.fuel = self.fuel.map_or(Fuel::UNLIMITED, Fuel::limited);
+        options.fuse = !self.no_fuse;
+        options.memory_limit = system::memory().map(|memory| memory.total);
+        Ok(options)
+    }
+}

@@ -1,0 +1,57 @@
+//! Writing to the standard streams, and what a command says when it fails.
+
+use std::fmt::{Arguments, Display};
+use std::io::{ErrorKind, Write, stderr, stdout};
+use std::path::Path;
+
+/// Why a command failed, as a sentence for standard error.
+#[derive(Debug)]
+pub struct Failed(pub String);
+
+impl Failed {
+    /// Something is wrong with that file.
+    pub fn file(path: &Path, message: impl Display) -> Failed {
+        Failed(format!("{}: {message}", path.display()))
+    }
+}
+
+impl From<fulgurite::Error> for Failed {
+    fn from(error: fulgurite::Error) -> Failed {
+        Failed(error.to_string())
+    }
+}
+
+impl From<crate::cases::CaseError> for Failed {
+    fn from(error: crate::cases::CaseError) -> Failed {
+        Failed(error.message)
+    }
+}
+
+/// Writes to standard output. Whoever reads it may stop early.
+pub fn write(text: Arguments<'_>) -> Result<(), Failed> {
+    let mut out = stdout().lock();
+    match out.write_fmt(text).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failed(format!("standard output: {error}"))),
+        _ => Ok(()),
+    }
+}
+
+/// A line on standard output.
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::command::output::write(::std::format_args!("{}\n", ::std::format_args!($($text)*)))
+    };
+}
+pub(crate) use say;
+
+/// Writes data as JSON to standard output.
+pub fn say_json(data: &impl serde::Serialize) -> Result<(), Failed> {
+    let text =
+        serde_json::to_string_pretty(data).map_err(|error| Failed(format!("cannot be written as JSON: {error}")))?;
+    say!("{text}")
+}
+
+/// A line on standard error, if anybody listens.
+pub fn complain(message: &str) {
+    let _ = writeln!(stderr().lock(), "error: {message}");
+}

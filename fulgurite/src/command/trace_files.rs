@@ -1,0 +1,71 @@
+//! `trace verify` and `trace diff`, and reading traces.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use fulgurite::Error;
+use fulgurite::trace::{self, Trace};
+
+use super::Outcome;
+use super::output::{Failed, say};
+
+/// Arguments of `trace verify`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  fulgurite trace verify softmax.trace")]
+pub struct Verify {
+    /// The trace, of any stage.
+    file: PathBuf,
+}
+
+/// Arguments of `trace diff`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  fulgurite trace diff before.trace after.trace")]
+pub struct Diff {
+    /// The trace before.
+    before: PathBuf,
+    /// The trace after.
+    after: PathBuf,
+}
+
+/// Reads a trace, which need not be valid.
+pub fn read(path: &Path) -> Result<Trace, Failed> {
+    let text = std::fs::read_to_string(path).map_err(|error| Failed::file(path, error))?;
+    trace::parse(&text).map_err(|error| match error {
+        Error::Parse { line, column, message } => Failed(format!("{}:{line}:{column}: {message}", path.display())),
+        other => Failed::file(path, other),
+    })
+}
+
+/// Reads and checks a trace.
+pub fn read_verified(path: &Path) -> Result<Trace, Failed> {
+    let trace = read(path)?;
+    trace.verify().map_err(|error| Failed::file(path, error))?;
+    Ok(trace)
+}
+
+/// Checks a trace.
+pub fn verify(arguments: &Verify) -> Outcome {
+    let trace = read_verified(&arguments.file)?;
+    let stage = trace.history.last().map_or("none", String::as_str);
+    say!(
+        "{}: {} for {}, {} inputs, {} lines, {} outputs, after {stage}: valid",
+        arguments.file.display(),
+        trace.name,
+        trace.target,
+        trace.inputs.len(),
+        trace.block.symbols.len(),
+        trace.outputs.len()
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Compares traces.
+pub fn diff(arguments: &Diff) -> Outcome {
+    let difference = trace::diff(&read(&arguments.before)?, &read(&arguments.after)?);
+    if difference.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    say!("{}", difference.to_string().trim_end())?;
+    Ok(ExitCode::FAILURE)
+}

@@ -1,0 +1,152 @@
+//! `trace show`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use fulgurite::compile::{Options, stages};
+use fulgurite::models::checkpoint::OptimizerSettings;
+use fulgurite::models::config::ConfigError;
+use fulgurite::models::traces::{loss_trace, train_step_trace};
+use fulgurite::models::{GptConfig, Tokenizer};
+use fulgurite::operator::OperatorDef;
+use fulgurite::trace::Trace;
+use fulgurite::trace::print::{PrintOptions, print};
+use fulgurite::transforms::autodiff;
+use fulgurite::{DType, Target};
+
+use super::output::{Failed, say};
+use super::{Outcome, options, subject};
+use crate::cases::{of_case, resolve_operator};
+
+/// The name of GPT-2's training step.
+const TRAINING_STEP: &str = "gpt2";
+/// The name of GPT-2's loss.
+const LOSS: &str = "gpt2-loss";
+
+/// Arguments of `trace show`.
+#[derive(Args)]
+#[command(after_help = "\
+What is printed parses back, unless --plain or --stage all is given: `fulgurite trace run FILE` runs it.
+
+Examples:
+  fulgurite trace show softmax
+  fulgurite trace show rms_norm --sample 2 --backward --stage claim
+  fulgurite trace show nn.functional.gelu --dtype bf16 --executors reference --stage all
+  fulgurite trace show gpt2 --size nano --layers 2 --stage fuse --plain")]
+pub struct Arguments {
+    /// An operator, by its name or PyTorch's; `gpt2`, a training step, or `gpt2-loss`.
+    name: String,
+    /// The stage of compilation, or `all`; the trace as acquired (or differentiated) otherwise.
+    #[arg(long, value_name = "NAME")]
+    stage: Option<String>,
+    /// What it is compiled for; no such device is needed.
+    #[arg(long, default_value = "cpu")]
+    target: Target,
+    /// The element type of the sample; the first that the operator takes of f32, i64, bool, ... otherwise.
+    #[arg(long)]
+    dtype: Option<DType>,
+    /// Which of the operator's samples.
+    #[arg(long, default_value_t = 0)]
+    sample: usize,
+    /// The joint trace of an operator and its gradient.
+    #[arg(long)]
+    backward: bool,
+    /// Without nested bodies, memory plan and refusals.
+    #[arg(long)]
+    plain: bool,
+    /// The size of a model: nano, micro, mini, small, 124M, ...
+    #[arg(long, default_value = "nano")]
+    size: String,
+    /// Layers of a model; the size's own otherwise.
+    #[arg(long)]
+    layers: Option<usize>,
+    /// Sequences in a model's batch.
+    #[arg(long, default_value_t = 4)]
+    batch: usize,
+    /// Tokens in a model's sequence; the size's own otherwise.
+    #[arg(long)]
+    context: Option<usize>,
+    #[command(flatten)]
+    compile: options::Compile,
+}
+
+/// Prints a trace.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let mut options = arguments.compile.options()?;
+    // Nothing is run.
+    options.memory_limit = None;
+    let trace = match arguments.name.as_str() {
+        TRAINING_STEP | LOSS => model_trace(arguments)?,
+        name => operator_trace(resolve_operator(name)?, arguments, &options)?,
+    };
+    let show = |trace: &Trace| {
+        let text = print(trace, if arguments.plain { PrintOptions::OUTLINE } else { PrintOptions::FULL });
+        text.trim_end().to_owned()
+    };
+    // The trace that compilation starts from is there even where nobody can take its symbols.
+    let first = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
+    match arguments.stage.as_deref() {
+        None => say!("{}", show(&trace))?,
+        Some(stage) if stage == first => say!("{}", show(&trace))?,
+        Some("all") => {
+            for (i, stage) in stages(trace, &options).map_err(of_case)?.iter().enumerate() {
+                let gap = if i == 0 { "" } else { "\n" };
+                say!("{gap}# === {} ===\n{}", stage.name, show(&stage.trace))?;
+            }
+        }
+        Some(name) => {
+            let stages = stages(trace, &options).map_err(of_case)?;
+            let Some(stage) = stages.iter().rev().find(|stage| stage.name == name) else {
+                let known: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
+                return Err(Failed(format!("no stage is called '{name}', there are: {}, all", known.join(", "))));
+            };
+            say!("{}", show(&stage.trace))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn operator_trace(def: &'static OperatorDef, arguments: &Arguments, options: &Options) -> Result<Trace, Failed> {
+    let trace = sample_trace(def, arguments)?;
+    if !arguments.backward {
+        return Ok(trace);
+    }
+    let wrt = subject::differentiable(def, &trace);
+    if wrt.is_empty() {
+        let reason = def.no_grad.unwrap_or("no floating-point tensor goes in or none comes out");
+        return Err(Failed(format!("{} has no gradient here: {reason}", def.name)));
+    }
+    Ok(autodiff::vjp(&trace, &wrt, &options.executor_list(arguments.target.kind())).map_err(of_case)?)
+}
+
+fn model_trace(arguments: &Arguments) -> Result<Trace, Failed> {
+    if arguments.target != Target::cpu() {
+        return Err(Failed(format!("{} is traced for cpu alone, got {}", arguments.name, arguments.target)));
+    }
+    let failed = |error: ConfigError| Failed(error.to_string());
+    let mut config = GptConfig::named(&arguments.size, Tokenizer::gpt2().vocabulary()).map_err(failed)?;
+    config.layers = arguments.layers.unwrap_or(config.layers);
+    config.context = arguments.context.unwrap_or(config.context);
+    config.validate().map_err(failed)?;
+    if arguments.name == LOSS {
+        return Ok(loss_trace(&config, arguments.batch, config.context)?);
+    }
+    Ok(train_step_trace(&config, &OptimizerSettings::default(), arguments.batch, config.context)?)
+}
+
+fn sample_trace(def: &'static OperatorDef, arguments: &Arguments) -> Result<Trace, Failed> {
+    let usual = [DType::F32].into_iter().chain(DType::ALL.into_iter().rev());
+    let dtypes: Vec<DType> = arguments.dtype.map_or_else(|| usual.collect(), |dtype| vec![dtype]);
+    let of = |dtype| subject::accepted(def, dtype, &Target::cpu());
+    let Some((dtype, samples)) = dtypes.iter().map(|dtype| (*dtype, of(*dtype))).find(|(_, s)| !s.is_empty()) else {
+        return Err(Failed(match arguments.dtype {
+            Some(dtype) => format!("{} has no sample in {dtype}", def.name),
+            None => format!("{} has no sample", def.name),
+        }));
+    };
+    let Some((_, sample, _)) = samples.iter().find(|(number, ..)| *number == arguments.sample) else {
+        let last = samples.last().map_or(0, |(number, ..)| *number);
+        return Err(Failed(format!("{} has no sample {} in {dtype}, the last is {last}", def.name, arguments.sample)));
+    };
+    Ok(subject::trace_sample(def, &sample.arguments, &arguments.target).map_err(of_case)?)
+}

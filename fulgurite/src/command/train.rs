@@ -1,0 +1,143 @@
+//! `train`: the options of a training run on the command line. The run itself is `fulgurite::models::train`.
+
+use std::io::{IsTerminal, stderr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use fulgurite::models::checkpoint::OptimizerSettings;
+use fulgurite::models::train::{TrainOptions, train};
+
+use super::output::say;
+use super::{Outcome, options};
+
+/// A family of models.
+#[derive(Subcommand)]
+pub enum Model {
+    /// Trains a GPT-2 from random weights, on tinyshakespeare if no text is given.
+    Gpt2(Box<Gpt2>),
+}
+
+/// Arguments of `train gpt2`.
+#[derive(Args)]
+#[command(after_help = "\
+The folder gets checkpoint.safetensors and the traces of the compiled step after every stage.
+
+Examples:
+  fulgurite train gpt2 --steps 300 --out runs/nano
+  fulgurite train gpt2 --size micro --tokenizer gpt2 --data text.txt --batch 8 --accumulate 4 --out runs/micro
+  fulgurite train gpt2 --steps 600 --out runs/nano --resume")]
+pub struct Gpt2 {
+    /// nano, micro, mini, small, 124M, 355M, 774M or 1558M.
+    #[arg(long, default_value = "nano")]
+    size: String,
+    /// gpt2 or bytes.
+    #[arg(long, default_value = "bytes")]
+    tokenizer: String,
+    /// A text file; tinyshakespeare otherwise.
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// Optimizer steps in all, those of a resumed run included.
+    #[arg(long, default_value_t = 200)]
+    steps: u64,
+    /// Sequences in a batch.
+    #[arg(long, default_value_t = 8)]
+    batch: usize,
+    /// Tokens in a sequence; the size's own otherwise.
+    #[arg(long)]
+    context: Option<usize>,
+    /// Batches whose gradients are added for one step.
+    #[arg(long, default_value_t = 1)]
+    accumulate: usize,
+    /// Peak learning rate.
+    #[arg(long, default_value_t = 1e-3)]
+    lr: f64,
+    /// Learning rate at the end, as a part of the peak.
+    #[arg(long, default_value_t = 0.1)]
+    final_lr: f64,
+    /// Steps until the peak; a tenth of all steps, 100 at most, otherwise.
+    #[arg(long)]
+    warmup: Option<u64>,
+    /// Decay of the mean of gradients.
+    #[arg(long, default_value_t = OptimizerSettings::default().beta1)]
+    beta1: f64,
+    /// Decay of the mean of squared gradients.
+    #[arg(long, default_value_t = OptimizerSettings::default().beta2)]
+    beta2: f64,
+    /// Decoupled weight decay of matrices.
+    #[arg(long, default_value_t = OptimizerSettings::default().weight_decay)]
+    weight_decay: f64,
+    /// The largest norm of the gradients; 0 is no limit.
+    #[arg(long, default_value_t = 1.0)]
+    clip: f64,
+    /// Probability of dropping a value.
+    #[arg(long, default_value_t = 0.0)]
+    dropout: f64,
+    /// Seed of the weights, the order of the data and dropout.
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Validation loss every so many steps, and at the end; 0 only at the end.
+    #[arg(long, default_value_t = 0, value_name = "STEPS")]
+    evaluate_every: u64,
+    /// Validation batches.
+    #[arg(long, default_value_t = 10, value_name = "BATCHES")]
+    evaluate_batches: usize,
+    /// Checkpoint every so many steps, and at the end; 0 only at the end.
+    #[arg(long, default_value_t = 0, value_name = "STEPS")]
+    save_every: u64,
+    /// Tokens of sample text at the end.
+    #[arg(long, default_value_t = 100, value_name = "TOKENS")]
+    sample_tokens: usize,
+    /// The beginning of the sample text.
+    #[arg(long, default_value = "\n")]
+    prompt: String,
+    /// The folder for the checkpoint and the traces.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Continues from the checkpoint in the folder.
+    #[arg(long)]
+    resume: bool,
+    #[command(flatten)]
+    compile: options::Compile,
+}
+
+/// Trains a model.
+pub fn run(model: &Model) -> Outcome {
+    let Model::Gpt2(of) = model;
+    let options = TrainOptions {
+        size: of.size.clone(),
+        tokenizer: of.tokenizer.clone(),
+        data: of.data.clone(),
+        steps: of.steps,
+        batch: of.batch,
+        context: of.context,
+        accumulate: of.accumulate,
+        lr: of.lr,
+        final_lr: of.final_lr,
+        warmup: of.warmup.unwrap_or_else(|| (of.steps / 10).min(100)),
+        optimizer: OptimizerSettings {
+            beta1: of.beta1,
+            beta2: of.beta2,
+            weight_decay: of.weight_decay,
+            clip: (of.clip != 0.0).then_some(of.clip),
+            ..OptimizerSettings::default()
+        },
+        dropout: of.dropout,
+        seed: of.seed,
+        evaluate_every: of.evaluate_every,
+        evaluate_batches: of.evaluate_batches,
+        save_every: of.save_every,
+        sample_tokens: of.sample_tokens,
+        prompt: of.prompt.clone(),
+        out: of.out.clone(),
+        resume: of.resume,
+        compile: of.compile.options()?,
+    };
+    let mut broken = None;
+    train(&options, stderr().is_terminal(), &mut |line| {
+        if let Err(failed) = say!("{line}") {
+            broken.get_or_insert(failed);
+        }
+    })?;
+    broken.map_or(Ok(ExitCode::SUCCESS), Err)
+}

@@ -1,0 +1,117 @@
+//! The `fulgurite` command as its users run it: each subcommand, good and bad input, exit codes.
+#![cfg(feature = "command")]
+
+#[path = "command/cases.rs"]
+mod cases;
+#[path = "command/doctor.rs"]
+mod doctor;
+#[path = "command/new.rs"]
+mod new;
+#[path = "command/operators.rs"]
+mod operators;
+#[path = "command/traces.rs"]
+mod traces;
+
+use std::path::Path;
+use std::process::Command;
+
+/// What a run of the command gave.
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+/// Runs the command in `folder`.
+fn run_in(folder: &Path, arguments: &[&str]) -> Ran {
+    run_with(folder, arguments, &[])
+}
+
+/// Runs the command in `folder` with these variables.
+fn run_with(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Ran {
+    let output = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("FULGURITE_LOG")
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    Ran {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Runs the command somewhere.
+fn run(arguments: &[&str]) -> Ran {
+    run_in(Path::new(env!("CARGO_MANIFEST_DIR")), arguments)
+}
+
+impl Ran {
+    /// The output, if all went well and nothing was complained of.
+    #[track_caller]
+    fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{}", self.err);
+        assert_eq!(self.err, "");
+        self.out
+    }
+
+    /// The complaint, if the command failed with this code and wrote nothing else.
+    #[track_caller]
+    fn fails(self, code: i32) -> String {
+        assert_eq!(self.code, code, "{}{}", self.out, self.err);
+        assert_eq!(self.out, "");
+        assert!(self.err.starts_with("error: "), "{}", self.err);
+        self.err
+    }
+}
+
+/// The output as JSON.
+#[track_caller]
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn usage_errors_exit_with_two() {
+    for arguments in [&["nonsense"][..], &["ops", "show"], &["ops", "list", "--kind", "x"], &["trace", "run"]] {
+        run(arguments).fails(2);
+    }
+    assert_eq!(run(&[]).code, 2);
+}
+
+#[test]
+fn help_has_examples() {
+    for arguments in [
+        &["--help"][..],
+        &["ops", "list", "--help"],
+        &["ops", "show", "--help"],
+        &["ops", "new", "--help"],
+        &["ops", "run", "--help"],
+        &["ops", "samples", "--help"],
+        &["trace", "show", "--help"],
+        &["trace", "run", "--help"],
+        &["trace", "verify", "--help"],
+        &["trace", "diff", "--help"],
+        &["doctor", "--help"],
+    ] {
+        let help = run(arguments).ok();
+        assert!(help.contains("Example"), "{arguments:?}: {help}");
+    }
+    assert!(run(&["--version"]).ok().starts_with("fulgurite "));
+}
+
+#[test]
+fn a_reader_may_stop_early() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+        .args(["ops", "list", "--json"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert!(output.status.success());
+}

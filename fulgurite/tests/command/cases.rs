@@ -1,0 +1,227 @@
+//! `ops run` and `ops samples`.
+
+use std::path::Path;
+
+use serde_json::{Value, json as object};
+use tempfile::TempDir;
+
+use crate::{Ran, json, run, run_in, run_with};
+
+/// A folder with these cases, `x` f32[2, 3] of 1 to 6, `ones` like it, `index` i64[2] of 0 and 9, `mask` bool[2, 3].
+fn folder(cases: Value) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let file = object!({ "version": 1, "cases": cases });
+    std::fs::write(folder.path().join("cases.json"), file.to_string()).unwrap();
+    let x: Vec<u8> = (1..=6u8).flat_map(|value| f32::from(value).to_le_bytes()).collect();
+    let ones: Vec<u8> = [1.0f32; 6].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let index: Vec<u8> = [0i64, 9].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let mask = [1u8, 0, 1, 0, 1, 1];
+    let view =
+        |dtype, shape: &[usize], bytes| safetensors::tensor::TensorView::new(dtype, shape.to_vec(), bytes).unwrap();
+    let views = [
+        ("x", view(safetensors::Dtype::F32, &[2, 3], &x)),
+        ("ones", view(safetensors::Dtype::F32, &[2, 3], &ones)),
+        ("index", view(safetensors::Dtype::I64, &[2], &index)),
+        ("mask", view(safetensors::Dtype::BOOL, &[2, 3], &mask)),
+    ];
+    let bytes = safetensors::serialize(views, None).unwrap();
+    std::fs::write(folder.path().join("tensors.safetensors"), bytes).unwrap();
+    folder
+}
+
+fn run_cases(folder: &Path) -> Ran {
+    run_in(folder, &["ops", "run", ".", "--out", "results"])
+}
+
+/// The reports by the cases' names.
+fn reports(folder: &Path) -> std::collections::BTreeMap<String, Value> {
+    let text = std::fs::read_to_string(folder.join("results/results.json")).unwrap();
+    let reports = json(&text);
+    let id = |report: &Value| report["id"].as_str().unwrap().to_owned();
+    reports.as_array().unwrap().iter().map(|report| (id(report), report.clone())).collect()
+}
+
+fn tensor(folder: &Path, key: &str) -> (Vec<usize>, Vec<f32>) {
+    let bytes = std::fs::read(folder.join("results/results.safetensors")).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let view = file.tensor(key).unwrap();
+    let values = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    (view.shape().to_vec(), values)
+}
+
+fn call(id: &str, op: &str, args: Value) -> Value {
+    object!({ "id": id, "op": op, "args": args })
+}
+
+fn named(key: &str) -> Value {
+    object!({ "tensor": key })
+}
+
+#[test]
+fn cases_give_outputs_and_gradients() {
+    let mut product = call("mul", "prims::mul", object!({ "input": named("x"), "other": named("x") }));
+    product["grad"] = object!({ "cotangents": ["ones"], "inputs": ["input", "other"] });
+    let mut cat = call("a/b", "prims::cat", object!({ "tensors": [named("x"), named("ones")], "dim": 0 }));
+    cat["grad"] = object!({ "cotangents": ["wide"], "inputs": ["tensors.1"] });
+    let mut cat_good = call("cat", "prims::cat", object!({ "tensors": [named("x")], "dim": 0 }));
+    cat_good["grad"] = object!({ "cotangents": ["ones"], "inputs": ["tensors.0"] });
+    let full = object!({ "size": 2, "fill_value": { "number": "-inf" }, "dtype": { "dtype": "torch.float32" }, "device": "cpu" });
+    let folder = folder(object!([product, cat, cat_good, call("full", "prims::full", full)]));
+    assert_eq!(run_cases(folder.path()).ok(), "4 cases: 3 ok, 1 failed\n");
+    assert_eq!(tensor(folder.path(), "mul/out0"), (vec![2, 3], vec![1.0, 4.0, 9.0, 16.0, 25.0, 36.0]));
+    assert_eq!(tensor(folder.path(), "mul/grad/other").1, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    assert_eq!(tensor(folder.path(), "full/out0"), (vec![2], vec![f32::NEG_INFINITY; 2]));
+    assert_eq!(tensor(folder.path(), "cat/grad/tensors.0").1, [1.0; 6]);
+    let reports = reports(folder.path());
+    assert_eq!(reports["mul"], object!({ "id": "mul", "status": "ok" }));
+    assert_eq!(reports["a/b"]["error"]["code"], "MissingTensor");
+    // Nothing is left of how the files came to be.
+    assert_eq!(std::fs::read_dir(folder.path().join("results")).unwrap().count(), 2);
+}
+
+#[test]
+fn bad_cases_are_reported_on_their_own() {
+    let exp = |args: Value| call("", "prims::exp", args);
+    let grad = |cotangents: Value, inputs: Value| {
+        let mut case = exp(object!({ "input": named("x") }));
+        case["grad"] = object!({ "cotangents": cotangents, "inputs": inputs });
+        case
+    };
+    let select = object!({ "input": named("x"), "dim": 0, "index": named("index") });
+    let full = |size: Value| {
+        call("", "prims::full", object!({ "size": size, "fill_value": 1, "dtype": "f32", "device": "cpu" }))
+    };
+    let expected = [
+        (call("", "prims::expp", object!({})), "UnknownOperator", "did you mean 'prims::exp'?"),
+        (exp(object!({ "inptu": named("x") })), "UnknownArgument", "did you mean 'input'?"),
+        (exp(object!({})), "MissingArgument", "needs the argument 'input'"),
+        (exp(object!({ "input": 1 })), "ArgumentType", "argument 'input' is tensor, got 1"),
+        (exp(object!({ "input": named("y") })), "MissingTensor", "no tensor 'y'"),
+        (exp(object!({ "input": named("index") })), "ArgumentDType", "expected a floating-point dtype"),
+        (exp(object!({ "input": { "tensor": 1 } })), "BadCase", "args.input.tensor: expected a string"),
+        (exp(object!({ "input": { "number": "huge" } })), "BadCase", "expected \"inf\""),
+        (exp(object!({ "input": { "a": 1, "b": 2 } })), "BadCase", "args.input"),
+        (exp(object!({ "input": { "dtype": "float31" } })), "BadCase", "unknown dtype 'float31'"),
+        (exp(object!({ "input": u64::MAX })), "BadCase", "does not fit"),
+        (exp(object!([])), "BadCase", "args: expected an object"),
+        (object!({ "id": "" }), "BadCase", "has no \"op\""),
+        (object!({ "id": "", "op": 1 }), "BadCase", "op: expected a string"),
+        (
+            grad(object!([]), object!(["input"])),
+            "Cotangents",
+            "1 floating-point outputs need as many cotangents, got 0",
+        ),
+        (grad(object!(["index"]), object!(["input"])), "Cotangents", "output 0 is f32[2, 3]"),
+        (grad(object!(["ones"]), object!(["x"])), "GradInput", "no tensor argument is called 'x', there are: input"),
+        (grad(object!(["ones"]), object!(["input", "input"])), "GradInput", "named twice"),
+        (grad(object!(["ones"]), object!([1])), "BadCase", "grad.inputs[0]"),
+        (grad(object!("ones"), object!([])), "BadCase", "grad.cotangents: expected a list"),
+        (call("", "prims::index_select", select), "IndexOutOfRange", "9"),
+        (full(object!([1_000_000_000_000u64])), "PlanTooLarge", "the limit is"),
+        (full(object!([u64::MAX >> 1, 4])), "PlanTooLarge", ""),
+    ];
+    let mut cases = Vec::new();
+    for (i, (case, ..)) in expected.iter().enumerate() {
+        let mut case = case.clone();
+        case["id"] = object!(format!("bad/{i:02}"));
+        cases.push(case);
+    }
+    cases.push(call("good", "torch.exp", object!({ "input": named("x") })));
+    let folder = folder(object!(cases));
+    assert_eq!(
+        run_cases(folder.path()).ok(),
+        format!("{} cases: 1 ok, {0} failed\n", cases.len())
+            .replace(&format!("{} failed", cases.len()), &format!("{} failed", cases.len() - 1),)
+    );
+    let reports = reports(folder.path());
+    for (i, (_, code, part)) in expected.iter().enumerate() {
+        let error = &reports[&format!("bad/{i:02}")]["error"];
+        let message = error["message"].as_str().unwrap();
+        assert!(error["code"] == *code && message.contains(part), "{i}: {error}, expected {code}: {part}");
+        assert!(!message.contains("run.rs"), "{message}");
+    }
+    assert_eq!(reports["good"]["status"], "ok");
+}
+
+#[test]
+fn broken_files_are_named_with_the_place() {
+    let folder = folder(object!([]));
+    let cases = folder.path().join("cases.json");
+    let bad = [
+        ("{\"version\": 1,\n \"cases\": [}", "line 2 column 12"),
+        ("[]", "expected an object"),
+        ("{\"cases\": []}", "has no \"version\""),
+        ("{\"version\": 2, \"cases\": []}", "version is 2, expected 1"),
+        ("{\"version\": 1}", "has no \"cases\""),
+        ("{\"version\": 1, \"cases\": {}}", "cases: expected a list"),
+        ("{\"version\": 1, \"cases\": [{}]}", "cases[0]"),
+        ("{\"version\": 1, \"cases\": [{\"id\": \"a\"}, {\"id\": \"a\"}]}", "cases[1].id: 'a' stands twice"),
+        ("{\"version\": 1, \"cases\": [1]}", "cases[0]"),
+        (&"[".repeat(100_000), "recursion limit"),
+    ];
+    for (text, place) in bad {
+        std::fs::write(&cases, text).unwrap();
+        let complaint = run_cases(folder.path()).fails(1);
+        assert!(complaint.contains("cases.json: ") && complaint.contains(place), "{complaint}");
+        assert!(!folder.path().join("results").exists());
+    }
+    std::fs::write(&cases, "{\"version\": 1, \"cases\": []}").unwrap();
+    let tensors = folder.path().join("tensors.safetensors");
+    let good = std::fs::read(&tensors).unwrap();
+    let broken: [&[u8]; 4] = [b"", b"nonsense", &good[..good.len() - 1], &[255; 64]];
+    for bytes in broken {
+        std::fs::write(&tensors, bytes).unwrap();
+        assert!(run_cases(folder.path()).fails(1).contains("tensors.safetensors: "));
+    }
+    std::fs::remove_file(&tensors).unwrap();
+    assert!(run_cases(folder.path()).fails(1).contains("tensors.safetensors: "));
+    std::fs::remove_file(&cases).unwrap();
+    assert!(run_cases(folder.path()).fails(1).contains("cases.json: "));
+}
+
+#[test]
+fn executors_are_chosen_by_name() {
+    let folder = folder(object!([call("a", "prims::exp", object!({ "input": named("x") }))]));
+    let run =
+        |executors: &str| run_in(folder.path(), &["ops", "run", ".", "--out", "results", "--executors", executors]);
+    assert_eq!(run("reference").ok(), "1 cases: 1 ok, 0 failed\n");
+    let by_reference = tensor(folder.path(), "a/out0");
+    assert_eq!(run("cpu,reference").ok(), "1 cases: 1 ok, 0 failed\n");
+    let by_cpu = tensor(folder.path(), "a/out0");
+    assert!(by_reference.1.iter().zip(&by_cpu.1).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs()));
+    assert!(run("cuda").fails(1).contains("no executor is called 'cuda'"));
+}
+
+#[test]
+fn samples_are_exported_and_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = run_in(folder.path(), &["ops", "samples", "--out", "samples"]).ok();
+    let cases = json(&std::fs::read_to_string(folder.path().join("samples/cases.json")).unwrap());
+    let count = cases["cases"].as_array().unwrap().len();
+    assert_eq!(said, format!("{count} cases\n"));
+    assert_eq!(
+        run_in(folder.path(), &["ops", "run", "samples", "--out", "results"]).ok(),
+        format!("{count} cases: {count} ok, 0 failed\n")
+    );
+    let with_grad = cases["cases"].as_array().unwrap().iter().filter(|case| case.get("grad").is_some()).count();
+    assert!(with_grad * 4 > count, "{with_grad} of {count} cases have gradients");
+    let one = ["ops", "samples", "--op", "torch.gather", "--dtype", "bfloat16", "--out", "one"];
+    run_in(folder.path(), &one).ok();
+    let cases = json(&std::fs::read_to_string(folder.path().join("one/cases.json")).unwrap());
+    let case = &cases["cases"][0];
+    assert_eq!(case["torch"], "gather");
+    assert!(case["id"].as_str().unwrap().contains("/bf16/"), "{case}");
+    assert!(run(&["ops", "samples", "--op", "nothing", "--out", "x"]).fails(1).contains("'nothing'"));
+    run(&["ops", "samples", "--dtype", "f31", "--out", "x"]).fails(2);
+}
+
+#[test]
+fn the_log_is_asked_for() {
+    let folder = folder(object!([call("a", "prims::exp", object!({ "input": named("index") }))]));
+    let arguments = ["ops", "run", ".", "--out", "results"];
+    let ran = run_with(folder.path(), &arguments, &[("FULGURITE_LOG", "debug")]);
+    assert!(ran.code == 0 && ran.err.contains("tracing failed"), "{}", ran.err);
+    assert_eq!(run_with(folder.path(), &arguments, &[("FULGURITE_LOG", "")]).err, "");
+    let ran = run_with(folder.path(), &arguments, &[("FULGURITE_LOG", "fulgurite=loud")]);
+    assert!(ran.fails(1).contains("FULGURITE_LOG"));
+}

@@ -1,0 +1,67 @@
+//! `ops new`: what it writes is `placeholder.rs` beside this file, which is compiled here.
+
+use fulgurite::operator::find_operator;
+
+use crate::{run, run_in};
+
+#[path = "placeholder.rs"]
+mod placeholder;
+
+#[test]
+fn a_declaration_is_written_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = ["ops", "new", "placeholder", "--torch", "torch.nn.functional.placeholder"];
+    let said = run_in(folder.path(), &new).ok();
+    assert_eq!(
+        said,
+        "wrote placeholder.rs\nadd beside your other modules:\n    mod placeholder;\n    pub use placeholder::*;\n"
+    );
+    let file = folder.path().join("placeholder.rs");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), include_str!("placeholder.rs"));
+    std::fs::write(&file, "mine").unwrap();
+    assert!(run_in(folder.path(), &new).fails(1).contains("is there already"));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+}
+
+#[test]
+fn the_declaration_compiles_and_its_tests_fail() {
+    use fulgurite::testing::{Filter, Settings, generated_tests};
+    assert!(std::hint::black_box(&placeholder::placeholder::OPERATOR).samples.is_some());
+    let def = find_operator("placeholder").unwrap();
+    assert_eq!(def.torch, Some("nn.functional.placeholder"));
+    let tests = generated_tests(&Filter::operator("placeholder"), &Settings::default());
+    let failure = |name: &str| {
+        let test = tests.iter().find(|test| test.name == format!("placeholder::{name}")).unwrap();
+        (test.run)().unwrap_err()
+    };
+    for name in ["consistency::reference::f32", "consistency::cpu::f64"] {
+        // It is the values that are wrong: it traces, compiles and runs.
+        let message = failure(name);
+        assert!(message.contains("expected"), "{message}");
+    }
+}
+
+#[test]
+fn a_list_of_operator_files_gets_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("mod.rs"), "fulgurite_ops_macros::operator_files! {\n}\n").unwrap();
+    std::fs::write(folder.path().join("Cargo.toml"), "fulgurite = { package = \"fulgurite-runtime\" }\n").unwrap();
+    let path = folder.path().join("brand_new.rs");
+    let said = run(&["ops", "new", "brand_new", "--path", path.to_str().unwrap()]).ok();
+    assert!(said.ends_with("mod.rs:\n    brand_new,\n"), "{said}");
+    assert!(std::fs::read_to_string(path).unwrap().contains("use fulgurite_ops_macros::operator;"));
+}
+
+#[test]
+fn names_are_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["fn", "Upper", "9lives", "a-b", "", "a b", "späť", "_x", "../up", "--", &"x".repeat(65)] {
+        run_in(folder.path(), &["ops", "new", name]).fails(2);
+    }
+    run_in(folder.path(), &["ops", "new", "fine", "--torch", "nn..x"]).fails(2);
+    run_in(folder.path(), &["ops", "new", "fine", "--torch", "x\"); evil("]).fails(2);
+    assert!(
+        run_in(folder.path(), &["ops", "new", "fine", "--path", "no/such/folder/fine.rs"]).fails(1).contains("fine.rs")
+    );
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}

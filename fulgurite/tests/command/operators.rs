@@ -1,0 +1,65 @@
+//! `ops list` and `ops show`.
+
+use crate::{json, run};
+
+#[test]
+fn operators_are_listed() {
+    let text = run(&["ops", "list"]).ok();
+    assert!(text.contains("prims::exp"), "{text}");
+    let all = json(&run(&["ops", "list", "--json"]).ok());
+    let all = all.as_array().unwrap();
+    let names: Vec<&str> = all.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert!(names.is_sorted());
+    for row in all {
+        assert!(row["summary"].as_str().is_some_and(|text| !text.is_empty()), "{row}");
+        assert!(row["file"].as_str().is_some_and(|text| text.ends_with(".rs")), "{row}");
+    }
+    let kinds = ["prim", "composite", "symbol"];
+    let counts =
+        kinds.map(|kind| json(&run(&["ops", "list", "--json", "--kind", kind]).ok()).as_array().unwrap().len());
+    assert_eq!(counts.iter().sum::<usize>(), names.len());
+    assert!(counts[0] > 0);
+    let found = json(&run(&["ops", "list", "--json", "--filter", "natural EXPONENTIAL"]).ok());
+    assert!(found.as_array().unwrap().iter().any(|row| row["name"] == "prims::exp"));
+    assert!(run(&["ops", "list", "--filter", "no such thing at all"]).ok().starts_with("0 of "));
+}
+
+#[test]
+fn an_operator_is_shown() {
+    let text = run(&["ops", "show", "prims::exp"]).ok();
+    assert!(text.starts_with("prims::exp(input: tensor) -> tensor\n    Natural exponential"), "{text}");
+    let shown = json(&run(&["ops", "show", "prims::exp", "--json"]).ok());
+    assert_eq!(shown["kind"], "prim");
+    assert_eq!(shown["torch"], "exp");
+    assert_eq!(shown["dtypes"], serde_json::json!(["f16", "bf16", "f32", "f64"]));
+    assert!(shown["samples"].as_u64() > Some(5));
+    assert!(shown["rules"].as_array().unwrap().contains(&"scalar".into()));
+    let tests: Vec<&str> = shown["tests"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert!(tests.contains(&"prims::exp::consistency::cpu::f32"), "{tests:?}");
+    let executors = shown["executors"].as_array().unwrap();
+    let taken = |name: &str| executors.iter().find(|row| row["executor"] == name).unwrap();
+    assert_eq!(taken("cpu")["taken"], taken("cpu")["of"]);
+    assert_eq!(taken("view")["taken"], 0);
+    assert!(taken("view")["refusal"].is_string());
+    let shown = json(&run(&["ops", "show", "prims::topk", "--json"]).ok());
+    assert!(shown["error_samples"].as_u64() > Some(0));
+    assert!(shown["preconditions"].as_array().unwrap().contains(&"DimensionRange".into()));
+}
+
+#[test]
+fn every_operator_can_be_shown() {
+    let all = json(&run(&["ops", "list", "--json"]).ok());
+    for row in all.as_array().unwrap() {
+        let name = row["name"].as_str().unwrap();
+        let shown = run(&["ops", "show", name]).ok();
+        assert!(shown.contains("declared at"), "{shown}");
+    }
+}
+
+#[test]
+fn names_that_are_none_have_a_hint() {
+    assert!(run(&["ops", "show", "prims::expp"]).fails(1).contains("did you mean 'prims::exp'?"));
+    assert!(run(&["ops", "show", &"x".repeat(10_000)]).fails(1).len() < 200);
+    // PyTorch's names are names as well.
+    assert!(run(&["ops", "show", "torch.gather"]).ok().contains("gather("));
+}

@@ -1,0 +1,26 @@
+//! `placeholder`.
+
+use fulgurite::operator;
+
+/// PLACEHOLDER: say what `placeholder` computes, elementwise or along which dimensions, as a formula.
+#[operator(torch = "nn.functional.placeholder")]
+pub mod placeholder {
+    fn placeholder(input: Tensor<Floating>) -> Tensor;
+
+    // PLACEHOLDER: what it is in terms of other operators. Its meta and its gradient follow from this.
+    fn decomposition(input: Tensor) -> Tensor {
+        input + input
+    }
+
+    // PLACEHOLDER: the same in f64, straight from the formula and written independently. The consistency tests fail until
+    // the two agree: twice the input is not three times the input.
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.mapv(|x| 3.0 * x)
+    }
+
+    // PLACEHOLDER: inputs on which the two must agree, with every argument: typical ones, zero-dimensional and empty
+    // ones, odd sizes, extreme values. `s.case(with(s.normal([4, 8])))` adds one.
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::range(0.5, 2.0));
+    }
+}

@@ -1,0 +1,141 @@
+//! `trace show`, `run`, `verify` and `diff`.
+
+use std::path::Path;
+
+use fulgurite::{Array, DType};
+
+use crate::{Ran, json, run, run_in};
+
+/// Stores what `trace show` prints.
+fn show(folder: &Path, file: &str, arguments: &[&str]) {
+    let text = run(&[&["trace", "show"], arguments].concat()).ok();
+    std::fs::write(folder.join(file), text).unwrap();
+}
+
+/// The output without where it was written.
+fn out_of(ran: Ran) -> String {
+    ran.ok()
+}
+
+#[test]
+fn traces_of_operators() {
+    let text = run(&["trace", "show", "prims::exp", "--sample", "3"]).ok();
+    assert_eq!(
+        text,
+        "# fulgurite trace 1\n# made by acquire\ntrace exp for cpu (input: f32[4, 8]) {\n  \
+         exp: f32[4, 8] = prims::exp(input)\n  return out0 = exp\n}\n"
+    );
+    let text = run(&["trace", "show", "prims::exp", "--backward", "--dtype", "bf16", "--stage", "claim"]).ok();
+    assert!(text.contains("cotangent.out0: bf16[] cotangent") && text.contains(" by cpu"), "{text}");
+    let text = run(&["trace", "show", "prims::exp", "--stage", "claim", "--executors", "reference"]).ok();
+    assert!(text.contains(" by reference"), "{text}");
+    let text = run(&["trace", "show", "prims::exp", "--stage", "all"]).ok();
+    assert!(text.starts_with("# === acquire ===\n") && text.contains("\n# === plan_memory ===\n"), "{text}");
+    // No device is needed for what no executor is asked for.
+    let text = run(&["trace", "show", "prims::exp", "--target", "cuda:sm_90a"]).ok();
+    assert!(text.contains("input: f32[]@cuda:0"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_shown() {
+    let complaint = run(&["trace", "show", "prims::exp", "--stage", "nope"]).fails(1);
+    assert!(complaint.contains("no stage is called 'nope', there are: acquire, rewrite, "), "{complaint}");
+    assert!(run(&["trace", "show", "prims::exq"]).fails(1).contains("did you mean"));
+    assert!(run(&["trace", "show", "prims::exp", "--sample", "1000"]).fails(1).contains("the last is"));
+    assert!(run(&["trace", "show", "prims::exp", "--dtype", "i64"]).fails(1).contains("no sample in i64"));
+    assert!(run(&["trace", "show", "prims::eq", "--backward"]).fails(1).contains("no gradient"));
+    assert!(
+        run(&["trace", "show", "prims::exp", "--executors", "cpi"]).fails(1).contains("no executor is called 'cpi'")
+    );
+    run(&["trace", "show", "prims::exp", "--target", "c p u"]).fails(2);
+    run(&["trace", "show", "prims::exp", "--dtype", "f31"]).fails(2);
+    let complaint = run(&["trace", "show", "prims::exp", "--target", "cuda:sm_90a", "--stage", "claim"]).fails(1);
+    assert!(complaint.contains("no executor takes it") && !complaint.contains(".rs:"), "{complaint}");
+}
+
+#[test]
+fn stored_traces_of_every_stage_run_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let stages = "acquire rewrite autodiff dce cse claim fuse layout donate plan_memory delete_last_used";
+    for operator in ["prims::exp", "prims::permute", "prims::cat"] {
+        let mut expected = None;
+        for stage in stages.split(' ') {
+            show(folder.path(), "stage.trace", &[operator, "--sample", "1", "--stage", stage]);
+            let said = run_in(folder.path(), &["trace", "verify", "stage.trace"]).ok();
+            assert!(said.ends_with(": valid\n"), "{said}");
+            let out = out_of(run_in(folder.path(), &["trace", "run", "stage.trace", "--seed", "7"]));
+            assert_eq!(*expected.get_or_insert(out.clone()), out, "{operator} after {stage}");
+        }
+    }
+}
+
+#[test]
+fn inputs_are_given_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    show(folder.path(), "exp.trace", &["prims::exp", "--sample", "3", "--stage", "delete_last_used"]);
+    let write = |name: &str, arrays: &[(&str, Array)]| {
+        let data: Vec<Vec<u8>> = arrays.iter().map(|(_, array)| array.to_bytes()).collect();
+        let views = arrays.iter().zip(&data).map(|((key, array), bytes)| {
+            let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, array.shape().to_vec(), bytes);
+            (*key, view.unwrap())
+        });
+        std::fs::write(folder.path().join(name), safetensors::serialize(views, None).unwrap()).unwrap();
+    };
+    let zeros = Array::zeros([4, 8], DType::F32).unwrap();
+    write("good.safetensors", &[("input", zeros.clone())]);
+    write("wrong.safetensors", &[("input", Array::zeros([4], DType::F32).unwrap())]);
+    write("more.safetensors", &[("input", zeros.clone()), ("other", zeros)]);
+    write("none.safetensors", &[]);
+    std::fs::write(folder.path().join("bad.safetensors"), "nonsense").unwrap();
+    let run = |inputs: &str| {
+        run_in(folder.path(), &["trace", "run", "exp.trace", "--inputs", inputs, "--json", "--out", "out.safetensors"])
+    };
+    let outputs = json(&run("good.safetensors").ok());
+    assert_eq!(outputs[0]["path"], "out0");
+    assert_eq!(outputs[0]["shape"], serde_json::json!([4, 8]));
+    assert!(outputs[0]["values"].as_array().unwrap().iter().all(|value| *value == 1.0));
+    assert_eq!(outputs[0]["truncated"], true);
+    let written = std::fs::read(folder.path().join("out.safetensors")).unwrap();
+    assert_eq!(safetensors::SafeTensors::deserialize(&written).unwrap().tensor("out0").unwrap().shape(), [4, 8]);
+    assert!(run("wrong.safetensors").fails(1).contains("tensor 'input' is f32[4], the trace takes f32[4, 8]"));
+    assert!(run("more.safetensors").fails(1).contains("no input 'other', it has: input"));
+    assert!(run("none.safetensors").fails(1).contains("no tensor 'input'"));
+    assert!(run("bad.safetensors").fails(1).contains("bad.safetensors: "));
+    assert!(run("absent.safetensors").fails(1).contains("absent.safetensors: "));
+}
+
+#[test]
+fn files_that_are_no_traces() {
+    let folder = tempfile::tempdir().unwrap();
+    show(folder.path(), "exp.trace", &["prims::exp"]);
+    let text = std::fs::read_to_string(folder.path().join("exp.trace")).unwrap();
+    let bad = [
+        ("empty", String::new(), ":1:1: "),
+        ("operator", text.replace("prims::exp(", "prims::exq("), ":4:"),
+        ("type", text.replace("exp: f32[]", "exp: f32[2]"), "exp: f32[2]"),
+        ("name", text.replace("(input)", "(inputs)"), "inputs"),
+    ];
+    for (name, text, part) in bad {
+        assert_ne!(text, std::fs::read_to_string(folder.path().join("exp.trace")).unwrap(), "{name}");
+        std::fs::write(folder.path().join("bad.trace"), text).unwrap();
+        for command in ["verify", "run"] {
+            let complaint = run_in(folder.path(), &["trace", command, "bad.trace"]).fails(1);
+            assert!(complaint.contains("bad.trace") && complaint.contains(part), "{name}: {complaint}");
+        }
+    }
+    std::fs::write(folder.path().join("bad.trace"), [0xff, 0xfe]).unwrap();
+    run_in(folder.path(), &["trace", "verify", "bad.trace"]).fails(1);
+    run_in(folder.path(), &["trace", "verify", "absent.trace"]).fails(1);
+}
+
+#[test]
+fn differences_exit_with_one() {
+    let folder = tempfile::tempdir().unwrap();
+    show(folder.path(), "a", &["prims::exp"]);
+    show(folder.path(), "b", &["prims::exp", "--sample", "3"]);
+    assert_eq!(run_in(folder.path(), &["trace", "diff", "a", "a"]).ok(), "");
+    let ran = run_in(folder.path(), &["trace", "diff", "a", "b"]);
+    assert_eq!((ran.code, ran.err.as_str()), (1, ""));
+    assert!(ran.out.contains("+ exp: f32[4, 8] = prims::exp(input)  # types"), "{}", ran.out);
+    assert!(run_in(folder.path(), &["trace", "diff", "a", "c"]).fails(1).contains("c: "));
+}

@@ -1,0 +1,298 @@
+//! The interpreter: carries out a prepared program, tile by tile.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::FusedKernel;
+use super::plan::{Operation, Step, Storage};
+use super::values::Space;
+use crate::parallel::for_ranges;
+use crate::tile::reduction::{Reduction, Total};
+use crate::tile::store::store;
+use crate::tile::{Class, Operand, arithmetic, convert, load, reduction, stream};
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line(#[allow(dead_code)] [u8; 64]);
+
+thread_local! {
+    static SCRATCH: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+}
+
+/// Rows and columns that a step works on.
+#[derive(Clone, Copy)]
+struct Tile {
+    row: usize,
+    rows: usize,
+    column: usize,
+    columns: usize,
+}
+
+struct Addresses<'a> {
+    inputs: &'a [*const u8],
+    outputs: &'a [*mut u8],
+    staged: &'a [bool],
+}
+
+// SAFETY: plain addresses, used within the contract of `run`: tasks write disjoint elements.
+unsafe impl Sync for Addresses<'_> {}
+
+/// Runs the kernel.
+///
+/// # Safety
+/// The addresses hold what the layout of the kernel reaches, as by the contracts of `TensorRef` and `TensorMut`.
+pub(super) unsafe fn run(kernel: &FusedKernel, inputs: &[*const u8], outputs: &[*mut u8]) {
+    let (layout, plan) = (&kernel.layout, &kernel.plan);
+    let rows = layout.rows();
+    if rows == 0 || (layout.width == 0 && !plan.whole_rows) {
+        return;
+    }
+    // A direct output that is also an input may not be written before the whole tile is computed.
+    let staged: SmallVec<[bool; 4]> = outputs
+        .iter()
+        .zip(&plan.outputs)
+        .map(|(&output, plan)| plan.streaming || inputs.contains(&output.cast_const()))
+        .collect();
+    let addresses = Addresses { inputs, outputs, staged: &staged };
+    let batches = rows.div_ceil(plan.rows_per_tile);
+    let pieces = if plan.whole_rows { 1 } else { layout.width.div_ceil(plan.columns_per_tile) };
+    for_ranges(batches * pieces, rows * layout.width, |range| {
+        let addresses = &addresses;
+        let mut scratch = SCRATCH.take();
+        let lines = plan.scratch_bytes.div_ceil(64);
+        if scratch.len() < lines {
+            scratch.resize(lines, Line([0; 64]));
+        }
+        Task::new(kernel, addresses, scratch.as_mut_ptr().cast()).run(range, pieces, rows);
+        SCRATCH.set(scratch);
+    });
+}
+
+struct Task<'a> {
+    kernel: &'a FusedKernel,
+    addresses: &'a Addresses<'a>,
+    scratch: *mut u8,
+    places: SmallVec<[*mut u8; 24]>,
+    totals: SmallVec<[Total; 4]>,
+    streams: bool,
+}
+
+impl<'a> Task<'a> {
+    fn new(kernel: &'a FusedKernel, addresses: &'a Addresses<'a>, scratch: *mut u8) -> Self {
+        let plan = &kernel.plan;
+        let places = plan
+            .places
+            .iter()
+            .map(|place| match place.storage {
+                // SAFETY: the scratch is as long as the plan says.
+                Storage::Scratch(offset) | Storage::Kept(offset) => unsafe { scratch.add(offset) },
+                _ => std::ptr::null_mut(),
+            })
+            .collect();
+        let streams = plan.outputs.iter().any(|output| output.streaming);
+        let totals = SmallVec::from_elem(Total::Floating(0.0), plan.totals);
+        Task { kernel, addresses, scratch, places, totals, streams }
+    }
+
+    fn run(&mut self, units: Range<usize>, pieces: usize, rows: usize) {
+        let kernel = self.kernel;
+        let plan = &kernel.plan;
+        for &(place, bits) in &plan.constants {
+            // SAFETY: every uniform place has eight bytes, aligned to eight.
+            unsafe { self.places[place as usize].cast::<u64>().write(bits) };
+        }
+        let whole = Tile { row: 0, rows: 1, column: 0, columns: 1 };
+        plan.setup.iter().for_each(|step| self.step(step, whole));
+        for unit in units {
+            let (batch, piece) = (unit / pieces, unit % pieces);
+            let row = batch * plan.rows_per_tile;
+            let mut tile = Tile { row, rows: plan.rows_per_tile.min(rows - row), column: 0, columns: 0 };
+            if plan.whole_rows {
+                for stage in &plan.stages {
+                    stage.prologue.iter().for_each(|step| self.step(step, tile));
+                    tile.column = 0;
+                    while !stage.body.is_empty() {
+                        self.body(&stage.body, &mut tile);
+                        tile.column += tile.columns;
+                        if tile.column >= kernel.layout.width {
+                            break;
+                        }
+                    }
+                }
+            } else {
+                tile.column = piece * plan.columns_per_tile;
+                self.body(&plan.stages[0].body, &mut tile);
+            }
+        }
+        if self.streams {
+            stream::fence();
+        }
+    }
+
+    fn body(&mut self, steps: &[Step], tile: &mut Tile) {
+        let plan = &self.kernel.plan;
+        tile.columns = plan.columns_per_tile.min(self.kernel.layout.width - tile.column);
+        for (index, place) in plan.places.iter().enumerate() {
+            self.places[index] = match place.storage {
+                // SAFETY: the scratch is as long as the plan says.
+                Storage::Kept(offset) => unsafe { self.scratch.add(offset + tile.column * place.class.size()) },
+                Storage::Input(input) => {
+                    let size = place.class.size();
+                    self.element(self.addresses.inputs[input].cast_mut(), input, size, tile.row, tile.column)
+                }
+                Storage::Output(output) if self.addresses.staged[output] => {
+                    // SAFETY: the scratch is as long as the plan says.
+                    unsafe { self.scratch.add(plan.outputs[output].staging) }
+                }
+                Storage::Output(output) => {
+                    let operand = plan.input_dtypes.len() + output;
+                    self.element(self.addresses.outputs[output], operand, place.class.size(), tile.row, tile.column)
+                }
+                Storage::Scratch(_) | Storage::Slot(_) => continue,
+            };
+        }
+        steps.iter().for_each(|step| self.step(step, *tile));
+    }
+
+    /// Address of an element of an operand.
+    fn element(&self, base: *mut u8, operand: usize, size: usize, row: usize, column: usize) -> *mut u8 {
+        let layout = &self.kernel.layout;
+        let offset = layout.row_offset(operand, row) + column as isize * layout.operands[operand].inner;
+        base.wrapping_offset(offset * size as isize)
+    }
+
+    fn operand(&self, place: u16, step: &Step, tile: Tile) -> Operand {
+        let address = self.places[place as usize].cast_const();
+        match self.kernel.plan.places[place as usize].space {
+            space if space == step.space => Operand::Tile(address),
+            Space::Row if tile.rows > 1 => Operand::PerRow(address),
+            _ => Operand::Scalar(address),
+        }
+    }
+
+    #[inline]
+    fn step(&mut self, step: &Step, tile: Tile) {
+        let (rows, width) = match step.space {
+            Space::Full => (tile.rows, tile.columns),
+            Space::Row => (1, tile.rows),
+            Space::Uniform => (1, 1),
+        };
+        let [a, b, c] = step.operands;
+        let out = self.places.get(step.out as usize).copied().unwrap_or(std::ptr::null_mut());
+        // SAFETY: places hold tiles of the sizes and classes that the plan gave them, and no step writes what it reads;
+        // operands in memory are covered by the contract of `run`.
+        unsafe {
+            match step.operation {
+                Operation::Load(input) => self.load(input, step.space, tile, out),
+                Operation::Unary(op, class) => {
+                    arithmetic::unary(op, class, self.places[a as usize], out, rows * width);
+                }
+                Operation::Binary(op, class) => {
+                    let (a, b) = (self.operand(a, step, tile), self.operand(b, step, tile));
+                    arithmetic::binary(op, class, a, b, out, rows, width);
+                }
+                Operation::Select(class) => {
+                    let (b, c) = (self.operand(b, step, tile), self.operand(c, step, tile));
+                    arithmetic::select(class, self.places[a as usize], b, c, out, rows, width);
+                }
+                Operation::Cast(from, to) => convert::cast(from, to, self.operand(a, step, tile), out, rows, width),
+                Operation::Round(dtype) => convert::round(dtype, self.places[a as usize], out, rows * width),
+                Operation::Reduce(reduction, class, total) => {
+                    self.reduce(reduction, class, total, self.places[a as usize], out, tile);
+                }
+                Operation::Store(output) => self.store(output, a, step.space, tile),
+            }
+        }
+    }
+
+    unsafe fn load(&self, input: usize, space: Space, tile: Tile, out: *mut u8) {
+        let (layout, dtype) = (&self.kernel.layout, self.kernel.plan.input_dtypes[input]);
+        let (size, class) = (dtype.size(), Class::of(dtype).size());
+        let base = self.addresses.inputs[input].cast_mut();
+        let operand = &layout.operands[input];
+        // SAFETY: the contract of `run`; `out` is a place for the tile.
+        unsafe {
+            if space == Space::Uniform {
+                return load::load(dtype, base, 1, out, 1);
+            }
+            let first = self.element(base, input, size, tile.row, tile.column);
+            let whole = space == Space::Full && layout.is_block(input, tile.rows);
+            if whole {
+                return load::load(dtype, first, 1, out, tile.rows * tile.columns);
+            }
+            if layout.outer.len() <= 1 && (space == Space::Row || tile.columns == 1) {
+                let stride = operand.outer.first().copied().unwrap_or(0);
+                return load::load(dtype, first, stride, out, tile.rows);
+            }
+            let columns = if space == Space::Row { 1 } else { tile.columns };
+            for row in 0..tile.rows {
+                let source = self.element(base, input, size, tile.row + row, tile.column);
+                load::load(dtype, source, operand.inner, out.add(row * columns * class), columns);
+            }
+        }
+    }
+
+    unsafe fn store(&self, output: usize, place: u16, space: Space, tile: Tile) {
+        let (layout, plan) = (&self.kernel.layout, &self.kernel.plan.outputs[output]);
+        if plan.direct && !self.addresses.staged[output] {
+            return;
+        }
+        let (size, class) = (plan.dtype.size(), Class::of(plan.dtype).size());
+        let operand = self.kernel.plan.input_dtypes.len() + output;
+        let base = self.addresses.outputs[output];
+        let source = self.places[place as usize];
+        // SAFETY: the contract of `run`; the place holds the tile.
+        unsafe {
+            let first = self.element(base, operand, size, tile.row, tile.column);
+            if space == Space::Full && layout.is_block(operand, tile.rows) {
+                let length = tile.rows * tile.columns;
+                if plan.streaming {
+                    return stream::copy(source, first, length * size);
+                }
+                return if source != first {
+                    store(plan.dtype, source, first, 1, length)
+                };
+            }
+            let strides = &layout.operands[operand];
+            if layout.outer.len() <= 1 && (space == Space::Row || tile.columns == 1) {
+                let first = self.element(base, operand, size, tile.row, 0);
+                let stride = strides.outer.first().copied().unwrap_or(0);
+                return store(plan.dtype, source, first, stride, tile.rows);
+            }
+            let columns = if space == Space::Row { 1 } else { tile.columns };
+            let column = if space == Space::Row { 0 } else { tile.column };
+            for row in 0..tile.rows {
+                let target = self.element(base, operand, size, tile.row + row, column);
+                store(plan.dtype, source.add(row * columns * class), target, strides.inner, columns);
+            }
+        }
+    }
+
+    unsafe fn reduce(
+        &mut self,
+        reduction: Reduction,
+        class: Class,
+        total: usize,
+        source: *const u8,
+        out: *mut u8,
+        tile: Tile,
+    ) {
+        for row in 0..tile.rows {
+            // SAFETY: the source is a tile of `class`, and `out` has room for each row.
+            unsafe {
+                let part =
+                    reduction::reduce(reduction, class, source.add(row * tile.columns * class.size()), tile.columns);
+                let value = if tile.column == 0 { part } else { self.totals[total].combine(reduction, part) };
+                self.totals[total] = value;
+                let out = out.add(row * class.size());
+                match (value, class) {
+                    (Total::Floating(value), Class::F32) => out.cast::<f32>().write(value as f32),
+                    (Total::Floating(value), _) => out.cast::<f64>().write(value),
+                    (Total::Integer(value), _) => out.cast::<i64>().write(value),
+                }
+            }
+        }
+    }
+}

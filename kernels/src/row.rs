@@ -1,0 +1,413 @@
+//! Operations on rows of a wide class or channel dimension: softmax, cross-entropy, layer normalization.
+//!
+//! Statistics are computed in f32 (f64 for f64 rows), and summed as in [`crate::reduce`].
+
+use crate::dtype::DType;
+use crate::elementwise::convert;
+use crate::fused::{FusedNode, FusedProgram};
+use crate::indexing::IndexOutOfRange;
+use crate::parallel::{Shared, for_ranges};
+use crate::reduce::Reduction;
+use crate::scalar::ScalarOp::{self, Add, Div, Exp, Log, Mul, Rsqrt, Sub};
+use crate::tile::Class;
+use crate::tile::load::load;
+use crate::tile::store::store_one;
+use crate::vector::multiversion;
+use crate::view::{TensorMut, TensorRef, contiguous_strides};
+
+/// A fused program being written down.
+#[derive(Default)]
+struct Writer {
+    nodes: Vec<FusedNode>,
+}
+
+impl Writer {
+    fn node(&mut self, node: FusedNode) -> u32 {
+        self.nodes.push(node);
+        self.nodes.len() as u32 - 1
+    }
+    fn input(&mut self, index: u32) -> u32 {
+        self.node(FusedNode::Input(index))
+    }
+    fn constant(&mut self, value: f64) -> u32 {
+        self.node(FusedNode::Constant(value))
+    }
+    fn unary(&mut self, op: ScalarOp, a: u32) -> u32 {
+        self.node(FusedNode::Apply(op, [a, 0, 0]))
+    }
+    fn binary(&mut self, op: ScalarOp, a: u32, b: u32) -> u32 {
+        self.node(FusedNode::Apply(op, [a, b, 0]))
+    }
+    fn reduce(&mut self, reduction: Reduction, a: u32) -> u32 {
+        self.node(FusedNode::Reduce(reduction, a))
+    }
+    fn mean(&mut self, a: u32, width: usize) -> u32 {
+        let (sum, width) = (self.reduce(Reduction::Sum, a), self.constant(width as f64));
+        self.binary(Div, sum, width)
+    }
+    fn run(self, shape: &[usize], inputs: &[TensorRef<'_>], results: &[u32], outputs: &mut [TensorMut<'_>]) {
+        let program = FusedProgram {
+            input_dtypes: inputs.iter().map(TensorRef::dtype).collect(),
+            nodes: self.nodes,
+            outputs: results.iter().copied().zip(outputs.iter().map(TensorMut::dtype)).collect(),
+        };
+        program.run(shape, inputs, outputs);
+    }
+}
+
+/// A one-dimensional tensor of a value per row, seen in the shape of the rows.
+struct PerRow {
+    strides: [isize; 2],
+    column: [usize; 2],
+}
+
+impl PerRow {
+    fn new(tensor: &TensorRef<'_>) -> PerRow {
+        PerRow { strides: [tensor.strides()[0], 0], column: [tensor.shape()[0], 1] }
+    }
+    fn spread<'a>(&'a self, tensor: TensorRef<'a>, shape: &'a [usize]) -> TensorRef<'a> {
+        // SAFETY: the stride of zero reaches nothing new.
+        unsafe { TensorRef::new(tensor.dtype(), shape, &self.strides, tensor.as_ptr()) }
+    }
+    fn result<'a>(&'a self, tensor: &'a mut TensorMut<'_>) -> TensorMut<'a> {
+        // SAFETY: the same elements in a shape with another extent of one.
+        unsafe { TensorMut::new(tensor.dtype(), &self.column, &self.strides, tensor.as_mut_ptr()) }
+    }
+}
+
+/// A one-dimensional tensor of a value per column, seen in the shape of the rows.
+fn per_column<'a>(tensor: TensorRef<'a>, shape: &'a [usize], strides: &'a mut [isize; 2]) -> TensorRef<'a> {
+    *strides = [0, tensor.strides()[0]];
+    // SAFETY: the stride of zero reaches nothing new.
+    unsafe { TensorRef::new(tensor.dtype(), shape, strides, tensor.as_ptr()) }
+}
+
+/// The elements of a tensor, row-major, in f64.
+fn in_f64(tensor: TensorRef<'_>) -> Vec<f64> {
+    let mut values = vec![0.0; tensor.len()];
+    let strides = contiguous_strides(tensor.shape());
+    convert(tensor, TensorMut::from_slice(&mut values, tensor.shape(), &strides));
+    values
+}
+
+fn write_softmax(writer: &mut Writer) -> (u32, u32, u32) {
+    let x = writer.input(0);
+    let max = writer.reduce(Reduction::Max, x);
+    let shifted = writer.binary(Sub, x, max);
+    let exponential = writer.unary(Exp, shifted);
+    let sum = writer.reduce(Reduction::Sum, exponential);
+    (shifted, exponential, sum)
+}
+
+/// Softmax over the last dimension: `exp(x - max) / Σ exp(x - max)`. Both tensors have one shape of rank one or more;
+/// `target` may be exactly the view of `source`.
+pub fn softmax(source: TensorRef<'_>, target: TensorMut<'_>) {
+    let mut writer = Writer::default();
+    let (_, exponential, sum) = write_softmax(&mut writer);
+    let result = writer.binary(Div, exponential, sum);
+    writer.run(source.shape(), &[source], &[result], &mut [target]);
+}
+
+/// Logarithm of the softmax over the last dimension: `x - max - log Σ exp(x - max)`. As [`softmax`] otherwise.
+pub fn log_softmax(source: TensorRef<'_>, target: TensorMut<'_>) {
+    let mut writer = Writer::default();
+    let (shifted, _, sum) = write_softmax(&mut writer);
+    let log = writer.unary(Log, sum);
+    let result = writer.binary(Sub, shifted, log);
+    writer.run(source.shape(), &[source], &[result], &mut [target]);
+}
+
+/// The class of each row (`None` where it is to be ignored), and the row's logit of that class.
+fn classes(
+    logits: &TensorRef<'_>,
+    targets: TensorRef<'_>,
+    ignore_index: i64,
+) -> Result<Vec<Option<(usize, f64)>>, IndexOutOfRange> {
+    let count = logits.shape()[1];
+    let mut indices = vec![0i64; targets.len()];
+    convert(targets, TensorMut::from_slice(&mut indices, targets.shape(), &[1]));
+    let class = |(position, &index): (usize, &i64)| {
+        if index == ignore_index {
+            return Ok(None);
+        }
+        if index < 0 || index as u64 >= count as u64 {
+            return Err(IndexOutOfRange { index, position, size: count });
+        }
+        let offset = position as isize * logits.strides()[0] + index as isize * logits.strides()[1];
+        let address = logits.as_ptr().wrapping_offset(offset * logits.dtype().size() as isize);
+        let mut value = [0f64];
+        // SAFETY: an element of the logits.
+        let logit = unsafe { TensorRef::new(logits.dtype(), &[], &[], address) };
+        convert(logit, TensorMut::from_slice(&mut value, &[], &[]));
+        Ok(Some((index as usize, value[0])))
+    };
+    indices.iter().enumerate().map(class).collect()
+}
+
+/// Cross-entropy of each row: `log Σ exp(logits) - logits[target]`, in two passes over the logits.
+///
+/// `logits` is `[n, c]`, `targets` `[n]` of integers, `losses` and `log_sum_exp` are `[n]`. With label smoothing `s` the
+/// loss is `(1 - s)` times the above plus `s` times the mean over all classes. A row whose target is `ignore_index` has
+/// the loss 0. A target outside `0..c` is an error, and nothing is written.
+pub fn cross_entropy_forward(
+    logits: TensorRef<'_>,
+    targets: TensorRef<'_>,
+    ignore_index: i64,
+    label_smoothing: f64,
+    losses: TensorMut<'_>,
+    log_sum_exp: TensorMut<'_>,
+) -> Result<(), IndexOutOfRange> {
+    let classes = classes(&logits, targets, ignore_index)?;
+    let (rows, width) = (logits.shape()[0], logits.shape()[1]);
+    let mut writer = Writer::default();
+    let (_, _, sum) = write_softmax(&mut writer);
+    let (max, log) = (1, writer.unary(Log, sum));
+    let total = writer.binary(Add, max, log);
+    let (mut totals, mut means) = (vec![0f64; rows], vec![0f64; rows]);
+    let column = [rows, 1];
+    let mut outputs = vec![TensorMut::from_slice(&mut totals, &column, &[1, 1])];
+    let mut results = vec![total];
+    if label_smoothing != 0.0 {
+        results.push(writer.mean(0, width));
+        outputs.push(TensorMut::from_slice(&mut means, &column, &[1, 1]));
+    }
+    writer.run(logits.shape(), &[logits], &results, &mut outputs);
+    let values: Vec<f64> = (0..rows)
+        .map(|row| match classes[row] {
+            None => 0.0,
+            Some((_, logit)) if label_smoothing == 0.0 => totals[row] - logit,
+            Some((_, logit)) => {
+                (1.0 - label_smoothing) * (totals[row] - logit) + label_smoothing * (totals[row] - means[row])
+            }
+        })
+        .collect();
+    let shape = [rows];
+    convert(TensorRef::from_slice(&values, &shape, &[1]), losses);
+    convert(TensorRef::from_slice(&totals, &shape, &[1]), log_sum_exp);
+    Ok(())
+}
+
+/// Gradient of [`cross_entropy_forward`] by the logits: `(softmax - smoothed one-hot) · row_scale`, in one pass.
+///
+/// `log_sum_exp` is what the forward function stored, `row_scale` `[n]` the gradient of each row's loss. Ignored rows get
+/// zeros. `d_logits` may be exactly the view of `logits`. A target outside `0..c` is an error, and nothing is written.
+#[allow(clippy::too_many_arguments)]
+pub fn cross_entropy_backward(
+    logits: TensorRef<'_>,
+    targets: TensorRef<'_>,
+    log_sum_exp: TensorRef<'_>,
+    row_scale: TensorRef<'_>,
+    ignore_index: i64,
+    label_smoothing: f64,
+    mut d_logits: TensorMut<'_>,
+) -> Result<(), IndexOutOfRange> {
+    let classes = classes(&logits, targets, ignore_index)?;
+    let (shape, width) = (logits.shape(), logits.shape()[1]);
+    let every_class = label_smoothing / width as f64;
+    let mut writer = Writer::default();
+    let [x, total, scale] = [0, 1, 2].map(|input| writer.input(input));
+    let shifted = writer.binary(Sub, x, total);
+    let mut result = writer.unary(Exp, shifted);
+    if label_smoothing != 0.0 {
+        let share = writer.constant(every_class);
+        result = writer.binary(Sub, result, share);
+    }
+    let result = writer.binary(Mul, result, scale);
+    let (totals, scales) = (in_f64(log_sum_exp), in_f64(row_scale));
+    let (total_view, scale_view) = (PerRow::new(&log_sum_exp), PerRow::new(&row_scale));
+    let inputs = [logits, total_view.spread(log_sum_exp, shape), scale_view.spread(row_scale, shape)];
+    writer.run(shape, &inputs, &[result], &mut [d_logits.reborrow()]);
+
+    // The one class of each row that is different, and rows that have none.
+    let (dtype, strides) = (d_logits.dtype(), d_logits.strides());
+    let base = d_logits.as_mut_ptr();
+    for (row, class) in classes.into_iter().enumerate() {
+        let start = row as isize * strides[0];
+        match class {
+            Some((class, logit)) => {
+                let probability = (logit - totals[row]).exp();
+                let value = (probability - every_class - (1.0 - label_smoothing)) * scales[row];
+                let offset = (start + class as isize * strides[1]) * dtype.size() as isize;
+                // SAFETY: an element of `d_logits`.
+                unsafe { store_one(Class::F64, (&raw const value).cast(), dtype, base.offset(offset)) };
+            }
+            None => {
+                // SAFETY: a row of `d_logits`.
+                let target = unsafe {
+                    let address = base.offset(start * dtype.size() as isize);
+                    TensorMut::new(dtype, &shape[1..], &strides[1..], address)
+                };
+                crate::philox::fill(target, 0.0);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Layer normalization of each row: `(input - mean) / sqrt(variance + epsilon) · weight + bias`, in one pass over memory.
+///
+/// `input` and `output` are `[n, c]`, `weight` and `bias` `[c]`, `mean` and `reciprocal_deviation` (1/sqrt(variance +
+/// epsilon), for the backward function) `[n]`. `output` may be exactly the view of `input`.
+pub fn layer_norm_forward(
+    input: TensorRef<'_>,
+    weight: Option<TensorRef<'_>>,
+    bias: Option<TensorRef<'_>>,
+    epsilon: f64,
+    output: TensorMut<'_>,
+    mut mean: TensorMut<'_>,
+    mut reciprocal_deviation: TensorMut<'_>,
+) {
+    let (shape, width) = (input.shape(), input.shape()[1]);
+    let mut writer = Writer::default();
+    let x = writer.input(0);
+    let average = writer.mean(x, width);
+    let centred = writer.binary(Sub, x, average);
+    let square = writer.binary(Mul, centred, centred);
+    let variance = writer.mean(square, width);
+    let epsilon = writer.constant(epsilon);
+    let variance = writer.binary(Add, variance, epsilon);
+    let reciprocal = writer.unary(Rsqrt, variance);
+    let mut result = writer.binary(Mul, centred, reciprocal);
+    let mut inputs = vec![input];
+    let (mut weight_strides, mut bias_strides) = ([0; 2], [0; 2]);
+    if let Some(weight) = weight {
+        inputs.push(per_column(weight, shape, &mut weight_strides));
+        let weight = writer.input(inputs.len() as u32 - 1);
+        result = writer.binary(Mul, result, weight);
+    }
+    if let Some(bias) = bias {
+        inputs.push(per_column(bias, shape, &mut bias_strides));
+        let bias = writer.input(inputs.len() as u32 - 1);
+        result = writer.binary(Add, result, bias);
+    }
+    let views = [PerRow::new(&mean.as_ref()), PerRow::new(&reciprocal_deviation.as_ref())];
+    let mut outputs = [output, views[0].result(&mut mean), views[1].result(&mut reciprocal_deviation)];
+    writer.run(shape, &inputs, &[result, average, reciprocal], &mut outputs);
+}
+
+/// Gradients of [`layer_norm_forward`]. `d_output`, `input` and `d_input` are `[n, c]`, `d_weight` and `d_bias` `[c]`;
+/// outputs that are not wanted are `None`.
+#[allow(clippy::too_many_arguments)]
+pub fn layer_norm_backward(
+    d_output: TensorRef<'_>,
+    input: TensorRef<'_>,
+    weight: Option<TensorRef<'_>>,
+    mean: TensorRef<'_>,
+    reciprocal_deviation: TensorRef<'_>,
+    d_input: Option<TensorMut<'_>>,
+    d_weight: Option<TensorMut<'_>>,
+    d_bias: Option<TensorMut<'_>>,
+) {
+    if d_weight.is_some() || d_bias.is_some() {
+        let wide = [d_output, input, mean, reciprocal_deviation].iter().any(|tensor| tensor.dtype() == DType::F64);
+        if wide {
+            column_gradients_f64(d_output, input, mean, reciprocal_deviation, d_weight, d_bias);
+        } else {
+            column_gradients_f32(d_output, input, mean, reciprocal_deviation, d_weight, d_bias);
+        }
+    }
+    let Some(d_input) = d_input else { return };
+    let (shape, width) = (input.shape(), input.shape()[1]);
+    let views = [PerRow::new(&mean), PerRow::new(&reciprocal_deviation)];
+    let mut inputs = vec![d_output, input, views[0].spread(mean, shape), views[1].spread(reciprocal_deviation, shape)];
+    let mut writer = Writer::default();
+    let [mut gradient, x, average, reciprocal] = [0, 1, 2, 3].map(|input| writer.input(input));
+    let mut weight_strides = [0; 2];
+    if let Some(weight) = weight {
+        inputs.push(per_column(weight, shape, &mut weight_strides));
+        let weight = writer.input(4);
+        gradient = writer.binary(Mul, gradient, weight);
+    }
+    let centred = writer.binary(Sub, x, average);
+    let normalized = writer.binary(Mul, centred, reciprocal);
+    let product = writer.binary(Mul, gradient, normalized);
+    let (mean_gradient, mean_product) = (writer.mean(gradient, width), writer.mean(product, width));
+    let along = writer.binary(Mul, normalized, mean_product);
+    let rest = writer.binary(Sub, gradient, mean_gradient);
+    let rest = writer.binary(Sub, rest, along);
+    let result = writer.binary(Mul, rest, reciprocal);
+    writer.run(shape, &inputs, &[result], &mut [d_input]);
+}
+
+/// Rows whose contributions are added in f32 before they are added in f64.
+const ROW_GROUP: usize = 64;
+
+macro_rules! column_gradients {
+    ($name:ident, $row:ident, $type:ty, $class:expr) => {
+        multiversion! {
+            fn $row[FMA](d: &[$type], x: &[$type], mean: $type, reciprocal: $type, weight: &mut [$type], bias: &mut [$type]) {
+                let width = d.len();
+                let (x, weight, bias) = (&x[..width], &mut weight[..width], &mut bias[..width]);
+                for i in 0..width {
+                    weight[i] += d[i] * ((x[i] - mean) * reciprocal);
+                    bias[i] += d[i];
+                }
+            }
+        }
+
+        fn $name(
+            d_output: TensorRef<'_>, input: TensorRef<'_>, mean: TensorRef<'_>, reciprocal_deviation: TensorRef<'_>,
+            d_weight: Option<TensorMut<'_>>, d_bias: Option<TensorMut<'_>>,
+        ) {
+            let (rows, width) = (input.shape()[0], input.shape()[1]);
+            let (mean, reciprocal) = (in_f64(mean), in_f64(reciprocal_deviation));
+            let groups = rows.div_ceil(ROW_GROUP);
+            let mut partial = vec![0 as $type; groups * 2 * width];
+            let address = Shared::new(partial.as_mut_ptr().cast());
+            for_ranges(groups, rows * width, |range| {
+                let mut tiles = [vec![0u64; width], vec![0u64; width]];
+                for group in range {
+                    // SAFETY: every group has its own part of the partial sums.
+                    let sums = unsafe {
+                        let start = address.get().cast::<$type>().add(group * 2 * width);
+                        std::slice::from_raw_parts_mut(start, 2 * width)
+                    };
+                    let (weight, bias) = sums.split_at_mut(width);
+                    for row in group * ROW_GROUP..rows.min((group + 1) * ROW_GROUP) {
+                        for (tensor, tile) in [d_output, input].iter().zip(&mut tiles) {
+                            let offset = row as isize * tensor.strides()[0] * tensor.dtype().size() as isize;
+                            // SAFETY: a row of the tensor; a tile has eight bytes for each element.
+                            unsafe { read_row(tensor, offset, $class, tile, width) };
+                        }
+                        // SAFETY: the tiles hold `width` elements of the class.
+                        let [d, x] = [0, 1].map(|tile| unsafe {
+                            std::slice::from_raw_parts(tiles[tile].as_ptr().cast::<$type>(), width)
+                        });
+                        $row(d, x, mean[row] as $type, reciprocal[row] as $type, weight, bias);
+                    }
+                }
+            });
+            for (index, target) in [d_weight, d_bias].into_iter().enumerate() {
+                let Some(target) = target else { continue };
+                let mut totals = vec![0f64; width];
+                for sums in partial.chunks(2 * width.max(1)) {
+                    let sums = &sums[index * width..][..width];
+                    totals.iter_mut().zip(sums).for_each(|(total, &sum)| *total += f64::from(sum));
+                }
+                convert(TensorRef::from_slice(&totals, &[width], &[1]), target);
+            }
+        }
+    };
+}
+column_gradients!(column_gradients_f32, add_row_f32, f32, Class::F32);
+column_gradients!(column_gradients_f64, add_row_f64, f64, Class::F64);
+
+/// Reads a row of `width` elements at a byte offset into a tile of `class`.
+///
+/// # Safety
+/// The row is part of the tensor.
+unsafe fn read_row(tensor: &TensorRef<'_>, offset: isize, class: Class, tile: &mut [u64], width: usize) {
+    // SAFETY: promised by the caller; a tile has room for `width` elements of any class.
+    unsafe {
+        let address = tensor.as_ptr().offset(offset);
+        if Class::of(tensor.dtype()) == class {
+            return load(tensor.dtype(), address, tensor.strides()[1], tile.as_mut_ptr().cast(), width);
+        }
+        let row = TensorRef::new(tensor.dtype(), &tensor.shape()[1..], &tensor.strides()[1..], address);
+        let shape = [width];
+        convert(row, TensorMut::new(class.dtype(), &shape, &[1], tile.as_mut_ptr().cast()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

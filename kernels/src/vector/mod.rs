@@ -1,0 +1,66 @@
+//! Mathematics over slices, written so that the compiler vectorizes it.
+//!
+//! The f32 functions are branch-free polynomials: every body is compiled three times (baseline, AVX2 + FMA, AVX-512) and
+//! the best version that the machine has is chosen at run time. They are within about two units in the last place of the
+//! true value, and exact at the special values. The f64 functions are those of the platform and of the crate `libm`.
+
+// Coefficients are given to as many digits as determine their bits.
+#![allow(clippy::excessive_precision)]
+
+pub(crate) mod error_function;
+pub(crate) mod exponential;
+pub(crate) mod hyperbolic;
+pub(crate) mod level;
+pub(crate) mod logarithm;
+pub(crate) mod power;
+pub(crate) mod trigonometric;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use level::multiversion;
+
+/// `a·b + c`, fused where the instruction set has it (a call of a library function would cost fifty times as much).
+#[inline(always)]
+pub(crate) fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { a * b + c }
+}
+
+macro_rules! slice_functions {
+    ($($(#[$doc:meta])* $name:ident($x:ident) = $value:expr;)*) => {$(
+        multiversion! {
+            $(#[$doc])*
+            ///
+            /// `out` and `input` are equally long.
+            pub fn $name[FMA](input: &[f32], out: &mut [f32]) {
+                let length = out.len();
+                let input = &input[..length];
+                for i in 0..length {
+                    let $x = input[i];
+                    out[i] = $value;
+                }
+            }
+        }
+    )*};
+}
+
+slice_functions! {
+    /// eˣ.
+    exp(x) = exponential::exp::<FMA>(x);
+    /// Natural logarithm.
+    log(x) = logarithm::log::<FMA>(x);
+    /// Hyperbolic tangent.
+    tanh(x) = hyperbolic::tanh::<FMA>(x);
+    /// Error function.
+    erf(x) = error_function::erf::<FMA>(x);
+}
+
+/// Sine. `out` and `input` are equally long.
+pub fn sin(input: &[f32], out: &mut [f32]) {
+    trigonometric::sine_slice(input, out);
+}
+
+/// Cosine. `out` and `input` are equally long.
+pub fn cos(input: &[f32], out: &mut [f32]) {
+    trigonometric::cosine_slice(input, out);
+}

@@ -1,0 +1,43 @@
+//! Powers and remainders of floating-point numbers and integers.
+
+/// `base` to the power `exponent`, modulo 2⁶⁴. A negative exponent gives what PyTorch's integers give: 1 for the base 1,
+/// ±1 for the base -1, and 0 for all others.
+#[inline]
+pub(crate) fn integer_power(base: i64, exponent: i64) -> i64 {
+    if exponent < 0 {
+        return match base {
+            1 => 1,
+            -1 if exponent % 2 == 0 => 1,
+            -1 => -1,
+            _ => 0,
+        };
+    }
+    let (mut result, mut square, mut rest) = (1i64, base, exponent);
+    while rest > 0 {
+        if rest & 1 == 1 {
+            result = result.wrapping_mul(square);
+        }
+        square = square.wrapping_mul(square);
+        rest >>= 1;
+    }
+    result
+}
+
+/// Remainder with the sign of the divisor; 0 for a division by zero.
+#[inline]
+pub(crate) fn integer_remainder(a: i64, b: i64) -> i64 {
+    let remainder = a.checked_rem(b).unwrap_or(0);
+    if remainder != 0 && (remainder < 0) != (b < 0) { remainder + b } else { remainder }
+}
+
+macro_rules! floating {
+    ($($name:ident $type:ty;)*) => {$(
+        /// Remainder with the sign of the divisor, NaN for a division by zero.
+        #[inline(always)]
+        pub(crate) fn $name(a: $type, b: $type) -> $type {
+            let remainder = a % b;
+            if remainder != 0.0 && (remainder < 0.0) != (b < 0.0) { remainder + b } else { remainder }
+        }
+    )*};
+}
+floating! { remainder_f32 f32; remainder_f64 f64; }

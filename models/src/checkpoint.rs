@@ -1,0 +1,357 @@
+//! Checkpoints: a training run at a step, in one safetensors file that other programs can read too.
+//!
+//! Weights stand under their own names (`h.0.attn.c_attn.weight`), Adam's moments under those with [`FIRST_MOMENT`] and
+//! [`SECOND_MOMENT`] before them. The metadata holds the [`TrainingState`] as JSON and a CRC-32 of every tensor and of the JSON
+//! itself, so that a damaged byte anywhere is an error that says where, not a run that goes on with wrong numbers.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use fulgurite_kernels::DType;
+use serde::{Deserialize, Serialize};
+
+use crate::batches::BatchPosition;
+use crate::config::{ConfigError, GptConfig};
+use crate::durable;
+use crate::host_tensor::HostTensor;
+use crate::schedule::{Schedule, ScheduleError};
+use crate::tensor_file::{TensorFile, TensorFileError};
+use crate::tokenizer::{Tokenizer, TokenizerError};
+
+/// Stands before a weight's name in the name of Adam's running mean of its gradient.
+pub const FIRST_MOMENT: &str = "adamw.first_moment.";
+/// Stands before a weight's name in the name of Adam's running mean of its squared gradient.
+pub const SECOND_MOMENT: &str = "adamw.second_moment.";
+
+/// The format written; others are refused.
+const FORMAT: u64 = 1;
+const STATE_KEY: &str = "fulgurite";
+const CHECKSUM_KEY: &str = "fulgurite_crc32";
+
+/// AdamW's settings but for the learning rate, which the [`Schedule`] gives.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OptimizerSettings {
+    /// Decay of the running mean of gradients, in [0, 1).
+    pub beta1: f64,
+    /// Decay of the running mean of squared gradients, in [0, 1).
+    pub beta2: f64,
+    /// Added to the root of the second moment, above 0.
+    pub epsilon: f64,
+    /// Decoupled weight decay of matrices, per unit of learning rate, at least 0.
+    pub weight_decay: f64,
+    /// The largest global 2-norm of the gradients, above 0; none is no clipping.
+    pub clip: Option<f64>,
+}
+
+impl Default for OptimizerSettings {
+    /// GPT-2's as nanoGPT and llm.c train it.
+    fn default() -> Self {
+        OptimizerSettings { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, clip: Some(1.0) }
+    }
+}
+
+/// Everything of a training run but its tensors: what is needed to continue bit for bit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainingState {
+    /// Optimizer steps done; the next step has this number.
+    pub step: u64,
+    /// The model.
+    pub model: GptConfig,
+    /// The tokenizer's name.
+    pub tokenizer: String,
+    /// Where the training data stands.
+    pub data: BatchPosition,
+    /// Batches whose gradients are added up for one step, at least 1.
+    pub accumulation: u64,
+    /// The learning rate of each step.
+    pub schedule: Schedule,
+    /// The optimizer's settings.
+    pub optimizer: OptimizerSettings,
+    /// Seed of initial weights and dropout.
+    pub seed: u64,
+    /// Random numbers that dropout has used so far.
+    pub random_offset: u64,
+    /// What the program that trains wants to keep besides, such as the name of the text.
+    #[serde(default)]
+    pub notes: BTreeMap<String, String>,
+}
+
+impl TrainingState {
+    /// Checks what the types do not: that the settings describe a run that can go on.
+    pub fn validate(&self) -> Result<(), CheckpointError> {
+        self.model.validate().map_err(CheckpointError::Config)?;
+        self.schedule.validate().map_err(CheckpointError::Schedule)?;
+        let tokenizer = Tokenizer::from_name(&self.tokenizer).map_err(CheckpointError::Tokenizer)?;
+        let setting = |field, value, valid| if valid { Ok(()) } else { Err(CheckpointError::Setting { field, value }) };
+        let OptimizerSettings { beta1, beta2, epsilon, weight_decay, clip } = self.optimizer;
+        setting("optimizer.beta1", beta1, (0.0..1.0).contains(&beta1))?;
+        setting("optimizer.beta2", beta2, (0.0..1.0).contains(&beta2))?;
+        setting("optimizer.epsilon", epsilon, epsilon.is_finite() && epsilon > 0.0)?;
+        setting("optimizer.weight_decay", weight_decay, weight_decay.is_finite() && weight_decay >= 0.0)?;
+        if let Some(clip) = clip {
+            setting("optimizer.clip", clip, clip.is_finite() && clip > 0.0)?;
+        }
+        setting("accumulation", self.accumulation as f64, self.accumulation > 0)?;
+        setting("data.context", self.data.context as f64, (1..=self.model.context).contains(&self.data.context))?;
+        setting("data.rows", self.data.rows as f64, self.data.rows > 0)?;
+        setting("model.vocabulary", self.model.vocabulary as f64, self.model.vocabulary >= tokenizer.vocabulary())
+    }
+}
+
+/// A training run at a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checkpoint {
+    /// Everything but the tensors.
+    pub state: TrainingState,
+    /// Weights and optimizer state by name.
+    pub tensors: BTreeMap<String, HostTensor>,
+}
+
+/// A checkpoint that cannot be used, or could not be written. In the latter case the file of that name is as it was, unless the
+/// message says that the new one is in place.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// Another error, in a file.
+    #[error("checkpoint '{}': {fault}", path.display())]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        fault: Box<CheckpointError>,
+    },
+    /// No safetensors file, or a damaged one.
+    #[error(transparent)]
+    Tensors(#[from] TensorFileError),
+    /// A safetensors file of another program.
+    #[error("the header's metadata has no key {0:?}: a file of tensors, but not a checkpoint of a training run")]
+    MissingMetadata(&'static str),
+    /// Metadata that is not the JSON expected.
+    #[error("metadata {STATE_KEY:?}: {0}")]
+    Metadata(#[source] serde_json::Error),
+    /// Written by a program that is older or newer.
+    #[error("metadata {STATE_KEY:?}: the format is {found}, this program reads {FORMAT}")]
+    Format {
+        /// The format found.
+        found: u64,
+    },
+    /// Bytes that changed since they were written.
+    #[error("{place} is damaged: its CRC-32 is {found}, but {expected} was written")]
+    Checksum {
+        /// `metadata` or the tensor.
+        place: String,
+        /// The checksum stored.
+        expected: String,
+        /// That of what is there.
+        found: String,
+    },
+    /// A tensor that was not there when the file was written.
+    #[error("tensor {0:?} has no checksum in the metadata")]
+    NoChecksum(String),
+    /// A tensor that the file should have.
+    #[error("tensor {0:?} is missing")]
+    MissingTensor(String),
+    /// A tensor that the model does not have.
+    #[error("tensor {0:?} belongs to no parameter of the model")]
+    SurplusTensor(String),
+    /// A tensor of another shape or type than the model's.
+    #[error("tensor {name:?} is {found_dtype} {found:?}, but the model has {expected_dtype} {expected:?}")]
+    WrongTensor {
+        /// The tensor.
+        name: String,
+        /// The model's dtype.
+        expected_dtype: DType,
+        /// The model's shape.
+        expected: Vec<usize>,
+        /// The dtype found.
+        found_dtype: DType,
+        /// The shape found.
+        found: Vec<usize>,
+    },
+    /// A setting outside its range.
+    #[error("metadata {STATE_KEY:?}: {field} is {value}, which is out of range")]
+    Setting {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// A model that cannot be.
+    #[error("metadata {STATE_KEY:?}: model: {0}")]
+    Config(#[source] ConfigError),
+    /// A schedule that cannot be.
+    #[error("metadata {STATE_KEY:?}: schedule: {0}")]
+    Schedule(#[source] ScheduleError),
+    /// A tokenizer that is not known.
+    #[error("metadata {STATE_KEY:?}: tokenizer: {0}")]
+    Tokenizer(#[source] TokenizerError),
+    /// Writing failed; the file of this name is as it was.
+    #[error("cannot write the checkpoint, the previous one is untouched: {doing}: {source}")]
+    Write {
+        /// What was being done.
+        doing: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The new file is in place and whole, but may not survive a power failure.
+    #[error("the checkpoint is written, but the folder's entry could not be brought to the disk: {0}")]
+    NotDurable(#[source] std::io::Error),
+}
+
+impl CheckpointError {
+    fn in_file(self, path: &Path) -> Self {
+        match self {
+            // It names the file itself.
+            CheckpointError::Tensors(TensorFileError::InFile { path, fault }) => {
+                CheckpointError::InFile { path, fault: Box::new(CheckpointError::Tensors(*fault)) }
+            }
+            other => CheckpointError::InFile { path: path.to_owned(), fault: Box::new(other) },
+        }
+    }
+}
+
+/// The metadata's JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Metadata<State> {
+    format: u64,
+    state: State,
+    /// CRC-32 of each tensor, eight hexadecimal digits.
+    crc32: BTreeMap<String, String>,
+}
+
+/// Read before the rest, so that another format is called that and not a missing field.
+#[derive(Deserialize)]
+struct Format {
+    format: u64,
+}
+
+impl Checkpoint {
+    /// Reads a checkpoint held in memory. Never panics, whatever the bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, CheckpointError> {
+        Checkpoint::from_file(TensorFile::parse(bytes)?)
+    }
+
+    /// Reads a checkpoint; every error names the file and the place in it.
+    pub fn load(path: &Path) -> Result<Self, CheckpointError> {
+        TensorFile::load(path)
+            .map_err(CheckpointError::Tensors)
+            .and_then(Checkpoint::from_file)
+            .map_err(|error| error.in_file(path))
+    }
+
+    /// Writes a checkpoint in place of the one at `path`. Whatever happens on the way, a kill included, `path` holds either the
+    /// previous checkpoint or this one, whole.
+    pub fn save(&self, path: &Path) -> Result<(), CheckpointError> {
+        self.save_parts(path).map_err(|error| error.in_file(path))
+    }
+
+    fn save_parts(&self, path: &Path) -> Result<(), CheckpointError> {
+        self.state.validate()?;
+        let metadata = self.metadata()?;
+        let written = durable::replace(path, |writer| TensorFile::write(&metadata, &self.tensors, writer));
+        written.map_err(|(stage, source)| match stage {
+            durable::Stage::SyncFolder => CheckpointError::NotDurable(source),
+            stage => CheckpointError::Write { doing: stage.describe(), source },
+        })
+    }
+
+    /// The bytes that [`save`](Checkpoint::save) writes; the same checkpoint gives the same bytes.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, CheckpointError> {
+        self.state.validate()?;
+        let mut bytes = Vec::new();
+        TensorFile::write(&self.metadata()?, &self.tensors, &mut bytes)
+            .map_err(|source| CheckpointError::Write { doing: durable::Stage::Write.describe(), source })?;
+        Ok(bytes)
+    }
+
+    /// The tensor of this name, if it has this type and shape.
+    pub fn tensor(&self, name: &str, dtype: DType, shape: &[usize]) -> Result<&HostTensor, CheckpointError> {
+        let tensor = self.tensors.get(name).ok_or_else(|| CheckpointError::MissingTensor(name.to_owned()))?;
+        if (tensor.dtype(), tensor.shape()) != (dtype, shape) {
+            return Err(CheckpointError::WrongTensor {
+                name: name.to_owned(),
+                expected_dtype: dtype,
+                expected: shape.to_vec(),
+                found_dtype: tensor.dtype(),
+                found: tensor.shape().to_vec(),
+            });
+        }
+        Ok(tensor)
+    }
+
+    /// Checks that the tensors are exactly the model's weights and both moments of each, in f32 and of the right shapes.
+    pub fn validate_tensors(&self) -> Result<(), CheckpointError> {
+        let parameters = self.state.model.parameters();
+        for parameter in &parameters {
+            for prefix in ["", FIRST_MOMENT, SECOND_MOMENT] {
+                self.tensor(&format!("{prefix}{}", parameter.name), DType::F32, &parameter.shape)?;
+            }
+        }
+        // All of the expected names are there, so more tensors than those means one that is not expected.
+        if self.tensors.len() > 3 * parameters.len() {
+            let known = |name: &str| {
+                let weight = name.strip_prefix(FIRST_MOMENT).or(name.strip_prefix(SECOND_MOMENT)).unwrap_or(name);
+                parameters.iter().any(|parameter| parameter.name == weight)
+            };
+            if let Some(name) = self.tensors.keys().find(|name| !known(name)) {
+                return Err(CheckpointError::SurplusTensor(name.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn metadata(&self) -> Result<BTreeMap<String, String>, CheckpointError> {
+        let crc32 = self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor_checksum(name, tensor))).collect();
+        let metadata = Metadata { format: FORMAT, state: &self.state, crc32 };
+        let text = serde_json::to_string(&metadata).map_err(CheckpointError::Metadata)?;
+        let checksum = checksum([text.as_bytes()]);
+        Ok(BTreeMap::from([(STATE_KEY.to_owned(), text), (CHECKSUM_KEY.to_owned(), checksum)]))
+    }
+
+    fn from_file(file: TensorFile) -> Result<Self, CheckpointError> {
+        let value = |key| file.metadata.get(key).ok_or(CheckpointError::MissingMetadata(key));
+        let (text, expected) = (value(STATE_KEY)?, value(CHECKSUM_KEY)?);
+        compare("the metadata", expected, checksum([text.as_bytes()]))?;
+        let Format { format: found } = serde_json::from_str(text).map_err(CheckpointError::Metadata)?;
+        if found != FORMAT {
+            return Err(CheckpointError::Format { found });
+        }
+        let Metadata::<TrainingState> { state, crc32, .. } =
+            serde_json::from_str(text).map_err(CheckpointError::Metadata)?;
+        state.validate()?;
+        for (name, tensor) in &file.tensors {
+            let expected = crc32.get(name).ok_or_else(|| CheckpointError::NoChecksum(name.clone()))?;
+            compare(&format!("tensor {name:?}"), expected, tensor_checksum(name, tensor))?;
+        }
+        if let Some(name) = crc32.into_keys().find(|name| !file.tensors.contains_key(name)) {
+            return Err(CheckpointError::MissingTensor(name));
+        }
+        Ok(Checkpoint { state, tensors: file.tensors })
+    }
+}
+
+fn compare(place: &str, expected: &str, found: String) -> Result<(), CheckpointError> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(CheckpointError::Checksum { place: place.to_owned(), expected: expected.to_owned(), found })
+}
+
+/// Over name, dtype and shape too, so that a damaged header is noticed where it still makes sense.
+fn tensor_checksum(name: &str, tensor: &HostTensor) -> String {
+    let description = format!("{name}\0{} {:?}\0", tensor.dtype(), tensor.shape());
+    checksum([description.as_bytes(), tensor.bytes()])
+}
+
+fn checksum<const N: usize>(parts: [&[u8]; N]) -> String {
+    let mut hasher = crc32fast::Hasher::new();
+    parts.iter().for_each(|part| hasher.update(part));
+    format!("{:08x}", hasher.finalize())
+}
+
+#[cfg(test)]
+#[path = "checkpoint_tests.rs"]
+mod tests;

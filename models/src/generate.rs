@@ -1,0 +1,134 @@
+//! Sampling from a model: one token after another, over a window of the model's context.
+
+use fulgurite::{Array, DType, Error, Result};
+use fulgurite_ops::prelude::*;
+
+use crate::config::GptConfig;
+use crate::gpt2::{Dropout, Gpt2};
+use crate::tokenizer::{StreamingDecoder, Tokenizer};
+
+/// How tokens are drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    /// Logits are divided by it; 0 takes the most probable token.
+    pub temperature: f64,
+    /// Only so many of the most probable tokens are drawn from.
+    pub top_k: Option<usize>,
+    /// Seed of the draws.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Sampling { temperature: 0.8, top_k: Some(40), seed: 42 }
+    }
+}
+
+impl Sampling {
+    /// Checks the fields.
+    pub fn validate(&self) -> Result<()> {
+        let wrong = |argument: &str, message: String| Err(Error::Argument { argument: argument.into(), message });
+        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
+            return wrong("temperature", format!("is {}, expected a finite number from 0", self.temperature));
+        }
+        if self.top_k == Some(0) {
+            return wrong("top_k", "is 0, expected at least 1".into());
+        }
+        Ok(())
+    }
+}
+
+/// The token after position `last` i64[1] of `tokens` i64[1, T], drawn from the model's distribution, i64[1].
+/// What stands after `last` does not matter.
+#[track_caller]
+pub fn next_token(
+    config: &GptConfig,
+    params: &Gpt2<Tensor>,
+    tokens: Tensor,
+    last: Tensor,
+    temperature: Tensor,
+    generator: Tensor,
+    (greedy, top_k): (bool, Option<usize>),
+) -> Tensor {
+    let hidden = params.hidden(config, tokens, &Dropout::none());
+    let hidden = index_select(hidden, 1, last);
+    let logits = scope("lm_head", || linear(hidden, params.wte.weight));
+    let logits = reshape(logits, [1, config.vocabulary as i64]);
+    if greedy {
+        return argmax::with(logits).dim(-1).call();
+    }
+    let mut logits = logits / temperature;
+    if let Some(k) = top_k.filter(|k| *k < config.vocabulary) {
+        let (values, _) = topk(logits, k);
+        let least = narrow(values, -1, (k - 1) as i64, 1);
+        logits = masked_fill(logits, lt(logits, least), f64::NEG_INFINITY);
+    }
+    reshape(multinomial(softmax(logits, -1), 1, generator), [1])
+}
+
+/// Continues `prompt` by `count` tokens. `show` gets each piece of text as soon as it is complete.
+pub fn generate(
+    config: &GptConfig,
+    tokenizer: Tokenizer,
+    params: &Gpt2<Array>,
+    prompt: &str,
+    count: usize,
+    sampling: Sampling,
+    show: &mut dyn FnMut(&str),
+) -> Result<String> {
+    sampling.validate()?;
+    let wrong = |argument: &str, message: String| Error::Argument { argument: argument.into(), message };
+    let mut tokens: Vec<i64> = tokenizer
+        .encode(prompt)
+        .map_err(|error| wrong("prompt", error.to_string()))?
+        .into_iter()
+        .map(i64::from)
+        .collect();
+    if tokens.is_empty() {
+        // Something must come first: the end of the text before, or a new line.
+        tokens.push(tokenizer.end_of_text().map_or(i64::from(b'\n'), i64::from));
+    }
+    if let Some(token) = tokens.iter().find(|token| **token as usize >= config.vocabulary) {
+        return Err(wrong("prompt", format!("token {token} is not in the model's vocabulary of {}", config.vocabulary)));
+    }
+    let choice = (sampling.temperature == 0.0, sampling.top_k);
+    let step = fulgurite::jit(
+        |(params, tokens, last, temperature, generator): (Gpt2<Tensor>, Tensor, Tensor, Tensor, Tensor)| {
+            next_token(config, &params, tokens, last, temperature, generator, choice)
+        },
+    )
+    .named("next_token")
+    .arguments(["params", "tokens", "last", "temperature", "generator"]);
+    let temperature = Array::scalar(sampling.temperature as f32);
+    let mut decoder = StreamingDecoder::new(tokenizer);
+    let mut text = String::new();
+    for drawn in 0..count {
+        let start = tokens.len().saturating_sub(config.context);
+        let mut window = tokens[start..].to_vec();
+        let last = (window.len() - 1) as i64;
+        window.resize(config.context, 0);
+        let next: Array = step.call((
+            params.clone(),
+            Array::new([1, config.context], &window)?,
+            Array::new([1], &[last])?,
+            temperature.clone(),
+            Array::new([2], &[sampling.seed as i64, drawn as i64])?,
+        ))?;
+        let token = next.item()? as i64;
+        tokens.push(token);
+        if Some(token) == tokenizer.end_of_text().map(i64::from) {
+            break;
+        }
+        // Rows beyond the tokenizer's vocabulary (padding for speed) have no text.
+        let piece = u32::try_from(token).ok().and_then(|token| decoder.push(token).ok()).unwrap_or_default();
+        show(&piece);
+        text += &piece;
+    }
+    let rest = decoder.finish();
+    show(&rest);
+    text += &rest;
+    Ok(text)
+}
+
+/// The element type of parameters.
+pub const PARAMETER_DTYPE: DType = DType::F32;

@@ -1,0 +1,229 @@
+//! GPT-2 in traced Rust. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; pre-norm blocks,
+//! learned positions, tied embeddings, tanh-GELU. Parameters are named as in Hugging Face's checkpoints, with the layout of
+//! `torch.nn.Linear` (out, in).
+
+use std::cell::Cell;
+
+use fulgurite_ops::prelude::*;
+use fulgurite_ops::prims;
+use fulgurite_ops_macros::Tree;
+
+use fulgurite::argument::Scalar;
+use fulgurite::tree::Leaf;
+
+use crate::config::GptConfig;
+
+/// Embedding table.
+#[derive(Debug, Clone, Tree)]
+pub struct Embedding<T: Leaf> {
+    /// [rows, C].
+    pub weight: T,
+}
+
+/// Layer normalization over the channels.
+#[derive(Debug, Clone, Tree)]
+pub struct LayerNorm<T: Leaf> {
+    /// [C].
+    pub weight: T,
+    /// [C].
+    pub bias: T,
+}
+
+/// `x Wᵀ + b`.
+#[derive(Debug, Clone, Tree)]
+pub struct Linear<T: Leaf> {
+    /// [out, in].
+    pub weight: T,
+    /// [out].
+    pub bias: T,
+}
+
+/// Causal self-attention.
+#[derive(Debug, Clone, Tree)]
+pub struct Attention<T: Leaf> {
+    /// Queries, keys and values of all heads in one product: C to 3 C.
+    pub c_attn: Linear<T>,
+    /// Back into the residual stream.
+    pub c_proj: Linear<T>,
+}
+
+/// The feed-forward part.
+#[derive(Debug, Clone, Tree)]
+pub struct Mlp<T: Leaf> {
+    /// C to 4 C.
+    pub c_fc: Linear<T>,
+    /// 4 C to C.
+    pub c_proj: Linear<T>,
+}
+
+/// One block.
+#[derive(Debug, Clone, Tree)]
+pub struct Block<T: Leaf> {
+    /// Before attention.
+    pub ln_1: LayerNorm<T>,
+    /// Attention.
+    pub attn: Attention<T>,
+    /// Before the feed-forward part.
+    pub ln_2: LayerNorm<T>,
+    /// Feed-forward.
+    pub mlp: Mlp<T>,
+}
+
+/// All parameters; the output projection is `wte.weight`.
+#[derive(Debug, Clone, Tree)]
+pub struct Gpt2<T: Leaf> {
+    /// Token embeddings [V, C].
+    pub wte: Embedding<T>,
+    /// Position embeddings [T, C].
+    pub wpe: Embedding<T>,
+    /// Blocks.
+    pub h: Vec<Block<T>>,
+    /// Final normalization.
+    pub ln_f: LayerNorm<T>,
+}
+
+impl<T: Leaf> Gpt2<T> {
+    /// Builds the tree for `config`; `make` gets each parameter's name and shape, in the order of
+    /// [`GptConfig::parameters`].
+    pub fn build<E>(config: &GptConfig, make: &mut dyn FnMut(&str, &[usize]) -> Result<T, E>) -> Result<Gpt2<T>, E> {
+        let c = config.channels;
+        fn norm<T: Leaf, E>(path: &str, c: usize, make: &mut dyn FnMut(&str, &[usize]) -> Result<T, E>) -> Result<LayerNorm<T>, E> {
+            Ok(LayerNorm { weight: make(&format!("{path}.weight"), &[c])?, bias: make(&format!("{path}.bias"), &[c])? })
+        }
+        fn linear<T: Leaf, E>(
+            path: &str,
+            outputs: usize,
+            inputs: usize,
+            make: &mut dyn FnMut(&str, &[usize]) -> Result<T, E>,
+        ) -> Result<Linear<T>, E> {
+            let weight = make(&format!("{path}.weight"), &[outputs, inputs])?;
+            Ok(Linear { weight, bias: make(&format!("{path}.bias"), &[outputs])? })
+        }
+        Ok(Gpt2 {
+            wte: Embedding { weight: make("wte.weight", &[config.vocabulary, c])? },
+            wpe: Embedding { weight: make("wpe.weight", &[config.context, c])? },
+            h: (0..config.layers)
+                .map(|i| {
+                    Ok(Block {
+                        ln_1: norm(&format!("h.{i}.ln_1"), c, make)?,
+                        attn: Attention {
+                            c_attn: linear(&format!("h.{i}.attn.c_attn"), 3 * c, c, make)?,
+                            c_proj: linear(&format!("h.{i}.attn.c_proj"), c, c, make)?,
+                        },
+                        ln_2: norm(&format!("h.{i}.ln_2"), c, make)?,
+                        mlp: Mlp {
+                            c_fc: linear(&format!("h.{i}.mlp.c_fc"), 4 * c, c, make)?,
+                            c_proj: linear(&format!("h.{i}.mlp.c_proj"), c, 4 * c, make)?,
+                        },
+                    })
+                })
+                .collect::<Result<_, E>>()?,
+            ln_f: norm("ln_f", c, make)?,
+        })
+    }
+}
+
+/// Where dropout draws its random numbers: each place in the model draws from a part of the sequence of its own.
+pub struct Dropout {
+    probability: f64,
+    /// i64[2]: seed and offset.
+    generator: Option<Tensor>,
+    drawn: Cell<i64>,
+}
+
+/// How far apart the places of a model draw; no draw is longer.
+const DRAW_STRIDE: i64 = 1 << 40;
+
+impl Dropout {
+    /// No dropout: evaluation, or a probability of zero.
+    pub fn none() -> Dropout {
+        Dropout { probability: 0.0, generator: None, drawn: Cell::new(0) }
+    }
+
+    /// Drops with `probability`, drawing from `generator`, i64[2] of seed and offset.
+    pub fn new(probability: f64, generator: Tensor) -> Dropout {
+        let generator = (probability > 0.0).then_some(generator);
+        Dropout { probability, generator, drawn: Cell::new(0) }
+    }
+
+    #[track_caller]
+    fn apply(&self, x: Tensor) -> Tensor {
+        let Some(generator) = self.generator else { return x };
+        let place = self.drawn.get();
+        self.drawn.set(place + 1);
+        let shift = prims::iota(2, Scalar::Int(0), Scalar::Int(place * DRAW_STRIDE), DType::I64, x.device().to_string());
+        dropout::with(x).p(self.probability).training(true).generator(generator + shift).call()
+    }
+}
+
+fn norm(x: Tensor, parameters: &LayerNorm<Tensor>) -> Tensor {
+    layer_norm::with(x, [x.size(-1)]).weight(parameters.weight).bias(parameters.bias).call()
+}
+
+fn project(x: Tensor, parameters: &Linear<Tensor>) -> Tensor {
+    linear::with(x, parameters.weight).bias(parameters.bias).call()
+}
+
+impl Gpt2<Tensor> {
+    /// Token ids i64[B, T] to hidden states [B, T, C] after the final normalization.
+    #[track_caller]
+    pub fn hidden(&self, config: &GptConfig, tokens: Tensor, dropout: &Dropout) -> Tensor {
+        let length = tokens.size(1);
+        if length > config.context {
+            fulgurite::tracer::fail(
+                "gpt2",
+                fulgurite::Failure::new(
+                    "ContextLength",
+                    format!("tokens has {length} positions, the model's context is {}", config.context),
+                ),
+            );
+        }
+        let positions = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, tokens.device().to_string());
+        let token_embedding = scope("wte", || embedding(tokens, self.wte.weight));
+        let position_embedding = scope("wpe", || embedding(positions, self.wpe.weight));
+        let mut x = dropout.apply(token_embedding + position_embedding);
+        for (i, block) in self.h.iter().enumerate() {
+            x = scope(&format!("h.{i}"), || block.forward(config, x, dropout));
+        }
+        scope("ln_f", || norm(x, &self.ln_f))
+    }
+
+    /// Token ids i64[B, T] to logits [B, T, V].
+    #[track_caller]
+    pub fn logits(&self, config: &GptConfig, tokens: Tensor, dropout: &Dropout) -> Tensor {
+        let hidden = self.hidden(config, tokens, dropout);
+        scope("lm_head", || linear(hidden, self.wte.weight))
+    }
+
+    /// Mean cross entropy of predicting `targets` i64[B, T] from `tokens` i64[B, T]; targets of -100 do not count.
+    #[track_caller]
+    pub fn loss(&self, config: &GptConfig, tokens: Tensor, targets: Tensor, dropout: &Dropout) -> Tensor {
+        let logits = self.logits(config, tokens, dropout);
+        let rows = tokens.size(0) * tokens.size(1);
+        scope("loss", || {
+            cross_entropy(reshape(logits, [rows as i64, logits.size(-1) as i64]), reshape(targets, [rows as i64]))
+        })
+    }
+}
+
+impl Block<Tensor> {
+    #[track_caller]
+    fn forward(&self, config: &GptConfig, x: Tensor, dropout: &Dropout) -> Tensor {
+        let attended = scope("attn", || {
+            let x = scope("ln_1", || norm(x, &self.ln_1));
+            let qkv = scope("c_attn", || project(x, &self.attn.c_attn));
+            let (q, k, v) = split_heads(qkv, config.heads);
+            let y = scaled_dot_product_attention::with(q, k, v).is_causal(true).call();
+            let y = scope("c_proj", || project(merge_heads(y), &self.attn.c_proj));
+            dropout.apply(y)
+        });
+        let x = x + attended;
+        let fed = scope("mlp", || {
+            let x = scope("ln_2", || norm(x, &self.ln_2));
+            let x = scope("c_fc", || project(x, &self.mlp.c_fc));
+            let x = gelu::with(x).approximate(Approximate::Tanh).call();
+            dropout.apply(scope("c_proj", || project(x, &self.mlp.c_proj)))
+        });
+        x + fed
+    }
+}

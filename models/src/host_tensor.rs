@@ -1,0 +1,132 @@
+//! A tensor in plain memory: what checkpoints are read into and written from.
+
+use fulgurite_kernels::DType;
+
+/// Element type, shape, and the values row-major as little-endian bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostTensor {
+    dtype: DType,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+/// Values that do not make the tensor asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostTensorError {
+    /// Another number of bytes than shape and dtype need.
+    #[error("a {dtype} tensor of shape {shape:?} cannot be made of {bytes} bytes")]
+    Length {
+        /// Element type.
+        dtype: DType,
+        /// Shape.
+        shape: Vec<usize>,
+        /// Bytes given.
+        bytes: usize,
+    },
+    /// A byte of a `bool` tensor that is neither 0 nor 1.
+    #[error("element {index} of a bool tensor is {value}, expected 0 or 1")]
+    NotBool {
+        /// Position, row-major.
+        index: usize,
+        /// The byte.
+        value: u8,
+    },
+    /// Values asked for in a type that the tensor does not have.
+    #[error("the tensor holds {found}, not {expected}")]
+    DType {
+        /// The type asked for.
+        expected: DType,
+        /// The type there is.
+        found: DType,
+    },
+}
+
+/// Bytes of a tensor of this shape; `None` where the number overflows.
+pub(crate) fn byte_length(dtype: DType, shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(dtype.size(), |product, &size| product.checked_mul(size))
+}
+
+macro_rules! typed {
+    ($($make:ident, $read:ident, $type:ty, $dtype:ident;)*) => {$(
+        #[doc = concat!("A tensor of `", stringify!($type), "` values, row-major.")]
+        pub fn $make(shape: &[usize], values: &[$type]) -> Result<Self, HostTensorError> {
+            HostTensor::new(DType::$dtype, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+        }
+
+        #[doc = concat!("The values of a `", stringify!($type), "` tensor, row-major.")]
+        pub fn $read(&self) -> Result<Vec<$type>, HostTensorError> {
+            if self.dtype != DType::$dtype {
+                return Err(HostTensorError::DType { expected: DType::$dtype, found: self.dtype });
+            }
+            let (values, _) = self.bytes.as_chunks();
+            Ok(values.iter().map(|&bytes| <$type>::from_le_bytes(bytes)).collect())
+        }
+    )*};
+}
+
+impl HostTensor {
+    /// A tensor of given bytes (row-major, little-endian); their number must be that of shape and dtype.
+    pub fn new(dtype: DType, shape: &[usize], bytes: Vec<u8>) -> Result<Self, HostTensorError> {
+        if byte_length(dtype, shape) != Some(bytes.len()) {
+            return Err(HostTensorError::Length { dtype, shape: shape.to_vec(), bytes: bytes.len() });
+        }
+        if dtype == DType::Bool
+            && let Some(index) = bytes.iter().position(|&byte| byte > 1)
+        {
+            return Err(HostTensorError::NotBool { index, value: bytes[index] });
+        }
+        Ok(HostTensor { dtype, shape: shape.to_vec(), bytes })
+    }
+
+    typed! {
+        from_f32, to_f32, f32, F32;
+        from_f64, to_f64, f64, F64;
+        from_i32, to_i32, i32, I32;
+        from_i64, to_i64, i64, I64;
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Shape, outermost dimension first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The values, row-major, little-endian.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The values, row-major, little-endian, without a copy.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_back() {
+        let tensor = HostTensor::from_f32(&[2, 1], &[1.5, f32::NAN]).unwrap();
+        assert_eq!(tensor.to_f32().unwrap()[0], 1.5);
+        assert!(tensor.to_f32().unwrap()[1].is_nan());
+        assert_eq!(tensor.to_i64(), Err(HostTensorError::DType { expected: DType::I64, found: DType::F32 }));
+        assert_eq!(HostTensor::from_i64(&[], &[-1]).unwrap().to_i64().unwrap(), [-1]);
+        assert_eq!(HostTensor::from_f64(&[0, 9], &[]).unwrap().bytes(), [0u8; 0]);
+    }
+
+    #[test]
+    fn wrong_bytes_are_refused() {
+        assert!(matches!(HostTensor::from_i32(&[2], &[1]), Err(HostTensorError::Length { bytes: 4, .. })));
+        assert!(HostTensor::new(DType::F64, &[usize::MAX, 2], Vec::new()).is_err());
+        assert_eq!(
+            HostTensor::new(DType::Bool, &[2], vec![1, 2]),
+            Err(HostTensorError::NotBool { index: 1, value: 2 })
+        );
+    }
+}

@@ -1,0 +1,158 @@
+//! Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011), the generator that PyTorch and JAX use on devices too.
+//!
+//! A draw depends on (seed, stream, position) alone, so parameters, epochs and samples draw from streams of their own and no
+//! one's numbers move when another draws more.
+
+const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+
+/// Ten rounds of Philox4x32: 128 random bits for a counter under a key.
+pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+    let (mut c, mut k) = (counter, key);
+    for _ in 0..10 {
+        let low = u64::from(c[0]) * u64::from(MULTIPLIERS[0]);
+        let high = u64::from(c[2]) * u64::from(MULTIPLIERS[1]);
+        c = [(high >> 32) as u32 ^ c[1] ^ k[0], high as u32, (low >> 32) as u32 ^ c[3] ^ k[1], low as u32];
+        k = [k[0].wrapping_add(WEYL[0]), k[1].wrapping_add(WEYL[1])];
+    }
+    c
+}
+
+/// A sequence of random numbers: the Philox blocks of one seed (the key) and one stream (the upper half of the counter).
+#[derive(Debug, Clone)]
+pub struct Stream {
+    seed: u64,
+    stream: u64,
+    block: u64,
+    spare: Option<u64>,
+}
+
+impl Stream {
+    /// The stream numbered `stream` under `seed`, from its start.
+    pub fn new(seed: u64, stream: u64) -> Self {
+        Stream { seed, stream, block: 0, spare: None }
+    }
+
+    /// 64 random bits.
+    pub fn next_u64(&mut self) -> u64 {
+        if let Some(spare) = self.spare.take() {
+            return spare;
+        }
+        let halves = |value: u64| [value as u32, (value >> 32) as u32];
+        let ([b0, b1], [s0, s1]) = (halves(self.block), halves(self.stream));
+        let words = philox([b0, b1, s0, s1], halves(self.seed)).map(u64::from);
+        self.block = self.block.wrapping_add(1);
+        self.spare = Some(words[2] | words[3] << 32);
+        words[0] | words[1] << 32
+    }
+
+    /// Uniform in [0, 1), a multiple of 2⁻⁵³.
+    pub fn uniform(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 * 2f64.powi(-53)
+    }
+
+    /// Uniform in `0..bound` without bias; 0 if `bound` is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        if bound == 0 {
+            return 0;
+        }
+        // Lemire's method: the products whose low half falls into the uneven rest are drawn again.
+        let uneven = bound.wrapping_neg() % bound;
+        loop {
+            let product = u128::from(self.next_u64()) * u128::from(bound);
+            if product as u64 >= uneven {
+                return (product >> 64) as u64;
+            }
+        }
+    }
+
+    /// Two independent standard normal values (Box-Muller in f64).
+    pub fn normal_pair(&mut self) -> [f64; 2] {
+        // 1 - u lies in (0, 1], so the logarithm is finite.
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        let (sine, cosine) = (std::f64::consts::TAU * self.uniform()).sin_cos();
+        [radius * cosine, radius * sine]
+    }
+
+    /// `count` standard normal values from the start of the stream, scaled by `deviation` and rounded once to f32. A pair takes one
+    /// Philox block, so threads fill their parts independently and the values do not depend on how many there are.
+    pub fn normals(seed: u64, stream: u64, count: usize, deviation: f64) -> Vec<f32> {
+        const SMALLEST_PART: usize = 1 << 16;
+        let mut values = vec![0.0; count];
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let part = count.div_ceil(threads).next_multiple_of(2).max(SMALLEST_PART);
+        std::thread::scope(|scope| {
+            for (index, part_values) in values.chunks_mut(part).enumerate() {
+                let first_block = (index * part / 2) as u64;
+                let mut fill = move || {
+                    let mut stream = Stream { seed, stream, block: first_block, spare: None };
+                    for pair in part_values.chunks_mut(2) {
+                        for (value, normal) in pair.iter_mut().zip(stream.normal_pair()) {
+                            *value = (normal * deviation) as f32;
+                        }
+                    }
+                };
+                if count <= part {
+                    fill();
+                } else {
+                    scope.spawn(fill);
+                }
+            }
+        });
+        values
+    }
+}
+
+/// The stream number of a name, so that adding a parameter moves no other parameter's numbers.
+pub fn stream_of(name: &str) -> u64 {
+    fingerprint(name.bytes().map(u64::from))
+}
+
+/// FNV-1a over 64-bit units: a fixed hash that checkpoints may store (the standard library's may change).
+pub fn fingerprint(units: impl IntoIterator<Item = u64>) -> u64 {
+    units.into_iter().fold(0xCBF2_9CE4_8422_2325, |hash, unit| (hash ^ unit).wrapping_mul(0x0100_0000_01B3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn philox_gives_the_published_answers() {
+        assert_eq!(philox([0; 4], [0; 2]), [0x6627_E8D5, 0xE169_C58D, 0xBC57_AC4C, 0x9B00_DBD8]);
+        assert_eq!(philox([u32::MAX; 4], [u32::MAX; 2]), [0x408F_276D, 0x41C8_3B0E, 0xA20B_C7C6, 0x6D54_51FD]);
+        assert_eq!(
+            philox([0x243F_6A88, 0x85A3_08D3, 0x1319_8A2E, 0x0370_7344], [0xA409_3822, 0x299F_31D0]),
+            [0xD16C_FE09, 0x94FD_CCEB, 0x5001_E420, 0x2412_6EA1]
+        );
+    }
+
+    #[test]
+    fn normals_have_their_moments() {
+        let values = Stream::normals(7, 3, 100_001, 2.0);
+        assert_eq!(values.len(), 100_001);
+        let mut stream = Stream::new(7, 3);
+        let one_by_one: Vec<f32> = (0..50_001).flat_map(|_| stream.normal_pair()).map(|v| (v * 2.0) as f32).collect();
+        assert_eq!(values, one_by_one[..100_001]);
+        let mean = values.iter().map(|&v| f64::from(v)).sum::<f64>() / 100_001.0;
+        let variance = values.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>() / 100_001.0;
+        assert!(mean.abs() < 0.03, "{mean}");
+        assert!((variance - 4.0).abs() < 0.1, "{variance}");
+    }
+
+    #[test]
+    fn below_is_even_and_bounded() {
+        let mut stream = Stream::new(1, stream_of("below"));
+        let mut counts = [0; 3];
+        (0..30_000).for_each(|_| counts[stream.below(3) as usize] += 1);
+        assert!(counts.iter().all(|&count| (9_500..10_500).contains(&count)), "{counts:?}");
+        assert_eq!(stream.below(1), 0);
+        assert_eq!(stream.below(0), 0);
+    }
+
+    #[test]
+    fn streams_differ() {
+        assert_ne!(Stream::new(1, 0).next_u64(), Stream::new(1, 1).next_u64());
+        assert_ne!(Stream::new(1, 0).next_u64(), Stream::new(2, 0).next_u64());
+    }
+}

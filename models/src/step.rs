@@ -1,0 +1,134 @@
+//! The training step, traced whole: loss, gradients, clipping, AdamW. The learning rate, the step's number and the random
+//! generator are run-time tensors, so a run compiles once.
+
+use fulgurite::tree::{Leaf, Tree};
+use fulgurite_ops::prelude::*;
+use fulgurite_ops_macros::Tree;
+
+use crate::checkpoint::OptimizerSettings;
+use crate::config::GptConfig;
+use crate::gpt2::{Dropout, Gpt2};
+
+/// Parameters and the optimizer's moments.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T: Leaf> {
+    /// Parameters.
+    pub params: Gpt2<T>,
+    /// Running mean of gradients, f32.
+    pub exp_avg: Gpt2<T>,
+    /// Running mean of squared gradients, f32.
+    pub exp_avg_sq: Gpt2<T>,
+}
+
+/// One batch.
+#[derive(Debug, Clone, Tree)]
+pub struct BatchTensors<T: Leaf> {
+    /// Token ids i64[B, T].
+    pub tokens: T,
+    /// Next tokens i64[B, T].
+    pub targets: T,
+}
+
+/// What changes from step to step.
+#[derive(Debug, Clone, Tree)]
+pub struct StepScalars<T: Leaf> {
+    /// Learning rate, f32[].
+    pub lr: T,
+    /// Number of this step, from 1, f32[].
+    pub step: T,
+    /// Seed and offset of the random numbers, i64[2].
+    pub generator: T,
+}
+
+/// Loss and gradients of one batch.
+#[track_caller]
+pub fn loss_and_gradients(
+    config: &GptConfig,
+    params: Gpt2<Tensor>,
+    batch: &BatchTensors<Tensor>,
+    generator: Tensor,
+) -> (Tensor, Gpt2<Tensor>) {
+    value_and_grad(params, |params| {
+        params.loss(config, batch.tokens, batch.targets, &Dropout::new(config.dropout, generator))
+    })
+}
+
+/// The optimizer's update from gradients; also the gradients' total norm before clipping.
+#[track_caller]
+pub fn update(
+    config: &GptConfig,
+    optimizer: &OptimizerSettings,
+    state: TrainState<Tensor>,
+    gradients: Gpt2<Tensor>,
+    scalars: &StepScalars<Tensor>,
+) -> (TrainState<Tensor>, Tensor) {
+    let list: Vec<Tensor> = gradients.leaves().into_iter().map(|(_, gradient)| *gradient).collect();
+    let (list, norm) = scope("clip", || {
+        // Without clipping the norm is still worth knowing.
+        let clipped = clip_grad_norm(&list, optimizer.clip.unwrap_or(f64::INFINITY));
+        let norm = clipped[clipped.len() - 1];
+        (clipped[..clipped.len() - 1].to_vec(), norm)
+    });
+    let decays: Vec<bool> = config.parameters().iter().map(|parameter| parameter.decays).collect();
+    let names: Vec<String> = state.params.leaves().into_iter().map(|(path, _)| path).collect();
+    let flat = |tree: &Gpt2<Tensor>| -> Vec<Tensor> { tree.leaves().into_iter().map(|(_, leaf)| *leaf).collect() };
+    let (params, means, squares) = (flat(&state.params), flat(&state.exp_avg), flat(&state.exp_avg_sq));
+    let updated: Vec<(Tensor, Tensor, Tensor)> = (0..params.len())
+        .map(|i| {
+            scope(&format!("optim.{}", names[i]), || {
+                adamw::with(params[i], list[i], means[i], squares[i], scalars.lr, scalars.step)
+                    .beta1(optimizer.beta1)
+                    .beta2(optimizer.beta2)
+                    .eps(optimizer.epsilon)
+                    .weight_decay(if decays[i] { optimizer.weight_decay } else { 0.0 })
+                    .call()
+            })
+        })
+        .collect();
+    let rebuild = |tree: Gpt2<Tensor>, pick: fn(&(Tensor, Tensor, Tensor)) -> Tensor| {
+        let mut next = updated.iter().map(pick);
+        tree.map(&mut |old| next.next().unwrap_or(old))
+    };
+    let state = TrainState {
+        params: rebuild(state.params, |u| u.0),
+        exp_avg: rebuild(state.exp_avg, |u| u.1),
+        exp_avg_sq: rebuild(state.exp_avg_sq, |u| u.2),
+    };
+    (state, norm)
+}
+
+/// What a training step gives back: the new state, the loss before it, the gradients' norm.
+pub type StepResults<T> = (TrainState<T>, T, T);
+
+/// A whole step on one batch: the new state, the loss before it, the gradients' norm.
+#[track_caller]
+pub fn train_step(
+    config: &GptConfig,
+    optimizer: &OptimizerSettings,
+    state: TrainState<Tensor>,
+    batch: BatchTensors<Tensor>,
+    scalars: StepScalars<Tensor>,
+) -> StepResults<Tensor> {
+    let (loss, gradients) = loss_and_gradients(config, state.params.clone(), &batch, scalars.generator);
+    let (state, norm) = update(config, optimizer, state, gradients, &scalars);
+    (state, loss, norm)
+}
+
+/// The first of the two functions of a step over several batches: adds this batch's gradients, divided by their number, to
+/// `gradients`, and its loss likewise to `loss`.
+#[track_caller]
+pub fn accumulate_step(
+    config: &GptConfig,
+    batches: usize,
+    params: Gpt2<Tensor>,
+    gradients: Gpt2<Tensor>,
+    loss: Tensor,
+    batch: BatchTensors<Tensor>,
+    generator: Tensor,
+) -> (Gpt2<Tensor>, Tensor) {
+    let (batch_loss, batch_gradients) = loss_and_gradients(config, params, &batch, generator);
+    let share = 1.0 / batches as f64;
+    let mut own = batch_gradients.leaves().into_iter().map(|(_, leaf)| *leaf).collect::<Vec<_>>().into_iter();
+    let gradients = scope("accumulate", || gradients.map(&mut |sum: Tensor| own.next().map_or(sum, |g| sum + g * share)));
+    (gradients, loss + batch_loss * share)
+}

@@ -1,0 +1,260 @@
+//! Text to tokens and back, without a network: GPT-2's byte-pair encoding, and plain bytes for small quick models.
+
+use std::sync::OnceLock;
+
+use tiktoken_rs::CoreBPE;
+
+/// The longest run without a change from visible characters to white space that is encoded in one piece, in bytes.
+/// Longer runs are cut: the encoder's regular expression gives up on very long ones.
+const LONGEST_PIECE: usize = 1 << 16;
+
+/// How text becomes token ids. Its [`name`](Tokenizer::name) is stored in checkpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tokenizer {
+    /// GPT-2's byte-pair encoding of 50 257 tokens (`r50k_base`), compiled into the program.
+    Gpt2,
+    /// One token a byte of UTF-8, 256 tokens.
+    Bytes,
+}
+
+/// What can go wrong between text and tokens.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TokenizerError {
+    /// No tokenizer has this name.
+    #[error("unknown tokenizer '{0}', expected 'gpt2' or 'bytes'")]
+    UnknownName(String),
+    /// A token id beyond the vocabulary.
+    #[error("token {index} has id {id}, but the vocabulary of '{tokenizer}' has {vocabulary} ids")]
+    UnknownToken {
+        /// The tokenizer's name.
+        tokenizer: &'static str,
+        /// Position in the sequence, counted from 0.
+        index: usize,
+        /// The id.
+        id: u32,
+        /// Number of ids.
+        vocabulary: usize,
+    },
+    /// The embedded vocabulary does not load: a fault of the build.
+    #[error("the embedded GPT-2 vocabulary does not load: {0}")]
+    Vocabulary(String),
+}
+
+impl Tokenizer {
+    /// GPT-2's byte-pair encoding.
+    pub const fn gpt2() -> Self {
+        Tokenizer::Gpt2
+    }
+
+    /// One token a byte.
+    pub const fn bytes() -> Self {
+        Tokenizer::Bytes
+    }
+
+    /// The tokenizer of a stored name.
+    pub fn from_name(name: &str) -> Result<Self, TokenizerError> {
+        [Tokenizer::Gpt2, Tokenizer::Bytes]
+            .into_iter()
+            .find(|tokenizer| tokenizer.name() == name)
+            .ok_or_else(|| TokenizerError::UnknownName(name.to_owned()))
+    }
+
+    /// `gpt2` or `bytes`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Tokenizer::Gpt2 => "gpt2",
+            Tokenizer::Bytes => "bytes",
+        }
+    }
+
+    /// Number of ids; every id is below it.
+    pub const fn vocabulary(self) -> usize {
+        match self {
+            Tokenizer::Gpt2 => 50_257,
+            Tokenizer::Bytes => 256,
+        }
+    }
+
+    /// The id that stands between documents, where there is one.
+    pub const fn end_of_text(self) -> Option<u32> {
+        match self {
+            Tokenizer::Gpt2 => Some(50_256),
+            Tokenizer::Bytes => None,
+        }
+    }
+
+    /// Token ids of a text. `<|endoftext|>` in the text is ordinary text.
+    pub fn encode(self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        match self {
+            Tokenizer::Bytes => Ok(text.bytes().map(u32::from).collect()),
+            Tokenizer::Gpt2 => {
+                let encoder = gpt2_encoder()?;
+                Ok(pieces(text).flat_map(|piece| encoder.encode_ordinary(piece)).collect())
+            }
+        }
+    }
+
+    /// The bytes that token ids stand for; `<|endoftext|>` stands for its own name.
+    pub fn decode_bytes(self, tokens: &[u32]) -> Result<Vec<u8>, TokenizerError> {
+        let vocabulary = self.vocabulary();
+        if let Some((index, &id)) = tokens.iter().enumerate().find(|&(_, &id)| id as usize >= vocabulary) {
+            return Err(TokenizerError::UnknownToken { tokenizer: self.name(), index, id, vocabulary });
+        }
+        match self {
+            Tokenizer::Bytes => Ok(tokens.iter().map(|&id| id as u8).collect()),
+            Tokenizer::Gpt2 => {
+                gpt2_encoder()?.decode_bytes(tokens).map_err(|error| TokenizerError::Vocabulary(format!("{error:?}")))
+            }
+        }
+    }
+
+    /// The text of token ids. Tokens may split a character, so incomplete UTF-8 becomes U+FFFD.
+    pub fn decode(self, tokens: &[u32]) -> Result<String, TokenizerError> {
+        Ok(String::from_utf8_lossy(&self.decode_bytes(tokens)?).into_owned())
+    }
+}
+
+/// Turns tokens into text one by one, holding back a character until all of its bytes have come.
+#[derive(Debug, Clone)]
+pub struct StreamingDecoder {
+    tokenizer: Tokenizer,
+    held: Vec<u8>,
+}
+
+impl StreamingDecoder {
+    /// A decoder at the start of a text.
+    pub fn new(tokenizer: Tokenizer) -> Self {
+        StreamingDecoder { tokenizer, held: Vec::new() }
+    }
+
+    /// The text that `token` completes; empty while a character is incomplete.
+    pub fn push(&mut self, token: u32) -> Result<String, TokenizerError> {
+        self.held.extend(self.tokenizer.decode_bytes(&[token])?);
+        let mut text = String::new();
+        loop {
+            let (valid, broken) = match std::str::from_utf8(&self.held) {
+                Ok(_) => (self.held.len(), Some(0)),
+                Err(error) => (error.valid_up_to(), error.error_len()),
+            };
+            text.push_str(&String::from_utf8_lossy(&self.held[..valid]));
+            self.held.drain(..valid);
+            match broken {
+                Some(0) | None => return Ok(text),
+                Some(length) => {
+                    text.push(char::REPLACEMENT_CHARACTER);
+                    self.held.drain(..length);
+                }
+            }
+        }
+    }
+
+    /// What is left at the end: nothing, or U+FFFD for a character cut short.
+    pub fn finish(self) -> String {
+        String::from_utf8_lossy(&self.held).into_owned()
+    }
+}
+
+fn gpt2_encoder() -> Result<&'static CoreBPE, TokenizerError> {
+    static ENCODER: OnceLock<Result<CoreBPE, String>> = OnceLock::new();
+    ENCODER
+        .get_or_init(|| tiktoken_rs::r50k_base().map_err(|error| error.to_string()))
+        .as_ref()
+        .map_err(|error| TokenizerError::Vocabulary(error.clone()))
+}
+
+/// Cuts a text into stretches of about [`LONGEST_PIECE`] bytes that encode independently: no token of GPT-2 goes from a visible
+/// character on to white space. Where a stretch has no such place, it is cut between two characters, which still decodes to
+/// the same text.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (piece, after) = rest.split_at(cut(rest));
+        rest = after;
+        Some(piece)
+    })
+}
+
+fn cut(text: &str) -> usize {
+    if text.len() <= LONGEST_PIECE {
+        return text.len();
+    }
+    let limit = text.floor_char_boundary(LONGEST_PIECE);
+    let mut after_white = true;
+    let mut best = None;
+    for (index, character) in text.char_indices().take_while(|&(index, _)| index <= limit) {
+        let white = character.is_whitespace();
+        if white && !after_white {
+            best = Some(index);
+        }
+        after_white = white;
+    }
+    best.unwrap_or(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpt2_gives_the_known_ids() {
+        let gpt2 = Tokenizer::gpt2();
+        assert_eq!(gpt2.encode("Hello, world!").unwrap(), [15496, 11, 995, 0]);
+        assert_eq!(gpt2.encode("").unwrap(), [0u32; 0]);
+        assert_eq!(gpt2.decode(&[15496, 11, 995, 0]).unwrap(), "Hello, world!");
+        assert_eq!(gpt2.decode(&[50_256]).unwrap(), "<|endoftext|>");
+        assert_eq!(gpt2.encode("<|endoftext|>").unwrap().len(), 7);
+    }
+
+    #[test]
+    fn every_id_decodes_and_none_beyond() {
+        for tokenizer in [Tokenizer::Gpt2, Tokenizer::Bytes] {
+            assert_eq!(Tokenizer::from_name(tokenizer.name()), Ok(tokenizer));
+            let vocabulary = tokenizer.vocabulary();
+            for id in 0..vocabulary as u32 {
+                assert!(!tokenizer.decode_bytes(&[id]).unwrap().is_empty());
+            }
+            let error = tokenizer.decode(&[0, vocabulary as u32]).unwrap_err();
+            assert!(matches!(error, TokenizerError::UnknownToken { index: 1, .. }), "{error}");
+        }
+        assert!(Tokenizer::from_name("words").is_err());
+    }
+
+    #[test]
+    fn partial_characters_are_lossy_and_streaming_waits() {
+        let text = "naïve 🦀 日本";
+        for tokenizer in [Tokenizer::Gpt2, Tokenizer::Bytes] {
+            let tokens = tokenizer.encode(text).unwrap();
+            assert_eq!(tokenizer.decode(&tokens).unwrap(), text);
+            let mut decoder = StreamingDecoder::new(tokenizer);
+            let streamed: String = tokens.iter().map(|&token| decoder.push(token).unwrap()).collect();
+            assert_eq!(streamed + &decoder.finish(), text);
+        }
+        assert_eq!(Tokenizer::Bytes.decode(&[0xF0, 0x9F]).unwrap(), "\u{FFFD}");
+        let mut decoder = StreamingDecoder::new(Tokenizer::Bytes);
+        let pushed: Vec<String> = [0xF0, 0x41, 0x9F].iter().map(|&byte| decoder.push(byte).unwrap()).collect();
+        assert_eq!(pushed, ["", "\u{FFFD}A", "\u{FFFD}"]);
+        assert_eq!(decoder.finish(), "");
+    }
+
+    #[test]
+    fn cutting_changes_no_token_of_ordinary_text() {
+        let text = crate::corpus::TINY_SHAKESPEARE;
+        let gpt2 = Tokenizer::gpt2();
+        let tokens = gpt2.encode(text).unwrap();
+        assert_eq!(tokens, gpt2_encoder().unwrap().encode_ordinary(text));
+        assert_eq!(tokens.len(), 338_025);
+        assert_eq!(gpt2.decode(&tokens).unwrap(), text);
+    }
+
+    #[test]
+    fn endless_runs_neither_panic_nor_lose_text() {
+        for run in [" ", "a", "\n", "é", "\u{3000}", "'", "a1"] {
+            let text = run.repeat(1_500_000) + "x";
+            let tokens = Tokenizer::Gpt2.encode(&text).unwrap();
+            assert!(Tokenizer::Gpt2.decode(&tokens).unwrap() == text, "a run of {run:?}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The traces of GPT-2 at every stage, without weights: for `fulgurite trace show gpt2`, snapshots and measurements.
+
+use fulgurite::compile::{Options, Stage, stages};
+use fulgurite::jit::{Names, trace};
+use fulgurite::trace::Trace;
+use fulgurite::tree::Tree;
+use fulgurite::{DType, Device, Result, Target, TensorMeta};
+
+use crate::config::GptConfig;
+use crate::gpt2::{Dropout, Gpt2};
+use crate::checkpoint::OptimizerSettings;
+use crate::step::{BatchTensors, StepScalars, TrainState, train_step};
+
+fn meta(shape: &[usize], dtype: DType) -> TensorMeta {
+    TensorMeta::new(shape, dtype, Device::CPU)
+}
+
+fn parameter_metas(config: &GptConfig) -> Gpt2<TensorMeta> {
+    let built: std::result::Result<_, std::convert::Infallible> =
+        Gpt2::build(config, &mut |_, shape| Ok(meta(shape, DType::F32)));
+    let Ok(params) = built;
+    params
+}
+
+fn batch_metas(rows: usize, context: usize) -> BatchTensors<TensorMeta> {
+    let tokens = meta(&[rows, context], DType::I64);
+    BatchTensors { tokens: tokens.clone(), targets: tokens }
+}
+
+/// The acquired trace of the loss of a batch [rows, context].
+pub fn loss_trace(config: &GptConfig, rows: usize, context: usize) -> Result<Trace> {
+    let names = Names { arguments: vec!["params".into(), "batch".into()], results: vec!["loss".into()] };
+    let arguments = (parameter_metas(config), batch_metas(rows, context));
+    let (trace, _) = trace("loss", Target::cpu(), &names, arguments, |(params, batch)| {
+        params.loss(config, batch.tokens, batch.targets, &Dropout::none())
+    })?;
+    Ok(trace)
+}
+
+/// The acquired trace of a whole training step on a batch [rows, context], with the state donated.
+pub fn train_step_trace(config: &GptConfig, optimizer: &OptimizerSettings, rows: usize, context: usize) -> Result<Trace> {
+    let names = Names {
+        arguments: ["state", "batch", "scalars"].map(str::to_owned).to_vec(),
+        results: ["state", "loss", "grad_norm"].map(str::to_owned).to_vec(),
+    };
+    let params = parameter_metas(config);
+    let state = TrainState { exp_avg: params.clone(), exp_avg_sq: params.clone(), params };
+    let scalar = meta(&[], DType::F32);
+    let scalars = StepScalars { lr: scalar.clone(), step: scalar, generator: meta(&[2], DType::I64) };
+    let donated = state.leaves().len();
+    let (mut trace, _) =
+        trace("train_step", Target::cpu(), &names, (state, batch_metas(rows, context), scalars), |(state, batch, scalars)| {
+            train_step(config, optimizer, state, batch, scalars)
+        })?;
+    trace.inputs.iter_mut().take(donated).for_each(|input| input.donated = true);
+    Ok(trace)
+}
+
+/// Every stage of a whole training step.
+pub fn train_step_stages(
+    config: &GptConfig,
+    optimizer: &OptimizerSettings,
+    rows: usize,
+    context: usize,
+    options: &Options,
+) -> Result<Vec<Stage>> {
+    stages(train_step_trace(config, optimizer, rows, context)?, options)
+}

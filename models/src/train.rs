@@ -1,0 +1,420 @@
+//! Training GPT-2: the loop around the compiled step.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use fulgurite::compile::Options;
+use fulgurite::jit::Jit;
+use fulgurite::tree::Tree;
+use fulgurite::{Array, DType, Error, Result};
+use fulgurite_ops::prelude::Tensor;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::batches::{Batch, Batches, Order, split, validation_batches};
+use crate::checkpoint::{Checkpoint, FIRST_MOMENT, OptimizerSettings, SECOND_MOMENT, TrainingState};
+use crate::config::GptConfig;
+use crate::corpus::{TINY_SHAKESPEARE, read_text};
+use crate::generate::{Sampling, generate};
+use crate::gpt2::{Dropout, Gpt2};
+use crate::host_tensor::HostTensor;
+use crate::initialize::initial_values;
+use crate::schedule::Schedule;
+use crate::step::{BatchTensors, StepScalars, TrainState, accumulate_step, train_step, update};
+use crate::tokenizer::Tokenizer;
+
+/// What to train, on what, and for how long.
+#[derive(Debug, Clone)]
+pub struct TrainOptions {
+    /// Name of a size: `nano`, `micro`, `124M`, ...
+    pub size: String,
+    /// `gpt2` or `bytes`.
+    pub tokenizer: String,
+    /// A text file; tinyshakespeare if absent.
+    pub data: Option<PathBuf>,
+    /// Optimizer steps in all, those of a resumed run included.
+    pub steps: u64,
+    /// B, sequences in a batch.
+    pub batch: usize,
+    /// T, tokens in a sequence; the size's context if absent.
+    pub context: Option<usize>,
+    /// Batches whose gradients are added for one step.
+    pub accumulate: usize,
+    /// Peak learning rate.
+    pub lr: f64,
+    /// Learning rate at the end, as a part of the peak.
+    pub final_lr: f64,
+    /// Steps until the peak.
+    pub warmup: u64,
+    /// The optimizer.
+    pub optimizer: OptimizerSettings,
+    /// Probability of dropping a value.
+    pub dropout: f64,
+    /// Seed of the weights, the order of the data and dropout.
+    pub seed: u64,
+    /// Validation loss every so many steps, and at the end; 0 only at the end.
+    pub evaluate_every: u64,
+    /// Validation batches.
+    pub evaluate_batches: usize,
+    /// Checkpoint every so many steps, and at the end; 0 only at the end.
+    pub save_every: u64,
+    /// Tokens of sample text at the end.
+    pub sample_tokens: usize,
+    /// The prompt of the sample text.
+    pub prompt: String,
+    /// Folder for the checkpoint and the traces.
+    pub out: PathBuf,
+    /// Continue from the checkpoint in `out`.
+    pub resume: bool,
+    /// How it is compiled.
+    pub compile: Options,
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainReport {
+    /// Steps done, those before a resumption included.
+    pub steps: u64,
+    /// Training loss of each step of this run.
+    pub losses: Vec<f64>,
+    /// Validation loss at the end.
+    pub validation_loss: f64,
+    /// Tokens a second, compilation left out.
+    pub tokens_per_second: f64,
+    /// Text sampled at the end.
+    pub sample: String,
+    /// The checkpoint.
+    pub checkpoint: PathBuf,
+    /// The folder of traces.
+    pub traces: PathBuf,
+    /// How often the step was compiled.
+    pub compiles: usize,
+}
+
+fn wrong(argument: &str, message: impl ToString) -> Error {
+    Error::Argument { argument: argument.into(), message: message.to_string() }
+}
+
+fn to_array(tensor: &HostTensor) -> Result<Array> {
+    Array::from_bytes(tensor.shape(), tensor.dtype(), tensor.bytes())
+}
+
+fn to_host(array: &Array) -> Result<HostTensor> {
+    HostTensor::new(array.dtype(), array.shape(), array.to_bytes()).map_err(|error| wrong("tensor", error))
+}
+
+/// Parameters of `config`, drawn from `seed`.
+pub fn initial_parameters(config: &GptConfig, seed: u64) -> Result<Gpt2<Array>> {
+    let rules = config.parameters();
+    let mut rules = rules.iter();
+    Gpt2::build(config, &mut |name, shape| {
+        let rule = rules.next().filter(|rule| rule.name == name && rule.shape == shape);
+        let rule = rule.ok_or_else(|| wrong(name, "is not the configuration's next parameter"))?;
+        Array::new(shape, &initial_values(rule, seed))
+    })
+}
+
+/// Parameters from tensors by name.
+pub fn parameters_from(config: &GptConfig, tensors: &BTreeMap<String, HostTensor>, prefix: &str) -> Result<Gpt2<Array>> {
+    Gpt2::build(config, &mut |name, shape| {
+        let name = format!("{prefix}{name}");
+        let tensor = tensors.get(&name).ok_or_else(|| wrong(&name, "is missing in the checkpoint"))?;
+        if tensor.shape() != shape || tensor.dtype() != DType::F32 {
+            let found = format!("is {}{:?} in the checkpoint, expected f32{shape:?}", tensor.dtype(), tensor.shape());
+            return Err(wrong(&name, found));
+        }
+        to_array(tensor)
+    })
+}
+
+fn zeros(config: &GptConfig) -> Result<Gpt2<Array>> {
+    Gpt2::build(config, &mut |_, shape| Array::zeros(shape, DType::F32))
+}
+
+/// A batch as arrays.
+pub fn batch_arrays(batch: &Batch) -> Result<BatchTensors<Array>> {
+    let shape = [batch.rows, batch.context];
+    Ok(BatchTensors { tokens: Array::new(shape, &batch.inputs)?, targets: Array::new(shape, &batch.targets)? })
+}
+
+/// The numbers of step `step` (from 1).
+pub fn step_scalars(lr: f64, step: u64, seed: u64) -> Result<StepScalars<Array>> {
+    Ok(StepScalars {
+        lr: Array::scalar(lr as f32),
+        step: Array::scalar(step as f32),
+        // Each step draws from a part of the sequence of its own; within a step places are 2^40 apart.
+        generator: Array::new([2], &[seed as i64, (step as i64).wrapping_shl(48)])?,
+    })
+}
+
+/// Writes every stage of a compiled function as text.
+pub fn write_stages(folder: &Path, stages: &[fulgurite::compile::Stage]) -> Result<()> {
+    let failed = |path: &Path, error: std::io::Error| Error::File { path: path.display().to_string(), message: error.to_string() };
+    std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+    for (i, stage) in stages.iter().enumerate() {
+        let path = folder.join(format!("{i:02}_{}.trace", stage.name));
+        crate::durable::write(&path, stage.trace.to_string().as_bytes()).map_err(|error| failed(&path, error))?;
+    }
+    Ok(())
+}
+
+fn schedule_of(options: &TrainOptions) -> Schedule {
+    Schedule {
+        peak: options.lr,
+        floor: options.lr * options.final_lr,
+        warmup_steps: options.warmup,
+        total_steps: options.steps,
+    }
+}
+
+struct Run {
+    config: GptConfig,
+    tokenizer: Tokenizer,
+    state: TrainState<Array>,
+    done: u64,
+    batches: Batches,
+    validation: Vec<Batch>,
+}
+
+fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
+    let tokenizer = Tokenizer::from_name(&options.tokenizer).map_err(|error| wrong("tokenizer", error))?;
+    let text = match &options.data {
+        Some(path) => read_text(path).map_err(|error| Error::File { path: path.display().to_string(), message: error.to_string() })?,
+        None => TINY_SHAKESPEARE.to_owned(),
+    };
+    let tokens = tokenizer.encode(&text).map_err(|error| wrong("data", error))?;
+    let (train, validation) = split(&tokens);
+    let train: Arc<[u32]> = train.into();
+    let vocabulary = tokenizer.vocabulary();
+    let mut config = GptConfig::named(&options.size, vocabulary).map_err(|error| wrong("size", error))?;
+    config.dropout = options.dropout;
+    if let Some(context) = options.context {
+        config.context = context;
+    }
+    config.validate().map_err(|error| wrong("model", error))?;
+    let validation = validation_batches(validation, options.batch, config.context, options.evaluate_batches)
+        .map_err(|error| wrong("validation data", error))?;
+    if options.resume {
+        let saved = Checkpoint::load(checkpoint)
+            .map_err(|error| Error::File { path: checkpoint.display().to_string(), message: error.to_string() })?;
+        saved.validate_tensors().map_err(|error| Error::File { path: checkpoint.display().to_string(), message: error.to_string() })?;
+        let stored = &saved.state;
+        if stored.model != config || stored.tokenizer != tokenizer.name() {
+            return Err(wrong("resume", format!("the checkpoint holds another model: {:?}, tokenizer {}", stored.model, stored.tokenizer)));
+        }
+        if stored.seed != options.seed {
+            return Err(wrong("seed", format!("the checkpoint was made with seed {}, got {}", stored.seed, options.seed)));
+        }
+        let batches = Batches::resume(train, stored.data.clone()).map_err(|error| wrong("data", error))?;
+        let state = TrainState {
+            params: parameters_from(&config, &saved.tensors, "")?,
+            exp_avg: parameters_from(&config, &saved.tensors, FIRST_MOMENT)?,
+            exp_avg_sq: parameters_from(&config, &saved.tensors, SECOND_MOMENT)?,
+        };
+        return Ok(Run { state, done: stored.step, batches, validation, tokenizer, config });
+    }
+    let batches = Batches::new(train, options.batch, config.context, Order::Shuffled, options.seed)
+        .map_err(|error| wrong("data", error))?;
+    let state = TrainState { params: initial_parameters(&config, options.seed)?, exp_avg: zeros(&config)?, exp_avg_sq: zeros(&config)? };
+    Ok(Run { state, done: 0, batches, validation, tokenizer, config })
+}
+
+fn save(path: &Path, run: &Run, options: &TrainOptions) -> Result<()> {
+    let mut tensors = BTreeMap::new();
+    for (prefix, tree) in [
+        ("", &run.state.params),
+        (FIRST_MOMENT, &run.state.exp_avg),
+        (SECOND_MOMENT, &run.state.exp_avg_sq),
+    ] {
+        for (name, array) in tree.leaves() {
+            tensors.insert(format!("{prefix}{name}"), to_host(array)?);
+        }
+    }
+    let state = TrainingState {
+        step: run.done,
+        model: run.config.clone(),
+        tokenizer: run.tokenizer.name().to_owned(),
+        data: run.batches.position().clone(),
+        accumulation: options.accumulate as u64,
+        schedule: schedule_of(options),
+        optimizer: options.optimizer,
+        seed: options.seed,
+        // Each step draws from a part of the sequence that its number says.
+        random_offset: run.done << 48,
+        notes: BTreeMap::new(),
+    };
+    Checkpoint { state, tensors }
+        .save(path)
+        .map_err(|error| Error::File { path: path.display().to_string(), message: error.to_string() })
+}
+
+/// Mean loss over the validation batches.
+fn evaluate<F>(run: &Run, loss: &Jit<(Gpt2<Array>, BatchTensors<Array>), Tensor, F>) -> Result<f64>
+where
+    F: Fn((Gpt2<Tensor>, BatchTensors<Tensor>)) -> Tensor,
+{
+    let mut total = 0.0;
+    for batch in &run.validation {
+        let value: Array = loss.call((run.state.params.clone(), batch_arrays(batch)?))?;
+        total += value.item()?;
+    }
+    Ok(total / run.validation.len() as f64)
+}
+
+/// Trains as `options` say. Progress goes to the terminal if `progress`; `line` gets every line worth keeping.
+pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str)) -> Result<TrainReport> {
+    if options.accumulate == 0 || options.evaluate_batches == 0 {
+        return Err(wrong("accumulate", "and the number of validation batches must be at least 1"));
+    }
+    let checkpoint = options.out.join("checkpoint.safetensors");
+    let traces = options.out.join("traces");
+    std::fs::create_dir_all(&options.out)
+        .map_err(|error| Error::File { path: options.out.display().to_string(), message: error.to_string() })?;
+    let mut run = prepare(options, &checkpoint)?;
+    let schedule = schedule_of(options);
+    schedule.validate().map_err(|error| wrong("lr", error))?;
+    let config = run.config.clone();
+    line(&format!(
+        "gpt2 {}: {} parameters, vocabulary {}, {} tokens a step, {} steps, {} batches an epoch",
+        options.size,
+        config.parameter_count(),
+        config.vocabulary,
+        options.batch * config.context * options.accumulate,
+        options.steps,
+        run.batches.batches_per_epoch(),
+    ));
+    let optimizer = options.optimizer;
+    let step = fulgurite::jit(
+        |(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
+            train_step(&config, &optimizer, state, batch, scalars)
+        },
+    )
+    .named("train_step")
+    .arguments(["state", "batch", "scalars"])
+    .results(["state", "loss", "grad_norm"])
+    .donate("state")
+    .options(options.compile.clone());
+    let count = options.accumulate;
+    type Accumulated<T> = (Gpt2<T>, Gpt2<T>, T, BatchTensors<T>, T);
+    let accumulate = fulgurite::jit(|(params, gradients, loss, batch, generator): Accumulated<Tensor>| {
+        accumulate_step(&config, count, params, gradients, loss, batch, generator)
+    })
+    .named("accumulate_step")
+    .arguments(["params", "gradients", "loss", "batch", "generator"])
+    .results(["gradients", "loss"])
+    .donate("gradients")
+    .donate("loss")
+    .options(options.compile.clone());
+    let apply = fulgurite::jit(
+        |(state, gradients, scalars): (TrainState<Tensor>, Gpt2<Tensor>, StepScalars<Tensor>)| {
+            update(&config, &optimizer, state, gradients, &scalars)
+        },
+    )
+    .named("update_step")
+    .arguments(["state", "gradients", "scalars"])
+    .results(["state", "grad_norm"])
+    .donate("state")
+    .options(options.compile.clone());
+    let validation_loss = fulgurite::jit(|(params, batch): (Gpt2<Tensor>, BatchTensors<Tensor>)| {
+        params.loss(&config, batch.tokens, batch.targets, &Dropout::none())
+    })
+    .named("validation_loss")
+    .arguments(["params", "batch"])
+    .options(options.compile.clone());
+
+    let bar = if progress { ProgressBar::new(options.steps) } else { ProgressBar::hidden() };
+    if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} steps, {elapsed} (left {eta}) {msg}") {
+        bar.set_style(style);
+    }
+    bar.set_position(run.done);
+    let tokens_a_step = (options.batch * config.context * count) as f64;
+    let mut losses = Vec::new();
+    let mut timed: Option<Instant> = None;
+    let mut timed_steps = 0u64;
+    let mut waited = std::time::Duration::ZERO;
+    let first = run.done;
+    while run.done < options.steps {
+        let number = run.done + 1;
+        let scalars = step_scalars(schedule.learning_rate(run.done), number, options.seed)?;
+        let (state, loss, norm) = if count == 1 {
+            let batch = batch_arrays(&run.batches.next_batch())?;
+            step.call((run.state, batch, scalars))?
+        } else {
+            let (mut gradients, mut loss) = (zeros(&config)?, Array::scalar(0.0));
+            for micro in 0..count {
+                let batch = batch_arrays(&run.batches.next_batch())?;
+                let offset = (number as i64).wrapping_shl(48) | ((micro as i64) << 20);
+                let generator = Array::new([2], &[options.seed as i64, offset])?;
+                (gradients, loss) = accumulate.call((run.state.params.clone(), gradients, loss, batch, generator))?;
+            }
+            let (state, norm) = apply.call((run.state, gradients, scalars))?;
+            (state, loss, norm)
+        };
+        run.state = state;
+        run.done = number;
+        let loss = loss.item()?;
+        losses.push(loss);
+        timed_steps += u64::from(timed.is_some());
+        let started = *timed.get_or_insert_with(Instant::now);
+        let seconds = (started.elapsed() - waited).as_secs_f64();
+        let speed = if timed_steps > 0 { tokens_a_step * timed_steps as f64 / seconds } else { 0.0 };
+        bar.inc(1);
+        bar.set_message(format!("loss {loss:.4}, {speed:.0} tokens/s"));
+        if number == first + 1 || number % 10 == 0 || number == options.steps {
+            let message = format!(
+                "step {number}: loss {loss:.4}, grad norm {:.3}, lr {:.2e}, {speed:.0} tokens/s",
+                norm.item()?,
+                schedule.learning_rate(number - 1)
+            );
+            bar.suspend(|| line(&message));
+        }
+        if !loss.is_finite() {
+            return Err(wrong("loss", format!("is {loss} at step {number}; the checkpoint holds the last good state, lower the learning rate")));
+        }
+        let pause = Instant::now();
+        if options.evaluate_every > 0 && number % options.evaluate_every == 0 && number != options.steps {
+            let value = evaluate(&run, &validation_loss)?;
+            bar.suspend(|| line(&format!("step {number}: validation loss {value:.4}")));
+        }
+        if options.save_every > 0 && number % options.save_every == 0 && number != options.steps {
+            save(&checkpoint, &run, options)?;
+        }
+        waited += pause.elapsed();
+    }
+    bar.finish_and_clear();
+    let seconds = timed.map_or(0.0, |started| (started.elapsed() - waited).as_secs_f64());
+    let tokens_per_second = if timed_steps > 0 { tokens_a_step * timed_steps as f64 / seconds } else { 0.0 };
+    save(&checkpoint, &run, options)?;
+    let final_loss = evaluate(&run, &validation_loss)?;
+    line(&format!("validation loss {final_loss:.4} after {} steps", run.done));
+    let sampling = Sampling { seed: options.seed, ..Sampling::default() };
+    let sample =
+        generate(&config, run.tokenizer, &run.state.params, &options.prompt, options.sample_tokens, sampling, &mut |_| {})?;
+    line(&format!("sample:\n{}{sample}", options.prompt));
+    let scalars = step_scalars(options.lr, 1, options.seed)?;
+    let compiles = if count == 1 {
+        let batch = batch_arrays(&run.batches.clone().next_batch())?;
+        let compiled = step.compile(&(run.state.clone(), batch, scalars))?;
+        write_stages(&traces, compiled.stages())?;
+        step.compiles()
+    } else {
+        let batch = batch_arrays(&run.batches.clone().next_batch())?;
+        let generator = scalars.generator.clone();
+        let compiled = accumulate.compile(&(run.state.params.clone(), zeros(&config)?, Array::scalar(0.0), batch, generator))?;
+        write_stages(&traces, compiled.stages())?;
+        accumulate.compiles()
+    };
+    line(&format!("checkpoint: {}", checkpoint.display()));
+    line(&format!("traces: {}", traces.display()));
+    Ok(TrainReport {
+        steps: run.done,
+        losses,
+        validation_loss: final_loss,
+        tokens_per_second,
+        sample,
+        checkpoint,
+        traces,
+        compiles,
+    })
+}

@@ -1,0 +1,74 @@
+use fulgurite_ops_macros::operator;
+
+use super::arrays::zip;
+use super::promotion::{any_tensor, common_shape, describe_shapes, elementwise_meta, number, operands_in, result_type};
+use crate::prims;
+
+/// `input + alpha · other`, elementwise, with broadcasting and type promotion. Of booleans it is the disjunction.
+#[operator(torch = "add", overload = Add)]
+pub mod add {
+    fn add(input: Operand, other: Operand, #[default(1i64)] alpha: Scalar) -> Tensor;
+
+    fn meta(input: Operand<&TensorMeta>, other: Operand<&TensorMeta>, alpha: Scalar) -> Result<TensorMeta> {
+        let operands = [input, other];
+        require!(any_tensor(&operands), NoTensor, "input and other are numbers, expected at least one tensor");
+        require!(
+            common_shape(&operands).is_some(),
+            Broadcast,
+            "shapes {} do not broadcast",
+            describe_shapes(&operands)
+        );
+        let dtype = result_type(&operands);
+        require!(
+            dtype.is_floating() || !matches!(alpha, Scalar::Float(_)),
+            AlphaType,
+            "alpha is a floating-point number, the result is {dtype}"
+        );
+        Ok(elementwise_meta(&operands, dtype))
+    }
+
+    fn decomposition(input: Operand<Tensor>, other: Operand<Tensor>, alpha: Scalar) -> Tensor {
+        let dtype = result_type(&[input, other]);
+        let other = match (other, alpha.to_f64() == 1.0) {
+            (other, true) => other,
+            (Operand::Scalar(Scalar::Float(value)), _) => Operand::Scalar(Scalar::Float(value * alpha.to_f64())),
+            (Operand::Scalar(value), _) if dtype.is_floating() => {
+                Operand::Scalar(Scalar::Float(value.to_f64() * alpha.to_f64()))
+            }
+            (other, _) => {
+                let [other, alpha] = operands_in([other, Operand::Scalar(number(alpha, dtype))], dtype);
+                Operand::Tensor(if dtype == DType::Bool {
+                    prims::logical_and(other, alpha)
+                } else {
+                    prims::mul(other, alpha)
+                })
+            }
+        };
+        let [input, other] = operands_in([input, other], dtype);
+        if dtype == DType::Bool { prims::logical_or(input, other) } else { prims::add(input, other) }
+    }
+
+    fn reference(input: ArrayD<f64>, other: ArrayD<f64>, alpha: Scalar) -> ArrayD<f64> {
+        zip(&input, &other, |a, b| a + alpha.to_f64() * b)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_binary(Domain::ALL, Domain::ALL);
+        s.case(with(s.normal([4, 1, 3]), s.normal([5, 1])));
+        s.case(with(s.normal([0, 3]), s.normal([1])));
+        s.case(with(s.normal([3]), s.of(DType::I32, [2, 3])));
+        s.case(with(s.normal([3]), s.of(DType::F32, [])));
+        s.case(with(s.normal([3]), 2));
+        s.case(with(2.5, s.normal([2, 2])));
+        s.case(with(s.normal([3]), s.normal([3])).alpha(2i64));
+        if s.dtype().is_floating() {
+            s.case(with(s.normal([2, 3]), s.normal([3])).alpha(-0.5));
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(NoTensor, with(1, 2.0), "expected at least one tensor");
+        e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+        e.case(AlphaType, with(e.of(DType::I64, [2]), 1).alpha(0.5), "the result is i64");
+    }
+}

@@ -1,0 +1,239 @@
+//! Elementwise functions of two tensors, comparisons and connectives, with broadcasting and type promotion.
+
+use fulgurite_ops_macros::operator;
+
+use super::arrays::zip;
+use super::promotion::{
+    broadcast, cast, common_shape, constant, describe_shapes, elementwise_meta, promoted, result_type,
+};
+use crate::prims;
+
+/// Declares functions of two tensors of the type they meet in.
+macro_rules! arithmetic {
+    ($($(#[doc = $doc:tt])* $name:ident($class:ident), torch = $torch:tt, $left:expr, $right:expr;
+       decomposition |$x:ident, $y:ident| $decomposition:expr;
+       reference |$a:ident, $b:ident| $reference:expr;)*) => {$(
+        $(#[doc = $doc])*
+        #[operator(torch = $torch)]
+        pub mod $name {
+            fn $name(input: Tensor<$class>, other: Operand<$class>) -> Tensor;
+
+            fn meta(input: &TensorMeta, other: Operand<&TensorMeta>) -> Result<TensorMeta> {
+                let operands = [Operand::Tensor(input), other];
+                require!(
+                    common_shape(&operands).is_some(),
+                    Broadcast,
+                    "shapes {} do not broadcast",
+                    describe_shapes(&operands)
+                );
+                Ok(elementwise_meta(&operands, result_type(&operands)))
+            }
+
+            fn decomposition(input: Tensor, other: Operand<Tensor>) -> Tensor {
+                let [$x, $y] = promoted([Operand::Tensor(input), other]);
+                $decomposition
+            }
+
+            fn reference(input: &ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<f64> {
+                zip(input, &other, |$a: f64, $b: f64| $reference)
+            }
+
+            fn samples(s: &mut Samples) {
+                s.elementwise_binary($left, $right);
+                s.case(with(s.uniform(-6.0, 6.0, [4, 1, 3]), s.uniform(1.3, 4.0, [5, 1])));
+                s.case(with(s.normal([0, 3]), s.uniform(1.0, 4.0, [1])));
+                s.case(with(s.of(DType::I32, [2, 3]), s.uniform(1.3, 4.0, [3])));
+            }
+
+            fn errors(e: &mut ErrorSamples) {
+                e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+            }
+        }
+    )*};
+}
+
+arithmetic! {
+    /// The larger of two elements; NaN if either is. Where they are equal each gets half of the gradient.
+    maximum(Any), torch = "maximum", Domain::ALL, Domain::ALL;
+    decomposition |x, y| if x.dtype() == DType::Bool { prims::logical_or(x, y) } else { prims::maximum(x, y) };
+    reference |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) };
+
+    /// The smaller of two elements; NaN if either is. Where they are equal each gets half of the gradient.
+    minimum(Any), torch = "minimum", Domain::ALL, Domain::ALL;
+    decomposition |x, y| if x.dtype() == DType::Bool { prims::logical_and(x, y) } else { prims::minimum(x, y) };
+    reference |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) };
+
+    /// The remainder of the division, with the divisor's sign, elementwise: `a - b ⌊a/b⌋`. An integer remainder by zero is 0.
+    remainder(Number), torch = "remainder", Domain::range(-9.0, 9.0), Domain::range(1.3, 4.0);
+    decomposition |x, y| prims::remainder(x, y);
+    reference |a, b| {
+        let rest = a % b;
+        if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
+    };
+}
+
+/// Declares functions whose result is boolean.
+macro_rules! comparison {
+    ($($(#[doc = $doc:tt])* $name:ident, torch = $torch:tt, |$a:ident, $b:ident| $reference:expr;)*) => {$(
+        $(#[doc = $doc])*
+        #[operator(torch = $torch, no_grad = "a boolean has no gradient")]
+        pub mod $name {
+            fn $name(input: Tensor, other: Operand) -> Tensor;
+
+            fn meta(input: &TensorMeta, other: Operand<&TensorMeta>) -> Result<TensorMeta> {
+                let operands = [Operand::Tensor(input), other];
+                require!(
+                    common_shape(&operands).is_some(),
+                    Broadcast,
+                    "shapes {} do not broadcast",
+                    describe_shapes(&operands)
+                );
+                Ok(elementwise_meta(&operands, DType::Bool))
+            }
+
+            fn decomposition(input: Tensor, other: Operand<Tensor>) -> Tensor {
+                let [input, other] = promoted([Operand::Tensor(input), other]);
+                prims::$name(input, other)
+            }
+
+            fn reference(input: &ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<bool> {
+                zip(input, &other, |$a: f64, $b: f64| $reference)
+            }
+
+            fn samples(s: &mut Samples) {
+                s.elementwise_binary(Domain::ALL, Domain::ALL);
+                s.case(with(s.values([3, 4], [1.0, 0.0, 3.0]), s.values([4], [1.0, 3.0, 2.0, 0.0])));
+                s.case(with(s.values([2, 3], [1.0, 0.0, 3.0]), 1));
+                s.case(with(s.values([2, 3], [1.0, 0.5, 3.0]), 0.5));
+                s.case(with(s.values([3], [1.0, 0.0, 3.0]), s.of(DType::I32, [2, 3])));
+                s.case(with(s.normal([0, 3]), s.normal([1])));
+            }
+
+            fn errors(e: &mut ErrorSamples) {
+                e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+            }
+        }
+    )*};
+}
+
+comparison! {
+    /// Whether elements are equal. NaN equals nothing.
+    eq, torch = "eq", |a, b| a == b;
+
+    /// Whether elements differ. NaN differs from everything.
+    ne, torch = "ne", |a, b| a != b;
+
+    /// Whether each element of `input` is below that of `other`; false for NaN.
+    lt, torch = "lt", |a, b| a < b;
+
+    /// Whether each element of `input` is not above that of `other`; false for NaN.
+    le, torch = "le", |a, b| a <= b;
+
+    /// Whether each element of `input` is above that of `other`; false for NaN.
+    gt, torch = "gt", |a, b| a > b;
+
+    /// Whether each element of `input` is not below that of `other`; false for NaN.
+    ge, torch = "ge", |a, b| a >= b;
+}
+
+/// Declares connectives: operands are booleans, or count as whether they differ from zero.
+macro_rules! connective {
+    ($($(#[doc = $doc:tt])* $name:ident, torch = $torch:tt, |$a:ident, $b:ident| $reference:expr;)*) => {$(
+        $(#[doc = $doc])*
+        #[operator(torch = $torch, no_grad = "a boolean has no gradient")]
+        pub mod $name {
+            fn $name(input: Tensor, other: Tensor) -> Tensor;
+
+            fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
+                let operands = [Operand::Tensor(input), Operand::Tensor(other)];
+                require!(
+                    common_shape(&operands).is_some(),
+                    Broadcast,
+                    "shapes {} do not broadcast",
+                    describe_shapes(&operands)
+                );
+                Ok(elementwise_meta(&operands, DType::Bool))
+            }
+
+            fn decomposition(input: Tensor, other: Tensor) -> Tensor {
+                let [input, other] = promoted([Operand::Tensor(input), Operand::Tensor(other)]);
+                prims::$name(input, other)
+            }
+
+            fn reference(input: &ArrayD<bool>, other: &ArrayD<bool>) -> ArrayD<bool> {
+                zip(input, other, |$a: bool, $b: bool| $reference)
+            }
+
+            fn samples(s: &mut Samples) {
+                s.elementwise_binary(Domain::ALL, Domain::ALL);
+                s.case(with(s.values([3, 4], [1.0, 0.0, 3.0]), s.values([4], [1.0, 3.0, 2.0, 0.0])));
+                s.case(with(s.values([3], [1.0, 0.0, 3.0]), s.booleans([2, 3])));
+                s.case(with(s.normal([0, 3]), s.normal([1])));
+            }
+
+            fn errors(e: &mut ErrorSamples) {
+                e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+            }
+        }
+    )*};
+}
+
+connective! {
+    /// Whether both elements differ from zero. NaN does.
+    logical_and, torch = "logical_and", |a, b| a && b;
+
+    /// Whether either element differs from zero. NaN does.
+    logical_or, torch = "logical_or", |a, b| a || b;
+}
+
+/// `input` where `condition` holds, `other` elsewhere, elementwise, with broadcasting and type promotion. What is not selected
+/// has no gradient, not even where it is infinite or NaN. (`where` is a keyword of Rust.)
+#[operator(name = "where", torch = "where")]
+pub mod where_ {
+    fn where_(condition: Tensor<Boolean>, input: Operand, other: Operand) -> Tensor;
+
+    fn meta(condition: &TensorMeta, input: Operand<&TensorMeta>, other: Operand<&TensorMeta>) -> Result<TensorMeta> {
+        let all = [Operand::Tensor(condition), input, other];
+        require!(common_shape(&all).is_some(), Broadcast, "shapes {} do not broadcast", describe_shapes(&all));
+        Ok(elementwise_meta(&all, result_type(&[input, other])))
+    }
+
+    fn decomposition(condition: Tensor, input: Operand<Tensor>, other: Operand<Tensor>) -> Tensor {
+        let all = [Operand::Tensor(condition), input, other];
+        let shape = common_shape(&all).unwrap_or_default();
+        let dtype = result_type(&[input, other]);
+        let meta = elementwise_meta(&all, dtype);
+        let spread = |operand: Operand<Tensor>| match operand {
+            Operand::Tensor(tensor) => broadcast(cast(tensor, dtype), &shape),
+            Operand::Scalar(scalar) => constant(scalar, &meta),
+        };
+        let condition = broadcast(condition, &shape);
+        prims::select(condition, spread(input), spread(other))
+    }
+
+    fn reference(condition: &ArrayD<bool>, input: ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<f64> {
+        let both = zip(&input, &other, |a, b| (a, b));
+        let condition = condition.mapv(|holds| (f64::from(u8::from(holds)), 0.0));
+        let chosen = zip(&condition, &both, |c, (a, b)| (if c.0 != 0.0 { a } else { b }, 0.0));
+        chosen.mapv(|(value, _)| value)
+    }
+
+    fn samples(s: &mut Samples) {
+        for shape in [&[][..], &[7], &[4, 8], &[0, 3]] {
+            s.case(with(s.booleans(shape), s.normal(shape), s.normal(shape)));
+        }
+        s.case(with(s.booleans([3, 1]), s.normal([4]), s.normal([2, 1, 1])));
+        s.case(with(s.booleans([3]), s.normal([3]), 2));
+        s.case(with(s.booleans([3]), -1.5, s.normal([3])));
+        s.case(with(s.booleans([3]), s.normal([3]), s.of(DType::I32, [3])));
+        s.case(with(s.booleans([3]), 1.0, 0.0));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(
+            Broadcast,
+            with(e.booleans([2, 3]), e.normal([4]), e.normal([1])),
+            "shapes [2, 3] and [4] and [1] do not broadcast",
+        );
+    }
+}

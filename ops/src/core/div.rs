@@ -1,0 +1,106 @@
+use fulgurite_ops_macros::operator;
+
+use super::arrays::zip;
+use super::promotion::{
+    any_tensor, cast, common_shape, constant_like, describe_shapes, elementwise_meta, floating, operands_in,
+    result_type,
+};
+use crate::prims;
+
+fulgurite::attribute_enum! {
+    /// How a quotient becomes an integer.
+    pub enum RoundingMode {
+        /// Towards negative infinity.
+        Floor = "floor",
+        /// Towards zero.
+        Trunc = "trunc",
+    }
+}
+
+/// `input / other`, elementwise, with broadcasting and type promotion. Without `rounding_mode` the quotient of integers is f32;
+/// with it the type is kept, and integers are divided as f64, which is exact up to 2⁵³. Integers divided by zero with rounding
+/// give no defined value.
+#[operator(torch = "div", overload = Div)]
+pub mod div {
+    fn div(input: Operand, other: Operand, #[default(None)] rounding_mode: Option<RoundingMode>) -> Tensor;
+
+    fn meta(
+        input: Operand<&TensorMeta>,
+        other: Operand<&TensorMeta>,
+        rounding_mode: Option<RoundingMode>,
+    ) -> Result<TensorMeta> {
+        let operands = [input, other];
+        require!(any_tensor(&operands), NoTensor, "input and other are numbers, expected at least one tensor");
+        require!(
+            common_shape(&operands).is_some(),
+            Broadcast,
+            "shapes {} do not broadcast",
+            describe_shapes(&operands)
+        );
+        let dtype = result_type(&operands);
+        require!(
+            rounding_mode.is_none() || dtype != DType::Bool,
+            RoundedBool,
+            "booleans cannot be divided with a rounding mode"
+        );
+        Ok(elementwise_meta(&operands, if rounding_mode.is_some() { dtype } else { floating(dtype) }))
+    }
+
+    fn decomposition(input: Operand<Tensor>, other: Operand<Tensor>, rounding_mode: Option<RoundingMode>) -> Tensor {
+        let dtype = result_type(&[input, other]);
+        let Some(rounding_mode) = rounding_mode else {
+            let [input, other] = operands_in([input, other], floating(dtype));
+            return prims::div(input, other);
+        };
+        let exact = if dtype.is_floating() { dtype } else { DType::F64 };
+        let [input, other] = operands_in([input, other], exact);
+        let quotient = prims::div(input, other);
+        let rounded = match rounding_mode {
+            RoundingMode::Trunc => prims::mul(prims::sign(quotient), prims::floor(prims::abs(quotient))),
+            // The quotient may be rounded up to the next integer; what is left by the remainder is one, nearly.
+            RoundingMode::Floor => {
+                let whole = prims::div(prims::sub(input, prims::remainder(input, other)), other);
+                let nearest = prims::floor(prims::add(whole, constant_like(whole, 0.5)));
+                prims::select(prims::isfinite(nearest), nearest, prims::floor(quotient))
+            }
+        };
+        cast(rounded, dtype)
+    }
+
+    fn reference(input: ArrayD<f64>, other: ArrayD<f64>, rounding_mode: Option<RoundingMode>) -> ArrayD<f64> {
+        zip(&input, &other, |a, b| match rounding_mode {
+            None => a / b,
+            Some(RoundingMode::Trunc) => (a / b).trunc(),
+            Some(RoundingMode::Floor) => (a / b).floor(),
+        })
+    }
+
+    fn samples(s: &mut Samples) {
+        if s.dtype().is_floating() {
+            s.elementwise_binary(Domain::ALL, Domain::POSITIVE);
+        }
+        s.case(with(s.normal([4, 1, 3]), s.uniform(1.0, 4.0, [5, 1])));
+        s.case(with(s.normal([0, 3]), s.uniform(1.0, 4.0, [1])));
+        s.case(with(s.of(DType::I32, [2, 3]), s.uniform(1.0, 4.0, [3])));
+        s.case(with(s.normal([3]), 2));
+        s.case(with(2.5, s.uniform(1.0, 4.0, [2, 2])));
+        if s.dtype() != DType::Bool {
+            for mode in [RoundingMode::Floor, RoundingMode::Trunc] {
+                let why = "the quotient jumps";
+                let (a, b) = (s.values([6], [7.0, -7.0, 6.0, -6.0, 1.0, 0.0]), s.values([6], [2.0, 2.0, 3.0, 4.0]));
+                s.case(with(a, b).rounding_mode(mode)).forward_only(why);
+                s.case(with(s.normal([5]), 3).rounding_mode(mode)).forward_only(why);
+            }
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(NoTensor, with(1, 2.0), "expected at least one tensor");
+        e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+        e.case(
+            RoundedBool,
+            with(e.booleans([2]), e.booleans([2])).rounding_mode(RoundingMode::Floor),
+            "booleans cannot be divided",
+        );
+    }
+}

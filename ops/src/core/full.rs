@@ -1,0 +1,83 @@
+use fulgurite_ops_macros::operator;
+
+use super::promotion::{number, scalar_type};
+use crate::prims;
+
+/// A tensor of `size`, every element `fill_value`; without `dtype` of the type that the number brings along (f32, i64, bool).
+#[operator(torch = "full")]
+pub mod full {
+    fn full(
+        size: Vec<usize>,
+        fill_value: Scalar,
+        #[default(None)] dtype: Option<DType>,
+        #[default("cpu")] device: String,
+    ) -> Tensor;
+
+    fn meta(size: &[usize], fill_value: Scalar, dtype: Option<DType>, device: &str) -> Result<TensorMeta> {
+        let parsed = device.parse::<Device>();
+        require!(parsed.is_ok(), UnknownDevice, "'{device}' is no device, expected 'cpu', 'cuda:0', ...");
+        let device = parsed.unwrap_or(Device::CPU);
+        Ok(TensorMeta::new(size, dtype.unwrap_or_else(|| scalar_type(fill_value)), device))
+    }
+
+    fn decomposition(size: &[usize], fill_value: Scalar, dtype: Option<DType>, device: &str) -> Tensor {
+        let dtype = dtype.unwrap_or_else(|| scalar_type(fill_value));
+        prims::full(size, number(fill_value, dtype), dtype, device)
+    }
+
+    fn reference(size: &[usize], fill_value: Scalar) -> ArrayD<f64> {
+        ArrayD::from_elem(IxDyn(size), fill_value.to_f64())
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with([2, 3], 1.5));
+        s.case(with([], -2i64));
+        s.case(with([3], true));
+        s.case(with([0, 2], 1i64).dtype(s.dtype()));
+        s.case(with([5], 3i64).dtype(s.dtype()).device("cpu"));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(UnknownDevice, with([2], 1.0).device("?"), "'?' is no device");
+    }
+}
+
+/// A tensor of `size`, every element zero; f32 unless `dtype` says otherwise.
+#[operator(torch = "zeros")]
+pub mod zeros {
+    fn zeros(size: Vec<usize>, #[default(None)] dtype: Option<DType>, #[default("cpu")] device: String) -> Tensor;
+
+    fn decomposition(size: &[usize], dtype: Option<DType>, device: &str) -> Tensor {
+        super::full::with(size, 0.0).dtype(dtype.unwrap_or(DType::F32)).device(device).call()
+    }
+
+    fn reference(size: &[usize]) -> ArrayD<f64> {
+        ArrayD::zeros(IxDyn(size))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with([2, 3]));
+        s.case(with([]).dtype(s.dtype()));
+        s.case(with([0]).dtype(s.dtype()));
+    }
+}
+
+/// A tensor of `size`, every element one; f32 unless `dtype` says otherwise.
+#[operator(torch = "ones")]
+pub mod ones {
+    fn ones(size: Vec<usize>, #[default(None)] dtype: Option<DType>, #[default("cpu")] device: String) -> Tensor;
+
+    fn decomposition(size: &[usize], dtype: Option<DType>, device: &str) -> Tensor {
+        super::full::with(size, 1.0).dtype(dtype.unwrap_or(DType::F32)).device(device).call()
+    }
+
+    fn reference(size: &[usize]) -> ArrayD<f64> {
+        ArrayD::ones(IxDyn(size))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with([2, 3]));
+        s.case(with([]).dtype(s.dtype()));
+        s.case(with([0]).dtype(s.dtype()));
+    }
+}

@@ -1,0 +1,71 @@
+use fulgurite_ops_macros::operator;
+
+use super::arrays::rearranged;
+use super::promotion::position;
+use crate::prims;
+
+/// `out[i][j] = input[index[i][j]][j]` for `dim = 0`, likewise for other dimensions. An index out of range is an error when the
+/// program runs.
+#[operator(torch = "gather")]
+pub mod gather {
+    fn gather(input: Tensor, dim: i64, index: Tensor<Integer>) -> Tensor;
+
+    fn meta(input: &TensorMeta, dim: i64, index: &TensorMeta) -> Result<TensorMeta> {
+        let dim = normalize_dim(dim, input.rank())?;
+        let fits =
+            index.rank() == input.rank() && (0..input.rank()).all(|i| i == dim || index.shape()[i] <= input.shape()[i]);
+        require!(
+            fits,
+            IndexShape,
+            "index has shape {:?}, expected the rank of input and no extent above {:?} but in dimension {dim}",
+            index.shape(),
+            input.shape()
+        );
+        Ok(input.with_shape(index.shape()))
+    }
+
+    fn decomposition(input: Tensor, dim: i64, index: Tensor) -> Tensor {
+        if input.rank() == 0 {
+            let picked = prims::gather(prims::reshape(input, [1]), 0, prims::reshape(index, [1]));
+            return prims::reshape(picked, []);
+        }
+        prims::gather(input, position(dim, input.rank()), index)
+    }
+
+    fn reference(input: &ReferenceTensor, dim: i64, index: &ArrayD<i64>) -> Result<ReferenceTensor> {
+        let dim = position(dim, input.shape().len());
+        super::in_range(index, input.shape().get(dim).copied().unwrap_or(1))?;
+        Ok(rearranged(input, index.shape(), 0.0, |at| {
+            let mut from = at.to_vec();
+            if let Some(place) = from.get_mut(dim) {
+                *place = index[at] as usize;
+            }
+            Some(from)
+        }))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 5]), 0, s.integers(0, 4, [3, 5])));
+        s.case(with(s.normal([4, 5]), -1, s.integers(0, 5, [2, 7])));
+        s.case(with(s.normal([6]), 0, s.integers(0, 6, [9])));
+        s.case(with(s.normal([]), 0, s.integers(0, 1, [])));
+        s.case(with(s.normal([4, 5]), 1, s.integers(0, 5, [0, 2])));
+        s.case(with(s.normal([2, 3, 4]), 1, s.integers(0, 3, [2, 2, 4])));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(IndexShape, with(e.normal([2, 3]), 0, e.integers(0, 2, [4])), "index has shape [4]");
+        e.case(IndexShape, with(e.normal([2, 3]), 0, e.integers(0, 2, [4, 4])), "no extent above [2, 3]");
+    }
+}
+
+/// For references: fails unless every index lies below `extent`.
+pub(crate) fn in_range(index: &fulgurite::rules::ArrayD<i64>, extent: usize) -> Result<(), fulgurite::Failure> {
+    match index.iter().find(|i| usize::try_from(**i).map_or(true, |i| i >= extent)) {
+        Some(i) => Err(fulgurite::Failure::new(
+            "IndexOutOfRange",
+            format!("index holds {i}, which is out of range for a dimension of size {extent}"),
+        )),
+        None => Ok(()),
+    }
+}

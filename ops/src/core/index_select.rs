@@ -1,0 +1,50 @@
+use fulgurite_ops_macros::operator;
+
+use super::arrays::rearranged;
+use super::in_range;
+use super::promotion::position;
+use crate::prims;
+
+/// The slices of `input` along `dim` at the positions `index`. A position out of range is an error when the program runs.
+#[operator(torch = "index_select")]
+pub mod index_select {
+    fn index_select(input: Tensor, dim: i64, index: Tensor<Integer>) -> Tensor;
+
+    fn meta(input: &TensorMeta, dim: i64, index: &TensorMeta) -> Result<TensorMeta> {
+        require!(input.rank() > 0, Rank, "input has no dimensions, expected at least one");
+        let dim = normalize_dim(dim, input.rank())?;
+        require!(index.rank() == 1, IndexRank, "index has shape {:?}, expected one dimension", index.shape());
+        let mut shape = input.shape().to_vec();
+        shape[dim] = index.len();
+        Ok(input.with_shape(shape))
+    }
+
+    fn decomposition(input: Tensor, dim: i64, index: Tensor) -> Tensor {
+        prims::index_select(input, position(dim, input.rank()), index)
+    }
+
+    fn reference(input: &ReferenceTensor, dim: i64, index: &ArrayD<i64>) -> Result<ReferenceTensor> {
+        let mut shape = input.shape().to_vec();
+        let dim = position(dim, shape.len());
+        in_range(index, shape[dim])?;
+        shape[dim] = index.len();
+        Ok(rearranged(input, &shape, 0.0, |at| {
+            let mut from = at.to_vec();
+            from[dim] = index[at[dim]] as usize;
+            Some(from)
+        }))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 5]), 0, s.integers(0, 4, [7])));
+        s.case(with(s.normal([4, 5]), -1, s.integers(0, 5, [2])));
+        s.case(with(s.normal([6]), 0, s.integers(0, 6, [1])));
+        s.case(with(s.normal([2, 3, 4]), 1, s.integers(0, 3, [5])));
+        s.case(with(s.normal([4, 5]), 1, s.integers(0, 5, [0])));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Rank, with(e.normal([]), 0, e.integers(0, 1, [1])), "input has no dimensions");
+        e.case(IndexRank, with(e.normal([2, 3]), 0, e.integers(0, 2, [1, 2])), "index has shape [1, 2]");
+    }
+}

@@ -1,0 +1,57 @@
+use fulgurite_ops_macros::operator;
+
+use super::arrays::{spread, zip};
+use super::promotion::{broadcast, broadcast_shapes, constant};
+use crate::prims;
+
+/// `value` where `mask` holds, `input` elsewhere. The element type of `input` stays.
+#[operator(torch = "masked_fill")]
+pub mod masked_fill {
+    fn masked_fill(input: Tensor, mask: Tensor<Boolean>, value: Scalar) -> Tensor;
+
+    fn meta(input: &TensorMeta, mask: &TensorMeta, value: Scalar) -> Result<TensorMeta> {
+        let shape = broadcast_shapes(&[input.shape(), mask.shape()]);
+        require!(
+            shape.is_some(),
+            Broadcast,
+            "input has shape {:?}, mask {:?}: they do not broadcast",
+            input.shape(),
+            mask.shape()
+        );
+        require!(
+            input.dtype().is_floating() || !matches!(value, Scalar::Float(number) if number.fract() != 0.0),
+            ValueType,
+            "value is a floating-point number, input is {}",
+            input.dtype()
+        );
+        Ok(input.with_shape(shape.unwrap_or_default()))
+    }
+
+    fn decomposition(input: Tensor, mask: Tensor, value: Scalar) -> Tensor {
+        let shape = broadcast_shapes(&[&input.shape(), &mask.shape()]).unwrap_or_default();
+        let fill = constant(value, &input.meta().with_shape(&shape));
+        prims::select(broadcast(mask, &shape), fill, broadcast(input, &shape))
+    }
+
+    fn reference(input: &ArrayD<f64>, mask: &ArrayD<bool>, value: Scalar) -> ArrayD<f64> {
+        let shape = broadcast_shapes(&[input.shape(), mask.shape()]).unwrap_or_default();
+        let mask = spread(mask, &shape).mapv(|holds| f64::from(u8::from(holds)));
+        zip(input, &mask, |x, holds| if holds != 0.0 { value.to_f64() } else { x })
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 3]), s.booleans([4, 3]), 2i64));
+        s.case(with(s.normal([4, 3]), s.booleans([3]), 0.0));
+        s.case(with(s.normal([3]), s.booleans([4, 1]), 1i64));
+        s.case(with(s.normal([]), s.booleans([]), 1i64));
+        s.case(with(s.normal([0, 3]), s.booleans([3]), 1i64));
+        if s.dtype().is_floating() {
+            s.case(with(s.normal([4, 3]), s.booleans([4, 3]), f64::NEG_INFINITY));
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Broadcast, with(e.normal([2, 3]), e.booleans([2]), 0.0), "they do not broadcast");
+        e.case(ValueType, with(e.of(DType::I64, [2]), e.booleans([2]), 0.5), "input is i64");
+    }
+}

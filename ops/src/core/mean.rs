@@ -1,0 +1,54 @@
+use fulgurite_ops_macros::operator;
+
+use super::arrays::reduce;
+use super::promotion::{accumulating, cast, constant_like, keep_dims, reduced_dims, reduced_shape};
+use crate::prims;
+
+/// The arithmetic mean along `dim` (all dimensions if absent or empty), accumulated in f32 for f16 and bf16; NaN of no elements.
+#[operator(torch = "mean")]
+pub mod mean {
+    fn mean(input: Tensor<Floating>, #[default(None)] dim: Option<Vec<i64>>, #[default(false)] keepdim: bool)
+    -> Tensor;
+
+    fn meta(input: &TensorMeta, dim: Option<&[i64]>, keepdim: bool) -> Result<TensorMeta> {
+        let dims = reduced_dims(dim, input.rank());
+        require!(
+            dims.is_some(),
+            Dims,
+            "dim is {dim:?}, expected distinct dimensions of a tensor of rank {}",
+            input.rank()
+        );
+        Ok(input.with_shape(reduced_shape(input.shape(), &dims.unwrap_or_default(), keepdim)))
+    }
+
+    fn decomposition(input: Tensor, dim: Option<&[i64]>, keepdim: bool) -> Tensor {
+        let shape = input.shape();
+        let dims = reduced_dims(dim, input.rank()).unwrap_or_default();
+        if dims.is_empty() {
+            return input;
+        }
+        let count: usize = dims.iter().map(|dim| shape[*dim]).product();
+        let total = prims::sum(accumulating(input), &dims);
+        let mean = prims::div(total, constant_like(total, count as f64));
+        keep_dims(cast(mean, input.dtype()), &shape, &dims, keepdim)
+    }
+
+    fn reference(input: &ArrayD<f64>, dim: Option<&[i64]>, keepdim: bool) -> ArrayD<f64> {
+        reduce(input, dim, keepdim, |row| row.iter().sum::<f64>() / row.len() as f64)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+        s.case(with(s.normal([])));
+        s.case(with(s.normal([3])).dim(vec![0]));
+        s.case(with(s.normal([3, 5, 7])).dim(vec![-1]).keepdim(true));
+        s.case(with(s.normal([3, 5, 7])).dim(vec![2, 0]));
+        s.case(with(s.normal([0, 3])).dim(vec![1]));
+        s.case(with(s.normal([0, 3])).dim(vec![0])).forward_only("the mean of nothing is NaN");
+        s.case(with(s.normal([5, 513])).dim(vec![1]));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Dims, with(e.normal([2, 3])).dim(vec![2]), "distinct dimensions of a tensor of rank 2");
+    }
+}

@@ -1,0 +1,39 @@
+//! PyTorch's general operators: broadcasting, promoting, with negative dimensions and optional arguments. They decompose into
+//! prims, which have none of that.
+
+pub(crate) mod arrays;
+pub mod promotion;
+
+fulgurite_ops_macros::operator_files! {
+    add,
+    arange,
+    binary,
+    cat,
+    cumsum,
+    div,
+    expand,
+    extremum,
+    full,
+    gather,
+    index_select,
+    masked_fill,
+    matmul,
+    mean,
+    mul,
+    multinomial,
+    narrow,
+    pad,
+    permute,
+    pow,
+    reshape,
+    scatter_add,
+    split,
+    sub,
+    sum,
+    to,
+    topk,
+    tril,
+    unary,
+    unsqueeze,
+    var,
+}

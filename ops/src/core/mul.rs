@@ -1,0 +1,48 @@
+use fulgurite_ops_macros::operator;
+
+use super::arrays::zip;
+use super::promotion::{any_tensor, common_shape, describe_shapes, elementwise_meta, promoted, result_type};
+use crate::prims;
+
+/// `input · other`, elementwise, with broadcasting and type promotion. Of booleans it is the conjunction.
+#[operator(torch = "mul", overload = Mul)]
+pub mod mul {
+    fn mul(input: Operand, other: Operand) -> Tensor;
+
+    fn meta(input: Operand<&TensorMeta>, other: Operand<&TensorMeta>) -> Result<TensorMeta> {
+        let operands = [input, other];
+        require!(any_tensor(&operands), NoTensor, "input and other are numbers, expected at least one tensor");
+        require!(
+            common_shape(&operands).is_some(),
+            Broadcast,
+            "shapes {} do not broadcast",
+            describe_shapes(&operands)
+        );
+        Ok(elementwise_meta(&operands, result_type(&operands)))
+    }
+
+    fn decomposition(input: Operand<Tensor>, other: Operand<Tensor>) -> Tensor {
+        let [input, other] = promoted([input, other]);
+        if input.dtype() == DType::Bool { prims::logical_and(input, other) } else { prims::mul(input, other) }
+    }
+
+    fn reference(input: ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<f64> {
+        zip(&input, &other, |a, b| a * b)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_binary(Domain::ALL, Domain::ALL);
+        s.case(with(s.normal([4, 1, 3]), s.normal([5, 1])));
+        s.case(with(s.normal([0, 3]), s.normal([1])));
+        s.case(with(s.normal([3]), s.of(DType::I32, [2, 3])));
+        s.case(with(s.normal([3]), s.of(DType::F32, [])));
+        s.case(with(s.normal([3]), s.booleans([3])));
+        s.case(with(s.normal([3]), 2));
+        s.case(with(2.5, s.normal([2, 2])));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(NoTensor, with(1, 2.0), "expected at least one tensor");
+        e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+    }
+}

@@ -1,0 +1,110 @@
+use fulgurite_ops_macros::operator;
+
+use super::arrays::array;
+use super::promotion::{broadcast, cast, constant_like};
+use crate::prims;
+
+/// Draws `num_samples` positions from each row of weights, with replacement: the position of the first partial sum of the
+/// row's weights that lies above a uniform number times their total. `generator` holds seed and offset as two i64. Rows without
+/// a positive weight give the last position. Unlike PyTorch, drawing without replacement is only offered for one sample, where
+/// there is no difference.
+#[operator(effects(random), no_grad = "positions are drawn, they have no gradient")]
+pub mod multinomial {
+    fn multinomial(
+        input: Tensor<Floating>,
+        num_samples: usize,
+        generator: Tensor<Integer>,
+        #[default(false)] replacement: bool,
+    ) -> Tensor;
+
+    fn meta(input: &TensorMeta, num_samples: usize, generator: &TensorMeta, replacement: bool) -> Result<TensorMeta> {
+        require!(
+            (1..=2).contains(&input.rank()) && input.shape()[input.rank() - 1] > 0,
+            Rows,
+            "input has shape {:?}, expected one or two dimensions, the last not empty",
+            input.shape()
+        );
+        require!(
+            generator.shape() == [2] && generator.dtype() == DType::I64,
+            Generator,
+            "generator is {generator}, expected i64[2], seed and offset"
+        );
+        require!(num_samples > 0, SampleCount, "num_samples is 0, expected a positive number");
+        require!(
+            replacement || num_samples == 1,
+            Replacement,
+            "num_samples is {num_samples} without replacement, which is only offered for one sample"
+        );
+        let mut shape = input.shape().to_vec();
+        if let Some(last) = shape.last_mut() {
+            *last = num_samples;
+        }
+        Ok(TensorMeta::new(shape, DType::I64, input.device()))
+    }
+
+    fn decomposition(input: Tensor, num_samples: usize, generator: Tensor, _replacement: bool) -> Tensor {
+        let shape = input.shape().to_vec();
+        let (rows, classes) = (shape[..shape.len() - 1].iter().product::<usize>(), shape[shape.len() - 1]);
+        let dtype = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        let weights = prims::reshape(cast(input, dtype), [rows, classes]);
+        let sums = prims::cumsum(weights, 1);
+        let total = prims::slice(sums, [0, classes - 1], [rows, classes], [1, 1]);
+        let draws = prims::uniform([rows, num_samples], 0.0, 1.0, dtype, generator);
+        let bounds = prims::mul(draws, broadcast(total, &[rows, num_samples]));
+        // How many partial sums are not above the bound; the last one always is, but for rounding.
+        let all = [rows, num_samples, classes];
+        let passed =
+            prims::le(prims::broadcast_in_dim(sums, all, [0, 2]), prims::broadcast_in_dim(bounds, all, [0, 1]));
+        let position = prims::sum(cast(passed, DType::I64), [2]);
+        let position = prims::minimum(position, constant_like(position, classes as i64 - 1));
+        let out: Vec<usize> = shape[..shape.len() - 1].iter().copied().chain([num_samples]).collect();
+        prims::reshape(position, out)
+    }
+
+    fn reference(input: &ReferenceTensor, num_samples: usize, generator: &ReferenceTensor) -> Result<ArrayD<i64>> {
+        let rank = input.shape().len();
+        let rows: usize = input.shape()[..rank - 1].iter().product();
+        let dtype = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        let draws = crate::nn::draws(&[rows, num_samples], dtype, generator)?;
+        let classes = input.shape()[rank - 1];
+        let weights: Vec<f64> = input.floats().iter().copied().collect();
+        let mut positions = Vec::new();
+        for (row, weights) in weights.chunks(classes).enumerate() {
+            let total: f64 = weights.iter().sum();
+            for sample in 0..num_samples {
+                let bound = draws[[row, sample]] * total;
+                let mut sum = 0.0;
+                let mut position = classes - 1;
+                for (i, weight) in weights.iter().enumerate() {
+                    sum += weight;
+                    if sum > bound {
+                        position = i;
+                        break;
+                    }
+                }
+                positions.push(position as i64);
+            }
+        }
+        let shape: Vec<usize> = input.shape()[..rank - 1].iter().copied().chain([num_samples]).collect();
+        Ok(array(&shape, positions))
+    }
+
+    fn samples(s: &mut Samples) {
+        // Weights whose partial sums are exact, so that rounding moves no boundary.
+        let weights = [0.0, 0.5, 0.25, 1.0, 0.0, 0.25];
+        s.case(with(s.values([6], weights), 1, s.integers(0, 1000, [2])));
+        s.case(with(s.values([6], weights), 9, s.integers(0, 1000, [2])).replacement(true));
+        s.case(with(s.values([3, 6], weights), 5, s.integers(0, 1000, [2])).replacement(true));
+        s.case(with(s.values([4, 1], [0.5]), 1, s.integers(0, 1000, [2])));
+        s.case(with(s.values([0, 3], [0.5]), 1, s.integers(0, 1000, [2])));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let generator = || e.integers(0, 9, [2]);
+        let (a, b, c) = (generator(), generator(), generator());
+        e.case(Rows, with(e.normal([2, 0]), 1, a), "the last not empty");
+        e.case(Generator, with(e.normal([2]), 1, e.integers(0, 9, [3])), "expected i64[2]");
+        e.case(SampleCount, with(e.normal([2]), 0, b), "num_samples is 0");
+        e.case(Replacement, with(e.normal([2]), 2, c), "only offered for one sample");
+    }
+}

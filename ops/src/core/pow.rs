@@ -1,0 +1,76 @@
+use fulgurite_ops_macros::operator;
+
+use super::arrays::zip;
+use super::promotion::{
+    any_tensor, common_shape, constant_like, describe_shapes, elementwise_meta, promoted, result_type,
+};
+use crate::prims;
+
+/// `input` to the power `other`, elementwise, with broadcasting and type promotion. Small whole exponents and roots are
+/// written with products and square roots.
+#[operator(torch = "pow")]
+pub mod pow {
+    fn pow(input: Operand, other: Operand) -> Tensor;
+
+    fn meta(input: Operand<&TensorMeta>, other: Operand<&TensorMeta>) -> Result<TensorMeta> {
+        let operands = [input, other];
+        require!(any_tensor(&operands), NoTensor, "input and other are numbers, expected at least one tensor");
+        require!(
+            common_shape(&operands).is_some(),
+            Broadcast,
+            "shapes {} do not broadcast",
+            describe_shapes(&operands)
+        );
+        let dtype = result_type(&operands);
+        require!(dtype != DType::Bool, PowerOfBool, "booleans have no powers");
+        if let (false, Operand::Scalar(exponent)) = (dtype.is_floating(), other) {
+            require!(exponent.to_i64() >= 0, NegativeExponent, "integers have no powers of negative exponents");
+        }
+        Ok(elementwise_meta(&operands, dtype))
+    }
+
+    fn decomposition(input: Operand<Tensor>, other: Operand<Tensor>) -> Tensor {
+        let exponent = match other {
+            Operand::Scalar(scalar) => Some(scalar.to_f64()),
+            Operand::Tensor(_) => None,
+        };
+        let [base, power] = promoted([input, other]);
+        match exponent {
+            Some(0.5) if base.dtype().is_floating() => prims::sqrt(base),
+            Some(-0.5) if base.dtype().is_floating() => prims::rsqrt(base),
+            Some(-1.0) if base.dtype().is_floating() => prims::reciprocal(base),
+            Some(0.0) => constant_like(base, 1.0),
+            Some(1.0) => base,
+            Some(2.0) => prims::mul(base, base),
+            Some(3.0) => prims::mul(prims::mul(base, base), base),
+            _ => prims::pow(base, power),
+        }
+    }
+
+    fn reference(input: ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<f64> {
+        zip(&input, &other, f64::powf)
+    }
+
+    fn samples(s: &mut Samples) {
+        if s.dtype() == DType::Bool {
+            s.case(with(s.normal([3]), 3));
+            return;
+        }
+        for exponent in [0.0, 0.5, -0.5, -1.0, 1.0, 2.0, 3.0, 2.5] {
+            s.case(with(s.uniform(0.5, 3.0, [2, 3]), exponent));
+        }
+        s.case(with(s.normal([5]), 2));
+        s.case(with(s.normal([5]), 3));
+        s.case(with(1.5, s.uniform(0.5, 3.0, [4])));
+        s.case(with(s.uniform(1.0, 3.0, [3, 1]), s.uniform(0.5, 2.5, [2])));
+        s.case(with(s.uniform(1.0, 3.0, []), s.uniform(0.5, 2.5, [0])));
+        s.case(with(s.uniform(1.0, 3.0, [4]), s.of(DType::F32, [])));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(NoTensor, with(1, 2.0), "expected at least one tensor");
+        e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+        e.case(PowerOfBool, with(e.booleans([2]), e.booleans([2])), "booleans have no powers");
+        e.case(NegativeExponent, with(e.of(DType::I64, [2]), -1), "negative exponents");
+    }
+}

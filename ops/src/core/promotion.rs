@@ -1,0 +1,274 @@
+//! PyTorch's rules of type promotion and broadcasting, for metas and for traced tensors.
+
+use fulgurite::argument::{Operand, Scalar};
+use fulgurite::{DType, Tensor, TensorMeta};
+
+use crate::prims;
+
+/// What stands for a tensor and knows its meta.
+pub trait HasMeta {
+    /// Shape, element type, device.
+    fn tensor_meta(&self) -> TensorMeta;
+}
+impl HasMeta for Tensor {
+    fn tensor_meta(&self) -> TensorMeta {
+        self.meta()
+    }
+}
+impl HasMeta for TensorMeta {
+    fn tensor_meta(&self) -> TensorMeta {
+        self.clone()
+    }
+}
+impl HasMeta for &TensorMeta {
+    fn tensor_meta(&self) -> TensorMeta {
+        (*self).clone()
+    }
+}
+
+fn category(dtype: DType) -> u8 {
+    match dtype {
+        DType::Bool => 0,
+        DType::U8 | DType::I32 | DType::I64 => 1,
+        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => 2,
+    }
+}
+
+/// The smallest element type that holds values of both; f16 and bf16 meet in f32.
+pub fn promote_types(a: DType, b: DType) -> DType {
+    match (a, b) {
+        (DType::F16, DType::BF16) | (DType::BF16, DType::F16) => DType::F32,
+        // Within a category types are ordered by size; u8 holds every bool.
+        _ => a.max(b),
+    }
+}
+
+/// The element type that a number brings along.
+pub fn scalar_type(scalar: Scalar) -> DType {
+    match scalar {
+        Scalar::Bool(_) => DType::Bool,
+        Scalar::Int(_) => DType::I64,
+        Scalar::Float(_) => DType::F32,
+    }
+}
+
+/// The element type in which operands meet. Tensors with dimensions decide; zero-dimensional ones, and after them numbers,
+/// only count if they are of a higher category (bool, integer, floating).
+pub fn result_type<V: HasMeta>(operands: &[Operand<V>]) -> DType {
+    let mut ranked: [Option<DType>; 3] = [None; 3];
+    for operand in operands {
+        let (rank, dtype) = match operand {
+            Operand::Tensor(tensor) => {
+                let meta = tensor.tensor_meta();
+                (usize::from(meta.rank() == 0), meta.dtype())
+            }
+            Operand::Scalar(scalar) => (2, scalar_type(*scalar)),
+        };
+        ranked[rank] = Some(ranked[rank].map_or(dtype, |known| promote_types(known, dtype)));
+    }
+    ranked
+        .into_iter()
+        .flatten()
+        .reduce(|higher, lower| if category(lower) > category(higher) { lower } else { higher })
+        .unwrap_or(DType::F32)
+}
+
+/// `dtype` if it is a floating-point type, otherwise f32: what functions like `exp` compute in.
+pub fn floating(dtype: DType) -> DType {
+    if dtype.is_floating() { dtype } else { DType::F32 }
+}
+
+/// The shape to which all of `shapes` broadcast, if there is one.
+pub fn broadcast_shapes(shapes: &[&[usize]]) -> Option<Vec<usize>> {
+    let rank = shapes.iter().map(|shape| shape.len()).max().unwrap_or(0);
+    let mut result = vec![1; rank];
+    for shape in shapes {
+        for (extent, &given) in result[rank - shape.len()..].iter_mut().zip(*shape) {
+            match (*extent, given) {
+                (known, given) if known == given || given == 1 => {}
+                (1, given) => *extent = given,
+                _ => return None,
+            }
+        }
+    }
+    Some(result)
+}
+
+fn metas<V: HasMeta>(operands: &[Operand<V>]) -> Vec<TensorMeta> {
+    operands.iter().filter_map(|operand| operand.tensor().map(HasMeta::tensor_meta)).collect()
+}
+
+/// Whether at least one of the operands is a tensor.
+pub fn any_tensor<V: HasMeta>(operands: &[Operand<V>]) -> bool {
+    operands.iter().any(|operand| operand.tensor().is_some())
+}
+
+/// The shape to which all operands broadcast, if there is one.
+pub fn common_shape<V: HasMeta>(operands: &[Operand<V>]) -> Option<Vec<usize>> {
+    let metas = metas(operands);
+    broadcast_shapes(&metas.iter().map(TensorMeta::shape).collect::<Vec<_>>())
+}
+
+/// The shapes of the tensors among the operands, for messages.
+pub fn describe_shapes<V: HasMeta>(operands: &[Operand<V>]) -> String {
+    metas(operands).iter().map(|meta| format!("{:?}", meta.shape())).collect::<Vec<_>>().join(" and ")
+}
+
+/// The meta of an elementwise function of `operands` in `dtype`; whether they broadcast was checked.
+pub fn elementwise_meta<V: HasMeta>(operands: &[Operand<V>], dtype: DType) -> TensorMeta {
+    let device = metas(operands).first().map_or(fulgurite::Device::CPU, TensorMeta::device);
+    TensorMeta::new(common_shape(operands).unwrap_or_default(), dtype, device)
+}
+
+/// `tensor` in `dtype`; itself if that is its element type.
+#[track_caller]
+pub fn cast(tensor: Tensor, dtype: DType) -> Tensor {
+    if tensor.dtype() == dtype { tensor } else { prims::convert_element_type(tensor, dtype) }
+}
+
+/// `tensor` in the type that statistics of it are accumulated in: f32 for f16 and bf16.
+#[track_caller]
+pub fn accumulating(tensor: Tensor) -> Tensor {
+    cast(tensor, tensor.dtype().accumulator())
+}
+
+/// `tensor` broadcast to `shape` by PyTorch's rule; itself if that is its shape.
+#[track_caller]
+pub fn broadcast(tensor: Tensor, shape: &[usize]) -> Tensor {
+    let meta = tensor.meta();
+    if meta.shape() == shape || tensor.is_poisoned() {
+        return tensor;
+    }
+    let first = shape.len().saturating_sub(meta.rank());
+    prims::broadcast_in_dim(tensor, shape, (first..first + meta.rank()).collect::<Vec<_>>())
+}
+
+/// A tensor of one value, of the shape, element type and device given; only one number is stored.
+#[track_caller]
+pub fn constant(value: impl Into<Scalar>, meta: &TensorMeta) -> Tensor {
+    let value = number(value.into(), meta.dtype());
+    broadcast(prims::full([], value, meta.dtype(), meta.device().to_string()), meta.shape())
+}
+
+/// A tensor like `like`, every element `value`.
+#[track_caller]
+pub fn constant_like(like: Tensor, value: impl Into<Scalar>) -> Tensor {
+    constant(value, &like.meta())
+}
+
+/// `scalar` as a number of `dtype`.
+pub fn number(scalar: Scalar, dtype: DType) -> Scalar {
+    match category(dtype) {
+        0 => Scalar::Bool(scalar.to_f64() != 0.0),
+        1 => Scalar::Int(scalar.to_i64()),
+        _ => Scalar::Float(scalar.to_f64()),
+    }
+}
+
+/// Both operands as tensors of `dtype` and of the shape they broadcast to.
+#[track_caller]
+pub fn operands_in<const N: usize>(operands: [Operand<Tensor>; N], dtype: DType) -> [Tensor; N] {
+    let meta = elementwise_meta(&operands, dtype);
+    operands.map(|operand| match operand {
+        // Conversion comes first: the smaller tensor is converted.
+        Operand::Tensor(tensor) => broadcast(cast(tensor, dtype), meta.shape()),
+        Operand::Scalar(scalar) => constant(scalar, &meta),
+    })
+}
+
+/// Both operands as tensors of the type they meet in and of the shape they broadcast to.
+#[track_caller]
+pub fn promoted<const N: usize>(operands: [Operand<Tensor>; N]) -> [Tensor; N] {
+    let dtype = result_type(&operands);
+    operands_in(operands, dtype)
+}
+
+/// Positions of `dims` (all if `None` or empty) in a tensor of `rank`, ascending; `None` if one is out of range or named twice.
+pub fn reduced_dims(dims: Option<&[i64]>, rank: usize) -> Option<Vec<usize>> {
+    let given = match dims {
+        None | Some([]) => return Some((0..rank).collect()),
+        Some(given) => given,
+    };
+    let mut positions = Vec::new();
+    for dim in given {
+        let dim = fulgurite::meta::normalize_dim(*dim, rank).ok()?;
+        if positions.contains(&dim) {
+            return None;
+        }
+        positions.push(dim);
+    }
+    positions.sort_unstable();
+    // A zero-dimensional tensor answers to dimension 0, and has none to reduce.
+    positions.retain(|dim| *dim < rank);
+    Some(positions)
+}
+
+/// `shape` after the reduction of `dims`.
+pub fn reduced_shape(shape: &[usize], dims: &[usize], keepdim: bool) -> Vec<usize> {
+    let kept = shape.iter().enumerate().filter(|(i, _)| keepdim || !dims.contains(i));
+    kept.map(|(i, extent)| if dims.contains(&i) { 1 } else { *extent }).collect()
+}
+
+/// The result of a reduction of `dims`, which has lost them, with them again as ones if they are kept.
+#[track_caller]
+pub fn keep_dims(reduced: Tensor, shape: &[usize], dims: &[usize], keepdim: bool) -> Tensor {
+    if keepdim && !dims.is_empty() { prims::reshape(reduced, reduced_shape(shape, dims, true)) } else { reduced }
+}
+
+/// Position of `dim`, for rules whose meta has checked it.
+pub fn position(dim: i64, rank: usize) -> usize {
+    fulgurite::meta::normalize_dim(dim, rank).unwrap_or(0)
+}
+
+/// Sums `gradient` down to the shape of a tensor that was broadcast to its shape.
+#[track_caller]
+pub fn sum_to(gradient: Tensor, shape: &[usize]) -> Tensor {
+    let from = gradient.meta();
+    if from.shape() == shape {
+        return gradient;
+    }
+    let first = from.rank().saturating_sub(shape.len());
+    let dims: Vec<usize> =
+        (0..from.rank()).filter(|i| *i < first || (shape[i - first] == 1 && from.shape()[*i] != 1)).collect();
+    let summed = prims::sum(gradient, dims);
+    if summed.shape().as_ref() == shape { summed } else { prims::reshape(summed, shape) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fulgurite::Device;
+
+    fn meta(shape: &[usize], dtype: DType) -> Operand<TensorMeta> {
+        Operand::Tensor(TensorMeta::new(shape, dtype, Device::CPU))
+    }
+
+    #[test]
+    fn categories_outrank_dimensions() {
+        use DType::*;
+        let number = |scalar: Scalar| Operand::<TensorMeta>::Scalar(scalar);
+        let cases = [
+            (meta(&[2], U8), number(Scalar::Int(3)), U8),
+            (meta(&[2], Bool), number(Scalar::Int(1)), I64),
+            (meta(&[2], I32), meta(&[], F64), F64),
+            (meta(&[2], BF16), meta(&[], F32), BF16),
+            (meta(&[2], BF16), meta(&[1], F16), F32),
+            (meta(&[], F64), meta(&[2], F32), F32),
+            (meta(&[2], I64), number(Scalar::Float(0.5)), F32),
+            (meta(&[], F16), number(Scalar::Float(0.5)), F16),
+            (meta(&[2], U8), meta(&[2], I32), I32),
+            (meta(&[2], I64), meta(&[2], F16), F16),
+        ];
+        for (a, b, expected) in cases {
+            assert_eq!(result_type(&[a.clone(), b.clone()]), expected, "{a:?} {b:?}");
+        }
+    }
+
+    #[test]
+    fn shapes_broadcast() {
+        assert_eq!(broadcast_shapes(&[&[3, 1], &[4]]), Some(vec![3, 4]));
+        assert_eq!(broadcast_shapes(&[&[0], &[1]]), Some(vec![0]));
+        assert_eq!(broadcast_shapes(&[&[0], &[3]]), None);
+        assert_eq!(broadcast_shapes(&[]), Some(vec![]));
+    }
+}

@@ -1,0 +1,125 @@
+use fulgurite_ops_macros::operator;
+
+use super::arrays::rearranged;
+use super::piece;
+use super::promotion::position;
+
+/// Pieces of `split_size` elements along `dim`; the last may be smaller.
+#[operator(torch = "Tensor.split")]
+pub mod split {
+    fn split(input: Tensor, split_size: usize, #[default(0)] dim: i64) -> Vec<Tensor>;
+
+    fn meta(input: &TensorMeta, split_size: usize, dim: i64) -> Result<Vec<TensorMeta>> {
+        require!(input.rank() > 0, Rank, "input has no dimensions, expected at least one");
+        let dim = normalize_dim(dim, input.rank())?;
+        require!(split_size > 0 || input.shape()[dim] == 0, SplitSize, "split_size is 0, expected a positive number");
+        Ok(super::metas(input, &super::sizes(input.shape()[dim], split_size), dim))
+    }
+
+    fn decomposition(input: Tensor, split_size: usize, dim: i64) -> Vec<Tensor> {
+        let dim = position(dim, input.rank());
+        super::pieces(input, &super::sizes(input.shape()[dim], split_size), dim)
+    }
+
+    fn reference(input: &ReferenceTensor, split_size: usize, dim: i64) -> Vec<ReferenceTensor> {
+        let dim = dim.rem_euclid(input.shape().len() as i64) as usize;
+        super::cut(input, &super::sizes(input.shape()[dim], split_size), dim)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([6, 4]), 2));
+        s.case(with(s.normal([7]), 3));
+        s.case(with(s.normal([2, 7]), 3).dim(-1));
+        s.case(with(s.normal([3]), 5));
+        s.case(with(s.normal([0, 3]), 2));
+        s.case(with(s.normal([0, 3]), 2).dim(1));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Rank, with(e.normal([]), 1), "input has no dimensions");
+        e.case(SplitSize, with(e.normal([2]), 0), "split_size is 0");
+    }
+}
+
+/// Pieces of `split_sizes` elements along `dim`.
+#[operator(torch = "split_with_sizes")]
+pub mod split_with_sizes {
+    fn split_with_sizes(input: Tensor, split_sizes: Vec<usize>, #[default(0)] dim: i64) -> Vec<Tensor>;
+
+    fn meta(input: &TensorMeta, split_sizes: &[usize], dim: i64) -> Result<Vec<TensorMeta>> {
+        require!(input.rank() > 0, Rank, "input has no dimensions, expected at least one");
+        let dim = normalize_dim(dim, input.rank())?;
+        require!(
+            split_sizes.iter().sum::<usize>() == input.shape()[dim],
+            SplitSizes,
+            "split_sizes is {split_sizes:?}, expected a sum of {}, the extent of dimension {dim}",
+            input.shape()[dim]
+        );
+        Ok(super::metas(input, split_sizes, dim))
+    }
+
+    fn decomposition(input: Tensor, split_sizes: &[usize], dim: i64) -> Vec<Tensor> {
+        super::pieces(input, split_sizes, position(dim, input.rank()))
+    }
+
+    fn reference(input: &ReferenceTensor, split_sizes: &[usize], dim: i64) -> Vec<ReferenceTensor> {
+        super::cut(input, split_sizes, dim.rem_euclid(input.shape().len() as i64) as usize)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([6, 4]), [1, 3, 2]));
+        s.case(with(s.normal([2, 7]), [3, 0, 4]).dim(-1));
+        s.case(with(s.normal([3]), [3]));
+        s.case(with(s.normal([0, 3]), [1, 2]).dim(1));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Rank, with(e.normal([]), [1]), "input has no dimensions");
+        e.case(SplitSizes, with(e.normal([4]), [1, 2]), "expected a sum of 4");
+    }
+}
+
+fn sizes(extent: usize, size: usize) -> Vec<usize> {
+    let count = if size == 0 { 1 } else { extent.div_ceil(size).max(1) };
+    (0..count).map(|i| (extent - i * size).min(size)).collect()
+}
+
+fn metas(input: &fulgurite::TensorMeta, sizes: &[usize], dim: usize) -> Vec<fulgurite::TensorMeta> {
+    let mut shape = input.shape().to_vec();
+    let with_extent = |size: &usize| {
+        shape[dim] = *size;
+        input.with_shape(&shape)
+    };
+    sizes.iter().map(with_extent).collect()
+}
+
+#[track_caller]
+fn pieces(input: fulgurite::Tensor, sizes: &[usize], dim: usize) -> Vec<fulgurite::Tensor> {
+    let mut start = 0;
+    let mut out = Vec::with_capacity(sizes.len());
+    for size in sizes {
+        out.push(piece(input, dim, start, *size));
+        start += size;
+    }
+    out
+}
+
+fn cut(
+    input: &fulgurite::reference::ReferenceTensor,
+    sizes: &[usize],
+    dim: usize,
+) -> Vec<fulgurite::reference::ReferenceTensor> {
+    let mut start = 0;
+    let mut shape = input.shape().to_vec();
+    let part = |size: &usize| {
+        shape[dim] = *size;
+        let piece = rearranged(input, &shape, 0.0, |at| {
+            let mut from = at.to_vec();
+            from[dim] += start;
+            Some(from)
+        });
+        start += size;
+        piece
+    };
+    sizes.iter().map(part).collect()
+}

@@ -1,0 +1,207 @@
+//! Elementwise functions of one tensor. Integers and booleans become f32 where the function's values are no integers.
+
+use fulgurite_ops_macros::operator;
+
+use super::promotion::{cast, constant, floating};
+use crate::prims;
+
+/// Declares functions whose values are real numbers: the prim of the same name after promotion.
+macro_rules! floating_unary {
+    ($($(#[doc = $doc:tt])* $name:ident, torch = $torch:tt, $domain:expr, |$x:ident| $reference:expr;)*) => {$(
+        $(#[doc = $doc])*
+        #[operator(torch = $torch)]
+        pub mod $name {
+            fn $name(input: Tensor) -> Tensor;
+
+            fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+                Ok(input.with_dtype(floating(input.dtype())))
+            }
+
+            fn decomposition(input: Tensor) -> Tensor {
+                prims::$name(cast(input, floating(input.dtype())))
+            }
+
+            fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+                input.mapv(|$x| $reference)
+            }
+
+            fn samples(s: &mut Samples) {
+                s.elementwise_unary($domain);
+            }
+        }
+    )*};
+}
+
+floating_unary! {
+    /// Natural exponential, elementwise: `eˣ`.
+    exp, torch = "exp", Domain::ALL, |x| x.exp();
+
+    /// Natural logarithm, elementwise; NaN below zero.
+    log, torch = "log", Domain::POSITIVE, |x| x.ln();
+
+    /// Square root, elementwise; NaN below zero.
+    sqrt, torch = "sqrt", Domain::POSITIVE, |x| x.sqrt();
+
+    /// Reciprocal square root, elementwise: `1 / √x`.
+    rsqrt, torch = "rsqrt", Domain::POSITIVE, |x| 1.0 / x.sqrt();
+
+    /// Reciprocal, elementwise: `1 / x`.
+    reciprocal, torch = "reciprocal", Domain::POSITIVE, |x| 1.0 / x;
+
+    /// Sine, elementwise, of radians.
+    sin, torch = "sin", Domain::ALL, |x| x.sin();
+
+    /// Cosine, elementwise, of radians.
+    cos, torch = "cos", Domain::ALL, |x| x.cos();
+
+    /// Hyperbolic tangent, elementwise.
+    tanh, torch = "tanh", Domain::ALL, |x| x.tanh();
+
+    /// Error function, elementwise: `2/√π ∫₀ˣ e^(-t²) dt`.
+    erf, torch = "erf", Domain::ALL, |x| super::error_function(x);
+}
+
+/// The error function: the Maclaurin series below 3, the continued fraction of the complement above.
+pub(crate) fn error_function(x: f64) -> f64 {
+    let magnitude = x.abs();
+    if x.is_nan() || x == 0.0 {
+        x
+    } else if magnitude < 3.0 {
+        let (mut power, mut sum, mut n) = (x, x, 0.0);
+        while power.abs() > 1e-20 * sum.abs() {
+            n += 1.0;
+            power *= -x * x / n;
+            sum += power / (2.0 * n + 1.0);
+        }
+        sum * std::f64::consts::FRAC_2_SQRT_PI
+    } else {
+        let mut fraction = 0.0;
+        for n in (1..80).rev() {
+            fraction = f64::from(n) / 2.0 / (magnitude + fraction);
+        }
+        let complement = (-x * x).exp() / ((magnitude + fraction) * std::f64::consts::PI.sqrt());
+        x.signum() * (1.0 - complement)
+    }
+}
+
+/// Declares functions that keep the element type; `integers` says what becomes of them.
+macro_rules! number_unary {
+    ($($(#[doc = $doc:tt])* $name:ident, torch = $torch:tt;
+       decomposition |$tensor:ident| $decomposition:expr;
+       floats |$x:ident| $floats:expr;
+       integers |$i:ident| $integers:expr;)*) => {$(
+        $(#[doc = $doc])*
+        #[operator(torch = $torch)]
+        pub mod $name {
+            fn $name(input: Tensor<Number>) -> Tensor;
+
+            fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+                Ok(input.clone())
+            }
+
+            fn decomposition(input: Tensor) -> Tensor {
+                let $tensor = input;
+                $decomposition
+            }
+
+            fn reference(input: &ReferenceTensor) -> ReferenceTensor {
+                crate::core::arrays::remade(input, |a| a.mapv(|$x| $floats), |a| a.mapv(|$i| $integers))
+            }
+
+            fn samples(s: &mut Samples) {
+                s.elementwise_unary(Domain::ALL);
+                s.case(with(s.values([5], [0.5, -1.5, 2.0, -7.0, 0.0]))).forward_only("kinks and jumps");
+            }
+        }
+    )*};
+}
+
+number_unary! {
+    /// Absolute value, elementwise. The subgradient at zero is zero.
+    abs, torch = "abs";
+    decomposition |x| prims::abs(x);
+    floats |x| x.abs();
+    integers |x| x.wrapping_abs();
+
+    /// Sign, elementwise: -1, 0 or 1; 0 for NaN. Its gradient is zero everywhere.
+    sign, torch = "sign";
+    decomposition |x| prims::sign(x);
+    floats |x| if x == 0.0 || x.is_nan() { 0.0 } else { x.signum() };
+    integers |x| x.signum();
+
+    /// The largest integer not above each element. Its gradient is zero everywhere.
+    floor, torch = "floor";
+    decomposition |x| if x.dtype().is_floating() { prims::floor(x) } else { x };
+    floats |x| x.floor();
+    integers |x| x;
+}
+
+/// Negation, elementwise: `-input`. Unsigned integers wrap.
+#[operator(torch = "neg", overload = Neg)]
+pub mod neg {
+    fn neg(input: Tensor<Number>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor) -> Tensor {
+        prims::neg(input)
+    }
+
+    fn reference(input: &ReferenceTensor) -> ReferenceTensor {
+        crate::core::arrays::remade(input, |a| a.mapv(|x| -x), |a| a.mapv(i64::wrapping_neg))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL);
+    }
+}
+
+/// Whether each element is neither infinite nor NaN; integers and booleans always are finite.
+#[operator(torch = "isfinite", no_grad = "a boolean has no gradient")]
+pub mod isfinite {
+    fn isfinite(input: Tensor) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.with_dtype(DType::Bool))
+    }
+
+    fn decomposition(input: Tensor) -> Tensor {
+        match input.dtype() {
+            DType::Bool => constant(true, &input.meta()),
+            _ => prims::isfinite(input),
+        }
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<bool> {
+        input.mapv(f64::is_finite)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL);
+    }
+}
+
+/// Whether each element is zero. NaN is not.
+#[operator(torch = "logical_not", no_grad = "a boolean has no gradient")]
+pub mod logical_not {
+    fn logical_not(input: Tensor) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.with_dtype(DType::Bool))
+    }
+
+    fn decomposition(input: Tensor) -> Tensor {
+        prims::logical_not(input)
+    }
+
+    fn reference(input: &ArrayD<bool>) -> ArrayD<bool> {
+        input.mapv(|x| !x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL);
+        s.case(with(s.values([3, 2], [0.0, 1.0, -1.0])));
+    }
+}

@@ -1,0 +1,66 @@
+use fulgurite_ops_macros::operator;
+
+use super::arrays::reduce;
+use super::mean;
+use super::promotion::{accumulating, cast, constant_like, keep_dims, reduced_dims, reduced_shape};
+use crate::prims;
+
+/// The variance along `dim` (all dimensions if absent or empty): `Σ (x - mean)² / max(0, n - correction)`, in two passes,
+/// accumulated in f32 for f16 and bf16.
+#[operator(torch = "var")]
+pub mod var {
+    fn var(
+        input: Tensor<Floating>,
+        #[default(None)] dim: Option<Vec<i64>>,
+        #[default(1.0)] correction: f64,
+        #[default(false)] keepdim: bool,
+    ) -> Tensor;
+
+    fn meta(input: &TensorMeta, dim: Option<&[i64]>, keepdim: bool) -> Result<TensorMeta> {
+        let dims = reduced_dims(dim, input.rank());
+        require!(
+            dims.is_some(),
+            Dims,
+            "dim is {dim:?}, expected distinct dimensions of a tensor of rank {}",
+            input.rank()
+        );
+        Ok(input.with_shape(reduced_shape(input.shape(), &dims.unwrap_or_default(), keepdim)))
+    }
+
+    fn decomposition(input: Tensor, dim: Option<&[i64]>, correction: f64, keepdim: bool) -> Tensor {
+        let shape = input.shape();
+        let dims = reduced_dims(dim, input.rank()).unwrap_or_default();
+        let count: usize = dims.iter().map(|dim| shape[*dim]).product();
+        let wide = accumulating(input);
+        let all: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
+        let centre = if dims.is_empty() { wide } else { mean::with(wide).dim(all).keepdim(true).call() };
+        let deviation = wide - centre;
+        let squares = prims::mul(deviation, deviation);
+        let total = if dims.is_empty() { squares } else { prims::sum(squares, &dims) };
+        let variance = prims::div(total, constant_like(total, (count as f64 - correction).max(0.0)));
+        keep_dims(cast(variance, input.dtype()), &shape, &dims, keepdim)
+    }
+
+    fn reference(input: &ArrayD<f64>, dim: Option<&[i64]>, correction: f64, keepdim: bool) -> ArrayD<f64> {
+        reduce(input, dim, keepdim, |row| {
+            let mean = row.iter().sum::<f64>() / row.len() as f64;
+            row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (row.len() as f64 - correction).max(0.0)
+        })
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+        s.case(with(s.normal([3, 5, 7])).dim(vec![-1]).keepdim(true));
+        s.case(with(s.normal([3, 5, 7])).dim(vec![2, 0]).correction(0.0));
+        s.case(with(s.normal([5, 33])).dim(vec![1]).correction(2.0));
+        s.case(with(s.normal([0, 3])).dim(vec![1]));
+        let why = "of no degree of freedom";
+        s.case(with(s.normal([]))).forward_only(why);
+        s.case(with(s.normal([3, 1])).dim(vec![1])).forward_only(why);
+        s.case(with(s.normal([0, 3])).dim(vec![0])).forward_only(why);
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Dims, with(e.normal([2, 3])).dim(vec![2]), "distinct dimensions of a tensor of rank 2");
+    }
+}

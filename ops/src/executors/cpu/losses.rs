@@ -1,0 +1,218 @@
+//! Cross entropy of classes in two passes over the logits: one forward, one backward.
+
+use fulgurite::rules::fulgurite_kernels::indexing::IndexOutOfRange;
+use fulgurite::rules::fulgurite_kernels::row;
+use fulgurite::{DType, Failure, Tensor, TensorMeta};
+use fulgurite_ops_macros::{implementation, operator};
+
+use super::cpu;
+use crate::core::promotion::{broadcast, cast, constant_like};
+use crate::nn::Reduction;
+use crate::prims;
+
+fn out_of_range(error: IndexOutOfRange) -> Failure {
+    let IndexOutOfRange { index, size, .. } = error;
+    Failure::new("IndexOutOfRange", format!("target holds {index}, there are {size} classes"))
+}
+
+/// Losses and log-sum-exps of rows of logits [N, C] and classes [N], both f32[N]; a row of `ignore_index` has loss 0.
+#[operator(executor = cpu, strided, no_grad = "the implementation that uses it has a gradient of its own")]
+pub mod cross_entropy_forward {
+    fn cross_entropy_forward(
+        input: Tensor<Floating>,
+        target: Tensor<Integer>,
+        ignore_index: i64,
+        label_smoothing: f64,
+    ) -> (Tensor, Tensor);
+
+    fn meta(input: &TensorMeta, target: &TensorMeta) -> Result<(TensorMeta, TensorMeta)> {
+        let rows = input.shape().first().copied().unwrap_or(0);
+        require!(
+            input.rank() == 2 && target.shape() == [rows],
+            Rows,
+            "input is {input}, target {target}, expected [N, C] and [N]"
+        );
+        let row = TensorMeta::new([rows], DType::F32, input.device());
+        Ok((row.clone(), row))
+    }
+
+    fn reference(
+        input: &ArrayD<f64>,
+        target: &ArrayD<i64>,
+        ignore_index: i64,
+        label_smoothing: f64,
+    ) -> (ArrayD<f64>, ArrayD<f64>) {
+        let (classes, rows) = (input.shape()[1], input.shape()[0]);
+        let (mut losses, mut sums) = (Vec::new(), Vec::new());
+        for i in 0..rows {
+            let total = (0..classes).map(|c| input[[i, c]].exp()).sum::<f64>().ln();
+            let mean: f64 = (0..classes).map(|c| input[[i, c]]).sum::<f64>() / classes as f64;
+            let class = target[[i]];
+            let picked = if class == ignore_index { 0.0 } else { input[[i, class as usize]] };
+            let loss = total - (1.0 - label_smoothing) * picked - label_smoothing * mean;
+            losses.push(if class == ignore_index { 0.0 } else { loss });
+            sums.push(total);
+        }
+        (crate::core::arrays::array(&[rows], losses), crate::core::arrays::array(&[rows], sums))
+    }
+
+    fn cpu(
+        input: TensorRef,
+        target: TensorRef,
+        ignore_index: i64,
+        label_smoothing: f64,
+        out0: &mut TensorMut,
+        out1: &mut TensorMut,
+    ) -> Result<()> {
+        let (losses, sums) = (out0.reborrow(), out1.reborrow());
+        row::cross_entropy_forward(input, target, ignore_index, label_smoothing, losses, sums)
+            .map_err(super::out_of_range)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([6, 5]), s.integers(0, 5, [6]), -100, 0.0));
+        s.case(with(s.normal([7, 311]), s.integers(0, 311, [7]), 3, 0.1));
+        s.case(with(s.normal([0, 5]), s.integers(0, 5, [0]), -100, 0.0));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Rows, with(e.normal([6, 5]), e.integers(0, 5, [5]), -100, 0.0), "expected [N, C] and [N]");
+    }
+}
+
+/// `(softmax(row) - target) · row_scale` for each row of logits [N, C], where target is smoothed one-hot; zeros where ignored.
+#[operator(executor = cpu, strided, no_grad = "a gradient is not differentiated again")]
+pub mod cross_entropy_backward {
+    fn cross_entropy_backward(
+        input: Tensor<Floating>,
+        target: Tensor<Integer>,
+        log_sum_exp: Tensor<Floating>,
+        row_scale: Tensor<Floating>,
+        ignore_index: i64,
+        label_smoothing: f64,
+    ) -> Tensor;
+
+    fn meta(
+        input: &TensorMeta,
+        target: &TensorMeta,
+        log_sum_exp: &TensorMeta,
+        row_scale: &TensorMeta,
+    ) -> Result<TensorMeta> {
+        let rows = input.shape().first().copied().unwrap_or(0);
+        let fits = [target, log_sum_exp, row_scale].iter().all(|row| row.shape() == [rows]);
+        require!(input.rank() == 2 && fits, Rows, "input is {input}, expected [N, C] and the others [N]");
+        let floats = log_sum_exp.dtype() == DType::F32 && row_scale.dtype() == DType::F32;
+        require!(floats, RowDType, "log_sum_exp is {log_sum_exp}, row_scale {row_scale}, expected f32");
+        Ok(input.clone())
+    }
+
+    fn reference(
+        input: &ArrayD<f64>,
+        target: &ArrayD<i64>,
+        log_sum_exp: &ArrayD<f64>,
+        row_scale: &ArrayD<f64>,
+        ignore_index: i64,
+        label_smoothing: f64,
+    ) -> ArrayD<f64> {
+        let classes = input.shape()[1];
+        ArrayD::from_shape_fn(IxDyn(&[input.shape()[0], classes]), |at| {
+            let (i, c) = (at[0], at[1]);
+            if target[[i]] == ignore_index {
+                return 0.0;
+            }
+            let hit = f64::from(u8::from(target[[i]] == c as i64));
+            let wanted = (1.0 - label_smoothing) * hit + label_smoothing / classes as f64;
+            ((input[[i, c]] - log_sum_exp[[i]]).exp() - wanted) * row_scale[[i]]
+        })
+    }
+
+    fn cpu(
+        input: TensorRef,
+        target: TensorRef,
+        log_sum_exp: TensorRef,
+        row_scale: TensorRef,
+        ignore_index: i64,
+        label_smoothing: f64,
+        out: &mut TensorMut,
+    ) -> Result<()> {
+        let d_input = out.reborrow();
+        row::cross_entropy_backward(input, target, log_sum_exp, row_scale, ignore_index, label_smoothing, d_input)
+            .map_err(super::out_of_range)
+    }
+
+    fn samples(s: &mut Samples) {
+        let row = |values: SampleTensor| values.cast(DType::F32);
+        for (rows, classes, ignored, smoothing) in [(6, 5, -100, 0.0), (7, 311, 3, 0.1), (0, 5, -100, 0.0)] {
+            let input = s.uniform(-1.0, 1.0, [rows, classes]);
+            // Close to what the forward symbol gives, so that the exponentials stay within reach.
+            let sums = row(s.uniform(1.0, 2.0, [rows]));
+            let target = s.integers(0, classes as i64, [rows]);
+            s.case(with(input, target, sums, row(s.normal([rows])), ignored, smoothing));
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let row = || e.of(DType::F32, [6]);
+        e.case(Rows, with(e.normal([6, 5]), e.integers(0, 5, [5]), row(), row(), -100, 0.0), "the others [N]");
+        let wide = e.of(DType::F64, [6]);
+        e.case(RowDType, with(e.normal([6, 5]), e.integers(0, 5, [6]), row(), wide, -100, 0.0), "expected f32");
+    }
+}
+
+/// 1 / number of targets that count, f32[].
+#[track_caller]
+fn reciprocal_count(target: Tensor, ignore_index: i64) -> Tensor {
+    let counted = cast(prims::ne(target, constant_like(target, ignore_index)), DType::F32);
+    prims::reciprocal(prims::sum(counted, [0]))
+}
+
+#[implementation(of = crate::nn::cross_entropy, by = cpu)]
+mod cross_entropy_by_cpu {
+    fn checker(input: &TensorMeta, target: &TensorMeta, weight: Option<&TensorMeta>) -> Claim {
+        refuse_unless!(input.rank() == 2, "input has rank {}, takes [N, C]", input.rank());
+        refuse_unless!(input.dtype() == DType::F32, "input is {}, takes f32", input.dtype());
+        refuse_unless!(target.dtype().is_integer(), "takes classes, not probabilities");
+        refuse_unless!(weight.is_none(), "takes no class weights");
+        Ok(())
+    }
+
+    fn execution(
+        input: Tensor,
+        target: Tensor,
+        _weight: Option<Tensor>,
+        ignore_index: i64,
+        reduction: Reduction,
+        label_smoothing: f64,
+    ) -> Tensor {
+        let (losses, _) = cross_entropy_forward(input, target, ignore_index, label_smoothing);
+        match reduction {
+            Reduction::None => losses,
+            Reduction::Sum => prims::sum(losses, [0]),
+            Reduction::Mean => prims::mul(prims::sum(losses, [0]), reciprocal_count(target, ignore_index)),
+        }
+    }
+
+    fn grad(
+        input: Tensor,
+        target: Tensor,
+        _weight: Option<Tensor>,
+        ignore_index: i64,
+        reduction: Reduction,
+        label_smoothing: f64,
+    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let (losses, sums) = cross_entropy_forward(input, target, ignore_index, label_smoothing);
+        let share = matches!(reduction, Reduction::Mean).then(|| reciprocal_count(target, ignore_index));
+        let out = match (reduction, share) {
+            (Reduction::None, _) => losses,
+            (_, None) => prims::sum(losses, [0]),
+            (_, Some(share)) => prims::mul(prims::sum(losses, [0]), share),
+        };
+        (out, move |d_out: Tensor| {
+            let scale = share.map_or(d_out, |share| prims::mul(d_out, share));
+            let scale = broadcast(scale, &losses.shape());
+            let d_input = cross_entropy_backward(input, target, sums, scale, ignore_index, label_smoothing);
+            // Classes are integers, whose gradient nobody reads.
+            Grads { input: d_input, target, weight: None }
+        })
+    }
+}

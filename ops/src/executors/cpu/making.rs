@@ -1,0 +1,40 @@
+//! Tensors made from nothing.
+
+use fulgurite::rules::fulgurite_kernels::philox;
+use fulgurite_ops_macros::implementation;
+
+use super::cpu;
+
+#[implementation(of = crate::prims::iota, by = cpu, strided)]
+mod iota_by_cpu {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(start: Scalar, step: Scalar, out: &mut TensorMut) -> Result<()> {
+        let fraction = matches!(start, Scalar::Float(_)) || matches!(step, Scalar::Float(_));
+        if fraction || !out.dtype().is_integer() {
+            philox::iota(out.reborrow(), start.to_f64(), step.to_f64());
+        } else {
+            philox::iota_integer(out.reborrow(), start.to_i64(), step.to_i64());
+        }
+        Ok(())
+    }
+}
+
+#[implementation(of = crate::prims::uniform, by = cpu, strided)]
+mod uniform_by_cpu {
+    use fulgurite::rules::fulgurite_kernels::access::read_i64;
+
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(generator: TensorRef, low: f64, high: f64, out: &mut TensorMut) -> Result<()> {
+        let state = read_i64(&generator);
+        let [seed, offset] = <[i64; 2]>::try_from(state)
+            .map_err(|_| Failure::new("Generator", "generator does not hold a seed and an offset"))?;
+        philox::uniform(out.reborrow(), seed as u64, offset as u64, low, high);
+        Ok(())
+    }
+}

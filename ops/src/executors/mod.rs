@@ -1,0 +1,4 @@
+//! Who runs the operators.
+
+pub mod cpu;
+pub mod reference;

@@ -1,0 +1,82 @@
+use fulgurite_ops_macros::operator;
+
+use crate::core::promotion::{broadcast, broadcast_shapes, cast};
+use crate::prims;
+
+/// Rotary position embedding of the last dimension, halves rotated: `x · cos + [-x₂, x₁] · sin`, where x₁ and x₂ are the
+/// halves of x. `cos` and `sin` broadcast to `input`, e.g. [T, D] to [B, H, T, D]; computed in the wider of the types.
+/// Su et al., "RoFormer", 2021, in the arrangement of GPT-NeoX and Llama.
+#[operator]
+pub mod apply_rope {
+    fn apply_rope(input: Tensor<Floating>, cos: Tensor<Floating>, sin: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta, cos: &TensorMeta, sin: &TensorMeta) -> Result<TensorMeta> {
+        let even = input.shape().last().is_some_and(|extent| extent.is_multiple_of(2));
+        require!(even, EvenWidth, "input has shape {:?}, expected an even last extent", input.shape());
+        for (name, table) in [("cos", cos), ("sin", sin)] {
+            let fits = broadcast_shapes(&[input.shape(), table.shape()]).as_deref() == Some(input.shape());
+            require!(
+                fits,
+                TableShape,
+                "{name} has shape {:?}, which does not broadcast to input's {:?}",
+                table.shape(),
+                input.shape()
+            );
+            require!(
+                table.dtype() == cos.dtype(),
+                TableDType,
+                "{name} is {}, cos is {}, expected equal dtypes",
+                table.dtype(),
+                cos.dtype()
+            );
+        }
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor, cos: Tensor, sin: Tensor) -> Tensor {
+        let shape = input.shape().to_vec();
+        let rank = shape.len();
+        let half = input.size(-1) / 2;
+        let part = |from: usize, to: usize| {
+            let (mut starts, mut ends) = (vec![0; rank], shape.clone());
+            starts[rank - 1] = from;
+            ends[rank - 1] = to;
+            prims::slice(input, starts, ends, vec![1; rank])
+        };
+        let rotated = prims::cat([prims::neg(part(half, 2 * half)), part(0, half)], rank - 1);
+        let wide = crate::core::promotion::promote_types(input.dtype(), cos.dtype());
+        let table = |table: Tensor| broadcast(cast(table, wide), &shape);
+        let straight = prims::mul(cast(input, wide), table(cos));
+        cast(prims::add(straight, prims::mul(cast(rotated, wide), table(sin))), input.dtype())
+    }
+
+    fn reference(input: &ArrayD<f64>, cos: &ArrayD<f64>, sin: &ArrayD<f64>) -> ArrayD<f64> {
+        let shape = input.shape().to_vec();
+        let half = shape.last().map_or(0, |extent| extent / 2);
+        let (cos, sin) = (crate::core::arrays::spread(cos, &shape), crate::core::arrays::spread(sin, &shape));
+        ArrayD::from_shape_fn(IxDyn(&shape), |index| {
+            let at = ndarray::Dimension::slice(&index);
+            let mut partner = at.to_vec();
+            let last = partner.len() - 1;
+            let sign = if at[last] < half { -1.0 } else { 1.0 };
+            partner[last] = (at[last] + half) % (2 * half);
+            input[at] * cos[at] + sign * input[partner.as_slice()] * sin[at]
+        })
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([2, 3, 4, 6]), s.uniform(-1.0, 1.0, [4, 6]), s.uniform(-1.0, 1.0, [4, 6])));
+        s.case(with(s.normal([5, 2]), s.uniform(-1.0, 1.0, [5, 2]), s.uniform(-1.0, 1.0, [2])));
+        s.case(with(s.normal([2]), s.uniform(-1.0, 1.0, [2]), s.uniform(-1.0, 1.0, [2])));
+        s.case(with(s.normal([0, 4]), s.uniform(-1.0, 1.0, [4]), s.uniform(-1.0, 1.0, [4])));
+        let table = || s.uniform(-1.0, 1.0, [7, 8]).cast(DType::F32);
+        s.case(with(s.normal([3, 7, 8]), table(), table()));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let table = |shape: &[usize]| e.normal(shape);
+        e.case(EvenWidth, with(e.normal([4, 3]), table(&[3]), table(&[3])), "expected an even last extent");
+        e.case(TableShape, with(e.normal([4, 2]), table(&[2]), table(&[3, 2])), "sin has shape [3, 2]");
+        e.case(TableDType, with(e.normal([2]), table(&[2]), e.of(DType::F64, [2])), "expected equal dtypes");
+    }
+}

@@ -1,0 +1,207 @@
+use fulgurite_ops_macros::operator;
+
+use super::reduction::{Reduction, Rows, class_dim, class_rows, classes_last, loss_meta, target_shape};
+use crate::core::arrays::log_softmax_row;
+use crate::core::promotion::{accumulating, broadcast, cast, constant_like};
+use crate::nn::{log_softmax, nll_loss};
+use crate::prims;
+
+/// Cross entropy of logits [N, C, d₁, ...] or [C] and targets: classes [N, d₁, ...] (integers), or probabilities of
+/// `input`'s shape. With `label_smoothing` ε the target is mixed with the uniform distribution, `(1 - ε) t + ε / C`. Targets of
+/// `ignore_index` count nothing; the mean over classes is weighted, over probabilities it is not. Statistics in f32 for f16 and
+/// bf16. A class out of range is an error when the program runs.
+#[operator(torch = "nn.functional.cross_entropy")]
+pub mod cross_entropy {
+    fn cross_entropy(
+        input: Tensor<Floating>,
+        target: Tensor<Number>,
+        #[default(None)] weight: Option<Tensor<Floating>>,
+        #[default(-100)] ignore_index: i64,
+        #[default(Reduction::Mean)] reduction: Reduction,
+        #[default(0.0)] label_smoothing: f64,
+    ) -> Tensor;
+
+    fn meta(
+        input: &TensorMeta,
+        target: &TensorMeta,
+        weight: Option<&TensorMeta>,
+        reduction: Reduction,
+        label_smoothing: f64,
+    ) -> Result<TensorMeta> {
+        require!(input.rank() > 0, InputRank, "input is zero-dimensional, expected [N, C, ...] or [C]");
+        let probabilities = target.dtype().is_floating();
+        let expected = if probabilities { input.shape().to_vec() } else { target_shape(input.shape()) };
+        require!(
+            target.shape() == expected,
+            TargetShape,
+            "target has shape {:?}, expected {expected:?} for input {:?}",
+            target.shape(),
+            input.shape()
+        );
+        require!(
+            !probabilities || target.dtype() == input.dtype(),
+            TargetDType,
+            "target is {}, expected integers or {}",
+            target.dtype(),
+            input.dtype()
+        );
+        let classes = input.shape()[class_dim(input.rank())];
+        if let Some(weight) = weight {
+            require!(
+                weight.shape() == [classes] && weight.dtype() == input.dtype(),
+                WeightShape,
+                "weight is {weight}, expected {}[{classes}]",
+                input.dtype()
+            );
+        }
+        require!(
+            (0.0..=1.0).contains(&label_smoothing),
+            Smoothing,
+            "label_smoothing is {label_smoothing}, expected 0 to 1"
+        );
+        Ok(loss_meta(input, reduction))
+    }
+
+    fn decomposition(
+        input: Tensor,
+        target: Tensor,
+        weight: Option<Tensor>,
+        ignore_index: i64,
+        reduction: Reduction,
+        label_smoothing: f64,
+    ) -> Tensor {
+        let (rank, dtype) = (input.rank(), input.dtype());
+        let dim = class_dim(rank);
+        let classes = input.size(dim as i64);
+        let log_probabilities = log_softmax(accumulating(input), dim as i64);
+        let weight = weight.map(accumulating);
+        if target.dtype().is_floating() {
+            let rows = classes_last(log_probabilities);
+            let mut target = classes_last(accumulating(target));
+            if label_smoothing > 0.0 {
+                let kept = prims::mul(target, constant_like(target, 1.0 - label_smoothing));
+                target = prims::add(kept, constant_like(target, label_smoothing / classes as f64));
+            }
+            let mut terms = prims::mul(rows, target);
+            if let Some(weight) = weight {
+                terms = prims::mul(terms, broadcast(weight, &terms.shape()));
+            }
+            let losses = prims::neg(prims::sum(terms, [1]));
+            let count = losses.size(0);
+            let out = match reduction {
+                Reduction::None => prims::reshape(losses, target_shape(&input.shape())),
+                Reduction::Sum => prims::sum(losses, [0]),
+                Reduction::Mean => {
+                    let total = prims::sum(losses, [0]);
+                    prims::div(total, constant_like(total, count as f64))
+                }
+            };
+            return cast(out, dtype);
+        }
+        let likelihood = nll_loss::with(log_probabilities, target)
+            .weight(weight)
+            .ignore_index(ignore_index)
+            .reduction(reduction)
+            .call();
+        if label_smoothing == 0.0 {
+            return cast(likelihood, dtype);
+        }
+        let shape = target.shape().to_vec();
+        let count: usize = shape.iter().product();
+        let flat = prims::reshape(target, [count]);
+        let counted = prims::ne(flat, constant_like(flat, ignore_index));
+        let mut terms = classes_last(log_probabilities);
+        if let Some(weight) = weight {
+            terms = prims::mul(terms, broadcast(weight, &terms.shape()));
+        }
+        let uniform = prims::neg(prims::sum(terms, [1]));
+        let uniform = prims::select(counted, uniform, constant_like(uniform, 0.0));
+        let uniform = match reduction {
+            Reduction::None => prims::reshape(uniform, shape),
+            Reduction::Sum => prims::sum(uniform, [0]),
+            Reduction::Mean => {
+                let class = prims::select(counted, flat, constant_like(flat, 0i64));
+                let one = constant_like(uniform, 1.0);
+                let weights = weight.map_or(one, |weight| prims::index_select(weight, 0, class));
+                let weights = prims::select(counted, weights, constant_like(weights, 0.0));
+                prims::div(prims::sum(uniform, [0]), prims::sum(weights, [0]))
+            }
+        };
+        let hard = prims::mul(likelihood, constant_like(likelihood, 1.0 - label_smoothing));
+        let soft = prims::mul(uniform, constant_like(uniform, label_smoothing / classes as f64));
+        cast(prims::add(hard, soft), dtype)
+    }
+
+    fn reference(
+        input: &ArrayD<f64>,
+        target: &ReferenceTensor,
+        weight: Option<&ArrayD<f64>>,
+        ignore_index: i64,
+        reduction: Reduction,
+        label_smoothing: f64,
+    ) -> Result<ArrayD<f64>> {
+        let rows = class_rows(input);
+        let classes = input.shape()[class_dim(input.ndim())];
+        let of_class = |class: usize| weight.map_or(1.0, |weight| weight[[class]]);
+        let smooth = |t: f64| (1.0 - label_smoothing) * t + label_smoothing / classes as f64;
+        let mut losses = Vec::new();
+        if target.dtype().is_floating() {
+            for (row, target) in rows.iter().zip(class_rows(target.floats())) {
+                let log_probabilities = log_softmax_row(row);
+                let loss = (0..classes).map(|c| -smooth(target[c]) * of_class(c) * log_probabilities[c]).sum();
+                losses.push((loss, 1.0));
+            }
+        } else {
+            for (row, class) in rows.iter().zip(target.integers()) {
+                if *class == ignore_index {
+                    losses.push((0.0, 0.0));
+                    continue;
+                }
+                let Some(class) = usize::try_from(*class).ok().filter(|class| *class < classes) else {
+                    return Err(Failure::new(
+                        "IndexOutOfRange",
+                        format!("target holds {class}, there are {classes} classes"),
+                    ));
+                };
+                let log_probabilities = log_softmax_row(row);
+                let one_hot = |c: usize| f64::from(u8::from(c == class));
+                let loss = (0..classes).map(|c| -smooth(one_hot(c)) * of_class(c) * log_probabilities[c]).sum();
+                losses.push((loss, of_class(class)));
+            }
+        }
+        Ok(Rows { losses }.reduced(reduction, &target_shape(input.shape())))
+    }
+
+    fn samples(s: &mut Samples) {
+        for reduction in [Reduction::None, Reduction::Mean, Reduction::Sum] {
+            for smoothing in [0.0, 0.1] {
+                let plain = with(s.normal([6, 5]), s.integers(0, 5, [6]));
+                s.case(plain.reduction(reduction).label_smoothing(smoothing).ignore_index(3));
+                let weighted = with(s.normal([6, 5]), s.integers(0, 5, [6])).weight(s.uniform(0.5, 2.0, [5]));
+                s.case(weighted.reduction(reduction).label_smoothing(smoothing).ignore_index(2));
+            }
+            let soft = with(s.normal([4, 3]), s.uniform(0.1, 0.6, [4, 3])).weight(s.uniform(0.5, 2.0, [3]));
+            s.case(soft.reduction(reduction).label_smoothing(0.2));
+        }
+        s.case(with(s.normal([2, 5, 3, 2]), s.integers(0, 5, [2, 3, 2])));
+        s.case(with(s.normal([2, 5, 3]), s.integers(0, 5, [2, 3])).label_smoothing(0.3));
+        s.case(with(s.normal([5]), s.integers(0, 5, [])));
+        s.case(with(s.normal([7, 311]), s.integers(0, 311, [7])));
+        s.case(with(s.uniform(-50.0, 50.0, [4, 9]), s.integers(0, 9, [4])));
+        s.case(with(s.normal([3, 5]), s.integers(0, 5, [3]).cast(DType::I32)));
+        s.case(with(s.normal([0, 5]), s.integers(0, 5, [0])).reduction(Reduction::Sum));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(InputRank, with(e.normal([]), e.integers(0, 1, [])), "input is zero-dimensional");
+        e.case(TargetShape, with(e.normal([6, 5]), e.integers(0, 5, [5])), "target has shape [5], expected [6]");
+        e.case(TargetShape, with(e.normal([6, 5]), e.normal([6])), "target has shape [6], expected [6, 5]");
+        e.case(TargetDType, with(e.normal([6, 5]), e.of(DType::F64, [6, 5])), "expected integers or");
+        e.case(WeightShape, with(e.normal([6, 5]), e.integers(0, 5, [6])).weight(e.normal([6])), "[5]");
+        e.case(
+            Smoothing,
+            with(e.normal([6, 5]), e.integers(0, 5, [6])).label_smoothing(1.5),
+            "is 1.5, expected 0 to 1",
+        );
+    }
+}

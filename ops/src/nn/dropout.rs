@@ -1,0 +1,74 @@
+use fulgurite_ops_macros::operator;
+
+use crate::core::promotion::constant_like;
+use crate::prims;
+
+/// Each element is zero with probability `p` and otherwise divided by `1 - p`, in training; outside of it `input` as it is.
+/// The random numbers are a function of `generator`, i64[2] of seed and offset: give each draw an offset of its own.
+/// Srivastava et al., 2014.
+#[operator(torch = "nn.functional.dropout", effects(random))]
+pub mod dropout {
+    fn dropout(
+        input: Tensor<Floating>,
+        #[default(0.5)] p: f64,
+        #[default(true)] training: bool,
+        #[default(None)] generator: Option<Tensor<Integer>>,
+    ) -> Tensor;
+
+    fn meta(input: &TensorMeta, p: f64, training: bool, generator: Option<&TensorMeta>) -> Result<TensorMeta> {
+        require!((0.0..=1.0).contains(&p), Probability, "p is {p}, expected a probability from 0 to 1");
+        let draws = training && p > 0.0 && p < 1.0;
+        require!(
+            !draws || generator.is_some(),
+            NeedsGenerator,
+            "training with p = {p} draws random numbers: give a generator, i64[2] of seed and offset"
+        );
+        let form = generator.is_none_or(|generator| generator.shape() == [2] && generator.dtype() == DType::I64);
+        require!(form, Generator, "generator is not i64[2] of seed and offset");
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor, p: f64, training: bool, generator: Option<Tensor>) -> Tensor {
+        match generator {
+            Some(generator) if training && p > 0.0 && p < 1.0 => {
+                let drawn = prims::uniform(input.shape(), 0.0, 1.0, DType::F32, generator);
+                let kept = prims::ge(drawn, constant_like(drawn, p));
+                let scaled = prims::mul(input, constant_like(input, 1.0 / (1.0 - p)));
+                prims::select(kept, scaled, constant_like(input, 0.0))
+            }
+            _ if training && p == 1.0 => prims::mul(input, constant_like(input, 0.0)),
+            _ => input,
+        }
+    }
+
+    fn reference(
+        input: &ArrayD<f64>,
+        p: f64,
+        training: bool,
+        generator: Option<&ReferenceTensor>,
+    ) -> Result<ArrayD<f64>> {
+        if !training || p == 0.0 {
+            return Ok(input.clone());
+        }
+        let Some(generator) = generator.filter(|_| p < 1.0) else { return Ok(input.mapv(|x| x * 0.0)) };
+        let drawn = crate::nn::draws(input.shape(), DType::F32, generator)?;
+        let threshold = f64::from(p as f32);
+        let keep = |x: &f64, u: &f64| if *u >= threshold { x / (1.0 - p) } else { 0.0 };
+        Ok(ndarray::Zip::from(input).and(&drawn).map_collect(keep))
+    }
+
+    fn samples(s: &mut Samples) {
+        for shape in [&[][..], &[7], &[4, 8], &[0, 3], &[67, 65]] {
+            s.case(with(s.normal(shape)).p(0.3).generator(s.integers(0, 1 << 20, [2])));
+        }
+        s.case(with(s.normal([4, 8])).training(false));
+        s.case(with(s.normal([4, 8])).p(0.0));
+        s.case(with(s.normal([4, 8])).p(1.0));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Probability, with(e.normal([2])).p(1.5), "p is 1.5, expected a probability from 0 to 1");
+        e.case(NeedsGenerator, with(e.normal([2])), "give a generator");
+        e.case(Generator, with(e.normal([2])).generator(e.integers(0, 9, [3])), "is not i64[2]");
+    }
+}

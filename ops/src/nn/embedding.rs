@@ -1,0 +1,82 @@
+use fulgurite_ops_macros::operator;
+
+use crate::core::promotion::{broadcast, constant_like};
+use crate::prims;
+
+/// The rows of `weight` [V, C] that `input` names: input of any shape, out [..., C]. The gradient adds the rows of one
+/// index in the order of `input`; the row `padding_idx` gets none. An index out of range is an error when the program runs.
+#[operator(torch = "nn.functional.embedding")]
+pub mod embedding {
+    fn embedding(input: Tensor<Integer>, weight: Tensor<Floating>, #[default(None)] padding_idx: Option<i64>)
+    -> Tensor;
+
+    fn meta(input: &TensorMeta, weight: &TensorMeta, padding_idx: Option<i64>) -> Result<TensorMeta> {
+        require!(weight.rank() == 2, WeightRank, "weight has shape {:?}, expected [rows, channels]", weight.shape());
+        let rows = weight.shape()[0] as i64;
+        if let Some(index) = padding_idx {
+            require!(
+                (-rows..rows).contains(&index),
+                PaddingIndex,
+                "padding_idx is {index}, expected {} to {}",
+                -rows,
+                rows - 1
+            );
+        }
+        let mut shape = input.shape().to_vec();
+        shape.push(weight.shape()[1]);
+        Ok(weight.with_shape(shape))
+    }
+
+    fn decomposition(input: Tensor, weight: Tensor, _padding_idx: Option<i64>) -> Tensor {
+        let mut shape = input.shape().to_vec();
+        let count: usize = shape.iter().product();
+        shape.push(weight.size(1));
+        prims::reshape(prims::index_select(weight, 0, prims::reshape(input, [count])), shape)
+    }
+
+    fn grad(input: Tensor, weight: Tensor, padding_idx: Option<i64>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = with(input, weight).padding_idx(padding_idx).call();
+        (out, move |d_out: Tensor| {
+            let (rows, channels) = (weight.size(0), weight.size(1));
+            let count: usize = input.shape().iter().product();
+            let index = prims::reshape(input, [count]);
+            let mut d_rows = prims::reshape(d_out, [count, channels]);
+            if let Some(padding) = padding_idx {
+                let padding = if padding < 0 { padding + rows as i64 } else { padding };
+                let kept = prims::ne(index, constant_like(index, padding));
+                let kept = broadcast(prims::reshape(kept, [count, 1]), &[count, channels]);
+                d_rows = prims::select(kept, d_rows, constant_like(d_rows, 0.0));
+            }
+            let zeros = prims::full([rows, channels], 0.0, weight.dtype(), weight.device().to_string());
+            Grads { weight: prims::index_add(zeros, 0, index, d_rows) }
+        })
+    }
+
+    fn reference(input: &ArrayD<i64>, weight: &ArrayD<f64>) -> Result<ArrayD<f64>> {
+        let rows = weight.shape()[0] as i64;
+        if let Some(index) = input.iter().find(|index| !(0..rows).contains(*index)) {
+            return Err(Failure::new("IndexOutOfRange", format!("input holds {index}, weight has {rows} rows")));
+        }
+        let mut shape = input.shape().to_vec();
+        shape.push(weight.shape()[1]);
+        Ok(ArrayD::from_shape_fn(IxDyn(&shape), |index| {
+            let at = ndarray::Dimension::slice(&index);
+            let (last, rest) = at.split_last().unwrap_or((&0, &[]));
+            weight[[input[rest] as usize, *last]]
+        }))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.integers(0, 7, [4, 3]), s.normal([7, 5])));
+        s.case(with(s.integers(0, 7, []), s.normal([7, 5])));
+        s.case(with(s.integers(0, 7, [0]), s.normal([7, 5])));
+        s.case(with(s.integers(0, 50, [67]).cast(DType::I32), s.normal([50, 65])));
+        s.case(with(s.integers(0, 3, [9]), s.normal([3, 4])).padding_idx(1))
+            .forward_only("padding_idx changes the gradient alone, which is then not that of the function");
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(WeightRank, with(e.integers(0, 2, [2]), e.normal([2])), "weight has shape [2]");
+        e.case(PaddingIndex, with(e.integers(0, 2, [2]), e.normal([2, 3])).padding_idx(2), "expected -2 to 1");
+    }
+}

@@ -1,0 +1,93 @@
+use fulgurite_ops_macros::operator;
+
+use crate::core::promotion::broadcast;
+use crate::prims;
+
+/// `input · weightᵀ + bias`: input [..., in], weight [out, in], bias [out]; out [..., out].
+#[operator(torch = "nn.functional.linear")]
+pub mod linear {
+    fn linear(
+        input: Tensor<Floating>,
+        weight: Tensor<Floating>,
+        #[default(None)] bias: Option<Tensor<Floating>>,
+    ) -> Tensor;
+
+    fn meta(input: &TensorMeta, weight: &TensorMeta, bias: Option<&TensorMeta>) -> Result<TensorMeta> {
+        require!(weight.rank() == 2, WeightRank, "weight has shape {:?}, expected [out, in]", weight.shape());
+        let [outputs, inputs] = [weight.shape()[0], weight.shape()[1]];
+        require!(
+            input.shape().last() == Some(&inputs),
+            InputWidth,
+            "input has shape {:?}, expected its last extent to be {inputs}, weight's second",
+            input.shape()
+        );
+        if let Some(bias) = bias {
+            require!(bias.shape() == [outputs], BiasShape, "bias has shape {:?}, expected [{outputs}]", bias.shape());
+        }
+        let others = [Some(weight), bias];
+        let same = others.into_iter().flatten().all(|other| other.dtype() == input.dtype());
+        require!(
+            same,
+            SameDType,
+            "input is {}, weight {}, bias {}: expected equal dtypes",
+            input.dtype(),
+            weight.dtype(),
+            bias.map_or("absent".to_owned(), |bias| bias.dtype().to_string())
+        );
+        let mut shape = input.shape()[..input.rank() - 1].to_vec();
+        shape.push(outputs);
+        Ok(input.with_shape(shape))
+    }
+
+    fn decomposition(input: Tensor, weight: Tensor, bias: Option<Tensor>) -> Tensor {
+        let mut shape = input.shape().to_vec();
+        let inputs = shape.pop().unwrap_or(1);
+        let rows: usize = shape.iter().product();
+        shape.push(weight.size(0));
+        let flat = if input.rank() == 2 { input } else { prims::reshape(input, [rows, inputs]) };
+        let mut out = prims::matmul(flat, prims::permute(weight, [1, 0]));
+        if let Some(bias) = bias {
+            out = prims::add(out, broadcast(bias, &out.shape()));
+        }
+        if input.rank() == 2 { out } else { prims::reshape(out, shape) }
+    }
+
+    fn reference(input: &ArrayD<f64>, weight: &ArrayD<f64>, bias: Option<&ArrayD<f64>>) -> ArrayD<f64> {
+        let (outputs, inputs) = (weight.shape()[0], weight.shape()[1]);
+        let mut shape = input.shape().to_vec();
+        if let Some(last) = shape.last_mut() {
+            *last = outputs;
+        }
+        ArrayD::from_shape_fn(IxDyn(&shape), |index| {
+            let mut at: Vec<usize> = ndarray::Dimension::slice(&index).to_vec();
+            let output = at.pop().unwrap_or(0);
+            at.push(0);
+            let row: f64 = (0..inputs)
+                .map(|i| {
+                    let end = at.len() - 1;
+                    at[end] = i;
+                    input[at.as_slice()] * weight[[output, i]]
+                })
+                .sum();
+            row + bias.map_or(0.0, |bias| bias[[output]])
+        })
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8]), s.normal([3, 8])).bias(s.normal([3])));
+        s.case(with(s.normal([2, 3, 5]), s.normal([7, 5])).bias(s.normal([7])));
+        s.case(with(s.normal([2, 3, 5]), s.normal([7, 5])));
+        s.case(with(s.normal([6]), s.normal([2, 6])));
+        s.case(with(s.normal([0, 6]), s.normal([2, 6])).bias(s.normal([2])));
+        s.case(with(s.normal([3, 0]), s.normal([2, 0])).bias(s.normal([2])));
+        s.case(with(s.normal([33, 65]), s.normal([31, 65])).bias(s.normal([31])));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(WeightRank, with(e.normal([4, 8]), e.normal([8])), "weight has shape [8], expected [out, in]");
+        e.case(InputWidth, with(e.normal([4, 7]), e.normal([3, 8])), "expected its last extent to be 8");
+        e.case(InputWidth, with(e.normal([]), e.normal([3, 8])), "expected its last extent to be 8");
+        e.case(BiasShape, with(e.normal([4, 8]), e.normal([3, 8])).bias(e.normal([4])), "expected [3]");
+        e.case(SameDType, with(e.normal([4, 8]), e.of(DType::F64, [3, 8])), "expected equal dtypes");
+    }
+}

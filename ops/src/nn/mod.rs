@@ -1,0 +1,28 @@
+//! What models are built of.
+
+mod draws;
+mod reduction;
+
+pub(crate) use draws::draws;
+pub use reduction::Reduction;
+
+fulgurite_ops_macros::operator_files! {
+    apply_rope,
+    cross_entropy,
+    dropout,
+    embedding,
+    gelu,
+    layer_norm,
+    linear,
+    log_softmax,
+    logsumexp,
+    merge_heads,
+    nll_loss,
+    relu,
+    rms_norm,
+    scaled_dot_product_attention,
+    sigmoid,
+    silu,
+    softmax,
+    split_heads,
+}

@@ -1,0 +1,115 @@
+use fulgurite_ops_macros::operator;
+
+use super::reduction::{Reduction, Rows, class_dim, class_rows, classes_last, loss_meta, target_shape};
+use crate::core::promotion::constant_like;
+use crate::prims;
+
+/// Negative log-likelihood: `-weight[t] · input[t]` of each target class t; `input` holds log-probabilities [N, C, d₁, ...]
+/// or [C], `target` the classes [N, d₁, ...] or []. Targets of `ignore_index` count nothing; the mean is over weights. A class
+/// out of range is an error when the program runs.
+#[operator(torch = "nn.functional.nll_loss")]
+pub mod nll_loss {
+    fn nll_loss(
+        input: Tensor<Floating>,
+        target: Tensor<Integer>,
+        #[default(None)] weight: Option<Tensor<Floating>>,
+        #[default(-100)] ignore_index: i64,
+        #[default(Reduction::Mean)] reduction: Reduction,
+    ) -> Tensor;
+
+    fn meta(
+        input: &TensorMeta,
+        target: &TensorMeta,
+        weight: Option<&TensorMeta>,
+        reduction: Reduction,
+    ) -> Result<TensorMeta> {
+        require!(input.rank() > 0, InputRank, "input is zero-dimensional, expected [N, C, ...] or [C]");
+        let expected = target_shape(input.shape());
+        require!(
+            target.shape() == expected,
+            TargetShape,
+            "target has shape {:?}, expected {expected:?} for input {:?}",
+            target.shape(),
+            input.shape()
+        );
+        let classes = input.shape()[class_dim(input.rank())];
+        if let Some(weight) = weight {
+            require!(
+                weight.shape() == [classes] && weight.dtype() == input.dtype(),
+                WeightShape,
+                "weight is {weight}, expected {}[{classes}]",
+                input.dtype()
+            );
+        }
+        Ok(loss_meta(input, reduction))
+    }
+
+    fn decomposition(
+        input: Tensor,
+        target: Tensor,
+        weight: Option<Tensor>,
+        ignore_index: i64,
+        reduction: Reduction,
+    ) -> Tensor {
+        let shape = target.shape().to_vec();
+        let rows: usize = shape.iter().product();
+        let log_probabilities = classes_last(input);
+        let target = prims::reshape(target, [rows]);
+        let counted = prims::ne(target, constant_like(target, ignore_index));
+        let class = prims::select(counted, target, constant_like(target, 0i64));
+        let picked = prims::gather(log_probabilities, 1, prims::reshape(class, [rows, 1]));
+        let picked = prims::reshape(picked, [rows]);
+        let one = constant_like(picked, 1.0);
+        let weights = weight.map_or(one, |weight| prims::index_select(weight, 0, class));
+        let weights = prims::select(counted, weights, constant_like(picked, 0.0));
+        // An ignored row must not bring in an infinity.
+        let losses = prims::neg(prims::select(counted, prims::mul(picked, weights), constant_like(picked, 0.0)));
+        match reduction {
+            Reduction::None => prims::reshape(losses, shape),
+            Reduction::Sum => prims::sum(losses, [0]),
+            Reduction::Mean => prims::div(prims::sum(losses, [0]), prims::sum(weights, [0])),
+        }
+    }
+
+    fn reference(
+        input: &ArrayD<f64>,
+        target: &ArrayD<i64>,
+        weight: Option<&ArrayD<f64>>,
+        ignore_index: i64,
+        reduction: Reduction,
+    ) -> Result<ArrayD<f64>> {
+        let mut losses = Vec::new();
+        for (row, class) in class_rows(input).iter().zip(target) {
+            if *class == ignore_index {
+                losses.push((0.0, 0.0));
+                continue;
+            }
+            let Some(value) = usize::try_from(*class).ok().and_then(|class| row.get(class)) else {
+                return Err(Failure::new(
+                    "IndexOutOfRange",
+                    format!("target holds {class}, there are {} classes", row.len()),
+                ));
+            };
+            let weight = weight.map_or(1.0, |weight| weight[[*class as usize]]);
+            losses.push((-value * weight, weight));
+        }
+        Ok(Rows { losses }.reduced(reduction, target.shape()))
+    }
+
+    fn samples(s: &mut Samples) {
+        for reduction in [Reduction::None, Reduction::Mean, Reduction::Sum] {
+            s.case(with(s.normal([6, 5]), s.integers(0, 5, [6])).reduction(reduction));
+            let weighted = with(s.normal([6, 5]), s.integers(0, 5, [6])).weight(s.uniform(0.5, 2.0, [5]));
+            s.case(weighted.reduction(reduction).ignore_index(2));
+        }
+        s.case(with(s.normal([2, 5, 3]), s.integers(0, 5, [2, 3])));
+        s.case(with(s.normal([5]), s.integers(0, 5, [])));
+        s.case(with(s.normal([0, 5]), s.integers(0, 5, [0])).reduction(Reduction::Sum));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(InputRank, with(e.normal([]), e.integers(0, 1, [])), "input is zero-dimensional");
+        e.case(TargetShape, with(e.normal([6, 5]), e.integers(0, 5, [5])), "target has shape [5], expected [6]");
+        e.case(WeightShape, with(e.normal([6, 5]), e.integers(0, 5, [6])).weight(e.normal([6])), "[5]");
+    }
+}

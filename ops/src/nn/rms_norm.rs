@@ -1,0 +1,172 @@
+use fulgurite_ops_macros::operator;
+
+use crate::core::arrays::{array, values};
+use crate::core::promotion::{accumulating, broadcast, cast, constant_like};
+use crate::prims;
+
+/// Root-mean-square normalization over the trailing `normalized_shape` dimensions, computed in f32 for f16 and bf16:
+/// `input / √(mean(input²) + eps) · weight`; without `eps` it is the machine epsilon of the type computed in. Zhang & Sennrich,
+/// 2019.
+#[operator(torch = "nn.functional.rms_norm")]
+pub mod rms_norm {
+    fn rms_norm(
+        input: Tensor<Floating>,
+        normalized_shape: Vec<usize>,
+        #[default(None)] weight: Option<Tensor<Floating>>,
+        #[default(None)] eps: Option<f64>,
+    ) -> Tensor;
+
+    fn meta(input: &TensorMeta, normalized_shape: &[usize], weight: Option<&TensorMeta>) -> Result<TensorMeta> {
+        require!(
+            !normalized_shape.is_empty() && input.shape().ends_with(normalized_shape),
+            TrailingShape,
+            "input has shape {:?}, expected it to end with {normalized_shape:?}, one dimension or more",
+            input.shape()
+        );
+        if let Some(weight) = weight {
+            require!(
+                weight.shape() == normalized_shape,
+                WeightShape,
+                "weight has shape {:?}, expected {normalized_shape:?}",
+                weight.shape()
+            );
+        }
+        Ok(input.clone())
+    }
+
+    fn decomposition(
+        input: Tensor,
+        normalized_shape: &[usize],
+        weight: Option<Tensor>,
+        eps: Option<f64>,
+    ) -> Tensor {
+        let rows = Rows::of(input, normalized_shape);
+        let x = rows.wide(input);
+        let mut y = prims::mul(x, rows.spread(super::reciprocal_root(&rows, x, eps)));
+        if let Some(weight) = weight {
+            y = prims::mul(y, rows.per_column(weight));
+        }
+        rows.narrowed(y)
+    }
+
+    fn grad(
+        input: Tensor,
+        normalized_shape: &[usize],
+        weight: Option<Tensor>,
+        eps: Option<f64>,
+    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = with(input, normalized_shape).weight(weight).eps(eps).call();
+        let rows = Rows::of(input, normalized_shape);
+        let rstd = super::reciprocal_root(&rows, rows.wide(input), eps);
+        (out, move |d_out: Tensor| {
+            let d = rows.wide(d_out);
+            let scale = rows.spread(rstd);
+            let normal = prims::mul(rows.wide(input), scale);
+            let g = weight.map_or(d, |weight| prims::mul(d, rows.per_column(weight)));
+            let along = prims::mul(normal, rows.spread(rows.mean(prims::mul(g, normal))));
+            Grads {
+                input: rows.narrowed(prims::mul(prims::sub(g, along), scale)),
+                weight: weight.map(|weight| rows.column_sums(prims::mul(d, normal), weight)),
+            }
+        })
+    }
+
+    fn reference(
+        input: &ReferenceTensor,
+        normalized_shape: &[usize],
+        weight: Option<&ArrayD<f64>>,
+        eps: Option<f64>,
+    ) -> ArrayD<f64> {
+        let columns: usize = normalized_shape.iter().product();
+        let eps = eps.unwrap_or(input.dtype().accumulator().epsilon());
+        let weight = weight.map(values);
+        let mut out = Vec::with_capacity(input.floats().len());
+        for row in values(input.floats()).chunks(columns.max(1)) {
+            let root = (row.iter().map(|x| x * x).sum::<f64>() / columns as f64 + eps).sqrt();
+            out.extend(row.iter().enumerate().map(|(i, x)| x / root * weight.as_ref().map_or(1.0, |w| w[i])));
+        }
+        array(input.shape(), out)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8]), [8]).weight(s.normal([8])).eps(1e-5));
+        s.case(with(s.normal([4, 8]), [8]));
+        s.case(with(s.normal([2, 3, 5]), [3, 5]).weight(s.normal([3, 5])));
+        s.case(with(s.normal([7]), [7]).weight(s.normal([7])).eps(1e-2));
+        s.case(with(s.normal([0, 4]), [4]).weight(s.normal([4])));
+        s.case(with(s.normal([3, 515]), [515]).weight(s.normal([515])).eps(1e-6));
+        s.case(with(s.values([2, 2], [1e-3, -1e-3, 1e3, 2e3]), [2]).eps(1e-5));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(TrailingShape, with(e.normal([4, 8]), [7]), "end with [7]");
+        e.case(TrailingShape, with(e.normal([4, 8]), []), "one dimension or more");
+        e.case(WeightShape, with(e.normal([4, 8]), [8]).weight(e.normal([7])), "weight has shape [7], expected [8]");
+    }
+}
+
+/// `1 / √(mean(x²) + eps)` of every row.
+#[track_caller]
+fn reciprocal_root(rows: &Rows, x: fulgurite::Tensor, eps: Option<f64>) -> fulgurite::Tensor {
+    let mean = rows.mean(prims::mul(x, x));
+    prims::rsqrt(prims::add(mean, constant_like(mean, eps.unwrap_or(x.dtype().epsilon()))))
+}
+
+/// A tensor as rows of the trailing dimensions that a normalization runs over.
+#[derive(Debug, Clone)]
+pub(crate) struct Rows {
+    meta: fulgurite::TensorMeta,
+    /// How many leading dimensions number the rows.
+    leading: usize,
+}
+
+impl Rows {
+    /// The rows of `input` over its trailing `shape`.
+    pub(crate) fn of(input: fulgurite::Tensor, shape: &[usize]) -> Rows {
+        let meta = input.meta();
+        Rows { leading: meta.rank().saturating_sub(shape.len()), meta }
+    }
+
+    /// In the type computed in.
+    #[track_caller]
+    pub(crate) fn wide(&self, tensor: fulgurite::Tensor) -> fulgurite::Tensor {
+        accumulating(tensor)
+    }
+
+    /// Back in the element type of the input.
+    #[track_caller]
+    pub(crate) fn narrowed(&self, tensor: fulgurite::Tensor) -> fulgurite::Tensor {
+        cast(tensor, self.meta.dtype())
+    }
+
+    /// The mean of every row.
+    #[track_caller]
+    pub(crate) fn mean(&self, x: fulgurite::Tensor) -> fulgurite::Tensor {
+        let dims: Vec<usize> = (self.leading..self.meta.rank()).collect();
+        let columns: usize = self.meta.shape()[self.leading..].iter().product();
+        let total = prims::sum(x, dims);
+        prims::mul(total, constant_like(total, 1.0 / columns as f64))
+    }
+
+    /// A number of every row, for all of its elements.
+    #[track_caller]
+    pub(crate) fn spread(&self, row: fulgurite::Tensor) -> fulgurite::Tensor {
+        prims::broadcast_in_dim(row, self.meta.shape(), (0..self.leading).collect::<Vec<_>>())
+    }
+
+    /// A parameter of every column, in the type computed in, for all rows.
+    #[track_caller]
+    pub(crate) fn per_column(&self, parameter: fulgurite::Tensor) -> fulgurite::Tensor {
+        broadcast(cast(parameter, self.meta.dtype().accumulator()), self.meta.shape())
+    }
+
+    /// The sum over all rows, in the element type of `parameter`.
+    #[track_caller]
+    pub(crate) fn column_sums(&self, x: fulgurite::Tensor, parameter: fulgurite::Tensor) -> fulgurite::Tensor {
+        let summed = match self.leading {
+            0 => x,
+            leading => prims::sum(x, (0..leading).collect::<Vec<_>>()),
+        };
+        cast(summed, parameter.dtype())
+    }
+}

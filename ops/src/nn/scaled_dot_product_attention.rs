@@ -1,0 +1,256 @@
+use fulgurite_ops_macros::operator;
+
+use crate::core::arrays::{permuted, product, softmax_row, spread};
+use crate::core::promotion::{accumulating, broadcast, broadcast_shapes, cast, constant_like};
+use crate::nn::{dropout, softmax};
+use crate::prims;
+
+/// `softmax(query · keyᵀ · scale + mask) · value` over query [..., H, L, E], key [..., H, S, E], value [..., H, S, V]; out
+/// [..., H, L, V]. `scale` is 1/√E if absent. `attn_mask` broadcasts to [..., H, L, S]: booleans say who may be attended
+/// to, numbers are added. `is_causal` lets position i attend to 0 to i. With `enable_gqa` key and value have fewer heads, each
+/// for H / H' queries. A row that may attend to nothing gives zeros. Vaswani et al., 2017.
+#[operator(torch = "nn.functional.scaled_dot_product_attention", effects(random))]
+pub mod scaled_dot_product_attention {
+    fn scaled_dot_product_attention(
+        query: Tensor<Floating>,
+        key: Tensor<Floating>,
+        value: Tensor<Floating>,
+        #[default(None)] attn_mask: Option<Tensor>,
+        #[default(0.0)] dropout_p: f64,
+        #[default(false)] is_causal: bool,
+        #[default(None)] scale: Option<f64>,
+        #[default(false)] enable_gqa: bool,
+        #[default(None)] generator: Option<Tensor<Integer>>,
+    ) -> Tensor;
+
+    fn meta(
+        query: &TensorMeta,
+        key: &TensorMeta,
+        value: &TensorMeta,
+        attn_mask: Option<&TensorMeta>,
+        dropout_p: f64,
+        is_causal: bool,
+        enable_gqa: bool,
+        generator: Option<&TensorMeta>,
+    ) -> Result<TensorMeta> {
+        for (name, tensor) in [("query", query), ("key", key), ("value", value)] {
+            require!(
+                tensor.rank() >= 2,
+                Rank,
+                "{name} has shape {:?}, expected at least [length, width]",
+                tensor.shape()
+            );
+            require!(
+                tensor.dtype() == query.dtype(),
+                SameDType,
+                "{name} is {}, query is {}, expected equal dtypes",
+                tensor.dtype(),
+                query.dtype()
+            );
+        }
+        let rank = query.rank();
+        let (q, k, v) = (query.shape(), key.shape(), value.shape());
+        require!(
+            k.len() == rank && v.len() == rank && k[..rank - 1] == v[..rank - 1],
+            KeyValueShape,
+            "key has shape {k:?}, value {v:?}, expected query's rank and equal extents but for the last"
+        );
+        require!(k[rank - 1] == q[rank - 1], Width, "query has width {}, key {}", q[rank - 1], k[rank - 1]);
+        let heads = if enable_gqa && rank >= 3 {
+            let (own, shared) = (q[rank - 3], k[rank - 3]);
+            shared > 0 && own.is_multiple_of(shared) && q[..rank - 3] == k[..rank - 3]
+        } else {
+            q[..rank - 2] == k[..rank - 2]
+        };
+        require!(
+            heads,
+            Heads,
+            "query has shape {q:?}, key {k:?}: expected equal leading extents{}",
+            if enable_gqa { ", or a multiple of heads" } else { "; for shared heads set enable_gqa" }
+        );
+        let scores: Vec<usize> = [&q[..rank - 1], &[k[rank - 2]]].concat();
+        if let Some(mask) = attn_mask {
+            require!(!is_causal, MaskAndCausal, "attn_mask is given and is_causal is set, expected one of them");
+            require!(
+                broadcast_shapes(&[mask.shape(), &scores]).as_deref() == Some(&scores),
+                MaskShape,
+                "attn_mask has shape {:?}, which does not broadcast to {scores:?}",
+                mask.shape()
+            );
+            require!(
+                mask.dtype() == DType::Bool || mask.dtype() == query.dtype(),
+                MaskDType,
+                "attn_mask is {}, expected bool or {}",
+                mask.dtype(),
+                query.dtype()
+            );
+        }
+        require!((0.0..1.0).contains(&dropout_p), Probability, "dropout_p is {dropout_p}, expected 0 to below 1");
+        require!(
+            dropout_p == 0.0 || generator.is_some(),
+            NeedsGenerator,
+            "dropout_p is {dropout_p}: give a generator, i64[2] of seed and offset"
+        );
+        Ok(query.with_shape([&q[..rank - 1], &[v[rank - 1]]].concat()))
+    }
+
+    fn decomposition(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Option<Tensor>,
+        dropout_p: f64,
+        is_causal: bool,
+        scale: Option<f64>,
+        _enable_gqa: bool,
+        generator: Option<Tensor>,
+    ) -> Tensor {
+        let rank = query.rank();
+        let shape = query.shape().to_vec();
+        let (key, value) = (shared_heads(key, &shape), shared_heads(value, &shape));
+        let mut order: Vec<usize> = (0..rank).collect();
+        order.swap(rank - 2, rank - 1);
+        let scale = scale.unwrap_or(1.0 / (shape[rank - 1] as f64).sqrt());
+        // Scores stay in the precision of statistics until they are weights.
+        let scores = accumulating(prims::matmul(query, prims::permute(key, order)));
+        let mut scores = prims::mul(scores, constant_like(scores, scale));
+        let lowest = constant_like(scores, f64::NEG_INFINITY);
+        let extents = scores.shape().to_vec();
+        if is_causal {
+            scores = prims::select(broadcast(causal(&scores.meta()), &extents), scores, lowest);
+        }
+        let mut weights = None;
+        if let Some(mask) = attn_mask {
+            scores = if mask.dtype() == DType::Bool {
+                prims::select(broadcast(mask, &extents), scores, lowest)
+            } else {
+                prims::add(scores, broadcast(accumulating(mask), &extents))
+            };
+            let top = prims::reshape(prims::amax(scores, [rank - 1]), [&extents[..rank - 1], &[1]].concat());
+            let nothing = broadcast(prims::eq(top, constant_like(top, f64::NEG_INFINITY)), &extents);
+            let safe = prims::select(nothing, constant_like(scores, 0.0), scores);
+            let attended = softmax(safe, -1);
+            weights = Some(prims::select(nothing, constant_like(attended, 0.0), attended));
+        }
+        let mut weights = cast(weights.unwrap_or_else(|| softmax(scores, -1)), query.dtype());
+        if dropout_p > 0.0 {
+            weights = dropout::with(weights).p(dropout_p).generator(generator).call();
+        }
+        prims::matmul(weights, value)
+    }
+
+    /// Each head of key or value as often as query has heads for it.
+    fn shared_heads(tensor: Tensor, query: &[usize]) -> Tensor {
+        let shape = tensor.shape().to_vec();
+        let rank = shape.len();
+        if rank < 3 || shape[rank - 3] == query[rank - 3] {
+            return tensor;
+        }
+        let (own, shared) = (query[rank - 3], shape[rank - 3]);
+        let mut wide = shape.clone();
+        wide.insert(rank - 2, own / shared);
+        let dims: Vec<usize> = (0..rank + 1).filter(|dim| *dim != rank - 2).collect();
+        let repeated = prims::broadcast_in_dim(tensor, wide, dims);
+        let mut merged = shape;
+        merged[rank - 3] = own;
+        prims::reshape(repeated, merged)
+    }
+
+    /// [L, S]: whether position i may attend to j, which is j <= i.
+    fn causal(scores: &TensorMeta) -> Tensor {
+        let rank = scores.rank();
+        let (rows, columns) = (scores.shape()[rank - 2], scores.shape()[rank - 1]);
+        let positions = |length: usize| {
+            prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, scores.device().to_string())
+        };
+        let i = prims::broadcast_in_dim(positions(rows), [rows, columns], [0]);
+        let j = prims::broadcast_in_dim(positions(columns), [rows, columns], [1]);
+        prims::le(j, i)
+    }
+
+    fn reference(
+        query: &ArrayD<f64>,
+        key: &ArrayD<f64>,
+        value: &ArrayD<f64>,
+        attn_mask: Option<&ReferenceTensor>,
+        is_causal: bool,
+        scale: Option<f64>,
+    ) -> ArrayD<f64> {
+        let rank = query.ndim();
+        let repeat = |array: &ArrayD<f64>| {
+            if rank < 3 || array.shape()[rank - 3] == query.shape()[rank - 3] {
+                return array.clone();
+            }
+            let times = query.shape()[rank - 3] / array.shape()[rank - 3];
+            let mut shape = array.shape().to_vec();
+            shape[rank - 3] *= times;
+            ArrayD::from_shape_fn(IxDyn(&shape), |index| {
+                let mut at = ndarray::Dimension::slice(&index).to_vec();
+                at[rank - 3] /= times;
+                array[at.as_slice()]
+            })
+        };
+        let (key, value) = (repeat(key), repeat(value));
+        let mut order: Vec<usize> = (0..rank).collect();
+        order.swap(rank - 2, rank - 1);
+        let scale = scale.unwrap_or(1.0 / (query.shape()[rank - 1] as f64).sqrt());
+        let mut scores = product(query, &permuted(&key, &order)) * scale;
+        let extents = scores.shape().to_vec();
+        if let Some(mask) = attn_mask {
+            let added = if mask.dtype() == DType::Bool {
+                mask.booleans().mapv(|may| if may { 0.0 } else { f64::NEG_INFINITY })
+            } else {
+                mask.floats().clone()
+            };
+            scores += &spread(&added, &extents);
+        }
+        if is_causal {
+            for (index, score) in scores.indexed_iter_mut() {
+                let at = ndarray::Dimension::slice(&index);
+                if at[rank - 1] > at[rank - 2] {
+                    *score = f64::NEG_INFINITY;
+                }
+            }
+        }
+        for mut row in scores.lanes_mut(ndarray::Axis(rank - 1)) {
+            let old = row.to_vec();
+            let nothing = old.iter().all(|score| *score == f64::NEG_INFINITY);
+            let new = if nothing { vec![0.0; old.len()] } else { softmax_row(&old) };
+            row.iter_mut().zip(new).for_each(|(to, from)| *to = from);
+        }
+        product(&scores, &value)
+    }
+
+    fn samples(s: &mut Samples) {
+        let qkv = |q: &[usize], k: &[usize], v: &[usize]| with(s.normal(q), s.normal(k), s.normal(v));
+        let plain = qkv(&[2, 3, 5, 4], &[2, 3, 5, 4], &[2, 3, 5, 4]);
+        let causal = qkv(&[2, 3, 7, 4], &[2, 3, 7, 4], &[2, 3, 7, 4]).is_causal(true);
+        let wide = qkv(&[2, 3, 4], &[2, 5, 4], &[2, 5, 6]).scale(0.3);
+        let rectangle = qkv(&[3, 4], &[5, 4], &[5, 2]).is_causal(true);
+        let grouped = qkv(&[2, 6, 5, 4], &[2, 2, 5, 4], &[2, 2, 5, 4]).enable_gqa(true).is_causal(true);
+        let numbers = qkv(&[2, 3, 4], &[2, 5, 4], &[2, 5, 4]).attn_mask(s.normal([3, 5]));
+        let booleans = qkv(&[2, 3, 4], &[2, 5, 4], &[2, 5, 4]).attn_mask(s.booleans([2, 3, 5]));
+        let nobody = qkv(&[3, 4], &[2, 4], &[2, 4])
+            .attn_mask(s.values([3, 2], [1.0, 0.0, 0.0, 0.0, 1.0, 1.0]).cast(DType::Bool));
+        let empty = qkv(&[0, 3, 4], &[0, 5, 4], &[0, 5, 4]);
+        for case in [plain, causal, wide, rectangle, grouped, numbers, booleans, nobody, empty] {
+            s.case(case);
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let qkv = |q: &[usize], k: &[usize], v: &[usize]| with(e.normal(q), e.normal(k), e.normal(v));
+        let good = || qkv(&[2, 3, 4], &[2, 5, 4], &[2, 5, 4]);
+        e.case(Rank, qkv(&[4], &[5, 4], &[5, 4]), "query has shape [4]");
+        let mixed = with(e.normal([3, 4]), e.of(DType::F64, [5, 4]), e.normal([5, 4]));
+        e.case(SameDType, mixed, "expected equal dtypes");
+        e.case(KeyValueShape, qkv(&[3, 4], &[5, 4], &[6, 4]), "key has shape [5, 4], value [6, 4]");
+        e.case(Width, qkv(&[3, 4], &[5, 3], &[5, 4]), "query has width 4, key 3");
+        e.case(Heads, qkv(&[6, 3, 4], &[2, 5, 4], &[2, 5, 4]), "set enable_gqa");
+        e.case(MaskAndCausal, good().attn_mask(e.booleans([3, 5])).is_causal(true), "expected one of them");
+        e.case(MaskShape, good().attn_mask(e.booleans([4, 5])), "does not broadcast to [2, 3, 5]");
+        e.case(MaskDType, good().attn_mask(e.of(DType::I64, [3, 5])), "expected bool or");
+        e.case(Probability, good().dropout_p(1.0), "expected 0 to below 1");
+        e.case(NeedsGenerator, good().dropout_p(0.5), "give a generator");
+    }
+}

@@ -1,0 +1,147 @@
+use fulgurite_ops_macros::operator;
+
+use crate::core::promotion::{broadcast, cast, constant_like};
+use crate::prims;
+
+/// One AdamW update: the new parameter, and the new running means of the gradient and of its square (f32).
+/// `m = β₁ m + (1 - β₁) g`, `v = β₂ v + (1 - β₂) g²`,
+/// `p = p (1 - lr · wd) - lr · (m / (1 - β₁ᵗ)) / (√(v / (1 - β₂ᵗ)) + ε)`, as torch.optim.AdamW computes it. `lr` and `step`
+/// (t, from 1) are zero-dimensional f32 tensors, since they change from step to step. Loshchilov and Hutter, 2019.
+#[operator(no_grad = "an optimizer's update is not differentiated")]
+pub mod adamw {
+    fn adamw(
+        param: Tensor<Floating>,
+        grad: Tensor<Floating>,
+        exp_avg: Tensor<Floating>,
+        exp_avg_sq: Tensor<Floating>,
+        lr: Tensor<Floating>,
+        step: Tensor<Floating>,
+        #[default(0.9)] beta1: f64,
+        #[default(0.999)] beta2: f64,
+        #[default(1e-8)] eps: f64,
+        #[default(0.01)] weight_decay: f64,
+    ) -> (Tensor, Tensor, Tensor);
+
+    fn meta(
+        param: &TensorMeta,
+        grad: &TensorMeta,
+        exp_avg: &TensorMeta,
+        exp_avg_sq: &TensorMeta,
+        lr: &TensorMeta,
+        step: &TensorMeta,
+        beta1: f64,
+        beta2: f64,
+        eps: f64,
+    ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+        for (name, tensor) in [("grad", grad), ("exp_avg", exp_avg), ("exp_avg_sq", exp_avg_sq)] {
+            require!(
+                tensor.shape() == param.shape(),
+                SameShape,
+                "{name} has shape {:?}, param {:?}",
+                tensor.shape(),
+                param.shape()
+            );
+        }
+        for (name, state) in [("exp_avg", exp_avg), ("exp_avg_sq", exp_avg_sq)] {
+            let expected = param.dtype().accumulator();
+            require!(state.dtype() == expected, StateDType, "{name} is {}, expected {expected}", state.dtype());
+        }
+        for (name, scalar) in [("lr", lr), ("step", step)] {
+            require!(scalar.rank() == 0, ScalarRank, "{name} has shape {:?}, expected []", scalar.shape());
+        }
+        for (name, beta) in [("beta1", beta1), ("beta2", beta2)] {
+            require!((0.0..1.0).contains(&beta), Beta, "{name} is {beta}, expected 0 to below 1");
+        }
+        require!(eps >= 0.0, Epsilon, "eps is {eps}, expected at least 0");
+        Ok((param.clone(), exp_avg.clone(), exp_avg_sq.clone()))
+    }
+
+    fn decomposition(
+        param: Tensor,
+        grad: Tensor,
+        exp_avg: Tensor,
+        exp_avg_sq: Tensor,
+        lr: Tensor,
+        step: Tensor,
+        beta1: f64,
+        beta2: f64,
+        eps: f64,
+        weight_decay: f64,
+    ) -> (Tensor, Tensor, Tensor) {
+        let wide = exp_avg.dtype();
+        let shape = param.shape().to_vec();
+        // The few numbers of the step in f64, as PyTorch computes them on the host.
+        let (lr, step) = (cast(lr, DType::F64), cast(step, DType::F64));
+        let one = constant_like(step, 1.0);
+        let correction = |beta: f64| prims::sub(one, prims::pow(constant_like(step, beta), step));
+        let number = |value: Tensor| broadcast(cast(value, wide), &shape);
+        let decay = number(prims::sub(one, prims::mul(lr, constant_like(lr, weight_decay))));
+        let rate = number(prims::neg(prims::div(lr, correction(beta1))));
+        let root = number(prims::sqrt(correction(beta2)));
+
+        let grad = cast(grad, wide);
+        let moved = prims::mul(prims::sub(grad, exp_avg), constant_like(grad, 1.0 - beta1));
+        let mean = prims::add(exp_avg, moved);
+        let squares = prims::mul(prims::mul(grad, grad), constant_like(grad, 1.0 - beta2));
+        let square = prims::add(prims::mul(exp_avg_sq, constant_like(grad, beta2)), squares);
+        let below = prims::add(prims::div(prims::sqrt(square), root), constant_like(grad, eps));
+        let mut next = cast(param, wide);
+        if weight_decay != 0.0 {
+            next = prims::mul(next, decay);
+        }
+        next = prims::add(next, prims::div(prims::mul(mean, rate), below));
+        (cast(next, param.dtype()), mean, square)
+    }
+
+    fn reference(
+        param: &ArrayD<f64>,
+        grad: &ArrayD<f64>,
+        exp_avg: &ArrayD<f64>,
+        exp_avg_sq: &ArrayD<f64>,
+        lr: &ArrayD<f64>,
+        step: &ArrayD<f64>,
+        beta1: f64,
+        beta2: f64,
+        eps: f64,
+        weight_decay: f64,
+    ) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+        let (lr, t) = (lr.sum(), step.sum());
+        let mean = exp_avg * beta1 + &(grad * (1.0 - beta1));
+        let square = exp_avg_sq * beta2 + &(grad * grad * (1.0 - beta2));
+        let first = &mean / (1.0 - beta1.powf(t));
+        let second = (&square / (1.0 - beta2.powf(t))).mapv(f64::sqrt) + eps;
+        let next = param * (1.0 - lr * weight_decay) - &(first / second * lr);
+        (next, mean, square)
+    }
+
+    fn samples(s: &mut Samples) {
+        let wide = s.dtype().accumulator();
+        let number = |value: f64| s.values([], [value]).cast(DType::F32);
+        let update = |shape: &[usize], lr: f64, step: f64| {
+            let square = s.uniform(0.0, 1.0, shape).cast(wide);
+            with(s.normal(shape), s.normal(shape), s.normal(shape).cast(wide), square, number(lr), number(step))
+        };
+        let cases = [
+            update(&[4, 8], 1e-3, 1.0),
+            update(&[7], 1e-2, 10.0).weight_decay(0.0),
+            update(&[], 1e-3, 3.0).beta1(0.8).beta2(0.95),
+            update(&[0, 3], 1e-3, 1.0),
+            update(&[65, 67], 3e-4, 1000.0).eps(1e-6).weight_decay(0.1),
+        ];
+        for case in cases {
+            s.case(case);
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let good = || {
+            let number = e.values([], [1.0]).cast(DType::F32);
+            with(e.normal([2]), e.normal([2]), e.normal([2]), e.normal([2]), number.clone(), number)
+        };
+        e.case(SameShape, Args { grad: e.normal([3]), ..good() }, "grad has shape [3], param [2]");
+        e.case(StateDType, Args { exp_avg: e.of(DType::BF16, [2]), ..good() }, "exp_avg is bf16, expected");
+        e.case(ScalarRank, Args { lr: e.normal([1]), ..good() }, "lr has shape [1], expected []");
+        e.case(Beta, good().beta2(1.0), "beta2 is 1, expected 0 to below 1");
+        e.case(Epsilon, good().eps(-1.0), "eps is -1");
+    }
+}

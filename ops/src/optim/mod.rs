@@ -1,0 +1,6 @@
+//! Optimizers.
+
+fulgurite_ops_macros::operator_files! {
+    adamw,
+    clip_grad_norm,
+}

@@ -1,0 +1,243 @@
+//! Elementwise arithmetic of two tensors of one shape and one element type.
+
+use fulgurite_ops_macros::operator;
+
+use super::support::{another, constant, zip};
+use crate::prims::*;
+
+/// Declares elementwise functions of two tensors: their arithmetic, their reference in f64 and in i64, the cotangents of both
+/// inputs, and the domains of their samples.
+macro_rules! binary {
+    ($(
+        $(#[doc = $doc:tt])*
+        $name:ident($class:ident), torch = $torch:tt, $left:expr, $right:expr;
+        scalar |$x:ident, $y:ident| $scalar:expr;
+        floats |$a:ident, $b:ident| $floats:expr;
+        integers |$i:ident, $j:ident| $integers:expr;
+        grad |$input:ident, $other:ident, $out:ident, $d:ident| ($d_input:expr, $d_other:expr);
+    )*) => {$(
+        $(#[doc = $doc])*
+        #[operator(prim, torch = $torch)]
+        pub mod $name {
+            fn $name(input: Tensor<$class>, other: Tensor<$class>) -> Tensor;
+
+            fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
+                require!(
+                    input.shape() == other.shape(),
+                    SameShape,
+                    "input has shape {:?}, other has {:?}, expected equal shapes",
+                    input.shape(),
+                    other.shape()
+                );
+                require!(
+                    input.dtype() == other.dtype(),
+                    SameDType,
+                    "input is {}, other is {}, expected equal dtypes",
+                    input.dtype(),
+                    other.dtype()
+                );
+                Ok(input.clone())
+            }
+
+            fn scalar(input: Expr, other: Expr) -> Expr {
+                let ($x, $y) = (input, other);
+                $scalar
+            }
+
+            fn grad(input: Tensor, other: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+                let out = $name(input, other);
+                (out, move |d_out: Tensor| {
+                    let ($input, $other, $out, $d) = (input, other, out, d_out);
+                    Grads { input: $d_input, other: $d_other }
+                })
+            }
+
+            fn reference(input: &ReferenceTensor, other: &ReferenceTensor) -> ReferenceTensor {
+                zip(input, other, |$a, $b| $floats, |$i, $j| $integers)
+            }
+
+            fn samples(s: &mut Samples) {
+                s.elementwise_binary($left, $right);
+                s.case(with(s.uniform(0.5, 3.0, [67, 65]), s.uniform(1.0, 3.0, [67, 65])));
+            }
+
+            fn errors(e: &mut ErrorSamples) {
+                e.case(SameShape, with(e.normal([2, 3]), e.normal([3])), "input has shape [2, 3], other has [3]");
+                e.case(SameDType, with(e.normal([2]), e.of(another(e.dtype()), [2])), "expected equal dtypes");
+            }
+        }
+    )*};
+}
+
+binary! {
+    /// Sum, elementwise. Integers wrap.
+    add(Number), torch = "add", Domain::ALL, Domain::ALL;
+    scalar |x, y| x + y;
+    floats |a, b| a + b;
+    integers |a, b| a.wrapping_add(b);
+    grad |_input, _other, _out, d| (d, d);
+
+    /// Difference, elementwise. Integers wrap.
+    sub(Number), torch = "sub", Domain::ALL, Domain::ALL;
+    scalar |x, y| x - y;
+    floats |a, b| a - b;
+    integers |a, b| a.wrapping_sub(b);
+    grad |_input, _other, _out, d| (d, neg(d));
+
+    /// Product, elementwise. Integers wrap.
+    mul(Number), torch = "mul", Domain::ALL, Domain::ALL;
+    scalar |x, y| x * y;
+    floats |a, b| a * b;
+    integers |a, b| a.wrapping_mul(b);
+    grad |input, other, _out, d| (mul(d, other), mul(d, input));
+
+    /// Quotient, elementwise, of floating-point numbers.
+    div(Floating), torch = "div", Domain::ALL, Domain::POSITIVE;
+    scalar |x, y| x / y;
+    floats |a, b| a / b;
+    integers |a, _b| a;
+    grad |_input, other, out, d| (div(d, other), neg(mul(d, div(out, other))));
+
+    /// The larger of two elements; NaN if either is. Where they are equal each gets half of the gradient.
+    maximum(Number), torch = "maximum", Domain::ALL, Domain::ALL;
+    scalar |x, y| x.maximum(y);
+    floats |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) };
+    integers |a, b| a.max(b);
+    grad |input, other, _out, d| (share(d, eq(input, other), lt(input, other)), share(d, eq(input, other), gt(input, other)));
+
+    /// The smaller of two elements; NaN if either is. Where they are equal each gets half of the gradient.
+    minimum(Number), torch = "minimum", Domain::ALL, Domain::ALL;
+    scalar |x, y| x.minimum(y);
+    floats |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) };
+    integers |a, b| a.min(b);
+    grad |input, other, _out, d| (share(d, eq(input, other), gt(input, other)), share(d, eq(input, other), lt(input, other)));
+}
+
+/// The part of a cotangent that goes to one of two: half of it where they are `tied`, nothing where it has `lost`.
+fn share(d_out: fulgurite::Tensor, tied: fulgurite::Tensor, lost: fulgurite::Tensor) -> fulgurite::Tensor {
+    let won = select(lost, constant(d_out, 0.0), d_out);
+    select(tied, mul(d_out, constant(d_out, 0.5)), won)
+}
+
+/// `input` to the power `other`, elementwise. Integer powers wrap; a negative integer exponent gives 0 unless the base is 1
+/// or -1. The gradient of the exponent is 0 where the base is 0 and the exponent is not negative; that of the base is 0
+/// where the exponent is 0.
+#[operator(prim, torch = "pow")]
+pub mod pow {
+    fn pow(input: Tensor<Number>, other: Tensor<Number>) -> Tensor;
+
+    fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
+        require!(
+            input.shape() == other.shape(),
+            SameShape,
+            "input has shape {:?}, other has {:?}, expected equal shapes",
+            input.shape(),
+            other.shape()
+        );
+        require!(
+            input.dtype() == other.dtype(),
+            SameDType,
+            "input is {}, other is {}, expected equal dtypes",
+            input.dtype(),
+            other.dtype()
+        );
+        Ok(input.clone())
+    }
+
+    fn scalar(input: Expr, other: Expr) -> Expr {
+        input.pow(other)
+    }
+
+    fn grad(input: Tensor, other: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = pow(input, other);
+        (out, move |d_out: Tensor| {
+            let (zero, one) = (constant(out, 0.0), constant(out, 1.0));
+            let slope = mul(d_out, mul(other, pow(input, sub(other, one))));
+            let rate = mul(d_out, mul(out, log(input)));
+            let settled = logical_and(eq(input, zero), ge(other, zero));
+            Grads { input: select(eq(other, zero), zero, slope), other: select(settled, zero, rate) }
+        })
+    }
+
+    fn reference(input: &ReferenceTensor, other: &ReferenceTensor) -> ReferenceTensor {
+        zip(input, other, f64::powf, |base, exponent| match (base, u32::try_from(exponent)) {
+            (base, Ok(exponent)) => base.wrapping_pow(exponent),
+            (1, _) => 1,
+            (-1, _) => 1 - 2 * (exponent & 1),
+            _ => 0,
+        })
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_binary(Domain::range(0.1, 3.0), Domain::range(-2.5, 2.5));
+        s.case(with(s.uniform(0.5, 3.0, [67, 65]), s.uniform(1.0, 3.0, [67, 65])));
+        if s.dtype().is_floating() {
+            let bases = [0.0, 0.0, -2.0, -2.0, 1.0, f64::INFINITY, f64::NAN, 2.0, 0.0];
+            let exponents = [0.0, 2.0, 3.0, 0.5, f64::NAN, -1.0, 0.0, f64::NEG_INFINITY, -1.0];
+            s.case(with(s.values([9], bases), s.values([9], exponents))).forward_only("special values");
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(SameShape, with(e.normal([2, 3]), e.normal([3])), "input has shape [2, 3], other has [3]");
+        e.case(SameDType, with(e.normal([2]), e.of(another(e.dtype()), [2])), "expected equal dtypes");
+    }
+}
+
+/// The remainder of the division, with the divisor's sign, elementwise: `a - b ⌊a/b⌋`. An integer remainder by zero is 0.
+#[operator(prim, torch = "remainder")]
+pub mod remainder {
+    fn remainder(input: Tensor<Number>, other: Tensor<Number>) -> Tensor;
+
+    fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
+        require!(
+            input.shape() == other.shape(),
+            SameShape,
+            "input has shape {:?}, other has {:?}, expected equal shapes",
+            input.shape(),
+            other.shape()
+        );
+        require!(
+            input.dtype() == other.dtype(),
+            SameDType,
+            "input is {}, other is {}, expected equal dtypes",
+            input.dtype(),
+            other.dtype()
+        );
+        Ok(input.clone())
+    }
+
+    fn scalar(input: Expr, other: Expr) -> Expr {
+        input.remainder(other)
+    }
+
+    fn grad(input: Tensor, other: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (remainder(input, other), move |d_out: Tensor| Grads {
+            input: d_out,
+            other: neg(mul(d_out, floor(div(input, other)))),
+        })
+    }
+
+    fn reference(input: &ReferenceTensor, other: &ReferenceTensor) -> ReferenceTensor {
+        let floats = |a: f64, b: f64| {
+            let rest = a % b;
+            if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
+        };
+        zip(input, other, floats, |a, b| {
+            let rest = a.checked_rem(b).unwrap_or(0);
+            if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
+        })
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_binary(Domain::range(-9.0, 9.0), Domain::range(1.3, 4.0));
+        s.elementwise_binary(Domain::range(-9.0, 9.0), Domain::range(-4.0, -1.3));
+        s.case(with(s.uniform(-9.0, 9.0, [67, 65]), s.uniform(1.0, 3.0, [67, 65])))
+            .forward_only("quotients come arbitrarily near to integers");
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(SameShape, with(e.normal([2, 3]), e.normal([3])), "input has shape [2, 3], other has [3]");
+        e.case(SameDType, with(e.normal([2]), e.of(another(e.dtype()), [2])), "expected equal dtypes");
+    }
+}

@@ -1,0 +1,83 @@
+use fulgurite_ops_macros::operator;
+
+use super::support::{same_but, with_extent};
+use crate::prims::slice;
+
+/// The tensors one after another along dimension `dim`; all other extents and the element types are equal.
+#[operator(prim, torch = "cat")]
+pub mod cat {
+    fn cat(tensors: Vec<Tensor>, dim: usize) -> Tensor;
+
+    fn meta(tensors: &[TensorMeta], dim: usize) -> Result<TensorMeta> {
+        require!(!tensors.is_empty(), NoTensors, "tensors is empty, expected at least one");
+        let first = &tensors[0];
+        require!(
+            dim < first.rank(),
+            DimensionRange,
+            "dim is {dim}, expected a dimension below {}, the rank of tensors[0]",
+            first.rank()
+        );
+        for (i, tensor) in tensors.iter().enumerate() {
+            require!(
+                same_but(first.shape(), tensor.shape(), dim),
+                SameShape,
+                "tensors[{i}] has shape {:?}, expected {:?} but for dimension {dim}",
+                tensor.shape(),
+                first.shape()
+            );
+            require!(
+                first.dtype() == tensor.dtype(),
+                SameDType,
+                "tensors[{i}] is {}, tensors[0] is {}, expected equal dtypes",
+                tensor.dtype(),
+                first.dtype()
+            );
+        }
+        let total = tensors.iter().map(|tensor| tensor.shape()[dim]).sum();
+        Ok(first.with_shape(with_extent(first.shape(), dim, total)))
+    }
+
+    fn grad(tensors: Vec<Tensor>, dim: usize) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (cat(&tensors, dim), move |d_out: Tensor| {
+            let mut at = 0;
+            let part = |tensor: &fulgurite::Tensor| {
+                let (mut ends, rank) = (tensor.shape().to_vec(), tensor.rank());
+                let mut starts = vec![0; rank];
+                starts[dim] = at;
+                at += ends[dim];
+                ends[dim] = at;
+                slice(d_out, starts, ends, vec![1; rank])
+            };
+            Grads { tensors: tensors.iter().map(part).collect() }
+        })
+    }
+
+    fn reference(tensors: &[ReferenceTensor], dim: usize) -> ReferenceTensor {
+        let axis = ndarray::Axis(dim);
+        if tensors[0].dtype().is_floating() {
+            let views: Vec<_> = tensors.iter().map(|tensor| tensor.floats().view()).collect();
+            ndarray::concatenate(axis, &views).unwrap_or_else(|_| unreachable!("meta checked the shapes")).into()
+        } else {
+            let views: Vec<_> = tensors.iter().map(|tensor| tensor.integers().view()).collect();
+            ndarray::concatenate(axis, &views).unwrap_or_else(|_| unreachable!("meta checked the shapes")).into()
+        }
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with([s.normal([7])], 0));
+        s.case(with([s.normal([7]), s.normal([1]), s.normal([0])], 0));
+        s.case(with([s.normal([2, 6]), s.normal([3, 6])], 0));
+        s.case(with([s.normal([4, 2]), s.normal([4, 5]), s.normal([4, 1])], 1));
+        s.case(with([s.normal([3, 2, 5]), s.normal([3, 4, 5])], 1));
+        s.case(with([s.normal([0, 3]), s.normal([0, 2])], 1));
+        s.case(with([s.normal([65, 33]), s.normal([65, 32])], 1));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(NoTensors, with([], 0), "tensors is empty");
+        e.case(DimensionRange, with([e.normal([2])], 1), "dim is 1");
+        e.case(SameShape, with([e.normal([2, 3]), e.normal([2, 4])], 0), "tensors[1] has shape [2, 4]");
+        let other = super::super::support::another(e.dtype());
+        e.case(SameDType, with([e.normal([2]), e.of(other, [2])], 0), "expected equal dtypes");
+    }
+}

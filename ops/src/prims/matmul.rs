@@ -1,0 +1,115 @@
+use fulgurite_ops_macros::operator;
+
+use super::support::another;
+use crate::prims::permute;
+
+/// Matrix product of the last two dimensions: `[..., m, k] × [..., k, n] -> [..., m, n]`, with equal leading extents. bf16 and
+/// f16 are accumulated in f32; integers wrap.
+#[operator(prim, torch = "matmul")]
+pub mod matmul {
+    fn matmul(input: Tensor<Number>, other: Tensor<Number>) -> Tensor;
+
+    fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
+        require!(
+            input.rank() >= 2 && input.rank() == other.rank(),
+            Rank,
+            "input has {} dimensions, other {}, expected equally many, at least two",
+            input.rank(),
+            other.rank()
+        );
+        let (batch, [m, k]) = split(input);
+        let (other_batch, [inner, n]) = split(other);
+        require!(
+            batch == other_batch,
+            BatchShape,
+            "input has leading extents {batch:?}, other {other_batch:?}, expected equal ones"
+        );
+        require!(
+            k == inner,
+            InnerExtent,
+            "input has shape {:?}, other {:?}: {k} columns do not meet {inner} rows",
+            input.shape(),
+            other.shape()
+        );
+        require!(
+            input.dtype() == other.dtype(),
+            SameDType,
+            "input is {}, other is {}, expected equal dtypes",
+            input.dtype(),
+            other.dtype()
+        );
+        Ok(input.with_shape([batch, &[m, n]].concat()))
+    }
+
+    fn split(meta: &TensorMeta) -> (&[usize], [usize; 2]) {
+        match meta.shape() {
+            [batch @ .., rows, columns] => (batch, [*rows, *columns]),
+            _ => (&[], [1, 1]),
+        }
+    }
+
+    fn grad(input: Tensor, other: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (matmul(input, other), move |d_out: Tensor| Grads {
+            input: matmul(d_out, transposed(other)),
+            other: matmul(transposed(input), d_out),
+        })
+    }
+
+    fn transposed(matrix: Tensor) -> Tensor {
+        let mut dims: Vec<usize> = (0..matrix.rank()).collect();
+        if let [.., rows, columns] = dims.as_mut_slice() {
+            std::mem::swap(rows, columns);
+        }
+        permute(matrix, dims)
+    }
+
+    fn reference(input: &ReferenceTensor, other: &ReferenceTensor) -> ReferenceTensor {
+        let rank = input.shape().len();
+        let (inner, n) = (input.shape()[rank - 1], other.shape()[rank - 1]);
+        let shape = super::super::support::with_extent(input.shape(), rank - 1, n);
+        // The positions of the factors of the i-th term of the element at `index`.
+        let factors = |index: &IxDyn, i: usize| {
+            let (mut left, mut right) = (index.clone(), index.clone());
+            (left[rank - 1], right[rank - 2]) = (i, i);
+            (left, right)
+        };
+        if input.dtype().is_floating() {
+            let (a, b) = (input.floats(), other.floats());
+            ArrayD::from_shape_fn(IxDyn(&shape), |index| {
+                (0..inner).map(|i| factors(&index, i)).map(|(left, right)| a[left] * b[right]).sum::<f64>()
+            })
+            .into()
+        } else {
+            let (a, b) = (input.integers(), other.integers());
+            ArrayD::from_shape_fn(IxDyn(&shape), |index| {
+                let terms = (0..inner).map(|i| factors(&index, i)).map(|(left, right)| a[left].wrapping_mul(b[right]));
+                terms.fold(0i64, i64::wrapping_add)
+            })
+            .into()
+        }
+    }
+
+    fn samples(s: &mut Samples) {
+        for (left, right) in [
+            (&[2, 3][..], &[3, 4][..]),
+            (&[1, 1], &[1, 1]),
+            (&[7, 5], &[5, 9]),
+            (&[1, 33], &[33, 1]),
+            (&[2, 4, 3], &[2, 3, 5]),
+            (&[2, 3, 4, 3], &[2, 3, 3, 5]),
+            (&[0, 3], &[3, 4]),
+            (&[2, 0], &[0, 4]),
+            (&[0, 2, 3], &[0, 3, 4]),
+            (&[67, 31], &[31, 65]),
+        ] {
+            s.case(with(s.normal(left), s.normal(right)));
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Rank, with(e.normal([3]), e.normal([3])), "input has 1 dimensions");
+        e.case(BatchShape, with(e.normal([2, 3, 3]), e.normal([1, 3, 3])), "leading extents [2], other [1]");
+        e.case(InnerExtent, with(e.normal([2, 3]), e.normal([4, 2])), "3 columns do not meet 4 rows");
+        e.case(SameDType, with(e.normal([2, 2]), e.of(another(e.dtype()), [2, 2])), "expected equal dtypes");
+    }
+}

@@ -1,0 +1,32 @@
+//! Prims: operators that do not decompose. They are strict: tensors of one call have equal shapes and equal element types
+//! unless a prim says otherwise. Broadcasting and promotion are the business of the operators above.
+
+fulgurite_ops_macros::operator_files! {
+    argmax,
+    binary,
+    broadcast_in_dim,
+    cat,
+    comparison,
+    contiguous,
+    convert_element_type,
+    cumsum,
+    flip,
+    full,
+    gather,
+    index_add,
+    index_select,
+    iota,
+    matmul,
+    pad,
+    permute,
+    reduction,
+    reshape,
+    scatter_add,
+    select,
+    slice,
+    topk,
+    unary,
+    uniform,
+}
+
+mod support;

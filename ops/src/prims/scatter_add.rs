@@ -1,0 +1,80 @@
+use fulgurite_ops_macros::operator;
+
+use super::support::{accumulated, another, check_indices};
+use crate::prims::gather;
+
+/// `input` with every element of `src` added where `index` says: `out[i][index[i][j][k]][k] += src[i][j][k]` for `dim = 1`,
+/// likewise for others, in row-major order. `index` and `src` have one shape, with no extent above `input`'s but in dimension
+/// `dim`. An index out of range is an error when the program runs.
+#[operator(prim, torch = "scatter_add")]
+pub mod scatter_add {
+    fn scatter_add(input: Tensor<Number>, dim: usize, index: Tensor<Integer>, src: Tensor<Number>) -> Tensor;
+
+    fn meta(input: &TensorMeta, dim: usize, index: &TensorMeta, src: &TensorMeta) -> Result<TensorMeta> {
+        require!(
+            dim < input.rank(),
+            DimensionRange,
+            "dim is {dim}, expected a dimension below {}, the rank of input",
+            input.rank()
+        );
+        require!(
+            index.shape() == src.shape()
+                && index.rank() == input.rank()
+                && (0..input.rank()).all(|i| i == dim || index.shape()[i] <= input.shape()[i]),
+            IndexShape,
+            "index has shape {:?}, src {:?}, expected one shape with no extent above {:?} but in dimension {dim}",
+            index.shape(),
+            src.shape(),
+            input.shape()
+        );
+        require!(
+            input.dtype() == src.dtype(),
+            SameDType,
+            "input is {}, src is {}, expected equal dtypes",
+            input.dtype(),
+            src.dtype()
+        );
+        Ok(input.clone())
+    }
+
+    fn grad(input: Tensor, dim: usize, index: Tensor, src: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (scatter_add(input, dim, index, src), move |d_out: Tensor| Grads {
+            input: d_out,
+            src: gather(d_out, dim, index),
+        })
+    }
+
+    fn reference(
+        input: &ReferenceTensor,
+        dim: usize,
+        index: &ReferenceTensor,
+        src: &ReferenceTensor,
+    ) -> Result<ReferenceTensor> {
+        check_indices(index, dim, input.shape()[dim])?;
+        Ok(accumulated(input, src, |at| {
+            let mut target = at.to_vec();
+            target[dim] = index.integers()[at] as usize;
+            target
+        }))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([7]), 0, s.integers(0, 7, [12]), s.normal([12])));
+        s.case(with(s.normal([4, 6]), 0, s.integers(0, 4, [5, 6]), s.normal([5, 6])));
+        s.case(with(s.normal([4, 6]), 1, s.integers(0, 6, [3, 9]).cast(DType::I32), s.normal([3, 9])));
+        s.case(with(s.normal([3, 1, 5]), 2, s.integers(0, 5, [3, 1, 2]), s.normal([3, 1, 2])));
+        s.case(with(s.normal([4, 6]), 1, s.integers(0, 6, [4, 0]), s.normal([4, 0])));
+        s.case(with(s.normal([65, 50]), 1, s.integers(0, 50, [65, 67]), s.normal([65, 67])));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(DimensionRange, with(e.normal([2]), 1, e.integers(0, 2, [2]), e.normal([2])), "dim is 1");
+        e.case(
+            IndexShape,
+            with(e.normal([2, 3]), 1, e.integers(0, 2, [2, 3]), e.normal([2, 2])),
+            "index has shape [2, 3], src [2, 2]",
+        );
+        let other = e.of(another(e.dtype()), [2]);
+        e.case(SameDType, with(e.normal([2]), 0, e.integers(0, 2, [2]), other), "expected equal dtypes");
+    }
+}

@@ -1,0 +1,154 @@
+//! What declarations of prims share: constants for gradients, shapes, and the writing of references.
+
+use fulgurite::rules::*;
+use fulgurite::{DType, Tensor};
+use ndarray::Dimension;
+
+/// A tensor like `like`, every element `value`. Only one number is stored; the rest is a view of it.
+#[track_caller]
+pub fn constant(like: Tensor, value: f64) -> Tensor {
+    let (shape, device) = (like.shape(), like.device().to_string());
+    if shape.is_empty() {
+        return super::full([], value, like.dtype(), device);
+    }
+    super::broadcast_in_dim(super::full([], value, like.dtype(), device), shape, [])
+}
+
+/// As [`constant`], every element in memory of its own: something to add into.
+#[track_caller]
+pub fn zeros(meta: &TensorMeta) -> Tensor {
+    super::full(meta.shape(), 0.0, meta.dtype(), meta.device().to_string())
+}
+
+/// Whether `value` can be made an element of `dtype`: integers have limits, and must be exact in f64 as scalar rules hold them.
+pub fn holds(dtype: DType, value: Scalar) -> bool {
+    let limits = match dtype {
+        DType::U8 => (0, u8::MAX.into()),
+        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::I64 => (i64::MIN, i64::MAX),
+        _ => return true,
+    };
+    match value {
+        Scalar::Bool(_) => true,
+        Scalar::Int(value) => value as f64 as i128 == i128::from(value) && (limits.0..=limits.1).contains(&value),
+        Scalar::Float(value) => value.trunc() >= limits.0 as f64 && value.trunc() < limits.1 as f64 + 1.0,
+    }
+}
+
+/// Another element type of the same class, for error samples.
+pub fn another(dtype: DType) -> DType {
+    match dtype {
+        DType::Bool => DType::U8,
+        DType::U8 | DType::I32 => DType::I64,
+        DType::I64 => DType::I32,
+        DType::F32 => DType::F64,
+        _ => DType::F32,
+    }
+}
+
+/// Whether no dimension is named twice.
+pub fn distinct(dims: &[usize]) -> bool {
+    dims.iter().enumerate().all(|(i, dim)| !dims[..i].contains(dim))
+}
+
+/// The dimensions of a tensor of `rank` that are not in `dims`, in order.
+pub fn others(rank: usize, dims: &[usize]) -> Vec<usize> {
+    (0..rank).filter(|dim| !dims.contains(dim)).collect()
+}
+
+/// `shape` without the dimensions `dims`.
+pub fn without(shape: &[usize], dims: &[usize]) -> Vec<usize> {
+    others(shape.len(), dims).into_iter().map(|dim| shape[dim]).collect()
+}
+
+/// `shape` with another extent in dimension `dim`.
+pub fn with_extent(shape: &[usize], dim: usize, extent: usize) -> Vec<usize> {
+    let mut shape = shape.to_vec();
+    if let Some(old) = shape.get_mut(dim) {
+        *old = extent;
+    }
+    shape
+}
+
+/// Whether shapes agree everywhere but in dimension `dim`.
+pub fn same_but(a: &[usize], b: &[usize], dim: usize) -> bool {
+    a.len() == b.len() && (0..a.len()).all(|i| i == dim || a[i] == b[i])
+}
+
+/// For references: each element through `floats`, or through `integers` if the tensor holds integers.
+pub fn map(input: &ReferenceTensor, floats: fn(f64) -> f64, integers: fn(i64) -> i64) -> ReferenceTensor {
+    if input.dtype().is_floating() {
+        ReferenceTensor::from_floats(input.dtype(), input.floats().mapv(floats))
+    } else {
+        ReferenceTensor::from_integers(input.dtype(), input.integers().mapv(integers))
+    }
+}
+
+/// For references: two tensors of one shape, element by element.
+pub fn zip(
+    input: &ReferenceTensor,
+    other: &ReferenceTensor,
+    floats: fn(f64, f64) -> f64,
+    integers: fn(i64, i64) -> i64,
+) -> ReferenceTensor {
+    if input.dtype().is_floating() {
+        let values = ndarray::Zip::from(input.floats()).and(other.floats()).map_collect(|a, b| floats(*a, *b));
+        ReferenceTensor::from_floats(input.dtype(), values)
+    } else {
+        let values = ndarray::Zip::from(input.integers()).and(other.integers()).map_collect(|a, b| integers(*a, *b));
+        ReferenceTensor::from_integers(input.dtype(), values)
+    }
+}
+
+/// For references: the element at each index of `shape` is that of `input` at `source(index)`, or `fill`.
+pub fn rearranged(
+    input: &ReferenceTensor,
+    shape: &[usize],
+    fill: Scalar,
+    source: impl Fn(&[usize]) -> Option<Vec<usize>>,
+) -> ReferenceTensor {
+    let shape = IxDyn(shape);
+    let at = |index: &IxDyn| source(index.slice());
+    if input.dtype().is_floating() {
+        let values = input.floats();
+        let pick = |index: IxDyn| at(&index).map_or(fill.to_f64(), |from| values[from.as_slice()]);
+        ReferenceTensor::from_floats(input.dtype(), ArrayD::from_shape_fn(shape, pick))
+    } else {
+        let values = input.integers();
+        let pick = |index: IxDyn| at(&index).map_or(fill.to_i64(), |from| values[from.as_slice()]);
+        ReferenceTensor::from_integers(input.dtype(), ArrayD::from_shape_fn(shape, pick))
+    }
+}
+
+/// For references: adds `src`'s elements, in row-major order, to those of `input` at `target(index)`.
+pub fn accumulated(
+    input: &ReferenceTensor,
+    src: &ReferenceTensor,
+    target: impl Fn(&[usize]) -> Vec<usize>,
+) -> ReferenceTensor {
+    if input.dtype().is_floating() {
+        let mut values = input.floats().clone();
+        for (index, value) in src.floats().indexed_iter() {
+            values[target(index.slice()).as_slice()] += value;
+        }
+        ReferenceTensor::from_floats(input.dtype(), values)
+    } else {
+        let mut values = input.integers().clone();
+        for (index, value) in src.integers().indexed_iter() {
+            let sum = &mut values[target(index.slice()).as_slice()];
+            *sum = sum.wrapping_add(*value);
+        }
+        ReferenceTensor::from_integers(input.dtype(), values)
+    }
+}
+
+/// For references: fails unless every index lies below `size`.
+pub fn check_indices(index: &ReferenceTensor, dim: usize, size: usize) -> Result<()> {
+    match index.integers().iter().find(|value| usize::try_from(**value).map_or(true, |value| value >= size)) {
+        Some(value) => Err(Failure::new(
+            "IndexOutOfRange",
+            format!("index holds {value}, which is out of range for dimension {dim} of size {size}"),
+        )),
+        None => Ok(()),
+    }
+}

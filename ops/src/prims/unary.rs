@@ -1,0 +1,278 @@
+//! Elementwise functions of one tensor.
+
+use fulgurite_ops_macros::operator;
+
+use super::support::{constant, map};
+use crate::prims::*;
+
+/// Declares elementwise functions of a floating-point tensor: their arithmetic, their f64 reference, the cotangent of the
+/// input from the input, the output and the output's cotangent, and the domain of their samples.
+macro_rules! unary {
+    ($(
+        $(#[doc = $doc:tt])*
+        $name:ident, torch = $torch:tt, $domain:expr;
+        scalar |$x:ident| $scalar:expr;
+        reference |$value:ident| $reference:expr;
+        grad |$input:ident, $out:ident, $d:ident| $grad:expr;
+    )*) => {$(
+        $(#[doc = $doc])*
+        #[operator(prim, torch = $torch)]
+        pub mod $name {
+            fn $name(input: Tensor<Floating>) -> Tensor;
+
+            fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+                Ok(input.clone())
+            }
+
+            fn scalar(input: Expr) -> Expr {
+                let $x = input;
+                $scalar
+            }
+
+            fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+                let out = $name(input);
+                (out, move |d_out: Tensor| {
+                    let ($input, $out, $d) = (input, out, d_out);
+                    Grads { input: $grad }
+                })
+            }
+
+            fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+                input.mapv(|$value| $reference)
+            }
+
+            fn samples(s: &mut Samples) {
+                s.elementwise_unary($domain);
+                s.case(with(s.uniform(0.5, 2.0, [67, 65])));
+            }
+        }
+    )*};
+}
+
+unary! {
+    /// Natural exponential, elementwise: `eˣ`.
+    exp, torch = "exp", Domain::ALL;
+    scalar |x| x.exp();
+    reference |x| x.exp();
+    grad |_input, out, d| mul(d, out);
+
+    /// Natural logarithm, elementwise; NaN below zero.
+    log, torch = "log", Domain::POSITIVE;
+    scalar |x| x.log();
+    reference |x| x.ln();
+    grad |input, _out, d| div(d, input);
+
+    /// Square root, elementwise; NaN below zero.
+    sqrt, torch = "sqrt", Domain::POSITIVE;
+    scalar |x| x.sqrt();
+    reference |x| x.sqrt();
+    grad |_input, out, d| div(mul(d, constant(d, 0.5)), out);
+
+    /// Reciprocal square root, elementwise: `1 / √x`.
+    rsqrt, torch = "rsqrt", Domain::POSITIVE;
+    scalar |x| x.rsqrt();
+    reference |x| 1.0 / x.sqrt();
+    grad |_input, out, d| mul(mul(d, constant(d, -0.5)), mul(mul(out, out), out));
+
+    /// Reciprocal, elementwise: `1 / x`.
+    reciprocal, torch = "reciprocal", Domain::POSITIVE;
+    scalar |x| x.reciprocal();
+    reference |x| 1.0 / x;
+    grad |_input, out, d| neg(mul(d, mul(out, out)));
+
+    /// Sine, elementwise, of radians.
+    sin, torch = "sin", Domain::ALL;
+    scalar |x| x.sin();
+    reference |x| x.sin();
+    grad |input, _out, d| mul(d, cos(input));
+
+    /// Cosine, elementwise, of radians.
+    cos, torch = "cos", Domain::ALL;
+    scalar |x| x.cos();
+    reference |x| x.cos();
+    grad |input, _out, d| neg(mul(d, sin(input)));
+
+    /// Hyperbolic tangent, elementwise.
+    tanh, torch = "tanh", Domain::ALL;
+    scalar |x| x.tanh();
+    reference |x| x.tanh();
+    grad |_input, out, d| mul(d, sub(constant(out, 1.0), mul(out, out)));
+
+    /// Error function, elementwise: `2/√π ∫₀ˣ e^(-t²) dt`.
+    erf, torch = "erf", Domain::ALL;
+    scalar |x| x.erf();
+    reference |x| error_function(x);
+    grad |input, _out, d| mul(mul(d, constant(d, std::f64::consts::FRAC_2_SQRT_PI)), exp(neg(mul(input, input))));
+}
+
+/// The error function by its series with positive terms, `2/√π e^(-x²) Σ 2ⁿ x²ⁿ⁺¹ / (2n+1)!!`.
+fn error_function(x: f64) -> f64 {
+    if x.is_nan() {
+        return x;
+    }
+    if x.abs() > 6.0 {
+        return x.signum();
+    }
+    let (mut term, mut sum, mut n) = (x, x, 1.0);
+    while term.abs() > f64::EPSILON * 0.01 * sum.abs() {
+        term *= 2.0 * x * x / (2.0 * n + 1.0);
+        sum += term;
+        n += 1.0;
+    }
+    std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
+}
+
+/// Absolute value, elementwise. The subgradient at zero is zero. Integers wrap: the smallest is its own absolute value.
+#[operator(prim, torch = "abs")]
+pub mod abs {
+    fn abs(input: Tensor<Number>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn scalar(input: Expr) -> Expr {
+        input.abs()
+    }
+
+    fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (abs(input), move |d_out: Tensor| Grads { input: mul(d_out, sign(input)) })
+    }
+
+    fn reference(input: &ReferenceTensor) -> ReferenceTensor {
+        map(input, f64::abs, i64::wrapping_abs)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL);
+        s.case(with(s.normal([67, 65])));
+    }
+}
+
+/// Negation, elementwise. Unsigned integers wrap.
+#[operator(prim, torch = "neg")]
+pub mod neg {
+    fn neg(input: Tensor<Number>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn scalar(input: Expr) -> Expr {
+        -input
+    }
+
+    fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (neg(input), move |d_out: Tensor| Grads { input: neg(d_out) })
+    }
+
+    fn reference(input: &ReferenceTensor) -> ReferenceTensor {
+        map(input, |x| 0.0 - x, i64::wrapping_neg)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL);
+        s.case(with(s.normal([67, 65])));
+    }
+}
+
+/// Sign, elementwise: -1, 0 or 1; 0 for NaN. Its gradient is zero everywhere.
+#[operator(prim, torch = "sign", waive(d_out = "the function is constant between its jumps"))]
+pub mod sign {
+    fn sign(input: Tensor<Number>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn scalar(input: Expr) -> Expr {
+        input.sign()
+    }
+
+    fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (sign(input), move |_d_out: Tensor| Grads { input: constant(input, 0.0) })
+    }
+
+    fn reference(input: &ReferenceTensor) -> ReferenceTensor {
+        map(input, |x| f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)), i64::signum)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL);
+        s.case(with(s.normal([67, 65])));
+    }
+}
+
+/// The largest integer not above each element. Its gradient is zero everywhere.
+#[operator(prim, torch = "floor", waive(d_out = "the function is constant between its jumps"))]
+pub mod floor {
+    fn floor(input: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn scalar(input: Expr) -> Expr {
+        input.floor()
+    }
+
+    fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (floor(input), move |_d_out: Tensor| Grads { input: constant(input, 0.0) })
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.mapv(f64::floor)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL);
+        s.case(with(s.normal([67, 65])));
+    }
+}
+
+/// Whether each element is neither infinite nor NaN; integers always are finite.
+#[operator(prim, torch = "isfinite", no_grad = "a boolean has no gradient")]
+pub mod isfinite {
+    fn isfinite(input: Tensor<Number>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.with_dtype(DType::Bool))
+    }
+
+    fn scalar(input: Expr) -> Expr {
+        input.is_finite()
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<bool> {
+        input.mapv(f64::is_finite)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL);
+        s.case(with(s.normal([67, 65])));
+    }
+}
+
+/// Whether each element is zero. NaN is not.
+#[operator(prim, torch = "logical_not", no_grad = "a boolean has no gradient")]
+pub mod logical_not {
+    fn logical_not(input: Tensor) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.with_dtype(DType::Bool))
+    }
+
+    fn scalar(input: Expr) -> Expr {
+        input.eq(0.0)
+    }
+
+    fn reference(input: &ArrayD<bool>) -> ArrayD<bool> {
+        input.mapv(|x| !x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL);
+        s.case(with(s.values([3, 2], [0.0, 1.0, -1.0])));
+        s.case(with(s.normal([67, 65])));
+    }
+}

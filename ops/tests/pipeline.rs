@@ -1,0 +1,80 @@
+//! The whole way of a program: traced, differentiated, claimed, fused, planned, run.
+
+use fulgurite::compile::Options;
+use fulgurite::rules::Scalar;
+use fulgurite::tracer::value_and_grad;
+use fulgurite::{Array, DType, Tensor, jit};
+use fulgurite_ops::prims;
+
+fn softmax(x: Tensor) -> Tensor {
+    let shape = x.shape().to_vec();
+    let last = shape.len() - 1;
+    let rows: Vec<usize> = (0..last).collect();
+    let max = prims::broadcast_in_dim(prims::amax(x, [last]), &shape, &rows);
+    let e = prims::exp(prims::sub(x, max));
+    prims::div(e, prims::broadcast_in_dim(prims::sum(e, [last]), &shape, &rows))
+}
+
+#[test]
+fn a_loss_and_its_gradient_agree_between_executors_and_with_the_formula() {
+    let x = Array::new([3, 5], &(0..15).map(|i| (i as f32 * 0.7).sin()).collect::<Vec<_>>()).unwrap();
+    let f = |x: Tensor| {
+        value_and_grad(x, |x| {
+            let p = softmax(*x);
+            prims::sum(prims::mul(p, p), [0, 1])
+        })
+    };
+    let mut results = Vec::new();
+    for (executors, fuse) in [(&["reference"][..], true), (&["cpu"], false), (&["cpu", "reference"], true)] {
+        let options = Options { fuse, ..Options::default() }.with_executors(executors).unwrap();
+        let step = jit(f).options(options).results(["loss", "grad"]);
+        let compiled = step.compile(&x).unwrap();
+        let text = compiled.stages().last().unwrap().trace.to_string();
+        if fuse && executors.len() == 2 {
+            println!("{text}");
+            assert!(text.contains("region"), "{text}");
+        }
+        let (loss, grad) = step.call(x.clone()).unwrap();
+        results.push((loss.item().unwrap(), grad.to_f64()));
+    }
+    for (loss, grad) in &results[1..] {
+        assert!((loss - results[0].0).abs() < 1e-6);
+        assert!(grad.iter().zip(&results[0].1).all(|(a, b)| (a - b).abs() < 1e-6), "{grad:?} {:?}", results[0].1);
+    }
+    let p: Vec<f64> = {
+        let v = x.to_f64();
+        v.chunks(5)
+            .flat_map(|row| {
+                let s: f64 = row.iter().map(|x| x.exp()).sum();
+                row.iter().map(|x| x.exp() / s).collect::<Vec<_>>()
+            })
+            .collect()
+    };
+    let expected: f64 = p.iter().map(|p| p * p).sum();
+    assert!((results[0].0 - expected).abs() < 1e-6);
+}
+
+#[test]
+fn an_error_names_the_operator_and_the_callers_line() {
+    let step = jit(|x: Tensor| prims::add(x, prims::full([7], Scalar::Float(0.0), DType::F32, "cpu".to_owned())));
+    let error = step.call(Array::scalar(1.0)).unwrap_err().to_string();
+    assert!(error.contains("prims::add") && error.contains("pipeline.rs"), "{error}");
+}
+
+#[test]
+fn donated_state_is_updated_in_place() {
+    let step = jit(|(w, g): (Tensor, Tensor)| (prims::sub(w, prims::mul(g, g)), prims::sum(g, [0])))
+        .arguments(["w", "g"])
+        .results(["w", "total"])
+        .donate("w");
+    let w = Array::new([4], &[1f32; 4]).unwrap();
+    let address = w.view().as_ptr();
+    let g = Array::new([4], &[0.5f32; 4]).unwrap();
+    let (w, total) = step.call((w, g.clone())).unwrap();
+    assert_eq!(w.view().as_ptr(), address);
+    assert_eq!((w.to_f64(), total.item().unwrap()), (vec![0.75; 4], 2.0));
+    let shared = w.clone();
+    assert!(step.call((w, g)).unwrap_err().to_string().contains("donated"));
+    drop(shared);
+    assert_eq!(step.compiles(), 1);
+}

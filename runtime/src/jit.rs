@@ -1,0 +1,274 @@
+//! Functions that are traced and compiled when they are first called, and again when their arguments change form.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use crate::argument::Attribute;
+use crate::array::{Array, Strides};
+use crate::compile::{Options, Stage, compile};
+use crate::error::{Error, Result};
+use crate::meta::{Target, TensorMeta};
+use crate::program::Program;
+use crate::trace::{Input, InputRole, Output, Trace};
+use crate::tracer::{Tensor, trace_block};
+use crate::tree::Tree;
+
+/// Names of a function's arguments and results at the root of their trees.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    /// One for each element of the tuple of arguments; `arg0`, `arg1`, ... where missing.
+    pub arguments: Vec<String>,
+    /// One for each element of the tuple of results; `result0`, `result1`, ... where missing.
+    pub results: Vec<String>,
+}
+
+/// The path with its positional root replaced by a name.
+fn named(path: &str, names: &[String], positional: &str) -> String {
+    if path.is_empty() {
+        return names.first().cloned().unwrap_or_else(|| positional.to_owned());
+    }
+    let (root, rest) = path.split_once('.').map_or((path, None), |(root, rest)| (root, Some(rest)));
+    let Ok(index) = root.parse::<usize>() else { return path.to_owned() };
+    let root = names.get(index).cloned().unwrap_or_else(|| format!("{positional}{index}"));
+    rest.map_or(root.clone(), |rest| format!("{root}.{rest}"))
+}
+
+/// Traces `f` on arguments of the given metas. Returns the trace and what `f` returned (whose handles are stale).
+pub fn trace<I, O>(
+    name: &str,
+    target: Target,
+    names: &Names,
+    arguments: I,
+    f: impl FnOnce(I::With<Tensor>) -> O,
+) -> Result<(Trace, O)>
+where
+    I: Tree<Leaf = TensorMeta>,
+    O: Tree<Leaf = Tensor>,
+{
+    let mut parameters: Vec<(Arc<str>, TensorMeta)> = Vec::new();
+    arguments.visit("", &mut |path, meta| parameters.push((named(path, &names.arguments, "arg").into(), meta.clone())));
+    let mut returned = None;
+    let mut outputs = Vec::new();
+    let block = trace_block(&parameters, |handles| {
+        let mut handles = handles.iter();
+        let arguments = arguments.map(&mut |_| *handles.next().unwrap_or_else(|| unreachable!("one for each leaf")));
+        let result = f(arguments);
+        let mut tensors = Vec::new();
+        result.visit("", &mut |path, tensor| {
+            tensors.push(*tensor);
+            outputs.push(Output { path: named(path, &names.results, "result") });
+        });
+        returned = Some(result);
+        tensors
+    })?;
+    let trace = Trace {
+        name: name.to_owned(),
+        target,
+        history: vec!["acquire".into()],
+        inputs: parameters.iter().map(|_| Input { role: InputRole::Input, donated: false, strides: None }).collect(),
+        outputs,
+        arena: None,
+        block: block.canonical(),
+    };
+    let returned = returned
+        .ok_or_else(|| Error::Argument { argument: name.to_owned(), message: "the function did not return".into() })?;
+    Ok((trace, returned))
+}
+
+/// A program compiled for one form of the arguments.
+#[derive(Debug)]
+pub struct Compiled<O> {
+    program: Program,
+    stages: Vec<Stage>,
+    structure: O,
+}
+
+impl<O> Compiled<O> {
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The trace after each transform.
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
+    /// The trace of the stage of that name.
+    pub fn stage(&self, name: &str) -> Option<&Trace> {
+        self.stages.iter().find(|stage| stage.name == name).map(|stage| &stage.trace)
+    }
+
+    /// Who took which symbol, and why others did not.
+    pub fn explain(&self) -> String {
+        let Some(claimed) = self.stage("claim") else { return String::new() };
+        let mut text = String::new();
+        for symbol in &claimed.block.symbols {
+            let name = symbol.results.first().map_or("", |id| &claimed.block.value(*id).name);
+            text += &format!("{name}: {} by {}\n", symbol.name(), symbol.executor.unwrap_or("nobody"));
+            for refusal in &symbol.refusals {
+                text += &format!("  not {}: {}\n", refusal.executor, refusal.reason);
+            }
+        }
+        text
+    }
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    leaves: Vec<(TensorMeta, Option<Strides>)>,
+    attributes: Vec<Attribute>,
+}
+
+/// A compiled function; see [`jit`].
+pub struct Jit<I: Tree<Leaf = Array>, O, F> {
+    name: String,
+    function: F,
+    options: Options,
+    names: Names,
+    donated: Vec<String>,
+    cache: Mutex<FxHashMap<Key, Arc<Compiled<O>>>>,
+    compiles: AtomicUsize,
+    arguments: std::marker::PhantomData<fn(I)>,
+}
+
+/// Compiles `f` when it is first called, for the metas, layouts and attributes of its arguments, and again when these
+/// change. `f` gets the tree of its arguments with a [`Tensor`] at each leaf.
+pub fn jit<I, O, F>(f: F) -> Jit<I, O, F>
+where
+    I: Tree<Leaf = Array>,
+    O: Tree<Leaf = Tensor> + Clone,
+    F: Fn(I::With<Tensor>) -> O,
+{
+    Jit {
+        name: "function".into(),
+        function: f,
+        options: Options::default(),
+        names: Names::default(),
+        donated: Vec::new(),
+        cache: Mutex::new(FxHashMap::default()),
+        compiles: AtomicUsize::new(0),
+        arguments: std::marker::PhantomData,
+    }
+}
+
+impl<I, O, F> Jit<I, O, F>
+where
+    I: Tree<Leaf = Array>,
+    I::With<TensorMeta>: Tree<Leaf = TensorMeta, With<Tensor> = I::With<Tensor>>,
+    O: Tree<Leaf = Tensor> + Clone,
+    F: Fn(I::With<Tensor>) -> O,
+{
+    /// The function's name in traces.
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = name.to_owned();
+        self
+    }
+
+    /// Names of the elements of the tuple of arguments.
+    pub fn arguments<const N: usize>(mut self, names: [&str; N]) -> Self {
+        self.names.arguments = names.map(str::to_owned).to_vec();
+        self
+    }
+
+    /// Names of the elements of the tuple of results.
+    pub fn results<const N: usize>(mut self, names: [&str; N]) -> Self {
+        self.names.results = names.map(str::to_owned).to_vec();
+        self
+    }
+
+    /// Gives the memory of the arguments whose paths start with `path` to results of the same path. Their arrays must not be
+    /// shared when the function is called.
+    pub fn donate(mut self, path: &str) -> Self {
+        self.donated.push(path.to_owned());
+        self
+    }
+
+    /// How it is compiled.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// How often it was compiled.
+    pub fn compiles(&self) -> usize {
+        self.compiles.load(Ordering::Relaxed)
+    }
+
+    /// Calls the function.
+    pub fn call(&self, arguments: I) -> Result<O::With<Array>> {
+        let mut inputs: Vec<Array> = Vec::new();
+        let mut attributes = Vec::new();
+        arguments.attributes(&mut attributes);
+        let metas = arguments.map(&mut |array: Array| {
+            let meta = array.meta().clone();
+            inputs.push(array);
+            meta
+        });
+        let compiled = self.lookup(metas, &inputs, attributes)?;
+        let outputs = compiled.program.run(inputs)?;
+        let mut outputs = outputs.into_iter();
+        Ok(compiled
+            .structure
+            .clone()
+            .map(&mut |_| outputs.next().unwrap_or_else(|| unreachable!("one output for each leaf"))))
+    }
+
+    /// Compiles the function for arguments of this form without running it.
+    pub fn compile(&self, arguments: &I) -> Result<Arc<Compiled<O>>>
+    where
+        I: Clone,
+    {
+        let mut inputs: Vec<Array> = Vec::new();
+        let mut attributes = Vec::new();
+        arguments.attributes(&mut attributes);
+        let metas = arguments.clone().map(&mut |array: Array| {
+            let meta = array.meta().clone();
+            inputs.push(array);
+            meta
+        });
+        self.lookup(metas, &inputs, attributes)
+    }
+
+    fn lookup(
+        &self,
+        metas: I::With<TensorMeta>,
+        inputs: &[Array],
+        attributes: Vec<Attribute>,
+    ) -> Result<Arc<Compiled<O>>> {
+        let key = Key {
+            leaves: inputs
+                .iter()
+                .map(|array| {
+                    let strides = (!array.is_contiguous()).then(|| Strides::from_slice(array.strides()));
+                    (array.meta().clone(), strides)
+                })
+                .collect(),
+            attributes,
+        };
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compiled) = cache.get(&key) {
+            return Ok(compiled.clone());
+        }
+        let target = inputs
+            .first()
+            .map_or_else(Target::cpu, |array| array.meta().device().kind().parse().unwrap_or_else(|_| Target::cpu()));
+        let (mut trace, structure) = trace(&self.name, target, &self.names, metas, &self.function)?;
+        for ((input, parameter), (_, strides)) in trace.inputs.iter_mut().zip(&trace.block.parameters).zip(&key.leaves)
+        {
+            input.strides = strides.as_ref().map(|strides| strides.to_vec());
+            let name = &trace.block.values[parameter.index()].name;
+            input.donated = self.donated.iter().any(|path| {
+                name.strip_prefix(path.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            });
+        }
+        let (program, stages) = compile(trace, &self.options)?;
+        self.compiles.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(function = self.name, steps = program.trace().block.symbols.len(), "compiled");
+        let compiled = Arc::new(Compiled { program, stages, structure });
+        cache.insert(key, compiled.clone());
+        Ok(compiled)
+    }
+}

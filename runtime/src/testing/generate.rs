@@ -1,0 +1,468 @@
+//! The list of generated tests: operators x templates x executors x element types.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fulgurite_kernels::DType;
+
+use super::directives::{Directive, DirectiveKind, Template};
+use super::golden::Golden;
+use super::problem::{Check, Problem};
+use super::subject::{List, REFERENCE, Subject, accepted_samples, sample_metas, subjects};
+use super::templates;
+use crate::argument::Arg;
+use crate::executor::{ExecutorDef, RewriteDef, VIEW, executors, find_implementation, rewrites};
+use crate::meta::{Device, TensorMeta};
+use crate::operator::{OperatorDef, OperatorKind, operators};
+
+/// Where a suite keeps its files, and how its tests are repeated.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The folder of `<operator>.snap` files.
+    pub snapshots: PathBuf,
+    /// The folder of PyTorch's vectors.
+    pub golden: PathBuf,
+    /// The command that a failure prints before the test's name.
+    pub command: String,
+}
+
+impl Default for Settings {
+    /// `snapshots/` and `golden/` of the package under test, whose folder cargo names when it runs tests.
+    fn default() -> Settings {
+        let root = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(PathBuf::new, PathBuf::from);
+        let package = std::env::var("CARGO_PKG_NAME").map(|name| format!(" -p {name}")).unwrap_or_default();
+        let target = std::env::current_exe()
+            .ok()
+            .and_then(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+            .map(|stem| stem.rsplit_once('-').map_or(stem.clone(), |(name, _)| name.to_owned()))
+            .map(|name| format!(" --test {name}"))
+            .unwrap_or_default();
+        Settings {
+            snapshots: root.join("snapshots"),
+            golden: root.join("golden"),
+            command: format!("cargo test{package}{target} -- --exact"),
+        }
+    }
+}
+
+/// What a generated test found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The declaration holds.
+    Passed,
+    /// There was nothing to test, because ...
+    Nothing(String),
+}
+
+type Body = Box<dyn Fn() -> Result<Outcome, String> + Send + Sync>;
+
+/// One generated test.
+pub struct GeneratedTest {
+    /// Unique: `rms_norm::consistency::cpu::f32`.
+    pub name: String,
+    /// The operator (or the rewrite, for its own template).
+    pub operator: String,
+    /// What is tested.
+    pub template: Template,
+    /// Who runs the operator, where that matters.
+    pub executor: Option<&'static str>,
+    /// The element type, where that matters.
+    pub dtype: Option<DType>,
+    /// Why it is not run, if a directive says so.
+    pub skip: Option<String>,
+    /// The test.
+    pub run: Body,
+}
+
+impl std::fmt::Debug for GeneratedTest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// Which tests are asked for; an empty list lets everything through.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Names of operators.
+    pub operators: Vec<String>,
+    /// Templates.
+    pub templates: Vec<Template>,
+    /// Names of executors; tests that no executor matters to are kept.
+    pub executors: Vec<String>,
+}
+
+impl Filter {
+    /// The tests of one operator.
+    pub fn operator(name: &str) -> Filter {
+        Filter { operators: vec![name.to_owned()], ..Filter::default() }
+    }
+
+    fn takes(&self, operator: &str, template: Template, executor: Option<&str>) -> bool {
+        (self.operators.is_empty() || self.operators.iter().any(|name| name == operator))
+            && (self.templates.is_empty() || self.templates.contains(&template))
+            && (self.executors.is_empty() || executor.is_none_or(|own| self.executors.iter().any(|name| name == own)))
+    }
+}
+
+/// What a template gets to know.
+pub(crate) struct Context {
+    pub def: &'static OperatorDef,
+    pub template: Template,
+    pub executor: Option<&'static ExecutorDef>,
+    pub dtype: Option<DType>,
+    /// The factor of a tolerance directive.
+    pub tolerance: f64,
+    pub settings: Arc<Settings>,
+    pub golden: Arc<Golden>,
+}
+
+impl Context {
+    /// Who runs the operator.
+    pub fn list(&self) -> Check<List> {
+        match self.executor {
+            Some(executor) => Ok(List::of(executor)),
+            None => Ok(List::plain()?),
+        }
+    }
+}
+
+/// The order in which element types are tried; where samples do not depend on it, the first that is accepted speaks for all.
+const DTYPES: [DType; 8] =
+    [DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32, DType::U8, DType::Bool];
+
+/// The element types that samples of `def` are made and accepted for.
+fn dtypes_of(def: &'static OperatorDef) -> Vec<(DType, Vec<Vec<Arg<TensorMeta>>>)> {
+    let mut found = Vec::new();
+    let mut seen = Vec::new();
+    for dtype in DTYPES {
+        let samples = accepted_samples(def, dtype);
+        if samples.is_empty() || seen.contains(&samples) {
+            continue;
+        }
+        found.push((dtype, samples.iter().map(|(_, sample)| sample_metas(sample, Device::CPU)).collect()));
+        seen.push(samples);
+    }
+    found
+}
+
+/// Whether `executor` takes the operator by itself for any of these arguments.
+fn may_claim(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
+    if let OperatorKind::Symbol(owner) = def.kind {
+        return owner == executor.name && def.cpu.is_some();
+    }
+    find_implementation(def.name, executor.name).is_some()
+        || executor.claims.is_some_and(|claims| metas.iter().any(|arguments| claims(def, arguments).is_ok()))
+}
+
+/// Whether tests of `def` are made for `executor`: where it takes the operator or parts of its decomposition.
+fn tested_with(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
+    let opened =
+        def.decomposition.is_some() && executor.priority.is_some() && !matches!(def.kind, OperatorKind::Symbol(_));
+    opened || may_claim(def, executor, metas)
+}
+
+/// The executors of this machine.
+fn runnable() -> Vec<&'static ExecutorDef> {
+    executors().into_iter().filter(|executor| executor.device == "cpu" && executor.name != VIEW).collect()
+}
+
+/// Which element types a template needs to see.
+fn wanted(template: Template, dtype: DType, first: DType) -> bool {
+    match template {
+        Template::Meta | Template::Consistency | Template::Bounds | Template::Checker | Template::Decomposition => true,
+        // One of each way to do arithmetic.
+        Template::Layout | Template::Determinism | Template::Effects => {
+            matches!(dtype, DType::F32 | DType::BF16 | DType::I64 | DType::Bool) || dtype == first
+        }
+        Template::Gradient => dtype.is_floating(),
+        Template::CotangentLinearity => dtype == DType::F64,
+        Template::RoundTrip => dtype == first,
+        _ => false,
+    }
+}
+
+/// Every test that the linked declarations generate, sorted by operator, template, executor and element type.
+pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTest> {
+    let settings = Arc::new(settings.clone());
+    let golden = Arc::new(Golden::open(&settings.golden));
+    let mut tests = Vec::new();
+    for def in operators() {
+        if !filter.operators.is_empty() && !filter.operators.iter().any(|name| name == def.name) {
+            continue;
+        }
+        let dtypes = dtypes_of(def);
+        let first = dtypes.first().map(|(dtype, _)| *dtype);
+        for template in Template::ALL {
+            let mut add = |executor: Option<&'static ExecutorDef>, dtype: Option<DType>| {
+                if filter.takes(def.name, template, executor.map(|executor| executor.name)) {
+                    tests.push(operator_test(def, template, executor, dtype, &settings, &golden));
+                }
+            };
+            match template {
+                Template::Errors => {
+                    if first.is_some() || def.errors.is_some() {
+                        add(None, None);
+                    }
+                }
+                Template::Snapshot => {
+                    if first.is_some() {
+                        add(None, None);
+                    }
+                }
+                Template::Golden => {
+                    if def.torch.is_some() || golden.mentions(def.name) {
+                        for executor in runnable() {
+                            if dtypes.iter().any(|(_, metas)| tested_with(def, executor, metas)) {
+                                add(Some(executor), None);
+                            }
+                        }
+                    }
+                }
+                Template::Decomposition => {
+                    for (dtype, _) in &dtypes {
+                        if def.decomposition.is_some() {
+                            add(None, Some(*dtype));
+                        }
+                    }
+                }
+                Template::Rewrite | Template::Programs => {}
+                _ => {
+                    for executor in runnable() {
+                        for (dtype, metas) in &dtypes {
+                            let gradients = matches!(template, Template::Gradient | Template::CotangentLinearity);
+                            let identity = template == Template::Consistency
+                                && executor.name == REFERENCE
+                                && def.decomposition.is_none();
+                            let claims = template != Template::Checker || may_claim(def, executor, metas);
+                            if first.is_some_and(|first| wanted(template, *dtype, first))
+                                && tested_with(def, executor, metas)
+                                && claims
+                                && !identity
+                                && !(template == Template::Checker && executor.name == REFERENCE)
+                                && !(gradients && (def.no_grad.is_some() || !floating_input(metas)))
+                            {
+                                add(Some(executor), Some(*dtype));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    for rewrite in rewrites() {
+        if filter.takes(rewrite.name, Template::Rewrite, None) {
+            tests.push(rewrite_test(rewrite, &settings));
+        }
+    }
+    for seed in 0..templates::programs::SEEDS {
+        for executor in runnable() {
+            if filter.takes("programs", Template::Programs, Some(executor.name)) && executor.priority.is_some() {
+                tests.push(program_test(seed, executor, &settings));
+            }
+        }
+    }
+    tests
+}
+
+fn floating_input(metas: &[Vec<Arg<TensorMeta>>]) -> bool {
+    metas.iter().flatten().flat_map(Arg::tensors).any(|meta| meta.dtype().is_floating())
+}
+
+/// The directives of linked operators that speak of no generated test or of no sample, in words.
+pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
+    let mut unmatched = Vec::new();
+    for def in operators() {
+        for directive in def.directives {
+            let matching: Vec<&GeneratedTest> = tests
+                .iter()
+                .filter(|test| test.operator == def.name)
+                .filter(|test| directive.matches(test.template, test.executor, test.dtype))
+                .collect();
+            let sample = directive.sample.is_none_or(|sample| {
+                DTYPES.iter().any(|dtype| accepted_samples(def, *dtype).iter().any(|(index, _)| *index == sample))
+            });
+            if matching.is_empty() || !sample {
+                unmatched.push(format!(
+                    "{} ({}:{}): the directive on '{}'{}{}{} ({}) speaks of no generated test; correct or remove it",
+                    def.name,
+                    def.file,
+                    def.line,
+                    directive.template.name(),
+                    directive.executor.map(|name| format!(", executor {name}")).unwrap_or_default(),
+                    directive.dtype.map(|dtype| format!(", {dtype}")).unwrap_or_default(),
+                    directive.sample.map(|sample| format!(", sample {sample}")).unwrap_or_default(),
+                    directive.reason,
+                ));
+            }
+        }
+    }
+    unmatched
+}
+
+fn name_of(operator: &str, template: Template, executor: Option<&str>, dtype: Option<DType>) -> String {
+    let mut name = format!("{operator}::{}", template.name());
+    for part in executor.into_iter().chain(dtype.map(DType::name)) {
+        name = format!("{name}::{part}");
+    }
+    name
+}
+
+fn operator_test(
+    def: &'static OperatorDef,
+    template: Template,
+    executor: Option<&'static ExecutorDef>,
+    dtype: Option<DType>,
+    settings: &Arc<Settings>,
+    golden: &Arc<Golden>,
+) -> GeneratedTest {
+    let executor_name = executor.map(|executor| executor.name);
+    let name = name_of(def.name, template, executor_name, dtype);
+    let directives: Vec<Directive> =
+        def.directives.iter().filter(|directive| directive.matches(template, executor_name, dtype)).copied().collect();
+    let whole =
+        |kind: DirectiveKind| directives.iter().find(|d| d.sample.is_none() && d.kind == kind).map(|d| d.reason);
+    let skip = whole(DirectiveKind::Skip).map(str::to_owned);
+    let must_fail = whole(DirectiveKind::ExpectedFailure);
+    let tolerance = directives
+        .iter()
+        .filter(|directive| directive.sample.is_none())
+        .filter_map(|directive| match directive.kind {
+            DirectiveKind::Tolerance(factor) => Some(factor),
+            _ => None,
+        })
+        .product();
+    let context =
+        Context { def, template, executor, dtype, tolerance, settings: settings.clone(), golden: golden.clone() };
+    let repeat = format!("{} {name}", settings.command);
+    let run: Body = Box::new(move || {
+        let outcome = guarded(|| run_template(&context, &directives, &repeat));
+        match (outcome, must_fail) {
+            (Ok(_), Some(reason)) => Err(format!(
+                "{}: {} passes, although a directive expects it to fail ({reason}); remove the directive at {}:{}\n  repeat: {repeat}",
+                def.name,
+                template.name(),
+                def.file,
+                def.line
+            )),
+            (Err(_), Some(_)) => Ok(Outcome::Passed),
+            (Ok(outcome), None) => Ok(outcome),
+            (Err(Problem(message)), None) if message.contains("\n  repeat: ") => Err(message),
+            (Err(Problem(message)), None) => Err(format!("{}: {message}\n  repeat: {repeat}", def.name)),
+        }
+    });
+    GeneratedTest { name, operator: def.name.to_owned(), template, executor: executor_name, dtype, skip, run }
+}
+
+/// Turns a panic of a rule into a failure of its test.
+fn guarded<T>(f: impl FnOnce() -> Check<T>) -> Check<T> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
+        let text = payload
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_else(|| "a panic without a message".into());
+        Err(Problem(format!("a rule panicked: {text}")))
+    })
+}
+
+/// The sample that `FULGURITE_SAMPLE` asks for.
+pub(crate) fn selected_sample() -> Option<usize> {
+    std::env::var("FULGURITE_SAMPLE").ok()?.parse().ok()
+}
+
+fn run_template(context: &Context, directives: &[Directive], repeat: &str) -> Check<Outcome> {
+    let Some(check) = templates::per_sample(context.template) else { return templates::whole(context) };
+    let Some(dtype) = context.dtype else { return Err("a template of samples needs an element type".into()) };
+    let all = subjects(context.def, dtype)?;
+    let mut tested = 0;
+    let mut nothing = None;
+    for subject in all.iter() {
+        if selected_sample().is_some_and(|sample| sample != subject.index) {
+            continue;
+        }
+        let own = |kind: DirectiveKind| directives.iter().find(|d| d.sample == Some(subject.index) && d.kind == kind);
+        if own(DirectiveKind::Skip).is_some() {
+            continue;
+        }
+        let looser: f64 = directives
+            .iter()
+            .filter(|directive| directive.sample == Some(subject.index))
+            .filter_map(|directive| match directive.kind {
+                DirectiveKind::Tolerance(factor) => Some(factor),
+                _ => None,
+            })
+            .product();
+        let context = Context {
+            tolerance: context.tolerance * looser,
+            settings: context.settings.clone(),
+            golden: context.golden.clone(),
+            ..*context
+        };
+        let outcome = guarded(|| check(&context, subject));
+        match (outcome, own(DirectiveKind::ExpectedFailure)) {
+            (Ok(_), Some(directive)) => {
+                return Err(Problem(format!(
+                    "sample {} passes, although a directive expects it to fail ({}); remove the directive",
+                    subject.index, directive.reason
+                )));
+            }
+            (Err(_), Some(_)) | (Ok(Outcome::Passed), None) => tested += 1,
+            (Ok(Outcome::Nothing(reason)), None) => nothing = Some(reason),
+            (Err(problem), None) => return Err(failure(subject, &context, &problem, repeat)),
+        }
+    }
+    match (tested, nothing) {
+        (0, Some(reason)) => Ok(Outcome::Nothing(reason)),
+        (0, None) => Ok(Outcome::Nothing("no sample was asked for".into())),
+        _ => Ok(Outcome::Passed),
+    }
+}
+
+fn failure(subject: &Subject, context: &Context, problem: &Problem, repeat: &str) -> Problem {
+    let def = subject.def;
+    let executor = context.executor.map(|executor| format!(", executor {}", executor.name)).unwrap_or_default();
+    Problem(format!(
+        "{}({}), sample {}{executor}: {}\n  declared at {}:{}\n  repeat: FULGURITE_SAMPLE={} {repeat}",
+        def.name,
+        subject.describe(),
+        subject.index,
+        problem.0,
+        def.file,
+        def.line,
+        subject.index,
+    ))
+}
+
+fn rewrite_test(rewrite: &'static RewriteDef, settings: &Arc<Settings>) -> GeneratedTest {
+    let name = name_of(rewrite.name, Template::Rewrite, None, None);
+    let repeat = format!("{} {name}", settings.command);
+    let run: Body = Box::new(move || {
+        guarded(|| templates::rewrite::check(rewrite)).map_err(|problem| {
+            format!(
+                "rewrite {}: {problem}\n  declared at {}:{}\n  repeat: {repeat}",
+                rewrite.name, rewrite.file, rewrite.line
+            )
+        })
+    });
+    let operator = rewrite.name.to_owned();
+    GeneratedTest { name, operator, template: Template::Rewrite, executor: None, dtype: None, skip: None, run }
+}
+
+fn program_test(seed: u64, executor: &'static ExecutorDef, settings: &Arc<Settings>) -> GeneratedTest {
+    let name = format!("programs::{}::seed_{seed}", executor.name);
+    let repeat = format!("{} {name}", settings.command);
+    let run: Body = Box::new(move || {
+        guarded(|| templates::programs::check(seed, executor))
+            .map_err(|problem| format!("random program {seed}: {problem}\n  repeat: {repeat}"))
+    });
+    GeneratedTest {
+        name,
+        operator: "programs".into(),
+        template: Template::Programs,
+        executor: Some(executor.name),
+        dtype: None,
+        skip: None,
+        run,
+    }
+}

@@ -1,0 +1,18 @@
+//! Agrees with the independent reference.
+
+use super::{Context, Outcome, PASSED, nothing};
+use crate::testing::problem::{Check, Problem};
+use crate::testing::subject::{REFERENCE, Subject};
+
+/// The executor's results lie near the f64 reference; in low precision at least as near, up to a factor, as the plain
+/// decomposition. The plain decomposition itself (the list of the reference executor) must be near by its own conditioning.
+pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
+    let ran = subject.forward(&context.list()?);
+    let ran = ran.as_ref().as_ref().map_err(Problem::clone)?;
+    let compared = if context.executor.is_some_and(|executor| executor.name == REFERENCE) {
+        subject.compare_plain(&ran.outputs, context.tolerance)?
+    } else {
+        subject.compare(&ran.outputs, context.tolerance)?
+    };
+    if compared { PASSED } else { nothing("there is neither a reference nor a decomposition in f64") }
+}

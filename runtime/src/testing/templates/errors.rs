@@ -1,0 +1,113 @@
+//! Error samples fail at trace time, as they say and at the caller's line; each declared precondition is tripped by one.
+
+use fulgurite_kernels::DType;
+
+use super::{Context, Outcome, PASSED};
+use crate::argument::{Arg, Attribute, map_arguments};
+use crate::error::Error;
+use crate::meta::{Device, TensorMeta};
+use crate::operator::{Class, OperatorDef, ParamKind};
+use crate::testing::generate::selected_sample;
+use crate::testing::problem::{Check, ensure};
+use crate::testing::samples::{ErrorSample, ErrorSamples};
+use crate::testing::subject::{accepted_samples, describe, sample_metas, trace_call};
+
+/// See the module.
+pub(crate) fn check(context: &Context) -> Check<Outcome> {
+    let def = context.def;
+    let mut dtypes = [DType::F32].into_iter().chain(DType::ALL);
+    let dtype = dtypes.find(|dtype| !accepted_samples(def, *dtype).is_empty()).unwrap_or(DType::F32);
+    let samples = ErrorSamples::of_operator(def, dtype);
+    for (i, sample) in samples.iter().enumerate() {
+        if selected_sample().is_none_or(|selected| selected == i) {
+            one(def, sample).map_err(|problem| problem.within(format!("error sample {i}")))?;
+        }
+    }
+    for code in def.codes {
+        ensure!(samples.iter().any(|sample| sample.code == *code), "no error sample trips the precondition '{code}'");
+    }
+    if let Some((_, sample)) = accepted_samples(def, dtype).first() {
+        let metas = sample_metas(sample, Device::CPU);
+        wrong_dtypes(def, &metas)?;
+        wrong_attributes(def, &metas)?;
+        wrong_device(def, &metas)?;
+    }
+    PASSED
+}
+
+fn one(def: &'static OperatorDef, sample: &ErrorSample) -> Check {
+    let metas = map_arguments(&sample.arguments, |tensor| tensor.meta(Device::CPU));
+    expect(def, &metas, sample.code, sample.message)
+}
+
+/// The call must fail with `code` and a message that contains `message`, and must say who called.
+fn expect(def: &'static OperatorDef, metas: &[Arg<TensorMeta>], code: &str, message: &str) -> Check {
+    let call = format!("{}({})", def.name, describe(metas));
+    let error = match trace_call(def, metas) {
+        Ok(_) => return Err(format!("{call}: expected the error '{code}', it was accepted").into()),
+        Err(error) => error,
+    };
+    ensure!(error.code() == code, "{call}: expected the error '{code}', got '{}': {error}", error.code());
+    let text = error.to_string();
+    ensure!(text.contains(message), "{call}: expected a message with '{message}', got '{text}'");
+    let Error::Operator { operator, stack, .. } = &error else {
+        return Err(format!("{call}: expected an error of the operator, got {error:?}").into());
+    };
+    let here = stack.at.iter().chain(stack.frames.iter().filter_map(|(_, place)| place.as_ref()));
+    ensure!(
+        here.clone().any(|place| place.file().ends_with("subject.rs")),
+        "{call}: the error does not say where the caller stands: {text}"
+    );
+    ensure!(
+        operator == def.name || stack.frames.iter().any(|(frame, _)| frame == def.name),
+        "{call}: the error does not name the operator: {text}"
+    );
+    Ok(())
+}
+
+/// Every tensor in an element type that its class does not accept.
+fn wrong_dtypes(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Check {
+    for (i, param) in def.params.iter().enumerate() {
+        let class = match param.kind {
+            ParamKind::Tensor(class)
+            | ParamKind::Optional(class)
+            | ParamKind::List(class)
+            | ParamKind::Operand(class) => class,
+            ParamKind::Attribute => continue,
+        };
+        if class == Class::Any || metas[i].tensors().is_empty() {
+            continue;
+        }
+        for dtype in DType::ALL.into_iter().filter(|dtype| !class.accepts(*dtype)) {
+            let mut metas = metas.to_vec();
+            metas[i] = metas[i].map(|meta| meta.with_dtype(dtype));
+            expect(def, &metas, "ArgumentDType", &format!("{} has dtype {dtype}", param.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Every attribute as something that it cannot be.
+fn wrong_attributes(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Check {
+    if def.check.is_none() {
+        return Ok(());
+    }
+    for (i, param) in def.params.iter().enumerate() {
+        if param.kind == ParamKind::Attribute {
+            let mut metas = metas.to_vec();
+            metas[i] = Arg::Attribute(Attribute::List(vec![Attribute::Text("no such value".into())]));
+            expect(def, &metas, "AttributeType", param.name)?;
+        }
+    }
+    Ok(())
+}
+
+/// One tensor on another device than the others.
+fn wrong_device(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Check {
+    let tensors = metas.iter().filter(|argument| !argument.tensors().is_empty()).count();
+    let last = metas.iter().rposition(|argument| !argument.tensors().is_empty());
+    let (Some(last), true) = (last, tensors > 1) else { return Ok(()) };
+    let mut metas = metas.to_vec();
+    metas[last] = metas[last].map(|meta| TensorMeta::new(meta.shape(), meta.dtype(), Device::new("elsewhere", 0)));
+    expect(def, &metas, "ArgumentDevice", def.params[last].name)
+}

@@ -1,0 +1,147 @@
+//! The gradient is the gradient: `<cotangent, J v> = <vjp(cotangent), v>`, with the directional derivative `J v` by central
+//! differences in f64; in other element types it is near that of f64.
+
+use fulgurite_kernels::DType;
+
+use super::{Context, Outcome, PASSED, nothing};
+use crate::array::Array;
+use crate::testing::problem::{Check, Problem, ensure};
+use crate::testing::samples::Random;
+use crate::testing::subject::{List, Ran, Subject, perturbed};
+use crate::testing::tolerance::{DIFFERENCES, Expected, PLAIN, relative_error};
+
+/// Steps of the differences, relative to the size of the input. A kink or a curve that spoils one of them does not spoil all;
+/// a wrong gradient agrees with none.
+const STEPS: [f64; 4] = [1e-3, 1e-4, 1e-5, 1e-6];
+
+/// See the module.
+pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
+    if !subject.differentiable()? {
+        return nothing("gradients are not checked here");
+    }
+    let joint = subject.joint(&context.list()?);
+    let Some(ran) = joint.as_ref().as_ref().map_err(Problem::clone)? else { return nothing("no gradient") };
+    let exact = subject.arrays.iter().all(|array| !array.dtype().is_floating() || array.dtype() == DType::F64);
+    if exact { by_differences(context, subject, ran) } else { near_f64(context, subject, ran) }
+}
+
+/// Without elements that are infinite or not a number: padding, say, which no input moves.
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).filter(|(a, _)| a.is_finite()).map(|(a, b)| a * b).sum()
+}
+
+fn by_differences(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outcome> {
+    // Differences are taken of the independent reference where there is one, so that a wrong execution hides nothing.
+    let plain = subject.forward(&List::plain()?);
+    let floating: Vec<usize> = (0..ran.own).filter(|i| ran.outputs[*i].dtype().is_floating()).collect();
+    let evaluate = |arrays: &[Array]| -> Check<Vec<Vec<f64>>> {
+        if let Some(rule) = subject.def.reference {
+            let results = rule(&subject.reference_arguments(arrays))?;
+            return Ok(floating.iter().map(|i| results[*i].floats().iter().copied().collect()).collect());
+        }
+        let plain = plain.as_ref().as_ref().map_err(Problem::clone)?;
+        let outputs = plain.program.run(arrays.to_vec())?;
+        Ok(floating.iter().map(|i| outputs[*i].to_f64()).collect())
+    };
+    let cotangents: Vec<Vec<f64>> = ran.inputs[subject.arrays.len()..].iter().map(Array::to_f64).collect();
+    let wrt: Vec<usize> = (0..subject.arrays.len()).filter(|i| subject.arrays[*i].dtype().is_floating()).collect();
+    let names = &ran.program.trace().outputs;
+    // Each input by itself, so that the message names the one that is wrong; two directions each.
+    for (k, input) in wrt.iter().enumerate() {
+        let array = &subject.arrays[*input];
+        let gradient = ran.outputs[ran.own + k].to_f64();
+        let values = array.to_f64();
+        if values.is_empty() || cotangents.iter().all(Vec::is_empty) {
+            ensure!(
+                gradient.iter().all(|g| *g == 0.0),
+                "{}: no output depends on it, got {gradient:?}",
+                names[ran.own + k].path
+            );
+            continue;
+        }
+        for seed in 0..2u64 {
+            let mut random = Random::new(seed + 1000 * (k as u64 + 1));
+            // In proportion to each element, so that no step leaves the domain of the sample.
+            let direction: Vec<f64> = values
+                .iter()
+                .map(|v| random.normal().clamp(-2.0, 2.0) * if *v == 0.0 { 1.0 } else { v.abs().min(1.0) })
+                .collect();
+            let ours = dot(&gradient, &direction);
+            let mut best: Option<(f64, f64, f64)> = None;
+            for step in STEPS {
+                let at = |factor: f64| -> Check<f64> {
+                    let mut arrays = subject.arrays.clone();
+                    let moved: Vec<f64> = values.iter().zip(&direction).map(|(v, d)| v + factor * step * d).collect();
+                    arrays[*input] = Array::from_f64(array.shape(), DType::F64, &moved)?;
+                    Ok(evaluate(&arrays)?.iter().zip(&cotangents).map(|(out, c)| dot(out, c)).sum())
+                };
+                // The five-point rule: its error falls with the fourth power of the step.
+                let slope = (8.0 * (at(1.0)? - at(-1.0)?) - (at(2.0)? - at(-2.0)?)) / (12.0 * step);
+                let size: f64 = gradient.iter().zip(&direction).map(|(g, d)| (g * d).powi(2)).sum::<f64>().sqrt();
+                let scale = size + slope.abs() + 1e-6;
+                let error = (slope - ours).abs() / scale;
+                if best.is_none_or(|(least, ..)| error < least) || error.is_nan() {
+                    best = Some((error, slope, scale));
+                }
+                if error <= DIFFERENCES * context.tolerance {
+                    break;
+                }
+            }
+            let (error, slope, scale) = best.unwrap_or((0.0, 0.0, 1.0));
+            ensure!(
+                error <= DIFFERENCES * context.tolerance,
+                "{}: along a random direction expected {slope:?} by central differences, got {ours:?} (off by {:.3e}, allowed {:.3e})",
+                names[ran.own + k].path,
+                (slope - ours).abs(),
+                DIFFERENCES * context.tolerance * scale,
+            );
+        }
+    }
+    PASSED
+}
+
+/// In element types other than f64: near the gradient in f64, at the same inputs and cotangents, by the plain executors; as near
+/// as the plain executors in this type, up to a factor, and by the conditioning of the gradient.
+fn near_f64(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outcome> {
+    let Some(twin) = subject.twin() else { return nothing("the operator is not declared for f64") };
+    let plain = List::plain()?;
+    let wide = twin.joint(&plain);
+    let Some(wide) = wide.as_ref().as_ref().map_err(Problem::clone)? else { return nothing("no gradient in f64") };
+    // The twin draws cotangents of its own; these are the ones at hand.
+    let at = |inputs: &[Array]| -> Check<Vec<Vec<f64>>> {
+        let inputs = inputs
+            .iter()
+            .map(|array| match array.dtype() {
+                dtype if dtype.is_floating() => Array::from_f64(array.shape(), DType::F64, &array.to_f64()),
+                _ => Ok(array.clone()),
+            })
+            .collect::<Result<Vec<Array>, _>>()?;
+        if inputs.iter().zip(&wide.inputs).any(|(a, b)| a.meta() != b.meta()) {
+            return Ok(Vec::new());
+        }
+        Ok(wide.program.run(inputs)?.iter().map(Array::to_f64).collect())
+    };
+    let values = at(&ran.inputs)?;
+    if values.is_empty() {
+        return nothing("its cotangents in f64 are of another dtype");
+    }
+    let responses = [at(&perturbed(&ran.inputs, 1)?)?, at(&perturbed(&ran.inputs, 2)?)?];
+    let low = subject.joint(&plain);
+    let low = low.as_ref().as_ref().map_err(Problem::clone)?;
+    let depth = ran.program.trace().block.symbols.len();
+    for i in ran.own..ran.outputs.len() {
+        let output = &ran.outputs[i];
+        let moved: Vec<Vec<f64>> = responses.iter().map(|response| response[i].clone()).collect();
+        let mut expected = Expected::rounded(values[i].clone(), output.dtype())
+            .with_responses(&moved)
+            .of_chain(depth, output.dtype())
+            // Cotangents are of the size of one.
+            .with_floor(output.dtype().epsilon());
+        if let Some(low) = low {
+            expected = expected.with_relative(PLAIN * relative_error(&low.outputs[i].to_f64(), &values[i]));
+        }
+        let name = &ran.program.trace().outputs[i].path;
+        expected.loosened(context.tolerance).compare(output).map_err(|p| p.within(format!("{name} against f64")))?;
+    }
+    PASSED
+}

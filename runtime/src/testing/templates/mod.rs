@@ -1,0 +1,64 @@
+//! The templates: what a declaration must hold, each in a file of its own.
+
+pub(crate) mod bounds;
+pub(crate) mod checker;
+pub(crate) mod consistency;
+pub(crate) mod cotangent_linearity;
+pub(crate) mod decomposition;
+pub(crate) mod determinism;
+pub(crate) mod effects;
+pub(crate) mod errors;
+pub(crate) mod golden;
+pub(crate) mod gradient;
+pub(crate) mod layout;
+pub(crate) mod meta;
+pub(crate) mod programs;
+pub(crate) mod rewrite;
+pub(crate) mod round_trip;
+pub(crate) mod snapshot;
+
+use super::directives::Template;
+use super::generate::{Context, Outcome};
+use super::problem::Check;
+use super::subject::Subject;
+
+/// A check of one sample.
+pub(crate) type PerSample = fn(&Context, &Subject) -> Check<Outcome>;
+
+/// The check of a template that looks at one sample at a time.
+pub(crate) fn per_sample(template: Template) -> Option<PerSample> {
+    Some(match template {
+        Template::Meta => meta::check,
+        Template::Consistency => consistency::check,
+        Template::Layout => layout::check,
+        Template::Decomposition => decomposition::check,
+        Template::Gradient => gradient::check,
+        Template::CotangentLinearity => cotangent_linearity::check,
+        Template::Effects => effects::check,
+        Template::Bounds => bounds::check,
+        Template::Determinism => determinism::check,
+        Template::Checker => checker::check,
+        Template::RoundTrip => round_trip::check,
+        Template::Errors | Template::Golden | Template::Snapshot | Template::Rewrite | Template::Programs => {
+            return None;
+        }
+    })
+}
+
+/// Runs a template that looks at the operator as a whole.
+pub(crate) fn whole(context: &Context) -> Check<Outcome> {
+    match context.template {
+        Template::Errors => errors::check(context),
+        Template::Golden => golden::check(context),
+        Template::Snapshot => snapshot::check(context),
+        _ => Ok(Outcome::Nothing("the template has tests of its own".into())),
+    }
+}
+
+/// `Passed`.
+pub(crate) const PASSED: Check<Outcome> = Ok(Outcome::Passed);
+
+/// `Nothing`, because of `reason`.
+pub(crate) fn nothing(reason: &str) -> Check<Outcome> {
+    Ok(Outcome::Nothing(reason.to_owned()))
+}

@@ -1,0 +1,231 @@
+//! Random programs made of samples: unfused = reference, fused at least as near as twice the unfused error, for every list of
+//! executors and every amount of fuel.
+
+use std::sync::OnceLock;
+
+use fulgurite_kernels::DType;
+
+use super::{Outcome, PASSED, nothing};
+use crate::argument::{Arg, Attribute, map_arguments};
+use crate::array::Array;
+use crate::compile::compile;
+use crate::error::Result;
+use crate::executor::ExecutorDef;
+use crate::meta::{Device, TensorMeta};
+use crate::operator::{OperatorDef, OperatorKind, operators};
+use crate::testing::problem::{Check, Problem, ensure};
+use crate::testing::samples::{Random, Sample, round_to};
+use crate::testing::subject::{List, accepted_samples, perturbed, trace_call, trace_of};
+use crate::testing::tolerance::{Expected, relative_error, same_bits};
+use crate::trace::Trace;
+use crate::tracer::{self, trace_block};
+use crate::transforms::Fuel;
+
+/// How many programs are made for each executor.
+pub(crate) const SEEDS: u64 = 24;
+/// Calls in a program.
+const LENGTH: usize = 12;
+/// Amounts of fuel; the first opens every composite, the last is as good as none.
+const FUEL: [u64; 5] = [0, 1, 2, 5, 1 << 20];
+
+/// One call: the operator, and for each tensor the value it reads.
+struct Step {
+    def: &'static OperatorDef,
+    arguments: Vec<Arg<usize>>,
+}
+
+/// A program: metas of the inputs, calls, and the values that nothing reads.
+struct RandomProgram {
+    inputs: Vec<TensorMeta>,
+    steps: Vec<Step>,
+    results: Vec<usize>,
+}
+
+/// Operators whose samples programs are made of: without effects, differentiable (so smooth nearly everywhere), floating.
+fn parts() -> &'static [(&'static OperatorDef, Vec<Sample>)] {
+    static PARTS: OnceLock<Vec<(&'static OperatorDef, Vec<Sample>)>> = OnceLock::new();
+    PARTS.get_or_init(|| {
+        let fits = |def: &&OperatorDef| {
+            def.effects.mergeable() && def.no_grad.is_none() && !matches!(def.kind, OperatorKind::Symbol(_))
+        };
+        let sample_fits = |sample: &Sample| {
+            let tensors = || sample.arguments.iter().flat_map(Arg::tensors);
+            let dtype_named = sample.arguments.iter().any(|a| matches!(a, Arg::Attribute(Attribute::DType(_))));
+            sample.forward_only.is_none()
+                && !dtype_named
+                && tensors().next().is_some()
+                && tensors()
+                    .all(|tensor| tensor.dtype() == DType::F32 && tensor.shape().iter().product::<usize>() <= 256)
+        };
+        operators()
+            .iter()
+            .copied()
+            .filter(fits)
+            .filter_map(|def| {
+                let samples: Vec<Sample> = accepted_samples(def, DType::F32)
+                    .into_iter()
+                    .map(|(_, sample)| sample)
+                    .filter(sample_fits)
+                    .collect();
+                (!samples.is_empty()).then_some((def, samples))
+            })
+            .collect()
+    })
+}
+
+fn results_of(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Option<Vec<TensorMeta>> {
+    def.check_arguments(metas).ok()?;
+    let trace = trace_call(def, metas).ok()?;
+    Some(trace.block.results.iter().map(|id| trace.block.meta(*id).clone()).collect())
+}
+
+fn generate(seed: u64) -> RandomProgram {
+    let mut random = Random::new(seed.wrapping_mul(7919) + 13);
+    let parts = parts();
+    let shape: &[usize] = [&[4, 8][..], &[3, 5], &[2, 3, 4], &[16]][(random.next() % 4) as usize];
+    let meta = TensorMeta::new(shape, DType::F32, Device::CPU);
+    let mut program =
+        RandomProgram { inputs: vec![meta.clone(), meta.clone()], steps: Vec::new(), results: Vec::new() };
+    // Values of the program: metas, and where they come from.
+    let mut values: Vec<TensorMeta> = vec![meta.clone(), meta];
+    let mut from_input = vec![true, true];
+    let mut attempts = 0;
+    while program.steps.len() < LENGTH && attempts < 400 && !parts.is_empty() {
+        attempts += 1;
+        let (def, samples) = &parts[(random.next() % parts.len() as u64) as usize];
+        let sample = &samples[(random.next() % samples.len() as u64) as usize];
+        // Newer values are likelier, so that chains grow.
+        let arguments = map_arguments(&sample.arguments, |_| {
+            let back = (random.unit() * random.unit() * values.len() as f64) as usize;
+            values.len() - 1 - back.min(values.len() - 1)
+        });
+        let metas = map_arguments(&arguments, |value| values[*value].clone());
+        let Some(results) = results_of(def, &metas) else { continue };
+        let usable = results.iter().all(|meta| meta.dtype() == DType::F32 && meta.len() <= 4096 && !meta.is_empty());
+        if !usable || results.is_empty() {
+            continue;
+        }
+        program.steps.push(Step { def, arguments });
+        from_input.extend(results.iter().map(|_| false));
+        values.extend(results);
+    }
+    let read: Vec<usize> = program
+        .steps
+        .iter()
+        .flat_map(|step| step.arguments.iter().flat_map(|argument| argument.tensors().to_vec()))
+        .collect();
+    program.results = (0..values.len()).filter(|value| !from_input[*value] && !read.contains(value)).collect();
+    program
+}
+
+impl RandomProgram {
+    fn trace(&self, dtype: DType) -> Result<Trace> {
+        let parameters: Vec<_> = self
+            .inputs
+            .iter()
+            .enumerate()
+            .map(|(i, meta)| (std::sync::Arc::from(format!("x{i}")), meta.with_dtype(dtype)))
+            .collect();
+        let block = trace_block(&parameters, |handles| {
+            let mut values = handles.to_vec();
+            for step in &self.steps {
+                let arguments = map_arguments(&step.arguments, |value| values[*value]);
+                values.extend(tracer::call(step.def, arguments));
+            }
+            self.results.iter().map(|value| values[*value]).collect()
+        })?;
+        Ok(trace_of("random", block))
+    }
+}
+
+/// See the module.
+pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome> {
+    let program = generate(seed);
+    if program.results.is_empty() {
+        return nothing("no operators to make a program of");
+    }
+    let plain = List::plain()?;
+    let wide = program.trace(DType::F64).map_err(|error| Problem::from(error).within("in f64"))?;
+    let (wide, _) = compile(wide, &plain.options())?;
+    let mut random = Random::new(seed);
+    // Positive and moderate, so that logarithms and roots stay defined where they come first.
+    let inputs = program
+        .inputs
+        .iter()
+        .map(|meta| {
+            let values: Vec<f64> = (0..meta.len()).map(|_| round_to(0.25 + 1.5 * random.unit(), DType::F32)).collect();
+            Array::from_f64(meta.shape(), DType::F32, &values)
+        })
+        .collect::<Result<Vec<Array>>>()?;
+    let widened = |arrays: &[Array]| -> Check<Vec<Vec<f64>>> {
+        let arrays = arrays
+            .iter()
+            .map(|array| Array::from_f64(array.shape(), DType::F64, &array.to_f64()))
+            .collect::<Result<Vec<Array>>>()?;
+        Ok(wide.run(arrays)?.iter().map(Array::to_f64).collect())
+    };
+    let values = widened(&inputs)?;
+    let responses = [widened(&perturbed(&inputs, 1)?)?, widened(&perturbed(&inputs, 2)?)?];
+    let trace = program.trace(DType::F32)?;
+    let text = trace.to_string();
+    let mut list = List::of(executor);
+    list.fuse = false;
+    let unfused = run(&trace, &list, &inputs)?;
+    let steps = program.steps.len();
+    let expected: Vec<Expected> = values
+        .iter()
+        .enumerate()
+        .map(|(i, values)| {
+            let moved: Vec<Vec<f64>> = responses.iter().map(|response| response[i].clone()).collect();
+            Expected::rounded(values.clone(), DType::F32)
+                .with_responses(&moved)
+                .of_chain(8 * steps, DType::F32)
+                // Inputs are of the size of one.
+                .with_floor(16.0 * DType::F32.epsilon())
+        })
+        .collect();
+    for (i, (output, expected)) in unfused.iter().zip(&expected).enumerate() {
+        settled(output, expected, &responses, i).map_err(|problem| {
+            problem.within(format!("result {i}, unfused, against the references in f64, of\n{text}"))
+        })?;
+    }
+    list.fuse = true;
+    for fuel in FUEL {
+        list.fuel = Fuel::limited(fuel);
+        let fused = run(&trace, &list, &inputs).map_err(|problem| problem.within(format!("with fuel {fuel}")))?;
+        let again = run(&trace, &list, &inputs)?;
+        for (i, output) in fused.iter().enumerate() {
+            let bound = expected[i].clone().with_relative(2.0 * relative_error(&unfused[i].to_f64(), &values[i]));
+            settled(output, &bound, &responses, i)
+                .map_err(|problem| problem.within(format!("result {i}, with fuel {fuel}, of\n{text}")))?;
+            same_bits(&again[i], output)
+                .map_err(|problem| problem.within(format!("result {i}, compiled again, of\n{text}")))?;
+        }
+    }
+    PASSED
+}
+
+fn run(trace: &Trace, list: &List, inputs: &[Array]) -> Check<Vec<Array>> {
+    let (program, _) = compile(trace.clone(), &list.options())?;
+    Ok(program.run(inputs.to_vec())?)
+}
+
+/// Compares where the program is well behaved: an element that overflows, or that jumps when the inputs move by a rounding, says
+/// nothing about an executor.
+fn settled(output: &Array, expected: &Expected, responses: &[Vec<Vec<f64>>; 2], i: usize) -> Check {
+    ensure!(
+        output.meta().len() == expected.values.len(),
+        "has {} elements, expected {}",
+        output.meta().len(),
+        expected.values.len()
+    );
+    let mut got = output.to_f64();
+    for (j, value) in expected.values.iter().enumerate() {
+        let wild = |v: f64| !v.is_finite() || v.abs() > 1e30 || (v != 0.0 && v.abs() < 1e-30);
+        let jumps = responses.iter().any(|r| (r[i][j] - value).abs() > 1e-3 * (1.0 + value.abs()));
+        if wild(*value) || jumps || responses.iter().any(|r| wild(r[i][j])) {
+            got[j] = *value;
+        }
+    }
+    expected.compare_values(&got, output.shape(), DType::F64)
+}

@@ -1,0 +1,146 @@
+//! Both sides of a rewrite agree on its samples, forward and backward; it fires on its own pattern, and on nothing that only looks
+//! like it: where two tensors of the pattern are told apart, both sides must differ only as the program does.
+
+use fulgurite_kernels::DType;
+
+use super::{Outcome, PASSED};
+use crate::argument::{Arg, map_arguments};
+use crate::array::Array;
+use crate::error::Result;
+use crate::executor::RewriteDef;
+use crate::meta::{Device, TensorMeta};
+use crate::operator::TracedRule;
+use crate::testing::problem::{Check, Problem, ensure};
+use crate::testing::samples::Samples;
+use crate::testing::subject::{List, joint_trace, random_like, trace_of};
+use crate::testing::tolerance::{Expected, SAME_IN_F64};
+use crate::trace::Trace;
+use crate::tracer::trace_block;
+use crate::transforms::{Fuel, rewrite};
+
+/// See the module.
+pub(crate) fn check(def: &'static RewriteDef) -> Check<Outcome> {
+    let mut tested = 0;
+    for dtype in [DType::F64, DType::F32] {
+        let mut samples = Samples::new(None, dtype);
+        let Some(declare) = def.samples else { return Err("declares no samples".into()) };
+        declare(&mut samples);
+        for (i, sample) in samples.into_cases().into_iter().enumerate() {
+            let tensors: Vec<_> = sample.arguments.iter().flat_map(Arg::tensors).collect();
+            let metas: Vec<TensorMeta> = tensors.iter().map(|tensor| tensor.meta(Device::CPU)).collect();
+            ensure!(
+                metas.len() == def.params.len(),
+                "sample {i} has {} tensors, the pattern takes {}",
+                metas.len(),
+                def.params.len()
+            );
+            if def.condition.is_some_and(|condition| condition(&metas).is_err()) {
+                continue;
+            }
+            let arrays = tensors
+                .iter()
+                .map(|tensor| Array::from_f64(tensor.shape(), tensor.dtype(), &tensor.values()))
+                .collect::<Result<Vec<Array>>>()?;
+            one(def, &metas, &arrays, dtype, sample.forward_only.is_none())
+                .map_err(|problem| problem.within(format!("sample {i} in {dtype}")))?;
+            tested += 1;
+        }
+    }
+    ensure!(tested > 0, "no sample meets its condition");
+    PASSED
+}
+
+fn side(def: &RewriteDef, metas: &[TensorMeta], rule: TracedRule, name: &str) -> Check<Trace> {
+    let parameters: Vec<_> =
+        def.params.iter().map(|name| std::sync::Arc::from(*name)).zip(metas.iter().cloned()).collect();
+    let block = trace_block(&parameters, |handles| {
+        let arguments: Vec<Arg<crate::Tensor>> = handles.iter().map(|handle| Arg::Tensor(*handle)).collect();
+        rule(&arguments)
+    })
+    .map_err(|error| Problem::from(error).within(name))?;
+    Ok(trace_of(name, block))
+}
+
+fn one(def: &'static RewriteDef, metas: &[TensorMeta], arrays: &[Array], dtype: DType, gradients: bool) -> Check {
+    let pattern = side(def, metas, def.pattern, "pattern")?;
+    let replacement = side(def, metas, def.replacement, "replacement")?;
+    let mut fuel = Fuel::limited(1 << 20);
+    let rewritten = rewrite::rewrite(&pattern, &[def], &mut fuel)?;
+    ensure!(fuel != Fuel::limited(1 << 20), "it does not fire on its own pattern:\n{pattern}");
+    agree(&pattern, &replacement, arrays, dtype, gradients)?;
+    agree(&pattern, &rewritten, arrays, dtype, gradients).map_err(|p| p.within("the rewritten program"))?;
+    // A tensor that stands more than once in the pattern is told apart: the rewrite must leave the program alone, or keep what it
+    // means.
+    for apart in told_apart(&pattern) {
+        let rewritten = rewrite::rewrite(&apart, &[def], &mut Fuel::limited(1 << 20))?;
+        let mut inputs = arrays.to_vec();
+        for (i, id) in apart.block.parameters.iter().enumerate().skip(inputs.len()) {
+            inputs.push(random_like(apart.block.meta(*id), 100 + i as u64)?);
+        }
+        agree(&apart, &rewritten, &inputs, dtype, false)
+            .map_err(|problem| problem.within(format!("it fires where it must not, on\n{apart}")))?;
+    }
+    Ok(())
+}
+
+/// The pattern with one occurrence of a tensor that occurs more than once replaced by a tensor of its own.
+fn told_apart(pattern: &Trace) -> Vec<Trace> {
+    let block = &pattern.block;
+    let mut found = Vec::new();
+    for parameter in &block.parameters {
+        let uses: usize =
+            block.symbols.iter().map(|symbol| symbol.operands().filter(|id| id == parameter).count()).sum();
+        for which in 1..uses {
+            let mut apart = pattern.block.clone();
+            let meta = apart.meta(*parameter).clone();
+            let other = apart.define(format!("{}.other", block.value(*parameter).name), meta);
+            apart.parameters.push(other);
+            let mut seen = 0;
+            for symbol in &mut apart.symbols {
+                symbol.arguments = map_arguments(&symbol.arguments, |id| {
+                    if id == parameter {
+                        seen += 1;
+                        if seen == which + 1 {
+                            return other;
+                        }
+                    }
+                    *id
+                });
+            }
+            found.push(trace_of("told_apart", apart));
+        }
+    }
+    found
+}
+
+fn agree(left: &Trace, right: &Trace, arrays: &[Array], dtype: DType, gradients: bool) -> Check {
+    let mut list = List::plain()?;
+    list.executors = crate::executor::default_executors("cpu");
+    list.fuel = Fuel::UNLIMITED;
+    let run = |trace: &Trace| -> Check<(Vec<Array>, Vec<String>)> {
+        let joint = if gradients { joint_trace(trace, &list.executors)? } else { None };
+        let trace = joint.unwrap_or_else(|| trace.clone());
+        let mut inputs = arrays.to_vec();
+        for (i, id) in trace.block.parameters.iter().enumerate().skip(inputs.len()) {
+            inputs.push(random_like(trace.block.meta(*id), i as u64)?);
+        }
+        let names = trace.outputs.iter().map(|output| output.path.clone()).collect();
+        // The rewrites under test stay out of what they are compared with.
+        let mut options = list.options();
+        options.rewrites = Some(Vec::new());
+        let (program, _) = crate::compile::compile(trace, &options)?;
+        let outputs = program.run(inputs)?;
+        Ok((outputs, names))
+    };
+    let ((left, names), (right, _)) = (run(left)?, run(right)?);
+    ensure!(left.len() == right.len(), "one side has {} results, the other {}", left.len(), right.len());
+    for ((a, b), name) in left.iter().zip(&right).zip(names) {
+        ensure!(a.meta() == b.meta(), "{name}: the pattern gives {}, the replacement {}", a.meta(), b.meta());
+        let relative = if dtype == DType::F64 { SAME_IN_F64 } else { 64.0 * a.dtype().epsilon() };
+        Expected::rounded(a.to_f64(), a.dtype())
+            .with_relative(relative)
+            .compare(b)
+            .map_err(|problem| problem.within(format!("{name} of the pattern against the replacement")))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! Forward and backward traces, acquired and claimed, as stored.
+
+use super::{Context, Outcome, PASSED, nothing};
+use crate::compile::{Options, stages};
+use crate::testing::problem::Check;
+use crate::testing::snapshot;
+use crate::testing::subject::{Subject, joint_trace, subjects};
+use crate::trace::Trace;
+use crate::transforms::autodiff::split;
+use crate::transforms::dce::dce;
+use fulgurite_kernels::DType;
+
+/// See the module. The sample shown is the first with data and at least one dimension.
+pub(crate) fn check(context: &Context) -> Check<Outcome> {
+    let def = context.def;
+    let order = [DType::F32, DType::I64, DType::Bool, DType::F64, DType::I32, DType::U8, DType::BF16, DType::F16];
+    for dtype in order {
+        let all = subjects(def, dtype)?;
+        let shown = all
+            .iter()
+            .filter(|subject| subject.trace().is_ok())
+            .find(|subject| subject.arrays.iter().any(|array| array.meta().rank() > 0 && !array.meta().is_empty()))
+            .or_else(|| all.iter().find(|subject| subject.trace().is_ok()));
+        if let Some(subject) = shown {
+            let file = context.settings.snapshots.join(format!("{}.snap", def.name.replace("::", "__")));
+            snapshot::compare(&file, &format!("{}({})", def.name, subject.describe()), &text(subject)?)?;
+            return PASSED;
+        }
+    }
+    nothing("no sample is accepted")
+}
+
+fn text(subject: &Subject) -> Check<String> {
+    let options = Options::default();
+    let trace = subject.trace()?;
+    let mut text = section("forward, acquired", trace);
+    text += &claimed("forward, claimed", trace.clone(), &options)?;
+    let executors = options.executor_list(trace.target.kind());
+    let joint = if subject.differentiable()? { joint_trace(trace, &executors)? } else { None };
+    if let Some(joint) = joint {
+        let (_, backward) = split(&dce(&joint), trace.block.results.len());
+        text += &section("backward, acquired", &backward);
+        text += &claimed("backward, claimed", backward, &options)?;
+    }
+    Ok(text)
+}
+
+fn section(title: &str, trace: &Trace) -> String {
+    format!("== {title}\n\n{}\n\n", trace.to_string().trim_end())
+}
+
+fn claimed(title: &str, trace: Trace, options: &Options) -> Check<String> {
+    let stages = stages(trace, options)?;
+    Ok(stages.iter().find(|stage| stage.name == "claim").map(|stage| section(title, &stage.trace)).unwrap_or_default())
+}

@@ -1,0 +1,418 @@
+//! Operators, executors and random traces for the tests of this folder.
+
+use std::sync::Arc;
+
+use fulgurite_kernels::DType;
+
+use super::{Block, BoundSymbol, Callee, Input, InputRole, Output, Results, Storage, Trace, ValueId};
+use crate::argument::{Arg, Attribute, AttributeType, Scalar};
+use crate::error::Failure;
+use crate::executor::{EXECUTORS, ExecutorDef, Refusal};
+use crate::meta::{Device, Target, TensorMeta};
+use crate::operator::{
+    Class, Effects, OPERATORS, OperatorDef, OperatorKind, ParamDef, ParamKind, ResultsDef, find_operator,
+};
+use crate::tracer::{Tensor, call};
+
+const FILE: &str = "trace/test_support.rs";
+
+const BASE: OperatorDef =
+    OperatorDef { kind: OperatorKind::Prim, meta: Some(same), file: FILE, ..crate::expansion::OPERATOR };
+
+const fn param(name: &'static str, kind: ParamKind, type_name: fn() -> String) -> ParamDef {
+    ParamDef { name, kind, type_name, default: None }
+}
+const fn tensor(name: &'static str) -> ParamDef {
+    param(name, ParamKind::Tensor(Class::Any), || "tensor".into())
+}
+const fn optional(name: &'static str) -> ParamDef {
+    param(name, ParamKind::Optional(Class::Any), || "tensor?".into())
+}
+const fn operand(name: &'static str) -> ParamDef {
+    param(name, ParamKind::Operand(Class::Any), || "operand".into())
+}
+const fn attribute<T: AttributeType>(name: &'static str) -> ParamDef {
+    param(name, ParamKind::Attribute, T::type_name)
+}
+
+crate::attribute_enum! {
+    /// How.
+    pub enum Mode {
+        /// No.
+        None = "none",
+        /// Mean.
+        Mean = "mean",
+    }
+}
+
+type Metas = Result<Vec<TensorMeta>, Failure>;
+
+/// The first tensor's meta.
+fn same(arguments: &[Arg<TensorMeta>]) -> Metas {
+    let first = arguments.iter().flat_map(|argument| argument.tensors()).next();
+    Ok(vec![first.cloned().unwrap_or_else(|| TensorMeta::new([], DType::F32, Device::CPU))])
+}
+
+fn size(argument: &Arg<TensorMeta>) -> Result<usize, Failure> {
+    let Arg::Attribute(attribute) = argument else { return Err(Failure::new("Size", "expected a size")) };
+    usize::from_attribute(attribute).ok_or_else(|| Failure::new("Size", "expected a size"))
+}
+
+fn handle(argument: &Arg<Tensor>) -> Tensor {
+    argument.tensors()[0]
+}
+
+pub fn op(name: &str) -> &'static OperatorDef {
+    find_operator(name).unwrap()
+}
+
+macro_rules! operators {
+    ($($id:ident: $name:literal { $($body:tt)* })*) => {$(
+        #[linkme::distributed_slice(OPERATORS)]
+        static $id: &OperatorDef = &OperatorDef { name: $name, $($body)*, ..BASE };
+    )*};
+}
+
+operators! {
+    EXP: "tt::exp" { params: &[tensor("input")] }
+    ADD: "tt::add" { params: &[operand("input"), operand("other")] }
+    MIXED: "tt::mixed" { params: &[tensor("input"), optional("weight"), operand("other"), tensor("last")] }
+    CAT: "tt::cat" { params: &[param("tensors", ParamKind::List(Class::Any), || "tensor[]".into()), attribute::<i64>("dim")] }
+    EVERY: "tt::every" { params: &[
+        tensor("input"), attribute::<bool>("flag"), attribute::<i64>("count"), attribute::<usize>("size"),
+        attribute::<f64>("rate"), attribute::<Scalar>("number"), attribute::<String>("text"),
+        attribute::<Option<DType>>("dtype"), attribute::<Mode>("mode"), attribute::<Vec<i64>>("dims"),
+        attribute::<Vec<Vec<f64>>>("nested"), attribute::<Option<f64>>("maybe"),
+    ] }
+    TOPK: "tt::topk" { params: &[tensor("input"), attribute::<usize>("k")], results: ResultsDef::Fixed(2), meta: Some(|a| {
+        let (input, k) = (a[0].tensors()[0].clone(), size(&a[1])?);
+        if input.shape() != [k] { return Err(Failure::new("K", format!("input is {input}, expected {k} elements"))); }
+        Ok(vec![input.clone(), input.with_dtype(DType::I64)])
+    }) }
+    SPLIT: "tt::split" { params: &[tensor("input"), attribute::<usize>("parts")], results: ResultsDef::List, meta: Some(|a| {
+        Ok(vec![a[0].tensors()[0].clone(); size(&a[1])?.min(9)])
+    }) }
+    MEAN: "tt::mean" { params: &[tensor("input")], meta: Some(|a| Ok(vec![a[0].tensors()[0].with_shape([])])) }
+    IDENTITY: "tt::identity" { params: &[tensor("input")], kind: OperatorKind::Composite, decomposition: Some(|a| vec![handle(&a[0])]) }
+    NORM: "tt::norm" { params: &[tensor("input"), optional("weight"), attribute::<f64>("eps")],
+        kind: OperatorKind::Composite, decomposition: Some(|a| {
+            let x = call(op("tt::exp"), vec![a[0].clone()])[0];
+            let x = call(op("tt::identity"), vec![Arg::Tensor(x)])[0];
+            match a[1].tensors() {
+                [weight] => call(op("tt::add"), vec![Arg::Tensor(x), Arg::Tensor(*weight)]),
+                _ => vec![x],
+            }
+        }) }
+    DEEP: "tt::deep" { params: &[tensor("input"), optional("weight")], kind: OperatorKind::Composite, decomposition: Some(|a| {
+        let eps = Arg::Attribute(Attribute::Scalar(Scalar::Float(1e-5)));
+        let x = call(op("tt::norm"), vec![a[0].clone(), a[1].clone(), eps.clone()]);
+        call(op("tt::norm"), vec![Arg::Tensor(x[0]), a[1].clone(), eps])
+    }) }
+    UPDATE: "tt::update" { params: &[tensor("input"), tensor("delta")],
+        effects: Effects { mutates: &[0], aliases: &[(0, 0)], ..Effects::NONE } }
+    VIEW: "tt::view" { params: &[tensor("input")], effects: Effects { aliases: &[(0, 0)], ..Effects::NONE } }
+    DROPOUT: "tt::dropout" { params: &[tensor("input")], effects: Effects { random: true, ..Effects::NONE } }
+    REDUCE: "tt::all_reduce" { params: &[tensor("input")], effects: Effects { collective: true, ..Effects::NONE } }
+    BARRIER: "tt::barrier" { params: &[tensor("input")], results: ResultsDef::Fixed(0), meta: Some(|_| Ok(vec![])),
+        effects: Effects { collective: true, ..Effects::NONE } }
+    SLY_RANDOM: "tt::sly_random" { params: &[tensor("input")], kind: OperatorKind::Composite,
+        decomposition: Some(|a| call(op("tt::dropout"), vec![a[0].clone()])) }
+    SLY_COLLECTIVE: "tt::sly_collective" { params: &[tensor("input")], kind: OperatorKind::Composite,
+        decomposition: Some(|a| call(op("tt::all_reduce"), vec![a[0].clone()])) }
+    SLY_UPDATE: "tt::sly_update" { params: &[tensor("input"), tensor("delta")], kind: OperatorKind::Composite,
+        decomposition: Some(|a| {
+            let view = call(op("tt::view"), vec![a[0].clone()]);
+            call(op("tt::update"), vec![Arg::Tensor(view[0]), a[1].clone()])
+        }) }
+    REGION: "region" { params: &[tensor("input")] }
+    DEL: "del" { params: &[tensor("input")], results: ResultsDef::Fixed(0), meta: Some(|_| Ok(vec![])) }
+    FAILS: "tt::fails" { params: &[tensor("input")], kind: OperatorKind::Composite, meta: Some(same),
+        decomposition: Some(|a| call(op("tt::topk"), vec![a[0].clone(), Arg::Attribute(Attribute::Scalar(Scalar::Int(7)))])) }
+}
+
+macro_rules! executors {
+    ($($id:ident: $name:literal on $device:literal;)*) => {$(
+        #[linkme::distributed_slice(EXECUTORS)]
+        static $id: &ExecutorDef = &ExecutorDef {
+            name: $name, device: $device, ..crate::expansion::EXECUTOR
+        };
+    )*};
+}
+executors! {
+    HOST: "tt_host" on "cpu";
+    HOST2: "tt_other_host" on "cpu";
+    ELSEWHERE: "tt_elsewhere" on "tt_device";
+}
+
+/// splitmix64.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+    pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
+    }
+}
+
+const STRINGS: [&str; 26] = [
+    "x",
+    "h.0.attn.softmax",
+    "t0.2.1",
+    "0.weight",
+    "0",
+    "1e5",
+    "1.5",
+    "nan",
+    "inf",
+    "none",
+    "by",
+    "yield",
+    "del",
+    "in",
+    "at",
+    "output",
+    "region",
+    "a b",
+    "größe",
+    "\"",
+    "back\\slash\n\t\r\0",
+    "\u{202e}\u{1f600}",
+    "layer-1",
+    "a::b",
+    ".",
+    "infinity",
+];
+const FLOATS: [u64; 12] = [
+    0x0000_0000_0000_0000,
+    0x8000_0000_0000_0000,
+    0x7ff0_0000_0000_0000,
+    0xfff0_0000_0000_0000,
+    0x7ff8_0000_0000_0000,
+    0xfff8_0000_0000_0000,
+    0x7ff0_0000_0000_0001,
+    0x7fef_ffff_ffff_ffff,
+    0x0000_0000_0000_0001,
+    0x3ff0_0000_0000_0000,
+    0x3ee4_f8b5_88e3_68f1,
+    0x4341_c379_37e0_8000,
+];
+
+/// Traces that are well formed as text; their metas are any.
+pub struct Generator {
+    pub random: Random,
+}
+
+impl Generator {
+    fn float(&mut self) -> f64 {
+        let any = self.random.next();
+        f64::from_bits(if self.random.one_in(3) { any } else { self.random.pick(&FLOATS) })
+    }
+
+    fn scalar(&mut self) -> Scalar {
+        match self.random.below(4) {
+            0 => Scalar::Bool(self.random.one_in(2)),
+            1 => Scalar::Int(self.random.pick(&[0, -1, 1, i64::MIN, i64::MAX])),
+            2 => Scalar::Int(self.random.next() as i64),
+            _ => Scalar::Float(self.float()),
+        }
+    }
+
+    fn string(&mut self) -> String {
+        self.random.pick(&STRINGS).to_owned()
+    }
+
+    fn attribute(&mut self, type_name: &str) -> Attribute {
+        if let Some(inner) = type_name.strip_suffix('?') {
+            return if self.random.one_in(2) { Attribute::None } else { self.attribute(inner) };
+        }
+        if let Some(inner) = type_name.strip_suffix("[]") {
+            return Attribute::List((0..self.random.below(4)).map(|_| self.attribute(inner)).collect());
+        }
+        match type_name {
+            "bool" => self.random.one_in(2).to_attribute(),
+            "int" => (self.random.next() as i64).to_attribute(),
+            "size" => (self.random.next() as usize >> 1).to_attribute(),
+            "float" => self.float().to_attribute(),
+            "number" => self.scalar().to_attribute(),
+            "str" => self.string().to_attribute(),
+            "dtype" => self.random.pick(&DType::ALL).to_attribute(),
+            _ => Mode::Mean.to_attribute(),
+        }
+    }
+
+    fn meta(&mut self) -> TensorMeta {
+        let shape: Vec<usize> = (0..self.random.below(4)).map(|_| self.random.below(70)).collect();
+        let device = self.random.pick(&[Device::CPU, Device::CPU, Device::new("cuda", 0), Device::new("cuda", 3)]);
+        TensorMeta::new(shape, self.random.pick(&DType::ALL), device)
+    }
+
+    fn define(&mut self, block: &mut Block) -> ValueId {
+        let base = self.string();
+        let taken = |name: &str| block.values.iter().any(|value| &*value.name == name);
+        let name = if taken(&base) { format!("{base}.{}", block.values.len()) } else { base };
+        let meta = self.meta();
+        let id = block.define(name, meta);
+        block.values[id.index()].storage = match self.random.below(9) {
+            0 => Some(Storage::Arena(self.random.next() >> self.random.below(64))),
+            1 => Some(Storage::Output),
+            // Perhaps further below.
+            2 => Some(Storage::Shared(ValueId(self.random.below(block.values.len() + 1) as u32))),
+            _ => None,
+        };
+        id
+    }
+
+    fn value(&mut self, block: &Block) -> ValueId {
+        ValueId(self.random.below(block.values.len()) as u32)
+    }
+
+    fn values(&mut self, block: &Block) -> Vec<ValueId> {
+        (0..self.random.below(5)).map(|_| self.value(block)).collect()
+    }
+
+    pub fn block(&mut self, depth: usize) -> Block {
+        let mut block = Block::default();
+        for _ in 0..1 + self.random.below(5) {
+            let id = self.define(&mut block);
+            block.parameters.push(id);
+        }
+        for _ in 0..self.random.below(6) {
+            let symbol = self.symbol(&mut block, depth);
+            block.symbols.push(symbol);
+        }
+        block.results = self.values(&block);
+        // Storage may have named a value that never came.
+        let n = block.values.len();
+        for value in &mut block.values {
+            if matches!(value.storage, Some(Storage::Shared(id)) if id.index() >= n) {
+                value.storage = None;
+            }
+        }
+        block
+    }
+
+    fn symbol(&mut self, block: &mut Block, depth: usize) -> BoundSymbol {
+        let lists = |g: &mut Generator, block: &Block| match g.random.below(2) {
+            0 => vec![Arg::List(g.values(block))],
+            _ => vec![Arg::Tensor(g.value(block)), Arg::Tensor(g.value(block))],
+        };
+        let (callee, arguments, results) = match self.random.below(12) {
+            0 => (Callee::Delete, lists(self, block), 0),
+            1 => {
+                let wrt = (0..self.random.below(4)).map(|_| self.random.below(9)).collect();
+                (Callee::ValueAndGrad { wrt }, lists(self, block), 1 + self.random.below(4))
+            }
+            2 => (Callee::Region { executor: "tt_host" }, lists(self, block), 1 + self.random.below(3)),
+            _ => {
+                // Other tests of this crate may register operators too.
+                let mut own: Vec<_> = OPERATORS.iter().copied().filter(|def| def.file == FILE).collect();
+                own.sort_by_key(|def| def.name);
+                let def: &'static OperatorDef = self.random.pick(&own);
+                let arguments = def.params.iter().map(|param| match param.kind {
+                    ParamKind::Tensor(_) => Arg::Tensor(self.value(block)),
+                    ParamKind::Optional(_) if self.random.one_in(2) => Arg::Optional(None),
+                    ParamKind::Optional(_) => Arg::Optional(Some(self.value(block))),
+                    ParamKind::List(_) => Arg::List(self.values(block)),
+                    ParamKind::Operand(_) if self.random.one_in(2) => Arg::Attribute(self.scalar().to_attribute()),
+                    ParamKind::Operand(_) => Arg::Tensor(self.value(block)),
+                    ParamKind::Attribute => Arg::Attribute(self.attribute(&(param.type_name)())),
+                });
+                let arguments = arguments.collect();
+                let results = match def.results {
+                    ResultsDef::Fixed(n) => n,
+                    ResultsDef::List => self.random.below(4),
+                };
+                (Callee::Operator(def), arguments, results)
+            }
+        };
+        let results: Results = (0..results).map(|_| self.define(block)).collect();
+        let delete = callee == Callee::Delete;
+        let body = (depth > 0 && !delete && self.random.one_in(3)).then(|| Arc::new(self.block(depth - 1)));
+        let executors = ["tt_host", "tt_elsewhere", "nobody", "a b"];
+        let executor = (!delete && self.random.one_in(3)).then(|| self.random.pick(&executors));
+        let refusals = if delete { 0 } else { self.random.below(8).saturating_sub(5) };
+        let refusals =
+            (0..refusals).map(|_| Refusal { executor: self.random.pick(&executors), reason: self.string() }).collect();
+        BoundSymbol { callee, arguments, results, body, executor, refusals, place: None }
+    }
+
+    pub fn trace(&mut self) -> Trace {
+        let block = self.block(3);
+        let inputs = block.parameters.iter().map(|_| Input {
+            role: self.random.pick(&[InputRole::Input, InputRole::Parameter, InputRole::Saved, InputRole::Cotangent]),
+            donated: self.random.one_in(3),
+            strides: self
+                .random
+                .one_in(3)
+                .then(|| (0..self.random.below(4)).map(|_| self.random.next() as isize).collect()),
+        });
+        let inputs = inputs.collect();
+        let outputs = block
+            .results
+            .iter()
+            .map(|_| Output { path: if self.random.one_in(3) { String::new() } else { self.string() } });
+        let outputs = outputs.collect();
+        let history = (0..self.random.below(4)).map(|_| self.string()).collect();
+        let target: Target = self.random.pick(&["cpu", "cuda:sm_90a", "tt_device"]).parse().unwrap();
+        let arena = self.random.one_in(2).then(|| self.random.next());
+        Trace { name: self.string(), target, history, inputs, outputs, arena, block }
+    }
+}
+
+/// A trace that is right in every respect, and uses much of the language.
+pub const GOOD: &str = "\
+# fulgurite trace 1
+# made by acquire, delete-last-used
+trace step for cpu (
+  params.w: f32[8] parameter donated,
+  x: f32[8] strides [1],
+  saved: f32[8] saved,
+  dy: f32[8] cotangent,
+) arena 96 {
+  exp: f32[8] at arena+0 = tt::exp(x) by tt_host
+    refused by liger: \"needs CUDA, input is on cpu\"
+  view: f32[8] in exp = tt::view(exp)
+  values: f32[8] at arena+32, indices: i64[8] = tt::topk(view, k=8)
+  del exp, view
+  norm: f32[8] at arena+0 = tt::norm(values, weight=x, eps=1e-5) {
+    (input: f32[8], weight: f32[8])
+    exp: f32[8] = tt::exp(input)
+    identity: f32[8] = tt::identity(exp) {
+      (input: f32[8])
+      yield input
+    }
+    add: f32[8] = tt::add(identity, weight)
+    yield add
+  }
+  h.0: f32[8] at output = region([norm, dy], executor=tt_host) by tt_host {
+    (a: f32[8], b: f32[8])
+    r: f32[8] = tt::add(a, b) by tt_host
+    yield r
+  }
+  many: f32[8], many.1: f32[8] = tt::split(saved, parts=2)
+  mixed: f32[8] = tt::mixed(x, weight=none, other=-0.0, last=many)
+  cat: f32[8] = tt::cat([mixed, x], dim=0)
+  every: f32[8] = tt::every(cat, flag=true, count=-3, size=4, rate=nan(0xfff8000000000001), number=2, \
+text=\"a \\\"b\\\"\\n\", dtype=bf16, mode=\"mean\", dims=[0, -1], nested=[[1.0], [], [inf, -inf]], maybe=none)
+  tt::barrier(every)
+  loss: f32[], grad.w: f32[8] = value_and_grad([params.w, x], wrt=[0]) {
+    (w: f32[8], x: f32[8])
+    mean: f32[] = tt::mean(w)
+    yield mean
+  }
+  new: f32[8] in params.w = tt::update(params.w, every)
+  return loss = loss, params.w = new, h.0
+}
+";

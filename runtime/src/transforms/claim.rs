@@ -1,0 +1,166 @@
+//! Who runs what: for each symbol the first executor of the list that accepts takes it; if none does, its decomposition
+//! is tried; a prim that nobody takes is an error that lists every refusal.
+
+use super::Fuel;
+use super::flatten::{Flattener, Substitution, inline, place_of};
+use crate::argument::Arg;
+use crate::error::{Error, Result};
+use crate::executor::{ExecutorDef, Refusal, find_executor, find_implementation};
+use crate::meta::TensorMeta;
+use crate::operator::{OperatorDef, OperatorKind};
+use crate::trace::{Block, BoundSymbol, Callee, Trace};
+use crate::tracer::trace_rule;
+
+/// Claims every symbol of `trace`. A symbol that is claimed already stays as it is.
+pub fn claim(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel) -> Result<Trace> {
+    let source = &trace.block;
+    let (mut flattener, mut substitution) = Flattener::new(source);
+    let mut claimer = Claimer { executors, fuel, device: trace.target.kind() };
+    for symbol in &source.symbols {
+        claimer.write(&mut flattener, source, symbol, &mut substitution, &[])?;
+    }
+    Ok(trace.transformed("claim", flattener.finish(source, &substitution)))
+}
+
+struct Claimer<'a> {
+    executors: &'a [&'static ExecutorDef],
+    fuel: &'a mut Fuel,
+    device: &'a str,
+}
+
+/// How a symbol is run.
+enum Taken {
+    AsItIs(&'static str),
+    /// By the executor's own symbols.
+    Executed(Block),
+}
+
+impl Claimer<'_> {
+    fn write(
+        &mut self,
+        flattener: &mut Flattener,
+        source: &Block,
+        symbol: &BoundSymbol,
+        substitution: &mut Substitution,
+        outer: &[Refusal],
+    ) -> Result<()> {
+        let Callee::Operator(def) = symbol.callee else {
+            flattener.copy(source, symbol, substitution);
+            return Ok(());
+        };
+        if symbol.executor.is_some() {
+            flattener.copy(source, symbol, substitution);
+            return Ok(());
+        }
+        let metas = source.argument_metas(symbol);
+        let mut refusals = Vec::new();
+        let taken = self.take(def, &metas, &mut refusals)?;
+        let inherited = outer.iter().cloned().chain(refusals.iter().cloned());
+        match taken {
+            Some(Taken::AsItIs(executor)) => {
+                let all: Vec<Refusal> = inherited.collect();
+                let copied = flattener.copy(source, symbol, substitution);
+                copied.executor = Some(executor);
+                copied.refusals = all;
+                Ok(())
+            }
+            Some(Taken::Executed(body)) => self.open(flattener, source, symbol, substitution, &body, &[]),
+            None => match &symbol.body {
+                Some(body) => {
+                    // The reasons stay with the first line of what the symbol became.
+                    let reasons: Vec<Refusal> =
+                        outer
+                            .iter()
+                            .cloned()
+                            .chain(refusals.into_iter().map(|refusal| Refusal {
+                                reason: format!("{}: {}", def.name, refusal.reason),
+                                ..refusal
+                            }))
+                            .collect();
+                    self.open(flattener, source, symbol, substitution, body, &reasons)
+                }
+                None => Err(Error::Unclaimed { operator: def.name.into(), refusals, stack: place_of(symbol) }),
+            },
+        }
+    }
+
+    fn open(
+        &mut self,
+        flattener: &mut Flattener,
+        source: &Block,
+        symbol: &BoundSymbol,
+        substitution: &mut Substitution,
+        body: &Block,
+        reasons: &[Refusal],
+    ) -> Result<()> {
+        let mut first = true;
+        inline(flattener, source, symbol, substitution, body, &mut |flattener, source, symbol, substitution| {
+            let reasons = if std::mem::take(&mut first) { reasons } else { &[] };
+            self.write(flattener, source, symbol, substitution, reasons)
+        })
+    }
+
+    fn take(
+        &mut self,
+        def: &'static OperatorDef,
+        metas: &[Arg<TensorMeta>],
+        refusals: &mut Vec<Refusal>,
+    ) -> Result<Option<Taken>> {
+        if let OperatorKind::Symbol(owner) = def.kind {
+            let executor = find_executor(owner)?;
+            if executor.device == self.device && def.cpu.is_some() {
+                return Ok(Some(Taken::AsItIs(executor.name)));
+            }
+            refusals.push(Refusal {
+                executor: executor.name,
+                reason: format!("'{}' has no kernel for {}", def.name, self.device),
+            });
+            return Ok(None);
+        }
+        for executor in self.executors {
+            if executor.device != self.device {
+                refusals.push(Refusal {
+                    executor: executor.name,
+                    reason: format!("runs on {}, the target is {}", executor.device, self.device),
+                });
+                continue;
+            }
+            let mut refuse = |reason: String| refusals.push(Refusal { executor: executor.name, reason });
+            if let Some(implementation) = find_implementation(def.name, executor.name) {
+                match (implementation.checker)(metas) {
+                    Err(reason) => refuse(reason),
+                    Ok(()) if implementation.cpu.is_some() || implementation.execution.is_some() => {
+                        // A prim must run whatever the fuel: only a composite has something to fall back on.
+                        if def.decomposition.is_some() && !self.fuel.burn() {
+                            refuse("out of optimization fuel".into());
+                            continue;
+                        }
+                        return Ok(Some(match implementation.execution {
+                            Some(execution) => Taken::Executed(
+                                trace_rule(def, metas, execution)
+                                    .map_err(|error| error.in_operator(executor.name, None))?,
+                            ),
+                            None => Taken::AsItIs(executor.name),
+                        }));
+                    }
+                    // Offers a gradient alone: the symbols it uses are claimed by themselves.
+                    Ok(()) => {}
+                }
+            } else if let Some(claims) = executor.claims {
+                match claims(def, metas) {
+                    Ok(()) => {
+                        if def.decomposition.is_some() && !self.fuel.burn() {
+                            refuse("out of optimization fuel".into());
+                            continue;
+                        }
+                        return Ok(Some(Taken::AsItIs(executor.name)));
+                    }
+                    // A composite that nobody offered to take is no news.
+                    Err(_) if def.decomposition.is_some() => {}
+                    Err(reason) => refuse(reason),
+                }
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,153 @@
+//! Writing one block's symbols into another: substitution of values, inlining of decompositions.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use crate::argument::map_arguments;
+use crate::error::Place;
+use crate::trace::{Block, BoundSymbol, Results, ValueId};
+
+/// Builds a block out of the symbols of others.
+pub struct Flattener {
+    block: Block,
+    names: FxHashSet<Arc<str>>,
+}
+
+/// What the values of a source block became.
+pub type Substitution = Vec<Option<ValueId>>;
+
+impl Flattener {
+    /// Starts from the parameters of `source`; also returns its substitution so far. All names of `source` are reserved.
+    pub fn new(source: &Block) -> (Flattener, Substitution) {
+        let mut flattener = Flattener {
+            block: Block::default(),
+            names: source.values.iter().map(|value| value.name.clone()).collect(),
+        };
+        let mut substitution = vec![None; source.values.len()];
+        for parameter in &source.parameters {
+            let value = flattener.block.define(source.value(*parameter).name.clone(), source.meta(*parameter).clone());
+            flattener.block.parameters.push(value);
+            substitution[parameter.index()] = Some(value);
+        }
+        (flattener, substitution)
+    }
+
+    /// The block being built.
+    pub fn block(&self) -> &Block {
+        &self.block
+    }
+
+    /// What value `id` became. Values are defined before they are used, so it is known.
+    pub fn mapped(substitution: &Substitution, id: ValueId) -> ValueId {
+        substitution.get(id.index()).copied().flatten().unwrap_or(ValueId(u32::MAX))
+    }
+
+    /// Writes `symbol` with its operands substituted. Results keep the names of `source`.
+    pub fn copy(&mut self, source: &Block, symbol: &BoundSymbol, substitution: &mut Substitution) -> &mut BoundSymbol {
+        let arguments = map_arguments(&symbol.arguments, |id| Flattener::mapped(substitution, *id));
+        let results: Results = symbol
+            .results
+            .iter()
+            .map(|id| {
+                let value = source.value(*id);
+                let new = self.block.define(value.name.clone(), value.meta.clone());
+                substitution[id.index()] = Some(new);
+                new
+            })
+            .collect();
+        self.block.symbols.push(BoundSymbol { arguments, results, ..symbol.clone() });
+        self.block.symbols.last_mut().unwrap_or_else(|| unreachable!("just pushed"))
+    }
+
+    /// Opens a closed block that stands for a symbol whose first result is called `name`: its parameters become
+    /// `arguments`, its own values get names below `name`, its results the names given.
+    pub fn open(
+        &mut self,
+        body: &Block,
+        arguments: impl Iterator<Item = ValueId>,
+        name: &str,
+        results: &[Arc<str>],
+    ) -> (Block, Substitution) {
+        let mut named = body.clone();
+        for value in &mut named.values {
+            value.name = format!("{name}.{}", value.name).into();
+        }
+        for (id, result) in body.results.iter().zip(results) {
+            named.values[id.index()].name = result.clone();
+        }
+        for value in &mut named.values {
+            if !results.contains(&value.name) && self.names.contains(&value.name) {
+                value.name = self.fresh(&value.name);
+            }
+            self.names.insert(value.name.clone());
+        }
+        let mut substitution = vec![None; named.values.len()];
+        for (parameter, argument) in body.parameters.iter().zip(arguments) {
+            substitution[parameter.index()] = Some(argument);
+        }
+        (named, substitution)
+    }
+
+    /// A name that no value has, made from `base`.
+    pub fn fresh(&mut self, base: &str) -> Arc<str> {
+        let mut counter = 0u32;
+        loop {
+            let name: Arc<str> = if counter == 0 { base.into() } else { format!("{base}.{counter}").into() };
+            counter += 1;
+            if self.names.insert(name.clone()) {
+                return name;
+            }
+        }
+    }
+
+    /// Adds a symbol of this block's own values; results are defined by the caller through [`Flattener::define`].
+    pub fn push(&mut self, symbol: BoundSymbol) {
+        self.block.symbols.push(symbol);
+    }
+
+    /// Defines a value.
+    pub fn define(&mut self, name: Arc<str>, meta: crate::TensorMeta) -> ValueId {
+        self.block.define(name, meta)
+    }
+
+    /// Ends the block with the results of `source`.
+    pub fn finish(mut self, source: &Block, substitution: &Substitution) -> Block {
+        self.block.results = source.results.iter().map(|id| Flattener::mapped(substitution, *id)).collect();
+        self.block
+    }
+}
+
+/// Writes one symbol of a block: the target, the block, the symbol, what the block's values became.
+pub type Write<'a, E> = dyn FnMut(&mut Flattener, &Block, &BoundSymbol, &mut Substitution) -> Result<(), E> + 'a;
+
+/// Writes `symbol`'s decomposition instead of the symbol, calling `write` for each of its symbols. Places of the inner
+/// symbols become the place of the outer one, which is the line that a reader looks for.
+pub fn inline<E>(
+    flattener: &mut Flattener,
+    source: &Block,
+    symbol: &BoundSymbol,
+    substitution: &mut Substitution,
+    body: &Block,
+    write: &mut Write<'_, E>,
+) -> Result<(), E> {
+    let names: Vec<Arc<str>> = symbol.results.iter().map(|id| source.value(*id).name.clone()).collect();
+    let prefix = names.first().cloned().unwrap_or_else(|| symbol.name().into());
+    let arguments: Vec<ValueId> = symbol.operands().map(|id| Flattener::mapped(substitution, id)).collect();
+    let (named, mut inner) = flattener.open(body, arguments.into_iter(), &prefix, &names);
+    for line in &named.symbols {
+        let mut line = line.clone();
+        line.place = symbol.place.or(line.place);
+        write(flattener, &named, &line, &mut inner)?;
+    }
+    for (outer, result) in symbol.results.iter().zip(&named.results) {
+        substitution[outer.index()] = Some(Flattener::mapped(&inner, *result));
+    }
+    Ok(())
+}
+
+/// The place of a symbol, for messages.
+pub fn place_of(symbol: &BoundSymbol) -> crate::error::CallStack {
+    let at: Option<Place> = symbol.place;
+    crate::error::CallStack { at, frames: Vec::new() }
+}

@@ -1,0 +1,190 @@
+//! Layout: view prims become views, and a visible `contiguous` stands before every consumer that needs one.
+
+use std::sync::Arc;
+
+use fulgurite_kernels::view::{contiguous_strides, is_contiguous};
+
+use super::flatten::Flattener;
+use crate::argument::{Arg, map_arguments};
+use crate::array::Strides;
+use crate::error::{Error, Result};
+use crate::executor::{ExecutorDef, Strided, VIEW, find_executor, find_implementation};
+use crate::operator::{OperatorKind, Role, View, role};
+use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
+use crate::tracer::with_defaults;
+
+/// How a value lies in the memory of its root: strides and offset in elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// The value whose memory it is; itself unless it is a view.
+    pub root: ValueId,
+    /// In elements.
+    pub strides: Strides,
+    /// In elements, from the root's first element.
+    pub offset: isize,
+}
+
+/// Layouts of all values of a claimed flat block, in the order of their ids.
+pub fn layouts(trace: &Trace) -> Vec<Layout> {
+    let block = &trace.block;
+    let mut layouts: Vec<Layout> = (0..block.values.len())
+        .map(|i| {
+            let id = ValueId(i as u32);
+            Layout { root: id, strides: contiguous_strides(block.meta(id).shape()).into(), offset: 0 }
+        })
+        .collect();
+    for (parameter, input) in block.parameters.iter().zip(&trace.inputs) {
+        if let Some(strides) = &input.strides {
+            layouts[parameter.index()].strides = strides.as_slice().into();
+        }
+    }
+    for symbol in &block.symbols {
+        let viewed = (symbol.executor == Some(VIEW)).then(|| view_of(block, symbol, &layouts)).flatten();
+        if let Some((operand, view)) = viewed {
+            let base = layouts[operand.index()].clone();
+            layouts[symbol.results[0].index()] =
+                Layout { root: base.root, strides: view.strides.into(), offset: base.offset + view.offset };
+        }
+    }
+    layouts
+}
+
+fn strided(block: &Block, id: ValueId, layouts: &[Layout]) -> Strided {
+    Strided { meta: block.meta(id).clone(), strides: layouts[id.index()].strides.to_vec() }
+}
+
+fn view_of(block: &Block, symbol: &BoundSymbol, layouts: &[Layout]) -> Option<(ValueId, View)> {
+    let rule = symbol.operator()?.view?;
+    let operand = symbol.operands().next()?;
+    let arguments = map_arguments(&symbol.arguments, |id| strided(block, *id, layouts));
+    Some((operand, rule(&arguments)?))
+}
+
+/// Decides views and inserts `contiguous` where a kernel or an output needs it.
+pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace> {
+    let source = &trace.block;
+    let (mut flattener, mut substitution) = Flattener::new(source);
+    // Layouts of the new block's values, kept in step with it.
+    let mut known: Vec<Layout> = Vec::with_capacity(source.values.len());
+    let extend = |known: &mut Vec<Layout>, block: &Block| {
+        for i in known.len()..block.values.len() {
+            let id = ValueId(i as u32);
+            known.push(Layout { root: id, strides: contiguous_strides(block.meta(id).shape()).into(), offset: 0 });
+        }
+    };
+    extend(&mut known, flattener.block());
+    for (i, input) in trace.inputs.iter().enumerate() {
+        if let Some(strides) = &input.strides {
+            known[i].strides = strides.as_slice().into();
+        }
+    }
+    for symbol in &source.symbols {
+        let arguments = map_arguments(&symbol.arguments, |id| Flattener::mapped(&substitution, *id));
+        let probe = BoundSymbol { arguments, ..symbol.clone() };
+        if let Some((operand, view)) = view_of(flattener.block(), &probe, &known) {
+            let copied = flattener.copy(source, symbol, &mut substitution);
+            copied.executor = Some(VIEW);
+            copied.refusals.clear();
+            let result = copied.results[0];
+            extend(&mut known, flattener.block());
+            let base = known[operand.index()].clone();
+            known[result.index()] =
+                Layout { root: base.root, strides: view.strides.into(), offset: base.offset + view.offset };
+            continue;
+        }
+        if !takes_any_strides(symbol)? {
+            let mut made_contiguous = Vec::new();
+            for id in symbol.operands() {
+                let new = Flattener::mapped(&substitution, id);
+                let contiguous = is_contiguous(flattener.block().meta(new).shape(), &known[new.index()].strides);
+                if !contiguous && !made_contiguous.iter().any(|(old, _)| *old == id) {
+                    let copy = contiguous_copy(&mut flattener, new, symbol, executors)?;
+                    extend(&mut known, flattener.block());
+                    made_contiguous.push((id, (new, copy)));
+                }
+            }
+            // Only this consumer reads the copies.
+            for (old, (_, copy)) in &made_contiguous {
+                substitution[old.index()] = Some(*copy);
+            }
+            flattener.copy(source, symbol, &mut substitution);
+            for (old, (new, _)) in &made_contiguous {
+                substitution[old.index()] = Some(*new);
+            }
+        } else {
+            flattener.copy(source, symbol, &mut substitution);
+        }
+        extend(&mut known, flattener.block());
+    }
+    // What leaves the program is contiguous and owns its memory; an input may leave as it came.
+    let mut substitution_out = substitution.clone();
+    for id in &source.results {
+        let new = Flattener::mapped(&substitution, *id);
+        if known[new.index()].root != new && substitution_out[id.index()] == Some(new) {
+            let place = BoundSymbol {
+                callee: Callee::Delete,
+                arguments: Vec::new(),
+                results: Results::new(),
+                body: None,
+                executor: None,
+                refusals: Vec::new(),
+                place: None,
+            };
+            let copy = contiguous_copy(&mut flattener, new, &place, executors)?;
+            extend(&mut known, flattener.block());
+            substitution_out[id.index()] = Some(copy);
+        }
+    }
+    Ok(trace.transformed("layout", flattener.finish(source, &substitution_out)))
+}
+
+fn takes_any_strides(symbol: &BoundSymbol) -> Result<bool> {
+    match (&symbol.callee, symbol.executor) {
+        (Callee::Operator(def), Some(executor)) => match def.kind {
+            OperatorKind::Symbol(_) => Ok(def.strided),
+            _ => match find_implementation(def.name, executor) {
+                Some(implementation) if implementation.cpu.is_some() => Ok(implementation.strided),
+                _ => Ok(find_executor(executor)?.strided),
+            },
+        },
+        (Callee::Region { executor }, _) => Ok(find_executor(executor)?.strided),
+        _ => Ok(true),
+    }
+}
+
+/// Adds `contiguous(value)`, claimed by the first executor of the list that takes it.
+fn contiguous_copy(
+    flattener: &mut Flattener,
+    value: ValueId,
+    consumer: &BoundSymbol,
+    executors: &[&'static ExecutorDef],
+) -> Result<ValueId> {
+    let def = role(Role::Contiguous)?;
+    let meta = flattener.block().meta(value).clone();
+    let arguments = with_defaults(def, vec![Arg::Tensor(value)]);
+    let metas = map_arguments(&arguments, |_| meta.clone());
+    let taker = executors.iter().find(|executor| match find_implementation(def.name, executor.name) {
+        Some(implementation) => implementation.cpu.is_some() && (implementation.checker)(&metas).is_ok(),
+        None => executor.claims.is_some_and(|claims| claims(def, &metas).is_ok()),
+    });
+    let Some(taker) = taker else {
+        return Err(Error::Unclaimed {
+            operator: def.name.into(),
+            refusals: Vec::new(),
+            stack: super::flatten::place_of(consumer),
+        });
+    };
+    let base = format!("{}.contiguous", flattener.block().value(value).name);
+    let name: Arc<str> = flattener.fresh(&base);
+    let result = flattener.define(name, meta);
+    flattener.push(BoundSymbol {
+        callee: Callee::Operator(def),
+        arguments,
+        results: Results::from_slice(&[result]),
+        body: None,
+        executor: Some(taker.name),
+        refusals: Vec::new(),
+        place: consumer.place,
+    });
+    Ok(result)
+}

@@ -1,0 +1,283 @@
+//! The memory plan: where every value is kept.
+//!
+//! *Resident* memory is what the caller brings and takes away (inputs, outputs). *Transient* memory is one arena, laid out
+//! ahead from the values' lives. An output whose path names a donated input is written into that input's memory where
+//! nothing reads the input afterwards.
+
+use super::layout::layouts;
+use crate::executor::find_executor;
+use crate::trace::{Block, Callee, Results, Storage, Trace, ValueId};
+
+/// Alignment of values in the arena, in bytes.
+pub const ALIGNMENT: u64 = 64;
+
+/// Bytes that a planned program needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryUse {
+    /// Inputs.
+    pub inputs: u64,
+    /// Outputs that are not written into donated inputs.
+    pub outputs: u64,
+    /// The arena.
+    pub transient: u64,
+}
+
+impl MemoryUse {
+    /// Everything held while the program runs.
+    pub fn peak(&self) -> u64 {
+        self.inputs + self.outputs + self.transient
+    }
+}
+
+/// What `trace` needs once it is planned.
+pub fn memory_use(trace: &Trace) -> MemoryUse {
+    let block = &trace.block;
+    let outputs =
+        block.values.iter().filter(|v| v.storage == Some(Storage::Output)).map(|v| v.meta.bytes() as u64).sum();
+    MemoryUse {
+        inputs: block.parameters.iter().map(|id| block.meta(*id).bytes() as u64).sum(),
+        outputs,
+        transient: trace.arena.unwrap_or(0),
+    }
+}
+
+/// For each value the index of the last symbol that reads it or a view of it; `symbols.len()` for results.
+fn last_uses(block: &Block, roots: &[ValueId]) -> Vec<usize> {
+    let mut last = vec![0usize; block.values.len()];
+    for (i, symbol) in block.symbols.iter().enumerate() {
+        for id in symbol.results.iter() {
+            last[roots[id.index()].index()] = last[roots[id.index()].index()].max(i);
+        }
+        if symbol.callee != Callee::Delete {
+            for id in symbol.operands() {
+                last[roots[id.index()].index()] = i;
+                last[id.index()] = last[id.index()].max(i);
+            }
+        }
+    }
+    for id in &block.results {
+        last[roots[id.index()].index()] = block.symbols.len();
+    }
+    last
+}
+
+/// Lets outputs take the memory of donated inputs of the same path, where nothing reads the input after the output is written.
+pub fn donate(trace: &Trace) -> Trace {
+    let mut planned = trace.transformed("donate", trace.block.clone());
+    let layouts = layouts(&planned);
+    let roots: Vec<ValueId> = layouts.iter().map(|layout| layout.root).collect();
+    let block = &planned.block;
+    let last = last_uses(block, &roots);
+    let mut writer = vec![None; block.values.len()];
+    for (i, symbol) in block.symbols.iter().enumerate() {
+        symbol.results.iter().for_each(|id| writer[id.index()] = Some(i));
+    }
+    let mut shared: Vec<(ValueId, ValueId)> = Vec::new();
+    for (result, output) in block.results.iter().zip(&planned.outputs) {
+        let donated = block.parameters.iter().zip(&planned.inputs).find(|(id, input)| {
+            input.donated && input.strides.is_none() && same_path(&block.value(**id).name, &output.path)
+        });
+        let Some((parameter, _)) = donated else { continue };
+        let Some(written) = writer[result.index()] else { continue };
+        let symbol = &block.symbols[written];
+        let read_later = last[parameter.index()] > written || block.results.contains(parameter);
+        let read_here = symbol.operands().any(|id| roots[id.index()] == *parameter);
+        // A kernel that reads an element before it writes it may update in place; views of other shapes are not that.
+        let read_exactly = symbol.operands().all(|id| roots[id.index()] != *parameter || id == *parameter);
+        let in_place = !read_here || (read_exactly && updates_in_place(symbol));
+        let free = !shared.iter().any(|(r, p)| r == result || p == parameter);
+        let owner = roots[result.index()] == *result && block.results.iter().filter(|id| *id == result).count() == 1;
+        if !read_later && in_place && free && owner && block.meta(*result) == block.meta(*parameter) {
+            shared.push((*result, *parameter));
+        }
+    }
+    for (result, parameter) in shared {
+        planned.block.values[result.index()].storage = Some(Storage::Shared(parameter));
+    }
+    planned
+}
+
+/// Whether an input and an output stand at the same place of their trees; unnamed roots count by position.
+fn same_path(input: &str, output: &str) -> bool {
+    let positional = input.strip_prefix("arg").zip(output.strip_prefix("result"));
+    input == output || positional.is_some_and(|(input, output)| input == output)
+}
+
+/// Whether the kernel of a symbol reads each element of an operand before it writes that element of a result.
+pub(crate) fn updates_in_place(symbol: &crate::trace::BoundSymbol) -> bool {
+    match symbol.callee {
+        Callee::Region { .. } => true,
+        Callee::Operator(def) => {
+            def.scalar.is_some()
+                && symbol.executor.is_some_and(|name| find_executor(name).is_ok_and(|e| e.claims.is_some()))
+        }
+        _ => false,
+    }
+}
+
+/// Gives every value its storage and the arena its size.
+pub fn plan(trace: &Trace) -> Trace {
+    let mut planned = trace.transformed("plan_memory", trace.block.clone());
+    let layouts = layouts(&planned);
+    let roots: Vec<ValueId> = layouts.iter().map(|layout| layout.root).collect();
+    let last = last_uses(&planned.block, &roots);
+    let block = &mut planned.block;
+    let mut arena = Arena::default();
+    let is_parameter: Vec<bool> = {
+        let mut flags = vec![false; block.values.len()];
+        block.parameters.iter().for_each(|id| flags[id.index()] = true);
+        flags
+    };
+    let mut is_result = vec![false; block.values.len()];
+    block.results.iter().for_each(|id| is_result[id.index()] = true);
+    // What dies at each symbol, so that it is given back after the symbol's results have their places.
+    let mut dying: Vec<Vec<ValueId>> = vec![Vec::new(); block.symbols.len() + 1];
+    for i in 0..block.values.len() {
+        dying[last[i].min(block.symbols.len())].push(ValueId(i as u32));
+    }
+    let mut placed: Vec<Option<(u64, u64)>> = vec![None; block.values.len()];
+    for (i, symbol) in block.symbols.clone().iter().enumerate() {
+        for id in &symbol.results {
+            let index = id.index();
+            if block.values[index].storage.is_some() {
+                continue;
+            }
+            block.values[index].storage = Some(if roots[index] != *id {
+                Storage::Shared(roots[index])
+            } else if is_result[index] && !is_parameter[index] {
+                Storage::Output
+            } else {
+                let size = (block.values[index].meta.bytes() as u64).next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+                let in_place = updates_in_place(symbol)
+                    .then(|| {
+                        symbol.operands().find(|operand| {
+                            let o = operand.index();
+                            last[o] == i
+                                && placed[o].is_some_and(|(_, room)| room >= size)
+                                && block.values[o].meta == block.values[index].meta
+                                && roots[o] == *operand
+                                && symbol.operands().all(|other| roots[other.index()] != *operand || other == *operand)
+                        })
+                    })
+                    .flatten();
+                match in_place {
+                    Some(operand) => {
+                        let place = placed[operand.index()].take();
+                        placed[index] = place;
+                        Storage::Arena(place.map_or(0, |(offset, _)| offset))
+                    }
+                    None => {
+                        let offset = arena.take(size);
+                        placed[index] = Some((offset, size));
+                        Storage::Arena(offset)
+                    }
+                }
+            });
+        }
+        for id in &dying[i] {
+            if let Some((offset, size)) = placed[id.index()].take() {
+                arena.give_back(offset, size);
+            }
+        }
+    }
+    planned.arena = Some(arena.size);
+    planned
+}
+
+/// Free ranges of a memory that grows at its end; the best-fitting range is taken.
+#[derive(Default)]
+struct Arena {
+    size: u64,
+    /// Disjoint, not adjacent, in order: (offset, bytes).
+    free: Vec<(u64, u64)>,
+}
+
+impl Arena {
+    fn take(&mut self, bytes: u64) -> u64 {
+        let best = (0..self.free.len()).filter(|i| self.free[*i].1 >= bytes).min_by_key(|i| (self.free[*i].1, *i));
+        if let Some(i) = best {
+            let (offset, room) = self.free[i];
+            if room == bytes {
+                self.free.remove(i);
+            } else {
+                self.free[i] = (offset + bytes, room - bytes);
+            }
+            return offset;
+        }
+        // Grow by what the last free range lacks.
+        if let Some(&(offset, room)) = self.free.last().filter(|(offset, room)| offset + room == self.size) {
+            self.free.pop();
+            self.size += bytes - room;
+            return offset;
+        }
+        let offset = self.size;
+        self.size += bytes;
+        offset
+    }
+
+    fn give_back(&mut self, offset: u64, bytes: u64) {
+        let i = self.free.partition_point(|(start, _)| *start < offset);
+        self.free.insert(i, (offset, bytes));
+        if i + 1 < self.free.len() && self.free[i].0 + self.free[i].1 == self.free[i + 1].0 {
+            self.free[i].1 += self.free[i + 1].1;
+            self.free.remove(i + 1);
+        }
+        if i > 0 && self.free[i - 1].0 + self.free[i - 1].1 == self.free[i].0 {
+            self.free[i - 1].1 += self.free[i].1;
+            self.free.remove(i);
+        }
+    }
+}
+
+/// Adds a `del` line after the last use of every value that is neither an input nor an output.
+pub fn delete_last_used(trace: &Trace) -> Trace {
+    let source = &trace.block;
+    let mut last: Vec<Option<usize>> = vec![None; source.values.len()];
+    let mut keep = vec![false; source.values.len()];
+    source.parameters.iter().chain(&source.results).for_each(|id| keep[id.index()] = true);
+    for (i, symbol) in source.symbols.iter().enumerate() {
+        for id in symbol.operands().chain(symbol.results.iter().copied()) {
+            last[id.index()] = Some(i);
+        }
+    }
+    let mut dying: Vec<Vec<ValueId>> = vec![Vec::new(); source.symbols.len()];
+    for (index, at) in last.iter().enumerate() {
+        if let (Some(at), false) = (at, keep[index]) {
+            dying[*at].push(ValueId(index as u32));
+        }
+    }
+    let mut block = Block { symbols: Vec::new(), ..source.clone() };
+    for (symbol, dying) in source.symbols.iter().zip(dying) {
+        block.symbols.push(symbol.clone());
+        if !dying.is_empty() {
+            block.symbols.push(crate::trace::BoundSymbol {
+                callee: Callee::Delete,
+                arguments: vec![crate::argument::Arg::List(dying)],
+                results: Results::new(),
+                body: None,
+                executor: None,
+                refusals: Vec::new(),
+                place: None,
+            });
+        }
+    }
+    trace.transformed("delete_last_used", block)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn freed_ranges_are_joined_and_used_again() {
+        let mut arena = Arena::default();
+        let (a, b, c) = (arena.take(64), arena.take(128), arena.take(64));
+        assert_eq!((a, b, c, arena.size), (0, 64, 192, 256));
+        arena.give_back(a, 64);
+        arena.give_back(b, 128);
+        assert_eq!(arena.take(192), 0);
+        arena.give_back(c, 64);
+        assert_eq!(arena.take(128), 192, "the range at the end grows");
+        assert_eq!(arena.size, 320);
+    }
+}

@@ -1,0 +1,165 @@
+//! Wrong kernels, of an executor that must be asked for.
+
+use fulgurite_ops_macros::{executor, implementation, operator};
+
+/// Has a wrong kernel for each operator.
+#[executor(device = "cpu")]
+pub mod careless {}
+
+/// Declares negations, each of which gets a wrong kernel.
+macro_rules! negations {
+    ($($name:ident = $text:literal;)*) => {$(
+        /// `-input`.
+        #[operator(name = $text, no_grad = "of no interest here")]
+        pub mod $name {
+            fn $name(input: Tensor<Floating>) -> Tensor;
+
+            fn decomposition(input: Tensor) -> Tensor {
+                fulgurite_ops::prims::neg(input)
+            }
+
+            fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+                -input
+            }
+
+            fn samples(s: &mut Samples) {
+                s.case(with(s.normal([3, 5])));
+            }
+        }
+    )*};
+}
+
+negations! {
+    last_row_unwritten = "wrong::last_row_unwritten";
+    input_mutated = "wrong::input_mutated";
+    write_past_the_end = "wrong::write_past_the_end";
+    strides_ignored = "wrong::strides_ignored";
+    accepts_too_much = "wrong::accepts_too_much";
+}
+
+fn negate(input: &fulgurite::rules::TensorRef<'_>) -> Vec<f64> {
+    fulgurite::rules::fulgurite_kernels::access::read_f64(input).iter().map(|value| -value).collect()
+}
+
+#[implementation(of = last_row_unwritten, by = careless)]
+mod last_row_unwritten_by_careless {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.dtype() == DType::F32, "f32 only");
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        let values = super::negate(&input);
+        let row = input.shape()[1];
+        let out = out.as_mut_slice::<f32>().ok_or_else(|| Failure::new("Layout", "not contiguous"))?;
+        for (out, value) in out.iter_mut().zip(&values[..values.len() - row]) {
+            *out = *value as f32;
+        }
+        Ok(())
+    }
+}
+
+#[implementation(of = input_mutated, by = careless)]
+mod input_mutated_by_careless {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.dtype() == DType::F32, "f32 only");
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        let values = super::negate(&input);
+        fulgurite_kernels::access::write_f64(out, &values);
+        // SAFETY: not safe at all, which is the point: the first element exists, but it is not ours to write.
+        unsafe { input.as_ptr().cast_mut().cast::<f32>().write(7.0) };
+        Ok(())
+    }
+}
+
+#[implementation(of = write_past_the_end, by = careless)]
+mod write_past_the_end_by_careless {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.dtype() == DType::F32, "f32 only");
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        let values = super::negate(&input);
+        fulgurite_kernels::access::write_f64(out, &values);
+        // SAFETY: 15 f32 lie in a buffer of 64 bytes, so that the sixteenth is memory of the buffer, but not of the tensor.
+        unsafe { out.as_mut_ptr().cast::<f32>().add(values.len()).write(7.0) };
+        Ok(())
+    }
+}
+
+#[implementation(of = strides_ignored, by = careless, strided)]
+mod strides_ignored_by_careless {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.dtype() == DType::F32, "f32 only");
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        let strides = fulgurite_kernels::view::contiguous_strides(input.shape());
+        let out = out.as_mut_slice::<f32>().ok_or_else(|| Failure::new("Layout", "not contiguous"))?;
+        // Only the first row, wherever it lies, and then as if the others followed: what lies there is read no further than the
+        // widest stride reaches.
+        let reach: isize = input.shape().iter().zip(input.strides()).map(|(n, s)| (*n as isize - 1) * s).sum();
+        for (i, out) in out.iter_mut().enumerate() {
+            let at = (i as isize * strides[1]).min(reach);
+            // SAFETY: an element between the first and the last of the view lies in its buffer.
+            *out = -unsafe { input.as_ptr().cast::<f32>().offset(at).read() };
+        }
+        Ok(())
+    }
+}
+
+#[implementation(of = accepts_too_much, by = careless)]
+mod accepts_too_much_by_careless {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        let values = super::negate(&input);
+        let out = out.as_mut_slice::<f32>().ok_or_else(|| Failure::new("DType", "only f32 is implemented"))?;
+        for (out, value) in out.iter_mut().zip(&values) {
+            *out = *value as f32;
+        }
+        Ok(())
+    }
+}
+
+/// The sum of all elements.
+#[operator(name = "wrong::unstable_order", no_grad = "of no interest here")]
+pub mod unstable_order {
+    fn unstable_order(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        fulgurite_ops::prims::sum(input, [0])
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        ArrayD::from_elem(IxDyn(&[]), input.sum())
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([1001])));
+    }
+}
+
+#[implementation(of = unstable_order, by = careless)]
+mod unstable_order_by_careless {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.dtype() == DType::F32, "f32 only");
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        let values = input.as_slice::<f32>().ok_or_else(|| Failure::new("Layout", "not contiguous"))?;
+        // As many parts as there are threads: another machine, another sum.
+        let parts = rayon::current_num_threads().max(1);
+        let sum: f32 = values.chunks(values.len().div_ceil(parts)).map(|part| part.iter().sum::<f32>()).sum();
+        fulgurite_kernels::access::write_f64(out, &[f64::from(sum)]);
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! Wrong metas, decompositions, references and error samples.
+
+use fulgurite_ops_macros::operator;
+
+/// The input, transposed.
+#[operator(name = "wrong::bad_meta", no_grad = "of no interest here")]
+pub mod bad_meta {
+    fn bad_meta(input: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor) -> Tensor {
+        fulgurite_ops::prims::permute(input, [1, 0])
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.t().to_owned()
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([2, 3])));
+    }
+}
+
+/// `input - other`.
+#[operator(name = "wrong::swapped_arguments", no_grad = "of no interest here")]
+pub mod swapped_arguments {
+    fn swapped_arguments(input: Tensor<Floating>, other: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor, other: Tensor) -> Tensor {
+        fulgurite_ops::prims::sub(other, input)
+    }
+
+    fn reference(input: &ArrayD<f64>, other: &ArrayD<f64>) -> ArrayD<f64> {
+        input - other
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3, 4]), s.normal([3, 4])));
+    }
+}
+
+/// The mean over the last dimension, with a sum that is rounded to the element type at each step.
+#[operator(name = "wrong::low_precision_sum", no_grad = "of no interest here")]
+pub mod low_precision_sum {
+    use fulgurite_ops::prims;
+
+    fn low_precision_sum(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        let n = input.size(0);
+        let mut sum = prims::slice(input, [0], [1], [1]);
+        for i in 1..n {
+            sum = prims::add(sum, prims::slice(input, [i], [i + 1], [1]));
+        }
+        prims::reshape(sum, [])
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        ArrayD::from_elem(IxDyn(&[]), input.sum())
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.uniform(0.5, 1.0, [300])));
+    }
+}
+
+/// The input, if it has a row.
+#[operator(name = "wrong::untripped_precondition", no_grad = "of no interest here")]
+pub mod untripped_precondition {
+    fn untripped_precondition(input: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        require!(input.rank() < 4, Rank, "input has {} dimensions, expected fewer than 4", input.rank());
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor) -> Tensor {
+        fulgurite_ops::prims::neg(input)
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        -input
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3])));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        // Three are fewer than four.
+        e.case(Rank, with(e.normal([1, 1, 1])), "expected fewer than 4");
+    }
+}
+
+/// Right, but a directive says otherwise.
+#[operator(
+    name = "wrong::expected_failure_that_passes",
+    no_grad = "of no interest here",
+    expected_failure(meta, reason = "nobody remembers"),
+    skip(gradient, reason = "there is none, so that this speaks of no test")
+)]
+pub mod expected_failure_that_passes {
+    fn expected_failure_that_passes(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        fulgurite_ops::prims::neg(input)
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        -input
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3])));
+    }
+}

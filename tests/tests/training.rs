@@ -1,0 +1,104 @@
+//! The main job, small: training falls, resumes to the bit, and refuses what it cannot use.
+
+use std::path::Path;
+
+use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::train::{TrainOptions, train};
+
+fn options(out: &Path, steps: u64) -> TrainOptions {
+    TrainOptions {
+        size: "nano".into(),
+        tokenizer: "bytes".into(),
+        data: None,
+        steps,
+        batch: 4,
+        context: Some(16),
+        accumulate: 1,
+        lr: 3e-3,
+        final_lr: 0.1,
+        warmup: 2,
+        optimizer: OptimizerSettings::default(),
+        dropout: 0.1,
+        seed: 5,
+        evaluate_every: 0,
+        evaluate_batches: 2,
+        save_every: 0,
+        sample_tokens: 8,
+        prompt: "The ".into(),
+        out: out.to_owned(),
+        resume: false,
+        compile: Default::default(),
+    }
+}
+
+fn run(options: &TrainOptions) -> fulgurite_models::train::TrainReport {
+    train(options, false, &mut |_| {}).unwrap()
+}
+
+#[test]
+fn a_run_falls_and_compiles_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = run(&options(folder.path(), 30));
+    assert_eq!(report.compiles, 1);
+    assert!(report.losses[29] < report.losses[0] - 1.0, "{:?}", report.losses);
+    assert!(report.traces.join("00_acquire.trace").exists());
+}
+
+#[test]
+fn a_resumed_run_continues_bit_for_bit() {
+    for accumulate in [1, 2] {
+        let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let all = TrainOptions { accumulate, ..options(whole.path(), 8) };
+        let report = run(&all);
+        // The schedule must be that of the whole run: stop early by the checkpoint of an interrupted one.
+        let interrupted = TrainOptions { out: parts.path().to_owned(), save_every: 5, ..all.clone() };
+        let saved = stop_after_first_checkpoint(&interrupted);
+        let resumed = run(&TrainOptions { resume: true, ..interrupted });
+        assert_eq!(resumed.losses, report.losses[saved..], "accumulate {accumulate}");
+        let bytes = |report: &fulgurite_models::train::TrainReport| std::fs::read(&report.checkpoint).unwrap();
+        assert!(bytes(&report) == bytes(&resumed), "the checkpoints are equal to the bit");
+    }
+}
+
+/// Runs to the end, then puts the checkpoint of step 5 back, as if the run had been killed after it.
+fn stop_after_first_checkpoint(options: &TrainOptions) -> usize {
+    let path = options.out.join("checkpoint.safetensors");
+    let mut kept = None;
+    train(options, false, &mut |line| {
+        if line.starts_with("step 8") {
+            kept = std::fs::read(&path).ok();
+        }
+    })
+    .unwrap();
+    std::fs::write(&path, kept.expect("saved at step 5, before step 8 is reported")).unwrap();
+    5
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |change: fn(&mut TrainOptions), expected: &str| {
+        let mut wrong = options(folder.path(), 2);
+        change(&mut wrong);
+        let error = train(&wrong, false, &mut |_| {}).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    refused(|o| o.size = "hugest".into(), "hugest");
+    refused(|o| o.tokenizer = "words".into(), "words");
+    refused(|o| o.context = Some(0), "context");
+    refused(|o| o.data = Some("/no/such/file.txt".into()), "/no/such/file.txt");
+    refused(|o| o.resume = true, "checkpoint.safetensors");
+    refused(|o| o.lr = f64::NAN, "lr");
+    run(&options(folder.path(), 1));
+    refused(
+        |o| {
+            o.resume = true;
+            o.size = "micro".into();
+        },
+        "another model",
+    );
+    let checkpoint = folder.path().join("checkpoint.safetensors");
+    let bytes = std::fs::read(&checkpoint).unwrap();
+    std::fs::write(&checkpoint, &bytes[..bytes.len() / 2]).unwrap();
+    refused(|o| o.resume = true, "checkpoint.safetensors");
+}

@@ -1,0 +1,145 @@
+//! A gallery of deliberately wrong operators, kernels and rewrites. For each it is known which template must catch it, and on
+//! what; a template that stays green fails here. They live in this binary alone and never enter the registry of the suite.
+
+use fulgurite::testing::directives::Template;
+use fulgurite::testing::{Filter, GeneratedTest, Settings, generated_tests, unmatched_directives};
+
+use fulgurite_ops as _;
+
+#[path = "../src/wrong/gradients.rs"]
+mod gradients;
+#[path = "../src/wrong/kernels.rs"]
+mod kernels;
+#[path = "../src/wrong/rewrites.rs"]
+mod rewrites;
+#[path = "../src/wrong/rules.rs"]
+mod rules;
+
+fn tests_of(operator: &str, template: Template) -> Vec<GeneratedTest> {
+    let filter = Filter { templates: vec![template], ..Filter::operator(operator) };
+    let mut tests = generated_tests(&filter, &Settings::default());
+    tests.retain(|test| test.operator == operator);
+    assert!(!tests.is_empty(), "{operator} has no test '{}'", template.name());
+    tests
+}
+
+/// What the failing tests of a template say.
+fn caught(operator: &str, template: Template) -> String {
+    let messages: Vec<String> = tests_of(operator, template).iter().filter_map(|test| (test.run)().err()).collect();
+    assert!(!messages.is_empty(), "'{}' does not catch {operator}", template.name());
+    messages.join("\n")
+}
+
+/// The template catches the operator, and says what is wrong.
+#[track_caller]
+fn must_catch(operator: &str, template: Template, what: &str) {
+    let message = caught(operator, template);
+    assert!(
+        message.contains(what),
+        "'{}' on {operator}: expected a message with '{what}', got\n{message}",
+        template.name()
+    );
+    assert!(message.contains("repeat: "), "the message does not say how to repeat it:\n{message}");
+}
+
+/// The template has nothing to say against the operator.
+#[track_caller]
+fn must_pass(operator: &str, template: Template) {
+    for test in tests_of(operator, template) {
+        if let Err(message) = (test.run)() {
+            panic!("'{}' fails although it should not:\n{message}", test.name);
+        }
+    }
+}
+
+#[test]
+fn a_term_dropped_from_a_gradient() {
+    must_catch("wrong::dropped_term", Template::Gradient, "by central differences");
+    must_catch("wrong::dropped_term", Template::Decomposition, "declared grad against that of the decomposition");
+    must_pass("wrong::dropped_term", Template::Consistency);
+    must_pass("wrong::dropped_term", Template::CotangentLinearity);
+}
+
+#[test]
+fn a_cotangent_that_is_ignored() {
+    must_catch("wrong::cotangent_ignored", Template::CotangentLinearity, "times the cotangent");
+    must_catch("wrong::cotangent_ignored", Template::Gradient, "by central differences");
+}
+
+#[test]
+fn a_meta_of_another_shape() {
+    must_catch("wrong::bad_meta", Template::Meta, "meta says f32[2, 3], the reference has shape [3, 2]");
+    must_catch("wrong::bad_meta", Template::Decomposition, "its decomposition gives");
+}
+
+#[test]
+fn swapped_arguments() {
+    must_catch("wrong::swapped_arguments", Template::Consistency, "expected");
+    must_catch("wrong::swapped_arguments", Template::Decomposition, "decomposition against reference");
+    must_pass("wrong::swapped_arguments", Template::Meta);
+}
+
+#[test]
+fn a_sum_in_low_precision() {
+    must_catch("wrong::low_precision_sum", Template::Consistency, "bf16");
+}
+
+#[test]
+fn a_precondition_that_its_sample_does_not_trip() {
+    must_catch("wrong::untripped_precondition", Template::Errors, "expected the error 'Rank', it was accepted");
+}
+
+#[test]
+fn an_expected_failure_that_passes() {
+    must_catch("wrong::expected_failure_that_passes", Template::Meta, "although a directive expects it to fail");
+}
+
+#[test]
+fn a_directive_that_speaks_of_no_test() {
+    let tests = generated_tests(&Filter::default(), &Settings::default());
+    let unmatched = unmatched_directives(&tests);
+    assert_eq!(unmatched.len(), 1, "{unmatched:?}");
+    assert!(unmatched[0].contains("wrong::expected_failure_that_passes"), "{unmatched:?}");
+    assert!(unmatched[0].contains("'gradient'"), "{unmatched:?}");
+}
+
+#[test]
+fn a_last_row_that_is_not_written() {
+    must_catch("wrong::last_row_unwritten", Template::Bounds, "left element 10 of 'last_row_unwritten' unwritten");
+    must_catch("wrong::last_row_unwritten", Template::Consistency, "element [2, 0]");
+}
+
+#[test]
+fn an_input_that_is_mutated() {
+    must_catch("wrong::input_mutated", Template::Bounds, "changed its operand 'input'");
+    must_catch("wrong::input_mutated", Template::Effects, "input 'input' was changed");
+}
+
+#[test]
+fn a_write_past_the_end() {
+    must_catch("wrong::write_past_the_end", Template::Bounds, "wrote past the end");
+    must_pass("wrong::write_past_the_end", Template::Consistency);
+}
+
+#[test]
+fn strides_that_are_ignored() {
+    must_catch("wrong::strides_ignored", Template::Layout, "permuted arrays");
+    must_pass("wrong::strides_ignored", Template::Consistency);
+}
+
+#[test]
+fn a_checker_that_accepts_too_much() {
+    must_catch("wrong::accepts_too_much", Template::Checker, "the checker accepts it, but it does not run");
+}
+
+#[test]
+fn a_sum_whose_order_depends_on_the_threads() {
+    must_catch("wrong::unstable_order", Template::Determinism, "threads");
+    must_pass("wrong::unstable_order", Template::Consistency);
+}
+
+#[test]
+fn a_rewrite_that_ignores_other_angles() {
+    must_catch("wrong::merge_rotations", Template::Rewrite, "of the pattern against the replacement");
+    must_pass("wrong::rotate", Template::Consistency);
+}
