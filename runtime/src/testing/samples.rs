@@ -392,10 +392,7 @@ impl ErrorSamples {
     pub fn case(&self, code: impl ErrorCode, arguments: impl OperatorArguments<SampleTensor>, message: &'static str) {
         self.arguments(code.code(), arguments.into_arguments(), message);
     }
-}
 
-impl ErrorSamples {
-    /// Adds a call as a plain list of arguments.
     fn arguments(&self, code: &'static str, arguments: Vec<Arg<SampleTensor>>, message: &'static str) {
         self.cases.borrow_mut().push(ErrorSample { code, arguments, message });
     }
