@@ -47,3 +47,30 @@ pub mod prelude {
     pub use crate::{Array, Error, Failure, Target, jit};
     pub use crate::{Tree, executor, implementation, operator, operator_files, operators, rewrite};
 }
+
+/// The Rust blocks of the README and of the book are documentation tests of this crate.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../docs/src/concepts.md")]
+    struct Concepts;
+    #[doc = include_str!("../../docs/src/prim.md")]
+    struct Prim;
+    #[doc = include_str!("../../docs/src/composite.md")]
+    struct Composite;
+    #[doc = include_str!("../../docs/src/symbol.md")]
+    struct Symbol;
+    #[doc = include_str!("../../docs/src/implementation.md")]
+    struct Implementation;
+    #[doc = include_str!("../../docs/src/executor.md")]
+    struct Executor;
+    #[doc = include_str!("../../docs/src/rewrite.md")]
+    struct Rewrite;
+    #[doc = include_str!("../../docs/src/transform.md")]
+    struct Transform;
+    #[doc = include_str!("../../docs/src/reading-traces.md")]
+    struct ReadingTraces;
+    #[doc = include_str!("../../docs/src/testing.md")]
+    struct Testing;
+}

@@ -5,6 +5,8 @@
 mod cases;
 #[path = "command/doctor.rs"]
 mod doctor;
+#[path = "command/models.rs"]
+mod models;
 #[path = "command/new.rs"]
 mod new;
 #[path = "command/operators.rs"]
@@ -94,6 +96,8 @@ fn help_has_examples() {
         &["trace", "run", "--help"],
         &["trace", "verify", "--help"],
         &["trace", "diff", "--help"],
+        &["train", "gpt2", "--help"],
+        &["generate", "--help"],
         &["doctor", "--help"],
     ] {
         let help = run(arguments).ok();

@@ -89,7 +89,10 @@ pub fn generate(
         tokens.push(tokenizer.end_of_text().map_or(i64::from(b'\n'), i64::from));
     }
     if let Some(token) = tokens.iter().find(|token| **token as usize >= config.vocabulary) {
-        return Err(wrong("prompt", format!("token {token} is not in the model's vocabulary of {}", config.vocabulary)));
+        return Err(wrong(
+            "prompt",
+            format!("token {token} is not in the model's vocabulary of {}", config.vocabulary),
+        ));
     }
     let choice = (sampling.temperature == 0.0, sampling.top_k);
     let step = fulgurite::jit(

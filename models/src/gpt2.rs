@@ -87,7 +87,11 @@ impl<T: Leaf> Gpt2<T> {
     /// [`GptConfig::parameters`].
     pub fn build<E>(config: &GptConfig, make: &mut dyn FnMut(&str, &[usize]) -> Result<T, E>) -> Result<Gpt2<T>, E> {
         let c = config.channels;
-        fn norm<T: Leaf, E>(path: &str, c: usize, make: &mut dyn FnMut(&str, &[usize]) -> Result<T, E>) -> Result<LayerNorm<T>, E> {
+        fn norm<T: Leaf, E>(
+            path: &str,
+            c: usize,
+            make: &mut dyn FnMut(&str, &[usize]) -> Result<T, E>,
+        ) -> Result<LayerNorm<T>, E> {
             Ok(LayerNorm { weight: make(&format!("{path}.weight"), &[c])?, bias: make(&format!("{path}.bias"), &[c])? })
         }
         fn linear<T: Leaf, E>(
@@ -151,7 +155,8 @@ impl Dropout {
         let Some(generator) = self.generator else { return x };
         let place = self.drawn.get();
         self.drawn.set(place + 1);
-        let shift = prims::iota(2, Scalar::Int(0), Scalar::Int(place * DRAW_STRIDE), DType::I64, x.device().to_string());
+        let shift =
+            prims::iota(2, Scalar::Int(0), Scalar::Int(place * DRAW_STRIDE), DType::I64, x.device().to_string());
         dropout::with(x).p(self.probability).training(true).generator(generator + shift).call()
     }
 }

@@ -129,6 +129,7 @@ pub fn accumulate_step(
     let (batch_loss, batch_gradients) = loss_and_gradients(config, params, &batch, generator);
     let share = 1.0 / batches as f64;
     let mut own = batch_gradients.leaves().into_iter().map(|(_, leaf)| *leaf).collect::<Vec<_>>().into_iter();
-    let gradients = scope("accumulate", || gradients.map(&mut |sum: Tensor| own.next().map_or(sum, |g| sum + g * share)));
+    let gradients =
+        scope("accumulate", || gradients.map(&mut |sum: Tensor| own.next().map_or(sum, |g| sum + g * share)));
     (gradients, loss + batch_loss * share)
 }

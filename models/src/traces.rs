@@ -6,9 +6,9 @@ use fulgurite::trace::Trace;
 use fulgurite::tree::Tree;
 use fulgurite::{DType, Device, Result, Target, TensorMeta};
 
+use crate::checkpoint::OptimizerSettings;
 use crate::config::GptConfig;
 use crate::gpt2::{Dropout, Gpt2};
-use crate::checkpoint::OptimizerSettings;
 use crate::step::{BatchTensors, StepScalars, TrainState, train_step};
 
 fn meta(shape: &[usize], dtype: DType) -> TensorMeta {
@@ -38,7 +38,12 @@ pub fn loss_trace(config: &GptConfig, rows: usize, context: usize) -> Result<Tra
 }
 
 /// The acquired trace of a whole training step on a batch [rows, context], with the state donated.
-pub fn train_step_trace(config: &GptConfig, optimizer: &OptimizerSettings, rows: usize, context: usize) -> Result<Trace> {
+pub fn train_step_trace(
+    config: &GptConfig,
+    optimizer: &OptimizerSettings,
+    rows: usize,
+    context: usize,
+) -> Result<Trace> {
     let names = Names {
         arguments: ["state", "batch", "scalars"].map(str::to_owned).to_vec(),
         results: ["state", "loss", "grad_norm"].map(str::to_owned).to_vec(),
@@ -48,10 +53,13 @@ pub fn train_step_trace(config: &GptConfig, optimizer: &OptimizerSettings, rows:
     let scalar = meta(&[], DType::F32);
     let scalars = StepScalars { lr: scalar.clone(), step: scalar, generator: meta(&[2], DType::I64) };
     let donated = state.leaves().len();
-    let (mut trace, _) =
-        trace("train_step", Target::cpu(), &names, (state, batch_metas(rows, context), scalars), |(state, batch, scalars)| {
-            train_step(config, optimizer, state, batch, scalars)
-        })?;
+    let (mut trace, _) = trace(
+        "train_step",
+        Target::cpu(),
+        &names,
+        (state, batch_metas(rows, context), scalars),
+        |(state, batch, scalars)| train_step(config, optimizer, state, batch, scalars),
+    )?;
     trace.inputs.iter_mut().take(donated).for_each(|input| input.donated = true);
     Ok(trace)
 }

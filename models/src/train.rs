@@ -116,7 +116,11 @@ pub fn initial_parameters(config: &GptConfig, seed: u64) -> Result<Gpt2<Array>> 
 }
 
 /// Parameters from tensors by name.
-pub fn parameters_from(config: &GptConfig, tensors: &BTreeMap<String, HostTensor>, prefix: &str) -> Result<Gpt2<Array>> {
+pub fn parameters_from(
+    config: &GptConfig,
+    tensors: &BTreeMap<String, HostTensor>,
+    prefix: &str,
+) -> Result<Gpt2<Array>> {
     Gpt2::build(config, &mut |name, shape| {
         let name = format!("{prefix}{name}");
         let tensor = tensors.get(&name).ok_or_else(|| wrong(&name, "is missing in the checkpoint"))?;
@@ -150,7 +154,10 @@ pub fn step_scalars(lr: f64, step: u64, seed: u64) -> Result<StepScalars<Array>>
 
 /// Writes every stage of a compiled function as text.
 pub fn write_stages(folder: &Path, stages: &[fulgurite::compile::Stage]) -> Result<()> {
-    let failed = |path: &Path, error: std::io::Error| Error::File { path: path.display().to_string(), message: error.to_string() };
+    let failed = |path: &Path, error: std::io::Error| Error::File {
+        path: path.display().to_string(),
+        message: error.to_string(),
+    };
     std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
     for (i, stage) in stages.iter().enumerate() {
         let path = folder.join(format!("{i:02}_{}.trace", stage.name));
@@ -180,7 +187,8 @@ struct Run {
 fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
     let tokenizer = Tokenizer::from_name(&options.tokenizer).map_err(|error| wrong("tokenizer", error))?;
     let text = match &options.data {
-        Some(path) => read_text(path).map_err(|error| Error::File { path: path.display().to_string(), message: error.to_string() })?,
+        Some(path) => read_text(path)
+            .map_err(|error| Error::File { path: path.display().to_string(), message: error.to_string() })?,
         None => TINY_SHAKESPEARE.to_owned(),
     };
     let tokens = tokenizer.encode(&text).map_err(|error| wrong("data", error))?;
@@ -198,13 +206,21 @@ fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
     if options.resume {
         let saved = Checkpoint::load(checkpoint)
             .map_err(|error| Error::File { path: checkpoint.display().to_string(), message: error.to_string() })?;
-        saved.validate_tensors().map_err(|error| Error::File { path: checkpoint.display().to_string(), message: error.to_string() })?;
+        saved
+            .validate_tensors()
+            .map_err(|error| Error::File { path: checkpoint.display().to_string(), message: error.to_string() })?;
         let stored = &saved.state;
         if stored.model != config || stored.tokenizer != tokenizer.name() {
-            return Err(wrong("resume", format!("the checkpoint holds another model: {:?}, tokenizer {}", stored.model, stored.tokenizer)));
+            return Err(wrong(
+                "resume",
+                format!("the checkpoint holds another model: {:?}, tokenizer {}", stored.model, stored.tokenizer),
+            ));
         }
         if stored.seed != options.seed {
-            return Err(wrong("seed", format!("the checkpoint was made with seed {}, got {}", stored.seed, options.seed)));
+            return Err(wrong(
+                "seed",
+                format!("the checkpoint was made with seed {}, got {}", stored.seed, options.seed),
+            ));
         }
         let batches = Batches::resume(train, stored.data.clone()).map_err(|error| wrong("data", error))?;
         let state = TrainState {
@@ -216,17 +232,19 @@ fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
     }
     let batches = Batches::new(train, options.batch, config.context, Order::Shuffled, options.seed)
         .map_err(|error| wrong("data", error))?;
-    let state = TrainState { params: initial_parameters(&config, options.seed)?, exp_avg: zeros(&config)?, exp_avg_sq: zeros(&config)? };
+    let state = TrainState {
+        params: initial_parameters(&config, options.seed)?,
+        exp_avg: zeros(&config)?,
+        exp_avg_sq: zeros(&config)?,
+    };
     Ok(Run { state, done: 0, batches, validation, tokenizer, config })
 }
 
 fn save(path: &Path, run: &Run, options: &TrainOptions) -> Result<()> {
     let mut tensors = BTreeMap::new();
-    for (prefix, tree) in [
-        ("", &run.state.params),
-        (FIRST_MOMENT, &run.state.exp_avg),
-        (SECOND_MOMENT, &run.state.exp_avg_sq),
-    ] {
+    for (prefix, tree) in
+        [("", &run.state.params), (FIRST_MOMENT, &run.state.exp_avg), (SECOND_MOMENT, &run.state.exp_avg_sq)]
+    {
         for (name, array) in tree.leaves() {
             tensors.insert(format!("{prefix}{name}"), to_host(array)?);
         }
@@ -285,16 +303,15 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         run.batches.batches_per_epoch(),
     ));
     let optimizer = options.optimizer;
-    let step = fulgurite::jit(
-        |(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
+    let step =
+        fulgurite::jit(|(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
             train_step(&config, &optimizer, state, batch, scalars)
-        },
-    )
-    .named("train_step")
-    .arguments(["state", "batch", "scalars"])
-    .results(["state", "loss", "grad_norm"])
-    .donate("state")
-    .options(options.compile.clone());
+        })
+        .named("train_step")
+        .arguments(["state", "batch", "scalars"])
+        .results(["state", "loss", "grad_norm"])
+        .donate("state")
+        .options(options.compile.clone());
     let count = options.accumulate;
     type Accumulated<T> = (Gpt2<T>, Gpt2<T>, T, BatchTensors<T>, T);
     let accumulate = fulgurite::jit(|(params, gradients, loss, batch, generator): Accumulated<Tensor>| {
@@ -306,16 +323,15 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     .donate("gradients")
     .donate("loss")
     .options(options.compile.clone());
-    let apply = fulgurite::jit(
-        |(state, gradients, scalars): (TrainState<Tensor>, Gpt2<Tensor>, StepScalars<Tensor>)| {
+    let apply =
+        fulgurite::jit(|(state, gradients, scalars): (TrainState<Tensor>, Gpt2<Tensor>, StepScalars<Tensor>)| {
             update(&config, &optimizer, state, gradients, &scalars)
-        },
-    )
-    .named("update_step")
-    .arguments(["state", "gradients", "scalars"])
-    .results(["state", "grad_norm"])
-    .donate("state")
-    .options(options.compile.clone());
+        })
+        .named("update_step")
+        .arguments(["state", "gradients", "scalars"])
+        .results(["state", "grad_norm"])
+        .donate("state")
+        .options(options.compile.clone());
     let validation_loss = fulgurite::jit(|(params, batch): (Gpt2<Tensor>, BatchTensors<Tensor>)| {
         params.loss(&config, batch.tokens, batch.targets, &Dropout::none())
     })
@@ -370,7 +386,12 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
             bar.suspend(|| line(&message));
         }
         if !loss.is_finite() {
-            return Err(wrong("loss", format!("is {loss} at step {number}; the checkpoint holds the last good state, lower the learning rate")));
+            return Err(wrong(
+                "loss",
+                format!(
+                    "is {loss} at step {number}; the checkpoint holds the last good state, lower the learning rate"
+                ),
+            ));
         }
         let pause = Instant::now();
         if options.evaluate_every > 0 && number % options.evaluate_every == 0 && number != options.steps {
@@ -389,8 +410,15 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     let final_loss = evaluate(&run, &validation_loss)?;
     line(&format!("validation loss {final_loss:.4} after {} steps", run.done));
     let sampling = Sampling { seed: options.seed, ..Sampling::default() };
-    let sample =
-        generate(&config, run.tokenizer, &run.state.params, &options.prompt, options.sample_tokens, sampling, &mut |_| {})?;
+    let sample = generate(
+        &config,
+        run.tokenizer,
+        &run.state.params,
+        &options.prompt,
+        options.sample_tokens,
+        sampling,
+        &mut |_| {},
+    )?;
     line(&format!("sample:\n{}{sample}", options.prompt));
     let scalars = step_scalars(options.lr, 1, options.seed)?;
     let compiles = if count == 1 {
@@ -401,7 +429,8 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     } else {
         let batch = batch_arrays(&run.batches.clone().next_batch())?;
         let generator = scalars.generator.clone();
-        let compiled = accumulate.compile(&(run.state.params.clone(), zeros(&config)?, Array::scalar(0.0), batch, generator))?;
+        let compiled =
+            accumulate.compile(&(run.state.params.clone(), zeros(&config)?, Array::scalar(0.0), batch, generator))?;
         write_stages(&traces, compiled.stages())?;
         accumulate.compiles()
     };

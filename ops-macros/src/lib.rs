@@ -1,20 +1,94 @@
-//! The macros of Fulgurite: a thin shim over `fulgurite-ops-dsl`, which says what each of them does.
+//! The macros of Fulgurite: a thin shim over `fulgurite-ops-dsl`.
+//!
+//! A declaration is an attributed module whose functions are *rules*: ordinary Rust that rustfmt formats and rust-analyzer
+//! completes. The signature is written once; every rule takes the arguments it needs **by name, in any order**, in the form of
+//! the stage it works on. `_eps` takes `eps` and says that it is not used. Other functions, types and `use`s in the module are
+//! the author's own and are passed through. The module sees its surroundings and the names of `fulgurite::rules`.
+//!
+//! Expansions say `::fulgurite::...`: a crate that declares operators has the facade, or the runtime, under that name.
 
 use proc_macro::TokenStream;
 
-/// Declares an operator: a module whose functions are its rules.
+/// Declares an operator.
+///
+/// ```ignore
+/// /// Documentation, which becomes that of the function, the method and the record.
+/// #[operator(torch = "nn.functional.rms_norm")]
+/// pub mod rms_norm {
+///     fn rms_norm(
+///         input: Tensor<Floating>,
+///         normalized_shape: Vec<usize>,
+///         #[default(None)] weight: Option<Tensor<Floating>>,
+///         #[default(None)] eps: Option<f64>,
+///     ) -> Tensor;
+///
+///     fn meta(input: &TensorMeta, normalized_shape: &[usize]) -> Result<TensorMeta> {
+///         require!(input.shape().ends_with(normalized_shape), TrailingShape, "input has shape {:?}", input.shape());
+///         Ok(input.clone())
+///     }
+///     fn decomposition(input: Tensor, normalized_shape: &[usize], weight: Option<Tensor>, eps: Option<f64>) -> Tensor { ... }
+///     fn grad(input: Tensor, ...) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+///         (out, move |d_out| Grads { input: ..., weight: ... })
+///     }
+///     fn reference(input: &ArrayD<f64>, ...) -> ArrayD<f64> { ... }
+///     fn samples(s: &mut Samples) { s.case(with(s.normal([4, 8]), [8]).eps(1e-5)); }
+///     fn errors(e: &mut ErrorSamples) { e.case(TrailingShape, with(e.normal([4, 8]), [7]), "input has shape [4, 8]"); }
+/// }
+/// ```
+///
+/// **Kinds.** `#[operator(prim)]` does not decompose and is named `prims::exp`; `#[operator]` is a composite and needs a
+/// `decomposition`; `#[operator(executor = liger)]` is a kernel symbol of the executor whose module that is, named
+/// `liger::...`. `name = "..."` overrides the name.
+///
+/// **Signature.** `Tensor`, `Option<Tensor>`, `Vec<Tensor>`, `Operand` (a tensor or a number), each with a class of element
+/// types if they are restricted (`Tensor<Floating>`, `<Integer>`, `<Boolean>`, `<Number>`); anything else is an attribute, known when a
+/// program is traced. `#[default(value)]` makes an argument optional, and all that follow it. The result is `Tensor`, a tuple of
+/// them, or `Vec<Tensor>`.
+///
+/// **Rules.** `meta` (from `scalar` if absent), `decomposition`, `grad`, `scalar` (over `Expr`), `reference` (over `ArrayD`), `cpu`
+/// (over `TensorRef`; results are `out: &mut TensorMut`, or `out0`, `out1`, ...; `out: &mut [TensorMut]` for a list), `samples`, `errors`.
+/// `decomposition` and `grad` take every argument. A pullback of several results takes a tuple: `move |(d_out, d_indices)| ...`;
+/// a cotangent of type `Option<Tensor>` is `None` where none arrived.
+///
+/// **Settings.** `torch = "..."`, `overload = Add` (the runtime's `Role`s), `effects(random, mutates(x), aliases(out, x), collective)`,
+/// `no_grad = "reason"`, `waive(d_indices = "reason")` for a cotangent that is not used, and directives for generated tests:
+/// `skip(golden, executor = "cpu", dtype = bf16, sample = 2, reason = "...")`, `expected_failure(...)`,
+/// `tolerance(consistency, factor = 4.0, reason = "...")`.
+///
+/// **What it gives.** In the module: `Args<V>` (arguments by name), `with(...)` and its setters, `Grads`, `Code` (the named preconditions),
+/// `OPERATOR`. Beside the module: the function `rms_norm(input, [8])`, and `RmsNormMethod` for `input.rms_norm([8])` if the
+/// first argument is a tensor called `input`.
 #[proc_macro_attribute]
 pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::operator(attribute.into(), item.into()).into()
 }
 
 /// Declares how an executor runs an operator that it does not own.
+///
+/// ```ignore
+/// #[implementation(of = rms_norm, by = liger)]
+/// mod rms_norm_by_liger {
+///     fn checker(input: &TensorMeta, weight: Option<&TensorMeta>) -> Claim {
+///         refuse_unless!(weight.is_some(), "needs a weight");
+///         Ok(())
+///     }
+///     fn execution(input: Tensor, normalized_shape: &[usize], weight: Option<Tensor>, eps: Option<f64>) -> Tensor { ... }
+///     fn grad(...) -> (Tensor, impl FnOnce(Tensor) -> Grads) { ... }
+/// }
+/// ```
+///
+/// `of` and `by` are the modules of the operator and of the executor, which may be in other crates. `checker` is required, and
+/// `execution` (in terms of kernel symbols) or `cpu` (a host kernel). `execution` and `grad` take every argument. `waive(...)`
+/// as for operators.
 #[proc_macro_attribute]
 pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::implementation(attribute.into(), item.into()).into()
 }
 
-/// Declares an executor.
+/// Declares an executor: `#[executor(device = "cpu", priority = 10)] pub mod liger { ... }`.
+///
+/// Lower priorities stand earlier in the default list of the device; without one it must be asked for. The module may hold the functions
+/// `claims`, `prepare`, `fuse` and `prepare_region` of `ExecutorDef`, and gives `EXECUTOR`.
 #[proc_macro_attribute]
 pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::executor(attribute.into(), item.into()).into()
@@ -26,19 +100,69 @@ pub fn operator_files(input: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::operator_files(input.into()).into()
 }
 
-/// Declares two arrangements of operators that mean the same.
+/// Declares two arrangements of operators that mean the same; `#[rewrite(default)]` takes part without being asked for.
+///
+/// ```ignore
+/// #[rewrite(default)]
+/// mod merge_rope {
+///     fn pattern(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> (Tensor, Tensor) { ... }
+///     fn replacement(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> (Tensor, Tensor) { ... }
+///     fn condition(q: &TensorMeta, k: &TensorMeta) -> Claim { ... }        // may be absent
+///     fn samples(s: &mut Samples) { s.case(with(s.normal([2, 4]), ...)); }
+/// }
+/// ```
 #[proc_macro_attribute]
 pub fn rewrite(attribute: TokenStream, item: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::rewrite(attribute.into(), item.into()).into()
 }
 
 /// Declares a family of operators: a template and a table of what differs.
+///
+/// The template is an ordinary declaration in which `$column` stands for a cell. Each row, with its documentation, becomes an
+/// operator as if it had been written out. A cell `_` leaves out the settings and functions that mention its column.
+///
+/// ```ignore
+/// operators! {
+///     #[operator(prim, torch = $torch)]
+///     pub mod $name {
+///         fn $name(input: Tensor<Floating>) -> Tensor;
+///         fn scalar(input: Expr) -> Expr { $scalar }
+///         fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+///             let out = $name(input);
+///             (out, move |d_out| Grads { input: $d_input })
+///         }
+///         fn reference(input: &ArrayD<f64>) -> ArrayD<f64> { input.mapv($reference) }
+///         fn samples(s: &mut Samples) { s.elementwise_unary($domain) }
+///     }
+///
+///     table($name, $torch, $scalar,     $d_input,        $reference, $domain) {
+///         /// Natural exponential, elementwise: `eˣ`.
+///         exp,     "exp",  input.exp(), d_out * out,     f64::exp,   Domain::ALL;
+///         /// Natural logarithm, elementwise.
+///         log,     "log",  input.log(), d_out / input,   f64::ln,    Domain::POSITIVE;
+///     }
+/// }
+/// ```
 #[proc_macro]
 pub fn operators(input: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::operators(input.into()).into()
 }
 
 /// Makes a tree of a struct that is generic over its leaf.
+///
+/// Fields are leaves (`T`), options, lists and tuples of them, or other trees (`Vec<Block<T>>`). A field that holds no leaves but decides
+/// which program is compiled is marked `#[tree(attribute)]`; its type is an `AttributeType`.
+///
+/// ```ignore
+/// #[derive(Tree)]
+/// pub struct Model<T> {
+///     embedding: T,
+///     h: Vec<Block<T>>,
+///     bias: Option<T>,
+///     #[tree(attribute)]
+///     heads: usize,
+/// }
+/// ```
 #[proc_macro_derive(Tree, attributes(tree))]
 pub fn tree(input: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::tree(input.into()).into()

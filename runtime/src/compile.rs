@@ -93,62 +93,63 @@ pub struct Stage {
 pub fn stages(trace: Trace, options: &Options) -> Result<Vec<Stage>> {
     let executors = options.executor_list(trace.target.kind());
     let mut fuel = options.fuel;
-    let mut stages: Vec<Stage> = Vec::new();
-    let mut push = |name: &str, trace: Trace| -> Result<()> {
-        if options.verify {
-            trace.verify()?;
-        }
-        stages.push(Stage { name: name.to_owned(), trace });
-        Ok(())
-    };
-    let mut current = trace;
-    let name = current.history.last().cloned().unwrap_or_else(|| "acquire".into());
-    push(&name, current.clone())?;
-    let mut step = |name: &str, next: Trace, current: &mut Trace| -> Result<()> {
-        push(name, next.clone())?;
-        *current = next;
-        Ok(())
-    };
-    let done = |trace: &Trace, name: &str| trace.history.iter().any(|past| past == name);
-    if !done(&current, "claim") {
+    let name = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
+    let mut stages = Stages { verify: options.verify, made: Vec::with_capacity(12) };
+    stages.push(&name, trace)?;
+    if !stages.done("claim") {
         let rewrites = options.rewrites.clone().unwrap_or_else(rewrite::default_rewrites);
-        let next = rewrite::rewrite(&current, &rewrites, &mut fuel)?;
-        step("rewrite", next, &mut current)?;
+        stages.push("rewrite", rewrite::rewrite(stages.last(), &rewrites, &mut fuel)?)?;
         for transform in &options.transforms {
-            let mut next = (transform.apply)(&current)?;
+            let mut next = (transform.apply)(stages.last())?;
             if next.history.last() != Some(&transform.name) {
                 next.history.push(transform.name.clone());
             }
-            step(&transform.name, next, &mut current)?;
+            stages.push(&transform.name, next)?;
         }
-        let next = autodiff::autodiff(&current, &executors)?;
-        step("autodiff", next, &mut current)?;
-        let next = dce::dce(&current);
-        step("dce", next, &mut current)?;
-        let next = cse::cse(&current);
-        step("cse", next, &mut current)?;
+        stages.push("autodiff", autodiff::autodiff(stages.last(), &executors)?)?;
+        stages.push("dce", dce::dce(stages.last()))?;
+        stages.push("cse", cse::cse(stages.last()))?;
     }
-    if !done(&current, "plan_memory") {
-        let next = claim::claim(&current, &executors, &mut fuel)?;
+    if !stages.done("plan_memory") {
+        let claimed = claim::claim(stages.last(), &executors, &mut fuel)?;
         // Decompositions bring symbols that nobody reads and symbols that stand elsewhere already.
-        let next = Trace { history: next.history.clone(), ..dce::dce(&cse::cse(&next)) };
-        step("claim", next, &mut current)?;
-        if options.fuse && !done(&current, "fuse") {
-            let next = fuse::fuse(&current, &executors, &mut fuel);
-            step("fuse", next, &mut current)?;
+        let tidy = dce::dce(&cse::cse(&claimed));
+        stages.push("claim", Trace { history: claimed.history, ..tidy })?;
+        if options.fuse && !stages.done("fuse") {
+            stages.push("fuse", fuse::fuse(stages.last(), &executors, &mut fuel))?;
         }
-        let next = layout::layout(&current, &executors)?;
-        step("layout", next, &mut current)?;
-        let next = plan::donate(&current);
-        step("donate", next, &mut current)?;
-        let next = plan::plan(&current);
-        step("plan_memory", next, &mut current)?;
+        stages.push("layout", layout::layout(stages.last(), &executors)?)?;
+        stages.push("donate", plan::donate(stages.last()))?;
+        stages.push("plan_memory", plan::plan(stages.last()))?;
     }
-    if !done(&current, "delete_last_used") {
-        let next = plan::delete_last_used(&current);
-        step("delete_last_used", next, &mut current)?;
+    if !stages.done("delete_last_used") {
+        stages.push("delete_last_used", plan::delete_last_used(stages.last()))?;
     }
-    Ok(stages)
+    Ok(stages.made)
+}
+
+/// The stages made so far; there is always one.
+struct Stages {
+    verify: bool,
+    made: Vec<Stage>,
+}
+
+impl Stages {
+    fn push(&mut self, name: &str, trace: Trace) -> Result<()> {
+        if self.verify {
+            trace.verify()?;
+        }
+        self.made.push(Stage { name: name.to_owned(), trace });
+        Ok(())
+    }
+
+    fn last(&self) -> &Trace {
+        &self.made[self.made.len() - 1].trace
+    }
+
+    fn done(&self, transform: &str) -> bool {
+        self.last().history.iter().any(|past| past == transform)
+    }
 }
 
 /// Compiles a trace, from whatever stage it is at.

@@ -10,7 +10,7 @@ use crate::error::Failure;
 use crate::executor::{ExecutorDef, ImplementationDef, RewriteDef};
 use crate::meta::TensorMeta;
 use crate::operator::{Class, Effects, OperatorDef, OperatorKind, ParamDef, ParamKind, ResultsDef};
-use crate::rules::{FromResults, OperatorArguments};
+use crate::rules::FromResults;
 use crate::testing::directives::{Directive, DirectiveKind, Template};
 use crate::tracer::Tensor;
 
@@ -160,10 +160,10 @@ fn given<V>(argument: Option<&Arg<V>>) -> &Arg<V> {
     argument.unwrap_or_else(|| unreachable!("the number of arguments is checked before a rule sees them"))
 }
 
-/// Calls an operator with arguments by name.
+/// Calls an operator.
 #[track_caller]
-pub fn call<Results: FromResults>(def: &'static OperatorDef, arguments: impl OperatorArguments<Tensor>) -> Results {
-    Results::from_results(crate::tracer::call(def, arguments.into_arguments()))
+pub fn call<Results: FromResults>(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>) -> Results {
+    Results::from_results(crate::tracer::call(def, arguments))
 }
 
 /// Records a scalar rule: `rule` sees the arguments with a handle in place of each tensor.
@@ -375,7 +375,7 @@ macro_rules! __gradients {
 macro_rules! __codes {
     ($($code:ident),*) => {
         /// The named preconditions of the rules.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy)]
         pub enum Code {
             $(#[doc = concat!("`", stringify!($code), "`")] $code,)*
         }

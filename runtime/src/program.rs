@@ -259,11 +259,7 @@ impl Program {
         Ok((outputs, times))
     }
 
-    fn run_with(
-        &self,
-        inputs: Vec<Array>,
-        mut run: impl FnMut(&Step, &[*mut u8]) -> Result<()>,
-    ) -> Result<Vec<Array>> {
+    fn run_with(&self, inputs: Vec<Array>, mut run: impl FnMut(&Step, &[*mut u8]) -> Result<()>) -> Result<Vec<Array>> {
         self.check_inputs(&inputs)?;
         let arena = self.arena.lock().unwrap_or_else(PoisonError::into_inner).take();
         let arena = match arena {

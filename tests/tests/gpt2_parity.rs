@@ -1,9 +1,9 @@
 //! A small GPT-2 follows PyTorch's losses for ten AdamW steps. The vectors are made by `tests/golden/gpt2_parity.py`.
 
 use fulgurite::{Array, DType, Tensor, jit};
+use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::gpt2::Gpt2;
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::step_scalars;
 use safetensors::SafeTensors;

@@ -3,8 +3,8 @@
 use fulgurite::compile::{Options, compile};
 use fulgurite::trace::{Trace, parse};
 use fulgurite::{Array, DType};
-use fulgurite_models::config::GptConfig;
 use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::config::GptConfig;
 use fulgurite_models::traces::{loss_trace, train_step_stages};
 
 const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.0 };

@@ -89,7 +89,7 @@ fn what_cannot_be_used_is_refused_by_name() {
     refused(|o| o.data = Some("/no/such/file.txt".into()), "/no/such/file.txt");
     refused(|o| o.resume = true, "checkpoint.safetensors");
     refused(|o| o.lr = f64::NAN, "lr");
-    run(&options(folder.path(), 1));
+    run(&options(folder.path(), 2));
     refused(
         |o| {
             o.resume = true;

@@ -3,8 +3,8 @@
 
 use fulgurite::compile::Options;
 use fulgurite_benches::{median, processor};
-use fulgurite_models::config::GptConfig;
 use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::config::GptConfig;
 use fulgurite_models::traces::train_step_stages;
 
 fn main() -> fulgurite::Result<()> {
@@ -23,7 +23,12 @@ fn main() -> fulgurite::Result<()> {
             assert!(stages.is_ok(), "it compiled a moment ago");
         });
         let ms = time.as_secs_f64() * 1e3;
-        println!("| {layers} | {} | {} | {ms:.1} | {:.2} |", lines("acquire"), lines("delete_last_used"), ms / layers as f64);
+        println!(
+            "| {layers} | {} | {} | {ms:.1} | {:.2} |",
+            lines("acquire"),
+            lines("delete_last_used"),
+            ms / layers as f64
+        );
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use fulgurite::compile::Options;
 use fulgurite::{Array, Tensor, jit};
 use fulgurite_benches::{peak_resident_mib, processor};
 use fulgurite_models::batches::Batch;
-use fulgurite_models::config::GptConfig;
 use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::config::GptConfig;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::{batch_arrays, initial_parameters, step_scalars};
 
@@ -60,9 +60,13 @@ fn main() -> fulgurite::Result<()> {
     if std::env::args().any(|argument| argument == "profile") {
         let compiled = step.compile(&(state.clone(), batch_arrays(&batch)?, step_scalars(1e-3, 1, 42)?))?;
         let mut inputs: Vec<Array> = Vec::new();
-        fulgurite::tree::Tree::visit(&(state, batch_arrays(&batch)?, step_scalars(1e-3, 1, 42)?), "", &mut |_, array| {
-            inputs.push(array.to_contiguous().unwrap_or_else(|_| array.clone()));
-        });
+        fulgurite::tree::Tree::visit(
+            &(state, batch_arrays(&batch)?, step_scalars(1e-3, 1, 42)?),
+            "",
+            &mut |_, array| {
+                inputs.push(array.to_contiguous().unwrap_or_else(|_| array.clone()));
+            },
+        );
         let (_, mut spent) = compiled.program().run_timed(inputs)?;
         spent.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
         let block = &compiled.program().trace().block;

@@ -37,7 +37,11 @@ fn main() -> fulgurite::Result<()> {
     let first = run(&|| affine.call((x.clone(), a.clone(), b.clone())))?;
     let second = run(&|| activated.call((x.clone(), a.clone(), b.clone())))?;
     let copy = gigabytes(copy.as_secs_f64());
-    println!("processor: {}, {parts} threads, {} MiB a tensor, bytes counted: one read and one write", processor(), 4 * len >> 20);
+    println!(
+        "processor: {}, {parts} threads, {} MiB a tensor, bytes counted: one read and one write",
+        processor(),
+        4 * len >> 20
+    );
     println!("copy: {copy:.1} GB/s");
     println!("x * a + b: {:.1} GB/s, {:.2} of copy", gigabytes(first), gigabytes(first) / copy);
     println!("gelu(x * a + b): {:.1} GB/s, {:.2} of copy", gigabytes(second), gigabytes(second) / copy);

@@ -41,7 +41,10 @@ fn main() -> fulgurite::Result<()> {
     medians.1.sort_by(f64::total_cmp);
     let (call, kernel) = (medians.0[4], medians.1[4]);
     println!("processor: {}", processor());
-    println!("exp of 16 f32: jit call {call:.3} us, kernel prepared and run {kernel:.3} us, difference {:.3} us", call - kernel);
+    println!(
+        "exp of 16 f32: jit call {call:.3} us, kernel prepared and run {kernel:.3} us, difference {:.3} us",
+        call - kernel
+    );
     println!("best of 9: {best_call:.3} us and {best_kernel:.3} us; compiles = {}", step.compiles());
     Ok(())
 }

@@ -27,7 +27,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 200)]
     tokens: usize,
     /// Logits are divided by it; 0 takes the most probable token.
-    #[arg(long, default_value_t = Sampling::default().temperature)]
+    #[arg(long, default_value_t = Sampling::default().temperature, allow_negative_numbers = true)]
     temperature: f64,
     /// Only so many of the most probable tokens are drawn from; 0 draws from all.
     #[arg(long, default_value_t = 40)]

@@ -217,6 +217,9 @@ fn in_words(of: &Description) -> String {
         let name = if i == 0 { "executors" } else { "" };
         row(name, format!("{} takes {} of {}{refusal}", taking.executor, taking.taken, taking.of));
     }
+    if of.rules.contains(&"decomposition") {
+        row("", "else its decomposition is run".to_owned());
+    }
     row("tests", tests_in_words(of));
     for (i, directive) in of.directives.iter().enumerate() {
         let of = [

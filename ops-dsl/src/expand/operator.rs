@@ -55,7 +55,7 @@ pub fn expand(operator: &Operator, complete: bool) -> TokenStream {
                 /// Calls the operator.
                 #[track_caller]
                 pub fn call(self) -> #results {
-                    ::fulgurite::expansion::call(&OPERATOR, self)
+                    ::fulgurite::expansion::call(&OPERATOR, ::fulgurite::rules::OperatorArguments::into_arguments(self))
                 }
             }
             #surface

@@ -32,10 +32,7 @@ pub mod gelu {
         cast(prims::mul(half, prims::add(constant_like(x, 1.0), s)), input.dtype())
     }
 
-    fn grad(
-        input: Tensor,
-        approximate: Approximate,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(input: Tensor, approximate: Approximate) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let out = with(input).approximate(approximate).call();
         (out, move |d_out: Tensor| {
             let (x, d) = (accumulating(input), accumulating(d_out));
@@ -48,7 +45,10 @@ pub mod gelu {
                     prims::mul(prims::mul(x, density), number(0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2))
                 }
                 Approximate::Tanh => {
-                    let inner = prims::add(number(super::SCALE), prims::mul(squared, number(3.0 * super::SCALE * super::CUBIC)));
+                    let inner = prims::add(
+                        number(super::SCALE),
+                        prims::mul(squared, number(3.0 * super::SCALE * super::CUBIC)),
+                    );
                     let outer = prims::sub(number(1.0), prims::mul(s, s));
                     prims::mul(prims::mul(prims::mul(x, number(0.5)), outer), inner)
                 }

@@ -23,11 +23,7 @@ pub mod log_softmax {
         cast(exact_log_softmax(accumulating(cast(input, dtype)), dim), dtype)
     }
 
-    fn grad(
-        input: Tensor,
-        dim: i64,
-        dtype: Option<DType>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(input: Tensor, dim: i64, dtype: Option<DType>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let out = with(input, dim).dtype(dtype).call();
         (out, move |d_out: Tensor| {
             let given = input.dtype();

@@ -1,9 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use crate::core::arrays::{largest, reduce};
-use crate::core::promotion::{
-    accumulating, broadcast, cast, constant_like, keep_dims, reduced_dims, reduced_shape,
-};
+use crate::core::promotion::{accumulating, broadcast, cast, constant_like, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
 /// `log Σ eˣ` along `dim`, computed around the largest element, in f32 for f16 and bf16; -inf of no elements.
@@ -42,11 +40,7 @@ pub mod logsumexp {
         keep_dims(cast(sum, input.dtype()), &shape, &dims, keepdim)
     }
 
-    fn grad(
-        input: Tensor,
-        dim: &[i64],
-        keepdim: bool,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(input: Tensor, dim: &[i64], keepdim: bool) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let out = with(input, dim).keepdim(keepdim).call();
         let dims = reduced_dims(Some(dim), input.rank()).unwrap_or_default();
         (out, move |d_out: Tensor| {

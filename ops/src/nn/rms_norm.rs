@@ -34,12 +34,7 @@ pub mod rms_norm {
         Ok(input.clone())
     }
 
-    fn decomposition(
-        input: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        eps: Option<f64>,
-    ) -> Tensor {
+    fn decomposition(input: Tensor, normalized_shape: &[usize], weight: Option<Tensor>, eps: Option<f64>) -> Tensor {
         let rows = Rows::of(input, normalized_shape);
         let x = rows.wide(input);
         let mut y = prims::mul(x, rows.spread(super::reciprocal_root(&rows, x, eps)));

@@ -28,7 +28,8 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
     let tests = generated_tests(filter, settings);
     let mut trials = others;
     for name in filter.operators.iter().filter(|name| tests.iter().all(|test| test.operator != **name)) {
-        let message = format!("no test is generated for '{name}': it is not declared, or the crate that does is not linked");
+        let message =
+            format!("no test is generated for '{name}': it is not declared, or the crate that does is not linked");
         trials.push(Trial::test(format!("{name}::is_declared"), move || Err(Failed::from(message))));
     }
     let mut unmatched = unmatched_directives(&tests);

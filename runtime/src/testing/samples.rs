@@ -390,7 +390,14 @@ impl ErrorSamples {
 
     /// Adds a call that must fail with `code` and a message that contains `message`.
     pub fn case(&self, code: impl ErrorCode, arguments: impl OperatorArguments<SampleTensor>, message: &'static str) {
-        self.cases.borrow_mut().push(ErrorSample { code: code.code(), arguments: arguments.into_arguments(), message });
+        self.arguments(code.code(), arguments.into_arguments(), message);
+    }
+}
+
+impl ErrorSamples {
+    /// Adds a call as a plain list of arguments.
+    fn arguments(&self, code: &'static str, arguments: Vec<Arg<SampleTensor>>, message: &'static str) {
+        self.cases.borrow_mut().push(ErrorSample { code, arguments, message });
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::argument::{Arg, map_arguments};
 use crate::error::{CallStack, Error, Failure, Place, Result};
@@ -260,6 +260,7 @@ pub fn autodiff(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Tra
         return Ok(trace.transformed("autodiff", trace.block.clone()));
     }
     let source = &trace.block;
+    let mut taken: FxHashSet<Arc<str>> = source.values.iter().map(|value| value.name.clone()).collect();
     let block = rebuild(source, |known| {
         for symbol in &source.symbols {
             let handles = map_arguments(&symbol.arguments, |id| {
@@ -268,7 +269,8 @@ pub fn autodiff(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Tra
             let results = match (&symbol.callee, &symbol.body) {
                 (Callee::ValueAndGrad { wrt }, Some(body)) => {
                     let operands: Vec<Tensor> = handles.iter().flat_map(Arg::tensors).copied().collect();
-                    let results = expand(symbol, body, wrt, &operands, executors)?;
+                    let body = with_free_names(body, &mut taken);
+                    let results = expand(symbol, &body, wrt, &operands, executors)?;
                     for (result, id) in results.iter().zip(&symbol.results) {
                         if !operands.contains(result) {
                             tracer::rename(*result, &source.value(*id).name);
@@ -296,6 +298,23 @@ pub fn autodiff(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Tra
             .collect())
     })?;
     Ok(trace.transformed("autodiff", block))
+}
+
+/// The body of a line with its own values renamed where the program around uses their names.
+fn with_free_names(body: &Block, taken: &mut FxHashSet<Arc<str>>) -> Block {
+    let mut body = body.clone();
+    let mut own = vec![true; body.values.len()];
+    // Parameters are values of the program around, and keep their names.
+    body.parameters.iter().for_each(|id| own[id.index()] = false);
+    for (value, _) in body.values.iter_mut().zip(own).filter(|(_, own)| *own) {
+        let base = value.name.clone();
+        let mut counter = 0u32;
+        while !taken.insert(value.name.clone()) {
+            counter += 1;
+            value.name = format!("{base}.{counter}").into();
+        }
+    }
+    body
 }
 
 fn expand(

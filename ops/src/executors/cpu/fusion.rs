@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use fulgurite::argument::map_arguments;
 use fulgurite::executor::{HostKernel, Strided};
 use fulgurite::rules::fulgurite_kernels::Reduction;
 use fulgurite::rules::fulgurite_kernels::fused::{FusedKernel, FusedNode, FusedProgram, OutputLayout};
@@ -13,6 +14,7 @@ use fulgurite::rules::*;
 use fulgurite::trace::{Block, BoundSymbol, Callee, Results, ValueId};
 use fulgurite::transforms::Fuel;
 use fulgurite::{DType, TensorMeta};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The executor's name.
 const CPU: &str = "cpu";
@@ -85,15 +87,15 @@ struct Region<'a> {
     iteration: Vec<usize>,
     /// Indices of the members' symbols, in order.
     members: Vec<usize>,
-    /// The space of each value that a member defines.
-    spaces: Vec<Option<Space>>,
+    /// The space of each value that a member defines. (Regions see few of a program's values.)
+    spaces: FxHashMap<ValueId, Space>,
 }
 
 impl<'a> Region<'a> {
     /// The space of a member's result if `symbol` can join, given what the region computes already.
     fn admits(&self, symbol: &BoundSymbol, kind: Kind) -> Option<Space> {
         let result = self.block.meta(symbol.results[0]).shape();
-        let inside = |id: ValueId| self.spaces[id.index()];
+        let inside = |id: ValueId| self.spaces.get(&id).copied();
         // An outside operand is read in the space that its shape allows.
         let space = |id: ValueId| {
             inside(id).or_else(|| {
@@ -130,14 +132,17 @@ impl<'a> Region<'a> {
 /// Groups the symbols that this executor claimed into regions.
 pub fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
     let mut block = block.clone();
+    // How often each value is read. Regions gather reads, but a value that was read outside stays read outside.
+    let mut reads = vec![0u32; block.values.len()];
+    for id in block.symbols.iter().flat_map(BoundSymbol::operands).chain(block.results.iter().copied()) {
+        reads[id.index()] += 1;
+    }
+    // What each symbol does, kept in step with the symbols.
+    let mut kinds: Vec<Option<Kind>> = block.symbols.iter().map(|symbol| kind_of(&block, symbol)).collect();
     let mut at = 0;
-    let mut counter = 0;
     while at < block.symbols.len() {
-        match gather(&block, at) {
-            Some(members) if fuel.burn() => {
-                at = write(&mut block, &members, counter);
-                counter += 1;
-            }
+        match gather(&block, &kinds, at) {
+            Some(members) if fuel.burn() => at = write(&mut block, &mut kinds, &members, &reads),
             _ => at += 1,
         }
     }
@@ -145,42 +150,40 @@ pub fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
 }
 
 /// The members of a region that starts with symbol `first`, if it is worth one.
-fn gather(block: &Block, first: usize) -> Option<Vec<usize>> {
+fn gather(block: &Block, kinds: &[Option<Kind>], first: usize) -> Option<Vec<usize>> {
     let seed = &block.symbols[first];
-    let kind = kind_of(block, seed)?;
+    let kind = kinds[first]?;
     let operand = seed.operands().next()?;
     let iteration = match kind {
         Kind::Elementwise | Kind::Convert => block.meta(seed.results[0]).shape(),
         Kind::Reduce(_) => block.meta(operand).shape(),
         Kind::Reshape | Kind::Broadcast => return None,
     };
-    let mut region =
-        Region { block, iteration: iteration.to_vec(), members: Vec::new(), spaces: vec![None; block.values.len()] };
+    let mut region = Region { block, iteration: iteration.to_vec(), members: Vec::new(), spaces: FxHashMap::default() };
     // Values computed outside from what the region computes: a member must not read them.
-    let mut tainted = vec![false; block.values.len()];
+    let mut tainted: FxHashSet<ValueId> = FxHashSet::default();
     let end = (first + WINDOW).min(block.symbols.len());
     for i in first..end {
         let symbol = &block.symbols[i];
-        let clean = !symbol.operands().any(|id| tainted[id.index()]);
+        let clean = !symbol.operands().any(|id| tainted.contains(&id));
         let space = (clean && region.members.len() < LARGEST)
-            .then(|| kind_of(block, symbol).and_then(|kind| region.admits(symbol, kind)))
+            .then(|| kinds[i].and_then(|kind| region.admits(symbol, kind)))
             .flatten();
         match space {
             Some(space) => {
-                region.spaces[symbol.results[0].index()] = Some(space);
+                region.spaces.insert(symbol.results[0], space);
                 region.members.push(i);
             }
             None => {
-                let depends = !clean || symbol.operands().any(|id| region.spaces[id.index()].is_some());
-                symbol.results.iter().for_each(|id| tainted[id.index()] = depends);
+                let depends = !clean || symbol.operands().any(|id| region.spaces.contains_key(&id));
+                if depends {
+                    tainted.extend(symbol.results.iter().copied());
+                }
             }
         }
     }
     let members = connected(block, &region.members);
-    let work = members
-        .iter()
-        .filter(|i| !matches!(kind_of(block, &block.symbols[**i]), Some(Kind::Reshape | Kind::Broadcast) | None))
-        .count();
+    let work = members.iter().filter(|i| !matches!(kinds[**i], Some(Kind::Reshape | Kind::Broadcast) | None)).count();
     (work >= 2).then_some(members)
 }
 
@@ -194,78 +197,106 @@ fn connected(block: &Block, members: &[usize]) -> Vec<usize> {
         }
         i
     }
-    let mut owner: Vec<Option<usize>> = vec![None; block.values.len()];
+    let mut owner: FxHashMap<ValueId, usize> = FxHashMap::default();
     for (position, i) in members.iter().enumerate() {
         let symbol = &block.symbols[*i];
         for id in symbol.operands().chain(symbol.results.iter().copied()) {
             // Numbers from outside are read by everyone and connect nothing.
-            if block.meta(id).len() <= 1 && owner[id.index()].is_none() && !symbol.results.contains(&id) {
+            if block.meta(id).len() <= 1 && !owner.contains_key(&id) && !symbol.results.contains(&id) {
                 continue;
             }
-            match owner[id.index()] {
+            match owner.get(&id).copied() {
                 Some(other) => {
                     let (a, b) = (root(&mut group, other), root(&mut group, position));
                     group[a.max(b)] = a.min(b);
                 }
-                None => owner[id.index()] = Some(position),
+                None => {
+                    owner.insert(id, position);
+                }
             }
         }
     }
     (0..members.len()).filter(|i| root(&mut group, *i) == 0).map(|i| members[i]).collect()
 }
 
-/// Puts one region in the place of its members. What it does not feed goes before it, what it feeds after it. Returns
-/// the index after the region.
-fn write(block: &mut Block, members: &[usize], counter: usize) -> usize {
-    let _ = counter;
+/// Puts one region in the place of its members. What it does not feed goes before it, what it feeds after it. `reads` counts
+/// the reads of each value. Returns the index after the region.
+fn write(block: &mut Block, kinds: &mut Vec<Option<Kind>>, members: &[usize], reads: &[u32]) -> usize {
     let (first, last) = (members[0], members[members.len() - 1]);
-    let mut defined = vec![false; block.values.len()];
-    let mut fed = vec![false; block.values.len()];
+    let mut defined: FxHashSet<ValueId> = FxHashSet::default();
+    let mut fed: FxHashSet<ValueId> = FxHashSet::default();
     let (mut before, mut inside, mut after) = (Vec::new(), Vec::new(), Vec::new());
-    for i in first..=last {
-        let symbol = block.symbols[i].clone();
-        if members.contains(&i) {
-            symbol.results.iter().for_each(|id| defined[id.index()] = true);
+    let (mut kinds_before, mut kinds_after) = (Vec::new(), Vec::new());
+    let old_kinds: Vec<Option<Kind>> = kinds.splice(first..=last, std::iter::empty()).collect();
+    let mut next_member = members.iter().copied().peekable();
+    let symbols: Vec<BoundSymbol> = block.symbols.splice(first..=last, std::iter::empty()).collect();
+    for ((i, symbol), kind) in (first..).zip(symbols).zip(old_kinds) {
+        if next_member.next_if_eq(&i).is_some() {
+            defined.extend(symbol.results.iter().copied());
             inside.push(symbol);
-        } else if symbol.operands().any(|id| defined[id.index()] || fed[id.index()]) {
-            symbol.results.iter().for_each(|id| fed[id.index()] = true);
+        } else if symbol.operands().any(|id| defined.contains(&id) || fed.contains(&id)) {
+            fed.extend(symbol.results.iter().copied());
             after.push(symbol);
+            kinds_after.push(kind);
         } else {
             before.push(symbol);
+            kinds_before.push(kind);
         }
     }
     let mut inputs: Vec<ValueId> = Vec::new();
+    let mut read_inside: FxHashMap<ValueId, u32> = FxHashMap::default();
     for id in inside.iter().flat_map(BoundSymbol::operands) {
-        if !defined[id.index()] && !inputs.contains(&id) {
+        if defined.contains(&id) {
+            *read_inside.entry(id).or_default() += 1;
+        } else if !inputs.contains(&id) {
             inputs.push(id);
         }
     }
-    let mut read_outside = vec![false; block.values.len()];
-    let rest = block.symbols[last + 1..].iter().chain(&after);
-    rest.flat_map(BoundSymbol::operands)
-        .chain(block.results.iter().copied())
-        .for_each(|id| read_outside[id.index()] = true);
+    let read_outside = |id: &ValueId| reads[id.index()] > read_inside.get(id).copied().unwrap_or(0);
     let outputs: Results =
-        inside.iter().flat_map(|symbol| symbol.results.iter().copied()).filter(|id| read_outside[id.index()]).collect();
-    let body = Block {
-        values: block.values.clone(),
-        parameters: inputs.clone(),
-        symbols: inside.iter().map(|symbol| BoundSymbol { body: None, ..symbol.clone() }).collect(),
-        results: outputs.to_vec(),
-    };
+        inside.iter().flat_map(|symbol| symbol.results.iter().copied()).filter(read_outside).collect();
+    let body = closed(block, &inputs, &inside, &outputs);
     let region = BoundSymbol {
         callee: Callee::Region { executor: CPU },
         arguments: vec![Arg::List(inputs)],
         results: outputs,
-        body: Some(Arc::new(body.canonical())),
+        body: Some(Arc::new(body)),
         executor: Some(CPU),
         refusals: Vec::new(),
         place: inside.first().and_then(|symbol| symbol.place),
     };
     let next = first + before.len() + 1;
-    let replaced = before.into_iter().chain(std::iter::once(region)).chain(after);
-    block.symbols.splice(first..=last, replaced);
+    kinds.splice(first..first, kinds_before.into_iter().chain(std::iter::once(None)).chain(kinds_after));
+    block.symbols.splice(first..first, before.into_iter().chain(std::iter::once(region)).chain(after));
     next
+}
+
+/// The symbols of a region as a block of their own, with the values they use and no others.
+fn closed(block: &Block, inputs: &[ValueId], symbols: &[BoundSymbol], outputs: &Results) -> Block {
+    let mut body = Block::default();
+    let mut own: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+    let mut define = |body: &mut Block, id: ValueId| {
+        let value = block.value(id);
+        let new = body.define(value.name.clone(), value.meta.clone());
+        own.insert(id, new);
+        new
+    };
+    body.parameters = inputs.iter().map(|id| define(&mut body, *id)).collect();
+    let results: Vec<Results> =
+        symbols.iter().map(|symbol| symbol.results.iter().map(|id| define(&mut body, *id)).collect()).collect();
+    let mapped = |id: &ValueId| own.get(id).copied().unwrap_or(ValueId(u32::MAX));
+    body.symbols = symbols
+        .iter()
+        .zip(results)
+        .map(|(symbol, results)| BoundSymbol {
+            arguments: map_arguments(&symbol.arguments, mapped),
+            results,
+            body: None,
+            ..symbol.clone()
+        })
+        .collect();
+    body.results = outputs.iter().map(mapped).collect();
+    body
 }
 
 /// The kernel of a region: its body as a fused program for the layouts at hand.

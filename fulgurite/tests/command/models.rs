@@ -1,0 +1,54 @@
+//! `train`, `generate`, and `trace show` of models.
+
+use crate::{run, run_in};
+
+#[test]
+fn a_model_is_trained_resumed_and_sampled() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = |steps: &'static str, more: &[&str]| {
+        let small = ["train", "gpt2", "--batch", "2", "--context", "16", "--out", "run", "--sample-tokens", "4"];
+        let eval = ["--evaluate-batches", "1", "--steps", steps];
+        run_in(folder.path(), &[&small[..], &eval[..], more].concat())
+    };
+    let said = train("2", &[]).ok();
+    assert!(said.contains("step 2: loss ") && said.contains("validation loss "), "{said}");
+    assert!(folder.path().join("run/traces/00_acquire.trace").exists());
+    let said = train("3", &["--resume"]).ok();
+    assert!(said.contains("step 3: loss ") && !said.contains("step 2: "), "{said}");
+    assert!(train("3", &["--size", "huge"]).fails(1).contains("unknown model size 'huge'"));
+    assert!(train("3", &["--resume", "--seed", "7"]).code == 1);
+    assert!(train("3", &["--data", "no such file"]).fails(1).contains("no such file"));
+    assert_eq!(train("3", &["--lr", "fast"]).code, 2);
+
+    let generate = |more: &[&str]| {
+        let arguments = ["generate", "run/checkpoint.safetensors", "--prompt", "The ", "--tokens", "6"];
+        run_in(folder.path(), &[&arguments[..], more].concat())
+    };
+    let said = generate(&[]).ok();
+    assert!(said.starts_with("The ") && said.ends_with('\n'), "{said:?}");
+    assert_eq!(generate(&[]).ok(), said);
+    assert_eq!(generate(&["--temperature", "-1"]).code, 1);
+    std::fs::write(folder.path().join("run/checkpoint.safetensors"), "nonsense").unwrap();
+    assert!(generate(&[]).code == 1);
+    assert!(train("4", &["--resume"]).code == 1);
+}
+
+#[test]
+fn traces_of_a_model() {
+    let small = ["trace", "show", "gpt2", "--layers", "1", "--batch", "2", "--context", "16"];
+    let step = run(&small).ok();
+    assert!(step.contains("value_and_grad"), "{step}");
+    let folder = tempfile::tempdir().unwrap();
+    let planned = run(&[&small[..], &["--stage", "delete_last_used"]].concat()).ok();
+    std::fs::write(folder.path().join("step.trace"), planned).unwrap();
+    run_in(folder.path(), &["trace", "verify", "step.trace"]).ok();
+    let out = run_in(folder.path(), &["trace", "run", "step.trace"]).ok();
+    assert!(out.contains("\nloss: f32[]"), "{out}");
+    let plain = run(&[&small[..], &["--stage", "claim", "--plain"]].concat()).ok();
+    assert!(plain.contains(" by cpu") && !plain.contains("yield"), "{plain}");
+    let loss = run(&["trace", "show", "gpt2-loss", "--layers", "1"]).ok();
+    assert!(!loss.contains("value_and_grad"), "{loss}");
+    assert!(run(&["trace", "show", "gpt2", "--size", "huge"]).fails(1).contains("expected one of nano"));
+    assert!(run(&["trace", "show", "gpt2", "--layers", "0"]).fails(1).contains("layers is 0"));
+    run(&["trace", "show", "gpt2", "--target", "cuda:sm_90a"]).fails(1);
+}
