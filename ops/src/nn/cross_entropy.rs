@@ -276,7 +276,9 @@ pub mod cross_entropy {
                 };
                 let log_probabilities = log_softmax_row(row);
                 let one_hot = |c: usize| f64::from(u8::from(c == class));
-                let loss = (0..classes).map(|c| -smooth(one_hot(c)) * of_class(c) * log_probabilities[c]).sum();
+                // A class of no probability adds nothing, however improbable it is.
+                let wanted = (0..classes).map(|c| (c, smooth(one_hot(c)))).filter(|(_, q)| *q != 0.0);
+                let loss = wanted.map(|(c, q)| -q * of_class(c) * log_probabilities[c]).sum();
                 losses.push((loss, of_class(class)));
             }
         }
