@@ -28,7 +28,8 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
     let tests = generated_tests(filter, settings);
     let mut trials = others;
     for name in filter.operators.iter().filter(|name| tests.iter().all(|test| test.operator != **name)) {
-        let message = format!("no test is generated for '{name}': it is not declared, or the crate that does is not linked");
+        let message =
+            format!("no test is generated for '{name}': it is not declared, or the crate that does is not linked");
         trials.push(Trial::test(format!("{name}::is_declared"), move || Err(Failed::from(message))));
     }
     let mut unmatched = unmatched_directives(&tests);
@@ -42,6 +43,14 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
     trials.push(Trial::test("golden::none_is_stale", move || {
         let stale = golden.stale();
         if stale.is_empty() { Ok(()) } else { Err(Failed::from(stale.join("\n"))) }
+    }));
+    let golden = Golden::open(&settings.golden);
+    trials.push(Trial::test("golden::lists_what_is_missing", move || {
+        let missing: String = golden.missing().iter().map(|line| format!("\n    {line}")).collect();
+        if !missing.is_empty() {
+            eprintln!("operators that mirror a function of PyTorch, without golden vectors:{missing}");
+        }
+        Ok(())
     }));
     trials.extend(tests.into_iter().map(trial));
     libtest_mimic::run(&arguments, trials).exit_code()
