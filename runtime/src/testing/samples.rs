@@ -78,6 +78,12 @@ impl SampleTensor {
         self
     }
 
+    /// All that the values depend on, in words.
+    #[cfg(feature = "testing")]
+    pub(crate) fn description(&self) -> String {
+        format!("{self:?} {:?} {}", self.fill, self.seed)
+    }
+
     /// The values in row-major order, each exactly representable in the element type.
     pub fn values(&self) -> Vec<f64> {
         let len: usize = self.shape.iter().product();
