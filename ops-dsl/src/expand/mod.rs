@@ -26,6 +26,7 @@ pub(crate) fn scope() -> TokenStream {
 /// A rule as it was written; rules that nobody calls (because something is wrong) are no dead code.
 pub(crate) fn function(function: &Function, prelude: TokenStream) -> TokenStream {
     let mut function = function.clone();
+    many_arguments(&mut function);
     if let (false, Some(body)) = (prelude.is_empty(), &mut function.body) {
         let inner = body.stream();
         let mut with_prelude = proc_macro2::Group::new(body.delimiter(), quote!(#prelude #inner));
@@ -35,9 +36,17 @@ pub(crate) fn function(function: &Function, prelude: TokenStream) -> TokenStream
     function.to_token_stream()
 }
 
+/// A rule has as many arguments as its signature; that is not the rule's fault.
+fn many_arguments(function: &mut Function) {
+    if function.sig.inputs.len() > 7 {
+        function.attrs.push(syn::parse_quote!(#[allow(clippy::too_many_arguments)]));
+    }
+}
+
 /// A `grad` rule whose pullback borrows nothing from the rule's arguments, since it outlives them: `impl FnOnce(..) + use<>`.
 pub(crate) fn grad_function(rule: &Rule) -> TokenStream {
     let mut function = rule.function.clone();
+    many_arguments(&mut function);
     if let syn::ReturnType::Type(_, ty) = &mut function.sig.output {
         let pullback = match &mut **ty {
             syn::Type::Tuple(tuple) => tuple.elems.last_mut(),
