@@ -9,7 +9,7 @@ use crate::model::{Directive, DirectiveKind, Effects, Kind, Options};
 use crate::parse::{Setting, Value};
 
 /// The templates of the generated tests: the name in directives, the variant of `Template`.
-pub const TEMPLATES: [(&str, &str); 14] = [
+pub const TEMPLATES: [(&str, &str); 16] = [
     ("meta", "Meta"),
     ("consistency", "Consistency"),
     ("golden", "Golden"),
@@ -24,6 +24,8 @@ pub const TEMPLATES: [(&str, &str); 14] = [
     ("checker", "Checker"),
     ("round_trip", "RoundTrip"),
     ("snapshot", "Snapshot"),
+    ("rewrite", "Rewrite"),
+    ("programs", "Programs"),
 ];
 
 /// Element types: the name in directives, the variant of `DType`.

@@ -46,12 +46,13 @@ use proc_macro::TokenStream;
 /// them, or `Vec<Tensor>`.
 ///
 /// **Rules.** `meta` (from `scalar` if absent), `decomposition`, `grad`, `scalar` (over `Expr`), `reference` (over `ArrayD`), `cpu`
-/// (over `TensorRef`; results are `out: &mut TensorMut`, or `out0`, `out1`, ...; `out: &mut [TensorMut]` for a list), `samples`, `errors`.
+/// (over `TensorRef`; results are `out: &mut TensorMut`, or `out0`, `out1`, ...; `out: &mut [TensorMut]` for a list), `view` (over `Strided`: how the
+/// result looks into its first operand), `samples`, `errors`.
 /// `decomposition` and `grad` take every argument. A pullback of several results takes a tuple: `move |(d_out, d_indices)| ...`;
 /// a cotangent of type `Option<Tensor>` is `None` where none arrived.
 ///
 /// **Settings.** `torch = "..."`, `overload = Add` (the runtime's `Role`s), `effects(random, mutates(x), aliases(out, x), collective)`,
-/// `no_grad = "reason"`, `waive(d_indices = "reason")` for a cotangent that is not used, and directives for generated tests:
+/// `strided` if `cpu` takes operands of any strides, `no_grad = "reason"`, `waive(d_indices = "reason")` for a cotangent that is not used, and directives for generated tests:
 /// `skip(golden, executor = "cpu", dtype = bf16, sample = 2, reason = "...")`, `expected_failure(...)`,
 /// `tolerance(consistency, factor = 4.0, reason = "...")`.
 ///
@@ -79,7 +80,7 @@ pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// `of` and `by` are the modules of the operator and of the executor, which may be in other crates. `checker` is required, and
 /// `execution` (in terms of kernel symbols) or `cpu` (a host kernel). `execution` and `grad` take every argument. `waive(...)`
-/// as for operators.
+/// and `strided` as for operators.
 #[proc_macro_attribute]
 pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::implementation(attribute.into(), item.into()).into()
@@ -87,14 +88,18 @@ pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream 
 
 /// Declares an executor: `#[executor(device = "cpu", priority = 10)] pub mod liger { ... }`.
 ///
-/// Lower priorities stand earlier in the default list of the device; without one it must be asked for. The module may hold the functions
+/// Lower priorities stand earlier in the default list of the device; without one it must be asked for. `strided` says that its kernels
+/// take operands of any strides. The module may hold the functions
 /// `claims`, `prepare`, `fuse` and `prepare_region` of `ExecutorDef`, and gives `EXECUTOR`.
 #[proc_macro_attribute]
 pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::executor(attribute.into(), item.into()).into()
 }
 
-/// Lists files that hold one operator each: `operator_files! { exp, rms_norm }`.
+/// Lists files that hold one operator each, named after it: `operator_files! { exp, rms_norm }`.
+///
+/// The operator's module and function then stand in the module that lists the file; a file module of the operator's own name would
+/// hide the operator's module.
 #[proc_macro]
 pub fn operator_files(input: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::operator_files(input.into()).into()

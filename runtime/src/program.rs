@@ -75,16 +75,8 @@ impl fmt::Debug for Program {
     }
 }
 
-/// How a run checks itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Checks {
-    /// Not at all.
-    #[default]
-    None,
-    /// Every value stands in memory of its own between guard bytes, filled with NaN before it is written; guards and
-    /// operands are checked after every symbol, and dead values are poisoned.
-    Full,
-}
+/// Index of a symbol of the trace, and how long it took.
+pub type SymbolTime = (usize, Duration);
 
 fn wrap_rule(rule: HostRule, arguments: &[Arg<ValueId>]) -> HostKernel {
     // The form of the arguments is fixed; only the tensors change from run to run.
@@ -248,7 +240,7 @@ impl Program {
     }
 
     /// Runs the program and says how long each symbol took: indices into the trace's symbols, in the order of the run.
-    pub fn run_timed(&self, inputs: Vec<Array>) -> Result<(Vec<Array>, Vec<(usize, Duration)>)> {
+    pub fn run_timed(&self, inputs: Vec<Array>) -> Result<(Vec<Array>, Vec<SymbolTime>)> {
         let mut times = Vec::with_capacity(self.steps.len());
         let outputs = self.run_with(inputs, |step, bases| {
             let start = Instant::now();

@@ -1,37 +1,26 @@
-"""Makes PyTorch golden vectors for operators: outputs, and gradients for random cotangents.
+"""Makes PyTorch's golden vectors for operators: outputs, and gradients for given cotangents.
 
     fulgurite ops samples --out CASES                      # writes CASES/cases.json and CASES/tensors.safetensors
-    python tests/golden/operators.py CASES [--out FOLDER]  # writes golden.json and golden.safetensors.gz, here by default
+    python tests/golden/operators.py CASES [--out FOLDER]  # writes operators.json and operators.safetensors.gz, here by default
 
-Needs torch (CPU) and safetensors. The same cases and the same PyTorch give the same files, byte for byte.
+Needs torch (CPU) and safetensors. The same cases and the same PyTorch give the same files, byte for byte. What is written is
+described in runtime/src/testing/golden.rs, which reads it.
 
 A case:
 
-    {"id": "gelu/0", "op": "gelu", "torch": "nn.functional.gelu",
-     "args": {"input": {"tensor": "gelu/0/input"}, "approximate": "tanh"},
-     "grad": {"cotangents": ["gelu/0/d0"], "inputs": ["input"]}}
+    {"id": "gelu/f32/0", "op": "gelu", "torch": "nn.functional.gelu", "digest": "8c4f...",
+     "args": {"input": {"tensor": "gelu/f32/0/input"}, "approximate": "tanh"},
+     "grad": {"cotangents": ["gelu/f32/0/d0"], "inputs": ["input"]}}
 
-`torch` is a name under `torch.` or one of `ADAPTERS`; "Tensor.NAME" is the method, called on the argument `self` or `input`.
-Arguments have PyTorch's names. A value is {"tensor": KEY}, {"dtype": "float32"}, {"number": "inf" | "-inf" | "nan"}, a number,
-a boolean, a string, null, or a list of values. `grad` may be missing. A cotangent that the cases' tensors do not hold is drawn
-here, standard normal, from the case's id; outputs that do not depend on the inputs of `grad` have none.
-
-golden.safetensors.gz holds ID/out0, ID/out1, ... in the order of PyTorch's results, cotangents ID/d0, ... by output, and
-gradients ID/grad/INPUT (ID/grad/INPUT.0, ... where the argument is a list of tensors).
-
-golden.json says which PyTorch made them, and for each case a digest of what went in, so that a changed sample is found stale;
-and it lists the cases without vectors, with the reason. The digest is the SHA-256 of `id`, `torch`, `args`, and `grad.inputs`
-(null without `grad`), one after the other, each as: null `n`; a boolean `b0`, `b1`; an integer `i` DECIMAL `;`; another number `f`
-and its f64, little-endian; a text `s` BYTES `;` and its UTF-8; a list `l` LENGTH `;` and its items; a map `m` LENGTH `;` and, by
-key, the key as a text and the value; but {"tensor": KEY} is `t`, the torch dtype as a text, the shape as a list, and the
-values' bytes, row-major, little-endian.
+The function is that of `op` in `OPERATORS`, else that of `torch` in `FUNCTIONS`, else the one of that name under `torch.`;
+"Tensor.NAME" is the method, called on the argument `input`. A value is {"tensor": KEY}, {"dtype": "float32"}, {"number": "inf" |
+"-inf" | "nan"}, a number, a boolean, a string, null, or a list of values. `grad` may be missing. It has a cotangent for each
+floating-point output, in order; its inputs are arguments, or items of them: "tensors.0".
 """
 
 import argparse
 import gzip
-import hashlib
 import json
-import struct
 import sys
 from pathlib import Path
 
@@ -46,7 +35,7 @@ class CaseError(Exception):
     """A case that does not follow the format: a fault of the exporter, which ends the run."""
 
 
-# Functions whose Python signature does not take its arguments by name, or that torch has only as a part of something else.
+# Functions that torch has only as a part of something else, or whose signatures do not take our arguments by name.
 
 
 def adamw(param, grad, exp_avg, exp_avg_sq, step, lr, beta1, beta2, eps, weight_decay):
@@ -60,34 +49,94 @@ def adamw(param, grad, exp_avg, exp_avg_sq, step, lr, beta1, beta2, eps, weight_
     return tuple(state)
 
 
-ADAPTERS = {
-    "einsum": lambda equation, operands: torch.einsum(equation, *operands),
-    "block_diag": lambda tensors: torch.block_diag(*tensors),
-    "broadcast_tensors": lambda tensors: torch.broadcast_tensors(*tensors),
-    "meshgrid": lambda tensors, indexing="ij": torch.meshgrid(*tensors, indexing=indexing),
+def operands(function):
+    """A function of two operands, of which a number stands for a tensor of the type that the number is promoted to."""
+
+    def call(input, other, **rest):
+        numbers = [not isinstance(operand, torch.Tensor) for operand in (input, other)]
+        dtype = torch.result_type(input, other)
+        number = lambda operand, is_number: torch.tensor(operand, dtype=dtype) if is_number else operand
+        return function(number(input, numbers[0]), number(other, numbers[1]), **rest)
+
+    return call
+
+
+def without_none(function):
+    """A function that has no None for what is left out."""
+    return lambda **arguments: function(**{name: value for name, value in arguments.items() if value is not None})
+
+
+def over_dims(function):
+    """A primitive reduction: of no dimensions it is the identity."""
+    return lambda input, dims: function(input, dims) if dims else input * 1 if input.is_floating_point() else input
+
+
+def losses(function):
+    """A loss of class numbers, which torch has as int64 alone."""
+    return lambda input, target, **rest: function(input, target if target.is_floating_point() else target.long(), **rest)
+
+
+def scatter_add(input, dim, index, src):
+    # Backward wants no more of `src` than is used.
+    return torch.scatter_add(input, dim, index, src[tuple(slice(0, extent) for extent in index.shape)])
+
+
+FUNCTIONS = {
+    **{name: operands(getattr(torch, name)) for name in ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "remainder")},
+    **{name: without_none(getattr(torch, name)) for name in ("amax", "amin", "squeeze")},
+    **{f"nn.functional.{name}": losses(getattr(torch.nn.functional, name)) for name in ("cross_entropy", "nll_loss")},
+    "nn.functional.scaled_dot_product_attention": without_none(torch.nn.functional.scaled_dot_product_attention),
+    "ops.prims.convert_element_type": lambda input, dtype: input.to(dtype),
+    "where": lambda condition, input, other: torch.where(condition, input, other),
+    "scatter_add": scatter_add,
+    "index_add": lambda input, dim, index, src: torch.index_add(input, dim, index, src),
     "Tensor.type_as": lambda input, other: input.type_as(other),
     "optim.AdamW": adamw,
 }
+# Primitives do not promote, and name dimensions their own way.
+OPERATORS = {
+    "prims::sum": over_dims(lambda input, dims: torch.sum(input, dims, dtype=input.dtype)),
+    "prims::amax": over_dims(torch.amax),
+    "prims::amin": over_dims(torch.amin),
+    "prims::cumsum": lambda input, dim: torch.cumsum(input, dim, dtype=input.dtype),
+}
+# Inputs that torch has no gradient for.
+WITHOUT_GRADIENT = {("nn.functional.cross_entropy", "weight"), ("nn.functional.nll_loss", "weight")}
 RANDOM = {"nn.functional.dropout", "rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal"}
+# Elements of the largest tensor; large samples test what does not depend on PyTorch.
+LARGEST = 512
 
 
-def resolve(name):
-    """The callable of a `torch` field, taking keyword arguments."""
-    if name in ADAPTERS:
-        return ADAPTERS[name]
+def resolve(case):
+    """The callable of a case, taking keyword arguments."""
+    name = case["torch"]
+    if case["op"] in OPERATORS:
+        return OPERATORS[case["op"]]
+    if name in FUNCTIONS:
+        return FUNCTIONS[name]
     found = torch
     for part in name.split("."):
         if not hasattr(found, part):
             raise LookupError(f"torch has no {name}")
         found = getattr(found, part)
-    if not name.startswith("Tensor."):
-        return found
+    if name.startswith("Tensor."):
+        return lambda input, **arguments: found(input, **arguments)
+    return found
 
-    def method(**arguments):
-        receiver = "self" if "self" in arguments else "input"
-        return found(arguments.pop(receiver), **arguments)
 
-    return method
+def reason_to_skip(case, tensors):
+    """Why a case is not given to PyTorch, if it is not."""
+    if not case.get("torch"):
+        return "mirrors no torch function"
+    if case["torch"] in RANDOM or case["args"].get("dropout_p"):
+        return "draws random numbers"
+
+    def sizes(value):
+        if isinstance(value, list):
+            return max(map(sizes, value), default=0)
+        return tensors[value["tensor"]].numel() if isinstance(value, dict) and value.get("tensor") in tensors else 0
+
+    return f"has more than {LARGEST} elements" if sizes(list(case["args"].values())) > LARGEST else None
 
 
 def value_of(value, tensors):
@@ -108,52 +157,6 @@ def value_of(value, tensors):
     raise CaseError(f"{json.dumps(value)} is no value")
 
 
-def tensor_bytes(tensor):
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
-
-
-def feed(digest, value, tensors):
-    """Feeds a value to a digest; the encoding is described at the top."""
-
-    def text(content):
-        content = content.encode()
-        digest.update(b"s%d;" % len(content) + content)
-
-    match value:
-        case None:
-            digest.update(b"n")
-        case bool():
-            digest.update(b"b%d" % value)
-        case int():
-            digest.update(b"i%d;" % value)
-        case float():
-            digest.update(b"f" + struct.pack("<d", value))
-        case str():
-            text(value)
-        case list():
-            digest.update(b"l%d;" % len(value))
-            for item in value:
-                feed(digest, item, tensors)
-        case {"tensor": key}:
-            tensor = value_of(value, tensors)
-            digest.update(b"t")
-            text(str(tensor.dtype).removeprefix("torch."))
-            feed(digest, list(tensor.shape), tensors)
-            digest.update(tensor_bytes(tensor))
-        case dict():
-            digest.update(b"m%d;" % len(value))
-            for key in sorted(value):
-                text(key)
-                feed(digest, value[key], tensors)
-
-
-def digest_of(case, tensors):
-    digest = hashlib.sha256()
-    for value in (case["id"], case["torch"], case["args"], (case.get("grad") or {}).get("inputs")):
-        feed(digest, value, tensors)
-    return digest.hexdigest()
-
-
 def flatten(result):
     """Results in order: a function may return a tensor, a number or nested tuples."""
     if isinstance(result, (tuple, list)):
@@ -162,38 +165,30 @@ def flatten(result):
 
 
 def run(case, tensors):
-    """Outputs, cotangents and gradients of one case under their names in the file."""
+    """Outputs and gradients of one case under their names in the file."""
     case_id, grad = case["id"], case.get("grad") or {}
     # A copy for each place: a function may work in place, and a tensor given twice is two inputs.
     arguments = {name: value_of(value, tensors) for name, value in case["args"].items()}
+    arguments.pop("generator", None)
+    places = {}
+    for name, value in arguments.items():
+        places |= {f"{name}.{i}": item for i, item in enumerate(value)} if isinstance(value, list) else {name: value}
     inputs = {}
     for name in grad.get("inputs", []):
-        if name not in arguments:
-            raise CaseError(f"`grad.inputs` names {name!r}, which is no argument")
-        value = arguments[name]
-        places = {f"{name}.{i}": item for i, item in enumerate(value)} if isinstance(value, list) else {name: value}
-        if not all(isinstance(item, torch.Tensor) for item in places.values()):
-            raise CaseError(f"`grad.inputs` names {name!r}, which is no tensor or list of tensors")
-        inputs |= places
-    for leaf in inputs.values():
-        leaf.requires_grad_()
-    outputs = flatten(resolve(case["torch"])(**arguments))
+        if not isinstance(places.get(name), torch.Tensor):
+            raise CaseError(f"`grad.inputs` names {name!r}, which is no tensor argument")
+        if (case["torch"], name) not in WITHOUT_GRADIENT:
+            inputs[name] = places[name].requires_grad_()
+    outputs = flatten(resolve(case)(**arguments))
     results = {f"{case_id}/out{i}": output for i, output in enumerate(outputs)}
-    if inputs:
-        differentiable = [(i, output) for i, output in enumerate(outputs) if output.requires_grad]
-        if not differentiable:
-            raise RuntimeError("no output depends on the inputs to differentiate by")
-        cotangents, names = [], grad.get("cotangents", [])
-        generator = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(case_id.encode()).digest()[:7], "little"))
-        for i, output in differentiable:
-            drawn = torch.randn(output.shape, generator=generator, dtype=torch.float64).to(output.dtype)
-            given = tensors.get(names[i]) if i < len(names) else None
-            if given is not None and (given.shape, given.dtype) != (output.shape, output.dtype):
-                raise CaseError(f"the cotangent {names[i]!r} is {given.dtype} {list(given.shape)}, the output is not")
-            cotangents.append(drawn if given is None else given)
-            results[f"{case_id}/d{i}"] = cotangents[-1]
+    floating = [output for output in outputs if output.is_floating_point()]
+    if inputs and any(output.requires_grad for output in floating):
+        cotangents = [tensors.get(name) for name in grad.get("cotangents", [])]
+        if [(c.shape, c.dtype) if c is not None else None for c in cotangents] != [(o.shape, o.dtype) for o in floating]:
+            raise RuntimeError("the cotangents do not fit PyTorch's outputs")
+        pairs = [pair for pair in zip(floating, cotangents) if pair[0].requires_grad]
         leaves = list(inputs.values())
-        gradients = torch.autograd.grad([output for _, output in differentiable], leaves, cotangents, allow_unused=True)
+        gradients = torch.autograd.grad([pair[0] for pair in pairs], leaves, [pair[1] for pair in pairs], allow_unused=True)
         for name, leaf, gradient in zip(inputs, leaves, gradients):
             results[f"{case_id}/grad/{name}"] = torch.zeros_like(leaf) if gradient is None else gradient
     for name, result in results.items():
@@ -217,7 +212,7 @@ def read_cases(folder):
         sys.exit(f"{path}: expected a map with version {VERSION} and a list of cases")
     seen = set()
     for index, case in enumerate(content["cases"]):
-        kinds = {"id": str, "op": str, "args": dict}
+        kinds = {"id": str, "op": str, "digest": str, "args": dict}
         wrong = [key for key, kind in kinds.items() if not isinstance(case, dict) or not isinstance(case.get(key), kind)]
         if wrong:
             sys.exit(f"{path}: case {index}: {', '.join(wrong)} missing or of the wrong type")
@@ -237,20 +232,19 @@ def main():
     cases, tensors = read_cases(arguments.cases)
     made, skipped, vectors = {}, {}, {}
     for case in sorted(cases, key=lambda case: case["id"]):
-        name = case.get("torch")
-        if not name or name in RANDOM:
-            skipped[case["id"]] = "draws random numbers" if name else "mirrors no torch function"
-            continue
+        reason = reason_to_skip(case, tensors)
         try:
-            digest = digest_of(case, tensors)
-            results = run(case, tensors)
+            results = run(case, tensors) if reason is None else {}
         except CaseError as error:
             sys.exit(f"{arguments.cases / 'cases.json'}: case {case['id']!r}: {error}")
         except Exception as error:  # whatever torch raises for arguments it does not take
-            skipped[case["id"]] = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-            continue
-        made[case["id"]] = digest
-        vectors |= results
+            first = (str(error).strip().splitlines() or [""])[0]
+            reason = f"{type(error).__name__}: {first}"
+        if reason is None:
+            made[case["id"]] = case["digest"]
+            vectors |= results
+        else:
+            skipped.setdefault(reason, []).append(case["id"])
 
     arguments.out.mkdir(parents=True, exist_ok=True)
     packed = gzip.compress(save(vectors), compresslevel=9, mtime=0)
@@ -263,13 +257,14 @@ def main():
         f'{{\n  "version": {VERSION},\n  "torch": {json.dumps(torch.__version__)},\n'
         f'  "cases": {{\n{lines(made)}\n  }},\n  "skipped": {{\n{lines(skipped)}\n  }}\n}}\n'
     )
-    for name, content in (("golden.safetensors.gz", packed), ("golden.json", listing.encode())):
+    for name, content in (("operators.safetensors.gz", packed), ("operators.json", listing.encode())):
         partial = arguments.out / (name + ".partial")
         partial.write_bytes(content)
         partial.replace(arguments.out / name)
-    print(f"{len(made)} cases, {len(vectors)} tensors, {len(packed)} bytes; {len(skipped)} skipped")
-    for case_id, reason in skipped.items():
-        print(f"  skipped {case_id}: {reason}")
+    skips = sum(map(len, skipped.values()))
+    print(f"{len(made)} cases, {len(vectors)} tensors, {len(packed)} bytes; {skips} skipped")
+    for reason, ids in skipped.items():
+        print(f"  {reason}: {', '.join(ids[:8])}{', ...' if len(ids) > 8 else ''}")
 
 
 if __name__ == "__main__":

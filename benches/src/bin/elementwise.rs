@@ -40,7 +40,7 @@ fn main() -> fulgurite::Result<()> {
     println!(
         "processor: {}, {parts} threads, {} MiB a tensor, bytes counted: one read and one write",
         processor(),
-        4 * len >> 20
+        (4 * len) >> 20
     );
     println!("copy: {copy:.1} GB/s");
     println!("x * a + b: {:.1} GB/s, {:.2} of copy", gigabytes(first), gigabytes(first) / copy);

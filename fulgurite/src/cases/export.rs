@@ -1,8 +1,6 @@
 //! Samples as cases.
 
 use fulgurite::argument::{Arg, Attribute, Scalar};
-use fulgurite::testing::samples::{Random, round_to};
-use fulgurite::{Array, Result, TensorMeta};
 use serde_json::{Value as Json, json};
 
 /// A case as it is written.
@@ -14,6 +12,8 @@ pub struct ExportedCase {
     pub op: &'static str,
     /// PyTorch's name, if it mirrors a function of PyTorch.
     pub torch: Option<&'static str>,
+    /// What PyTorch's results for the case are known by: `testing::golden::digest`, in hexadecimal.
+    pub digest: String,
     /// Arguments by name.
     pub args: serde_json::Map<String, Json>,
     /// What is to be differentiated.
@@ -53,11 +53,4 @@ fn attribute_to_json(attribute: &Attribute) -> Json {
         Attribute::DType(dtype) => json!({ "dtype": dtype.torch_name() }),
         Attribute::List(items) => items.iter().map(attribute_to_json).collect(),
     }
-}
-
-/// Standard normal values for a cotangent of that meta; equal seeds make equal values.
-pub fn cotangent(meta: &TensorMeta, seed: u64) -> Result<Array> {
-    let mut random = Random::new(seed);
-    let values: Vec<f64> = (0..meta.len()).map(|_| round_to(random.normal(), meta.dtype())).collect();
-    Array::from_f64(meta.shape(), meta.dtype(), &values)
 }

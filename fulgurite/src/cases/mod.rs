@@ -26,7 +26,7 @@ use fulgurite::argument::Scalar;
 use fulgurite::{DType, Error};
 
 pub use bind::bind;
-pub use export::{ExportedCase, ExportedGrad, argument_to_json, cotangent};
+pub use export::{ExportedCase, ExportedGrad, argument_to_json};
 pub use parse::parse_cases;
 pub use resolve::resolve_operator;
 pub use run::{Call, of_case, run_case, trace_call};

@@ -7,6 +7,7 @@ use clap::Args;
 use fulgurite::argument::Arg;
 use fulgurite::operator::{OperatorDef, OperatorKind, operators};
 use fulgurite::testing::samples::{Sample, SampleTensor};
+use fulgurite::testing::{golden, sampled_dtypes};
 use fulgurite::trace::Trace;
 use fulgurite::transforms::autodiff;
 use fulgurite::{Array, DType, Target};
@@ -16,8 +17,7 @@ use super::Outcome;
 use super::output::{Failed, say};
 use super::subject;
 use crate::cases::{
-    CASES, ExportedCase, ExportedGrad, TENSORS, VERSION, argument_to_json, cotangent, resolve_operator, tensor_bytes,
-    write_whole,
+    CASES, ExportedCase, ExportedGrad, TENSORS, VERSION, argument_to_json, resolve_operator, tensor_bytes, write_whole,
 };
 
 /// Arguments of `ops samples`.
@@ -61,8 +61,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     };
     let mut export = Export::default();
     for def in chosen {
-        for dtype in DType::ALL {
-            if arguments.dtype.is_none_or(|wanted| wanted == dtype) && subject::takes(def, dtype) {
+        for dtype in arguments.dtype.map_or_else(|| sampled_dtypes(def), |wanted| vec![wanted]) {
+            if subject::takes(def, dtype) {
                 for (number, sample, trace) in subject::accepted(def, dtype, &Target::cpu()) {
                     export.add(def, dtype, number, &sample, &trace)?;
                 }
@@ -92,6 +92,7 @@ impl Export {
         trace: &Trace,
     ) -> Result<(), Failed> {
         let id = format!("{}/{dtype}/{number}", def.name);
+        let digest = golden::digest(def, sample);
         let mut args = serde_json::Map::new();
         for (param, argument) in def.params.iter().zip(&sample.arguments) {
             let mut keys = Vec::new();
@@ -109,13 +110,26 @@ impl Export {
         }
         let grad = match sample.forward_only {
             Some(_) => None,
-            None => self.grad(def, &id, trace)?,
+            None => self.grad(def, &id, digest, trace)?,
         };
-        self.cases.push(ExportedCase { id, op: def.name, torch: def.torch, args, grad });
+        self.cases.push(ExportedCase {
+            id,
+            op: def.name,
+            torch: def.torch,
+            digest: format!("{digest:016x}"),
+            args,
+            grad,
+        });
         Ok(())
     }
 
-    fn grad(&mut self, def: &OperatorDef, id: &str, trace: &Trace) -> Result<Option<ExportedGrad>, Failed> {
+    fn grad(
+        &mut self,
+        def: &OperatorDef,
+        id: &str,
+        digest: u64,
+        trace: &Trace,
+    ) -> Result<Option<ExportedGrad>, Failed> {
         let wrt = subject::differentiable(def, trace);
         let differentiates = || autodiff::vjp(trace, &wrt, &[]).is_ok();
         if wrt.is_empty() || !differentiates() {
@@ -126,8 +140,7 @@ impl Export {
         let mut cotangents = Vec::new();
         for meta in block.results.iter().map(|id| block.meta(*id)).filter(|meta| meta.dtype().is_floating()) {
             let key = format!("{id}/d{}", cotangents.len());
-            // Cases of one operator have cotangents of their own.
-            self.arrays.push((key.clone(), cotangent(meta, self.arrays.len() as u64)?));
+            self.arrays.push((key.clone(), golden::cotangent(meta, digest, cotangents.len())?));
             cotangents.push(key);
         }
         Ok(Some(ExportedGrad { cotangents, inputs }))

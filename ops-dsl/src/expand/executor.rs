@@ -34,7 +34,6 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
             #(#rules)*
             #(#others)*
             /// The record of this executor.
-            #[allow(clippy::needless_update)]
             #[unsafe(export_name = #guard)]
             #[allow(clippy::needless_update)]
             pub static EXECUTOR: ::fulgurite::executor::ExecutorDef = ::fulgurite::executor::ExecutorDef {

@@ -79,7 +79,7 @@ pub(crate) fn restored(reduced: fulgurite::Tensor, like: fulgurite::Tensor, dim:
         return reduced;
     }
     let dim = position(dim, shape.len());
-    prims::broadcast_in_dim(reduced, shape.to_vec(), (0..shape.len()).filter(|i| *i != dim).collect::<Vec<_>>())
+    prims::broadcast_in_dim(reduced, &shape, (0..shape.len()).filter(|i| *i != dim).collect::<Vec<_>>())
 }
 
 /// The sum along `dim`, for all elements again.

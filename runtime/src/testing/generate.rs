@@ -146,6 +146,11 @@ fn dtypes_of(def: &'static OperatorDef) -> Vec<(DType, Vec<Vec<Arg<TensorMeta>>>
     found
 }
 
+/// The element types that samples of `def` are made and accepted for; one, where samples do not depend on it.
+pub fn sampled_dtypes(def: &'static OperatorDef) -> Vec<DType> {
+    dtypes_of(def).into_iter().map(|(dtype, _)| dtype).collect()
+}
+
 /// Whether `executor` takes the operator by itself for any of these arguments.
 fn may_claim(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
     if let OperatorKind::Symbol(owner) = def.kind {
@@ -211,10 +216,10 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                     }
                 }
                 Template::Golden => {
-                    if def.torch.is_some() || golden.mentions(def.name) {
-                        for executor in runnable() {
-                            if dtypes.iter().any(|(_, metas)| tested_with(def, executor, metas)) {
-                                add(Some(executor), None);
+                    for executor in runnable() {
+                        for (dtype, metas) in &dtypes {
+                            if tested_with(def, executor, metas) && !golden.cases(def.name, *dtype).is_empty() {
+                                add(Some(executor), Some(*dtype));
                             }
                         }
                     }

@@ -1,112 +1,188 @@
-//! PyTorch's vectors: a safetensors file `operators.safetensors` whose metadata entry `vectors` is a JSON list of
+//! PyTorch's results for samples: `golden/operators.json` and `golden/operators.safetensors.gz` of the package under test, made
+//! from what `fulgurite ops samples` exports by a script that has PyTorch. The samples themselves are not stored.
 //!
 //! ```text
-//! { "operator": "rms_norm",                         the operator's name
-//!   "arguments": { "input": {"tensor": "rms_norm.0.input"},      tensors by their names in the file,
-//!                  "normalized_shape": [8], "eps": 1e-5,         attributes as JSON (dtypes as {"dtype": "f32"}),
-//!                  "tensors": {"tensors": ["a", "b"]} },         what is left out takes its default
-//!   "outputs": ["rms_norm.0.out"],
-//!   "cotangents": ["rms_norm.0.d_out"],                           none if gradients are not stored
-//!   "gradients": {"input": "rms_norm.0.d_input"} }                by parameter; for a list of tensors a list
+//! { "version": 1, "torch": "2.9.0",
+//!   "cases": {"gelu/f32/0": "8c4f..."},                sample 0 of gelu in f32, and its digest: see `digest`
+//!   "skipped": {"draws random numbers": ["dropout/f32/0"]} }
 //! ```
+//!
+//! The compressed safetensors file holds `gelu/f32/0/out0`, ... in the order of the results, and, for samples that are
+//! differentiated, `gelu/f32/0/grad/input`, ... (`grad/tensors.0`, ... for lists): the gradients for the cotangents that
+//! [`cotangent`] makes.
 
+use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use fulgurite_kernels::DType;
-use serde_json::Value;
+use safetensors::tensor::Metadata;
+use serde::Deserialize;
 
-use super::problem::{Check, Problem};
-use crate::argument::{Arg, Attribute, Scalar};
+use super::problem::{Check, Problem, ensure};
+use super::samples::{Random, Sample, SampleTensor, Samples, round_to};
+use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
-use crate::operator::{OperatorDef, ParamKind, find_operator};
+use crate::error::Result;
+use crate::meta::TensorMeta;
+use crate::operator::{OperatorDef, OperatorKind, find_operator, operators};
 
-/// One call and what PyTorch made of it.
-#[derive(Debug, Clone)]
-pub(crate) struct Vector {
-    pub arguments: Vec<Arg<Array>>,
-    pub outputs: Vec<Array>,
-    pub cotangents: Vec<Array>,
-    /// By the position of the tensor among the arguments' tensors.
-    pub gradients: Vec<(usize, Array)>,
+/// Both files are of this version.
+const VERSION: u64 = 1;
+
+/// How the files are made again.
+const REMAKE: &str =
+    "make the vectors again: fulgurite ops samples --out CASES && python tests/golden/operators.py CASES";
+
+/// What a vector stands for: the function, and how the arguments of the sample are made. Vectors of another digest are stale.
+pub fn digest(def: &OperatorDef, sample: &Sample) -> u64 {
+    let arguments = map_arguments(&sample.arguments, SampleTensor::description);
+    let names: Vec<&str> = def.params.iter().map(|param| param.name).collect();
+    let generator = Random::new(0).next();
+    let text = format!("{:?} {names:?} {arguments:?} {} {generator}", def.torch, sample.forward_only.is_some());
+    // FNV-1a: the same everywhere and forever.
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// The stored vectors.
+/// The cotangent of a floating-point result of the sample of this digest, `number` counted among such results.
+pub fn cotangent(meta: &TensorMeta, digest: u64, number: usize) -> Result<Array> {
+    let mut random = Random::new(digest.wrapping_add(number as u64));
+    let values: Vec<f64> = (0..meta.len()).map(|_| round_to(random.normal(), meta.dtype())).collect();
+    Array::from_f64(meta.shape(), meta.dtype(), &values)
+}
+
+/// The tensors among the arguments by name: `input`, or `tensors.0` of a list.
+pub(crate) fn tensor_names<T>(def: &OperatorDef, arguments: &[Arg<T>]) -> Vec<String> {
+    let named = |(param, argument): (&crate::operator::ParamDef, &Arg<T>)| match argument {
+        Arg::List(tensors) => (0..tensors.len()).map(|i| format!("{}.{i}", param.name)).collect(),
+        _ => vec![param.name.to_owned(); argument.tensors().len()],
+    };
+    def.params.iter().zip(arguments).flat_map(named).collect()
+}
+
+#[derive(Debug, Deserialize)]
+struct Listing {
+    version: u64,
+    cases: BTreeMap<String, String>,
+    skipped: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Debug)]
+struct Stored {
+    listing: Listing,
+    tensors: Metadata,
+    data: Vec<u8>,
+}
+
+/// The stored vectors; they are read when they are first asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Golden {
-    path: PathBuf,
-    read: OnceLock<Check<(Vec<u8>, Vec<Value>)>>,
+    folder: PathBuf,
+    stored: OnceLock<Check<Option<Stored>>>,
 }
 
-fn get<'a>(value: &'a Value, key: &str) -> Check<&'a Value> {
-    value.get(key).ok_or_else(|| Problem(format!("a golden vector has no '{key}'")))
-}
-
-fn strings(value: Option<&Value>) -> Vec<&str> {
-    value.and_then(Value::as_array).map(|all| all.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
+/// The operator's part of a case's name, the element type's and the sample's.
+fn parts(id: &str) -> Option<(&str, DType, usize)> {
+    let (rest, number) = id.rsplit_once('/')?;
+    let (operator, dtype) = rest.rsplit_once('/')?;
+    Some((operator, dtype.parse().ok()?, number.parse().ok()?))
 }
 
 impl Golden {
-    /// The vectors of a folder; they are read when they are first asked for.
+    /// The vectors of a folder.
     pub fn open(folder: &Path) -> Golden {
-        Golden { path: folder.join("operators.safetensors"), read: OnceLock::new() }
+        Golden { folder: folder.to_owned(), stored: OnceLock::new() }
     }
 
-    fn read(&self) -> Check<&(Vec<u8>, Vec<Value>)> {
-        self.read
-            .get_or_init(|| {
-                if !self.path.exists() {
-                    return Ok((Vec::new(), Vec::new()));
-                }
-                let failed = |error: String| Problem(format!("{}: {error}", self.path.display()));
-                let bytes = std::fs::read(&self.path).map_err(|error| failed(error.to_string()))?;
-                let (_, metadata) =
-                    safetensors::SafeTensors::read_metadata(&bytes).map_err(|error| failed(error.to_string()))?;
-                let text = metadata.metadata().as_ref().and_then(|map| map.get("vectors")).cloned();
-                let text = text.ok_or_else(|| failed("its metadata has no 'vectors'".into()))?;
-                let vectors = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
-                Ok((bytes, vectors))
-            })
-            .as_ref()
-            .map_err(Problem::clone)
+    fn stored(&self) -> Check<Option<&Stored>> {
+        self.stored.get_or_init(|| self.read()).as_ref().map(Option::as_ref).map_err(Problem::clone)
     }
 
-    /// Whether there are vectors of this operator.
-    pub fn mentions(&self, operator: &str) -> bool {
-        self.read().is_ok_and(|(_, vectors)| vectors.iter().any(|vector| vector["operator"] == operator))
+    fn read(&self) -> Check<Option<Stored>> {
+        let path = self.folder.join("operators.json");
+        if !path.exists() {
+            return Ok(None);
+        }
+        let failed = |path: &Path, error: &dyn std::fmt::Display| Problem(format!("{}: {error}", path.display()));
+        let text = std::fs::read(&path).map_err(|error| failed(&path, &error))?;
+        let listing: Listing = serde_json::from_slice(&text).map_err(|error| failed(&path, &error))?;
+        ensure!(listing.version == VERSION, "{}: version {} is not {VERSION}", path.display(), listing.version);
+        let path = self.folder.join("operators.safetensors.gz");
+        let file = std::fs::File::open(&path).map_err(|error| failed(&path, &error))?;
+        let mut data = Vec::new();
+        flate2::read::GzDecoder::new(file).read_to_end(&mut data).map_err(|error| failed(&path, &error))?;
+        let (header, tensors) =
+            safetensors::SafeTensors::read_metadata(&data).map_err(|error| failed(&path, &error))?;
+        data.drain(..header + 8);
+        Ok(Some(Stored { listing, tensors, data }))
     }
 
-    /// What is wrong with vectors that fit no linked operator.
+    /// The names of an operator's cases in `dtype`.
+    pub fn cases(&self, operator: &str, dtype: DType) -> Vec<String> {
+        let Ok(Some(stored)) = self.stored() else { return Vec::new() };
+        let start = format!("{operator}/{dtype}/");
+        let names = stored.listing.cases.range(start.clone()..).map(|(id, _)| id);
+        names.take_while(|id| id.starts_with(&start)).cloned().collect()
+    }
+
+    /// What is wrong with vectors that fit no sample of a linked operator.
     pub fn stale(&self) -> Vec<String> {
-        let vectors = match self.read() {
-            Ok((_, vectors)) => vectors,
+        let stored = match self.stored() {
+            Ok(Some(stored)) => stored,
+            Ok(None) => return Vec::new(),
             Err(problem) => return vec![problem.0],
         };
-        let mut stale = Vec::new();
-        for (i, vector) in vectors.iter().enumerate() {
-            let name = vector["operator"].as_str().unwrap_or("?");
-            let problem = match find_operator(name) {
-                Err(error) => Some(error.to_string()),
-                Ok(def) => self.vector(def, vector).err().map(|problem| problem.0),
-            };
-            stale.extend(problem.map(|problem| format!("golden vector {i} of {name} is stale: {problem}")));
+        let current = |id: &str| {
+            let (operator, dtype, number) = parts(id)?;
+            let def = find_operator(operator).ok()?;
+            Some(format!("{:016x}", digest(def, Samples::of_operator(def, dtype).get(number)?)))
+        };
+        let changed = |(id, digest): (&String, &String)| match current(id) {
+            None => Some(format!("golden vector {id} is stale: there is no such sample")),
+            Some(now) if now != *digest => Some(format!("golden vector {id} is stale: the sample has changed")),
+            Some(_) => None,
+        };
+        let mut stale: Vec<String> = stored.listing.cases.iter().filter_map(changed).collect();
+        if !stale.is_empty() {
+            stale.push(REMAKE.into());
         }
         stale
     }
 
-    /// The vectors of an operator.
-    pub fn of(&self, def: &'static OperatorDef) -> Check<Vec<Vector>> {
-        let (_, vectors) = self.read()?;
-        vectors.iter().filter(|vector| vector["operator"] == def.name).map(|vector| self.vector(def, vector)).collect()
+    /// The linked operators that mirror a function of PyTorch and have no vectors, and why.
+    pub fn missing(&self) -> Vec<String> {
+        let Ok(Some(stored)) = self.stored() else { return Vec::new() };
+        let of = |id: &str| parts(id).map(|(operator, ..)| operator.to_owned());
+        let having: Vec<_> = stored.listing.cases.keys().filter_map(|id| of(id)).collect();
+        let mirrors = operators().iter().filter(|def| def.torch.is_some());
+        let without = mirrors
+            .filter(|def| !matches!(def.kind, OperatorKind::Symbol(_)) && !having.iter().any(|name| name == def.name));
+        without
+            .map(|def| {
+                let skips = stored.listing.skipped.iter();
+                let reason = skips
+                    .filter(|(_, ids)| ids.iter().any(|id| of(id).as_deref() == Some(def.name)))
+                    .map(|(reason, _)| reason.as_str())
+                    .next();
+                format!("{}: {}", def.name, reason.unwrap_or("it is not among the exported cases"))
+            })
+            .collect()
     }
 
-    fn tensor(&self, name: &str) -> Check<Array> {
-        let (bytes, _) = self.read()?;
-        let failed =
-            |error: &dyn std::fmt::Display| Problem(format!("tensor '{name}' of {}: {error}", self.path.display()));
-        let file = safetensors::SafeTensors::deserialize(bytes).map_err(|error| failed(&error))?;
-        let view = file.tensor(name).map_err(|error| failed(&error))?;
-        let dtype = match view.dtype() {
+    /// Fails if the vector of this name was made of another sample.
+    pub fn fits(&self, id: &str, digest: u64) -> Check {
+        let stored = self.stored()?.and_then(|stored| stored.listing.cases.get(id));
+        let fits = stored.is_some_and(|stored| *stored == format!("{digest:016x}"));
+        ensure!(fits, "the vector is stale: the sample has changed; {REMAKE}");
+        Ok(())
+    }
+
+    /// A stored tensor, if there is one of this name.
+    pub fn tensor(&self, name: &str) -> Check<Option<Array>> {
+        let Some(stored) = self.stored()? else { return Ok(None) };
+        let Some(info) = stored.tensors.info(name) else { return Ok(None) };
+        let dtype = match info.dtype {
             safetensors::Dtype::BOOL => DType::Bool,
             safetensors::Dtype::U8 => DType::U8,
             safetensors::Dtype::I32 => DType::I32,
@@ -115,78 +191,10 @@ impl Golden {
             safetensors::Dtype::BF16 => DType::BF16,
             safetensors::Dtype::F32 => DType::F32,
             safetensors::Dtype::F64 => DType::F64,
-            other => return Err(failed(&format!("dtype {other:?} is none of ours"))),
+            other => return Err(Problem(format!("tensor '{name}': dtype {other:?} is none of ours"))),
         };
-        Ok(Array::from_bytes(view.shape(), dtype, view.data())?)
+        let bytes = stored.data.get(info.data_offsets.0..info.data_offsets.1);
+        let bytes = bytes.ok_or_else(|| Problem(format!("tensor '{name}' lies outside its file")))?;
+        Ok(Some(Array::from_bytes(&info.shape, dtype, bytes)?))
     }
-
-    fn vector(&self, def: &'static OperatorDef, vector: &Value) -> Check<Vector> {
-        let given = get(vector, "arguments")?.as_object().cloned().unwrap_or_default();
-        if let Some(unknown) = given.keys().find(|name| def.param(name).is_none()) {
-            return Err(Problem(format!("{} has no parameter '{unknown}'", def.name)));
-        }
-        let mut arguments = Vec::with_capacity(def.params.len());
-        let mut first = vec![0; def.params.len()];
-        let mut tensors = 0;
-        for (i, param) in def.params.iter().enumerate() {
-            let value = given.get(param.name);
-            let tensor = value.and_then(|value| value.get("tensor")).and_then(Value::as_str);
-            let argument = match (param.kind, tensor, value) {
-                (ParamKind::Optional(_), Some(name), _) => Arg::Optional(Some(self.tensor(name)?)),
-                (ParamKind::Optional(_), None, _) => Arg::Optional(None),
-                (ParamKind::Tensor(_) | ParamKind::Operand(_), Some(name), _) => Arg::Tensor(self.tensor(name)?),
-                (ParamKind::List(_), _, value) => {
-                    let names = strings(value.and_then(|value| value.get("tensors")));
-                    Arg::List(names.into_iter().map(|name| self.tensor(name)).collect::<Check<_>>()?)
-                }
-                (_, _, Some(value)) => Arg::Attribute(attribute(value)?),
-                (_, _, None) => match param.default {
-                    Some(default) => Arg::Attribute(default()),
-                    None => return Err(Problem(format!("{} needs the argument '{}'", def.name, param.name))),
-                },
-            };
-            first[i] = tensors;
-            tensors += argument.tensors().len();
-            arguments.push(argument);
-        }
-        let arrays = |names: Vec<&str>| names.into_iter().map(|name| self.tensor(name)).collect::<Check<Vec<Array>>>();
-        let mut gradients = Vec::new();
-        for (name, keys) in vector.get("gradients").and_then(Value::as_object).into_iter().flatten() {
-            let param = def.param(name).ok_or_else(|| Problem(format!("{} has no parameter '{name}'", def.name)))?;
-            let keys = keys.as_str().map_or_else(|| strings(Some(keys)), |key| vec![key]);
-            for (offset, key) in keys.into_iter().enumerate() {
-                gradients.push((first[param] + offset, self.tensor(key)?));
-            }
-        }
-        Ok(Vector {
-            arguments,
-            outputs: arrays(strings(vector.get("outputs")))?,
-            cotangents: arrays(strings(vector.get("cotangents")))?,
-            gradients,
-        })
-    }
-}
-
-fn attribute(value: &Value) -> Check<Attribute> {
-    Ok(match value {
-        Value::Null => Attribute::None,
-        Value::Bool(value) => Attribute::Scalar(Scalar::Bool(*value)),
-        Value::Number(number) => Attribute::Scalar(match number.as_i64() {
-            Some(value) => Scalar::Int(value),
-            None => Scalar::Float(number.as_f64().unwrap_or(f64::NAN)),
-        }),
-        Value::String(text) => Attribute::Text(text.clone()),
-        Value::Array(items) => Attribute::List(items.iter().map(attribute).collect::<Check<_>>()?),
-        Value::Object(object) => {
-            let text = |key: &str| object.get(key).and_then(Value::as_str);
-            match (text("dtype"), text("float")) {
-                (Some(name), _) => Attribute::DType(name.parse().map_err(|error| Problem(format!("{error}")))?),
-                // JSON has no infinities.
-                (None, Some(number)) => {
-                    Attribute::Scalar(Scalar::Float(number.parse().map_err(|error| Problem(format!("{error}")))?))
-                }
-                (None, None) => return Err(Problem(format!("'{value}' is no attribute"))),
-            }
-        }
-    })
 }

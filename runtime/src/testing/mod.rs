@@ -20,7 +20,7 @@ pub mod samples;
 #[cfg(feature = "testing")]
 mod generate;
 #[cfg(feature = "testing")]
-mod golden;
+pub mod golden;
 #[cfg(feature = "testing")]
 mod problem;
 #[cfg(feature = "testing")]
@@ -35,6 +35,6 @@ mod templates;
 mod tolerance;
 
 #[cfg(feature = "testing")]
-pub use generate::{Filter, GeneratedTest, Outcome, Settings, generated_tests, unmatched_directives};
+pub use generate::{Filter, GeneratedTest, Outcome, Settings, generated_tests, sampled_dtypes, unmatched_directives};
 #[cfg(feature = "testing")]
 pub use run::{main, main_of, run};

@@ -44,6 +44,14 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
         let stale = golden.stale();
         if stale.is_empty() { Ok(()) } else { Err(Failed::from(stale.join("\n"))) }
     }));
+    let golden = Golden::open(&settings.golden);
+    trials.push(Trial::test("golden::lists_what_is_missing", move || {
+        let missing: String = golden.missing().iter().map(|line| format!("\n    {line}")).collect();
+        if !missing.is_empty() {
+            eprintln!("operators that mirror a function of PyTorch, without golden vectors:{missing}");
+        }
+        Ok(())
+    }));
     trials.extend(tests.into_iter().map(trial));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

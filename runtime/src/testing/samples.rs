@@ -78,6 +78,12 @@ impl SampleTensor {
         self
     }
 
+    /// All that the values depend on, in words.
+    #[cfg(feature = "testing")]
+    pub(crate) fn description(&self) -> String {
+        format!("{self:?} {:?} {}", self.fill, self.seed)
+    }
+
     /// The values in row-major order, each exactly representable in the element type.
     pub fn values(&self) -> Vec<f64> {
         let len: usize = self.shape.iter().product();
@@ -392,10 +398,7 @@ impl ErrorSamples {
     pub fn case(&self, code: impl ErrorCode, arguments: impl OperatorArguments<SampleTensor>, message: &'static str) {
         self.arguments(code.code(), arguments.into_arguments(), message);
     }
-}
 
-impl ErrorSamples {
-    /// Adds a call as a plain list of arguments.
     fn arguments(&self, code: &'static str, arguments: Vec<Arg<SampleTensor>>, message: &'static str) {
         self.cases.borrow_mut().push(ErrorSample { code, arguments, message });
     }

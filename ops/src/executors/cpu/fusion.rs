@@ -163,11 +163,10 @@ fn gather(block: &Block, kinds: &[Option<Kind>], first: usize) -> Option<Vec<usi
     // Values computed outside from what the region computes: a member must not read them.
     let mut tainted: FxHashSet<ValueId> = FxHashSet::default();
     let end = (first + WINDOW).min(block.symbols.len());
-    for i in first..end {
-        let symbol = &block.symbols[i];
+    for (i, (symbol, kind)) in (first..).zip(block.symbols[first..end].iter().zip(&kinds[first..end])) {
         let clean = !symbol.operands().any(|id| tainted.contains(&id));
         let space = (clean && region.members.len() < LARGEST)
-            .then(|| kinds[i].and_then(|kind| region.admits(symbol, kind)))
+            .then(|| kind.and_then(|kind| region.admits(symbol, kind)))
             .flatten();
         match space {
             Some(space) => {

@@ -39,9 +39,8 @@ pub(crate) fn per_sample(template: Template) -> Option<PerSample> {
         Template::Determinism => determinism::check,
         Template::Checker => checker::check,
         Template::RoundTrip => round_trip::check,
-        Template::Errors | Template::Golden | Template::Snapshot | Template::Rewrite | Template::Programs => {
-            return None;
-        }
+        Template::Golden => golden::check,
+        Template::Errors | Template::Snapshot | Template::Rewrite | Template::Programs => return None,
     })
 }
 
@@ -49,7 +48,6 @@ pub(crate) fn per_sample(template: Template) -> Option<PerSample> {
 pub(crate) fn whole(context: &Context) -> Check<Outcome> {
     match context.template {
         Template::Errors => errors::check(context),
-        Template::Golden => golden::check(context),
         Template::Snapshot => snapshot::check(context),
         _ => Ok(Outcome::Nothing("the template has tests of its own".into())),
     }
