@@ -6,15 +6,15 @@ use super::promotion::{
 };
 use crate::prims;
 
-/// `input` to the power `other`, elementwise, with broadcasting and type promotion. Small whole exponents and roots are
+/// `input` to the power `exponent`, elementwise, with broadcasting and type promotion. Small whole exponents and roots are
 /// written with products and square roots.
 #[operator(torch = "pow")]
 pub mod pow {
-    fn pow(input: Operand, other: Operand) -> Tensor;
+    fn pow(input: Operand, exponent: Operand) -> Tensor;
 
-    fn meta(input: Operand<&TensorMeta>, other: Operand<&TensorMeta>) -> Result<TensorMeta> {
-        let operands = [input, other];
-        require!(any_tensor(&operands), NoTensor, "input and other are numbers, expected at least one tensor");
+    fn meta(input: Operand<&TensorMeta>, exponent: Operand<&TensorMeta>) -> Result<TensorMeta> {
+        let operands = [input, exponent];
+        require!(any_tensor(&operands), NoTensor, "input and exponent are numbers, expected at least one tensor");
         require!(
             common_shape(&operands).is_some(),
             Broadcast,
@@ -23,19 +23,19 @@ pub mod pow {
         );
         let dtype = result_type(&operands);
         require!(dtype != DType::Bool, PowerOfBool, "booleans have no powers");
-        if let (false, Operand::Scalar(exponent)) = (dtype.is_floating(), other) {
+        if let (false, Operand::Scalar(exponent)) = (dtype.is_floating(), exponent) {
             require!(exponent.to_i64() >= 0, NegativeExponent, "integers have no powers of negative exponents");
         }
         Ok(elementwise_meta(&operands, dtype))
     }
 
-    fn decomposition(input: Operand<Tensor>, other: Operand<Tensor>) -> Tensor {
-        let exponent = match other {
+    fn decomposition(input: Operand<Tensor>, exponent: Operand<Tensor>) -> Tensor {
+        let known = match exponent {
             Operand::Scalar(scalar) => Some(scalar.to_f64()),
             Operand::Tensor(_) => None,
         };
-        let [base, power] = promoted([input, other]);
-        match exponent {
+        let [base, power] = promoted([input, exponent]);
+        match known {
             Some(0.5) if base.dtype().is_floating() => prims::sqrt(base),
             Some(-0.5) if base.dtype().is_floating() => prims::rsqrt(base),
             Some(-1.0) if base.dtype().is_floating() => prims::reciprocal(base),
@@ -47,8 +47,8 @@ pub mod pow {
         }
     }
 
-    fn reference(input: ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<f64> {
-        zip(&input, &other, f64::powf)
+    fn reference(input: ArrayD<f64>, exponent: ArrayD<f64>) -> ArrayD<f64> {
+        zip(&input, &exponent, f64::powf)
     }
 
     fn samples(s: &mut Samples) {
