@@ -160,11 +160,10 @@ impl Golden {
             .filter(|def| !matches!(def.kind, OperatorKind::Symbol(_)) && !having.iter().any(|name| name == def.name));
         without
             .map(|def| {
-                let skips = stored.listing.skipped.iter();
+                let mut skips = stored.listing.skipped.iter();
                 let reason = skips
-                    .filter(|(_, ids)| ids.iter().any(|id| of(id).as_deref() == Some(def.name)))
-                    .map(|(reason, _)| reason.as_str())
-                    .next();
+                    .find(|(_, ids)| ids.iter().any(|id| of(id).as_deref() == Some(def.name)))
+                    .map(|(reason, _)| reason.as_str());
                 format!("{}: {}", def.name, reason.unwrap_or("it is not among the exported cases"))
             })
             .collect()

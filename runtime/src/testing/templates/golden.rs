@@ -5,7 +5,7 @@ use crate::array::Array;
 use crate::testing::golden::{cotangent, digest, tensor_names};
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{Subject, differentiable_inputs, execute, joint_trace};
-use crate::testing::tolerance::Expected;
+use crate::testing::tolerance::{Expected, root_mean_square};
 
 /// Compares a sample with its stored vector, if it has one.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
@@ -21,7 +21,8 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     for (i, output) in ran.outputs.iter().enumerate() {
         let stored = context.golden.tensor(&format!("{id}/out{i}"))?;
         let stored = stored.ok_or_else(|| Problem(format!("gives {} results, PyTorch {i}", ran.outputs.len())))?;
-        near(context, output, &stored).map_err(|problem| problem.within(format!("result {i} against PyTorch's")))?;
+        near(context, output, &stored, &subject.arrays)
+            .map_err(|problem| problem.within(format!("result {i} against PyTorch's")))?;
     }
     let own = ran.outputs.len();
     let more = context.golden.tensor(&format!("{id}/out{own}"))?;
@@ -43,23 +44,28 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     for (number, meta) in floating.enumerate() {
         inputs.push(cotangent(meta, digest, number)?);
     }
-    let ran = execute(joint, &list, inputs, own)?;
+    let ran = execute(joint, &list, inputs.clone(), own)?;
     for (i, stored) in &gradients {
-        near(context, &ran.outputs[own + i], stored).map_err(|problem| {
+        near(context, &ran.outputs[own + i], stored, &inputs).map_err(|problem| {
             problem.within(format!("{} against PyTorch's", ran.program.trace().outputs[own + i].path))
         })?;
     }
     PASSED
 }
 
-/// PyTorch computes in the element type itself, so that both sides have errors.
-fn near(context: &Context, output: &Array, stored: &Array) -> Check {
+/// PyTorch computes in the element type itself, so that both sides have errors: those of the coarsest type that takes part,
+/// and, where results cancel, those of what was put in.
+fn near(context: &Context, output: &Array, stored: &Array, inputs: &[Array]) -> Check {
     ensure!(output.meta() == stored.meta(), "is {}, PyTorch gives {}", output.meta(), stored.meta());
     if !output.dtype().is_floating() {
         return Expected::exact(stored.to_f64()).compare(output);
     }
+    let floating = || inputs.iter().filter(|array| array.dtype().is_floating());
+    let unit = floating().map(|array| array.dtype().epsilon()).fold(stored.dtype().epsilon(), f64::max);
+    let size = floating().map(|array| root_mean_square(array.to_f64().into_iter())).fold(0.0, f64::max);
     Expected::rounded(stored.to_f64(), stored.dtype())
-        .with_relative(16.0 * stored.dtype().epsilon())
+        .with_relative(16.0 * unit)
+        .with_floor(2.0 * unit * size)
         .loosened(context.tolerance)
         .compare(output)
 }
