@@ -92,7 +92,7 @@ pub struct Gpt2 {
     #[arg(long, default_value = "\n")]
     prompt: String,
     /// The folder for the checkpoint and the traces.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", default_value = "runs/gpt2")]
     out: PathBuf,
     /// Continues from the checkpoint in the folder.
     #[arg(long)]
