@@ -31,6 +31,53 @@ pub fn reset_peak() {
     PEAK.store(allocated_bytes(), Ordering::Relaxed);
 }
 
+fn count(bytes: usize) {
+    let now = ALLOCATED.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK.fetch_max(now, Ordering::Relaxed);
+}
+
+/// Large buffers that nobody uses, kept for the next one of their size: the system takes longer to hand out and zero fresh
+/// pages than a kernel takes to fill them.
+mod pool {
+    use std::ptr::NonNull;
+    use std::sync::{Mutex, PoisonError};
+
+    /// Smaller buffers come quickly from the system's own allocator.
+    const SMALLEST: usize = 1 << 20;
+    /// What is kept at most, in bytes.
+    const CAPACITY: usize = 512 << 20;
+
+    struct Kept(NonNull<u8>, usize);
+    // SAFETY: memory that nobody uses is tied to no thread.
+    unsafe impl Send for Kept {}
+
+    static POOL: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+
+    /// Memory of exactly `size` bytes, if some is kept.
+    pub fn take(size: usize) -> Option<NonNull<u8>> {
+        if size < SMALLEST {
+            return None;
+        }
+        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = pool.iter().rposition(|kept| kept.1 == size)?;
+        Some(pool.swap_remove(found).0)
+    }
+
+    /// Keeps memory; `false` if it is small or enough is kept.
+    pub fn keep(pointer: NonNull<u8>, size: usize) -> bool {
+        if size < SMALLEST {
+            return false;
+        }
+        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        let held: usize = pool.iter().map(|kept| kept.1).sum();
+        let fits = held + size <= CAPACITY;
+        if fits {
+            pool.push(Kept(pointer, size));
+        }
+        fits
+    }
+}
+
 /// Why memory could not be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("could not allocate {bytes} bytes of host memory")]
@@ -64,6 +111,10 @@ impl Buffer {
 
     /// `bytes` bytes of unspecified (but initialized) content.
     pub fn uninitialized(bytes: usize) -> Result<Buffer, OutOfMemory> {
+        if let Some(pointer) = Buffer::layout(bytes, 0).and_then(|layout| pool::take(layout.size())) {
+            count(bytes);
+            return Ok(Buffer { pointer, bytes, guard: 0 });
+        }
         // Zeroed pages come free from the system for large sizes, so nothing is gained by leaving them out, and
         // reading a byte before it is written stays defined.
         Buffer::allocate(bytes, 0, true)
@@ -87,8 +138,7 @@ impl Buffer {
         // SAFETY: the layout has a non-zero size.
         let pointer = unsafe { if zero { alloc_zeroed(layout) } else { alloc(layout) } };
         let pointer = NonNull::new(pointer).ok_or(OutOfMemory { bytes })?;
-        let now = ALLOCATED.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        PEAK.fetch_max(now, Ordering::Relaxed);
+        count(bytes);
         Ok(Buffer { pointer, bytes, guard })
     }
 
@@ -146,6 +196,9 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         ALLOCATED.fetch_sub(self.bytes, Ordering::Relaxed);
         let layout = self.allocation();
+        if self.guard == 0 && pool::keep(self.pointer, layout.size()) {
+            return;
+        }
         // SAFETY: allocated in `allocate` with the same layout.
         unsafe { dealloc(self.pointer.as_ptr(), layout) }
     }
@@ -165,6 +218,17 @@ mod tests {
             unsafe { buffer.as_ptr().add(bytes).write(0) };
             assert!(!buffer.guards_intact());
         }
+    }
+
+    #[test]
+    fn large_buffers_are_used_again() {
+        let bytes = (3 << 20) + 64;
+        let first = Buffer::uninitialized(bytes).unwrap();
+        let address = first.as_ptr();
+        drop(first);
+        let second = Buffer::uninitialized(bytes).unwrap();
+        assert_eq!(second.as_ptr(), address);
+        assert_ne!(Buffer::zeroed(bytes).unwrap().as_ptr(), address);
     }
 
     #[test]

@@ -91,10 +91,12 @@ def scatter_add(input, dim, index, src):
 
 
 FUNCTIONS = {
-    **{name: operands(getattr(torch, name)) for name in ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "remainder")},
+    **{name: operands(getattr(torch, name)) for name in ("add", "sub", "mul", "div", "maximum", "minimum", "remainder")},
     **{name: without_none(getattr(torch, name)) for name in ("amax", "amin", "squeeze")},
     **{f"nn.functional.{name}": losses(getattr(torch.nn.functional, name)) for name in ("cross_entropy", "nll_loss")},
     "nn.functional.scaled_dot_product_attention": without_none(torch.nn.functional.scaled_dot_product_attention),
+    # Of `pow` both operands may be numbers' place-holders, and the second has a name of its own.
+    "pow": lambda input, other=None, exponent=None: operands(torch.pow)(input, exponent if other is None else other),
     "ops.prims.convert_element_type": lambda input, dtype: input.to(dtype),
     "where": lambda condition, input, other: torch.where(condition, input, other),
     "scatter_add": scatter_add,

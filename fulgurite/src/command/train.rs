@@ -29,7 +29,7 @@ Examples:
   fulgurite train gpt2 --steps 600 --out runs/nano --resume")]
 pub struct Gpt2 {
     /// nano, micro, mini, small, 124M, 355M, 774M or 1558M.
-    #[arg(long, default_value = "nano")]
+    #[arg(long, default_value = "micro")]
     size: String,
     /// gpt2 or bytes.
     #[arg(long, default_value = "bytes")]
@@ -38,7 +38,7 @@ pub struct Gpt2 {
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
     /// Optimizer steps in all, those of a resumed run included.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 1500)]
     steps: u64,
     /// Sequences in a batch.
     #[arg(long, default_value_t = 8)]

@@ -159,6 +159,10 @@ fn gather(block: &Block, kinds: &[Option<Kind>], first: usize) -> Option<Vec<usi
         Kind::Reduce(_) => block.meta(operand).shape(),
         Kind::Reshape | Kind::Broadcast => return None,
     };
+    // Of no elements nothing is saved, and a reduction of nothing still has results to write.
+    if iteration.contains(&0) {
+        return None;
+    }
     let mut region = Region { block, iteration: iteration.to_vec(), members: Vec::new(), spaces: FxHashMap::default() };
     // Values computed outside from what the region computes: a member must not read them.
     let mut tainted: FxHashSet<ValueId> = FxHashSet::default();
