@@ -8,7 +8,7 @@ use crate::dtype::{DType, Element};
 pub fn contiguous_strides(shape: &[usize]) -> Vec<isize> {
     let mut strides = vec![1isize; shape.len()];
     for axis in (0..shape.len().saturating_sub(1)).rev() {
-        strides[axis] = strides[axis + 1] * shape[axis + 1].max(1) as isize;
+        strides[axis] = strides[axis + 1].saturating_mul(isize::try_from(shape[axis + 1].max(1)).unwrap_or(isize::MAX));
     }
     strides
 }
@@ -23,7 +23,7 @@ pub fn is_contiguous(shape: &[usize], strides: &[isize]) -> bool {
         if extent != 1 && stride != expected {
             return false;
         }
-        expected *= extent as isize;
+        expected = expected.saturating_mul(isize::try_from(extent).unwrap_or(isize::MAX));
     }
     true
 }

@@ -135,6 +135,9 @@ impl FromStr for Target {
     }
 }
 
+/// The most bytes a tensor may have: what processors of today address, 2⁴⁷.
+pub const LARGEST_TENSOR: usize = 1 << 47;
+
 /// Shape, element type and device of a tensor whose data is not there (yet).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct TensorMeta {
@@ -192,6 +195,22 @@ impl TensorMeta {
     /// Size in bytes of a contiguous tensor (saturating).
     pub fn bytes(&self) -> usize {
         self.len().saturating_mul(self.dtype.size())
+    }
+
+    /// Refuses a tensor that no memory can hold: more than [`LARGEST_TENSOR`] bytes, extents of zero counted as one so that
+    /// strides and offsets are computed without overflow.
+    ///
+    /// # Errors
+    /// `TooLarge`.
+    pub fn addressable(&self) -> Result<(), crate::Failure> {
+        let bytes = self.shape.iter().try_fold(self.dtype.size(), |bytes, extent| bytes.checked_mul((*extent).max(1)));
+        match bytes {
+            Some(bytes) if bytes <= LARGEST_TENSOR => Ok(()),
+            _ => {
+                let message = format!("the result {self} is larger than any memory, {LARGEST_TENSOR} bytes");
+                Err(crate::Failure::new("TooLarge", message))
+            }
+        }
     }
 
     /// Extent of dimension `dim`, counted from the end if negative.

@@ -384,6 +384,8 @@ pub(crate) fn infer(
         }
         _ => {}
     }
+    // Before the decomposition, whose arithmetic on shapes relies on it.
+    declared.iter().flatten().try_for_each(TensorMeta::addressable).map_err(InferError::Failure)?;
     let body = match def.decomposition {
         Some(_) => Some(decompose(def, metas).map_err(InferError::Inner)?),
         None => None,
@@ -395,6 +397,7 @@ pub(crate) fn infer(
             return Err(InferError::Failure(Failure::new("NoMeta", "has neither meta nor decomposition")));
         }
     };
+    results.iter().try_for_each(TensorMeta::addressable).map_err(InferError::Failure)?;
     Ok((results, body))
 }
 

@@ -25,11 +25,12 @@ pub mod pad {
         );
         let shape: Vec<i64> = super::each(pad, input.rank())
             .zip(input.shape())
-            .map(|((low, high), extent)| *extent as i64 + low + high)
+            // What saturates is refused for its size.
+            .map(|((low, high), extent)| (*extent as i64).saturating_add(low).saturating_add(high))
             .collect();
         let fits = super::each(pad, input.rank())
             .zip(input.shape())
-            .all(|((low, high), extent)| low.min(0) + high.min(0) + *extent as i64 >= 0);
+            .all(|((low, high), extent)| (*extent as i64).saturating_add(low.min(0)).saturating_add(high.min(0)) >= 0);
         require!(
             fits,
             PaddedExtent,

@@ -13,7 +13,7 @@ pub mod split_heads {
         require!(input.rank() == 3, InputRank, "input has shape {:?}, expected [B, T, 3 C]", input.shape());
         let width = input.shape()[2];
         require!(
-            n_head > 0 && width.is_multiple_of(3 * n_head),
+            n_head > 0 && width.is_multiple_of(3) && (width / 3).is_multiple_of(n_head),
             Heads,
             "input's last extent is {width}, expected a multiple of 3 times n_head, which is {n_head}"
         );

@@ -24,7 +24,9 @@ pub mod pad {
             value.to_attribute(),
             input.dtype()
         );
-        let extents = input.shape().iter().zip(low).zip(high).map(|((extent, low), high)| extent + low + high);
+        // What saturates is refused for its size.
+        let extents =
+            input.shape().iter().zip(low).zip(high).map(|((extent, low), high)| extent.saturating_add(*low).saturating_add(*high));
         Ok(input.with_shape(extents.collect::<Vec<_>>()))
     }
 

@@ -31,8 +31,14 @@ pub mod slice {
     fn view(input: &Strided, starts: &[usize], ends: &[usize], steps: &[usize]) -> Option<View> {
         let empty = starts.iter().zip(ends).any(|(start, end)| start >= end);
         let offset = starts.iter().zip(&input.strides).map(|(start, stride)| *start as isize * stride).sum();
-        let strides = steps.iter().zip(&input.strides).map(|(step, stride)| *step as isize * stride).collect();
+        let strides =
+            (0..steps.len()).map(|i| within(steps[i], starts[i], ends[i]) as isize * input.strides[i]).collect();
         Some(View { strides, offset: if empty { 0 } else { offset } })
+    }
+
+    /// A step beyond the range reaches the first element only, as a step of the whole range does.
+    fn within(step: usize, start: usize, end: usize) -> usize {
+        step.min((end - start).max(1))
     }
 
     fn grad(
@@ -41,8 +47,10 @@ pub mod slice {
         ends: &[usize],
         steps: &[usize],
     ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let (starts, ends, steps) = (starts.to_vec(), ends.to_vec(), steps.to_vec());
-        (slice(input, &starts, &ends, &steps), move |d_out: Tensor| {
+        let out = slice(input, starts, ends, steps);
+        let steps: Vec<usize> = (0..steps.len()).map(|i| within(steps[i], starts[i], ends[i])).collect();
+        let starts = starts.to_vec();
+        (out, move |d_out: Tensor| {
             let extents = input.shape();
             let (mut d_input, rank) = (d_out, steps.len());
             if steps.iter().any(|step| *step != 1) {

@@ -25,17 +25,21 @@ pub struct MemoryUse {
 impl MemoryUse {
     /// Everything held while the program runs.
     pub fn peak(&self) -> u64 {
-        self.inputs + self.outputs + self.transient
+        self.inputs.saturating_add(self.outputs).saturating_add(self.transient)
     }
 }
 
 /// What `trace` needs once it is planned.
 pub fn memory_use(trace: &Trace) -> MemoryUse {
     let block = &trace.block;
-    let outputs =
-        block.values.iter().filter(|v| v.storage == Some(Storage::Output)).map(|v| v.meta.bytes() as u64).sum();
+    let outputs = block
+        .values
+        .iter()
+        .filter(|v| v.storage == Some(Storage::Output))
+        .map(|v| v.meta.bytes() as u64)
+        .fold(0, u64::saturating_add);
     MemoryUse {
-        inputs: block.parameters.iter().map(|id| block.meta(*id).bytes() as u64).sum(),
+        inputs: block.parameters.iter().map(|id| block.meta(*id).bytes() as u64).fold(0, u64::saturating_add),
         outputs,
         transient: trace.arena.unwrap_or(0),
     }
