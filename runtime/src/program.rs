@@ -203,8 +203,10 @@ impl Program {
             });
         }
         let mut outputs: Vec<Source> = Vec::with_capacity(block.results.len());
+        let mut first_at = rustc_hash::FxHashMap::default();
         for (i, id) in block.results.iter().enumerate() {
-            let earlier = block.results[..i].iter().position(|other| other == id);
+            let at = *first_at.entry(*id).or_insert(i);
+            let earlier = (at < i).then_some(at);
             outputs.push(match (earlier, donated[id.index()], bases[id.index()]) {
                 (_, None, Some(Base::Input(input))) => Source::Passed(input),
                 (Some(earlier), _, _) => Source::Same(earlier),

@@ -154,6 +154,15 @@ impl Values {
                 Lowered::Value(self.add(Value { kind: Kind::Input(input as usize), class, space, level: 0 }))
             }
             FusedNode::Constant(number) => Lowered::Number(number),
+            FusedNode::Convert(dtype @ (DType::F16 | DType::BF16), operand)
+                if let Lowered::Number(number) = self.nodes[operand as usize] =>
+            {
+                let rounded = match dtype {
+                    DType::F16 => half::f16::from_f64(number).to_f64(),
+                    _ => half::bf16::from_f64(number).to_f64(),
+                };
+                Lowered::Value(self.push(Kind::Constant(rounded), Class::of(dtype)))
+            }
             FusedNode::Convert(dtype, operand) => {
                 let value = self.typed(self.nodes[operand as usize], Class::of(dtype));
                 let value = self.cast(value, Class::of(dtype));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::argument::map_arguments;
 use crate::error::Place;
@@ -12,6 +12,8 @@ use crate::trace::{Block, BoundSymbol, Results, ValueId};
 pub struct Flattener {
     block: Block,
     names: FxHashSet<Arc<str>>,
+    /// For each base of a fresh name the counter to go on from.
+    counters: FxHashMap<Arc<str>, u32>,
 }
 
 /// What the values of a source block became.
@@ -23,6 +25,7 @@ impl Flattener {
         let mut flattener = Flattener {
             block: Block::default(),
             names: source.values.iter().map(|value| value.name.clone()).collect(),
+            counters: FxHashMap::default(),
         };
         let mut substitution = vec![None; source.values.len()];
         for parameter in &source.parameters {
@@ -91,10 +94,11 @@ impl Flattener {
 
     /// A name that no value has, made from `base`.
     pub fn fresh(&mut self, base: &str) -> Arc<str> {
-        let mut counter = 0u32;
+        // Where the last search for this base ended; names are never given back.
+        let counter = self.counters.entry(base.into()).or_insert(0);
         loop {
-            let name: Arc<str> = if counter == 0 { base.into() } else { format!("{base}.{counter}").into() };
-            counter += 1;
+            let name: Arc<str> = if *counter == 0 { base.into() } else { format!("{base}.{counter}").into() };
+            *counter += 1;
             if self.names.insert(name.clone()) {
                 return name;
             }

@@ -4,6 +4,8 @@
 //! ahead from the values' lives. An output whose path names a donated input is written into that input's memory where
 //! nothing reads the input afterwards.
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use super::layout::layouts;
 use crate::executor::find_executor;
 use crate::trace::{Block, Callee, Results, Storage, Trace, ValueId};
@@ -76,22 +78,30 @@ pub fn donate(trace: &Trace) -> Trace {
     for (i, symbol) in block.symbols.iter().enumerate() {
         symbol.results.iter().for_each(|id| writer[id.index()] = Some(i));
     }
+    // The first donated input of each path.
+    let mut donated: FxHashMap<&str, ValueId> = FxHashMap::default();
+    for (id, input) in block.parameters.iter().zip(&planned.inputs).rev() {
+        if input.donated && input.strides.is_none() {
+            donated.insert(place_in_tree(&block.value(*id).name, "arg"), *id);
+        }
+    }
+    let mut returned: FxHashMap<ValueId, usize> = FxHashMap::default();
+    block.results.iter().for_each(|id| *returned.entry(*id).or_default() += 1);
+    let mut taken: FxHashSet<ValueId> = FxHashSet::default();
     let mut shared: Vec<(ValueId, ValueId)> = Vec::new();
     for (result, output) in block.results.iter().zip(&planned.outputs) {
-        let donated = block.parameters.iter().zip(&planned.inputs).find(|(id, input)| {
-            input.donated && input.strides.is_none() && same_path(&block.value(**id).name, &output.path)
-        });
-        let Some((parameter, _)) = donated else { continue };
+        let Some(parameter) = donated.get(place_in_tree(&output.path, "result")) else { continue };
         let Some(written) = writer[result.index()] else { continue };
         let symbol = &block.symbols[written];
-        let read_later = last[parameter.index()] > written || block.results.contains(parameter);
+        let read_later = last[parameter.index()] > written || returned.contains_key(parameter);
         let read_here = symbol.operands().any(|id| roots[id.index()] == *parameter);
         // A kernel that reads an element before it writes it may update in place; views of other shapes are not that.
         let read_exactly = symbol.operands().all(|id| roots[id.index()] != *parameter || id == *parameter);
         let in_place = !read_here || (read_exactly && updates_in_place(symbol));
-        let free = !shared.iter().any(|(r, p)| r == result || p == parameter);
-        let owner = roots[result.index()] == *result && block.results.iter().filter(|id| *id == result).count() == 1;
+        let free = !taken.contains(parameter);
+        let owner = roots[result.index()] == *result && returned.get(result) == Some(&1);
         if !read_later && in_place && free && owner && block.meta(*result) == block.meta(*parameter) {
+            taken.insert(*parameter);
             shared.push((*result, *parameter));
         }
     }
@@ -101,10 +111,9 @@ pub fn donate(trace: &Trace) -> Trace {
     planned
 }
 
-/// Whether an input and an output stand at the same place of their trees; unnamed roots count by position.
-fn same_path(input: &str, output: &str) -> bool {
-    let positional = input.strip_prefix("arg").zip(output.strip_prefix("result"));
-    input == output || positional.is_some_and(|(input, output)| input == output)
+/// Where an input or output stands in its tree: its path, or the number of an unnamed root (`arg0`, `result0`).
+fn place_in_tree<'a>(path: &'a str, positional: &str) -> &'a str {
+    path.strip_prefix(positional).filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit())).unwrap_or(path)
 }
 
 /// Whether the kernel of a symbol reads each element of an operand before it writes that element of a result.

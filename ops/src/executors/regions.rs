@@ -1,0 +1,498 @@
+//! Regions: elementwise arithmetic, broadcasts and row reductions that an executor runs in one pass over memory.
+//!
+//! A region has an *iteration shape*. Its values are *full* (of that shape) or *rows* (one value for each row, with the last
+//! extent missing or one). Rows come from reductions over the last dimension, and `broadcast_in_dim` makes them full again.
+//! Numbers that the program knows (`prims::full`, however broadcast) are written into each region that reads them.
+
+use std::collections::VecDeque;
+
+use std::sync::Arc;
+
+use fulgurite::DType;
+use fulgurite::argument::map_arguments;
+use fulgurite::executor::Strided;
+use fulgurite::rules::fulgurite_kernels::Reduction;
+use fulgurite::rules::fulgurite_kernels::fused::{FusedNode, FusedProgram};
+use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
+use fulgurite::rules::*;
+use fulgurite::trace::{Block, BoundSymbol, Callee, Results, ValueId};
+use fulgurite::transforms::Fuel;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// How many symbols after a region's first one are looked at.
+const WINDOW: usize = 160;
+
+/// What an executor's regions may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Whose symbols are gathered.
+    pub executor: &'static str,
+    /// The largest region, in symbols.
+    pub symbols: usize,
+}
+
+/// The prim that makes a number known to the program.
+const FULL: &str = "prims::full";
+
+/// What a fusable symbol does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    /// Arithmetic from a `scalar` rule.
+    Elementwise,
+    /// `prims::convert_element_type`.
+    Convert,
+    /// `prims::sum`, `amax`, `amin` over the last dimension.
+    Reduce(Reduction),
+    /// `prims::reshape` that adds or removes a last extent of one.
+    Reshape,
+    /// `prims::broadcast_in_dim` from rows.
+    Broadcast,
+    /// `prims::full`, written into the region by what reads it.
+    Fill,
+}
+
+/// Whether a value has an element for each element of the iteration, or one for each row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Space {
+    Full,
+    Row,
+}
+
+fn kind_of(block: &Block, symbol: &BoundSymbol, executor: &str) -> Option<Kind> {
+    let def = symbol.operator()?;
+    if symbol.executor != Some(executor) || symbol.results.len() != 1 {
+        return None;
+    }
+    if def.name == FULL {
+        return Some(Kind::Fill);
+    }
+    let operand = symbol.operands().next()?;
+    let shape = block.meta(operand).shape();
+    let reduction = |reduction| {
+        let dims = attribute(symbol, "dims")?;
+        (dims == [shape.len() as i64 - 1] && !shape.is_empty() && block.meta(symbol.results[0]).dtype() != DType::Bool)
+            .then_some(Kind::Reduce(reduction))
+    };
+    match def.name {
+        "prims::convert_element_type" => Some(Kind::Convert),
+        "prims::sum" => reduction(Reduction::Sum),
+        "prims::amax" => reduction(Reduction::Max),
+        "prims::amin" => reduction(Reduction::Min),
+        "prims::reshape" => Some(Kind::Reshape),
+        "prims::broadcast_in_dim" => Some(Kind::Broadcast),
+        _ => def.scalar.map(|_| Kind::Elementwise),
+    }
+}
+
+fn attribute(symbol: &BoundSymbol, name: &str) -> Option<Vec<i64>> {
+    match symbol.arguments.get(symbol.operator()?.param(name)?)? {
+        Arg::Attribute(attribute) => Vec::<i64>::from_attribute(attribute),
+        _ => None,
+    }
+}
+
+/// Whether `shape` is that of one value a row: the last extent missing, or one.
+fn is_row_shape(shape: &[usize], iteration: &[usize]) -> bool {
+    let Some((_, outer)) = iteration.split_last() else { return false };
+    shape == outer || (shape.len() == iteration.len() && shape.split_last() == Some((&1, outer)))
+}
+
+/// Values of which every element is a number that the program knows: results of `prims::full` and views of them.
+struct Numbers {
+    /// The call of `prims::full` that each comes from, by value; `None` for all other values.
+    origins: Vec<Option<Arc<BoundSymbol>>>,
+}
+
+impl Numbers {
+    fn of(block: &Block) -> Numbers {
+        let mut origins: Vec<Option<Arc<BoundSymbol>>> = vec![None; block.values.len()];
+        for symbol in &block.symbols {
+            let Some(def) = symbol.operator() else { continue };
+            let origin = if def.name == FULL {
+                Some(Arc::new(symbol.clone()))
+            } else {
+                // What a view sees of equal elements are equal elements.
+                def.view.and_then(|_| origins[symbol.operands().next()?.index()].clone())
+            };
+            if let (Some(origin), [result]) = (origin, &symbol.results[..]) {
+                origins[result.index()] = Some(origin);
+            }
+        }
+        Numbers { origins }
+    }
+
+    fn contain(&self, id: ValueId) -> bool {
+        self.origins[id.index()].is_some()
+    }
+
+    /// `prims::full` of the shape of value `id`.
+    fn written(&self, block: &Block, id: ValueId, executor: &'static str) -> Option<BoundSymbol> {
+        let mut symbol = BoundSymbol::clone(self.origins[id.index()].as_ref()?);
+        symbol.arguments[0] = Arg::Attribute(block.meta(id).shape().to_vec().to_attribute());
+        symbol.results = Results::from_slice(&[id]);
+        symbol.executor = Some(executor);
+        symbol.refusals = Vec::new();
+        Some(symbol)
+    }
+
+    /// Takes away the lines of numbers that nobody reads any more.
+    fn sweep(&self, block: &mut Block) {
+        let mut read = vec![false; block.values.len()];
+        block.results.iter().for_each(|id| read[id.index()] = true);
+        let mut kept: Vec<BoundSymbol> = Vec::with_capacity(block.symbols.len());
+        for symbol in std::mem::take(&mut block.symbols).into_iter().rev() {
+            if symbol.results.iter().all(|id| !read[id.index()] && self.contain(*id)) {
+                continue;
+            }
+            symbol.operands().for_each(|id| read[id.index()] = true);
+            kept.push(symbol);
+        }
+        kept.reverse();
+        block.symbols = kept;
+    }
+}
+
+/// A region being gathered.
+struct Region<'a> {
+    block: &'a Block,
+    numbers: &'a Numbers,
+    iteration: Vec<usize>,
+    /// Places of the members among the lines ahead, in order.
+    members: Vec<usize>,
+    /// The space of each value that a member defines. (Regions see few of a program's values.)
+    spaces: FxHashMap<ValueId, Space>,
+}
+
+impl<'a> Region<'a> {
+    /// The space of a member's result if `symbol` can join, given what the region computes already.
+    fn admits(&self, symbol: &BoundSymbol, kind: Kind) -> Option<Space> {
+        let result = self.block.meta(symbol.results[0]).shape();
+        let inside = |id: ValueId| self.spaces.get(&id).copied();
+        // An outside operand is read in the space that its shape allows.
+        let space = |id: ValueId| {
+            inside(id).or_else(|| {
+                let shape = self.block.meta(id).shape();
+                if shape == self.iteration {
+                    Some(Space::Full)
+                } else {
+                    is_row_shape(shape, &self.iteration).then_some(Space::Row)
+                }
+            })
+        };
+        let operand = symbol.operands().next()?;
+        match kind {
+            Kind::Elementwise | Kind::Convert => {
+                // A number has the space of what it is combined with.
+                let varies = |id: &ValueId| inside(*id).is_some() || !self.numbers.contain(*id);
+                let mut spaces: Vec<Space> = symbol.operands().filter(varies).map(space).collect::<Option<_>>()?;
+                if spaces.is_empty() {
+                    spaces.push(space(operand)?);
+                }
+                // Operands have one shape; a mixture would be a row shape that equals the iteration shape by chance.
+                spaces.iter().all(|s| *s == spaces[0]).then_some(spaces[0])
+            }
+            Kind::Reduce(_) => (space(operand)? == Space::Full).then_some(Space::Row),
+            Kind::Reshape => {
+                (inside(operand)? == Space::Row && is_row_shape(result, &self.iteration)).then_some(Space::Row)
+            }
+            Kind::Broadcast => {
+                let rank = self.block.meta(operand).rank() as i64;
+                let dims = attribute(symbol, "dims")?;
+                let aligned = dims == (0..rank).collect::<Vec<_>>();
+                (inside(operand)? == Space::Row && result == self.iteration && aligned).then_some(Space::Full)
+            }
+            Kind::Fill => None,
+        }
+    }
+}
+
+/// A symbol that has not found its place yet, and what it does.
+struct Line {
+    symbol: BoundSymbol,
+    kind: Option<Kind>,
+}
+
+/// Groups the symbols that an executor claimed into regions. The time is linear in the number of symbols.
+pub fn fuse(block: &Block, limits: Limits, fuel: &mut Fuel) -> Block {
+    let numbers = Numbers::of(block);
+    // How often each value is read. Regions gather reads, but a value that was read outside stays read outside.
+    let mut reads = vec![0u32; block.values.len()];
+    for id in block.symbols.iter().flat_map(BoundSymbol::operands).chain(block.results.iter().copied()) {
+        reads[id.index()] += 1;
+    }
+    let mut fused = Block { symbols: Vec::with_capacity(block.symbols.len()), ..block.clone() };
+    let mut ahead: VecDeque<Line> = block
+        .symbols
+        .iter()
+        .map(|symbol| Line { symbol: symbol.clone(), kind: kind_of(block, symbol, limits.executor) })
+        .collect();
+    while !ahead.is_empty() {
+        match gather(block, &numbers, limits, &ahead) {
+            Some(members) if fuel.burn() => write(&mut fused, &numbers, limits, &mut ahead, &members, &reads),
+            _ => fused.symbols.extend(ahead.pop_front().map(|line| line.symbol)),
+        }
+    }
+    numbers.sweep(&mut fused);
+    fused
+}
+
+/// The members of a region that starts with the first line ahead, if it is worth one.
+fn gather(block: &Block, numbers: &Numbers, limits: Limits, ahead: &VecDeque<Line>) -> Option<Vec<usize>> {
+    let Line { symbol: seed, kind } = ahead.front()?;
+    let iteration = match (*kind)? {
+        Kind::Elementwise | Kind::Convert => block.meta(seed.results[0]).shape(),
+        Kind::Reduce(_) => block.meta(seed.operands().next()?).shape(),
+        Kind::Reshape | Kind::Broadcast | Kind::Fill => return None,
+    };
+    // Of no elements nothing is saved, and a reduction of nothing still has results to write.
+    if iteration.contains(&0) {
+        return None;
+    }
+    let mut region =
+        Region { block, numbers, iteration: iteration.to_vec(), members: Vec::new(), spaces: FxHashMap::default() };
+    // Values computed outside from what the region computes: a member must not read them.
+    let mut tainted: FxHashSet<ValueId> = FxHashSet::default();
+    for (i, Line { symbol, kind }) in ahead.iter().take(WINDOW).enumerate() {
+        let clean = !symbol.operands().any(|id| tainted.contains(&id));
+        let space = (clean && region.members.len() < limits.symbols)
+            .then(|| kind.and_then(|kind| region.admits(symbol, kind)))
+            .flatten();
+        match space {
+            Some(space) => {
+                region.spaces.insert(symbol.results[0], space);
+                region.members.push(i);
+            }
+            None => {
+                let depends = !clean || symbol.operands().any(|id| region.spaces.contains_key(&id));
+                if depends {
+                    tainted.extend(symbol.results.iter().copied());
+                }
+            }
+        }
+    }
+    let members = connected(&region, ahead);
+    let work = members.iter().filter(|i| !matches!(ahead[**i].kind, Some(Kind::Reshape | Kind::Broadcast) | None));
+    (work.count() >= 2).then_some(members)
+}
+
+/// Those members that share a value with the first one, directly or through others.
+fn connected(region: &Region<'_>, ahead: &VecDeque<Line>) -> Vec<usize> {
+    let (block, members) = (region.block, &region.members);
+    let mut group: Vec<usize> = (0..members.len()).collect();
+    fn root(group: &mut [usize], mut i: usize) -> usize {
+        while group[i] != i {
+            group[i] = group[group[i]];
+            i = group[i];
+        }
+        i
+    }
+    let mut owner: FxHashMap<ValueId, usize> = FxHashMap::default();
+    for (position, i) in members.iter().enumerate() {
+        let symbol = &ahead[*i].symbol;
+        for id in symbol.operands().chain(symbol.results.iter().copied()) {
+            // Numbers from outside are read by everyone and connect nothing.
+            let number = block.meta(id).len() <= 1 || region.numbers.contain(id);
+            if number && !owner.contains_key(&id) && !symbol.results.contains(&id) {
+                continue;
+            }
+            match owner.get(&id).copied() {
+                Some(other) => {
+                    let (a, b) = (root(&mut group, other), root(&mut group, position));
+                    group[a.max(b)] = a.min(b);
+                }
+                None => {
+                    owner.insert(id, position);
+                }
+            }
+        }
+    }
+    (0..members.len()).filter(|i| root(&mut group, *i) == 0).map(|i| members[i]).collect()
+}
+
+/// Puts one region in the place of its members: what it does not feed is done before it, what it feeds stays ahead. `reads`
+/// counts the reads of each value.
+fn write(
+    fused: &mut Block,
+    numbers: &Numbers,
+    limits: Limits,
+    ahead: &mut VecDeque<Line>,
+    members: &[usize],
+    reads: &[u32],
+) {
+    let mut defined: FxHashSet<ValueId> = FxHashSet::default();
+    let mut fed: FxHashSet<ValueId> = FxHashSet::default();
+    let (mut inside, mut after) = (Vec::new(), Vec::new());
+    let mut next_member = members.iter().copied().peekable();
+    for (i, line) in ahead.drain(..=members[members.len() - 1]).enumerate() {
+        if next_member.next_if_eq(&i).is_some() {
+            defined.extend(line.symbol.results.iter().copied());
+            inside.push(line.symbol);
+        } else if line.symbol.operands().any(|id| defined.contains(&id) || fed.contains(&id)) {
+            fed.extend(line.symbol.results.iter().copied());
+            after.push(line);
+        } else {
+            fused.symbols.push(line.symbol);
+        }
+    }
+    let mut inputs: Vec<ValueId> = Vec::new();
+    let mut written: Vec<BoundSymbol> = Vec::new();
+    let mut read_inside: FxHashMap<ValueId, u32> = FxHashMap::default();
+    for id in inside.iter().flat_map(BoundSymbol::operands) {
+        if defined.contains(&id) {
+            *read_inside.entry(id).or_default() += 1;
+        } else if !inputs.contains(&id) && !written.iter().any(|symbol| symbol.results[0] == id) {
+            match numbers.written(fused, id, limits.executor) {
+                Some(symbol) => written.push(symbol),
+                None => inputs.push(id),
+            }
+        }
+    }
+    let read_outside = |id: &ValueId| reads[id.index()] > read_inside.get(id).copied().unwrap_or(0);
+    let outputs: Results =
+        inside.iter().flat_map(|symbol| symbol.results.iter().copied()).filter(read_outside).collect();
+    let place = inside.first().and_then(|symbol| symbol.place);
+    written.append(&mut inside);
+    let body = closed(fused, &inputs, &written, &outputs);
+    fused.symbols.push(BoundSymbol {
+        callee: Callee::Region { executor: limits.executor },
+        arguments: vec![Arg::List(inputs)],
+        results: outputs,
+        body: Some(Arc::new(body)),
+        executor: Some(limits.executor),
+        refusals: Vec::new(),
+        place,
+    });
+    for line in after.into_iter().rev() {
+        ahead.push_front(line);
+    }
+}
+
+/// The symbols of a region as a block of their own, with the values they use and no others.
+fn closed(block: &Block, inputs: &[ValueId], symbols: &[BoundSymbol], outputs: &Results) -> Block {
+    let mut body = Block::default();
+    let mut own: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+    let mut define = |body: &mut Block, id: ValueId| {
+        let value = block.value(id);
+        let new = body.define(value.name.clone(), value.meta.clone());
+        own.insert(id, new);
+        new
+    };
+    body.parameters = inputs.iter().map(|id| define(&mut body, *id)).collect();
+    let results: Vec<Results> =
+        symbols.iter().map(|symbol| symbol.results.iter().map(|id| define(&mut body, *id)).collect()).collect();
+    let mapped = |id: &ValueId| own.get(id).copied().unwrap_or(ValueId(u32::MAX));
+    body.symbols = symbols
+        .iter()
+        .zip(results)
+        .map(|(symbol, results)| BoundSymbol {
+            arguments: map_arguments(&symbol.arguments, mapped),
+            results,
+            body: None,
+            ..symbol.clone()
+        })
+        .collect();
+    body.results = outputs.iter().map(mapped).collect();
+    body
+}
+
+/// What a region computes, whatever the layout of its operands.
+pub fn program_of(body: &Block, executor: &str) -> Result<FusedProgram> {
+    let broken = |what: &str| Failure::new("Region", format!("a region {what}"));
+    let mut nodes: Vec<FusedNode> = Vec::new();
+    let mut known: Vec<Option<u32>> = vec![None; body.values.len()];
+    let mut push = |node: FusedNode| {
+        nodes.push(node);
+        (nodes.len() - 1) as u32
+    };
+    for (i, parameter) in body.parameters.iter().enumerate() {
+        known[parameter.index()] = Some(push(FusedNode::Input(i as u32)));
+    }
+    for symbol in &body.symbols {
+        let kind = kind_of(body, symbol, executor).ok_or_else(|| broken("holds a symbol that cannot be fused"))?;
+        let arguments: Vec<u32> = symbol
+            .operands()
+            .map(|id| known[id.index()].ok_or_else(|| broken("reads a value that it does not define")))
+            .collect::<Result<_>>()?;
+        let dtype = body.meta(symbol.results[0]).dtype();
+        let node = match kind {
+            Kind::Reshape | Kind::Broadcast => arguments[0],
+            Kind::Convert => push(FusedNode::Convert(dtype, arguments[0])),
+            Kind::Reduce(reduction) => push(FusedNode::Reduce(reduction, arguments[0])),
+            Kind::Elementwise | Kind::Fill => {
+                let rule = symbol.operator().and_then(|def| def.scalar).ok_or_else(|| broken("lost a scalar rule"))?;
+                let (program, numbers) = rule(&body.argument_metas(symbol));
+                let mut local: Vec<u32> = Vec::with_capacity(program.nodes.len());
+                for node in &program.nodes {
+                    local.push(match *node {
+                        ScalarNode::Input(input) => arguments[input as usize],
+                        ScalarNode::Number(number) => push(FusedNode::Constant(numbers[number as usize])),
+                        ScalarNode::Constant(value) => push(FusedNode::Constant(value)),
+                        ScalarNode::Apply(op, operands) => {
+                            // Unused operands are 0, which may not exist yet in this program's numbering.
+                            let mut mapped = [0; 3];
+                            for (slot, operand) in mapped.iter_mut().zip(operands).take(op.arity()) {
+                                *slot = local[operand as usize];
+                            }
+                            push(FusedNode::Apply(op, mapped))
+                        }
+                    });
+                }
+                let result = local[program.results[0] as usize];
+                // Narrow integers wrap after every operation, as they do when each result is stored, and a number is one of
+                // its element type.
+                let narrow = dtype == DType::I32 || dtype == DType::U8;
+                if narrow || kind == Kind::Fill { push(FusedNode::Convert(dtype, result)) } else { result }
+            }
+        };
+        known[symbol.results[0].index()] = Some(node);
+    }
+    let outputs: Vec<(u32, DType)> = body
+        .results
+        .iter()
+        .map(|id| {
+            Ok((
+                known[id.index()].ok_or_else(|| broken("returns a value that it does not define"))?,
+                body.meta(*id).dtype(),
+            ))
+        })
+        .collect::<Result<_>>()?;
+    let input_dtypes = body.parameters.iter().map(|id| body.meta(*id).dtype()).collect();
+    Ok(FusedProgram { input_dtypes, nodes, outputs })
+}
+
+/// The shape that a region iterates over: that of the operand of a reduction, otherwise of the first symbol's result.
+pub fn iteration_shape(body: &Block) -> Option<Vec<usize>> {
+    let reduced = body.symbols.iter().find(|symbol| {
+        matches!(symbol.executor.and_then(|executor| kind_of(body, symbol, executor)), Some(Kind::Reduce(_)))
+    });
+    let value = match reduced {
+        Some(symbol) => symbol.operands().next()?,
+        None => body
+            .symbols
+            .iter()
+            .map(|symbol| symbol.results[0])
+            .max_by_key(|id| (body.meta(*id).rank(), body.meta(*id).shape().to_vec()))?,
+    };
+    Some(body.meta(value).shape().to_vec())
+}
+
+/// Strides of an operand seen in the iteration shape; a value per row is repeated along the last dimension.
+pub fn seen_in(operand: &Strided, iteration: &[usize]) -> Vec<isize> {
+    let mut strides = operand.strides.clone();
+    if operand.meta.shape() != iteration {
+        strides.truncate(iteration.len() - 1);
+        strides.push(0);
+    }
+    strides
+}
+
+/// Shape and strides of a result in the form that the fused kernel stores.
+pub fn stored_in(result: &Strided, iteration: &[usize]) -> (Vec<usize>, Vec<isize>) {
+    let meta = &result.meta;
+    let (mut shape, mut strides) = (meta.shape().to_vec(), result.strides.clone());
+    if shape.len() < iteration.len() {
+        shape.push(1);
+        strides.push(1);
+    }
+    (shape, strides)
+}
