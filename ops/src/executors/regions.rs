@@ -228,7 +228,7 @@ pub fn fuse(block: &Block, limits: Limits, fuel: &mut Fuel) -> Block {
         .collect();
     while !ahead.is_empty() {
         match gather(block, &numbers, limits, &ahead) {
-            Some(members) if fuel.burn() => write(&mut fused, &numbers, limits, &mut ahead, &members, &reads),
+            Some(members) if fuel.burn() => write(block, &numbers, limits, &mut ahead, &members, &reads),
             _ => fused.symbols.extend(ahead.pop_front().map(|line| line.symbol)),
         }
     }
@@ -309,10 +309,10 @@ fn connected(region: &Region<'_>, ahead: &VecDeque<Line>) -> Vec<usize> {
     (0..members.len()).filter(|i| root(&mut group, *i) == 0).map(|i| members[i]).collect()
 }
 
-/// Puts one region in the place of its members: what it does not feed is done before it, what it feeds stays ahead. `reads`
-/// counts the reads of each value.
+/// Puts one region in the place of its members: what it does not feed goes before it, what it feeds after it; all of these
+/// stay ahead, since other regions may start among them. `reads` counts the reads of each value.
 fn write(
-    fused: &mut Block,
+    block: &Block,
     numbers: &Numbers,
     limits: Limits,
     ahead: &mut VecDeque<Line>,
@@ -321,7 +321,7 @@ fn write(
 ) {
     let mut defined: FxHashSet<ValueId> = FxHashSet::default();
     let mut fed: FxHashSet<ValueId> = FxHashSet::default();
-    let (mut inside, mut after) = (Vec::new(), Vec::new());
+    let (mut before, mut inside, mut after) = (Vec::new(), Vec::new(), Vec::new());
     let mut next_member = members.iter().copied().peekable();
     for (i, line) in ahead.drain(..=members[members.len() - 1]).enumerate() {
         if next_member.next_if_eq(&i).is_some() {
@@ -331,7 +331,7 @@ fn write(
             fed.extend(line.symbol.results.iter().copied());
             after.push(line);
         } else {
-            fused.symbols.push(line.symbol);
+            before.push(line);
         }
     }
     let mut inputs: Vec<ValueId> = Vec::new();
@@ -341,7 +341,7 @@ fn write(
         if defined.contains(&id) {
             *read_inside.entry(id).or_default() += 1;
         } else if !inputs.contains(&id) && !written.iter().any(|symbol| symbol.results[0] == id) {
-            match numbers.written(fused, id, limits.executor) {
+            match numbers.written(block, id, limits.executor) {
                 Some(symbol) => written.push(symbol),
                 None => inputs.push(id),
             }
@@ -352,8 +352,8 @@ fn write(
         inside.iter().flat_map(|symbol| symbol.results.iter().copied()).filter(read_outside).collect();
     let place = inside.first().and_then(|symbol| symbol.place);
     written.append(&mut inside);
-    let body = closed(fused, &inputs, &written, &outputs);
-    fused.symbols.push(BoundSymbol {
+    let body = closed(block, &inputs, &written, &outputs);
+    let region = BoundSymbol {
         callee: Callee::Region { executor: limits.executor },
         arguments: vec![Arg::List(inputs)],
         results: outputs,
@@ -361,8 +361,8 @@ fn write(
         executor: Some(limits.executor),
         refusals: Vec::new(),
         place,
-    });
-    for line in after.into_iter().rev() {
+    };
+    for line in before.into_iter().chain([Line { symbol: region, kind: None }]).chain(after).rev() {
         ahead.push_front(line);
     }
 }
