@@ -20,9 +20,9 @@ fn replaced(attribute: &Attribute, value: i64) -> Vec<Attribute> {
         Attribute::List(items) => (0..items.len())
             .flat_map(|i| {
                 replaced(&items[i], value).into_iter().map(move |item| {
-                    let mut items = items.clone();
+                    let mut items = items.to_vec();
                     items[i] = item;
-                    Attribute::List(items)
+                    Attribute::List(items.into())
                 })
             })
             .collect(),

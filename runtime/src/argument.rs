@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use fulgurite_kernels::DType;
 
@@ -67,11 +68,11 @@ pub enum Attribute {
     /// A number or boolean.
     Scalar(Scalar),
     /// A string, or the name of an enum's variant.
-    Text(String),
+    Text(Arc<str>),
     /// An element type.
     DType(DType),
     /// A list.
-    List(Vec<Attribute>),
+    List(Arc<[Attribute]>),
 }
 
 impl fmt::Display for Attribute {
@@ -137,7 +138,7 @@ simple_attribute! {
     usize, "size", |v| Attribute::Scalar(Scalar::Int(*v as i64)), Attribute::Scalar(Scalar::Int(v)) => usize::try_from(*v).ok();
     f64, "float", |v| Attribute::Scalar(Scalar::Float(*v)), Attribute::Scalar(Scalar::Float(v)) => Some(*v);
     Scalar, "number", |v| Attribute::Scalar(*v), Attribute::Scalar(v) => Some(*v);
-    String, "str", |v| Attribute::Text(v.clone()), Attribute::Text(v) => Some(v.clone());
+    String, "str", |v| Attribute::Text(v.as_str().into()), Attribute::Text(v) => Some(v.to_string());
     DType, "dtype", |v| Attribute::DType(*v), Attribute::DType(v) => Some(*v);
 }
 
@@ -183,7 +184,7 @@ macro_rules! attribute_enum {
             }
             fn from_attribute(attribute: &$crate::argument::Attribute) -> Option<Self> {
                 match attribute {
-                    $crate::argument::Attribute::Text(text) => match text.as_str() { $($text => Some($name::$variant),)+ _ => None },
+                    $crate::argument::Attribute::Text(text) => match &**text { $($text => Some($name::$variant),)+ _ => None },
                     _ => None,
                 }
             }

@@ -493,7 +493,7 @@ pub fn full_like(tensor: Tensor, value: f64) -> Tensor {
             Arg::Attribute(meta.shape().to_vec().to_attribute()),
             Arg::Attribute(Attribute::Scalar(number)),
             Arg::Attribute(Attribute::DType(meta.dtype())),
-            Arg::Attribute(Attribute::Text(meta.device().to_string())),
+            Arg::Attribute(Attribute::Text(meta.device().to_string().into())),
         ],
     )
 }

@@ -75,7 +75,7 @@ fn coerce(type_name: &str, value: &Value) -> Option<Attribute> {
             Value::List(items) => {
                 items.iter().map(|item| coerce(inner, item)).collect::<Option<_>>().map(Attribute::List)
             }
-            single => coerce(inner, single).filter(|a| *a != Attribute::None).map(|a| Attribute::List(vec![a])),
+            single => coerce(inner, single).filter(|a| *a != Attribute::None).map(|a| Attribute::List([a].into())),
         };
     }
     match (type_name, value) {
@@ -85,16 +85,16 @@ fn coerce(type_name: &str, value: &Value) -> Option<Attribute> {
         ("size", Value::Number(Scalar::Int(value @ 0..))) => scalar(Scalar::Int(*value)),
         ("float", Value::Number(number)) => scalar(Scalar::Float(number.to_f64())),
         ("number", Value::Number(number)) => scalar(*number),
-        ("str", Value::Text(text)) => Some(Attribute::Text(text.clone())),
+        ("str", Value::Text(text)) => Some(Attribute::Text(text.as_str().into())),
         ("dtype", Value::DType(dtype)) => Some(Attribute::DType(*dtype)),
         ("dtype", Value::Text(name)) => name.parse().ok().map(Attribute::DType),
         (variants, Value::Text(text)) if variants.starts_with('"') => {
             let known = variants.split('|').any(|variant| variant == format!("{text:?}"));
-            known.then(|| Attribute::Text(text.clone()))
+            known.then(|| Attribute::Text(text.as_str().into()))
         }
         // A type of the author's own, whose rules check it.
         (_, Value::Number(number)) if !KNOWN.contains(&type_name) && !type_name.starts_with('"') => scalar(*number),
-        (_, Value::Text(text)) if !KNOWN.contains(&type_name) => Some(Attribute::Text(text.clone())),
+        (_, Value::Text(text)) if !KNOWN.contains(&type_name) => Some(Attribute::Text(text.as_str().into())),
         _ => None,
     }
 }

@@ -49,7 +49,7 @@ fn attribute_to_json(attribute: &Attribute) -> Json {
         Attribute::Scalar(Scalar::Float(value)) if value.is_finite() => json!(value),
         Attribute::Scalar(Scalar::Float(value)) if value.is_nan() => json!({ "number": "nan" }),
         Attribute::Scalar(Scalar::Float(value)) => json!({ "number": if *value > 0.0 { "inf" } else { "-inf" } }),
-        Attribute::Text(text) => json!(text),
+        Attribute::Text(text) => json!(&**text),
         Attribute::DType(dtype) => json!({ "dtype": dtype.torch_name() }),
         Attribute::List(items) => items.iter().map(attribute_to_json).collect(),
     }

@@ -348,10 +348,10 @@ impl<'a> Parser<'a> {
             return self.fail(self.at, format!("lists nest deeper than {MAX_DEPTH}"));
         }
         match self.peek() {
-            Some('"') => return self.string().map(Attribute::Text),
+            Some('"') => return self.string().map(|text| Attribute::Text(text.into())),
             Some('[') => {
                 self.at += 1;
-                return self.list(']', |p| p.attribute(depth + 1)).map(Attribute::List);
+                return self.list(']', |p| p.attribute(depth + 1)).map(|items| Attribute::List(items.into()));
             }
             _ => {}
         }

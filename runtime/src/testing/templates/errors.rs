@@ -95,7 +95,7 @@ fn wrong_attributes(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Che
     for (i, param) in def.params.iter().enumerate() {
         if param.kind == ParamKind::Attribute {
             let mut metas = metas.to_vec();
-            metas[i] = Arg::Attribute(Attribute::List(vec![Attribute::Text("no such value".into())]));
+            metas[i] = Arg::Attribute(Attribute::List([Attribute::Text("no such value".into())].into()));
             expect(def, &metas, "AttributeType", param.name)?;
         }
     }
