@@ -1,6 +1,10 @@
 //! The whole way of a program: traced, differentiated, claimed, fused, planned, run.
 
-use fulgurite::compile::Options;
+use std::sync::Arc;
+
+use fulgurite::compile::{Options, UserTransform, stages, stages_reached};
+use fulgurite::jit::{Names, trace};
+use fulgurite::meta::Target;
 use fulgurite::rules::Scalar;
 use fulgurite::tracer::value_and_grad;
 use fulgurite::{Array, DType, Tensor, jit};
@@ -59,6 +63,29 @@ fn an_error_names_the_operator_and_the_callers_line() {
     let step = jit(|x: Tensor| prims::add(x, prims::full([7], Scalar::Float(0.0), DType::F32, "cpu".to_owned())));
     let error = step.call(Array::scalar(1.0)).unwrap_err().to_string();
     assert!(error.contains("prims::add") && error.contains("pipeline.rs"), "{error}");
+}
+
+#[test]
+fn a_stage_that_is_not_valid_is_kept_with_those_before() {
+    let x = Array::new([2], &[1f32; 2]).unwrap();
+    let (traced, _) = trace("f", Target::cpu(), &Names::default(), x.meta().clone(), prims::exp).unwrap();
+    let forgets = UserTransform {
+        name: "forgets".into(),
+        apply: Arc::new(|trace| {
+            let mut block = trace.block.clone();
+            block.symbols.clear();
+            Ok(trace.transformed("forgets", block))
+        }),
+    };
+    let options = Options { transforms: vec![forgets], verify: true, ..Options::default() };
+    let reached = stages_reached(traced.clone(), &options);
+    let names: Vec<&str> = reached.stages.iter().map(|stage| stage.name.as_str()).collect();
+    assert_eq!(names, ["acquire", "rewrite", "forgets"]);
+    let ending = reached.ending.unwrap();
+    assert_eq!(ending.stage, "forgets");
+    let said = ending.to_string();
+    assert!(said.starts_with("compilation ends in stage 'forgets': after forgets: line 'return"), "{said}");
+    assert_eq!(stages(traced, &options).unwrap_err().to_string(), ending.error.to_string());
 }
 
 #[test]

@@ -1,56 +1,17 @@
 //! Every prim on its samples: the host's kernels against the references, gradients against differences, refusals.
 #![allow(missing_docs)]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod common;
 
-use fulgurite::argument::{Arg, map_arguments};
-use fulgurite::compile::{Options, compile};
-use fulgurite::jit::{Names, trace};
-use fulgurite::meta::Target;
+use common::*;
 use fulgurite::operator::{OperatorDef, OperatorKind, operators};
-use fulgurite::testing::samples::{ErrorSamples, Random, Sample, SampleTensor, Samples};
-use fulgurite::tracer::{call, value_and_grad};
-use fulgurite::{Array, DType, Device, Result, Tensor, TensorMeta};
+use fulgurite::testing::samples::{Sample, SampleTensor};
+use fulgurite::tracer::call;
+use fulgurite::{Array, DType, Result, Tensor};
 use fulgurite_ops::prims;
 
 fn prims_list() -> Vec<&'static OperatorDef> {
     operators().iter().copied().filter(|def| def.kind == OperatorKind::Prim).collect()
-}
-
-fn tensors(arguments: &[Arg<SampleTensor>]) -> Vec<SampleTensor> {
-    arguments.iter().flat_map(Arg::tensors).cloned().collect()
-}
-
-fn array(tensor: &SampleTensor) -> Array {
-    Array::from_f64(tensor.shape(), tensor.dtype(), &tensor.values()).expect("a small array")
-}
-
-fn with_handles(arguments: &[Arg<SampleTensor>], handles: &[Tensor]) -> Vec<Arg<Tensor>> {
-    let mut handles = handles.iter();
-    map_arguments(arguments, |_| *handles.next().expect("one for each tensor"))
-}
-
-fn accepted(def: &'static OperatorDef, dtype: DType) -> Vec<Sample> {
-    let fits = |sample: &Sample| {
-        let metas = map_arguments(&sample.arguments, |tensor| tensor.meta(Device::CPU));
-        def.check_arguments(&metas).is_ok()
-    };
-    Samples::of_operator(def, dtype).into_iter().filter(fits).collect()
-}
-
-fn run(
-    executors: &[&str],
-    inputs: &[Array],
-    f: impl FnOnce(Vec<Tensor>) -> Vec<Tensor>,
-) -> Result<(Vec<Array>, String)> {
-    let metas: Vec<TensorMeta> = inputs.iter().map(|input| input.meta().clone()).collect();
-    let (mut trace, _) = trace("sample", Target::cpu(), &Names::default(), metas, f)?;
-    for (input, array) in trace.inputs.iter_mut().zip(inputs).filter(|(_, array)| !array.is_contiguous()) {
-        input.strides = Some(array.strides().to_vec());
-    }
-    let (program, _) = compile(trace, &Options::default().with_executors(executors)?)?;
-    let outputs = program.run_checked(inputs.to_vec())?;
-    Ok((outputs, program.trace().to_string()))
 }
 
 fn close(dtype: DType, a: f64, b: f64) -> bool {
@@ -86,29 +47,9 @@ fn compare(def: &'static OperatorDef, dtype: DType, sample: &Sample) -> Result<(
     Ok(())
 }
 
-fn silently<R>(f: impl FnOnce() -> std::result::Result<R, String>) -> std::result::Result<R, String> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| Err("panicked".into()))
-}
-
-fn report(failures: Vec<String>, count: usize) {
-    assert!(count > 100, "only {count} samples");
-    assert!(failures.is_empty(), "{} of {count} failed:\n{}", failures.len(), failures.join("\n"));
-}
-
 #[test]
 fn kernels_agree_with_references() {
-    let (mut failures, mut count) = (Vec::new(), 0);
-    for def in prims_list() {
-        for dtype in DType::ALL {
-            for (i, sample) in accepted(def, dtype).iter().enumerate() {
-                count += 1;
-                if let Err(message) = silently(|| compare(def, dtype, sample)) {
-                    failures.push(format!("{} {dtype} {i} {:?}: {message}", def.name, sample.arguments));
-                }
-            }
-        }
-    }
-    report(failures, count);
+    assert!(check_samples(&prims_list(), &DType::ALL, compare) > 100);
 }
 
 /// The same tensor with its dimensions in reverse order in memory, or with a gap after each element.
@@ -179,105 +120,19 @@ fn every_prim_is_run_by_the_host() {
     assert!(refused.is_empty(), "not run by cpu: {refused:?}");
 }
 
-/// The weighted sum of all floating-point results: weights are drawn anew from `seed` for each.
-fn loss(def: &'static OperatorDef, sample: &Sample, handles: &[Tensor], weights: &[Tensor]) -> Tensor {
-    let results = call(def, with_handles(&sample.arguments, handles));
-    let mut total = prims::full([], 0.0, DType::F64, "cpu");
-    let mut weights = weights.iter();
-    for result in results.into_iter().filter(|result| result.dtype().is_floating()) {
-        let dims: Vec<usize> = (0..result.rank()).collect();
-        let weighted = prims::mul(result, *weights.next().expect("one for each result"));
-        let weighted = prims::convert_element_type(weighted, DType::F64);
-        total = prims::add(total, prims::sum(weighted, dims));
-    }
-    total
-}
-
-fn check_gradient(def: &'static OperatorDef, sample: &Sample) -> Result<(), String> {
-    let words = |error: fulgurite::Error| error.to_string();
-    let all: Vec<Array> = tensors(&sample.arguments).iter().map(array).collect();
-    let (outputs, _) =
-        run(&["reference"], &all, |handles| call(def, with_handles(&sample.arguments, &handles))).map_err(words)?;
-    let mut random = Random::new(7);
-    let mut noise = |like: &Array| {
-        let values: Vec<f64> = (0..like.to_f64().len()).map(|_| random.normal()).collect();
-        Array::from_f64(like.shape(), like.dtype(), &values).expect("a small array")
-    };
-    let weights: Vec<Array> = outputs.iter().filter(|out| out.dtype().is_floating()).map(&mut noise).collect();
-    let varied: Vec<usize> = (0..all.len()).filter(|i| all[*i].dtype().is_floating()).collect();
-    let directions: Vec<Array> = varied.iter().map(|i| noise(&all[*i])).collect();
-    if varied.is_empty() || weights.is_empty() || weights.iter().any(|weight| weight.dtype() != DType::F64) {
-        return Ok(());
-    }
-    let inputs: Vec<Array> = all.iter().chain(&weights).cloned().collect();
-    let value = |step: f64| -> Result<f64, String> {
-        let mut moved = inputs.clone();
-        for (i, direction) in varied.iter().zip(&directions) {
-            let values: Vec<f64> = all[*i].to_f64().iter().zip(direction.to_f64()).map(|(x, v)| x + step * v).collect();
-            moved[*i] = Array::from_f64(all[*i].shape(), DType::F64, &values).map_err(words)?;
-        }
-        let count = all.len();
-        let f = |handles: Vec<Tensor>| vec![loss(def, sample, &handles[..count], &handles[count..])];
-        run(&["reference"], &moved, f).map_err(words)?.0[0].item().map_err(words)
-    };
-    let step = 1e-6;
-    let expected = (value(step)? - value(-step)?) / (2.0 * step);
-    for executors in [&["reference"][..], &["cpu", "reference"]] {
-        let (gradients, text) = run(executors, &inputs, |handles| {
-            let parameters: Vec<Tensor> = varied.iter().map(|i| handles[*i]).collect();
-            let (_, gradients) = value_and_grad(parameters, |parameters| {
-                let mut replaced = handles[..all.len()].to_vec();
-                varied.iter().zip(parameters).for_each(|(i, parameter)| replaced[*i] = *parameter);
-                loss(def, sample, &replaced, &handles[all.len()..])
-            });
-            gradients
-        })
-        .map_err(words)?;
-        let got: f64 = gradients
-            .iter()
-            .zip(&directions)
-            .flat_map(|(gradient, direction)| gradient.to_f64().into_iter().zip(direction.to_f64()))
-            .map(|(g, v)| g * v)
-            .sum();
-        if (got - expected).abs() > 2e-5 * (1.0 + expected.abs().max(got.abs())) {
-            return Err(format!("the derivative is {got}, differences say {expected} ({executors:?})\n{text}"));
-        }
-    }
-    Ok(())
-}
-
 #[test]
 fn gradients_agree_with_differences() {
-    let (mut failures, mut count) = (Vec::new(), 0);
-    for def in prims_list().into_iter().filter(|def| def.grad.is_some()) {
-        for (i, sample) in accepted(def, DType::F64).iter().enumerate() {
-            let elements: usize = tensors(&sample.arguments).iter().map(|t| t.shape().iter().product::<usize>()).sum();
-            if sample.forward_only.is_some() || elements > 1500 {
-                continue;
-            }
-            count += 1;
-            if let Err(message) = silently(|| check_gradient(def, sample)) {
-                failures.push(format!("{} {i} {:?}: {message}", def.name, sample.arguments));
-            }
-        }
-    }
-    report(failures, count);
+    let differentiable: Vec<_> = prims_list().into_iter().filter(|def| def.grad.is_some()).collect();
+    let count = check_samples(&differentiable, &[DType::F64], |def, _, sample| {
+        if has_differences(sample, 1500) { check_gradient(def, sample, false, 2e-5) } else { Ok(()) }
+    });
+    assert!(count > 100);
 }
 
 #[test]
 fn error_samples_fail_as_they_say() {
     for def in prims_list() {
-        for dtype in DType::ALL {
-            for sample in ErrorSamples::of_operator(def, dtype) {
-                let metas = map_arguments(&sample.arguments, |tensor| tensor.meta(Device::CPU));
-                if def.check_arguments(&metas).is_err() {
-                    continue;
-                }
-                let failure = def.meta.expect("a prim has a meta")(&metas).expect_err(def.name);
-                assert_eq!(failure.code, sample.code, "{}: {}", def.name, failure.message);
-                assert!(failure.message.contains(sample.message), "{}: {}", def.name, failure.message);
-            }
-        }
+        DType::ALL.into_iter().for_each(|dtype| check_error_samples(def, dtype));
     }
 }
 

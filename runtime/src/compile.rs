@@ -1,5 +1,9 @@
 //! From an acquired trace to a program: the order of the transforms, and every stage kept.
 
+mod ending;
+
+pub use ending::Ending;
+
 use crate::error::{Error, Result};
 use crate::executor::{ExecutorDef, default_executors, find_executor};
 use crate::program::Program;
@@ -80,66 +84,121 @@ impl Options {
     }
 }
 
+/// What every compilation goes through, in order. `fuse` is left out where nothing is to be fused.
+pub const STAGES: [&str; 10] =
+    ["rewrite", "autodiff", "dce", "cse", "claim", "fuse", "layout", "donate", "plan_memory", "delete_last_used"];
+
 /// One stage of compilation.
 #[derive(Debug, Clone)]
 pub struct Stage {
-    /// `acquire`, `rewrite`, `autodiff`, `dce`, `cse`, `claim`, `fuse`, `layout`, `donate`, `plan_memory`, `delete_last_used`.
+    /// The transform that made it: of the first stage the last in its history (`acquire`, `vjp`), then one of [`STAGES`] or a
+    /// transform of the user's own.
     pub name: String,
     /// The trace at its end.
     pub trace: Trace,
 }
 
-/// Takes a trace through every transform; the first stage is `trace` itself.
-pub fn stages(trace: Trace, options: &Options) -> Result<Vec<Stage>> {
-    let executors = options.executor_list(trace.target.kind());
-    let mut fuel = options.fuel;
-    let name = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
-    let mut stages = Stages { verify: options.verify, made: Vec::with_capacity(12) };
-    stages.push(&name, trace)?;
-    if !stages.done("claim") {
-        let rewrites = options.rewrites.clone().unwrap_or_else(rewrite::default_rewrites);
-        stages.push("rewrite", rewrite::rewrite(stages.last(), &rewrites, &mut fuel)?)?;
-        for transform in &options.transforms {
-            let mut next = (transform.apply)(stages.last())?;
-            if next.history.last() != Some(&transform.name) {
-                next.history.push(transform.name.clone());
-            }
-            stages.push(&transform.name, next)?;
-        }
-        stages.push("autodiff", autodiff::autodiff(stages.last(), &executors)?)?;
-        stages.push("dce", dce::dce(stages.last()))?;
-        stages.push("cse", cse::cse(stages.last()))?;
-    }
-    if !stages.done("plan_memory") {
-        let claimed = claim::claim(stages.last(), &executors, &mut fuel)?;
-        // Decompositions bring symbols that nobody reads and symbols that stand elsewhere already.
-        let tidy = dce::dce(&cse::cse(&claimed));
-        stages.push("claim", Trace { history: claimed.history, ..tidy })?;
-        if options.fuse && !stages.done("fuse") {
-            stages.push("fuse", fuse::fuse(stages.last(), &executors, &mut fuel))?;
-        }
-        stages.push("layout", layout::layout(stages.last(), &executors)?)?;
-        stages.push("donate", plan::donate(stages.last()))?;
-        stages.push("plan_memory", plan::plan(stages.last()))?;
-    }
-    if !stages.done("delete_last_used") {
-        stages.push("delete_last_used", plan::delete_last_used(stages.last()))?;
-    }
-    Ok(stages.made)
+/// The stages that a compilation came to.
+#[derive(Debug, Clone)]
+pub struct Reached {
+    /// The stages in order; the first is the trace itself. One that is not valid stands last.
+    pub stages: Vec<Stage>,
+    /// Why there are no more of them, if some are missing.
+    pub ending: Option<Ending>,
 }
 
-/// The stages made so far; there is always one.
+/// Takes a trace through every transform; the first stage is `trace` itself.
+pub fn stages(trace: Trace, options: &Options) -> Result<Vec<Stage>> {
+    let Reached { stages, ending } = stages_reached(trace, options);
+    match ending {
+        None => Ok(stages),
+        Some(ending) => Err(ending.error),
+    }
+}
+
+/// As [`stages`], with those before a failure kept: what led to it can be read.
+pub fn stages_reached(trace: Trace, options: &Options) -> Reached {
+    let mut stages = Stages { verify: options.verify, fuel: options.fuel, made: Vec::with_capacity(12) };
+    let ending = stages.take_through(trace, options).err().map(|ending| *ending);
+    Reached { stages: stages.made, ending }
+}
+
+/// The stages made so far.
 struct Stages {
     verify: bool,
+    fuel: Fuel,
     made: Vec<Stage>,
 }
 
+/// Endings are large and rare.
+type Step = Result<(), Box<Ending>>;
+
 impl Stages {
-    fn push(&mut self, name: &str, trace: Trace) -> Result<()> {
-        if self.verify {
-            trace.verify()?;
+    fn take_through(&mut self, trace: Trace, options: &Options) -> Step {
+        let executors = options.executor_list(trace.target.kind());
+        let name = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
+        self.push(&name, trace)?;
+        if !self.done("claim") {
+            let rewrites = options.rewrites.clone().unwrap_or_else(rewrite::default_rewrites);
+            self.make("rewrite", |trace, fuel| rewrite::rewrite(trace, &rewrites, fuel))?;
+            for transform in &options.transforms {
+                // A user's transform may have effects of its own, and is not run again for its failing line.
+                let ending = |error| Box::new(Ending { stage: transform.name.clone(), line: None, error });
+                let mut next = (transform.apply)(self.last()).map_err(ending)?;
+                if next.history.last() != Some(&transform.name) {
+                    next.history.push(transform.name.clone());
+                }
+                self.push(&transform.name, next)?;
+            }
+            self.make("autodiff", |trace, _| autodiff::autodiff(trace, &executors))?;
+            self.make("dce", |trace, _| Ok(dce::dce(trace)))?;
+            self.make("cse", |trace, _| Ok(cse::cse(trace)))?;
         }
+        if !self.done("plan_memory") {
+            self.make("claim", |trace, fuel| {
+                let claimed = claim::claim(trace, &executors, fuel)?;
+                // Decompositions bring symbols that nobody reads and symbols that stand elsewhere already.
+                let tidy = dce::dce(&cse::cse(&claimed));
+                Ok(Trace { history: claimed.history, ..tidy })
+            })?;
+            if options.fuse && !self.done("fuse") {
+                self.make("fuse", |trace, fuel| Ok(fuse::fuse(trace, &executors, fuel)))?;
+            }
+            self.make("layout", |trace, _| layout::layout(trace, &executors))?;
+            self.make("donate", |trace, _| Ok(plan::donate(trace)))?;
+            self.make("plan_memory", |trace, _| Ok(plan::plan(trace)))?;
+        }
+        if !self.done("delete_last_used") {
+            self.make("delete_last_used", |trace, _| Ok(plan::delete_last_used(trace)))?;
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, name: &str, transform: impl Fn(&Trace, &mut Fuel) -> Result<Trace>) -> Step {
+        let mut fuel = self.fuel;
+        match transform(self.last(), &mut fuel) {
+            Ok(trace) => {
+                self.fuel = fuel;
+                self.push(name, trace)
+            }
+            Err(error) => {
+                let fails = |line: &Trace| {
+                    let mut fuel = self.fuel;
+                    transform(line, &mut fuel).is_err_and(|other| other.code() == error.code())
+                };
+                let line = ending::failing_line(self.last(), fails);
+                Err(Box::new(Ending { stage: name.to_owned(), line, error }))
+            }
+        }
+    }
+
+    /// Keeps a stage. One that is not valid is kept as well: it shows what the transform made.
+    fn push(&mut self, name: &str, trace: Trace) -> Step {
         self.made.push(Stage { name: name.to_owned(), trace });
+        if self.verify {
+            let ending = |error| Box::new(Ending { stage: name.to_owned(), line: None, error });
+            self.last().verify().map_err(ending)?;
+        }
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use fulgurite::compile::{Options, compile};
 use fulgurite::jit::{Names, trace};
 use fulgurite::operator::OperatorDef;
 use fulgurite::trace::Trace;
-use fulgurite::transforms::autodiff;
+use fulgurite::transforms;
 use fulgurite::{Array, Error, Result, Target, Tensor, TensorMeta, tracer};
 
 use super::{CaseBody, CaseError, Grad, TensorFile, bind, resolve_operator};
@@ -111,7 +111,7 @@ fn run(body: &CaseBody, tensors: &TensorFile, options: &Options) -> Result<CaseO
     if let Some(grad) = &body.grad {
         let wrt = differentiated(grad, &names, &inputs)?;
         inputs.extend(cotangents(grad, &trace, tensors)?);
-        trace = autodiff::vjp(&trace, &wrt, &options.executor_list(trace.target.kind())).map_err(of_case)?;
+        trace = transforms::vjp(&trace, &wrt, &options.executor_list(trace.target.kind())).map_err(of_case)?;
     }
     let (program, _) = compile(trace, options).map_err(of_case)?;
     let mut results = program.run(inputs).map_err(of_case)?.into_iter();

@@ -14,8 +14,8 @@ use super::output::{Failed, say};
 /// Arguments of `ops new`.
 #[derive(Args)]
 #[command(after_help = "\
-The declaration compiles as it is. Its placeholders give wrong results, so that its generated tests fail until they are
-replaced. Nothing is overwritten.
+The declaration compiles as it is, in the folder of a module that lists it. Its placeholders are wrong on purpose: its
+generated tests fail, and say what is to be written, until they are replaced. Nothing is overwritten.
 
 Examples:
   fulgurite ops new swiglu --path ops/src/nn/swiglu.rs
@@ -69,24 +69,54 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Err(Failed(format!("'{name}' is declared at {}:{}; choose another name", def.file, def.line)));
     }
     let path = arguments.path.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.rs")));
-    let text = declaration(name, arguments.torch.as_deref(), macros_of(&path));
+    let stem = module_name(&path)?;
+    let crate_of_macros = macros_of(&path);
+    let text = declaration(name, arguments.torch.as_deref(), crate_of_macros);
     let mut file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => Failed::file(&path, "is there already; nothing was written"),
         _ => Failed::file(&path, error),
     })?;
     file.write_all(text.as_bytes()).map_err(|error| Failed::file(&path, error))?;
-    let stem = path.file_stem().map_or_else(|| name.clone(), |stem| stem.to_string_lossy().into_owned());
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     say!("wrote {}", path.display())?;
-    let list = folder.join("mod.rs");
-    match std::fs::read_to_string(&list) {
-        Ok(text) if text.contains("operator_files!") => {
-            say!("add to the operator_files! of {}:\n    {stem},", list.display())?;
-        }
-        _ => say!("add beside your other modules:\n    mod {stem};\n    pub use {stem}::*;")?,
+    say!("{}", how_to_list(&path, &stem, crate_of_macros))?;
+    if crate_of_macros == FACADE {
+        say!(
+            "name it where your crate's tests are run, tests/generated.rs:\n    {FACADE}::testing::main_of(&[\"{name}\"])"
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }
+
+/// What `operator_files!` calls a file: its name without `.rs`, which must be an identifier.
+fn module_name(path: &Path) -> Result<String, Failed> {
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    if path.extension().is_none_or(|extension| extension != "rs") {
+        return Err(Failed::file(path, "expected a file whose name ends in .rs"));
+    }
+    identifier(&stem)
+        .map_err(|message| Failed::file(path, format!("its name without .rs becomes a module's: {message}")))
+}
+
+/// The files that a folder's modules are listed in.
+const LISTS: [&str; 3] = ["mod.rs", "lib.rs", "main.rs"];
+
+/// What is to be done before the compiler sees the file. A plain `mod` would not do: the module of the file would hide that
+/// of the operator, which has the same name, and its function.
+fn how_to_list(path: &Path, stem: &str, crate_of_macros: &str) -> String {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let lists = LISTS.iter().map(|name| folder.join(name));
+    let there: Vec<(PathBuf, String)> =
+        lists.filter_map(|list| std::fs::read_to_string(&list).ok().map(|text| (list, text))).collect();
+    if let Some((list, _)) = there.iter().find(|(_, text)| text.contains("operator_files!")) {
+        return format!("add to the operator_files! of {}:\n    {stem},", list.display());
+    }
+    let list =
+        there.first().map_or_else(|| "the mod.rs or lib.rs beside it".into(), |(list, _)| list.display().to_string());
+    format!("add to {list}:\n    {crate_of_macros}::operator_files! {{ {stem} }}")
+}
+
+/// The crate that has everything, for crates outside of this repository.
+const FACADE: &str = "fulgurite";
 
 /// The crate that has the macros: those below the facade name it, others have it from the facade.
 fn macros_of(path: &Path) -> &'static str {
@@ -95,7 +125,7 @@ fn macros_of(path: &Path) -> &'static str {
         absolute.ancestors().skip(1).find_map(|folder| std::fs::read_to_string(folder.join("Cargo.toml")).ok());
     match manifest {
         Some(manifest) if manifest.contains("package = \"fulgurite-runtime\"") => "fulgurite_ops_macros",
-        _ => "fulgurite",
+        _ => FACADE,
     }
 }
 
@@ -118,9 +148,9 @@ pub mod {name} {{
     }}
 
     // PLACEHOLDER: the same in f64, straight from the formula and written independently. The consistency tests fail until
-    // the two agree: twice the input is not three times the input.
+    // it is written and the two agree.
     fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {{
-        input.mapv(|x| 3.0 * x)
+        input.mapv(|_| todo!(\"{{}}: write `decomposition`, `reference` and `samples` where it says PLACEHOLDER\", file!()))
     }}
 
     // PLACEHOLDER: inputs on which the two must agree, with every argument: typical ones, zero-dimensional and empty

@@ -9,7 +9,7 @@ use fulgurite::operator::{OperatorDef, OperatorKind, operators};
 use fulgurite::testing::samples::{Sample, SampleTensor};
 use fulgurite::testing::{golden, sampled_dtypes};
 use fulgurite::trace::Trace;
-use fulgurite::transforms::autodiff;
+use fulgurite::transforms;
 use fulgurite::{Array, DType, Target};
 use serde::Serialize;
 
@@ -131,7 +131,7 @@ impl Export {
         trace: &Trace,
     ) -> Result<Option<ExportedGrad>, Failed> {
         let wrt = subject::differentiable(def, trace);
-        let differentiates = || autodiff::vjp(trace, &wrt, &[]).is_ok();
+        let differentiates = || transforms::vjp(trace, &wrt, &[]).is_ok();
         if wrt.is_empty() || !differentiates() {
             return Ok(None);
         }

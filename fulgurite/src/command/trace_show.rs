@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::compile::{Options, stages};
+use fulgurite::compile::{Ending, Options, Reached, STAGES, stages_reached};
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::config::ConfigError;
 use fulgurite::models::traces::{loss_trace, train_step_trace};
@@ -11,7 +11,7 @@ use fulgurite::models::{GptConfig, Tokenizer};
 use fulgurite::operator::OperatorDef;
 use fulgurite::trace::Trace;
 use fulgurite::trace::print::{PrintOptions, print};
-use fulgurite::transforms::autodiff;
+use fulgurite::transforms;
 use fulgurite::{DType, Target};
 
 use super::output::{Failed, say};
@@ -26,7 +26,8 @@ const LOSS: &str = "gpt2-loss";
 /// Arguments of `trace show`.
 #[derive(Args)]
 #[command(after_help = "\
-What is printed parses back, unless --plain or --stage all is given: `fulgurite trace run FILE` runs it.
+What is printed parses back, unless --plain or --stage all is given: `fulgurite trace run FILE` runs it. Where compilation
+fails, --stage all prints the stages that it came to, and then the error.
 
 Examples:
   fulgurite trace show softmax
@@ -36,7 +37,7 @@ Examples:
 pub struct Arguments {
     /// An operator, by its name or PyTorch's; `gpt2`, a training step, or `gpt2-loss`.
     name: String,
-    /// The stage of compilation, or `all`; the trace as acquired (or differentiated) otherwise.
+    /// The stage of compilation, or `all`; the trace as acquired, or with --backward the joint trace (`vjp`), otherwise.
     #[arg(long, value_name = "NAME")]
     stage: Option<String>,
     /// What it is compiled for; no such device is needed.
@@ -85,25 +86,40 @@ pub fn run(arguments: &Arguments) -> Outcome {
     };
     // The trace that compilation starts from is there even where nobody can take its symbols.
     let first = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
-    match arguments.stage.as_deref() {
-        None => say!("{}", show(&trace))?,
-        Some(stage) if stage == first => say!("{}", show(&trace))?,
-        Some("all") => {
-            for (i, stage) in stages(trace, &options).map_err(of_case)?.iter().enumerate() {
-                let gap = if i == 0 { "" } else { "\n" };
-                say!("{gap}# === {} ===\n{}", stage.name, show(&stage.trace))?;
-            }
+    let wanted = arguments.stage.as_deref().unwrap_or(&first);
+    if wanted == first {
+        say!("{}", show(&trace))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Reached { stages, ending } = stages_reached(trace, &options);
+    if wanted == "all" {
+        for (i, stage) in stages.iter().enumerate() {
+            let gap = if i == 0 { "" } else { "\n" };
+            say!("{gap}# === {} ===\n{}", stage.name, show(&stage.trace))?;
         }
-        Some(name) => {
-            let stages = stages(trace, &options).map_err(of_case)?;
-            let Some(stage) = stages.iter().rev().find(|stage| stage.name == name) else {
-                let known: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
-                return Err(Failed(format!("no stage is called '{name}', there are: {}, all", known.join(", "))));
-            };
+        return ending.map_or(Ok(ExitCode::SUCCESS), |ending| Err(ended(ending)));
+    }
+    match (stages.iter().find(|stage| stage.name == wanted), ending) {
+        (Some(stage), ending) => {
             say!("{}", show(&stage.trace))?;
+            // Later stages were not asked for.
+            ending.filter(|ending| ending.stage == wanted).map_or(Ok(ExitCode::SUCCESS), |ending| Err(ended(ending)))
+        }
+        (None, Some(ending)) if STAGES.contains(&wanted) => Err(ended(ending)),
+        (None, ending) => {
+            let made = stages.iter().map(|stage| stage.name.as_str());
+            let known: Vec<&str> = match ending {
+                None => made.collect(),
+                Some(_) => made.take(1).chain(STAGES).collect(),
+            };
+            Err(Failed(format!("no stage is called '{wanted}', there are: {}, all", known.join(", "))))
         }
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+/// Where compilation ended, and why.
+fn ended(ending: Ending) -> Failed {
+    Failed(format!("{}: {}", ending.place(), of_case(ending.error).message))
 }
 
 fn operator_trace(def: &'static OperatorDef, arguments: &Arguments, options: &Options) -> Result<Trace, Failed> {
@@ -116,7 +132,7 @@ fn operator_trace(def: &'static OperatorDef, arguments: &Arguments, options: &Op
         let reason = def.no_grad.unwrap_or("no floating-point tensor goes in or none comes out");
         return Err(Failed(format!("{} has no gradient here: {reason}", def.name)));
     }
-    Ok(autodiff::vjp(&trace, &wrt, &options.executor_list(arguments.target.kind())).map_err(of_case)?)
+    Ok(transforms::vjp(&trace, &wrt, &options.executor_list(arguments.target.kind())).map_err(of_case)?)
 }
 
 fn model_trace(arguments: &Arguments) -> Result<Trace, Failed> {

@@ -14,7 +14,10 @@ fn a_declaration_is_written_once() {
     let said = run_in(folder.path(), &new).ok();
     assert_eq!(
         said,
-        "wrote placeholder.rs\nadd beside your other modules:\n    mod placeholder;\n    pub use placeholder::*;\n"
+        "wrote placeholder.rs\n\
+         add to the mod.rs or lib.rs beside it:\n    fulgurite::operator_files! { placeholder }\n\
+         name it where your crate's tests are run, tests/generated.rs:\n    \
+         fulgurite::testing::main_of(&[\"placeholder\"])\n"
     );
     let file = folder.path().join("placeholder.rs");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), include_str!("placeholder.rs"));
@@ -35,9 +38,8 @@ fn the_declaration_compiles_and_its_tests_fail() {
         (test.run)().unwrap_err()
     };
     for name in ["consistency::reference::f32", "consistency::cpu::f64"] {
-        // It is the values that are wrong: it traces, compiles and runs.
         let message = failure(name);
-        assert!(message.contains("expected"), "{message}");
+        assert!(message.contains("placeholder.rs: write `decomposition`, `reference` and `samples`"), "{message}");
     }
 }
 
@@ -50,6 +52,28 @@ fn a_list_of_operator_files_gets_one_line() {
     let said = run(&["ops", "new", "brand_new", "--path", path.to_str().unwrap()]).ok();
     assert!(said.ends_with("mod.rs:\n    brand_new,\n"), "{said}");
     assert!(std::fs::read_to_string(path).unwrap().contains("use fulgurite_ops_macros::operator;"));
+}
+
+#[test]
+fn a_module_without_a_list_gets_one() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("lib.rs"), "//! Mine.\n").unwrap();
+    std::fs::write(folder.path().join("Cargo.toml"), "[dependencies]\nfulgurite = \"0.1\"\n").unwrap();
+    // The file's name is what the list needs, which may hold other operators as well.
+    let path = folder.path().join("activations.rs");
+    let said = run(&["ops", "new", "brand_new", "--path", path.to_str().unwrap()]).ok();
+    assert!(said.contains("lib.rs:\n    fulgurite::operator_files! { activations }\n"), "{said}");
+    assert!(said.contains("main_of(&[\"brand_new\"])"), "{said}");
+    assert!(std::fs::read_to_string(path).unwrap().contains("use fulgurite::operator;"));
+}
+
+#[test]
+fn files_that_no_list_can_name_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["brand-new.rs", "mod.rs", "brand_new", "brand_new.txt"] {
+        run_in(folder.path(), &["ops", "new", "brand_new", "--path", file]).fails(1);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]

@@ -54,6 +54,30 @@ fn what_cannot_be_shown() {
 }
 
 #[test]
+fn a_compilation_that_fails_shows_what_it_came_to() {
+    let broken = ["trace", "show", "softmax", "--target", "cuda:sm_90a"];
+    let ran = run(&[&broken[..], &["--stage", "all"]].concat());
+    assert_eq!(ran.code, 1);
+    assert!(ran.out.starts_with("# === acquire ===\n") && ran.out.contains("\n# === cse ===\n"), "{}", ran.out);
+    assert!(!ran.out.contains("# === claim ==="), "{}", ran.out);
+    let place = "error: compilation ends in stage 'claim', at line 'softmax: ";
+    assert!(ran.err.starts_with(place) && ran.err.contains("no executor takes it"), "{}", ran.err);
+    // A stage before is shown as if nothing had failed; one after is not there.
+    assert!(run(&[&broken[..], &["--stage", "cse"]].concat()).ok().starts_with("# fulgurite trace 1\n"));
+    assert!(run(&[&broken[..], &["--stage", "layout"]].concat()).fails(1).starts_with(place));
+    let complaint = run(&[&broken[..], &["--stage", "nope"]].concat()).fails(1);
+    assert!(complaint.contains("no stage is called 'nope', there are: acquire, rewrite, "), "{complaint}");
+}
+
+#[test]
+fn a_joint_trace_and_the_stage_autodiff_have_two_names() {
+    let show = |stage: &str| run(&["trace", "show", "prims::exp", "--backward", "--stage", stage]).ok();
+    assert!(show("vjp").contains("\n# made by acquire, vjp\n"), "{}", show("vjp"));
+    assert!(show("autodiff").contains("\n# made by acquire, vjp, rewrite, autodiff\n"), "{}", show("autodiff"));
+    assert_eq!(show("all").matches("# === autodiff ===").count(), 1);
+}
+
+#[test]
 fn stored_traces_of_every_stage_run_alike() {
     let folder = tempfile::tempdir().unwrap();
     let stages = "acquire rewrite autodiff dce cse claim fuse layout donate plan_memory delete_last_used";

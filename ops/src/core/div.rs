@@ -1,10 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
-use super::promotion::{
-    any_tensor, cast, common_shape, constant_like, describe_shapes, elementwise_meta, floating, operands_in,
-    result_type,
-};
+use super::promotion::{cast, constant_like, elementwise_meta, floating, operands_in, operands_meet, result_type};
 use crate::prims;
 
 fulgurite::attribute_enum! {
@@ -30,13 +27,7 @@ pub mod div {
         rounding_mode: Option<RoundingMode>,
     ) -> Result<TensorMeta> {
         let operands = [input, other];
-        require!(any_tensor(&operands), NoTensor, "input and other are numbers, expected at least one tensor");
-        require!(
-            common_shape(&operands).is_some(),
-            Broadcast,
-            "shapes {} do not broadcast",
-            describe_shapes(&operands)
-        );
+        operands_meet(&operands, "other", [Code::NoTensor.name(), Code::Broadcast.name()])?;
         let dtype = result_type(&operands);
         require!(
             rounding_mode.is_none() || dtype != DType::Bool,

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
-use super::promotion::{any_tensor, common_shape, describe_shapes, elementwise_meta, promoted, result_type};
+use super::promotion::{elementwise_meta, operands_meet, promoted, result_type};
 use crate::prims;
 
 /// `input · other`, elementwise, with broadcasting and type promotion. Of booleans it is the conjunction.
@@ -11,13 +11,7 @@ pub mod mul {
 
     fn meta(input: Operand<&TensorMeta>, other: Operand<&TensorMeta>) -> Result<TensorMeta> {
         let operands = [input, other];
-        require!(any_tensor(&operands), NoTensor, "input and other are numbers, expected at least one tensor");
-        require!(
-            common_shape(&operands).is_some(),
-            Broadcast,
-            "shapes {} do not broadcast",
-            describe_shapes(&operands)
-        );
+        operands_meet(&operands, "other", [Code::NoTensor.name(), Code::Broadcast.name()])?;
         Ok(elementwise_meta(&operands, result_type(&operands)))
     }
 

@@ -1,9 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
-use super::promotion::{
-    any_tensor, common_shape, constant_like, describe_shapes, elementwise_meta, promoted, result_type,
-};
+use super::promotion::{constant_like, elementwise_meta, operands_meet, promoted, result_type};
 use crate::prims;
 
 /// `input` to the power `exponent`, elementwise, with broadcasting and type promotion. Small whole exponents and roots are
@@ -14,13 +12,7 @@ pub mod pow {
 
     fn meta(input: Operand<&TensorMeta>, exponent: Operand<&TensorMeta>) -> Result<TensorMeta> {
         let operands = [input, exponent];
-        require!(any_tensor(&operands), NoTensor, "input and exponent are numbers, expected at least one tensor");
-        require!(
-            common_shape(&operands).is_some(),
-            Broadcast,
-            "shapes {} do not broadcast",
-            describe_shapes(&operands)
-        );
+        operands_meet(&operands, "exponent", [Code::NoTensor.name(), Code::Broadcast.name()])?;
         let dtype = result_type(&operands);
         require!(dtype != DType::Bool, PowerOfBool, "booleans have no powers");
         if let (false, Operand::Scalar(exponent)) = (dtype.is_floating(), exponent) {

@@ -1,7 +1,7 @@
 //! PyTorch's rules of type promotion and broadcasting, for metas and for traced tensors.
 
 use fulgurite::argument::{Operand, Scalar};
-use fulgurite::{DType, Tensor, TensorMeta};
+use fulgurite::{DType, Failure, Tensor, TensorMeta};
 
 use crate::prims;
 
@@ -112,6 +112,32 @@ pub fn common_shape<V: HasMeta>(operands: &[Operand<V>]) -> Option<Vec<usize>> {
 /// The shapes of the tensors among the operands, for messages.
 pub fn describe_shapes<V: HasMeta>(operands: &[Operand<V>]) -> String {
     metas(operands).iter().map(|meta| format!("{:?}", meta.shape())).collect::<Vec<_>>().join(" and ")
+}
+
+/// For metas of functions of `input` and `second`: fails with the first of the caller's codes unless one of them is a tensor,
+/// with the second unless their shapes broadcast.
+pub fn operands_meet<V: HasMeta>(
+    operands: &[Operand<V>; 2],
+    second: &str,
+    [no_tensor, broadcast]: [&'static str; 2],
+) -> Result<(), Failure> {
+    if !any_tensor(operands) {
+        let message = format!("input and {second} are numbers, expected at least one tensor");
+        return Err(Failure::new(no_tensor, message));
+    }
+    if common_shape(operands).is_none() {
+        return Err(Failure::new(broadcast, format!("shapes {} do not broadcast", describe_shapes(operands))));
+    }
+    Ok(())
+}
+
+/// For metas: fails with the caller's code if `alpha` has a fraction that a result of `dtype` has no room for.
+pub fn alpha_fits(alpha: Scalar, dtype: DType, code: &'static str) -> Result<(), Failure> {
+    if !dtype.is_floating() && matches!(alpha, Scalar::Float(_)) {
+        let message = format!("alpha is a floating-point number, the result is {dtype}");
+        return Err(Failure::new(code, message));
+    }
+    Ok(())
 }
 
 /// The meta of an elementwise function of `operands` in `dtype`; whether they broadcast was checked.

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
-use super::promotion::{any_tensor, common_shape, describe_shapes, elementwise_meta, number, operands_in, result_type};
+use super::promotion::{alpha_fits, elementwise_meta, number, operands_in, operands_meet, result_type};
 use crate::prims;
 
 /// `input - alpha · other`, elementwise, with broadcasting and type promotion.
@@ -11,19 +11,9 @@ pub mod sub {
 
     fn meta(input: Operand<&TensorMeta>, other: Operand<&TensorMeta>, alpha: Scalar) -> Result<TensorMeta> {
         let operands = [input, other];
-        require!(any_tensor(&operands), NoTensor, "input and other are numbers, expected at least one tensor");
-        require!(
-            common_shape(&operands).is_some(),
-            Broadcast,
-            "shapes {} do not broadcast",
-            describe_shapes(&operands)
-        );
+        operands_meet(&operands, "other", [Code::NoTensor.name(), Code::Broadcast.name()])?;
         let dtype = result_type(&operands);
-        require!(
-            dtype.is_floating() || !matches!(alpha, Scalar::Float(_)),
-            AlphaType,
-            "alpha is a floating-point number, the result is {dtype}"
-        );
+        alpha_fits(alpha, dtype, Code::AlphaType.name())?;
         Ok(elementwise_meta(&operands, dtype))
     }
 

@@ -2,7 +2,7 @@
 
 use fulgurite_ops_macros::operator;
 
-use super::support::{another, constant, zip};
+use super::support::{another, constant, same_dtype, same_shape, zip};
 use crate::prims::*;
 
 /// Declares elementwise functions of two tensors: their arithmetic, their reference in f64 and in i64, the cotangents of both
@@ -22,20 +22,8 @@ macro_rules! binary {
             fn $name(input: Tensor<$class>, other: Tensor<$class>) -> Tensor;
 
             fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
-                require!(
-                    input.shape() == other.shape(),
-                    SameShape,
-                    "input has shape {:?}, other has {:?}, expected equal shapes",
-                    input.shape(),
-                    other.shape()
-                );
-                require!(
-                    input.dtype() == other.dtype(),
-                    SameDType,
-                    "input is {}, other is {}, expected equal dtypes",
-                    input.dtype(),
-                    other.dtype()
-                );
+                same_shape(input, other, Code::SameShape.name())?;
+                same_dtype(input, other, Code::SameDType.name())?;
                 Ok(input.clone())
             }
 
@@ -127,20 +115,8 @@ pub mod pow {
     fn pow(input: Tensor<Number>, other: Tensor<Number>) -> Tensor;
 
     fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
-        require!(
-            input.shape() == other.shape(),
-            SameShape,
-            "input has shape {:?}, other has {:?}, expected equal shapes",
-            input.shape(),
-            other.shape()
-        );
-        require!(
-            input.dtype() == other.dtype(),
-            SameDType,
-            "input is {}, other is {}, expected equal dtypes",
-            input.dtype(),
-            other.dtype()
-        );
+        same_shape(input, other, Code::SameShape.name())?;
+        same_dtype(input, other, Code::SameDType.name())?;
         Ok(input.clone())
     }
 
@@ -190,20 +166,8 @@ pub mod remainder {
     fn remainder(input: Tensor<Number>, other: Tensor<Number>) -> Tensor;
 
     fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
-        require!(
-            input.shape() == other.shape(),
-            SameShape,
-            "input has shape {:?}, other has {:?}, expected equal shapes",
-            input.shape(),
-            other.shape()
-        );
-        require!(
-            input.dtype() == other.dtype(),
-            SameDType,
-            "input is {}, other is {}, expected equal dtypes",
-            input.dtype(),
-            other.dtype()
-        );
+        same_shape(input, other, Code::SameShape.name())?;
+        same_dtype(input, other, Code::SameDType.name())?;
         Ok(input.clone())
     }
 

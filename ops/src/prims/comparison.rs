@@ -2,7 +2,7 @@
 
 use fulgurite_ops_macros::operator;
 
-use super::support::another;
+use super::support::{another, same_dtype, same_shape};
 
 /// Declares comparisons: their arithmetic, and their reference in f64, in i64 and on booleans.
 macro_rules! comparison {
@@ -18,20 +18,8 @@ macro_rules! comparison {
             fn $name(input: Tensor, other: Tensor) -> Tensor;
 
             fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
-                require!(
-                    input.shape() == other.shape(),
-                    SameShape,
-                    "input has shape {:?}, other has {:?}, expected equal shapes",
-                    input.shape(),
-                    other.shape()
-                );
-                require!(
-                    input.dtype() == other.dtype(),
-                    SameDType,
-                    "input is {}, other is {}, expected equal dtypes",
-                    input.dtype(),
-                    other.dtype()
-                );
+                same_shape(input, other, Code::SameShape.name())?;
+                same_dtype(input, other, Code::SameDType.name())?;
                 Ok(input.with_dtype(DType::Bool))
             }
 

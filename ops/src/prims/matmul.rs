@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use super::support::another;
+use super::support::{another, same_dtype};
 use crate::prims::permute;
 
 /// Matrix product of the last two dimensions: `[..., m, k] × [..., k, n] -> [..., m, n]`, with equal leading extents. bf16 and
@@ -31,13 +31,7 @@ pub mod matmul {
             input.shape(),
             other.shape()
         );
-        require!(
-            input.dtype() == other.dtype(),
-            SameDType,
-            "input is {}, other is {}, expected equal dtypes",
-            input.dtype(),
-            other.dtype()
-        );
+        same_dtype(input, other, Code::SameDType.name())?;
         Ok(input.with_shape([batch, &[m, n]].concat()))
     }
 

@@ -29,4 +29,4 @@ fulgurite_ops_macros::operator_files! {
     uniform,
 }
 
-mod support;
+pub(crate) mod support;

@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use super::support::{another, constant};
+use super::support::{another, constant, same_dtype};
 
 /// `input` where `condition` holds, `other` elsewhere, elementwise. The three have one shape, `input` and `other` one
 /// element type. What is not selected has no gradient, not even where it is infinite or NaN. (`where` in PyTorch, a keyword
@@ -18,13 +18,7 @@ pub mod select {
             input.shape(),
             other.shape()
         );
-        require!(
-            input.dtype() == other.dtype(),
-            SameDType,
-            "input is {}, other is {}, expected equal dtypes",
-            input.dtype(),
-            other.dtype()
-        );
+        same_dtype(input, other, Code::SameDType.name())?;
         Ok(input.clone())
     }
 

@@ -35,6 +35,24 @@ pub fn holds(dtype: DType, value: Scalar) -> bool {
     }
 }
 
+/// For metas: fails with the caller's code (`Code::SameShape.name()`) unless both have one shape.
+pub fn same_shape(input: &TensorMeta, other: &TensorMeta, code: &'static str) -> Result<()> {
+    if input.shape() == other.shape() {
+        return Ok(());
+    }
+    let (a, b) = (input.shape(), other.shape());
+    Err(Failure::new(code, format!("input has shape {a:?}, other has {b:?}, expected equal shapes")))
+}
+
+/// For metas: fails with the caller's code (`Code::SameDType.name()`) unless both have one element type.
+pub fn same_dtype(input: &TensorMeta, other: &TensorMeta, code: &'static str) -> Result<()> {
+    if input.dtype() == other.dtype() {
+        return Ok(());
+    }
+    let (a, b) = (input.dtype(), other.dtype());
+    Err(Failure::new(code, format!("input is {a}, other is {b}, expected equal dtypes")))
+}
+
 /// Another element type of the same class, for error samples.
 pub fn another(dtype: DType) -> DType {
     match dtype {

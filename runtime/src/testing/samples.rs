@@ -266,14 +266,16 @@ impl Samples {
     /// The arguments of `self.operator` with `tensors` for its tensors (in order) and defaults for the rest.
     fn with_defaults(&self, tensors: Vec<SampleTensor>) -> Vec<Arg<SampleTensor>> {
         let mut tensors = tensors.into_iter();
-        let operator = self.operator.expect("only families of an operator use this");
+        let operator = self.operator.expect("families of samples are for an operator's declaration");
         operator
             .params
             .iter()
             .map(|param| {
                 let default = || Arg::Attribute(param.default.map_or(Attribute::None, |default| default()));
                 match param.kind {
-                    ParamKind::Tensor(_) => Arg::Tensor(tensors.next().expect("a tensor for each parameter")),
+                    ParamKind::Tensor(_) => Arg::Tensor(tensors.next().unwrap_or_else(|| {
+                        panic!("{} takes more tensors than this family has: add calls with `s.case`", operator.name)
+                    })),
                     ParamKind::Operand(_) => match tensors.next() {
                         Some(tensor) => Arg::Tensor(tensor),
                         None => default(),

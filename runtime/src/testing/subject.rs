@@ -21,7 +21,7 @@ use crate::reference::ReferenceTensor;
 use crate::trace::{Block, Input, InputRole, Output, Trace};
 use crate::tracer::{self, trace_rule};
 use crate::transforms::decompose::decompose;
-use crate::transforms::{Fuel, autodiff};
+use crate::transforms::{self, Fuel};
 
 /// The executor that runs references.
 pub(crate) const REFERENCE: &str = "reference";
@@ -182,7 +182,7 @@ pub(crate) fn joint_trace(trace: &Trace, executors: &[&'static ExecutorDef]) -> 
     if wrt.is_empty() || !floating {
         return Ok(None);
     }
-    autodiff::vjp(trace, &wrt, executors).map(Some)
+    transforms::vjp(trace, &wrt, executors).map(Some)
 }
 
 /// Compiles and runs, on copies: a kernel that writes to its inputs is found by the templates that look for it, and spoils

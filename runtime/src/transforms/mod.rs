@@ -11,6 +11,20 @@ pub mod layout;
 pub mod plan;
 pub mod rewrite;
 
+use crate::error::Result;
+use crate::executor::ExecutorDef;
+use crate::trace::Trace;
+
+/// The joint trace of a program and its vjp, as [`autodiff::vjp`] makes it. It is called `vjp`, since `autodiff` is a stage that
+/// the compilation of every trace has, of joint traces too.
+pub fn vjp(trace: &Trace, wrt: &[usize], executors: &[&'static ExecutorDef]) -> Result<Trace> {
+    let mut joint = autodiff::vjp(trace, wrt, executors)?;
+    if let Some(last) = joint.history.last_mut() {
+        "vjp".clone_into(last);
+    }
+    Ok(joint)
+}
+
 /// Optimization fuel: how many more claims, fusions and rewrites may be made. Halving it finds the one that breaks a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fuel(Option<u64>);

@@ -1,0 +1,115 @@
+//! A whole trace: version, history, name, target, inputs and outputs.
+
+use super::super::print::VERSION;
+use super::super::{Input, InputRole, Output, Trace, ValueId};
+use super::messages::quote;
+use super::{Parser, Scope};
+use crate::error::Result;
+use crate::meta::Target;
+
+impl Parser<'_> {
+    pub(super) fn trace(&mut self) -> Result<Trace> {
+        let version = self.rest().trim_start();
+        self.at = self.text.len() - version.len();
+        let Some(version) = version.strip_prefix("# fulgurite trace ") else {
+            return self.fail(self.at, format!("expected the first line '# fulgurite trace {VERSION}'"));
+        };
+        self.at = self.text.len() - version.len();
+        let version = version.lines().next().unwrap_or("").trim_end();
+        if version != VERSION.to_string() {
+            let message = format!("this is version {} of the text, only {VERSION} is known", quote(version));
+            return self.fail(self.at, message);
+        }
+        self.at += version.len();
+        let history = self.history()?;
+        if !self.eat_word("trace") {
+            return self.expected("'trace' and a name");
+        }
+        let name = self.label("the name of the trace")?;
+        self.expect_word("for")?;
+        let target = self.target()?;
+        let mut scope = Scope::default();
+        self.expect('(', "and the inputs")?;
+        let inputs = self.list(')', |p| {
+            let typed = p.typed()?;
+            let role = if p.eat_word("parameter") {
+                InputRole::Parameter
+            } else if p.eat_word("saved") {
+                InputRole::Saved
+            } else if p.eat_word("cotangent") {
+                InputRole::Cotangent
+            } else {
+                InputRole::Input
+            };
+            let donated = p.eat_word("donated");
+            let strides = if p.eat_word("strides") {
+                p.expect('[', "and numbers after 'strides'")?;
+                Some(p.list(']', |p| p.integer::<isize>("a stride"))?)
+            } else {
+                None
+            };
+            let id = p.define(&mut scope, typed)?;
+            scope.block.parameters.push(id);
+            Ok(Input { role, donated, strides })
+        })?;
+        let arena = if self.eat_word("arena") { Some(self.integer("a size in bytes")?) } else { None };
+        self.expect('{', "and the lines of the trace")?;
+        self.symbols(&mut scope, "return", 0)?;
+        let (outputs, results) = self.results(|p| p.output(&scope))?.into_iter().unzip();
+        scope.block.results = results;
+        self.expect('}', "after 'return'")?;
+        if self.peek().is_some() {
+            return self.expected("the end of the text");
+        }
+        Ok(Trace { name, target, history, inputs, outputs, arena, block: self.finish(scope)? })
+    }
+
+    /// `# made by acquire, dce` on the line after the version.
+    pub(super) fn history(&mut self) -> Result<Vec<String>> {
+        let rest = self.rest();
+        let trimmed = rest.trim_start();
+        let Some(list) = trimmed.strip_prefix("# made by ") else { return Ok(Vec::new()) };
+        self.at = self.text.len() - list.len();
+        let end = self.at + list.find('\n').unwrap_or(list.len());
+        // The line is read as if it were the whole text.
+        let whole = self.text;
+        self.text = &whole[..end];
+        let mut history = Vec::new();
+        let read = loop {
+            match self.label("the name of a transform") {
+                Ok(name) => history.push(name),
+                Err(error) => break Err(error),
+            }
+            if !self.eat(',') {
+                break if self.peek().is_none() { Ok(()) } else { self.expected("',' or the end of the line") };
+            }
+        };
+        self.text = whole;
+        read.map(|()| history)
+    }
+
+    pub(super) fn target(&mut self) -> Result<Target> {
+        self.skip();
+        let rest = self.rest();
+        let length = rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':')).count();
+        match rest[..length].parse() {
+            Ok(target) => {
+                self.at += length;
+                Ok(target)
+            }
+            Err(_) => self.expected("a target like 'cpu' or 'cuda:sm_90a'"),
+        }
+    }
+
+    /// `loss = value` or just a value.
+    pub(super) fn output(&mut self, scope: &Scope) -> Result<(Output, ValueId)> {
+        self.skip();
+        let start = self.at;
+        let path = self.label("a value")?;
+        if self.eat('=') {
+            return Ok((Output { path }, self.value(scope)?));
+        }
+        self.at = start;
+        Ok((Output { path: String::new() }, self.value(scope)?))
+    }
+}
