@@ -1,9 +1,10 @@
-//! The ground floor of Fulgurite: element types, buffers, strided views and the CPU building blocks
-//! (tiles, reductions, products, random numbers). It knows no trace and no operator. Each `unsafe` block has
-//! its reason beside it.
+//! The ground floor of Fulgurite: element types, buffers, strided views, the CPU building blocks (tiles, reductions,
+//! products, random numbers) and the CUDA floor. It knows no trace and no operator. Each `unsafe` block has its reason
+//! beside it.
 
 pub mod access;
 pub mod buffer;
+pub mod cuda;
 pub mod dtype;
 pub mod elementwise;
 pub mod fused;

@@ -1,0 +1,257 @@
+//! What product is wanted, in row-major terms.
+
+use crate::DType;
+use std::fmt;
+
+/// How products are computed and summed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Compute {
+    /// In f32: IEEE products of f32, exact products of bf16 and f16; sums in f32.
+    F32,
+    /// Operands in f32 are rounded to TF32 (10 bits of fraction); sums in f32.
+    Tf32,
+    /// In f64.
+    F64,
+}
+
+/// What is done with the product before it is stored. The activation is the tanh approximation of GELU.
+///
+/// `bias` is a vector and `aux` a matrix of [`super::MatmulOperands`]. Vectors have the type of `d`, and so has `aux`,
+/// which lies as `d` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Epilogue {
+    /// `d = product`
+    #[default]
+    None,
+    /// `d = product + bias`, with `n` values of bias.
+    Bias,
+    /// `d = gelu(product)`
+    Gelu,
+    /// `d = gelu(product + bias)`
+    GeluBias,
+    /// `aux = product; d = gelu(aux)`
+    GeluAux,
+    /// `aux = product + bias; d = gelu(aux)`
+    GeluAuxBias,
+    /// `d = product * gelu'(aux)`: aux is read.
+    DGelu,
+    /// As [`Epilogue::DGelu`], and `bias = sum of d over its rows`, `n` values: bias is written.
+    DGeluBiasGrad,
+    /// `bias = sum of op(a) over k`, `m` values: bias is written.
+    BiasGradA,
+    /// `bias = sum of op(b) over k`, `n` values: bias is written.
+    BiasGradB,
+}
+
+impl Epilogue {
+    /// Whether it reads or writes a vector.
+    pub fn has_bias(self) -> bool {
+        !matches!(self, Epilogue::None | Epilogue::Gelu | Epilogue::GeluAux | Epilogue::DGelu)
+    }
+
+    /// Whether it reads or writes a matrix beside `d`.
+    pub fn has_aux(self) -> bool {
+        matches!(self, Epilogue::GeluAux | Epilogue::GeluAuxBias | Epilogue::DGelu | Epilogue::DGeluBiasGrad)
+    }
+}
+
+/// How a matrix lies in memory: rows of contiguous elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Operand {
+    /// Element type.
+    pub dtype: DType,
+    /// Whether memory holds the transpose of the operand: its rows are the operand's columns.
+    pub transposed: bool,
+    /// From the start of one row in memory to that of the next, in elements.
+    pub leading: usize,
+    /// From one matrix of the batch to the next, in elements; 0 for an input that all share.
+    pub batch_stride: usize,
+    /// What the address is known to be a multiple of, in bytes: a power of two. More than 256 makes no difference.
+    pub alignment: usize,
+}
+
+impl Operand {
+    /// A contiguous `rows x columns` matrix, or a batch of them.
+    pub fn contiguous(dtype: DType, rows: usize, columns: usize) -> Operand {
+        Operand { dtype, transposed: false, leading: columns, batch_stride: rows * columns, alignment: 256 }
+    }
+
+    /// A contiguous `columns x rows` matrix that stands for its transpose, of `rows x columns`.
+    pub fn contiguous_transposed(dtype: DType, rows: usize, columns: usize) -> Operand {
+        Operand { transposed: true, leading: rows, ..Operand::contiguous(dtype, rows, columns) }
+    }
+
+    /// Rows and columns in memory of an operand of `rows x columns`.
+    pub(super) fn stored(&self, rows: usize, columns: usize) -> (usize, usize) {
+        if self.transposed { (columns, rows) } else { (rows, columns) }
+    }
+}
+
+/// `d = epilogue(alpha * op(a) op(b) + beta * c)`, for each matrix of a batch. `c` lies as `d` does; beta is 0 or 1.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Problem {
+    /// Rows of `op(a)` and `d`.
+    pub m: usize,
+    /// Columns of `op(b)` and `d`.
+    pub n: usize,
+    /// Columns of `op(a)`, rows of `op(b)`.
+    pub k: usize,
+    /// How many products.
+    pub batch: usize,
+    /// The `m x k` operand.
+    pub a: Operand,
+    /// The `k x n` operand.
+    pub b: Operand,
+    /// The `m x n` result; not transposed.
+    pub d: Operand,
+    /// How it is computed.
+    pub compute: Compute,
+    /// What follows.
+    pub epilogue: Epilogue,
+    /// Whether `c` is added: beta = 1.
+    pub accumulate: bool,
+}
+
+impl Problem {
+    /// One product of contiguous matrices of one type; in f64 computed in f64, else in f32.
+    pub fn contiguous(dtype: DType, m: usize, n: usize, k: usize) -> Problem {
+        Problem {
+            m,
+            n,
+            k,
+            batch: 1,
+            a: Operand::contiguous(dtype, m, k),
+            b: Operand::contiguous(dtype, k, n),
+            d: Operand::contiguous(dtype, m, n),
+            compute: if dtype == DType::F64 { Compute::F64 } else { Compute::F32 },
+            epilogue: Epilogue::None,
+            accumulate: false,
+        }
+    }
+
+    /// How many values [`Epilogue`]'s vector has.
+    pub fn bias_len(&self) -> usize {
+        match self.epilogue {
+            Epilogue::BiasGradA => self.m,
+            epilogue if epilogue.has_bias() => self.n,
+            _ => 0,
+        }
+    }
+
+    /// What is wrong with it, before the library is asked.
+    pub(super) fn check(&self) -> Result<(), Box<ProblemError>> {
+        match self.fault() {
+            Some(reason) => Err(self.refused(reason)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn refused(&self, reason: impl Into<String>) -> Box<ProblemError> {
+        Box::new(ProblemError { problem: self.clone(), reason: reason.into() })
+    }
+
+    fn fault(&self) -> Option<String> {
+        use DType::{BF16, F16, F32, F64};
+        let Problem { m, n, k, batch, .. } = *self;
+        if m == 0 || n == 0 || k == 0 || batch == 0 {
+            return Some("a size is zero: there is nothing to multiply".into());
+        }
+        if batch > i32::MAX as usize {
+            return Some(format!("a batch of {batch} is more than the library counts"));
+        }
+        let (a, b, d) = (self.a.dtype, self.b.dtype, self.d.dtype);
+        let fits = match self.compute {
+            Compute::F64 => a == F64 && b == F64 && d == F64,
+            Compute::Tf32 => a == F32 && b == F32 && d == F32,
+            Compute::F32 => a == b && (d == a || d == F32) && [F32, BF16, F16].contains(&a),
+        };
+        if !fits {
+            return Some(format!("there is no product of {a} and {b} to {d} computed in {:?}", self.compute));
+        }
+        if self.d.transposed {
+            return Some("the result cannot be transposed: exchange a and b".into());
+        }
+        for (name, operand, rows, columns) in [("a", self.a, m, k), ("b", self.b, k, n), ("d", self.d, m, n)] {
+            let (rows, columns) = operand.stored(rows, columns);
+            if operand.leading < columns {
+                return Some(format!("{name} has rows of {columns} elements, {} apart", operand.leading));
+            }
+            if !operand.alignment.is_power_of_two() || operand.alignment < operand.dtype.size() {
+                return Some(format!("{name} cannot be aligned to {} bytes", operand.alignment));
+            }
+            if name == "d" && batch > 1 && operand.batch_stride < (rows - 1) * operand.leading + columns {
+                return Some("the matrices of the result overlap".into());
+            }
+        }
+        let sums_a_product = matches!(self.epilogue, Epilogue::BiasGradA | Epilogue::BiasGradB);
+        (batch > 1 && (sums_a_product || self.epilogue == Epilogue::DGeluBiasGrad))
+            .then(|| "a bias gradient would be needed for each product of the batch".into())
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let operand = |operand: &Operand, rows, columns| {
+            let (stored_rows, stored_columns) = operand.stored(rows, columns);
+            let mark = if operand.transposed { "ᵀ" } else { "" };
+            format!("{}[{stored_rows}, {stored_columns}]{mark}", operand.dtype)
+        };
+        let Problem { m, n, k, batch, .. } = *self;
+        if batch > 1 {
+            write!(f, "{batch} x ")?;
+        }
+        write!(f, "{} · {} -> {}", operand(&self.a, m, k), operand(&self.b, k, n), operand(&self.d, m, n))?;
+        write!(f, " in {:?}", self.compute)?;
+        if self.accumulate {
+            write!(f, ", accumulated")?;
+        }
+        if self.epilogue == Epilogue::None { Ok(()) } else { write!(f, ", {:?}", self.epilogue) }
+    }
+}
+
+/// Why there is no plan for a product.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no plan for the product {problem}: {reason}")]
+pub struct ProblemError {
+    /// The product.
+    pub problem: Problem,
+    /// What is in the way.
+    pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_library_would_misread_is_refused_before() {
+        let good = Problem::contiguous(DType::BF16, 3, 5, 7);
+        assert_eq!(good.check(), Ok(()));
+        let refuse = |change: fn(&mut Problem), part: &str| {
+            let mut problem = good.clone();
+            change(&mut problem);
+            let error = problem.check().unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        };
+        refuse(|p| p.k = 0, "nothing to multiply");
+        refuse(|p| p.a.leading = 6, "a has rows of 7 elements, 6 apart");
+        refuse(|p| p.b.transposed = true, "b has rows of 7 elements, 5 apart");
+        refuse(|p| p.d.transposed = true, "exchange");
+        refuse(|p| p.d.dtype = DType::F16, "no product of bf16 and bf16 to f16");
+        refuse(|p| p.compute = Compute::Tf32, "computed in Tf32");
+        refuse(|p| (p.batch, p.d.batch_stride) = (2, 14), "overlap");
+        refuse(|p| (p.batch, p.epilogue) = (2, Epilogue::BiasGradB), "bias gradient");
+        refuse(|p| p.a.alignment = 1, "aligned");
+    }
+
+    #[test]
+    fn a_problem_prints_as_the_product_that_it_is() {
+        let mut problem = Problem::contiguous(DType::BF16, 3, 5, 7);
+        problem.b = Operand::contiguous_transposed(DType::BF16, 7, 5);
+        problem.epilogue = Epilogue::GeluAuxBias;
+        problem.accumulate = true;
+        let expected = "bf16[3, 7] · bf16[5, 7]ᵀ -> bf16[3, 5] in F32, accumulated, GeluAuxBias";
+        assert_eq!(problem.to_string(), expected);
+        assert_eq!(problem.check(), Ok(()));
+    }
+}

@@ -1,0 +1,140 @@
+//! What can go wrong on the way to a device, as values.
+
+use super::cublaslt::ProblemError;
+use super::nvrtc::CompileError;
+
+/// Result of a CUDA call.
+pub type Result<T, E = CudaError> = std::result::Result<T, E>;
+
+/// Why something on the CUDA floor failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CudaError {
+    // === What the machine lacks ===
+    /// A library is absent or too old for what was asked.
+    #[error("{library} is not available: {reason}; {advice}")]
+    Unavailable {
+        /// The library, as in [`super::Library::name`].
+        library: &'static str,
+        /// What was found out.
+        reason: String,
+        /// What to do about it.
+        advice: String,
+    },
+    /// The device number is not one of this machine's.
+    #[error("there is no CUDA device {ordinal}: this process sees {count}")]
+    NoSuchDevice {
+        /// The number asked for.
+        ordinal: usize,
+        /// How many devices there are.
+        count: usize,
+    },
+
+    // === What a library answered ===
+    /// The driver refused a call, or reports a failure of earlier work.
+    #[error("{call} failed: {name} ({text})")]
+    Driver {
+        /// The driver's function.
+        call: &'static str,
+        /// The error's symbolic name, such as `CUDA_ERROR_ILLEGAL_ADDRESS`.
+        name: String,
+        /// The driver's own description.
+        text: String,
+    },
+    /// The device has not enough memory left.
+    #[error(
+        "out of device memory: asked for {asked} bytes, {free} of {total} are free, {held} are held by this process"
+    )]
+    OutOfMemory {
+        /// Bytes asked for.
+        asked: usize,
+        /// Bytes free on the device, for all processes.
+        free: usize,
+        /// Bytes of the device.
+        total: usize,
+        /// Bytes that this process's [`super::DeviceMemory`] holds on the device.
+        held: usize,
+    },
+    /// NVRTC failed other than by a mistake in the source.
+    #[error("{call} failed: {text}")]
+    Nvrtc {
+        /// NVRTC's function.
+        call: &'static str,
+        /// NVRTC's own description, and its log where it left one.
+        text: String,
+    },
+    /// A source does not compile.
+    #[error(transparent)]
+    Compile(#[from] Box<CompileError>),
+    /// cuBLASLt refused a call.
+    #[error("{call} failed: {name} ({text})")]
+    Cublaslt {
+        /// cuBLASLt's function.
+        call: &'static str,
+        /// The status' symbolic name.
+        name: String,
+        /// The library's own description.
+        text: String,
+    },
+
+    // === What was asked wrongly ===
+    /// A matrix product that cannot be planned.
+    #[error(transparent)]
+    Problem(#[from] Box<ProblemError>),
+    /// A kernel of this name is not in the module.
+    #[error("there is no kernel `{kernel}` in the module, which has {present:?}")]
+    NoSuchKernel {
+        /// The name asked for.
+        kernel: String,
+        /// The names that the module has.
+        present: Vec<String>,
+    },
+    /// A launch that the device or the kernel's signature rules out.
+    #[error("kernel `{kernel}` cannot be launched so: {reason}")]
+    Launch {
+        /// The kernel.
+        kernel: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Bytes that are no cubin.
+    #[error("not a cubin: {reason}")]
+    Cubin {
+        /// What is wrong.
+        reason: String,
+    },
+    /// A range outside of its allocation.
+    #[error("bytes {start}..{end} are outside of an allocation of {len} bytes")]
+    Range {
+        /// First byte.
+        start: usize,
+        /// One past the last byte.
+        end: usize,
+        /// Size of the allocation.
+        len: usize,
+    },
+}
+
+impl CudaError {
+    /// Whether the error has put the context out of use, so that every later call in this process fails as well:
+    /// a kernel read or wrote outside of memory, hit an illegal instruction, ran too long, or trapped.
+    pub fn is_fatal(&self) -> bool {
+        const FATAL: [&str; 14] = [
+            "CUDA_ERROR_ILLEGAL_ADDRESS",
+            "CUDA_ERROR_LAUNCH_TIMEOUT",
+            "CUDA_ERROR_ASSERT",
+            "CUDA_ERROR_HARDWARE_STACK_ERROR",
+            "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+            "CUDA_ERROR_MISALIGNED_ADDRESS",
+            "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+            "CUDA_ERROR_INVALID_PC",
+            "CUDA_ERROR_LAUNCH_FAILED",
+            "CUDA_ERROR_ECC_UNCORRECTABLE",
+            "CUDA_ERROR_TENSOR_MEMORY_LEAK",
+            "CUDA_ERROR_CONTAINED",
+            "CUDA_ERROR_CONTEXT_IS_DESTROYED",
+            "CUDA_ERROR_DEINITIALIZED",
+        ];
+        matches!(self, CudaError::Driver { name, .. } if FATAL.contains(&name.as_str()))
+    }
+}

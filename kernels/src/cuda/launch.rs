@@ -1,0 +1,225 @@
+//! Launching kernels.
+
+use super::call::driver;
+use super::error::{CudaError, Result};
+use super::memory::DeviceAddress;
+use super::module::Function;
+use super::stream::Stream;
+use cudarc::driver::sys::{
+    CUlaunchAttribute, CUlaunchAttributeID_enum as Attribute, CUlaunchAttributeValue,
+    CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterDimensions, CUlaunchConfig,
+};
+use smallvec::SmallVec;
+use std::ffi::c_void;
+
+/// A kernel's arguments, packed in order.
+///
+/// ```
+/// # use fulgurite_kernels::cuda::{Arguments, DeviceAddress};
+/// let arguments = Arguments::new().pointer(DeviceAddress(0x7f00_0000)).u64(1 << 20).f32(1e-5);
+/// assert_eq!(arguments.sizes().collect::<Vec<_>>(), [8, 8, 4]);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Arguments {
+    bytes: SmallVec<[u8; 128]>,
+    /// Where each argument ends in `bytes`.
+    ends: SmallVec<[u32; 16]>,
+}
+
+impl Arguments {
+    /// None yet.
+    pub fn new() -> Arguments {
+        Arguments::default()
+    }
+
+    /// An argument passed by value, as the device's memory would hold it: a structure, or a type of one or two bytes.
+    pub fn bytes(mut self, value: &[u8]) -> Arguments {
+        self.bytes.extend_from_slice(value);
+        self.ends.push(self.bytes.len() as u32);
+        self
+    }
+
+    /// A pointer.
+    pub fn pointer(self, address: DeviceAddress) -> Arguments {
+        self.u64(address.0)
+    }
+
+    /// An `unsigned long long`.
+    pub fn u64(self, value: u64) -> Arguments {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    /// A `long long`.
+    pub fn i64(self, value: i64) -> Arguments {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    /// An `unsigned`.
+    pub fn u32(self, value: u32) -> Arguments {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    /// An `int`.
+    pub fn i32(self, value: i32) -> Arguments {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    /// A `float`.
+    pub fn f32(self, value: f32) -> Arguments {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    /// A `double`.
+    pub fn f64(self, value: f64) -> Arguments {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    /// The arguments' sizes in bytes, in order.
+    pub fn sizes(&self) -> impl ExactSizeIterator<Item = usize> {
+        (0..self.ends.len()).map(|n| self.ends[n] as usize - self.start(n))
+    }
+
+    fn start(&self, n: usize) -> usize {
+        if n == 0 { 0 } else { self.ends[n - 1] as usize }
+    }
+}
+
+/// The shape of a launch. Zero is no size: what has nothing to do is not launched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaunchShape {
+    /// Blocks, along x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Blocks of a cluster, if the kernel is launched in clusters (compute capability 9.0 and newer).
+    pub cluster: Option<[u32; 3]>,
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+    /// Whether all blocks must be resident at once, so that they may wait for each other.
+    pub cooperative: bool,
+    /// Whether the kernel may start while the one before it on the stream still runs. It must wait, by
+    /// `griddepcontrol.wait`, before it reads what that one writes (compute capability 9.0 and newer).
+    pub overlaps_previous: bool,
+}
+
+impl LaunchShape {
+    /// `grid` blocks of `block` threads, along x.
+    pub fn linear(grid: u32, block: u32) -> LaunchShape {
+        LaunchShape::new([grid, 1, 1], [block, 1, 1])
+    }
+
+    /// A plain launch.
+    pub fn new(grid: [u32; 3], block: [u32; 3]) -> LaunchShape {
+        LaunchShape { grid, block, cluster: None, shared_bytes: 0, cooperative: false, overlaps_previous: false }
+    }
+
+    /// With dynamic shared memory.
+    pub fn shared(self, shared_bytes: u32) -> LaunchShape {
+        LaunchShape { shared_bytes, ..self }
+    }
+
+    /// In clusters.
+    pub fn cluster(self, cluster: [u32; 3]) -> LaunchShape {
+        LaunchShape { cluster: Some(cluster), ..self }
+    }
+
+    /// What is wrong with it for a kernel of at most `max_threads` threads a block, if anything is.
+    fn fault(&self, max_threads: u32) -> Option<String> {
+        let cluster = self.cluster.unwrap_or([1; 3]);
+        if [self.grid, self.block, cluster].concat().contains(&0) {
+            return Some(format!(
+                "a size is zero in grid {:?}, block {:?}, cluster {cluster:?}",
+                self.grid, self.block
+            ));
+        }
+        let threads = self.block.iter().map(|&n| u64::from(n)).product::<u64>();
+        if threads > u64::from(max_threads) {
+            return Some(format!("{threads} threads a block, at most {max_threads} are possible with its registers"));
+        }
+        (0..3)
+            .find(|&axis| !self.grid[axis].is_multiple_of(cluster[axis]))
+            .map(|_| format!("grid {:?} is no multiple of cluster {cluster:?}", self.grid))
+    }
+}
+
+impl Function {
+    /// Enqueues the kernel on `stream`.
+    ///
+    /// # Errors
+    /// [`CudaError::Launch`] if number or sizes of the arguments are not those of the kernel's parameters, or the shape
+    /// is impossible on the device; the driver's otherwise. Faults of the kernel itself come out where the stream is
+    /// waited for.
+    ///
+    /// # Safety
+    /// The kernel must be right for these arguments and this shape: it reads and writes only memory that is allocated,
+    /// and that no work uses which is not ordered with the stream.
+    pub unsafe fn launch(&self, stream: &Stream, shape: &LaunchShape, arguments: &Arguments) -> Result<()> {
+        let refuse = |reason: String| Err(CudaError::Launch { kernel: self.name().to_owned(), reason });
+        if stream.context() != self.context() {
+            return refuse(format!("it is loaded in {:?}, the stream is of {:?}", self.context(), stream.context()));
+        }
+        let parameters = &self.resources().parameters;
+        if !parameters.iter().map(|parameter| parameter.bytes).eq(arguments.sizes()) {
+            let expected: Vec<usize> = parameters.iter().map(|parameter| parameter.bytes).collect();
+            let given: Vec<usize> = arguments.sizes().collect();
+            return refuse(format!("its parameters have {expected:?} bytes, the arguments {given:?}"));
+        }
+        if let Some(reason) = shape.fault(self.max_threads()) {
+            return refuse(reason);
+        }
+        self.allow_shared(shape.shared_bytes)?;
+        if shape.cluster.is_some_and(|cluster| cluster.iter().product::<u32>() > 8) {
+            self.allow_large_clusters()?;
+        }
+
+        let mut attributes: SmallVec<[CUlaunchAttribute; 3]> = SmallVec::new();
+        if let Some([x, y, z]) = shape.cluster {
+            let clusters = CUlaunchAttributeValue { clusterDim: ClusterDimensions { x, y, z } };
+            attributes.push(attribute(Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, clusters));
+        }
+        if shape.cooperative {
+            let on = CUlaunchAttributeValue { cooperative: 1 };
+            attributes.push(attribute(Attribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, on));
+        }
+        if shape.overlaps_previous {
+            let on = CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
+            attributes.push(attribute(Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, on));
+        }
+        let config = CUlaunchConfig {
+            gridDimX: shape.grid[0],
+            gridDimY: shape.grid[1],
+            gridDimZ: shape.grid[2],
+            blockDimX: shape.block[0],
+            blockDimY: shape.block[1],
+            blockDimZ: shape.block[2],
+            sharedMemBytes: shape.shared_bytes,
+            hStream: stream.bound()?,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
+        };
+        let start = |n| arguments.bytes[arguments.start(n)..].as_ptr().cast_mut().cast::<c_void>();
+        let mut pointers: SmallVec<[*mut c_void; 16]> = (0..arguments.ends.len()).map(start).collect();
+        // SAFETY: the driver copies the arguments during the call, of the sizes that were compared above; the rest is
+        // alive; what the kernel does is promised by the caller.
+        unsafe { driver!(cuLaunchKernelEx(&config, self.raw(), pointers.as_mut_ptr(), std::ptr::null_mut())) }
+    }
+}
+
+fn attribute(id: Attribute, value: CUlaunchAttributeValue) -> CUlaunchAttribute {
+    CUlaunchAttribute { id, pad: [0; 4], value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_shapes_are_told_before_the_driver_is_asked() {
+        let shape = LaunchShape::linear(6, 256);
+        assert_eq!(shape.fault(1024), None);
+        assert!(shape.fault(128).unwrap().contains("256 threads"));
+        assert!(shape.cluster([4, 1, 1]).fault(1024).unwrap().contains("no multiple"));
+        assert_eq!(shape.cluster([3, 1, 1]).fault(1024), None);
+        assert!(LaunchShape::linear(0, 1).fault(1024).unwrap().contains("zero"));
+    }
+}

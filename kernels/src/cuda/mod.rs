@@ -1,0 +1,46 @@
+//! CUDA: devices, memory, streams, graphs, run-time compilation, matrix products.
+//!
+//! This module is always compiled, and it is the only place that names the bindings (`cudarc`). Its libraries are loaded
+//! when first needed; where one is absent the answer is [`CudaError::Unavailable`] with a reason and advice, never a
+//! panic. [`probe()`] says what a machine has.
+//!
+//! Three layers: the bindings' raw calls; `driver!` and its like, which turn codes into errors that carry the call's name
+//! and the library's text; and the types here, which own what they made, give it back when dropped, and keep what they
+//! need alive. What is `unsafe` in them is what no type can check: which addresses a kernel or a copy uses, and when.
+
+mod cache;
+mod call;
+mod context;
+mod copy;
+mod cubin;
+pub mod cublaslt;
+mod device;
+mod diagnostics;
+mod error;
+mod event;
+mod graph;
+mod launch;
+mod libraries;
+mod memory;
+mod module;
+pub mod nvrtc;
+mod probe;
+mod stream;
+mod symbols;
+
+pub use cache::{CACHE_VARIABLE, CacheStatistics, KernelCache};
+pub use context::{Context, MemoryInfo};
+pub use cubin::{KernelResources, Parameter};
+pub use cublaslt::CublasLt;
+pub use device::{Device, devices};
+pub use diagnostics::{Diagnostic, Severity};
+pub use error::{CudaError, Result};
+pub use event::Event;
+pub use graph::{CaptureMode, ExecutableGraph, Graph};
+pub use launch::{Arguments, LaunchShape};
+pub use libraries::LIBRARIES_VARIABLE;
+pub use memory::{DeviceAddress, DeviceMemory, PinnedMemory};
+pub use module::{Function, Module};
+pub use nvrtc::{Compilation, CompileError, Cubin};
+pub use probe::{Library, LibraryState, Probe, Version, probe};
+pub use stream::{Priority, Stream};

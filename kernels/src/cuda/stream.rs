@@ -1,0 +1,102 @@
+//! Streams: queues of device work, in order within one, independent between two.
+
+use super::call::driver;
+use super::context::Context;
+use super::error::{CudaError, Result};
+use super::event::Event;
+use cudarc::driver::sys::{CUstream, CUstream_flags_enum::CU_STREAM_NON_BLOCKING};
+
+/// How a stream's work competes with that of other streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Priority {
+    /// The usual one.
+    #[default]
+    Normal,
+    /// Its blocks start first wherever both wait for room.
+    High,
+}
+
+/// A queue of device work. It does not wait for the legacy default stream, nor the other way round.
+#[derive(Debug)]
+pub struct Stream {
+    context: Context,
+    raw: CUstream,
+}
+
+// SAFETY: the driver's functions may be called with a stream from any thread; the driver orders what is enqueued.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// A stream of normal priority.
+    pub fn new(context: &Context) -> Result<Stream> {
+        Stream::with_priority(context, Priority::Normal)
+    }
+
+    /// A stream of the given priority.
+    pub fn with_priority(context: &Context, priority: Priority) -> Result<Stream> {
+        context.bind()?;
+        let (mut least, mut greatest) = (0, 0);
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the context is current; the pointers are valid for the calls.
+        unsafe {
+            driver!(cuCtxGetStreamPriorityRange(&mut least, &mut greatest))?;
+            let number = if priority == Priority::High { greatest } else { least };
+            driver!(cuStreamCreateWithPriority(&mut raw, CU_STREAM_NON_BLOCKING as u32, number))?;
+        }
+        Ok(Stream { context: context.clone(), raw })
+    }
+
+    /// The context it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Makes the stream's context current and returns the handle to enqueue on.
+    pub(super) fn bound(&self) -> Result<CUstream> {
+        self.context.bind()?;
+        Ok(self.raw)
+    }
+
+    /// Waits on the host until everything enqueued is done. Errors of that work come out here.
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: the stream is alive and its context is current.
+        unsafe { driver!(cuStreamSynchronize(self.bound()?)) }
+    }
+
+    /// Whether everything enqueued is done.
+    pub fn is_idle(&self) -> Result<bool> {
+        // SAFETY: as above.
+        idle(unsafe { driver!(cuStreamQuery(self.bound()?)) })
+    }
+
+    /// Work enqueued from now on waits until `event`, as last recorded, has happened; the host does not wait.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        // SAFETY: as above, and the event is alive.
+        unsafe { driver!(cuStreamWaitEvent(self.bound()?, event.raw(), 0)) }
+    }
+
+    /// Work enqueued from now on waits for what is enqueued on `other` by now.
+    pub fn wait_for(&self, other: &Stream) -> Result<()> {
+        let event = Event::new(&other.context)?;
+        event.record(other)?;
+        self.wait(&event)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: the stream is alive and not used afterwards; the driver finishes what is enqueued.
+        self.context.keep(self.bound().and_then(|raw| unsafe { driver!(cuStreamDestroy_v2(raw)) }));
+    }
+}
+
+/// The answer of a query: not ready is no error.
+pub(super) fn idle(result: Result<()>) -> Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(CudaError::Driver { name, .. }) if name == "CUDA_ERROR_NOT_READY" => Ok(false),
+        Err(error) => Err(error),
+    }
+}
