@@ -290,7 +290,7 @@ impl Bound {
         let library = unsafe { (self.library)() };
         if let Some(symbol) = self.symbols.iter().find(|symbol| address_of(library, symbol).is_none()) {
             let reason = format!("lib{} has no {symbol}: it is too old", self.stem);
-            return LibraryState::Missing { reason, advice: "CUDA 12.0 or newer is needed".into() };
+            return LibraryState::Missing { reason, advice: "CUDA 12.8 or newer is needed".into() };
         }
         let path = self.symbols.first().and_then(|symbol| libraries::file_of(address_of(library, symbol)?));
         match version() {
@@ -303,8 +303,7 @@ impl Bound {
 fn address_of(library: &libloading::Library, symbol: &str) -> Option<usize> {
     // SAFETY: only the address is taken; nothing is called or read through it.
     let found = unsafe { library.get::<*const c_void>(symbol.as_bytes()) };
-    // SAFETY: the handle is turned into the plain address that it stands for.
-    found.ok().map(|symbol| unsafe { symbol.into_raw() }.into_raw() as usize)
+    found.ok().map(|symbol| *symbol as usize)
 }
 
 /// How a library that nothing here binds tells its version.

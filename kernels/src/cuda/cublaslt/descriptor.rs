@@ -162,7 +162,7 @@ impl Preference {
             (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &problem.d),
         ];
         for (attribute, operand) in alignments {
-            preference.set(attribute, operand.alignment.min(256) as u32)?;
+            preference.set(attribute, operand.batch_alignment(problem.batch) as u32)?;
         }
         Ok(preference)
     }

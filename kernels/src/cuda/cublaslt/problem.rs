@@ -81,6 +81,13 @@ impl Operand {
         Operand { transposed: true, leading: rows, ..Operand::contiguous(dtype, rows, columns) }
     }
 
+    /// What the address of every matrix of a batch is known to be a multiple of, in bytes; 256 at most.
+    pub(super) fn batch_alignment(&self, batch: usize) -> usize {
+        let stride = if batch > 1 { self.batch_stride * self.dtype.size() } else { 0 };
+        // The lowest bit of both that is set.
+        1 << (stride | self.alignment | 256).trailing_zeros()
+    }
+
     /// Rows and columns in memory of an operand of `rows x columns`.
     pub(super) fn stored(&self, rows: usize, columns: usize) -> (usize, usize) {
         if self.transposed { (columns, rows) } else { (rows, columns) }
@@ -172,16 +179,18 @@ impl Problem {
             return Some("the result cannot be transposed: exchange a and b".into());
         }
         for (name, operand, rows, columns) in [("a", self.a, m, k), ("b", self.b, k, n), ("d", self.d, m, n)] {
-            let (rows, columns) = operand.stored(rows, columns);
+            let (_, columns) = operand.stored(rows, columns);
             if operand.leading < columns {
                 return Some(format!("{name} has rows of {columns} elements, {} apart", operand.leading));
             }
             if !operand.alignment.is_power_of_two() || operand.alignment < operand.dtype.size() {
                 return Some(format!("{name} cannot be aligned to {} bytes", operand.alignment));
             }
-            if name == "d" && batch > 1 && operand.batch_stride < (rows - 1) * operand.leading + columns {
-                return Some("the matrices of the result overlap".into());
-            }
+        }
+        // One after the other, or beside each other, as the heads of attention are.
+        let (stride, leading) = (self.d.batch_stride, self.d.leading);
+        if batch > 1 && stride < (m - 1) * leading + n && (stride < n || (batch - 1) * stride + n > leading) {
+            return Some("the matrices of the result overlap".into());
         }
         let sums_a_product = matches!(self.epilogue, Epilogue::BiasGradA | Epilogue::BiasGradB);
         (batch > 1 && (sums_a_product || self.epilogue == Epilogue::DGeluBiasGrad))
@@ -240,8 +249,18 @@ mod tests {
         refuse(|p| p.d.dtype = DType::F16, "no product of bf16 and bf16 to f16");
         refuse(|p| p.compute = Compute::Tf32, "computed in Tf32");
         refuse(|p| (p.batch, p.d.batch_stride) = (2, 14), "overlap");
+        refuse(|p| (p.batch, p.d.leading, p.d.batch_stride) = (3, 14, 5), "overlap");
         refuse(|p| (p.batch, p.epilogue) = (2, Epilogue::BiasGradB), "bias gradient");
         refuse(|p| p.a.alignment = 1, "aligned");
+    }
+
+    #[test]
+    fn the_matrices_of_a_batch_may_lie_beside_each_other() {
+        let mut problem = Problem::contiguous(DType::F32, 3, 8, 7);
+        (problem.batch, problem.d.leading, problem.d.batch_stride) = (3, 24, 8);
+        assert_eq!(problem.check(), Ok(()));
+        assert_eq!(problem.d.batch_alignment(3), 32);
+        assert_eq!(problem.d.batch_alignment(1), 256);
     }
 
     #[test]

@@ -1,0 +1,13 @@
+//! The CUDA floor on a device. Without one these tests say that they are skipped.
+//!
+//! The binary needs nothing but the driver and NVIDIA's libraries, so it can be built where Rust is and run where the
+//! device is: `cargo test -p fulgurite-kernels --test cuda_device --no-run` prints its path.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod faults;
+mod fixture;
+mod graphs;
+mod kernels;
+mod memory;
+mod products;
