@@ -27,7 +27,7 @@ pub fn operator(operator: &mut Operator, parts: &Parts, errors: &mut Errors) {
     for rule in &mut operator.rules {
         rule.right = match rule.name {
             "samples" | "errors" => collector(rule, errors),
-            "cpu" => outputs(rule, results, errors) & taken_by_name(rule, &params, "signature", errors),
+            "cpu" | "plan" => outputs(rule, results, errors) & taken_by_name(rule, &params, "signature", errors),
             "decomposition" | "grad" => {
                 taken_by_name(rule, &params, "signature", errors) && takes_all(rule, &params, errors)
             }
@@ -59,7 +59,7 @@ fn signature(params: &mut [Param], errors: &mut Errors) {
         if result_index(&name).is_some() {
             errors.at(
                 &param.ident,
-                format!("`{name}` is what host kernels call a result; give the parameter another name"),
+                format!("`{name}` is what kernels call a result; give the parameter another name"),
             );
         }
         if matches!(name.as_str(), "read" | "call" | "into_arguments") && param.default.is_some() {
@@ -151,7 +151,8 @@ fn collector(rule: &Rule, errors: &mut Errors) -> bool {
 fn taken_by_name(rule: &Rule, params: &[String], of: &str, errors: &mut Errors) -> bool {
     let mut right = true;
     for param in &rule.params {
-        if params.contains(&param.name) || (rule.name == "cpu" && result_index(&param.name).is_some()) {
+        let result = matches!(rule.name, "cpu" | "plan") && result_index(&param.name).is_some();
+        if params.contains(&param.name) || result || (rule.name == "plan" && param.name == "plan") {
             continue;
         }
         right = false;
@@ -198,11 +199,16 @@ fn outputs(rule: &Rule, results: Results, errors: &mut Errors) -> bool {
         wanted.iter().filter(|name| !rule.params.iter().any(|param| param.name == **name)).collect();
     if right && let Some(first) = missing.first() {
         right = false;
-        let form = if results == Results::List { "&mut [TensorMut]" } else { "&mut TensorMut" };
+        let (what, form) = match (rule.name, results) {
+            ("cpu", Results::List) => ("host kernel", "&mut [TensorMut]"),
+            ("cpu", _) => ("host kernel", "&mut TensorMut"),
+            (_, Results::List) => ("plan", "&[DeviceTensor]"),
+            _ => ("plan", "&DeviceTensor"),
+        };
         let list: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
         errors.at(
             &rule.function.sig.ident,
-            format!("a host kernel writes every result; {} is missing: write `{first}: {form}`", list.join(", ")),
+            format!("a {what} writes every result; {} is missing: write `{first}: {form}`", list.join(", ")),
         );
     }
     right
@@ -386,10 +392,10 @@ pub fn implementation(ident: &Ident, parts: &Parts, waived: &[(Ident, LitStr)], 
             "an implementation says what it takes; write `fn checker(...) -> Claim { refuse_unless!(condition, \"reason\"); Ok(()) }`",
         );
     }
-    if !has("execution") && !has("cpu") {
+    if !has("execution") && !has("cpu") && !has("plan") {
         errors.at(
             ident,
-            "an implementation runs the operator; write `fn execution(...)` in terms of kernel symbols, or the host kernel `fn cpu(...)`",
+            "an implementation runs the operator; write `fn execution(...)` in terms of kernel symbols, the host kernel `fn cpu(...)`, or the device work `fn plan(...)`",
         );
     }
     cotangents(&parts.rules, waived, errors);

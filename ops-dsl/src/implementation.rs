@@ -10,7 +10,7 @@ use crate::options;
 use crate::parse::{self, Module};
 
 /// The rules of an implementation.
-pub const RULES: [&str; 4] = ["checker", "execution", "grad", "cpu"];
+pub const RULES: [&str; 5] = ["checker", "execution", "grad", "cpu", "plan"];
 
 /// A declared implementation.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use crate::model::{self, Kind, Options, ParamKind, RuleParam, Signature};
 use crate::parse::{self, Entry, Function, Module};
 
 /// The rules of an operator.
-pub const RULES: [&str; 9] =
-    ["meta", "decomposition", "grad", "scalar", "view", "reference", "cpu", "samples", "errors"];
+pub const RULES: [&str; 10] =
+    ["meta", "decomposition", "grad", "scalar", "view", "reference", "cpu", "plan", "samples", "errors"];
 
 /// A rule of a declaration.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use fulgurite_kernels::{Buffer, DType, TensorRef};
 use ndarray::{ArrayD, IxDyn};
 use smallvec::SmallVec;
 
+use crate::device::DeviceBuffer;
 use crate::error::{Error, Result};
 use crate::meta::{Device, TensorMeta};
 use crate::reference::ReferenceTensor;
@@ -17,10 +18,17 @@ use crate::tree::{Leaf, Tree};
 /// Strides in elements, small ones without an allocation.
 pub type Strides = SmallVec<[isize; 5]>;
 
-/// A tensor with data. Clones share the data; nothing writes to shared data.
+/// Where an array's data lies.
+#[derive(Debug, Clone)]
+pub(crate) enum Memory {
+    Host(Arc<Buffer>),
+    Device(Arc<DeviceBuffer>),
+}
+
+/// A tensor with data, on the host or on a device. Clones share the data; nothing writes to shared data.
 #[derive(Clone)]
 pub struct Array {
-    buffer: Arc<Buffer>,
+    memory: Memory,
     meta: TensorMeta,
     strides: Strides,
     /// In elements, from the start of the buffer.
@@ -90,11 +98,56 @@ impl Array {
 
     pub(crate) fn from_buffer(buffer: Buffer, meta: TensorMeta) -> Array {
         let strides = contiguous_strides(meta.shape()).into();
-        Array { buffer: Arc::new(buffer), meta, strides, offset: 0 }
+        Array { memory: Memory::Host(Arc::new(buffer)), meta, strides, offset: 0 }
     }
 
     pub(crate) fn from_shared(buffer: Arc<Buffer>, meta: TensorMeta, strides: Strides, offset: usize) -> Array {
-        Array { buffer, meta, strides, offset }
+        Array { memory: Memory::Host(buffer), meta, strides, offset }
+    }
+
+    pub(crate) fn from_memory(memory: Memory, meta: TensorMeta, strides: Strides, offset: usize) -> Array {
+        Array { memory, meta, strides, offset }
+    }
+
+    /// The same values on `device`; the same data if they are there already.
+    ///
+    /// # Errors
+    /// If the device is not available, with the reason, or its memory is full.
+    pub fn to_device(&self, device: Device) -> Result<Array> {
+        if self.device() == device {
+            return Ok(self.clone());
+        }
+        let meta = self.meta.with_device(device);
+        if device.is_cpu() {
+            return Array::from_bytes(self.shape(), self.dtype(), &self.to_bytes()?);
+        }
+        // The layout stays, so that a program compiled for it takes the array.
+        let buffer = match &self.memory {
+            Memory::Host(buffer) => DeviceBuffer::from_bytes(device, buffer.as_bytes())?,
+            Memory::Device(buffer) => DeviceBuffer::from_bytes(device, &buffer.to_bytes()?)?,
+        };
+        let memory = Memory::Device(Arc::new(buffer));
+        Ok(Array { memory, meta, strides: self.strides.clone(), offset: self.offset })
+    }
+
+    /// The same values on the host.
+    pub fn to_host(&self) -> Result<Array> {
+        match &self.memory {
+            Memory::Host(_) => Ok(self.clone()),
+            Memory::Device(buffer) => {
+                let bytes = buffer.to_bytes()?;
+                let mut host = Buffer::uninitialized(bytes.len())?;
+                host.as_bytes_mut().copy_from_slice(&bytes);
+                let memory = Memory::Host(Arc::new(host));
+                let meta = self.meta.with_device(Device::CPU);
+                Ok(Array { memory, meta, strides: self.strides.clone(), offset: self.offset })
+            }
+        }
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> Device {
+        self.meta.device()
     }
 
     /// Shape, element type, device.
@@ -124,28 +177,41 @@ impl Array {
 
     /// Whether nobody else holds the data.
     pub fn is_unique(&self) -> bool {
-        Arc::strong_count(&self.buffer) == 1
+        match &self.memory {
+            Memory::Host(buffer) => Arc::strong_count(buffer) == 1,
+            Memory::Device(buffer) => Arc::strong_count(buffer) == 1,
+        }
     }
 
-    pub(crate) fn buffer(&self) -> &Arc<Buffer> {
-        &self.buffer
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
-    pub(crate) fn into_buffer(self) -> Arc<Buffer> {
-        self.buffer
+    pub(crate) fn into_memory(self) -> Memory {
+        self.memory
+    }
+
+    /// The memory of an array on the host.
+    pub(crate) fn buffer(&self) -> Result<&Arc<Buffer>> {
+        match &self.memory {
+            Memory::Host(buffer) => Ok(buffer),
+            Memory::Device(_) => Err(wrong("array", format!("is on {}, expected it on the host", self.device()))),
+        }
     }
 
     pub(crate) fn byte_offset(&self) -> usize {
         self.offset * self.dtype().size()
     }
 
-    /// The data, for kernels to read.
-    pub fn view(&self) -> TensorRef<'_> {
+    /// The data, for host kernels to read.
+    ///
+    /// # Errors
+    /// If the array is not on the host.
+    pub fn view(&self) -> Result<TensorRef<'_>> {
+        let first = self.buffer()?.as_ptr().wrapping_add(self.byte_offset());
         // SAFETY: every constructor keeps the elements that shape and strides reach within the buffer, whose start is
         // aligned for every element type; shared data is never written.
-        unsafe {
-            TensorRef::new(self.dtype(), self.shape(), &self.strides, self.buffer.as_ptr().add(self.byte_offset()))
-        }
+        Ok(unsafe { TensorRef::new(self.dtype(), self.shape(), &self.strides, first) })
     }
 
     /// The same data with the dimensions in another order.
@@ -157,7 +223,7 @@ impl Array {
         }
         let shape: Vec<usize> = dims.iter().map(|d| self.shape()[*d]).collect();
         let strides = dims.iter().map(|d| self.strides[*d]).collect();
-        Ok(Array { buffer: self.buffer.clone(), meta: self.meta.with_shape(shape), strides, offset: self.offset })
+        Ok(Array { memory: self.memory.clone(), meta: self.meta.with_shape(shape), strides, offset: self.offset })
     }
 
     /// The elements `start`, `start + step`, ... below `end` of dimension `dim`.
@@ -176,7 +242,7 @@ impl Array {
         strides[dim] *= step as isize;
         let offset =
             (self.offset as isize + if shape.contains(&0) { 0 } else { start as isize * self.strides[dim] }) as usize;
-        Ok(Array { buffer: self.buffer.clone(), meta: self.meta.with_shape(shape), strides, offset })
+        Ok(Array { memory: self.memory.clone(), meta: self.meta.with_shape(shape), strides, offset })
     }
 
     /// The same data seen with a larger shape: missing leading dimensions and extents of one are repeated (stride 0).
@@ -190,7 +256,7 @@ impl Array {
         let strides = (0..shape.len())
             .map(|i| if i < missing || self.shape()[i - missing] != shape[i] { 0 } else { self.strides[i - missing] })
             .collect();
-        Ok(Array { buffer: self.buffer.clone(), meta: self.meta.with_shape(shape), strides, offset: self.offset })
+        Ok(Array { memory: self.memory.clone(), meta: self.meta.with_shape(shape), strides, offset: self.offset })
     }
 
     /// The values in row-major order. The element type must be `T`'s.
@@ -198,15 +264,16 @@ impl Array {
         if T::DTYPE != self.dtype() {
             return Err(wrong("to_vec", format!("{} holds no {}", self.meta, T::DTYPE)));
         }
-        Ok(self.gather_elements())
+        self.gather_elements()
     }
 
-    fn gather_elements<T: Element>(&self) -> Vec<T> {
-        let data: &[T] =
-            bytemuck::cast_slice(&self.buffer.as_bytes()[..self.buffer.len() / size_of::<T>() * size_of::<T>()]);
+    fn gather_elements<T: Element>(&self) -> Result<Vec<T>> {
+        let host = self.to_host()?;
+        let buffer = host.buffer()?;
+        let data: &[T] = bytemuck::cast_slice(&buffer.as_bytes()[..buffer.len() / size_of::<T>() * size_of::<T>()]);
         let mut values = Vec::with_capacity(self.meta.len());
         self.for_each_offset(|offset| values.push(data[offset]));
-        values
+        Ok(values)
     }
 
     fn for_each_offset(&self, mut f: impl FnMut(usize)) {
@@ -236,9 +303,9 @@ impl Array {
     }
 
     /// The values in row-major order as f64 (exact but for large i64).
-    pub fn to_f64(&self) -> Vec<f64> {
-        fn values<T: Element>(array: &Array) -> Vec<f64> {
-            array.gather_elements::<T>().into_iter().map(T::to_f64).collect()
+    pub fn to_f64(&self) -> Result<Vec<f64>> {
+        fn values<T: Element>(array: &Array) -> Result<Vec<f64>> {
+            Ok(array.gather_elements::<T>()?.into_iter().map(T::to_f64).collect())
         }
         match self.dtype() {
             DType::Bool | DType::U8 => values::<u8>(self),
@@ -253,50 +320,50 @@ impl Array {
 
     /// The only element as f64.
     pub fn item(&self) -> Result<f64> {
-        match self.to_f64()[..] {
+        match self.to_f64()?[..] {
             [value] => Ok(value),
             _ => Err(wrong("item", format!("{} has not exactly one element", self.meta))),
         }
     }
 
     /// The bytes in row-major order, little endian.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let host = self.to_host()?;
+        let data = host.buffer()?.as_bytes();
         if self.is_contiguous() {
             let start = self.byte_offset();
-            return self.buffer.as_bytes()[start..start + self.meta.bytes()].to_vec();
+            return Ok(data[start..start + self.meta.bytes()].to_vec());
         }
         let size = self.dtype().size();
-        let data = self.buffer.as_bytes();
         let mut bytes = Vec::with_capacity(self.meta.bytes());
         self.for_each_offset(|offset| bytes.extend_from_slice(&data[offset * size..(offset + 1) * size]));
-        bytes
+        Ok(bytes)
     }
 
-    /// The same values, laid out row-major, in memory of their own.
+    /// The same values, laid out row-major, in memory of their own on the host.
     pub fn to_contiguous(&self) -> Result<Array> {
-        Array::from_bytes(self.shape(), self.dtype(), &self.to_bytes())
+        Array::from_bytes(self.shape(), self.dtype(), &self.to_bytes()?)
     }
 
     /// The values for a reference rule.
-    pub fn to_reference(&self) -> ReferenceTensor {
+    pub fn to_reference(&self) -> Result<ReferenceTensor> {
         let shape = IxDyn(self.shape());
-        let build = |values: Vec<f64>| {
-            ArrayD::from_shape_vec(shape.clone(), values)
-                .unwrap_or_else(|_| unreachable!("as many values as the shape holds"))
-        };
         if self.dtype() == DType::I64 {
-            let values = self.gather_elements::<i64>();
-            let array = ArrayD::from_shape_vec(shape.clone(), values)
-                .unwrap_or_else(|_| unreachable!("as many values as the shape holds"));
-            return ReferenceTensor::from_integers(DType::I64, array);
+            let values = self.gather_elements::<i64>()?;
+            let array = ArrayD::from_shape_vec(shape, values).unwrap_or_else(|_| unreachable!("as many values as the shape holds"));
+            return Ok(ReferenceTensor::from_integers(DType::I64, array));
         }
-        ReferenceTensor::from_floats(self.dtype(), build(self.to_f64()))
+        let array = ArrayD::from_shape_vec(shape, self.to_f64()?).unwrap_or_else(|_| unreachable!("as many values as the shape holds"));
+        Ok(ReferenceTensor::from_floats(self.dtype(), array))
     }
 }
 
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values = self.to_f64();
+        if !self.device().is_cpu() {
+            return write!(f, "{}", self.meta);
+        }
+        let values = self.to_f64().unwrap_or_default();
         let shown = values.len().min(8);
         write!(f, "{}{:?}{}", self.meta, &values[..shown], if shown < values.len() { "..." } else { "" })
     }

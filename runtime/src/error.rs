@@ -236,6 +236,15 @@ pub enum Error {
     /// Memory could not be had.
     #[error("{0}")]
     OutOfMemory(#[from] fulgurite_kernels::buffer::OutOfMemory),
+    /// A program does not fit its device.
+    #[error("{message}")]
+    DeviceMemory {
+        /// What was asked for, what is free, the plan's peak, and the largest values.
+        message: String,
+    },
+    /// A device is absent, refused a call, or faulted.
+    #[error(transparent)]
+    Cuda(Box<fulgurite_kernels::cuda::CudaError>),
 
     // === Files ===
     /// A file could not be read or written.
@@ -246,6 +255,23 @@ pub enum Error {
         /// What is wrong, and where in the file.
         message: String,
     },
+}
+
+/// A short name of what went wrong with a device.
+fn cuda_code(error: &fulgurite_kernels::cuda::CudaError) -> &'static str {
+    use fulgurite_kernels::cuda::CudaError;
+    match error {
+        CudaError::Unavailable { .. } | CudaError::NoSuchDevice { .. } => "NoDevice",
+        CudaError::OutOfMemory { .. } => "OutOfMemory",
+        CudaError::Compile(_) | CudaError::Nvrtc { .. } => "Compile",
+        _ => "Device",
+    }
+}
+
+impl From<fulgurite_kernels::cuda::CudaError> for Error {
+    fn from(error: fulgurite_kernels::cuda::CudaError) -> Error {
+        Error::Cuda(Box::new(error))
+    }
 }
 
 impl Error {
@@ -264,6 +290,8 @@ impl Error {
             Error::PlanTooLarge { .. } => "PlanTooLarge",
             Error::Argument { .. } => "Argument",
             Error::OutOfMemory(_) => "OutOfMemory",
+            Error::DeviceMemory { .. } => "OutOfMemory",
+            Error::Cuda(error) => cuda_code(error),
             Error::File { .. } => "File",
         }
     }

@@ -3,6 +3,7 @@
 use fulgurite_kernels::view::{TensorMut, TensorRef};
 
 use crate::argument::Arg;
+use crate::device::{DeviceTensor, Plan, PlanRule};
 use crate::error::{Error, Failure, Result};
 use crate::meta::TensorMeta;
 use crate::operator::{GradRule, HostRule, OperatorDef, TracedRule};
@@ -38,6 +39,11 @@ pub type ClaimRule = fn(&'static OperatorDef, &[Arg<TensorMeta>]) -> Claim;
 pub type PrepareRule = fn(&'static OperatorDef, &[Arg<Strided>], &[Strided]) -> Result<HostKernel, Failure>;
 /// The kernel of a region: body, operands, results.
 pub type PrepareRegionRule = fn(&Block, &[Strided], &[Strided]) -> Result<HostKernel, Failure>;
+/// The device work of a symbol: operator, arguments, results.
+pub type PlanSymbolRule =
+    fn(&mut Plan, &'static OperatorDef, &[Arg<DeviceTensor>], &[DeviceTensor]) -> Result<(), Failure>;
+/// The device work of a region: body, operands, results.
+pub type PlanRegionRule = fn(&mut Plan, &Block, &[DeviceTensor], &[DeviceTensor]) -> Result<(), Failure>;
 
 /// An executor.
 pub struct ExecutorDef {
@@ -55,10 +61,21 @@ pub struct ExecutorDef {
     pub claims: Option<ClaimRule>,
     /// The kernel of a symbol taken by `claims`: operator, arguments (operands in place of tensors), results.
     pub prepare: Option<PrepareRule>,
+    /// The device work of a symbol taken by `claims`.
+    pub plan: Option<PlanSymbolRule>,
     /// Groups claimed symbols of a flat block into regions of this executor.
     pub fuse: Option<fn(&Block, &mut crate::transforms::Fuel) -> Block>,
     /// The kernel of a region: its body, operands, results.
     pub prepare_region: Option<PrepareRegionRule>,
+    /// The device work of a region.
+    pub plan_region: Option<PlanRegionRule>,
+}
+
+impl ImplementationDef {
+    /// Whether it has a kernel that runs the symbol as it is.
+    pub fn runs(&self) -> bool {
+        self.cpu.is_some() || self.plan.is_some()
+    }
 }
 
 /// How an executor runs an operator that it does not own.
@@ -75,6 +92,8 @@ pub struct ImplementationDef {
     pub grad: Option<GradRule>,
     /// A host kernel that runs the symbol as it is.
     pub cpu: Option<HostRule>,
+    /// Device work that runs the symbol as it is.
+    pub plan: Option<PlanRule>,
     /// Whether the kernel takes operands of any strides; otherwise it gets contiguous ones.
     pub strided: bool,
     /// Source file.
@@ -119,8 +138,10 @@ static VIEWS: &ExecutorDef = &ExecutorDef {
     strided: true,
     claims: None,
     prepare: None,
+    plan: None,
     fuse: None,
     prepare_region: None,
+    plan_region: None,
 };
 
 /// Every executor linked into the program.

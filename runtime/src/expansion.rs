@@ -32,6 +32,7 @@ pub const OPERATOR: OperatorDef = OperatorDef {
     scalar: None,
     reference: None,
     cpu: None,
+    plan: None,
     view: None,
     strided: false,
     samples: None,
@@ -50,6 +51,7 @@ pub const IMPLEMENTATION: ImplementationDef = ImplementationDef {
     execution: None,
     grad: None,
     cpu: None,
+    plan: None,
     strided: false,
     file: "",
     line: 0,
@@ -64,8 +66,10 @@ pub const EXECUTOR: ExecutorDef = ExecutorDef {
     strided: false,
     claims: None,
     prepare: None,
+    plan: None,
     fuse: None,
     prepare_region: None,
+    plan_region: None,
 };
 
 /// A rewrite that changes nothing yet.

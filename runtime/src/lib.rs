@@ -8,6 +8,7 @@ extern crate self as fulgurite;
 pub mod argument;
 pub mod array;
 pub mod compile;
+pub mod device;
 pub mod error;
 pub mod executor;
 pub mod expansion;

@@ -192,6 +192,11 @@ impl TensorMeta {
         self.shape.contains(&0)
     }
 
+    /// The same on another device.
+    pub fn with_device(&self, device: Device) -> TensorMeta {
+        TensorMeta { device, ..self.clone() }
+    }
+
     /// Size in bytes of a contiguous tensor (saturating).
     pub fn bytes(&self) -> usize {
         self.len().saturating_mul(self.dtype.size())

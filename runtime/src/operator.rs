@@ -4,6 +4,7 @@ use fulgurite_kernels::DType;
 use fulgurite_kernels::scalar::ScalarProgram;
 use fulgurite_kernels::view::{TensorMut, TensorRef};
 
+use crate::device::PlanRule;
 use crate::argument::{Arg, Attribute};
 use crate::error::{Error, Failure, Result};
 use crate::executor::Strided;
@@ -210,6 +211,8 @@ pub struct OperatorDef {
     pub reference: Option<ReferenceRule>,
     /// Host kernel of a kernel symbol.
     pub cpu: Option<HostRule>,
+    /// Device work of a kernel symbol.
+    pub plan: Option<PlanRule>,
     /// How the result looks into the memory of its first operand, if a view can stand for it.
     pub view: Option<ViewRule>,
     /// Whether the kernel takes operands of any strides; otherwise it gets contiguous ones.
@@ -229,6 +232,11 @@ pub struct OperatorDef {
 }
 
 impl OperatorDef {
+    /// Whether a kernel symbol has kernels for this kind of device.
+    pub fn runs_on(&self, device: &str) -> bool {
+        if device == "cpu" { self.cpu.is_some() } else { self.plan.is_some() }
+    }
+
     /// The name without its namespace: `exp` for `prims::exp`.
     pub fn short_name(&self) -> &'static str {
         self.name.rsplit("::").next().unwrap_or(self.name)

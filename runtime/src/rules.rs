@@ -6,6 +6,7 @@ pub use fulgurite_kernels::view::{TensorMut, TensorRef};
 pub use ndarray::{ArrayD, IxDyn};
 
 pub use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
+pub use crate::device::{Address, Command, DeviceTensor, Parameter, Plan};
 pub use crate::error::Failure;
 pub use crate::executor::{Claim, Strided};
 pub use crate::meta::{Device, TensorMeta, normalize_dim};
@@ -15,8 +16,9 @@ pub use crate::reference::ReferenceTensor;
 pub use crate::testing::directives::Directive;
 pub use crate::testing::samples::{Domain, ErrorSamples, SampleTensor, Samples};
 pub use crate::tracer::Tensor;
-pub use crate::{refuse_unless, require};
+pub use crate::{binds, refuse_unless, require};
 pub use fulgurite_kernels;
+pub use fulgurite_kernels::cuda::LaunchShape;
 
 /// The result of a rule.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;

@@ -44,3 +44,7 @@ pub use module::{Function, Module};
 pub use nvrtc::{Compilation, CompileError, Cubin};
 pub use probe::{Library, LibraryState, Probe, Version, probe};
 pub use stream::{Priority, Stream};
+
+/// What hand-written kernels start with: element types, conversions, reductions over warps and blocks, and the report of
+/// an index out of range.
+pub const HEADER: &str = include_str!("header.cuh");

@@ -6,7 +6,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 
-use super::{call, cpu, function, grad, grad_function, register, scope, traced};
+use super::{call, cpu, function, grad, grad_function, plan, register, scope, traced};
 use crate::implementation::Implementation;
 use crate::model::from_inside;
 use crate::operator::{Rule, made};
@@ -38,7 +38,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
                     param.name == "out"
                         && matches!(&param.ty, syn::Type::Reference(to) if matches!(*to.elem, syn::Type::Slice(_)))
                 });
-                cpu(rule, is_list)
+                if rule.name == "plan" { plan(rule, is_list) } else { cpu(rule, is_list) }
             }
         };
         match rule.name {

@@ -27,6 +27,8 @@ pub(crate) fn scope() -> TokenStream {
 pub(crate) fn function(function: &Function, prelude: TokenStream) -> TokenStream {
     let mut function = function.clone();
     many_arguments(&mut function);
+    // Read by the expansion, unknown to rustc.
+    function.attrs.retain(|attribute| !attribute.path().is_ident("cuda"));
     if let (false, Some(body)) = (prelude.is_empty(), &mut function.body) {
         let inner = body.stream();
         let mut with_prelude = proc_macro2::Group::new(body.delimiter(), quote!(#prelude #inner));
@@ -95,9 +97,37 @@ pub(crate) fn grad(rule: &Rule) -> TokenStream {
 
 /// A host kernel: `|a, outputs| { ... }`. The outputs are `out` for one result or a list, `out0`, `out1`, ... for more.
 pub(crate) fn cpu(rule: &Rule, is_list: bool) -> TokenStream {
+    let (split, call) = with_outputs(rule, is_list, quote!(::fulgurite::expansion::outputs));
+    quote!(|a, outputs| {
+        let a = Args::<::fulgurite::rules::TensorRef<'_>>::read(a);
+        #split
+        #call
+    })
+}
+
+/// Device work: `|plan, a, outputs| { ... }`. A source named by `#[cuda("file.cu")]` is the plan's from the start.
+pub(crate) fn plan(rule: &Rule, is_list: bool) -> TokenStream {
+    let (split, call) = with_outputs(rule, is_list, quote!(::fulgurite::device::plan::outputs));
+    let sources = rule.function.attrs.iter().filter(|attribute| attribute.path().is_ident("cuda")).map(|attribute| {
+        match attribute.parse_args::<syn::LitStr>() {
+            Ok(file) => quote!(plan.source(#file, include_str!(#file));),
+            Err(error) => error.to_compile_error(),
+        }
+    });
+    quote!(|plan, a, outputs| {
+        let a = Args::<::fulgurite::device::DeviceTensor>::read(a);
+        #(#sources)*
+        #split
+        #call
+    })
+}
+
+/// The statement that names the outputs, and the call that takes them.
+fn with_outputs(rule: &Rule, is_list: bool, outputs: TokenStream) -> (Option<TokenStream>, TokenStream) {
     let number = |param: &RuleParam| param.name.strip_prefix("out").and_then(|n| n.parse::<usize>().ok());
     let count = rule.params.iter().filter_map(number).max().map_or(1, |last| last + 1);
     let call = call(rule, |param| match (param.name.as_str(), number(param)) {
+        ("plan", _) if rule.name == "plan" => Some(quote!(plan)),
         ("out", _) if is_list => Some(quote!(outputs)),
         ("out", _) => Some(quote!(out0)),
         (_, Some(n)) => {
@@ -113,13 +143,9 @@ pub(crate) fn cpu(rule: &Rule, is_list: bool) -> TokenStream {
             true => Ident::new(&format!("out{n}"), Span::call_site()),
             false => Ident::new("_", Span::call_site()),
         });
-        quote!(let [#(#names),*] = ::fulgurite::expansion::outputs(outputs)?;)
+        quote!(let [#(#names),*] = #outputs(outputs)?;)
     });
-    quote!(|a, outputs| {
-        let a = Args::<::fulgurite::rules::TensorRef<'_>>::read(a);
-        #split
-        #call
-    })
+    (split, call)
 }
 
 /// Registers the static `item` of type `ty` in the slice at `slice`.

@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 
-use super::{call, cpu, function, grad, grad_function, register, scope, traced};
+use super::{call, cpu, function, grad, grad_function, plan, register, scope, traced};
 use crate::model::{
     Class, Directive, DirectiveKind, Kind, Param, ParamKind, Results, from_inside, generic_argument, is_word,
     result_index,
@@ -313,6 +313,7 @@ fn record(operator: &Operator) -> TokenStream {
                 })
             }
             "cpu" => cpu(rule, signature.results == Results::List),
+            "plan" => plan(rule, signature.results == Results::List),
             _ => function.to_token_stream(),
         };
         // Rules without parameters leave `a` unread.

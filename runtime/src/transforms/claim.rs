@@ -108,7 +108,7 @@ impl Claimer<'_> {
     ) -> Result<Option<Taken>> {
         if let OperatorKind::Symbol(owner) = def.kind {
             let executor = find_executor(owner)?;
-            if executor.device == self.device && def.cpu.is_some() {
+            if executor.device == self.device && def.runs_on(self.device) {
                 return Ok(Some(Taken::AsItIs(executor.name)));
             }
             refusals.push(Refusal {
@@ -129,7 +129,7 @@ impl Claimer<'_> {
             if let Some(implementation) = find_implementation(def.name, executor.name) {
                 match (implementation.checker)(metas) {
                     Err(reason) => refuse(reason),
-                    Ok(()) if implementation.cpu.is_some() || implementation.execution.is_some() => {
+                    Ok(()) if implementation.runs() || implementation.execution.is_some() => {
                         // A prim must run whatever the fuel: only a composite has something to fall back on.
                         if def.decomposition.is_some() && !self.fuel.burn() {
                             refuse("out of optimization fuel".into());

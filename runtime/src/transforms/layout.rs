@@ -143,7 +143,7 @@ fn takes_any_strides(symbol: &BoundSymbol) -> Result<bool> {
         (Callee::Operator(def), Some(executor)) => match def.kind {
             OperatorKind::Symbol(_) => Ok(def.strided),
             _ => match find_implementation(def.name, executor) {
-                Some(implementation) if implementation.cpu.is_some() => Ok(implementation.strided),
+                Some(implementation) if implementation.runs() => Ok(implementation.strided),
                 _ => Ok(find_executor(executor)?.strided),
             },
         },
@@ -164,7 +164,7 @@ fn contiguous_copy(
     let arguments = with_defaults(def, vec![Arg::Tensor(value)]);
     let metas = map_arguments(&arguments, |_| meta.clone());
     let taker = executors.iter().find(|executor| match find_implementation(def.name, executor.name) {
-        Some(implementation) => implementation.cpu.is_some() && (implementation.checker)(&metas).is_ok(),
+        Some(implementation) => implementation.runs() && (implementation.checker)(&metas).is_ok(),
         None => executor.claims.is_some_and(|claims| claims(def, &metas).is_ok()),
     });
     let Some(taker) = taker else {

@@ -1,0 +1,72 @@
+//! Memory of arrays on a device.
+
+use std::sync::Arc;
+
+use fulgurite_kernels::cuda::{DeviceAddress, DeviceMemory};
+
+use super::state::DeviceState;
+use crate::error::Result;
+use crate::meta::Device;
+
+/// Device memory owned by arrays. When the last of them is gone it is kept for the next array of its size.
+#[derive(Debug)]
+pub struct DeviceBuffer {
+    state: Arc<DeviceState>,
+    memory: Option<DeviceMemory>,
+}
+
+impl DeviceBuffer {
+    /// `bytes` bytes of unspecified content on `device`.
+    pub fn new(device: Device, bytes: usize) -> Result<DeviceBuffer> {
+        let state = DeviceState::of(device)?;
+        let memory = Some(state.take(bytes)?);
+        Ok(DeviceBuffer { state, memory })
+    }
+
+    /// Filled with `bytes`.
+    pub fn from_bytes(device: Device, bytes: &[u8]) -> Result<DeviceBuffer> {
+        let mut buffer = DeviceBuffer::new(device, bytes.len())?;
+        if let Some(memory) = &mut buffer.memory {
+            memory.write(buffer.state.stream(), 0, bytes)?;
+        }
+        Ok(buffer)
+    }
+
+    /// Where it starts.
+    pub fn address(&self) -> DeviceAddress {
+        self.memory.as_ref().map_or(DeviceAddress::NULL, DeviceMemory::address)
+    }
+
+    /// Size in bytes.
+    pub fn len(&self) -> usize {
+        self.memory.as_ref().map_or(0, DeviceMemory::len)
+    }
+
+    /// Whether the size is zero.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The device it is on.
+    pub fn state(&self) -> &Arc<DeviceState> {
+        &self.state
+    }
+
+    /// Its content, once everything enqueued is done.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        self.state.synchronize()?;
+        let mut bytes = vec![0; self.len()];
+        if let Some(memory) = &self.memory {
+            memory.read(self.state.stream(), 0, &mut bytes)?;
+        }
+        Ok(bytes)
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.state.give_back(memory);
+        }
+    }
+}

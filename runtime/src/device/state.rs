@@ -1,0 +1,129 @@
+//! The device in use: its context, the stream that programs run on, the products' library, and memory that is used again.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use fulgurite_kernels::cuda::{Context, CublasLt, DeviceMemory, Stream};
+
+use crate::error::Result;
+use crate::meta::Device;
+
+/// Freed blocks kept for the next of their size: allocating waits for the device.
+const KEPT_BLOCKS: usize = 256;
+/// Larger blocks go back to the driver.
+const KEPT_BYTES: usize = 64 << 20;
+
+/// A CUDA device that this process uses. All its work is enqueued on one stream.
+#[derive(Debug)]
+pub struct DeviceState {
+    context: Context,
+    stream: Stream,
+    cublaslt: OnceLock<CublasLt>,
+    free: Mutex<Vec<DeviceMemory>>,
+    faults: Mutex<Vec<std::sync::Weak<dyn Faulty>>>,
+}
+
+/// Something whose kernels may have found a fault in the data by the time the stream is waited for.
+pub(crate) trait Faulty: Send + Sync + std::fmt::Debug {
+    /// The fault, once; the stream has been waited for.
+    fn take_fault(&self) -> Option<crate::Error>;
+}
+
+impl DeviceState {
+    /// The state of `device`, opened on first use.
+    ///
+    /// # Errors
+    /// If `device` is no CUDA device, or has no driver; with the reason.
+    pub fn of(device: Device) -> Result<Arc<DeviceState>> {
+        static OPENED: Mutex<Vec<(Device, Arc<DeviceState>)>> = Mutex::new(Vec::new());
+        if !device.is_cuda() {
+            return Err(crate::Error::Argument {
+                argument: "device".into(),
+                message: format!("'{device}' has no memory of its own, expected 'cuda', 'cuda:1', ..."),
+            });
+        }
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, state)) = opened.iter().find(|(known, _)| *known == device) {
+            return Ok(state.clone());
+        }
+        let context = Context::new(device.index() as usize)?;
+        let stream = Stream::new(&context)?;
+        let state = Arc::new(DeviceState {
+            context,
+            stream,
+            cublaslt: OnceLock::new(),
+            free: Mutex::new(Vec::new()),
+            faults: Mutex::new(Vec::new()),
+        });
+        opened.push((device, state.clone()));
+        Ok(state)
+    }
+
+    /// The device's context.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The stream that all work is enqueued on.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// The products' library, opened on first use.
+    pub fn cublaslt(&self) -> Result<&CublasLt> {
+        if self.cublaslt.get().is_none() {
+            let library = CublasLt::new(&self.context)?;
+            let _ = self.cublaslt.set(library);
+        }
+        Ok(self.cublaslt.get().unwrap_or_else(|| unreachable!("set above")))
+    }
+
+    /// The architecture kernels are compiled for: `sm_90a`, ...
+    pub fn architecture(&self) -> String {
+        self.context.device().architecture()
+    }
+
+    /// A block of exactly `bytes` bytes, maybe used before.
+    pub(crate) fn take(&self, bytes: usize) -> Result<DeviceMemory> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(i) = free.iter().rposition(|memory| memory.len() == bytes) {
+            return Ok(free.swap_remove(i));
+        }
+        drop(free);
+        match DeviceMemory::new(&self.context, bytes) {
+            Err(fulgurite_kernels::cuda::CudaError::OutOfMemory { .. }) => {
+                // What is kept may be just what lacks.
+                self.free.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                Ok(DeviceMemory::new(&self.context, bytes)?)
+            }
+            memory => Ok(memory?),
+        }
+    }
+
+    /// Keeps a block for the next of its size. Work on the stream that still uses it comes before that of its next user.
+    pub(crate) fn give_back(&self, memory: DeviceMemory) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if memory.len() <= KEPT_BYTES && free.len() < KEPT_BLOCKS {
+            free.push(memory);
+        }
+    }
+
+    /// Has `faulty` asked for its fault whenever the stream is waited for.
+    pub(crate) fn watch(&self, faulty: std::sync::Weak<dyn Faulty>) {
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        faults.retain(|known| known.strong_count() > 0);
+        faults.push(faulty);
+    }
+
+    /// Waits for everything enqueued.
+    ///
+    /// # Errors
+    /// A fault of a kernel, or an index that a kernel found out of range.
+    pub fn synchronize(&self) -> Result<()> {
+        self.stream.synchronize()?;
+        let faults: Vec<_> = self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match faults.iter().filter_map(std::sync::Weak::upgrade).find_map(|faulty| faulty.take_fault()) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! A planned trace on a CUDA device: all work of a run is enqueued on one stream, and from the second run on replayed as a
+//! graph. Addresses are static: what is small and not donated is copied to a place of the program's own first.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fulgurite_kernels::cuda::{CaptureMode, DeviceAddress, DeviceMemory, Event, ExecutableGraph};
+
+use super::SymbolTime;
+use super::placement::{Base, Placement, Source as OutputSource};
+use crate::argument::{Arg, map_arguments};
+use crate::array::{Array, Memory};
+use crate::device::plan::{Address, Command, DeviceTensor, Place, Plan, Source};
+use crate::device::{DeviceBuffer, DeviceState};
+use crate::error::{CallStack, Error, Failure, Result};
+use crate::executor::{VIEW, find_executor, find_implementation};
+use crate::meta::Device;
+use crate::operator::OperatorKind;
+use crate::trace::{BoundSymbol, Callee, Trace, ValueId, print_symbol};
+use crate::transforms::plan::{MemoryUse, memory_use};
+
+mod checked;
+mod fault;
+mod load;
+
+use fault::FaultCell;
+use load::Loaded;
+
+/// Larger inputs are used where they are; smaller ones are copied to a place of the program's own, so that their
+/// addresses do not change from run to run.
+const LARGEST_STAGED: usize = 1 << 20;
+/// Alignment of the regions of the program's memory, in bytes.
+const ALIGNMENT: u64 = 256;
+/// What graphs are for when they are not wanted: `FULGURITE_GRAPH=0` launches each kernel by itself.
+const GRAPH_VARIABLE: &str = "FULGURITE_GRAPH";
+
+/// How often a device program ran, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RunCounts {
+    /// Runs.
+    pub runs: usize,
+    /// Graphs recorded.
+    pub graphs: usize,
+    /// Runs that replayed a graph.
+    pub replays: usize,
+    /// Launches, products, fills and copies of one run.
+    pub commands: usize,
+}
+
+/// The work of one symbol.
+struct Step {
+    commands: Vec<Command>,
+    /// Indices of values.
+    operands: Vec<usize>,
+    results: Vec<usize>,
+    /// The symbol of the trace.
+    symbol: usize,
+    /// The argument whose indices the kernels check.
+    indices: Option<String>,
+}
+
+/// The program's own memory, in bytes from its start.
+#[derive(Debug, Default)]
+struct Regions {
+    workspace: u64,
+    /// For each input that is staged.
+    staging: Vec<Option<u64>>,
+    /// For each fresh output.
+    outputs: Vec<u64>,
+    fault: u64,
+    total: u64,
+}
+
+/// A program ready to run on a device.
+pub(super) struct DeviceProgram {
+    trace: Arc<Trace>,
+    placement: Placement,
+    steps: Vec<Step>,
+    regions: Regions,
+    loaded: Mutex<Option<Loaded>>,
+    runs: AtomicUsize,
+    graphs: AtomicUsize,
+    replays: AtomicUsize,
+}
+
+/// A graph, and the inputs' addresses that it was recorded with.
+struct Recorded {
+    key: Vec<u64>,
+    graph: ExecutableGraph,
+}
+
+/// The largest power of two that divides the distance of a value's first element from the start of an allocation.
+fn alignment(base: Base, offset: isize) -> usize {
+    let start = match base {
+        Base::Arena(start) => start as usize,
+        Base::Input(_) | Base::Output(_) => 0,
+    };
+    let distance = start.wrapping_add_signed(offset);
+    let whole = ALIGNMENT as usize;
+    let own = if distance == 0 { whole } else { (1 << distance.trailing_zeros()).min(whole) };
+    // An input may be a view of an array from anywhere; its elements are all that is known to be aligned.
+    if matches!(base, Base::Input(_)) { own.min(16) } else { own }
+}
+
+fn plan_of(
+    plan: &mut Plan,
+    symbol: &BoundSymbol,
+    arguments: &[Arg<DeviceTensor>],
+    results: &[DeviceTensor],
+) -> Result<(), Failure> {
+    let missing = |what: &str| Failure::new("NoKernel", format!("{what} has no device kernel"));
+    match (&symbol.callee, symbol.executor) {
+        (Callee::Region { executor }, _) => {
+            let executor =
+                find_executor(executor).map_err(|error| Failure::new("UnknownExecutor", error.to_string()))?;
+            let rule = executor.plan_region.ok_or_else(|| missing(executor.name))?;
+            let body = symbol.body.as_ref().ok_or_else(|| Failure::new("NoBody", "the region has no body"))?;
+            let operands: Vec<DeviceTensor> = arguments.iter().flat_map(Arg::tensors).cloned().collect();
+            rule(plan, body, &operands, results)
+        }
+        (Callee::Operator(def), Some(name)) => {
+            if let OperatorKind::Symbol(_) = def.kind {
+                return def.plan.ok_or_else(|| missing(def.name))?(plan, arguments, results);
+            }
+            if let Some(implementation) = find_implementation(def.name, name) {
+                return implementation.plan.ok_or_else(|| missing(def.name))?(plan, arguments, results);
+            }
+            let executor = find_executor(name).map_err(|error| Failure::new("UnknownExecutor", error.to_string()))?;
+            executor.plan.ok_or_else(|| missing(def.name))?(plan, def, arguments, results)
+        }
+        _ => Err(Failure::new("Unclaimed", format!("'{}' was not claimed by an executor", symbol.name()))),
+    }
+}
+
+impl DeviceProgram {
+    /// Plans the device work of every symbol.
+    pub(super) fn new(trace: Arc<Trace>, placement: Placement) -> Result<DeviceProgram> {
+        let architecture = match trace.target.architecture() {
+            Some(architecture) => architecture.to_owned(),
+            None => DeviceState::of(device_of(&trace))?.architecture(),
+        };
+        let block = &trace.block;
+        let mut steps = Vec::with_capacity(block.symbols.len());
+        let mut workspace_bytes = 0;
+        for (index, symbol) in block.symbols.iter().enumerate() {
+            if symbol.callee == Callee::Delete || symbol.executor == Some(VIEW) {
+                continue;
+            }
+            let tensor = |id: ValueId, place: Place| {
+                let slot = &placement.slots[id.index()];
+                DeviceTensor {
+                    meta: slot.meta.clone(),
+                    strides: slot.strides.to_vec(),
+                    address: Address { place, offset: 0 },
+                    alignment: alignment(slot.base, slot.offset),
+                }
+            };
+            let mut operand = 0;
+            let arguments = map_arguments(&symbol.arguments, |id| {
+                operand += 1;
+                tensor(*id, Place::Operand(operand - 1))
+            });
+            let results: Vec<DeviceTensor> =
+                symbol.results.iter().enumerate().map(|(i, id)| tensor(*id, Place::Result(i as u32))).collect();
+            let mut plan = Plan::new(&architecture);
+            plan_of(&mut plan, symbol, &arguments, &results).map_err(|failure| Error::Run {
+                operator: symbol.name().into(),
+                failure,
+                line: print_symbol(block, symbol),
+                stack: CallStack { at: symbol.place, frames: Vec::new() },
+            })?;
+            workspace_bytes = workspace_bytes.max(plan.workspace_bytes());
+            let indices = plan.indices().map(str::to_owned);
+            steps.push(Step {
+                commands: plan.into_commands(),
+                operands: symbol.operands().map(ValueId::index).collect(),
+                results: symbol.results.iter().map(|id| id.index()).collect(),
+                symbol: index,
+                indices,
+            });
+        }
+        let regions = regions(&trace, &placement, workspace_bytes);
+        Ok(DeviceProgram {
+            trace,
+            placement,
+            steps,
+            regions,
+            loaded: Mutex::new(None),
+            runs: AtomicUsize::new(0),
+            graphs: AtomicUsize::new(0),
+            replays: AtomicUsize::new(0),
+        })
+    }
+
+    /// What it needs on the device: arrays used where they are, the copies of fresh outputs that callers get, and the
+    /// program's own memory.
+    pub(super) fn memory_use(&self) -> MemoryUse {
+        let block = &self.trace.block;
+        let direct = block.parameters.iter().zip(&self.regions.staging).filter(|(_, staged)| staged.is_none());
+        let inputs = direct.map(|(id, _)| block.meta(*id).bytes() as u64).fold(0, u64::saturating_add);
+        MemoryUse { inputs, transient: self.regions.total, ..memory_use(&self.trace) }
+    }
+
+    /// How often it ran, and how.
+    pub(super) fn counts(&self) -> RunCounts {
+        RunCounts {
+            runs: self.runs.load(Ordering::Relaxed),
+            graphs: self.graphs.load(Ordering::Relaxed),
+            replays: self.replays.load(Ordering::Relaxed),
+            commands: self.steps.iter().map(|step| step.commands.len()).sum(),
+        }
+    }
+
+    /// The sources of its kernels, each once, in the order of their first use.
+    pub(super) fn sources(&self) -> Vec<Arc<Source>> {
+        let mut seen = rustc_hash::FxHashSet::default();
+        let commands = self.steps.iter().flat_map(|step| &step.commands);
+        commands
+            .filter_map(|command| match command {
+                Command::Launch { source, .. } => seen.insert(source.clone()).then(|| source.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Enqueues a run.
+    pub(super) fn run(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
+        self.run_with(inputs, |loaded, addresses, key| self.replay(loaded, addresses, key))
+    }
+
+    /// Runs each symbol by itself, between events.
+    pub(super) fn run_timed(&self, inputs: Vec<Array>) -> Result<(Vec<Array>, Vec<SymbolTime>)> {
+        let mut times = Vec::with_capacity(self.steps.len());
+        let outputs = self.run_with(inputs, |loaded, addresses, _| {
+            let context = loaded.state.context();
+            let events =
+                (0..=self.steps.len()).map(|_| Event::timed(context)).collect::<Result<Vec<_>, _>>()?;
+            events[0].record(loaded.state.stream())?;
+            for i in 0..self.steps.len() {
+                self.enqueue(loaded, i, addresses)?;
+                events[i + 1].record(loaded.state.stream())?;
+            }
+            events[self.steps.len()].synchronize()?;
+            for (i, step) in self.steps.iter().enumerate() {
+                let milliseconds = events[i + 1].milliseconds_since(&events[i])?;
+                times.push((step.symbol, Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3)));
+            }
+            Ok(())
+        })?;
+        Ok((outputs, times))
+    }
+
+    /// Stages inputs, has `work` done, and gives out outputs.
+    fn run_with(
+        &self,
+        inputs: Vec<Array>,
+        work: impl FnOnce(&mut Loaded, &Addresses, Vec<u64>) -> Result<()>,
+    ) -> Result<Vec<Array>> {
+        self.placement.check_inputs(&self.trace, &inputs)?;
+        let mut guard = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = match &mut *guard {
+            Some(loaded) => loaded,
+            none => none.insert(self.load()?),
+        };
+        let device = device_of(&self.trace);
+        let own = loaded.memory.address();
+        let stream = loaded.state.stream();
+        let mut placed: Vec<Array> = Vec::with_capacity(inputs.len());
+        let mut starts: Vec<DeviceAddress> = Vec::with_capacity(inputs.len());
+        for (array, staged) in inputs.into_iter().zip(&self.regions.staging) {
+            if let Some(offset) = staged {
+                let to = own.offset(*offset as usize);
+                match array.memory() {
+                    Memory::Host(buffer) => {
+                        let bytes = &buffer.as_bytes()[array.byte_offset()..][..array.meta().bytes()];
+                        // SAFETY: the region has as many bytes; the driver copies from pageable memory before it returns.
+                        unsafe { stream.copy_to_device(to, bytes) }?;
+                    }
+                    Memory::Device(buffer) => {
+                        let from = buffer.address().offset(array.byte_offset());
+                        // SAFETY: both ranges are allocated, and whoever uses them later does so on this stream.
+                        unsafe { stream.copy_on_device(to, from, array.meta().bytes()) }?;
+                    }
+                }
+                starts.push(to);
+                placed.push(array);
+                continue;
+            }
+            let array = array.to_device(device)?;
+            let Memory::Device(buffer) = array.memory() else { unreachable!("moved to the device above") };
+            starts.push(buffer.address().offset(array.byte_offset()));
+            placed.push(array);
+        }
+        let addresses = self.addresses(own, &starts);
+        let key = starts.iter().map(|address| address.0).collect();
+        work(loaded, &addresses, key)?;
+        loaded.fault.fetch(loaded.state.stream(), own.offset(self.regions.fault as usize))?;
+        let mut fresh = Vec::with_capacity(self.placement.fresh.len());
+        for (meta, offset) in self.placement.fresh.iter().zip(&self.regions.outputs) {
+            let buffer = DeviceBuffer::new(device, meta.bytes())?;
+            // SAFETY: both ranges are allocated for as many bytes, and used on this stream alone.
+            unsafe { loaded.state.stream().copy_on_device(buffer.address(), own.offset(*offset as usize), meta.bytes()) }?;
+            fresh.push(Memory::Device(Arc::new(buffer)));
+        }
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        Ok(self.placement.collect(placed, fresh))
+    }
+
+    /// Where each value starts.
+    fn addresses(&self, own: DeviceAddress, inputs: &[DeviceAddress]) -> Addresses {
+        let values = self
+            .placement
+            .slots
+            .iter()
+            .map(|slot| {
+                let base = match slot.base {
+                    Base::Input(i) => inputs[i].0,
+                    Base::Arena(offset) => own.0 + offset,
+                    Base::Output(i) => own.0 + self.regions.outputs[i],
+                };
+                DeviceAddress(base.wrapping_add_signed(slot.offset as i64))
+            })
+            .collect();
+        Addresses {
+            values,
+            workspace: own.offset(self.regions.workspace as usize),
+            fault: own.offset(self.regions.fault as usize),
+        }
+    }
+
+    /// Launches the graph for these addresses; records it first if there is none, and runs without one the first time.
+    fn replay(&self, loaded: &mut Loaded, addresses: &Addresses, key: Vec<u64>) -> Result<()> {
+        let wanted = std::env::var_os(GRAPH_VARIABLE).is_none_or(|value| value != "0");
+        if !wanted || self.runs.load(Ordering::Relaxed) == 0 {
+            return (0..self.steps.len()).try_for_each(|i| self.enqueue(loaded, i, addresses));
+        }
+        if loaded.recorded.as_ref().is_none_or(|recorded| recorded.key != key) {
+            let here = &*loaded;
+            let graph = here.state.stream().capture(CaptureMode::ThreadLocal, || {
+                (0..self.steps.len()).try_for_each(|i| self.enqueue(here, i, addresses))
+            })?;
+            // The old graph may still run; instantiating waits for nothing, but dropping it is safe while it does.
+            let graph = graph.instantiate()?;
+            graph.upload(loaded.state.stream())?;
+            self.graphs.fetch_add(1, Ordering::Relaxed);
+            tracing::info!(function = self.trace.name, "recorded a graph");
+            loaded.recorded = Some(Recorded { key, graph });
+        }
+        if let Some(recorded) = &loaded.recorded {
+            // SAFETY: the graph uses the program's memory and the inputs at these addresses, all alive: the inputs are
+            // held by the caller's arrays until what follows on this stream may use their memory again.
+            unsafe { recorded.graph.launch(loaded.state.stream()) }?;
+            self.replays.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Enqueues the work of a step.
+    fn enqueue(&self, loaded: &Loaded, step: usize, addresses: &Addresses) -> Result<()> {
+        let at = |address: &Address| {
+            let step = &self.steps[step];
+            let start = match address.place {
+                Place::Operand(n) => addresses.values[step.operands[n as usize]],
+                Place::Result(n) => addresses.values[step.results[n as usize]],
+                Place::Workspace => addresses.workspace,
+                Place::Fault => addresses.fault,
+            };
+            start.offset(address.offset as usize)
+        };
+        loaded.enqueue(step, self.steps[step].symbol, &at).map_err(|error| self.located(error, step))
+    }
+
+    /// Says which symbol was being run.
+    fn located(&self, error: Error, step: usize) -> Error {
+        let symbol = &self.trace.block.symbols[self.steps[step].symbol];
+        Error::Run {
+            operator: symbol.name().to_owned(),
+            failure: Failure::new("Device", error.to_string()),
+            line: print_symbol(&self.trace.block, symbol),
+            stack: CallStack { at: symbol.place, frames: Vec::new() },
+        }
+    }
+}
+
+/// Where everything is in one run.
+struct Addresses {
+    values: Vec<DeviceAddress>,
+    workspace: DeviceAddress,
+    fault: DeviceAddress,
+}
+
+/// The device that a trace's values are on.
+fn device_of(trace: &Trace) -> Device {
+    let devices = trace.block.values.iter().map(|value| value.meta.device());
+    devices.into_iter().find(|device| !device.is_cpu()).unwrap_or_else(|| trace.target.device())
+}
+
+fn regions(trace: &Trace, placement: &Placement, workspace_bytes: u64) -> Regions {
+    let mut end = 0u64;
+    let mut take = |bytes: u64| {
+        let start = end;
+        end = end.saturating_add(bytes.next_multiple_of(ALIGNMENT));
+        start
+    };
+    take(trace.arena.unwrap_or(0));
+    let workspace = take(workspace_bytes);
+    let staging = trace
+        .block
+        .parameters
+        .iter()
+        .enumerate()
+        .map(|(i, id)| {
+            let meta = trace.block.meta(*id);
+            let given_out = placement
+                .outputs
+                .iter()
+                .any(|source| matches!(source, OutputSource::Passed(n) | OutputSource::Donated(n) if *n == i));
+            let small = meta.bytes() <= LARGEST_STAGED && trace.inputs[i].strides.is_none();
+            (small && !given_out && !trace.inputs[i].donated).then(|| take(meta.bytes() as u64))
+        })
+        .collect();
+    let outputs = placement.fresh.iter().map(|meta| take(meta.bytes() as u64)).collect();
+    let fault = take(fault::BYTES as u64);
+    Regions { workspace, staging, outputs, fault, total: end }
+}

@@ -1,0 +1,124 @@
+//! A run in which every value has memory of its own between guard bytes, for the tests of bounds.
+
+use fulgurite_kernels::buffer::{GUARD, POISON};
+
+use super::{Addresses, DeviceAddress, DeviceMemory, DeviceProgram};
+use crate::array::{Array, Memory};
+use crate::error::{CallStack, Error, Failure, Result};
+use crate::program::host::first_unwritten;
+use crate::trace::print_symbol;
+use crate::transforms::layout::layouts;
+
+/// Guard bytes before and after each value.
+const GUARD_BYTES: usize = 256;
+
+impl DeviceProgram {
+    /// See [`crate::program::Program::run_checked`].
+    pub(in crate::program) fn run_checked(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
+        self.placement.check_inputs(&self.trace, &inputs)?;
+        let mut guard = self.loaded.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let loaded = match &mut *guard {
+            Some(loaded) => loaded,
+            none => none.insert(self.load()?),
+        };
+        let block = &self.trace.block;
+        let layouts = layouts(&self.trace);
+        // One image of all values, as it is on the device: guards, poison, inputs.
+        let mut image: Vec<u8> = vec![GUARD; GUARD_BYTES];
+        let mut ranges: Vec<Option<std::ops::Range<usize>>> = vec![None; block.values.len()];
+        let mut place = |index: usize, payload: &[u8], ranges: &mut Vec<_>| {
+            let start = image.len();
+            image.extend_from_slice(payload);
+            let end = image.len();
+            image.resize((end + GUARD_BYTES).next_multiple_of(GUARD_BYTES), GUARD);
+            ranges[index] = Some(start..end);
+        };
+        let mut starts = vec![0usize; block.values.len()];
+        for (parameter, array) in block.parameters.iter().zip(&inputs) {
+            let bytes = match array.memory() {
+                Memory::Host(buffer) => buffer.as_bytes().to_vec(),
+                Memory::Device(buffer) => buffer.to_bytes()?,
+            };
+            place(parameter.index(), &bytes, &mut ranges);
+            starts[parameter.index()] = array.byte_offset();
+        }
+        for symbol in &block.symbols {
+            for id in &symbol.results {
+                let (index, root) = (id.index(), layouts[id.index()].root.index());
+                if root == index {
+                    place(index, &vec![POISON; block.meta(*id).bytes()], &mut ranges);
+                } else {
+                    starts[index] = starts[root];
+                }
+            }
+        }
+        let mut memory = DeviceMemory::new(loaded.state.context(), image.len())?;
+        memory.write(loaded.state.stream(), 0, &image)?;
+        let range = |index: usize| ranges[layouts[index].root.index()].clone().unwrap_or(0..0);
+        let offset = |index: usize| {
+            (range(index).start + starts[index]).wrapping_add_signed(self.placement.slots[index].offset)
+        };
+        let own = loaded.memory.address();
+        let addresses = Addresses {
+            values: (0..block.values.len()).map(|index| memory.address().offset(offset(index))).collect(),
+            workspace: own.offset(self.regions.workspace as usize),
+            fault: own.offset(self.regions.fault as usize),
+        };
+        let mut owned = vec![false; image.len()];
+        ranges.iter().flatten().for_each(|range| owned[range.clone()].fill(true));
+        for i in 0..self.steps.len() {
+            let step = &self.steps[i];
+            self.enqueue(loaded, i, &addresses)?;
+            let fault: DeviceAddress = own.offset(self.regions.fault as usize);
+            loaded.fault.fetch(loaded.state.stream(), fault)?;
+            loaded.state.synchronize()?;
+            let mut after = vec![0; image.len()];
+            memory.read(loaded.state.stream(), 0, &mut after)?;
+            let problem = |code: &'static str, message: String| {
+                let symbol = &block.symbols[step.symbol];
+                Error::Run {
+                    operator: symbol.name().to_owned(),
+                    failure: Failure::new(code, message),
+                    line: print_symbol(block, symbol),
+                    stack: CallStack { at: symbol.place, frames: Vec::new() },
+                }
+            };
+            let written: Vec<usize> = step.results.iter().map(|index| layouts[*index].root.index()).collect();
+            for (value, range) in ranges.iter().enumerate() {
+                let Some(range) = range else { continue };
+                if !written.contains(&value) && after[range.clone()] != image[range.clone()] {
+                    let name = &block.values[value].name;
+                    return Err(problem("OperandChanged", format!("the kernel changed '{name}', which is no result of it")));
+                }
+            }
+            if let Some(at) = (0..image.len()).find(|at| !owned[*at] && after[*at] != image[*at]) {
+                let nearest = ranges.iter().enumerate().filter_map(|(value, range)| Some((value, range.clone()?)));
+                let value = nearest.min_by_key(|(_, range)| at.abs_diff(range.end).min(at.abs_diff(range.start)));
+                let name = value.map_or("a value", |(value, _)| &block.values[value].name);
+                return Err(problem("OutOfBounds", format!("the kernel wrote past the end of '{name}'")));
+            }
+            for index in &step.results {
+                let bytes = &after[range(*index)];
+                if let Some(element) = first_unwritten(bytes, self.placement.slots[*index].meta.dtype()) {
+                    let name = &block.values[*index].name;
+                    return Err(problem("Unwritten", format!("the kernel left element {element} of '{name}' unwritten")));
+                }
+            }
+            image = after;
+        }
+        block
+            .results
+            .iter()
+            .map(|id| {
+                let slot = &self.placement.slots[id.index()];
+                let root = range(id.index());
+                let bytes = &image[root.clone()];
+                let mut buffer = fulgurite_kernels::Buffer::uninitialized(bytes.len())?;
+                buffer.as_bytes_mut().copy_from_slice(bytes);
+                let first = (offset(id.index()) - root.start) / slot.meta.dtype().size().max(1);
+                let meta = slot.meta.with_device(crate::meta::Device::CPU);
+                Array::from_shared(std::sync::Arc::new(buffer), meta, slot.strides.clone(), first).to_contiguous()
+            })
+            .collect()
+    }
+}

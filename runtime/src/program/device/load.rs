@@ -1,0 +1,152 @@
+//! Bringing a program to its device: sources compiled, modules loaded, products planned, memory allocated.
+
+use std::sync::Arc;
+
+use fulgurite_kernels::cuda::cublaslt::Problem;
+use fulgurite_kernels::cuda::cublaslt::{MatmulOperands, MatmulPlan};
+use fulgurite_kernels::cuda::{Arguments, Compilation, Cubin, CudaError, Function, KernelCache, LaunchShape, Module};
+use rustc_hash::FxHashMap;
+
+use super::{
+    Address, Command, DeviceAddress, DeviceMemory, DeviceProgram, DeviceState, FaultCell, Recorded, Source, device_of,
+};
+use crate::device::plan::Parameter;
+use crate::error::{Error, Result};
+
+/// A program on its device.
+pub(super) struct Loaded {
+    pub(super) state: Arc<DeviceState>,
+    /// Arena, workspace, staged inputs, fresh outputs, fault record.
+    pub(super) memory: DeviceMemory,
+    pub(super) recorded: Option<Recorded>,
+    pub(super) fault: Arc<FaultCell>,
+    /// For each step.
+    work: Vec<Vec<Work>>,
+}
+
+/// A command with everything but its addresses.
+enum Work {
+    Launch { function: Function, shape: LaunchShape, parameters: Vec<Parameter> },
+    Matmul { plan: Arc<MatmulPlan>, operands: [Option<Address>; 5], workspace: Address, alpha: f64 },
+    Fill { to: Address, byte: u8, bytes: usize },
+    Copy { from: Address, to: Address, bytes: usize },
+}
+
+impl DeviceProgram {
+    /// Opens the device and loads the program.
+    pub(super) fn load(&self) -> Result<Loaded> {
+        let state = DeviceState::of(device_of(&self.trace))?;
+        let memory = DeviceMemory::new(state.context(), self.regions.total as usize)
+            .map_err(|error| self.too_large(&error))?;
+        let sources = self.sources();
+        let cubins = compile(&sources, &state.architecture())?;
+        let mut modules: FxHashMap<&Source, Module> = FxHashMap::default();
+        for (source, cubin) in sources.iter().zip(&cubins) {
+            modules.insert(source, Module::load(state.context(), cubin)?);
+        }
+        let mut plans: FxHashMap<Problem, Arc<MatmulPlan>> = FxHashMap::default();
+        let mut work = Vec::with_capacity(self.steps.len());
+        for (i, step) in self.steps.iter().enumerate() {
+            let ready = step.commands.iter().map(|command| ready(command, &state, &modules, &mut plans));
+            work.push(ready.collect::<Result<Vec<Work>>>().map_err(|error| self.located(error, i))?);
+        }
+        let mut arguments = vec![None; self.trace.block.symbols.len()];
+        for step in &self.steps {
+            arguments[step.symbol].clone_from(&step.indices);
+        }
+        let record = memory.address().offset(self.regions.fault as usize);
+        let fault = FaultCell::new(&state, record, &self.trace, arguments)?;
+        Ok(Loaded { state, memory, recorded: None, fault, work })
+    }
+
+    /// Names the largest values with the size that could not be had.
+    fn too_large(&self, error: &CudaError) -> Error {
+        let mut largest: Vec<(usize, &str)> =
+            self.trace.block.values.iter().map(|value| (value.meta.bytes(), &*value.name)).collect();
+        largest.sort_unstable_by(|a, b| b.cmp(a));
+        let list: Vec<String> = largest.iter().take(5).map(|(bytes, name)| format!("{name} ({bytes} bytes)")).collect();
+        let memory = self.memory_use();
+        let message = format!(
+            "{error}; the plan's peak is {} bytes, {} of them the program's own; the largest values are {}",
+            memory.peak(),
+            self.regions.total,
+            list.join(", ")
+        );
+        Error::DeviceMemory { message }
+    }
+}
+
+/// Compiles every source that the cache does not have, several at a time.
+fn compile(sources: &[Arc<Source>], architecture: &str) -> Result<Vec<Arc<Cubin>>> {
+    use rayon::prelude::*;
+    sources
+        .par_iter()
+        .map(|source| {
+            let compilation =
+                Compilation { name: &source.name, source: &source.text, architecture, options: &source.options };
+            Ok(KernelCache::global().compile(&compilation)?)
+        })
+        .collect()
+}
+
+fn ready(
+    command: &Command,
+    state: &DeviceState,
+    modules: &FxHashMap<&Source, Module>,
+    plans: &mut FxHashMap<Problem, Arc<MatmulPlan>>,
+) -> Result<Work> {
+    Ok(match command {
+        Command::Launch { source, kernel, shape, parameters } => {
+            let module = modules.get(&**source).unwrap_or_else(|| unreachable!("every source was loaded"));
+            Work::Launch { function: module.function(kernel)?, shape: *shape, parameters: parameters.clone() }
+        }
+        Command::Matmul { problem, a, b, d, bias, aux, alpha, workspace: (workspace, bytes) } => {
+            let plan = match plans.get(&**problem) {
+                Some(plan) => plan.clone(),
+                None => {
+                    let plan = Arc::new(MatmulPlan::new(state.cublaslt()?, problem, *bytes as usize)?);
+                    plans.insert((**problem).clone(), plan.clone());
+                    plan
+                }
+            };
+            let operands = [Some(*a), Some(*b), Some(*d), *bias, *aux];
+            Work::Matmul { plan, operands, workspace: *workspace, alpha: *alpha }
+        }
+        Command::Fill { to, byte, bytes } => Work::Fill { to: *to, byte: *byte, bytes: *bytes as usize },
+        Command::Copy { from, to, bytes } => Work::Copy { from: *from, to: *to, bytes: *bytes as usize },
+    })
+}
+
+impl Loaded {
+    /// Enqueues a step of symbol number `symbol`, with the addresses that `at` gives.
+    pub(super) fn enqueue(&self, step: usize, symbol: usize, at: &dyn Fn(&Address) -> DeviceAddress) -> Result<()> {
+        let stream = self.state.stream();
+        for work in &self.work[step] {
+            match work {
+                Work::Launch { function, shape, parameters } => {
+                    let arguments = parameters.iter().fold(Arguments::new(), |arguments, parameter| match parameter {
+                        Parameter::Address(address) => arguments.pointer(at(address)),
+                        Parameter::Value(bytes) => arguments.bytes(bytes),
+                        Parameter::FaultCode => arguments.u32(symbol as u32 + 1),
+                    });
+                    // SAFETY: addresses are those of the symbol's operands, results and workspace, alive and used on this
+                    // stream alone; that the kernel stays within them is its author's promise, which the generated
+                    // tests of bounds check.
+                    unsafe { function.launch(stream, shape, &arguments) }?;
+                }
+                Work::Matmul { plan, operands, workspace, alpha } => {
+                    let [a, b, d, bias, aux] =
+                        operands.map(|operand| operand.map_or(DeviceAddress::NULL, |address| at(&address)));
+                    let operands = MatmulOperands { a, b, c: d, d, bias, aux, workspace: at(workspace) };
+                    // SAFETY: as above; the problem describes the operands as they lie.
+                    unsafe { plan.run(stream, &operands, *alpha) }?;
+                }
+                // SAFETY: as above; the range is one tensor's.
+                Work::Fill { to, byte, bytes } => unsafe { stream.fill_u8(at(to), *byte, *bytes) }?,
+                // SAFETY: as above; the ranges are tensors of as many bytes.
+                Work::Copy { from, to, bytes } => unsafe { stream.copy_on_device(at(to), at(from), *bytes) }?,
+            }
+        }
+        Ok(())
+    }
+}

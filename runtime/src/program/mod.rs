@@ -1,0 +1,126 @@
+//! Planned traces made ready to run: kernels prepared once, memory laid out, run as often as needed.
+
+mod device;
+mod host;
+mod placement;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::trace::Trace;
+use crate::transforms::plan::{MemoryUse, memory_use};
+
+pub use device::RunCounts;
+
+/// Index of a symbol of the trace, and how long it took.
+pub type SymbolTime = (usize, Duration);
+
+/// A program ready to run.
+pub struct Program {
+    trace: Arc<Trace>,
+    memory: MemoryUse,
+    ready: Ready,
+}
+
+enum Ready {
+    Host(Box<host::HostProgram>),
+    Device(Box<device::DeviceProgram>),
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Program({}, {} symbols)", self.trace.name, self.trace.block.symbols.len())
+    }
+}
+
+impl Program {
+    /// Prepares a planned trace (every symbol claimed, every value placed). Needs no device: that of the target is opened
+    /// when the program first runs.
+    ///
+    /// # Errors
+    /// If the predicted peak is above `limit` bytes, or a symbol has no kernel.
+    pub fn new(trace: Trace, limit: Option<u64>) -> Result<Program> {
+        let trace = Arc::new(trace);
+        let placement = placement::Placement::new(&trace)?;
+        let mut memory = memory_use(&trace);
+        let ready = if trace.target.kind() == "cpu" {
+            // A plan that is too large is refused before anything is prepared.
+            within(&memory, limit)?;
+            Ready::Host(Box::new(host::HostProgram::new(trace.clone(), placement)?))
+        } else {
+            let program = device::DeviceProgram::new(trace.clone(), placement)?;
+            memory = program.memory_use();
+            within(&memory, limit)?;
+            Ready::Device(Box::new(program))
+        };
+        Ok(Program { trace, memory, ready })
+    }
+
+    /// The trace that is run.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// What the plan predicts.
+    pub fn memory(&self) -> MemoryUse {
+        self.memory
+    }
+
+    /// How often it ran, and how; `None` on the host, where there is nothing to record.
+    pub fn counts(&self) -> Option<RunCounts> {
+        match &self.ready {
+            Ready::Host(_) => None,
+            Ready::Device(program) => Some(program.counts()),
+        }
+    }
+
+    /// The device sources of its kernels, each once, in the order of their first use; none on the host.
+    pub fn sources(&self) -> Vec<Arc<crate::device::Source>> {
+        match &self.ready {
+            Ready::Host(_) => Vec::new(),
+            Ready::Device(program) => program.sources(),
+        }
+    }
+
+    /// Runs the program. Donated inputs that are updated in place must not be shared. On a device the work is enqueued: what
+    /// goes wrong there is told when an output is read.
+    pub fn run(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
+        match &self.ready {
+            Ready::Host(program) => program.run(inputs),
+            Ready::Device(program) => program.run(inputs),
+        }
+    }
+
+    /// Runs the program and says how long each symbol took: indices into the trace's symbols, in the order of the run.
+    pub fn run_timed(&self, inputs: Vec<Array>) -> Result<(Vec<Array>, Vec<SymbolTime>)> {
+        match &self.ready {
+            Ready::Host(program) => program.run_timed(inputs),
+            Ready::Device(program) => program.run_timed(inputs),
+        }
+    }
+
+    /// Runs the program with every value in memory of its own between guard bytes, filled with NaN beforehand. An error if
+    /// a kernel leaves part of a result unwritten (it stays NaN for the caller to see), writes past the end of a
+    /// result, or changes an operand.
+    pub fn run_checked(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
+        match &self.ready {
+            Ready::Host(program) => program.run_checked(inputs),
+            Ready::Device(program) => program.run_checked(inputs),
+        }
+    }
+}
+
+fn within(memory: &MemoryUse, limit: Option<u64>) -> Result<()> {
+    match limit {
+        Some(limit) if memory.peak() > limit => Err(Error::PlanTooLarge {
+            predicted: memory.peak(),
+            resident: memory.inputs.saturating_add(memory.outputs),
+            transient: memory.transient,
+            limit,
+        }),
+        _ => Ok(()),
+    }
+}

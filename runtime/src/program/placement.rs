@@ -1,0 +1,192 @@
+//! Where the values of a planned trace are found when it runs, and where its outputs come from.
+
+use fulgurite_kernels::view::contiguous_strides;
+
+use crate::array::{Array, Memory, Strides};
+use crate::error::{CallStack, Error, Result};
+use crate::executor::VIEW;
+use crate::meta::TensorMeta;
+use crate::trace::{BoundSymbol, Storage, Trace};
+use crate::transforms::layout::{Layout, layouts};
+
+/// Where a value's root memory is found when the program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Base {
+    Input(usize),
+    Arena(u64),
+    Output(usize),
+}
+
+/// A value.
+pub(super) struct Slot {
+    pub(super) base: Base,
+    /// In bytes, from the base.
+    pub(super) offset: isize,
+    pub(super) meta: TensorMeta,
+    pub(super) strides: Strides,
+}
+
+/// Where an output comes from.
+pub(super) enum Source {
+    /// Fresh memory, the n-th.
+    Fresh(usize),
+    /// The memory of a donated input, updated in place.
+    Donated(usize),
+    /// An input, as it came.
+    Passed(usize),
+    /// The same as an earlier output.
+    Same(usize),
+}
+
+/// Places of all values of a trace, by value.
+pub(super) struct Placement {
+    pub(super) slots: Vec<Slot>,
+    pub(super) outputs: Vec<Source>,
+    /// Outputs made fresh: one for each `Base::Output`.
+    pub(super) fresh: Vec<TensorMeta>,
+}
+
+impl Placement {
+    /// Reads the plan of a trace.
+    pub(super) fn new(trace: &Trace) -> Result<Placement> {
+        let block = &trace.block;
+        let layouts: Vec<Layout> = layouts(trace);
+        let mut bases: Vec<Option<Base>> = vec![None; block.values.len()];
+        for (i, parameter) in block.parameters.iter().enumerate() {
+            bases[parameter.index()] = Some(Base::Input(i));
+        }
+        let mut fresh = Vec::new();
+        let mut donated: Vec<Option<usize>> = vec![None; block.values.len()];
+        let not_planned = |symbol: &BoundSymbol| Error::Verify {
+            transform: "plan_memory".into(),
+            line: symbol.name().into(),
+            message: "a result has no storage; run the memory plan first".into(),
+            stack: CallStack { at: symbol.place, frames: Vec::new() },
+        };
+        for symbol in &block.symbols {
+            for id in &symbol.results {
+                bases[id.index()] = match block.value(*id).storage {
+                    Some(Storage::Arena(offset)) => Some(Base::Arena(offset)),
+                    Some(Storage::Output) => {
+                        fresh.push(block.meta(*id).clone());
+                        Some(Base::Output(fresh.len() - 1))
+                    }
+                    Some(Storage::Shared(root)) => {
+                        let base = bases.get(root.index()).copied().flatten();
+                        if let (Some(Base::Input(input)), false) = (base, symbol.executor == Some(VIEW)) {
+                            donated[id.index()] = Some(input);
+                        }
+                        bases.get(root.index()).copied().flatten()
+                    }
+                    None => None,
+                };
+                if bases[id.index()].is_none() {
+                    return Err(not_planned(symbol));
+                }
+            }
+        }
+        let slots: Vec<Slot> = (0..block.values.len())
+            .map(|i| {
+                let meta = block.values[i].meta.clone();
+                Slot {
+                    base: bases[i].unwrap_or(Base::Arena(0)),
+                    offset: layouts[i].offset * meta.dtype().size() as isize,
+                    meta,
+                    strides: layouts[i].strides.clone(),
+                }
+            })
+            .collect();
+        let mut outputs: Vec<Source> = Vec::with_capacity(block.results.len());
+        let mut first_at = rustc_hash::FxHashMap::default();
+        for (i, id) in block.results.iter().enumerate() {
+            let at = *first_at.entry(*id).or_insert(i);
+            let earlier = (at < i).then_some(at);
+            outputs.push(match (earlier, donated[id.index()], bases[id.index()]) {
+                (_, None, Some(Base::Input(input))) => Source::Passed(input),
+                (Some(earlier), _, _) => Source::Same(earlier),
+                (None, Some(input), _) => Source::Donated(input),
+                (None, None, Some(Base::Output(n))) => Source::Fresh(n),
+                _ => {
+                    return Err(Error::Verify {
+                        transform: "plan_memory".into(),
+                        line: block.value(*id).name.to_string(),
+                        message: "an output has no memory of its own".into(),
+                        stack: CallStack::default(),
+                    });
+                }
+            });
+        }
+        Ok(Placement { slots, outputs, fresh })
+    }
+
+    /// Whether arrays are what the trace takes; those that the host still holds count as if they were on `device`.
+    pub(super) fn check_inputs(&self, trace: &Trace, inputs: &[Array]) -> Result<()> {
+        let block = &trace.block;
+        if inputs.len() != block.parameters.len() {
+            return Err(Error::Argument {
+                argument: "inputs".into(),
+                message: format!("the program takes {} inputs, got {}", block.parameters.len(), inputs.len()),
+            });
+        }
+        for (i, array) in inputs.iter().enumerate() {
+            let value = block.value(block.parameters[i]);
+            let wrong = |message: String| Error::Argument { argument: value.name.to_string(), message };
+            let staged = array.device().is_cpu() && array.meta().with_device(value.meta.device()) == value.meta;
+            if *array.meta() != value.meta && !staged {
+                return Err(wrong(format!("is {}, the program was compiled for {}", array.meta(), value.meta)));
+            }
+            let slot = &self.slots[block.parameters[i].index()];
+            if array.strides() != &slot.strides[..]
+                && !(array.is_contiguous() && fulgurite_kernels::view::is_contiguous(array.shape(), &slot.strides))
+            {
+                return Err(wrong(format!(
+                    "has strides {:?}, the program was compiled for {:?}",
+                    array.strides(),
+                    slot.strides
+                )));
+            }
+            let donated = self.outputs.iter().any(|source| matches!(source, Source::Donated(d) if *d == i));
+            if donated && !array.is_unique() {
+                return Err(wrong(
+                    "is donated but somebody else still holds it; give the only copy away, or do not donate it".into(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The outputs of a run, given its inputs and the memory of fresh outputs.
+    pub(super) fn collect(&self, inputs: Vec<Array>, fresh: Vec<Memory>) -> Vec<Array> {
+        let mut inputs: Vec<Option<Array>> = inputs.into_iter().map(Some).collect();
+        let mut fresh: Vec<Option<Memory>> = fresh.into_iter().map(Some).collect();
+        let passed: Vec<Option<Array>> = self
+            .outputs
+            .iter()
+            .map(|source| match source {
+                Source::Passed(i) => inputs[*i].clone(),
+                _ => None,
+            })
+            .collect();
+        let mut outputs: Vec<Array> = Vec::with_capacity(self.outputs.len());
+        for (source, passed) in self.outputs.iter().zip(passed) {
+            let array = match source {
+                Source::Fresh(n) => {
+                    let memory = fresh[*n].take().unwrap_or_else(|| unreachable!("made once, taken once"));
+                    let meta = self.fresh[*n].clone();
+                    let strides = contiguous_strides(meta.shape()).into();
+                    Array::from_memory(memory, meta, strides, 0)
+                }
+                Source::Donated(i) => {
+                    let input = inputs[*i].take().unwrap_or_else(|| unreachable!("an input is donated to one output"));
+                    let (meta, strides) = (input.meta().clone(), Strides::from_slice(input.strides()));
+                    let offset = input.byte_offset() / input.dtype().size();
+                    Array::from_memory(input.into_memory(), meta, strides, offset)
+                }
+                Source::Passed(_) => passed.unwrap_or_else(|| unreachable!("cloned above")),
+                Source::Same(earlier) => outputs[*earlier].clone(),
+            };
+            outputs.push(array);
+        }
+        outputs
+    }
+}
