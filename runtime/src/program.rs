@@ -61,6 +61,8 @@ pub struct Program {
     slots: Vec<Slot>,
     steps: Vec<Step>,
     outputs: Vec<Source>,
+    /// Inputs whose memory a kernel writes to.
+    overwritten: Vec<usize>,
     /// Memory of outputs made fresh: one for each `Base::Output`.
     fresh: Vec<TensorMeta>,
     arena_bytes: usize,
@@ -221,7 +223,8 @@ impl Program {
             });
         }
         let arena_bytes = usize::try_from(trace.arena.unwrap_or(0)).unwrap_or(usize::MAX);
-        Ok(Program { slots, steps, outputs, fresh, arena_bytes, arena: Mutex::new(None), memory, trace })
+        let overwritten = donated.iter().flatten().copied().collect();
+        Ok(Program { slots, steps, outputs, overwritten, fresh, arena_bytes, arena: Mutex::new(None), memory, trace })
     }
 
     /// The trace that is run.
@@ -280,8 +283,9 @@ impl Program {
             .iter()
             .map(|i| {
                 let slot = &self.slots[*i];
-                // SAFETY: the verified plan keeps the value's memory alive and unwritten while this step runs (or exactly
-                // aliased with a result of an in-place kernel), and layouts stay within their roots.
+                // SAFETY: the plan, which is the transform's own or was verified, keeps the value's memory alive and unwritten
+                // while this step runs (or exactly aliased with a result of an in-place kernel), and layouts stay within
+                // their roots. Inputs are as `check_inputs` wants them.
                 unsafe { TensorRef::new(slot.meta.dtype(), slot.meta.shape(), &slot.strides, bases[*i]) }
             })
             .collect();
@@ -377,8 +381,7 @@ impl Program {
                     slot.strides
                 )));
             }
-            let donated = self.outputs.iter().any(|source| matches!(source, Source::Donated(d) if *d == i));
-            if donated && !array.is_unique() {
+            if self.overwritten.contains(&i) && !array.is_unique() {
                 return Err(wrong(
                     "is donated but somebody else still holds it; give the only copy away, or do not donate it".into(),
                 ));
