@@ -21,6 +21,7 @@ mod transpose;
 pub mod vector;
 pub mod view;
 mod walk;
+pub mod windows;
 
 pub use buffer::Buffer;
 pub use dtype::DType;

@@ -194,8 +194,10 @@ impl Stages {
 
     /// Keeps a stage. One that is not valid is kept as well: it shows what the transform made.
     fn push(&mut self, name: &str, trace: Trace) -> Step {
+        // Programs trust the plan. One that comes from outside is checked whatever the options say.
+        let planned = self.made.is_empty() && trace.block.values.iter().any(|value| value.storage.is_some());
         self.made.push(Stage { name: name.to_owned(), trace });
-        if self.verify {
+        if self.verify || planned {
             let ending = |error| Box::new(Ending { stage: name.to_owned(), line: None, error });
             self.last().verify().map_err(ending)?;
         }

@@ -153,6 +153,39 @@ fn files_that_are_no_traces() {
 }
 
 #[test]
+fn plans_that_reach_elsewhere_are_not_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let head = "# fulgurite trace 1\n# made by acquire, claim, layout, donate, plan_memory\ntrace f for cpu";
+    let result = "  s: f32[] at output = prims::sum(w, dims=[0]) by cpu\n  return out0 = s\n}\n";
+    let fill = "prims::full(size=[100000], fill_value=1.0, dtype=f32, device=\"cpu\") by cpu";
+    let bad = [
+        (
+            "(x: f32[4] donated)",
+            format!("  w: f32[100000] in x = {fill}\n"),
+            "takes the memory of 'x', which is f32[4]",
+        ),
+        ("(x: f32[4])", "  w: f32[4] in x = prims::exp(x) by cpu\n".into(), "'x', which is not donated"),
+        (
+            "(x: f32[4] donated strides [0])",
+            "  w: f32[4] in x = prims::exp(x) by cpu\n".into(),
+            "takes the memory of 'x', which is f32[4] in another layout",
+        ),
+        (
+            "(x: f32[4], y: f32[1])",
+            "  w: f32[2] in y = prims::slice(x, starts=[0], ends=[2], steps=[1]) by view\n".into(),
+            "'w' is a view of 'x', which lies elsewhere",
+        ),
+        ("(x: f32[4])", "  w: f32[4] at arena+1 = prims::exp(x) by cpu\n".into(), "not a multiple of 4"),
+    ];
+    for (inputs, line, part) in bad {
+        std::fs::write(folder.path().join("bad.trace"), format!("{head} {inputs} arena 64 {{\n{line}{result}"))
+            .unwrap();
+        let complaint = run_in(folder.path(), &["trace", "run", "bad.trace"]).fails(1);
+        assert!(complaint.contains(part), "{line}: {complaint}");
+    }
+}
+
+#[test]
 fn differences_exit_with_one() {
     let folder = tempfile::tempdir().unwrap();
     show(folder.path(), "a", &["prims::exp"]);

@@ -155,8 +155,9 @@ impl HostProgram {
             .iter()
             .map(|i| {
                 let slot = &self.placement.slots[*i];
-                // SAFETY: the verified plan keeps the value's memory alive and unwritten while this step runs (or exactly
-                // aliased with a result of an in-place kernel), and layouts stay within their roots.
+                // SAFETY: the plan, which is the transform's own or was verified, keeps the value's memory alive and unwritten
+                // while this step runs (or exactly aliased with a result of an in-place kernel), and layouts stay within
+                // their roots. Inputs are as `check_inputs` wants them.
                 unsafe { TensorRef::new(slot.meta.dtype(), slot.meta.shape(), &slot.strides, bases[*i]) }
             })
             .collect();

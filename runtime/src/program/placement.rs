@@ -42,6 +42,8 @@ pub(super) enum Source {
 pub(super) struct Placement {
     pub(super) slots: Vec<Slot>,
     pub(super) outputs: Vec<Source>,
+    /// Inputs whose memory a kernel writes to.
+    pub(super) overwritten: Vec<usize>,
     /// Outputs made fresh: one for each `Base::Output`.
     pub(super) fresh: Vec<TensorMeta>,
 }
@@ -116,7 +118,8 @@ impl Placement {
                 }
             });
         }
-        Ok(Placement { slots, outputs, fresh })
+        let overwritten = donated.iter().flatten().copied().collect();
+        Ok(Placement { slots, outputs, overwritten, fresh })
     }
 
     /// Whether arrays are what the trace takes; those that the host still holds count as if they were on `device`.
@@ -145,8 +148,7 @@ impl Placement {
                     slot.strides
                 )));
             }
-            let donated = self.outputs.iter().any(|source| matches!(source, Source::Donated(d) if *d == i));
-            if donated && !array.is_unique() {
+            if self.overwritten.contains(&i) && !array.is_unique() {
                 return Err(wrong(
                     "is donated but somebody else still holds it; give the only copy away, or do not donate it".into(),
                 ));

@@ -20,6 +20,7 @@ pub mod cpu {
     use fulgurite::rules::fulgurite_kernels::fused::{FusedKernel, FusedNode, FusedProgram, OutputLayout};
     use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
     use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
+    use fulgurite::rules::fulgurite_kernels::windows::{LayoutInside, in_shape};
     use fulgurite::trace::Block;
     use fulgurite::transforms::Fuel;
 
@@ -102,23 +103,19 @@ pub mod cpu {
             let target = OutputLayout { shape: &shape, strides: &strides };
             let kernel = FusedKernel::new(&program, &shape, &[&operand.strides], &[target]);
             return Ok(Box::new(move |operands, results| {
-                let result = &mut results[0];
-                if !result.is_contiguous() {
-                    return Err(Failure::new("ResultLayout", "the result of a copy is not contiguous"));
-                }
-                // SAFETY: the result is a contiguous tensor of as many elements, and nobody else uses it meanwhile.
-                let target = unsafe { TensorMut::new(dtype, &shape, &strides, result.as_mut_ptr()) };
+                let target = in_shape(&mut results[0], &shape, &strides)
+                    .ok_or_else(|| Failure::new("ResultLayout", "the result of a copy is not contiguous"))?;
                 kernel.run(operands, &mut [target]);
                 Ok(())
             }));
         };
         let shape = result.meta.shape().to_vec();
         let kernel = FusedKernel::new(&program, &shape, &[&view.strides], &[layout(result)]);
+        let beyond = || Failure::new("ViewLayout", "a view rule answers with elements that are not its operand's");
+        let of = (operand.meta.shape(), operand.strides.as_slice());
+        let seen = LayoutInside::new(of, &shape, &view.strides, view.offset).ok_or_else(beyond)?;
         Ok(Box::new(move |operands, results| {
-            let offset = view.offset * dtype.size() as isize;
-            let first = operands[0].as_ptr().wrapping_offset(offset);
-            // SAFETY: a view rule answers with elements of its operand, which `operands[0]` lends us.
-            let source = unsafe { TensorRef::new(dtype, &shape, &view.strides, first) };
+            let source = seen.of(&operands[0]).ok_or_else(beyond)?;
             kernel.run(&[source], results);
             Ok(())
         }))

@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fulgurite_kernels::view::is_contiguous;
+
 use super::super::print::{print_input, print_return, print_symbol};
 use super::super::{Callee, Storage, ValueId};
 use super::{Verifier, name};
 use crate::error::{Place, Result};
+use crate::transforms::layout::layouts;
 use crate::transforms::plan::updates_in_place;
 
 impl Verifier<'_> {
@@ -59,12 +62,45 @@ impl Verifier<'_> {
         )
     }
 
+    /// That what a value shares is its own: a view's memory is that of its operand, and a result that is written over another
+    /// value has exactly that value's layout. Kernels trust both.
+    fn shared(&self, roots: &[usize]) -> Result<()> {
+        let block = &self.trace.block;
+        let layouts = layouts(self.trace);
+        for (i, value) in block.values.iter().enumerate().filter(|(_, value)| value.storage.is_some()) {
+            let (own, root) = (layouts[i].root.index(), &block.values[roots[i]]);
+            let problem = if own != i {
+                (roots[own] != roots[i]).then(|| {
+                    format!("'{}' is a view of '{}', which lies elsewhere", value.name, block.values[own].name)
+                })
+            } else if roots[i] == i {
+                None
+            } else if value.meta != root.meta || !is_contiguous(root.meta.shape(), &layouts[roots[i]].strides) {
+                Some(format!(
+                    "'{}' is {}, and takes the memory of '{}', which is {} in another layout",
+                    value.name, value.meta, root.name, root.meta
+                ))
+            } else {
+                let input = block.parameters.iter().position(|id| id.index() == roots[i]);
+                input.filter(|input| self.trace.inputs.get(*input).is_some_and(|input| !input.donated)).map(|_| {
+                    format!("'{}' takes the memory of the input '{}', which is not donated", value.name, root.name)
+                })
+            };
+            if let Some(message) = problem {
+                let line = self.line_of(i);
+                return Err(self.broken(line.0, line.1, message));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn storage(&self) -> Result<()> {
         let block = &self.trace.block;
         if block.values.iter().all(|value| value.storage.is_none()) {
             return Ok(());
         }
         let roots = self.roots()?;
+        self.shared(&roots)?;
         // First and last line of everything that has a root's memory.
         let mut lives: Vec<Option<(usize, usize)>> = vec![None; block.values.len()];
         let mut note = |id: ValueId, line: usize| {
@@ -143,6 +179,15 @@ impl Verifier<'_> {
             }
             alive.insert(offset, (end, value));
             ends.insert((last, offset));
+            let size = block.values[value].meta.dtype().size() as u64;
+            if !offset.is_multiple_of(size) {
+                let line = self.line_of(value);
+                let message = format!(
+                    "'{}' lies at byte {offset} of the arena, not a multiple of {size}",
+                    block.values[value].name
+                );
+                return Err(self.broken(line.0, line.1, message));
+            }
         }
         Ok(())
     }

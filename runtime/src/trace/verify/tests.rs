@@ -220,6 +220,14 @@ fn every_rule_has_a_text_that_breaks_it() {
         ),
         ("h.0: f32[8] at output", "h.0: f32[8] at arena+64", "return", "returns 'h.0', which lies in the arena"),
         ("exp: f32[8] at arena+0", "exp: f32[8] in view", "exp:", "'exp' shares memory in a circle"),
+        ("at arena+32", "at arena+33", "values:", "'values' lies at byte 33 of the arena, not a multiple of 4"),
+        (
+            "h.0: f32[8] at output = region([norm, dy]",
+            "h.0: f32[8] in dy = region([norm, dy]",
+            "h.0:",
+            "'h.0' takes the memory of the input 'dy', which is not donated",
+        ),
+        ("loss: f32[],", "loss: f32[] in params.w,", "loss:", "'loss' is f32[], and takes the memory of 'params.w'"),
     ] {
         let (at, said) = edited(from, to);
         assert!(at.starts_with(line) && said.contains(message), "{from} -> {to}\n  {at}\n  {said}");
