@@ -4,8 +4,8 @@ use fulgurite_kernels::DType;
 use fulgurite_kernels::scalar::ScalarProgram;
 use fulgurite_kernels::view::{TensorMut, TensorRef};
 
-use crate::device::PlanRule;
 use crate::argument::{Arg, Attribute};
+use crate::device::PlanRule;
 use crate::error::{Error, Failure, Result};
 use crate::executor::Strided;
 use crate::meta::TensorMeta;

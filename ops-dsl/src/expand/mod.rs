@@ -108,13 +108,14 @@ pub(crate) fn cpu(rule: &Rule, is_list: bool) -> TokenStream {
 /// Device work: `|plan, a, outputs| { ... }`. A source named by `#[cuda("file.cu")]` is the plan's from the start.
 pub(crate) fn plan(rule: &Rule, is_list: bool) -> TokenStream {
     let (split, call) = with_outputs(rule, is_list, quote!(::fulgurite::device::plan::outputs));
-    let sources = rule.function.attrs.iter().filter(|attribute| attribute.path().is_ident("cuda")).map(|attribute| {
-        match attribute.parse_args::<syn::LitStr>() {
-            Ok(file) => quote!(plan.source(#file, include_str!(#file));),
-            Err(error) => error.to_compile_error(),
-        }
-    });
-    quote!(|plan, a, outputs| {
+    let sources =
+        rule.function.attrs.iter().filter(|attribute| attribute.path().is_ident("cuda")).map(
+            |attribute| match attribute.parse_args::<syn::LitStr>() {
+                Ok(file) => quote!(work.source(#file, include_str!(#file));),
+                Err(error) => error.to_compile_error(),
+            },
+        );
+    quote!(|work, a, outputs| {
         let a = Args::<::fulgurite::device::DeviceTensor>::read(a);
         #(#sources)*
         #split
@@ -127,7 +128,7 @@ fn with_outputs(rule: &Rule, is_list: bool, outputs: TokenStream) -> (Option<Tok
     let number = |param: &RuleParam| param.name.strip_prefix("out").and_then(|n| n.parse::<usize>().ok());
     let count = rule.params.iter().filter_map(number).max().map_or(1, |last| last + 1);
     let call = call(rule, |param| match (param.name.as_str(), number(param)) {
-        ("plan", _) if rule.name == "plan" => Some(quote!(plan)),
+        ("plan", _) if rule.name == "plan" => Some(quote!(work)),
         ("out", _) if is_list => Some(quote!(outputs)),
         ("out", _) => Some(quote!(out0)),
         (_, Some(n)) => {

@@ -1,5 +1,6 @@
 //! Who runs the operators.
 
 pub mod cpu;
+pub mod cuda;
 pub mod reference;
 mod regions;

@@ -234,8 +234,7 @@ impl DeviceProgram {
         let mut times = Vec::with_capacity(self.steps.len());
         let outputs = self.run_with(inputs, |loaded, addresses, _| {
             let context = loaded.state.context();
-            let events =
-                (0..=self.steps.len()).map(|_| Event::timed(context)).collect::<Result<Vec<_>, _>>()?;
+            let events = (0..=self.steps.len()).map(|_| Event::timed(context)).collect::<Result<Vec<_>, _>>()?;
             events[0].record(loaded.state.stream())?;
             for i in 0..self.steps.len() {
                 self.enqueue(loaded, i, addresses)?;
@@ -300,7 +299,9 @@ impl DeviceProgram {
         for (meta, offset) in self.placement.fresh.iter().zip(&self.regions.outputs) {
             let buffer = DeviceBuffer::new(device, meta.bytes())?;
             // SAFETY: both ranges are allocated for as many bytes, and used on this stream alone.
-            unsafe { loaded.state.stream().copy_on_device(buffer.address(), own.offset(*offset as usize), meta.bytes()) }?;
+            unsafe {
+                loaded.state.stream().copy_on_device(buffer.address(), own.offset(*offset as usize), meta.bytes())
+            }?;
             fresh.push(Memory::Device(Arc::new(buffer)));
         }
         self.runs.fetch_add(1, Ordering::Relaxed);

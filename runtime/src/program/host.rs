@@ -8,9 +8,9 @@ use fulgurite_kernels::view::{TensorMut, TensorRef};
 use fulgurite_kernels::{Buffer, DType};
 use smallvec::SmallVec;
 
-use crate::argument::{Arg, map_arguments};
 use super::SymbolTime;
 use super::placement::{Base, Placement};
+use crate::argument::{Arg, map_arguments};
 use crate::array::{Array, Memory};
 use crate::error::{CallStack, Error, Failure, Result};
 use crate::executor::{HostKernel, Strided, VIEW, find_executor, find_implementation};
@@ -79,8 +79,10 @@ impl HostProgram {
     /// Prepares the kernels of a planned trace.
     pub(super) fn new(trace: Arc<Trace>, placement: Placement) -> Result<HostProgram> {
         let block = &trace.block;
-        let strided =
-            |id: &ValueId| Strided { meta: block.meta(*id).clone(), strides: placement.slots[id.index()].strides.to_vec() };
+        let strided = |id: &ValueId| Strided {
+            meta: block.meta(*id).clone(),
+            strides: placement.slots[id.index()].strides.to_vec(),
+        };
         let mut steps: Vec<Step> = Vec::with_capacity(block.symbols.len());
         for (index, symbol) in block.symbols.iter().enumerate() {
             if symbol.callee == Callee::Delete {
@@ -133,7 +135,12 @@ impl HostProgram {
             Some(arena) => arena,
             None => Buffer::uninitialized(self.arena_bytes)?,
         };
-        let fresh = self.placement.fresh.iter().map(|meta| Buffer::uninitialized(meta.bytes())).collect::<Result<Vec<_>, _>>()?;
+        let fresh = self
+            .placement
+            .fresh
+            .iter()
+            .map(|meta| Buffer::uninitialized(meta.bytes()))
+            .collect::<Result<Vec<_>, _>>()?;
         let mut bases: SmallVec<[*mut u8; 16]> = SmallVec::with_capacity(self.placement.slots.len());
         for slot in &self.placement.slots {
             let base = match slot.base {

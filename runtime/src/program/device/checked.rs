@@ -55,9 +55,8 @@ impl DeviceProgram {
         let mut memory = DeviceMemory::new(loaded.state.context(), image.len())?;
         memory.write(loaded.state.stream(), 0, &image)?;
         let range = |index: usize| ranges[layouts[index].root.index()].clone().unwrap_or(0..0);
-        let offset = |index: usize| {
-            (range(index).start + starts[index]).wrapping_add_signed(self.placement.slots[index].offset)
-        };
+        let offset =
+            |index: usize| (range(index).start + starts[index]).wrapping_add_signed(self.placement.slots[index].offset);
         let own = loaded.memory.address();
         let addresses = Addresses {
             values: (0..block.values.len()).map(|index| memory.address().offset(offset(index))).collect(),
@@ -88,7 +87,10 @@ impl DeviceProgram {
                 let Some(range) = range else { continue };
                 if !written.contains(&value) && after[range.clone()] != image[range.clone()] {
                     let name = &block.values[value].name;
-                    return Err(problem("OperandChanged", format!("the kernel changed '{name}', which is no result of it")));
+                    return Err(problem(
+                        "OperandChanged",
+                        format!("the kernel changed '{name}', which is no result of it"),
+                    ));
                 }
             }
             if let Some(at) = (0..image.len()).find(|at| !owned[*at] && after[*at] != image[*at]) {
@@ -101,7 +103,10 @@ impl DeviceProgram {
                 let bytes = &after[range(*index)];
                 if let Some(element) = first_unwritten(bytes, self.placement.slots[*index].meta.dtype()) {
                     let name = &block.values[*index].name;
-                    return Err(problem("Unwritten", format!("the kernel left element {element} of '{name}' unwritten")));
+                    return Err(problem(
+                        "Unwritten",
+                        format!("the kernel left element {element} of '{name}' unwritten"),
+                    ));
                 }
             }
             image = after;

@@ -36,8 +36,8 @@ impl DeviceProgram {
     /// Opens the device and loads the program.
     pub(super) fn load(&self) -> Result<Loaded> {
         let state = DeviceState::of(device_of(&self.trace))?;
-        let memory = DeviceMemory::new(state.context(), self.regions.total as usize)
-            .map_err(|error| self.too_large(&error))?;
+        let memory =
+            DeviceMemory::new(state.context(), self.regions.total as usize).map_err(|error| self.too_large(&error))?;
         let sources = self.sources();
         let cubins = compile(&sources, &state.architecture())?;
         let mut modules: FxHashMap<&Source, Module> = FxHashMap::default();

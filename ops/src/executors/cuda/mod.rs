@@ -1,0 +1,26 @@
+//! `cuda`: every prim on an NVIDIA GPU, from its scalar rule or by a kernel of its own.
+
+mod reducing;
+pub(crate) mod support;
+
+use fulgurite_ops_macros::executor;
+
+/// Every prim on an NVIDIA GPU, one kernel a symbol.
+#[executor(device = "cuda", priority = 30, strided)]
+pub mod cuda {
+    use fulgurite::operator::OperatorDef;
+
+    fn claims(operator: &'static OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
+        refuse_unless!(operator.scalar.is_some() || operator.view.is_some(), "has no kernel for it");
+        Ok(())
+    }
+
+    fn plan(
+        _plan: &mut Plan,
+        operator: &'static OperatorDef,
+        _arguments: &[Arg<DeviceTensor>],
+        _results: &[DeviceTensor],
+    ) -> Result<()> {
+        Err(Failure::new("NoKernel", format!("cuda has no kernel for {}", operator.name)))
+    }
+}

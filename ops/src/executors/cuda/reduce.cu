@@ -1,0 +1,42 @@
+// Reductions: IN elements are combined by KIND (Sum, Max, Min) in the type WIDE and stored as OUT. KEPT(i) is the offset of
+// output i's first element, REDUCED(j) that of its j-th. blockIdx.y is a piece of `piece` elements of the range; with several
+// pieces the results of piece p start at out[p * outputs].
+
+struct Neutral {
+    template <typename R> static __device__ WIDE of();
+};
+template <typename W> __device__ W lowest();
+template <> __device__ float lowest<float>() { return -INFINITY_F32; }
+template <> __device__ double lowest<double>() { return -INFINITY_F64; }
+template <> __device__ i64 lowest<i64>() { return (i64)0x8000000000000000ULL; }
+template <typename W> __device__ W highest();
+template <> __device__ float highest<float>() { return INFINITY_F32; }
+template <> __device__ double highest<double>() { return INFINITY_F64; }
+template <> __device__ i64 highest<i64>() { return 0x7fffffffffffffffLL; }
+template <> __device__ WIDE Neutral::of<Sum>() { return 0; }
+template <> __device__ WIDE Neutral::of<Max>() { return lowest<WIDE>(); }
+template <> __device__ WIDE Neutral::of<Min>() { return highest<WIDE>(); }
+
+// One block an output and piece.
+extern "C" __global__ void reduce_rows(const IN* in, OUT* out, u64 outputs, u64 length, u64 piece) {
+    __shared__ WIDE scratch[32];
+    const u64 i = blockIdx.x, begin = blockIdx.y * piece, stop = begin + piece;
+    const u64 end = stop < length ? stop : length;
+    const IN* first = in + KEPT(i);
+    WIDE total = Neutral::of<KIND>();
+    for (u64 j = begin + threadIdx.x; j < end; j += blockDim.x) total = KIND::combine(total, (WIDE)widen(first[REDUCED(j)]));
+    total = block_reduce<KIND, WIDE>(total, scratch, Neutral::of<KIND>());
+    if (threadIdx.x == 0) out[blockIdx.y * outputs + i] = narrow<OUT>((Wide<OUT>::type)total);
+}
+
+// One thread an output and piece: neighbouring threads read neighbouring elements where outputs lie side by side.
+extern "C" __global__ void reduce_columns(const IN* in, OUT* out, u64 outputs, u64 length, u64 piece) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= outputs) return;
+    const u64 begin = blockIdx.y * piece, stop = begin + piece;
+    const u64 end = stop < length ? stop : length;
+    const IN* first = in + KEPT(i);
+    WIDE total = Neutral::of<KIND>();
+    for (u64 j = begin; j < end; ++j) total = KIND::combine(total, (WIDE)widen(first[REDUCED(j)]));
+    out[blockIdx.y * outputs + i] = narrow<OUT>((Wide<OUT>::type)total);
+}

@@ -1,0 +1,142 @@
+//! Reductions over any dimensions, of operands of any strides.
+//!
+//! Long rows are reduced by a block each, columns by a thread each; where too few blocks would come of that, the range is
+//! cut into pieces whose results are reduced once more. The order is fixed, so the same bits come again.
+
+use fulgurite_ops_macros::implementation;
+
+use super::cuda;
+use super::support::{type_of, wide_of};
+
+/// The threads that one launch should have at least to fill a device.
+const ENOUGH_THREADS: usize = 1 << 16;
+
+/// A reduction as the kernels see it: for each output an element to start from, and the elements to combine.
+struct Problem {
+    /// Extents and strides of what is kept.
+    kept: Vec<(usize, isize)>,
+    /// Extents and strides of what is reduced.
+    reduced: Vec<(usize, isize)>,
+}
+
+/// Neighbouring dimensions that lie behind each other become one; extents of one vanish.
+fn collapsed(dims: Vec<(usize, isize)>) -> Vec<(usize, isize)> {
+    let mut merged: Vec<(usize, isize)> = Vec::new();
+    for (extent, stride) in dims.into_iter().filter(|(extent, _)| *extent != 1) {
+        match merged.last_mut() {
+            Some((outer, outer_stride)) if *outer_stride == stride * extent as isize => {
+                *outer *= extent;
+                *outer_stride = stride;
+            }
+            _ => merged.push((extent, stride)),
+        }
+    }
+    merged
+}
+
+/// The C++ expression of the offset of element `index` of these dimensions.
+fn offset(dims: &[(usize, isize)], index: &str) -> String {
+    match dims {
+        [] => "(0*1LL)".into(),
+        [(_, stride)] => format!("((i64)({index})*({stride}LL))"),
+        _ => {
+            let mut inner = 1usize;
+            let mut terms = Vec::new();
+            for (i, (extent, stride)) in dims.iter().enumerate().rev() {
+                let quotient = if inner == 1 { format!("({index})") } else { format!("(({index})/{inner}ULL)") };
+                let part = if i == 0 { quotient } else { format!("({quotient}%{extent}ULL)") };
+                terms.push(format!("(i64){part}*({stride}LL)"));
+                inner *= extent;
+            }
+            format!("({})", terms.join("+"))
+        }
+    }
+}
+
+/// `-1` and `4` are dimensions of shape; all of them if `dims` names none.
+fn problem(input: &DeviceTensor, dims: &[usize]) -> Problem {
+    let all = input.shape().iter().copied().zip(input.strides.iter().copied()).enumerate();
+    let (reduced, kept): (Vec<_>, Vec<_>) = all.partition(|(i, _)| dims.contains(i));
+    let of = |dims: Vec<(usize, (usize, isize))>| collapsed(dims.into_iter().map(|(_, dim)| dim).collect());
+    Problem { kept: of(kept), reduced: of(reduced) }
+}
+
+use fulgurite::rules::{DeviceTensor, Failure, LaunchShape, Plan, Result};
+use fulgurite::{DType, binds};
+
+/// How one stage of a reduction is launched.
+fn stage(
+    plan: &mut Plan,
+    kind: &str,
+    from: (DType, &str, &Problem),
+    pieces: usize,
+    parameters: (fulgurite::rules::Parameter, fulgurite::rules::Parameter),
+    to: &str,
+) -> Result<()> {
+    let (dtype, element, problem) = from;
+    let outputs: usize = problem.kept.iter().map(|(extent, _)| extent).product();
+    let length: usize = problem.reduced.iter().map(|(extent, _)| extent).product();
+    plan.source("reduce.cu", include_str!("reduce.cu"));
+    plan.define("IN", element);
+    plan.define("OUT", to);
+    plan.define("WIDE", wide_of(dtype));
+    plan.define("KIND", kind);
+    plan.define("KEPT(i)", offset(&problem.kept, "i"));
+    plan.define("REDUCED(j)", offset(&problem.reduced, "j"));
+    let piece = length.div_ceil(pieces);
+    // A block a row pays where its elements lie side by side, or where there are too few outputs for a thread each.
+    let side_by_side = problem.reduced.last().is_some_and(|(_, stride)| *stride == 1);
+    let by_block = piece >= 64 && (side_by_side || outputs * pieces < ENOUGH_THREADS / 32);
+    let threads = if by_block { piece.div_ceil(4).next_multiple_of(32).clamp(32, 512) as u32 } else { 128 };
+    let (kernel, blocks) =
+        if by_block { ("reduce_rows", outputs) } else { ("reduce_columns", outputs.div_ceil(threads as usize)) };
+    let shape = LaunchShape::new([blocks as u32, pieces as u32, 1], [threads, 1, 1]);
+    plan.launch(kernel, shape, binds![parameters.0, parameters.1, outputs, length, piece])
+}
+
+/// Plans a reduction of `input` over `dims`.
+fn reduce(plan: &mut Plan, kind: &str, input: &DeviceTensor, dims: &[usize], out: &DeviceTensor) -> Result<()> {
+    if out.meta.is_empty() {
+        return Ok(());
+    }
+    let problem = problem(input, dims);
+    let outputs: usize = problem.kept.iter().map(|(extent, _)| extent).product();
+    let length: usize = problem.reduced.iter().map(|(extent, _)| extent).product();
+    if outputs > u32::MAX as usize / 2 {
+        return Err(Failure::new("TooManyOutputs", format!("a reduction to {outputs} values does not fit a launch")));
+    }
+    let dtype = input.meta.dtype();
+    // Enough pieces to fill the device, none shorter than 256 elements.
+    let pieces = (ENOUGH_THREADS / outputs.max(1)).clamp(1, (length / 256).max(1)).min(1024);
+    if pieces == 1 {
+        let from = (dtype, type_of(dtype), &problem);
+        return stage(plan, kind, from, 1, (input.into(), out.into()), type_of(out.meta.dtype()));
+    }
+    let wide = wide_of(dtype);
+    let bytes = outputs * pieces * if wide == "float" { 4 } else { 8 };
+    let partial = plan.workspace(bytes as u64);
+    stage(plan, kind, (dtype, type_of(dtype), &problem), pieces, (input.into(), partial.into()), wide)?;
+    let rest = Problem { kept: vec![(outputs, 1)], reduced: vec![(pieces, outputs as isize)] };
+    stage(plan, kind, (dtype, wide, &rest), 1, (partial.into(), out.into()), type_of(out.meta.dtype()))
+}
+
+macro_rules! reduction {
+    ($($module:ident: $of:ident, $kind:literal;)*) => {$(
+        #[implementation(of = crate::prims::$of, by = cuda, strided)]
+        mod $module {
+            fn checker() -> Claim {
+                Ok(())
+            }
+
+            fn plan(plan: &mut Plan, input: &DeviceTensor, dims: &[usize], out: &DeviceTensor) -> Result<()> {
+                super::reduce(plan, $kind, input, dims, out)
+            }
+        }
+    )*};
+}
+
+reduction! {
+    sum_by_cuda: sum, "Sum";
+    amax_by_cuda: amax, "Max";
+    amin_by_cuda: amin, "Min";
+}
