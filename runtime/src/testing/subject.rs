@@ -21,6 +21,7 @@ use crate::reference::ReferenceTensor;
 use crate::trace::{Block, Input, InputRole, Output, Trace};
 use crate::tracer::{self, trace_rule};
 use crate::transforms::decompose::decompose;
+use crate::transforms::retarget::retarget;
 use crate::transforms::{self, Fuel};
 
 /// The executor that runs references.
@@ -51,6 +52,24 @@ impl List {
     /// Every composite opened, every prim run by its reference.
     pub fn plain() -> Result<List> {
         Ok(List::of(find_executor(REFERENCE)?))
+    }
+
+    /// The kind of device that the list runs on.
+    pub fn device(&self) -> &'static str {
+        self.executors.first().map_or("cpu", |executor| executor.device)
+    }
+
+    /// A trace of the host's, for the device that the list runs on.
+    pub fn placed(&self, trace: &Trace) -> Result<Trace> {
+        if self.device() == trace.target.kind() {
+            return Ok(trace.clone());
+        }
+        Ok(retarget(trace, &Target::of(Device::new(self.device(), 0))?))
+    }
+
+    /// Compiles a trace of the host's for the device that the list runs on.
+    pub fn compile(&self, trace: &Trace) -> Result<Program> {
+        Ok(compile(self.placed(trace)?, &self.options())?.0)
     }
 
     pub fn options(&self) -> Options {
@@ -188,9 +207,9 @@ pub(crate) fn joint_trace(trace: &Trace, executors: &[&'static ExecutorDef]) -> 
 /// Compiles and runs, on copies: a kernel that writes to its inputs is found by the templates that look for it, and spoils
 /// nothing for the others.
 pub(crate) fn execute(trace: Trace, list: &List, inputs: Vec<Array>, own: usize) -> Check<Ran> {
-    let (program, _) = compile(trace, &list.options())?;
+    let program = list.compile(&trace)?;
     let copies = inputs.iter().map(Array::to_contiguous).collect::<Result<Vec<Array>>>()?;
-    let outputs = program.run(copies)?;
+    let outputs = program.run(copies)?.iter().map(Array::to_host).collect::<Result<Vec<Array>>>()?;
     Ok(Ran { program, inputs, outputs, own })
 }
 
@@ -266,7 +285,7 @@ impl Subject {
     pub fn joint(&self, list: &List) -> Arc<Check<Option<Ran>>> {
         kept(&self.joint, &list.name, || {
             let trace = self.trace()?;
-            let Some(joint) = joint_trace(trace, &list.executors)? else { return Ok(None) };
+            let Some(joint) = joint_trace(&list.placed(trace)?, &list.executors)? else { return Ok(None) };
             let mut inputs = self.arrays.clone();
             for (i, id) in joint.block.parameters.iter().enumerate().skip(inputs.len()) {
                 inputs.push(random_like(joint.block.meta(*id), i as u64)?);

@@ -38,7 +38,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     if gradients.is_empty() {
         return PASSED;
     }
-    let Some(joint) = joint_trace(trace, &list.executors)? else { return PASSED };
+    let Some(joint) = joint_trace(&list.placed(trace)?, &list.executors)? else { return PASSED };
     let mut inputs = subject.arrays.clone();
     let floating = trace.block.results.iter().map(|id| trace.block.meta(*id)).filter(|meta| meta.dtype().is_floating());
     for (number, meta) in floating.enumerate() {

@@ -7,7 +7,6 @@ use fulgurite_kernels::buffer::POISON;
 
 use super::{Context, Outcome, PASSED};
 use crate::array::{Array, Strides};
-use crate::compile::compile;
 use crate::testing::problem::{Check, Problem};
 use crate::testing::subject::Subject;
 use crate::testing::tolerance::{Expected, same_bits};
@@ -59,7 +58,7 @@ fn run(context: &Context, subject: &Subject, arrays: Vec<Array>) -> Check {
     let dense = arrays.iter().map(Array::to_contiguous).collect::<Result<Vec<Array>, _>>()?;
     let forward = subject.forward(&list);
     let contiguous = forward.as_ref().as_ref().map_err(Problem::clone)?.program.run(dense)?;
-    let (program, _) = compile(trace, &list.options())?;
+    let program = list.compile(&trace)?;
     for (i, (output, expected)) in program.run(arrays)?.iter().zip(&contiguous).enumerate() {
         if same_bits(output, expected).is_ok() {
             continue;

@@ -206,7 +206,7 @@ pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome>
 }
 
 fn run(trace: &Trace, list: &List, inputs: &[Array]) -> Check<Vec<Array>> {
-    let (program, _) = compile(trace.clone(), &list.options())?;
+    let program = list.compile(trace)?;
     Ok(program.run(inputs.to_vec())?)
 }
 
