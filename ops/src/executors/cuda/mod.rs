@@ -1,5 +1,10 @@
 //! `cuda`: every prim on an NVIDIA GPU, from its scalar rule or by a kernel of its own.
 
+mod indexing;
+mod making;
+mod moving;
+mod order;
+mod products;
 mod reducing;
 pub(crate) mod support;
 
