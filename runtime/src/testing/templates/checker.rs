@@ -57,8 +57,8 @@ fn agrees(context: &Context, subject: &Subject) -> Check {
     }
     let Ok(plain) = plain.as_ref() else { return Ok(()) };
     for (i, (output, expected)) in ran.outputs.iter().zip(&plain.outputs).enumerate() {
-        let error = relative_error(&output.to_f64(), &expected.to_f64());
-        Expected::rounded(expected.to_f64(), expected.dtype())
+        let error = relative_error(&output.to_f64()?, &expected.to_f64()?);
+        Expected::rounded(expected.to_f64()?, expected.dtype())
             .with_relative((PLAIN * 16.0 * expected.dtype().epsilon()).min(error))
             .loosened(context.tolerance)
             .compare(output)

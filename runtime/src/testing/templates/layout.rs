@@ -65,7 +65,7 @@ fn run(context: &Context, subject: &Subject, arrays: Vec<Array>) -> Check {
             continue;
         }
         // Kernels may go through memory in another order; where they reduce, that rounds differently.
-        Expected::rounded(expected.to_f64(), expected.dtype())
+        Expected::rounded(expected.to_f64()?, expected.dtype())
             .with_relative(context.tolerance * 8.0 * expected.dtype().epsilon())
             .compare(output)
             .map_err(|problem| problem.within(format!("result {i}, against contiguous arrays")))?;
@@ -116,7 +116,7 @@ fn arrange(array: &Array, arrangement: Arrangement) -> Check<Array> {
     // What lies between the elements is poison: a kernel that reads it says so.
     let mut buffer = Buffer::zeroed((offset + reach + 1 + 3) * size).map_err(crate::Error::from)?;
     buffer.as_bytes_mut().fill(POISON);
-    let bytes = array.to_bytes();
+    let bytes = array.to_bytes()?;
     let mut elements = bytes.chunks_exact(size);
     fulgurite_kernels::access::for_each_offset(shape, &strides, |at| {
         let start = (offset as isize + at) as usize * size;
