@@ -1,6 +1,11 @@
 //! `cuda`: every prim on an NVIDIA GPU, from its scalar rule or by a kernel of its own.
 
 pub(crate) mod elementwise;
+mod indexing;
+mod making;
+mod moving;
+mod order;
+mod products;
 mod reducing;
 pub(crate) mod support;
 
