@@ -18,6 +18,12 @@ pub fn median(warmup: usize, runs: usize, mut f: impl FnMut()) -> Duration {
     times[times.len() / 2]
 }
 
+/// The median of some numbers, to three decimals.
+pub fn median_of(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).map_or(f64::NAN, |middle| (middle * 1e3).round() / 1e3)
+}
+
 /// Peak resident memory of this process in MiB, where the system tells.
 pub fn peak_resident_mib() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

@@ -136,7 +136,7 @@ pub fn uniform(mut target: TensorMut<'_>, seed: u64, offset: u64, low: f64, high
 }
 
 /// The largest value of `dtype` below `high`, so that rounding never reaches it; `low` where there is none between.
-fn largest_below(dtype: DType, low: f64, high: f64) -> f64 {
+pub fn largest_below(dtype: DType, low: f64, high: f64) -> f64 {
     let below = match dtype {
         DType::F16 => {
             let nearest = half::f16::from_f64(high);

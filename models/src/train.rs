@@ -101,7 +101,7 @@ fn to_array(tensor: &HostTensor) -> Result<Array> {
 }
 
 fn to_host(array: &Array) -> Result<HostTensor> {
-    HostTensor::new(array.dtype(), array.shape(), array.to_bytes()).map_err(|error| wrong("tensor", error))
+    HostTensor::new(array.dtype(), array.shape(), array.to_bytes()?).map_err(|error| wrong("tensor", error))
 }
 
 /// Parameters of `config`, drawn from `seed`.

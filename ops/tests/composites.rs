@@ -65,7 +65,7 @@ fn compare(def: &'static OperatorDef, dtype: DType, sample: &Sample) -> Result<(
                 DType::I64 => expected.integers().iter().map(|value| *value as f64).collect(),
                 floating => expected.floats().iter().map(|value| round_to(*value, floating)).collect(),
             };
-            for (position, (a, b)) in expected.iter().zip(got.to_f64()).enumerate() {
+            for (position, (a, b)) in expected.iter().zip(got.to_f64().map_err(words)?).enumerate() {
                 if !close(dtype, got.dtype(), *a, b) {
                     return Err(format!("result {i} at {position} is {b}, expected {a} ({executors:?})\n{text}"));
                 }

@@ -39,14 +39,14 @@ fn a_loss_and_its_gradient_agree_between_executors_and_with_the_formula() {
             assert!(text.contains("region"), "{text}");
         }
         let (loss, grad) = step.call(x.clone()).unwrap();
-        results.push((loss.item().unwrap(), grad.to_f64()));
+        results.push((loss.item().unwrap(), grad.to_f64().unwrap()));
     }
     for (loss, grad) in &results[1..] {
         assert!((loss - results[0].0).abs() < 1e-6);
         assert!(grad.iter().zip(&results[0].1).all(|(a, b)| (a - b).abs() < 1e-6), "{grad:?} {:?}", results[0].1);
     }
     let p: Vec<f64> = {
-        let v = x.to_f64();
+        let v = x.to_f64().unwrap();
         v.chunks(5)
             .flat_map(|row| {
                 let s: f64 = row.iter().map(|x| x.exp()).sum();
@@ -95,11 +95,11 @@ fn donated_state_is_updated_in_place() {
         .results(["w", "total"])
         .donate("w");
     let w = Array::new([4], &[1f32; 4]).unwrap();
-    let address = w.view().as_ptr();
+    let address = w.view().unwrap().as_ptr();
     let g = Array::new([4], &[0.5f32; 4]).unwrap();
     let (w, total) = step.call((w, g.clone())).unwrap();
-    assert_eq!(w.view().as_ptr(), address);
-    assert_eq!((w.to_f64(), total.item().unwrap()), (vec![0.75; 4], 2.0));
+    assert_eq!(w.view().unwrap().as_ptr(), address);
+    assert_eq!((w.to_f64().unwrap(), total.item().unwrap()), (vec![0.75; 4], 2.0));
     let shared = w.clone();
     assert!(step.call((w, g)).unwrap_err().to_string().contains("donated"));
     drop(shared);

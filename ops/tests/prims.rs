@@ -29,16 +29,18 @@ fn close(dtype: DType, a: f64, b: f64) -> bool {
 
 fn compare(def: &'static OperatorDef, dtype: DType, sample: &Sample) -> Result<(), String> {
     let inputs: Vec<Array> = tensors(&sample.arguments).iter().map(array).collect();
+    let words = |error: fulgurite::Error| error.to_string();
     let both: Vec<_> = [&["reference"][..], &["cpu", "reference"]]
         .iter()
         .map(|executors| run(executors, &inputs, |handles| call(def, with_handles(&sample.arguments, &handles))))
         .collect::<Result<_>>()
-        .map_err(|error| error.to_string())?;
+        .map_err(words)?;
     for (i, (expected, got)) in both[0].0.iter().zip(&both[1].0).enumerate() {
         if expected.meta() != got.meta() {
             return Err(format!("result {i} is {}, expected {}", got.meta(), expected.meta()));
         }
-        for (position, (a, b)) in expected.to_f64().iter().zip(got.to_f64()).enumerate() {
+        let values = (expected.to_f64().map_err(words)?, got.to_f64().map_err(words)?);
+        for (position, (a, b)) in values.0.iter().zip(values.1).enumerate() {
             if !close(got.dtype(), *a, b) {
                 return Err(format!("result {i} at {position} is {b}, expected {a} ({dtype})\n{}", both[1].1));
             }
@@ -90,7 +92,8 @@ fn layouts_make_no_difference() {
                     let outcome = silently(|| run(&["cpu"], &inputs, f).map_err(|error| error.to_string()));
                     let same = outcome.as_ref().map(|(got, _)| {
                         expected.iter().zip(got).all(|(a, b)| {
-                            a.to_f64().iter().zip(b.to_f64()).all(|(a, b)| close(expected[0].dtype(), *a, b))
+                            let (a, b) = (a.to_f64().unwrap(), b.to_f64().unwrap());
+                            a.iter().zip(b).all(|(a, b)| close(expected[0].dtype(), *a, b))
                         })
                     });
                     if same != Ok(true) {

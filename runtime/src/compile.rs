@@ -6,6 +6,7 @@ pub use ending::Ending;
 
 use crate::error::{Error, Result};
 use crate::executor::{ExecutorDef, default_executors, find_executor};
+use crate::meta::Device;
 use crate::program::Program;
 use crate::trace::Trace;
 use crate::transforms::{Fuel, autodiff, claim, cse, dce, fuse, layout, plan, rewrite};
@@ -13,6 +14,8 @@ use crate::transforms::{Fuel, autodiff, claim, cse, dce, fuse, layout, plan, rew
 /// What a user may choose about compilation.
 #[derive(Clone)]
 pub struct Options {
+    /// Where compiled functions run: arguments on the host are taken there. `None` is where the arguments are.
+    pub device: Option<Device>,
     /// Executors in the order they are asked; `None` is the default list of the target's device.
     pub executors: Option<Vec<&'static ExecutorDef>>,
     /// Rewrites in the order they are tried; `None` is every rewrite declared `default`.
@@ -46,6 +49,7 @@ impl std::fmt::Debug for Options {
         let executors = self.executors.as_ref().map(|list| list.iter().map(|e| e.name).collect::<Vec<_>>());
         let rewrites = self.rewrites.as_ref().map(|list| list.iter().map(|r| r.name).collect::<Vec<_>>());
         f.debug_struct("Options")
+            .field("device", &self.device)
             .field("executors", &executors)
             .field("rewrites", &rewrites)
             .field("transforms", &self.transforms.iter().map(|t| &t.name).collect::<Vec<_>>())
@@ -60,6 +64,7 @@ impl std::fmt::Debug for Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
+            device: None,
             executors: None,
             rewrites: None,
             transforms: Vec::new(),

@@ -9,7 +9,7 @@ use crate::argument::Attribute;
 use crate::array::{Array, Strides};
 use crate::compile::{Options, Stage, compile};
 use crate::error::{Error, Result};
-use crate::meta::{Target, TensorMeta};
+use crate::meta::{Device, Target, TensorMeta};
 use crate::program::Program;
 use crate::trace::{Input, InputRole, Output, Trace};
 use crate::tracer::{Tensor, trace_block};
@@ -203,7 +203,7 @@ where
         let mut attributes = Vec::new();
         arguments.attributes(&mut attributes);
         let metas = arguments.map(&mut |array: Array| {
-            let meta = array.meta().clone();
+            let meta = self.placed(&array);
             inputs.push(array);
             meta
         });
@@ -225,11 +225,19 @@ where
         let mut attributes = Vec::new();
         arguments.attributes(&mut attributes);
         let metas = arguments.clone().map(&mut |array: Array| {
-            let meta = array.meta().clone();
+            let meta = self.placed(&array);
             inputs.push(array);
             meta
         });
         self.lookup(metas, &inputs, attributes)
+    }
+
+    /// The meta of an argument where the function runs.
+    fn placed(&self, array: &Array) -> TensorMeta {
+        match self.options.device {
+            Some(device) if array.device().is_cpu() => array.meta().with_device(device),
+            _ => array.meta().clone(),
+        }
     }
 
     fn lookup(
@@ -243,7 +251,7 @@ where
                 .iter()
                 .map(|array| {
                     let strides = (!array.is_contiguous()).then(|| Strides::from_slice(array.strides()));
-                    (array.meta().clone(), strides)
+                    (self.placed(array), strides)
                 })
                 .collect(),
             attributes,
@@ -252,9 +260,10 @@ where
         if let Some(compiled) = cache.get(&key) {
             return Ok(compiled.clone());
         }
-        let target = inputs
-            .first()
-            .map_or_else(Target::cpu, |array| array.meta().device().kind().parse().unwrap_or_else(|_| Target::cpu()));
+        let target = match key.leaves.iter().map(|(meta, _)| meta.device()).find(Device::is_cuda) {
+            Some(device) => Target::of(device)?,
+            None => Target::cpu(),
+        };
         let (mut trace, structure) = trace(&self.name, target, &self.names, metas, &self.function)?;
         for ((input, parameter), (_, strides)) in trace.inputs.iter_mut().zip(&trace.block.parameters).zip(&key.leaves)
         {

@@ -95,6 +95,16 @@ impl Target {
         Target { kind: "cpu".into(), architecture: None }
     }
 
+    /// What programs for `device` are compiled for: its kind and, of a CUDA device, the architecture.
+    ///
+    /// # Errors
+    /// If the device is not available, with the reason.
+    pub fn of(device: Device) -> crate::Result<Target> {
+        let architecture =
+            if device.is_cuda() { Some(crate::device::DeviceState::of(device)?.architecture()) } else { None };
+        Ok(Target { kind: device.kind().into(), architecture })
+    }
+
     /// The kind of device: `cpu`, `cuda`, ...
     pub fn kind(&self) -> &str {
         &self.kind

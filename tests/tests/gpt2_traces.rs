@@ -35,7 +35,7 @@ fn inputs(trace: &Trace) -> Vec<Array> {
 fn results(trace: Trace) -> Vec<Vec<u8>> {
     let inputs = inputs(&trace);
     let (program, _) = compile(trace, &Options::default()).unwrap();
-    program.run(inputs).unwrap().iter().map(Array::to_bytes).collect()
+    program.run(inputs).unwrap().iter().map(|array| array.to_bytes().unwrap()).collect()
 }
 
 #[test]

@@ -94,7 +94,10 @@ fn dtype_of(dtype: Dtype) -> Option<DType> {
 
 /// The bytes of a safetensors file with these arrays.
 pub fn tensor_bytes(arrays: &[(String, Array)]) -> Result<Vec<u8>, String> {
-    let data: Vec<Vec<u8>> = arrays.iter().map(|(_, array)| array.to_bytes()).collect();
+    let data = arrays
+        .iter()
+        .map(|(key, array)| array.to_bytes().map_err(|error| format!("tensor '{key}': {error}")))
+        .collect::<Result<Vec<_>, String>>()?;
     let views = arrays
         .iter()
         .zip(&data)

@@ -1,15 +1,17 @@
 //! `doctor`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use fulgurite::executor::{ExecutorDef, executors, implementations, rewrites};
+use fulgurite::kernels::cuda::{self, LibraryState, Probe, probe};
 use fulgurite::operator::{OperatorKind, operators};
 use fulgurite::trace::print::VERSION as TRACE_VERSION;
 use serde::Serialize;
 
 use super::output::{say, say_json};
-use super::system::{self, Library, Memory};
+use super::system::{self, Memory};
 use super::{Outcome, log};
 
 /// Arguments of `doctor`.
@@ -37,6 +39,15 @@ struct Report {
     operators: Operators,
     caches: Vec<Cache>,
     log: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Library {
+    name: &'static str,
+    found: bool,
+    path: Option<PathBuf>,
+    version: Option<String>,
+    reason: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -108,23 +119,22 @@ fn report() -> Report {
             })
             .collect(),
         operators: count_operators(),
-        caches: vec![Cache {
-            name: "kernels",
-            path: None,
-            reason: "nothing is kept on disk: kernels of the host are part of the program",
-        }],
+        caches: vec![kernel_cache()],
         log: std::env::var(log::VARIABLE).ok(),
     }
 }
 
 fn devices(executors: &[&'static ExecutorDef]) -> Vec<Device> {
     let runs_on = |kind: &str| executors.iter().any(|executor| executor.device == kind);
-    let models = system::nvidia_gpus();
-    let cuda = match (runs_on("cuda"), models.is_empty()) {
-        (false, true) => Some("no NVIDIA GPU is listed by the kernel, and this build has no executor for CUDA".into()),
-        (false, false) => Some("this build has no executor for CUDA".into()),
-        (true, true) => Some("no NVIDIA GPU is listed by the kernel (is its driver loaded?)".into()),
-        (true, false) => None,
+    let found = &probe().devices;
+    let models = found.iter().flatten().map(ToString::to_string).collect::<Vec<_>>();
+    let reason = match found {
+        _ if !runs_on("cuda") => Some("this build has no executor for CUDA".into()),
+        Err(error) => Some(error.to_string()),
+        Ok(devices) if devices.is_empty() => Some("the driver lists no device".into()),
+        Ok(_) => [&probe().nvrtc, &probe().cublaslt]
+            .into_iter()
+            .find_map(|library| Some(library.require().err()?.to_string())),
     };
     vec![
         Device {
@@ -134,21 +144,32 @@ fn devices(executors: &[&'static ExecutorDef]) -> Vec<Device> {
             usable: runs_on("cpu"),
             reason: (!runs_on("cpu")).then(|| "no executor for the host is linked".into()),
         },
-        Device { kind: "cuda", count: models.len(), usable: cuda.is_none(), models, reason: cuda },
+        Device { kind: "cuda", count: models.len(), usable: reason.is_none(), models, reason },
     ]
 }
 
 fn libraries() -> Vec<Library> {
-    let mut driver = system::find_library("CUDA driver", "libcuda.so", "install the NVIDIA driver");
-    if let (None, Some(version)) = (&driver.path, system::nvidia_driver()) {
-        driver.reason = driver.reason.map(|reason| format!("{reason} (the kernel has {version})"));
-    }
-    vec![
-        driver,
-        system::find_library("NVRTC", "libnvrtc.so", "install the CUDA run-time compiler"),
-        system::find_library("cuBLASLt", "libcublasLt.so", "install cuBLAS"),
-        system::find_library("NCCL", "libnccl.so", "install NCCL, which several GPUs need"),
-    ]
+    let Probe { driver, nvrtc, cublaslt, nccl, cudnn, .. } = probe();
+    let library = |library: &cuda::Library| match &library.state {
+        LibraryState::Found { path, version } => {
+            let version = version.map(|version| version.to_string());
+            Library { name: library.name, found: true, path: path.clone(), version, reason: None }
+        }
+        LibraryState::Missing { reason, advice } => {
+            let reason = Some(format!("{reason}; {advice}"));
+            Library { name: library.name, found: false, path: None, version: None, reason }
+        }
+    };
+    [driver, nvrtc, cublaslt, nccl, cudnn].map(library).into()
+}
+
+fn kernel_cache() -> Cache {
+    let path = cuda::KernelCache::global().folder().map(|folder| folder.display().to_string());
+    let reason = match path {
+        Some(_) => "compiled CUDA kernels; it may be deleted at any time",
+        None => "no folder for caches is known on this system; compiled CUDA kernels are kept in memory only",
+    };
+    Cache { name: "kernels", path, reason }
 }
 
 fn count_operators() -> Operators {
@@ -184,9 +205,11 @@ fn in_words(report: &Report) -> Result<(), super::output::Failed> {
         say!("device       {}: {}{models}, {state}", device.kind, device.count)?;
     }
     for library in &report.libraries {
-        match (&library.path, &library.reason) {
-            (Some(path), _) => say!("library      {}: {}", library.name, path.display())?,
-            (None, reason) => say!("library      {}: {}", library.name, reason.as_deref().unwrap_or("not found"))?,
+        let version = library.version.as_ref().map(|version| format!("{version}, ")).unwrap_or_default();
+        let place = library.path.as_ref().map_or("found".into(), |path| path.display().to_string());
+        match &library.reason {
+            None => say!("library      {}: {version}{place}", library.name)?,
+            Some(reason) => say!("library      {}: {reason}", library.name)?,
         }
     }
     for executor in &report.executors {

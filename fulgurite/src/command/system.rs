@@ -1,8 +1,6 @@
 //! What the machine offers, read from where the system says so.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 /// Bytes of memory.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
@@ -59,86 +57,6 @@ pub fn cpu_features() -> Vec<&'static str> {
     }
 }
 
-/// A library that is loaded at run time, if it is there.
-#[derive(Debug, serde::Serialize)]
-pub struct Library {
-    /// What it is.
-    pub name: &'static str,
-    /// Its file, if it was found.
-    pub path: Option<PathBuf>,
-    /// Why it was not found, and what would mend that.
-    pub reason: Option<String>,
-}
-
-/// Looks for a library whose file name starts with `file` in the folders that the dynamic linker searches.
-pub fn find_library(name: &'static str, file: &str, remedy: &str) -> Library {
-    let folders = library_folders();
-    let path = folders.iter().find_map(|folder| {
-        let mut found: Vec<PathBuf> = fs::read_dir(folder)
-            .ok()?
-            .flatten()
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with(file))
-            .map(|entry| entry.path())
-            .collect();
-        found.sort();
-        found.pop()
-    });
-    let reason = path.is_none().then(|| format!("no {file} in the {} folders searched; {remedy}", folders.len()));
-    Library { name, path, reason }
-}
-
-/// The folders of `LD_LIBRARY_PATH`, those that `/etc/ld.so.conf` names, and the usual ones.
-fn library_folders() -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> =
-        std::env::var_os("LD_LIBRARY_PATH").map(|list| std::env::split_paths(&list).collect()).unwrap_or_default();
-    let mut configurations = vec![PathBuf::from("/etc/ld.so.conf")];
-    if let Ok(entries) = fs::read_dir("/etc/ld.so.conf.d") {
-        configurations.extend(entries.flatten().map(|entry| entry.path()));
-    }
-    for configuration in configurations {
-        let text = fs::read_to_string(configuration).unwrap_or_default();
-        folders.extend(text.lines().map(str::trim).filter(|line| line.starts_with('/')).map(PathBuf::from));
-    }
-    let usual = [
-        "/lib",
-        "/usr/lib",
-        "/lib64",
-        "/usr/lib64",
-        "/lib/x86_64-linux-gnu",
-        "/usr/lib/x86_64-linux-gnu",
-        "/lib/aarch64-linux-gnu",
-        "/usr/lib/aarch64-linux-gnu",
-        "/usr/local/lib",
-        "/usr/local/cuda/lib64",
-        "/usr/local/nvidia/lib64",
-        "/usr/lib/wsl/lib",
-    ];
-    folders.extend(usual.map(PathBuf::from));
-    let mut seen = BTreeSet::new();
-    folders.retain(|folder| !folder.as_os_str().is_empty() && seen.insert(folder.clone()));
-    folders
-}
-
-/// Models of the NVIDIA GPUs that the kernel's driver lists.
-pub fn nvidia_gpus() -> Vec<String> {
-    let Ok(entries) = fs::read_dir("/proc/driver/nvidia/gpus") else { return Vec::new() };
-    let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    folders.sort();
-    folders
-        .iter()
-        .filter_map(|folder| {
-            let text = fs::read_to_string(folder.join("information")).ok()?;
-            Some(text.lines().find_map(|line| line.strip_prefix("Model:"))?.trim().to_owned())
-        })
-        .collect()
-}
-
-/// The version of the kernel's NVIDIA driver.
-pub fn nvidia_driver() -> Option<String> {
-    let text = fs::read_to_string(Path::new("/proc/driver/nvidia/version")).ok()?;
-    Some(text.lines().next()?.trim().to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,12 +67,5 @@ mod tests {
         assert_eq!((memory.total, memory.available), (16 << 10, 8 << 10));
         assert!(parse_memory("MemTotal: many kB").is_none());
         assert!(parse_memory("MemTotal: 18446744073709551615 kB\nMemAvailable: 1 kB").is_none());
-    }
-
-    #[test]
-    fn a_library_that_is_not_there_has_a_reason() {
-        let library = find_library("none", "libfulgurite-is-not-a-library.so", "build it");
-        assert!(library.path.is_none());
-        assert!(library.reason.unwrap().ends_with("folders searched; build it"));
     }
 }

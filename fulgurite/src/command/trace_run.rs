@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         write_whole(path, &bytes)?;
     }
     if arguments.json {
-        say_json(&outputs.iter().map(|(path, array)| describe(path, array)).collect::<Vec<_>>())?;
+        say_json(&outputs.iter().map(|(path, array)| describe(path, array)).collect::<Result<Vec<_>, _>>()?)?;
     } else {
         for (path, array) in &outputs {
             say!("{path}: {array:?}")?;
@@ -83,9 +83,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn describe(path: &str, array: &Array) -> Output {
-    let values = array.to_f64();
-    Output {
+fn describe(path: &str, array: &Array) -> Result<Output, Failed> {
+    let values = array.to_f64()?;
+    Ok(Output {
         path: path.to_owned(),
         dtype: array.dtype().name(),
         shape: array.shape().to_vec(),
@@ -95,5 +95,5 @@ fn describe(path: &str, array: &Array) -> Output {
             .take(SHOWN)
             .map(|value| if value.is_finite() { value.into() } else { value.to_string().into() })
             .collect(),
-    }
+    })
 }

@@ -12,6 +12,7 @@ use fulgurite::operator::OperatorDef;
 use fulgurite::trace::Trace;
 use fulgurite::trace::print::{PrintOptions, print};
 use fulgurite::transforms;
+use fulgurite::transforms::retarget::retarget;
 use fulgurite::{DType, Target};
 
 use super::output::{Failed, say};
@@ -136,18 +137,16 @@ fn operator_trace(def: &'static OperatorDef, arguments: &Arguments, options: &Op
 }
 
 fn model_trace(arguments: &Arguments) -> Result<Trace, Failed> {
-    if arguments.target != Target::cpu() {
-        return Err(Failed(format!("{} is traced for cpu alone, got {}", arguments.name, arguments.target)));
-    }
     let failed = |error: ConfigError| Failed(error.to_string());
     let mut config = GptConfig::named(&arguments.size, Tokenizer::gpt2().vocabulary()).map_err(failed)?;
     config.layers = arguments.layers.unwrap_or(config.layers);
     config.context = arguments.context.unwrap_or(config.context);
     config.validate().map_err(failed)?;
-    if arguments.name == LOSS {
-        return Ok(loss_trace(&config, arguments.batch, config.context)?);
-    }
-    Ok(train_step_trace(&config, &OptimizerSettings::default(), arguments.batch, config.context)?)
+    let trace = match arguments.name == LOSS {
+        true => loss_trace(&config, arguments.batch, config.context)?,
+        false => train_step_trace(&config, &OptimizerSettings::default(), arguments.batch, config.context)?,
+    };
+    Ok(if arguments.target == Target::cpu() { trace } else { retarget(&trace, &arguments.target) })
 }
 
 fn sample_trace(def: &'static OperatorDef, arguments: &Arguments) -> Result<Trace, Failed> {

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use fulgurite::Device;
+use fulgurite::executor::find_executor;
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::train::{TrainOptions, train};
 
-use super::output::say;
+use super::output::{Failed, say};
 use super::{Outcome, options};
 
 /// A family of models.
@@ -97,6 +99,12 @@ pub struct Gpt2 {
     /// Continues from the checkpoint in the folder.
     #[arg(long)]
     resume: bool,
+    /// Where it runs: cpu, cuda, cuda:1, ...
+    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    device: Device,
+    /// Arithmetic of products: f32 (IEEE), or tf32 on CUDA (operands rounded to 10 bits of fraction).
+    #[arg(long, default_value = "f32", value_parser = ["f32", "tf32"])]
+    dtype: String,
     #[command(flatten)]
     compile: options::Compile,
 }
@@ -104,6 +112,20 @@ pub struct Gpt2 {
 /// Trains a model.
 pub fn run(model: &Model) -> Outcome {
     let Model::Gpt2(of) = model;
+    let mut compile = of.compile.options()?;
+    if !of.device.is_cpu() {
+        compile.device = Some(of.device);
+        // The limit is the host's memory; a device says itself what it lacks.
+        compile.memory_limit = None;
+    }
+    if of.dtype == "tf32" {
+        if !of.device.is_cuda() {
+            return Err(Failed(format!("tf32 is arithmetic of CUDA devices, the device is {}", of.device)));
+        }
+        let mut list = compile.executor_list(of.device.kind());
+        list.insert(0, find_executor("tf32")?);
+        compile.executors = Some(list);
+    }
     let options = TrainOptions {
         size: of.size.clone(),
         tokenizer: of.tokenizer.clone(),
@@ -131,7 +153,7 @@ pub fn run(model: &Model) -> Outcome {
         prompt: of.prompt.clone(),
         out: of.out.clone(),
         resume: of.resume,
-        compile: of.compile.options()?,
+        compile,
     };
     let mut broken = None;
     train(&options, stderr().is_terminal(), &mut |line| {

@@ -98,7 +98,7 @@ fn inputs_are_given_by_name() {
     let folder = tempfile::tempdir().unwrap();
     show(folder.path(), "exp.trace", &["prims::exp", "--sample", "3", "--stage", "delete_last_used"]);
     let write = |name: &str, arrays: &[(&str, Array)]| {
-        let data: Vec<Vec<u8>> = arrays.iter().map(|(_, array)| array.to_bytes()).collect();
+        let data: Vec<Vec<u8>> = arrays.iter().map(|(_, array)| array.to_bytes().unwrap()).collect();
         let views = arrays.iter().zip(&data).map(|((key, array), bytes)| {
             let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, array.shape().to_vec(), bytes);
             (*key, view.unwrap())

@@ -2,6 +2,8 @@
 // each, sums and extrema over warps and blocks in a fixed order, and the report of an index out of range.
 
 typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned u32;
 typedef int i32;
 typedef long long i64;
 typedef unsigned long long u64;
@@ -55,6 +57,40 @@ template <> struct Narrow<boolean> {
     static __device__ __forceinline__ boolean from(i64 x) { boolean y; y.bits = x != 0; return y; }
 };
 template <typename T> __device__ __forceinline__ T narrow(typename Wide<T>::type x) { return Narrow<T>::from(x); }
+
+// The type that holds `BYTES` bytes, which are read and written at once.
+template <int BYTES> struct Word;
+template <> struct Word<1> { typedef u8 type; };
+template <> struct Word<2> { typedef u16 type; };
+template <> struct Word<4> { typedef u32 type; };
+template <> struct Word<8> { typedef u64 type; };
+template <> struct Word<16> { typedef uint4 type; };
+
+// N neighbouring elements, read and written at once: the address is a multiple of their size together.
+template <typename T, int N> struct alignas(sizeof(T) * N) Pack {
+    typedef typename Word<sizeof(T) * N>::type Bits;
+    T at[N];
+    static __device__ __forceinline__ Pack load(const T* from) {
+        Pack pack;
+        *reinterpret_cast<Bits*>(&pack) = *reinterpret_cast<const Bits*>(from);
+        return pack;
+    }
+    __device__ __forceinline__ void store(T* to) const {
+        *reinterpret_cast<Bits*>(to) = *reinterpret_cast<const Bits*>(this);
+    }
+};
+
+// An integer of the same order as the number: NaN above all, both zeros equal. Negative numbers grow with their magnitude as
+// bits; turning those bits over reverses that.
+__device__ __forceinline__ i64 order_key(i64 x) { return x; }
+__device__ __forceinline__ i64 order_key(float x) {
+    const int bits = __float_as_int(x + 0.0f);
+    return x != x ? 0x7fffffff : bits < 0 ? bits ^ 0x7fffffff : bits;
+}
+__device__ __forceinline__ i64 order_key(double x) {
+    const i64 bits = __double_as_longlong(x + 0.0);
+    return x != x ? 0x7fffffffffffffffLL : bits < 0 ? bits ^ 0x7fffffffffffffffLL : bits;
+}
 
 #define INFINITY_F32 __int_as_float(0x7f800000)
 #define INFINITY_F64 __longlong_as_double(0x7ff0000000000000LL)

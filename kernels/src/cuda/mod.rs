@@ -18,6 +18,7 @@ mod device;
 mod diagnostics;
 mod error;
 mod event;
+pub mod generate;
 mod graph;
 mod launch;
 mod libraries;

@@ -4,7 +4,7 @@
 //! type inference (`values`), the iteration order (`layout`), the division into passes and the assignment of tiles
 //! (`schedule`), and the interpreter (`run`).
 
-mod layout;
+pub(crate) mod layout;
 mod plan;
 #[cfg(test)]
 mod random_tests;

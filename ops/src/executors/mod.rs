@@ -1,6 +1,8 @@
 //! Who runs the operators.
 
 pub mod cpu;
+pub mod cublaslt;
 pub mod cuda;
+pub mod fusion;
 pub mod reference;
 mod regions;

@@ -25,8 +25,10 @@ const WINDOW: usize = 160;
 /// What an executor's regions may be.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Whose symbols are gathered.
+    /// Who runs the regions.
     pub executor: &'static str,
+    /// Whose symbols are gathered.
+    pub members: &'static str,
     /// The largest region, in symbols.
     pub symbols: usize,
 }
@@ -224,7 +226,7 @@ pub fn fuse(block: &Block, limits: Limits, fuel: &mut Fuel) -> Block {
     let mut ahead: VecDeque<Line> = block
         .symbols
         .iter()
-        .map(|symbol| Line { symbol: symbol.clone(), kind: kind_of(block, symbol, limits.executor) })
+        .map(|symbol| Line { symbol: symbol.clone(), kind: kind_of(block, symbol, limits.members) })
         .collect();
     while !ahead.is_empty() {
         match gather(block, &numbers, limits, &ahead) {
@@ -326,7 +328,7 @@ fn write(
     for (i, line) in ahead.drain(..=members[members.len() - 1]).enumerate() {
         if next_member.next_if_eq(&i).is_some() {
             defined.extend(line.symbol.results.iter().copied());
-            inside.push(line.symbol);
+            inside.push(BoundSymbol { executor: Some(limits.executor), ..line.symbol });
         } else if line.symbol.operands().any(|id| defined.contains(&id) || fed.contains(&id)) {
             fed.extend(line.symbol.results.iter().copied());
             after.push(line);

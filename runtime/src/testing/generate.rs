@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fulgurite_kernels::DType;
 
@@ -12,8 +12,8 @@ use super::problem::{Check, Problem};
 use super::subject::{List, REFERENCE, Subject, accepted_samples, sample_metas, subjects};
 use super::templates;
 use crate::argument::Arg;
-use crate::executor::{ExecutorDef, RewriteDef, VIEW, executors, find_implementation, rewrites};
-use crate::meta::{Device, TensorMeta};
+use crate::executor::{ExecutorDef, RewriteDef, VIEW, executors, find_executor, find_implementation, rewrites};
+use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, operators};
 
 /// Where a suite keeps its files, and how its tests are repeated.
@@ -154,7 +154,7 @@ pub fn sampled_dtypes(def: &'static OperatorDef) -> Vec<DType> {
 /// Whether `executor` takes the operator by itself for any of these arguments.
 fn may_claim(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
     if let OperatorKind::Symbol(owner) = def.kind {
-        return owner == executor.name && def.cpu.is_some();
+        return owner == executor.name && def.runs_on(executor.device);
     }
     find_implementation(def.name, executor.name).is_some()
         || executor.claims.is_some_and(|claims| metas.iter().any(|arguments| claims(def, arguments).is_ok()))
@@ -167,9 +167,25 @@ fn tested_with(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Vec<A
     opened || may_claim(def, executor, metas)
 }
 
-/// The executors of this machine.
+/// The executors that can run on this machine.
 fn runnable() -> Vec<&'static ExecutorDef> {
-    executors().into_iter().filter(|executor| executor.device == "cpu" && executor.name != VIEW).collect()
+    let absent = absent_devices();
+    let here = |executor: &&ExecutorDef| absent.iter().all(|(kind, _)| *kind != executor.device);
+    executors().into_iter().filter(|executor| executor.name != VIEW).filter(here).collect()
+}
+
+/// Kinds of devices that executors run on and this machine lacks, each with the reason.
+pub fn absent_devices() -> Vec<(&'static str, String)> {
+    static ABSENT: OnceLock<Vec<(&'static str, String)>> = OnceLock::new();
+    let find = || {
+        let mut kinds: Vec<&'static str> = executors().iter().map(|executor| executor.device).collect();
+        kinds.retain(|kind| !["any", "cpu"].contains(kind));
+        kinds.sort_unstable();
+        kinds.dedup();
+        let opened = kinds.into_iter().map(|kind| (kind, Target::of(Device::new(kind, 0))));
+        opened.filter_map(|(kind, target)| Some((kind, target.err()?.to_string()))).collect()
+    };
+    ABSENT.get_or_init(find).clone()
 }
 
 /// Which element types a template needs to see.
@@ -277,8 +293,12 @@ fn floating_input(metas: &[Vec<Arg<TensorMeta>>]) -> bool {
 /// The directives of linked operators that speak of no generated test or of no sample, in words.
 pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
     let mut unmatched = Vec::new();
+    let absent = absent_devices();
+    let elsewhere =
+        |name: &str| find_executor(name).is_ok_and(|executor| absent.iter().any(|(kind, _)| *kind == executor.device));
     for def in operators() {
-        for directive in def.directives {
+        // What speaks of an executor that cannot run here is tried where it can.
+        for directive in def.directives.iter().filter(|directive| !directive.executor.is_some_and(elsewhere)) {
             let matching: Vec<&GeneratedTest> = tests
                 .iter()
                 .filter(|test| test.operator == def.name)

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use super::generate::{Filter, GeneratedTest, Outcome, Settings, generated_tests, unmatched_directives};
+use super::generate::{
+    Filter, GeneratedTest, Outcome, Settings, absent_devices, generated_tests, unmatched_directives,
+};
 use super::golden::Golden;
 
 /// Runs every test that the linked declarations generate, with the arguments of `cargo test` or `cargo nextest`.
@@ -53,6 +55,10 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
         Ok(())
     }));
     trials.extend(tests.into_iter().map(trial));
+    for (kind, reason) in absent_devices() {
+        eprintln!("the tests of {kind} executors are skipped: {reason}");
+        trials.push(Trial::test(format!("device::{kind}::is_absent"), || Ok(())).with_ignored_flag(true));
+    }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

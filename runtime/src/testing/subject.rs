@@ -21,6 +21,7 @@ use crate::reference::ReferenceTensor;
 use crate::trace::{Block, Input, InputRole, Output, Trace};
 use crate::tracer::{self, trace_rule};
 use crate::transforms::decompose::decompose;
+use crate::transforms::retarget::retarget;
 use crate::transforms::{self, Fuel};
 
 /// The executor that runs references.
@@ -51,6 +52,24 @@ impl List {
     /// Every composite opened, every prim run by its reference.
     pub fn plain() -> Result<List> {
         Ok(List::of(find_executor(REFERENCE)?))
+    }
+
+    /// The kind of device that the list runs on.
+    pub fn device(&self) -> &'static str {
+        self.executors.first().map_or("cpu", |executor| executor.device)
+    }
+
+    /// A trace of the host's, for the device that the list runs on.
+    pub fn placed(&self, trace: &Trace) -> Result<Trace> {
+        if self.device() == trace.target.kind() {
+            return Ok(trace.clone());
+        }
+        Ok(retarget(trace, &Target::of(Device::new(self.device(), 0))?))
+    }
+
+    /// Compiles a trace of the host's for the device that the list runs on.
+    pub fn compile(&self, trace: &Trace) -> Result<Program> {
+        Ok(compile(self.placed(trace)?, &self.options())?.0)
     }
 
     pub fn options(&self) -> Options {
@@ -188,9 +207,9 @@ pub(crate) fn joint_trace(trace: &Trace, executors: &[&'static ExecutorDef]) -> 
 /// Compiles and runs, on copies: a kernel that writes to its inputs is found by the templates that look for it, and spoils
 /// nothing for the others.
 pub(crate) fn execute(trace: Trace, list: &List, inputs: Vec<Array>, own: usize) -> Check<Ran> {
-    let (program, _) = compile(trace, &list.options())?;
+    let program = list.compile(&trace)?;
     let copies = inputs.iter().map(Array::to_contiguous).collect::<Result<Vec<Array>>>()?;
-    let outputs = program.run(copies)?;
+    let outputs = program.run(copies)?.iter().map(Array::to_host).collect::<Result<Vec<Array>>>()?;
     Ok(Ran { program, inputs, outputs, own })
 }
 
@@ -266,7 +285,7 @@ impl Subject {
     pub fn joint(&self, list: &List) -> Arc<Check<Option<Ran>>> {
         kept(&self.joint, &list.name, || {
             let trace = self.trace()?;
-            let Some(joint) = joint_trace(trace, &list.executors)? else { return Ok(None) };
+            let Some(joint) = joint_trace(&list.placed(trace)?, &list.executors)? else { return Ok(None) };
             let mut inputs = self.arrays.clone();
             for (i, id) in joint.block.parameters.iter().enumerate().skip(inputs.len()) {
                 inputs.push(random_like(joint.block.meta(*id), i as u64)?);
@@ -276,11 +295,9 @@ impl Subject {
     }
 
     /// The arguments as the reference takes them, with other arrays for the tensors.
-    pub fn reference_arguments(&self, arrays: &[Array]) -> Vec<Arg<ReferenceTensor>> {
-        let mut arrays = arrays.iter();
-        map_arguments(&self.metas, |_| {
-            arrays.next().unwrap_or_else(|| unreachable!("one for each tensor")).to_reference()
-        })
+    pub fn reference_arguments(&self, arrays: &[Array]) -> Result<Vec<Arg<ReferenceTensor>>> {
+        let mut tensors = arrays.iter().map(Array::to_reference).collect::<Result<Vec<_>>>()?.into_iter();
+        Ok(map_arguments(&self.metas, |_| tensors.next().unwrap_or_else(|| unreachable!("one for each tensor"))))
     }
 
     /// What the independent reference says, if there is one.
@@ -289,7 +306,7 @@ impl Subject {
             .get_or_init(|| match self.def.reference {
                 None => Ok(None),
                 Some(rule) => {
-                    let results = rule(&self.reference_arguments(&self.arrays))
+                    let results = rule(&self.reference_arguments(&self.arrays)?)
                         .map_err(|failure| Problem::from(failure).within("the reference fails"))?;
                     Ok(Some(results))
                 }
@@ -312,7 +329,7 @@ impl Subject {
                     .iter()
                     .map(|array| {
                         if array.dtype().is_floating() {
-                            Array::from_f64(array.shape(), DType::F64, &array.to_f64())
+                            Array::from_f64(array.shape(), DType::F64, &array.to_f64()?)
                         } else {
                             Ok(array.clone())
                         }
@@ -335,7 +352,7 @@ impl Subject {
         let kinds: Vec<DType> = metas.iter().map(TensorMeta::dtype).collect();
         let evaluate: Evaluate<'_> = match (self.def.reference, self.twin()) {
             (Some(rule), _) => Box::new(move |arrays: &[Array]| {
-                let results = rule(&self.reference_arguments(arrays))
+                let results = rule(&self.reference_arguments(arrays)?)
                     .map_err(|failure| Problem::from(failure).within("the reference fails"))?;
                 Ok(results.iter().zip(&kinds).map(|(result, dtype)| values_of(result, *dtype)).collect())
             }),
@@ -344,7 +361,7 @@ impl Subject {
                 Box::new(move |arrays: &[Array]| {
                     let ran = ran.as_ref().as_ref().map_err(Clone::clone)?;
                     let arrays = arrays.iter().map(wide).collect::<Result<Vec<Array>>>()?;
-                    Ok(ran.program.run(arrays)?.iter().map(Array::to_f64).collect())
+                    Ok(ran.program.run(arrays)?.iter().map(Array::to_f64).collect::<Result<_>>()?)
                 })
             }
             _ => return Ok(None),
@@ -380,7 +397,7 @@ impl Subject {
         for (i, (output, expected)) in outputs.iter().zip(expected).enumerate() {
             let mut expected = expected.clone();
             if let Some(Ok(plain)) = plain.as_deref().map(Result::as_ref).filter(|_| output.dtype().is_floating()) {
-                let error = relative_error(&plain.outputs[i].to_f64(), &expected.values);
+                let error = relative_error(&plain.outputs[i].to_f64()?, &expected.values);
                 expected = expected.with_relative(tolerance::PLAIN * error);
             }
             expected.loosened(tolerance).compare(output).map_err(|problem| problem.within(format!("result {i}")))?;
@@ -394,7 +411,7 @@ impl Subject {
         let opened = decompose(self.trace()?, |_| true);
         let depth = opened.block.symbols.len().max(1);
         let coarsest = coarsest(&opened.block);
-        let floor = 2.0 * tolerance::CHAIN as f64 * coarsest.epsilon() * self.usual_input();
+        let floor = 2.0 * tolerance::CHAIN as f64 * coarsest.epsilon() * self.usual_input()?;
         for (i, (output, expected)) in outputs.iter().zip(expected).enumerate() {
             let expected = if output.dtype().is_floating() {
                 expected.clone().of_chain(depth, coarsest).with_floor(floor)
@@ -407,10 +424,13 @@ impl Subject {
     }
 
     /// The size of an input's usual element, the largest of them; one if there is none.
-    pub fn usual_input(&self) -> f64 {
+    pub fn usual_input(&self) -> Result<f64> {
         let floating = self.arrays.iter().filter(|array| array.dtype().is_floating() && !array.meta().is_empty());
-        let usual = floating.map(|array| tolerance::root_mean_square(array.to_f64().into_iter())).fold(0.0, f64::max);
-        if usual > 0.0 { usual.min(1.0) } else { 1.0 }
+        let mut usual = 0.0f64;
+        for array in floating {
+            usual = usual.max(tolerance::root_mean_square(array.to_f64()?.into_iter()));
+        }
+        Ok(if usual > 0.0 { usual.min(1.0) } else { 1.0 })
     }
 
     /// The call as a reader sees it: `f32[4, 8], [8], none, 1e-5`.
@@ -437,7 +457,7 @@ pub(crate) fn coarsest(block: &Block) -> DType {
 
 fn wide(array: &Array) -> Result<Array> {
     if array.dtype().is_floating() {
-        Array::from_f64(array.shape(), DType::F64, &array.to_f64())
+        Array::from_f64(array.shape(), DType::F64, &array.to_f64()?)
     } else {
         Ok(array.clone())
     }
@@ -454,7 +474,7 @@ pub(crate) fn perturbed(arrays: &[Array], seed: u64) -> Result<Vec<Array>> {
             }
             let unit = array.dtype().accumulator().epsilon();
             let values: Vec<f64> = array
-                .to_f64()
+                .to_f64()?
                 .into_iter()
                 .map(|v| if random.next().is_multiple_of(2) { v * (1.0 + unit) } else { v * (1.0 - unit) })
                 .collect();

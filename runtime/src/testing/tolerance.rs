@@ -149,7 +149,7 @@ impl Expected {
 
     /// Compares a result, element by element.
     pub fn compare(&self, got: &Array) -> Check {
-        self.compare_values(&got.to_f64(), got.shape(), got.dtype())
+        self.compare_values(&got.to_f64()?, got.shape(), got.dtype())
     }
 
     /// As [`Expected::compare`] for values alone.
@@ -214,14 +214,16 @@ pub(crate) fn position(mut i: usize, shape: &[usize]) -> Vec<usize> {
 
 /// Compares two arrays bit for bit.
 pub(crate) fn same_bits(got: &Array, expected: &Array) -> Check {
-    ensure!(got.meta() == expected.meta(), "is {}, expected {}", got.meta(), expected.meta());
-    let (a, b) = (got.to_bytes(), expected.to_bytes());
+    // Wherever they are.
+    let same = got.shape() == expected.shape() && got.dtype() == expected.dtype();
+    ensure!(same, "is {}, expected {}", got.meta(), expected.meta());
+    let (a, b) = (got.to_bytes()?, expected.to_bytes()?);
     if a == b {
         return Ok(());
     }
     let size = got.dtype().size();
     let i = a.chunks(size).zip(b.chunks(size)).position(|(a, b)| a != b).unwrap_or(0);
-    let (a, b) = (got.to_f64()[i], expected.to_f64()[i]);
+    let (a, b) = (got.to_f64()?[i], expected.to_f64()?[i]);
     Err(Problem(format!("element {:?}: expected the same bits as {b:?}, got {a:?}", position(i, got.shape()))))
 }
 

@@ -9,6 +9,7 @@ pub mod flatten;
 pub mod fuse;
 pub mod layout;
 pub mod plan;
+pub mod retarget;
 pub mod rewrite;
 
 use crate::error::Result;

@@ -9,7 +9,7 @@ use fulgurite::transforms::Fuel;
 use crate::executors::regions::{Limits, fuse as gather, iteration_shape, program_of, seen_in, stored_in};
 
 /// Beyond 48 symbols tiles no longer fit the cache.
-const LIMITS: Limits = Limits { executor: "cpu", symbols: 48 };
+const LIMITS: Limits = Limits { executor: "cpu", members: "cpu", symbols: 48 };
 
 /// Groups the symbols that this executor claimed into regions.
 pub fn fuse(block: &Block, fuel: &mut Fuel) -> Block {

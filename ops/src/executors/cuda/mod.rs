@@ -1,5 +1,11 @@
 //! `cuda`: every prim on an NVIDIA GPU, from its scalar rule or by a kernel of its own.
 
+pub(crate) mod elementwise;
+mod indexing;
+mod making;
+mod moving;
+mod order;
+mod products;
 mod reducing;
 pub(crate) mod support;
 
@@ -16,11 +22,11 @@ pub mod cuda {
     }
 
     fn plan(
-        _plan: &mut Plan,
+        plan: &mut Plan,
         operator: &'static OperatorDef,
-        _arguments: &[Arg<DeviceTensor>],
-        _results: &[DeviceTensor],
+        arguments: &[Arg<DeviceTensor>],
+        results: &[DeviceTensor],
     ) -> Result<()> {
-        Err(Failure::new("NoKernel", format!("cuda has no kernel for {}", operator.name)))
+        super::elementwise::symbol(plan, operator, arguments, results)
     }
 }

@@ -6,7 +6,7 @@
 use fulgurite_ops_macros::implementation;
 
 use super::cuda;
-use super::support::{type_of, wide_of};
+use super::support::{Dimension, collapsed, offset, type_of, wide_of};
 
 /// The threads that one launch should have at least to fill a device.
 const ENOUGH_THREADS: usize = 1 << 16;
@@ -14,50 +14,16 @@ const ENOUGH_THREADS: usize = 1 << 16;
 /// A reduction as the kernels see it: for each output an element to start from, and the elements to combine.
 struct Problem {
     /// Extents and strides of what is kept.
-    kept: Vec<(usize, isize)>,
+    kept: Vec<Dimension<1>>,
     /// Extents and strides of what is reduced.
-    reduced: Vec<(usize, isize)>,
+    reduced: Vec<Dimension<1>>,
 }
 
-/// Neighbouring dimensions that lie behind each other become one; extents of one vanish.
-fn collapsed(dims: Vec<(usize, isize)>) -> Vec<(usize, isize)> {
-    let mut merged: Vec<(usize, isize)> = Vec::new();
-    for (extent, stride) in dims.into_iter().filter(|(extent, _)| *extent != 1) {
-        match merged.last_mut() {
-            Some((outer, outer_stride)) if *outer_stride == stride * extent as isize => {
-                *outer *= extent;
-                *outer_stride = stride;
-            }
-            _ => merged.push((extent, stride)),
-        }
-    }
-    merged
-}
-
-/// The C++ expression of the offset of element `index` of these dimensions.
-fn offset(dims: &[(usize, isize)], index: &str) -> String {
-    match dims {
-        [] => "(0*1LL)".into(),
-        [(_, stride)] => format!("((i64)({index})*({stride}LL))"),
-        _ => {
-            let mut inner = 1usize;
-            let mut terms = Vec::new();
-            for (i, (extent, stride)) in dims.iter().enumerate().rev() {
-                let quotient = if inner == 1 { format!("({index})") } else { format!("(({index})/{inner}ULL)") };
-                let part = if i == 0 { quotient } else { format!("({quotient}%{extent}ULL)") };
-                terms.push(format!("(i64){part}*({stride}LL)"));
-                inner *= extent;
-            }
-            format!("({})", terms.join("+"))
-        }
-    }
-}
-
-/// `-1` and `4` are dimensions of shape; all of them if `dims` names none.
+/// The reduction of `input` over `dims`.
 fn problem(input: &DeviceTensor, dims: &[usize]) -> Problem {
-    let all = input.shape().iter().copied().zip(input.strides.iter().copied()).enumerate();
+    let all = input.shape().iter().copied().zip(input.strides.iter().map(|stride| [*stride])).enumerate();
     let (reduced, kept): (Vec<_>, Vec<_>) = all.partition(|(i, _)| dims.contains(i));
-    let of = |dims: Vec<(usize, (usize, isize))>| collapsed(dims.into_iter().map(|(_, dim)| dim).collect());
+    let of = |dims: Vec<(usize, Dimension<1>)>| collapsed(dims.into_iter().map(|(_, dim)| dim));
     Problem { kept: of(kept), reduced: of(reduced) }
 }
 
@@ -81,11 +47,11 @@ fn stage(
     plan.define("OUT", to);
     plan.define("WIDE", wide_of(dtype));
     plan.define("KIND", kind);
-    plan.define("KEPT(i)", offset(&problem.kept, "i"));
-    plan.define("REDUCED(j)", offset(&problem.reduced, "j"));
+    plan.define("KEPT(i)", offset(&problem.kept, 0, "i"));
+    plan.define("REDUCED(j)", offset(&problem.reduced, 0, "j"));
     let piece = length.div_ceil(pieces);
     // A block a row pays where its elements lie side by side, or where there are too few outputs for a thread each.
-    let side_by_side = problem.reduced.last().is_some_and(|(_, stride)| *stride == 1);
+    let side_by_side = problem.reduced.last().is_some_and(|(_, [stride])| *stride == 1);
     let by_block = piece >= 64 && (side_by_side || outputs * pieces < ENOUGH_THREADS / 32);
     let threads = if by_block { piece.div_ceil(4).next_multiple_of(32).clamp(32, 512) as u32 } else { 128 };
     let (kernel, blocks) =
@@ -116,7 +82,7 @@ fn reduce(plan: &mut Plan, kind: &str, input: &DeviceTensor, dims: &[usize], out
     let bytes = outputs * pieces * if wide == "float" { 4 } else { 8 };
     let partial = plan.workspace(bytes as u64);
     stage(plan, kind, (dtype, type_of(dtype), &problem), pieces, (input.into(), partial.into()), wide)?;
-    let rest = Problem { kept: vec![(outputs, 1)], reduced: vec![(pieces, outputs as isize)] };
+    let rest = Problem { kept: vec![(outputs, [1])], reduced: vec![(pieces, [outputs as isize])] };
     stage(plan, kind, (dtype, wide, &rest), 1, (partial.into(), out.into()), type_of(out.meta.dtype()))
 }
 

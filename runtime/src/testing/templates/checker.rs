@@ -5,7 +5,7 @@ use fulgurite_kernels::DType;
 use super::{Context, Outcome, PASSED};
 use crate::argument::{Arg, Attribute, Scalar, map_arguments};
 use crate::executor::{ExecutorDef, find_implementation};
-use crate::meta::TensorMeta;
+use crate::meta::{Device, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind};
 use crate::testing::problem::{Check, Problem};
 use crate::testing::samples::{Sample, SampleTensor};
@@ -15,7 +15,7 @@ use crate::testing::tolerance::{Expected, PLAIN, relative_error};
 /// See the module.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let Some(executor) = context.executor else { return PASSED };
-    if accepts(subject.def, executor, &subject.metas) {
+    if accepts(subject.def, executor, &on_device(executor, &subject.metas)) {
         agrees(context, subject)?;
     }
     for (what, near) in near_misses(&subject.sample) {
@@ -24,11 +24,16 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         if subject.def.check_arguments(&near.metas).is_err() || near.trace().is_err() {
             continue;
         }
-        if accepts(subject.def, executor, &near.metas) {
+        if accepts(subject.def, executor, &on_device(executor, &near.metas)) {
             agrees(context, &near).map_err(|problem| problem.within(format!("{what} ({})", near.describe())))?;
         }
     }
     PASSED
+}
+
+/// Metas of the host's, on the device that `executor` runs on.
+fn on_device(executor: &ExecutorDef, metas: &[Arg<TensorMeta>]) -> Vec<Arg<TensorMeta>> {
+    map_arguments(metas, |meta| meta.with_device(Device::new(executor.device, 0)))
 }
 
 fn accepts(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Arg<TensorMeta>]) -> bool {
@@ -57,8 +62,8 @@ fn agrees(context: &Context, subject: &Subject) -> Check {
     }
     let Ok(plain) = plain.as_ref() else { return Ok(()) };
     for (i, (output, expected)) in ran.outputs.iter().zip(&plain.outputs).enumerate() {
-        let error = relative_error(&output.to_f64(), &expected.to_f64());
-        Expected::rounded(expected.to_f64(), expected.dtype())
+        let error = relative_error(&output.to_f64()?, &expected.to_f64()?);
+        Expected::rounded(expected.to_f64()?, expected.dtype())
             .with_relative((PLAIN * 16.0 * expected.dtype().epsilon()).min(error))
             .loosened(context.tolerance)
             .compare(output)

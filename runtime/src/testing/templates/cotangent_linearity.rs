@@ -20,7 +20,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let scaled = |factor: f64| -> Check<Vec<Array>> {
         let mut all = ran.inputs.clone();
         for cotangent in &mut all[inputs..] {
-            let values: Vec<f64> = cotangent.to_f64().iter().map(|v| v * factor).collect();
+            let values: Vec<f64> = cotangent.to_f64()?.iter().map(|v| v * factor).collect();
             *cotangent = Array::from_f64(cotangent.shape(), cotangent.dtype(), &values)?;
         }
         Ok(ran.program.run(all)?)
@@ -32,12 +32,12 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let zero = scaled(0.0)?;
     for i in ran.own..ran.outputs.len() {
         let name = &names[i].path;
-        let values = ran.outputs[i].to_f64().iter().map(|v| v * FACTOR).collect();
+        let values = ran.outputs[i].to_f64()?.iter().map(|v| v * FACTOR).collect();
         Expected::rounded(values, ran.outputs[i].dtype())
             .with_relative((SAME_IN_F64 + rounding) * context.tolerance)
             .compare(&times[i])
             .map_err(|problem| problem.within(format!("{name} for {FACTOR} times the cotangent")))?;
-        let left = zero[i].to_f64().into_iter().find(|v| *v != 0.0);
+        let left = zero[i].to_f64()?.into_iter().find(|v| *v != 0.0);
         ensure!(left.is_none(), "{name} for a cotangent of zeros: expected 0, got {:?}", left.unwrap_or(0.0));
     }
     PASSED

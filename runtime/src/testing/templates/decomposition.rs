@@ -33,7 +33,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         let derived = execute(joint, &plain, inputs, declared.own)?;
         let names = &declared.program.trace().outputs;
         for (i, (declared, derived)) in declared.outputs.iter().zip(&derived.outputs).enumerate() {
-            Expected::rounded(derived.to_f64(), derived.dtype())
+            Expected::rounded(derived.to_f64()?, derived.dtype())
                 .with_relative(SAME_IN_F64 * context.tolerance)
                 // Cotangents are of the size of one.
                 .with_floor(8.0 * DType::F64.epsilon())

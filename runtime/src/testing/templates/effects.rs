@@ -14,7 +14,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let ran = subject.forward(&list);
     let ran = ran.as_ref().as_ref().map_err(Problem::clone)?;
     let inputs = ran.inputs.iter().map(crate::Array::to_contiguous).collect::<Result<Vec<_>, _>>()?;
-    let before: Vec<Vec<u8>> = inputs.iter().map(crate::Array::to_bytes).collect();
+    let before = inputs.iter().map(crate::Array::to_bytes).collect::<Result<Vec<_>, _>>()?;
     let outputs = ran.program.run(inputs.clone())?;
     let names = parameter_names(subject.trace()?);
     // Which parameter each input array belongs to.
@@ -22,14 +22,14 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         subject.metas.iter().enumerate().flat_map(|(i, argument)| argument.tensors().iter().map(move |_| i)).collect();
     for ((input, before), (name, owner)) in inputs.iter().zip(&before).zip(names.iter().zip(&owners)) {
         ensure!(
-            input.to_bytes() == *before || def.effects.mutates.contains(owner),
+            input.to_bytes()? == *before || def.effects.mutates.contains(owner),
             "input '{name}' was changed, and no effect `mutates({name})` is declared"
         );
     }
     let block = &ran.program.trace().block;
     for (i, output) in outputs.iter().enumerate() {
         for ((j, input), owner) in inputs.iter().enumerate().zip(&owners) {
-            let shared = output.view().as_ptr() == input.view().as_ptr() && !output.meta().is_empty();
+            let shared = output.view()?.as_ptr() == input.view()?.as_ptr() && !output.meta().is_empty();
             let declared = def.effects.aliases.contains(&(i, *owner)) || def.effects.mutates.contains(owner);
             // A result that is the argument itself shares it as a value, which nothing can write to.
             let same_value = block.results[i] == block.parameters[j];

@@ -36,21 +36,21 @@ fn by_differences(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outc
     let floating: Vec<usize> = (0..ran.own).filter(|i| ran.outputs[*i].dtype().is_floating()).collect();
     let evaluate = |arrays: &[Array]| -> Check<Vec<Vec<f64>>> {
         if let Some(rule) = subject.def.reference {
-            let results = rule(&subject.reference_arguments(arrays))?;
+            let results = rule(&subject.reference_arguments(arrays)?)?;
             return Ok(floating.iter().map(|i| results[*i].floats().iter().copied().collect()).collect());
         }
         let plain = plain.as_ref().as_ref().map_err(Problem::clone)?;
         let outputs = plain.program.run(arrays.to_vec())?;
-        Ok(floating.iter().map(|i| outputs[*i].to_f64()).collect())
+        Ok(floating.iter().map(|i| outputs[*i].to_f64()).collect::<Result<_, _>>()?)
     };
-    let cotangents: Vec<Vec<f64>> = ran.inputs[subject.arrays.len()..].iter().map(Array::to_f64).collect();
+    let cotangents = ran.inputs[subject.arrays.len()..].iter().map(Array::to_f64).collect::<Result<Vec<_>, _>>()?;
     let wrt: Vec<usize> = (0..subject.arrays.len()).filter(|i| subject.arrays[*i].dtype().is_floating()).collect();
     let names = &ran.program.trace().outputs;
     // Each input by itself, so that the message names the one that is wrong; two directions each.
     for (k, input) in wrt.iter().enumerate() {
         let array = &subject.arrays[*input];
-        let gradient = ran.outputs[ran.own + k].to_f64();
-        let values = array.to_f64();
+        let gradient = ran.outputs[ran.own + k].to_f64()?;
+        let values = array.to_f64()?;
         if values.is_empty() || cotangents.iter().all(Vec::is_empty) {
             ensure!(
                 gradient.iter().all(|g| *g == 0.0),
@@ -112,14 +112,14 @@ fn near_f64(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outcome> {
         let inputs = inputs
             .iter()
             .map(|array| match array.dtype() {
-                dtype if dtype.is_floating() => Array::from_f64(array.shape(), DType::F64, &array.to_f64()),
+                dtype if dtype.is_floating() => Array::from_f64(array.shape(), DType::F64, &array.to_f64()?),
                 _ => Ok(array.clone()),
             })
             .collect::<Result<Vec<Array>, _>>()?;
         if inputs.iter().zip(&wide.inputs).any(|(a, b)| a.meta() != b.meta()) {
             return Ok(Vec::new());
         }
-        Ok(wide.program.run(inputs)?.iter().map(Array::to_f64).collect())
+        Ok(wide.program.run(inputs)?.iter().map(Array::to_f64).collect::<Result<_, _>>()?)
     };
     let values = at(&ran.inputs)?;
     if values.is_empty() {
@@ -138,7 +138,7 @@ fn near_f64(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outcome> {
             // Cotangents are of the size of one.
             .with_floor(output.dtype().epsilon());
         if let Some(low) = low {
-            expected = expected.with_relative(PLAIN * relative_error(&low.outputs[i].to_f64(), &values[i]));
+            expected = expected.with_relative(PLAIN * relative_error(&low.outputs[i].to_f64()?, &values[i]));
         }
         let name = &ran.program.trace().outputs[i].path;
         expected.loosened(context.tolerance).compare(output).map_err(|p| p.within(format!("{name} against f64")))?;

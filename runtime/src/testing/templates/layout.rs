@@ -7,7 +7,6 @@ use fulgurite_kernels::buffer::POISON;
 
 use super::{Context, Outcome, PASSED};
 use crate::array::{Array, Strides};
-use crate::compile::compile;
 use crate::testing::problem::{Check, Problem};
 use crate::testing::subject::Subject;
 use crate::testing::tolerance::{Expected, same_bits};
@@ -59,13 +58,13 @@ fn run(context: &Context, subject: &Subject, arrays: Vec<Array>) -> Check {
     let dense = arrays.iter().map(Array::to_contiguous).collect::<Result<Vec<Array>, _>>()?;
     let forward = subject.forward(&list);
     let contiguous = forward.as_ref().as_ref().map_err(Problem::clone)?.program.run(dense)?;
-    let (program, _) = compile(trace, &list.options())?;
+    let program = list.compile(&trace)?;
     for (i, (output, expected)) in program.run(arrays)?.iter().zip(&contiguous).enumerate() {
         if same_bits(output, expected).is_ok() {
             continue;
         }
         // Kernels may go through memory in another order; where they reduce, that rounds differently.
-        Expected::rounded(expected.to_f64(), expected.dtype())
+        Expected::rounded(expected.to_f64()?, expected.dtype())
             .with_relative(context.tolerance * 8.0 * expected.dtype().epsilon())
             .compare(output)
             .map_err(|problem| problem.within(format!("result {i}, against contiguous arrays")))?;
@@ -116,7 +115,7 @@ fn arrange(array: &Array, arrangement: Arrangement) -> Check<Array> {
     // What lies between the elements is poison: a kernel that reads it says so.
     let mut buffer = Buffer::zeroed((offset + reach + 1 + 3) * size).map_err(crate::Error::from)?;
     buffer.as_bytes_mut().fill(POISON);
-    let bytes = array.to_bytes();
+    let bytes = array.to_bytes()?;
     let mut elements = bytes.chunks_exact(size);
     fulgurite_kernels::access::for_each_offset(shape, &strides, |at| {
         let start = (offset as isize + at) as usize * size;

@@ -160,9 +160,9 @@ pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome>
     let widened = |arrays: &[Array]| -> Check<Vec<Vec<f64>>> {
         let arrays = arrays
             .iter()
-            .map(|array| Array::from_f64(array.shape(), DType::F64, &array.to_f64()))
+            .map(|array| Array::from_f64(array.shape(), DType::F64, &array.to_f64()?))
             .collect::<Result<Vec<Array>>>()?;
-        Ok(wide.run(arrays)?.iter().map(Array::to_f64).collect())
+        Ok(wide.run(arrays)?.iter().map(Array::to_f64).collect::<Result<_>>()?)
     };
     let values = widened(&inputs)?;
     let responses = [widened(&perturbed(&inputs, 1)?)?, widened(&perturbed(&inputs, 2)?)?];
@@ -195,7 +195,7 @@ pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome>
         let fused = run(&trace, &list, &inputs).map_err(|problem| problem.within(format!("with fuel {fuel}")))?;
         let again = run(&trace, &list, &inputs)?;
         for (i, output) in fused.iter().enumerate() {
-            let bound = expected[i].clone().with_relative(2.0 * relative_error(&unfused[i].to_f64(), &values[i]));
+            let bound = expected[i].clone().with_relative(2.0 * relative_error(&unfused[i].to_f64()?, &values[i]));
             settled(output, &bound, &responses, i)
                 .map_err(|problem| problem.within(format!("result {i}, with fuel {fuel}, of\n{text}")))?;
             same_bits(&again[i], output)
@@ -206,7 +206,7 @@ pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome>
 }
 
 fn run(trace: &Trace, list: &List, inputs: &[Array]) -> Check<Vec<Array>> {
-    let (program, _) = compile(trace.clone(), &list.options())?;
+    let program = list.compile(trace)?;
     Ok(program.run(inputs.to_vec())?)
 }
 
@@ -219,7 +219,7 @@ fn settled(output: &Array, expected: &Expected, responses: &[Vec<Vec<f64>>; 2], 
         output.meta().len(),
         expected.values.len()
     );
-    let mut got = output.to_f64();
+    let mut got = output.to_f64()?;
     for (j, value) in expected.values.iter().enumerate() {
         let wild = |v: f64| !v.is_finite() || v.abs() > 1e30 || (v != 0.0 && v.abs() < 1e-30);
         let jumps = responses.iter().any(|r| (r[i][j] - value).abs() > 1e-3 * (1.0 + value.abs()));

@@ -137,7 +137,7 @@ fn agree(left: &Trace, right: &Trace, arrays: &[Array], dtype: DType, gradients:
     for ((a, b), name) in left.iter().zip(&right).zip(names) {
         ensure!(a.meta() == b.meta(), "{name}: the pattern gives {}, the replacement {}", a.meta(), b.meta());
         let relative = if dtype == DType::F64 { SAME_IN_F64 } else { 64.0 * a.dtype().epsilon() };
-        Expected::rounded(a.to_f64(), a.dtype())
+        Expected::rounded(a.to_f64()?, a.dtype())
             .with_relative(relative)
             .compare(b)
             .map_err(|problem| problem.within(format!("{name} of the pattern against the replacement")))?;

@@ -2,7 +2,7 @@
 
 use super::{Context, Outcome, PASSED};
 use crate::array::Array;
-use crate::compile::{compile, stages};
+use crate::compile::stages;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{List, Ran, Subject, joint_trace};
 use crate::testing::tolerance::same_bits;
@@ -15,9 +15,10 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     all(subject.trace()?, &list, forward.as_ref().as_ref().map_err(Problem::clone)?)?;
     if subject.differentiable()? {
         let joint = subject.joint(&list);
-        if let (Some(ran), Some(trace)) =
-            (joint.as_ref().as_ref().map_err(Problem::clone)?, joint_trace(subject.trace()?, &list.executors)?)
-        {
+        if let (Some(ran), Some(trace)) = (
+            joint.as_ref().as_ref().map_err(Problem::clone)?,
+            joint_trace(&list.placed(subject.trace()?)?, &list.executors)?,
+        ) {
             all(&trace, &list, ran).map_err(|problem| problem.within("with its gradient"))?;
         }
     }
@@ -41,7 +42,7 @@ fn one(trace: &Trace, list: &List, run: Option<(&Vec<Array>, &Vec<Array>)>) -> C
     ensure!(parsed.to_string() == text, "the parsed trace prints another text:\n{text}\n{parsed}");
     parsed.verify().map_err(|error| Problem::from(error).within("parsed back"))?;
     if let Some((inputs, outputs)) = run {
-        let (program, _) = compile(parsed, &list.options())?;
+        let program = list.compile(&parsed)?;
         for (i, (output, expected)) in program.run(inputs.clone())?.iter().zip(outputs).enumerate() {
             same_bits(output, expected).map_err(|problem| problem.within(format!("result {i} of the parsed trace")))?;
         }

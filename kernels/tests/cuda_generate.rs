@@ -1,0 +1,68 @@
+//! Generated kernels, on machines without a device: their text, and that NVRTC compiles it to code that keeps everything
+//! in registers. Without NVRTC the latter says that it is skipped.
+
+#[path = "generated/cases.rs"]
+mod cases;
+mod common;
+
+use cases::Case;
+use fulgurite_kernels::cuda::generate::OPTIONS;
+use fulgurite_kernels::cuda::{Compilation, nvrtc};
+
+/// Compiles every case, and says which ones fail or spill.
+fn compile(list: &[Case]) {
+    if !common::has_nvrtc() {
+        return;
+    }
+    let options = OPTIONS.map(String::from);
+    let mut failures = Vec::new();
+    for case in list {
+        let kernel = match case.generate() {
+            Ok(kernel) => kernel,
+            Err(error) => {
+                failures.push(format!("{}: {error}", case.name));
+                continue;
+            }
+        };
+        for architecture in ["sm_80", "sm_90a"] {
+            let compilation =
+                Compilation { name: &kernel.name, source: &kernel.source, architecture, options: &options };
+            match nvrtc::compile(&compilation) {
+                Err(error) => failures.push(format!("{error}\n{}", kernel.source)),
+                Ok(cubin) => {
+                    let [resources] = cubin.kernels() else { panic!("one kernel, not {:?}", cubin.kernels()) };
+                    let mut report = |what: &str| failures.push(format!("{what}: {resources:?}\n{}", kernel.source));
+                    if resources.name != kernel.name {
+                        report("another name");
+                    }
+                    if resources.parameters.len() != kernel.parameters.len() {
+                        report("other parameters");
+                    }
+                    if resources.uses_local_memory() && !kernel.local_memory {
+                        report("undeclared local memory");
+                    }
+                    if !cubin.warnings(&compilation).is_empty() {
+                        report(&format!("warnings {:?}", cubin.warnings(&compilation)));
+                    }
+                }
+            }
+        }
+    }
+    println!("{} kernels", list.len());
+    assert!(failures.is_empty(), "{} failures, the first:\n{}", failures.len(), failures[0]);
+}
+
+#[test]
+fn operations_compile() {
+    compile(&cases::operations());
+}
+
+#[test]
+fn conversions_compile() {
+    compile(&cases::conversions());
+}
+
+#[test]
+fn layouts_compile() {
+    compile(&cases::layouts());
+}

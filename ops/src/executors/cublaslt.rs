@@ -1,0 +1,192 @@
+//! `cublaslt`: products of floating-point matrices by NVIDIA's library, in IEEE f32 and f64, and in f32 sums of bf16 and f16.
+//! `tf32` does those of f32 with operands rounded to TF32, and must be asked for by name.
+
+use fulgurite::rules::fulgurite_kernels::cuda::cublaslt::{Compute, Operand, Problem};
+use fulgurite::rules::{Address, Command, DeviceTensor, Failure, Plan, Result};
+use fulgurite::{DType, TensorMeta};
+use fulgurite_ops_macros::{executor, implementation};
+
+/// What the library may use beside its operands, in bytes.
+const WORKSPACE: u64 = 32 << 20;
+
+/// Products of floating-point matrices by cuBLASLt, in the element type's own precision.
+#[executor(device = "cuda", priority = 10, strided)]
+pub mod cublaslt {}
+
+/// Products of f32 matrices by cuBLASLt with operands rounded to TF32 (10 bits of fraction).
+#[executor(device = "cuda", strided)]
+pub mod tf32 {}
+
+/// How the last two dimensions lie, if the library can take them: transposed, and the distance of rows.
+fn matrix(shape: &[usize], strides: &[isize]) -> Option<(bool, usize)> {
+    let [.., rows, columns] = shape else { return None };
+    let [.., row, column] = strides else { return None };
+    let (row, column) = (usize::try_from(*row).ok()?, usize::try_from(*column).ok()?);
+    // A stride along one element says nothing; a row must not overlap the next.
+    if (column == 1 || *columns == 1) && (row >= *columns || *rows == 1) {
+        return Some((false, if *rows == 1 { row.max(*columns) } else { row }));
+    }
+    ((row == 1 || *rows == 1) && (column >= *rows || *columns == 1))
+        .then_some((true, if *columns == 1 { column.max(*rows) } else { column }))
+}
+
+/// The batch dimensions as one, with one stride for each operand: as many leading ones as cannot be merged stay apart.
+fn merged(batch: &[usize], strides: [&[isize]; 3]) -> Option<(usize, [usize; 3])> {
+    let mut count = 1usize;
+    let mut step: [Option<isize>; 3] = [None; 3];
+    for i in (0..batch.len()).rev().filter(|i| batch[*i] != 1) {
+        for (operand, step) in step.iter_mut().enumerate() {
+            let stride = strides[operand][i];
+            match step {
+                None => *step = Some(stride),
+                Some(step) if stride == *step * count as isize => {}
+                Some(_) => return None,
+            }
+        }
+        count *= batch[i];
+    }
+    let [a, b, d] = step.map(|step| usize::try_from(step.unwrap_or(0)).ok());
+    Some((count, [a?, b?, d?]))
+}
+
+/// Plans `out = input · other`, with a factor.
+pub(crate) fn product(
+    plan: &mut Plan,
+    input: &DeviceTensor,
+    other: &DeviceTensor,
+    out: &DeviceTensor,
+    compute: Compute,
+    alpha: f64,
+) -> Result<()> {
+    let rank = out.shape().len();
+    let [m, n] = [out.shape()[rank - 2], out.shape()[rank - 1]];
+    let k = input.shape()[rank - 1];
+    if out.meta.is_empty() {
+        return Ok(());
+    }
+    if k == 0 {
+        plan.fill(out, 0);
+        return Ok(());
+    }
+    let (input, other) = (laid_out(plan, input)?, laid_out(plan, other)?);
+    let lost = || Failure::new("Layout", "an operand was laid out for the library and still does not fit it");
+    let (a_transposed, a_leading) = matrix(input.shape(), &input.strides).ok_or_else(lost)?;
+    let (b_transposed, b_leading) = matrix(other.shape(), &other.strides).ok_or_else(lost)?;
+    let batch = &out.shape()[..rank - 2];
+    let workspace = plan.workspace(WORKSPACE);
+    let leads = [&input.strides[..rank - 2], &other.strides[..rank - 2], &out.strides[..rank - 2]];
+    // What cannot be one batch is several: the leading dimensions are walked.
+    let apart = (0..=batch.len())
+        .find(|apart| merged(&batch[*apart..], leads.map(|strides| &strides[*apart..])).is_some())
+        .unwrap_or(batch.len());
+    let (count, [a_step, b_step, d_step]) =
+        merged(&batch[apart..], leads.map(|strides| &strides[apart..])).ok_or_else(lost)?;
+    let dtype = out.meta.dtype();
+    let operand = |tensor: &DeviceTensor, transposed, leading, batch_stride| Operand {
+        dtype: tensor.meta.dtype(),
+        transposed,
+        leading,
+        batch_stride,
+        // Every walked matrix starts on a multiple of an element at least.
+        alignment: if apart == 0 { tensor.alignment } else { tensor.meta.dtype().size() },
+    };
+    let problem = Problem {
+        a: operand(&input, a_transposed, a_leading, a_step),
+        b: operand(&other, b_transposed, b_leading, b_step),
+        d: operand(out, false, n, d_step),
+        batch: count,
+        compute,
+        ..Problem::contiguous(dtype, m, n, k)
+    };
+    let walked: usize = batch[..apart].iter().product();
+    let at = |tensor: &DeviceTensor, strides: &[isize], index: usize| -> Address {
+        let mut rest = index;
+        let mut elements = 0isize;
+        for i in (0..apart).rev() {
+            elements += (rest % batch[i]) as isize * strides[i];
+            rest /= batch[i];
+        }
+        tensor.address.offset((elements * tensor.meta.dtype().size() as isize) as u64)
+    };
+    for index in 0..walked {
+        plan.push(Command::Matmul {
+            problem: Box::new(problem.clone()),
+            a: at(&input, &input.strides, index),
+            b: at(&other, &other.strides, index),
+            d: at(out, &out.strides, index),
+            bias: None,
+            aux: None,
+            alpha,
+            workspace: (workspace, WORKSPACE),
+        });
+    }
+    Ok(())
+}
+
+/// The operand as it is, or a contiguous copy of it in the workspace if the library cannot take its strides.
+fn laid_out(plan: &mut Plan, tensor: &DeviceTensor) -> Result<DeviceTensor> {
+    let aligned = tensor.strides.iter().all(|stride| *stride >= 0);
+    if aligned && matrix(tensor.shape(), &tensor.strides).is_some() {
+        return Ok(tensor.clone());
+    }
+    let copy = DeviceTensor {
+        meta: tensor.meta.clone(),
+        strides: fulgurite::rules::fulgurite_kernels::view::contiguous_strides(tensor.shape()),
+        address: plan.workspace(tensor.meta.bytes() as u64),
+        alignment: 256,
+    };
+    super::cuda::elementwise::copy(plan, tensor, &copy)?;
+    Ok(copy)
+}
+
+fn compute_of(meta: &TensorMeta) -> Compute {
+    if meta.dtype() == DType::F64 { Compute::F64 } else { Compute::F32 }
+}
+
+#[implementation(of = crate::prims::matmul, by = cublaslt, strided)]
+mod matmul_by_cublaslt {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.dtype().is_floating(), "has no products of {}", input.dtype());
+        Ok(())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, other: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        super::product(plan, input, other, out, super::compute_of(&out.meta), 1.0)
+    }
+}
+
+#[implementation(of = crate::prims::matmul, by = tf32, strided)]
+mod matmul_by_tf32 {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.dtype() == DType::F32, "rounds operands of f32, input is {}", input.dtype());
+        Ok(())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, other: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        super::product(plan, input, other, out, fulgurite::rules::fulgurite_kernels::cuda::cublaslt::Compute::Tf32, 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{matrix, merged};
+
+    #[test]
+    fn matrices_are_recognized_by_their_strides() {
+        assert_eq!(matrix(&[4, 3], &[3, 1]), Some((false, 3)));
+        assert_eq!(matrix(&[4, 3], &[1, 4]), Some((true, 4)));
+        assert_eq!(matrix(&[4, 3], &[8, 1]), Some((false, 8)));
+        assert_eq!(matrix(&[4, 3], &[0, 1]), None, "rows that are one");
+        assert_eq!(matrix(&[4, 3], &[6, 2]), None);
+        assert_eq!(matrix(&[1, 3], &[0, 1]), Some((false, 3)));
+        assert_eq!(matrix(&[4, 1], &[2, 7]), Some((false, 2)));
+    }
+
+    #[test]
+    fn batches_are_merged_where_each_operand_has_one_stride() {
+        assert_eq!(merged(&[2, 3], [&[30, 10], &[60, 20], &[36, 12]]), Some((6, [10, 20, 12])));
+        assert_eq!(merged(&[2, 3], [&[30, 10], &[0, 20], &[36, 12]]), None, "one is repeated");
+        assert_eq!(merged(&[2, 3], [&[30, 10], &[0, 0], &[36, 12]]), Some((6, [10, 0, 12])));
+        assert_eq!(merged(&[], [&[], &[], &[]]), Some((1, [0, 0, 0])));
+    }
+}

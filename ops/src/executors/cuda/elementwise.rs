@@ -1,0 +1,141 @@
+//! Elementwise arithmetic and copies: scalar rules become generated kernels.
+
+use fulgurite::argument::Arg;
+use fulgurite::device::Source;
+use fulgurite::executor::Strided;
+use fulgurite::operator::{OperatorDef, View};
+use fulgurite::rules::fulgurite_kernels::cuda::generate::{
+    GeneratedKernel, GeneratedParameter, InputOperand, OPTIONS, OutputOperand, Problem,
+};
+use fulgurite::rules::fulgurite_kernels::fused::{FusedNode, FusedProgram, OutputLayout};
+use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
+use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
+use fulgurite::rules::{DeviceTensor, Failure, Parameter, Plan, Result};
+
+/// Shared memory that a block of any supported device may have, in bytes (compute capability 8.6 has the least).
+const SHARED_BYTES: usize = 99 << 10;
+
+/// Launches a generated kernel over `shape`. Each operand comes with its strides in that shape, each result with shape and
+/// strides. Nothing is launched where there is nothing to compute.
+pub(crate) fn launch(
+    plan: &mut Plan,
+    name: &str,
+    program: &FusedProgram,
+    shape: &[usize],
+    operands: &[(&DeviceTensor, &[isize])],
+    results: &[(&DeviceTensor, &[usize], &[isize])],
+) -> Result<()> {
+    if shape.contains(&0) {
+        return Ok(());
+    }
+    let inputs: Vec<InputOperand<'_>> =
+        operands.iter().map(|(tensor, strides)| InputOperand { strides, alignment: tensor.alignment }).collect();
+    let outputs: Vec<OutputOperand<'_>> = results
+        .iter()
+        .map(|(tensor, shape, strides)| OutputOperand {
+            layout: OutputLayout { shape, strides },
+            alignment: tensor.alignment,
+        })
+        .collect();
+    let problem = Problem { name, program, shape, inputs: &inputs, outputs: &outputs, shared_bytes: SHARED_BYTES };
+    let kernel = GeneratedKernel::new(&problem).map_err(|error| Failure::new("Generate", error.to_string()))?;
+    let parameters = kernel
+        .parameters
+        .iter()
+        .map(|parameter| match *parameter {
+            GeneratedParameter::Input(i) => Parameter::from(operands[i].0),
+            GeneratedParameter::Output(i) => Parameter::from(results[i].0),
+            GeneratedParameter::U32(value) => Parameter::from(value),
+            GeneratedParameter::I64(value) => Parameter::from(value),
+        })
+        .collect();
+    let source = Source {
+        name: format!("{}.cu", kernel.name).into(),
+        text: kernel.source.into(),
+        options: OPTIONS.iter().map(|option| (*option).to_owned()).collect(),
+    };
+    plan.launch_from(source, &kernel.name, kernel.shape, parameters);
+    Ok(())
+}
+
+/// Plans a symbol from the operator's scalar rule, or a copy that stands for its view.
+pub(crate) fn symbol(
+    plan: &mut Plan,
+    operator: &'static OperatorDef,
+    arguments: &[Arg<DeviceTensor>],
+    results: &[DeviceTensor],
+) -> Result<()> {
+    let [result] = results else {
+        return Err(Failure::new(
+            "ResultCount",
+            format!("{} has {} results, expected one", operator.name, results.len()),
+        ));
+    };
+    let operands: Vec<&DeviceTensor> = arguments.iter().flat_map(Arg::tensors).collect();
+    if let Some(scalar) = operator.scalar {
+        let metas: Vec<_> = arguments.iter().map(|argument| argument.map(|tensor| tensor.meta.clone())).collect();
+        let (program, numbers) = scalar(&metas);
+        let nodes = program.nodes.iter().map(|node| match *node {
+            ScalarNode::Input(input) => FusedNode::Input(input),
+            ScalarNode::Number(number) => FusedNode::Constant(numbers[number as usize]),
+            ScalarNode::Constant(value) => FusedNode::Constant(value),
+            ScalarNode::Apply(op, operands) => FusedNode::Apply(op, operands),
+        });
+        let fused = FusedProgram {
+            input_dtypes: operands.iter().map(|operand| operand.meta.dtype()).collect(),
+            nodes: nodes.collect(),
+            outputs: program.results.iter().map(|node| (*node, result.meta.dtype())).collect(),
+        };
+        let inputs: Vec<(&DeviceTensor, &[isize])> =
+            operands.iter().map(|operand| (*operand, &operand.strides[..])).collect();
+        return launch(
+            plan,
+            operator.short_name(),
+            &fused,
+            result.shape(),
+            &inputs,
+            &[(result, result.shape(), &result.strides)],
+        );
+    }
+    let (Some(rule), [operand]) = (operator.view, &operands[..]) else {
+        return Err(Failure::new("NoKernel", format!("cuda has no kernel for {}", operator.name)));
+    };
+    let strided: Vec<Arg<Strided>> = arguments
+        .iter()
+        .map(|argument| argument.map(|tensor| Strided { meta: tensor.meta.clone(), strides: tensor.strides.clone() }))
+        .collect();
+    match rule(&strided) {
+        Some(View { strides, offset }) => {
+            let seen = DeviceTensor {
+                meta: result.meta.clone(),
+                strides,
+                address: operand.address.offset((offset * result.meta.dtype().size() as isize) as u64),
+                alignment: result.meta.dtype().size(),
+            };
+            copy(plan, &seen, result)
+        }
+        // All elements in row-major order: the result, which is contiguous, can be seen in the operand's shape.
+        None => {
+            let target = DeviceTensor {
+                meta: operand.meta.clone(),
+                strides: contiguous_strides(operand.shape()),
+                ..result.clone()
+            };
+            copy(plan, operand, &target)
+        }
+    }
+}
+
+/// Copies between tensors of one shape.
+pub(crate) fn copy(plan: &mut Plan, from: &DeviceTensor, to: &DeviceTensor) -> Result<()> {
+    if from.is_contiguous() && to.is_contiguous() {
+        if !to.meta.is_empty() {
+            plan.copy(from, to);
+        }
+        return Ok(());
+    }
+    let dtype = to.meta.dtype();
+    let program =
+        FusedProgram { input_dtypes: vec![dtype], nodes: vec![FusedNode::Input(0)], outputs: vec![(0, dtype)] };
+    launch(plan, "copy", &program, to.shape(), &[(from, &from.strides)], &[(to, to.shape(), &to.strides)])
+}

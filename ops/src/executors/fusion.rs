@@ -1,0 +1,34 @@
+//! `fusion`: regions of elementwise arithmetic, broadcasts and row reductions on an NVIDIA GPU, each one generated kernel.
+
+use fulgurite_ops_macros::executor;
+
+/// Regions of symbols that `cuda` claimed, each one generated kernel.
+#[executor(device = "cuda", priority = 20, strided)]
+pub mod fusion {
+    use fulgurite::trace::Block;
+    use fulgurite::transforms::Fuel;
+
+    use crate::executors::cuda::elementwise::launch;
+    use crate::executors::regions::{Limits, fuse as gather, iteration_shape, program_of, seen_in, stored_in};
+
+    /// More operands than this do not fit a kernel's registers well.
+    const LIMITS: Limits = Limits { executor: "fusion", members: "cuda", symbols: 48 };
+
+    fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
+        gather(block, LIMITS, fuel)
+    }
+
+    fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], results: &[DeviceTensor]) -> Result<()> {
+        let iteration =
+            iteration_shape(body).ok_or_else(|| Failure::new("Region", "a region of the fusion executor is empty"))?;
+        let program = program_of(body, LIMITS.executor)?;
+        let strided = |tensor: &DeviceTensor| Strided { meta: tensor.meta.clone(), strides: tensor.strides.clone() };
+        let seen: Vec<Vec<isize>> = operands.iter().map(|operand| seen_in(&strided(operand), &iteration)).collect();
+        let stored: Vec<(Vec<usize>, Vec<isize>)> =
+            results.iter().map(|result| stored_in(&strided(result), &iteration)).collect();
+        let inputs: Vec<(&DeviceTensor, &[isize])> = operands.iter().zip(&seen).map(|(t, s)| (t, &s[..])).collect();
+        let outputs: Vec<(&DeviceTensor, &[usize], &[isize])> =
+            results.iter().zip(&stored).map(|(t, (shape, strides))| (t, &shape[..], &strides[..])).collect();
+        launch(plan, "region", &program, &iteration, &inputs, &outputs)
+    }
+}
