@@ -49,6 +49,9 @@ fn compile(list: &[Case]) {
         }
     }
     println!("{} kernels", list.len());
+    for failure in &failures {
+        println!("{}", failure.lines().take(4).collect::<Vec<_>>().join("\n"));
+    }
     assert!(failures.is_empty(), "{} failures, the first:\n{}", failures.len(), failures[0]);
 }
 
@@ -65,4 +68,21 @@ fn conversions_compile() {
 #[test]
 fn layouts_compile() {
     compile(&cases::layouts());
+}
+#[test]
+fn dump() {
+    let Ok(which) = std::env::var("DUMP") else { return };
+    for case in cases::layouts().iter().chain(&cases::rows()).chain(&cases::operations()).chain(&cases::random(300)) {
+        if case.name == which { println!("{}", case.generate().unwrap().source); }
+    }
+}
+
+#[test]
+fn rows_compile() {
+    compile(&cases::rows());
+}
+
+#[test]
+fn random_programs_compile() {
+    compile(&cases::random(200));
 }

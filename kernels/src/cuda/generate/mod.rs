@@ -17,7 +17,9 @@
 mod elementwise;
 mod emitter;
 mod functions;
+mod passes;
 mod region;
+mod rows;
 mod text;
 
 use super::LaunchShape;
@@ -122,7 +124,7 @@ impl GeneratedKernel {
     /// each other.
     pub fn new(problem: &Problem<'_>) -> Result<GeneratedKernel, GenerateError> {
         let region = Region::new(problem)?;
-        elementwise::generate(&region)
+        if region.by_row { rows::generate(&region, problem.shared_bytes) } else { elementwise::generate(&region) }
     }
 }
 
