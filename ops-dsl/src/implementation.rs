@@ -27,6 +27,8 @@ pub struct Implementation {
     pub by: Path,
     /// Whether its host kernel takes operands of any strides.
     pub strided: bool,
+    /// Whether its kernel may write a result over an operand.
+    pub in_place: bool,
     /// Cotangents that are not used, with reasons.
     pub waived: Vec<(Ident, LitStr)>,
     /// Its rules.
@@ -38,14 +40,17 @@ pub struct Implementation {
 /// Reads a declaration; `None` if nothing can be made of it.
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Implementation> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
-    let (mut of, mut by, mut strided, mut waived) = (None, None, false, Vec::new());
+    let (mut of, mut by, mut strided, mut in_place, mut waived) = (None, None, false, false, Vec::new());
     for setting in &settings {
         match setting.name.to_string().as_str() {
             "of" => of = options::path(setting, errors),
             "by" => by = options::path(setting, errors),
             "strided" => strided = options::flag(setting, errors),
+            "in_place" => in_place = options::flag(setting, errors),
             "waive" => waived.extend(options::waived(setting, errors)),
-            _ => options::unknown(setting, "`#[implementation]`", &["of", "by", "strided", "waive"], errors),
+            _ => {
+                options::unknown(setting, "`#[implementation]`", &["of", "by", "strided", "in_place", "waive"], errors)
+            }
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
@@ -67,6 +72,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         of: of?,
         by: by?,
         strided,
+        in_place,
         waived,
         rules: parts.rules,
         others: parts.others,

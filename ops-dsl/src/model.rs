@@ -194,6 +194,8 @@ pub struct Options {
     pub effects: Effects,
     /// Whether its host kernel takes operands of any strides.
     pub strided: bool,
+    /// Whether a result may be written over an operand.
+    pub in_place: bool,
     /// Why it has no gradient.
     pub no_grad: Option<LitStr>,
     /// Cotangents that are not used, with reasons.

@@ -109,7 +109,7 @@ fn inner<'a>(setting: &'a Setting, example: &str, errors: &mut Errors) -> &'a [S
 
 /// Reads the settings of `#[operator(...)]`.
 pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
-    const KNOWN: [&str; 12] = [
+    const KNOWN: [&str; 13] = [
         "prim",
         "executor",
         "torch",
@@ -117,6 +117,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         "overload",
         "effects",
         "strided",
+        "in_place",
         "no_grad",
         "waive",
         "skip",
@@ -130,6 +131,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         overload: None,
         effects: Effects::default(),
         strided: false,
+        in_place: false,
         no_grad: None,
         waived: Vec::new(),
         directives: Vec::new(),
@@ -164,6 +166,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
             }
             "effects" => effects(setting, &mut options.effects, errors),
             "strided" => options.strided = flag(setting, errors),
+            "in_place" => options.in_place = flag(setting, errors),
             "no_grad" => {
                 options.no_grad =
                     reason(setting, errors).or_else(|| Some(LitStr::new("no reason given", Span::call_site())));

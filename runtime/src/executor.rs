@@ -96,6 +96,8 @@ pub struct ImplementationDef {
     pub plan: Option<PlanRule>,
     /// Whether the kernel takes operands of any strides; otherwise it gets contiguous ones.
     pub strided: bool,
+    /// As [`OperatorDef::in_place`], of its kernel.
+    pub in_place: bool,
     /// Source file.
     pub file: &'static str,
     /// Line.

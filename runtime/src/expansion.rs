@@ -35,6 +35,7 @@ pub const OPERATOR: OperatorDef = OperatorDef {
     plan: None,
     view: None,
     strided: false,
+    in_place: false,
     samples: None,
     errors: None,
     codes: &[],
@@ -53,6 +54,7 @@ pub const IMPLEMENTATION: ImplementationDef = ImplementationDef {
     cpu: None,
     plan: None,
     strided: false,
+    in_place: false,
     file: "",
     line: 0,
 };

@@ -217,6 +217,9 @@ pub struct OperatorDef {
     pub view: Option<ViewRule>,
     /// Whether the kernel takes operands of any strides; otherwise it gets contiguous ones.
     pub strided: bool,
+    /// Whether a result may be written over an operand: the kernel has read the elements of an operand that lie at a place
+    /// before it writes that place of a result. The n-th tensor of a list belongs to the n-th result alone.
+    pub in_place: bool,
     /// Inputs on which it must agree with its reference.
     pub samples: Option<fn(&mut Samples)>,
     /// Inputs that it must refuse.

@@ -47,6 +47,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
         }
     });
     let strided = implementation.strided.then(|| quote!(strided: true,));
+    let in_place = implementation.in_place.then(|| quote!(in_place: true,));
     let exhaustive =
         implementation.rules.iter().filter(|rule| matches!(rule.name, "execution" | "grad")).map(exhaustive);
     let register = register(
@@ -72,6 +73,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
                 by: #by::EXECUTOR.name,
                 #(#fields)*
                 #strided
+                #in_place
                 file: file!(),
                 line: line!(),
                 ..::fulgurite::expansion::IMPLEMENTATION

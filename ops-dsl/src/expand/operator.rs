@@ -267,6 +267,9 @@ fn record(operator: &Operator) -> TokenStream {
     if options.strided {
         fields.extend(quote!(strided: true,));
     }
+    if options.in_place {
+        fields.extend(quote!(in_place: true,));
+    }
     if let Some(role) = &options.overload {
         fields.extend(quote!(overload: Some(::fulgurite::operator::Role::#role),));
     }

@@ -4,5 +4,6 @@ pub mod cpu;
 pub mod cublaslt;
 pub mod cuda;
 pub mod fusion;
+pub mod llmc;
 pub mod reference;
 mod regions;

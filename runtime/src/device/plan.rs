@@ -78,6 +78,9 @@ impl DeviceTensor {
 pub enum Parameter {
     /// A pointer.
     Address(Address),
+    /// A structure of pointers, passed by value. (The launch has room for 32764 bytes of arguments from compute capability 7.0
+    /// on.)
+    Addresses(Vec<Address>),
     /// A value of these bytes.
     Value(SmallVec<[u8; 8]>),
     /// Who the symbol is, an `unsigned`: what a kernel gives to `report_fault`.
@@ -92,6 +95,11 @@ impl From<&DeviceTensor> for Parameter {
 impl From<Address> for Parameter {
     fn from(address: Address) -> Parameter {
         Parameter::Address(address)
+    }
+}
+impl From<Vec<Address>> for Parameter {
+    fn from(addresses: Vec<Address>) -> Parameter {
+        Parameter::Addresses(addresses)
     }
 }
 macro_rules! values {

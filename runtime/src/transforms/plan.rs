@@ -7,8 +7,10 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::layout::layouts;
-use crate::executor::find_executor;
-use crate::trace::{Block, Callee, Results, Storage, Trace, ValueId};
+use crate::argument::Arg;
+use crate::executor::{find_executor, find_implementation};
+use crate::operator::OperatorKind;
+use crate::trace::{Block, BoundSymbol, Callee, Results, Storage, Trace, ValueId};
 
 /// Alignment of values in the arena, in bytes.
 pub const ALIGNMENT: u64 = 64;
@@ -97,7 +99,7 @@ pub fn donate(trace: &Trace) -> Trace {
         let read_here = symbol.operands().any(|id| roots[id.index()] == *parameter);
         // A kernel that reads an element before it writes it may update in place; views of other shapes are not that.
         let read_exactly = symbol.operands().all(|id| roots[id.index()] != *parameter || id == *parameter);
-        let in_place = !read_here || (read_exactly && updates_in_place(symbol));
+        let in_place = !read_here || (read_exactly && updates_in_place(symbol, *result, *parameter));
         let free = !taken.contains(parameter);
         let owner = roots[result.index()] == *result && returned.get(result) == Some(&1);
         if !read_later && in_place && free && owner && block.meta(*result) == block.meta(*parameter) {
@@ -116,16 +118,53 @@ fn place_in_tree<'a>(path: &'a str, positional: &str) -> &'a str {
     path.strip_prefix(positional).filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit())).unwrap_or(path)
 }
 
-/// Whether the kernel of a symbol reads each element of an operand before it writes that element of a result.
-pub(crate) fn updates_in_place(symbol: &crate::trace::BoundSymbol) -> bool {
+/// Whether the kernel of a symbol has read each element of `operand` before it writes that element of `result`.
+pub(crate) fn updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: ValueId) -> bool {
     match symbol.callee {
-        Callee::Region { .. } => true,
+        Callee::Region { .. } => region_updates_in_place(symbol, result, operand),
         Callee::Operator(def) => {
+            if declared_in_place(symbol) {
+                return beside_each_other(symbol, result, operand);
+            }
             def.scalar.is_some()
                 && symbol.executor.is_some_and(|name| find_executor(name).is_ok_and(|e| e.claims.is_some()))
         }
         _ => false,
     }
+}
+
+/// Whether the kernel that runs a symbol says that it updates in place.
+fn declared_in_place(symbol: &BoundSymbol) -> bool {
+    let Some(def) = symbol.operator() else { return false };
+    if let OperatorKind::Symbol(_) = def.kind {
+        return def.in_place;
+    }
+    let implementation = symbol.executor.and_then(|executor| find_implementation(def.name, executor));
+    implementation.is_some_and(|implementation| implementation.runs() && implementation.in_place)
+}
+
+/// Whether no list has `operand` at another position than `result` has among the results.
+fn beside_each_other(symbol: &BoundSymbol, result: ValueId, operand: ValueId) -> bool {
+    symbol.arguments.iter().all(|argument| match argument {
+        Arg::List(tensors) => {
+            tensors.iter().zip(0..).all(|(id, n)| *id != operand || symbol.results.get(n) == Some(&result))
+        }
+        _ => true,
+    })
+}
+
+/// A region of elementwise arithmetic reads before it writes. One that gathers kernels which update in place keeps
+/// them apart: a result may lie over what its own kernel alone reads.
+fn region_updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: ValueId) -> bool {
+    let Some(body) = symbol.body.as_deref().filter(|body| body.symbols.iter().any(declared_in_place)) else {
+        return true;
+    };
+    let read = symbol.operands().position(|id| id == operand).map(|n| body.parameters[n]);
+    let written = symbol.results.iter().position(|id| *id == result).map(|n| body.results[n]);
+    let (Some(read), Some(written)) = (read, written) else { return false };
+    let mut readers = body.symbols.iter().filter(|line| line.operands().any(|id| id == read));
+    let reader = readers.next().filter(|line| line.results.contains(&written));
+    reader.is_some_and(|line| updates_in_place(line, written, read)) && readers.next().is_none()
 }
 
 /// Gives every value its storage and the arena its size.
@@ -161,18 +200,15 @@ pub fn plan(trace: &Trace) -> Trace {
                 Storage::Output
             } else {
                 let size = (block.values[index].meta.bytes() as u64).next_multiple_of(ALIGNMENT).max(ALIGNMENT);
-                let in_place = updates_in_place(symbol)
-                    .then(|| {
-                        symbol.operands().find(|operand| {
-                            let o = operand.index();
-                            last[o] == i
-                                && placed[o].is_some_and(|(_, room)| room >= size)
-                                && block.values[o].meta == block.values[index].meta
-                                && roots[o] == *operand
-                                && symbol.operands().all(|other| roots[other.index()] != *operand || other == *operand)
-                        })
-                    })
-                    .flatten();
+                let in_place = symbol.operands().find(|operand| {
+                    let o = operand.index();
+                    last[o] == i
+                        && placed[o].is_some_and(|(_, room)| room >= size)
+                        && block.values[o].meta == block.values[index].meta
+                        && roots[o] == *operand
+                        && updates_in_place(symbol, *id, *operand)
+                        && symbol.operands().all(|other| roots[other.index()] != *operand || other == *operand)
+                });
                 match in_place {
                     Some(operand) => {
                         let place = placed[operand.index()].take();
@@ -263,9 +299,9 @@ pub fn delete_last_used(trace: &Trace) -> Trace {
     for (symbol, dying) in source.symbols.iter().zip(dying) {
         block.symbols.push(symbol.clone());
         if !dying.is_empty() {
-            block.symbols.push(crate::trace::BoundSymbol {
+            block.symbols.push(BoundSymbol {
                 callee: Callee::Delete,
-                arguments: vec![crate::argument::Arg::List(dying)],
+                arguments: vec![Arg::List(dying)],
                 results: Results::new(),
                 body: None,
                 executor: None,

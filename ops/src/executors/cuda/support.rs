@@ -98,7 +98,7 @@ pub fn bits_of(bytes: usize) -> &'static str {
 }
 
 /// The most bytes that one thread reads or writes at once.
-const WIDEST: usize = 16;
+pub const WIDEST: usize = 16;
 
 /// How many neighbouring elements of `size` bytes can be read and written at once; the innermost dimension is then counted in
 /// packs of so many. For each tensor its alignment is given, or `None` for one that is read by element: its innermost stride

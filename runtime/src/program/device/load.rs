@@ -126,6 +126,11 @@ impl Loaded {
                 Work::Launch { function, shape, parameters } => {
                     let arguments = parameters.iter().fold(Arguments::new(), |arguments, parameter| match parameter {
                         Parameter::Address(address) => arguments.pointer(at(address)),
+                        Parameter::Addresses(addresses) => {
+                            let table: Vec<u8> =
+                                addresses.iter().flat_map(|address| at(address).0.to_le_bytes()).collect();
+                            arguments.bytes(&table)
+                        }
                         Parameter::Value(bytes) => arguments.bytes(bytes),
                         Parameter::FaultCode => arguments.u32(symbol as u32 + 1),
                     });

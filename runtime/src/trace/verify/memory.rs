@@ -162,7 +162,7 @@ impl Verifier<'_> {
                     && symbol.is_some_and(|symbol| {
                         let operand = |id: ValueId| id.index() == other;
                         let through_a_view = |id: ValueId| roots[id.index()] == other && id.index() != other;
-                        updates_in_place(symbol)
+                        updates_in_place(symbol, ValueId(value as u32), ValueId(other as u32))
                             && symbol.operands().any(operand)
                             && !symbol.operands().any(through_a_view)
                     })

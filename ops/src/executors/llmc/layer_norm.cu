@@ -1,0 +1,169 @@
+// Layer normalization of rows of COLUMNS elements, which the GROUP threads of a row keep in registers: it is read once, and
+// the variance is that of the centred row. Statistics are f32. A thread has the same columns in every row it comes to.
+
+constexpr int STEPS = (COLUMNS + PACK * GROUP - 1) / (PACK * GROUP);
+constexpr int ROWS = THREADS / GROUP;
+constexpr float PER_COLUMN = 1.0f / COLUMNS;
+
+// The thread's s-th pack of a row starts at this column, if it has one there.
+__device__ __forceinline__ int column(int s) { return (threadIdx.x % GROUP + s * GROUP) * PACK; }
+__device__ __forceinline__ bool has(int s) { return COLUMNS % (PACK * GROUP) == 0 || column(s) < COLUMNS; }
+
+extern "C" __global__ void __launch_bounds__(THREADS) layernorm(
+    const T* in, const WEIGHT* weight, const WEIGHT* bias, T* out, float* mean, float* rstd, u64 rows, float eps) {
+    __shared__ float scratch[32];
+    const u64 own = (u64)blockIdx.x * ROWS + threadIdx.x / GROUP;
+    // Threads without a row stay to take part in the reductions.
+    const u64 row = own < rows ? own : rows - 1;
+    const T* x = in + row * COLUMNS;
+    float held[STEPS][PACK];
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s) {
+        if (has(s)) {
+            read<PACK>(x + column(s), held[s]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < PACK; ++i) held[s][i] = 0;
+        }
+    }
+    float sum = 0;
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s)
+#pragma unroll
+        for (int i = 0; i < PACK; ++i) sum += held[s][i];
+    const float centre = group_reduce<GROUP, Sum>(sum, scratch, 0.0f) * PER_COLUMN;
+    float squares = 0;
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s)
+        if (has(s)) {
+#pragma unroll
+            for (int i = 0; i < PACK; ++i) {
+                held[s][i] -= centre;
+                squares += held[s][i] * held[s][i];
+            }
+        }
+    const float variance = group_reduce<GROUP, Sum>(squares, scratch, 0.0f) * PER_COLUMN;
+    const float scale = 1.0f / sqrtf(variance + eps);
+    if (own >= rows) return;
+    if (threadIdx.x % GROUP == 0) {
+        mean[row] = centre;
+        rstd[row] = scale;
+    }
+    T* y = out + row * COLUMNS;
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s)
+        if (has(s)) {
+            float w[PACK], b[PACK];
+            read<PACK>(weight + column(s), w);
+            read<PACK>(bias + column(s), b);
+#pragma unroll
+            for (int i = 0; i < PACK; ++i) held[s][i] = held[s][i] * scale * w[i] + b[i];
+            write<PACK>(y + column(s), held[s]);
+        }
+}
+
+// Gradients of the rows that the block comes to, and the sums over them of the weight's and the bias's gradients: block b
+// leaves them in partial[b][0] and partial[b][1].
+extern "C" __global__ void __launch_bounds__(THREADS) layernorm_backward(
+    const T* d_out, const T* in, const WEIGHT* weight, const float* mean, const float* rstd, T* d_in, float* partial,
+    u64 rows) {
+    __shared__ float scratch[32];
+    float d_weight[STEPS][PACK], d_bias[STEPS][PACK];
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s)
+#pragma unroll
+        for (int i = 0; i < PACK; ++i) d_weight[s][i] = d_bias[s][i] = 0;
+    // All threads of a block go round equally often, since they reduce together.
+    for (u64 first = (u64)blockIdx.x * ROWS; first < rows; first += (u64)gridDim.x * ROWS) {
+        const u64 own = first + threadIdx.x / GROUP;
+        const bool real = own < rows;
+        const u64 row = real ? own : rows - 1;
+        const float centre = mean[row], scale = rstd[row];
+        float normal[STEPS][PACK], d[STEPS][PACK];
+#pragma unroll
+        for (int s = 0; s < STEPS; ++s)
+            if (has(s)) {
+                read<PACK>(in + row * COLUMNS + column(s), normal[s]);
+                read<PACK>(d_out + row * COLUMNS + column(s), d[s]);
+            }
+        float sum = 0, along = 0;
+#pragma unroll
+        for (int s = 0; s < STEPS; ++s)
+            if (has(s)) {
+                float w[PACK];
+                read<PACK>(weight + column(s), w);
+#pragma unroll
+                for (int i = 0; i < PACK; ++i) {
+                    normal[s][i] = (normal[s][i] - centre) * scale;
+                    if (real) {
+                        d_weight[s][i] += d[s][i] * normal[s][i];
+                        d_bias[s][i] += d[s][i];
+                    }
+                    d[s][i] *= w[i];
+                    sum += d[s][i];
+                    along += d[s][i] * normal[s][i];
+                }
+            }
+        sum = group_reduce<GROUP, Sum>(sum, scratch, 0.0f) * PER_COLUMN;
+        along = group_reduce<GROUP, Sum>(along, scratch, 0.0f) * PER_COLUMN;
+        if (real) {
+#pragma unroll
+            for (int s = 0; s < STEPS; ++s)
+                if (has(s)) {
+#pragma unroll
+                    for (int i = 0; i < PACK; ++i) d[s][i] = (d[s][i] - sum - normal[s][i] * along) * scale;
+                    write<PACK>(d_in + row * COLUMNS + column(s), d[s]);
+                }
+        }
+    }
+    float* own = partial + (u64)blockIdx.x * (2 * COLUMNS);
+    if constexpr (ROWS == 1) {
+#pragma unroll
+        for (int s = 0; s < STEPS; ++s)
+            if (has(s)) {
+#pragma unroll
+                for (int i = 0; i < PACK; ++i) {
+                    own[column(s) + i] = d_weight[s][i];
+                    own[COLUMNS + column(s) + i] = d_bias[s][i];
+                }
+            }
+    } else {
+        // The groups add theirs one after another: the order is fixed.
+        __shared__ float sums[2][COLUMNS];
+        for (int group = 0; group < ROWS; ++group) {
+            if (threadIdx.x / GROUP == group) {
+#pragma unroll
+                for (int s = 0; s < STEPS; ++s)
+                    if (has(s)) {
+#pragma unroll
+                        for (int i = 0; i < PACK; ++i) {
+                            const int at = column(s) + i;
+                            sums[0][at] = group == 0 ? d_weight[s][i] : sums[0][at] + d_weight[s][i];
+                            sums[1][at] = group == 0 ? d_bias[s][i] : sums[1][at] + d_bias[s][i];
+                        }
+                    }
+            }
+            __syncthreads();
+        }
+        for (int i = threadIdx.x; i < 2 * COLUMNS; i += THREADS) own[i] = (&sums[0][0])[i];
+    }
+}
+
+// The blocks' sums in all, in their order: 32 columns a block, each by 16 threads.
+extern "C" __global__ void __launch_bounds__(512)
+    layernorm_parameters(const float* partial, WEIGHT* d_weight, WEIGHT* d_bias, int blocks) {
+    __shared__ float sums[16][32];
+    const int at = blockIdx.x * 32 + threadIdx.x;
+    float sum = 0;
+    if (at < 2 * COLUMNS)
+        for (int block = threadIdx.y; block < blocks; block += 16) sum += partial[(u64)block * (2 * COLUMNS) + at];
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y != 0 || at >= 2 * COLUMNS) return;
+    for (int i = 1; i < 16; ++i) sum += sums[i][threadIdx.x];
+    if (at < COLUMNS) {
+        d_weight[at] = narrow<WEIGHT>(sum);
+    } else {
+        d_bias[at - COLUMNS] = narrow<WEIGHT>(sum);
+    }
+}

@@ -1,0 +1,361 @@
+//! Layer normalization.
+
+use fulgurite::DType;
+use fulgurite::rules::LaunchShape;
+use fulgurite_ops_macros::{implementation, operator};
+
+use super::rows::Rows;
+use super::{has_kernels_for, llmc, pack_of, source, takes};
+use crate::core::arrays::{array, values};
+use crate::executors::cuda::support::type_of;
+
+/// Threads of a block where it has several rows.
+const THREADS: usize = 128;
+/// The same of the backward kernel, whose blocks come to many rows.
+const BACKWARD_THREADS: usize = 256;
+/// Threads of a block where it has one: each keeps a row, its cotangent, and the sums of two gradients.
+const MOST_THREADS: usize = 512;
+/// The most blocks that leave sums of the parameters' gradients: two for each multiprocessor of the largest devices. A constant,
+/// so that every device adds in the same order.
+const BACKWARD_BLOCKS: usize = 264;
+
+/// The longest row that is taken.
+const LONGEST: usize = Rows::longest(MOST_THREADS);
+
+/// `(x - mean) · rstd · weight + bias` of rows over the trailing `normalized_shape`, and each row's mean and
+/// `1 / √(variance + eps)`, both f32.
+#[operator(executor = llmc, no_grad = "the implementation that uses it has a gradient of its own")]
+pub mod layernorm {
+    fn layernorm(
+        input: Tensor<Floating>,
+        normalized_shape: Vec<usize>,
+        weight: Tensor<Floating>,
+        bias: Tensor<Floating>,
+        eps: f64,
+    ) -> (Tensor, Tensor, Tensor);
+
+    fn meta(
+        input: &TensorMeta,
+        normalized_shape: &[usize],
+        weight: &TensorMeta,
+        bias: &TensorMeta,
+    ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+        let whole = !normalized_shape.is_empty() && input.shape().ends_with(normalized_shape);
+        require!(whole, TrailingShape, "input is {input}, expected it to end with {normalized_shape:?}");
+        super::kernel_fits(input, weight, normalized_shape)
+            .map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
+        require!(
+            weight == bias && weight.shape() == normalized_shape,
+            Parameters,
+            "weight is {weight}, bias {bias}, expected both of {normalized_shape:?} and one dtype"
+        );
+        let row = super::row_meta(input, normalized_shape);
+        Ok((input.clone(), row.clone(), row))
+    }
+
+    fn reference(
+        input: &ArrayD<f64>,
+        normalized_shape: &[usize],
+        weight: &ArrayD<f64>,
+        bias: &ArrayD<f64>,
+        eps: f64,
+    ) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+        let columns: usize = normalized_shape.iter().product();
+        let (weight, bias) = (values(weight), values(bias));
+        let (mut out, mut means, mut rstds) = (Vec::new(), Vec::new(), Vec::new());
+        for row in values(input).chunks(columns) {
+            let (mean, rstd) = super::statistics(row, eps);
+            out.extend(row.iter().enumerate().map(|(i, x)| (x - mean) * rstd * weight[i] + bias[i]));
+            means.push(mean);
+            rstds.push(rstd);
+        }
+        let rows = &input.shape()[..input.ndim() - normalized_shape.len()];
+        (array(input.shape(), out), array(rows, means), array(rows, rstds))
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        input: &DeviceTensor,
+        normalized_shape: &[usize],
+        weight: &DeviceTensor,
+        bias: &DeviceTensor,
+        eps: f64,
+        out0: &DeviceTensor,
+        out1: &DeviceTensor,
+        out2: &DeviceTensor,
+    ) -> Result<()> {
+        if input.is_empty() {
+            return Ok(());
+        }
+        let columns: usize = normalized_shape.iter().product();
+        let rows = input.len() / columns;
+        let pack = pack_of(columns, input.dtype().size(), &[input, out0, weight, bias]);
+        let kept = super::kept(columns, pack, THREADS)?;
+        super::kernels(plan, kept, input, weight);
+        let parameters = binds![input, weight, bias, out0, out1, out2, rows, eps as f32];
+        plan.launch("layernorm", kept.launch(rows), parameters)
+    }
+
+    fn samples(s: &mut Samples) {
+        if !has_kernels_for(s.dtype()) {
+            return;
+        }
+        let call = |rows: &[usize], columns: &[usize], eps: f64, dtype: DType| {
+            let parameter = |mean: f64| s.uniform(mean - 1.0, mean + 1.0, columns).cast(dtype);
+            with(s.normal([rows, columns].concat()), columns.to_vec(), parameter(1.0), parameter(0.0), eps)
+        };
+        let own = s.dtype();
+        let cases = [
+            call(&[4], &[8], 1e-5, own),
+            call(&[2], &[3, 5], 1e-2, own),
+            call(&[], &[7], 1e-5, own),
+            call(&[0], &[4], 1e-5, own),
+            call(&[3], &[515], 1e-5, own),
+            call(&[3], &[1], 1e-5, own),
+            call(&[5, 3], &[768], 1e-5, DType::F32),
+            call(&[3], &[1600], 1e-5, own),
+            call(&[2], &[2051], 1e-5, own),
+        ];
+        for case in cases {
+            s.case(case);
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let of = |shape: &[usize]| e.of(DType::F32, shape);
+        e.case(TrailingShape, with(of(&[4, 8]), [7], of(&[7]), of(&[7]), 1e-5), "end with [7]");
+        e.case(Parameters, with(of(&[4, 8]), [8], of(&[8]), of(&[7]), 1e-5), "expected both of [8]");
+        let wide = e.of(DType::F64, [4, 8]);
+        e.case(Kernel, with(wide, [8], of(&[8]), of(&[8]), 1e-5), "input is f64");
+        e.case(Kernel, with(of(&[2, 9000]), [9000], of(&[9000]), of(&[9000]), 1e-5), "takes rows of 1 to 8192");
+    }
+}
+
+/// The gradients of [`layernorm`]: of input, weight and bias.
+#[operator(executor = llmc, in_place, no_grad = "a gradient is not differentiated again")]
+pub mod layernorm_backward {
+    fn layernorm_backward(
+        d_out: Tensor<Floating>,
+        input: Tensor<Floating>,
+        normalized_shape: Vec<usize>,
+        weight: Tensor<Floating>,
+        mean: Tensor<Floating>,
+        rstd: Tensor<Floating>,
+    ) -> (Tensor, Tensor, Tensor);
+
+    fn meta(
+        d_out: &TensorMeta,
+        input: &TensorMeta,
+        normalized_shape: &[usize],
+        weight: &TensorMeta,
+        mean: &TensorMeta,
+        rstd: &TensorMeta,
+    ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+        let whole = !normalized_shape.is_empty() && input.shape().ends_with(normalized_shape);
+        require!(whole, TrailingShape, "input is {input}, expected it to end with {normalized_shape:?}");
+        super::kernel_fits(input, weight, normalized_shape)
+            .map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
+        require!(d_out == input, Cotangent, "d_out is {d_out}, expected {input}");
+        let row = super::row_meta(input, normalized_shape);
+        require!(*mean == row && *rstd == row, Statistics, "mean is {mean}, rstd {rstd}, expected {row}");
+        let parameter = weight.shape() == normalized_shape;
+        require!(parameter, Parameters, "weight is {weight}, expected {normalized_shape:?}");
+        Ok((input.clone(), weight.clone(), weight.clone()))
+    }
+
+    fn reference(
+        d_out: &ArrayD<f64>,
+        input: &ArrayD<f64>,
+        normalized_shape: &[usize],
+        weight: &ArrayD<f64>,
+        mean: &ArrayD<f64>,
+        rstd: &ArrayD<f64>,
+    ) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+        let columns: usize = normalized_shape.iter().product();
+        let (x, d, w) = (values(input), values(d_out), values(weight));
+        let (means, rstds) = (values(mean), values(rstd));
+        let (mut d_input, mut d_weight, mut d_bias) = (Vec::new(), vec![0.0; columns], vec![0.0; columns]);
+        for (row, (x, d)) in x.chunks(columns).zip(d.chunks(columns)).enumerate() {
+            let normal: Vec<f64> = x.iter().map(|x| (x - means[row]) * rstds[row]).collect();
+            let g: Vec<f64> = d.iter().zip(&w).map(|(d, w)| d * w).collect();
+            let centre = g.iter().sum::<f64>() / columns as f64;
+            let along = g.iter().zip(&normal).map(|(g, n)| g * n).sum::<f64>() / columns as f64;
+            for i in 0..columns {
+                d_input.push((g[i] - centre - normal[i] * along) * rstds[row]);
+                d_weight[i] += d[i] * normal[i];
+                d_bias[i] += d[i];
+            }
+        }
+        (array(input.shape(), d_input), array(normalized_shape, d_weight), array(normalized_shape, d_bias))
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        d_out: &DeviceTensor,
+        input: &DeviceTensor,
+        normalized_shape: &[usize],
+        weight: &DeviceTensor,
+        mean: &DeviceTensor,
+        rstd: &DeviceTensor,
+        out0: &DeviceTensor,
+        out1: &DeviceTensor,
+        out2: &DeviceTensor,
+    ) -> Result<()> {
+        if input.is_empty() {
+            plan.fill(out1, 0);
+            plan.fill(out2, 0);
+            return Ok(());
+        }
+        let columns: usize = normalized_shape.iter().product();
+        let rows = input.len() / columns;
+        let pack = pack_of(columns, input.dtype().size(), &[d_out, input, out0, weight]);
+        let kept = super::kept(columns, pack, BACKWARD_THREADS)?;
+        let blocks = rows.div_ceil(kept.at_a_time()).min(BACKWARD_BLOCKS);
+        let partial = plan.workspace((blocks * 2 * columns * size_of::<f32>()) as u64);
+        super::kernels(plan, kept, input, weight);
+        let shape = LaunchShape::linear(blocks as u32, kept.threads as u32);
+        let parameters = binds![d_out, input, weight, mean, rstd, out0, partial, rows];
+        plan.launch("layernorm_backward", shape, parameters)?;
+        let shape = LaunchShape::new([(2 * columns).div_ceil(32) as u32, 1, 1], [32, 16, 1]);
+        plan.launch("layernorm_parameters", shape, binds![partial, out1, out2, blocks as i32])
+    }
+
+    fn samples(s: &mut Samples) {
+        if !has_kernels_for(s.dtype()) {
+            return;
+        }
+        let call = |rows: &[usize], columns: &[usize], dtype: DType| {
+            let shape = [rows, columns].concat();
+            let weight = s.uniform(0.0, 2.0, columns).cast(dtype);
+            let mean = s.uniform(-0.1, 0.1, rows).cast(DType::F32);
+            let rstd = s.uniform(0.8, 1.2, rows).cast(DType::F32);
+            with(s.normal(&shape), s.normal(&shape), columns.to_vec(), weight, mean, rstd)
+        };
+        let own = s.dtype();
+        let cases = [
+            call(&[4], &[8], own),
+            call(&[2], &[3, 5], own),
+            call(&[], &[7], own),
+            call(&[0], &[4], own),
+            call(&[3], &[515], own),
+            call(&[3], &[1], own),
+            // More rows than the blocks have at a time.
+            call(&[700, 8], &[96], DType::F32),
+            call(&[3], &[1600], own),
+            call(&[2], &[2051], own),
+        ];
+        for case in cases {
+            s.case(case);
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let of = |shape: &[usize]| e.of(DType::F32, shape);
+        let good = || with(of(&[4, 8]), of(&[4, 8]), [8], of(&[8]), of(&[4]), of(&[4]));
+        e.case(TrailingShape, Args { normalized_shape: vec![7], ..good() }, "end with [7]");
+        e.case(Kernel, Args { input: e.of(DType::F64, [4, 8]), ..good() }, "input is f64");
+        e.case(Cotangent, Args { d_out: of(&[4, 9]), ..good() }, "expected f32[4, 8]");
+        e.case(Statistics, Args { mean: of(&[5]), ..good() }, "expected f32[4]");
+        e.case(Parameters, Args { weight: of(&[9]), ..good() }, "expected [8]");
+    }
+}
+
+/// Mean and reciprocal deviation of a row.
+fn statistics(row: &[f64], eps: f64) -> (f64, f64) {
+    let mean = row.iter().sum::<f64>() / row.len() as f64;
+    let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / row.len() as f64;
+    (mean, 1.0 / (variance + eps).sqrt())
+}
+
+/// The meta of a number of each row.
+fn row_meta(input: &fulgurite::TensorMeta, normalized_shape: &[usize]) -> fulgurite::TensorMeta {
+    let leading = input.rank() - normalized_shape.len();
+    fulgurite::TensorMeta::new(&input.shape()[..leading], DType::F32, input.device())
+}
+
+/// Whether the kernels are written for these rows.
+fn kernel_fits(
+    input: &fulgurite::TensorMeta,
+    weight: &fulgurite::TensorMeta,
+    normalized_shape: &[usize],
+) -> fulgurite::executor::Claim {
+    let columns: usize = normalized_shape.iter().product();
+    fulgurite::refuse_unless!(has_kernels_for(input.dtype()), "input is {}, takes f32, bf16, f16", input.dtype());
+    fulgurite::refuse_unless!(has_kernels_for(weight.dtype()), "weight is {}, takes f32, bf16, f16", weight.dtype());
+    fulgurite::refuse_unless!((1..=LONGEST).contains(&columns), "takes rows of 1 to {LONGEST} elements, not {columns}");
+    Ok(())
+}
+
+/// The threads of a row, whose length was checked.
+fn kept(columns: usize, pack: usize, threads: usize) -> fulgurite::rules::Result<Rows> {
+    Rows::kept(columns, pack, threads, MOST_THREADS)
+        .ok_or_else(|| fulgurite::Failure::new("Kernel", format!("rows of {columns} elements do not fit registers")))
+}
+
+/// Takes the following kernels from the source of this file.
+fn kernels(
+    plan: &mut fulgurite::rules::Plan,
+    rows: Rows,
+    input: &fulgurite::rules::DeviceTensor,
+    weight: &fulgurite::rules::DeviceTensor,
+) {
+    source!(plan, input.dtype(), ["vectors.cuh"], "layer_norm.cu");
+    rows.define(plan);
+    plan.define("WEIGHT", type_of(weight.dtype()));
+}
+
+#[implementation(of = crate::nn::layer_norm, by = llmc)]
+mod layer_norm_by_llmc {
+    fn checker(
+        input: &TensorMeta,
+        normalized_shape: &[usize],
+        weight: Option<&TensorMeta>,
+        bias: Option<&TensorMeta>,
+    ) -> Claim {
+        takes(input)?;
+        let (Some(weight), Some(bias)) = (weight, bias) else {
+            return Err("takes a weight and a bias".into());
+        };
+        refuse_unless!(
+            weight.dtype() == bias.dtype(),
+            "weight is {}, bias {}, takes one dtype",
+            weight.dtype(),
+            bias.dtype()
+        );
+        super::kernel_fits(input, weight, normalized_shape)
+    }
+
+    fn execution(
+        input: Tensor,
+        normalized_shape: &[usize],
+        weight: Option<Tensor>,
+        bias: Option<Tensor>,
+        eps: f64,
+    ) -> Tensor {
+        let (weight, bias) = given(weight, bias);
+        layernorm(input, normalized_shape, weight, bias, eps).0
+    }
+
+    fn grad(
+        input: Tensor,
+        normalized_shape: &[usize],
+        weight: Option<Tensor>,
+        bias: Option<Tensor>,
+        eps: f64,
+    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let (weight, bias) = given(weight, bias);
+        let (out, mean, rstd) = layernorm(input, normalized_shape, weight, bias, eps);
+        let normalized_shape = normalized_shape.to_vec();
+        (out, move |d_out: Tensor| {
+            let (d_input, d_weight, d_bias) = layernorm_backward(d_out, input, normalized_shape, weight, mean, rstd);
+            Grads { input: d_input, weight: Some(d_weight), bias: Some(d_bias) }
+        })
+    }
+
+    fn given(weight: Option<Tensor>, bias: Option<Tensor>) -> (Tensor, Tensor) {
+        match (weight, bias) {
+            (Some(weight), Some(bias)) => (weight, bias),
+            _ => unreachable!("the checker asks for both"),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+// Rows of COLUMNS elements that are longer than registers: a block of THREADS threads goes along one. Wherever the row starts,
+// its middle is read by PACK elements at once; PACK is 1 if the tensor itself is not aligned.
+
+constexpr int AHEAD = 4;
+
+// Σ e^(x - top) of the elements seen so far, and the largest of them.
+template <typename T> struct Exponentials {
+    float top, total;
+    __device__ __forceinline__ Exponentials() : top(-INFINITY_F32), total(0) {}
+
+    // What is subtracted: as long as all are -∞ nothing is, since -∞ - -∞ is NaN.
+    static __device__ __forceinline__ float shift(float top) { return top == -INFINITY_F32 ? 0.0f : top; }
+
+    template <int N> __device__ __forceinline__ void add(const float (&x)[N]) {
+        float next = top;
+#pragma unroll
+        for (int i = 0; i < N; ++i) next = fmaxf(next, x[i]);
+        const float by = shift(next);
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < N; ++i) sum += exponential<T>(x[i] - by);
+        total = total * exponential<T>(top - by) + sum;
+        top = next;
+    }
+    __device__ __forceinline__ void join(float other_top, float other_total) {
+        const float next = fmaxf(top, other_top), by = shift(next);
+        total = total * exponential<float>(top - by) + other_total * exponential<float>(other_top - by);
+        top = next;
+    }
+    // Every thread gets the whole row's, in a fixed order. `scratch` holds 64 numbers.
+    __device__ __forceinline__ void over_block(float* scratch) {
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        over_warp();
+        if (lane == 0) {
+            scratch[warp] = top;
+            scratch[32 + warp] = total;
+        }
+        __syncthreads();
+        const bool real = lane < THREADS / 32;
+        top = real ? scratch[lane] : -INFINITY_F32;
+        total = real ? scratch[32 + lane] : 0.0f;
+        over_warp();
+    }
+    __device__ __forceinline__ void over_warp() {
+        for (int offset = 16; offset > 0; offset >>= 1) {
+            const float other_top = __shfl_xor_sync(0xffffffffu, top, offset);
+            const float other_total = __shfl_xor_sync(0xffffffffu, total, offset);
+            join(other_top, other_total);
+        }
+    }
+};
+
+// A row: the elements before the first aligned pack, packs, the elements behind the last one.
+template <typename T> struct Stream {
+    const T* x;
+    u64 start;
+    int head, packs;
+    __device__ __forceinline__ Stream(const T* in, u64 row) {
+        start = row * COLUMNS;
+        x = in + start;
+        head = (int)((PACK - start % PACK) % PACK);
+        if (head > COLUMNS) head = COLUMNS;
+        packs = (COLUMNS - head) / PACK;
+    }
+
+    __device__ __forceinline__ Exponentials<T> exponentials() const {
+        Exponentials<T> seen;
+        const T* middle = x + head;
+        int pack = threadIdx.x;
+        for (; pack + (AHEAD - 1) * THREADS < packs; pack += AHEAD * THREADS) {
+            float held[AHEAD * PACK];
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u)
+                read<PACK>(middle + (pack + u * THREADS) * PACK, *reinterpret_cast<float(*)[PACK]>(held + u * PACK));
+            seen.add(held);
+        }
+        for (; pack < packs; pack += THREADS) {
+            float held[PACK];
+            read<PACK>(middle + pack * PACK, held);
+            seen.add(held);
+        }
+        ends([&](int at) {
+            const float held[1] = {widen(x[at])};
+            seen.add(held);
+        });
+        return seen;
+    }
+
+    // Writes `f(x, index in the row)` for each element x to the same place of `to`, which is aligned as the input is. Each
+    // element is read before its place is written.
+    template <typename F> __device__ __forceinline__ void each(F f, T* to) const {
+        T* y = to + start;
+        int pack = threadIdx.x;
+        for (; pack + (AHEAD - 1) * THREADS < packs; pack += AHEAD * THREADS) {
+            float held[AHEAD][PACK];
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) read<PACK>(x + head + (pack + u * THREADS) * PACK, held[u]);
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) {
+                const int at = head + (pack + u * THREADS) * PACK;
+#pragma unroll
+                for (int i = 0; i < PACK; ++i) held[u][i] = f(held[u][i], at + i);
+                write<PACK>(y + at, held[u]);
+            }
+        }
+        for (; pack < packs; pack += THREADS) {
+            const int at = head + pack * PACK;
+            float held[PACK];
+            read<PACK>(x + at, held);
+#pragma unroll
+            for (int i = 0; i < PACK; ++i) held[i] = f(held[i], at + i);
+            write<PACK>(y + at, held);
+        }
+        ends([&](int at) { y[at] = narrow<T>(f(widen(x[at]), at)); });
+    }
+
+    // The elements that are not in a pack.
+    template <typename F> __device__ __forceinline__ void ends(F f) const {
+        const int tail = head + packs * PACK;
+        if (threadIdx.x < head) f(threadIdx.x);
+        if (threadIdx.x < COLUMNS - tail) f(tail + threadIdx.x);
+    }
+};
