@@ -17,14 +17,14 @@ fn compile(list: &[Case]) {
     let options = OPTIONS.map(String::from);
     let mut failures = Vec::new();
     for case in list {
-        let kernel = match case.generate() {
-            Ok(kernel) => kernel,
-            Err(error) => {
-                failures.push(format!("{}: {error}", case.name));
-                continue;
-            }
-        };
-        for architecture in ["sm_80", "sm_90a"] {
+        for (architecture, shared_bytes) in [("sm_80", 163 << 10), ("sm_90a", 227 << 10)] {
+            let kernel = match case.generate_with_shared(shared_bytes) {
+                Ok(kernel) => kernel,
+                Err(error) => {
+                    failures.push(format!("{}: {error}", case.name));
+                    continue;
+                }
+            };
             let compilation =
                 Compilation { name: &kernel.name, source: &kernel.source, architecture, options: &options };
             match nvrtc::compile(&compilation) {
@@ -73,7 +73,9 @@ fn layouts_compile() {
 fn dump() {
     let Ok(which) = std::env::var("DUMP") else { return };
     for case in cases::layouts().iter().chain(&cases::rows()).chain(&cases::operations()).chain(&cases::random(300)) {
-        if case.name == which { println!("{}", case.generate().unwrap().source); }
+        if case.name == which {
+            println!("{}", case.generate_with_shared(227 << 10).unwrap().source);
+        }
     }
 }
 

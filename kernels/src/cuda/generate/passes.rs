@@ -17,6 +17,8 @@ pub(super) struct Passes {
     pub(super) kept: Vec<bool>,
     /// Most 4-byte words an element that are kept from any pass to the next.
     pub(super) words: usize,
+    /// Most 4-byte words an element that are there during any pass, with what is loaded for it alone.
+    pub(super) peak: usize,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -71,17 +73,26 @@ impl Passes {
             pass.computed.iter().for_each(|&value| available[value] |= kept[value]);
             list.push(pass);
         }
-        let mut words = 0;
-        for boundary in 1..list.len() {
-            let later = |value: usize| list[boundary..].iter().any(|pass| pass.reused.contains(&value));
+        // Between the passes before and from `boundary`; nothing is kept before the first.
+        let held_at = |boundary: usize| -> usize {
+            let later = |value: usize| list[boundary..].iter().any(|pass: &Pass| pass.reused.contains(&value));
             let earlier = |value: usize| list[..boundary].iter().any(|pass| pass.computed.contains(&value));
             let held = (0..kept.len()).filter(|&value| kept[value] && earlier(value) && later(value));
-            words = words.max(held.map(|value| region.class(value).size().div_ceil(4)).sum());
-        }
+            held.map(|value| region.class(value).size().div_ceil(4)).sum()
+        };
+        let fresh = |pass: &Pass| -> usize {
+            let loaded = pass.computed.iter().filter_map(|&value| region.input_of(value));
+            loaded.map(|input| region.inputs[input].dtype.size()).sum::<usize>().div_ceil(4)
+        };
+        let words = (0..list.len()).map(held_at).max().unwrap_or(0);
+        let peak = (list.iter().enumerate())
+            .map(|(number, pass)| held_at(number).max(held_at(number + 1)) + fresh(pass))
+            .max()
+            .unwrap_or(0);
         let cost = |value: &usize| if region.values.list[*value].is_expensive() { EXPENSIVE } else { 1 };
         let work: usize = list.iter().flat_map(|pass| &pass.computed).map(cost).sum();
         let score = WORD * words + work;
-        (Passes { list, kept: kept.to_vec(), words }, score)
+        (Passes { list, kept: kept.to_vec(), words, peak }, score)
     }
 
     /// Whether a pass after `pass` reads what it has kept of `value`.
@@ -100,8 +111,10 @@ struct Roots {
 
 fn roots(region: &Region) -> Vec<Roots> {
     let list = &region.values.list;
-    let outputs: Vec<usize> =
-        (0..region.outputs.len()).filter(|&output| !region.per_row[output]).map(|output| region.values.outputs[output] as usize).collect();
+    let outputs: Vec<usize> = (0..region.outputs.len())
+        .filter(|&output| !region.per_row[output])
+        .map(|output| region.values.outputs[output] as usize)
+        .collect();
     let reductions: Vec<(usize, usize)> = (0..list.len())
         .filter(|&value| region.used[value])
         .filter_map(|value| match list[value].kind {

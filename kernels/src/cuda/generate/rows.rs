@@ -22,11 +22,14 @@ use crate::tile::reduction::Reduction;
 const LONGEST_OF_WARP: usize = 1024;
 /// Threads of a block whose warps have rows of their own: few, so that few rows still spread over the multiprocessors.
 const THREADS_OF_WARPS: usize = 128;
-/// Words that a lane keeps of a row of its warp.
-const WORDS_OF_LANE: usize = 64;
-/// Words that a thread keeps of its block's row: as long as there are threads to add, and in the largest block.
+/// Words that a lane has of a row of its warp: it may have 255 registers.
+const WORDS_OF_LANE: usize = 96;
+/// Words that a thread keeps of its block's row, as long as there are threads to add; and in the largest block, where
+/// it may have 64 registers, half of which the arithmetic needs.
 const WORDS_OF_THREAD: usize = 16;
-const MOST_WORDS_OF_THREAD: usize = 32;
+const MOST_WORDS_OF_THREAD: usize = 24;
+/// Words that a thread has during a pass, beside those that it keeps.
+const WORDS_OF_PASS: usize = 32;
 /// Bytes that a thread has under way of each input where it walks along a row.
 const BYTES_UNDER_WAY: usize = 32;
 /// Room for the warps' parts of each reduction.
@@ -65,17 +68,17 @@ impl Plan {
         if passes.list.is_empty() {
             return registers(1, THREADS_OF_WARPS, passes);
         }
-        let words = |lanes: usize| vectors.div_ceil(lanes) * vector * passes.words;
+        let words = |lanes: usize, each: usize| vectors.div_ceil(lanes) * vector * each;
         if region.width <= LONGEST_OF_WARP {
             let lanes = vectors.next_power_of_two().min(32);
-            if words(lanes) <= WORDS_OF_LANE {
+            if words(lanes, passes.peak) <= WORDS_OF_LANE {
                 return registers(lanes, THREADS_OF_WARPS, passes);
             }
         }
         if passes.words > 0 {
             for threads in [128, 256, 512, 1024] {
                 let most = if threads == 1024 { MOST_WORDS_OF_THREAD } else { WORDS_OF_THREAD };
-                if words(threads) <= most {
+                if words(threads, passes.words) <= most && words(threads, passes.peak) <= WORDS_OF_PASS {
                     return registers(threads, threads, passes);
                 }
             }
@@ -143,8 +146,11 @@ pub(super) fn generate(region: &Region, shared_bytes: usize) -> Result<Generated
     };
     writer.write();
     let (mut declared, mut parameters) = region.pointers();
-    declared.push(format!("const {} rows", writer.row_type));
-    parameters.push(if wide_rows { GeneratedParameter::I64(rows as i64) } else { GeneratedParameter::U32(rows as u32) });
+    if plan.rows_per_block() > 1 {
+        declared.push(format!("const {} rows", writer.row_type));
+        let wide = GeneratedParameter::I64(rows as i64);
+        parameters.push(if wide_rows { wide } else { GeneratedParameter::U32(rows as u32) });
+    }
     let head = format!(
         "extern \"C\" __global__ void __launch_bounds__({}) {}({})",
         plan.threads,
@@ -175,7 +181,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn write(&mut self) {
         let region = self.emitter.region;
-        self.write_row_number();
+        let row = self.write_row_number();
         self.write_row_starts();
         self.emitter.define_uniform();
         for input in region.used_inputs_in(Space::Row) {
@@ -190,24 +196,30 @@ impl Writer<'_> {
         }
         self.define_row_values(|level| level >= count);
         self.store_row_values();
+        if let Some(row) = row {
+            self.emitter.text.sweep(row, "row");
+        }
     }
 
     fn define_row_values(&mut self, level: impl Fn(usize) -> bool) {
         let region = self.emitter.region;
-        self.emitter
-            .define_all(|value| region.space(value) == Space::Row && level(region.values.list[value].level));
+        self.emitter.define_all(|value| region.space(value) == Space::Row && level(region.values.list[value].level));
     }
 
-    /// `row`, and `lane` within the row.
-    fn write_row_number(&mut self) {
+    /// `lane` within the row, and `row`. Gives the place of the latter's definition if it may be needless.
+    fn write_row_number(&mut self) -> Option<usize> {
         let (lanes, per_block) = (self.plan.lanes, self.plan.rows_per_block());
         let (kind, text) = (self.row_type, &mut self.emitter.text);
         if lanes > 1 {
             let place = if per_block > 1 { format!("threadIdx.x % {lanes}u") } else { "threadIdx.x".into() };
-            text.line(format!("const int lane = (int)({place});"));
+            text.line(format!("const int lane = (int){};", if per_block > 1 { format!("({place})") } else { place }));
         }
         let number = match (per_block, lanes) {
-            (1, _) => return text.line(format!("const {kind} row = blockIdx.x;")),
+            (1, _) => {
+                let mark = text.mark();
+                text.line(format!("const {kind} row = blockIdx.x;"));
+                return Some(mark);
+            }
             (_, 1) => format!("({kind})blockIdx.x * {per_block}u + threadIdx.x"),
             _ => format!("({kind})blockIdx.x * {per_block}u + threadIdx.x / {lanes}u"),
         };
@@ -220,6 +232,7 @@ impl Writer<'_> {
             text.line(format!("const {kind} row = {number};"));
             text.line("if (row >= rows) return;");
         }
+        None
     }
 
     /// Pointers to the row, for operands that have elements of their own in each.
@@ -335,8 +348,8 @@ impl Writer<'_> {
 
     fn declare_kept(&mut self, value: usize) {
         let kind = class_type(self.emitter.region.class(value));
-        let [vectors, elements] =
-            [self.emitter.unroll, self.emitter.vector].map(|count| if count > 1 { format!("[{count}]") } else { String::new() });
+        let [vectors, elements] = [self.emitter.unroll, self.emitter.vector]
+            .map(|count| if count > 1 { format!("[{count}]") } else { String::new() });
         let name = &self.emitter.region.names[value];
         self.emitter.text.line(format!("{kind} kept_{name}{vectors}{elements};"));
     }
@@ -370,7 +383,8 @@ impl Writer<'_> {
             (_, lanes) => format!("k * {lanes} + lane"),
         };
         if vector > 1 {
-            number = if number.contains(' ') { format!("({number}) * {vector}") } else { format!("{number} * {vector}") };
+            number =
+                if number.contains(' ') { format!("({number}) * {vector}") } else { format!("{number} * {vector}") };
         }
         if self.plan.walks {
             number = format!("start + {number}");
@@ -437,7 +451,11 @@ impl Writer<'_> {
         let parts: Vec<usize> = pass.reductions.iter().copied().filter(|&value| self.has_parts(value)).collect();
         for &value in &parts {
             let kind = class_type(region.class(value));
-            self.emitter.text.line(format!("{kind} part_{} = {};", region.names[value], literal(region.class(value), 0.0)));
+            self.emitter.text.line(format!(
+                "{kind} part_{} = {};",
+                region.names[value],
+                literal(region.class(value), 0.0)
+            ));
         }
         let column = self.open_vectors();
         for &output in outputs {

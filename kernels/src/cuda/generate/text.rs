@@ -53,7 +53,13 @@ impl Text {
     /// Takes away the definition of `name` in the line at `mark`, if no line behind it reads it.
     pub(super) fn sweep(&mut self, mark: usize, name: &str) {
         let end = self.out[mark..].find('\n').map_or(self.out.len(), |length| mark + length + 1);
-        if !self.out[end..].contains(name) {
+        let part = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+        let rest = &self.out[end..];
+        let bytes = rest.as_bytes();
+        let is_read = rest
+            .match_indices(name)
+            .any(|(at, _)| !part(bytes.get(at.wrapping_sub(1))) && !part(bytes.get(at + name.len())));
+        if !is_read {
             self.out.replace_range(mark..end, "");
         }
     }
