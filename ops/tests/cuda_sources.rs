@@ -142,6 +142,7 @@ fn check_launch(command: &Command, kernels: &[KernelResources], workspace: u64) 
         .iter()
         .map(|parameter| match parameter {
             Parameter::Address(_) => 8,
+            Parameter::Addresses(list) => 8 * list.len(),
             Parameter::Value(bytes) => bytes.len(),
             Parameter::FaultCode => 4,
         })

@@ -16,7 +16,8 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let ran = ran.as_ref().as_ref().map_err(Problem::clone)?;
     // Where the program runs, so that it gets the arrays themselves and no copies.
     let device = Device::new(list.device(), 0);
-    let inputs = ran.inputs.iter().map(|array| array.to_contiguous()?.to_device(device)).collect::<Result<Vec<_>, _>>()?;
+    let inputs =
+        ran.inputs.iter().map(|array| array.to_contiguous()?.to_device(device)).collect::<Result<Vec<_>, _>>()?;
     let before = inputs.iter().map(crate::Array::to_bytes).collect::<Result<Vec<_>, _>>()?;
     let outputs = ran.program.run(inputs.clone())?;
     let names = parameter_names(subject.trace()?);
