@@ -5,5 +5,6 @@ pub mod cublaslt;
 pub mod cuda;
 pub mod fusion;
 pub mod llmc;
+pub mod optim;
 pub mod reference;
 mod regions;

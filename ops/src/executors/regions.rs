@@ -370,7 +370,7 @@ fn write(
 }
 
 /// The symbols of a region as a block of their own, with the values they use and no others.
-fn closed(block: &Block, inputs: &[ValueId], symbols: &[BoundSymbol], outputs: &Results) -> Block {
+pub fn closed(block: &Block, inputs: &[ValueId], symbols: &[BoundSymbol], outputs: &Results) -> Block {
     let mut body = Block::default();
     let mut own: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     let mut define = |body: &mut Block, id: ValueId| {

@@ -1,5 +1,7 @@
 // Cross entropy of rows of COLUMNS logits and one class each.
 
+typedef ELEMENT T;
+
 // Loss and log-sum-exp of row blockIdx.x.
 extern "C" __global__ void __launch_bounds__(THREADS) crossentropy_rows(
     const T* logits, const TARGET* target, float* losses, float* log_sums, i64 ignored, Fault* fault, unsigned code) {

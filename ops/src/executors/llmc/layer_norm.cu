@@ -1,6 +1,8 @@
 // Layer normalization of rows of COLUMNS elements, which the GROUP threads of a row keep in registers: it is read once, and
 // the variance is that of the centred row. Statistics are f32. A thread has the same columns in every row it comes to.
 
+typedef ELEMENT T;
+
 constexpr int STEPS = (COLUMNS + PACK * GROUP - 1) / (PACK * GROUP);
 constexpr int ROWS = THREADS / GROUP;
 constexpr float PER_COLUMN = 1.0f / COLUMNS;

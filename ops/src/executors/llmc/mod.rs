@@ -28,7 +28,7 @@ use crate::executors::cuda::support::{THREADS, WIDEST, type_of};
 pub mod llmc {}
 
 /// Whether the kernels are written for elements of this type.
-fn has_kernels_for(dtype: DType) -> bool {
+pub(in crate::executors) fn has_kernels_for(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::BF16 | DType::F16)
 }
 
@@ -41,7 +41,7 @@ fn takes(input: &TensorMeta) -> Claim {
 
 /// How many neighbouring elements of rows of `columns` elements can be read and written at once in all of `tensors`, the
 /// smallest of which are `size` bytes large.
-fn pack_of(columns: usize, size: usize, tensors: &[&DeviceTensor]) -> usize {
+pub(in crate::executors) fn pack_of(columns: usize, size: usize, tensors: &[&DeviceTensor]) -> usize {
     let fits = |pack: usize| {
         let aligned =
             |tensor: &&DeviceTensor| tensor.alignment.is_multiple_of((pack * tensor.dtype().size()).min(WIDEST));
@@ -54,7 +54,7 @@ fn pack_of(columns: usize, size: usize, tensors: &[&DeviceTensor]) -> usize {
     pack
 }
 
-/// Takes the following kernels from these files, the last of which names them; `T` is the element type.
+/// Takes the following kernels from these files, the last of which names them; `ELEMENT` is the element type.
 macro_rules! source {
     ($plan:expr, $dtype:expr, [$($shared:literal),*], $file:literal) => {
         $plan.source(
@@ -64,10 +64,10 @@ macro_rules! source {
                 "#line 1 \"", $file, "\"\n", include_str!($file)
             ),
         );
-        $plan.define("T", crate::executors::cuda::support::type_of($dtype));
+        $plan.define("ELEMENT", crate::executors::cuda::support::type_of($dtype));
     };
 }
-use source;
+pub(in crate::executors) use source;
 
 /// Tells the kernels how many threads a block has.
 fn define_threads(plan: &mut Plan) {

@@ -1,5 +1,7 @@
 // Softmax of rows of COLUMNS elements.
 
+typedef ELEMENT T;
+
 #ifdef GROUP
 // GROUP threads a row, which they keep in registers: it is read once.
 extern "C" __global__ void __launch_bounds__(THREADS) softmax_kept(const T* in, T* out, u64 rows) {
@@ -51,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) softmax_kept(const T* in, 
 }
 #else
 // A block a row that is too long for registers: read twice, the second time from the cache.
-extern "C" __global__ void __launch_bounds__(THREADS) softmax_streamed(const T* in, T* out, u64 rows) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2) softmax_streamed(const T* in, T* out, u64 rows) {
     __shared__ float scratch[64];
     const u64 row = blockIdx.x;
     const Stream<T> x(in, row);

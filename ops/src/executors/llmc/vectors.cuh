@@ -65,13 +65,13 @@ struct Top {
     static __device__ __forceinline__ float combine(float a, float b) { return fmaxf(a, b); }
 };
 
-// Over the GROUP threads of a row: a part of a warp, or the whole block. All threads of the block come here.
-template <int GROUP, typename R> __device__ __forceinline__ float group_reduce(float x, float* scratch, float neutral) {
-    if constexpr (GROUP > 32) {
+// Over the LANES threads of a row: a part of a warp, or the whole block. All threads of the block come here.
+template <int LANES, typename R> __device__ __forceinline__ float group_reduce(float x, float* scratch, float neutral) {
+    if constexpr (LANES > 32) {
         return block_reduce<R, float>(x, scratch, neutral);
     } else {
 #pragma unroll
-        for (int offset = GROUP / 2; offset > 0; offset >>= 1) x = R::combine(x, __shfl_xor_sync(0xffffffffu, x, offset));
+        for (int offset = LANES / 2; offset > 0; offset >>= 1) x = R::combine(x, __shfl_xor_sync(0xffffffffu, x, offset));
         return x;
     }
 }

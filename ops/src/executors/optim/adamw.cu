@@ -1,0 +1,103 @@
+// AdamW over many tensors in one launch. The few numbers of the step are computed before it, in f64, by a launch of their own.
+
+struct Setting {
+    const float* lr;
+    const float* step;
+};
+struct Settings {
+    Setting at[SETTINGS];
+};
+struct Rates {
+    double beta1[SETTINGS], beta2[SETTINGS], weight_decay[SETTINGS], eps[SETTINGS];
+};
+
+// What a setting's blocks read: 1 - lr·wd, -lr / (1 - β₁ᵗ), √(1 - β₂ᵗ).
+struct Numbers {
+    float decay, rate, root, reserved;
+};
+
+extern "C" __global__ void __launch_bounds__(32)
+    adamw_numbers(const __grid_constant__ Settings settings, const __grid_constant__ Rates rates, Numbers* numbers) {
+    const int i = threadIdx.x;
+    if (i >= SETTINGS) return;
+    const double lr = *settings.at[i].lr, step = *settings.at[i].step;
+    Numbers own;
+    own.decay = (float)(1.0 - lr * rates.weight_decay[i]);
+    own.rate = (float)-(lr / (1.0 - pow(rates.beta1[i], step)));
+    own.root = (float)sqrt(1.0 - pow(rates.beta2[i], step));
+    own.reserved = 0;
+    numbers[i] = own;
+}
+
+typedef ELEMENT PARAM;
+
+struct Tensors {
+    struct {
+        const PARAM* param;
+        const GRAD* grad;
+        const float* mean;
+        const float* square;
+        PARAM* next_param;
+        float* next_mean;
+        float* next_square;
+    } at[TENSORS];
+};
+// The setting of each tensor.
+struct Choice {
+    u32 at[TENSORS];
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS) adamw(
+    const __grid_constant__ Tensors tensors, const __grid_constant__ Table table, const __grid_constant__ Choice choice,
+    const __grid_constant__ Rates rates, const Numbers* numbers) {
+    const Chunk chunk(table);
+    const auto& tensor = tensors.at[chunk.tensor];
+    const u32 setting = choice.at[chunk.tensor];
+    const Numbers number = numbers[setting];
+    const float eps = (float)rates.eps[setting];
+    const float beta2 = (float)rates.beta2[setting];
+    const float rest1 = (float)(1.0 - rates.beta1[setting]), rest2 = (float)(1.0 - rates.beta2[setting]);
+    const bool decays = rates.weight_decay[setting] != 0.0;
+
+    // One element, in the order of the operations of the operator's decomposition.
+    const auto update = [&](float& p, float g, float& m, float& v) {
+        m = m + (g - m) * rest1;
+        v = v * beta2 + (g * g) * rest2;
+        const float below = sqrtf(v) / number.root + eps;
+        if (decays) p = p * number.decay;
+        p = p + (m * number.rate) / below;
+    };
+    constexpr int EACH = 2;
+    for (u64 first = chunk.begin + threadIdx.x * PACK; first < chunk.whole; first += EACH * THREADS * PACK) {
+        float p[EACH][PACK], g[EACH][PACK], m[EACH][PACK], v[EACH][PACK];
+#pragma unroll
+        for (int u = 0; u < EACH; ++u) {
+            const u64 at = first + u * (THREADS * PACK);
+            if (at < chunk.whole) {
+                read<PACK>(tensor.param + at, p[u]);
+                read<PACK>(tensor.grad + at, g[u]);
+                read<PACK>(tensor.mean + at, m[u]);
+                read<PACK>(tensor.square + at, v[u]);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < EACH; ++u) {
+            const u64 at = first + u * (THREADS * PACK);
+            if (at < chunk.whole) {
+#pragma unroll
+                for (int i = 0; i < PACK; ++i) update(p[u][i], g[u][i], m[u][i], v[u][i]);
+                write<PACK>(tensor.next_param + at, p[u]);
+                write<PACK>(tensor.next_mean + at, m[u]);
+                write<PACK>(tensor.next_square + at, v[u]);
+            }
+        }
+    }
+    const u64 last = chunk.whole + threadIdx.x;
+    if (last < chunk.end) {
+        float p = widen(tensor.param[last]), m = tensor.mean[last], v = tensor.square[last];
+        update(p, widen(tensor.grad[last]), m, v);
+        tensor.next_param[last] = narrow<PARAM>(p);
+        tensor.next_mean[last] = m;
+        tensor.next_square[last] = v;
+    }
+}

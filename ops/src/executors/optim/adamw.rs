@@ -1,0 +1,188 @@
+//! AdamW of many parameters in one launch.
+
+use fulgurite::argument::map_arguments;
+use fulgurite::rules::{Address, Arg, DeviceTensor, Failure, LaunchShape, Plan, Result};
+use fulgurite::trace::{Block, ValueId};
+use fulgurite::{DType, binds};
+use fulgurite_ops_macros::implementation;
+
+use super::optim;
+use super::tables::{MOST_TENSORS, numbers, table};
+use crate::executors::cuda::support::{THREADS, type_of};
+use crate::executors::llmc::{has_kernels_for, pack_of, source};
+use crate::optim::adamw::Args;
+
+/// The most settings of a launch: the warp that computes the numbers of the step has a thread for each.
+const MOST_SETTINGS: usize = 32;
+
+/// What the kernel calls a setting: where learning rate and step are, and the bits of β₁, β₂, weight decay and ε.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Setting {
+    lr: Address,
+    step: Address,
+    rates: [u64; 4],
+}
+
+/// One update: the parameter, its gradient and moments, and the three results.
+struct Update {
+    setting: Setting,
+    tensors: [DeviceTensor; 7],
+}
+
+impl Update {
+    /// `rates` are β₁, β₂, weight decay and ε; `tensors` the parameter, its gradient, its moments.
+    fn new(
+        tensors: [&DeviceTensor; 4],
+        [lr, step]: [&DeviceTensor; 2],
+        rates: [f64; 4],
+        results: [&DeviceTensor; 3],
+    ) -> Update {
+        let setting = Setting { lr: lr.address, step: step.address, rates: rates.map(f64::to_bits) };
+        let [param, grad, mean, square] = tensors;
+        let [next, next_mean, next_square] = results;
+        Update { setting, tensors: [param, grad, mean, square, next, next_mean, next_square].map(DeviceTensor::clone) }
+    }
+
+    /// What the kernel is compiled for: element types of parameter and gradient, and how many elements are read at once.
+    fn kind(&self) -> (DType, DType, usize) {
+        let all: Vec<&DeviceTensor> = self.tensors.iter().collect();
+        (self.tensors[0].dtype(), self.tensors[1].dtype(), pack_of(0, size_of::<f32>(), &all))
+    }
+}
+
+/// Plans all updates: those of a kind in one launch, as long as the tables have room.
+fn plan_all(plan: &mut Plan, updates: &[Update]) -> Result<()> {
+    let mut kinds: Vec<((DType, DType, usize), Vec<Vec<&Update>>)> = Vec::new();
+    for update in updates.iter().filter(|update| !update.tensors[0].is_empty()) {
+        let kind = update.kind();
+        let at = kinds.iter().position(|(other, _)| *other == kind).unwrap_or_else(|| {
+            kinds.push((kind, vec![Vec::new()]));
+            kinds.len() - 1
+        });
+        let launches = &mut kinds[at].1;
+        let last = launches.len() - 1;
+        let settings = settings_of(&launches[last]);
+        let room = launches[last].len() < MOST_TENSORS
+            && (settings.contains(&update.setting) || settings.len() < MOST_SETTINGS);
+        if room {
+            launches[last].push(update);
+        } else {
+            launches.push(vec![update]);
+        }
+    }
+    for ((param, grad, pack), launches) in kinds {
+        for updates in launches {
+            launch(plan, (param, grad, pack), &updates)?;
+        }
+    }
+    Ok(())
+}
+
+fn settings_of(updates: &[&Update]) -> Vec<Setting> {
+    let mut settings: Vec<Setting> = Vec::new();
+    for update in updates {
+        if !settings.contains(&update.setting) {
+            settings.push(update.setting);
+        }
+    }
+    settings
+}
+
+fn launch(plan: &mut Plan, (param, grad, pack): (DType, DType, usize), updates: &[&Update]) -> Result<()> {
+    let settings = settings_of(updates);
+    source!(plan, param, ["../llmc/vectors.cuh", "chunks.cuh"], "adamw.cu");
+    plan.define("GRAD", type_of(grad));
+    plan.define("PACK", pack);
+    plan.define("THREADS", THREADS);
+    plan.define("TENSORS", updates.len());
+    plan.define("SETTINGS", settings.len());
+    let step_numbers = plan.workspace((settings.len() * 4 * size_of::<f32>()) as u64);
+    let scalars: Vec<Address> = settings.iter().flat_map(|setting| [setting.lr, setting.step]).collect();
+    // Of each rate all settings, one after another.
+    let rates = numbers((0..4).flat_map(|rate| settings.iter().map(move |setting| setting.rates[rate].to_le_bytes())));
+    plan.launch("adamw_numbers", LaunchShape::linear(1, 32), binds![scalars, rates.clone(), step_numbers])?;
+
+    let tensors: Vec<Address> =
+        updates.iter().flat_map(|update| update.tensors.iter().map(|tensor| tensor.address)).collect();
+    let (table, blocks) = table(&updates.iter().map(|update| update.tensors[0].len()).collect::<Vec<_>>());
+    let choice = numbers(updates.iter().map(|update| {
+        let setting = settings.iter().position(|setting| *setting == update.setting).unwrap_or(0);
+        (setting as u32).to_le_bytes()
+    }));
+    let parameters = binds![tensors, table, choice, rates, step_numbers];
+    plan.launch("adamw", LaunchShape::linear(blocks, THREADS), parameters)
+}
+
+/// A region is a list of updates that do not read each other's results.
+pub fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], results: &[DeviceTensor]) -> Result<()> {
+    let broken = || Failure::new("Region", "a region of the optim executor is no list of independent updates");
+    let beside = |ids: &[ValueId], tensors: &[DeviceTensor], id: ValueId| {
+        ids.iter().position(|other| *other == id).and_then(|n| tensors.get(n).cloned()).ok_or_else(broken)
+    };
+    let mut updates = Vec::with_capacity(body.symbols.len());
+    for symbol in &body.symbols {
+        if symbol.operator().is_none_or(|def| def.name != crate::optim::adamw::OPERATOR.name) {
+            return Err(broken());
+        }
+        symbol.operands().try_for_each(|id| beside(&body.parameters, operands, id).map(drop))?;
+        let arguments: Vec<Arg<DeviceTensor>> = map_arguments(&symbol.arguments, |id| {
+            beside(&body.parameters, operands, *id).unwrap_or_else(|_| unreachable!("every operand was found above"))
+        });
+        let written: Vec<DeviceTensor> =
+            symbol.results.iter().map(|id| beside(&body.results, results, *id)).collect::<Result<_>>()?;
+        let [next, mean, square] = &written[..] else { return Err(broken()) };
+        let a: Args<DeviceTensor> = Args::read(&arguments);
+        updates.push(Update::new(
+            [&a.param, &a.grad, &a.exp_avg, &a.exp_avg_sq],
+            [&a.lr, &a.step],
+            [a.beta1, a.beta2, a.weight_decay, a.eps],
+            [next, mean, square],
+        ));
+    }
+    plan_all(plan, &updates)
+}
+
+#[implementation(of = crate::optim::adamw, by = optim, in_place)]
+mod adamw_by_optim {
+    fn checker(
+        param: &TensorMeta,
+        grad: &TensorMeta,
+        exp_avg: &TensorMeta,
+        lr: &TensorMeta,
+        step: &TensorMeta,
+    ) -> Claim {
+        refuse_unless!(param.device().is_cuda(), "param is on {}, the kernels run on cuda", param.device());
+        for (name, tensor) in [("param", param), ("grad", grad)] {
+            refuse_unless!(has_kernels_for(tensor.dtype()), "{name} is {}, takes f32, bf16 and f16", tensor.dtype());
+        }
+        for (name, tensor) in [("exp_avg", exp_avg), ("lr", lr), ("step", step)] {
+            refuse_unless!(tensor.dtype() == DType::F32, "{name} is {}, takes f32", tensor.dtype());
+        }
+        Ok(())
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        param: &DeviceTensor,
+        grad: &DeviceTensor,
+        exp_avg: &DeviceTensor,
+        exp_avg_sq: &DeviceTensor,
+        lr: &DeviceTensor,
+        step: &DeviceTensor,
+        beta1: f64,
+        beta2: f64,
+        eps: f64,
+        weight_decay: f64,
+        out0: &DeviceTensor,
+        out1: &DeviceTensor,
+        out2: &DeviceTensor,
+    ) -> Result<()> {
+        let update = super::Update::new(
+            [param, grad, exp_avg, exp_avg_sq],
+            [lr, step],
+            [beta1, beta2, weight_decay, eps],
+            [out0, out1, out2],
+        );
+        super::plan_all(plan, &[update])
+    }
+}

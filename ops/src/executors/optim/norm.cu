@@ -1,0 +1,86 @@
+// The norm of many tensors together, and their scaling by one number. Nothing is added atomically, so
+// that the same bits come again.
+
+typedef ELEMENT T;
+
+struct Sources {
+    const T* at[TENSORS];
+};
+struct Targets {
+    T* at[TENSORS];
+};
+constexpr int EACH = 4;
+
+// The sum of the squares of the block's elements.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    sum_of_squares(const __grid_constant__ Sources sources, const __grid_constant__ Table table, float* partial) {
+    __shared__ float scratch[32];
+    const Chunk chunk(table);
+    const T* x = sources.at[chunk.tensor];
+    // A sum for each element of a pack: the additions do not wait for each other.
+    float sums[PACK];
+#pragma unroll
+    for (int i = 0; i < PACK; ++i) sums[i] = 0;
+    for (u64 first = chunk.begin + threadIdx.x * PACK; first < chunk.whole; first += EACH * THREADS * PACK) {
+        float held[EACH][PACK];
+#pragma unroll
+        for (int u = 0; u < EACH; ++u) {
+            const u64 at = first + u * (THREADS * PACK);
+            if (at < chunk.whole) {
+                read<PACK>(x + at, held[u]);
+            } else {
+#pragma unroll
+                for (int i = 0; i < PACK; ++i) held[u][i] = 0;
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < EACH; ++u)
+#pragma unroll
+            for (int i = 0; i < PACK; ++i) sums[i] += held[u][i] * held[u][i];
+    }
+    float total = 0;
+    const u64 last = chunk.whole + threadIdx.x;
+    if (last < chunk.end) total = widen(x[last]) * widen(x[last]);
+#pragma unroll
+    for (int i = 0; i < PACK; ++i) total += sums[i];
+    total = block_reduce<Sum, float>(total, scratch, 0.0f);
+    if (threadIdx.x == 0) partial[blockIdx.x] = total;
+}
+
+// The root of the sum of all blocks' sums, added in f64 by one block.
+extern "C" __global__ void __launch_bounds__(1024) norm_of_sums(const float* partial, float* norm, u64 count) {
+    __shared__ double scratch[32];
+    double total = 0;
+    for (u64 i = threadIdx.x; i < count; i += 1024) total += partial[i];
+    total = block_reduce<Sum, double>(total, scratch, 0.0);
+    if (threadIdx.x == 0) *norm = (float)sqrt(total);
+}
+
+// The block's elements times min(most / (norm + 1e-6), 1).
+extern "C" __global__ void __launch_bounds__(THREADS) scale(
+    const __grid_constant__ Sources sources, const __grid_constant__ Targets targets,
+    const __grid_constant__ Table table, const float* norm, float most) {
+    const Chunk chunk(table);
+    const T* x = sources.at[chunk.tensor];
+    T* y = targets.at[chunk.tensor];
+    const float factor = minimum(most / (*norm + 1e-6f), 1.0f);
+    for (u64 first = chunk.begin + threadIdx.x * PACK; first < chunk.whole; first += EACH * THREADS * PACK) {
+        float held[EACH][PACK];
+#pragma unroll
+        for (int u = 0; u < EACH; ++u) {
+            const u64 at = first + u * (THREADS * PACK);
+            if (at < chunk.whole) read<PACK>(x + at, held[u]);
+        }
+#pragma unroll
+        for (int u = 0; u < EACH; ++u) {
+            const u64 at = first + u * (THREADS * PACK);
+            if (at < chunk.whole) {
+#pragma unroll
+                for (int i = 0; i < PACK; ++i) held[u][i] *= factor;
+                write<PACK>(y + at, held[u]);
+            }
+        }
+    }
+    const u64 last = chunk.whole + threadIdx.x;
+    if (last < chunk.end) y[last] = narrow<T>(widen(x[last]) * factor);
+}
