@@ -17,14 +17,14 @@ fn compile(list: &[Case]) {
     let options = OPTIONS.map(String::from);
     let mut failures = Vec::new();
     for case in list {
-        let kernel = match case.generate() {
-            Ok(kernel) => kernel,
-            Err(error) => {
-                failures.push(format!("{}: {error}", case.name));
-                continue;
-            }
-        };
-        for architecture in ["sm_80", "sm_90a"] {
+        for (architecture, shared_bytes) in [("sm_80", 163 << 10), ("sm_90a", 227 << 10)] {
+            let kernel = match case.generate_with_shared(shared_bytes) {
+                Ok(kernel) => kernel,
+                Err(error) => {
+                    failures.push(format!("{}: {error}", case.name));
+                    continue;
+                }
+            };
             let compilation =
                 Compilation { name: &kernel.name, source: &kernel.source, architecture, options: &options };
             match nvrtc::compile(&compilation) {
@@ -49,6 +49,9 @@ fn compile(list: &[Case]) {
         }
     }
     println!("{} kernels", list.len());
+    for failure in &failures {
+        println!("{}", failure.lines().take(4).collect::<Vec<_>>().join("\n"));
+    }
     assert!(failures.is_empty(), "{} failures, the first:\n{}", failures.len(), failures[0]);
 }
 
@@ -65,4 +68,23 @@ fn conversions_compile() {
 #[test]
 fn layouts_compile() {
     compile(&cases::layouts());
+}
+#[test]
+fn dump() {
+    let Ok(which) = std::env::var("DUMP") else { return };
+    for case in cases::layouts().iter().chain(&cases::rows()).chain(&cases::operations()).chain(&cases::random(300)) {
+        if case.name == which {
+            println!("{}", case.generate_with_shared(227 << 10).unwrap().source);
+        }
+    }
+}
+
+#[test]
+fn rows_compile() {
+    compile(&cases::rows());
+}
+
+#[test]
+fn random_programs_compile() {
+    compile(&cases::random(200));
 }

@@ -183,6 +183,15 @@ impl Array {
         }
     }
 
+    /// Whether both see the same memory.
+    pub fn shares_memory(&self, other: &Array) -> bool {
+        match (&self.memory, &other.memory) {
+            (Memory::Host(own), Memory::Host(other)) => Arc::ptr_eq(own, other),
+            (Memory::Device(own), Memory::Device(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        }
+    }
+
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
     }

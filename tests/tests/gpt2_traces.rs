@@ -5,7 +5,8 @@ use fulgurite::trace::{Trace, parse};
 use fulgurite::{Array, DType};
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
-use fulgurite_models::traces::{loss_trace, train_step_stages};
+use fulgurite::transforms::retarget::retarget;
+use fulgurite_models::traces::{loss_trace, train_step_stages, train_step_trace};
 
 const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.0 };
 
@@ -74,6 +75,50 @@ fn snapshots_of_two_layers() {
     let stages = train_step_stages(&CONFIG, &OptimizerSettings::default(), 2, 8, &Options::default()).unwrap();
     let last = stages.last().unwrap();
     insta::assert_snapshot!("gpt2_train_step_planned", last.trace.to_string());
+}
+
+/// The training step as it is run on a GPU, and the kernels' sources: no GPU is needed to see them.
+#[test]
+fn snapshots_for_cuda() {
+    let acquired = train_step_trace(&CONFIG, &OptimizerSettings::default(), 2, 8).unwrap();
+    let acquired = retarget(&acquired, &"cuda:sm_90a".parse().unwrap());
+    let options = Options { verify: true, ..Options::default() };
+    let (program, stages) = compile(acquired.clone(), &options).unwrap();
+    for stage in &stages {
+        let parsed = parse(&stage.trace.to_string()).unwrap_or_else(|error| panic!("{}: {error}", stage.name));
+        assert_eq!(parsed, stage.trace, "stage {} parses back to itself", stage.name);
+    }
+    insta::assert_snapshot!("gpt2_train_step_cuda_planned", stages.last().unwrap().trace.to_string());
+    // Each kind of generated kernel once, in full; the others by name.
+    let (mut texts, mut shown) = (String::new(), std::collections::HashSet::new());
+    for source in program.sources() {
+        texts += &format!("== {} {}\n", source.name, source.options.join(" "));
+        if source.name.starts_with("region") && shown.len() < 4 && shown.insert(source.text.len()) {
+            texts += &format!("{}\n", source.text);
+        }
+    }
+    insta::assert_snapshot!("gpt2_train_step_cuda_sources", texts);
+    let llmc = Options::default().with_executors(&["llmc", "optim", "cublaslt", "fusion", "cuda"]).unwrap();
+    let (_, stages) = compile(acquired, &llmc).unwrap();
+    let claimed = &stages.iter().find(|stage| stage.name == "claim").unwrap().trace;
+    let symbols = |name: &str| claimed.block.symbols.iter().filter(|symbol| symbol.name() == name).count();
+    let layers = CONFIG.layers;
+    let expected = [
+        ("llmc::permute", layers),
+        ("llmc::unpermute", layers),
+        ("llmc::permute_backward", layers),
+        ("llmc::unpermute_backward", layers),
+        ("llmc::softmax", layers),
+        ("llmc::gelu", layers),
+        ("llmc::gelu_backward", layers),
+        ("llmc::layernorm", 2 * layers + 1),
+        ("llmc::layernorm_backward", 2 * layers + 1),
+        ("llmc::crossentropy", 1),
+        ("llmc::crossentropy_softmax_backward", 1),
+    ];
+    for (name, count) in expected {
+        assert_eq!(symbols(name), count, "{name} in\n{claimed}");
+    }
 }
 
 #[test]

@@ -33,7 +33,8 @@ fn main() -> Result<()> {
     let started = Instant::now();
     let device = Device::new("cuda", 0);
     let state = DeviceState::of(device)?;
-    let mut config = GptConfig::named(&size, 50_257).unwrap_or_else(|error| panic!("{error}"));
+    // Padded to a multiple of 128, as the peer does.
+    let mut config = GptConfig::named(&size, number("--vocabulary", "50304")).unwrap_or_else(|error| panic!("{error}"));
     config.context = config.context.max(context);
     // The peer decays everything and does not clip.
     let optimizer = OptimizerSettings { clip: None, beta2: 0.95, weight_decay: 0.1, ..OptimizerSettings::default() };

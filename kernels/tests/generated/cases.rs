@@ -1,5 +1,7 @@
 //! Programs and layouts that generated kernels are compiled for and run on: one list for both kinds of tests.
 
+#![allow(dead_code)] // each test binary uses its own part
+
 use fulgurite_kernels::cuda::generate::{GenerateError, GeneratedKernel, InputOperand, OutputOperand, Problem};
 use fulgurite_kernels::fused::{FusedNode, FusedProgram, OutputLayout};
 use fulgurite_kernels::scalar::ScalarOp;
@@ -67,10 +69,6 @@ fn alignment(first: usize, dtype: DType) -> usize {
 }
 
 impl Case {
-    pub fn generate(&self) -> Result<GeneratedKernel, GenerateError> {
-        self.generate_with_shared(160 << 10)
-    }
-
     pub fn generate_with_shared(&self, shared_bytes: usize) -> Result<GeneratedKernel, GenerateError> {
         let inputs: Vec<InputOperand<'_>> = (self.inputs.iter().zip(&self.program.input_dtypes))
             .map(|(input, &dtype)| InputOperand { strides: &input.strides, alignment: alignment(input.first, dtype) })
@@ -240,6 +238,18 @@ pub fn relu(dtype: DType) -> FusedProgram {
     let zero = writer.constant(0.0);
     let result = writer.apply(ScalarOp::Maximum, &[0, zero]);
     writer.finish(&[(result, dtype)])
+}
+
+pub fn add(dtype: DType) -> FusedProgram {
+    let mut writer = Writer::new(&[dtype; 2]);
+    let result = writer.apply(ScalarOp::Add, &[0, 1]);
+    writer.finish(&[(result, dtype)])
+}
+
+pub fn row_sum(dtype: DType) -> FusedProgram {
+    let mut writer = Writer::new(&[dtype]);
+    let result = writer.reduce(Reduction::Sum, 0);
+    writer.finish(&[(result, DType::F32)])
 }
 
 /// `x * a + b`

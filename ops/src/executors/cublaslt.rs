@@ -1,7 +1,7 @@
 //! `cublaslt`: products of floating-point matrices by NVIDIA's library, in IEEE f32 and f64, and in f32 sums of bf16 and f16.
 //! `tf32` does those of f32 with operands rounded to TF32, and must be asked for by name.
 
-use fulgurite::rules::fulgurite_kernels::cuda::cublaslt::{Compute, Operand, Problem};
+use fulgurite::rules::fulgurite_kernels::cuda::cublaslt::{Compute, Epilogue, Operand, Problem};
 use fulgurite::rules::{Address, Command, DeviceTensor, Failure, Plan, Result};
 use fulgurite::{DType, TensorMeta};
 use fulgurite_ops_macros::{executor, implementation};
@@ -165,6 +165,73 @@ mod matmul_by_tf32 {
     fn plan(plan: &mut Plan, input: &DeviceTensor, other: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
         super::product(plan, input, other, out, fulgurite::rules::fulgurite_kernels::cuda::cublaslt::Compute::Tf32, 1.0)
     }
+}
+
+/// Plans `out = input · weightᵀ + bias` in one product, the bias added as the result is stored.
+fn linear(
+    plan: &mut Plan,
+    (input, weight, bias, out): (&DeviceTensor, &DeviceTensor, Option<&DeviceTensor>, &DeviceTensor),
+    compute: Compute,
+) -> Result<()> {
+    let [outputs, inputs] = [weight.shape()[0], weight.shape()[1]];
+    if out.meta.is_empty() {
+        return Ok(());
+    }
+    let rows = out.meta.len() / outputs;
+    let dtype = out.meta.dtype();
+    let aligned = |operand: Operand, tensor: &DeviceTensor| Operand { alignment: tensor.alignment, ..operand };
+    let problem = Problem {
+        a: aligned(Operand::contiguous(dtype, rows, inputs), input),
+        b: aligned(Operand::contiguous_transposed(dtype, inputs, outputs), weight),
+        d: aligned(Operand::contiguous(dtype, rows, outputs), out),
+        compute,
+        epilogue: if bias.is_some() { Epilogue::Bias } else { Epilogue::None },
+        ..Problem::contiguous(dtype, rows, outputs, inputs)
+    };
+    let workspace = plan.workspace(WORKSPACE);
+    plan.push(Command::Matmul {
+        problem: Box::new(problem),
+        a: input.address,
+        b: weight.address,
+        d: out.address,
+        bias: bias.map(|bias| bias.address),
+        aux: None,
+        alpha: 1.0,
+        workspace: (workspace, WORKSPACE),
+    });
+    Ok(())
+}
+
+macro_rules! linear_by {
+    ($($module:ident: $by:ident, $takes:expr, $reason:literal, $compute:expr;)*) => {$(
+        #[implementation(of = crate::nn::linear, by = $by)]
+        mod $module {
+            fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
+                let takes: fn(DType) -> bool = $takes;
+                refuse_unless!(takes(input.dtype()), $reason, input.dtype());
+                refuse_unless!(weight.shape()[1] > 0, "has nothing to multiply, weight is {weight}");
+                // The library stores a bias of one column with no epilogue of its own.
+                refuse_unless!(weight.shape()[0] > 1, "has no bias for a single output, weight is {weight}");
+                Ok(())
+            }
+
+            fn plan(
+                plan: &mut Plan,
+                input: &DeviceTensor,
+                weight: &DeviceTensor,
+                bias: Option<&DeviceTensor>,
+                out: &DeviceTensor,
+            ) -> Result<()> {
+                let compute: fn(&TensorMeta) -> Compute = $compute;
+                super::linear(plan, (input, weight, bias, out), compute(&out.meta))
+            }
+        }
+    )*};
+}
+
+linear_by! {
+    linear_by_cublaslt: cublaslt, |dtype| dtype.is_floating(), "has no products of {}", super::compute_of;
+    linear_by_tf32: tf32, |dtype| dtype == DType::F32, "rounds operands of f32, input is {}", |_| Compute::Tf32;
 }
 
 #[cfg(test)]

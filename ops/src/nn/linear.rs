@@ -40,16 +40,35 @@ pub mod linear {
     }
 
     fn decomposition(input: Tensor, weight: Tensor, bias: Option<Tensor>) -> Tensor {
+        let flat = rows_of(input);
         let mut shape = input.shape().to_vec();
-        let inputs = shape.pop().unwrap_or(1);
-        let rows: usize = shape.iter().product();
+        shape.pop();
         shape.push(weight.size(0));
-        let flat = if input.rank() == 2 { input } else { prims::reshape(input, [rows, inputs]) };
         let mut out = prims::matmul(flat, prims::permute(weight, [1, 0]));
         if let Some(bias) = bias {
             out = prims::add(out, broadcast(bias, &out.shape()));
         }
         if input.rank() == 2 { out } else { prims::reshape(out, shape) }
+    }
+
+    /// The leading dimensions as one.
+    fn rows_of(tensor: Tensor) -> Tensor {
+        let shape = tensor.shape().to_vec();
+        match &shape[..] {
+            [_, _] | [] => tensor,
+            [leading @ .., width] => prims::reshape(tensor, [leading.iter().product(), *width]),
+        }
+    }
+
+    /// Each gradient comes out in its parameter's own layout: `dW = dYᵀ · X` needs no transposed copy.
+    fn grad(input: Tensor, weight: Tensor, bias: Option<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = linear::with(input, weight).bias(bias).call();
+        (out, move |d_out: Tensor| {
+            let d_rows = rows_of(d_out);
+            let d_input = prims::reshape(prims::matmul(d_rows, weight), input.shape());
+            let d_weight = prims::matmul(prims::permute(d_rows, [1, 0]), rows_of(input));
+            Grads { input: d_input, weight: d_weight, bias: bias.map(|_| prims::sum(d_rows, [0])) }
+        })
     }
 
     fn reference(input: &ArrayD<f64>, weight: &ArrayD<f64>, bias: Option<&ArrayD<f64>>) -> ArrayD<f64> {

@@ -101,7 +101,6 @@ fn write_rows(emitter: &mut Emitter<'_>) {
     let used: Vec<&Operand> =
         region.used_inputs().into_iter().map(|input| &region.inputs[input]).chain(full_outputs(region)).collect();
     let per_row = region.width / vector;
-    let mut scratch = Emitter::new(region, vector, emitter.unroll, index != "int");
     let mut lines = vec![format!("const {number} number = {};", piece(emitter))];
     if used.iter().any(|operand| operand.inner != 0) {
         lines.push(format!(
@@ -112,8 +111,10 @@ fn write_rows(emitter: &mut Emitter<'_>) {
             }
         ));
     }
-    scratch.coordinates(&format!("number / {per_row}u"), index, &used);
-    lines.extend(scratch.text.finish().lines().map(str::to_owned));
+    if used.iter().any(|operand| !operand.is_same_for_all_rows()) {
+        lines.push(format!("const {number} row = number / {per_row}u;"));
+    }
+    lines.extend(emitter.coordinates("row", index, &used));
     let place = |operand: &Operand| sum([row_start(operand), place_in_row(operand, "column")]);
     write_threads(emitter, &lines, "number < vectors", place, None);
 }

@@ -26,7 +26,7 @@ impl<'a> Emitter<'a> {
     pub(super) fn new(region: &'a Region, vector: usize, unroll: usize, wide: bool) -> Emitter<'a> {
         Emitter {
             region,
-            text: Text::default(),
+            text: Text::at_depth(1),
             functions: Functions::default(),
             vector,
             unroll,
@@ -290,9 +290,10 @@ impl<'a> Emitter<'a> {
 
     // === Places ===
 
-    /// Writes the coordinates `c0`, `c1`, ... of row number `row` that the operands' places depend on.
-    pub(super) fn coordinates(&mut self, row: &str, kind: &str, operands: &[&Operand]) {
+    /// Definitions of the coordinates `c0`, `c1`, ... of row number `row` that the operands' places depend on.
+    pub(super) fn coordinates(&self, row: &str, kind: &str, operands: &[&Operand]) -> Vec<String> {
         let extents = &self.region.extents;
+        let mut lines = Vec::new();
         for axis in 0..extents.len() {
             if operands.iter().all(|operand| operand.outer[axis] == 0) {
                 continue;
@@ -305,9 +306,10 @@ impl<'a> Emitter<'a> {
             if axis > 0 {
                 coordinate += &format!(" % {}u", extents[axis]);
             }
-            let converted = if below > 1 || axis > 0 { format!("({coordinate})") } else { coordinate };
-            self.text.line(format!("const {kind} c{axis} = ({kind}){converted};"));
+            let converted = if coordinate.contains(' ') { format!("({coordinate})") } else { coordinate };
+            lines.push(format!("const {kind} c{axis} = ({kind}){converted};"));
         }
+        lines
     }
 }
 
@@ -322,7 +324,7 @@ pub(super) fn row_start(operand: &Operand) -> Option<String> {
 pub(super) fn times(factor: &str, stride: isize) -> String {
     match stride {
         1 => factor.to_owned(),
-        ..0 => format!("{factor} * ({stride})"),
+        _ if stride < 0 => format!("{factor} * ({stride})"),
         _ => format!("{factor} * {stride}"),
     }
 }

@@ -17,10 +17,12 @@
 mod elementwise;
 mod emitter;
 mod functions;
+mod passes;
 mod region;
+mod rows;
 mod text;
 
-use super::LaunchShape;
+use super::{Arguments, DeviceAddress, LaunchShape};
 use crate::fused::{FusedProgram, OutputLayout};
 use region::Region;
 
@@ -122,7 +124,34 @@ impl GeneratedKernel {
     /// each other.
     pub fn new(problem: &Problem<'_>) -> Result<GeneratedKernel, GenerateError> {
         let region = Region::new(problem)?;
-        elementwise::generate(&region)
+        if region.by_row { rows::generate(&region, problem.shared_bytes) } else { elementwise::generate(&region) }
+    }
+}
+
+impl GeneratedKernel {
+    /// The arguments of a launch: addresses of the operands' first elements, in the program's order, and the numbers.
+    ///
+    /// # Panics
+    /// If there are fewer addresses than the program has operands, or one is not aligned as the kernel assumes.
+    pub fn arguments(&self, inputs: &[DeviceAddress], outputs: &[DeviceAddress]) -> Arguments {
+        let aligned = |address: DeviceAddress, alignment: usize, what: &str, index: usize| {
+            let name = &self.name;
+            assert!(
+                address.0.is_multiple_of(alignment as u64),
+                "{what} {index} of {name} at {address:?} is no multiple of {alignment} bytes"
+            );
+            address
+        };
+        self.parameters.iter().fold(Arguments::new(), |arguments, parameter| match *parameter {
+            GeneratedParameter::Input(index) => {
+                arguments.pointer(aligned(inputs[index], self.input_alignments[index], "input", index))
+            }
+            GeneratedParameter::Output(index) => {
+                arguments.pointer(aligned(outputs[index], self.output_alignments[index], "output", index))
+            }
+            GeneratedParameter::U32(number) => arguments.u32(number),
+            GeneratedParameter::I64(number) => arguments.i64(number),
+        })
     }
 }
 

@@ -4,13 +4,18 @@ use crate::dtype::DType;
 use crate::tile::Class;
 
 /// Lines at a depth of braces.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Text {
     out: String,
     depth: usize,
 }
 
 impl Text {
+    /// Nothing yet, at a depth of braces.
+    pub(super) fn at_depth(depth: usize) -> Text {
+        Text { out: String::new(), depth }
+    }
+
     /// A line; an empty one has no indentation.
     pub(super) fn line(&mut self, line: impl AsRef<str>) {
         let line = line.as_ref();
@@ -38,6 +43,25 @@ impl Text {
     pub(super) fn open_unrolled(&mut self, counter: char, count: usize) {
         self.line("#pragma unroll");
         self.open(format!("for (int {counter} = 0; {counter} < {count}; ++{counter})"));
+    }
+
+    /// Where the next line starts.
+    pub(super) fn mark(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Takes away the definition of `name` in the line at `mark`, if no line behind it reads it.
+    pub(super) fn sweep(&mut self, mark: usize, name: &str) {
+        let end = self.out[mark..].find('\n').map_or(self.out.len(), |length| mark + length + 1);
+        let part = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+        let rest = &self.out[end..];
+        let bytes = rest.as_bytes();
+        let is_read = rest
+            .match_indices(name)
+            .any(|(at, _)| !part(bytes.get(at.wrapping_sub(1))) && !part(bytes.get(at + name.len())));
+        if !is_read {
+            self.out.replace_range(mark..end, "");
+        }
     }
 
     pub(super) fn finish(self) -> String {

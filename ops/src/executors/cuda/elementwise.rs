@@ -90,7 +90,8 @@ pub(crate) fn symbol(
             operands.iter().map(|operand| (*operand, &operand.strides[..])).collect();
         return launch(
             plan,
-            operator.short_name(),
+            // A kernel must not be called as a function of CUDA's library.
+            &format!("elementwise_{}", operator.short_name()),
             &fused,
             result.shape(),
             &inputs,

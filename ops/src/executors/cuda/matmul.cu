@@ -30,7 +30,7 @@ __device__ __forceinline__ void load_tile(const ELEMENT* from, Strides strides, 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) matmul(const ELEMENT* left, const ELEMENT* right, ELEMENT* out, u64 batches, u64 rows,
+extern "C" __global__ void __launch_bounds__(256, 1) matmul(const ELEMENT* left, const ELEMENT* right, ELEMENT* out, u64 batches, u64 rows,
                                                          u64 columns, u64 inner, i64 left_row, i64 left_inner,
                                                          i64 right_inner, i64 right_column, u64 tiles_across) {
     __shared__ WIDE a[DEPTH][TILE + 1], b[DEPTH][TILE + 1];

@@ -36,7 +36,7 @@ __device__ __forceinline__ u32 sum_before(u32 value, u32* scratch, u32& all) {
 }
 
 // `held_keys` and `held_places` hold k of each line, if k is above HELD; otherwise they are null.
-extern "C" __global__ void __launch_bounds__(1024) topk(const IN* in, IN* values, i64* indices, KEY* held_keys, i64* held_places, u64 length, u64 k,
+extern "C" __global__ void __launch_bounds__(1024, 1) topk(const IN* in, IN* values, i64* indices, KEY* held_keys, i64* held_places, u64 length, u64 k,
                                 i64 from_along, i64 to_along) {
     __shared__ u32 counts[DIGITS];
     __shared__ u32 scratch[32];

@@ -1,6 +1,7 @@
 //! Inputs unchanged unless declared; outputs alias only what is declared; random draws stay apart.
 
 use super::{Context, Outcome, PASSED};
+use crate::meta::Device;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{Subject, trace_of};
 use crate::trace::{Callee, Trace};
@@ -13,7 +14,10 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let list = context.list()?;
     let ran = subject.forward(&list);
     let ran = ran.as_ref().as_ref().map_err(Problem::clone)?;
-    let inputs = ran.inputs.iter().map(crate::Array::to_contiguous).collect::<Result<Vec<_>, _>>()?;
+    // Where the program runs, so that it gets the arrays themselves and no copies.
+    let device = Device::new(list.device(), 0);
+    let inputs =
+        ran.inputs.iter().map(|array| array.to_contiguous()?.to_device(device)).collect::<Result<Vec<_>, _>>()?;
     let before = inputs.iter().map(crate::Array::to_bytes).collect::<Result<Vec<_>, _>>()?;
     let outputs = ran.program.run(inputs.clone())?;
     let names = parameter_names(subject.trace()?);
@@ -29,7 +33,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let block = &ran.program.trace().block;
     for (i, output) in outputs.iter().enumerate() {
         for ((j, input), owner) in inputs.iter().enumerate().zip(&owners) {
-            let shared = output.view()?.as_ptr() == input.view()?.as_ptr() && !output.meta().is_empty();
+            let shared = output.shares_memory(input) && !output.meta().is_empty();
             let declared = def.effects.aliases.contains(&(i, *owner)) || def.effects.mutates.contains(owner);
             // A result that is the argument itself shares it as a value, which nothing can write to.
             let same_value = block.results[i] == block.parameters[j];

@@ -2,12 +2,16 @@
 
 use super::{Context, Outcome, PASSED, nothing};
 use crate::compile::{Options, stages};
-use crate::testing::problem::Check;
+use crate::executor::find_executor;
+use crate::meta::Target;
+use crate::operator::OperatorKind;
+use crate::testing::problem::{Check, Problem};
 use crate::testing::snapshot;
 use crate::testing::subject::{Subject, joint_trace, subjects};
 use crate::trace::Trace;
 use crate::transforms::autodiff::split;
 use crate::transforms::dce::dce;
+use crate::transforms::retarget::retarget;
 use fulgurite_kernels::DType;
 
 /// See the module. The sample shown is the first with data and at least one dimension.
@@ -32,7 +36,7 @@ pub(crate) fn check(context: &Context) -> Check<Outcome> {
 
 fn text(subject: &Subject) -> Check<String> {
     let options = Options::default();
-    let trace = subject.trace()?;
+    let trace = &on_target(subject)?;
     let mut text = section("forward, acquired", trace);
     text += &claimed("forward, claimed", trace.clone(), &options)?;
     let executors = options.executor_list(trace.target.kind());
@@ -43,6 +47,22 @@ fn text(subject: &Subject) -> Check<String> {
         text += &claimed("backward, claimed", backward, &options)?;
     }
     Ok(text)
+}
+
+/// The call where it can be claimed: a symbol of a device's executor on that device, everything else on the host.
+fn on_target(subject: &Subject) -> Check<Trace> {
+    let trace = subject.trace()?;
+    let owner = match subject.def.kind {
+        OperatorKind::Symbol(owner) => find_executor(owner)?.device,
+        _ => "cpu",
+    };
+    if owner == trace.target.kind() {
+        return Ok(trace.clone());
+    }
+    // One architecture speaks for all: a snapshot needs no device.
+    let architecture = if owner == "cuda" { "cuda:sm_90a" } else { owner };
+    let target = architecture.parse::<Target>().map_err(Problem)?;
+    Ok(retarget(trace, &target))
 }
 
 fn section(title: &str, trace: &Trace) -> String {

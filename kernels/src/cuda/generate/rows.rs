@@ -1,0 +1,565 @@
+//! Programs that reduce rows, or have outputs of one value a row.
+//!
+//! Short rows belong to a few lanes of a warp, longer ones to a block, and a row's elements stay in the registers of the
+//! threads that loaded them, so that each is read from memory once however many reductions there are. A row that
+//! registers do not hold is kept in shared memory as it was read; one that does not fit there either is read again by
+//! each pass, mostly from the second-level cache. Which threads handle which columns is the same in all passes: what a
+//! thread stores, no other thread reads.
+
+use crate::cuda::LaunchShape;
+use crate::fused::values::{Kind, Space};
+
+use super::emitter::{Emitter, row_start, sum, times};
+use super::functions::start_of;
+use super::passes::Passes;
+use super::region::{Operand, Region};
+use super::text::{class_type, literal, stored_type};
+use super::{GenerateError, GeneratedKernel, GeneratedParameter, grid};
+use crate::tile::Class;
+use crate::tile::reduction::Reduction;
+
+/// The longest row that a warp handles by itself.
+const LONGEST_OF_WARP: usize = 1024;
+/// Threads of a block whose warps have rows of their own: few, so that few rows still spread over the multiprocessors.
+const THREADS_OF_WARPS: usize = 128;
+/// Words that a lane has of a row of its warp: it may have 255 registers.
+const WORDS_OF_LANE: usize = 96;
+/// Words that a thread keeps of its block's row, as long as there are threads to add; and in the largest block, where
+/// it may have 64 registers, half of which the arithmetic needs.
+const WORDS_OF_THREAD: usize = 16;
+const MOST_WORDS_OF_THREAD: usize = 24;
+/// Words that a thread has during a pass, beside those that it keeps.
+const WORDS_OF_PASS: usize = 32;
+/// Bytes that a thread has under way of each input where it walks along a row.
+const BYTES_UNDER_WAY: usize = 32;
+/// Room for the warps' parts of each reduction.
+const BYTES_OF_PARTS: usize = 32 * 8;
+
+/// Who handles a row, and where it stays between passes.
+#[derive(Debug, Clone)]
+struct Plan {
+    /// Threads of a row.
+    lanes: usize,
+    /// Threads of a block.
+    threads: usize,
+    /// Vectors of a thread: all of its part of the row, or those of one step.
+    unroll: usize,
+    /// Whether a thread walks along the row, since it cannot hold all of its part.
+    walks: bool,
+    /// Inputs that are kept in shared memory, and where.
+    cached: Vec<(usize, usize)>,
+    shared_bytes: usize,
+    passes: Passes,
+}
+
+impl Plan {
+    fn new(region: &Region, vector: usize, shared_bytes: usize) -> Plan {
+        let passes = Passes::new(region, true);
+        let vectors = region.width.div_ceil(vector);
+        let registers = |lanes: usize, threads: usize, passes: Passes| Plan {
+            lanes,
+            threads,
+            unroll: vectors.div_ceil(lanes),
+            walks: false,
+            cached: Vec::new(),
+            shared_bytes: 0,
+            passes,
+        };
+        if passes.list.is_empty() {
+            return registers(1, THREADS_OF_WARPS, passes);
+        }
+        let words = |lanes: usize, each: usize| vectors.div_ceil(lanes) * vector * each;
+        if region.width <= LONGEST_OF_WARP {
+            let lanes = vectors.next_power_of_two().min(32);
+            if words(lanes, passes.peak) <= WORDS_OF_LANE {
+                return registers(lanes, THREADS_OF_WARPS, passes);
+            }
+        }
+        if passes.words > 0 {
+            for threads in [128, 256, 512, 1024] {
+                let most = if threads == 1024 { MOST_WORDS_OF_THREAD } else { WORDS_OF_THREAD };
+                if words(threads, passes.words) <= most && words(threads, passes.peak) <= WORDS_OF_PASS {
+                    return registers(threads, threads, passes);
+                }
+            }
+        }
+        Plan::walking(region, vector, shared_bytes)
+    }
+
+    fn walking(region: &Region, vector: usize, shared_bytes: usize) -> Plan {
+        let passes = Passes::new(region, false);
+        let reductions: usize = passes.list.iter().map(|pass| pass.reductions.len()).sum();
+        let available = shared_bytes.saturating_sub(reductions * BYTES_OF_PARTS);
+        let mut cached = Vec::new();
+        let mut used_bytes = 0;
+        for value in 0..region.used.len() {
+            let Some(input) = region.input_of(value).filter(|_| passes.kept[value]) else { continue };
+            let bytes = (region.width * region.inputs[input].dtype.size()).next_multiple_of(16);
+            if passes.list.iter().any(|pass| pass.reused.contains(&value)) && used_bytes + bytes <= available {
+                cached.push((input, used_bytes));
+                used_bytes += bytes;
+            }
+        }
+        let inputs = region.used_inputs_in(Space::Full).into_iter().map(|input| region.inputs[input].dtype.size());
+        let narrowest = inputs.min().unwrap_or(4);
+        let unroll = (BYTES_UNDER_WAY / (vector * narrowest)).clamp(1, 8);
+        // Two blocks of 512 threads on a multiprocessor hide one another's barriers, where their rows fit beside each other.
+        let threads = match region.width {
+            _ if used_bytes > 0 && 2 * used_bytes > available => 1024,
+            ..=16_384 => 256,
+            ..=200_000 => 512,
+            _ => 1024,
+        };
+        Plan { lanes: threads, threads, unroll, walks: true, cached, shared_bytes: used_bytes, passes }
+    }
+
+    fn rows_per_block(&self) -> usize {
+        self.threads / self.lanes
+    }
+
+    fn describe(&self, width: usize, vector: usize) -> String {
+        let who = match (self.lanes, self.rows_per_block()) {
+            (1, _) => "a thread".to_owned(),
+            (lanes, 1) => format!("a block of {lanes} threads"),
+            (lanes, _) => format!("{lanes} lanes"),
+        };
+        let kept = match (self.passes.list.len(), self.walks, self.cached.is_empty()) {
+            (0 | 1, _, _) => "read once",
+            (_, false, _) => "kept in registers",
+            (_, true, false) => "kept in shared memory",
+            (_, true, true) => "read by each pass",
+        };
+        format!("rows of {width} elements, each by {who}, {vector} at once, {kept}.")
+    }
+}
+
+pub(super) fn generate(region: &Region, shared_bytes: usize) -> Result<GeneratedKernel, GenerateError> {
+    let vector = region.vector_width(true);
+    let plan = Plan::new(region, vector, shared_bytes);
+    let rows = region.rows();
+    let wide_rows = rows > i32::MAX as usize;
+    let mut writer = Writer {
+        emitter: Emitter::new(region, vector, plan.unroll, region.has_wide_rows()),
+        plan: &plan,
+        row_type: if wide_rows { "unsigned long long" } else { "unsigned" },
+        partly: (2..32).contains(&plan.lanes),
+    };
+    writer.write();
+    let (mut declared, mut parameters) = region.pointers();
+    if plan.rows_per_block() > 1 {
+        declared.push(format!("const {} rows", writer.row_type));
+        let wide = GeneratedParameter::I64(rows as i64);
+        parameters.push(if wide_rows { wide } else { GeneratedParameter::U32(rows as u32) });
+    }
+    let head = format!(
+        "extern \"C\" __global__ void __launch_bounds__({}) {}({})",
+        plan.threads,
+        region.name,
+        declared.join(", ")
+    );
+    let blocks = grid(rows.div_ceil(plan.rows_per_block()))?;
+    let [input_alignments, output_alignments] = region.alignments(vector);
+    Ok(GeneratedKernel {
+        name: region.name.clone(),
+        source: writer.emitter.finish(&plan.describe(region.width, vector), &head),
+        shape: LaunchShape::linear(blocks, plan.threads as u32).shared(plan.shared_bytes as u32),
+        parameters,
+        input_alignments,
+        output_alignments,
+        local_memory: region.needs_local_memory(),
+    })
+}
+
+struct Writer<'a> {
+    emitter: Emitter<'a>,
+    plan: &'a Plan,
+    row_type: &'static str,
+    /// Whether lanes of one warp may have no row.
+    partly: bool,
+}
+
+impl Writer<'_> {
+    fn write(&mut self) {
+        let region = self.emitter.region;
+        let row = self.write_row_number();
+        self.write_row_starts();
+        self.emitter.define_uniform();
+        for input in region.used_inputs_in(Space::Row) {
+            let place = sum([row_start(&region.inputs[input])]);
+            self.emitter.define_input(input, &format!("in{input}[{place}]"));
+        }
+        self.declare_cache();
+        let count = self.plan.passes.list.len();
+        for pass in 0..count {
+            self.define_row_values(|level| level == pass);
+            self.write_pass(pass);
+        }
+        self.define_row_values(|level| level >= count);
+        self.store_row_values();
+        if let Some(row) = row {
+            self.emitter.text.sweep(row, "row");
+        }
+    }
+
+    fn define_row_values(&mut self, level: impl Fn(usize) -> bool) {
+        let region = self.emitter.region;
+        self.emitter.define_all(|value| region.space(value) == Space::Row && level(region.values.list[value].level));
+    }
+
+    /// `lane` within the row, and `row`. Gives the place of the latter's definition if it may be needless.
+    fn write_row_number(&mut self) -> Option<usize> {
+        let (lanes, per_block) = (self.plan.lanes, self.plan.rows_per_block());
+        let (kind, text) = (self.row_type, &mut self.emitter.text);
+        if lanes > 1 {
+            let place = if per_block > 1 { format!("threadIdx.x % {lanes}u") } else { "threadIdx.x".into() };
+            text.line(format!("const int lane = (int){};", if per_block > 1 { format!("({place})") } else { place }));
+        }
+        let number = match (per_block, lanes) {
+            (1, _) => {
+                let mark = text.mark();
+                text.line(format!("const {kind} row = blockIdx.x;"));
+                return Some(mark);
+            }
+            (_, 1) => format!("({kind})blockIdx.x * {per_block}u + threadIdx.x"),
+            _ => format!("({kind})blockIdx.x * {per_block}u + threadIdx.x / {lanes}u"),
+        };
+        if self.partly {
+            text.line(format!("const {kind} number = {number};"));
+            text.line("// Lanes beyond the last row take part in shuffles, and store nothing.");
+            text.line("const bool active = number < rows;");
+            text.line(format!("const {kind} row = active ? number : rows - 1;"));
+        } else {
+            text.line(format!("const {kind} row = {number};"));
+            text.line("if (row >= rows) return;");
+        }
+        None
+    }
+
+    /// Pointers to the row, for operands that have elements of their own in each.
+    fn write_row_starts(&mut self) {
+        let region = self.emitter.region;
+        let inputs = region.used_inputs();
+        let operands: Vec<&Operand> =
+            inputs.iter().map(|&input| &region.inputs[input]).chain(&region.outputs).collect();
+        for line in self.emitter.coordinates("row", "long long", &operands) {
+            self.emitter.text.line(line);
+        }
+        let full_inputs = region.used_inputs_in(Space::Full);
+        let full_outputs = (0..region.outputs.len()).filter(|&output| !region.per_row[output]);
+        let full = full_inputs.iter().map(|&input| ("const ", &region.inputs[input]));
+        for (constant, operand) in full.chain(full_outputs.map(|output| ("", &region.outputs[output]))) {
+            let Some(start) = row_start(operand) else { continue };
+            let (kind, name) = (stored_type(operand.dtype), &operand.name);
+            self.emitter.text.line(format!("{constant}{kind}* const {name}_row = {name} + {start};"));
+        }
+    }
+
+    fn declare_cache(&mut self) {
+        if self.plan.cached.is_empty() {
+            return;
+        }
+        self.emitter.text.line("extern __shared__ __align__(16) unsigned char shared[];");
+        for &(input, offset) in &self.plan.cached {
+            let kind = stored_type(self.emitter.region.inputs[input].dtype);
+            self.emitter.text.line(format!("{kind}* const row{input} = reinterpret_cast<{kind}*>(shared + {offset});"));
+        }
+    }
+
+    fn is_cached(&self, input: usize) -> bool {
+        self.plan.cached.iter().any(|&(cached, _)| cached == input)
+    }
+
+    /// An operand by the name of the pointer to its row.
+    fn row_of(&self, operand: &Operand) -> Operand {
+        let name = if row_start(operand).is_some() { format!("{}_row", operand.name) } else { operand.name.clone() };
+        Operand { name, ..operand.clone() }
+    }
+
+    /// The place of the column within a row of an operand.
+    fn place(&self, operand: &Operand) -> String {
+        sum([(operand.inner != 0).then(|| times("column", operand.inner))])
+    }
+
+    /// `[k][j]`, as far as there are several.
+    fn element(&self) -> String {
+        format!("{}{}", self.emitter.which(), if self.emitter.vector > 1 { "[j]" } else { "" })
+    }
+
+    fn write_pass(&mut self, number: usize) {
+        let region = self.emitter.region;
+        let passes = &self.plan.passes;
+        let pass = &passes.list[number];
+        self.emitter.text.line("");
+        let last = number + 1 == passes.list.len();
+        let outputs: Vec<usize> = if last {
+            (0..region.outputs.len()).filter(|&output| !region.per_row[output]).collect()
+        } else {
+            Vec::new()
+        };
+        let purposes = pass.reductions.iter().map(|&value| region.names[value].clone());
+        let purposes: Vec<String> = purposes.chain(outputs.iter().map(|output| format!("output {output}"))).collect();
+        self.emitter.text.line(format!("// Pass {} of {}: {}.", number + 1, passes.list.len(), purposes.join(", ")));
+
+        // What stays: totals, and what later passes read.
+        for &value in &pass.reductions {
+            let (reduction, class) = self.reduction(value);
+            let start = literal(class, start_of(reduction, class));
+            self.emitter.text.line(format!("{} {} = {start};", class_type(class), region.names[value]));
+        }
+        let reused = |value: &&usize| !self.plan.walks && passes.is_reused_after(number, **value);
+        for &value in pass.computed.iter().filter(reused) {
+            match region.input_of(value) {
+                Some(input) => self.emitter.declare_held(&format!("x{input}"), &region.inputs[input]),
+                None => self.declare_kept(value),
+            }
+        }
+        let column = self.open_columns();
+        let (loaded, mut fresh): (Vec<usize>, Vec<usize>) = (pass.computed.iter().chain(&pass.reused))
+            .filter_map(|&value| Some((value, region.input_of(value)?)))
+            .filter(|(value, _)| self.plan.walks || pass.computed.contains(value))
+            .map(|(value, input)| (input, value))
+            .unzip();
+        fresh.retain(|value| self.plan.walks || !passes.is_reused_after(number, *value));
+        for &value in &fresh {
+            if let Some(input) = region.input_of(value) {
+                self.emitter.declare_held(&format!("x{input}"), &region.inputs[input]);
+            }
+        }
+        if !loaded.is_empty() {
+            let column = self.open_vectors();
+            for &input in &loaded {
+                self.load(number, input);
+            }
+            self.close_vectors(column);
+        }
+        self.compute(number, &outputs);
+        self.close_columns(column);
+        for &value in &pass.reductions {
+            self.combine(value);
+        }
+    }
+
+    fn reduction(&self, value: usize) -> (Reduction, Class) {
+        match self.emitter.region.values.list[value].kind {
+            Kind::Reduce(reduction, _) => (reduction, self.emitter.region.class(value)),
+            kind => unreachable!("{kind:?} is no reduction"),
+        }
+    }
+
+    fn declare_kept(&mut self, value: usize) {
+        let kind = class_type(self.emitter.region.class(value));
+        let [vectors, elements] = [self.emitter.unroll, self.emitter.vector]
+            .map(|count| if count > 1 { format!("[{count}]") } else { String::new() });
+        let name = &self.emitter.region.names[value];
+        self.emitter.text.line(format!("{kind} kept_{name}{vectors}{elements};"));
+    }
+
+    /// Opens the loop along the row, or a block. Gives the place of the definition of `column`, if it is here.
+    fn open_columns(&mut self) -> Option<usize> {
+        if self.plan.walks {
+            let step = self.plan.threads * self.emitter.vector * self.emitter.unroll;
+            let (index, width) = (self.emitter.index, self.emitter.region.width);
+            self.emitter.text.open(format!("for ({index} start = 0; start < {width}; start += {step})"));
+        } else {
+            self.emitter.text.open("");
+        }
+        (self.emitter.unroll == 1).then(|| self.write_column())
+    }
+
+    fn close_columns(&mut self, column: Option<usize>) {
+        if let Some(column) = column {
+            self.emitter.text.sweep(column, "column");
+        }
+        self.emitter.text.close();
+    }
+
+    /// Where the thread's vector, or its k-th one, lies in the row.
+    fn write_column(&mut self) -> usize {
+        let (vector, index) = (self.emitter.vector, self.emitter.index);
+        let mut number = match (self.emitter.unroll, self.plan.lanes) {
+            (1, 1) => "0".to_owned(),
+            (1, _) => "lane".to_owned(),
+            (_, 1) => "k".to_owned(),
+            (_, lanes) => format!("k * {lanes} + lane"),
+        };
+        if vector > 1 {
+            number =
+                if number.contains(' ') { format!("({number}) * {vector}") } else { format!("{number} * {vector}") };
+        }
+        if self.plan.walks {
+            number = format!("start + {number}");
+        }
+        let mark = self.emitter.text.mark();
+        self.emitter.text.line(format!("const {index} column = {number};"));
+        mark
+    }
+
+    /// Whether a thread's vectors always lie in the row.
+    fn is_covered(&self) -> bool {
+        let (width, step) = (self.emitter.region.width, self.plan.lanes * self.emitter.vector * self.emitter.unroll);
+        if self.plan.walks { width.is_multiple_of(step) } else { width == step }
+    }
+
+    /// Opens the loop over a thread's vectors, as far as they lie in the row. Gives the place of the definition of
+    /// `column`, if it is here.
+    fn open_vectors(&mut self) -> Option<usize> {
+        self.emitter.open_vectors();
+        let column = (self.emitter.unroll > 1).then(|| self.write_column());
+        if !self.is_covered() {
+            self.emitter.text.open(format!("if (column < {})", self.emitter.region.width));
+        }
+        column
+    }
+
+    fn close_vectors(&mut self, column: Option<usize>) {
+        if !self.is_covered() {
+            self.emitter.text.close();
+        }
+        if let Some(column) = column {
+            self.emitter.text.sweep(column, "column");
+        }
+        self.emitter.close_vectors();
+    }
+
+    /// Loads an input from memory, or from where an earlier pass put it.
+    fn load(&mut self, number: usize, input: usize) {
+        let region = self.emitter.region;
+        let operand = &region.inputs[input];
+        let holder = format!("x{input}");
+        let value = (0..region.used.len()).find(|&value| region.input_of(value) == Some(input));
+        let Some(value) = value else { return };
+        let cache = Operand { name: format!("row{input}"), inner: 1, ..operand.clone() };
+        let pass = &self.plan.passes.list[number];
+        if self.is_cached(input) && pass.reused.contains(&value) {
+            return self.emitter.load(&holder, &cache, "column", None);
+        }
+        let place = self.place(operand);
+        let row = self.row_of(operand);
+        self.emitter.load(&holder, &row, &place, None);
+        if self.is_cached(input) {
+            let held = format!("{holder}{}", self.emitter.which());
+            self.emitter.store(&held, &cache, "column", None);
+        }
+    }
+
+    /// Arithmetic, totals and stores of a thread's vectors.
+    fn compute(&mut self, number: usize, outputs: &[usize]) {
+        let region = self.emitter.region;
+        let passes = &self.plan.passes;
+        let pass = &passes.list[number];
+        // A step's part of a long sum is formed by itself, which keeps the rounding errors of many steps small.
+        let parts: Vec<usize> = pass.reductions.iter().copied().filter(|&value| self.has_parts(value)).collect();
+        for &value in &parts {
+            let kind = class_type(region.class(value));
+            self.emitter.text.line(format!(
+                "{kind} part_{} = {};",
+                region.names[value],
+                literal(region.class(value), 0.0)
+            ));
+        }
+        let column = self.open_vectors();
+        for &output in outputs {
+            let kind = self.emitter.held_type(&region.outputs[output]);
+            self.emitter.text.line(format!("{kind} y{output};"));
+        }
+        self.emitter.open_elements();
+        for &value in pass.computed.iter().chain(&pass.reused) {
+            if let Some(input) = region.input_of(value) {
+                let element = self.emitter.held(&format!("x{input}"));
+                self.emitter.define_input(input, &element);
+            }
+        }
+        for &value in pass.reused.iter().filter(|&&value| region.input_of(value).is_none()) {
+            let (kind, name, element) = (class_type(region.class(value)), &region.names[value], self.element());
+            self.emitter.text.line(format!("const {kind} {name} = kept_{name}{element};"));
+        }
+        for &value in &pass.computed {
+            self.emitter.define(value);
+            if !self.plan.walks && region.input_of(value).is_none() && passes.is_reused_after(number, value) {
+                let (name, element) = (&region.names[value], self.element());
+                self.emitter.text.line(format!("kept_{name}{element} = {name};"));
+            }
+        }
+        for &value in &pass.reductions {
+            let (reduction, class) = self.reduction(value);
+            let Some(operand) = region.values.list[value].operands().next() else { continue };
+            let name = &region.names[value];
+            let total = if parts.contains(&value) { format!("part_{name}") } else { name.clone() };
+            let combined = self.emitter.functions.combine(reduction, class, &total, &region.names[operand]);
+            self.emitter.text.line(format!("{total} = {combined};"));
+        }
+        let at = if self.emitter.vector > 1 { ".at[j]" } else { "" };
+        for &output in outputs {
+            let result = self.emitter.result(output);
+            self.emitter.text.line(format!("y{output}{at} = {result};"));
+        }
+        self.emitter.close_elements();
+        if !outputs.is_empty() {
+            if self.partly {
+                self.emitter.text.open("if (active)");
+            }
+            for &output in outputs {
+                let operand = &region.outputs[output];
+                let (row, place) = (self.row_of(operand), self.place(operand));
+                self.emitter.store(&format!("y{output}"), &row, &place, None);
+            }
+            if self.partly {
+                self.emitter.text.close();
+            }
+        }
+        self.close_vectors(column);
+        for &value in &parts {
+            let name = &region.names[value];
+            self.emitter.text.line(format!("{name} = {name} + part_{name};"));
+        }
+    }
+
+    fn has_parts(&self, value: usize) -> bool {
+        let (reduction, class) = self.reduction(value);
+        self.plan.walks && reduction == Reduction::Sum && class.is_floating()
+    }
+
+    /// A total of all threads of the row from those of each.
+    fn combine(&mut self, value: usize) {
+        let (reduction, class) = self.reduction(value);
+        let name = &self.emitter.region.names[value];
+        let lanes = self.plan.lanes;
+        if lanes <= 32 {
+            if lanes > 1 {
+                let function = self.emitter.functions.of_lanes(reduction, class);
+                self.emitter.text.line(format!("{name} = {function}<{lanes}>({name});"));
+            }
+            return;
+        }
+        let function = self.emitter.functions.of_block(reduction, class);
+        let warps = lanes / 32;
+        self.emitter.text.line(format!("__shared__ {} parts_{name}[{warps}];", class_type(class)));
+        self.emitter.text.line(format!("{name} = {function}<{warps}>({name}, parts_{name});"));
+    }
+
+    fn store_row_values(&mut self) {
+        let region = self.emitter.region;
+        let outputs: Vec<usize> = (0..region.outputs.len()).filter(|&output| region.per_row[output]).collect();
+        if outputs.is_empty() {
+            return;
+        }
+        self.emitter.text.line("");
+        if self.plan.lanes > 1 && !region.used_inputs_in(Space::Row).is_empty() {
+            self.emitter.text.line("// All lanes have read the row's values before one of them is written over.");
+            self.emitter.text.line(if self.plan.lanes > 32 { "__syncthreads();" } else { "__syncwarp();" });
+        }
+        let condition = match (self.plan.lanes > 1, self.partly) {
+            (true, true) => "if (lane == 0 && active)",
+            (true, false) => "if (lane == 0)",
+            (false, true) => "if (active)",
+            (false, false) => "",
+        };
+        self.emitter.text.open(condition);
+        for output in outputs {
+            let operand = &region.outputs[output];
+            let (place, result) = (sum([row_start(operand)]), self.emitter.result(output));
+            self.emitter.text.line(format!("{}[{place}] = {result};", operand.name));
+        }
+        self.emitter.text.close();
+    }
+}

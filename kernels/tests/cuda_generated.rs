@@ -1,0 +1,156 @@
+//! Generated kernels on a device, against the host's fused kernels. Without a device these tests say that they are
+//! skipped.
+//!
+//! The binary needs nothing but the driver and NVRTC, so it can be built where Rust is and run where the device is:
+//! `cargo test -p fulgurite-kernels --test cuda_generated --no-run` prints its path. `-- --nocapture speed` prints what
+//! typical kernels reach of the bandwidth.
+
+#[path = "generated/cases.rs"]
+mod cases;
+mod common;
+#[path = "cuda_device/fixture.rs"]
+#[allow(dead_code)]
+mod fixture;
+#[path = "generated/operands.rs"]
+mod operands;
+#[path = "generated/speed.rs"]
+mod speed;
+
+use cases::Case;
+use fixture::{Device, device};
+use fulgurite_kernels::cuda::generate::{GeneratedKernel, OPTIONS};
+use fulgurite_kernels::cuda::{Compilation, DeviceMemory, Function, KernelCache, Module};
+use operands::{Memories, difference};
+
+/// Bytes of which a kernel must touch none, before and behind each memory; a multiple of what addresses are aligned to.
+const GUARD: usize = 512;
+const GUARD_BYTE: u8 = 0xA7;
+
+impl Device {
+    fn generated(&self, kernel: &GeneratedKernel) -> Result<Function, String> {
+        let (architecture, options) = (self.context.device().architecture(), OPTIONS.map(String::from));
+        let compilation =
+            Compilation { name: &kernel.name, source: &kernel.source, architecture: &architecture, options: &options };
+        let cubin = KernelCache::global().compile(&compilation).map_err(|error| error.to_string())?;
+        let module = Module::load(&self.context, &cubin).map_err(|error| error.to_string())?;
+        module.function(&kernel.name).map_err(|error| error.to_string())
+    }
+
+    fn guarded(&self, bytes: &[u8]) -> DeviceMemory {
+        let mut all = vec![GUARD_BYTE; bytes.len() + 2 * GUARD];
+        all[GUARD..GUARD + bytes.len()].copy_from_slice(bytes);
+        self.upload(&all)
+    }
+
+    /// What the memories hold after one launch, or why there is none.
+    fn launch(&self, case: &Case, kernel: &GeneratedKernel, before: &Memories) -> Result<Memories, String> {
+        let function = self.generated(kernel)?;
+        let inputs: Vec<DeviceMemory> = before.inputs.iter().map(|bytes| self.guarded(bytes)).collect();
+        let outputs: Vec<DeviceMemory> = before.outputs.iter().map(|bytes| self.guarded(bytes)).collect();
+        let input_addresses: Vec<_> = (0..inputs.len())
+            .map(|n| inputs[n].address().offset(GUARD + case.inputs[n].first * case.program.input_dtypes[n].size()))
+            .collect();
+        let output_addresses: Vec<_> = (0..outputs.len())
+            .map(|n| match case.outputs[n].over {
+                Some(input) => input_addresses[input],
+                None => outputs[n].address().offset(GUARD + case.outputs[n].first * case.program.outputs[n].1.size()),
+            })
+            .collect();
+        let arguments = kernel.arguments(&input_addresses, &output_addresses);
+        // SAFETY: the kernel was generated for these operands, which lie in memory of the sizes that it reaches.
+        unsafe { function.launch(&self.stream, &kernel.shape, &arguments) }.map_err(|error| error.to_string())?;
+        self.stream.synchronize().map_err(|error| error.to_string())?;
+        let read = |memories: &[DeviceMemory]| -> Result<Vec<Vec<u8>>, String> {
+            let inside = |memory: &DeviceMemory| {
+                let all = self.download(memory);
+                let (start, rest) = all.split_at(GUARD);
+                let (bytes, end) = rest.split_at(rest.len() - GUARD);
+                let intact = start.iter().chain(end).all(|&byte| byte == GUARD_BYTE);
+                if intact { Ok(bytes.to_vec()) } else { Err("bytes outside of an operand were written".to_owned()) }
+            };
+            memories.iter().map(inside).collect()
+        };
+        Ok(Memories { inputs: read(&inputs)?, outputs: read(&outputs)? })
+    }
+
+    fn check(&self, case: &Case, kernel: &GeneratedKernel) -> Result<(), String> {
+        let before = Memories::new(case);
+        let expected = before.clone().run(case);
+        let found = self.launch(case, kernel, &before)?;
+        if self.launch(case, kernel, &before)? != found {
+            return Err("two runs differ".into());
+        }
+        for (index, (found, expected)) in found.inputs.iter().zip(&expected.inputs).enumerate() {
+            let over = case.outputs.iter().position(|output| output.over == Some(index));
+            let what = format!("input {index}");
+            match over {
+                Some(output) => difference(case, output, &what, found, expected)?,
+                None if found != expected => return Err(format!("{what} was written")),
+                None => {}
+            }
+        }
+        for (index, (found, expected)) in found.outputs.iter().zip(&expected.outputs).enumerate() {
+            difference(case, index, &format!("output {index}"), found, expected)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs every case, for a small and a large shared memory where that makes two kernels, and says which ones fail.
+fn run(list: &[Case]) {
+    let Some(device) = device() else { return };
+    let mut failures = Vec::new();
+    let most = device.context.device().shared_bytes_per_block;
+    let mut kernels = 0;
+    for case in list {
+        let mut last: Option<GeneratedKernel> = None;
+        for shared_bytes in [most, 48 << 10] {
+            let kernel = match case.generate_with_shared(shared_bytes) {
+                Ok(kernel) => kernel,
+                Err(error) => {
+                    failures.push(format!("{}: {error}", case.name));
+                    continue;
+                }
+            };
+            if last.as_ref() == Some(&kernel) {
+                continue;
+            }
+            kernels += 1;
+            if let Err(failure) = device.check(case, &kernel) {
+                let first = kernel.source.lines().next().unwrap_or_default();
+                failures.push(format!("{} over {:?}: {failure}\n    {first}", case.name, case.shape));
+            }
+            last = Some(kernel);
+        }
+    }
+    println!("{kernels} kernels");
+    if !failures.is_empty() {
+        let shown: Vec<&str> = failures.iter().take(25).map(String::as_str).collect();
+        panic!("{} of {kernels} kernels fail:\n{}", failures.len(), shown.join("\n"));
+    }
+}
+
+#[test]
+fn operations_equal_the_hosts() {
+    run(&cases::operations());
+}
+
+#[test]
+fn conversions_equal_the_hosts() {
+    run(&cases::conversions());
+}
+
+#[test]
+fn layouts_of_all_kinds() {
+    run(&cases::layouts());
+}
+
+#[test]
+fn rows_of_every_length() {
+    run(&cases::rows());
+}
+
+#[test]
+fn random_programs_over_random_layouts() {
+    run(&cases::random(300));
+}
