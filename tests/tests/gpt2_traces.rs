@@ -2,10 +2,10 @@
 
 use fulgurite::compile::{Options, compile};
 use fulgurite::trace::{Trace, parse};
+use fulgurite::transforms::retarget::retarget;
 use fulgurite::{Array, DType};
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
-use fulgurite::transforms::retarget::retarget;
 use fulgurite_models::traces::{loss_trace, train_step_stages, train_step_trace};
 
 const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.0 };
