@@ -20,6 +20,12 @@ extern "C" __global__ void by_value(const __grid_constant__ Shape shape, char c,
     out[0] = shape.dims[3] + c + q;
 }
 
+struct Table { unsigned char bytes[20001]; };
+
+extern "C" __global__ void large(const __grid_constant__ Table table, const __grid_constant__ Shape shape, float* out) {
+    out[0] = table.bytes[threadIdx.x] + shape.dims[0];
+}
+
 extern "C" __global__ void shares(float* out) {
     __shared__ float tile[64];
     tile[threadIdx.x] = out[threadIdx.x];
@@ -65,7 +71,7 @@ fn a_cubin_tells_what_its_kernels_need() {
     for architecture in ARCHITECTURES {
         let cubin = nvrtc::compile(&compilation(SOURCE, architecture, &[])).unwrap();
         let names: Vec<&str> = cubin.kernels().iter().map(|kernel| kernel.name.as_str()).collect();
-        assert_eq!(names, ["by_value", "keeps_an_array", "plain", "shares", "spills"]);
+        assert_eq!(names, ["by_value", "keeps_an_array", "large", "plain", "shares", "spills"]);
 
         let plain = kernel(&cubin, "plain");
         assert!(plain.registers > 0 && !plain.uses_local_memory(), "{plain:?}");
@@ -74,6 +80,7 @@ fn a_cubin_tells_what_its_kernels_need() {
         };
         assert_eq!(parameters(plain), [(0, 8), (8, 8), (16, 4), (20, 1)]);
         assert_eq!(parameters(kernel(&cubin, "by_value")), [(0, 36), (36, 1), (40, 8), (48, 8)]);
+        assert_eq!(parameters(kernel(&cubin, "large")), [(0, 20001), (20004, 36), (20040, 8)]);
         assert_eq!(kernel(&cubin, "shares").shared_bytes, 256);
 
         let array = kernel(&cubin, "keeps_an_array");

@@ -44,6 +44,8 @@ impl KernelResources {
 /// Attributes of `.nv.info` sections.
 const MIN_STACK_SIZE: u8 = 0x12;
 const PARAMETER: u8 = 0x17;
+/// The same of kernels whose parameters take more than 4 KiB together.
+const LARGE_PARAMETER: u8 = 0x45;
 const REGISTER_COUNT: u8 = 0x2f;
 /// How an attribute's value is stored: a size and that many bytes. All others have two bytes.
 const SIZED: u8 = 0x04;
@@ -83,11 +85,15 @@ pub fn kernels(image: &[u8]) -> Result<Vec<KernelResources>> {
         }
         if let Some(kernel) = of(".nv.info.").and_then(|name| kernels.iter_mut().find(|kernel| kernel.name == name)) {
             kernel.parameters = attributes(section.bytes)
-                .filter(|(kind, _)| *kind == PARAMETER)
-                .filter_map(|(_, value)| {
-                    // index; ordinal and offset, two bytes each; the size above 18 other bits
-                    let (place, packed) = (word(value, 4)?, word(value, 8)?);
-                    Some(Parameter { offset: (place >> 16) as usize, bytes: (packed >> 18) as usize })
+                .filter_map(|(kind, value)| {
+                    // index; ordinal and offset, two bytes each; the size, above 18 other bits unless it may be large
+                    let (place, size) = (word(value, 4)?, word(value, 8)?);
+                    let bytes = match kind {
+                        PARAMETER => size >> 18,
+                        LARGE_PARAMETER => size,
+                        _ => return None,
+                    };
+                    Some(Parameter { offset: (place >> 16) as usize, bytes: bytes as usize })
                 })
                 .collect();
             kernel.parameters.sort_by_key(|parameter| parameter.offset);

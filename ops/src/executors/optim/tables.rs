@@ -6,7 +6,7 @@ use fulgurite::rules::Parameter;
 const CHUNK: usize = 8192;
 
 /// The most tensors of a launch. With what comes with each of them the arguments stay far below the 32764 bytes that a launch has
-/// room for, and each structure below the 16 KiB whose size a cubin tells.
+/// room for.
 pub const MOST_TENSORS: usize = 256;
 
 /// The kernels' `Table` for tensors of these lengths, none of them zero, and the blocks that they take together.
