@@ -16,7 +16,8 @@ pub struct Memories {
 
 impl Memories {
     pub fn new(case: &Case) -> Memories {
-        let mut random = Random(case.name.bytes().fold(5, |seed, byte| seed * 31 + u64::from(byte)));
+        let mut random =
+            Random(case.name.bytes().fold(5, |seed, byte| (seed ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)));
         let inputs = (case.inputs.iter().zip(&case.program.input_dtypes))
             .map(|(input, &dtype)| {
                 (0..input.elements).flat_map(|_| element(&mut random, dtype, input.domain)).collect()

@@ -5,7 +5,14 @@ use crate::prims::permute;
 
 /// Matrix product of the last two dimensions: `[..., m, k] × [..., k, n] -> [..., m, n]`, with equal leading extents. bf16 and
 /// f16 are accumulated in f32; integers wrap.
-#[operator(prim, torch = "matmul")]
+#[operator(
+    prim,
+    torch = "matmul",
+    tolerance(consistency, executor = "tf32", factor = 8192.0, reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"),
+    tolerance(gradient, executor = "tf32", factor = 8192.0, reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"),
+    tolerance(golden, executor = "tf32", factor = 8192.0, reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"),
+    tolerance(checker, executor = "tf32", factor = 8192.0, reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"),
+)]
 pub mod matmul {
     fn matmul(input: Tensor<Number>, other: Tensor<Number>) -> Tensor;
 

@@ -100,6 +100,7 @@ fn write_rows(emitter: &mut Emitter<'_>) {
     let number = if index == "int" { "unsigned" } else { "unsigned long long" };
     let used: Vec<&Operand> =
         region.used_inputs().into_iter().map(|input| &region.inputs[input]).chain(full_outputs(region)).collect();
+    let axes: Vec<usize> = (0..region.extents.len()).collect();
     let per_row = region.width / vector;
     let mut lines = vec![format!("const {number} number = {};", piece(emitter))];
     if used.iter().any(|operand| operand.inner != 0) {
@@ -114,7 +115,7 @@ fn write_rows(emitter: &mut Emitter<'_>) {
     if used.iter().any(|operand| !operand.is_same_for_all_rows()) {
         lines.push(format!("const {number} row = number / {per_row}u;"));
     }
-    lines.extend(emitter.coordinates("row", index, &used));
+    lines.extend(emitter.coordinates("row", index, &axes, &used));
     let place = |operand: &Operand| sum([row_start(operand), place_in_row(operand, "column")]);
     write_threads(emitter, &lines, "number < vectors", place, None);
 }
@@ -162,8 +163,9 @@ fn write_threads(
         }
         for &input in &row {
             let operand = &region.inputs[input];
-            let which = emitter.which();
-            emitter.text.line(format!("x{input}{which} = {}[{}];", operand.name, place(operand)));
+            let vector = std::mem::replace(&mut emitter.vector, 1);
+            emitter.load(&format!("x{input}"), operand, &place(operand), None);
+            emitter.vector = vector;
         }
     };
     if several && !(full.is_empty() && row.is_empty()) {
@@ -174,7 +176,7 @@ fn write_threads(
         open(emitter);
     } else {
         open(emitter);
-        declare(emitter);
+        emitter.defines_loaded = true;
         load(emitter);
     }
     for &input in &row {

@@ -20,6 +20,8 @@ pub(super) struct Emitter<'a> {
     pub(super) unroll: usize,
     /// The type of indices.
     pub(super) index: &'static str,
+    /// Whether loads define what they load into, which otherwise is declared before.
+    pub(super) defines_loaded: bool,
 }
 
 impl<'a> Emitter<'a> {
@@ -31,6 +33,7 @@ impl<'a> Emitter<'a> {
             vector,
             unroll,
             index: if wide { "long long" } else { "int" },
+            defines_loaded: false,
         }
     }
 
@@ -209,14 +212,23 @@ impl<'a> Emitter<'a> {
     /// Reads the elements from `at` on into `holder`. `left` is how many there are, if they may be fewer than a vector.
     pub(super) fn load(&mut self, holder: &str, operand: &Operand, at: &str, left: Option<&str>) {
         let (from, which, vector) = (&operand.name, self.which(), self.vector);
+        let one_line = vector == 1 || operand.inner == 1;
+        let defined = match self.defines_loaded {
+            true if one_line => format!("const {} ", self.held_type(operand)),
+            true => {
+                self.declare_held(holder, operand);
+                String::new()
+            }
+            false => String::new(),
+        };
         match (vector, operand.inner) {
-            (1, _) => self.text.line(format!("{holder}{which} = {from}[{at}];")),
+            (1, _) => self.text.line(format!("{defined}{holder}{which} = {from}[{at}];")),
             (_, 1) => {
                 let call = match left {
                     Some(left) => format!("{}<{vector}>({from} + {at}, {left})", self.functions.load_some()),
                     None => format!("{}<{vector}>({from} + {at})", self.functions.load()),
                 };
-                self.text.line(format!("{holder}{which} = {call};"));
+                self.text.line(format!("{defined}{holder}{which} = {call};"));
             }
             (_, stride) => {
                 self.text.open_unrolled('j', vector);
@@ -290,20 +302,21 @@ impl<'a> Emitter<'a> {
 
     // === Places ===
 
-    /// Definitions of the coordinates `c0`, `c1`, ... of row number `row` that the operands' places depend on.
-    pub(super) fn coordinates(&self, row: &str, kind: &str, operands: &[&Operand]) -> Vec<String> {
+    /// Definitions of the coordinates `c0`, `c1`, ... along `axes` that the operands' places depend on, from their number
+    /// `row` among all combinations of them.
+    pub(super) fn coordinates(&self, row: &str, kind: &str, axes: &[usize], operands: &[&Operand]) -> Vec<String> {
         let extents = &self.region.extents;
         let mut lines = Vec::new();
-        for axis in 0..extents.len() {
+        for (position, &axis) in axes.iter().enumerate() {
             if operands.iter().all(|operand| operand.outer[axis] == 0) {
                 continue;
             }
-            let below: usize = extents[axis + 1..].iter().product();
+            let below: usize = axes[position + 1..].iter().map(|&axis| extents[axis]).product();
             let mut coordinate = row.to_owned();
             if below > 1 {
                 coordinate += &format!(" / {below}u");
             }
-            if axis > 0 {
+            if position > 0 {
                 coordinate += &format!(" % {}u", extents[axis]);
             }
             let converted = if coordinate.contains(' ') { format!("({coordinate})") } else { coordinate };

@@ -283,9 +283,27 @@ impl Functions {
         match (reduction, class.is_floating()) {
             (Reduction::Sum, true) => format!("{x} + {y}"),
             (Reduction::Sum, false) => self.wrapping('+', x, y),
+            (Reduction::Max | Reduction::Min, _) if class == Class::F32 => self.extremum_of_all(reduction, x, y),
             (Reduction::Max, _) => self.extremum(class, true, x, y),
             (Reduction::Min, _) => self.extremum(class, false, x, y),
         }
+    }
+
+    /// As [`Functions::extremum`], in one instruction. Of zeros of both signs it takes the one that is larger (or
+    /// smaller) as numbers on a line are, whatever their order: right for a reduction, which has no order of its own.
+    fn extremum_of_all(&mut self, reduction: Reduction, x: &str, y: &str) -> String {
+        let (name, instruction, comment) = match reduction {
+            Reduction::Max => ("largest", "max", "The larger of two; NaN if either is."),
+            _ => ("smallest", "min", "The smaller of two; NaN if either is."),
+        };
+        self.inline(
+            comment,
+            &format!("float {name}(float x, float y)"),
+            &format!(
+                "float result;\nasm(\"{instruction}.NaN.f32 %0, %1, %2;\" : \"=f\"(result) : \"f\"(x), \"f\"(y));\nreturn result;"
+            ),
+        );
+        format!("{name}({x}, {y})")
     }
 
     /// `..._of_lanes<LANES>(x)`: the total of so many lanes beside each other, the same in each.
@@ -294,7 +312,7 @@ impl Functions {
         let name = format!("{}_of_lanes", name_of(reduction));
         let combined = self.combine(reduction, class, "x", "other");
         // A maximum of zeros of both signs depends on the order, which differs from lane to lane.
-        let agree = if class.is_floating() && reduction != Reduction::Sum {
+        let agree = if class == Class::F64 && reduction != Reduction::Sum {
             "\n    return __shfl_sync(0xffffffffu, x, 0, LANES);"
         } else {
             "\n    return x;"

@@ -21,6 +21,7 @@ mod passes;
 mod region;
 mod rows;
 mod text;
+mod transposed;
 
 use super::{Arguments, DeviceAddress, LaunchShape};
 use crate::fused::{FusedProgram, OutputLayout};
@@ -124,7 +125,11 @@ impl GeneratedKernel {
     /// each other.
     pub fn new(problem: &Problem<'_>) -> Result<GeneratedKernel, GenerateError> {
         let region = Region::new(problem)?;
-        if region.by_row { rows::generate(&region, problem.shared_bytes) } else { elementwise::generate(&region) }
+        match transposed::Squares::of(&region) {
+            _ if region.by_row => rows::generate(&region, problem.shared_bytes),
+            Some(squares) => transposed::generate(&region, &squares),
+            None => elementwise::generate(&region),
+        }
     }
 }
 

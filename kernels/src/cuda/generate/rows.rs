@@ -106,8 +106,8 @@ impl Plan {
         // Two blocks of 512 threads on a multiprocessor hide one another's barriers, where their rows fit beside each other.
         let threads = match region.width {
             _ if used_bytes > 0 && 2 * used_bytes > available => 1024,
-            ..=16_384 => 256,
-            ..=200_000 => 512,
+            0..=16_384 => 256,
+            16_385..=200_000 => 512,
             _ => 1024,
         };
         Plan { lanes: threads, threads, unroll, walks: true, cached, shared_bytes: used_bytes, passes }
@@ -241,7 +241,8 @@ impl Writer<'_> {
         let inputs = region.used_inputs();
         let operands: Vec<&Operand> =
             inputs.iter().map(|&input| &region.inputs[input]).chain(&region.outputs).collect();
-        for line in self.emitter.coordinates("row", "long long", &operands) {
+        let axes: Vec<usize> = (0..region.extents.len()).collect();
+        for line in self.emitter.coordinates("row", "long long", &axes, &operands) {
             self.emitter.text.line(line);
         }
         let full_inputs = region.used_inputs_in(Space::Full);
