@@ -103,7 +103,7 @@ pub mod layernorm {
         }
         let call = |rows: &[usize], columns: &[usize], eps: f64, dtype: DType| {
             let parameter = |mean: f64| s.uniform(mean - 1.0, mean + 1.0, columns).cast(dtype);
-            with(s.normal([rows, columns].concat()), columns.to_vec(), parameter(1.0), parameter(0.0), eps)
+            with(s.normal([rows, columns].concat()), columns, parameter(1.0), parameter(0.0), eps)
         };
         let own = s.dtype();
         let cases = [
@@ -233,7 +233,7 @@ pub mod layernorm_backward {
             let weight = s.uniform(0.0, 2.0, columns).cast(dtype);
             let mean = s.uniform(-0.1, 0.1, rows).cast(DType::F32);
             let rstd = s.uniform(0.8, 1.2, rows).cast(DType::F32);
-            with(s.normal(&shape), s.normal(&shape), columns.to_vec(), weight, mean, rstd)
+            with(s.normal(&shape), s.normal(&shape), columns, weight, mean, rstd)
         };
         let own = s.dtype();
         let cases = [
