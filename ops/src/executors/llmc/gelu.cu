@@ -48,6 +48,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gelu(const T* in, T* out, 
             for (int i = 0; i < PACK; ++i) held[u][i] = forward(held[u][i]);
             write<PACK>(out + at, held[u]);
         } else {
+#pragma unroll 1
             for (u64 i = at; i < count; ++i) out[i] = narrow<T>(forward(widen(in[i])));
         }
     }
@@ -72,6 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gelu_backward(const T* in,
             for (int i = 0; i < PACK; ++i) held[u][i] = backward(held[u][i], d[u][i]);
             write<PACK>(d_in + at, held[u]);
         } else {
+#pragma unroll 1
             for (u64 i = at; i < count; ++i) d_in[i] = narrow<T>(backward(widen(in[i]), widen(d_out[i])));
         }
     }

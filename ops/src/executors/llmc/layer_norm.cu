@@ -45,13 +45,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) layernorm(
             }
         }
     const float variance = group_reduce<GROUP, Sum>(squares, scratch, 0.0f) * PER_COLUMN;
-    const float scale = 1.0f / sqrtf(variance + eps);
+    const float scale = rsqrtf(variance + eps);
     if (own >= rows) return;
-    if (threadIdx.x % GROUP == 0) {
-        mean[row] = centre;
-        rstd[row] = scale;
-    }
-    T* y = out + row * COLUMNS;
+    // All parameters are read before anything is written: the compiler must take it that they could be the same memory.
 #pragma unroll
     for (int s = 0; s < STEPS; ++s)
         if (has(s)) {
@@ -60,13 +56,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) layernorm(
             read<PACK>(bias + column(s), b);
 #pragma unroll
             for (int i = 0; i < PACK; ++i) held[s][i] = held[s][i] * scale * w[i] + b[i];
-            write<PACK>(y + column(s), held[s]);
         }
+    T* y = out + row * COLUMNS;
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s)
+        if (has(s)) write<PACK>(y + column(s), held[s]);
+    if (threadIdx.x % GROUP == 0) {
+        mean[row] = centre;
+        rstd[row] = scale;
+    }
 }
 
 // Gradients of the rows that the block comes to, and the sums over them of the weight's and the bias's gradients: block b
-// leaves them in partial[b][0] and partial[b][1].
-extern "C" __global__ void __launch_bounds__(THREADS) layernorm_backward(
+// leaves them in partial[b][0] and partial[b][1]. A multiprocessor has BLOCKS blocks at a time at least.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward(
     const T* d_out, const T* in, const WEIGHT* weight, const float* mean, const float* rstd, T* d_in, float* partial,
     u64 rows) {
     __shared__ float scratch[32];

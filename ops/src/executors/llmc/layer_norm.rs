@@ -15,9 +15,9 @@ const THREADS: usize = 128;
 const BACKWARD_THREADS: usize = 256;
 /// Threads of a block where it has one: each keeps a row, its cotangent, and the sums of two gradients.
 const MOST_THREADS: usize = 512;
-/// The most blocks that leave sums of the parameters' gradients: two for each multiprocessor of the largest devices. A constant,
-/// so that every device adds in the same order.
-const BACKWARD_BLOCKS: usize = 264;
+/// The most threads of a backward launch, which leaves sums of the parameters' gradients for each block: 512 for each
+/// multiprocessor of the largest devices. A constant, so that every device adds in the same order.
+const BACKWARD_LAUNCH: usize = 132 * 512;
 
 /// The longest row that is taken.
 const LONGEST: usize = Rows::longest(MOST_THREADS);
@@ -92,6 +92,7 @@ pub mod layernorm {
         let pack = pack_of(columns, input.dtype().size(), &[input, out0, weight, bias]);
         let kept = super::kept(columns, pack, THREADS)?;
         super::kernels(plan, kept, input, weight);
+        plan.define("BLOCKS", 1);
         let parameters = binds![input, weight, bias, out0, out1, out2, rows, eps as f32];
         plan.launch("layernorm", kept.launch(rows), parameters)
     }
@@ -210,9 +211,12 @@ pub mod layernorm_backward {
         let rows = input.len() / columns;
         let pack = pack_of(columns, input.dtype().size(), &[d_out, input, out0, weight]);
         let kept = super::kept(columns, pack, BACKWARD_THREADS)?;
-        let blocks = rows.div_ceil(kept.at_a_time()).min(BACKWARD_BLOCKS);
+        let blocks = rows.div_ceil(kept.at_a_time()).min(BACKWARD_LAUNCH / kept.threads);
         let partial = plan.workspace((blocks * 2 * columns * size_of::<f32>()) as u64);
         super::kernels(plan, kept, input, weight);
+        // Two blocks at a time leave a thread 128 registers, four for each element of its own and the rest.
+        let two = kept.threads == BACKWARD_THREADS && kept.of_a_thread() <= 24;
+        plan.define("BLOCKS", if two { 2 } else { 1 });
         let shape = LaunchShape::linear(blocks as u32, kept.threads as u32);
         let parameters = binds![d_out, input, weight, mean, rstd, out0, partial, rows];
         plan.launch("layernorm_backward", shape, parameters)?;
@@ -241,6 +245,8 @@ pub mod layernorm_backward {
             call(&[3], &[1], own),
             // More rows than the blocks have at a time.
             call(&[700, 8], &[96], DType::F32),
+            call(&[5, 3], &[768], own),
+            call(&[9], &[1024], own),
             call(&[3], &[1600], own),
             call(&[2], &[2051], own),
         ];

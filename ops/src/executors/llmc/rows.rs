@@ -43,6 +43,11 @@ impl Rows {
         self.threads / self.group
     }
 
+    /// The most elements that a thread keeps.
+    pub fn of_a_thread(&self) -> usize {
+        self.columns.div_ceil(self.pack * self.group) * self.pack
+    }
+
     /// Tells the kernels.
     pub fn define(&self, plan: &mut Plan) {
         plan.define("COLUMNS", self.columns);
@@ -66,10 +71,9 @@ mod tests {
         for columns in (1..3000).chain([4096, 8191, 8192, 16384]) {
             for pack in [1, 2, 4, 8].into_iter().filter(|pack| columns % pack == 0) {
                 let rows = Rows::kept(columns, pack, 128, 1024).unwrap();
-                let steps = columns.div_ceil(rows.pack * rows.group);
                 assert!(rows.group.is_power_of_two() || rows.group.is_multiple_of(32), "{rows:?}");
                 assert!(rows.threads.is_multiple_of(rows.group) && rows.threads <= 1024, "{rows:?}");
-                assert!(steps * rows.pack <= 32, "a thread keeps {} elements of {rows:?}", steps * rows.pack);
+                assert!(rows.of_a_thread() <= 32 && rows.of_a_thread() * rows.group >= columns, "{rows:?}");
             }
         }
         assert_eq!(Rows::kept(16385, 1, 128, 1024), None);

@@ -29,23 +29,37 @@ template <int N, typename T> __device__ __forceinline__ void read(const T* from,
     }
 }
 
+// Stores are spelled out: the compiler takes a copy of a structure apart, and does not always find together again what belongs
+// together.
+__device__ __forceinline__ void store(void* to, const u32 (&bits)[4]) {
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(to), "r"(bits[0]), "r"(bits[1]), "r"(bits[2]), "r"(bits[3])
+                 : "memory");
+}
+__device__ __forceinline__ void store(void* to, const u32 (&bits)[2]) {
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" : : "l"(to), "r"(bits[0]), "r"(bits[1]) : "memory");
+}
+__device__ __forceinline__ void store(void* to, const u32 (&bits)[1]) { *(u32*)to = bits[0]; }
+
 template <int N, typename T> __device__ __forceinline__ void write(T* to, const float (&from)[N]) {
-    constexpr int AT_ONCE = N * sizeof(T) > 16 ? 16 / sizeof(T) : N;
+    constexpr int BYTES = N * sizeof(T), AT_ONCE = BYTES > 16 ? 16 / sizeof(T) : N;
+    if constexpr (BYTES < 4) {
+        *to = narrow<T>(from[0]);
+    } else {
 #pragma unroll
-    for (int first = 0; first < N; first += AT_ONCE) {
-        Pack<T, AT_ONCE> pack;
-        if constexpr (sizeof(T) == 2 && AT_ONCE > 1) {
+        for (int first = 0; first < N; first += AT_ONCE) {
+            u32 bits[AT_ONCE * sizeof(T) / 4];
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i += 2) {
-                const u32 both = Halves<T>::of(from[first + i], from[first + i + 1]);
-                pack.at[i].bits = (u16)both;
-                pack.at[i + 1].bits = (u16)(both >> 16);
+            for (int i = 0; i < AT_ONCE * sizeof(T) / 4; ++i) {
+                if constexpr (sizeof(T) == 2) {
+                    bits[i] = Halves<T>::of(from[first + 2 * i], from[first + 2 * i + 1]);
+                } else {
+                    bits[i] = __float_as_uint(from[first + i]);
+                }
             }
-        } else {
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) pack.at[i] = narrow<T>(from[first + i]);
+            store(to + first, bits);
         }
-        pack.store(to + first);
     }
 }
 

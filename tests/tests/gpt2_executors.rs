@@ -1,0 +1,94 @@
+//! What becomes of a training step of GPT-2 where hand-written kernels stand first in the list of executors. No device is needed.
+
+use std::collections::BTreeMap;
+
+use fulgurite::compile::{Options, Stage, compile, stages};
+use fulgurite::trace::{Block, Callee, Storage, Trace};
+use fulgurite::transforms::retarget::retarget;
+use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::config::GptConfig;
+use fulgurite_models::traces::train_step_trace;
+
+const LAYERS: usize = 2;
+const CONFIG: GptConfig =
+    GptConfig { vocabulary: 61, context: 8, layers: LAYERS, heads: 2, channels: 16, dropout: 0.0 };
+
+fn step() -> Trace {
+    let settings = OptimizerSettings { clip: Some(1.0), ..OptimizerSettings::default() };
+    let trace = train_step_trace(&CONFIG, &settings, 2, 8).unwrap();
+    retarget(&trace, &"cuda:sm_90a".parse().unwrap())
+}
+
+fn options(executors: &[&str]) -> Options {
+    Options { verify: true, ..Options::default() }.with_executors(executors).unwrap()
+}
+
+fn stage<'a>(stages: &'a [Stage], name: &str) -> &'a Trace {
+    &stages.iter().find(|stage| stage.name == name).unwrap().trace
+}
+
+/// How often each symbol of `executor` is called.
+fn called<'a>(block: &'a Block, executor: &str) -> BTreeMap<&'a str, usize> {
+    let mut called = BTreeMap::new();
+    for symbol in block.symbols.iter().filter(|symbol| symbol.executor == Some(executor)) {
+        *called.entry(symbol.name()).or_default() += 1;
+    }
+    called
+}
+
+#[test]
+fn the_step_consists_of_the_kernels_of_llmc() {
+    let stages = stages(step(), &options(&["llmc", "optim", "cublaslt", "cuda"])).unwrap();
+    let claimed = &stage(&stages, "claim").block;
+    let norms = 2 * LAYERS + 1;
+    let expected = [
+        ("llmc::crossentropy", 1),
+        ("llmc::crossentropy_softmax_backward", 1),
+        ("llmc::gelu", LAYERS),
+        ("llmc::gelu_backward", LAYERS),
+        ("llmc::layernorm", norms),
+        ("llmc::layernorm_backward", norms),
+        ("llmc::permute", LAYERS),
+        ("llmc::permute_backward", LAYERS),
+        ("llmc::softmax", LAYERS),
+        ("llmc::unpermute", LAYERS),
+        ("llmc::unpermute_backward", LAYERS),
+    ];
+    assert_eq!(called(claimed, "llmc"), BTreeMap::from(expected));
+    let parameters = CONFIG.parameters().len();
+    let expected = [("adamw", parameters), ("optim::grad_norm", 1), ("optim::scale_all", 1)];
+    assert_eq!(called(claimed, "optim"), BTreeMap::from(expected));
+}
+
+#[test]
+fn all_parameters_are_updated_by_one_region_where_they_are() {
+    let stages = stages(step(), &options(&["optim", "cublaslt", "fusion", "cuda"])).unwrap();
+    let planned = &stages.last().unwrap().trace.block;
+    let regions: Vec<_> =
+        planned.symbols.iter().filter(|symbol| symbol.callee == Callee::Region { executor: "optim" }).collect();
+    assert_eq!(regions.len(), 1);
+    assert_eq!(regions[0].body.as_ref().unwrap().symbols.len(), CONFIG.parameters().len());
+    // Parameters and moments are donated: each result lies over the input of its own name.
+    for id in &regions[0].results {
+        let Some(Storage::Shared(over)) = planned.value(*id).storage else {
+            panic!("{} has memory of its own", planned.value(*id).name)
+        };
+        assert!(planned.parameters.contains(&over) && regions[0].operands().any(|operand| operand == over));
+    }
+    // Scaled gradients lie over the gradients, one by one.
+    let scaled = planned.symbols.iter().find(|symbol| symbol.name() == "optim::scale_all").unwrap();
+    for (gradient, result) in scaled.operands().zip(&scaled.results) {
+        assert_eq!(planned.value(gradient).storage, planned.value(*result).storage);
+    }
+}
+
+#[test]
+fn the_whole_step_is_planned() {
+    for executors in [&["llmc", "optim", "cublaslt", "fusion", "cuda"][..], &["optim", "cublaslt", "cuda"]] {
+        let (program, _) = compile(step(), &options(executors)).unwrap();
+        let names: Vec<String> = program.sources().iter().map(|source| source.name.to_string()).collect();
+        assert!(names.iter().any(|name| name == "adamw.cu") && names.iter().any(|name| name == "norm.cu"), "{names:?}");
+        // One launch for all parameters, so one source.
+        assert_eq!(names.iter().filter(|name| *name == "adamw.cu").count(), 1);
+    }
+}
