@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fulgurite_kernels::cuda::{CaptureMode, DeviceAddress, DeviceMemory, Event, ExecutableGraph};
+use fulgurite_kernels::cuda::{CaptureMode, DeviceAddress, DeviceMemory, Event, ExecutableGraph, Stream};
 
 use super::SymbolTime;
 use super::placement::{Base, Placement, Source as OutputSource};
@@ -86,7 +86,7 @@ pub(super) struct DeviceProgram {
 
 /// A graph, and the inputs' addresses that it was recorded with.
 struct Recorded {
-    key: Vec<u64>,
+    key: Vec<DeviceAddress>,
     graph: ExecutableGraph,
 }
 
@@ -226,18 +226,19 @@ impl DeviceProgram {
 
     /// Enqueues a run.
     pub(super) fn run(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
-        self.run_with(inputs, |loaded, addresses, key| self.replay(loaded, addresses, key))
+        self.run_with(inputs, |loaded, starts| self.replay(loaded, starts))
     }
 
     /// Runs each symbol by itself, between events.
     pub(super) fn run_timed(&self, inputs: Vec<Array>) -> Result<(Vec<Array>, Vec<SymbolTime>)> {
         let mut times = Vec::with_capacity(self.steps.len());
-        let outputs = self.run_with(inputs, |loaded, addresses, _| {
+        let outputs = self.run_with(inputs, |loaded, starts| {
+            let addresses = self.addresses(loaded.memory.address(), starts);
             let context = loaded.state.context();
             let events = (0..=self.steps.len()).map(|_| Event::timed(context)).collect::<Result<Vec<_>, _>>()?;
             events[0].record(loaded.state.stream())?;
             for i in 0..self.steps.len() {
-                self.enqueue(loaded, i, addresses)?;
+                self.enqueue(loaded, loaded.state.stream(), i, &addresses)?;
                 events[i + 1].record(loaded.state.stream())?;
             }
             events[self.steps.len()].synchronize()?;
@@ -254,7 +255,7 @@ impl DeviceProgram {
     fn run_with(
         &self,
         inputs: Vec<Array>,
-        work: impl FnOnce(&mut Loaded, &Addresses, Vec<u64>) -> Result<()>,
+        work: impl FnOnce(&mut Loaded, &[DeviceAddress]) -> Result<()>,
     ) -> Result<Vec<Array>> {
         self.placement.check_inputs(&self.trace, &inputs)?;
         let mut guard = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
@@ -291,9 +292,7 @@ impl DeviceProgram {
             starts.push(buffer.address().offset(array.byte_offset()));
             placed.push(array);
         }
-        let addresses = self.addresses(own, &starts);
-        let key = starts.iter().map(|address| address.0).collect();
-        work(loaded, &addresses, key)?;
+        work(loaded, &starts)?;
         loaded.fault.fetch(loaded.state.stream(), own.offset(self.regions.fault as usize))?;
         let mut fresh = Vec::with_capacity(self.placement.fresh.len());
         for (meta, offset) in self.placement.fresh.iter().zip(&self.regions.outputs) {
@@ -331,22 +330,26 @@ impl DeviceProgram {
     }
 
     /// Launches the graph for these addresses; records it first if there is none, and runs without one the first time.
-    fn replay(&self, loaded: &mut Loaded, addresses: &Addresses, key: Vec<u64>) -> Result<()> {
+    fn replay(&self, loaded: &mut Loaded, starts: &[DeviceAddress]) -> Result<()> {
         let wanted = std::env::var_os(GRAPH_VARIABLE).is_none_or(|value| value != "0");
         if !wanted || self.runs.load(Ordering::Relaxed) == 0 {
-            return (0..self.steps.len()).try_for_each(|i| self.enqueue(loaded, i, addresses));
+            let addresses = self.addresses(loaded.memory.address(), starts);
+            return (0..self.steps.len()).try_for_each(|i| self.enqueue(loaded, loaded.state.stream(), i, &addresses));
         }
-        if loaded.recorded.as_ref().is_none_or(|recorded| recorded.key != key) {
+        if loaded.recorded.as_ref().is_none_or(|recorded| recorded.key != starts) {
+            let addresses = self.addresses(loaded.memory.address(), starts);
+            // On a stream of its own: other threads may enqueue on the device's meanwhile, which is no part of the graph.
+            let recorder = Stream::new(loaded.state.context())?;
             let here = &*loaded;
-            let graph = here.state.stream().capture(CaptureMode::ThreadLocal, || {
-                (0..self.steps.len()).try_for_each(|i| self.enqueue(here, i, addresses))
+            let graph = recorder.capture(CaptureMode::ThreadLocal, || {
+                (0..self.steps.len()).try_for_each(|i| self.enqueue(here, &recorder, i, &addresses))
             })?;
             // The old graph may still run; instantiating waits for nothing, but dropping it is safe while it does.
             let graph = graph.instantiate()?;
             graph.upload(loaded.state.stream())?;
             self.graphs.fetch_add(1, Ordering::Relaxed);
             tracing::info!(function = self.trace.name, "recorded a graph");
-            loaded.recorded = Some(Recorded { key, graph });
+            loaded.recorded = Some(Recorded { key: starts.to_vec(), graph });
         }
         if let Some(recorded) = &loaded.recorded {
             // SAFETY: the graph uses the program's memory and the inputs at these addresses, all alive: the inputs are
@@ -358,7 +361,7 @@ impl DeviceProgram {
     }
 
     /// Enqueues the work of a step.
-    fn enqueue(&self, loaded: &Loaded, step: usize, addresses: &Addresses) -> Result<()> {
+    fn enqueue(&self, loaded: &Loaded, stream: &Stream, step: usize, addresses: &Addresses) -> Result<()> {
         let at = |address: &Address| {
             let step = &self.steps[step];
             let start = match address.place {
@@ -369,7 +372,7 @@ impl DeviceProgram {
             };
             start.offset(address.offset as usize)
         };
-        loaded.enqueue(step, self.steps[step].symbol, &at).map_err(|error| self.located(error, step))
+        loaded.enqueue(stream, step, self.steps[step].symbol, &at).map_err(|error| self.located(error, step))
     }
 
     /// Says which symbol was being run.
