@@ -10,7 +10,7 @@ use fulgurite_kernels::cuda::{CaptureMode, DeviceAddress, DeviceMemory, Event, E
 use super::SymbolTime;
 use super::placement::{Base, Placement, Source as OutputSource};
 use crate::argument::{Arg, map_arguments};
-use crate::array::{Array, Memory};
+use crate::array::{Array, Memory, Strides};
 use crate::device::plan::{Address, Command, DeviceTensor, Place, Plan, Source};
 use crate::device::{DeviceBuffer, DeviceState};
 use crate::error::{CallStack, Error, Failure, Result};
@@ -30,6 +30,8 @@ use load::Loaded;
 /// Larger inputs are used where they are; smaller ones are copied to a place of the program's own, so that their
 /// addresses do not change from run to run.
 const LARGEST_STAGED: usize = 1 << 20;
+/// What the address of an input's first element is a multiple of, in bytes: the widest load.
+const INPUT_ALIGNMENT: usize = 16;
 /// Alignment of the regions of the program's memory, in bytes.
 const ALIGNMENT: u64 = 256;
 /// What graphs are for when they are not wanted: `FULGURITE_GRAPH=0` launches each kernel by itself.
@@ -99,8 +101,26 @@ fn alignment(base: Base, offset: isize) -> usize {
     let distance = start.wrapping_add_signed(offset);
     let whole = ALIGNMENT as usize;
     let own = if distance == 0 { whole } else { (1 << distance.trailing_zeros()).min(whole) };
-    // An input may be a view of an array from anywhere; its elements are all that is known to be aligned.
-    if matches!(base, Base::Input(_)) { own.min(16) } else { own }
+    // An input may be a view of an array; `aligned` sees to it.
+    if matches!(base, Base::Input(_)) { own.min(INPUT_ALIGNMENT) } else { own }
+}
+
+/// The array if its first element lies as kernels expect it, otherwise a copy that does.
+fn aligned(array: Array, state: &DeviceState) -> Result<Array> {
+    let Memory::Device(buffer) = array.memory() else { return Ok(array) };
+    let start = buffer.address().offset(array.byte_offset());
+    if start.0.is_multiple_of(INPUT_ALIGNMENT as u64) || array.meta().is_empty() {
+        return Ok(array);
+    }
+    // From the first element to the last one reached; strides of arrays are not negative.
+    let last: usize =
+        array.shape().iter().zip(array.strides()).map(|(n, stride)| (n - 1) * stride.unsigned_abs()).sum();
+    let bytes = (last + 1) * array.dtype().size();
+    let copy = DeviceBuffer::new(array.device(), bytes)?;
+    // SAFETY: the elements are the array's own, which it keeps alive; the copy is new, and used on this stream alone.
+    unsafe { state.stream().copy_on_device(copy.address(), start, bytes) }?;
+    let (meta, strides) = (array.meta().clone(), Strides::from_slice(array.strides()));
+    Ok(Array::from_memory(Memory::Device(Arc::new(copy)), meta, strides, 0))
 }
 
 fn plan_of(
@@ -287,7 +307,7 @@ impl DeviceProgram {
                 placed.push(array);
                 continue;
             }
-            let array = array.to_device(device)?;
+            let array = aligned(array.to_device(device)?, &loaded.state)?;
             let Memory::Device(buffer) = array.memory() else { unreachable!("moved to the device above") };
             starts.push(buffer.address().offset(array.byte_offset()));
             placed.push(array);
