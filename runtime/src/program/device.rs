@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fulgurite_kernels::cuda::{CaptureMode, DeviceAddress, DeviceMemory, Event, ExecutableGraph};
+use fulgurite_kernels::cuda::{CaptureMode, DeviceAddress, DeviceMemory, Event, ExecutableGraph, Stream};
 
 use super::SymbolTime;
 use super::placement::{Base, Placement, Source as OutputSource};
 use crate::argument::{Arg, map_arguments};
-use crate::array::{Array, Memory};
+use crate::array::{Array, Memory, Strides};
 use crate::device::plan::{Address, Command, DeviceTensor, Place, Plan, Source};
 use crate::device::{DeviceBuffer, DeviceState};
 use crate::error::{CallStack, Error, Failure, Result};
@@ -30,6 +30,8 @@ use load::Loaded;
 /// Larger inputs are used where they are; smaller ones are copied to a place of the program's own, so that their
 /// addresses do not change from run to run.
 const LARGEST_STAGED: usize = 1 << 20;
+/// What the address of an input's first element is a multiple of, in bytes: the widest load.
+const INPUT_ALIGNMENT: usize = 16;
 /// Alignment of the regions of the program's memory, in bytes.
 const ALIGNMENT: u64 = 256;
 /// What graphs are for when they are not wanted: `FULGURITE_GRAPH=0` launches each kernel by itself.
@@ -86,7 +88,7 @@ pub(super) struct DeviceProgram {
 
 /// A graph, and the inputs' addresses that it was recorded with.
 struct Recorded {
-    key: Vec<u64>,
+    key: Vec<DeviceAddress>,
     graph: ExecutableGraph,
 }
 
@@ -99,8 +101,26 @@ fn alignment(base: Base, offset: isize) -> usize {
     let distance = start.wrapping_add_signed(offset);
     let whole = ALIGNMENT as usize;
     let own = if distance == 0 { whole } else { (1 << distance.trailing_zeros()).min(whole) };
-    // An input may be a view of an array from anywhere; its elements are all that is known to be aligned.
-    if matches!(base, Base::Input(_)) { own.min(16) } else { own }
+    // An input may be a view of an array; `aligned` sees to it.
+    if matches!(base, Base::Input(_)) { own.min(INPUT_ALIGNMENT) } else { own }
+}
+
+/// The array if its first element lies as kernels expect it, otherwise a copy that does.
+fn aligned(array: Array, state: &DeviceState) -> Result<Array> {
+    let Memory::Device(buffer) = array.memory() else { return Ok(array) };
+    let start = buffer.address().offset(array.byte_offset());
+    if start.0.is_multiple_of(INPUT_ALIGNMENT as u64) || array.meta().is_empty() {
+        return Ok(array);
+    }
+    // From the first element to the last one reached; strides of arrays are not negative.
+    let last: usize =
+        array.shape().iter().zip(array.strides()).map(|(n, stride)| (n - 1) * stride.unsigned_abs()).sum();
+    let bytes = (last + 1) * array.dtype().size();
+    let copy = DeviceBuffer::new(array.device(), bytes)?;
+    // SAFETY: the elements are the array's own, which it keeps alive; the copy is new, and used on this stream alone.
+    unsafe { state.stream().copy_on_device(copy.address(), start, bytes) }?;
+    let (meta, strides) = (array.meta().clone(), Strides::from_slice(array.strides()));
+    Ok(Array::from_memory(Memory::Device(Arc::new(copy)), meta, strides, 0))
 }
 
 fn plan_of(
@@ -226,18 +246,19 @@ impl DeviceProgram {
 
     /// Enqueues a run.
     pub(super) fn run(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
-        self.run_with(inputs, |loaded, addresses, key| self.replay(loaded, addresses, key))
+        self.run_with(inputs, |loaded, starts| self.replay(loaded, starts))
     }
 
     /// Runs each symbol by itself, between events.
     pub(super) fn run_timed(&self, inputs: Vec<Array>) -> Result<(Vec<Array>, Vec<SymbolTime>)> {
         let mut times = Vec::with_capacity(self.steps.len());
-        let outputs = self.run_with(inputs, |loaded, addresses, _| {
+        let outputs = self.run_with(inputs, |loaded, starts| {
+            let addresses = self.addresses(loaded.memory.address(), starts);
             let context = loaded.state.context();
             let events = (0..=self.steps.len()).map(|_| Event::timed(context)).collect::<Result<Vec<_>, _>>()?;
             events[0].record(loaded.state.stream())?;
             for i in 0..self.steps.len() {
-                self.enqueue(loaded, i, addresses)?;
+                self.enqueue(loaded, loaded.state.stream(), i, &addresses)?;
                 events[i + 1].record(loaded.state.stream())?;
             }
             events[self.steps.len()].synchronize()?;
@@ -254,7 +275,7 @@ impl DeviceProgram {
     fn run_with(
         &self,
         inputs: Vec<Array>,
-        work: impl FnOnce(&mut Loaded, &Addresses, Vec<u64>) -> Result<()>,
+        work: impl FnOnce(&mut Loaded, &[DeviceAddress]) -> Result<()>,
     ) -> Result<Vec<Array>> {
         self.placement.check_inputs(&self.trace, &inputs)?;
         let mut guard = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
@@ -286,14 +307,12 @@ impl DeviceProgram {
                 placed.push(array);
                 continue;
             }
-            let array = array.to_device(device)?;
+            let array = aligned(array.to_device(device)?, &loaded.state)?;
             let Memory::Device(buffer) = array.memory() else { unreachable!("moved to the device above") };
             starts.push(buffer.address().offset(array.byte_offset()));
             placed.push(array);
         }
-        let addresses = self.addresses(own, &starts);
-        let key = starts.iter().map(|address| address.0).collect();
-        work(loaded, &addresses, key)?;
+        work(loaded, &starts)?;
         loaded.fault.fetch(loaded.state.stream(), own.offset(self.regions.fault as usize))?;
         let mut fresh = Vec::with_capacity(self.placement.fresh.len());
         for (meta, offset) in self.placement.fresh.iter().zip(&self.regions.outputs) {
@@ -331,22 +350,26 @@ impl DeviceProgram {
     }
 
     /// Launches the graph for these addresses; records it first if there is none, and runs without one the first time.
-    fn replay(&self, loaded: &mut Loaded, addresses: &Addresses, key: Vec<u64>) -> Result<()> {
+    fn replay(&self, loaded: &mut Loaded, starts: &[DeviceAddress]) -> Result<()> {
         let wanted = std::env::var_os(GRAPH_VARIABLE).is_none_or(|value| value != "0");
         if !wanted || self.runs.load(Ordering::Relaxed) == 0 {
-            return (0..self.steps.len()).try_for_each(|i| self.enqueue(loaded, i, addresses));
+            let addresses = self.addresses(loaded.memory.address(), starts);
+            return (0..self.steps.len()).try_for_each(|i| self.enqueue(loaded, loaded.state.stream(), i, &addresses));
         }
-        if loaded.recorded.as_ref().is_none_or(|recorded| recorded.key != key) {
+        if loaded.recorded.as_ref().is_none_or(|recorded| recorded.key != starts) {
+            let addresses = self.addresses(loaded.memory.address(), starts);
+            // On a stream of its own: other threads may enqueue on the device's meanwhile, which is no part of the graph.
+            let recorder = Stream::new(loaded.state.context())?;
             let here = &*loaded;
-            let graph = here.state.stream().capture(CaptureMode::ThreadLocal, || {
-                (0..self.steps.len()).try_for_each(|i| self.enqueue(here, i, addresses))
+            let graph = recorder.capture(CaptureMode::ThreadLocal, || {
+                (0..self.steps.len()).try_for_each(|i| self.enqueue(here, &recorder, i, &addresses))
             })?;
             // The old graph may still run; instantiating waits for nothing, but dropping it is safe while it does.
             let graph = graph.instantiate()?;
             graph.upload(loaded.state.stream())?;
             self.graphs.fetch_add(1, Ordering::Relaxed);
             tracing::info!(function = self.trace.name, "recorded a graph");
-            loaded.recorded = Some(Recorded { key, graph });
+            loaded.recorded = Some(Recorded { key: starts.to_vec(), graph });
         }
         if let Some(recorded) = &loaded.recorded {
             // SAFETY: the graph uses the program's memory and the inputs at these addresses, all alive: the inputs are
@@ -358,7 +381,7 @@ impl DeviceProgram {
     }
 
     /// Enqueues the work of a step.
-    fn enqueue(&self, loaded: &Loaded, step: usize, addresses: &Addresses) -> Result<()> {
+    fn enqueue(&self, loaded: &Loaded, stream: &Stream, step: usize, addresses: &Addresses) -> Result<()> {
         let at = |address: &Address| {
             let step = &self.steps[step];
             let start = match address.place {
@@ -369,7 +392,7 @@ impl DeviceProgram {
             };
             start.offset(address.offset as usize)
         };
-        loaded.enqueue(step, self.steps[step].symbol, &at).map_err(|error| self.located(error, step))
+        loaded.enqueue(stream, step, self.steps[step].symbol, &at).map_err(|error| self.located(error, step))
     }
 
     /// Says which symbol was being run.

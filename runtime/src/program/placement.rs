@@ -42,8 +42,8 @@ pub(super) enum Source {
 pub(super) struct Placement {
     pub(super) slots: Vec<Slot>,
     pub(super) outputs: Vec<Source>,
-    /// Inputs whose memory a kernel writes to.
-    pub(super) overwritten: Vec<usize>,
+    /// For each input whether a kernel writes to its memory.
+    pub(super) overwritten: Vec<bool>,
     /// Outputs made fresh: one for each `Base::Output`.
     pub(super) fresh: Vec<TensorMeta>,
 }
@@ -118,7 +118,8 @@ impl Placement {
                 }
             });
         }
-        let overwritten = donated.iter().flatten().copied().collect();
+        let mut overwritten = vec![false; block.parameters.len()];
+        donated.iter().flatten().for_each(|input| overwritten[*input] = true);
         Ok(Placement { slots, outputs, overwritten, fresh })
     }
 
@@ -148,7 +149,7 @@ impl Placement {
                     slot.strides
                 )));
             }
-            if self.overwritten.contains(&i) && !array.is_unique() {
+            if self.overwritten[i] && !array.is_unique() {
                 return Err(wrong(
                     "is donated but somebody else still holds it; give the only copy away, or do not donate it".into(),
                 ));

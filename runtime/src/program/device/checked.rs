@@ -67,7 +67,7 @@ impl DeviceProgram {
         ranges.iter().flatten().for_each(|range| owned[range.clone()].fill(true));
         for i in 0..self.steps.len() {
             let step = &self.steps[i];
-            self.enqueue(loaded, i, &addresses)?;
+            self.enqueue(loaded, loaded.state.stream(), i, &addresses)?;
             let fault: DeviceAddress = own.offset(self.regions.fault as usize);
             loaded.fault.fetch(loaded.state.stream(), fault)?;
             loaded.state.synchronize()?;

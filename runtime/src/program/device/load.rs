@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use fulgurite_kernels::cuda::cublaslt::Problem;
 use fulgurite_kernels::cuda::cublaslt::{MatmulOperands, MatmulPlan};
-use fulgurite_kernels::cuda::{Arguments, Compilation, Cubin, CudaError, Function, KernelCache, LaunchShape, Module};
+use fulgurite_kernels::cuda::{
+    Arguments, Compilation, Cubin, CudaError, Function, KernelCache, LaunchShape, Module, Stream,
+};
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -119,8 +121,13 @@ fn ready(
 
 impl Loaded {
     /// Enqueues a step of symbol number `symbol`, with the addresses that `at` gives.
-    pub(super) fn enqueue(&self, step: usize, symbol: usize, at: &dyn Fn(&Address) -> DeviceAddress) -> Result<()> {
-        let stream = self.state.stream();
+    pub(super) fn enqueue(
+        &self,
+        stream: &Stream,
+        step: usize,
+        symbol: usize,
+        at: &dyn Fn(&Address) -> DeviceAddress,
+    ) -> Result<()> {
         for work in &self.work[step] {
             match work {
                 Work::Launch { function, shape, parameters } => {

@@ -12,7 +12,7 @@ use crate::trace::{Trace, diff, parse};
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let list = context.list()?;
     let forward = subject.forward(&list);
-    all(subject.trace()?, &list, forward.as_ref().as_ref().map_err(Problem::clone)?)?;
+    all(&list.placed(subject.trace()?)?, &list, forward.as_ref().as_ref().map_err(Problem::clone)?)?;
     if subject.differentiable()? {
         let joint = subject.joint(&list);
         if let (Some(ran), Some(trace)) = (

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# The tests of CUDA executors on a GPU machine that has no Rust.
+#   tests/device.sh build FOLDER    where Rust is: puts stripped test binaries and measurements into FOLDER
+#   tests/device.sh run FOLDER      where the GPU is, from the root of the repository: runs them and prints a summary
+set -euo pipefail
+cd "$(dirname "$0")/.."
+action=${1:?build or run} folder=${2:?the folder of the binaries}
+
+build() {
+    mkdir -p "$folder"
+    # Cargo names each test binary on a line such as `  Executable tests/generated.rs (target/debug/deps/generated-0123)`.
+    take() {
+        local binary
+        binary=$(cargo test "${@:2}" --no-run 2>&1 | sed -n 's/.*Executable .*(\(.*\))/\1/p' | tail -1)
+        cp "$binary" "$folder/$1"
+        strip "$folder/$1"
+    }
+    take generated -p fulgurite-tests --test generated
+    take cuda_device -p fulgurite-kernels --test cuda_device
+    take cuda_generated -p fulgurite-kernels --test cuda_generated
+    cargo build --release -p fulgurite-benches --bin device_step
+    cp target/release/device_step "$folder/device_step"
+    strip "$folder/device_step"
+    ls -l "$folder"
+}
+
+run() {
+    folder=$(cd "$folder" && pwd)
+    export FULGURITE_REQUIRE_CUDA=1 FULGURITE_REQUIRE_NVRTC=1
+    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+    local failed=0
+    summary() {
+        local name=$1
+        shift
+        local log
+        log=$(mktemp)
+        "$@" >"$log" 2>&1 || failed=1
+        echo "== $name: $(grep -E '^test result' "$log" | tail -1)"
+        grep -E 'FAILED$' "$log" | head -40 || true
+    }
+    summary 'the CUDA floor' "$folder/cuda_device" --test-threads=4
+    summary 'generated kernels' "$folder/cuda_generated" --test-threads=2
+    # Paths of golden vectors and snapshots are those of the crate.
+    cd tests
+    for executor in cuda fusion cublaslt optim llmc tf32; do
+        summary "operators by $executor" "$folder/generated" "::$executor" --test-threads=16
+    done
+    for arguments in '--dtype f32' '--dtype tf32' '--dtype tf32 --executors llmc,optim,cublaslt,fusion,cuda' '--dtype tf32 --context 1024'; do
+        # shellcheck disable=SC2086
+        "$folder/device_step" $arguments || failed=1
+    done
+    return $failed
+}
+
+case $action in
+    build) build ;;
+    run) run ;;
+    *) echo "build or run, not '$action'" >&2; exit 2 ;;
+esac
