@@ -6,10 +6,30 @@ use crate::prims;
 /// `input · weightᵀ + bias`: input [..., in], weight [out, in], bias [out]; out [..., out].
 #[operator(
     torch = "nn.functional.linear",
-    tolerance(consistency, executor = "tf32", factor = 8192.0, reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"),
-    tolerance(gradient, executor = "tf32", factor = 8192.0, reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"),
-    tolerance(golden, executor = "tf32", factor = 8192.0, reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"),
-    tolerance(checker, executor = "tf32", factor = 8192.0, reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"),
+    tolerance(
+        consistency,
+        executor = "tf32",
+        factor = 8192.0,
+        reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
+    ),
+    tolerance(
+        gradient,
+        executor = "tf32",
+        factor = 8192.0,
+        reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
+    ),
+    tolerance(
+        golden,
+        executor = "tf32",
+        factor = 8192.0,
+        reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
+    ),
+    tolerance(
+        checker,
+        executor = "tf32",
+        factor = 8192.0,
+        reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
+    )
 )]
 pub mod linear {
     fn linear(

@@ -8,10 +8,30 @@ use crate::prims::permute;
 #[operator(
     prim,
     torch = "matmul",
-    tolerance(consistency, executor = "tf32", factor = 8192.0, reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"),
-    tolerance(gradient, executor = "tf32", factor = 8192.0, reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"),
-    tolerance(golden, executor = "tf32", factor = 8192.0, reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"),
-    tolerance(checker, executor = "tf32", factor = 8192.0, reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"),
+    tolerance(
+        consistency,
+        executor = "tf32",
+        factor = 8192.0,
+        reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
+    ),
+    tolerance(
+        gradient,
+        executor = "tf32",
+        factor = 8192.0,
+        reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
+    ),
+    tolerance(
+        golden,
+        executor = "tf32",
+        factor = 8192.0,
+        reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
+    ),
+    tolerance(
+        checker,
+        executor = "tf32",
+        factor = 8192.0,
+        reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
+    )
 )]
 pub mod matmul {
     fn matmul(input: Tensor<Number>, other: Tensor<Number>) -> Tensor;

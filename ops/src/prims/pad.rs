@@ -25,8 +25,12 @@ pub mod pad {
             input.dtype()
         );
         // What saturates is refused for its size.
-        let extents =
-            input.shape().iter().zip(low).zip(high).map(|((extent, low), high)| extent.saturating_add(*low).saturating_add(*high));
+        let extents = input
+            .shape()
+            .iter()
+            .zip(low)
+            .zip(high)
+            .map(|((extent, low), high)| extent.saturating_add(*low).saturating_add(*high));
         Ok(input.with_shape(extents.collect::<Vec<_>>()))
     }
 
