@@ -1,5 +1,7 @@
 //! Sampling from a model: one token after another, over a window of the model's context.
 
+use fulgurite::compile::Options;
+use fulgurite::tree::Tree;
 use fulgurite::{Array, DType, Error, Result};
 use fulgurite_ops::prelude::*;
 
@@ -95,13 +97,16 @@ pub fn generate(
         ));
     }
     let choice = (sampling.temperature == 0.0, sampling.top_k);
+    // Where the parameters are.
+    let device = params.leaves().first().map(|(_, array)| array.device()).filter(|device| !device.is_cpu());
     let step = fulgurite::jit(
         |(params, tokens, last, temperature, generator): (Gpt2<Tensor>, Tensor, Tensor, Tensor, Tensor)| {
             next_token(config, &params, tokens, last, temperature, generator, choice)
         },
     )
     .named("next_token")
-    .arguments(["params", "tokens", "last", "temperature", "generator"]);
+    .arguments(["params", "tokens", "last", "temperature", "generator"])
+    .options(Options { device, ..Options::default() });
     let temperature = Array::scalar(sampling.temperature as f32);
     let mut decoder = StreamingDecoder::new(tokenizer);
     let mut text = String::new();
