@@ -49,11 +49,24 @@ where
 {
     let mut parameters: Vec<(Arc<str>, TensorMeta)> = Vec::new();
     arguments.visit("", &mut |path, meta| parameters.push((named(path, &names.arguments, "arg").into(), meta.clone())));
+    let arguments = |next: &mut dyn FnMut() -> Tensor| arguments.map(&mut |_| next());
+    trace_parameters(name, target, names, &parameters, arguments, f)
+}
+
+/// Traces `f` on handles of `parameters`, which `arguments` asks for in order.
+fn trace_parameters<A, O: Tree<Leaf = Tensor>>(
+    name: &str,
+    target: Target,
+    names: &Names,
+    parameters: &[(Arc<str>, TensorMeta)],
+    arguments: impl FnOnce(&mut dyn FnMut() -> Tensor) -> A,
+    f: impl FnOnce(A) -> O,
+) -> Result<(Trace, O)> {
     let mut returned = None;
     let mut outputs = Vec::new();
-    let block = trace_block(&parameters, |handles| {
+    let block = trace_block(parameters, |handles| {
         let mut handles = handles.iter();
-        let arguments = arguments.map(&mut |_| *handles.next().unwrap_or_else(|| unreachable!("one for each leaf")));
+        let arguments = arguments(&mut || *handles.next().unwrap_or_else(|| unreachable!("one for each leaf")));
         let result = f(arguments);
         let mut tensors = Vec::new();
         result.visit("", &mut |path, tensor| {
@@ -118,8 +131,16 @@ impl<O> Compiled<O> {
 
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
+    /// Strides where they are not those of a contiguous array.
     leaves: Vec<(TensorMeta, Option<Strides>)>,
     attributes: Vec<Attribute>,
+}
+
+/// What was compiled, by the form of the arguments.
+struct Cache<O> {
+    compiled: FxHashMap<Arc<Key>, Arc<Compiled<O>>>,
+    /// What was called last is mostly called next: comparing is faster than making a key.
+    last: Option<(Arc<Key>, Arc<Compiled<O>>)>,
 }
 
 /// A compiled function; see [`jit`].
@@ -129,7 +150,7 @@ pub struct Jit<I: Tree<Leaf = Array>, O, F> {
     options: Options,
     names: Names,
     donated: Vec<String>,
-    cache: Mutex<FxHashMap<Key, Arc<Compiled<O>>>>,
+    cache: Mutex<Cache<O>>,
     compiles: AtomicUsize,
     arguments: std::marker::PhantomData<fn(I)>,
 }
@@ -148,7 +169,7 @@ where
         options: Options::default(),
         names: Names::default(),
         donated: Vec::new(),
-        cache: Mutex::new(FxHashMap::default()),
+        cache: Mutex::new(Cache { compiled: FxHashMap::default(), last: None }),
         compiles: AtomicUsize::new(0),
         arguments: std::marker::PhantomData,
     }
@@ -157,7 +178,7 @@ where
 impl<I, O, F> Jit<I, O, F>
 where
     I: Tree<Leaf = Array>,
-    I::With<TensorMeta>: Tree<Leaf = TensorMeta, With<Tensor> = I::With<Tensor>>,
+    I::With<Tensor>: Tree<Leaf = Tensor, With<Tensor> = I::With<Tensor>>,
     O: Tree<Leaf = Tensor> + Clone,
     F: Fn(I::With<Tensor>) -> O,
 {
@@ -199,16 +220,8 @@ where
 
     /// Calls the function.
     pub fn call(&self, arguments: I) -> Result<O::With<Array>> {
-        let mut inputs: Vec<Array> = Vec::new();
-        let mut attributes = Vec::new();
-        arguments.attributes(&mut attributes);
-        let metas = arguments.map(&mut |array: Array| {
-            let meta = self.placed(&array);
-            inputs.push(array);
-            meta
-        });
-        let compiled = self.lookup(metas, &inputs, attributes)?;
-        let outputs = compiled.program.run(inputs)?;
+        let (compiled, inputs) = self.compiled_for(arguments)?;
+        let outputs = compiled.program.run_matching(inputs)?;
         let mut outputs = outputs.into_iter();
         Ok(compiled
             .structure
@@ -221,50 +234,82 @@ where
     where
         I: Clone,
     {
-        let mut inputs: Vec<Array> = Vec::new();
+        Ok(self.compiled_for(arguments.clone())?.0)
+    }
+
+    /// The arguments' arrays, and what is compiled for them.
+    fn compiled_for(&self, arguments: I) -> Result<(Arc<Compiled<O>>, Vec<Array>)> {
         let mut attributes = Vec::new();
         arguments.attributes(&mut attributes);
-        let metas = arguments.clone().map(&mut |array: Array| {
-            let meta = self.placed(&array);
+        let mut inputs: Vec<Array> = Vec::new();
+        let tree = arguments.map(&mut |array: Array| {
             inputs.push(array);
-            meta
+            Tensor::PLACEHOLDER
         });
-        self.lookup(metas, &inputs, attributes)
-    }
-
-    /// The meta of an argument where the function runs.
-    fn placed(&self, array: &Array) -> TensorMeta {
-        match self.options.device {
-            Some(device) if array.device().is_cpu() => array.meta().with_device(device),
-            _ => array.meta().clone(),
-        }
-    }
-
-    fn lookup(
-        &self,
-        metas: I::With<TensorMeta>,
-        inputs: &[Array],
-        attributes: Vec<Attribute>,
-    ) -> Result<Arc<Compiled<O>>> {
-        let key = Key {
-            leaves: inputs
-                .iter()
-                .map(|array| {
-                    let strides = (!array.is_contiguous()).then(|| Strides::from_slice(array.strides()));
-                    (self.placed(array), strides)
-                })
-                .collect(),
-            attributes,
-        };
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(compiled) = cache.get(&key) {
-            return Ok(compiled.clone());
+        if let Some((key, compiled)) = &cache.last
+            && self.matches(key, &inputs, &attributes)
+        {
+            return Ok((compiled.clone(), inputs));
         }
+        let key = Arc::new(self.key(&inputs, attributes));
+        let compiled = match cache.compiled.get(&key) {
+            Some(compiled) => compiled.clone(),
+            None => {
+                let compiled = Arc::new(self.compile_for(&key, tree)?);
+                cache.compiled.insert(key.clone(), compiled.clone());
+                compiled
+            }
+        };
+        cache.last = Some((key, compiled.clone()));
+        Ok((compiled, inputs))
+    }
+
+    /// The device of an argument where the function runs.
+    fn device(&self, array: &Array) -> Device {
+        match self.options.device {
+            Some(device) if array.device().is_cpu() => device,
+            _ => array.device(),
+        }
+    }
+
+    fn key(&self, inputs: &[Array], attributes: Vec<Attribute>) -> Key {
+        let leaf = |array: &Array| {
+            let strides = (!array.is_contiguous()).then(|| Strides::from_slice(array.strides()));
+            (array.meta().with_device(self.device(array)), strides)
+        };
+        Key { leaves: inputs.iter().map(leaf).collect(), attributes }
+    }
+
+    /// Whether `key` is that of these arguments.
+    fn matches(&self, key: &Key, inputs: &[Array], attributes: &[Attribute]) -> bool {
+        key.leaves.len() == inputs.len()
+            && key.attributes == attributes
+            && key.leaves.iter().zip(inputs).all(|((meta, strides), array)| {
+                meta.shape() == array.shape()
+                    && meta.dtype() == array.dtype()
+                    && meta.device() == self.device(array)
+                    && match strides {
+                        Some(strides) => !array.is_contiguous() && strides[..] == *array.strides(),
+                        None => array.is_contiguous(),
+                    }
+            })
+    }
+
+    fn compile_for(&self, key: &Key, tree: I::With<Tensor>) -> Result<Compiled<O>> {
         let target = match key.leaves.iter().map(|(meta, _)| meta.device()).find(Device::is_cuda) {
             Some(device) => Target::of(device)?,
             None => Target::cpu(),
         };
-        let (mut trace, structure) = trace(&self.name, target, &self.names, metas, &self.function)?;
+        let mut parameters: Vec<(Arc<str>, TensorMeta)> = Vec::with_capacity(key.leaves.len());
+        let mut metas = key.leaves.iter().map(|(meta, _)| meta.clone());
+        tree.visit("", &mut |path, _| {
+            let meta = metas.next().unwrap_or_else(|| unreachable!("one for each leaf"));
+            parameters.push((named(path, &self.names.arguments, "arg").into(), meta));
+        });
+        let arguments = |next: &mut dyn FnMut() -> Tensor| tree.map(&mut |_| next());
+        let (mut trace, structure) =
+            trace_parameters(&self.name, target, &self.names, &parameters, arguments, &self.function)?;
         for ((input, parameter), (_, strides)) in trace.inputs.iter_mut().zip(&trace.block.parameters).zip(&key.leaves)
         {
             input.strides = strides.as_ref().map(|strides| strides.to_vec());
@@ -276,8 +321,6 @@ where
         let (program, stages) = compile(trace, &self.options)?;
         self.compiles.fetch_add(1, Ordering::Relaxed);
         tracing::info!(function = self.name, steps = program.trace().block.symbols.len(), "compiled");
-        let compiled = Arc::new(Compiled { program, stages, structure });
-        cache.insert(key, compiled.clone());
-        Ok(compiled)
+        Ok(Compiled { program, stages, structure })
     }
 }

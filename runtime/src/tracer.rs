@@ -29,6 +29,11 @@ pub struct Tensor {
 
 const POISON: ValueId = ValueId(u32::MAX);
 
+impl Tensor {
+    /// A handle of no trace, which stands where one will be.
+    pub(crate) const PLACEHOLDER: Tensor = Tensor { builder: u32::MAX, value: POISON };
+}
+
 struct Builder {
     id: u32,
     block: Block,
@@ -312,7 +317,7 @@ pub(crate) fn call_at(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>, pl
 }
 
 fn poisoned_results(def: &'static OperatorDef) -> Vec<Tensor> {
-    let poison = with_top(|builder| builder.poison()).unwrap_or(Tensor { builder: u32::MAX, value: POISON });
+    let poison = with_top(|builder| builder.poison()).unwrap_or(Tensor::PLACEHOLDER);
     match def.results {
         ResultsDef::Fixed(n) => vec![poison; n],
         // How many there would be is not known; the error is recorded, and the function being traced ends here.
@@ -476,7 +481,7 @@ pub(crate) fn call_role(which: Role, leading: Vec<Arg<Tensor>>) -> Tensor {
             });
             poison.unwrap_or_else(|| {
                 set_pending(error);
-                Tensor { builder: u32::MAX, value: POISON }
+                Tensor::PLACEHOLDER
             })
         }
     }
@@ -561,7 +566,7 @@ pub fn value_and_grad<P: Tree<Leaf = Tensor, With<Tensor> = P>>(
         .map_err(Some)
     };
     let poison = |structure: Option<P>| {
-        let poison = with_top(|builder| builder.poison()).unwrap_or(Tensor { builder: u32::MAX, value: POISON });
+        let poison = with_top(|builder| builder.poison()).unwrap_or(Tensor::PLACEHOLDER);
         match structure {
             Some(structure) => (poison, structure.map(&mut |_| poison)),
             None => resume_unwind(Box::new(Poisoned)),

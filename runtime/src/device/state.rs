@@ -24,7 +24,10 @@ pub struct DeviceState {
 
 /// Something whose kernels may have found a fault in the data by the time the stream is waited for.
 pub(crate) trait Faulty: Send + Sync + std::fmt::Debug {
-    /// The fault, once; the stream has been waited for.
+    /// Enqueues a copy of the record to the host; false if nothing ran since the last one.
+    fn fetch(&self) -> Result<bool>;
+
+    /// The fault in the copy, once; the stream has been waited for since it was fetched.
     fn take_fault(&self) -> Option<crate::Error>;
 }
 
@@ -117,11 +120,19 @@ impl DeviceState {
     /// Waits for everything enqueued.
     ///
     /// # Errors
-    /// A fault of a kernel, or an index that a kernel found out of range.
+    /// A fault of a kernel, or an index that a kernel found out of range. All work is on one stream, so who waits first is told,
+    /// even if another thread enqueued it.
     pub fn synchronize(&self) -> Result<()> {
+        // Held to the end: the copies of the records are waited for before another thread has them made anew.
+        let faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fetched = Vec::new();
+        for faulty in faults.iter().filter_map(std::sync::Weak::upgrade) {
+            if faulty.fetch()? {
+                fetched.push(faulty);
+            }
+        }
         self.stream.synchronize()?;
-        let faults: Vec<_> = self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match faults.iter().filter_map(std::sync::Weak::upgrade).find_map(|faulty| faulty.take_fault()) {
+        match fetched.iter().find_map(|faulty| faulty.take_fault()) {
             Some(error) => Err(error),
             None => Ok(()),
         }

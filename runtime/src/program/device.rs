@@ -1,6 +1,7 @@
 //! A planned trace on a CUDA device: all work of a run is enqueued on one stream, and from the second run on replayed as a
 //! graph. Addresses are static: what is small and not donated is copied to a place of the program's own first.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,9 +24,11 @@ use crate::transforms::plan::{MemoryUse, memory_use};
 mod checked;
 mod fault;
 mod load;
+mod staging;
 
 use fault::FaultCell;
 use load::Loaded;
+use staging::Staging;
 
 /// Larger inputs are used where they are; smaller ones are copied to a place of the program's own, so that their
 /// addresses do not change from run to run.
@@ -34,7 +37,7 @@ const LARGEST_STAGED: usize = 1 << 20;
 const INPUT_ALIGNMENT: usize = 16;
 /// Alignment of the regions of the program's memory, in bytes.
 const ALIGNMENT: u64 = 256;
-/// What graphs are for when they are not wanted: `FULGURITE_GRAPH=0` launches each kernel by itself.
+/// Set to 0, each kernel is launched by itself instead of replaying a graph: to find the one that fails, say.
 const GRAPH_VARIABLE: &str = "FULGURITE_GRAPH";
 
 /// How often a device program ran, and how.
@@ -68,9 +71,10 @@ struct Regions {
     workspace: u64,
     /// For each input that is staged.
     staging: Vec<Option<u64>>,
+    /// What the staged inputs take up together.
+    staged: Range<u64>,
     /// For each fresh output.
     outputs: Vec<u64>,
-    fault: u64,
     total: u64,
 }
 
@@ -105,13 +109,8 @@ fn alignment(base: Base, offset: isize) -> usize {
     if matches!(base, Base::Input(_)) { own.min(INPUT_ALIGNMENT) } else { own }
 }
 
-/// The array if its first element lies as kernels expect it, otherwise a copy that does.
-fn aligned(array: Array, state: &DeviceState) -> Result<Array> {
-    let Memory::Device(buffer) = array.memory() else { return Ok(array) };
-    let start = buffer.address().offset(array.byte_offset());
-    if start.0.is_multiple_of(INPUT_ALIGNMENT as u64) || array.meta().is_empty() {
-        return Ok(array);
-    }
+/// A copy of the array, whose first element is at `start`, that begins where kernels expect it.
+fn aligned(array: &Array, start: DeviceAddress, state: &DeviceState) -> Result<Array> {
     // From the first element to the last one reached; strides of arrays are not negative.
     let last: usize =
         array.shape().iter().zip(array.strides()).map(|(n, stride)| (n - 1) * stride.unsigned_abs()).sum();
@@ -219,7 +218,8 @@ impl DeviceProgram {
         let block = &self.trace.block;
         let direct = block.parameters.iter().zip(&self.regions.staging).filter(|(_, staged)| staged.is_none());
         let inputs = direct.map(|(id, _)| block.meta(*id).bytes() as u64).fold(0, u64::saturating_add);
-        MemoryUse { inputs, transient: self.regions.total, ..memory_use(&self.trace) }
+        let record = if self.steps.iter().any(|step| step.indices.is_some()) { fault::BYTES as u64 } else { 0 };
+        MemoryUse { inputs, transient: self.regions.total.saturating_add(record), ..memory_use(&self.trace) }
     }
 
     /// How often it ran, and how.
@@ -244,16 +244,23 @@ impl DeviceProgram {
             .collect()
     }
 
-    /// Enqueues a run.
+    /// Whether arrays are what the program takes.
+    pub(super) fn check_inputs(&self, inputs: &[Array]) -> Result<()> {
+        self.placement.check_inputs(&self.trace, inputs)
+    }
+
+    /// Enqueues a run of inputs that have the metas and strides that the program takes.
     pub(super) fn run(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
+        self.placement.check_unique(&self.trace, &inputs)?;
         self.run_with(inputs, |loaded, starts| self.replay(loaded, starts))
     }
 
     /// Runs each symbol by itself, between events.
     pub(super) fn run_timed(&self, inputs: Vec<Array>) -> Result<(Vec<Array>, Vec<SymbolTime>)> {
+        self.check_inputs(&inputs)?;
         let mut times = Vec::with_capacity(self.steps.len());
         let outputs = self.run_with(inputs, |loaded, starts| {
-            let addresses = self.addresses(loaded.memory.address(), starts);
+            let addresses = self.addresses(loaded, starts);
             let context = loaded.state.context();
             let events = (0..=self.steps.len()).map(|_| Event::timed(context)).collect::<Result<Vec<_>, _>>()?;
             events[0].record(loaded.state.stream())?;
@@ -277,7 +284,6 @@ impl DeviceProgram {
         inputs: Vec<Array>,
         work: impl FnOnce(&mut Loaded, &[DeviceAddress]) -> Result<()>,
     ) -> Result<Vec<Array>> {
-        self.placement.check_inputs(&self.trace, &inputs)?;
         let mut guard = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = match &mut *guard {
             Some(loaded) => loaded,
@@ -285,35 +291,32 @@ impl DeviceProgram {
         };
         let device = device_of(&self.trace);
         let own = loaded.memory.address();
-        let stream = loaded.state.stream();
+        self.stage(loaded, &inputs)?;
         let mut placed: Vec<Array> = Vec::with_capacity(inputs.len());
         let mut starts: Vec<DeviceAddress> = Vec::with_capacity(inputs.len());
-        for (array, staged) in inputs.into_iter().zip(&self.regions.staging) {
+        for (mut array, staged) in inputs.into_iter().zip(&self.regions.staging) {
             if let Some(offset) = staged {
-                let to = own.offset(*offset as usize);
-                match array.memory() {
-                    Memory::Host(buffer) => {
-                        let bytes = &buffer.as_bytes()[array.byte_offset()..][..array.meta().bytes()];
-                        // SAFETY: the region has as many bytes; the driver copies from pageable memory before it returns.
-                        unsafe { stream.copy_to_device(to, bytes) }?;
-                    }
-                    Memory::Device(buffer) => {
-                        let from = buffer.address().offset(array.byte_offset());
-                        // SAFETY: both ranges are allocated, and whoever uses them later does so on this stream.
-                        unsafe { stream.copy_on_device(to, from, array.meta().bytes()) }?;
-                    }
+                starts.push(own.offset(*offset as usize));
+            } else {
+                if array.device() != device {
+                    array = array.to_device(device)?;
                 }
-                starts.push(to);
-                placed.push(array);
-                continue;
+                let start = loop {
+                    let Memory::Device(buffer) = array.memory() else { unreachable!("moved to the device above") };
+                    let start = buffer.address().offset(array.byte_offset());
+                    if start.0.is_multiple_of(INPUT_ALIGNMENT as u64) || array.meta().is_empty() {
+                        break start;
+                    }
+                    array = aligned(&array, start, &loaded.state)?;
+                };
+                starts.push(start);
             }
-            let array = aligned(array.to_device(device)?, &loaded.state)?;
-            let Memory::Device(buffer) = array.memory() else { unreachable!("moved to the device above") };
-            starts.push(buffer.address().offset(array.byte_offset()));
             placed.push(array);
         }
         work(loaded, &starts)?;
-        loaded.fault.fetch(loaded.state.stream(), own.offset(self.regions.fault as usize))?;
+        if let Some(fault) = &loaded.fault {
+            fault.mark();
+        }
         let mut fresh = Vec::with_capacity(self.placement.fresh.len());
         for (meta, offset) in self.placement.fresh.iter().zip(&self.regions.outputs) {
             let buffer = DeviceBuffer::new(device, meta.bytes())?;
@@ -327,8 +330,37 @@ impl DeviceProgram {
         Ok(self.placement.collect(placed, fresh))
     }
 
+    /// Copies small inputs to their places: those of the host in one copy, those of the device each by itself.
+    fn stage(&self, loaded: &mut Loaded, inputs: &[Array]) -> Result<()> {
+        let own = loaded.memory.address();
+        let stream = loaded.state.stream();
+        let first = self.regions.staged.start;
+        let staged =
+            || inputs.iter().zip(&self.regions.staging).filter_map(|(array, staged)| Some((array, (*staged)?)));
+        loaded.staging.send(stream, own.offset(first as usize), |bytes| {
+            let mut end = 0;
+            for (array, offset) in staged() {
+                if let Memory::Host(buffer) = array.memory() {
+                    let (at, length) = ((offset - first) as usize, array.meta().bytes());
+                    bytes[at..at + length].copy_from_slice(&buffer.as_bytes()[array.byte_offset()..][..length]);
+                    end = at + length;
+                }
+            }
+            end
+        })?;
+        for (array, offset) in staged() {
+            if let Memory::Device(buffer) = array.memory() {
+                let from = buffer.address().offset(array.byte_offset());
+                // SAFETY: both ranges are allocated, and whoever uses them later does so on this stream.
+                unsafe { stream.copy_on_device(own.offset(offset as usize), from, array.meta().bytes()) }?;
+            }
+        }
+        Ok(())
+    }
+
     /// Where each value starts.
-    fn addresses(&self, own: DeviceAddress, inputs: &[DeviceAddress]) -> Addresses {
+    fn addresses(&self, loaded: &Loaded, inputs: &[DeviceAddress]) -> Addresses {
+        let own = loaded.memory.address();
         let values = self
             .placement
             .slots
@@ -342,22 +374,18 @@ impl DeviceProgram {
                 DeviceAddress(base.wrapping_add_signed(slot.offset as i64))
             })
             .collect();
-        Addresses {
-            values,
-            workspace: own.offset(self.regions.workspace as usize),
-            fault: own.offset(self.regions.fault as usize),
-        }
+        Addresses { values, workspace: own.offset(self.regions.workspace as usize), fault: loaded.fault_address() }
     }
 
     /// Launches the graph for these addresses; records it first if there is none, and runs without one the first time.
     fn replay(&self, loaded: &mut Loaded, starts: &[DeviceAddress]) -> Result<()> {
         let wanted = std::env::var_os(GRAPH_VARIABLE).is_none_or(|value| value != "0");
         if !wanted || self.runs.load(Ordering::Relaxed) == 0 {
-            let addresses = self.addresses(loaded.memory.address(), starts);
+            let addresses = self.addresses(loaded, starts);
             return (0..self.steps.len()).try_for_each(|i| self.enqueue(loaded, loaded.state.stream(), i, &addresses));
         }
         if loaded.recorded.as_ref().is_none_or(|recorded| recorded.key != starts) {
-            let addresses = self.addresses(loaded.memory.address(), starts);
+            let addresses = self.addresses(loaded, starts);
             // On a stream of its own: other threads may enqueue on the device's meanwhile, which is no part of the graph.
             let recorder = Stream::new(loaded.state.context())?;
             let here = &*loaded;
@@ -429,6 +457,7 @@ fn regions(trace: &Trace, placement: &Placement, workspace_bytes: u64) -> Region
     };
     take(trace.arena.unwrap_or(0));
     let workspace = take(workspace_bytes);
+    let staged_from = take(0);
     let staging = trace
         .block
         .parameters
@@ -444,7 +473,7 @@ fn regions(trace: &Trace, placement: &Placement, workspace_bytes: u64) -> Region
             (small && !given_out && !trace.inputs[i].donated).then(|| take(meta.bytes() as u64))
         })
         .collect();
+    let staged = staged_from..take(0);
     let outputs = placement.fresh.iter().map(|meta| take(meta.bytes() as u64)).collect();
-    let fault = take(fault::BYTES as u64);
-    Regions { workspace, staging, outputs, fault, total: end }
+    Regions { workspace, staging, staged, outputs, total: end }
 }

@@ -149,10 +149,20 @@ impl Placement {
                     slot.strides
                 )));
             }
-            if self.overwritten[i] && !array.is_unique() {
-                return Err(wrong(
-                    "is donated but somebody else still holds it; give the only copy away, or do not donate it".into(),
-                ));
+        }
+        self.check_unique(trace, inputs)
+    }
+
+    /// Whether nobody else holds the inputs that kernels write to.
+    pub(super) fn check_unique(&self, trace: &Trace, inputs: &[Array]) -> Result<()> {
+        for ((array, overwritten), id) in inputs.iter().zip(&self.overwritten).zip(&trace.block.parameters) {
+            if *overwritten && !array.is_unique() {
+                let message =
+                    "is donated but somebody else still holds it; give the only copy away, or do not donate it";
+                return Err(Error::Argument {
+                    argument: trace.block.value(*id).name.to_string(),
+                    message: message.into(),
+                });
             }
         }
         Ok(())

@@ -57,7 +57,11 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
     trials.extend(tests.into_iter().map(trial));
     for (kind, reason) in absent_devices() {
         eprintln!("the tests of {kind} executors are skipped: {reason}");
-        trials.push(Trial::test(format!("device::{kind}::is_absent"), || Ok(())).with_ignored_flag(true));
+        // Skipped, unless the environment says that this machine has to have one.
+        let variable = format!("FULGURITE_REQUIRE_{}", kind.to_uppercase());
+        let required = std::env::var_os(&variable).is_some_and(|value| value == "1");
+        let trial = Trial::test(format!("device::{kind}::is_absent"), move || Err(Failed::from(reason)));
+        trials.push(trial.with_ignored_flag(!required));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

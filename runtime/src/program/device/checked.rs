@@ -2,7 +2,7 @@
 
 use fulgurite_kernels::buffer::{GUARD, POISON};
 
-use super::{Addresses, DeviceAddress, DeviceMemory, DeviceProgram};
+use super::{Addresses, DeviceMemory, DeviceProgram};
 use crate::array::{Array, Memory};
 use crate::error::{CallStack, Error, Failure, Result};
 use crate::program::host::first_unwritten;
@@ -15,7 +15,7 @@ const GUARD_BYTES: usize = 256;
 impl DeviceProgram {
     /// See [`crate::program::Program::run_checked`].
     pub(in crate::program) fn run_checked(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
-        self.placement.check_inputs(&self.trace, &inputs)?;
+        self.check_inputs(&inputs)?;
         let mut guard = self.loaded.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let loaded = match &mut *guard {
             Some(loaded) => loaded,
@@ -61,15 +61,16 @@ impl DeviceProgram {
         let addresses = Addresses {
             values: (0..block.values.len()).map(|index| memory.address().offset(offset(index))).collect(),
             workspace: own.offset(self.regions.workspace as usize),
-            fault: own.offset(self.regions.fault as usize),
+            fault: loaded.fault_address(),
         };
         let mut owned = vec![false; image.len()];
         ranges.iter().flatten().for_each(|range| owned[range.clone()].fill(true));
         for i in 0..self.steps.len() {
             let step = &self.steps[i];
             self.enqueue(loaded, loaded.state.stream(), i, &addresses)?;
-            let fault: DeviceAddress = own.offset(self.regions.fault as usize);
-            loaded.fault.fetch(loaded.state.stream(), fault)?;
+            if let Some(fault) = &loaded.fault {
+                fault.mark();
+            }
             loaded.state.synchronize()?;
             let mut after = vec![0; image.len()];
             memory.read(loaded.state.stream(), 0, &mut after)?;

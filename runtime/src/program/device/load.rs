@@ -10,7 +10,8 @@ use fulgurite_kernels::cuda::{
 use rustc_hash::FxHashMap;
 
 use super::{
-    Address, Command, DeviceAddress, DeviceMemory, DeviceProgram, DeviceState, FaultCell, Recorded, Source, device_of,
+    Address, Command, DeviceAddress, DeviceMemory, DeviceProgram, DeviceState, FaultCell, Recorded, Source, Staging,
+    device_of,
 };
 use crate::device::plan::Parameter;
 use crate::error::{Error, Result};
@@ -18,10 +19,12 @@ use crate::error::{Error, Result};
 /// A program on its device.
 pub(super) struct Loaded {
     pub(super) state: Arc<DeviceState>,
-    /// Arena, workspace, staged inputs, fresh outputs, fault record.
+    /// Arena, workspace, staged inputs, fresh outputs.
     pub(super) memory: DeviceMemory,
+    pub(super) staging: Staging,
     pub(super) recorded: Option<Recorded>,
-    pub(super) fault: Arc<FaultCell>,
+    /// If some kernel checks indices.
+    pub(super) fault: Option<Arc<FaultCell>>,
     /// For each step.
     work: Vec<Vec<Work>>,
 }
@@ -56,9 +59,10 @@ impl DeviceProgram {
         for step in &self.steps {
             arguments[step.symbol].clone_from(&step.indices);
         }
-        let record = memory.address().offset(self.regions.fault as usize);
-        let fault = FaultCell::new(&state, record, &self.trace, arguments)?;
-        Ok(Loaded { state, memory, recorded: None, fault, work })
+        let reports = arguments.iter().any(Option::is_some);
+        let fault = reports.then(|| FaultCell::new(&state, &self.trace, arguments)).transpose()?;
+        let staging = Staging::new(&state, (self.regions.staged.end - self.regions.staged.start) as usize)?;
+        Ok(Loaded { state, memory, staging, recorded: None, fault, work })
     }
 
     /// Names the largest values with the size that could not be had.
@@ -120,6 +124,11 @@ fn ready(
 }
 
 impl Loaded {
+    /// Where kernels report an index out of range.
+    pub(super) fn fault_address(&self) -> DeviceAddress {
+        self.fault.as_ref().map_or(DeviceAddress::NULL, |fault| fault.address())
+    }
+
     /// Enqueues a step of symbol number `symbol`, with the addresses that `at` gives.
     pub(super) fn enqueue(
         &self,

@@ -1,0 +1,148 @@
+//! Programs on a device: how often they compile and record graphs, what they predict to need, and what a wrong index becomes.
+//! Without a device each test says that it is skipped; `FULGURITE_REQUIRE_CUDA=1` makes that a failure.
+
+mod device;
+
+use fulgurite::compile::Options;
+use fulgurite::{Array, DType, Device, Error, Tensor, jit};
+use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::config::GptConfig;
+use fulgurite_models::gpt2::Gpt2;
+use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
+use fulgurite_models::train::step_scalars;
+use fulgurite_ops::prelude::*;
+
+const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.2 };
+const ROWS: usize = 2;
+
+type Arguments<T> = (TrainState<T>, BatchTensors<T>, StepScalars<T>);
+
+fn on(device: Device) -> Options {
+    Options { device: Some(device), ..Options::default() }
+}
+
+fn batch(seed: usize) -> BatchTensors<Array> {
+    let tokens = |shift: usize| -> Vec<i64> {
+        (0..ROWS * CONFIG.context).map(|i| ((i * 7 + seed + shift) % CONFIG.vocabulary) as i64).collect()
+    };
+    let shape = [ROWS, CONFIG.context];
+    BatchTensors { tokens: Array::new(shape, &tokens(0)).unwrap(), targets: Array::new(shape, &tokens(1)).unwrap() }
+}
+
+fn state() -> TrainState<Array> {
+    let tree = |scale: f64| {
+        Gpt2::build(&CONFIG, &mut |_, shape| {
+            let values: Vec<f64> = (0..shape.iter().product()).map(|i: usize| scale * (i as f64 * 0.7).sin()).collect();
+            Array::from_f64(shape, DType::F32, &values)
+        })
+        .unwrap()
+    };
+    TrainState { params: tree(0.1), exp_avg: tree(0.0), exp_avg_sq: tree(0.0) }
+}
+
+#[test]
+fn a_hundred_steps_with_dropout_compile_once_and_record_one_graph() {
+    let Some(cuda) = device::cuda() else { return };
+    let optimizer = OptimizerSettings::default();
+    let run = |options: Options| {
+        let step =
+            jit(|(state, batch, scalars): Arguments<Tensor>| train_step(&CONFIG, &optimizer, state, batch, scalars))
+                .donate("arg0")
+                .options(options);
+        let mut training = state();
+        let mut losses = Vec::new();
+        for number in 1..=100 {
+            let scalars = step_scalars(1e-3 / number as f64, number, 42).unwrap();
+            let (next, loss, _) = step.call((training, batch(number as usize), scalars)).unwrap();
+            training = next;
+            losses.push(loss.item().unwrap());
+        }
+        let arguments = (training, batch(0), step_scalars(1e-3, 1, 42).unwrap());
+        let compiled = step.compile(&arguments).unwrap();
+        (losses, step.compiles(), compiled.program().counts())
+    };
+    let (losses, compiles, counts) = run(on(cuda));
+    let counts = counts.unwrap();
+    assert_eq!((compiles, counts.graphs, counts.runs), (1, 1, 100), "{counts:?}");
+    assert!(counts.replays >= 98, "{counts:?}");
+    assert!(losses.iter().all(|loss| loss.is_finite()) && losses[99] < losses[0], "{losses:?}");
+    // Dropout draws the same numbers on the host: the same losses but for the order of sums.
+    let (on_host, _, _) = run(Options::default());
+    for (i, (found, expected)) in losses.iter().zip(&on_host).enumerate() {
+        assert!((found / expected - 1.0).abs() <= 1e-3, "step {i}: {found} on the device, {expected} on the host");
+    }
+    // And the same bits the next time.
+    assert_eq!(run(on(cuda)).0, losses);
+}
+
+#[test]
+fn an_index_out_of_range_is_told_once_with_operator_and_argument() {
+    let Some(cuda) = device::cuda() else { return };
+    let look_up = jit(|(indices, weight): (Tensor, Tensor)| embedding(indices, weight)).options(on(cuda));
+    let weight = Array::new([3, 2], &[0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+    let good = || Array::new([2], &[2_i64, 0]).unwrap();
+    // Before and after a graph is recorded.
+    for _ in 0..3 {
+        let out = look_up.call((good(), weight.clone())).unwrap();
+        assert_eq!(out.to_vec::<f32>().unwrap(), [4.0, 5.0, 0.0, 1.0]);
+        for bad in [7, -1] {
+            let indices = Array::new([2], &[1_i64, bad]).unwrap();
+            let out = look_up.call((indices, weight.clone())).unwrap();
+            let error = out.to_vec::<f32>().unwrap_err();
+            let Error::Run { failure, .. } = &error else { panic!("{error}") };
+            assert_eq!(failure.code, "IndexOutOfRange");
+            let text = error.to_string();
+            assert!(text.contains(&format!("holds {bad}, expected 0 to below 3")), "{text}");
+            assert!(text.contains("ind"), "names the argument: {text}");
+        }
+    }
+}
+
+#[test]
+fn what_two_threads_run_is_right_and_their_faults_are_told() {
+    let Some(cuda) = device::cuda() else { return };
+    let weight = Array::new([3, 1], &[0.0_f32, 1.0, 2.0]).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4_i64 {
+            let weight = weight.clone();
+            scope.spawn(move || {
+                for round in 0..50_i64 {
+                    // Programs come and go while other threads wait for the stream.
+                    let look_up =
+                        jit(|(indices, weight): (Tensor, Tensor)| embedding(indices, weight)).options(on(cuda));
+                    let index = (thread + round) % 3;
+                    let indices = Array::new([1], &[index]).unwrap();
+                    let out = look_up.call((indices, weight.clone())).unwrap();
+                    assert_eq!(out.to_vec::<f32>().unwrap(), [index as f32]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_predicted_peak_is_what_is_allocated() {
+    let Some(cuda) = device::cuda() else { return };
+    // A process of its own, since the counter is the device's: the test runs itself again.
+    const ALONE: &str = "FULGURITE_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let name = "the_predicted_peak_is_what_is_allocated";
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let status = command.args([name, "--exact", "--nocapture"]).env(ALONE, "1").status().unwrap();
+        assert!(status.success());
+        return;
+    }
+    let optimizer = OptimizerSettings::default();
+    let step = jit(|(state, batch, scalars): Arguments<Tensor>| train_step(&CONFIG, &optimizer, state, batch, scalars))
+        .donate("arg0")
+        .options(on(cuda));
+    let mut training = state();
+    for number in 1..=3 {
+        let scalars = step_scalars(1e-3, number, 42).unwrap();
+        (training, _, _) = step.call((training, batch(0), scalars)).unwrap();
+    }
+    let arguments = (training, batch(0), step_scalars(1e-3, 1, 42).unwrap());
+    let predicted = step.compile(&arguments).unwrap().program().memory().peak();
+    let counted = fulgurite::device::DeviceState::of(cuda).unwrap().context().peak_bytes() as u64;
+    assert_eq!(predicted, counted);
+}
