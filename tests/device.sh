@@ -2,9 +2,10 @@
 # The tests of CUDA executors on a GPU machine that has no Rust.
 #   tests/device.sh build FOLDER    where Rust is: puts stripped test binaries and measurements into FOLDER
 #   tests/device.sh run FOLDER      where the GPU is, from the root of the repository: runs them and prints a summary
+#   tests/device.sh sanitize FOLDER [TOOL ...]    the same machine: one sample of every kernel under compute-sanitizer
 set -euo pipefail
 cd "$(dirname "$0")/.."
-action=${1:?build or run} folder=${2:?the folder of the binaries}
+action=${1:?build, run or sanitize} folder=${2:?the folder of the binaries}
 
 build() {
     mkdir -p "$folder"
@@ -16,6 +17,8 @@ build() {
         strip "$folder/$1"
     }
     take generated -p fulgurite-tests --test generated
+    take device_runs -p fulgurite-tests --test device_runs
+    take gpt2_parity -p fulgurite-tests --test gpt2_parity
     take cuda_device -p fulgurite-kernels --test cuda_device
     take cuda_generated -p fulgurite-kernels --test cuda_generated
     cargo build --release -p fulgurite-benches --bin device_step
@@ -42,6 +45,8 @@ run() {
     summary 'generated kernels' "$folder/cuda_generated" --test-threads=2
     # Paths of golden vectors and snapshots are those of the crate.
     cd tests
+    summary 'programs on the device' "$folder/device_runs"
+    summary 'GPT-2 beside PyTorch' "$folder/gpt2_parity"
     for executor in cuda fusion cublaslt optim llmc tf32; do
         summary "operators by $executor" "$folder/generated" "::$executor" --test-threads=16
     done
@@ -52,8 +57,29 @@ run() {
     return $failed
 }
 
+sanitize() {
+    folder=$(cd "$folder" && pwd)
+    export FULGURITE_REQUIRE_CUDA=1 FULGURITE_REQUIRE_NVRTC=1 FULGURITE_SAMPLE=0
+    local tools=("$@") failed=0
+    [ ${#tools[@]} -gt 0 ] || tools=(memcheck racecheck initcheck synccheck)
+    cd tests
+    for tool in "${tools[@]}"; do
+        for executor in cuda fusion cublaslt optim llmc tf32; do
+            local log
+            log=$(mktemp)
+            # One thread: the sanitizer serializes kernels anyway, and its report then follows the test's name.
+            compute-sanitizer --tool "$tool" --error-exitcode 9 \
+                "$folder/generated" "::consistency::$executor::f32" --test-threads=1 >"$log" 2>&1 || failed=1
+            echo "== $tool, $executor: $(grep -E 'SUMMARY' "$log" | tail -1) $(grep -E '^test result' "$log" | tail -1)"
+            grep -vE ' ok$|ignored$' "$log" | grep -E '=========|FAILED' | grep -v SUMMARY | head -30 || true
+        done
+    done
+    return $failed
+}
+
 case $action in
     build) build ;;
     run) run ;;
-    *) echo "build or run, not '$action'" >&2; exit 2 ;;
+    sanitize) sanitize "${@:3}" ;;
+    *) echo "build, run or sanitize, not '$action'" >&2; exit 2 ;;
 esac

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use fulgurite::compile::Options;
 use fulgurite::jit::Jit;
+use fulgurite::program::Profile;
 use fulgurite::tree::Tree;
 use fulgurite::{Array, DType, Error, Result};
 use fulgurite_ops::prelude::Tensor;
@@ -65,6 +66,8 @@ pub struct TrainOptions {
     pub prompt: String,
     /// Folder for the checkpoint and the traces.
     pub out: PathBuf,
+    /// Whether one more step is timed symbol by symbol at the end, for `profile.json` in `out`. The checkpoint is not changed.
+    pub profile: bool,
     /// Continue from the checkpoint in `out`.
     pub resume: bool,
     /// How it is compiled.
@@ -163,6 +166,15 @@ pub fn write_stages(folder: &Path, stages: &[fulgurite::compile::Stage]) -> Resu
         let path = folder.join(format!("{i:02}_{}.trace", stage.name));
         crate::durable::write(&path, stage.trace.to_string().as_bytes()).map_err(|error| failed(&path, error))?;
     }
+    Ok(())
+}
+
+/// Writes a profile as a file for trace viewers, and tells it as a table.
+fn write_profile(folder: &Path, profile: &Profile, line: &mut dyn FnMut(&str)) -> Result<()> {
+    let path = folder.join("profile.json");
+    crate::durable::write(&path, profile.to_chrome_trace().as_bytes())
+        .map_err(|error| Error::File { path: path.display().to_string(), message: error.to_string() })?;
+    line(&format!("{profile}\nprofile: {}", path.display()));
     Ok(())
 }
 
@@ -425,6 +437,12 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         let batch = batch_arrays(&run.batches.clone().next_batch())?;
         let compiled = step.compile(&(run.state.clone(), batch, scalars))?;
         write_stages(&traces, compiled.stages())?;
+        if options.profile {
+            let batch = batch_arrays(&run.batches.clone().next_batch())?;
+            let scalars = step_scalars(options.lr, 1, options.seed)?;
+            let (_, profile) = step.profile((run.state, batch, scalars))?;
+            write_profile(&options.out, &profile, line)?;
+        }
         step.compiles()
     } else {
         let batch = batch_arrays(&run.batches.clone().next_batch())?;
@@ -432,6 +450,13 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         let compiled =
             accumulate.compile(&(run.state.params.clone(), zeros(&config)?, Array::scalar(0.0), batch, generator))?;
         write_stages(&traces, compiled.stages())?;
+        if options.profile {
+            let batch = batch_arrays(&run.batches.clone().next_batch())?;
+            let generator = Array::new([2], &[options.seed as i64, 0])?;
+            let arguments = (run.state.params, zeros(&config)?, Array::scalar(0.0), batch, generator);
+            let (_, profile) = accumulate.profile(arguments)?;
+            write_profile(&options.out, &profile, line)?;
+        }
         accumulate.compiles()
     };
     line(&format!("checkpoint: {}", checkpoint.display()));

@@ -30,6 +30,8 @@ pub struct Options {
     pub verify: bool,
     /// The largest peak that a plan may have, in bytes.
     pub memory_limit: Option<u64>,
+    /// Whether runs on a device replay a graph from the second one on.
+    pub graph: bool,
 }
 
 /// A transform of the user's own: its name and what it does.
@@ -57,6 +59,7 @@ impl std::fmt::Debug for Options {
             .field("fuse", &self.fuse)
             .field("verify", &self.verify)
             .field("memory_limit", &self.memory_limit)
+            .field("graph", &self.graph)
             .finish()
     }
 }
@@ -72,6 +75,7 @@ impl Default for Options {
             fuse: true,
             verify: cfg!(debug_assertions),
             memory_limit: None,
+            graph: true,
         }
     }
 }
@@ -225,5 +229,6 @@ pub fn compile(trace: Trace, options: &Options) -> Result<(Program, Vec<Stage>)>
         .last()
         .map(|stage| stage.trace.clone())
         .ok_or_else(|| Error::Argument { argument: "trace".into(), message: "no stage was made".into() })?;
-    Ok((Program::new(last, options.memory_limit)?, stages))
+    let program = Program::new(last, options.memory_limit)?;
+    Ok((if options.graph { program } else { program.without_graph() }, stages))
 }

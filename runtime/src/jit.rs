@@ -10,7 +10,7 @@ use crate::array::{Array, Strides};
 use crate::compile::{Options, Stage, compile};
 use crate::error::{Error, Result};
 use crate::meta::{Device, Target, TensorMeta};
-use crate::program::Program;
+use crate::program::{Profile, Program};
 use crate::trace::{Input, InputRole, Output, Trace};
 use crate::tracer::{Tensor, trace_block};
 use crate::tree::Tree;
@@ -129,6 +129,14 @@ impl<O> Compiled<O> {
     }
 }
 
+impl<O: Tree<Leaf = Tensor> + Clone> Compiled<O> {
+    /// A run's outputs as the function returns them.
+    fn results(&self, outputs: Vec<Array>) -> O::With<Array> {
+        let mut outputs = outputs.into_iter();
+        self.structure.clone().map(&mut |_| outputs.next().unwrap_or_else(|| unreachable!("one output for each leaf")))
+    }
+}
+
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     /// Strides where they are not those of a contiguous array.
@@ -221,12 +229,14 @@ where
     /// Calls the function.
     pub fn call(&self, arguments: I) -> Result<O::With<Array>> {
         let (compiled, inputs) = self.compiled_for(arguments)?;
-        let outputs = compiled.program.run_matching(inputs)?;
-        let mut outputs = outputs.into_iter();
-        Ok(compiled
-            .structure
-            .clone()
-            .map(&mut |_| outputs.next().unwrap_or_else(|| unreachable!("one output for each leaf"))))
+        Ok(compiled.results(compiled.program.run_matching(inputs)?))
+    }
+
+    /// Calls the function, each symbol by itself, and says where the time went.
+    pub fn profile(&self, arguments: I) -> Result<(O::With<Array>, Profile)> {
+        let (compiled, inputs) = self.compiled_for(arguments)?;
+        let (outputs, profile) = compiled.program.profile(inputs)?;
+        Ok((compiled.results(outputs), profile))
     }
 
     /// Compiles the function for arguments of this form without running it.

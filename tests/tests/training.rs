@@ -26,6 +26,7 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         sample_tokens: 8,
         prompt: "The ".into(),
         out: out.to_owned(),
+        profile: false,
         resume: false,
         compile: Default::default(),
     }

@@ -103,17 +103,12 @@ fn main() -> Result<()> {
         })
     );
     if std::env::args().any(|argument| argument == "--profile") {
-        let mut inputs: Vec<Array> = Vec::new();
-        arguments.map(&mut |array: Array| {
-            inputs.push(array.clone());
-            array.meta().clone()
-        });
-        let (_, mut spent) = compiled.program().run_timed(inputs)?;
-        spent.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
-        let block = &compiled.program().trace().block;
-        for (symbol, time) in spent.iter().take(60) {
-            let line = fulgurite::trace::print_symbol(block, &block.symbols[*symbol]);
-            println!("{:9.1} us  {}", time.as_secs_f64() * 1e6, line.chars().take(150).collect::<String>());
+        let (_, mut profile) = step.profile(arguments)?;
+        println!("{profile}");
+        profile.spans.sort_by_key(|span| std::cmp::Reverse(span.time));
+        for span in profile.spans.iter().take(40) {
+            let line: String = span.line.chars().take(150).collect();
+            println!("{:9.1} us  {line}", span.time.as_secs_f64() * 1e6);
         }
     }
     Ok(())

@@ -19,6 +19,9 @@ pub struct Compile {
     /// Does not fuse symbols into regions.
     #[arg(long)]
     no_fuse: bool,
+    /// Launches every kernel by itself on a device, instead of replaying a graph.
+    #[arg(long)]
+    no_graph: bool,
 }
 
 impl Compile {
@@ -31,6 +34,7 @@ impl Compile {
         }
         options.fuel = self.fuel.map_or(Fuel::UNLIMITED, Fuel::limited);
         options.fuse = !self.no_fuse;
+        options.graph = !self.no_graph;
         options.memory_limit = system::memory().map(|memory| memory.total);
         Ok(options)
     }

@@ -96,6 +96,9 @@ pub struct Gpt2 {
     /// The folder for the checkpoint and the traces.
     #[arg(long, value_name = "DIR", default_value = "runs/gpt2")]
     out: PathBuf,
+    /// Writes where one step's time goes to profile.json in the folder (for Perfetto), and prints it as a table.
+    #[arg(long)]
+    profile: bool,
     /// Continues from the checkpoint in the folder.
     #[arg(long)]
     resume: bool,
@@ -152,6 +155,7 @@ pub fn run(model: &Model) -> Outcome {
         sample_tokens: of.sample_tokens,
         prompt: of.prompt.clone(),
         out: of.out.clone(),
+        profile: of.profile,
         resume: of.resume,
         compile,
     };

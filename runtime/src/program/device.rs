@@ -88,6 +88,8 @@ pub(super) struct DeviceProgram {
     runs: AtomicUsize,
     graphs: AtomicUsize,
     replays: AtomicUsize,
+    /// Whether runs replay a graph.
+    graph: bool,
 }
 
 /// A graph, and the inputs' addresses that it was recorded with.
@@ -209,6 +211,7 @@ impl DeviceProgram {
             runs: AtomicUsize::new(0),
             graphs: AtomicUsize::new(0),
             replays: AtomicUsize::new(0),
+            graph: std::env::var_os(GRAPH_VARIABLE).is_none_or(|value| value != "0"),
         })
     }
 
@@ -242,6 +245,11 @@ impl DeviceProgram {
                 _ => None,
             })
             .collect()
+    }
+
+    /// Has every run launch every kernel by itself.
+    pub(super) fn without_graph(&mut self) {
+        self.graph = false;
     }
 
     /// Whether arrays are what the program takes.
@@ -379,8 +387,7 @@ impl DeviceProgram {
 
     /// Launches the graph for these addresses; records it first if there is none, and runs without one the first time.
     fn replay(&self, loaded: &mut Loaded, starts: &[DeviceAddress]) -> Result<()> {
-        let wanted = std::env::var_os(GRAPH_VARIABLE).is_none_or(|value| value != "0");
-        if !wanted || self.runs.load(Ordering::Relaxed) == 0 {
+        if !self.graph || self.runs.load(Ordering::Relaxed) == 0 {
             let addresses = self.addresses(loaded, starts);
             return (0..self.steps.len()).try_for_each(|i| self.enqueue(loaded, loaded.state.stream(), i, &addresses));
         }

@@ -3,6 +3,7 @@
 mod device;
 mod host;
 mod placement;
+mod profile;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use crate::trace::Trace;
 use crate::transforms::plan::{MemoryUse, memory_use};
 
 pub use device::RunCounts;
+pub use profile::{Profile, Span};
 
 /// Index of a symbol of the trace, and how long it took.
 pub type SymbolTime = (usize, Duration);
@@ -112,6 +114,21 @@ impl Program {
             Ready::Host(program) => program.run_timed(inputs),
             Ready::Device(program) => program.run_timed(inputs),
         }
+    }
+
+    /// Runs the program and says where the time went.
+    pub fn profile(&self, inputs: Vec<Array>) -> Result<(Vec<Array>, Profile)> {
+        let (outputs, times) = self.run_timed(inputs)?;
+        Ok((outputs, Profile::new(self, &times)))
+    }
+
+    /// Launches every kernel by itself instead of replaying a graph: to find the one that fails, say. On the host there is
+    /// no difference.
+    pub fn without_graph(mut self) -> Program {
+        if let Ready::Device(program) = &mut self.ready {
+            program.without_graph();
+        }
+        self
     }
 
     /// Runs the program with every value in memory of its own between guard bytes, filled with NaN beforehand. An error if
