@@ -1,5 +1,7 @@
 //! What the measurements share.
 
+pub mod gpt2;
+
 use std::time::{Duration, Instant};
 
 /// The median duration of `runs` calls of `f`, after `warmup` calls.

@@ -2,7 +2,9 @@
 
 use crate::fixture::{Device, device, numbers, random};
 use fulgurite_kernels::DType;
-use fulgurite_kernels::cuda::cublaslt::{Compute, CublasLt, Epilogue, MatmulOperands, MatmulPlan, Operand, Problem};
+use fulgurite_kernels::cuda::cublaslt::{
+    Compute, CublasLt, Epilogue, MatmulOperands, MatmulPlan, Operand, Problem, Tuner,
+};
 use fulgurite_kernels::cuda::{CudaError, DeviceMemory};
 use half::{bf16, f16};
 
@@ -425,4 +427,38 @@ fn a_product_is_captured_in_a_graph() {
     }
     let expected: Vec<f32> = identity.iter().map(|value| 3.0 * value).collect();
     assert_eq!(device.download_of::<f32>(&d), expected);
+}
+
+#[test]
+fn a_measured_choice_is_recorded_and_used_by_the_next_process() {
+    let Some(device) = device() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let scratch = DeviceMemory::new(&device.context, 256 << 20).unwrap();
+    let mut problem = Problem::contiguous(DType::F32, 256, 3072, 768);
+    problem.compute = Compute::Tf32;
+    let choose = || {
+        // A library of its own knows of no choice, like that of another process.
+        let library = CublasLt::new(&device.context).unwrap();
+        // SAFETY: the memory is this test's.
+        let tuner = unsafe { Tuner::new(&library, &device.stream, scratch.address(), scratch.len()) };
+        tuner.keep_in(folder.path()).pin(&problem, WORKSPACE).unwrap();
+        MatmulPlan::new(&library, &problem, WORKSPACE).unwrap().algorithm().encoding
+    };
+    let files = || -> Vec<_> { std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect() };
+    let first = choose();
+    assert_eq!(files().len(), 1);
+    let record = std::fs::read(&files()[0]).unwrap();
+    assert_eq!(choose(), first, "the record is used");
+    assert_eq!(std::fs::read(&files()[0]).unwrap(), record);
+    std::fs::write(&files()[0], &record[..record.len() / 2]).unwrap();
+    choose();
+    assert!(std::fs::read(&files()[0]).unwrap().starts_with(b"fulgurite product 1"));
+    assert!(std::fs::read(&files()[0]).unwrap().len() > record.len() / 2, "a damaged record is written anew");
+    // Nothing is measured for a product of a few thousand numbers.
+    let small = Problem::contiguous(DType::F32, 8, 8, 8);
+    let library = CublasLt::new(&device.context).unwrap();
+    // SAFETY: the memory is this test's.
+    let tuner = unsafe { Tuner::new(&library, &device.stream, scratch.address(), scratch.len()) };
+    tuner.keep_in(folder.path()).pin(&small, WORKSPACE).unwrap();
+    assert_eq!(files().len(), 1);
 }

@@ -11,9 +11,11 @@
 mod descriptor;
 mod plan;
 mod problem;
+mod tune;
 
 pub use plan::{Algorithm, MatmulOperands, MatmulPlan};
 pub use problem::{Compute, Epilogue, Operand, Problem, ProblemError};
+pub use tune::Tuner;
 
 use super::call::static_text;
 use super::context::Context;

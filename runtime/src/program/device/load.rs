@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use fulgurite_kernels::cuda::cublaslt::Problem;
-use fulgurite_kernels::cuda::cublaslt::{MatmulOperands, MatmulPlan};
+use fulgurite_kernels::cuda::cublaslt::{MatmulOperands, MatmulPlan, Tuner};
 use fulgurite_kernels::cuda::{
     Arguments, Compilation, Cubin, CudaError, Function, KernelCache, LaunchShape, Module, Stream,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
     Address, Command, DeviceAddress, DeviceMemory, DeviceProgram, DeviceState, FaultCell, Recorded, Source, Staging,
@@ -15,6 +15,9 @@ use super::{
 };
 use crate::device::plan::Parameter;
 use crate::error::{Error, Result};
+
+/// Set to 0, products are computed by what the library's heuristics rate best, and nothing is measured or recorded.
+const TUNE_VARIABLE: &str = "FULGURITE_TUNE";
 
 /// A program on its device.
 pub(super) struct Loaded {
@@ -49,6 +52,9 @@ impl DeviceProgram {
         for (source, cubin) in sources.iter().zip(&cubins) {
             modules.insert(source, Module::load(state.context(), cubin)?);
         }
+        if std::env::var_os(TUNE_VARIABLE).is_none_or(|value| value != "0") {
+            self.pin_products(&state, &memory)?;
+        }
         let mut plans: FxHashMap<Problem, Arc<MatmulPlan>> = FxHashMap::default();
         let mut work = Vec::with_capacity(self.steps.len());
         for (i, step) in self.steps.iter().enumerate() {
@@ -63,6 +69,24 @@ impl DeviceProgram {
         let fault = reports.then(|| FaultCell::new(&state, &self.trace, arguments)).transpose()?;
         let staging = Staging::new(&state, (self.regions.staged.end - self.regions.staged.start) as usize)?;
         Ok(Loaded { state, memory, staging, recorded: None, fault, work })
+    }
+
+    /// Has the products' algorithms measured, or their records read, in the program's memory before anything is there.
+    fn pin_products(&self, state: &DeviceState, memory: &DeviceMemory) -> Result<()> {
+        let commands = self.steps.iter().flat_map(|step| &step.commands);
+        let products = commands.filter_map(|command| match command {
+            Command::Matmul { problem, workspace: (_, bytes), .. } => Some((problem, *bytes as usize)),
+            _ => None,
+        });
+        let mut seen: FxHashSet<&Problem> = FxHashSet::default();
+        for (problem, workspace_bytes) in products {
+            if seen.insert(problem) {
+                // SAFETY: the program's memory was just allocated, and holds nothing yet.
+                let tuner = unsafe { Tuner::new(state.cublaslt()?, state.stream(), memory.address(), memory.len()) };
+                tuner.pin(problem, workspace_bytes)?;
+            }
+        }
+        Ok(())
     }
 
     /// Names the largest values with the size that could not be had.
