@@ -98,6 +98,8 @@ fn help_has_examples() {
         &["trace", "diff", "--help"],
         &["train", "gpt2", "--help"],
         &["generate", "--help"],
+        &["convert", "--help"],
+        &["tokenize", "--help"],
         &["doctor", "--help"],
     ] {
         let help = run(arguments).ok();

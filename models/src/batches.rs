@@ -3,11 +3,10 @@
 //! The stream is cut into windows of T tokens (and the one after, as the last target). An epoch visits every window once, but for
 //! the rest that fills no batch; its order is the identity or a shuffle by (seed, epoch).
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 
-use crate::random::{Stream, fingerprint};
+use crate::random::Stream;
+use crate::tokens::{Tokens, TokensError};
 
 /// The sequence number space of shuffles, apart from those of weights and of sampling.
 const SHUFFLE: u64 = 0x5348_5546_464C_4500;
@@ -72,8 +71,11 @@ pub struct BatchPosition {
 }
 
 /// Data that makes no batches, or not those of a position.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum BatchError {
+    /// The stream cannot be read.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
     /// A batch of nothing.
     #[error("a batch of {rows} sequences of {context} tokens is empty or too large")]
     Shape {
@@ -122,7 +124,7 @@ pub enum BatchError {
 /// An endless sequence of batches.
 #[derive(Debug, Clone)]
 pub struct Batches {
-    tokens: Arc<[u32]>,
+    tokens: Tokens,
     position: BatchPosition,
     windows: usize,
     /// The permutation of the epoch it was drawn for.
@@ -131,8 +133,15 @@ pub struct Batches {
 
 impl Batches {
     /// Batches of `rows` sequences of `context` tokens, from the start.
-    pub fn new(tokens: Arc<[u32]>, rows: usize, context: usize, order: Order, seed: u64) -> Result<Self, BatchError> {
-        let fingerprint = fingerprint(tokens.iter().map(|&token| u64::from(token)));
+    pub fn new(
+        tokens: impl Into<Tokens>,
+        rows: usize,
+        context: usize,
+        order: Order,
+        seed: u64,
+    ) -> Result<Self, BatchError> {
+        let tokens = tokens.into();
+        let fingerprint = tokens.fingerprint()?;
         let length = tokens.len() as u64;
         Batches::build(
             tokens,
@@ -141,8 +150,9 @@ impl Batches {
     }
 
     /// Continues at a stored position of the same stream: the next batch is the one that would have come next.
-    pub fn resume(tokens: Arc<[u32]>, position: BatchPosition) -> Result<Self, BatchError> {
-        let found_fingerprint = fingerprint(tokens.iter().map(|&token| u64::from(token)));
+    pub fn resume(tokens: impl Into<Tokens>, position: BatchPosition) -> Result<Self, BatchError> {
+        let tokens = tokens.into();
+        let found_fingerprint = tokens.fingerprint()?;
         let found = tokens.len() as u64;
         if (found, found_fingerprint) != (position.tokens, position.fingerprint) {
             return Err(BatchError::OtherData {
@@ -155,7 +165,7 @@ impl Batches {
         Batches::build(tokens, position)
     }
 
-    fn build(tokens: Arc<[u32]>, position: BatchPosition) -> Result<Self, BatchError> {
+    fn build(tokens: Tokens, position: BatchPosition) -> Result<Self, BatchError> {
         let BatchPosition { rows, context, .. } = position;
         let windows = windows_of(tokens.len(), rows, context)?;
         let batches = (windows / rows) as u64;
@@ -175,8 +185,8 @@ impl Batches {
         (self.windows / self.position.rows) as u64
     }
 
-    /// The next batch; epochs follow each other without end.
-    pub fn next_batch(&mut self) -> Batch {
+    /// The next batch; epochs follow each other without end. If the stream cannot be read, the position stays.
+    pub fn next_batch(&mut self) -> Result<Batch, TokensError> {
         let BatchPosition { seed, order, epoch, batch, rows, context, .. } = self.position;
         if order == Order::Shuffled && self.permutation.as_ref().is_none_or(|(drawn, _)| *drawn != epoch) {
             self.permutation = Some((epoch, permutation(self.windows, seed, epoch)));
@@ -186,31 +196,37 @@ impl Batches {
             Some((_, permutation)) if order == Order::Shuffled => permutation[index] as usize * context,
             _ => index * context,
         });
-        let result = gather(&self.tokens, starts, rows, context);
+        let result = gather(&self.tokens, starts, rows, context)?;
         self.position.batch += 1;
         if self.position.batch == self.batches_per_epoch() {
             self.position.batch = 0;
             // A corrupt position may hold the last epoch there is.
             self.position.epoch = self.position.epoch.wrapping_add(1);
         }
-        result
+        Ok(result)
     }
 }
 
 /// Splits a stream into the part to train on and the last tenth to validate with.
-pub fn split(tokens: &[u32]) -> (&[u32], &[u32]) {
+pub fn split(tokens: &Tokens) -> (Tokens, Tokens) {
     tokens.split_at(tokens.len() - tokens.len() / 10)
 }
 
 /// The validation batches: always the same `count` at most, spread evenly over the stream, so that losses compare between steps
 /// and runs.
-pub fn validation_batches(tokens: &[u32], rows: usize, context: usize, count: usize) -> Result<Vec<Batch>, BatchError> {
+pub fn validation_batches(
+    tokens: &Tokens,
+    rows: usize,
+    context: usize,
+    count: usize,
+) -> Result<Vec<Batch>, BatchError> {
     let windows = windows_of(tokens.len(), rows, context)?;
     let count = count.min(windows / rows);
     let chosen = count * rows;
     // In 128 bits, the product cannot overflow.
     let start = |index: usize| (index as u128 * windows as u128 / chosen as u128) as usize * context;
-    Ok((0..count).map(|batch| gather(tokens, (batch * rows..(batch + 1) * rows).map(start), rows, context)).collect())
+    let batch = |batch| gather(tokens, (batch * rows..(batch + 1) * rows).map(start), rows, context);
+    Ok((0..count).map(batch).collect::<Result<_, _>>()?)
 }
 
 /// Number of windows of a stream; an error unless they fill one batch.
@@ -226,14 +242,20 @@ fn windows_of(tokens: usize, rows: usize, context: usize) -> Result<usize, Batch
     Ok((tokens - 1) / context)
 }
 
-fn gather(tokens: &[u32], starts: impl Iterator<Item = usize>, rows: usize, context: usize) -> Batch {
+fn gather(
+    tokens: &Tokens,
+    starts: impl Iterator<Item = usize>,
+    rows: usize,
+    context: usize,
+) -> Result<Batch, TokensError> {
     let mut inputs = Vec::with_capacity(rows * context);
     let mut targets = Vec::with_capacity(rows * context);
     for start in starts {
-        inputs.extend(tokens[start..start + context].iter().map(|&token| i64::from(token)));
-        targets.extend(tokens[start + 1..start + context + 1].iter().map(|&token| i64::from(token)));
+        let window = tokens.read(start, context + 1)?;
+        inputs.extend(window[..context].iter().map(|&token| i64::from(token)));
+        targets.extend(window[1..].iter().map(|&token| i64::from(token)));
     }
-    Batch { inputs, targets, rows, context }
+    Ok(Batch { inputs, targets, rows, context })
 }
 
 /// Fisher-Yates from the end, with the stream of (seed, epoch).
@@ -248,6 +270,8 @@ fn permutation(count: usize, seed: u64, epoch: u64) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn stream(count: u32) -> Arc<[u32]> {
@@ -258,12 +282,12 @@ mod tests {
     fn sequential_windows_and_targets() {
         let mut batches = Batches::new(stream(14), 2, 3, Order::Sequential, 0).unwrap();
         assert_eq!(batches.batches_per_epoch(), 2);
-        let batch = batches.next_batch();
+        let batch = batches.next_batch().unwrap();
         assert_eq!(batch.inputs, [0, 1, 2, 3, 4, 5]);
         assert_eq!(batch.targets, [1, 2, 3, 4, 5, 6]);
-        assert_eq!(batches.next_batch().inputs, [6, 7, 8, 9, 10, 11]);
+        assert_eq!(batches.next_batch().unwrap().inputs, [6, 7, 8, 9, 10, 11]);
         assert_eq!((batches.position().epoch, batches.position().batch), (1, 0));
-        assert_eq!(batches.next_batch(), batch);
+        assert_eq!(batches.next_batch().unwrap(), batch);
         assert_eq!(batch.slice_rows(1, 1).unwrap().targets, [4, 5, 6]);
         assert_eq!(batch.slice_rows(1, 2), None);
         assert_eq!(batch.slice_rows(usize::MAX, 2), None);
@@ -274,7 +298,7 @@ mod tests {
         let mut batches = Batches::new(stream(8 * 12 + 1), 4, 8, Order::Shuffled, 5).unwrap();
         let mut epoch = || {
             let starts: Vec<i64> = (0..3)
-                .flat_map(|_| batches.next_batch().inputs.chunks(8).map(|row| row[0]).collect::<Vec<_>>())
+                .flat_map(|_| batches.next_batch().unwrap().inputs.chunks(8).map(|row| row[0]).collect::<Vec<_>>())
                 .collect();
             let mut sorted = starts.clone();
             sorted.sort_unstable();
@@ -291,7 +315,7 @@ mod tests {
             for _ in 0..120 {
                 let stored = serde_json::to_string(batches.position()).unwrap();
                 let mut resumed = Batches::resume(stream(1000), serde_json::from_str(&stored).unwrap()).unwrap();
-                assert_eq!(batches.next_batch(), resumed.next_batch());
+                assert_eq!(batches.next_batch().unwrap(), resumed.next_batch().unwrap());
                 assert_eq!(batches.position(), resumed.position());
             }
         }
@@ -317,14 +341,13 @@ mod tests {
 
     #[test]
     fn validation_is_fixed_and_spread() {
-        let tokens = stream(2000);
-        let (train, validation) = split(&tokens);
-        assert_eq!((train.len(), validation.len(), validation[0]), (1800, 200, 1800));
-        let batches = validation_batches(validation, 2, 9, 3).unwrap();
-        assert_eq!(batches, validation_batches(validation, 2, 9, 3).unwrap());
+        let (train, validation) = split(&stream(2000).into());
+        assert_eq!((train.len(), validation.len(), validation.read(0, 1).unwrap()[0]), (1800, 200, 1800));
+        let batches = validation_batches(&validation, 2, 9, 3).unwrap();
+        assert_eq!(batches, validation_batches(&validation, 2, 9, 3).unwrap());
         assert_eq!(batches.len(), 3);
         assert_eq!(batches[0].inputs[0], 1800);
         assert!(batches[2].inputs[9] > 1950);
-        assert_eq!(validation_batches(validation, 2, 9, 1000).unwrap().len(), 11);
+        assert_eq!(validation_batches(&validation, 2, 9, 1000).unwrap().len(), 11);
     }
 }

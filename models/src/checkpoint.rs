@@ -201,7 +201,7 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    fn in_file(self, path: &Path) -> Self {
+    pub(crate) fn in_file(self, path: &Path) -> Self {
         match self {
             // It names the file itself.
             CheckpointError::Tensors(TensorFileError::InFile { path, fault }) => {
@@ -311,7 +311,12 @@ impl Checkpoint {
         Ok(BTreeMap::from([(STATE_KEY.to_owned(), text), (CHECKSUM_KEY.to_owned(), checksum)]))
     }
 
-    fn from_file(file: TensorFile) -> Result<Self, CheckpointError> {
+    /// Whether a file says that it is a checkpoint of a training run.
+    pub(crate) fn is_one(file: &TensorFile) -> bool {
+        file.metadata.contains_key(STATE_KEY)
+    }
+
+    pub(crate) fn from_file(file: TensorFile) -> Result<Self, CheckpointError> {
         let value = |key| file.metadata.get(key).ok_or(CheckpointError::MissingMetadata(key));
         let (text, expected) = (value(STATE_KEY)?, value(CHECKSUM_KEY)?);
         compare("the metadata", expected, checksum([text.as_bytes()]))?;

@@ -1,6 +1,7 @@
 //! A tensor in plain memory: what checkpoints are read into and written from.
 
 use fulgurite_kernels::DType;
+use half::{bf16, f16};
 
 /// Element type, shape, and the values row-major as little-endian bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +101,34 @@ impl HostTensor {
         &self.bytes
     }
 
+    /// The transpose of a matrix; `None` for other shapes.
+    pub fn transposed(&self) -> Option<HostTensor> {
+        let [rows, columns] = self.shape[..] else { return None };
+        let size = self.dtype.size();
+        let mut bytes = Vec::with_capacity(self.bytes.len());
+        for column in 0..columns {
+            for row in 0..rows {
+                let start = (row * columns + column) * size;
+                bytes.extend_from_slice(&self.bytes[start..start + size]);
+            }
+        }
+        Some(HostTensor { dtype: self.dtype, shape: vec![columns, rows], bytes })
+    }
+
+    /// The tensor in f32, which holds every f16 and bf16 exactly; `None` for other types than these three.
+    pub fn widened(&self) -> Option<HostTensor> {
+        fn wide(bytes: &[u8], value: fn([u8; 2]) -> f32) -> Vec<u8> {
+            bytes.as_chunks().0.iter().flat_map(|&half| value(half).to_le_bytes()).collect()
+        }
+        let bytes = match self.dtype {
+            DType::F32 => self.bytes.clone(),
+            DType::F16 => wide(&self.bytes, |half| f16::from_le_bytes(half).to_f32()),
+            DType::BF16 => wide(&self.bytes, |half| bf16::from_le_bytes(half).to_f32()),
+            _ => return None,
+        };
+        Some(HostTensor { dtype: DType::F32, shape: self.shape.clone(), bytes })
+    }
+
     /// The values, row-major, little-endian, without a copy.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
@@ -118,6 +147,19 @@ mod tests {
         assert_eq!(tensor.to_i64(), Err(HostTensorError::DType { expected: DType::I64, found: DType::F32 }));
         assert_eq!(HostTensor::from_i64(&[], &[-1]).unwrap().to_i64().unwrap(), [-1]);
         assert_eq!(HostTensor::from_f64(&[0, 9], &[]).unwrap().bytes(), [0u8; 0]);
+    }
+
+    #[test]
+    fn matrices_turn_and_halves_widen() {
+        let matrix = HostTensor::from_i32(&[2, 3], &[1, 2, 3, 4, 5, 6]).unwrap();
+        assert_eq!(matrix.transposed(), Some(HostTensor::from_i32(&[3, 2], &[1, 4, 2, 5, 3, 6]).unwrap()));
+        assert_eq!(HostTensor::from_i32(&[1], &[1]).unwrap().transposed(), None);
+        assert_eq!(HostTensor::from_i32(&[0, 4], &[]).unwrap().transposed().unwrap().shape(), [4, 0]);
+        for (dtype, bits) in [(DType::F16, 0xC100_u16), (DType::BF16, 0xC020)] {
+            let half = HostTensor::new(dtype, &[1], bits.to_le_bytes().to_vec()).unwrap();
+            assert_eq!(half.widened().unwrap().to_f32().unwrap(), [-2.5], "{dtype}");
+        }
+        assert_eq!(matrix.widened(), None);
     }
 
     #[test]

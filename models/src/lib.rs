@@ -1,5 +1,5 @@
 //! GPT-2 and its training: the traced model and its step, text and tokens, batches, schedules, model sizes and their initial
-//! weights, checkpoints that survive a kill and are checked when read, and sampling.
+//! weights, checkpoints that survive a kill and are checked when read, the files of llm.c and of Hugging Face, and sampling.
 //!
 //! Everything here is deterministic: the same seed and position give the same bytes, run after run.
 
@@ -7,18 +7,24 @@ pub mod batches;
 pub mod checkpoint;
 pub mod config;
 pub mod corpus;
+pub mod documents;
 pub mod durable;
 pub mod generate;
 pub mod gpt2;
 pub mod host_tensor;
+pub mod hugging_face;
 pub mod initialize;
+pub mod llmc;
 pub mod random;
 pub mod schedule;
 pub mod step;
 pub mod tensor_file;
 pub mod tokenizer;
+pub mod tokens;
 pub mod traces;
 pub mod train;
+pub mod training_data;
+pub mod weights;
 
 pub use batches::{Batch, BatchPosition, Batches};
 pub use checkpoint::{Checkpoint, CheckpointError, TrainingState};
@@ -26,3 +32,5 @@ pub use config::GptConfig;
 pub use host_tensor::HostTensor;
 pub use schedule::Schedule;
 pub use tokenizer::Tokenizer;
+pub use tokens::Tokens;
+pub use weights::Weights;

@@ -97,7 +97,13 @@ pub fn stream_of(name: &str) -> u64 {
 
 /// FNV-1a over 64-bit units: a fixed hash that checkpoints may store (the standard library's may change).
 pub fn fingerprint(units: impl IntoIterator<Item = u64>) -> u64 {
-    units.into_iter().fold(0xCBF2_9CE4_8422_2325, |hash, unit| (hash ^ unit).wrapping_mul(0x0100_0000_01B3))
+    fingerprint_from(None, units)
+}
+
+/// As [`fingerprint`], of units that follow those which gave `before`.
+pub fn fingerprint_from(before: Option<u64>, units: impl IntoIterator<Item = u64>) -> u64 {
+    let start = before.unwrap_or(0xCBF2_9CE4_8422_2325);
+    units.into_iter().fold(start, |hash, unit| (hash ^ unit).wrapping_mul(0x0100_0000_01B3))
 }
 
 #[cfg(test)]

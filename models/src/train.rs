@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 use fulgurite::compile::Options;
@@ -13,10 +12,9 @@ use fulgurite::{Array, DType, Error, Result};
 use fulgurite_ops::prelude::Tensor;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::batches::{Batch, Batches, Order, split, validation_batches};
+use crate::batches::{Batch, Batches, Order, validation_batches};
 use crate::checkpoint::{Checkpoint, FIRST_MOMENT, OptimizerSettings, SECOND_MOMENT, TrainingState};
 use crate::config::GptConfig;
-use crate::corpus::{TINY_SHAKESPEARE, read_text};
 use crate::generate::{Sampling, generate};
 use crate::gpt2::{Dropout, Gpt2};
 use crate::host_tensor::HostTensor;
@@ -24,21 +22,28 @@ use crate::initialize::initial_values;
 use crate::schedule::Schedule;
 use crate::step::{BatchTensors, StepScalars, TrainState, accumulate_step, train_step, update};
 use crate::tokenizer::Tokenizer;
+use crate::{training_data, weights};
 
 /// What to train, on what, and for how long.
 #[derive(Debug, Clone)]
 pub struct TrainOptions {
-    /// Name of a size: `nano`, `micro`, `124M`, ...
+    /// Name of a size: `nano`, `micro`, `124M`, ...; not looked at where `init` is given.
     pub size: String,
-    /// `gpt2` or `bytes`.
-    pub tokenizer: String,
-    /// A text file; tinyshakespeare if absent.
-    pub data: Option<PathBuf>,
+    /// Weights to start from, in any format of [`weights::Format`]; random ones if absent. The size is that of the file, also
+    /// when the run is resumed.
+    pub init: Option<PathBuf>,
+    /// `gpt2` or `bytes`; if absent, that of `init`, or else `bytes`.
+    pub tokenizer: Option<String>,
+    /// Text files or llm.c's shards of tokens; tinyshakespeare if there are none.
+    pub data: Vec<PathBuf>,
+    /// Files to validate with; the last tenth of the data if there are none.
+    pub validation: Vec<PathBuf>,
     /// Optimizer steps in all, those of a resumed run included.
     pub steps: u64,
     /// B, sequences in a batch.
     pub batch: usize,
-    /// T, tokens in a sequence; the size's context if absent.
+    /// T, tokens in a sequence; the size's context if absent. A model of random weights gets this context; with `init`, sequences may
+    /// be shorter than the model's context.
     pub context: Option<usize>,
     /// Batches whose gradients are added for one step.
     pub accumulate: usize,
@@ -103,7 +108,7 @@ fn to_array(tensor: &HostTensor) -> Result<Array> {
     Array::from_bytes(tensor.shape(), tensor.dtype(), tensor.bytes())
 }
 
-fn to_host(array: &Array) -> Result<HostTensor> {
+pub(crate) fn to_host(array: &Array) -> Result<HostTensor> {
     HostTensor::new(array.dtype(), array.shape(), array.to_bytes()?).map_err(|error| wrong("tensor", error))
 }
 
@@ -137,6 +142,10 @@ pub fn parameters_from(
 
 fn zeros(config: &GptConfig) -> Result<Gpt2<Array>> {
     Gpt2::build(config, &mut |_, shape| Array::zeros(shape, DType::F32))
+}
+
+fn next_batch(batches: &mut Batches) -> Result<Batch> {
+    batches.next_batch().map_err(|error| wrong("data", error))
 }
 
 /// A batch as arrays.
@@ -197,23 +206,35 @@ struct Run {
 }
 
 fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
-    let tokenizer = Tokenizer::from_name(&options.tokenizer).map_err(|error| wrong("tokenizer", error))?;
-    let text = match &options.data {
-        Some(path) => read_text(path)
-            .map_err(|error| Error::File { path: path.display().to_string(), message: error.to_string() })?,
-        None => TINY_SHAKESPEARE.to_owned(),
+    let initial = options.init.as_deref().map(|path| weights::load(path, None)).transpose();
+    let initial = initial.map_err(|error| wrong("init", error))?;
+    let tokenizer = match (&options.tokenizer, &initial) {
+        (Some(name), _) => Tokenizer::from_name(name).map_err(|error| wrong("tokenizer", error))?,
+        (None, Some(loaded)) => loaded.tokenizer().map_err(|error| wrong("init", error))?,
+        (None, None) => Tokenizer::bytes(),
     };
-    let tokens = tokenizer.encode(&text).map_err(|error| wrong("data", error))?;
-    let (train, validation) = split(&tokens);
-    let train: Arc<[u32]> = train.into();
-    let vocabulary = tokenizer.vocabulary();
-    let mut config = GptConfig::named(&options.size, vocabulary).map_err(|error| wrong("size", error))?;
+    let mut config = match &initial {
+        Some(loaded) => loaded.weights.config().clone(),
+        None => {
+            let named = GptConfig::named(&options.size, tokenizer.vocabulary());
+            let named = named.map_err(|error| wrong("size", error))?;
+            GptConfig { context: options.context.unwrap_or(named.context), ..named }
+        }
+    };
     config.dropout = options.dropout;
-    if let Some(context) = options.context {
-        config.context = context;
-    }
     config.validate().map_err(|error| wrong("model", error))?;
-    let validation = validation_batches(validation, options.batch, config.context, options.evaluate_batches)
+    let context = options.context.unwrap_or(config.context);
+    if !(1..=config.context).contains(&context) {
+        return Err(wrong("context", format!("is {context}, the model of 'init' takes 1 to {}", config.context)));
+    }
+    if config.vocabulary < tokenizer.vocabulary() {
+        let (name, ids) = (tokenizer.name(), tokenizer.vocabulary());
+        let message = format!("'{name}' has {ids} ids, the model of 'init' has a vocabulary of {}", config.vocabulary);
+        return Err(wrong("tokenizer", message));
+    }
+    let (train, validation) =
+        training_data::open(&options.data, &options.validation, tokenizer).map_err(|error| wrong("data", error))?;
+    let validation = validation_batches(&validation, options.batch, context, options.evaluate_batches)
         .map_err(|error| wrong("validation data", error))?;
     if options.resume {
         let saved = Checkpoint::load(checkpoint)
@@ -234,6 +255,11 @@ fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
                 format!("the checkpoint was made with seed {}, got {}", stored.seed, options.seed),
             ));
         }
+        if stored.data.tokens == 0 {
+            let message =
+                "the checkpoint was made from weights alone and stands in no data: start a run with it (init)";
+            return Err(wrong("resume", message));
+        }
         let batches = Batches::resume(train, stored.data.clone()).map_err(|error| wrong("data", error))?;
         let state = TrainState {
             params: parameters_from(&config, &saved.tensors, "")?,
@@ -242,10 +268,13 @@ fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
         };
         return Ok(Run { state, done: stored.step, batches, validation, tokenizer, config });
     }
-    let batches = Batches::new(train, options.batch, config.context, Order::Shuffled, options.seed)
+    let batches = Batches::new(train, options.batch, context, Order::Shuffled, options.seed)
         .map_err(|error| wrong("data", error))?;
     let state = TrainState {
-        params: initial_parameters(&config, options.seed)?,
+        params: match &initial {
+            Some(loaded) => loaded.weights.params()?,
+            None => initial_parameters(&config, options.seed)?,
+        },
         exp_avg: zeros(&config)?,
         exp_avg_sq: zeros(&config)?,
     };
@@ -305,12 +334,13 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     let schedule = schedule_of(options);
     schedule.validate().map_err(|error| wrong("lr", error))?;
     let config = run.config.clone();
+    let context = run.batches.position().context;
+    let origin = options.init.as_ref().map_or(options.size.clone(), |path| format!("from {}", path.display()));
     line(&format!(
-        "gpt2 {}: {} parameters, vocabulary {}, {} tokens a step, {} steps, {} batches an epoch",
-        options.size,
+        "gpt2 {origin}: {} parameters, vocabulary {}, {} tokens a step, {} steps, {} batches an epoch",
         config.parameter_count(),
         config.vocabulary,
-        options.batch * config.context * options.accumulate,
+        options.batch * context * options.accumulate,
         options.steps,
         run.batches.batches_per_epoch(),
     ));
@@ -356,7 +386,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         bar.set_style(style);
     }
     bar.set_position(run.done);
-    let tokens_a_step = (options.batch * config.context * count) as f64;
+    let tokens_a_step = (options.batch * context * count) as f64;
     let mut losses = Vec::new();
     let mut timed: Option<Instant> = None;
     let mut timed_steps = 0u64;
@@ -366,12 +396,12 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         let number = run.done + 1;
         let scalars = step_scalars(schedule.learning_rate(run.done), number, options.seed)?;
         let (state, loss, norm) = if count == 1 {
-            let batch = batch_arrays(&run.batches.next_batch())?;
+            let batch = batch_arrays(&next_batch(&mut run.batches)?)?;
             step.call((run.state, batch, scalars))?
         } else {
             let (mut gradients, mut loss) = (zeros(&config)?, Array::scalar(0.0));
             for micro in 0..count {
-                let batch = batch_arrays(&run.batches.next_batch())?;
+                let batch = batch_arrays(&next_batch(&mut run.batches)?)?;
                 let offset = (number as i64).wrapping_shl(48) | ((micro as i64) << 20);
                 let generator = Array::new([2], &[options.seed as i64, offset])?;
                 (gradients, loss) = accumulate.call((run.state.params.clone(), gradients, loss, batch, generator))?;
@@ -434,7 +464,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     line(&format!("sample:\n{}{sample}", options.prompt));
     let scalars = step_scalars(options.lr, 1, options.seed)?;
     let compiles = if count == 1 {
-        let batch = batch_arrays(&run.batches.clone().next_batch())?;
+        let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
         let compiled = step.compile(&(run.state.clone(), batch, scalars))?;
         write_stages(&traces, compiled.stages())?;
         if options.profile {
@@ -445,7 +475,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         }
         step.compiles()
     } else {
-        let batch = batch_arrays(&run.batches.clone().next_batch())?;
+        let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
         let generator = scalars.generator.clone();
         let compiled =
             accumulate.compile(&(run.state.params.clone(), zeros(&config)?, Array::scalar(0.0), batch, generator))?;

@@ -8,8 +8,10 @@ use fulgurite_models::train::{TrainOptions, train};
 fn options(out: &Path, steps: u64) -> TrainOptions {
     TrainOptions {
         size: "nano".into(),
-        tokenizer: "bytes".into(),
-        data: None,
+        init: None,
+        tokenizer: None,
+        data: Vec::new(),
+        validation: Vec::new(),
         steps,
         batch: 4,
         context: Some(16),
@@ -85,9 +87,9 @@ fn what_cannot_be_used_is_refused_by_name() {
         assert!(error.contains(expected), "{error}");
     };
     refused(|o| o.size = "hugest".into(), "hugest");
-    refused(|o| o.tokenizer = "words".into(), "words");
+    refused(|o| o.tokenizer = Some("words".into()), "words");
     refused(|o| o.context = Some(0), "context");
-    refused(|o| o.data = Some("/no/such/file.txt".into()), "/no/such/file.txt");
+    refused(|o| o.data = vec!["/no/such/file.txt".into()], "/no/such/file.txt");
     refused(|o| o.resume = true, "checkpoint.safetensors");
     refused(|o| o.lr = f64::NAN, "lr");
     run(&options(folder.path(), 2));

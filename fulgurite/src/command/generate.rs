@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use fulgurite::models::Tokenizer;
 use fulgurite::models::generate::{Sampling, generate};
-use fulgurite::models::train::parameters_from;
-use fulgurite::models::{Checkpoint, Tokenizer};
+use fulgurite::models::weights::load;
 
 use super::Outcome;
 use super::output::{Failed, say, write};
@@ -16,10 +16,14 @@ use super::output::{Failed, say, write};
 #[command(after_help = "\
 Examples:
   fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:' --tokens 200
-  fulgurite generate runs/nano/checkpoint.safetensors --temperature 0")]
+  fulgurite generate runs/nano/checkpoint.safetensors --temperature 0
+  fulgurite generate gpt2_124M.bin --prompt 'The glass'")]
 pub struct Arguments {
-    /// The checkpoint of a training run.
+    /// The checkpoint of a training run, or of llm.c, or safetensors under Hugging Face's names.
     checkpoint: PathBuf,
+    /// gpt2 or bytes; the checkpoint's own, or the largest that the vocabulary has room for, otherwise.
+    #[arg(long)]
+    tokenizer: Option<String>,
     /// The text to continue.
     #[arg(long, default_value = "\n")]
     prompt: String,
@@ -39,13 +43,15 @@ pub struct Arguments {
 
 /// Continues a prompt.
 pub fn run(arguments: &Arguments) -> Outcome {
-    // Errors of a checkpoint name the file.
+    // Errors of weights name the file.
     let failed = |error: &dyn std::fmt::Display| Failed(error.to_string());
-    let checkpoint = Checkpoint::load(&arguments.checkpoint).map_err(|error| failed(&error))?;
-    checkpoint.validate_tensors().map_err(|error| Failed::file(&arguments.checkpoint, error))?;
-    let config = &checkpoint.state.model;
-    let tokenizer = Tokenizer::from_name(&checkpoint.state.tokenizer).map_err(|error| failed(&error))?;
-    let params = parameters_from(config, &checkpoint.tensors, "")?;
+    let loaded = load(&arguments.checkpoint, None).map_err(|error| failed(&error))?;
+    let tokenizer = match &arguments.tokenizer {
+        Some(name) => Tokenizer::from_name(name).map_err(|error| failed(&error))?,
+        None => loaded.tokenizer().map_err(|error| Failed::file(&arguments.checkpoint, error))?,
+    };
+    let config = loaded.weights.config();
+    let params = loaded.weights.params()?;
     let sampling = Sampling {
         temperature: arguments.temperature,
         top_k: (arguments.top_k > 0).then_some(arguments.top_k),

@@ -1,7 +1,9 @@
 //! The command's parts. Data goes to standard output, errors go to standard error; the exit code is 1 where something went
 //! wrong and 2 where the command was not understood.
 
+mod convert;
 mod doctor;
+mod files;
 mod generate;
 mod log;
 mod ops_list;
@@ -13,6 +15,7 @@ mod options;
 mod output;
 mod subject;
 mod system;
+mod tokenize;
 mod trace_files;
 mod trace_inputs;
 mod trace_run;
@@ -38,6 +41,8 @@ Examples:
   fulgurite trace run softmax.trace --inputs inputs.safetensors
   fulgurite train gpt2 --steps 300 --out runs/nano
   fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:'
+  fulgurite convert runs/nano/checkpoint.safetensors nano.bin
+  fulgurite tokenize --out shards/
   fulgurite doctor
 
 FULGURITE_LOG=info (or debug, or fulgurite_runtime=trace, ...) logs to standard error.";
@@ -63,6 +68,10 @@ enum Command {
     Train(train::Model),
     /// Continues a prompt with a trained model.
     Generate(generate::Arguments),
+    /// Converts weights: checkpoints, llm.c's files, Hugging Face's safetensors.
+    Convert(convert::Arguments),
+    /// Writes a text as llm.c's shards of tokens.
+    Tokenize(tokenize::Arguments),
     /// What this machine offers, and what is missing with the reason why.
     Doctor(doctor::Arguments),
 }
@@ -108,6 +117,8 @@ pub fn run() -> ExitCode {
         Command::Trace(Trace::Diff(arguments)) => trace_files::diff(&arguments),
         Command::Train(model) => train::run(&model),
         Command::Generate(arguments) => generate::run(&arguments),
+        Command::Convert(arguments) => convert::run(&arguments),
+        Command::Tokenize(arguments) => tokenize::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
     });
     outcome.unwrap_or_else(|failed| {

@@ -11,12 +11,12 @@ use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::train::{TrainOptions, train};
 
 use super::output::{Failed, say};
-use super::{Outcome, options};
+use super::{Outcome, files, options};
 
 /// A family of models.
 #[derive(Subcommand)]
 pub enum Model {
-    /// Trains a GPT-2 from random weights, on tinyshakespeare if no text is given.
+    /// Trains a GPT-2, from random weights and on tinyshakespeare unless files are given.
     Gpt2(Box<Gpt2>),
 }
 
@@ -28,17 +28,24 @@ The folder gets checkpoint.safetensors and the traces of the compiled step after
 Examples:
   fulgurite train gpt2 --steps 300 --out runs/nano
   fulgurite train gpt2 --size micro --tokenizer gpt2 --data text.txt --batch 8 --accumulate 4 --out runs/micro
+  fulgurite train gpt2 --init gpt2_124M.bin --data 'shards/*_train.bin' --validation shards/tiny_shakespeare_val.bin
   fulgurite train gpt2 --steps 600 --out runs/nano --resume")]
 pub struct Gpt2 {
     /// nano, micro, mini, small, 124M, 355M, 774M or 1558M.
     #[arg(long, default_value = "micro")]
     size: String,
-    /// gpt2 or bytes.
-    #[arg(long, default_value = "bytes")]
-    tokenizer: String,
-    /// A text file; tinyshakespeare otherwise.
-    #[arg(long, value_name = "FILE")]
-    data: Option<PathBuf>,
+    /// Weights to start from, and the size with them: a checkpoint, llm.c's .bin, or Hugging Face's safetensors.
+    #[arg(long, value_name = "FILE", conflicts_with = "size")]
+    init: Option<PathBuf>,
+    /// gpt2 or bytes; that of --init, or else bytes, otherwise.
+    #[arg(long)]
+    tokenizer: Option<String>,
+    /// Text files, or llm.c's shards of tokens, as names or patterns; tinyshakespeare otherwise.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    data: Vec<PathBuf>,
+    /// Files to validate with; the last tenth of the data otherwise.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    validation: Vec<PathBuf>,
     /// Optimizer steps in all, those of a resumed run included.
     #[arg(long, default_value_t = 1500)]
     steps: u64,
@@ -132,7 +139,9 @@ pub fn run(model: &Model) -> Outcome {
     let options = TrainOptions {
         size: of.size.clone(),
         tokenizer: of.tokenizer.clone(),
-        data: of.data.clone(),
+        init: of.init.clone(),
+        data: files::matching(&of.data)?,
+        validation: files::matching(&of.validation)?,
         steps: of.steps,
         batch: of.batch,
         context: of.context,

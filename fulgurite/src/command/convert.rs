@@ -1,0 +1,82 @@
+//! `convert`: the weights of a model from one format to another. The formats are `fulgurite::models::weights`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use fulgurite::models::hugging_face::Names;
+use fulgurite::models::weights::{Format, load, save};
+use fulgurite::models::{GptConfig, Tokenizer};
+
+use super::Outcome;
+use super::output::{Failed, say};
+
+/// Arguments of `convert`.
+#[derive(Args)]
+#[command(after_help = "\
+Formats:
+  checkpoint   a training run's; written at step 0, to sample from or to start a run with
+  llmc         llm.c's checkpoint in f32 (version 3)
+  llmc-bf16    llm.c's checkpoint in bf16 (version 5), rounded to the nearest
+  llmc-v1      llm.c's checkpoint in f32 without padding (version 1)
+  huggingface  safetensors under the names of transformers' GPT2Model
+
+Only weights are converted: what a checkpoint holds of the optimizer and of the data is left out.
+
+Examples:
+  fulgurite convert runs/nano/checkpoint.safetensors nano.bin
+  fulgurite convert nano.bin nano_bf16.bin --to llmc-bf16
+  fulgurite convert gpt2/model.safetensors gpt2_124M.bin
+  fulgurite convert gpt2_124M.bin gpt2.safetensors --to checkpoint")]
+pub struct Arguments {
+    /// The file to read.
+    from_file: PathBuf,
+    /// The file to write.
+    to_file: PathBuf,
+    /// What the file must be; any format that its content tells otherwise.
+    #[arg(long, value_name = "FORMAT")]
+    from: Option<Format>,
+    /// The format to write; llmc for a name that ends in .bin, huggingface for .safetensors otherwise.
+    #[arg(long, value_name = "FORMAT")]
+    to: Option<Format>,
+    /// Attention heads, for a huggingface file whose metadata, config.json and size do not tell.
+    #[arg(long, value_name = "COUNT")]
+    heads: Option<usize>,
+    /// The tokenizer that a checkpoint gets; the file's own, or the largest that the vocabulary has room for, otherwise.
+    #[arg(long)]
+    tokenizer: Option<String>,
+    /// Writes `transformer.` before the names of huggingface, as GPT2LMHeadModel saves itself.
+    #[arg(long)]
+    prefix: bool,
+}
+
+/// Converts a file.
+pub fn run(arguments: &Arguments) -> Outcome {
+    // Errors name the file.
+    let failed = |error: &dyn std::fmt::Display| Failed(error.to_string());
+    let to = match arguments.to {
+        Some(format) => format,
+        None => Format::of_name(&arguments.to_file).map_err(|error| Failed(format!("{error} (--to)")))?,
+    };
+    let loaded = load(&arguments.from_file, arguments.heads).map_err(|error| failed(&error))?;
+    if let Some(expected) = arguments.from.filter(|expected| *expected != loaded.format) {
+        let message = format!("is in the format {}, not {expected}", loaded.format);
+        return Err(Failed::file(&arguments.from_file, message));
+    }
+    let tokenizer = match (&arguments.tokenizer, to) {
+        (Some(name), _) => Tokenizer::from_name(name).map_err(|error| failed(&error))?,
+        (None, Format::Checkpoint) => loaded.tokenizer().map_err(|error| failed(&error))?,
+        // No other format says.
+        (None, _) => Tokenizer::bytes(),
+    };
+    let from = loaded.format;
+    let config = loaded.weights.config().clone();
+    let names = if arguments.prefix { Names::Prefixed } else { Names::Plain };
+    save(loaded.weights, to, tokenizer, names, &arguments.to_file).map_err(|error| failed(&error))?;
+    let GptConfig { vocabulary, context, layers, heads, channels, .. } = config;
+    say!(
+        "{}: {from} to {to}, {layers} layers, {heads} heads, {channels} channels, context {context}, vocabulary {vocabulary}",
+        arguments.to_file.display(),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
