@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use fulgurite_kernels::DType;
 use rustc_hash::FxHashMap;
 
 use crate::argument::Attribute;
@@ -120,6 +121,7 @@ impl<O> Compiled<O> {
 struct Key {
     leaves: Vec<(TensorMeta, Option<Strides>)>,
     attributes: Vec<Attribute>,
+    autocast: Option<DType>,
 }
 
 /// A compiled function; see [`jit`].
@@ -255,6 +257,7 @@ where
                 })
                 .collect(),
             attributes,
+            autocast: self.options.autocast,
         };
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(compiled) = cache.get(&key) {
