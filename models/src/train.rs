@@ -166,6 +166,19 @@ pub fn write_stages(folder: &Path, stages: &[fulgurite::compile::Stage]) -> Resu
     Ok(())
 }
 
+/// The note of a checkpoint that says in what its step was computed.
+pub const COMPUTE_DTYPE: &str = "compute_dtype";
+
+/// What products are computed in: the type of autocast, or `tf32`, or `f32`. Weights and moments are f32 whatever it is.
+fn compute_dtype(compile: &Options) -> &'static str {
+    let named = |name: &str| compile.executors.iter().flatten().any(|executor| executor.name == name);
+    match compile.autocast {
+        Some(low) => low.name(),
+        None if named("tf32") => "tf32",
+        None => "f32",
+    }
+}
+
 fn schedule_of(options: &TrainOptions) -> Schedule {
     Schedule {
         peak: options.lr,
@@ -222,6 +235,10 @@ fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
                 format!("the checkpoint was made with seed {}, got {}", stored.seed, options.seed),
             ));
         }
+        let computed = compute_dtype(&options.compile);
+        if let Some(before) = stored.notes.get(COMPUTE_DTYPE).filter(|before| *before != computed) {
+            return Err(wrong("dtype", format!("the checkpoint was made in {before}, got {computed}")));
+        }
         let batches = Batches::resume(train, stored.data.clone()).map_err(|error| wrong("data", error))?;
         let state = TrainState {
             params: parameters_from(&config, &saved.tensors, "")?,
@@ -260,7 +277,7 @@ fn save(path: &Path, run: &Run, options: &TrainOptions) -> Result<()> {
         seed: options.seed,
         // Each step draws from a part of the sequence that its number says.
         random_offset: run.done << 48,
-        notes: BTreeMap::new(),
+        notes: BTreeMap::from([(COMPUTE_DTYPE.to_owned(), compute_dtype(&options.compile).to_owned())]),
     };
     Checkpoint { state, tensors }
         .save(path)

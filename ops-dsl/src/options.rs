@@ -9,7 +9,7 @@ use crate::model::{Directive, DirectiveKind, Effects, Kind, Options};
 use crate::parse::{Setting, Value};
 
 /// The templates of the generated tests: the name in directives, the variant of `Template`.
-pub const TEMPLATES: [(&str, &str); 16] = [
+pub const TEMPLATES: [(&str, &str); 17] = [
     ("meta", "Meta"),
     ("consistency", "Consistency"),
     ("golden", "Golden"),
@@ -25,6 +25,7 @@ pub const TEMPLATES: [(&str, &str); 16] = [
     ("round_trip", "RoundTrip"),
     ("snapshot", "Snapshot"),
     ("rewrite", "Rewrite"),
+    ("autocast", "Autocast"),
     ("programs", "Programs"),
 ];
 

@@ -177,6 +177,16 @@ impl Autocast {
             Autocast::Keep => "keep",
         }
     }
+
+    /// In words, for people.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Autocast::Low => "operands of f32 and f16 become the low-precision type",
+            Autocast::Full => "operands of bf16 and f16 become f32; or, where there is an optional dtype, the result is f32",
+            Autocast::Widest => "operands meet in the widest type among them",
+            Autocast::Keep => "operands stay as they are",
+        }
+    }
 }
 
 /// The pullback of a call: cotangents of the results (absent where none arrived) to the arguments' cotangents, in

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use fulgurite::Device;
+use fulgurite::{DType, Device};
 use fulgurite::executor::find_executor;
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::train::{TrainOptions, train};
@@ -28,7 +28,8 @@ The folder gets checkpoint.safetensors and the traces of the compiled step after
 Examples:
   fulgurite train gpt2 --steps 300 --out runs/nano
   fulgurite train gpt2 --size micro --tokenizer gpt2 --data text.txt --batch 8 --accumulate 4 --out runs/micro
-  fulgurite train gpt2 --steps 600 --out runs/nano --resume")]
+  fulgurite train gpt2 --steps 600 --out runs/nano --resume
+  fulgurite train gpt2 --dtype bf16 --device cuda --size 124M --tokenizer gpt2")]
 pub struct Gpt2 {
     /// nano, micro, mini, small, 124M, 355M, 774M or 1558M.
     #[arg(long, default_value = "micro")]
@@ -102,8 +103,9 @@ pub struct Gpt2 {
     /// Where it runs: cpu, cuda, cuda:1, ...
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     device: Device,
-    /// Arithmetic of products: f32 (IEEE), or tf32 on CUDA (operands rounded to 10 bits of fraction).
-    #[arg(long, default_value = "f32", value_parser = ["f32", "tf32"])]
+    /// Arithmetic of products: f32 (IEEE), bf16 (autocast: operands in bf16, weights and moments in f32), or tf32 on CUDA
+    /// (operands rounded to 10 bits of fraction).
+    #[arg(long, default_value = "f32", value_parser = ["f32", "bf16", "tf32"])]
     dtype: String,
     #[command(flatten)]
     compile: options::Compile,
@@ -118,6 +120,7 @@ pub fn run(model: &Model) -> Outcome {
         // The limit is the host's memory; a device says itself what it lacks.
         compile.memory_limit = None;
     }
+    compile.autocast = (of.dtype == "bf16").then_some(DType::BF16);
     if of.dtype == "tf32" {
         if !of.device.is_cuda() {
             return Err(Failed(format!("tf32 is arithmetic of CUDA devices, the device is {}", of.device)));
