@@ -126,18 +126,19 @@ pub fn measure(setting: &Setting, params: Gpt2<Array>, batch: &Batch, started: I
 /// How products are computed: `f32` (IEEE), `tf32`, `bf16`; added to the options, with executors by name (none is the default
 /// list).
 pub fn options(dtype: &str, executors: &[&str]) -> Result<Options> {
-    let options = Options { verify: false, device: Some(Device::new("cuda", 0)), ..Options::default() };
+    let autocast = (dtype == "bf16").then_some(DType::BF16);
+    let options = Options { verify: false, autocast, device: Some(Device::new("cuda", 0)), ..Options::default() };
     let mut list = match executors {
         [] => options.executor_list("cuda"),
         names => names.iter().map(|name| fulgurite::executor::find_executor(name)).collect::<Result<_>>()?,
     };
     match dtype {
-        "f32" => {}
+        "f32" | "bf16" => {}
         "tf32" => list.insert(0, fulgurite::executor::find_executor("tf32")?),
         other => {
             return Err(Error::Argument {
                 argument: "dtype".into(),
-                message: format!("is '{other}', expected f32 or tf32"),
+                message: format!("is '{other}', expected f32, tf32 or bf16"),
             });
         }
     }

@@ -53,7 +53,8 @@ pub fn loss_and_gradients(
     })
 }
 
-/// The optimizer's update from gradients; also the gradients' total norm before clipping.
+/// The optimizer's update from gradients; also the gradients' total norm before clipping, where they are clipped. (Nobody else
+/// needs it, and it takes another pass over all gradients.)
 #[track_caller]
 pub fn update(
     config: &GptConfig,
@@ -61,13 +62,11 @@ pub fn update(
     state: TrainState<Tensor>,
     gradients: Gpt2<Tensor>,
     scalars: &StepScalars<Tensor>,
-) -> (TrainState<Tensor>, Tensor) {
-    let list: Vec<Tensor> = gradients.leaves().into_iter().map(|(_, gradient)| *gradient).collect();
-    let (list, norm) = scope("clip", || {
-        // Without clipping the norm is still worth knowing.
-        let clipped = clip_grad_norm(&list, optimizer.clip.unwrap_or(f64::INFINITY));
-        let norm = clipped[clipped.len() - 1];
-        (clipped[..clipped.len() - 1].to_vec(), norm)
+) -> (TrainState<Tensor>, Option<Tensor>) {
+    let mut list: Vec<Tensor> = gradients.leaves().into_iter().map(|(_, gradient)| *gradient).collect();
+    let norm = optimizer.clip.and_then(|clip| {
+        list = scope("clip", || clip_grad_norm(&list, clip));
+        list.pop()
     });
     let decays: Vec<bool> = config.parameters().iter().map(|parameter| parameter.decays).collect();
     let names: Vec<String> = state.params.leaves().into_iter().map(|(path, _)| path).collect();
@@ -97,10 +96,10 @@ pub fn update(
     (state, norm)
 }
 
-/// What a training step gives back: the new state, the loss before it, the gradients' norm.
-pub type StepResults<T> = (TrainState<T>, T, T);
+/// What a training step gives back: the new state, the loss before it, the gradients' norm if they are clipped.
+pub type StepResults<T> = (TrainState<T>, T, Option<T>);
 
-/// A whole step on one batch: the new state, the loss before it, the gradients' norm.
+/// A whole step on one batch.
 #[track_caller]
 pub fn train_step(
     config: &GptConfig,

@@ -187,6 +187,19 @@ fn write_profile(folder: &Path, profile: &Profile, line: &mut dyn FnMut(&str)) -
     Ok(())
 }
 
+/// The note of a checkpoint that says in what its step was computed.
+pub const COMPUTE_DTYPE: &str = "compute_dtype";
+
+/// What products are computed in: the type of autocast, or `tf32`, or `f32`. Weights and moments are f32 whatever it is.
+fn compute_dtype(compile: &Options) -> &'static str {
+    let named = |name: &str| compile.executors.iter().flatten().any(|executor| executor.name == name);
+    match compile.autocast {
+        Some(low) => low.name(),
+        None if named("tf32") => "tf32",
+        None => "f32",
+    }
+}
+
 fn schedule_of(options: &TrainOptions) -> Schedule {
     Schedule {
         peak: options.lr,
@@ -260,6 +273,10 @@ fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
                 "the checkpoint was made from weights alone and stands in no data: start a run with it (init)";
             return Err(wrong("resume", message));
         }
+        let computed = compute_dtype(&options.compile);
+        if let Some(before) = stored.notes.get(COMPUTE_DTYPE).filter(|before| *before != computed) {
+            return Err(wrong("dtype", format!("the checkpoint was made in {before}, got {computed}")));
+        }
         let batches = Batches::resume(train, stored.data.clone()).map_err(|error| wrong("data", error))?;
         let state = TrainState {
             params: parameters_from(&config, &saved.tensors, "")?,
@@ -301,7 +318,7 @@ fn save(path: &Path, run: &Run, options: &TrainOptions) -> Result<()> {
         seed: options.seed,
         // Each step draws from a part of the sequence that its number says.
         random_offset: run.done << 48,
-        notes: BTreeMap::new(),
+        notes: BTreeMap::from([(COMPUTE_DTYPE.to_owned(), compute_dtype(&options.compile).to_owned())]),
     };
     Checkpoint { state, tensors }
         .save(path)
@@ -420,9 +437,10 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         bar.inc(1);
         bar.set_message(format!("loss {loss:.4}, {speed:.0} tokens/s"));
         if number == first + 1 || number % 10 == 0 || number == options.steps {
+            let norm = norm.map(|norm| norm.item()).transpose()?;
             let message = format!(
-                "step {number}: loss {loss:.4}, grad norm {:.3}, lr {:.2e}, {speed:.0} tokens/s",
-                norm.item()?,
+                "step {number}: loss {loss:.4}, {}lr {:.2e}, {speed:.0} tokens/s",
+                norm.map_or_else(String::new, |norm| format!("grad norm {norm:.3}, ")),
                 schedule.learning_rate(number - 1)
             );
             bar.suspend(|| line(&message));
@@ -468,7 +486,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         let compiled = step.compile(&(run.state.clone(), batch, scalars))?;
         write_stages(&traces, compiled.stages())?;
         if options.profile {
-            let batch = batch_arrays(&run.batches.clone().next_batch())?;
+            let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
             let scalars = step_scalars(options.lr, 1, options.seed)?;
             let (_, profile) = step.profile((run.state, batch, scalars))?;
             write_profile(&options.out, &profile, line)?;
@@ -481,7 +499,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
             accumulate.compile(&(run.state.params.clone(), zeros(&config)?, Array::scalar(0.0), batch, generator))?;
         write_stages(&traces, compiled.stages())?;
         if options.profile {
-            let batch = batch_arrays(&run.batches.clone().next_batch())?;
+            let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
             let generator = Array::new([2], &[options.seed as i64, 0])?;
             let arguments = (run.state.params, zeros(&config)?, Array::scalar(0.0), batch, generator);
             let (_, profile) = accumulate.profile(arguments)?;

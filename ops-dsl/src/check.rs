@@ -265,6 +265,12 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
         ),
         _ => {}
     }
+    if let (Some(class), None) = (&options.autocast, differentiable) {
+        errors.at(
+            class,
+            format!("no argument of `{ident}` can be a floating-point tensor, so autocast leaves it alone; remove `autocast`"),
+        );
+    }
     if let (None, Some((name, _))) = (operator.rule("grad"), options.waived.first()) {
         errors.at(name, "there is no rule `grad` whose cotangent could be waived");
     }

@@ -190,6 +190,8 @@ pub struct Options {
     pub torch: Option<LitStr>,
     /// The role it plays.
     pub overload: Option<Ident>,
+    /// What autocast makes of its operands: a variant of `Autocast`.
+    pub autocast: Option<Ident>,
     /// Declared effects.
     pub effects: Effects,
     /// Whether its host kernel takes operands of any strides.

@@ -9,7 +9,7 @@ use crate::model::{Directive, DirectiveKind, Effects, Kind, Options};
 use crate::parse::{Setting, Value};
 
 /// The templates of the generated tests: the name in directives, the variant of `Template`.
-pub const TEMPLATES: [(&str, &str); 16] = [
+pub const TEMPLATES: [(&str, &str); 17] = [
     ("meta", "Meta"),
     ("consistency", "Consistency"),
     ("golden", "Golden"),
@@ -25,6 +25,7 @@ pub const TEMPLATES: [(&str, &str); 16] = [
     ("round_trip", "RoundTrip"),
     ("snapshot", "Snapshot"),
     ("rewrite", "Rewrite"),
+    ("autocast", "Autocast"),
     ("programs", "Programs"),
 ];
 
@@ -39,6 +40,9 @@ pub const DTYPES: [(&str, &str); 8] = [
     ("f32", "F32"),
     ("f64", "F64"),
 ];
+
+/// What autocast may make of an operator's operands: the word in settings, the variant of `Autocast`.
+pub const AUTOCAST: [(&str, &str); 4] = [("low", "Low"), ("full", "Full"), ("widest", "Widest"), ("keep", "Keep")];
 
 /// Reports a setting that is not known.
 pub fn unknown(setting: &Setting, of: &str, known: &[&str], errors: &mut Errors) {
@@ -109,12 +113,13 @@ fn inner<'a>(setting: &'a Setting, example: &str, errors: &mut Errors) -> &'a [S
 
 /// Reads the settings of `#[operator(...)]`.
 pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
-    const KNOWN: [&str; 13] = [
+    const KNOWN: [&str; 14] = [
         "prim",
         "executor",
         "torch",
         "name",
         "overload",
+        "autocast",
         "effects",
         "strided",
         "in_place",
@@ -129,6 +134,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         name: None,
         torch: None,
         overload: None,
+        autocast: None,
         effects: Effects::default(),
         strided: false,
         in_place: false,
@@ -164,6 +170,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
             "overload" => {
                 options.overload = path(setting, errors).and_then(|path| path.get_ident().cloned());
             }
+            "autocast" => options.autocast = autocast(setting, errors),
             "effects" => effects(setting, &mut options.effects, errors),
             "strided" => options.strided = flag(setting, errors),
             "in_place" => options.in_place = flag(setting, errors),
@@ -183,6 +190,23 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
     }
     options.reliable = before == 0 && errors.messages().len() == before;
     options
+}
+
+/// `autocast = low`; gives the variant at the author's word.
+fn autocast(setting: &Setting, errors: &mut Errors) -> Option<Ident> {
+    let known = AUTOCAST.map(|(word, _)| word);
+    let Value::Equals(value) = &setting.value else {
+        errors.at(setting, format!("write `autocast = ...` with one of: {}", known.join(", ")));
+        return None;
+    };
+    let value = ungrouped(value);
+    let word = value.to_token_stream().to_string();
+    let Some((_, variant)) = AUTOCAST.iter().find(|(known, _)| *known == word) else {
+        let hint = did_you_mean(&word, known.iter().copied());
+        errors.at(value, format!("`autocast` has no value `{word}`{hint}; there are: {}", known.join(", ")));
+        return None;
+    };
+    Some(Ident::new(variant, setting.name.span()))
 }
 
 /// `waive(d_name = "reason")`.

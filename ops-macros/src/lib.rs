@@ -51,7 +51,8 @@ use proc_macro::TokenStream;
 /// `decomposition` and `grad` take every argument. A pullback of several results takes a tuple: `move |(d_out, d_indices)| ...`;
 /// a cotangent of type `Option<Tensor>` is `None` where none arrived.
 ///
-/// **Settings.** `torch = "..."`, `overload = Add` (the runtime's `Role`s), `effects(random, mutates(x), aliases(out, x), collective)`,
+/// **Settings.** `torch = "..."`, `overload = Add` (the runtime's `Role`s),
+/// `autocast = low` (or `full`, `widest`, `keep`: what mixed precision makes of the operands), `effects(random, mutates(x), aliases(out, x), collective)`,
 /// `strided` if `cpu` takes operands of any strides, `no_grad = "reason"`, `waive(d_indices = "reason")` for a cotangent that is not used, and directives for generated tests:
 /// `skip(golden, executor = "cpu", dtype = bf16, sample = 2, reason = "...")`, `expected_failure(...)`,
 /// `tolerance(consistency, factor = 4.0, reason = "...")`.

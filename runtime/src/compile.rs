@@ -4,12 +4,14 @@ mod ending;
 
 pub use ending::Ending;
 
+use fulgurite_kernels::DType;
+
 use crate::error::{Error, Result};
 use crate::executor::{ExecutorDef, default_executors, find_executor};
 use crate::meta::Device;
 use crate::program::Program;
 use crate::trace::Trace;
-use crate::transforms::{Fuel, autodiff, claim, cse, dce, fuse, layout, plan, rewrite};
+use crate::transforms::{Fuel, autocast, autodiff, claim, cse, dce, fuse, layout, plan, rewrite};
 
 /// What a user may choose about compilation.
 #[derive(Clone)]
@@ -22,6 +24,9 @@ pub struct Options {
     pub rewrites: Option<Vec<&'static crate::executor::RewriteDef>>,
     /// Transforms of the user's own, run after the rewrites.
     pub transforms: Vec<UserTransform>,
+    /// Mixed precision: products in this type, bf16 or f16, and the rest by the operators' classes
+    /// ([`crate::transforms::autocast`]). `None` computes in the types that the program is written in.
+    pub autocast: Option<DType>,
     /// How many optimizations may be made.
     pub fuel: Fuel,
     /// Whether symbols are fused into regions.
@@ -55,6 +60,7 @@ impl std::fmt::Debug for Options {
             .field("executors", &executors)
             .field("rewrites", &rewrites)
             .field("transforms", &self.transforms.iter().map(|t| &t.name).collect::<Vec<_>>())
+            .field("autocast", &self.autocast)
             .field("fuel", &self.fuel)
             .field("fuse", &self.fuse)
             .field("verify", &self.verify)
@@ -71,6 +77,7 @@ impl Default for Options {
             executors: None,
             rewrites: None,
             transforms: Vec::new(),
+            autocast: None,
             fuel: Fuel::UNLIMITED,
             fuse: true,
             verify: cfg!(debug_assertions),
@@ -93,9 +100,21 @@ impl Options {
     }
 }
 
-/// What every compilation goes through, in order. `fuse` is left out where nothing is to be fused.
-pub const STAGES: [&str; 10] =
-    ["rewrite", "autodiff", "dce", "cse", "claim", "fuse", "layout", "donate", "plan_memory", "delete_last_used"];
+/// What every compilation goes through, in order. `autocast` is left out unless it is asked for, `fuse` where nothing is to be
+/// fused.
+pub const STAGES: [&str; 11] = [
+    "rewrite",
+    "autocast",
+    "autodiff",
+    "dce",
+    "cse",
+    "claim",
+    "fuse",
+    "layout",
+    "donate",
+    "plan_memory",
+    "delete_last_used",
+];
 
 /// One stage of compilation.
 #[derive(Debug, Clone)]
@@ -147,6 +166,11 @@ impl Stages {
         let executors = options.executor_list(trace.target.kind());
         let name = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
         self.push(&name, trace)?;
+        let low = options.autocast.filter(|_| !self.done(autocast::NAME));
+        if let Some(low) = low {
+            let ending = |error| Box::new(Ending { stage: autocast::NAME.into(), line: None, error });
+            autocast::check(self.last(), low).map_err(ending)?;
+        }
         if !self.done("claim") {
             let rewrites = options.rewrites.clone().unwrap_or_else(rewrite::default_rewrites);
             self.make("rewrite", |trace, fuel| rewrite::rewrite(trace, &rewrites, fuel))?;
@@ -158,6 +182,9 @@ impl Stages {
                     next.history.push(transform.name.clone());
                 }
                 self.push(&transform.name, next)?;
+            }
+            if let Some(low) = low {
+                self.make(autocast::NAME, |trace, _| autocast::autocast(trace, low))?;
             }
             self.make("autodiff", |trace, _| autodiff::autodiff(trace, &executors))?;
             self.make("dce", |trace, _| Ok(dce::dce(trace)))?;

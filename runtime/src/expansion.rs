@@ -24,6 +24,7 @@ pub const OPERATOR: OperatorDef = OperatorDef {
     results: ResultsDef::Fixed(1),
     effects: Effects::NONE,
     overload: None,
+    autocast: None,
     check: None,
     meta: None,
     decomposition: None,

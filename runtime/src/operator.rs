@@ -146,6 +146,49 @@ pub enum Role {
     Full,
     /// A copy with a contiguous layout: `contiguous(input)`; inserted by the layout pass.
     Contiguous,
+    /// The same numbers in another element type: `convert(input, dtype: dtype)`; inserted by the autocast transform.
+    Convert,
+}
+
+/// What [autocast](crate::transforms::autocast) makes of an operator's floating-point operands. f64, integers and booleans are
+/// left alone whatever the class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Autocast {
+    /// They become the low-precision type: products.
+    Low,
+    /// f16 and bf16 become f32, or, where the operator has an optional `dtype`, it is told to give f32: sums and exponentials.
+    Full,
+    /// They meet in the widest type among them.
+    Widest,
+    /// They stay as they are.
+    Keep,
+}
+
+impl Autocast {
+    /// Every class.
+    pub const ALL: [Autocast; 4] = [Autocast::Low, Autocast::Full, Autocast::Widest, Autocast::Keep];
+
+    /// The word in declarations: `low`, `full`, `widest`, `keep`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Autocast::Low => "low",
+            Autocast::Full => "full",
+            Autocast::Widest => "widest",
+            Autocast::Keep => "keep",
+        }
+    }
+
+    /// In words, for people.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Autocast::Low => "operands of f32 and f16 become the low-precision type",
+            Autocast::Full => {
+                "operands of bf16 and f16 become f32; or, where there is an optional dtype, the result is f32"
+            }
+            Autocast::Widest => "operands meet in the widest type among them",
+            Autocast::Keep => "operands stay as they are",
+        }
+    }
 }
 
 /// The pullback of a call: cotangents of the results (absent where none arrived) to the arguments' cotangents, in
@@ -195,6 +238,9 @@ pub struct OperatorDef {
     pub effects: Effects,
     /// The role it plays for the runtime.
     pub overload: Option<Role>,
+    /// What autocast makes of its operands. Where nothing is declared they stay as they are, unless its decomposition holds
+    /// an operator of the class low: then autocast goes into the decomposition.
+    pub autocast: Option<Autocast>,
     /// Whether each attribute is of the type its parameter declares.
     pub check: Option<CheckRule>,
     /// Shape-and-type rule; derived from the decomposition if absent.

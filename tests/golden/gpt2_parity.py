@@ -8,9 +8,12 @@ The file holds, for the model of `CONFIG` and the optimizer of `OPTIMIZER` (both
     inputs, targets    i64  [steps, B, T]
     loss_f32, loss_f64      [steps]  mean cross-entropy before each step's update, all arithmetic in that type
     norm_f32, norm_f64      [steps]  global 2-norm of the gradients before clipping
+    loss_bf16, norm_bf16    [steps]  the same from f32 weights under `torch.autocast("cpu", dtype=torch.bfloat16)`
     final_f32/NAME     f32  weights after the last step, all arithmetic in f32
     final_f64/NAME     f32  the same from the run in f64, rounded once at the end
 
+Under autocast the step is written with the functions that autocast decides over, and the loss and the softmax inside of it are
+taken in f32, as autocast for CUDA has it; the CPU's list leaves them in bfloat16.
 The f64 run is the reference that tells a wrong formula from rounding; PyTorch's own f32 error is its distance from it.
 Attention does not change when one vector is added to every key, so the key third of `attn.c_attn.bias` has a gradient of
 exactly zero; in f32 that is rounding noise, which Adam scales up to full steps. Compare final weights without it.
@@ -81,8 +84,34 @@ def loss_of(weights, inputs, targets):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def train(initial, inputs, targets, dtype):
-    """Losses, gradient norms and final weights of the run with all arithmetic in `dtype`."""
+def autocast_loss_of(weights, inputs, targets):
+    """As `loss_of`, under bfloat16 autocast: products in bfloat16, the residual stream, normalizations and the loss in f32."""
+    H, C = CONFIG["heads"], CONFIG["channels"]
+    B, T = inputs.shape
+
+    def linear(x, name):
+        return F.linear(x, weights[name + ".weight"], weights[name + ".bias"])
+
+    def layer_norm(x, name):
+        return F.layer_norm(x, (C,), weights[name + ".weight"], weights[name + ".bias"], OPTIMIZER["layer_norm_epsilon"])
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        x = F.embedding(inputs, weights["wte.weight"]) + weights["wpe.weight"][:T]
+        for i in range(CONFIG["layers"]):
+            h = f"h.{i}."
+            qkv = linear(layer_norm(x, h + "ln_1"), h + "attn.c_attn").split(C, 2)
+            q, k, v = (part.view(B, T, H, C // H).transpose(1, 2) for part in qkv)
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + linear(mixed.transpose(1, 2).reshape(B, T, C), h + "attn.c_proj")
+            fed = F.gelu(linear(layer_norm(x, h + "ln_2"), h + "mlp.c_fc"), approximate="tanh")
+            x = x + linear(fed, h + "mlp.c_proj")
+        logits = F.linear(layer_norm(x, "ln_f"), weights["wte.weight"])
+        assert (x.dtype, logits.dtype) == (torch.float32, torch.bfloat16), (x.dtype, logits.dtype)
+        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+
+def train(initial, inputs, targets, dtype, loss_of=loss_of):
+    """Losses, gradient norms and final weights of the run with weights, and by default all arithmetic, in `dtype`."""
     weights = {name: value.to(dtype, copy=True).requires_grad_() for name, value in initial.items()}
     matrices = [w for w in weights.values() if w.dim() > 1]
     vectors = [w for w in weights.values() if w.dim() <= 1]
@@ -117,16 +146,19 @@ def main():
     inputs, targets = tokens[..., :-1].contiguous(), tokens[..., 1:].contiguous()
     loss32, norm32, final32 = train(initial, inputs, targets, torch.float32)
     loss64, norm64, final64 = train(initial, inputs, targets, torch.float64)
+    loss16, norm16, _ = train(initial, inputs, targets, torch.float32, autocast_loss_of)
 
     tensors = dict(inputs=inputs, targets=targets, loss_f32=loss32, loss_f64=loss64, norm_f32=norm32, norm_f64=norm64)
+    tensors |= dict(loss_bf16=loss16, norm_bf16=norm16)
     for prefix, weights in (("initial", initial), ("final_f32", final32), ("final_f64", final64)):
         tensors |= {f"{prefix}/{name}": value.float().contiguous() for name, value in weights.items()}
     # One metadata key: safetensors writes several in hash order, and the file should not change without a reason.
     parity = json.dumps(dict(config=CONFIG, optimizer=OPTIMIZER, torch=torch.__version__), sort_keys=True)
     save_file(tensors, out, metadata={"parity": parity})
 
-    for step, (a, b, n) in enumerate(zip(loss32.tolist(), loss64.tolist(), norm64.tolist())):
+    for step, (a, b, c, n) in enumerate(zip(loss32.tolist(), loss64.tolist(), loss16.tolist(), norm64.tolist())):
         print(f"step {step}: loss f32 {a:.7f}  f64 {b:.9f}  relative difference {abs(a / b - 1):.1e}  gradient norm {n:.4f}")
+        print(f"        under autocast {c:.7f}  relative difference {abs(c / b - 1):.1e}")
     C = CONFIG["channels"]
     worst = 0.0
     for name in final32:

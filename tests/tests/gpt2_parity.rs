@@ -2,6 +2,7 @@
 
 mod device;
 
+use fulgurite::compile::Options;
 use fulgurite::{Array, DType, Device, Tensor, jit};
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
@@ -26,18 +27,23 @@ fn floats(file: &SafeTensors<'_>, name: &str) -> Vec<f64> {
     }
 }
 
-/// Ten steps by these executors, whose losses are PyTorch's to `tolerance`, relatively.
-fn run(executors: &[&str], device: Option<Device>, tolerance: f64) {
-    let bytes = std::fs::read(device::golden("gpt2_parity.safetensors")).unwrap();
-    let file = SafeTensors::deserialize(&bytes).unwrap();
+fn golden() -> Vec<u8> {
+    std::fs::read(device::golden("gpt2_parity.safetensors")).unwrap()
+}
+
+fn options(executors: &[&str], device: Option<Device>, autocast: Option<DType>) -> Options {
+    Options { device, autocast, ..Options::default() }.with_executors(executors).unwrap()
+}
+
+/// Losses and gradient norms of ten steps, and the weights after them.
+fn ten_steps(file: &SafeTensors<'_>, options: Options) -> (Vec<[f64; 2]>, Gpt2<Array>) {
     let params = Gpt2::build(&CONFIG, &mut |name, shape| {
-        Array::from_f64(shape, DType::F32, &floats(&file, &format!("initial/{name}")))
+        Array::from_f64(shape, DType::F32, &floats(file, &format!("initial/{name}")))
     })
     .unwrap();
     let zeros = || Gpt2::build(&CONFIG, &mut |_, shape| Array::zeros(shape, DType::F32)).unwrap();
     let mut state = TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros() };
     let optimizer = OptimizerSettings { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, clip: Some(1.0) };
-    let options = fulgurite::compile::Options { device, ..Default::default() }.with_executors(executors).unwrap();
     let step = jit(|(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
         train_step(&CONFIG, &optimizer, state, batch, scalars)
     })
@@ -48,9 +54,9 @@ fn run(executors: &[&str], device: Option<Device>, tolerance: f64) {
         data.data().chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect()
     };
     let (inputs, targets) = (integers("inputs"), integers("targets"));
-    let (losses, norms) = (floats(&file, "loss_f32"), floats(&file, "norm_f64"));
     let tokens = ROWS * CONFIG.context;
-    for (i, (expected, expected_norm)) in losses.iter().zip(&norms).enumerate() {
+    let mut reported = Vec::new();
+    for i in 0..10 {
         let range = i * tokens..(i + 1) * tokens;
         let shape = [ROWS, CONFIG.context];
         let batch = BatchTensors {
@@ -59,12 +65,27 @@ fn run(executors: &[&str], device: Option<Device>, tolerance: f64) {
         };
         let (next, loss, norm) = step.call((state, batch, step_scalars(1e-3, i as u64 + 1, 0).unwrap())).unwrap();
         state = next;
-        let (loss, norm) = (loss.item().unwrap(), norm.item().unwrap());
+        reported.push([loss.item().unwrap(), norm.unwrap().item().unwrap()]);
+    }
+    assert_eq!(step.compiles(), 1, "ten steps compile once");
+    for tree in [&state.params, &state.exp_avg, &state.exp_avg_sq] {
+        let leaves = fulgurite::tree::Tree::leaves(tree);
+        assert!(leaves.iter().all(|(_, array)| array.dtype() == DType::F32), "weights and moments stay f32");
+    }
+    (reported, state.params)
+}
+
+/// Ten steps by these executors, whose losses are PyTorch's to `tolerance`, relatively.
+fn run(executors: &[&str], device: Option<Device>, tolerance: f64) {
+    let bytes = golden();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let (reported, params) = ten_steps(&file, options(executors, device, None));
+    let (losses, norms) = (floats(&file, "loss_f32"), floats(&file, "norm_f64"));
+    for (i, ([loss, norm], (expected, expected_norm))) in reported.iter().zip(losses.iter().zip(&norms)).enumerate() {
         assert!((loss / expected - 1.0).abs() <= tolerance, "step {i}: loss {loss}, PyTorch {expected}");
         assert!((norm / expected_norm - 1.0).abs() <= 1e-4, "step {i}: gradient norm {norm}, PyTorch {expected_norm}");
     }
-    assert_eq!(step.compiles(), 1, "ten steps compile once");
-    for (name, array) in fulgurite::tree::Tree::leaves(&state.params) {
+    for (name, array) in fulgurite::tree::Tree::leaves(&params) {
         let expected = floats(&file, &format!("final_f64/{name}"));
         let c = CONFIG.channels;
         for (element, (found, expected)) in array.to_f64().unwrap().iter().zip(&expected).enumerate() {
@@ -109,4 +130,52 @@ fn ten_adamw_steps_follow_pytorch_on_the_kernels_of_llmc() {
 fn ten_adamw_steps_follow_pytorch_on_one_kernel_a_prim() {
     let Some(cuda) = device::cuda() else { return };
     run(&["cuda"], Some(cuda), DEVICE_TOLERANCE);
+}
+
+/// Under bf16 autocast two programs round at different places, so their losses differ about as much as either differs from the
+/// run in f64: by at most the sum of both distances, each taken as PyTorch's largest, with as much again to spare.
+fn run_in_bf16(executors: &[&str], device: Option<Device>) {
+    let bytes = golden();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let (reported, _) = ten_steps(&file, options(executors, device, Some(DType::BF16)));
+    let of = |name: &str| [floats(&file, &format!("loss_{name}")), floats(&file, &format!("norm_{name}"))];
+    let (rounded, exact, single) = (of("bf16"), of("f64"), of("f32"));
+    for (quantity, what) in ["loss", "gradient norm"].into_iter().enumerate() {
+        let ours = || reported.iter().map(|step| step[quantity]);
+        let distance = |(a, b): (&f64, &f64)| (a / b - 1.0).abs();
+        let usual = rounded[quantity].iter().zip(&exact[quantity]).map(distance).fold(0.0, f64::max);
+        let bound = 4.0 * usual;
+        assert!(bound <= 2e-2, "PyTorch's own {what} is off by {usual:.1e}: the vectors are not what they should be");
+        for (i, (found, expected)) in ours().zip(&rounded[quantity]).enumerate() {
+            let off = (found / expected - 1.0).abs();
+            assert!(
+                off <= bound,
+                "step {i}: {what} {found}, PyTorch under autocast {expected}: off by {off:.1e} > {bound:.1e}"
+            );
+        }
+        let same = ours().zip(&single[quantity]).all(|(found, expected)| (found / expected - 1.0).abs() <= 1e-6);
+        assert!(!same, "the {what} is that of f32: nothing was computed in bf16");
+    }
+}
+
+#[test]
+fn ten_adamw_steps_in_bf16_follow_pytorchs_autocast_on_the_cpu_executor() {
+    run_in_bf16(&["cpu", "reference"], None);
+}
+
+#[test]
+fn ten_adamw_steps_in_bf16_follow_pytorchs_autocast_on_the_reference_executor() {
+    run_in_bf16(&["reference"], None);
+}
+
+#[test]
+fn ten_adamw_steps_in_bf16_follow_pytorchs_autocast_on_the_executors_of_cuda() {
+    let Some(cuda) = device::cuda() else { return };
+    run_in_bf16(&["optim", "cublaslt", "fusion", "cuda"], Some(cuda));
+}
+
+#[test]
+fn ten_adamw_steps_in_bf16_follow_pytorchs_autocast_on_the_kernels_of_llmc() {
+    let Some(cuda) = device::cuda() else { return };
+    run_in_bf16(&["llmc", "optim", "cublaslt", "fusion", "cuda"], Some(cuda));
 }

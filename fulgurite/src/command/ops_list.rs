@@ -3,14 +3,16 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use fulgurite::operator::{OperatorDef, OperatorKind, operators};
+use fulgurite::operator::{Autocast, OperatorDef, OperatorKind, operators};
 
 use super::Outcome;
 use super::output::{say, say_json};
 
 /// Arguments of `ops list`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  fulgurite ops list --kind prim\n  fulgurite ops list --filter norm --json")]
+#[command(
+    after_help = "Examples:\n  fulgurite ops list --kind prim\n  fulgurite ops list --autocast\n  fulgurite ops list --filter norm --json"
+)]
 pub struct Arguments {
     /// As JSON.
     #[arg(long)]
@@ -21,6 +23,9 @@ pub struct Arguments {
     /// Only operators whose name, PyTorch name or documentation contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
+    /// What autocast makes of each operator's operands, by class; only operators that declare it.
+    #[arg(long)]
+    autocast: bool,
 }
 
 /// A kind of operator.
@@ -42,6 +47,7 @@ struct Row {
     torch: Option<&'static str>,
     signature: String,
     summary: String,
+    autocast: Option<&'static str>,
     file: &'static str,
     line: u32,
 }
@@ -83,6 +89,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
                 torch: def.torch,
                 signature: def.signature(),
                 summary: summary(def.docs),
+                autocast: def.autocast.map(Autocast::name),
                 file: def.file,
                 line: def.line,
             }
@@ -93,15 +100,35 @@ pub fn run(arguments: &Arguments) -> Outcome {
                 name.as_deref() == Some(row.kind)
             })
         })
+        .filter(|row| !arguments.autocast || row.autocast.is_some())
         .collect();
     if arguments.json {
         say_json(&rows)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.autocast {
+        return say_classes(&rows);
     }
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
     for row in &rows {
         say!("{:width$}  {:9}  {}", row.name, row.kind, row.summary)?;
     }
     say!("{} of {} operators", rows.len(), operators().len())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The classes of autocast, each with its operators.
+fn say_classes(rows: &[Row]) -> Outcome {
+    for class in Autocast::ALL {
+        let names: Vec<&str> =
+            rows.iter().filter(|row| row.autocast == Some(class.name())).map(|row| row.name).collect();
+        if !names.is_empty() {
+            say!("{:6}  {}", class.name(), class.describe())?;
+            say!("        {}", names.join(", "))?;
+        }
+    }
+    say!(
+        "        Operators that declare no class keep their operands; one whose decomposition holds a product is opened."
+    )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use fulgurite::executor::executors;
-use fulgurite::operator::OperatorDef;
+use fulgurite::operator::{Autocast, OperatorDef};
 use fulgurite::testing::directives::{Directive, DirectiveKind};
 use fulgurite::testing::samples::{ErrorSamples, Samples};
 use fulgurite::testing::{Filter, Settings, generated_tests};
@@ -41,6 +41,7 @@ struct Description {
     no_grad: Option<&'static str>,
     effects: Vec<String>,
     role: Option<String>,
+    autocast: Option<&'static str>,
     preconditions: &'static [&'static str],
     dtypes: Vec<&'static str>,
     samples: usize,
@@ -129,6 +130,7 @@ fn describe(def: &'static OperatorDef) -> Description {
         rules: rules.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect(),
         no_grad: def.no_grad,
         effects: effects(def),
+        autocast: def.autocast.map(Autocast::name),
         role: def.overload.map(|role| format!("{role:?}")),
         preconditions: def.codes,
         dtypes: dtypes.iter().map(|dtype| dtype.name()).collect(),
@@ -209,6 +211,7 @@ fn in_words(of: &Description) -> String {
     row("no gradient", of.no_grad.unwrap_or("").to_owned());
     row("effects", of.effects.join(", "));
     row("role", of.role.clone().unwrap_or_default());
+    row("autocast", of.autocast.unwrap_or("").to_owned());
     row("preconditions", of.preconditions.join(", "));
     row("dtypes", of.dtypes.join(", "));
     row("samples", format!("{}, and {} that must fail", of.samples, of.error_samples));

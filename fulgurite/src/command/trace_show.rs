@@ -34,7 +34,8 @@ Examples:
   fulgurite trace show softmax
   fulgurite trace show rms_norm --sample 2 --backward --stage claim
   fulgurite trace show nn.functional.gelu --dtype bf16 --executors reference --stage all
-  fulgurite trace show gpt2 --size nano --layers 2 --stage fuse --plain")]
+  fulgurite trace show gpt2 --size nano --layers 2 --stage fuse --plain
+  fulgurite trace show gpt2 --autocast bf16 --stage autocast")]
 pub struct Arguments {
     /// An operator, by its name or PyTorch's; `gpt2`, a training step, or `gpt2-loss`.
     name: String,
@@ -53,6 +54,9 @@ pub struct Arguments {
     /// The joint trace of an operator and its gradient.
     #[arg(long)]
     backward: bool,
+    /// Mixed precision: products in this type, bf16 or f16. Adds the stage `autocast`.
+    #[arg(long, value_name = "DTYPE")]
+    autocast: Option<DType>,
     /// Without nested bodies, memory plan and refusals.
     #[arg(long)]
     plain: bool,
@@ -77,6 +81,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let mut options = arguments.compile.options()?;
     // Nothing is run.
     options.memory_limit = None;
+    options.autocast = arguments.autocast;
     let trace = match arguments.name.as_str() {
         TRAINING_STEP | LOSS => model_trace(arguments)?,
         name => operator_trace(resolve_operator(name)?, arguments, &options)?,
@@ -124,7 +129,7 @@ fn ended(ending: Ending) -> Failed {
 }
 
 fn operator_trace(def: &'static OperatorDef, arguments: &Arguments, options: &Options) -> Result<Trace, Failed> {
-    let trace = sample_trace(def, arguments)?;
+    let mut trace = sample_trace(def, arguments)?;
     if !arguments.backward {
         return Ok(trace);
     }
@@ -132,6 +137,10 @@ fn operator_trace(def: &'static OperatorDef, arguments: &Arguments, options: &Op
     if wrt.is_empty() {
         let reason = def.no_grad.unwrap_or("no floating-point tensor goes in or none comes out");
         return Err(Failed(format!("{} has no gradient here: {reason}", def.name)));
+    }
+    // Gradients are of what is computed, so conversions come first.
+    if let Some(low) = arguments.autocast {
+        trace = transforms::autocast::autocast(&trace, low).map_err(of_case)?;
     }
     Ok(transforms::vjp(&trace, &wrt, &options.executor_list(arguments.target.kind())).map_err(of_case)?)
 }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use fulgurite::Device;
 use fulgurite::executor::find_executor;
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::train::{TrainOptions, train};
+use fulgurite::{DType, Device};
 
 use super::output::{Failed, say};
 use super::{Outcome, files, options};
@@ -29,7 +29,8 @@ Examples:
   fulgurite train gpt2 --steps 300 --out runs/nano
   fulgurite train gpt2 --size micro --tokenizer gpt2 --data text.txt --batch 8 --accumulate 4 --out runs/micro
   fulgurite train gpt2 --init gpt2_124M.bin --data 'shards/*_train.bin' --validation shards/tiny_shakespeare_val.bin
-  fulgurite train gpt2 --steps 600 --out runs/nano --resume")]
+  fulgurite train gpt2 --steps 600 --out runs/nano --resume
+  fulgurite train gpt2 --dtype bf16 --device cuda --size 124M --tokenizer gpt2")]
 pub struct Gpt2 {
     /// nano, micro, mini, small, 124M, 355M, 774M or 1558M.
     #[arg(long, default_value = "micro")]
@@ -112,8 +113,9 @@ pub struct Gpt2 {
     /// Where it runs: cpu, cuda, cuda:1, ...
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     device: Device,
-    /// Arithmetic of products: f32 (IEEE), or tf32 on CUDA (operands rounded to 10 bits of fraction).
-    #[arg(long, default_value = "f32", value_parser = ["f32", "tf32"])]
+    /// Arithmetic of products: f32 (IEEE), bf16 (autocast: operands in bf16, weights and moments in f32), or tf32 on CUDA
+    /// (operands rounded to 10 bits of fraction).
+    #[arg(long, default_value = "f32", value_parser = ["f32", "bf16", "tf32"])]
     dtype: String,
     #[command(flatten)]
     compile: options::Compile,
@@ -128,6 +130,7 @@ pub fn run(model: &Model) -> Outcome {
         // The limit is the host's memory; a device says itself what it lacks.
         compile.memory_limit = None;
     }
+    compile.autocast = (of.dtype == "bf16").then_some(DType::BF16);
     if of.dtype == "tf32" {
         if !of.device.is_cuda() {
             return Err(Failed(format!("tf32 is arithmetic of CUDA devices, the device is {}", of.device)));

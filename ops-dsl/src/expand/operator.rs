@@ -273,6 +273,9 @@ fn record(operator: &Operator) -> TokenStream {
     if let Some(role) = &options.overload {
         fields.extend(quote!(overload: Some(::fulgurite::operator::Role::#role),));
     }
+    if let Some(class) = &options.autocast {
+        fields.extend(quote!(autocast: Some(::fulgurite::operator::Autocast::#class),));
+    }
     if params.iter().any(|param| matches!(param.kind, ParamKind::Attribute(_))) {
         fields.extend(quote!(check: Some(Args::<::fulgurite::TensorMeta>::check),));
     }

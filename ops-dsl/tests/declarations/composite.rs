@@ -1,6 +1,7 @@
 /// Root-mean-square normalization over the trailing dimensions.
 #[operator(
     torch = "nn.functional.rms_norm",
+    autocast = full,
     skip(golden, executor = "cpu", dtype = bf16, sample = 2, reason = "not stored"),
     tolerance(consistency, factor = 4.0, reason = "cancellation")
 )]

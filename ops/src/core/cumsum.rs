@@ -5,7 +5,7 @@ use super::promotion::{accumulating, cast, position};
 use crate::prims;
 
 /// Sums of the elements up to and including each along `dim`. Integers and booleans are summed as i64, f16 and bf16 in f32.
-#[operator(torch = "cumsum")]
+#[operator(torch = "cumsum", autocast = full)]
 pub mod cumsum {
     fn cumsum(input: Tensor, dim: i64, #[default(None)] dtype: Option<DType>) -> Tensor;
 

@@ -7,7 +7,7 @@ use crate::prims::support::same_dtype;
 
 /// Matrix product with PyTorch's rules: vectors are rows on the left and columns on the right, leading dimensions broadcast.
 /// The leading dimensions of `input` become rows if `other` is one matrix.
-#[operator(torch = "matmul")]
+#[operator(torch = "matmul", autocast = low)]
 pub mod matmul {
     fn matmul(input: Tensor<Number>, other: Tensor<Number>) -> Tensor;
 

@@ -6,7 +6,7 @@ use crate::prims;
 
 /// `input` to the power `exponent`, elementwise, with broadcasting and type promotion. Small whole exponents and roots are
 /// written with products and square roots.
-#[operator(torch = "pow")]
+#[operator(torch = "pow", autocast = full)]
 pub mod pow {
     fn pow(input: Operand, exponent: Operand) -> Tensor;
 

@@ -6,7 +6,7 @@ use crate::prims;
 
 /// `input` with `src[i][j]` added at `[index[i][j]][j]` for `dim = 0`, likewise for other dimensions, in row-major order of
 /// `index`. f16 and bf16 are added in f32.
-#[operator(torch = "scatter_add")]
+#[operator(torch = "scatter_add", autocast = widest)]
 pub mod scatter_add {
     fn scatter_add(input: Tensor<Number>, dim: i64, index: Tensor<Integer>, src: Tensor<Number>) -> Tensor;
 

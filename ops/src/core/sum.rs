@@ -6,7 +6,7 @@ use crate::prims;
 
 /// The sum of the elements along `dim` (all dimensions if absent or empty). Integers and booleans are summed as i64; f16 and
 /// bf16 are accumulated in f32.
-#[operator(torch = "sum")]
+#[operator(torch = "sum", autocast = full)]
 pub mod sum {
     fn sum(
         input: Tensor,

@@ -7,9 +7,9 @@ use crate::prims;
 
 /// Declares functions whose values are real numbers: the prim of the same name after promotion.
 macro_rules! floating_unary {
-    ($($(#[doc = $doc:tt])* $name:ident, torch = $torch:tt, $domain:expr, |$x:ident| $reference:expr;)*) => {$(
+    ($($(#[doc = $doc:tt])* $name:ident, torch = $torch:tt $(, autocast = $autocast:ident)?; $domain:expr, |$x:ident| $reference:expr;)*) => {$(
         $(#[doc = $doc])*
-        #[operator(torch = $torch)]
+        #[operator(torch = $torch $(, autocast = $autocast)?)]
         pub mod $name {
             fn $name(input: Tensor) -> Tensor;
 
@@ -34,31 +34,31 @@ macro_rules! floating_unary {
 
 floating_unary! {
     /// Natural exponential, elementwise: `eˣ`.
-    exp, torch = "exp", Domain::ALL, |x| x.exp();
+    exp, torch = "exp", autocast = full; Domain::ALL, |x| x.exp();
 
     /// Natural logarithm, elementwise; NaN below zero.
-    log, torch = "log", Domain::POSITIVE, |x| x.ln();
+    log, torch = "log", autocast = full; Domain::POSITIVE, |x| x.ln();
 
     /// Square root, elementwise; NaN below zero.
-    sqrt, torch = "sqrt", Domain::POSITIVE, |x| x.sqrt();
+    sqrt, torch = "sqrt"; Domain::POSITIVE, |x| x.sqrt();
 
     /// Reciprocal square root, elementwise: `1 / √x`.
-    rsqrt, torch = "rsqrt", Domain::POSITIVE, |x| 1.0 / x.sqrt();
+    rsqrt, torch = "rsqrt", autocast = full; Domain::POSITIVE, |x| 1.0 / x.sqrt();
 
     /// Reciprocal, elementwise: `1 / x`.
-    reciprocal, torch = "reciprocal", Domain::POSITIVE, |x| 1.0 / x;
+    reciprocal, torch = "reciprocal", autocast = full; Domain::POSITIVE, |x| 1.0 / x;
 
     /// Sine, elementwise, of radians.
-    sin, torch = "sin", Domain::ALL, |x| x.sin();
+    sin, torch = "sin"; Domain::ALL, |x| x.sin();
 
     /// Cosine, elementwise, of radians.
-    cos, torch = "cos", Domain::ALL, |x| x.cos();
+    cos, torch = "cos"; Domain::ALL, |x| x.cos();
 
     /// Hyperbolic tangent, elementwise.
-    tanh, torch = "tanh", Domain::ALL, |x| x.tanh();
+    tanh, torch = "tanh"; Domain::ALL, |x| x.tanh();
 
     /// Error function, elementwise: `2/√π ∫₀ˣ e^(-t²) dt`.
-    erf, torch = "erf", Domain::ALL, |x| super::error_function(x);
+    erf, torch = "erf"; Domain::ALL, |x| super::error_function(x);
 }
 
 /// The error function: the Maclaurin series below 3, the continued fraction of the complement above.

@@ -10,7 +10,7 @@ use crate::prims;
 /// `input`'s shape. With `label_smoothing` ε the target is mixed with the uniform distribution, `(1 - ε) t + ε / C`. Targets of
 /// `ignore_index` count nothing; the mean over classes is weighted, over probabilities it is not. Statistics in f32 for f16 and
 /// bf16. A class out of range is an error when the program runs.
-#[operator(torch = "nn.functional.cross_entropy")]
+#[operator(torch = "nn.functional.cross_entropy", autocast = full)]
 pub mod cross_entropy {
     fn cross_entropy(
         input: Tensor<Floating>,

@@ -5,7 +5,7 @@ use crate::core::promotion::{accumulating, broadcast, cast, constant_like, keep_
 use crate::prims;
 
 /// `log Σ eˣ` along `dim`, computed around the largest element, in f32 for f16 and bf16; -inf of no elements.
-#[operator(torch = "logsumexp")]
+#[operator(torch = "logsumexp", autocast = full)]
 pub mod logsumexp {
     fn logsumexp(input: Tensor<Floating>, dim: Vec<i64>, #[default(false)] keepdim: bool) -> Tensor;
 

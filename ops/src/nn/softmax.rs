@@ -6,7 +6,7 @@ use crate::prims;
 
 /// `e^(x - max) / Σ e^(x - max)` along `dim`, computed in f32 for f16 and bf16. `input` is converted to `dtype` first if it is
 /// given.
-#[operator(torch = "softmax")]
+#[operator(torch = "softmax", autocast = full)]
 pub mod softmax {
     fn softmax(input: Tensor<Floating>, dim: i64, #[default(None)] dtype: Option<DType>) -> Tensor;
 

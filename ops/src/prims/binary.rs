@@ -110,7 +110,7 @@ fn share(d_out: fulgurite::Tensor, tied: fulgurite::Tensor, lost: fulgurite::Ten
 /// `input` to the power `other`, elementwise. Integer powers wrap; a negative integer exponent gives 0 unless the base is 1
 /// or -1. The gradient of the exponent is 0 where the base is 0 and the exponent is not negative; that of the base is 0
 /// where the exponent is 0.
-#[operator(prim, torch = "pow")]
+#[operator(prim, torch = "pow", autocast = full)]
 pub mod pow {
     fn pow(input: Tensor<Number>, other: Tensor<Number>) -> Tensor;
 

@@ -3,7 +3,7 @@ use fulgurite_ops_macros::operator;
 use crate::prims::flip;
 
 /// The sum of all elements up to and including each, along dimension `dim`. Integers give i64 and wrap.
-#[operator(prim, torch = "cumsum")]
+#[operator(prim, torch = "cumsum", autocast = full)]
 pub mod cumsum {
     fn cumsum(input: Tensor<Number>, dim: usize) -> Tensor;
 

@@ -7,7 +7,7 @@ use crate::prims::permute;
 /// f16 are accumulated in f32; integers wrap.
 #[operator(
     prim,
-    torch = "matmul",
+    torch = "matmul", autocast = low,
     tolerance(
         consistency,
         executor = "tf32",

@@ -10,13 +10,13 @@ use crate::prims::*;
 macro_rules! unary {
     ($(
         $(#[doc = $doc:tt])*
-        $name:ident, torch = $torch:tt, $domain:expr;
+        $name:ident, torch = $torch:tt $(, autocast = $autocast:ident)?; $domain:expr;
         scalar |$x:ident| $scalar:expr;
         reference |$value:ident| $reference:expr;
         grad |$input:ident, $out:ident, $d:ident| $grad:expr;
     )*) => {$(
         $(#[doc = $doc])*
-        #[operator(prim, torch = $torch)]
+        #[operator(prim, torch = $torch $(, autocast = $autocast)?)]
         pub mod $name {
             fn $name(input: Tensor<Floating>) -> Tensor;
 
@@ -51,55 +51,55 @@ macro_rules! unary {
 
 unary! {
     /// Natural exponential, elementwise: `eˣ`.
-    exp, torch = "exp", Domain::ALL;
+    exp, torch = "exp", autocast = full; Domain::ALL;
     scalar |x| x.exp();
     reference |x| x.exp();
     grad |_input, out, d| mul(d, out);
 
     /// Natural logarithm, elementwise; NaN below zero.
-    log, torch = "log", Domain::POSITIVE;
+    log, torch = "log", autocast = full; Domain::POSITIVE;
     scalar |x| x.log();
     reference |x| x.ln();
     grad |input, _out, d| div(d, input);
 
     /// Square root, elementwise; NaN below zero.
-    sqrt, torch = "sqrt", Domain::POSITIVE;
+    sqrt, torch = "sqrt"; Domain::POSITIVE;
     scalar |x| x.sqrt();
     reference |x| x.sqrt();
     grad |_input, out, d| div(mul(d, constant(d, 0.5)), out);
 
     /// Reciprocal square root, elementwise: `1 / √x`.
-    rsqrt, torch = "rsqrt", Domain::POSITIVE;
+    rsqrt, torch = "rsqrt", autocast = full; Domain::POSITIVE;
     scalar |x| x.rsqrt();
     reference |x| 1.0 / x.sqrt();
     grad |_input, out, d| mul(mul(d, constant(d, -0.5)), mul(mul(out, out), out));
 
     /// Reciprocal, elementwise: `1 / x`.
-    reciprocal, torch = "reciprocal", Domain::POSITIVE;
+    reciprocal, torch = "reciprocal", autocast = full; Domain::POSITIVE;
     scalar |x| x.reciprocal();
     reference |x| 1.0 / x;
     grad |_input, out, d| neg(mul(d, mul(out, out)));
 
     /// Sine, elementwise, of radians.
-    sin, torch = "sin", Domain::ALL;
+    sin, torch = "sin"; Domain::ALL;
     scalar |x| x.sin();
     reference |x| x.sin();
     grad |input, _out, d| mul(d, cos(input));
 
     /// Cosine, elementwise, of radians.
-    cos, torch = "cos", Domain::ALL;
+    cos, torch = "cos"; Domain::ALL;
     scalar |x| x.cos();
     reference |x| x.cos();
     grad |input, _out, d| neg(mul(d, sin(input)));
 
     /// Hyperbolic tangent, elementwise.
-    tanh, torch = "tanh", Domain::ALL;
+    tanh, torch = "tanh"; Domain::ALL;
     scalar |x| x.tanh();
     reference |x| x.tanh();
     grad |_input, out, d| mul(d, sub(constant(out, 1.0), mul(out, out)));
 
     /// Error function, elementwise: `2/√π ∫₀ˣ e^(-t²) dt`.
-    erf, torch = "erf", Domain::ALL;
+    erf, torch = "erf"; Domain::ALL;
     scalar |x| x.erf();
     reference |x| error_function(x);
     grad |input, _out, d| mul(mul(d, constant(d, std::f64::consts::FRAC_2_SQRT_PI)), exp(neg(mul(input, input))));

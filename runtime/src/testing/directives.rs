@@ -35,13 +35,15 @@ pub enum Template {
     Snapshot,
     /// Both sides of a rewrite agree, forward and backward, and it fires.
     Rewrite,
+    /// Under autocast a call has the types of its class, and stays near the reference.
+    Autocast,
     /// Random programs made of samples.
     Programs,
 }
 
 impl Template {
     /// All templates.
-    pub const ALL: [Template; 16] = [
+    pub const ALL: [Template; 17] = [
         Template::Meta,
         Template::Consistency,
         Template::Golden,
@@ -57,6 +59,7 @@ impl Template {
         Template::RoundTrip,
         Template::Snapshot,
         Template::Rewrite,
+        Template::Autocast,
         Template::Programs,
     ];
 
@@ -78,6 +81,7 @@ impl Template {
             Template::RoundTrip => "round_trip",
             Template::Snapshot => "snapshot",
             Template::Rewrite => "rewrite",
+            Template::Autocast => "autocast",
             Template::Programs => "programs",
         }
     }

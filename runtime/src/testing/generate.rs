@@ -203,6 +203,11 @@ fn wanted(template: Template, dtype: DType, first: DType) -> bool {
     }
 }
 
+/// What autocast takes to other types, one that it must leave alone of each kind, and one that is low already.
+fn wanted_under_autocast(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F64 | DType::BF16 | DType::I64 | DType::Bool)
+}
+
 /// Every test that the linked declarations generate, sorted by operator, template, executor and element type.
 pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTest> {
     let settings = Arc::new(settings.clone());
@@ -247,6 +252,16 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                         }
                     }
                 }
+                Template::Autocast => {
+                    // Kernel symbols are chosen after autocast.
+                    let called = !matches!(def.kind, OperatorKind::Symbol(_));
+                    let plain = find_executor(REFERENCE).ok().filter(|_| called);
+                    for (dtype, _) in &dtypes {
+                        if let (Some(plain), true) = (plain, wanted_under_autocast(*dtype)) {
+                            add(Some(plain), Some(*dtype));
+                        }
+                    }
+                }
                 Template::Rewrite | Template::Programs => {}
                 _ => {
                     for executor in runnable() {
@@ -278,8 +293,10 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
     }
     for seed in 0..templates::programs::SEEDS {
         for executor in runnable() {
-            if filter.takes("programs", Template::Programs, Some(executor.name)) && executor.priority.is_some() {
-                tests.push(program_test(seed, executor, &settings));
+            for template in [Template::Programs, Template::Autocast] {
+                if filter.takes("programs", template, Some(executor.name)) && executor.priority.is_some() {
+                    tests.push(program_test(seed, executor, template, &settings));
+                }
             }
         }
     }
@@ -474,17 +491,26 @@ fn rewrite_test(rewrite: &'static RewriteDef, settings: &Arc<Settings>) -> Gener
     GeneratedTest { name, operator, template: Template::Rewrite, executor: None, dtype: None, skip: None, run }
 }
 
-fn program_test(seed: u64, executor: &'static ExecutorDef, settings: &Arc<Settings>) -> GeneratedTest {
-    let name = format!("programs::{}::seed_{seed}", executor.name);
+fn program_test(
+    seed: u64,
+    executor: &'static ExecutorDef,
+    template: Template,
+    settings: &Arc<Settings>,
+) -> GeneratedTest {
+    let (prefix, check): (&str, fn(u64, &'static ExecutorDef) -> Check<Outcome>) = match template {
+        Template::Autocast => ("programs::autocast", templates::mixed_programs::check),
+        _ => ("programs", templates::programs::check),
+    };
+    let name = format!("{prefix}::{}::seed_{seed}", executor.name);
     let repeat = format!("{} {name}", settings.command);
     let run: Body = Box::new(move || {
-        guarded(|| templates::programs::check(seed, executor))
+        guarded(|| check(seed, executor))
             .map_err(|problem| format!("random program {seed}: {problem}\n  repeat: {repeat}"))
     });
     GeneratedTest {
         name,
         operator: "programs".into(),
-        template: Template::Programs,
+        template,
         executor: Some(executor.name),
         dtype: None,
         skip: None,

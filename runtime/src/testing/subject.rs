@@ -372,7 +372,7 @@ impl Subject {
         if metas.iter().any(|meta| meta.dtype().is_floating()) {
             for seed in 0..2 {
                 // A reference that refuses moved data has a precondition on values; it gets no response.
-                let Ok(moved) = evaluate(&perturbed(&self.arrays, seed)?) else { continue };
+                let Ok(moved) = evaluate(&perturbed(&self.arrays, seed, None)?) else { continue };
                 for (all, moved) in responses.iter_mut().zip(moved) {
                     all.push(moved);
                 }
@@ -407,8 +407,13 @@ impl Subject {
 
     /// Compares the results of the plain decomposition with what is expected, by its own conditioning.
     pub fn compare_plain(&self, outputs: &[Array], tolerance: f64) -> Check<bool> {
+        self.compare_rounded(self.trace()?, outputs, tolerance)
+    }
+
+    /// As [`Subject::compare_plain`], of the results of another trace of the call, with other roundings.
+    pub fn compare_rounded(&self, trace: &Trace, outputs: &[Array], tolerance: f64) -> Check<bool> {
         let Some(expected) = self.expected()? else { return Ok(false) };
-        let opened = decompose(self.trace()?, |_| true);
+        let opened = decompose(trace, |_| true);
         let depth = opened.block.symbols.len().max(1);
         let coarsest = coarsest(&opened.block);
         let floor = 2.0 * tolerance::CHAIN as f64 * coarsest.epsilon() * self.usual_input()?;
@@ -463,8 +468,9 @@ fn wide(array: &Array) -> Result<Array> {
     }
 }
 
-/// Every floating-point element moved, up or down at random, by one rounding of the type that arithmetic is done in, as f64.
-pub(crate) fn perturbed(arrays: &[Array], seed: u64) -> Result<Vec<Array>> {
+/// Every floating-point element moved, up or down at random, by one rounding of `rounding`, or else of the type that arithmetic
+/// is done in, as f64.
+pub(crate) fn perturbed(arrays: &[Array], seed: u64, rounding: Option<DType>) -> Result<Vec<Array>> {
     let mut random = Random::new(seed.wrapping_add(77));
     arrays
         .iter()
@@ -472,7 +478,7 @@ pub(crate) fn perturbed(arrays: &[Array], seed: u64) -> Result<Vec<Array>> {
             if !array.dtype().is_floating() {
                 return Ok(array.clone());
             }
-            let unit = array.dtype().accumulator().epsilon();
+            let unit = rounding.unwrap_or(array.dtype().accumulator()).epsilon();
             let values: Vec<f64> = array
                 .to_f64()?
                 .into_iter()

@@ -1,5 +1,6 @@
 //! Named functions from trace to trace.
 
+pub mod autocast;
 pub mod autodiff;
 pub mod claim;
 pub mod cse;

@@ -125,7 +125,7 @@ fn near_f64(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outcome> {
     if values.is_empty() {
         return nothing("its cotangents in f64 are of another dtype");
     }
-    let responses = [at(&perturbed(&ran.inputs, 1)?)?, at(&perturbed(&ran.inputs, 2)?)?];
+    let responses = [at(&perturbed(&ran.inputs, 1, None)?)?, at(&perturbed(&ran.inputs, 2, None)?)?];
     let low = subject.joint(&plain);
     let low = low.as_ref().as_ref().map_err(Problem::clone)?;
     let depth = ran.program.trace().block.symbols.len();

@@ -1,5 +1,6 @@
 //! The templates: what a declaration must hold, each in a file of its own.
 
+pub(crate) mod autocast;
 pub(crate) mod bounds;
 pub(crate) mod checker;
 pub(crate) mod consistency;
@@ -12,6 +13,7 @@ pub(crate) mod golden;
 pub(crate) mod gradient;
 pub(crate) mod layout;
 pub(crate) mod meta;
+pub(crate) mod mixed_programs;
 pub(crate) mod programs;
 pub(crate) mod rewrite;
 pub(crate) mod round_trip;
@@ -40,6 +42,7 @@ pub(crate) fn per_sample(template: Template) -> Option<PerSample> {
         Template::Checker => checker::check,
         Template::RoundTrip => round_trip::check,
         Template::Golden => golden::check,
+        Template::Autocast => autocast::check,
         Template::Errors | Template::Snapshot | Template::Rewrite | Template::Programs => return None,
     })
 }

@@ -28,6 +28,9 @@ const LENGTH: usize = 12;
 /// Amounts of fuel; the first opens every composite, the last is as good as none.
 const FUEL: [u64; 5] = [0, 1, 2, 5, 1 << 20];
 
+/// What a rounding of the inputs in f32 moves by more than this jumps.
+const JUMP: f64 = 1e-3;
+
 /// One call: the operator, and for each tensor the value it reads.
 struct Step {
     def: &'static OperatorDef,
@@ -35,10 +38,10 @@ struct Step {
 }
 
 /// A program: metas of the inputs, calls, and the values that nothing reads.
-struct RandomProgram {
+pub(super) struct RandomProgram {
     inputs: Vec<TensorMeta>,
     steps: Vec<Step>,
-    results: Vec<usize>,
+    pub(super) results: Vec<usize>,
 }
 
 /// Operators whose samples programs are made of: without effects, differentiable (so smooth nearly everywhere), floating.
@@ -119,7 +122,40 @@ fn generate(seed: u64) -> RandomProgram {
 }
 
 impl RandomProgram {
-    fn trace(&self, dtype: DType) -> Result<Trace> {
+    /// The program of that number.
+    pub(super) fn numbered(seed: u64) -> RandomProgram {
+        generate(seed)
+    }
+
+    /// How many calls it has.
+    pub(super) fn length(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Positive and moderate, so that logarithms and roots stay defined where they come first.
+    pub(super) fn inputs(&self, seed: u64) -> Result<Vec<Array>> {
+        let mut random = Random::new(seed);
+        let mut array = |meta: &TensorMeta| {
+            let values: Vec<f64> = (0..meta.len()).map(|_| round_to(0.25 + 1.5 * random.unit(), DType::F32)).collect();
+            Array::from_f64(meta.shape(), DType::F32, &values)
+        };
+        self.inputs.iter().map(&mut array).collect()
+    }
+
+    /// The program in f64, run by the references.
+    pub(super) fn in_f64(&self) -> Check<impl Fn(&[Array]) -> Check<Vec<Vec<f64>>> + use<>> {
+        let wide = self.trace(DType::F64).map_err(|error| Problem::from(error).within("in f64"))?;
+        let (wide, _) = compile(wide, &List::plain()?.options())?;
+        Ok(move |arrays: &[Array]| {
+            let arrays = arrays
+                .iter()
+                .map(|array| Array::from_f64(array.shape(), DType::F64, &array.to_f64()?))
+                .collect::<Result<Vec<Array>>>()?;
+            Ok(wide.run(arrays)?.iter().map(Array::to_f64).collect::<Result<_>>()?)
+        })
+    }
+
+    pub(super) fn trace(&self, dtype: DType) -> Result<Trace> {
         let parameters: Vec<_> = self
             .inputs
             .iter()
@@ -144,28 +180,10 @@ pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome>
     if program.results.is_empty() {
         return nothing("no operators to make a program of");
     }
-    let plain = List::plain()?;
-    let wide = program.trace(DType::F64).map_err(|error| Problem::from(error).within("in f64"))?;
-    let (wide, _) = compile(wide, &plain.options())?;
-    let mut random = Random::new(seed);
-    // Positive and moderate, so that logarithms and roots stay defined where they come first.
-    let inputs = program
-        .inputs
-        .iter()
-        .map(|meta| {
-            let values: Vec<f64> = (0..meta.len()).map(|_| round_to(0.25 + 1.5 * random.unit(), DType::F32)).collect();
-            Array::from_f64(meta.shape(), DType::F32, &values)
-        })
-        .collect::<Result<Vec<Array>>>()?;
-    let widened = |arrays: &[Array]| -> Check<Vec<Vec<f64>>> {
-        let arrays = arrays
-            .iter()
-            .map(|array| Array::from_f64(array.shape(), DType::F64, &array.to_f64()?))
-            .collect::<Result<Vec<Array>>>()?;
-        Ok(wide.run(arrays)?.iter().map(Array::to_f64).collect::<Result<_>>()?)
-    };
+    let inputs = program.inputs(seed)?;
+    let widened = program.in_f64()?;
     let values = widened(&inputs)?;
-    let responses = [widened(&perturbed(&inputs, 1)?)?, widened(&perturbed(&inputs, 2)?)?];
+    let responses = [widened(&perturbed(&inputs, 1, None)?)?, widened(&perturbed(&inputs, 2, None)?)?];
     let trace = program.trace(DType::F32)?;
     let text = trace.to_string();
     let mut list = List::of(executor);
@@ -185,7 +203,7 @@ pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome>
         })
         .collect();
     for (i, (output, expected)) in unfused.iter().zip(&expected).enumerate() {
-        settled(output, expected, &responses, i).map_err(|problem| {
+        settled(output, expected, &responses, i, JUMP).map_err(|problem| {
             problem.within(format!("result {i}, unfused, against the references in f64, of\n{text}"))
         })?;
     }
@@ -196,7 +214,7 @@ pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome>
         let again = run(&trace, &list, &inputs)?;
         for (i, output) in fused.iter().enumerate() {
             let bound = expected[i].clone().with_relative(2.0 * relative_error(&unfused[i].to_f64()?, &values[i]));
-            settled(output, &bound, &responses, i)
+            settled(output, &bound, &responses, i, JUMP)
                 .map_err(|problem| problem.within(format!("result {i}, with fuel {fuel}, of\n{text}")))?;
             same_bits(&again[i], output)
                 .map_err(|problem| problem.within(format!("result {i}, compiled again, of\n{text}")))?;
@@ -205,14 +223,20 @@ pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome>
     PASSED
 }
 
-fn run(trace: &Trace, list: &List, inputs: &[Array]) -> Check<Vec<Array>> {
+pub(super) fn run(trace: &Trace, list: &List, inputs: &[Array]) -> Check<Vec<Array>> {
     let program = list.compile(trace)?;
     Ok(program.run(inputs.to_vec())?)
 }
 
 /// Compares where the program is well behaved: an element that overflows, or that jumps when the inputs move by a rounding, says
-/// nothing about an executor.
-fn settled(output: &Array, expected: &Expected, responses: &[Vec<Vec<f64>>; 2], i: usize) -> Check {
+/// nothing about an executor. `jump` is the part of a value, or of one, that such a move is more than.
+pub(super) fn settled(
+    output: &Array,
+    expected: &Expected,
+    responses: &[Vec<Vec<f64>>; 2],
+    i: usize,
+    jump: f64,
+) -> Check {
     ensure!(
         output.meta().len() == expected.values.len(),
         "has {} elements, expected {}",
@@ -222,7 +246,7 @@ fn settled(output: &Array, expected: &Expected, responses: &[Vec<Vec<f64>>; 2], 
     let mut got = output.to_f64()?;
     for (j, value) in expected.values.iter().enumerate() {
         let wild = |v: f64| !v.is_finite() || v.abs() > 1e30 || (v != 0.0 && v.abs() < 1e-30);
-        let jumps = responses.iter().any(|r| (r[i][j] - value).abs() > 1e-3 * (1.0 + value.abs()));
+        let jumps = responses.iter().any(|r| (r[i][j] - value).abs() > jump * (1.0 + value.abs()));
         if wild(*value) || jumps || responses.iter().any(|r| wild(r[i][j])) {
             got[j] = *value;
         }

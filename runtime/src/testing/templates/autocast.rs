@@ -1,0 +1,70 @@
+//! Mixed precision: a call under autocast has the types of its class, keeps its signature, and is as near to the reference as
+//! arithmetic in those types can be.
+
+use fulgurite_kernels::DType;
+
+use super::{Context, Outcome, PASSED, nothing};
+use crate::argument::Arg;
+use crate::operator::Autocast;
+use crate::testing::problem::{Check, Problem, ensure};
+use crate::testing::subject::{Subject, execute};
+use crate::trace::{Trace, diff, parse};
+use crate::transforms::autocast::autocast;
+
+/// The low-precision types that programs are taken to.
+const LOW: [DType; 2] = [DType::BF16, DType::F16];
+
+/// See the module.
+pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
+    let trace = subject.trace()?;
+    for low in LOW {
+        one(context, subject, trace, low).map_err(|problem| problem.within(format!("autocast to {low}")))?;
+    }
+    if trace.block.symbols.is_empty() { nothing("the call is no line of its trace") } else { PASSED }
+}
+
+fn one(context: &Context, subject: &Subject, trace: &Trace, low: DType) -> Check {
+    let mixed = autocast(trace, low)?;
+    mixed.verify().map_err(|error| Problem::from(error).within("what it makes"))?;
+    let text = mixed.to_string();
+    let parsed = parse(&text).map_err(|error| Problem(format!("its text does not parse: {error}\n{text}")))?;
+    ensure!(parsed == mixed, "its text parses to another trace:\n{}\n{text}", diff(&mixed, &parsed));
+    let again = autocast(&mixed, low)?;
+    ensure!(again.block == mixed.block, "once more changes the trace:\n{}\n{text}", diff(&mixed, &again));
+    let metas = |trace: &Trace, of: &[crate::trace::ValueId]| {
+        of.iter().map(|id| trace.block.meta(*id).clone()).collect::<Vec<_>>()
+    };
+    let kept = metas(&mixed, &mixed.block.parameters) == metas(trace, &trace.block.parameters)
+        && metas(&mixed, &mixed.block.results) == metas(trace, &trace.block.results);
+    ensure!(kept, "the types of arguments or results change:\n{text}");
+    let untouched = subject.arrays.iter().all(|array| !array.dtype().is_floating() || array.dtype() == DType::F64);
+    ensure!(!untouched || mixed.block == trace.block, "a call without f32, f16 and bf16 changes:\n{text}");
+    follows_class(subject, &mixed, low).map_err(|problem| problem.within(format!("in\n{text}")))?;
+    // What a sample computes may be beyond the range of f16, which needs scaled losses for that reason.
+    if mixed.block == trace.block || low == DType::F16 {
+        return Ok(());
+    }
+    let ran = execute(mixed.clone(), &context.list()?, subject.arrays.clone(), trace.block.results.len())?;
+    subject.compare_rounded(&mixed, &ran.outputs, context.tolerance).map(|_| ())
+}
+
+/// The operator's own line reads what its class says.
+fn follows_class(subject: &Subject, mixed: &Trace, low: DType) -> Check {
+    let block = &mixed.block;
+    let Some(line) = block.symbols.iter().find(|symbol| symbol.operator() == Some(subject.def)) else {
+        ensure!(subject.def.autocast.is_none(), "the call is gone, though its class is declared");
+        return Ok(());
+    };
+    let read = || line.operands().map(|id| block.meta(id).dtype()).filter(|dtype| dtype.is_floating());
+    let double = read().any(|dtype| dtype == DType::F64);
+    let told = subject.def.param("dtype").map(|i| &line.arguments[i]);
+    for dtype in read().filter(|dtype| *dtype != DType::F64) {
+        let right = match subject.def.autocast {
+            Some(Autocast::Low) => dtype == low || double,
+            Some(Autocast::Full) => dtype == DType::F32 || matches!(told, Some(Arg::Attribute(_))),
+            _ => true,
+        };
+        ensure!(right, "an operand is {dtype}");
+    }
+    Ok(())
+}
