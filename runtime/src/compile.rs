@@ -90,8 +90,7 @@ impl Options {
 }
 
 /// What every compilation goes through, in order. `fuse` is left out where nothing is to be fused.
-pub const STAGES: [&str; 10] =
-    ["rewrite", "autodiff", "dce", "cse", "claim", "fuse", "layout", "donate", "plan_memory", "delete_last_used"];
+pub const STAGES: [&str; 11] = ["rewrite", "autodiff", "dce", "cse", "late_rewrite", "claim", "fuse", "layout", "donate", "plan_memory", "delete_last_used"];
 
 /// One stage of compilation.
 #[derive(Debug, Clone)]
@@ -158,6 +157,7 @@ impl Stages {
             self.make("autodiff", |trace, _| autodiff::autodiff(trace, &executors))?;
             self.make("dce", |trace, _| Ok(dce::dce(trace)))?;
             self.make("cse", |trace, _| Ok(cse::cse(trace)))?;
+            self.make("late_rewrite", |trace, fuel| rewrite::late(trace, &rewrites, &executors, fuel))?;
         }
         if !self.done("plan_memory") {
             self.make("claim", |trace, fuel| {

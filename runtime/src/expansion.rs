@@ -36,6 +36,7 @@ pub const OPERATOR: OperatorDef = OperatorDef {
     view: None,
     strided: false,
     in_place: false,
+    in_place_over: &[],
     samples: None,
     errors: None,
     codes: &[],
@@ -55,6 +56,7 @@ pub const IMPLEMENTATION: ImplementationDef = ImplementationDef {
     plan: None,
     strided: false,
     in_place: false,
+    in_place_over: &[],
     file: "",
     line: 0,
 };
@@ -84,6 +86,8 @@ pub const REWRITE: RewriteDef = RewriteDef {
     condition: None,
     samples: None,
     default: false,
+    late: false,
+    executors: &[],
     file: "",
     line: 0,
 };

@@ -153,6 +153,17 @@ fn plan_of(
     }
 }
 
+/// The sources of launches, each once, in the order of their first use.
+fn sources_of<'a>(commands: impl Iterator<Item = &'a Command>) -> Vec<Arc<Source>> {
+    let mut seen = rustc_hash::FxHashSet::default();
+    commands
+        .filter_map(|command| match command {
+            Command::Launch { source, .. } => seen.insert(source.clone()).then(|| source.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
 impl DeviceProgram {
     /// Plans the device work of every symbol.
     pub(super) fn new(trace: Arc<Trace>, placement: Placement) -> Result<DeviceProgram> {
@@ -184,6 +195,15 @@ impl DeviceProgram {
             let results: Vec<DeviceTensor> =
                 symbol.results.iter().enumerate().map(|(i, id)| tensor(*id, Place::Result(i as u32))).collect();
             let mut plan = Plan::new(&architecture);
+            let place = |id: ValueId| (placement.slots[id.index()].base, placement.slots[id.index()].offset);
+            for (operand, read) in symbol.operands().enumerate() {
+                for (result, written) in symbol.results.iter().enumerate().filter(|(_, id)| place(**id) == place(read)) {
+                    // Of nothing there are no elements to be found.
+                    if !block.meta(*written).is_empty() {
+                        plan.overlay(operand as u32, result as u32);
+                    }
+                }
+            }
             plan_of(&mut plan, symbol, &arguments, &results).map_err(|failure| Error::Run {
                 operator: symbol.name().into(),
                 failure,
@@ -234,14 +254,7 @@ impl DeviceProgram {
 
     /// The sources of its kernels, each once, in the order of their first use.
     pub(super) fn sources(&self) -> Vec<Arc<Source>> {
-        let mut seen = rustc_hash::FxHashSet::default();
-        let commands = self.steps.iter().flat_map(|step| &step.commands);
-        commands
-            .filter_map(|command| match command {
-                Command::Launch { source, .. } => seen.insert(source.clone()).then(|| source.clone()),
-                _ => None,
-            })
-            .collect()
+        sources_of(self.steps.iter().flat_map(|step| &step.commands))
     }
 
     /// Enqueues a run.
