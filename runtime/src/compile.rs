@@ -18,7 +18,8 @@ pub struct Options {
     pub device: Option<Device>,
     /// Executors in the order they are asked; `None` is the default list of the target's device.
     pub executors: Option<Vec<&'static ExecutorDef>>,
-    /// Rewrites in the order they are tried; `None` is every rewrite declared `default`.
+    /// Rewrites in the order they are tried, early and late ones; `None` is every rewrite declared `default` and those of
+    /// executors, which take part where their executor is in the list.
     pub rewrites: Option<Vec<&'static crate::executor::RewriteDef>>,
     /// Transforms of the user's own, run after the rewrites.
     pub transforms: Vec<UserTransform>,
@@ -90,7 +91,19 @@ impl Options {
 }
 
 /// What every compilation goes through, in order. `fuse` is left out where nothing is to be fused.
-pub const STAGES: [&str; 11] = ["rewrite", "autodiff", "dce", "cse", "late_rewrite", "claim", "fuse", "layout", "donate", "plan_memory", "delete_last_used"];
+pub const STAGES: [&str; 11] = [
+    "rewrite",
+    "autodiff",
+    "dce",
+    "cse",
+    "late_rewrite",
+    "claim",
+    "fuse",
+    "layout",
+    "donate",
+    "plan_memory",
+    "delete_last_used",
+];
 
 /// One stage of compilation.
 #[derive(Debug, Clone)]

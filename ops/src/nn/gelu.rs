@@ -72,9 +72,7 @@ pub mod gelu {
 
     fn grad(input: Tensor, approximate: Approximate) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let out = with(input).approximate(approximate).call();
-        (out, move |d_out: Tensor| Grads {
-            input: gelu_backward::with(d_out, input).approximate(approximate).call(),
-        })
+        (out, move |d_out: Tensor| Grads { input: gelu_backward::with(d_out, input).approximate(approximate).call() })
     }
 
     fn reference(input: &ArrayD<f64>, approximate: Approximate) -> ArrayD<f64> {

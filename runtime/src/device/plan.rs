@@ -198,6 +198,8 @@ pub struct Plan {
     indices: Option<String>,
     /// Operands and the results that lie over them.
     overlaid: Vec<(u32, u32)>,
+    /// Those of which the kernels make use.
+    continued: Vec<(u32, u32)>,
 }
 
 /// Alignment of each piece of workspace, in bytes.
@@ -214,12 +216,21 @@ impl Plan {
         self.overlaid.push((operand, result));
     }
 
-    /// Whether a result lies over an operand, whose elements are then there already.
-    pub fn lies_over(&self, result: &DeviceTensor, operand: &DeviceTensor) -> bool {
-        match (operand.address.place, result.address.place) {
-            (Place::Operand(operand), Place::Result(result)) => self.overlaid.contains(&(operand, result)),
-            _ => false,
+    /// Whether a result lies over an operand, so that its elements are there already and need no copy.
+    pub fn lies_over(&mut self, result: &DeviceTensor, operand: &DeviceTensor) -> bool {
+        let (Place::Operand(operand), Place::Result(result)) = (operand.address.place, result.address.place) else {
+            return false;
+        };
+        let found = self.overlaid.contains(&(operand, result));
+        if found {
+            self.continued.push((operand, result));
         }
+        found
+    }
+
+    /// Operands and results of which [`Plan::lies_over`] was asked and true.
+    pub fn continued(&self) -> &[(u32, u32)] {
+        &self.continued
     }
 
     /// The architecture that kernels are compiled for.

@@ -145,7 +145,8 @@ fn declared_in_place(symbol: &BoundSymbol) -> Option<&'static [&'static str]> {
 
 /// Whether `operand` is read as the parameters `over` alone.
 fn allowed_over(def: &OperatorDef, symbol: &BoundSymbol, over: &[&str], operand: ValueId) -> bool {
-    let mut read = def.params.iter().zip(&symbol.arguments).filter(|(_, argument)| argument.tensors().contains(&operand));
+    let mut read =
+        def.params.iter().zip(&symbol.arguments).filter(|(_, argument)| argument.tensors().contains(&operand));
     over.is_empty() || read.all(|(param, _)| over.contains(&param.name))
 }
 
@@ -162,7 +163,9 @@ fn beside_each_other(symbol: &BoundSymbol, result: ValueId, operand: ValueId) ->
 /// A region of elementwise arithmetic reads before it writes. One that gathers kernels which update in place keeps
 /// them apart: a result may lie over what its own kernel alone reads.
 fn region_updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: ValueId) -> bool {
-    let Some(body) = symbol.body.as_deref().filter(|body| body.symbols.iter().any(|line| declared_in_place(line).is_some())) else {
+    let Some(body) =
+        symbol.body.as_deref().filter(|body| body.symbols.iter().any(|line| declared_in_place(line).is_some()))
+    else {
         return true;
     };
     let read = symbol.operands().position(|id| id == operand).map(|n| body.parameters[n]);

@@ -126,8 +126,15 @@ fn find_all(
     owners: Option<Owners<'_>>,
     fuel: &mut Fuel,
 ) -> (Vec<Match>, Vec<Refused>) {
-    let mut search =
-        Search { block, rewrite, shape, owners, anchor: 0, taken: vec![false; block.symbols.len()], refused: Vec::new() };
+    let mut search = Search {
+        block,
+        rewrite,
+        shape,
+        owners,
+        anchor: 0,
+        taken: vec![false; block.symbols.len()],
+        refused: Vec::new(),
+    };
     let mut found = Vec::new();
     for anchor in 0..block.symbols.len() {
         search.anchor = anchor;

@@ -135,7 +135,9 @@ impl<'a> Product<'a> {
         plan.push(plain.command(workspace, Vec::new()));
         match (self.epilogue, &bias, &aux) {
             (Epilogue::Bias, Some(bias), _) => elementwise(plan, "add_bias", &[d, bias], d, |x| x[0] + x[1])?,
-            (Epilogue::GeluBias, Some(bias), _) => elementwise(plan, "bias_gelu", &[d, bias], d, |x| gelu(x[0] + x[1]))?,
+            (Epilogue::GeluBias, Some(bias), _) => {
+                elementwise(plan, "bias_gelu", &[d, bias], d, |x| gelu(x[0] + x[1]))?
+            }
             (Epilogue::GeluAuxBias, Some(bias), Some(aux)) => {
                 elementwise(plan, "add_bias", &[d, bias], aux, |x| x[0] + x[1])?;
                 elementwise(plan, "gelu_of_sum", &[aux], d, |x| gelu(x[0]))?;

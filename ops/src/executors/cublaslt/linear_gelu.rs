@@ -98,11 +98,7 @@ pub mod linear_gelu {
     ),
 )]
 pub mod linear_gelu_aux {
-    fn linear_gelu_aux(
-        input: Tensor<Floating>,
-        weight: Tensor<Floating>,
-        bias: Tensor<Floating>,
-    ) -> (Tensor, Tensor);
+    fn linear_gelu_aux(input: Tensor<Floating>, weight: Tensor<Floating>, bias: Tensor<Floating>) -> (Tensor, Tensor);
 
     fn decomposition(input: Tensor, weight: Tensor, bias: Tensor) -> (Tensor, Tensor) {
         let before = linear::with(input, weight).bias(bias).call();
@@ -155,7 +151,15 @@ pub(crate) fn rows_times(
 
 /// Shapes of inputs, and numbers of outputs: such as the library takes, and such as it does not.
 fn shapes() -> Vec<(Vec<usize>, usize)> {
-    vec![(vec![4, 8], 16), (vec![2, 3, 5], 8), (vec![33, 64], 72), (vec![6], 24), (vec![0, 4], 8), (vec![4, 8], 3), (vec![3, 0], 8)]
+    vec![
+        (vec![4, 8], 16),
+        (vec![2, 3, 5], 8),
+        (vec![33, 64], 72),
+        (vec![6], 24),
+        (vec![0, 4], 8),
+        (vec![4, 8], 3),
+        (vec![3, 0], 8),
+    ]
 }
 
 by_both!(linear_gelu, linear_gelu_by_cublaslt, linear_gelu_by_tf32, [], {

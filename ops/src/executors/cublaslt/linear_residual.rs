@@ -30,7 +30,7 @@ use crate::prims;
         executor = "tf32",
         factor = 8192.0,
         reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
-    ),
+    )
 )]
 pub mod linear_residual {
     fn linear_residual(
@@ -44,12 +44,7 @@ pub mod linear_residual {
         prims::add(residual, linear::with(input, weight).bias(bias).call())
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        weight: &ArrayD<f64>,
-        bias: &ArrayD<f64>,
-        residual: &ArrayD<f64>,
-    ) -> ArrayD<f64> {
+    fn reference(input: &ArrayD<f64>, weight: &ArrayD<f64>, bias: &ArrayD<f64>, residual: &ArrayD<f64>) -> ArrayD<f64> {
         rows_times(input, weight, bias) + residual
     }
 
@@ -59,7 +54,8 @@ pub mod linear_residual {
             wide[shape.len() - 1] = outputs;
             with(s.normal(shape), s.normal([outputs, inputs]), s.normal([outputs]), s.normal(&wide))
         };
-        let shapes = [(&[4, 8][..], 16), (&[2, 3, 5], 7), (&[33, 64], 72), (&[6], 24), (&[0, 4], 8), (&[4, 8], 1), (&[3, 0], 8)];
+        let shapes =
+            [(&[4, 8][..], 16), (&[2, 3, 5], 7), (&[33, 64], 72), (&[6], 24), (&[0, 4], 8), (&[4, 8], 1), (&[3, 0], 8)];
         let samples = shapes.map(|(shape, outputs)| sample(shape, outputs));
         for sample in samples {
             s.case(sample);

@@ -25,7 +25,7 @@ use crate::prims;
         executor = "tf32",
         factor = 8192.0,
         reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
-    ),
+    )
 )]
 pub mod scaled_matmul {
     fn scaled_matmul(input: Tensor<Floating>, other: Tensor<Floating>, factor: f64) -> Tensor;

@@ -26,7 +26,7 @@ use crate::prims;
         executor = "tf32",
         factor = 8192.0,
         reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
-    ),
+    )
 )]
 pub mod weight_gradients {
     fn weight_gradients(grad_output: Tensor<Floating>, input: Tensor<Floating>) -> (Tensor, Tensor);

@@ -10,7 +10,8 @@ use fulgurite_kernels::cuda::{
 use rustc_hash::FxHashMap;
 
 use super::{
-    Address, Command, DeviceAddress, DeviceMemory, DeviceProgram, DeviceState, FaultCell, Recorded, Source, device_of, sources_of,
+    Address, Command, DeviceAddress, DeviceMemory, DeviceProgram, DeviceState, FaultCell, Recorded, Source, device_of,
+    sources_of,
 };
 use crate::device::plan::Parameter;
 use crate::error::{Error, Result};
@@ -45,9 +46,7 @@ impl DeviceProgram {
             .steps
             .iter()
             .enumerate()
-            .map(|(i, step)| {
-                resolve(&step.commands, &state, &mut plans).map_err(|error| self.located(error, i))
-            })
+            .map(|(i, step)| resolve(&step.commands, &state, &mut plans).map_err(|error| self.located(error, i)))
             .collect::<Result<_>>()?;
         let sources = sources_of(resolved.iter().flatten().copied());
         let cubins = compile(&sources, &state.architecture())?;
