@@ -417,6 +417,17 @@ fn bodies(parts: &Parts, errors: &mut Errors) {
     }
 }
 
+/// Checks that what a kernel is written over is `known`; `what` says what these are.
+pub fn in_place(named: Option<&[Ident]>, known: &[String], what: &str, errors: &mut Errors) {
+    for ident in named.unwrap_or_default() {
+        let name = ident.to_string();
+        if !known.contains(&name) {
+            let hint = did_you_mean(&name, known.iter().map(String::as_str));
+            errors.at(ident, format!("there is no `{name}` to be written over{hint}; {what}: {}", known.join(", ")));
+        }
+    }
+}
+
 /// Checks a rewrite.
 pub fn rewrite(ident: &Ident, rules: &mut [Rule], parts: &Parts, params: &[String], errors: &mut Errors) {
     names(parts, rules, &crate::rewrite::RULES, "a rewrite", errors);

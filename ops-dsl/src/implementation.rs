@@ -27,8 +27,8 @@ pub struct Implementation {
     pub by: Path,
     /// Whether its host kernel takes operands of any strides.
     pub strided: bool,
-    /// Whether its kernel may write a result over an operand.
-    pub in_place: bool,
+    /// Whether its kernel may write a result over an operand: over these, or over any if none is named.
+    pub in_place: Option<Vec<Ident>>,
     /// Cotangents that are not used, with reasons.
     pub waived: Vec<(Ident, LitStr)>,
     /// Its rules.
@@ -40,13 +40,13 @@ pub struct Implementation {
 /// Reads a declaration; `None` if nothing can be made of it.
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Implementation> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
-    let (mut of, mut by, mut strided, mut in_place, mut waived) = (None, None, false, false, Vec::new());
+    let (mut of, mut by, mut strided, mut in_place, mut waived) = (None, None, false, None, Vec::new());
     for setting in &settings {
         match setting.name.to_string().as_str() {
             "of" => of = options::path(setting, errors),
             "by" => by = options::path(setting, errors),
             "strided" => strided = options::flag(setting, errors),
-            "in_place" => in_place = options::flag(setting, errors),
+            "in_place" => in_place = options::in_place(setting, errors),
             "waive" => waived.extend(options::waived(setting, errors)),
             _ => {
                 options::unknown(setting, "`#[implementation]`", &["of", "by", "strided", "in_place", "waive"], errors)
@@ -56,6 +56,11 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     let module: Module = errors.keep(syn::parse2(item))?;
     let parts = parts(module.entries, &RULES, errors);
     crate::check::implementation(&module.ident, &parts, &waived, errors);
+    // The signature is elsewhere, but the kernel takes what it is written over.
+    let kernel = |rule: &&Rule| matches!(rule.name, "cpu" | "plan");
+    let taken: Vec<String> =
+        parts.rules.iter().filter(kernel).flat_map(|rule| &rule.params).map(|param| param.name.clone()).collect();
+    crate::check::in_place(in_place.as_deref(), &taken, "its kernel takes", errors);
     for (name, example) in [("of", "of = rms_norm"), ("by", "by = liger")] {
         if !settings.iter().any(|setting| setting.name == name) {
             let what = if name == "of" { "operator" } else { "executor" };

@@ -196,8 +196,8 @@ pub struct Options {
     pub effects: Effects,
     /// Whether its host kernel takes operands of any strides.
     pub strided: bool,
-    /// Whether a result may be written over an operand.
-    pub in_place: bool,
+    /// Whether a result may be written over an operand: over these, or over any if none is named.
+    pub in_place: Option<Vec<Ident>>,
     /// Why it has no gradient.
     pub no_grad: Option<LitStr>,
     /// Cotangents that are not used, with reasons.

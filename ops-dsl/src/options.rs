@@ -137,7 +137,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         autocast: None,
         effects: Effects::default(),
         strided: false,
-        in_place: false,
+        in_place: None,
         no_grad: None,
         waived: Vec::new(),
         directives: Vec::new(),
@@ -173,7 +173,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
             "autocast" => options.autocast = autocast(setting, errors),
             "effects" => effects(setting, &mut options.effects, errors),
             "strided" => options.strided = flag(setting, errors),
-            "in_place" => options.in_place = flag(setting, errors),
+            "in_place" => options.in_place = in_place(setting, errors),
             "no_grad" => {
                 options.no_grad =
                     reason(setting, errors).or_else(|| Some(LitStr::new("no reason given", Span::call_site())));
@@ -241,6 +241,14 @@ fn effects(setting: &Setting, effects: &mut Effects, errors: &mut Errors) {
             _ => unknown(effect, "`effects`", &["random", "mutates", "aliases", "collective"], errors),
         }
     }
+}
+
+/// `in_place`, over any operand, or `in_place(x, y)`, over these alone.
+pub fn in_place(setting: &Setting, errors: &mut Errors) -> Option<Vec<Ident>> {
+    Some(match setting.value {
+        Value::Flag => Vec::new(),
+        _ => names(setting, "in_place(x)", errors),
+    })
 }
 
 fn names(setting: &Setting, example: &str, errors: &mut Errors) -> Vec<Ident> {

@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, TokenStream};
 use syn::parse::Parser;
-use syn::{Attribute, Visibility};
+use syn::{Attribute, Path, Visibility};
 
 use crate::errors::Errors;
 use crate::model::{Class, Param, ParamKind, is_word};
@@ -28,6 +28,10 @@ pub struct Rewrite {
     pub docs: String,
     /// Whether it takes part without being asked for.
     pub default: bool,
+    /// Whether it works on what autodiff leaves, instead of on what was acquired.
+    pub late: bool,
+    /// The executors' modules, if it takes part where one of them does.
+    pub executors: Vec<Path>,
     /// The pattern's tensors.
     pub params: Vec<Param>,
     /// Its rules.
@@ -39,12 +43,23 @@ pub struct Rewrite {
 /// Reads a declaration; `None` if nothing can be made of it.
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Rewrite> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
-    let (mut default, mut name) = (false, None);
+    let (mut default, mut late, mut executors, mut name) = (false, false, Vec::new(), None);
     for setting in &settings {
         match setting.name.to_string().as_str() {
             "default" => default = options::flag(setting, errors),
+            "late" => late = options::flag(setting, errors),
+            "executor" => executors.extend(options::path(setting, errors)),
             "name" => name = options::text(setting, errors),
-            _ => options::unknown(setting, "`#[rewrite]`", &["default", "name"], errors),
+            _ => options::unknown(setting, "`#[rewrite]`", &["default", "late", "executor", "name"], errors),
+        }
+    }
+    let given = |name: &str| settings.iter().find(|setting| setting.name == name);
+    for word in ["default", "late"] {
+        if let (Some(setting), Some(_)) = (given(word), given("executor")) {
+            errors.at(
+                &setting.name,
+                format!("an executor's rewrite takes part late, where the executor does: leave out `{word}`"),
+            );
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
@@ -67,6 +82,8 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         vis: module.vis,
         ident: module.ident,
         default,
+        late,
+        executors,
         params,
         rules,
         others: parts.others,

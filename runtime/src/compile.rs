@@ -20,7 +20,8 @@ pub struct Options {
     pub device: Option<Device>,
     /// Executors in the order they are asked; `None` is the default list of the target's device.
     pub executors: Option<Vec<&'static ExecutorDef>>,
-    /// Rewrites in the order they are tried; `None` is every rewrite declared `default`.
+    /// Rewrites in the order they are tried, early and late ones; `None` is every rewrite declared `default` and those of
+    /// executors, which take part where their executor is in the list.
     pub rewrites: Option<Vec<&'static crate::executor::RewriteDef>>,
     /// Transforms of the user's own, run after the rewrites.
     pub transforms: Vec<UserTransform>,
@@ -102,12 +103,13 @@ impl Options {
 
 /// What every compilation goes through, in order. `autocast` is left out unless it is asked for, `fuse` where nothing is to be
 /// fused.
-pub const STAGES: [&str; 11] = [
+pub const STAGES: [&str; 12] = [
     "rewrite",
     "autocast",
     "autodiff",
     "dce",
     "cse",
+    "late_rewrite",
     "claim",
     "fuse",
     "layout",
@@ -189,6 +191,7 @@ impl Stages {
             self.make("autodiff", |trace, _| autodiff::autodiff(trace, &executors))?;
             self.make("dce", |trace, _| Ok(dce::dce(trace)))?;
             self.make("cse", |trace, _| Ok(cse::cse(trace)))?;
+            self.make("late_rewrite", |trace, fuel| rewrite::late(trace, &rewrites, &executors, fuel))?;
         }
         if !self.done("plan_memory") {
             self.make("claim", |trace, fuel| {

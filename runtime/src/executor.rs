@@ -98,6 +98,8 @@ pub struct ImplementationDef {
     pub strided: bool,
     /// As [`OperatorDef::in_place`], of its kernel.
     pub in_place: bool,
+    /// As [`OperatorDef::in_place_over`], of its kernel.
+    pub in_place_over: &'static [&'static str],
     /// Source file.
     pub file: &'static str,
     /// Line.
@@ -122,6 +124,10 @@ pub struct RewriteDef {
     pub samples: Option<fn(&mut crate::testing::samples::Samples)>,
     /// Whether it takes part without being asked for.
     pub default: bool,
+    /// Whether it works on what autodiff leaves, instead of on what was acquired.
+    pub late: bool,
+    /// The executors that it prepares for: it takes part, late, where one of them is in the list.
+    pub executors: &'static [&'static str],
     /// Source file.
     pub file: &'static str,
     /// Line.

@@ -37,6 +37,7 @@ pub const OPERATOR: OperatorDef = OperatorDef {
     view: None,
     strided: false,
     in_place: false,
+    in_place_over: &[],
     samples: None,
     errors: None,
     codes: &[],
@@ -56,6 +57,7 @@ pub const IMPLEMENTATION: ImplementationDef = ImplementationDef {
     plan: None,
     strided: false,
     in_place: false,
+    in_place_over: &[],
     file: "",
     line: 0,
 };
@@ -85,6 +87,8 @@ pub const REWRITE: RewriteDef = RewriteDef {
     condition: None,
     samples: None,
     default: false,
+    late: false,
+    executors: &[],
     file: "",
     line: 0,
 };

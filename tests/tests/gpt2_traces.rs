@@ -51,6 +51,7 @@ fn every_stage_of_a_training_step_parses_verifies_and_runs() {
             "autodiff",
             "dce",
             "cse",
+            "late_rewrite",
             "claim",
             "fuse",
             "layout",

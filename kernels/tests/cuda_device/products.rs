@@ -314,6 +314,35 @@ fn epilogues_do_what_they_say() {
     }
 }
 
+/// The products of a linear layer as training has them: each operand lies as it comes, and nothing is transposed in memory.
+#[test]
+fn epilogues_of_a_linear_layer() {
+    let Some(device) = device() else { return };
+    let library = library(&device);
+    let (rows, inputs, outputs) = (64, 48, 96);
+    for kind in KINDS.into_iter().filter(|(operand, result, _)| operand == result) {
+        let forward = Problem {
+            b: Operand::contiguous_transposed(kind.0, inputs, outputs),
+            ..problem(kind, rows, outputs, inputs)
+        };
+        // The gradient of a layer behind GELU: what it was applied to has as many columns as the weight.
+        let slope = Problem { epilogue: Epilogue::DGelu, ..problem(kind, rows, inputs, outputs) };
+        let weight = Problem {
+            a: Operand::contiguous_transposed(kind.0, outputs, rows),
+            epilogue: Epilogue::BiasGradA,
+            ..problem(kind, outputs, inputs, rows)
+        };
+        let activated = |epilogue| Problem { epilogue, ..forward.clone() };
+        let summed = Problem { epilogue: Epilogue::Bias, accumulate: true, ..forward.clone() };
+        let all = [activated(Epilogue::GeluBias), activated(Epilogue::GeluAuxBias), slope, weight, summed];
+        for problem in all {
+            let found = check(&device, &library, &problem, 1.0);
+            // What there is no algorithm for is done by several kernels.
+            println!("{problem}: {}", found.map_or("none".into(), |error| format!("{error:.1e}")));
+        }
+    }
+}
+
 #[test]
 fn f32_is_ieee_and_tf32_is_not() {
     let Some(device) = device() else { return };

@@ -47,7 +47,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
         }
     });
     let strided = implementation.strided.then(|| quote!(strided: true,));
-    let in_place = implementation.in_place.then(|| quote!(in_place: true,));
+    let in_place = super::in_place(implementation.in_place.as_deref());
     let exhaustive =
         implementation.rules.iter().filter(|rule| matches!(rule.name, "execution" | "grad")).map(exhaustive);
     let register = register(

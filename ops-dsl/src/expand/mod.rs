@@ -23,6 +23,16 @@ pub(crate) fn scope() -> TokenStream {
     }
 }
 
+/// The fields that say whether a kernel may write a result over an operand.
+pub(crate) fn in_place(named: Option<&[Ident]>) -> TokenStream {
+    let Some(named) = named else { return TokenStream::new() };
+    let over = (!named.is_empty()).then(|| {
+        let names = named.iter().map(Ident::to_string);
+        quote!(in_place_over: &[#(#names),*],)
+    });
+    quote!(in_place: true, #over)
+}
+
 /// A rule as it was written; rules that nobody calls (because something is wrong) are no dead code.
 pub(crate) fn function(function: &Function, prelude: TokenStream) -> TokenStream {
     let mut function = function.clone();

@@ -267,9 +267,7 @@ fn record(operator: &Operator) -> TokenStream {
     if options.strided {
         fields.extend(quote!(strided: true,));
     }
-    if options.in_place {
-        fields.extend(quote!(in_place: true,));
-    }
+    fields.extend(super::in_place(options.in_place.as_deref()));
     if let Some(role) = &options.overload {
         fields.extend(quote!(overload: Some(::fulgurite::operator::Role::#role),));
     }

@@ -5,12 +5,13 @@ use quote::{ToTokens, quote};
 
 use super::operator::arguments;
 use super::{call, function, register, scope, traced};
+use crate::model::from_inside;
 use crate::operator::made;
 use crate::rewrite::Rewrite;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
-    let Rewrite { attrs, vis, ident, name, docs, default, others, .. } = rewrite;
+    let Rewrite { attrs, vis, ident, name, docs, default, late, executors, others, .. } = rewrite;
     let scope = scope();
     let arguments = arguments(&rewrite.params);
     let rules = rewrite.rules.iter().map(|rule| function(&rule.function, TokenStream::new()));
@@ -38,6 +39,11 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
         }
     });
     let default = default.then(|| quote!(default: true,));
+    let late = (*late || !executors.is_empty()).then(|| quote!(late: true,));
+    let executors = (!executors.is_empty()).then(|| {
+        let paths = executors.iter().map(from_inside);
+        quote!(executors: &[#(#paths::EXECUTOR.name),*],)
+    });
     let register =
         register(quote!(::fulgurite::executor::REWRITES), quote!(::fulgurite::executor::RewriteDef), made("REWRITE"));
     let guard = format!("fulgurite rewrite {name}");
@@ -58,6 +64,8 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
                 docs: #docs,
                 params: &[#(#params),*],
                 #default
+                #late
+                #executors
                 #(#fields)*
                 file: file!(),
                 line: line!(),

@@ -21,4 +21,15 @@ mod second {
     }
 }
 
+#[implementation(of = scale, by = fast, in_place(inptu))]
+mod third {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        Ok(())
+    }
+}
+
 fn main() {}

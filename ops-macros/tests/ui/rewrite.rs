@@ -29,4 +29,34 @@ mod second {
     }
 }
 
+#[rewrite(default, late, executor = elsewhere)]
+mod third {
+    fn pattern(x: Tensor) -> Tensor {
+        x
+    }
+
+    fn replacement(x: Tensor) -> Tensor {
+        x
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4])));
+    }
+}
+
+#[rewrite(late = 1, executor)]
+mod fourth {
+    fn pattern(x: Tensor) -> Tensor {
+        x
+    }
+
+    fn replacement(x: Tensor) -> Tensor {
+        x
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4])));
+    }
+}
+
 fn main() {}

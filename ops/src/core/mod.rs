@@ -5,6 +5,7 @@ pub(crate) mod arrays;
 pub mod promotion;
 
 fulgurite_ops_macros::operator_files! {
+    accumulate_rows,
     add,
     arange,
     binary,

@@ -3,6 +3,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use fulgurite_ops_macros::operator;
 
 use crate::core::promotion::{accumulating, cast, constant_like};
+use crate::nn::gelu_backward;
 use crate::prims;
 
 fulgurite::attribute_enum! {
@@ -71,28 +72,7 @@ pub mod gelu {
 
     fn grad(input: Tensor, approximate: Approximate) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let out = with(input).approximate(approximate).call();
-        (out, move |d_out: Tensor| {
-            let (x, d) = (accumulating(input), accumulating(d_out));
-            let number = |value: f64| constant_like(x, value);
-            let (s, squared) = (super::sigmoidal(x, approximate), prims::mul(x, x));
-            // d/dx of x/2 (1 + s(x)) is (1 + s)/2 + x/2 s'.
-            let slope = match approximate {
-                Approximate::None => {
-                    let density = prims::exp(prims::mul(squared, number(-0.5)));
-                    prims::mul(prims::mul(x, density), number(0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2))
-                }
-                Approximate::Tanh => {
-                    let inner = prims::add(
-                        number(super::SCALE),
-                        prims::mul(squared, number(3.0 * super::SCALE * super::CUBIC)),
-                    );
-                    let outer = prims::sub(number(1.0), prims::mul(s, s));
-                    prims::mul(prims::mul(prims::mul(x, number(0.5)), outer), inner)
-                }
-            };
-            let value = prims::mul(prims::add(number(1.0), s), number(0.5));
-            Grads { input: cast(prims::mul(d, prims::add(value, slope)), input.dtype()) }
-        })
+        (out, move |d_out: Tensor| Grads { input: gelu_backward::with(d_out, input).approximate(approximate).call() })
     }
 
     fn reference(input: &ArrayD<f64>, approximate: Approximate) -> ArrayD<f64> {
@@ -116,19 +96,21 @@ pub mod gelu {
     }
 }
 
-const SCALE: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
-const CUBIC: f64 = 0.044715;
+/// √(2/π).
+pub(crate) const ROOT: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
+/// What the cube is weighted with.
+pub(crate) const CUBE_WEIGHT: f64 = 0.044715;
 
 /// `2 Φ(x) - 1`, or what stands for it.
 #[track_caller]
-fn sigmoidal(x: fulgurite::Tensor, approximate: Approximate) -> fulgurite::Tensor {
+pub(crate) fn sigmoidal(x: fulgurite::Tensor, approximate: Approximate) -> fulgurite::Tensor {
     let number = |value: f64| constant_like(x, value);
     match approximate {
         Approximate::None => prims::erf(prims::mul(x, number(FRAC_1_SQRT_2))),
         Approximate::Tanh => {
             let cube = prims::mul(prims::mul(x, x), x);
-            let inner = prims::add(x, prims::mul(cube, number(CUBIC)));
-            prims::tanh(prims::mul(inner, number(SCALE)))
+            let inner = prims::add(x, prims::mul(cube, number(CUBE_WEIGHT)));
+            prims::tanh(prims::mul(inner, number(ROOT)))
         }
     }
 }

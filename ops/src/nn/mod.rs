@@ -12,6 +12,7 @@ fulgurite_ops_macros::operator_files! {
     dropout,
     embedding,
     gelu,
+    gelu_backward,
     layer_norm,
     linear,
     log_softmax,

@@ -151,7 +151,9 @@ pub enum Command {
         a: Address,
         /// Right operand.
         b: Address,
-        /// What is written (and read before, if the product accumulates).
+        /// What is added if the product accumulates; otherwise, and if it is absent, what is written.
+        c: Option<Address>,
+        /// What is written.
         d: Address,
         /// The epilogue's vector.
         bias: Option<Address>,
@@ -161,6 +163,9 @@ pub enum Command {
         alpha: f64,
         /// Its workspace and the bytes of it.
         workspace: (Address, u64),
+        /// What is done instead if the library has no algorithm for the product on the device at hand, which is known when
+        /// the program is loaded. Empty if that is an error.
+        instead: Vec<Command>,
     },
     /// Equal bytes.
     Fill {
@@ -191,6 +196,10 @@ pub struct Plan {
     commands: Vec<Command>,
     workspace: u64,
     indices: Option<String>,
+    /// Operands and the results that lie over them.
+    overlaid: Vec<(u32, u32)>,
+    /// Those of which the kernels make use.
+    continued: Vec<(u32, u32)>,
 }
 
 /// Alignment of each piece of workspace, in bytes.
@@ -200,6 +209,28 @@ impl Plan {
     /// An empty plan for an architecture such as `sm_90a`.
     pub fn new(architecture: &str) -> Plan {
         Plan { architecture: architecture.to_owned(), ..Plan::default() }
+    }
+
+    /// Says that result number `result` lies over operand number `operand`: the memory plan gave both one place.
+    pub fn overlay(&mut self, operand: u32, result: u32) {
+        self.overlaid.push((operand, result));
+    }
+
+    /// Whether a result lies over an operand, so that its elements are there already and need no copy.
+    pub fn lies_over(&mut self, result: &DeviceTensor, operand: &DeviceTensor) -> bool {
+        let (Place::Operand(operand), Place::Result(result)) = (operand.address.place, result.address.place) else {
+            return false;
+        };
+        let found = self.overlaid.contains(&(operand, result));
+        if found {
+            self.continued.push((operand, result));
+        }
+        found
+    }
+
+    /// Operands and results of which [`Plan::lies_over`] was asked and true.
+    pub fn continued(&self) -> &[(u32, u32)] {
+        &self.continued
     }
 
     /// The architecture that kernels are compiled for.
@@ -271,6 +302,17 @@ impl Plan {
     /// Copies between contiguous tensors of as many bytes.
     pub fn copy(&mut self, from: &DeviceTensor, to: &DeviceTensor) {
         self.commands.push(Command::Copy { from: from.address, to: to.address, bytes: to.meta.bytes() as u64 });
+    }
+
+    /// What `write` writes down, apart from the plan's own commands: see `instead` of [`Command::Matmul`].
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn aside(&mut self, write: impl FnOnce(&mut Plan) -> Result<(), Failure>) -> Result<Vec<Command>, Failure> {
+        let own = self.commands.len();
+        let written = write(self);
+        let aside = self.commands.split_off(own);
+        written.map(|()| aside)
     }
 
     /// What was written down.

@@ -63,6 +63,8 @@ struct Step {
     symbol: usize,
     /// The argument whose indices the kernels check.
     indices: Option<String>,
+    /// Operands whose elements the kernels expect where results lie: indices of values.
+    continued: Vec<(usize, usize)>,
 }
 
 /// The program's own memory, in bytes from its start.
@@ -154,6 +156,17 @@ fn plan_of(
     }
 }
 
+/// The sources of launches, each once, in the order of their first use.
+fn sources_of<'a>(commands: impl Iterator<Item = &'a Command>) -> Vec<Arc<Source>> {
+    let mut seen = rustc_hash::FxHashSet::default();
+    commands
+        .filter_map(|command| match command {
+            Command::Launch { source, .. } => seen.insert(source.clone()).then(|| source.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
 impl DeviceProgram {
     /// Plans the device work of every symbol.
     pub(super) fn new(trace: Arc<Trace>, placement: Placement) -> Result<DeviceProgram> {
@@ -185,6 +198,16 @@ impl DeviceProgram {
             let results: Vec<DeviceTensor> =
                 symbol.results.iter().enumerate().map(|(i, id)| tensor(*id, Place::Result(i as u32))).collect();
             let mut plan = Plan::new(&architecture);
+            let place = |id: ValueId| (placement.slots[id.index()].base, placement.slots[id.index()].offset);
+            for (operand, read) in symbol.operands().enumerate() {
+                for (result, written) in symbol.results.iter().enumerate().filter(|(_, id)| place(**id) == place(read))
+                {
+                    // Of nothing there are no elements to be found.
+                    if !block.meta(*written).is_empty() {
+                        plan.overlay(operand as u32, result as u32);
+                    }
+                }
+            }
             plan_of(&mut plan, symbol, &arguments, &results).map_err(|failure| Error::Run {
                 operator: symbol.name().into(),
                 failure,
@@ -193,10 +216,16 @@ impl DeviceProgram {
             })?;
             workspace_bytes = workspace_bytes.max(plan.workspace_bytes());
             let indices = plan.indices().map(str::to_owned);
+            let operands: Vec<usize> = symbol.operands().map(ValueId::index).collect();
+            let results: Vec<usize> = symbol.results.iter().map(|id| id.index()).collect();
+            let continued = plan.continued().iter();
             steps.push(Step {
+                continued: continued
+                    .map(|(operand, result)| (operands[*operand as usize], results[*result as usize]))
+                    .collect(),
                 commands: plan.into_commands(),
-                operands: symbol.operands().map(ValueId::index).collect(),
-                results: symbol.results.iter().map(|id| id.index()).collect(),
+                operands,
+                results,
                 symbol: index,
                 indices,
             });
@@ -235,16 +264,14 @@ impl DeviceProgram {
         }
     }
 
-    /// The sources of its kernels, each once, in the order of their first use.
+    /// The sources of its kernels, each once, in the order of their first use; also of those that run only where the library
+    /// lacks a product.
     pub(super) fn sources(&self) -> Vec<Arc<Source>> {
-        let mut seen = rustc_hash::FxHashSet::default();
         let commands = self.steps.iter().flat_map(|step| &step.commands);
-        commands
-            .filter_map(|command| match command {
-                Command::Launch { source, .. } => seen.insert(source.clone()).then(|| source.clone()),
-                _ => None,
-            })
-            .collect()
+        sources_of(commands.flat_map(|command| match command {
+            Command::Matmul { instead, .. } => instead.iter().collect(),
+            other => vec![other],
+        }))
     }
 
     /// Has every run launch every kernel by itself.

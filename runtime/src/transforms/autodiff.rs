@@ -16,6 +16,15 @@ use crate::operator::{GradRule, Pullback};
 use crate::trace::{Block, BoundSymbol, Callee, Input, InputRole, Output, Trace, ValueId};
 use crate::tracer::{self, Tensor};
 
+/// Below this scope stand the names of what the backward pass computes.
+const BACKWARD: &str = "grad";
+
+/// Whether a line was made by a pullback: its results are named below `grad`.
+pub(super) fn is_backward(block: &Block, symbol: &BoundSymbol) -> bool {
+    let below = |name: &str| name.strip_prefix(BACKWARD).is_some_and(|rest| rest.starts_with('.'));
+    symbol.results.first().is_some_and(|id| below(&block.value(*id).name))
+}
+
 /// A value of the program being differentiated, whatever block it stands in: cotangents are kept by these and never by
 /// handles, since a rule may give back its own argument.
 type Key = usize;
@@ -212,7 +221,7 @@ impl Tape<'_> {
                     return Err(Error::NoGradient { operator: recorded.operator, reason, stack: stack() });
                 }
             };
-            let scope = format!("grad.{}", recorded.name);
+            let scope = format!("{BACKWARD}.{}", recorded.name);
             let first = tracer::position();
             let gradients = tracer::absolute_scope(&scope, || back(&arrived));
             tracer::annotate_error("the gradient of", &recorded.operator, recorded.place);
@@ -335,13 +344,13 @@ fn expand(
     tracer::reserve_names(body.values.iter().map(|value| &value.name));
     tape.forward(body, &mut known, "", None)?;
     let loss = known[body.results[0].index()].unwrap_or_else(|| unreachable!("results are defined"));
-    let one = tracer::absolute_scope("grad", || tracer::full_like(loss.handle, 1.0));
+    let one = tracer::absolute_scope(BACKWARD, || tracer::full_like(loss.handle, 1.0));
     let wanted: Vec<Tracked> = wrt.iter().map(|i| parameters[*i]).collect();
     let gradients = tape.backward(FxHashMap::from_iter([(loss.key, one)]), &wanted)?;
     tracer::annotate_error("", "value_and_grad", symbol.place);
     let mut results = vec![loss.handle];
     results.extend(wanted.iter().zip(gradients).map(|(parameter, gradient)| {
-        gradient.unwrap_or_else(|| tracer::absolute_scope("grad", || tracer::zeros_like(parameter.handle)))
+        gradient.unwrap_or_else(|| tracer::absolute_scope(BACKWARD, || tracer::zeros_like(parameter.handle)))
     }));
     Ok(results)
 }
@@ -409,7 +418,7 @@ pub fn vjp(trace: &Trace, wrt: &[usize], executors: &[&'static ExecutorDef]) -> 
             let gradients = tape.backward(cotangents, &wanted)?;
             let mut results: Vec<Tensor> = outputs.iter().map(|output| output.handle).collect();
             results.extend(wanted.iter().zip(gradients).map(|(input, gradient)| {
-                gradient.unwrap_or_else(|| tracer::absolute_scope("grad", || tracer::zeros_like(input.handle)))
+                gradient.unwrap_or_else(|| tracer::absolute_scope(BACKWARD, || tracer::zeros_like(input.handle)))
             }));
             Ok(results)
         };

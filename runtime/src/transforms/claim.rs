@@ -22,6 +22,16 @@ pub fn claim(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel)
     Ok(trace.transformed("claim", flattener.finish(source, &substitution)))
 }
 
+/// Whether an executor runs a symbol, as it is or by symbols of its own.
+pub(super) fn takes(executor: &ExecutorDef, def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> bool {
+    match find_implementation(def.name, executor.name) {
+        Some(implementation) => {
+            (implementation.runs() || implementation.execution.is_some()) && (implementation.checker)(metas).is_ok()
+        }
+        None => executor.claims.is_some_and(|claims| claims(def, metas).is_ok()),
+    }
+}
+
 struct Claimer<'a> {
     executors: &'a [&'static ExecutorDef],
     fuel: &'a mut Fuel,
@@ -55,6 +65,7 @@ impl Claimer<'_> {
         let metas = source.argument_metas(symbol);
         let mut refusals = Vec::new();
         let taken = self.take(def, &metas, &mut refusals)?;
+        let outer: Vec<Refusal> = outer.iter().chain(&symbol.refusals).cloned().collect();
         let inherited = outer.iter().cloned().chain(refusals.iter().cloned());
         match taken {
             Some(Taken::AsItIs(executor)) => {

@@ -1,8 +1,13 @@
 //! Common subexpression elimination: two equal symbols become one, unless their declared effects keep them apart
 //! (two random draws stay two).
+//!
+//! What a gradient's closure captures is what is saved for the backward pass. So an elementwise symbol that the backward pass
+//! computes again is not merged with that of the forward pass: the value would have to be kept until then, where
+//! computing it again costs next to nothing in the region that reads it.
 
 use rustc_hash::FxHashMap;
 
+use super::autodiff::is_backward;
 use super::flatten::Flattener;
 use crate::argument::{Arg, map_arguments};
 use crate::trace::{Block, BoundSymbol, Callee, Trace, ValueId};
@@ -12,18 +17,25 @@ pub fn cse(trace: &Trace) -> Trace {
     trace.transformed("cse", merge(&trace.block))
 }
 
+/// What a symbol computes, and whether it must be computed in its own pass.
+type Key = (*const crate::operator::OperatorDef, Vec<Arg<ValueId>>, bool);
+
 fn merge(source: &Block) -> Block {
     let (mut flattener, mut substitution) = Flattener::new(source);
-    let mut known: FxHashMap<(*const crate::operator::OperatorDef, Vec<Arg<ValueId>>), Vec<ValueId>> =
-        FxHashMap::default();
-    let mut mergeable_bodies = FxHashMap::default();
+    let mut known: FxHashMap<Key, Vec<ValueId>> = FxHashMap::default();
+    let (mut mergeable, mut cheap) = (Property::new(mergeable), Property::new(cheap));
+    // Numbers that the program knows, which are read by everyone and kept by nobody.
+    let mut numbers = vec![false; source.values.len()];
     for symbol in &source.symbols {
-        let Some(def) = symbol.operator().filter(|_| mergeable(symbol, &mut mergeable_bodies)) else {
+        let number = symbol.operands().all(|id| numbers[id.index()]);
+        symbol.results.iter().for_each(|id| numbers[id.index()] = number);
+        let Some(def) = symbol.operator().filter(|_| mergeable.holds(symbol)) else {
             flattener.copy(source, symbol, &mut substitution);
             continue;
         };
         let arguments = map_arguments(&symbol.arguments, |id| Flattener::mapped(&substitution, *id));
-        let key = (std::ptr::from_ref(def), arguments);
+        let again = !number && is_backward(source, symbol) && cheap.holds(symbol);
+        let key = (std::ptr::from_ref(def), arguments, again);
         if let Some(results) = known.get(&key) {
             for (old, new) in symbol.results.iter().zip(results) {
                 substitution[old.index()] = Some(*new);
@@ -36,19 +48,41 @@ fn merge(source: &Block) -> Block {
     flattener.finish(source, &substitution)
 }
 
-/// Whether neither the symbol nor anything it stands for has an effect that keeps calls apart.
-fn mergeable(symbol: &BoundSymbol, bodies: &mut FxHashMap<*const Block, bool>) -> bool {
-    let own = match symbol.callee {
+/// Whether no effect keeps two calls apart.
+fn mergeable(symbol: &BoundSymbol) -> bool {
+    match symbol.callee {
         Callee::Operator(def) => def.effects.mergeable(),
         Callee::ValueAndGrad { .. } | Callee::Region { .. } | Callee::Delete => false,
-    };
-    own && symbol.body.as_ref().is_none_or(|body| {
-        let key = std::sync::Arc::as_ptr(body);
-        if let Some(known) = bodies.get(&key) {
-            return *known;
-        }
-        let result = body.symbols.iter().all(|inner| mergeable(inner, bodies));
-        bodies.insert(key, result);
-        result
-    })
+    }
+}
+
+/// Whether it is arithmetic on elements, a view, or a number.
+fn cheap(symbol: &BoundSymbol) -> bool {
+    let elementwise = symbol.operator().is_some_and(|def| def.scalar.is_some() || def.view.is_some());
+    elementwise || symbol.body.is_some() || symbol.operands().next().is_none()
+}
+
+/// What is asked of a symbol and of everything that it stands for; calls share bodies, which are looked at once.
+struct Property {
+    of: fn(&BoundSymbol) -> bool,
+    bodies: FxHashMap<*const Block, bool>,
+}
+
+impl Property {
+    fn new(of: fn(&BoundSymbol) -> bool) -> Property {
+        Property { of, bodies: FxHashMap::default() }
+    }
+
+    fn holds(&mut self, symbol: &BoundSymbol) -> bool {
+        (self.of)(symbol)
+            && symbol.body.as_ref().is_none_or(|body| {
+                let key = std::sync::Arc::as_ptr(body);
+                if let Some(known) = self.bodies.get(&key) {
+                    return *known;
+                }
+                let result = body.symbols.iter().all(|inner| self.holds(inner));
+                self.bodies.insert(key, result);
+                result
+            })
+    }
 }

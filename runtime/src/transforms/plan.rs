@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::layout::layouts;
 use crate::argument::Arg;
 use crate::executor::{find_executor, find_implementation};
-use crate::operator::OperatorKind;
+use crate::operator::{OperatorDef, OperatorKind};
 use crate::trace::{Block, BoundSymbol, Callee, Results, Storage, Trace, ValueId};
 
 /// Alignment of values in the arena, in bytes.
@@ -123,8 +123,8 @@ pub(crate) fn updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: V
     match symbol.callee {
         Callee::Region { .. } => region_updates_in_place(symbol, result, operand),
         Callee::Operator(def) => {
-            if declared_in_place(symbol) {
-                return beside_each_other(symbol, result, operand);
+            if let Some(over) = declared_in_place(symbol) {
+                return allowed_over(def, symbol, over, operand) && beside_each_other(symbol, result, operand);
             }
             def.scalar.is_some()
                 && symbol.executor.is_some_and(|name| find_executor(name).is_ok_and(|e| e.claims.is_some()))
@@ -133,14 +133,21 @@ pub(crate) fn updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: V
     }
 }
 
-/// Whether the kernel that runs a symbol says that it updates in place.
-fn declared_in_place(symbol: &BoundSymbol) -> bool {
-    let Some(def) = symbol.operator() else { return false };
+/// The parameters over which the kernel that runs a symbol says that it may write; empty if over any.
+fn declared_in_place(symbol: &BoundSymbol) -> Option<&'static [&'static str]> {
+    let def = symbol.operator()?;
     if let OperatorKind::Symbol(_) = def.kind {
-        return def.in_place;
+        return def.in_place.then_some(def.in_place_over);
     }
-    let implementation = symbol.executor.and_then(|executor| find_implementation(def.name, executor));
-    implementation.is_some_and(|implementation| implementation.runs() && implementation.in_place)
+    let implementation = symbol.executor.and_then(|executor| find_implementation(def.name, executor))?;
+    (implementation.runs() && implementation.in_place).then_some(implementation.in_place_over)
+}
+
+/// Whether `operand` is read as the parameters `over` alone.
+fn allowed_over(def: &OperatorDef, symbol: &BoundSymbol, over: &[&str], operand: ValueId) -> bool {
+    let mut read =
+        def.params.iter().zip(&symbol.arguments).filter(|(_, argument)| argument.tensors().contains(&operand));
+    over.is_empty() || read.all(|(param, _)| over.contains(&param.name))
 }
 
 /// Whether no list has `operand` at another position than `result` has among the results.
@@ -156,7 +163,9 @@ fn beside_each_other(symbol: &BoundSymbol, result: ValueId, operand: ValueId) ->
 /// A region of elementwise arithmetic reads before it writes. One that gathers kernels which update in place keeps
 /// them apart: a result may lie over what its own kernel alone reads.
 fn region_updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: ValueId) -> bool {
-    let Some(body) = symbol.body.as_deref().filter(|body| body.symbols.iter().any(declared_in_place)) else {
+    let Some(body) =
+        symbol.body.as_deref().filter(|body| body.symbols.iter().any(|line| declared_in_place(line).is_some()))
+    else {
         return true;
     };
     let read = symbol.operands().position(|id| id == operand).map(|n| body.parameters[n]);

@@ -230,7 +230,12 @@ fn can_be_sorted(updates: usize, slabs: usize) -> bool {
 const FEW_ROWS: usize = 64;
 const FEW_ELEMENTS: usize = 256;
 
-#[implementation(of = crate::prims::index_add, by = cuda, strided)]
+/// Copies what is added to, unless it is there already.
+fn start_from(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+    if plan.lies_over(out, input) { Ok(()) } else { copy(plan, input, out) }
+}
+
+#[implementation(of = crate::prims::index_add, by = cuda, strided, in_place(input))]
 mod index_add_by_cuda {
     fn checker() -> Claim {
         Ok(())
@@ -244,7 +249,7 @@ mod index_add_by_cuda {
         src: &DeviceTensor,
         out: &DeviceTensor,
     ) -> Result<()> {
-        super::copy(plan, input, out)?;
+        super::start_from(plan, input, out)?;
         super::index_add(plan, dim, index, src, out)
     }
 }
@@ -269,7 +274,7 @@ fn index_add(plan: &mut Plan, dim: usize, index: &DeviceTensor, src: &DeviceTens
     add_sorted(plan, &Updates { index, updates, step: 1, along, columns, size, targets: size, src, out })
 }
 
-#[implementation(of = crate::prims::scatter_add, by = cuda, strided)]
+#[implementation(of = crate::prims::scatter_add, by = cuda, strided, in_place(input))]
 mod scatter_add_by_cuda {
     fn checker() -> Claim {
         Ok(())
@@ -283,7 +288,7 @@ mod scatter_add_by_cuda {
         src: &DeviceTensor,
         out: &DeviceTensor,
     ) -> Result<()> {
-        super::copy(plan, input, out)?;
+        super::start_from(plan, input, out)?;
         super::scatter_add(plan, dim, index, src, out)
     }
 }

@@ -6,7 +6,7 @@ mod making;
 mod moving;
 mod order;
 mod products;
-mod reducing;
+pub(crate) mod reducing;
 pub(crate) mod support;
 
 use fulgurite_ops_macros::executor;

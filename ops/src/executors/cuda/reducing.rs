@@ -86,6 +86,11 @@ fn reduce(plan: &mut Plan, kind: &str, input: &DeviceTensor, dims: &[usize], out
     stage(plan, kind, (dtype, wide, &rest), 1, (partial.into(), out.into()), type_of(out.meta.dtype()))
 }
 
+/// Plans the sum over the rows of `input` [rows, columns].
+pub(crate) fn sum_rows(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+    reduce(plan, "Sum", input, &[0], out)
+}
+
 macro_rules! reduction {
     ($($module:ident: $of:ident, $kind:literal;)*) => {$(
         #[implementation(of = crate::prims::$of, by = cuda, strided)]

@@ -67,6 +67,11 @@ impl DeviceProgram {
         ranges.iter().flatten().for_each(|range| owned[range.clone()].fill(true));
         for i in 0..self.steps.len() {
             let step = &self.steps[i];
+            // Values that share memory in the plan do not share it here.
+            for (operand, result) in &step.continued {
+                let bytes = block.values[*result].meta.bytes();
+                memory.write(loaded.state.stream(), offset(*result), &image[offset(*operand)..][..bytes])?;
+            }
             self.enqueue(loaded, loaded.state.stream(), i, &addresses)?;
             if let Some(fault) = &loaded.fault {
                 fault.mark();

@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
     Address, Command, DeviceAddress, DeviceMemory, DeviceProgram, DeviceState, FaultCell, Recorded, Source, Staging,
-    device_of,
+    device_of, sources_of,
 };
 use crate::device::plan::Parameter;
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ pub(super) struct Loaded {
 /// A command with everything but its addresses.
 enum Work {
     Launch { function: Function, shape: LaunchShape, parameters: Vec<Parameter> },
-    Matmul { plan: Arc<MatmulPlan>, operands: [Option<Address>; 5], workspace: Address, alpha: f64 },
+    Matmul { plan: Arc<MatmulPlan>, operands: [Option<Address>; 6], workspace: Address, alpha: f64 },
     Fill { to: Address, byte: u8, bytes: usize },
     Copy { from: Address, to: Address, bytes: usize },
 }
@@ -46,19 +46,25 @@ impl DeviceProgram {
         let state = DeviceState::of(device_of(&self.trace))?;
         let memory =
             DeviceMemory::new(state.context(), self.regions.total as usize).map_err(|error| self.too_large(&error))?;
-        let sources = self.sources();
+        if std::env::var_os(TUNE_VARIABLE).is_none_or(|value| value != "0") {
+            self.pin_products(&state, &memory)?;
+        }
+        let mut plans: Products = FxHashMap::default();
+        let resolved: Vec<Vec<&Command>> = self
+            .steps
+            .iter()
+            .enumerate()
+            .map(|(i, step)| resolve(&step.commands, &state, &mut plans).map_err(|error| self.located(error, i)))
+            .collect::<Result<_>>()?;
+        let sources = sources_of(resolved.iter().flatten().copied());
         let cubins = compile(&sources, &state.architecture())?;
         let mut modules: FxHashMap<&Source, Module> = FxHashMap::default();
         for (source, cubin) in sources.iter().zip(&cubins) {
             modules.insert(source, Module::load(state.context(), cubin)?);
         }
-        if std::env::var_os(TUNE_VARIABLE).is_none_or(|value| value != "0") {
-            self.pin_products(&state, &memory)?;
-        }
-        let mut plans: FxHashMap<Problem, Arc<MatmulPlan>> = FxHashMap::default();
         let mut work = Vec::with_capacity(self.steps.len());
-        for (i, step) in self.steps.iter().enumerate() {
-            let ready = step.commands.iter().map(|command| ready(command, &state, &modules, &mut plans));
+        for (i, commands) in resolved.iter().enumerate() {
+            let ready = commands.iter().map(|command| ready(command, &modules, &plans));
             work.push(ready.collect::<Result<Vec<Work>>>().map_err(|error| self.located(error, i))?);
         }
         let mut arguments = vec![None; self.trace.block.symbols.len()];
@@ -83,7 +89,11 @@ impl DeviceProgram {
             if seen.insert(problem) {
                 // SAFETY: the program's memory was just allocated, and holds nothing yet.
                 let tuner = unsafe { Tuner::new(state.cublaslt()?, state.stream(), memory.address(), memory.len()) };
-                tuner.pin(problem, workspace_bytes)?;
+                match tuner.pin(problem, workspace_bytes) {
+                    // What the library does not know is told, or done otherwise, where it is planned.
+                    Ok(()) | Err(CudaError::Problem(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         Ok(())
@@ -119,27 +129,54 @@ fn compile(sources: &[Arc<Source>], architecture: &str) -> Result<Vec<Arc<Cubin>
         .collect()
 }
 
-fn ready(
-    command: &Command,
-    state: &DeviceState,
-    modules: &FxHashMap<&Source, Module>,
-    plans: &mut FxHashMap<Problem, Arc<MatmulPlan>>,
-) -> Result<Work> {
+/// The plan of each product; `None` where the library has no algorithm and something else is done.
+type Products = FxHashMap<Problem, Option<Arc<MatmulPlan>>>;
+
+/// The commands that are run on this device: products that the library does not know are replaced by what stands for them.
+fn resolve<'a>(commands: &'a [Command], state: &DeviceState, plans: &mut Products) -> Result<Vec<&'a Command>> {
+    let mut resolved = Vec::with_capacity(commands.len());
+    for command in commands {
+        let Command::Matmul { problem, workspace: (_, bytes), instead, .. } = command else {
+            resolved.push(command);
+            continue;
+        };
+        let plan = match plans.get(&**problem) {
+            Some(plan) => plan.clone(),
+            None => {
+                let plan = match MatmulPlan::new(state.cublaslt()?, problem, *bytes as usize) {
+                    Ok(plan) => Some(Arc::new(plan)),
+                    Err(CudaError::Problem(error)) if !instead.is_empty() => {
+                        tracing::info!(%error, "done by several commands");
+                        None
+                    }
+                    Err(error) => return Err(error.into()),
+                };
+                plans.insert((**problem).clone(), plan.clone());
+                plan
+            }
+        };
+        match plan {
+            Some(_) => resolved.push(command),
+            // Another call of the same product had something to be done instead.
+            None if instead.is_empty() => {
+                MatmulPlan::new(state.cublaslt()?, problem, *bytes as usize)?;
+            }
+            None => resolved.extend(resolve(instead, state, plans)?),
+        }
+    }
+    Ok(resolved)
+}
+
+fn ready(command: &Command, modules: &FxHashMap<&Source, Module>, plans: &Products) -> Result<Work> {
     Ok(match command {
         Command::Launch { source, kernel, shape, parameters } => {
             let module = modules.get(&**source).unwrap_or_else(|| unreachable!("every source was loaded"));
             Work::Launch { function: module.function(kernel)?, shape: *shape, parameters: parameters.clone() }
         }
-        Command::Matmul { problem, a, b, d, bias, aux, alpha, workspace: (workspace, bytes) } => {
-            let plan = match plans.get(&**problem) {
-                Some(plan) => plan.clone(),
-                None => {
-                    let plan = Arc::new(MatmulPlan::new(state.cublaslt()?, problem, *bytes as usize)?);
-                    plans.insert((**problem).clone(), plan.clone());
-                    plan
-                }
-            };
-            let operands = [Some(*a), Some(*b), Some(*d), *bias, *aux];
+        Command::Matmul { problem, a, b, c, d, bias, aux, alpha, workspace: (workspace, _), .. } => {
+            let plan = plans.get(&**problem).cloned().flatten();
+            let plan = plan.unwrap_or_else(|| unreachable!("every product that is run was planned"));
+            let operands = [Some(*a), Some(*b), Some(c.unwrap_or(*d)), Some(*d), *bias, *aux];
             Work::Matmul { plan, operands, workspace: *workspace, alpha: *alpha }
         }
         Command::Fill { to, byte, bytes } => Work::Fill { to: *to, byte: *byte, bytes: *bytes as usize },
@@ -180,9 +217,9 @@ impl Loaded {
                     unsafe { function.launch(stream, shape, &arguments) }?;
                 }
                 Work::Matmul { plan, operands, workspace, alpha } => {
-                    let [a, b, d, bias, aux] =
+                    let [a, b, c, d, bias, aux] =
                         operands.map(|operand| operand.map_or(DeviceAddress::NULL, |address| at(&address)));
-                    let operands = MatmulOperands { a, b, c: d, d, bias, aux, workspace: at(workspace) };
+                    let operands = MatmulOperands { a, b, c, d, bias, aux, workspace: at(workspace) };
                     // SAFETY: as above; the problem describes the operands as they lie.
                     unsafe { plan.run(stream, &operands, *alpha) }?;
                 }

@@ -65,14 +65,14 @@ fn one(def: &'static RewriteDef, metas: &[TensorMeta], arrays: &[Array], dtype: 
     let pattern = side(def, metas, def.pattern, "pattern")?;
     let replacement = side(def, metas, def.replacement, "replacement")?;
     let mut fuel = Fuel::limited(1 << 20);
-    let rewritten = rewrite::rewrite(&pattern, &[def], &mut fuel)?;
+    let rewritten = rewritten_by(def, &pattern, &mut fuel)?;
     ensure!(fuel != Fuel::limited(1 << 20), "it does not fire on its own pattern:\n{pattern}");
     agree(&pattern, &replacement, arrays, dtype, gradients)?;
     agree(&pattern, &rewritten, arrays, dtype, gradients).map_err(|p| p.within("the rewritten program"))?;
     // A tensor that stands more than once in the pattern is told apart: the rewrite must leave the program alone, or keep what it
     // means.
     for apart in told_apart(&pattern) {
-        let rewritten = rewrite::rewrite(&apart, &[def], &mut Fuel::limited(1 << 20))?;
+        let rewritten = rewritten_by(def, &apart, &mut Fuel::limited(1 << 20))?;
         let mut inputs = arrays.to_vec();
         for (i, id) in apart.block.parameters.iter().enumerate().skip(inputs.len()) {
             inputs.push(random_like(apart.block.meta(*id), 100 + i as u64)?);
@@ -81,6 +81,11 @@ fn one(def: &'static RewriteDef, metas: &[TensorMeta], arrays: &[Array], dtype: 
             .map_err(|problem| problem.within(format!("it fires where it must not, on\n{apart}")))?;
     }
     Ok(())
+}
+
+/// What the rewrite makes of a program, whenever it takes part otherwise.
+fn rewritten_by(def: &'static RewriteDef, trace: &Trace, fuel: &mut Fuel) -> Result<Trace> {
+    Ok(trace.transformed("rewrite", rewrite::apply(&trace.block, def, fuel)?))
 }
 
 /// The pattern with one occurrence of a tensor that occurs more than once replaced by a tensor of its own.

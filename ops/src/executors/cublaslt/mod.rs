@@ -1,10 +1,24 @@
 //! `cublaslt`: products of floating-point matrices by NVIDIA's library, in IEEE f32 and f64, and in f32 sums of bf16 and f16.
 //! `tf32` does those of f32 with operands rounded to TF32, and must be asked for by name.
+//!
+//! What the library does as it stores a product (bias, GELU and its gradient, the sum with a residual, a factor, the
+//! gradient of a bias) has an operator here, and rewrites that make it of what autodiff leaves.
 
+mod epilogue;
+
+fulgurite_ops_macros::operator_files! {
+    linear_gelu,
+    linear_residual,
+    matmul_gelu_backward,
+    scaled_matmul,
+    weight_gradients,
+}
+
+use fulgurite::executor::Claim;
 use fulgurite::rules::fulgurite_kernels::cuda::cublaslt::{Compute, Epilogue, Operand, Problem};
 use fulgurite::rules::{Address, Command, DeviceTensor, Failure, Plan, Result};
-use fulgurite::{DType, TensorMeta};
-use fulgurite_ops_macros::{executor, implementation};
+use fulgurite::{DType, TensorMeta, refuse_unless};
+use fulgurite_ops_macros::executor;
 
 /// What the library may use beside its operands, in bytes.
 const WORKSPACE: u64 = 32 << 20;
@@ -16,6 +30,52 @@ pub mod cublaslt {}
 /// Products of f32 matrices by cuBLASLt with operands rounded to TF32 (10 bits of fraction).
 #[executor(device = "cuda", strided)]
 pub mod tf32 {}
+
+/// What `cublaslt` takes, and how it computes.
+mod ieee {
+    use super::{Claim, Compute, DType};
+
+    pub(super) fn takes(dtype: DType) -> Claim {
+        fulgurite::refuse_unless!(dtype.is_floating(), "has no products of {dtype}");
+        Ok(())
+    }
+
+    pub(super) fn compute(dtype: DType) -> Compute {
+        if dtype == DType::F64 { Compute::F64 } else { Compute::F32 }
+    }
+}
+
+/// What `tf32` takes, and how it computes.
+mod rounded {
+    use super::{Claim, Compute, DType};
+
+    pub(super) fn takes(dtype: DType) -> Claim {
+        fulgurite::refuse_unless!(dtype == DType::F32, "rounds operands of f32, input is {dtype}");
+        Ok(())
+    }
+
+    pub(super) fn compute(_dtype: DType) -> Compute {
+        Compute::Tf32
+    }
+}
+
+/// Declares how both executors run an operator; in the rules `precision` is what the executor takes and how it computes.
+macro_rules! by_both {
+    ($of:ident, $ieee:ident, $rounded:ident, [$($setting:tt)*], { $($rules:tt)* }) => {
+        #[fulgurite_ops_macros::implementation(of = $of, by = crate::executors::cublaslt::cublaslt, $($setting)*)]
+        mod $ieee {
+            use crate::executors::cublaslt::ieee as precision;
+            $($rules)*
+        }
+
+        #[fulgurite_ops_macros::implementation(of = $of, by = crate::executors::cublaslt::tf32, $($setting)*)]
+        mod $rounded {
+            use crate::executors::cublaslt::rounded as precision;
+            $($rules)*
+        }
+    };
+}
+use by_both;
 
 /// How the last two dimensions lie, if the library can take them: transposed, and the distance of rows.
 fn matrix(shape: &[usize], strides: &[isize]) -> Option<(bool, usize)> {
@@ -113,11 +173,13 @@ pub(crate) fn product(
             problem: Box::new(problem.clone()),
             a: at(&input, &input.strides, index),
             b: at(&other, &other.strides, index),
+            c: None,
             d: at(out, &out.strides, index),
             bias: None,
             aux: None,
             alpha,
             workspace: (workspace, WORKSPACE),
+            instead: Vec::new(),
         });
     }
     Ok(())
@@ -139,100 +201,45 @@ fn laid_out(plan: &mut Plan, tensor: &DeviceTensor) -> Result<DeviceTensor> {
     Ok(copy)
 }
 
-fn compute_of(meta: &TensorMeta) -> Compute {
-    if meta.dtype() == DType::F64 { Compute::F64 } else { Compute::F32 }
-}
+use crate::nn::linear;
+use crate::prims::matmul;
 
-#[implementation(of = crate::prims::matmul, by = cublaslt, strided)]
-mod matmul_by_cublaslt {
+by_both!(matmul, matmul_by_cublaslt, matmul_by_tf32, [strided], {
     fn checker(input: &TensorMeta) -> Claim {
-        refuse_unless!(input.dtype().is_floating(), "has no products of {}", input.dtype());
-        Ok(())
+        precision::takes(input.dtype())
     }
 
     fn plan(plan: &mut Plan, input: &DeviceTensor, other: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
-        super::product(plan, input, other, out, super::compute_of(&out.meta), 1.0)
+        super::product(plan, input, other, out, precision::compute(out.dtype()), 1.0)
     }
-}
+});
 
-#[implementation(of = crate::prims::matmul, by = tf32, strided)]
-mod matmul_by_tf32 {
-    fn checker(input: &TensorMeta) -> Claim {
-        refuse_unless!(input.dtype() == DType::F32, "rounds operands of f32, input is {}", input.dtype());
-        Ok(())
-    }
-
-    fn plan(plan: &mut Plan, input: &DeviceTensor, other: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
-        super::product(plan, input, other, out, fulgurite::rules::fulgurite_kernels::cuda::cublaslt::Compute::Tf32, 1.0)
-    }
-}
-
-/// Plans `out = input · weightᵀ + bias` in one product, the bias added as the result is stored.
-fn linear(
-    plan: &mut Plan,
-    (input, weight, bias, out): (&DeviceTensor, &DeviceTensor, Option<&DeviceTensor>, &DeviceTensor),
-    compute: Compute,
-) -> Result<()> {
-    let [outputs, inputs] = [weight.shape()[0], weight.shape()[1]];
-    if out.meta.is_empty() {
-        return Ok(());
-    }
-    let rows = out.meta.len() / outputs;
-    let dtype = out.meta.dtype();
-    let aligned = |operand: Operand, tensor: &DeviceTensor| Operand { alignment: tensor.alignment, ..operand };
-    let problem = Problem {
-        a: aligned(Operand::contiguous(dtype, rows, inputs), input),
-        b: aligned(Operand::contiguous_transposed(dtype, inputs, outputs), weight),
-        d: aligned(Operand::contiguous(dtype, rows, outputs), out),
-        compute,
-        epilogue: if bias.is_some() { Epilogue::Bias } else { Epilogue::None },
-        ..Problem::contiguous(dtype, rows, outputs, inputs)
-    };
-    let workspace = plan.workspace(WORKSPACE);
-    plan.push(Command::Matmul {
-        problem: Box::new(problem),
-        a: input.address,
-        b: weight.address,
-        d: out.address,
-        bias: bias.map(|bias| bias.address),
-        aux: None,
-        alpha: 1.0,
-        workspace: (workspace, WORKSPACE),
-    });
+/// Whether the library has a product of rows with `weight` [out, in], and a bias of its own for it.
+fn takes_linear(weight: &TensorMeta) -> Claim {
+    refuse_unless!(weight.shape()[1] > 0, "has nothing to multiply, weight is {weight}");
+    // The library stores a bias of one column with no epilogue of its own.
+    refuse_unless!(weight.shape()[0] > 1, "has no bias for a single output, weight is {weight}");
     Ok(())
 }
 
-macro_rules! linear_by {
-    ($($module:ident: $by:ident, $takes:expr, $reason:literal, $compute:expr;)*) => {$(
-        #[implementation(of = crate::nn::linear, by = $by)]
-        mod $module {
-            fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
-                let takes: fn(DType) -> bool = $takes;
-                refuse_unless!(takes(input.dtype()), $reason, input.dtype());
-                refuse_unless!(weight.shape()[1] > 0, "has nothing to multiply, weight is {weight}");
-                // The library stores a bias of one column with no epilogue of its own.
-                refuse_unless!(weight.shape()[0] > 1, "has no bias for a single output, weight is {weight}");
-                Ok(())
-            }
+by_both!(linear, linear_by_cublaslt, linear_by_tf32, [], {
+    fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
+        precision::takes(input.dtype())?;
+        super::takes_linear(weight)
+    }
 
-            fn plan(
-                plan: &mut Plan,
-                input: &DeviceTensor,
-                weight: &DeviceTensor,
-                bias: Option<&DeviceTensor>,
-                out: &DeviceTensor,
-            ) -> Result<()> {
-                let compute: fn(&TensorMeta) -> Compute = $compute;
-                super::linear(plan, (input, weight, bias, out), compute(&out.meta))
-            }
-        }
-    )*};
-}
-
-linear_by! {
-    linear_by_cublaslt: cublaslt, |dtype| dtype.is_floating(), "has no products of {}", super::compute_of;
-    linear_by_tf32: tf32, |dtype| dtype == DType::F32, "rounds operands of f32, input is {}", |_| Compute::Tf32;
-}
+    fn plan(
+        plan: &mut Plan,
+        input: &DeviceTensor,
+        weight: &DeviceTensor,
+        bias: Option<&DeviceTensor>,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        let epilogue = if bias.is_some() { Epilogue::Bias } else { Epilogue::None };
+        let product = super::epilogue::Product::linear(input, weight, out, precision::compute(out.dtype()));
+        super::epilogue::Product { epilogue, bias, ..product }.plan(plan)
+    }
+});
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,88 @@
+use fulgurite_ops_macros::{operator, rewrite};
+
+use super::{by_both, cublaslt, product, tf32};
+use crate::core::promotion::constant_like;
+use crate::prims;
+
+/// `factor · input · other`, matrices or batches of them: input [..., m, k], other [..., k, n]. The factor is the product's
+/// own.
+#[operator(
+    name = "cublaslt::scaled_matmul",
+    tolerance(
+        consistency,
+        executor = "tf32",
+        factor = 8192.0,
+        reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
+    ),
+    tolerance(
+        gradient,
+        executor = "tf32",
+        factor = 8192.0,
+        reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
+    ),
+    tolerance(
+        checker,
+        executor = "tf32",
+        factor = 8192.0,
+        reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
+    )
+)]
+pub mod scaled_matmul {
+    fn scaled_matmul(input: Tensor<Floating>, other: Tensor<Floating>, factor: f64) -> Tensor;
+
+    fn decomposition(input: Tensor, other: Tensor, factor: f64) -> Tensor {
+        let out = prims::matmul(input, other);
+        prims::mul(out, constant_like(out, factor))
+    }
+
+    fn reference(input: &ArrayD<f64>, other: &ArrayD<f64>, factor: f64) -> ArrayD<f64> {
+        crate::core::arrays::product(input, other) * factor
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8]), s.normal([8, 3]), 0.5));
+        s.case(with(s.normal([2, 3, 5, 8]), s.normal([2, 3, 8, 7]), 0.125));
+        s.case(with(s.normal([2, 33, 64]), s.normal([2, 64, 65]), -2.0));
+        s.case(with(s.normal([0, 4]), s.normal([4, 3]), 0.5));
+        s.case(with(s.normal([4, 0]), s.normal([0, 3]), 0.5));
+    }
+}
+
+by_both!(scaled_matmul, scaled_matmul_by_cublaslt, scaled_matmul_by_tf32, [strided], {
+    fn checker(input: &TensorMeta) -> Claim {
+        precision::takes(input.dtype())
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        input: &DeviceTensor,
+        other: &DeviceTensor,
+        factor: f64,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        product(plan, input, other, out, precision::compute(out.dtype()), factor)
+    }
+});
+
+/// Scores of attention, scaled by 1/√E.
+#[rewrite(executor = cublaslt, executor = tf32)]
+pub mod matmul_then_scale {
+    fn pattern(query: Tensor, key: Tensor) -> Tensor {
+        let scores = prims::matmul(query, key);
+        prims::mul(scores, constant_like(scores, scale_of(query)))
+    }
+
+    fn replacement(query: Tensor, key: Tensor) -> Tensor {
+        scaled_matmul(query, key, scale_of(query))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([2, 3, 5, 8]), s.normal([2, 3, 8, 7])));
+        s.case(with(s.normal([4, 16]), s.normal([16, 3])));
+    }
+}
+
+/// What `scaled_dot_product_attention` scales with if it is not told.
+fn scale_of(query: fulgurite::Tensor) -> f64 {
+    1.0 / (query.size(-1) as f64).sqrt()
+}

@@ -1,0 +1,131 @@
+//! What rewrites after autodiff make of a training step of GPT-2: products that do more as they are stored, an embedding's
+//! gradient that is added where it belongs, fewer commands, less memory. No device is needed.
+
+use std::collections::BTreeMap;
+
+use fulgurite::compile::{Options, Stage, compile, stages};
+use fulgurite::trace::{Block, Trace};
+use fulgurite::transforms::Fuel;
+use fulgurite::transforms::retarget::retarget;
+use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::config::GptConfig;
+use fulgurite_models::traces::{loss_trace, train_step_trace};
+
+const LAYERS: usize = 2;
+const CONFIG: GptConfig =
+    GptConfig { vocabulary: 61, context: 8, layers: LAYERS, heads: 2, channels: 16, dropout: 0.0 };
+const DEFAULT: [&str; 4] = ["optim", "cublaslt", "fusion", "cuda"];
+const LLMC: [&str; 5] = ["llmc", "optim", "cublaslt", "fusion", "cuda"];
+const TF32: [&str; 5] = ["tf32", "optim", "cublaslt", "fusion", "cuda"];
+
+fn on_cuda(trace: &Trace) -> Trace {
+    retarget(trace, &"cuda:sm_90a".parse().unwrap())
+}
+
+fn step(config: &GptConfig, batch: usize, context: usize) -> Trace {
+    let settings = OptimizerSettings { clip: Some(1.0), ..OptimizerSettings::default() };
+    on_cuda(&train_step_trace(config, &settings, batch, context).unwrap())
+}
+
+fn options(executors: &[&str]) -> Options {
+    Options { verify: true, ..Options::default() }.with_executors(executors).unwrap()
+}
+
+fn stage<'a>(stages: &'a [Stage], name: &str) -> &'a Trace {
+    &stages.iter().find(|stage| stage.name == name).unwrap().trace
+}
+
+/// How often each operator of the namespace `cublaslt` is called, and by which executor it is run.
+fn products(block: &Block) -> BTreeMap<(&str, Option<&str>), usize> {
+    let mut called = BTreeMap::new();
+    for symbol in block.symbols.iter().filter(|symbol| symbol.name().starts_with("cublaslt::")) {
+        *called.entry((symbol.name(), symbol.executor)).or_default() += 1;
+    }
+    called
+}
+
+#[test]
+fn a_step_consists_of_products_with_epilogues() {
+    for (executors, owner) in [(DEFAULT.to_vec(), "cublaslt"), (TF32.to_vec(), "tf32")] {
+        let stages = stages(step(&CONFIG, 2, 8), &options(&executors)).unwrap();
+        let expected = [
+            (("cublaslt::linear_gelu_aux", Some(owner)), LAYERS),
+            (("cublaslt::linear_residual", Some(owner)), 2 * LAYERS),
+            (("cublaslt::matmul_gelu_backward", Some(owner)), LAYERS),
+            (("cublaslt::scaled_matmul", Some(owner)), LAYERS),
+            (("cublaslt::weight_gradients", Some(owner)), 4 * LAYERS),
+        ];
+        let claimed = stage(&stages, "claim");
+        assert_eq!(products(&claimed.block), BTreeMap::from(expected), "{claimed}");
+    }
+}
+
+#[test]
+fn what_an_earlier_executor_takes_stays_its_own() {
+    let stages = stages(on_cuda(&loss_trace(&CONFIG, 2, 8).unwrap()), &options(&LLMC)).unwrap();
+    let late = stage(&stages, "late_rewrite");
+    let gelu = late.block.symbols.iter().find(|symbol| symbol.name() == "gelu").unwrap();
+    let reason = "linear_then_gelu: gelu is taken by llmc";
+    assert!(gelu.refusals.iter().any(|refusal| refusal.executor == "cublaslt" && refusal.reason == reason), "{late}");
+    let claimed = stage(&stages, "claim");
+    assert!(claimed.block.symbols.iter().any(|symbol| symbol.name() == "llmc::gelu"), "{claimed}");
+    // Without llmc nobody reads what GELU is applied to, since nothing is differentiated.
+    let stages = self::stages(on_cuda(&loss_trace(&CONFIG, 2, 8).unwrap()), &options(&DEFAULT)).unwrap();
+    let claimed = products(&stage(&stages, "claim").block).into_iter().map(|((name, _), n)| (name, n));
+    let expected = [("cublaslt::linear_gelu", LAYERS), ("cublaslt::linear_residual", 2 * LAYERS)];
+    assert_eq!(claimed.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn shapes_that_the_library_does_not_take_stay_as_they_are() {
+    // GELU is applied to 4 * 9 columns, which is no multiple of 8.
+    let config = GptConfig { channels: 9, heads: 3, ..CONFIG };
+    let stages = stages(step(&config, 2, 8), &options(&DEFAULT)).unwrap();
+    let late = stage(&stages, "late_rewrite");
+    let gelu = late.block.symbols.iter().find(|symbol| symbol.name() == "gelu").unwrap();
+    assert!(gelu.refusals.iter().any(|refusal| refusal.reason.contains("rows of a multiple of 8")), "{late}");
+    assert!(!products(&late.block).keys().any(|(name, _)| name.contains("gelu")), "{late}");
+}
+
+#[test]
+fn fuel_is_counted() {
+    let without = Options { fuel: Fuel::limited(0), ..options(&DEFAULT) };
+    let stages = stages(step(&CONFIG, 2, 8), &without).unwrap();
+    assert_eq!(products(&stage(&stages, "late_rewrite").block), BTreeMap::new());
+}
+
+#[test]
+fn the_gradient_of_an_embedding_is_added_where_it_belongs() {
+    let stages = stages(step(&CONFIG, 2, 8), &options(&DEFAULT)).unwrap();
+    let planned = &stages.last().unwrap().trace;
+    let block = &planned.block;
+    let table = |name: &str| {
+        let of = |id: &fulgurite::trace::ValueId| block.meta(*id).shape() == [CONFIG.vocabulary, CONFIG.channels];
+        block.symbols.iter().filter(|symbol| symbol.name() == name && symbol.results.iter().any(of)).collect::<Vec<_>>()
+    };
+    assert!(table("prims::full").is_empty() && table("prims::add").is_empty(), "{planned}");
+    let [added] = &table("prims::index_add")[..] else { panic!("{planned}") };
+    let total = added.operands().next().unwrap();
+    assert_eq!(block.value(total).storage, block.value(added.results[0]).storage, "in place: {planned}");
+}
+
+/// The step that is measured on a device: 124M parameters, 4 sequences of 64 tokens.
+#[test]
+fn memory_and_commands_of_a_step_of_124m_parameters() {
+    const MIB: f64 = (1 << 20) as f64;
+    let config = GptConfig { context: 1024, ..GptConfig::named("124M", 50_304).unwrap() };
+    let trace = step(&config, 4, 64);
+    for (executors, most) in [(&DEFAULT[..], 660), (&LLMC, 590), (&TF32, 660)] {
+        let of = |rewrites| {
+            let options = Options { rewrites, verify: false, ..options(executors) };
+            let (program, _) = compile(trace.clone(), &options).unwrap();
+            (program.memory().peak() as f64 / MIB, program.counts().unwrap().commands)
+        };
+        let ((plain_peak, plain), (peak, commands)) = (of(Some(Vec::new())), of(None));
+        println!(
+            "{executors:?}: {peak:.0} MiB, {commands} commands; without rewrites {plain_peak:.0} MiB, {plain} commands"
+        );
+        assert!(peak < 2140.0, "{executors:?}: {peak} MiB");
+        assert!(commands < plain && commands <= most, "{executors:?}: {commands} commands, {plain} without rewrites");
+    }
+}
