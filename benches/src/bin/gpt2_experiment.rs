@@ -26,8 +26,8 @@ use serde_json::{Value, json};
 
 /// The lists of executors that are compared; the first is the default one.
 const LISTS: [(&str, &str); 2] = [("default executors", ""), ("llmc first", "llmc,optim,cublaslt,fusion,cuda")];
-/// Steps of PyTorch that are timed, by mode.
-const MODES: [&str; 3] = ["eager", "compile", "reduce-overhead"];
+/// How PyTorch runs, and whether its attention is one kernel; the first is the one whose losses are compared with.
+const MODES: [(&str, bool); 3] = [("eager", false), ("reduce-overhead", false), ("reduce-overhead", true)];
 
 fn wrong(argument: &str, message: impl ToString) -> Error {
     Error::Argument { argument: argument.into(), message: message.to_string() }
@@ -197,19 +197,17 @@ fn main() -> Result<ExitCode> {
     let mut all = Vec::new();
     for dtype in argument("--dtypes").unwrap_or_else(|| "f32,tf32".into()).split(',') {
         let mut runs: Vec<(String, Value)> = Vec::new();
-        for mode in MODES {
-            for fused in [false, true] {
-                let mut command = Command::new(&python);
-                command.arg(&script).arg(&asked.folder).args(["--dtype", dtype, "--mode", mode, "--heads", &heads]);
-                command.args(["--steps", &asked.steps.to_string()]);
-                if fused {
-                    command.arg("--fused-attention");
-                }
-                let name = format!("PyTorch, {mode}{}", if fused { ", fused attention" } else { "" });
-                match json_of(&mut command) {
-                    Ok(run) => runs.push((name, run)),
-                    Err(reason) => println!("{name} ({dtype}) did not run: {reason}"),
-                }
+        for (mode, fused) in MODES {
+            let mut command = Command::new(&python);
+            command.arg(&script).arg(&asked.folder).args(["--dtype", dtype, "--mode", mode, "--heads", &heads]);
+            command.args(["--steps", &asked.steps.to_string()]);
+            if fused {
+                command.arg("--fused-attention");
+            }
+            let name = format!("PyTorch, {mode}{}", if fused { ", fused attention" } else { "" });
+            match json_of(&mut command) {
+                Ok(run) => runs.push((name, run)),
+                Err(reason) => println!("{name} ({dtype}) did not run: {reason}"),
             }
         }
         let peer = runs.first().filter(|(name, _)| name == "PyTorch, eager").map(|(_, run)| losses(run));

@@ -1,0 +1,212 @@
+//! Operators that are bound by memory, on a CUDA device: the time of forward and backward, and what part of the copy bandwidth
+//! measured in the same run it is. `device_ops [--filter softmax] [--runs 9]`
+//!
+//! Bytes are what has to move: operands and results once each way. Times are the sum of a program's kernels, each between
+//! events, median of the runs; backward is forward with its vjp, less forward.
+
+use fulgurite::compile::{Options, compile};
+use fulgurite::device::DeviceState;
+use fulgurite::jit::{Names, trace};
+use fulgurite::program::Program;
+use fulgurite::transforms::vjp;
+use fulgurite::{Array, DType, Device, Result, Target, Tensor, TensorMeta};
+use fulgurite_benches::gpt2::argument;
+use fulgurite_benches::median_of;
+use fulgurite_kernels::cuda::{DeviceMemory, Event};
+use fulgurite_ops::prelude::*;
+
+type Function = Box<dyn Fn(Vec<Tensor>) -> Vec<Tensor>>;
+
+struct Case {
+    name: &'static str,
+    /// Shapes and element types of the inputs.
+    inputs: Vec<(Vec<usize>, DType)>,
+    /// Which of them are differentiated; none for an optimizer.
+    wrt: Vec<usize>,
+    /// Bytes that forward has to move, and backward.
+    bytes: [usize; 2],
+    function: Function,
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in [DType::F32, DType::BF16] {
+        let size = dtype.size();
+        for [rows, columns] in [[65_536, 768], [16_384, 4096]] {
+            let all = rows * columns * size;
+            let (matrix, row) = ((vec![rows, columns], dtype), (vec![columns], dtype));
+            cases.push(Case {
+                name: "layer_norm",
+                inputs: vec![matrix.clone(), row.clone(), row],
+                wrt: vec![0, 1, 2],
+                bytes: [2 * all, 3 * all],
+                function: Box::new(move |x| vec![layer_norm::with(x[0], [columns]).weight(x[1]).bias(x[2]).call()]),
+            });
+            cases.push(Case {
+                name: "gelu (tanh)",
+                inputs: vec![matrix],
+                wrt: vec![0],
+                bytes: [2 * all, 3 * all],
+                function: Box::new(|x| vec![gelu::with(x[0]).approximate(Approximate::Tanh).call()]),
+            });
+        }
+        for [rows, columns] in [[65_536, 1024], [16_384, 8192], [4096, 50_304], [4096, 50_257]] {
+            let all = rows * columns * size;
+            cases.push(Case {
+                name: "softmax",
+                inputs: vec![(vec![rows, columns], dtype)],
+                wrt: vec![0],
+                bytes: [2 * all, 3 * all],
+                function: Box::new(|x| vec![softmax(x[0], -1)]),
+            });
+        }
+        for [rows, columns] in [[8192, 50_304], [8192, 50_257]] {
+            let all = rows * columns * size;
+            cases.push(Case {
+                name: "cross_entropy",
+                inputs: vec![(vec![rows, columns], dtype), (vec![rows], DType::I64)],
+                wrt: vec![0],
+                bytes: [all, 2 * all],
+                function: Box::new(|x| vec![cross_entropy(x[0], x[1])]),
+            });
+        }
+    }
+    let parameters = 124_475_904 / 768;
+    cases.push(Case {
+        name: "adamw",
+        inputs: [&[parameters, 768][..]; 4].into_iter().chain([&[][..]; 2]).map(|s| (s.to_vec(), DType::F32)).collect(),
+        wrt: Vec::new(),
+        bytes: [7 * parameters * 768 * 4, 0],
+        function: Box::new(|x| {
+            let (p, m, v) = adamw::with(x[0], x[1], x[2], x[3], x[4], x[5]).call();
+            vec![p, m, v]
+        }),
+    });
+    cases
+}
+
+/// The median time of the kernels of a run, in milliseconds.
+fn time(program: &Program, inputs: &[Array], runs: usize) -> Result<f64> {
+    let mut times = Vec::new();
+    for _ in 0..runs + 2 {
+        times.push(program.profile(inputs.to_vec())?.1.total().as_secs_f64() * 1e3);
+    }
+    Ok(median_of(times.split_off(2)))
+}
+
+fn main() -> Result<()> {
+    let device = Device::new("cuda", 0);
+    let state = DeviceState::of(device)?;
+    let runs = argument("--runs").and_then(|text| text.parse().ok()).unwrap_or(9);
+    let filter = argument("--filter").unwrap_or_default();
+    let bytes = 512 << 20;
+    let (from, to) = (DeviceMemory::new(state.context(), bytes)?, DeviceMemory::new(state.context(), bytes)?);
+    let mut copies = Vec::new();
+    for _ in 0..runs + 2 {
+        let (start, end) = (Event::timed(state.context())?, Event::timed(state.context())?);
+        start.record(state.stream())?;
+        // SAFETY: both blocks are this function's, and as large.
+        unsafe { state.stream().copy_on_device(to.address(), from.address(), bytes) }?;
+        end.record(state.stream())?;
+        end.synchronize()?;
+        copies.push(f64::from(end.milliseconds_since(&start)?));
+    }
+    drop((from, to));
+    let copy = 2.0 * bytes as f64 / median_of(copies.split_off(2)) / 1e6;
+    println!("{}; copy {copy:.0} GB/s", state.context().device());
+    println!(
+        "| operator | input | executors | forward us | of copy | backward us | of copy |\n|---|---|---|---|---|---|---|"
+    );
+    for case in cases().iter().filter(|case| case.name.contains(&filter)) {
+        for executors in
+            [&["optim", "cublaslt", "fusion", "cuda"][..], &["llmc", "optim", "cublaslt", "fusion", "cuda"]]
+        {
+            let options = Options { verify: false, ..Options::default() }.with_executors(executors)?;
+            let metas: Vec<TensorMeta> =
+                case.inputs.iter().map(|(shape, dtype)| TensorMeta::new(shape, *dtype, device)).collect();
+            let target = Target::of(device)?;
+            let (mut forward, _) = trace(case.name, target, &Names::default(), metas.clone(), |x| (case.function)(x))?;
+            let list = options.executor_list("cuda");
+            let array = |meta: &TensorMeta, i: usize| -> Result<Array> {
+                let values = |i: usize| ((i * 2_654_435_761) % 1000) as f64 / 1000.0;
+                let count = meta.len();
+                match meta.dtype() {
+                    DType::I64 => {
+                        Array::new(meta.shape(), &(0..count).map(|i| (i * 7919 % 50_257) as i64).collect::<Vec<_>>())
+                    }
+                    dtype => {
+                        // A few thousand values over and over: it is the time that counts.
+                        let one: Vec<f64> = (0..count.min(4099)).map(|j| values(i + j) + 0.5).collect();
+                        let bytes = Array::from_f64([one.len()], dtype, &one)?.to_bytes()?;
+                        let all: Vec<u8> = bytes.iter().copied().cycle().take(count * dtype.size()).collect();
+                        Array::from_bytes(meta.shape(), dtype, &all)
+                    }
+                }?
+                .to_device(device)
+            };
+            let mut inputs =
+                metas.iter().enumerate().map(|(i, meta)| array(meta, i)).collect::<Result<Vec<Array>>>()?;
+            let donated = case.wrt.is_empty();
+            if donated {
+                for i in [0, 2, 3] {
+                    forward.inputs[i].donated = true;
+                }
+            }
+            let joint = match donated {
+                true => None,
+                false => Some(vjp(&forward, &case.wrt, &list)?),
+            };
+            let (program, _) = compile(forward, &options)?;
+            let part = |bytes: usize, milliseconds: f64| bytes as f64 / milliseconds / 1e6 / copy * 100.0;
+            let first = if donated {
+                // Given away as they are: nobody else may hold them.
+                let copies =
+                    inputs.iter().map(|array| array.to_host()?.to_device(device)).collect::<Result<Vec<_>>>()?;
+                time_donated(&program, copies, runs)?
+            } else {
+                time(&program, &inputs, runs)?
+            };
+            drop(program);
+            let shape = format!("{:?} {}", case.inputs[0].0, case.inputs[0].1);
+            let name = if executors[0] == "llmc" { "llmc first" } else { "default" };
+            let mut row = format!(
+                "| {} | {shape} | {name} | {:.1} | {:.0} % |",
+                case.name,
+                first * 1e3,
+                part(case.bytes[0], first)
+            );
+            match joint {
+                None => row += " - | - |",
+                Some(joint) => {
+                    let cotangents = joint.block.parameters[inputs.len()..].iter();
+                    let metas: Vec<TensorMeta> = cotangents.map(|id| joint.block.meta(*id).clone()).collect();
+                    for (i, meta) in metas.iter().enumerate() {
+                        inputs.push(array(meta, i)?);
+                    }
+                    let (program, _) = compile(joint, &options)?;
+                    let both = time(&program, &inputs, runs)?;
+                    let backward = (both - first).max(f64::MIN_POSITIVE);
+                    row += &format!(" {:.1} | {:.0} % |", backward * 1e3, part(case.bytes[1], backward));
+                }
+            }
+            println!("{row}");
+        }
+    }
+    Ok(())
+}
+
+/// As [`time`], for a program that updates its inputs 0, 2 and 3 where they are.
+fn time_donated(program: &Program, mut arguments: Vec<Array>, runs: usize) -> Result<f64> {
+    let mut times = Vec::new();
+    for run in 0..runs + 2 {
+        let (gradient, numbers) = (arguments[1].clone(), arguments[4..].to_vec());
+        let (outputs, profile) = program.profile(arguments)?;
+        arguments = outputs;
+        arguments.insert(1, gradient);
+        arguments.extend(numbers);
+        if run >= 2 {
+            times.push(profile.total().as_secs_f64() * 1e3);
+        }
+    }
+    Ok(median_of(times))
+}
