@@ -275,3 +275,7 @@ pub fn save(weights: &Weights, names: Names, path: &Path) -> Result<(), HuggingF
         HuggingFaceError::Write(std::io::Error::new(error.kind(), format!("{}: {error}", stage.describe())))
     })
 }
+
+#[cfg(test)]
+#[path = "hugging_face_tests.rs"]
+mod tests;

@@ -331,3 +331,7 @@ pub fn checkpoint_of(weights: Weights, tokenizer: Tokenizer) -> Result<Checkpoin
     };
     Ok(Checkpoint { state, tensors })
 }
+
+#[cfg(test)]
+#[path = "weights_tests.rs"]
+mod tests;
