@@ -196,6 +196,6 @@ fn damaged_files_are_errors_or_harmless() {
         }
     }
     println!("{cases} cases, {accepted} accepted");
-    // Values have no checksum and unused fields are not looked at, so much damage is another file rather than none.
-    assert!(accepted < cases * 3 / 4, "{accepted} of {cases} cases were accepted");
+    // Values have no checksum and unused fields are not looked at, so some damage makes another file rather than none.
+    assert!(accepted < cases / 4, "{accepted} of {cases} cases were accepted");
 }

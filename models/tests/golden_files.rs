@@ -10,7 +10,7 @@ use fulgurite_models::llmc::{DebugState, LlmcCheckpoint, LlmcTokenizer, Shard, V
 use fulgurite_models::step::{BatchTensors, loss_and_gradients};
 use fulgurite_models::tensor_file::TensorFile;
 use fulgurite_models::tokens::Tokens;
-use fulgurite_models::weights::{Format, load};
+use fulgurite_models::weight_files::{Format, load};
 use fulgurite_models::{Tokenizer, Weights, hugging_face};
 
 fn file(name: &str) -> PathBuf {

@@ -51,7 +51,8 @@ fn weights_go_from_format_to_format_and_are_used() {
     };
     let first = started("nano.bin");
     assert!(started("prefixed.safetensors") == first && started("again.safetensors") == first);
-    let said = train(folder, &["--init", "nano.bin", "--context", "8", "--steps", "2", "--out", "from_nano.bin", "--resume"]);
+    let said =
+        train(folder, &["--init", "nano.bin", "--context", "8", "--steps", "2", "--out", "from_nano.bin", "--resume"]);
     assert!(said.ok().contains("step 2: "));
 
     // What cannot be done is refused.
@@ -61,7 +62,10 @@ fn weights_go_from_format_to_format_and_are_used() {
         assert!(said.contains(part), "{said} lacks {part}");
     };
     refused(&["--init", "nano.bin", "--context", "17"], "is 17, the model of 'init' takes 1 to 16");
-    refused(&["--init", "nano.bin", "--tokenizer", "gpt2"], "'gpt2' has 50257 ids, the model of 'init' has a vocabulary of 256");
+    refused(
+        &["--init", "nano.bin", "--tokenizer", "gpt2"],
+        "'gpt2' has 50257 ids, the model of 'init' has a vocabulary of 256",
+    );
     refused(&["--init", "absent.bin"], "absent.bin");
     std::fs::create_dir(folder.join("made")).unwrap();
     convert(&["nano.bin", "made/checkpoint.safetensors", "--to", "checkpoint"]).ok();
@@ -95,7 +99,8 @@ fn text_goes_to_shards_and_is_trained_on() {
     for (name, part) in [("all", &text[..]), ("one", &text[..250]), ("two", &text[250..])] {
         let file = format!("{name}.txt");
         std::fs::write(folder.join(&file), part).unwrap();
-        let arguments = ["tokenize", "--data", &file, "--out", name, "--tokenizer", "bytes", "--validation-tokens", "100"];
+        let arguments =
+            ["tokenize", "--data", &file, "--out", name, "--tokenizer", "bytes", "--validation-tokens", "100"];
         run(folder, &arguments).ok();
     }
     let nano = ["--size", "nano", "--context", "8", "--steps", "2"];
@@ -109,7 +114,7 @@ fn text_goes_to_shards_and_is_trained_on() {
     let parts = ["one/one_val.bin", "one/one_train.bin", "two/two_val.bin", "two/two_train.bin"];
     assert_eq!(losses(&[&["--out", "b", "--data"], &parts[..], &validated[..]].concat()), whole);
     assert_eq!(losses(&[&["--out", "c", "--data", "all.txt"], &validated[..]].concat()), whole);
-    losses(&["--out", "d", "--data", "t*/two_*.bin"]);
+    losses(&[&["--out", "d", "--data", "t*/two_*.bin"], &validated[..]].concat());
 
     let refused = |arguments: &[&str], part: &str| {
         let said = train(folder, &[&nano[..], &["--out", "refused", "--data"], arguments].concat()).fails(1);
@@ -118,7 +123,10 @@ fn text_goes_to_shards_and_is_trained_on() {
     refused(&["none*.bin"], "no file matches 'none*.bin'");
     refused(&["[.bin"], "pattern '[.bin'");
     refused(&["all.txt", "all/all_train.bin"], "is a shard of tokens and");
-    refused(&["shards/tiny_shakespeare_train.bin"], "token 0 at offset 1024 is 50256, but the vocabulary of 'bytes' has 256");
+    refused(
+        &["shards/tiny_shakespeare_train.bin"],
+        "token 0 at offset 1024 is 50256, but the vocabulary of 'bytes' has 256",
+    );
     let mut bytes = std::fs::read(folder.join("all/all_train.bin")).unwrap();
     bytes.truncate(1100);
     std::fs::write(folder.join("cut.bin"), &bytes).unwrap();
