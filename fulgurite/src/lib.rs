@@ -73,6 +73,8 @@ mod book {
     struct MixedPrecision;
     #[doc = include_str!("../../docs/src/reading-traces.md")]
     struct ReadingTraces;
+    #[doc = include_str!("../../docs/src/files.md")]
+    struct Files;
     #[doc = include_str!("../../docs/src/testing.md")]
     struct Testing;
 }

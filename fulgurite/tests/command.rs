@@ -5,6 +5,8 @@
 mod cases;
 #[path = "command/doctor.rs"]
 mod doctor;
+#[path = "command/files.rs"]
+mod files;
 #[path = "command/models.rs"]
 mod models;
 #[path = "command/new.rs"]

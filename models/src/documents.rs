@@ -22,8 +22,11 @@ pub enum DocumentsError {
 /// it (the last one has none), and begins with the tokenizer's end of text, if it has one.
 pub fn tokens_of_documents(text: &str, tokenizer: Tokenizer) -> Result<Vec<u16>, DocumentsError> {
     let mut tokens: Vec<u16> = Vec::new();
-    for document in text.split_inclusive("\n\n").chain(text.ends_with("\n\n").then_some("")) {
-        for id in tokenizer.end_of_text().into_iter().chain(tokenizer.encode(document)?) {
+    let mut documents = text.split("\n\n").peekable();
+    while let Some(document) = documents.next() {
+        let blank = if documents.peek().is_some() { "\n\n" } else { "" };
+        let ids = tokenizer.encode(&format!("{document}{blank}"))?;
+        for id in tokenizer.end_of_text().into_iter().chain(ids) {
             let narrow = u16::try_from(id).map_err(|_| DocumentsError::TooWide { index: tokens.len(), id })?;
             tokens.push(narrow);
         }

@@ -101,6 +101,11 @@ impl HostTensor {
         &self.bytes
     }
 
+    /// Zeros of this type and shape.
+    pub fn zeros_like(&self) -> HostTensor {
+        HostTensor { dtype: self.dtype, shape: self.shape.clone(), bytes: vec![0; self.bytes.len()] }
+    }
+
     /// The transpose of a matrix; `None` for other shapes.
     pub fn transposed(&self) -> Option<HostTensor> {
         let [rows, columns] = self.shape[..] else { return None };

@@ -96,6 +96,9 @@ pub enum HuggingFaceError {
         /// What is wrong with it.
         message: String,
     },
+    /// Tensors that are no model's.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
     /// A shape that no model has.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -157,8 +160,7 @@ pub fn read(file: TensorFile, heads: Option<usize>, folder: Option<&Path>) -> Re
     if let Some(name) = found.into_keys().next() {
         return Err(HuggingFaceError::Unexpected(name, config.layers));
     }
-    // The names and shapes are those just asked for.
-    Weights::new(config, weights).map_err(|error: WeightsError| HuggingFaceError::Missing(error.to_string()))
+    Ok(Weights::new(config, weights)?)
 }
 
 fn config_of(
@@ -275,3 +277,7 @@ pub fn save(weights: &Weights, names: Names, path: &Path) -> Result<(), HuggingF
         HuggingFaceError::Write(std::io::Error::new(error.kind(), format!("{}: {error}", stage.describe())))
     })
 }
+
+#[cfg(test)]
+#[path = "hugging_face_tests.rs"]
+mod tests;

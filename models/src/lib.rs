@@ -24,6 +24,7 @@ pub mod tokens;
 pub mod traces;
 pub mod train;
 pub mod training_data;
+pub mod weight_files;
 pub mod weights;
 
 pub use batches::{Batch, BatchPosition, Batches};

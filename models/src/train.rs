@@ -22,14 +22,14 @@ use crate::initialize::initial_values;
 use crate::schedule::Schedule;
 use crate::step::{BatchTensors, StepScalars, TrainState, accumulate_step, train_step, update};
 use crate::tokenizer::Tokenizer;
-use crate::{training_data, weights};
+use crate::{training_data, weight_files};
 
 /// What to train, on what, and for how long.
 #[derive(Debug, Clone)]
 pub struct TrainOptions {
     /// Name of a size: `nano`, `micro`, `124M`, ...; not looked at where `init` is given.
     pub size: String,
-    /// Weights to start from, in any format of [`weights::Format`]; random ones if absent. The size is that of the file, also
+    /// Weights to start from, in any format of [`weight_files::Format`]; random ones if absent. The size is that of the file, also
     /// when the run is resumed.
     pub init: Option<PathBuf>,
     /// `gpt2` or `bytes`; if absent, that of `init`, or else `bytes`.
@@ -219,7 +219,7 @@ struct Run {
 }
 
 fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
-    let initial = options.init.as_deref().map(|path| weights::load(path, None)).transpose();
+    let initial = options.init.as_deref().map(|path| weight_files::load(path, None)).transpose();
     let initial = initial.map_err(|error| wrong("init", error))?;
     let tokenizer = match (&options.tokenizer, &initial) {
         (Some(name), _) => Tokenizer::from_name(name).map_err(|error| wrong("tokenizer", error))?,

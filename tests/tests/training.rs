@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use fulgurite_models::checkpoint::OptimizerSettings;
-use fulgurite_models::train::{TrainOptions, train};
+use fulgurite_models::llmc::{LlmcCheckpoint, Shard, Version};
+use fulgurite_models::train::{TrainOptions, initial_parameters, train};
+use fulgurite_models::{GptConfig, Weights};
 
 fn options(out: &Path, steps: u64) -> TrainOptions {
     TrainOptions {
@@ -61,6 +63,41 @@ fn a_resumed_run_continues_bit_for_bit() {
         let bytes = |report: &fulgurite_models::train::TrainReport| std::fs::read(&report.checkpoint).unwrap();
         assert!(bytes(&report) == bytes(&resumed), "the checkpoints are equal to the bit");
     }
+}
+
+#[test]
+fn a_run_on_shards_from_given_weights_resumes_bit_for_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let config = GptConfig { context: 24, ..GptConfig::named("nano", 256).unwrap() };
+    let weights = Weights::of(&config, &initial_parameters(&config, 77).unwrap()).unwrap();
+    LlmcCheckpoint::new(weights, Version::F32).save(&path("model.bin")).unwrap();
+    // Sequences of 16 go from shard to shard, and eight steps go through the data more than once.
+    let tokens: Vec<u16> = (0..500_u16).map(|index| index * 7 % 90).collect();
+    let mut shards = Vec::new();
+    for (number, part) in tokens.chunks(130).enumerate() {
+        shards.push(path(&format!("part_{number}.bin")));
+        Shard::save(&shards[number], part).unwrap();
+    }
+    let all = TrainOptions {
+        init: Some(path("model.bin")),
+        data: shards.clone(),
+        validation: shards[..2].to_vec(),
+        ..options(&path("whole"), 8)
+    };
+    let report = run(&all);
+    let interrupted = TrainOptions { out: path("parts"), save_every: 5, ..all.clone() };
+    let saved = stop_after_first_checkpoint(&interrupted);
+    // What the stream is cut into does not matter, nor does the weights' content: the checkpoint has its own.
+    Shard::save(&path("joined.bin"), &tokens).unwrap();
+    let resume = TrainOptions { resume: true, data: vec![path("joined.bin")], ..interrupted };
+    let resumed = run(&resume);
+    assert_eq!(resumed.losses, report.losses[saved..]);
+    let bytes = |report: &fulgurite_models::train::TrainReport| std::fs::read(&report.checkpoint).unwrap();
+    assert!(bytes(&report) == bytes(&resumed), "the checkpoints are equal to the bit");
+    let other = TrainOptions { data: shards[..3].to_vec(), ..resume };
+    let error = train(&other, false, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("the position belongs to other data: 500 tokens"), "{error}");
 }
 
 /// Runs to the end, then puts the checkpoint of step 5 back, as if the run had been killed after it.

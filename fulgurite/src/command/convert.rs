@@ -1,11 +1,11 @@
-//! `convert`: the weights of a model from one format to another. The formats are `fulgurite::models::weights`.
+//! `convert`: the weights of a model from one format to another. The formats are `fulgurite::models::weight_files`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use fulgurite::models::hugging_face::Names;
-use fulgurite::models::weights::{Format, load, save};
+use fulgurite::models::weight_files::{Format, load, save};
 use fulgurite::models::{GptConfig, Tokenizer};
 
 use super::Outcome;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use fulgurite::models::Tokenizer;
 use fulgurite::models::generate::{Sampling, generate};
-use fulgurite::models::weights::load;
+use fulgurite::models::weight_files::load;
 
 use super::Outcome;
 use super::output::{Failed, say, write};

@@ -22,3 +22,6 @@ pub use header::{HEADER_BYTES, Kind};
 pub use layout::padded_vocabulary;
 pub use shard::Shard;
 pub use tokenizer::LlmcTokenizer;
+
+#[cfg(test)]
+mod tests;

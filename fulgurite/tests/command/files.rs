@@ -1,0 +1,138 @@
+//! `convert`, `tokenize`, and `train` and `generate` with files of llm.c and of Hugging Face.
+
+use std::path::Path;
+
+use crate::{Ran, run_in};
+
+const SMALL: [&str; 8] = ["train", "gpt2", "--batch", "2", "--evaluate-batches", "1", "--sample-tokens", "2"];
+
+fn run(folder: &Path, arguments: &[&str]) -> Ran {
+    run_in(folder, arguments)
+}
+
+fn train(folder: &Path, more: &[&str]) -> Ran {
+    run(folder, &[&SMALL[..], more].concat())
+}
+
+#[test]
+fn weights_go_from_format_to_format_and_are_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let bytes = |name: &str| std::fs::read(folder.join(name)).unwrap();
+    let convert = |arguments: &[&str]| run(folder, &[&["convert"], arguments].concat());
+    train(folder, &["--size", "nano", "--context", "16", "--steps", "1", "--out", "run"]).ok();
+
+    let said = convert(&["run/checkpoint.safetensors", "nano.bin"]).ok();
+    let expected = "nano.bin: checkpoint to llmc, 2 layers, 2 heads, 64 channels, context 16, vocabulary 256\n";
+    assert_eq!(said, expected);
+    convert(&["nano.bin", "nano.safetensors", "--from", "llmc"]).ok();
+    convert(&["nano.safetensors", "prefixed.safetensors", "--prefix"]).ok();
+    convert(&["prefixed.safetensors", "again.safetensors", "--to", "checkpoint"]).ok();
+    convert(&["again.safetensors", "again.bin"]).ok();
+    assert!(bytes("again.bin") == bytes("nano.bin"));
+    convert(&["nano.bin", "half.bin", "--to", "llmc-bf16"]).ok();
+    convert(&["nano.bin", "old.bin", "--to", "llmc-v1"]).ok();
+    assert!(bytes("half.bin").len() < bytes("old.bin").len());
+
+    let generate = |file: &str| run(folder, &["generate", file, "--prompt", "The ", "--tokens", "6"]).ok();
+    let text = generate("run/checkpoint.safetensors");
+    for file in ["nano.bin", "old.bin", "prefixed.safetensors", "again.safetensors"] {
+        assert_eq!(generate(file), text, "{file}");
+    }
+    generate("half.bin");
+
+    // A run starts from any of them; its size is the file's, and sequences may be shorter.
+    let started = |file: &str| {
+        let out = format!("from_{file}");
+        let arguments = ["--init", file, "--context", "8", "--steps", "1", "--out", &out];
+        let said = train(folder, &arguments).ok();
+        assert!(said.starts_with(&format!("gpt2 from {file}: ")) && said.contains("16 tokens a step"), "{said}");
+        bytes(&format!("{out}/checkpoint.safetensors"))
+    };
+    let first = started("nano.bin");
+    assert!(started("prefixed.safetensors") == first && started("again.safetensors") == first);
+    let said =
+        train(folder, &["--init", "nano.bin", "--context", "8", "--steps", "2", "--out", "from_nano.bin", "--resume"]);
+    assert!(said.ok().contains("step 2: "));
+
+    // What cannot be done is refused.
+    assert_eq!(train(folder, &["--init", "nano.bin", "--size", "nano"]).code, 2);
+    let refused = |arguments: &[&str], part: &str| {
+        let said = train(folder, &[arguments, &["--out", "refused"]].concat()).fails(1);
+        assert!(said.contains(part), "{said} lacks {part}");
+    };
+    refused(&["--init", "nano.bin", "--context", "17"], "is 17, the model of 'init' takes 1 to 16");
+    refused(
+        &["--init", "nano.bin", "--tokenizer", "gpt2"],
+        "'gpt2' has 50257 ids, the model of 'init' has a vocabulary of 256",
+    );
+    refused(&["--init", "absent.bin"], "absent.bin");
+    std::fs::create_dir(folder.join("made")).unwrap();
+    convert(&["nano.bin", "made/checkpoint.safetensors", "--to", "checkpoint"]).ok();
+    let said = train(folder, &["--init", "nano.bin", "--out", "made", "--seed", "0", "--resume"]).fails(1);
+    assert!(said.contains("made from weights alone and stands in no data"), "{said}");
+    let refused = |arguments: &[&str], code: i32, part: &str| {
+        let said = convert(arguments).fails(code);
+        assert!(said.contains(part), "{said} lacks {part}");
+    };
+    refused(&["nano.bin", "x.gguf"], 1, "ends in neither .bin");
+    refused(&["nano.bin", "x.bin", "--to", "gguf"], 2, "unknown format 'gguf'");
+    refused(&["nano.bin", "x.bin", "--from", "huggingface"], 1, "nano.bin: is in the format llmc, not huggingface");
+    std::fs::write(folder.join("cut.bin"), &bytes("nano.bin")[..5000]).unwrap();
+    refused(&["cut.bin", "x.bin"], 1, "'cut.bin': cut short: tensor 'wte' begins at offset 1024");
+    assert!(!folder.join("x.bin").exists());
+}
+
+#[test]
+fn text_goes_to_shards_and_is_trained_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let said = run(folder, &["tokenize", "--out", "shards", "--vocabulary"]).ok();
+    let expected = "shards/tiny_shakespeare_val.bin: 32768 tokens\nshards/tiny_shakespeare_train.bin: 305260 tokens\n\
+                    shards/gpt2_tokenizer.bin: 50257 token ids\n";
+    assert_eq!(said, expected);
+    let length = |name: &str| std::fs::metadata(folder.join("shards").join(name)).unwrap().len();
+    assert_eq!((length("tiny_shakespeare_val.bin"), length("tiny_shakespeare_train.bin")), (66_560, 611_544));
+
+    // Small ones, of bytes: two shards are trained on as the text they were cut from.
+    let text: String = ('a'..='z').cycle().take(400).collect();
+    for (name, part) in [("all", &text[..]), ("one", &text[..250]), ("two", &text[250..])] {
+        let file = format!("{name}.txt");
+        std::fs::write(folder.join(&file), part).unwrap();
+        let arguments =
+            ["tokenize", "--data", &file, "--out", name, "--tokenizer", "bytes", "--validation-tokens", "100"];
+        run(folder, &arguments).ok();
+    }
+    let nano = ["--size", "nano", "--context", "8", "--steps", "2"];
+    let losses = |more: &[&str]| {
+        let said = train(folder, &[&nano[..], more].concat()).ok();
+        let at = said.find("step 1: loss").unwrap();
+        said[at..at + 20].to_owned()
+    };
+    let validated = ["--validation", "one/one_val.bin"];
+    let whole = losses(&[&["--out", "a", "--data", "all/all_val.bin", "all/all_train.bin"], &validated[..]].concat());
+    let parts = ["one/one_val.bin", "one/one_train.bin", "two/two_val.bin", "two/two_train.bin"];
+    assert_eq!(losses(&[&["--out", "b", "--data"], &parts[..], &validated[..]].concat()), whole);
+    assert_eq!(losses(&[&["--out", "c", "--data", "all.txt"], &validated[..]].concat()), whole);
+    losses(&[&["--out", "d", "--data", "t*/two_*.bin"], &validated[..]].concat());
+
+    let refused = |arguments: &[&str], part: &str| {
+        let said = train(folder, &[&nano[..], &["--out", "refused", "--data"], arguments].concat()).fails(1);
+        assert!(said.contains(part), "{said} lacks {part}");
+    };
+    refused(&["none*.bin"], "no file matches 'none*.bin'");
+    refused(&["[.bin"], "pattern '[.bin'");
+    refused(&["all.txt", "all/all_train.bin"], "is a shard of tokens and");
+    refused(
+        &["shards/tiny_shakespeare_train.bin"],
+        "token 0 at offset 1024 is 50256, but the vocabulary of 'bytes' has 256",
+    );
+    let mut bytes = std::fs::read(folder.join("all/all_train.bin")).unwrap();
+    bytes.truncate(1100);
+    std::fs::write(folder.join("cut.bin"), &bytes).unwrap();
+    refused(&["all/all_val.bin", "cut.bin"], "'cut.bin': cut short: token 38 of 300 begins at offset 1100");
+    let said = run(folder, &["tokenize", "--data", "all.txt", "--out", "x", "--validation-tokens", "9999"]).fails(1);
+    assert!(said.contains("--validation-tokens is 9999, expected 1 to"), "{said}");
+    let said = run(folder, &["tokenize", "--data", "all.txt", "--out", "x", "--tokenizer", "words"]).fails(1);
+    assert!(said.contains("unknown tokenizer 'words'"), "{said}");
+}

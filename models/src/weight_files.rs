@@ -1,0 +1,254 @@
+//! The files that weights come in: checkpoints of ours, checkpoints of llm.c, safetensors files under Hugging Face's names.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::batches::{BatchPosition, Order};
+use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, OptimizerSettings, SECOND_MOMENT, TrainingState};
+use crate::host_tensor::HostTensor;
+use crate::hugging_face::{self, HuggingFaceError, Names};
+use crate::llmc::{Kind, LlmcCheckpoint, LlmcError, Version};
+use crate::random::fingerprint;
+use crate::schedule::Schedule;
+use crate::tensor_file::{TensorFile, TensorFileError};
+use crate::tokenizer::Tokenizer;
+use crate::weights::{Weights, WeightsError};
+
+/// A file of weights that cannot be used, or could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WeightFileError {
+    /// The file cannot be read.
+    #[error("cannot read '{}': {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Tensors that are no model's.
+    #[error("'{}': {source}", path.display())]
+    Weights {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with them.
+        source: WeightsError,
+    },
+    /// A file of another kind.
+    #[error("'{}' is {found}, expected {expected}", path.display())]
+    OtherKind {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        found: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// No format has this name.
+    #[error("unknown format '{0}', expected one of {names}", names = Format::ALL.map(Format::name).join(", "))]
+    UnknownFormat(String),
+    /// The end of a file's name tells no format.
+    #[error("'{}' ends in neither .bin (llm.c) nor .safetensors (Hugging Face): say which format it gets", path.display())]
+    UnknownExtension {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A model for which no tokenizer is known.
+    #[error(
+        "a vocabulary of {vocabulary} is smaller than that of every tokenizer, of which 'bytes' has the least with 256 ids"
+    )]
+    NoTokenizer {
+        /// V.
+        vocabulary: usize,
+    },
+    /// A faulty checkpoint of a training run.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A faulty file of llm.c.
+    #[error(transparent)]
+    Llmc(#[from] LlmcError),
+    /// A faulty safetensors file.
+    #[error(transparent)]
+    Tensors(#[from] TensorFileError),
+    /// Tensors that are no GPT-2 of Hugging Face's.
+    #[error("'{}': {source}", path.display())]
+    HuggingFace {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: HuggingFaceError,
+    },
+}
+
+/// A format of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// A checkpoint of a training run of ours.
+    Checkpoint,
+    /// A checkpoint of llm.c.
+    Llmc(Version),
+    /// A safetensors file under Hugging Face's names.
+    HuggingFace,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Format; 5] = [
+        Format::Checkpoint,
+        Format::Llmc(Version::F32),
+        Format::Llmc(Version::Bf16),
+        Format::Llmc(Version::F32Unpadded),
+        Format::HuggingFace,
+    ];
+
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Format::Checkpoint => "checkpoint",
+            Format::Llmc(Version::F32) => "llmc",
+            Format::Llmc(Version::Bf16) => "llmc-bf16",
+            Format::Llmc(Version::F32Unpadded) => "llmc-v1",
+            Format::HuggingFace => "huggingface",
+        }
+    }
+
+    /// The format that a file of this name gets if nobody says: llm.c's in f32 for `.bin`, Hugging Face's for `.safetensors`.
+    pub fn of_name(path: &Path) -> Result<Format, WeightFileError> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("bin") => Ok(Format::Llmc(Version::F32)),
+            Some("safetensors") => Ok(Format::HuggingFace),
+            _ => Err(WeightFileError::UnknownExtension { path: path.to_owned() }),
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = WeightFileError;
+
+    fn from_str(name: &str) -> Result<Self, WeightFileError> {
+        let found = Format::ALL.into_iter().find(|format| format.name() == name);
+        found.ok_or_else(|| WeightFileError::UnknownFormat(name.to_owned()))
+    }
+}
+
+/// Weights from a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loaded {
+    /// The weights.
+    pub weights: Weights,
+    /// What the file was.
+    pub format: Format,
+    /// The tokenizer's name, where the file has it: in checkpoints of ours.
+    pub tokenizer: Option<String>,
+}
+
+impl Loaded {
+    /// The tokenizer that the file names, or else the largest that the vocabulary has room for.
+    pub fn tokenizer(&self) -> Result<Tokenizer, WeightFileError> {
+        let vocabulary = self.weights.config().vocabulary;
+        let named = self.tokenizer.as_deref().and_then(|name| Tokenizer::from_name(name).ok());
+        named
+            .or_else(|| [Tokenizer::Gpt2, Tokenizer::Bytes].into_iter().find(|t| t.vocabulary() <= vocabulary))
+            .ok_or(WeightFileError::NoTokenizer { vocabulary })
+    }
+}
+
+/// Reads weights from a file of any format, which its content tells. `heads` is the number of attention heads, for files under
+/// Hugging Face's names: see [`hugging_face::read`] for where it comes from otherwise.
+pub fn load(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
+    let mut start = Vec::new();
+    let opened = std::fs::File::open(path).and_then(|file| file.take(8).read_to_end(&mut start));
+    opened.map_err(|source| WeightFileError::Read { path: path.to_owned(), source })?;
+    match Kind::of(&start) {
+        Some(Kind::Checkpoint) => {}
+        Some(other) => {
+            let (found, expected) = (other.words().into(), "weights of a model".into());
+            return Err(WeightFileError::OtherKind { path: path.to_owned(), found, expected });
+        }
+        // The complaint is that of the format which the name promises.
+        None if path.extension().is_some_and(|extension| extension == "bin") => {}
+        None => return load_safetensors(path, heads),
+    }
+    let LlmcCheckpoint { version, weights, .. } = LlmcCheckpoint::load(path)?;
+    Ok(Loaded { weights, format: Format::Llmc(version), tokenizer: None })
+}
+
+fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
+    let file = TensorFile::load(path)?;
+    if !Checkpoint::is_one(&file) {
+        let weights = hugging_face::read(file, heads, path.parent());
+        let weights = weights.map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source })?;
+        return Ok(Loaded { weights, format: Format::HuggingFace, tokenizer: None });
+    }
+    let read = Checkpoint::from_file(file).and_then(|checkpoint| {
+        checkpoint.validate_tensors()?;
+        Ok(checkpoint)
+    });
+    let Checkpoint { state, mut tensors } = read.map_err(|error| error.in_file(path))?;
+    tensors.retain(|name, _| !name.starts_with(FIRST_MOMENT) && !name.starts_with(SECOND_MOMENT));
+    let weights = Weights::new(state.model, tensors)
+        .map_err(|source| WeightFileError::Weights { path: path.to_owned(), source })?;
+    Ok(Loaded { weights, format: Format::Checkpoint, tokenizer: Some(state.tokenizer) })
+}
+
+/// Writes weights to a file of this format, whole or not at all. `tokenizer` is what a checkpoint gets; `names` is how a
+/// safetensors file calls its tensors.
+pub fn save(
+    weights: Weights,
+    format: Format,
+    tokenizer: Tokenizer,
+    names: Names,
+    path: &Path,
+) -> Result<(), WeightFileError> {
+    match format {
+        Format::Checkpoint => Ok(checkpoint_of(weights, tokenizer).save(path)?),
+        Format::Llmc(version) => Ok(LlmcCheckpoint::new(weights, version).save(path)?),
+        Format::HuggingFace => hugging_face::save(&weights, names, path)
+            .map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source }),
+    }
+}
+
+/// A checkpoint at step 0: moments of 0, settings that nothing was trained with, and a place in no data. It is there to be sampled from
+/// and to start a run with; resuming it is refused, since no data has its fingerprint.
+pub fn checkpoint_of(weights: Weights, tokenizer: Tokenizer) -> Checkpoint {
+    let (config, mut tensors) = weights.into_parts();
+    let zeros: Vec<_> = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.zeros_like())).collect();
+    for (name, zeros) in zeros {
+        tensors.insert(format!("{FIRST_MOMENT}{name}"), zeros.clone());
+        tensors.insert(format!("{SECOND_MOMENT}{name}"), zeros);
+    }
+    let state = TrainingState {
+        step: 0,
+        tokenizer: tokenizer.name().to_owned(),
+        data: BatchPosition {
+            seed: 0,
+            order: Order::Shuffled,
+            epoch: 0,
+            batch: 0,
+            rows: 1,
+            context: config.context,
+            tokens: 0,
+            fingerprint: fingerprint([]),
+        },
+        model: config,
+        accumulation: 1,
+        schedule: Schedule::constant(0.0),
+        optimizer: OptimizerSettings::default(),
+        seed: 0,
+        random_offset: 0,
+        notes: BTreeMap::from([("made".to_owned(), "from weights alone".to_owned())]),
+    };
+    Checkpoint { state, tensors }
+}
+
+#[cfg(test)]
+#[path = "weight_files_tests.rs"]
+mod tests;
