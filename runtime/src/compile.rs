@@ -98,8 +98,19 @@ impl Options {
 
 /// What every compilation goes through, in order. `autocast` is left out unless it is asked for, `fuse` where nothing is to be
 /// fused.
-pub const STAGES: [&str; 11] =
-    ["rewrite", "autocast", "autodiff", "dce", "cse", "claim", "fuse", "layout", "donate", "plan_memory", "delete_last_used"];
+pub const STAGES: [&str; 11] = [
+    "rewrite",
+    "autocast",
+    "autodiff",
+    "dce",
+    "cse",
+    "claim",
+    "fuse",
+    "layout",
+    "donate",
+    "plan_memory",
+    "delete_last_used",
+];
 
 /// One stage of compilation.
 #[derive(Debug, Clone)]

@@ -182,7 +182,9 @@ impl Autocast {
     pub const fn describe(self) -> &'static str {
         match self {
             Autocast::Low => "operands of f32 and f16 become the low-precision type",
-            Autocast::Full => "operands of bf16 and f16 become f32; or, where there is an optional dtype, the result is f32",
+            Autocast::Full => {
+                "operands of bf16 and f16 become f32; or, where there is an optional dtype, the result is f32"
+            }
             Autocast::Widest => "operands meet in the widest type among them",
             Autocast::Keep => "operands stay as they are",
         }

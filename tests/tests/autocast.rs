@@ -3,10 +3,10 @@
 use fulgurite::argument::{Arg, Attribute};
 use fulgurite::compile::{Options, stages};
 use fulgurite::jit::{Names, trace};
-use fulgurite_ops::prelude::*;
 use fulgurite::trace::{BoundSymbol, Callee, Trace};
 use fulgurite::transforms::autocast::autocast;
 use fulgurite::{Array, DType, Device, Target, Tensor, TensorMeta, jit, tracer};
+use fulgurite_ops::prelude::*;
 use fulgurite_ops::prims;
 use fulgurite_ops_macros::operator;
 
@@ -183,7 +183,11 @@ fn gradients_of_f32_weights_are_f32_and_a_weight_is_converted_once() {
 fn what_cannot_be_is_refused() {
     let written = acquired(linear);
     let refused = |trace: &Trace, dtype| autocast(trace, dtype).unwrap_err().to_string();
-    assert!(refused(&written, DType::F32).contains("'autocast': is f32, expected bf16 or f16"), "{}", refused(&written, FULL));
+    assert!(
+        refused(&written, DType::F32).contains("'autocast': is f32, expected bf16 or f16"),
+        "{}",
+        refused(&written, FULL)
+    );
     let joint = fulgurite::transforms::vjp(&written, &[0, 1], &Options::default().executor_list("cpu")).unwrap();
     assert!(refused(&joint, LOW).contains("before autodiff"), "{}", refused(&joint, LOW));
     let options = Options { autocast: Some(LOW), ..Options::default() };

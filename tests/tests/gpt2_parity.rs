@@ -120,7 +120,10 @@ fn run_in_bf16(executors: &[&str]) {
         assert!(bound <= 2e-2, "PyTorch's own {what} is off by {usual:.1e}: the vectors are not what they should be");
         for (i, (found, expected)) in ours().zip(&rounded[quantity]).enumerate() {
             let off = (found / expected - 1.0).abs();
-            assert!(off <= bound, "step {i}: {what} {found}, PyTorch under autocast {expected}: off by {off:.1e} > {bound:.1e}");
+            assert!(
+                off <= bound,
+                "step {i}: {what} {found}, PyTorch under autocast {expected}: off by {off:.1e} > {bound:.1e}"
+            );
         }
         let same = ours().zip(&single[quantity]).all(|(found, expected)| (found / expected - 1.0).abs() <= 1e-6);
         assert!(!same, "the {what} is that of f32: nothing was computed in bf16");

@@ -10,7 +10,9 @@ use super::output::{say, say_json};
 
 /// Arguments of `ops list`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  fulgurite ops list --kind prim\n  fulgurite ops list --autocast\n  fulgurite ops list --filter norm --json")]
+#[command(
+    after_help = "Examples:\n  fulgurite ops list --kind prim\n  fulgurite ops list --autocast\n  fulgurite ops list --filter norm --json"
+)]
 pub struct Arguments {
     /// As JSON.
     #[arg(long)]
@@ -125,6 +127,8 @@ fn say_classes(rows: &[Row]) -> Outcome {
             say!("        {}", names.join(", "))?;
         }
     }
-    say!("        Operators that declare no class keep their operands; one whose decomposition holds a product is opened.")?;
+    say!(
+        "        Operators that declare no class keep their operands; one whose decomposition holds a product is opened."
+    )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use fulgurite::{DType, Device};
 use fulgurite::executor::find_executor;
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::train::{TrainOptions, train};
+use fulgurite::{DType, Device};
 
 use super::output::{Failed, say};
 use super::{Outcome, options};
