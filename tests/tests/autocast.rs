@@ -196,7 +196,7 @@ fn what_cannot_be_is_refused() {
     // Converted, it would change a copy.
     let error = refused(&acquired(|x, w| add_one(linear(x, w))), LOW);
     assert!(error.contains("add_one") && error.contains("in place"), "{error}");
-    assert_eq!(types(&mixed(&acquired(|x, _| add_one(x))), "add_one"), (vec![FULL], FULL));
+    assert_eq!(types(&mixed(&acquired(|x, _| add_one(x))), "prims::add_one"), (vec![FULL], FULL));
 }
 
 #[test]

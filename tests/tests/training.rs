@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite::DType;
 use fulgurite::compile::Options;
 use fulgurite_models::checkpoint::Checkpoint;
+use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::train::{COMPUTE_DTYPE, TrainOptions, train};
 
 fn options(out: &Path, steps: u64) -> TrainOptions {
@@ -50,7 +50,8 @@ fn a_run_falls_and_compiles_once() {
 #[test]
 fn a_resumed_run_continues_bit_for_bit() {
     let in_bf16 = Options { autocast: Some(DType::BF16), ..Options::default() };
-    for (accumulate, compile) in [(1, Options::default()), (2, Options::default()), (1, in_bf16.clone()), (2, in_bf16)] {
+    for (accumulate, compile) in [(1, Options::default()), (2, Options::default()), (1, in_bf16.clone()), (2, in_bf16)]
+    {
         let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let all = TrainOptions { accumulate, compile, ..options(whole.path(), 8) };
         let report = run(&all);

@@ -1,5 +1,5 @@
 //! A training step of GPT-2 on a CUDA device, beside `peers/gpt2_torch.py`:
-//! `device_step [--size 124M] [--batch 4] [--context 64] [--dtype f32|tf32] [--executors llmc,optim,...] [--steps 20] [--profile]`
+//! `device_step [--size 124M] [--batch 4] [--context 64] [--dtype f32|tf32|bf16] [--executors llmc,optim,...] [--steps 20] [--profile]`
 //!
 //! Prints one line of JSON: milliseconds a step (each waited for, and enqueued one after the other), the host's time for
 //! one replay, memory predicted and counted, and the losses of the first ten steps.
@@ -46,6 +46,7 @@ fn main() -> Result<()> {
     if dtype == "tf32" {
         list.insert(0, find_executor("tf32")?);
     }
+    options.autocast = (dtype == "bf16").then_some(DType::BF16);
     options.executors = Some(list);
     let step = jit(|(state, batch, scalars): Arguments<Tensor>| train_step(&config, &optimizer, state, batch, scalars))
         .named("train_step")

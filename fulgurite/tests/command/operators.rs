@@ -28,7 +28,8 @@ fn operators_are_listed() {
 fn classes_of_autocast_are_listed() {
     let text = run(&["ops", "list", "--autocast"]).ok();
     let after = |class: &str| {
-        let at = text.lines().position(|line| line.starts_with(class)).unwrap_or_else(|| panic!("no {class} in\n{text}"));
+        let at =
+            text.lines().position(|line| line.starts_with(class)).unwrap_or_else(|| panic!("no {class} in\n{text}"));
         text.lines().nth(at + 1).unwrap().trim()
     };
     assert_eq!(after("low"), "linear, matmul, prims::matmul, scaled_dot_product_attention");
