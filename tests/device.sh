@@ -50,7 +50,7 @@ run() {
     for executor in cuda fusion cublaslt optim llmc tf32; do
         summary "operators by $executor" "$folder/generated" "::$executor" --test-threads=16
     done
-    for arguments in '--dtype f32' '--dtype tf32' '--dtype tf32 --executors llmc,optim,cublaslt,fusion,cuda' '--dtype tf32 --context 1024'; do
+    for arguments in '--dtype f32' '--dtype tf32' '--dtype tf32 --executors llmc,optim,cublaslt,fusion,cuda' '--dtype tf32 --context 1024' '--dtype bf16 --context 1024' '--dtype bf16 --context 1024 --executors llmc,optim,cublaslt,fusion,cuda'; do
         # shellcheck disable=SC2086
         "$folder/device_step" $arguments || failed=1
     done

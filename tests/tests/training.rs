@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+use fulgurite::DType;
+use fulgurite::compile::Options;
+use fulgurite_models::checkpoint::Checkpoint;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::llmc::{LlmcCheckpoint, Shard, Version};
-use fulgurite_models::train::{TrainOptions, initial_parameters, train};
+use fulgurite_models::train::{COMPUTE_DTYPE, TrainOptions, initial_parameters, train};
 use fulgurite_models::{GptConfig, Weights};
 
 fn options(out: &Path, steps: u64) -> TrainOptions {
@@ -51,9 +54,11 @@ fn a_run_falls_and_compiles_once() {
 
 #[test]
 fn a_resumed_run_continues_bit_for_bit() {
-    for accumulate in [1, 2] {
+    let in_bf16 = Options { autocast: Some(DType::BF16), ..Options::default() };
+    for (accumulate, compile) in [(1, Options::default()), (2, Options::default()), (1, in_bf16.clone()), (2, in_bf16)]
+    {
         let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let all = TrainOptions { accumulate, ..options(whole.path(), 8) };
+        let all = TrainOptions { accumulate, compile, ..options(whole.path(), 8) };
         let report = run(&all);
         // The schedule must be that of the whole run: stop early by the checkpoint of an interrupted one.
         let interrupted = TrainOptions { out: parts.path().to_owned(), save_every: 5, ..all.clone() };
@@ -98,6 +103,25 @@ fn a_run_on_shards_from_given_weights_resumes_bit_for_bit() {
     let other = TrainOptions { data: shards[..3].to_vec(), ..resume };
     let error = train(&other, false, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("the position belongs to other data: 500 tokens"), "{error}");
+}
+
+#[test]
+fn a_run_in_bf16_falls_keeps_f32_and_goes_on_in_no_other_type() {
+    let folder = tempfile::tempdir().unwrap();
+    let compile = Options { autocast: Some(DType::BF16), ..Options::default() };
+    let in_bf16 = TrainOptions { compile, ..options(folder.path(), 30) };
+    let report = run(&in_bf16);
+    assert_eq!(report.compiles, 1);
+    assert!(report.losses[29] < report.losses[0] - 1.0, "{:?}", report.losses);
+    assert!(report.traces.join("02_autocast.trace").exists());
+    let in_f32 = run(&options(tempfile::tempdir().unwrap().path(), 30));
+    assert_ne!(report.losses, in_f32.losses, "something was computed in bf16");
+    let checkpoint = Checkpoint::load(&report.checkpoint).unwrap();
+    assert_eq!(checkpoint.state.notes[COMPUTE_DTYPE], "bf16");
+    assert!(checkpoint.tensors.values().all(|tensor| tensor.dtype() == DType::F32), "weights and moments are f32");
+    let other = TrainOptions { resume: true, ..options(folder.path(), 40) };
+    let error = train(&other, false, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("the checkpoint was made in bf16, got f32"), "{error}");
 }
 
 /// Runs to the end, then puts the checkpoint of step 5 back, as if the run had been killed after it.

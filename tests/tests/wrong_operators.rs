@@ -85,6 +85,17 @@ fn a_sum_in_low_precision() {
 }
 
 #[test]
+fn a_class_of_autocast_that_loses_too_much() {
+    must_catch("wrong::low_precision_sum", Template::Autocast, "autocast to bf16: result 0: element []");
+}
+
+#[test]
+fn a_class_of_autocast_that_the_operator_refuses() {
+    must_catch("wrong::refuses_its_class", Template::Autocast, "an operand is f32");
+    must_pass("wrong::refuses_its_class", Template::Consistency);
+}
+
+#[test]
 fn a_precondition_that_its_sample_does_not_trip() {
     must_catch("wrong::untripped_precondition", Template::Errors, "expected the error 'Rank', it was accepted");
 }

@@ -11,8 +11,8 @@ use fulgurite::models::{GptConfig, Tokenizer};
 use fulgurite::operator::OperatorDef;
 use fulgurite::trace::Trace;
 use fulgurite::trace::print::{PrintOptions, print};
-use fulgurite::transforms;
 use fulgurite::transforms::retarget::retarget;
+use fulgurite::transforms::{self, autocast};
 use fulgurite::{DType, Target};
 
 use super::output::{Failed, say};
@@ -118,7 +118,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
                 None => made.collect(),
                 Some(_) => made.take(1).chain(STAGES).collect(),
             };
-            Err(Failed(format!("no stage is called '{wanted}', there are: {}, all", known.join(", "))))
+            // Stages that are made only when they are asked for.
+            let hint = if wanted == autocast::NAME { "; --autocast bf16 makes it" } else { "" };
+            Err(Failed(format!("no stage is called '{wanted}', there are: {}, all{hint}", known.join(", "))))
         }
     }
 }
@@ -140,7 +142,7 @@ fn operator_trace(def: &'static OperatorDef, arguments: &Arguments, options: &Op
     }
     // Gradients are of what is computed, so conversions come first.
     if let Some(low) = arguments.autocast {
-        trace = transforms::autocast::autocast(&trace, low).map_err(of_case)?;
+        trace = autocast::autocast(&trace, low).map_err(of_case)?;
     }
     Ok(transforms::vjp(&trace, &wrt, &options.executor_list(arguments.target.kind())).map_err(of_case)?)
 }

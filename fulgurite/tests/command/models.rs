@@ -5,16 +5,21 @@ use crate::{run, run_in};
 #[test]
 fn a_model_is_trained_resumed_and_sampled() {
     let folder = tempfile::tempdir().unwrap();
-    let train = |steps: &'static str, more: &[&str]| {
-        let small = ["train", "gpt2", "--batch", "2", "--context", "16", "--out", "run", "--sample-tokens", "4"];
+    let train_to = |out: &'static str, steps: &'static str, more: &[&str]| {
+        let small = ["train", "gpt2", "--batch", "2", "--context", "16", "--out", out, "--sample-tokens", "4"];
         let eval = ["--evaluate-batches", "1", "--steps", steps];
         run_in(folder.path(), &[&small[..], &eval[..], more].concat())
     };
+    let train = |steps, more: &[&str]| train_to("run", steps, more);
     let said = train("2", &[]).ok();
     assert!(said.contains("step 2: loss ") && said.contains("validation loss "), "{said}");
     assert!(folder.path().join("run/traces/00_acquire.trace").exists());
     let said = train("3", &["--resume"]).ok();
     assert!(said.contains("step 3: loss ") && !said.contains("step 2: "), "{said}");
+    assert!(train("3", &["--resume", "--dtype", "bf16"]).fails(1).contains("was made in f32, got bf16"));
+    let said = train_to("mixed", "2", &["--dtype", "bf16"]).ok();
+    assert!(said.contains("step 2: loss ") && folder.path().join("mixed/traces/02_autocast.trace").exists(), "{said}");
+    assert!(train("3", &["--dtype", "f16"]).code == 2);
     assert!(train("3", &["--size", "huge"]).fails(1).contains("unknown model size 'huge'"));
     assert!(train("3", &["--resume", "--seed", "7"]).code == 1);
     assert!(train("3", &["--data", "no such file"]).fails(1).contains("no such file"));
@@ -50,6 +55,16 @@ fn traces_of_a_model() {
     assert!(!loss.contains("value_and_grad"), "{loss}");
     assert!(run(&["trace", "show", "gpt2", "--size", "huge"]).fails(1).contains("expected one of nano"));
     assert!(run(&["trace", "show", "gpt2", "--layers", "0"]).fails(1).contains("layers is 0"));
+    let mixed = [&small[..], &["--autocast", "bf16", "--stage", "autocast"]].concat();
+    let text = run(&mixed).ok();
+    assert!(text.contains("c_fc.linear: bf16[2, 16, 256] = linear("), "{text}");
+    let complaint = run(&[&small[..], &["--stage", "autocast"]].concat()).fails(1);
+    assert!(complaint.contains("--autocast bf16 makes it"), "{complaint}");
+    let complaint = run(&[&small[..], &["--autocast", "f32", "--stage", "claim"]].concat()).fails(1);
+    assert!(complaint.contains("is f32, expected bf16 or f16"), "{complaint}");
+    let joint = ["trace", "show", "linear", "--backward", "--autocast", "bf16"];
+    let text = run(&[&joint[..], &["--stage", "claim"]].concat()).ok();
+    assert!(text.contains("made by acquire, autocast, vjp, ") && text.contains("grad.input: f32"), "{text}");
     // No such device is needed.
     let elsewhere = run(&[&small[..], &["--target", "cuda:sm_90a", "--stage", "claim", "--plain"]].concat()).ok();
     assert!(elsewhere.contains("for cuda:sm_90a") && elsewhere.contains(" by cublaslt"), "{elsewhere}");

@@ -25,6 +25,23 @@ fn operators_are_listed() {
 }
 
 #[test]
+fn classes_of_autocast_are_listed() {
+    let text = run(&["ops", "list", "--autocast"]).ok();
+    let after = |class: &str| {
+        let at =
+            text.lines().position(|line| line.starts_with(class)).unwrap_or_else(|| panic!("no {class} in\n{text}"));
+        text.lines().nth(at + 1).unwrap().trim()
+    };
+    assert_eq!(after("low"), "linear, matmul, prims::matmul, scaled_dot_product_attention");
+    assert!(after("full").split(", ").any(|name| name == "softmax"), "{text}");
+    let rows = json(&run(&["ops", "list", "--autocast", "--json"]).ok());
+    let rows = rows.as_array().unwrap();
+    assert!(rows.iter().all(|row| row["autocast"].is_string()));
+    assert!(rows.iter().any(|row| row["name"] == "scatter_add" && row["autocast"] == "widest"));
+    assert!(run(&["ops", "show", "linear"]).ok().contains("autocast       low"));
+}
+
+#[test]
 fn an_operator_is_shown() {
     let text = run(&["ops", "show", "prims::exp"]).ok();
     assert!(text.starts_with("prims::exp(input: tensor) -> tensor\n    Natural exponential"), "{text}");

@@ -7,7 +7,8 @@ use crate::prims;
 
 /// Declares functions whose values are real numbers: the prim of the same name after promotion.
 macro_rules! floating_unary {
-    ($($(#[doc = $doc:tt])* $name:ident, torch = $torch:tt $(, autocast = $autocast:ident)?; $domain:expr, |$x:ident| $reference:expr;)*) => {$(
+    ($($(#[doc = $doc:tt])* $name:ident, torch = $torch:tt $(, autocast = $autocast:ident)?;
+       $domain:expr, |$x:ident| $reference:expr;)*) => {$(
         $(#[doc = $doc])*
         #[operator(torch = $torch $(, autocast = $autocast)?)]
         pub mod $name {

@@ -5,7 +5,8 @@ use crate::prims;
 
 /// `input · weightᵀ + bias`: input [..., in], weight [out, in], bias [out]; out [..., out].
 #[operator(
-    torch = "nn.functional.linear", autocast = low,
+    torch = "nn.functional.linear",
+    autocast = low,
     tolerance(
         consistency,
         executor = "tf32",

@@ -7,7 +7,8 @@ use crate::prims::permute;
 /// f16 are accumulated in f32; integers wrap.
 #[operator(
     prim,
-    torch = "matmul", autocast = low,
+    torch = "matmul",
+    autocast = low,
     tolerance(
         consistency,
         executor = "tf32",

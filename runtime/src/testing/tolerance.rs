@@ -90,9 +90,10 @@ impl Expected {
         Expected { values, allowed, responses: Vec::new() }
     }
 
-    /// Values of a chain of `steps` symbols that each round to `dtype`; `responses` is where the values go when the inputs
-    /// are moved by one rounding of that type. Each rounding is amplified as those of the inputs are.
-    pub fn of_steps(values: &[f64], responses: &[&[f64]; 2], steps: usize, dtype: DType) -> Expected {
+    /// Values of a program in which `count` symbols round to `dtype`, by half a unit in the last place each; `responses` is where
+    /// the values go when the inputs are moved by a whole one. A rounding moves its own value, and what is computed from it
+    /// as far as a rounding of the inputs does.
+    pub fn of_roundings(values: &[f64], responses: &[&[f64]; 2], count: usize, dtype: DType) -> Expected {
         let mut expected = Expected::rounded(values.to_vec(), dtype);
         let step = |i: usize| {
             responses
@@ -103,9 +104,9 @@ impl Expected {
         };
         let usual = root_mean_square((0..values.len()).map(step));
         for (i, allowed) in expected.allowed.iter_mut().enumerate() {
-            *allowed += (steps + 1) as f64 * (step(i) + usual);
+            *allowed += 0.5 * count as f64 * (step(i) + usual);
         }
-        expected.with_relative(roundings(dtype) * dtype.epsilon() * steps as f64)
+        expected.with_relative(0.5 * count as f64 * dtype.epsilon())
     }
 
     /// As much again as the reference moves when its inputs move by one rounding. An element that jumps stands at a

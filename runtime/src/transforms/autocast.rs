@@ -100,8 +100,11 @@ impl Writer {
                 }
             };
             let arguments = self.converted(source, symbol, substitution, &wanted)?;
+            // What holds nothing that could be of lower precision stays as it is.
+            let lowers = |meta: &TensorMeta| meta.dtype().is_floating() && meta.dtype() != DType::F64;
+            let lowers = wanted.iter().flat_map(Arg::tensors).any(lowers);
             match body {
-                Some(body) if def.autocast.is_none() && holds_products(&body) => {
+                Some(body) if lowers && def.autocast.is_none() && holds_products(&body) => {
                     self.open(source, symbol, &arguments, &body, substitution)?;
                 }
                 body => {

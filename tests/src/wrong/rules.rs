@@ -43,7 +43,7 @@ pub mod swapped_arguments {
 }
 
 /// The mean over the last dimension, with a sum that is rounded to the element type at each step.
-#[operator(name = "wrong::low_precision_sum", no_grad = "of no interest here")]
+#[operator(name = "wrong::low_precision_sum", autocast = low, no_grad = "of no interest here")]
 pub mod low_precision_sum {
     use fulgurite_ops::prims;
 
@@ -64,6 +64,33 @@ pub mod low_precision_sum {
 
     fn samples(s: &mut Samples) {
         s.case(with(s.uniform(0.5, 1.0, [300])));
+    }
+}
+
+/// The negative of the input, which should be taken in low precision, and is refused in it.
+#[operator(name = "wrong::refuses_its_class", autocast = low, no_grad = "of no interest here")]
+pub mod refuses_its_class {
+    fn refuses_its_class(input: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        require!(input.dtype().size() >= 4, Single, "input is {}, expected f32 or f64", input.dtype());
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor) -> Tensor {
+        fulgurite_ops::prims::neg(input)
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        -input
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.of(DType::F32, [3])));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Single, with(e.of(DType::BF16, [3])), "expected f32 or f64");
     }
 }
 

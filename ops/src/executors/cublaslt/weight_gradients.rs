@@ -45,15 +45,16 @@ pub mod weight_gradients {
     }
 
     fn samples(s: &mut Samples) {
-        for (rows, outputs, inputs) in [(4, 16, 8), (7, 5, 3), (65, 72, 64), (1, 8, 8), (0, 4, 8), (6, 1, 5)] {
+        for (rows, outputs, inputs) in [(4, 16, 8), (7, 5, 3), (65, 72, 64), (1, 8, 8), (0, 4, 8), (6, 1, 5), (3, 8, 0)] {
             s.case(with(s.normal([rows, outputs]), s.normal([rows, inputs])));
         }
     }
 }
 
 by_both!(weight_gradients, weight_gradients_by_cublaslt, weight_gradients_by_tf32, [], {
-    fn checker(grad_output: &TensorMeta) -> Claim {
+    fn checker(grad_output: &TensorMeta, input: &TensorMeta) -> Claim {
         precision::takes(grad_output.dtype())?;
+        refuse_unless!(input.shape()[1] > 0, "has no product to sum beside, input is {input}");
         refuse_unless!(grad_output.dtype() != DType::F64, "has no sums of f64 beside a product");
         let [rows, outputs] = [grad_output.shape()[0], grad_output.shape()[1]];
         refuse_unless!(rows > 0 && outputs > 1, "has nothing to sum, or a single sum: grad_output is {grad_output}");

@@ -12,7 +12,7 @@ use crate::compile::compile;
 use crate::error::Result;
 use crate::executor::ExecutorDef;
 use crate::meta::{Device, TensorMeta};
-use crate::operator::{OperatorDef, OperatorKind, operators};
+use crate::operator::{Autocast, OperatorDef, OperatorKind, operators};
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::{Random, Sample, round_to};
 use crate::testing::subject::{List, accepted_samples, perturbed, trace_call, trace_of};
@@ -82,10 +82,17 @@ fn results_of(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Option<Ve
     Some(trace.block.results.iter().map(|id| trace.block.meta(*id).clone()).collect())
 }
 
+/// The program of that number.
 fn generate(seed: u64) -> RandomProgram {
     let mut random = Random::new(seed.wrapping_mul(7919) + 13);
-    let parts = parts();
     let shape: &[usize] = [&[4, 8][..], &[3, 5], &[2, 3, 4], &[16]][(random.next() % 4) as usize];
+    generate_of(shape, &mut random, |_| false)
+}
+
+/// A program of values that mostly have this shape. Every third call is of operators that are `preferred`, if there are any.
+fn generate_of(shape: &[usize], random: &mut Random, preferred: fn(&OperatorDef) -> bool) -> RandomProgram {
+    let parts = parts();
+    let favourites: Vec<usize> = (0..parts.len()).filter(|i| preferred(parts[*i].0)).collect();
     let meta = TensorMeta::new(shape, DType::F32, Device::CPU);
     let mut program =
         RandomProgram { inputs: vec![meta.clone(), meta.clone()], steps: Vec::new(), results: Vec::new() };
@@ -95,7 +102,12 @@ fn generate(seed: u64) -> RandomProgram {
     let mut attempts = 0;
     while program.steps.len() < LENGTH && attempts < 400 && !parts.is_empty() {
         attempts += 1;
-        let (def, samples) = &parts[(random.next() % parts.len() as u64) as usize];
+        let favoured = !favourites.is_empty() && attempts % 3 == 0;
+        let part = match favoured {
+            true => favourites[(random.next() % favourites.len() as u64) as usize],
+            false => (random.next() % parts.len() as u64) as usize,
+        };
+        let (def, samples) = &parts[part];
         let sample = &samples[(random.next() % samples.len() as u64) as usize];
         // Newer values are likelier, so that chains grow.
         let arguments = map_arguments(&sample.arguments, |_| {
@@ -122,14 +134,10 @@ fn generate(seed: u64) -> RandomProgram {
 }
 
 impl RandomProgram {
-    /// The program of that number.
-    pub(super) fn numbered(seed: u64) -> RandomProgram {
-        generate(seed)
-    }
-
-    /// How many calls it has.
-    pub(super) fn length(&self) -> usize {
-        self.steps.len()
+    /// The program of that number among those with products: of square matrices, which fit each other.
+    pub(super) fn with_products(seed: u64) -> RandomProgram {
+        let mut random = Random::new(seed.wrapping_mul(6661) + 17);
+        generate_of(&[6, 6], &mut random, |def| def.autocast == Some(Autocast::Low))
     }
 
     /// Positive and moderate, so that logarithms and roots stay defined where they come first.

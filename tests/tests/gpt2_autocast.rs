@@ -1,0 +1,176 @@
+//! GPT-2 in mixed precision: the stage that makes it so, what follows from it, and the step for GPUs.
+
+use fulgurite::compile::{Options, Stage, compile};
+use fulgurite::rules::fulgurite_kernels::cuda::{Compilation, nvrtc};
+use fulgurite::trace::{Trace, parse};
+use fulgurite::transforms::autocast::autocast;
+use fulgurite::transforms::retarget::retarget;
+use fulgurite::{Array, DType};
+use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::config::GptConfig;
+use fulgurite_models::traces::{loss_trace, train_step_stages, train_step_trace};
+
+const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.0 };
+
+/// With this variable set to 1 a machine without NVRTC fails.
+const REQUIRE_NVRTC: &str = "FULGURITE_REQUIRE_NVRTC";
+
+fn in_bf16() -> Options {
+    Options { autocast: Some(DType::BF16), verify: true, ..Options::default() }
+}
+
+fn step() -> Trace {
+    train_step_trace(&CONFIG, &OptimizerSettings::default(), 2, 8).unwrap()
+}
+
+fn stage<'a>(stages: &'a [Stage], name: &str) -> &'a Trace {
+    &stages.iter().find(|stage| stage.name == name).unwrap_or_else(|| panic!("there is no stage {name}")).trace
+}
+
+fn results(trace: Trace) -> Vec<Vec<u8>> {
+    let mut random = fulgurite::testing::samples::Random::new(7);
+    let inputs: Vec<Array> = trace
+        .block
+        .parameters
+        .iter()
+        .map(|id| {
+            let meta = trace.block.meta(*id);
+            let mut value = || match meta.dtype() {
+                DType::I64 => (random.next() % 50) as f64,
+                _ => 0.1 * random.unit() + 0.01,
+            };
+            let values: Vec<f64> = (0..meta.len()).map(|_| value()).collect();
+            Array::from_f64(meta.shape(), meta.dtype(), &values).unwrap()
+        })
+        .collect();
+    let (program, _) = compile(trace, &Options { verify: true, ..Options::default() }).unwrap();
+    program.run(inputs).unwrap().iter().map(|array| array.to_bytes().unwrap()).collect()
+}
+
+#[test]
+fn snapshot_of_two_layers() {
+    let mixed = autocast(&loss_trace(&CONFIG, 2, 8).unwrap(), DType::BF16).unwrap();
+    insta::assert_snapshot!("gpt2_loss_autocast", mixed.to_string());
+}
+
+#[test]
+fn every_stage_from_autocast_on_parses_verifies_and_runs_to_the_same_bits() {
+    let stages = train_step_stages(&CONFIG, &OptimizerSettings::default(), 2, 8, &in_bf16()).unwrap();
+    let names: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
+    assert_eq!(names[..4], ["acquire", "rewrite", "autocast", "autodiff"]);
+    let expected = results(stage(&stages, "autocast").clone());
+    assert_ne!(expected, results(stages[0].trace.clone()), "f32 gives other bits");
+    for stage in &stages[2..] {
+        let parsed = parse(&stage.trace.to_string()).unwrap_or_else(|error| panic!("{}: {error}", stage.name));
+        assert_eq!(parsed, stage.trace, "stage {} parses back to itself", stage.name);
+        parsed.verify().unwrap_or_else(|error| panic!("{}: {error}", stage.name));
+        assert_eq!(results(parsed), expected, "stage {} computes the same bits", stage.name);
+    }
+    let again = autocast(stage(&stages, "autocast"), DType::BF16).unwrap();
+    assert_eq!(again.block, stage(&stages, "autocast").block, "once more changes nothing");
+}
+
+#[test]
+fn a_step_keeps_f32_weights_and_converts_each_once() {
+    let stages = train_step_stages(&CONFIG, &OptimizerSettings::default(), 2, 8, &in_bf16()).unwrap();
+    let trace = stage(&stages, "cse");
+    let block = &trace.block;
+    let converted = |name: &str| {
+        let reads = |line: &&fulgurite::trace::BoundSymbol| {
+            line.name() == "prims::convert_element_type"
+                && line.operands().all(|id| &*block.value(id).name == name)
+                && block.meta(line.results[0]).dtype() == DType::BF16
+        };
+        block.symbols.iter().filter(reads).count()
+    };
+    for parameter in CONFIG.parameters() {
+        // Normalizations and positions are not products.
+        let product = ["attn", "mlp", "wte"].iter().any(|part| parameter.name.contains(part));
+        let name = format!("state.params.{}", parameter.name);
+        assert_eq!(converted(&name), usize::from(product), "{name} in\n{trace}");
+    }
+    for (input, id) in trace.inputs.iter().zip(&block.parameters).filter(|(input, _)| input.donated) {
+        assert_eq!(block.meta(*id).dtype(), DType::F32, "{input:?}");
+    }
+    assert!(trace.outputs.iter().zip(&block.results).all(|(_, id)| block.meta(*id).dtype() == DType::F32));
+    let low = |line: &&fulgurite::trace::BoundSymbol| {
+        ["linear", "prims::matmul"].contains(&line.name()) && block.meta(line.results[0]).dtype() == DType::BF16
+    };
+    let products = |line: &&fulgurite::trace::BoundSymbol| ["linear", "prims::matmul"].contains(&line.name());
+    assert_eq!(block.symbols.iter().filter(products).count(), block.symbols.iter().filter(low).count(), "{trace}");
+}
+
+/// The step for a GPU by these executors; none is needed to compile it.
+fn for_cuda(target: &str, executors: Option<&[&str]>) -> (fulgurite::program::Program, Vec<Stage>) {
+    let trace = retarget(&step(), &target.parse().unwrap());
+    let mut options = in_bf16();
+    if let Some(names) = executors {
+        options = options.with_executors(names).unwrap();
+    }
+    compile(trace, &options).unwrap()
+}
+
+const LLMC: [&str; 5] = ["llmc", "optim", "cublaslt", "fusion", "cuda"];
+
+#[test]
+fn products_are_taken_by_cublaslt_in_bf16() {
+    for executors in [None, Some(&LLMC[..])] {
+        let (_, stages) = for_cuda("cuda:sm_90a", executors);
+        let claimed = &stage(&stages, "claim").block;
+        let mut products = 0;
+        for line in claimed.symbols.iter().filter(|line| ["linear", "prims::matmul"].contains(&line.name())) {
+            assert_eq!(line.executor, Some("cublaslt"), "{}", fulgurite::trace::print_symbol(claimed, line));
+            assert_eq!(claimed.meta(line.results[0]).dtype(), DType::BF16);
+            products += 1;
+        }
+        // Of each layer four projections and two products of attention, and the logits; twice as many backward.
+        assert_eq!(products, 3 * (6 * CONFIG.layers + 1));
+    }
+}
+
+#[test]
+fn the_kernels_of_llmc_take_what_is_bf16_and_what_is_f32() {
+    let (_, stages) = for_cuda("cuda:sm_90a", Some(&LLMC));
+    let claimed = &stage(&stages, "claim").block;
+    let dtypes = |name: &str| -> Vec<DType> {
+        let lines = claimed.symbols.iter().filter(|line| line.name() == name);
+        lines.map(|line| claimed.meta(line.operands().next().unwrap()).dtype()).collect()
+    };
+    let layers = CONFIG.layers;
+    for (name, count, dtype) in [
+        ("llmc::permute", layers, DType::BF16),
+        ("llmc::unpermute", layers, DType::BF16),
+        ("llmc::gelu", layers, DType::BF16),
+        ("llmc::gelu_backward", layers, DType::BF16),
+        ("llmc::softmax", layers, DType::F32),
+        ("llmc::layernorm", 2 * layers + 1, DType::F32),
+        ("llmc::layernorm_backward", 2 * layers + 1, DType::F32),
+        ("llmc::crossentropy", 1, DType::F32),
+    ] {
+        assert_eq!(dtypes(name), vec![dtype; count], "{name}");
+    }
+}
+
+#[test]
+fn sources_that_mix_bf16_and_f32_compile() {
+    if let Err(error) = nvrtc::version() {
+        assert!(std::env::var(REQUIRE_NVRTC).map_or(true, |value| value != "1"), "{error}");
+        println!("skipped: {error}");
+        return;
+    }
+    for architecture in ["sm_80", "sm_90a"] {
+        for executors in [None, Some(&LLMC[..])] {
+            let (program, _) = for_cuda(&format!("cuda:{architecture}"), executors);
+            let sources = program.sources();
+            let mixed = sources.iter().filter(|source| source.text.contains("bf16") && source.text.contains("float"));
+            assert!(mixed.count() > 4, "{} sources", sources.len());
+            for source in sources {
+                let (name, text, options) = (&*source.name, &*source.text, &source.options[..]);
+                let cubin = nvrtc::compile(&Compilation { name, source: text, architecture, options })
+                    .unwrap_or_else(|error| panic!("{name} for {architecture}: {error}\n{text}"));
+                let spilling: Vec<_> = cubin.kernels().iter().filter(|kernel| kernel.uses_local_memory()).collect();
+                assert!(spilling.is_empty(), "{name} for {architecture} uses local memory: {spilling:?}\n{text}");
+            }
+        }
+    }
+}
