@@ -58,7 +58,7 @@ fn every_product_is_planned_and_what_stands_in_for_it_compiles() {
         }
     }
     for name in ["add_bias", "bias_gelu", "gelu_of_sum", "times_gelu_slope", "reduce"] {
-        assert!(sources.values().any(|source| &*source.name == format!("{name}.cu")), "no {name}.cu");
+        assert!(sources.values().any(|source| *source.name == *format!("{name}.cu")), "no {name}.cu");
     }
     if let Err(error) = nvrtc::version() {
         assert!(std::env::var(REQUIRE_NVRTC).map_or(true, |value| value != "1"), "{error}");
