@@ -47,4 +47,17 @@ mod second {
     }
 }
 
+// Nothing of that name can be written over.
+#[implementation(of = scale, by = fast, in_place(inptu))]
+mod third {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        let _ = (input, out);
+        Ok(())
+    }
+}
+
 fn main() {}

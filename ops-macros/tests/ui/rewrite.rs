@@ -1,5 +1,5 @@
 //! Rewrites that lack what they need.
-use fulgurite_ops_macros::rewrite;
+use fulgurite_ops_macros::{executor, rewrite};
 
 #[rewrite(defualt)]
 mod first {
@@ -29,7 +29,11 @@ mod second {
     }
 }
 
-#[rewrite(default, late, executor = elsewhere)]
+/// Kernels.
+#[executor(device = "cpu")]
+pub mod fast {}
+
+#[rewrite(default, late, executor = fast)]
 mod third {
     fn pattern(x: Tensor) -> Tensor {
         x

@@ -42,5 +42,5 @@ pub mod accumulate_rows_first {
 
 #[track_caller]
 fn zeros_like(tensor: fulgurite::Tensor) -> fulgurite::Tensor {
-    prims::full(tensor.shape().to_vec(), 0.0, tensor.dtype(), tensor.device().to_string())
+    prims::full(&*tensor.shape(), 0.0, tensor.dtype(), tensor.device().to_string())
 }
