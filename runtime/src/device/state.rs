@@ -2,15 +2,15 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use fulgurite_kernels::cuda::{Context, CublasLt, DeviceMemory, Stream};
+use fulgurite_kernels::cuda::{Context, CublasLt, CudaError, DeviceMemory, Stream};
 
 use crate::error::Result;
 use crate::meta::Device;
 
 /// Freed blocks kept for the next of their size: allocating waits for the device.
 const KEPT_BLOCKS: usize = 256;
-/// Larger blocks go back to the driver.
-const KEPT_BYTES: usize = 64 << 20;
+/// So many bytes of them in all; what is more goes back to the driver.
+const KEPT_BYTES: usize = 512 << 20;
 
 /// A CUDA device that this process uses. All its work is enqueued on one stream.
 #[derive(Debug)]
@@ -92,20 +92,25 @@ impl DeviceState {
             return Ok(free.swap_remove(i));
         }
         drop(free);
+        Ok(self.allocate(bytes)?)
+    }
+
+    /// A new block. If memory is short, what is kept for later is given up first.
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<DeviceMemory, CudaError> {
         match DeviceMemory::new(&self.context, bytes) {
-            Err(fulgurite_kernels::cuda::CudaError::OutOfMemory { .. }) => {
-                // What is kept may be just what lacks.
+            Err(CudaError::OutOfMemory { .. }) => {
                 self.free.lock().unwrap_or_else(PoisonError::into_inner).clear();
-                Ok(DeviceMemory::new(&self.context, bytes)?)
+                DeviceMemory::new(&self.context, bytes)
             }
-            memory => Ok(memory?),
+            memory => memory,
         }
     }
 
     /// Keeps a block for the next of its size. Work on the stream that still uses it comes before that of its next user.
     pub(crate) fn give_back(&self, memory: DeviceMemory) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if memory.len() <= KEPT_BYTES && free.len() < KEPT_BLOCKS {
+        let kept: usize = free.iter().map(DeviceMemory::len).sum();
+        if kept + memory.len() <= KEPT_BYTES && free.len() < KEPT_BLOCKS {
             free.push(memory);
         }
     }

@@ -16,7 +16,7 @@ use crate::device::plan::{Address, Command, DeviceTensor, Place, Plan, Source};
 use crate::device::{DeviceBuffer, DeviceState};
 use crate::error::{CallStack, Error, Failure, Result};
 use crate::executor::{VIEW, find_executor, find_implementation};
-use crate::meta::Device;
+use crate::meta::{Device, TensorMeta};
 use crate::operator::OperatorKind;
 use crate::trace::{BoundSymbol, Callee, Trace, ValueId, print_symbol};
 use crate::transforms::plan::{MemoryUse, memory_use};
@@ -30,9 +30,11 @@ use fault::FaultCell;
 use load::Loaded;
 use staging::Staging;
 
-/// Larger inputs are used where they are; smaller ones are copied to a place of the program's own, so that their
+/// Larger inputs and outputs, in bytes, are used where they are; smaller ones have a place of the program's own, so that their
 /// addresses do not change from run to run.
 const LARGEST_STAGED: usize = 1 << 20;
+/// Graphs that are kept for different addresses of large inputs and outputs.
+const MOST_GRAPHS: usize = 4;
 /// What the address of an input's first element is a multiple of, in bytes: the widest load.
 const INPUT_ALIGNMENT: usize = 16;
 /// Alignment of the regions of the program's memory, in bytes.
@@ -75,8 +77,8 @@ struct Regions {
     staging: Vec<Option<u64>>,
     /// What the staged inputs take up together.
     staged: Range<u64>,
-    /// For each fresh output.
-    outputs: Vec<u64>,
+    /// For each fresh output that is small; larger ones are written where the caller gets them.
+    outputs: Vec<Option<u64>>,
     total: u64,
 }
 
@@ -348,19 +350,24 @@ impl DeviceProgram {
             }
             placed.push(array);
         }
+        let mut fresh = Vec::with_capacity(self.placement.fresh.len());
+        for (meta, offset) in self.placement.fresh.iter().zip(&self.regions.outputs) {
+            let buffer = DeviceBuffer::new(device, meta.bytes())?;
+            starts.push(offset.map_or(buffer.address(), |offset| own.offset(offset as usize)));
+            fresh.push(buffer);
+        }
         work(loaded, &starts)?;
         if let Some(fault) = &loaded.fault {
             fault.mark();
         }
-        let mut fresh = Vec::with_capacity(self.placement.fresh.len());
-        for (meta, offset) in self.placement.fresh.iter().zip(&self.regions.outputs) {
-            let buffer = DeviceBuffer::new(device, meta.bytes())?;
-            // SAFETY: both ranges are allocated for as many bytes, and used on this stream alone.
-            unsafe {
-                loaded.state.stream().copy_on_device(buffer.address(), own.offset(*offset as usize), meta.bytes())
-            }?;
-            fresh.push(Memory::Device(Arc::new(buffer)));
+        for (buffer, offset) in fresh.iter().zip(&self.regions.outputs) {
+            if let Some(offset) = offset {
+                let from = own.offset(*offset as usize);
+                // SAFETY: both ranges are allocated for as many bytes, and used on this stream alone.
+                unsafe { loaded.state.stream().copy_on_device(buffer.address(), from, buffer.len()) }?;
+            }
         }
+        let fresh = fresh.into_iter().map(|buffer| Memory::Device(Arc::new(buffer))).collect();
         self.runs.fetch_add(1, Ordering::Relaxed);
         Ok(self.placement.collect(placed, fresh))
     }
@@ -372,7 +379,7 @@ impl DeviceProgram {
         let first = self.regions.staged.start;
         let staged =
             || inputs.iter().zip(&self.regions.staging).filter_map(|(array, staged)| Some((array, (*staged)?)));
-        loaded.staging.send(stream, own.offset(first as usize), |bytes| {
+        loaded.staging.send(&loaded.state, own.offset(first as usize), |bytes| {
             let mut end = 0;
             for (array, offset) in staged() {
                 if let Memory::Host(buffer) = array.memory() {
@@ -393,8 +400,8 @@ impl DeviceProgram {
         Ok(())
     }
 
-    /// Where each value starts.
-    fn addresses(&self, loaded: &Loaded, inputs: &[DeviceAddress]) -> Addresses {
+    /// Where each value starts, given where inputs and, behind them, fresh outputs do.
+    fn addresses(&self, loaded: &Loaded, starts: &[DeviceAddress]) -> Addresses {
         let own = loaded.memory.address();
         let values = self
             .placement
@@ -402,9 +409,9 @@ impl DeviceProgram {
             .iter()
             .map(|slot| {
                 let base = match slot.base {
-                    Base::Input(i) => inputs[i].0,
+                    Base::Input(i) => starts[i].0,
                     Base::Arena(offset) => own.0 + offset,
-                    Base::Output(i) => own.0 + self.regions.outputs[i],
+                    Base::Output(i) => starts[self.trace.block.parameters.len() + i].0,
                 };
                 DeviceAddress(base.wrapping_add_signed(slot.offset as i64))
             })
@@ -418,28 +425,44 @@ impl DeviceProgram {
             let addresses = self.addresses(loaded, starts);
             return (0..self.steps.len()).try_for_each(|i| self.enqueue(loaded, loaded.state.stream(), i, &addresses));
         }
-        if loaded.recorded.as_ref().is_none_or(|recorded| recorded.key != starts) {
-            let addresses = self.addresses(loaded, starts);
-            // On a stream of its own: other threads may enqueue on the device's meanwhile, which is no part of the graph.
-            let recorder = Stream::new(loaded.state.context())?;
-            let here = &*loaded;
-            let graph = recorder.capture(CaptureMode::ThreadLocal, || {
-                (0..self.steps.len()).try_for_each(|i| self.enqueue(here, &recorder, i, &addresses))
-            })?;
-            // The old graph may still run; instantiating waits for nothing, but dropping it is safe while it does.
-            let graph = graph.instantiate()?;
-            graph.upload(loaded.state.stream())?;
-            self.graphs.fetch_add(1, Ordering::Relaxed);
-            tracing::info!(function = self.trace.name, "recorded a graph");
-            loaded.recorded = Some(Recorded { key: starts.to_vec(), graph });
+        // The one used last stands last.
+        let known = loaded.recorded.iter().rposition(|recorded| recorded.key == starts);
+        match known {
+            Some(at) if at + 1 < loaded.recorded.len() => {
+                let recorded = loaded.recorded.remove(at);
+                loaded.recorded.push(recorded);
+            }
+            Some(_) => {}
+            None => {
+                let graph = self.record(loaded, starts)?;
+                if loaded.recorded.len() == MOST_GRAPHS {
+                    loaded.recorded.remove(0);
+                }
+                loaded.recorded.push(Recorded { key: starts.to_vec(), graph });
+            }
         }
-        if let Some(recorded) = &loaded.recorded {
-            // SAFETY: the graph uses the program's memory and the inputs at these addresses, all alive: the inputs are
-            // held by the caller's arrays until what follows on this stream may use their memory again.
+        if let Some(recorded) = loaded.recorded.last() {
+            // SAFETY: the graph uses the program's memory, and inputs and outputs at these addresses, all alive: the caller's
+            // arrays hold them until what follows on this stream may use their memory again.
             unsafe { recorded.graph.launch(loaded.state.stream()) }?;
             self.replays.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Records the work for these addresses.
+    fn record(&self, loaded: &Loaded, starts: &[DeviceAddress]) -> Result<ExecutableGraph> {
+        let addresses = self.addresses(loaded, starts);
+        // On a stream of its own: other threads may enqueue on the device's meanwhile, which is no part of the graph.
+        let recorder = Stream::new(loaded.state.context())?;
+        let graph = recorder.capture(CaptureMode::ThreadLocal, || {
+            (0..self.steps.len()).try_for_each(|i| self.enqueue(loaded, &recorder, i, &addresses))
+        })?;
+        let graph = graph.instantiate()?;
+        graph.upload(loaded.state.stream())?;
+        self.graphs.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(function = self.trace.name, "recorded a graph");
+        Ok(graph)
     }
 
     /// Enqueues the work of a step.
@@ -508,6 +531,7 @@ fn regions(trace: &Trace, placement: &Placement, workspace_bytes: u64) -> Region
         })
         .collect();
     let staged = staged_from..take(0);
-    let outputs = placement.fresh.iter().map(|meta| take(meta.bytes() as u64)).collect();
+    let place = |meta: &TensorMeta| (meta.bytes() <= LARGEST_STAGED).then(|| take(meta.bytes() as u64));
+    let outputs = placement.fresh.iter().map(place).collect();
     Regions { workspace, staging, staged, outputs, total: end }
 }

@@ -128,7 +128,7 @@ pub(crate) fn product(
         plan.fill(out, 0);
         return Ok(());
     }
-    let (input, other) = (laid_out(plan, input)?, laid_out(plan, other)?);
+    let (input, other) = (laid_out(plan, input, rank - 2)?, laid_out(plan, other, rank - 2)?);
     let lost = || Failure::new("Layout", "an operand was laid out for the library and still does not fit it");
     let (a_transposed, a_leading) = matrix(input.shape(), &input.strides).ok_or_else(lost)?;
     let (b_transposed, b_leading) = matrix(other.shape(), &other.strides).ok_or_else(lost)?;
@@ -185,10 +185,15 @@ pub(crate) fn product(
     Ok(())
 }
 
-/// The operand as it is, or a contiguous copy of it in the workspace if the library cannot take its strides.
-fn laid_out(plan: &mut Plan, tensor: &DeviceTensor) -> Result<DeviceTensor> {
+/// The operand as it is, or a contiguous copy of it in the workspace if the library cannot take its strides, or could not
+/// take its leading `batch` dimensions as one: heads that are slices of rows, say. One small kernel takes less time than a
+/// product for each sequence of the batch. What is broadcast along a batch is not multiplied out.
+fn laid_out(plan: &mut Plan, tensor: &DeviceTensor, batch: usize) -> Result<DeviceTensor> {
     let aligned = tensor.strides.iter().all(|stride| *stride >= 0);
-    if aligned && matrix(tensor.shape(), &tensor.strides).is_some() {
+    let (sizes, strides) = (&tensor.shape()[..batch], &tensor.strides[..batch]);
+    let broadcast = sizes.iter().zip(strides).any(|(size, stride)| *size > 1 && *stride == 0);
+    let one_batch = broadcast || merged(sizes, [strides; 3]).is_some();
+    if aligned && one_batch && matrix(tensor.shape(), &tensor.strides).is_some() {
         return Ok(tensor.clone());
     }
     let copy = DeviceTensor {

@@ -25,7 +25,7 @@ pub(super) struct Loaded {
     /// Arena, workspace, staged inputs, fresh outputs.
     pub(super) memory: DeviceMemory,
     pub(super) staging: Staging,
-    pub(super) recorded: Option<Recorded>,
+    pub(super) recorded: Vec<Recorded>,
     /// If some kernel checks indices.
     pub(super) fault: Option<Arc<FaultCell>>,
     /// For each step.
@@ -44,8 +44,7 @@ impl DeviceProgram {
     /// Opens the device and loads the program.
     pub(super) fn load(&self) -> Result<Loaded> {
         let state = DeviceState::of(device_of(&self.trace))?;
-        let memory =
-            DeviceMemory::new(state.context(), self.regions.total as usize).map_err(|error| self.too_large(&error))?;
+        let memory = state.allocate(self.regions.total as usize).map_err(|error| self.too_large(&error))?;
         if std::env::var_os(TUNE_VARIABLE).is_none_or(|value| value != "0") {
             self.pin_products(&state, &memory)?;
         }
@@ -74,7 +73,7 @@ impl DeviceProgram {
         let reports = arguments.iter().any(Option::is_some);
         let fault = reports.then(|| FaultCell::new(&state, &self.trace, arguments)).transpose()?;
         let staging = Staging::new(&state, (self.regions.staged.end - self.regions.staged.start) as usize)?;
-        Ok(Loaded { state, memory, staging, recorded: None, fault, work })
+        Ok(Loaded { state, memory, staging, recorded: Vec::new(), fault, work })
     }
 
     /// Has the products' algorithms measured, or their records read, in the program's memory before anything is there.
