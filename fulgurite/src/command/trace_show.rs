@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::compile::{Ending, Options, Reached, STAGES, stages_reached};
+use fulgurite::compile::{Ending, Options, Reached, STAGES, compile, stages_reached};
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::config::ConfigError;
 use fulgurite::models::traces::{loss_trace, train_step_trace};
 use fulgurite::models::{GptConfig, Tokenizer};
 use fulgurite::operator::OperatorDef;
+use fulgurite::rules::fulgurite_kernels::cuda::HEADER;
 use fulgurite::trace::Trace;
 use fulgurite::trace::print::{PrintOptions, print};
 use fulgurite::transforms::retarget::retarget;
@@ -21,6 +22,8 @@ use crate::cases::{of_case, resolve_operator};
 
 /// The name of GPT-2's training step.
 const TRAINING_STEP: &str = "gpt2";
+/// The stage that is no trace.
+const SOURCES: &str = "sources";
 /// The name of GPT-2's loss.
 const LOSS: &str = "gpt2-loss";
 
@@ -35,11 +38,13 @@ Examples:
   fulgurite trace show rms_norm --sample 2 --backward --stage claim
   fulgurite trace show nn.functional.gelu --dtype bf16 --executors reference --stage all
   fulgurite trace show gpt2 --size nano --layers 2 --stage fuse --plain
-  fulgurite trace show gpt2 --autocast bf16 --stage autocast")]
+  fulgurite trace show gpt2 --autocast bf16 --stage autocast
+  fulgurite trace show softmax --target cuda:sm_90a --stage sources")]
 pub struct Arguments {
     /// An operator, by its name or PyTorch's; `gpt2`, a training step, or `gpt2-loss`.
     name: String,
-    /// The stage of compilation, or `all`; the trace as acquired, or with --backward the joint trace (`vjp`), otherwise.
+    /// The stage of compilation, or `all`, or `sources` for the CUDA sources of the program's kernels; the trace as acquired, or
+    /// with --backward the joint trace (`vjp`), otherwise.
     #[arg(long, value_name = "NAME")]
     stage: Option<String>,
     /// What it is compiled for; no such device is needed.
@@ -97,6 +102,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         say!("{}", show(&trace))?;
         return Ok(ExitCode::SUCCESS);
     }
+    if wanted == SOURCES {
+        return show_sources(trace, &options);
+    }
     let Reached { stages, ending } = stages_reached(trace, &options);
     if wanted == "all" {
         for (i, stage) in stages.iter().enumerate() {
@@ -120,9 +128,29 @@ pub fn run(arguments: &Arguments) -> Outcome {
             };
             // Stages that are made only when they are asked for.
             let hint = if wanted == autocast::NAME { "; --autocast bf16 makes it" } else { "" };
-            Err(Failed(format!("no stage is called '{wanted}', there are: {}, all{hint}", known.join(", "))))
+            Err(Failed(format!("no stage is called '{wanted}', there are: {}, all, sources{hint}", known.join(", "))))
         }
     }
+}
+
+/// Prints the sources of a program's kernels, each once, in the order of their first use.
+fn show_sources(trace: Trace, options: &Options) -> Outcome {
+    let target = trace.target.to_string();
+    let (program, _) = compile(trace, options).map_err(of_case)?;
+    let sources = program.sources();
+    if sources.is_empty() {
+        return Err(Failed(format!("a program for {target} has no sources: --target cuda:sm_90a has")));
+    }
+    for source in sources {
+        // What all begin with is printed by none.
+        let text = source.text.strip_prefix(HEADER).map_or_else(
+            || source.text.to_string(),
+            |rest| format!("// Behind kernels/src/cuda/header.cuh.\n{}", rest.trim_start_matches('\n')),
+        );
+        let options = if source.options.is_empty() { String::new() } else { format!(" {}", source.options.join(" ")) };
+        say!("// === {}{options} ===\n{}\n", source.name, text.trim_end())?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Where compilation ended, and why.
