@@ -8,7 +8,6 @@ use std::str::FromStr;
 
 use crate::batches::{BatchPosition, Order};
 use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, OptimizerSettings, SECOND_MOMENT, TrainingState};
-use crate::host_tensor::HostTensor;
 use crate::hugging_face::{self, HuggingFaceError, Names};
 use crate::llmc::{Kind, LlmcCheckpoint, LlmcError, Version};
 use crate::random::fingerprint;
