@@ -77,7 +77,7 @@ pub enum HuggingFaceError {
     },
     /// Nothing tells the number of heads.
     #[error(
-        "the number of attention heads is not known: the metadata has no \"n_head\", there is no config.json beside the file, and no size has {layers} layers of {channels} channels; give it (--heads)"
+        "the number of attention heads is not known: the metadata has no \"n_head\", there is no config.json beside the file, and no size has {layers} layers of {channels} channels; say it when converting (--heads)"
     )]
     UnknownHeads {
         /// L.
