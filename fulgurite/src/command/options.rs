@@ -19,7 +19,7 @@ pub struct Compile {
     /// Does not fuse symbols into regions.
     #[arg(long)]
     no_fuse: bool,
-    /// Launches every kernel by itself on a device, instead of replaying a graph.
+    /// On a device, launches every kernel by itself instead of replaying a graph, and waits for each symbol: an error names it.
     #[arg(long)]
     no_graph: bool,
 }

@@ -39,7 +39,7 @@ const MOST_GRAPHS: usize = 4;
 const INPUT_ALIGNMENT: usize = 16;
 /// Alignment of the regions of the program's memory, in bytes.
 const ALIGNMENT: u64 = 256;
-/// Set to 0, each kernel is launched by itself instead of replaying a graph: to find the one that fails, say.
+/// Set to 0, each kernel is launched by itself instead of replaying a graph, and each symbol waited for: to find what fails.
 const GRAPH_VARIABLE: &str = "FULGURITE_GRAPH";
 
 /// How often a device program ran, and how.
@@ -276,7 +276,7 @@ impl DeviceProgram {
         }))
     }
 
-    /// Has every run launch every kernel by itself.
+    /// Has every run launch every kernel by itself, and wait for each symbol.
     pub(super) fn without_graph(&mut self) {
         self.graph = false;
     }
@@ -421,7 +421,16 @@ impl DeviceProgram {
 
     /// Launches the graph for these addresses; records it first if there is none, and runs without one the first time.
     fn replay(&self, loaded: &mut Loaded, starts: &[DeviceAddress]) -> Result<()> {
-        if !self.graph || self.runs.load(Ordering::Relaxed) == 0 {
+        if !self.graph {
+            // Each symbol is waited for, so that an error is that of the symbol it names.
+            let addresses = self.addresses(loaded, starts);
+            let stream = loaded.state.stream();
+            return (0..self.steps.len()).try_for_each(|i| {
+                self.enqueue(loaded, stream, i, &addresses)?;
+                stream.synchronize().map_err(|error| self.located(error.into(), i))
+            });
+        }
+        if self.runs.load(Ordering::Relaxed) == 0 {
             let addresses = self.addresses(loaded, starts);
             return (0..self.steps.len()).try_for_each(|i| self.enqueue(loaded, loaded.state.stream(), i, &addresses));
         }

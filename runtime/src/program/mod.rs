@@ -122,8 +122,8 @@ impl Program {
         Ok((outputs, Profile::new(self, &times)))
     }
 
-    /// Launches every kernel by itself instead of replaying a graph: to find the one that fails, say. On the host there is
-    /// no difference.
+    /// Launches every kernel by itself instead of replaying a graph, and waits for each symbol, so that an error of the device
+    /// names the symbol. On the host there is no difference.
     pub fn without_graph(mut self) -> Program {
         if let Ready::Device(program) = &mut self.ready {
             program.without_graph();

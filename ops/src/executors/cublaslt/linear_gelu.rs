@@ -26,21 +26,7 @@ use crate::nn::{Approximate, gelu, linear};
         executor = "tf32",
         factor = 8192.0,
         reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
-    ),
-    tolerance(
-        consistency,
-        executor = "cublaslt",
-        dtype = f32,
-        factor = 8192.0,
-        reason = "the library's hyperbolic tangent is the hardware's approximation, of 11 bits"
-    ),
-    tolerance(
-        checker,
-        executor = "cublaslt",
-        dtype = f32,
-        factor = 8192.0,
-        reason = "the library's hyperbolic tangent is the hardware's approximation, of 11 bits"
-    ),
+    )
 )]
 pub mod linear_gelu {
     fn linear_gelu(input: Tensor<Floating>, weight: Tensor<Floating>, bias: Tensor<Floating>) -> Tensor;
@@ -81,21 +67,7 @@ pub mod linear_gelu {
         executor = "tf32",
         factor = 8192.0,
         reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
-    ),
-    tolerance(
-        consistency,
-        executor = "cublaslt",
-        dtype = f32,
-        factor = 8192.0,
-        reason = "the library's hyperbolic tangent is the hardware's approximation, of 11 bits"
-    ),
-    tolerance(
-        checker,
-        executor = "cublaslt",
-        dtype = f32,
-        factor = 8192.0,
-        reason = "the library's hyperbolic tangent is the hardware's approximation, of 11 bits"
-    ),
+    )
 )]
 pub mod linear_gelu_aux {
     fn linear_gelu_aux(input: Tensor<Floating>, weight: Tensor<Floating>, bias: Tensor<Floating>) -> (Tensor, Tensor);
@@ -165,6 +137,7 @@ fn shapes() -> Vec<(Vec<usize>, usize)> {
 by_both!(linear_gelu, linear_gelu_by_cublaslt, linear_gelu_by_tf32, [], {
     fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
         precision::takes(input.dtype())?;
+        precision::takes_approximations(input.dtype())?;
         takes_linear(weight)?;
         takes_gelu(input.dtype(), weight.shape()[0])
     }
@@ -184,6 +157,7 @@ by_both!(linear_gelu, linear_gelu_by_cublaslt, linear_gelu_by_tf32, [], {
 by_both!(linear_gelu_aux, linear_gelu_aux_by_cublaslt, linear_gelu_aux_by_tf32, [], {
     fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
         precision::takes(input.dtype())?;
+        precision::takes_approximations(input.dtype())?;
         takes_linear(weight)?;
         takes_gelu(input.dtype(), weight.shape()[0])
     }

@@ -28,21 +28,7 @@ use crate::prims;
         executor = "tf32",
         factor = 8192.0,
         reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
-    ),
-    tolerance(
-        consistency,
-        executor = "cublaslt",
-        dtype = f32,
-        factor = 8192.0,
-        reason = "the library's hyperbolic tangent is the hardware's approximation, of 11 bits"
-    ),
-    tolerance(
-        checker,
-        executor = "cublaslt",
-        dtype = f32,
-        factor = 8192.0,
-        reason = "the library's hyperbolic tangent is the hardware's approximation, of 11 bits"
-    ),
+    )
 )]
 pub mod matmul_gelu_backward {
     fn matmul_gelu_backward(
@@ -83,6 +69,7 @@ pub mod matmul_gelu_backward {
 by_both!(matmul_gelu_backward, matmul_gelu_backward_by_cublaslt, matmul_gelu_backward_by_tf32, [], {
     fn checker(weight: &TensorMeta) -> Claim {
         precision::takes(weight.dtype())?;
+        precision::takes_approximations(weight.dtype())?;
         refuse_unless!(weight.shape()[0] > 0, "has nothing to multiply, weight is {weight}");
         takes_gelu(weight.dtype(), weight.shape()[1])
     }

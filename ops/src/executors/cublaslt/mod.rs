@@ -40,6 +40,15 @@ mod ieee {
         Ok(())
     }
 
+    /// The library's hyperbolic tangent is the hardware's approximation, of 11 bits.
+    pub(super) fn takes_approximations(dtype: DType) -> Claim {
+        fulgurite::refuse_unless!(
+            dtype != DType::F32,
+            "approximates the hyperbolic tangent to 11 bits, and f32 is IEEE here; tf32 takes it"
+        );
+        Ok(())
+    }
+
     pub(super) fn compute(dtype: DType) -> Compute {
         if dtype == DType::F64 { Compute::F64 } else { Compute::F32 }
     }
@@ -51,6 +60,10 @@ mod rounded {
 
     pub(super) fn takes(dtype: DType) -> Claim {
         fulgurite::refuse_unless!(dtype == DType::F32, "rounds operands of f32, input is {dtype}");
+        Ok(())
+    }
+
+    pub(super) fn takes_approximations(_dtype: DType) -> Claim {
         Ok(())
     }
 

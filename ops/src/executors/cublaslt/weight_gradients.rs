@@ -45,7 +45,8 @@ pub mod weight_gradients {
     }
 
     fn samples(s: &mut Samples) {
-        for (rows, outputs, inputs) in [(4, 16, 8), (7, 5, 3), (65, 72, 64), (1, 8, 8), (0, 4, 8), (6, 1, 5), (3, 8, 0)] {
+        for (rows, outputs, inputs) in [(4, 16, 8), (7, 5, 3), (65, 72, 64), (1, 8, 8), (0, 4, 8), (6, 1, 5), (3, 8, 0)]
+        {
             s.case(with(s.normal([rows, outputs]), s.normal([rows, inputs])));
         }
     }

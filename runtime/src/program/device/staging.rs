@@ -5,30 +5,28 @@ use fulgurite_kernels::cuda::{DeviceAddress, Event, PinnedMemory};
 use crate::device::DeviceState;
 use crate::error::Result;
 
-/// So many runs can be on their way at once before the host waits for the oldest one's copy, if their memory is small.
+/// So many runs can be on their way at once before the host waits for the oldest one's copy,
 const MOST_SLOTS: usize = 64;
-/// Page-locked memory that is taken for more than two of them, in bytes.
-const MOST_BYTES: usize = 16 << 20;
+/// if their copies fit into so much page-locked memory; two can always. It is taken once, since taking it may wait for the device.
+const MOST_BYTES: usize = 4 << 20;
 
-/// Page-locked copies of the part of a program's memory that holds staged inputs: as many as runs are on their way.
+/// Page-locked copies of the part of a program's memory that holds staged inputs.
 pub(super) struct Staging {
+    memory: PinnedMemory,
+    /// Size of a copy.
     bytes: usize,
-    slots: Vec<(PinnedMemory, Event)>,
+    /// For each copy the mark behind its last use.
+    sent: Vec<Event>,
     next: usize,
 }
 
 impl Staging {
     /// For `bytes` bytes of staged inputs.
     pub(super) fn new(state: &DeviceState, bytes: usize) -> Result<Staging> {
-        let mut staging = Staging { bytes, slots: Vec::new(), next: 0 };
-        if bytes > 0 {
-            staging.slots.push(staging.slot(state)?);
-        }
-        Ok(staging)
-    }
-
-    fn slot(&self, state: &DeviceState) -> Result<(PinnedMemory, Event)> {
-        Ok((PinnedMemory::new(state.context(), self.bytes)?, Event::new(state.context())?))
+        let count = if bytes == 0 { 0 } else { (MOST_BYTES / bytes).clamp(2, MOST_SLOTS) };
+        let memory = PinnedMemory::new(state.context(), count * bytes)?;
+        let sent = (0..count).map(|_| Ok(Event::new(state.context())?)).collect::<Result<_>>()?;
+        Ok(Staging { memory, bytes, sent, next: 0 })
     }
 
     /// Has `fill` write the staged inputs, and enqueues their copy to `to`. `fill` says up to where it wrote.
@@ -38,26 +36,16 @@ impl Staging {
         to: DeviceAddress,
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<()> {
-        if self.slots.is_empty() {
-            return Ok(());
-        }
-        if !self.slots[self.next].1.is_reached()? {
-            let count = self.slots.len();
-            if count < 2 || (count < MOST_SLOTS && (count + 1) * self.bytes <= MOST_BYTES) {
-                let slot = self.slot(state)?;
-                self.slots.insert(self.next, slot);
-            }
-        }
-        let (memory, sent) = &mut self.slots[self.next];
+        let Some(sent) = self.sent.get(self.next) else { return Ok(()) };
         sent.synchronize()?;
-        let bytes = memory.as_bytes_mut();
-        let end = fill(bytes).min(bytes.len());
+        let slot = &mut self.memory.as_bytes_mut()[self.next * self.bytes..][..self.bytes];
+        let end = fill(slot).min(self.bytes);
         if end > 0 {
             // SAFETY: the region at `to` is the program's own, as large as the slot; the slot is written again only after
             // the event behind this copy was reached.
-            unsafe { state.stream().copy_to_device(to, &memory.as_bytes()[..end]) }?;
+            unsafe { state.stream().copy_to_device(to, &slot[..end]) }?;
             sent.record(state.stream())?;
-            self.next = (self.next + 1) % self.slots.len();
+            self.next = (self.next + 1) % self.sent.len();
         }
         Ok(())
     }
@@ -66,7 +54,7 @@ impl Staging {
 impl Drop for Staging {
     /// Page-locked memory must outlive the copies from it.
     fn drop(&mut self) {
-        for (_, sent) in &self.slots {
+        for sent in &self.sent {
             if let Err(error) = sent.synchronize() {
                 tracing::error!(%error, "waiting for inputs on their way to the device");
             }
