@@ -242,6 +242,17 @@ pub enum Error {
         /// What was asked for, what is free, the plan's peak, and the largest values.
         message: String,
     },
+    /// Work that was enqueued earlier failed. The device does not say which kernel it was.
+    #[error(
+        "{error}; the function enqueued last is '{function}'. To learn which symbol failed, run again with every symbol waited for \
+         (FULGURITE_GRAPH=0, or --no-graph)"
+    )]
+    DeviceFault {
+        /// The function enqueued last.
+        function: String,
+        /// The driver's error.
+        error: Box<fulgurite_kernels::cuda::CudaError>,
+    },
     /// A device is absent, refused a call, or faulted.
     #[error(transparent)]
     Cuda(Box<fulgurite_kernels::cuda::CudaError>),
@@ -291,7 +302,7 @@ impl Error {
             Error::Argument { .. } => "Argument",
             Error::OutOfMemory(_) => "OutOfMemory",
             Error::DeviceMemory { .. } => "OutOfMemory",
-            Error::Cuda(error) => cuda_code(error),
+            Error::Cuda(error) | Error::DeviceFault { error, .. } => cuda_code(error),
             Error::File { .. } => "File",
         }
     }

@@ -11,6 +11,7 @@ use fulgurite_models::gpt2::Gpt2;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::step_scalars;
 use fulgurite_ops::prelude::*;
+use fulgurite_ops_macros::{executor, implementation, operator};
 
 const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.2 };
 const ROWS: usize = 2;
@@ -124,14 +125,10 @@ fn what_two_threads_run_is_right_and_their_faults_are_told() {
 fn the_predicted_peak_is_what_is_allocated() {
     let Some(cuda) = device::cuda() else { return };
     // A process of its own, since the counter is the device's: the test runs itself again.
-    const ALONE: &str = "FULGURITE_TEST_ALONE";
-    if std::env::var_os(ALONE).is_none() {
-        let name = "the_predicted_peak_is_what_is_allocated";
-        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        let status = command.args([name, "--exact", "--nocapture"]).env(ALONE, "1").status().unwrap();
-        assert!(status.success());
-        return;
-    }
+    alone("the_predicted_peak_is_what_is_allocated", || predicted_is_counted(cuda));
+}
+
+fn predicted_is_counted(cuda: Device) {
     let optimizer = OptimizerSettings::default();
     let step = jit(|(state, batch, scalars): Arguments<Tensor>| train_step(&CONFIG, &optimizer, state, batch, scalars))
         .donate("arg0")
@@ -145,4 +142,82 @@ fn the_predicted_peak_is_what_is_allocated() {
     let predicted = step.compile(&arguments).unwrap().program().memory().peak();
     let counted = fulgurite::device::DeviceState::of(cuda).unwrap().context().peak_bytes() as u64;
     assert_eq!(predicted, counted);
+}
+
+/// Has a kernel with a bug.
+#[executor(device = "cuda")]
+pub mod buggy {}
+
+/// The input.
+#[operator(name = "buggy::same", no_grad = "of no interest here")]
+pub mod same {
+    fn same(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        input * 1.0
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.clone()
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3, 5])));
+    }
+}
+
+#[implementation(of = same, by = buggy)]
+mod same_by_buggy {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.dtype() == DType::F32, "f32 only");
+        Ok(())
+    }
+
+    #[cuda("device/trap.cu")]
+    fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        plan.launch("trap", LaunchShape::linear(1, 1), binds![input, out])
+    }
+}
+
+/// Runs a test again in a process of its own, in which `f` is called: a fault takes the whole process' context with it.
+fn alone(name: &str, f: impl FnOnce()) {
+    const ALONE: &str = "FULGURITE_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return f();
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let status = command.args([name, "--exact", "--nocapture"]).env(ALONE, "1").status().unwrap();
+    assert!(status.success());
+}
+
+fn fault(graph: bool) -> String {
+    let Some(cuda) = device::cuda() else { return String::new() };
+    let options = Options { graph, ..on(cuda) }.with_executors(&["buggy", "fusion", "cuda"]).unwrap();
+    let f = jit(|x: Tensor| same(exp(x))).named("with_a_bug").options(options);
+    let x = || Array::new([3], &[0.0_f32, 1.0, 2.0]).unwrap();
+    let first = f.call(x()).and_then(|out| out.to_vec::<f32>());
+    first.unwrap_err().to_string()
+}
+
+#[test]
+fn a_kernel_fault_names_its_symbol_and_line_where_symbols_are_waited_for() {
+    if device::cuda().is_none() {
+        return;
+    }
+    alone("a_kernel_fault_names_its_symbol_and_line_where_symbols_are_waited_for", || {
+        let text = fault(false);
+        assert!(text.contains("buggy::same") && text.contains("by buggy"), "{text}");
+        assert!(text.contains("ILLEGAL_ADDRESS"), "{text}");
+    });
+}
+
+#[test]
+fn a_kernel_fault_in_a_graph_names_the_function_and_says_how_to_find_the_symbol() {
+    if device::cuda().is_none() {
+        return;
+    }
+    alone("a_kernel_fault_in_a_graph_names_the_function_and_says_how_to_find_the_symbol", || {
+        let text = fault(true);
+        assert!(text.contains("with_a_bug") && text.contains("FULGURITE_GRAPH=0"), "{text}");
+    });
 }

@@ -1,7 +1,8 @@
 //! From a model as it was written first to a model on kernels of one's own: GPT-2 124M trains on one GPU, (1) with the default
 //! executors, (2) with `llmc` first in the list, (3) in PyTorch, all from the same weights and batch.
 //!
-//! `gpt2_experiment OUT [--python python3] [--batch 4] [--context 64] [--dtypes f32,tf32] [--size 124M] [--steps 20]`
+//! `gpt2_experiment OUT [--python python3] [--batch 4] [--context 64] [--dtypes f32,tf32,bf16]
+//! [--peers eager,graphs,graphs-fused] [--size 124M] [--steps 20]`
 //!
 //! Prints the losses of ten AdamW steps and a table of times, and fails if the losses differ from PyTorch's by more than 1e-4
 //! (f32) or 2e-2 (bf16), or if the trace of (2) does not consist of the symbols of `llmc`. Everything is kept in OUT.
@@ -26,8 +27,9 @@ use serde_json::{Value, json};
 
 /// The lists of executors that are compared; the first is the default one.
 const LISTS: [(&str, &str); 2] = [("default executors", ""), ("llmc first", "llmc,optim,cublaslt,fusion,cuda")];
-/// How PyTorch runs, and whether its attention is one kernel; the first is the one whose losses are compared with.
-const MODES: [(&str, bool); 3] = [("eager", false), ("reduce-overhead", false), ("reduce-overhead", true)];
+/// How PyTorch runs: name, mode, and whether its attention is one kernel. Losses are compared with the first.
+const MODES: [(&str, &str, bool); 3] =
+    [("eager", "eager", false), ("graphs", "reduce-overhead", false), ("graphs-fused", "reduce-overhead", true)];
 
 fn wrong(argument: &str, message: impl ToString) -> Error {
     Error::Argument { argument: argument.into(), message: message.to_string() }
@@ -191,13 +193,14 @@ fn main() -> Result<ExitCode> {
     let python = argument("--python").unwrap_or_else(|| "python3".into());
     let script = argument("--script").unwrap_or_else(|| "benches/peers/gpt2_experiment.py".into());
     let this = std::env::current_exe().map_err(|error| wrong("program", error))?;
+    let wanted = argument("--peers").unwrap_or_else(|| "eager,graphs,graphs-fused".into());
     let layers = config(&asked.size, asked.context)?.layers;
     let heads = config(&asked.size, asked.context)?.heads.to_string();
     let mut failures: Vec<String> = Vec::new();
     let mut all = Vec::new();
-    for dtype in argument("--dtypes").unwrap_or_else(|| "f32,tf32".into()).split(',') {
+    for dtype in argument("--dtypes").unwrap_or_else(|| "f32,tf32,bf16".into()).split(',') {
         let mut runs: Vec<(String, Value)> = Vec::new();
-        for (mode, fused) in MODES {
+        for (_, mode, fused) in MODES.into_iter().filter(|(name, ..)| wanted.split(',').any(|one| one == *name)) {
             let mut command = Command::new(&python);
             command.arg(&script).arg(&asked.folder).args(["--dtype", dtype, "--mode", mode, "--heads", &heads]);
             command.args(["--steps", &asked.steps.to_string()]);

@@ -20,6 +20,8 @@ pub struct DeviceState {
     cublaslt: OnceLock<CublasLt>,
     free: Mutex<Vec<DeviceMemory>>,
     faults: Mutex<Vec<std::sync::Weak<dyn Faulty>>>,
+    /// The function that was enqueued last.
+    last: Mutex<Option<Arc<str>>>,
 }
 
 /// Something whose kernels may have found a fault in the data by the time the stream is waited for.
@@ -56,6 +58,7 @@ impl DeviceState {
             cublaslt: OnceLock::new(),
             free: Mutex::new(Vec::new()),
             faults: Mutex::new(Vec::new()),
+            last: Mutex::new(None),
         });
         opened.push((device, state.clone()));
         Ok(state)
@@ -122,6 +125,20 @@ impl DeviceState {
         faults.push(faulty);
     }
 
+    /// Says that the work of a function was enqueued.
+    pub(crate) fn enqueued(&self, function: &Arc<str>) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(function.clone());
+    }
+
+    /// What is told of an error that came from work enqueued earlier.
+    fn faulted(&self, error: CudaError) -> crate::Error {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match last {
+            Some(function) => crate::Error::DeviceFault { function: function.to_string(), error: Box::new(error) },
+            None => error.into(),
+        }
+    }
+
     /// Waits for everything enqueued.
     ///
     /// # Errors
@@ -136,7 +153,7 @@ impl DeviceState {
                 fetched.push(faulty);
             }
         }
-        self.stream.synchronize()?;
+        self.stream.synchronize().map_err(|error| self.faulted(error))?;
         match fetched.iter().find_map(|faulty| faulty.take_fault()) {
             Some(error) => Err(error),
             None => Ok(()),

@@ -94,6 +94,8 @@ pub(super) struct DeviceProgram {
     replays: AtomicUsize,
     /// Whether runs replay a graph.
     graph: bool,
+    /// The function's name.
+    name: Arc<str>,
 }
 
 /// A graph, and the inputs' addresses that it was recorded with.
@@ -233,7 +235,9 @@ impl DeviceProgram {
             });
         }
         let regions = regions(&trace, &placement, workspace_bytes);
+        let name = trace.name.as_str().into();
         Ok(DeviceProgram {
+            name,
             trace,
             placement,
             steps,
@@ -356,6 +360,7 @@ impl DeviceProgram {
             starts.push(offset.map_or(buffer.address(), |offset| own.offset(offset as usize)));
             fresh.push(buffer);
         }
+        loaded.state.enqueued(&self.name);
         work(loaded, &starts)?;
         if let Some(fault) = &loaded.fault {
             fault.mark();
