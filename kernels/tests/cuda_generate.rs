@@ -12,7 +12,8 @@ use fulgurite_kernels::cuda::generate::{GenerateError, GeneratedParameter, OPTIO
 use fulgurite_kernels::cuda::{Compilation, nvrtc};
 
 /// Architectures, and the shared memory that a block of their devices may have.
-const TARGETS: [(&str, usize); 2] = [("sm_80", 163 << 10), ("sm_90a", 227 << 10)];
+/// Architecture, shared memory of a block in bytes, and whether there are clusters.
+const TARGETS: [(&str, usize, bool); 2] = [("sm_80", 163 << 10, false), ("sm_90a", 227 << 10, true)];
 
 /// Compiles every case, and says which ones fail or spill.
 fn compile(list: &[Case], thorough: bool) {
@@ -24,8 +25,8 @@ fn compile(list: &[Case], thorough: bool) {
     for (number, case) in list.iter().enumerate() {
         // Architectures differ by few instructions: operations are compiled for both, the rest for one in turn.
         let targets = if thorough { &TARGETS[..] } else { &TARGETS[number % 2..][..1] };
-        for &(architecture, shared_bytes) in targets {
-            let kernel = match case.generate_with_shared(shared_bytes) {
+        for &(architecture, shared_bytes, clusters) in targets {
+            let kernel = match case.generate_for(shared_bytes, clusters) {
                 Ok(kernel) => kernel,
                 Err(error) => {
                     failures.push(format!("{}: {error}", case.name));
@@ -86,8 +87,8 @@ fn random_programs_compile() {
 // === Text ===
 
 fn source(case: &Case) -> String {
-    let kernel = case.generate_with_shared(227 << 10).unwrap();
-    assert_eq!(case.generate_with_shared(227 << 10).unwrap(), kernel, "the same problem has the same text");
+    let kernel = case.generate_for(227 << 10, false).unwrap();
+    assert_eq!(case.generate_for(227 << 10, false).unwrap(), kernel, "the same problem has the same text");
     format!(
         "// grid {:?}, block {:?}, {} bytes shared\n{}",
         kernel.shape.grid, kernel.shape.block, kernel.shape.shared_bytes, kernel.source
@@ -113,6 +114,14 @@ fn the_text_of_a_long_softmax() {
 }
 
 #[test]
+fn the_text_of_a_softmax_by_clusters() {
+    let case = Case::contiguous("softmax", cases::softmax(DType::F32, false), &[256, 50_304], Tolerance::Exact);
+    let kernel = case.generate_for(227 << 10, true).unwrap();
+    assert_eq!((kernel.shape.grid, kernel.shape.cluster), ([256 * 8, 1, 1], Some([8, 1, 1])));
+    insta::assert_snapshot!(kernel.source);
+}
+
+#[test]
 fn the_text_of_layer_norm() {
     let case = Case::contiguous("ln_f", cases::layer_norm(DType::BF16, 768, true), &[64, 64, 768], Tolerance::Exact);
     insta::assert_snapshot!(source(&case.column_input(1).column_input(2).row_output(1).row_output(2)));
@@ -130,7 +139,7 @@ fn the_text_of_a_permuted_copy() {
 fn one_text_for_any_number_of_rows() {
     let of = |rows: usize| {
         let case = Case::contiguous("softmax", cases::softmax(DType::F32, false), &[rows, 64], Tolerance::Exact);
-        case.generate_with_shared(48 << 10).unwrap()
+        case.generate_for(48 << 10, false).unwrap()
     };
     let (few, many) = (of(3), of(100_000));
     assert_eq!(few.source, many.source);
@@ -142,7 +151,7 @@ fn one_text_for_any_number_of_rows() {
 /// Vectors are as wide as the worst aligned operand allows, and rows of odd lengths have none.
 #[test]
 fn alignment_decides_how_much_is_read_at_once() {
-    let of = |case: Case| case.generate_with_shared(48 << 10).unwrap().input_alignments[0];
+    let of = |case: Case| case.generate_for(48 << 10, false).unwrap().input_alignments[0];
     let case = |dtype, width| Case::contiguous("copy", cases::copy(dtype), &[40, width], Tolerance::Exact);
     assert_eq!(of(case(DType::F32, 64)), 16);
     assert_eq!(of(case(DType::BF16, 64)), 16);
@@ -155,15 +164,15 @@ fn alignment_decides_how_much_is_read_at_once() {
 #[test]
 fn what_is_no_problem_is_told() {
     let mut case = Case::contiguous("copy", cases::copy(DType::F32), &[3, 0], Tolerance::Exact);
-    assert_eq!(case.generate_with_shared(0), Err(GenerateError::Empty { shape: vec![3, 0] }));
+    assert_eq!(case.generate_for(0, false), Err(GenerateError::Empty { shape: vec![3, 0] }));
     case.shape = vec![3];
-    assert!(matches!(case.generate_with_shared(0), Err(GenerateError::Malformed(_))));
+    assert!(matches!(case.generate_for(0, false), Err(GenerateError::Malformed(_))));
     let case = Case::contiguous("copy", cases::copy(DType::F32), &[3, 8], Tolerance::Exact).row_output(0);
-    let error = case.generate_with_shared(0).unwrap_err();
+    let error = case.generate_for(0, false).unwrap_err();
     assert_eq!(error.to_string(), "a region is malformed: output 0 has one value a row, and its node one an element");
     let case = Case::contiguous("copy", cases::copy(DType::U8), &[1 << 40, 3], Tolerance::Exact);
     let case = case.input(0, &[5, 2], 0);
-    assert!(matches!(case.generate_with_shared(0), Err(GenerateError::TooLarge { .. })));
+    assert!(matches!(case.generate_for(0, false), Err(GenerateError::TooLarge { .. })));
 }
 
 /// Beyond 2^31 elements indices have 64 bits.

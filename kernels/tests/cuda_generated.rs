@@ -104,8 +104,9 @@ fn run(list: &[Case]) {
     let mut kernels = 0;
     for case in list {
         let mut last: Option<GeneratedKernel> = None;
-        for shared_bytes in [most, 48 << 10] {
-            let kernel = match case.generate_with_shared(shared_bytes) {
+        let clusters = device.context.device().compute_capability.0 >= 9;
+        for (shared_bytes, clusters) in [(most, clusters), (most, false), (48 << 10, false)] {
+            let kernel = match case.generate_for(shared_bytes, clusters) {
                 Ok(kernel) => kernel,
                 Err(error) => {
                     failures.push(format!("{}: {error}", case.name));

@@ -50,7 +50,8 @@ fn main() -> Result<()> {
         serde_json::json!({
             "who": "fulgurite", "size": size, "dtype": dtype, "executors": executors,
             "B": rows, "T": context, "ms": measured.waited_ms, "piped_ms": measured.piped_ms,
-            "host_us": measured.host_us, "first_s": measured.first_s, "compiles": measured.compiles,
+            "host_us": measured.host_us,
+            "launch_us": measured.counts.launching.as_secs_f64() * 1e6 / measured.counts.replays.max(1) as f64, "first_s": measured.first_s, "compiles": measured.compiles,
             "graphs": measured.counts.graphs, "replays": measured.counts.replays, "commands": measured.counts.commands,
             "predicted_mib": measured.predicted >> 20, "counted_mib": measured.counted >> 20, "losses": losses,
         })

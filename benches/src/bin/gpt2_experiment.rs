@@ -5,7 +5,7 @@
 //! [--peers eager,graphs,graphs-fused] [--size 124M] [--steps 20]`
 //!
 //! Prints the losses of ten AdamW steps and a table of times, and fails if the losses differ from PyTorch's by more than 1e-4
-//! (f32) or 2e-2 (bf16), or if the trace of (2) does not consist of the symbols of `llmc`. Everything is kept in OUT.
+//! (f32) or 2e-2 (bf16), relatively, or if the trace of (2) does not consist of the symbols of `llmc`. Everything is kept in OUT.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -175,12 +175,15 @@ fn losses(run: &Value) -> Vec<f64> {
     run["losses"].as_array().map_or(&[][..], Vec::as_slice).iter().filter_map(Value::as_f64).collect()
 }
 
-/// The largest difference of two runs' losses.
+/// The largest relative difference of two runs' losses.
 fn difference(a: &[f64], b: &[f64]) -> f64 {
     if a.len() != b.len() || a.is_empty() {
         return f64::NAN;
     }
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, |most, d| if d.is_nan() { d } else { f64::max(most, d) })
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| (a / b - 1.0).abs())
+        .fold(0.0, |most, d| if d.is_nan() { d } else { f64::max(most, d) })
 }
 
 fn main() -> Result<ExitCode> {
@@ -235,7 +238,9 @@ fn main() -> Result<ExitCode> {
             _ => None,
         };
         println!("\n{dtype}, {} x {} tokens:\n", asked.rows, asked.context);
-        println!("| who | waited ms | piped ms | first step s | peak MiB | loss 1 | loss 10 | from PyTorch's losses |");
+        println!(
+            "| who | waited ms | piped ms | first step s | peak MiB | loss 1 | loss 10 | from PyTorch's losses, relative |"
+        );
         println!("|---|---|---|---|---|---|---|---|");
         for (name, run) in &runs {
             let losses = losses(run);

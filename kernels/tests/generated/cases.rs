@@ -69,7 +69,7 @@ fn alignment(first: usize, dtype: DType) -> usize {
 }
 
 impl Case {
-    pub fn generate_with_shared(&self, shared_bytes: usize) -> Result<GeneratedKernel, GenerateError> {
+    pub fn generate_for(&self, shared_bytes: usize, clusters: bool) -> Result<GeneratedKernel, GenerateError> {
         let inputs: Vec<InputOperand<'_>> = (self.inputs.iter().zip(&self.program.input_dtypes))
             .map(|(input, &dtype)| InputOperand { strides: &input.strides, alignment: alignment(input.first, dtype) })
             .collect();
@@ -86,6 +86,7 @@ impl Case {
             inputs: &inputs,
             outputs: &outputs,
             shared_bytes,
+            clusters,
         })
     }
 

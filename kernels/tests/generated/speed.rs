@@ -77,7 +77,8 @@ fn speed() {
     println!("{}: {} MiB inputs, median of {REPETITIONS}", properties.name, BYTES >> 20);
     println!("{:<24} {:>8.3} ms {:>6.0} GB/s", "memory copy", time, copy);
     for case in typical(DType::F32).iter().chain(&typical(DType::BF16)) {
-        let kernel = case.generate_with_shared(properties.shared_bytes_per_block).unwrap();
+        let kernel =
+            case.generate_for(properties.shared_bytes_per_block, properties.compute_capability.0 >= 9).unwrap();
         let function = device.generated(&kernel).unwrap();
         let used: Vec<usize> = case
             .inputs

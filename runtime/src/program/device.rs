@@ -2,9 +2,9 @@
 //! graph. Addresses are static: what is small and not donated is copied to a place of the program's own first.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fulgurite_kernels::cuda::{CaptureMode, DeviceAddress, DeviceMemory, Event, ExecutableGraph, Stream};
 
@@ -53,6 +53,8 @@ pub struct RunCounts {
     pub replays: usize,
     /// Launches, products, fills and copies of one run.
     pub commands: usize,
+    /// The host's time in the driver's launches of graphs, of all replays together.
+    pub launching: Duration,
 }
 
 /// The work of one symbol.
@@ -92,6 +94,7 @@ pub(super) struct DeviceProgram {
     runs: AtomicUsize,
     graphs: AtomicUsize,
     replays: AtomicUsize,
+    launching_nanoseconds: AtomicU64,
     /// Whether runs replay a graph.
     graph: bool,
     /// The function's name.
@@ -246,6 +249,7 @@ impl DeviceProgram {
             runs: AtomicUsize::new(0),
             graphs: AtomicUsize::new(0),
             replays: AtomicUsize::new(0),
+            launching_nanoseconds: AtomicU64::new(0),
             graph: std::env::var_os(GRAPH_VARIABLE).is_none_or(|value| value != "0"),
         })
     }
@@ -267,6 +271,7 @@ impl DeviceProgram {
             graphs: self.graphs.load(Ordering::Relaxed),
             replays: self.replays.load(Ordering::Relaxed),
             commands: self.steps.iter().map(|step| step.commands.len()).sum(),
+            launching: Duration::from_nanos(self.launching_nanoseconds.load(Ordering::Relaxed)),
         }
     }
 
@@ -456,9 +461,11 @@ impl DeviceProgram {
             }
         }
         if let Some(recorded) = loaded.recorded.last() {
+            let started = Instant::now();
             // SAFETY: the graph uses the program's memory, and inputs and outputs at these addresses, all alive: the caller's
             // arrays hold them until what follows on this stream may use their memory again.
             unsafe { recorded.graph.launch(loaded.state.stream()) }?;
+            self.launching_nanoseconds.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
             self.replays.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())

@@ -347,6 +347,50 @@ impl Functions {
         });
         name
     }
+
+    /// The barrier of a cluster, in two halves. Together they order writes to shared memory of its blocks.
+    pub(super) fn clusters(&mut self) {
+        self.define("cluster barrier", || {
+            "static __device__ __forceinline__ void cluster_arrive() {\n    \
+             asm volatile(\"barrier.cluster.arrive.release.aligned;\" ::: \"memory\");\n}\n\
+             static __device__ __forceinline__ void cluster_wait() {\n    \
+             asm volatile(\"barrier.cluster.wait.acquire.aligned;\" ::: \"memory\");\n}\n"
+                .into()
+        });
+    }
+
+    /// `..._of_cluster<BLOCKS>(x, partial)`: the total of a cluster of so many blocks, in the order of the blocks, the same in each
+    /// thread; `x` is the block's.
+    pub(super) fn of_cluster(&mut self, reduction: Reduction, class: Class) -> String {
+        let kind = class_type(class);
+        let combined = self.combine(reduction, class, "total", "partial[block]");
+        let name = format!("{}_of_cluster", name_of(reduction));
+        // Stores to the memory of other blocks are of bits.
+        let (bits, register, word) = match class {
+            Class::F64 => (64, "l", "__double_as_longlong(x)"),
+            Class::I64 => (64, "l", "x"),
+            Class::F32 | Class::Bool => (32, "r", "__float_as_int(x)"),
+        };
+        self.define(format!("{name} {kind}"), || {
+            format!(
+                "// Of a cluster of BLOCKS blocks, in their order; all threads get the same result. `partial` is written once.\n\
+                 template <int BLOCKS> static __device__ __forceinline__ {kind} {name}({kind} x, {kind}* partial) {{\n    \
+                 if (threadIdx.x < BLOCKS) {{\n        \
+                 const unsigned here = (unsigned)__cvta_generic_to_shared(partial + blockIdx.x % BLOCKS);\n        \
+                 unsigned there;\n        \
+                 asm(\"mapa.shared::cluster.u32 %0, %1, %2;\" : \"=r\"(there) : \"r\"(here), \"r\"(threadIdx.x));\n        \
+                 asm volatile(\"st.shared::cluster.b{bits} [%0], %1;\" :: \"r\"(there), \"{register}\"({word}) : \"memory\");\n    \
+                 }}\n    \
+                 cluster_arrive();\n    \
+                 cluster_wait();\n    \
+                 {kind} total = partial[0];\n    \
+                 #pragma unroll\n    \
+                 for (int block = 1; block < BLOCKS; ++block) total = {combined};\n    \
+                 return total;\n}}\n"
+            )
+        });
+        name
+    }
 }
 
 fn name_of(reduction: Reduction) -> &'static str {

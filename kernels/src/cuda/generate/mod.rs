@@ -63,6 +63,8 @@ pub struct Problem<'a> {
     pub outputs: &'a [OutputOperand<'a>],
     /// Shared memory that a block of the device may have, in bytes (see [`super::Device::shared_bytes_per_block`]).
     pub shared_bytes: usize,
+    /// Whether blocks can work in clusters (compute capability 9.0 and newer).
+    pub clusters: bool,
 }
 
 /// What is bound to a parameter of a generated kernel.
@@ -126,7 +128,7 @@ impl GeneratedKernel {
     pub fn new(problem: &Problem<'_>) -> Result<GeneratedKernel, GenerateError> {
         let region = Region::new(problem)?;
         match transposed::Squares::of(&region) {
-            _ if region.by_row => rows::generate(&region, problem.shared_bytes),
+            _ if region.by_row => rows::generate(&region, problem),
             Some(squares) => transposed::generate(&region, &squares),
             None => elementwise::generate(&region),
         }

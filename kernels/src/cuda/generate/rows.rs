@@ -2,8 +2,8 @@
 //!
 //! Short rows belong to a few lanes of a warp, longer ones to a block, and a row's elements stay in the registers of the
 //! threads that loaded them, so that each is read from memory once however many reductions there are. A row that
-//! registers do not hold is kept in shared memory as it was read; one that does not fit there either is read again by
-//! each pass, mostly from the second-level cache. Which threads handle which columns is the same in all passes: what a
+//! registers of a block do not hold belongs to a cluster of blocks where there are clusters; otherwise it is kept in shared
+//! memory as it was read, and one that does not fit there either is read again by each pass, mostly from the second-level cache. Which threads handle which columns is the same in all passes: what a
 //! thread stores, no other thread reads.
 
 use crate::cuda::LaunchShape;
@@ -14,7 +14,7 @@ use super::functions::start_of;
 use super::passes::Passes;
 use super::region::{Operand, Region};
 use super::text::{class_type, literal, stored_type};
-use super::{GenerateError, GeneratedKernel, GeneratedParameter, grid};
+use super::{GenerateError, GeneratedKernel, GeneratedParameter, Problem, grid};
 use crate::tile::Class;
 use crate::tile::reduction::Reduction;
 
@@ -28,6 +28,8 @@ const WORDS_OF_LANE: usize = 96;
 /// it may have 64 registers, half of which the arithmetic needs.
 const WORDS_OF_THREAD: usize = 16;
 const MOST_WORDS_OF_THREAD: usize = 24;
+/// Blocks of a cluster and their threads, for rows that no block's registers hold: blocks of which a multiprocessor runs two.
+const CLUSTERS: [(usize, usize); 4] = [(2, 512), (4, 512), (8, 512), (8, 1024)];
 /// Words that a thread has during a pass, beside those that it keeps.
 const WORDS_OF_PASS: usize = 32;
 /// Bytes that a thread has under way of each input where it walks along a row.
@@ -42,6 +44,8 @@ struct Plan {
     lanes: usize,
     /// Threads of a block.
     threads: usize,
+    /// Blocks of a row: a cluster, if there are several.
+    blocks: usize,
     /// Vectors of a thread: all of its part of the row, or those of one step.
     unroll: usize,
     /// Whether a thread walks along the row, since it cannot hold all of its part.
@@ -53,12 +57,13 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(region: &Region, vector: usize, shared_bytes: usize) -> Plan {
+    fn new(region: &Region, vector: usize, problem: &Problem<'_>) -> Plan {
         let passes = Passes::new(region, true);
         let vectors = region.width.div_ceil(vector);
         let registers = |lanes: usize, threads: usize, passes: Passes| Plan {
             lanes,
             threads,
+            blocks: lanes.div_ceil(threads),
             unroll: vectors.div_ceil(lanes),
             walks: false,
             cached: Vec::new(),
@@ -82,8 +87,17 @@ impl Plan {
                     return registers(threads, threads, passes);
                 }
             }
+            // What blocks of a cluster tell one another are numbers.
+            let of_numbers =
+                (passes.list.iter().flat_map(|pass| &pass.reductions)).all(|&value| region.class(value) != Class::Bool);
+            for &(blocks, threads) in CLUSTERS.iter().filter(|_| problem.clusters && of_numbers) {
+                let lanes = blocks * threads;
+                if words(lanes, passes.words) <= WORDS_OF_THREAD && words(lanes, passes.peak) <= WORDS_OF_PASS {
+                    return registers(lanes, threads, passes);
+                }
+            }
         }
-        Plan::walking(region, vector, shared_bytes)
+        Plan::walking(region, vector, problem.shared_bytes)
     }
 
     fn walking(region: &Region, vector: usize, shared_bytes: usize) -> Plan {
@@ -110,16 +124,18 @@ impl Plan {
             16_385..=200_000 => 512,
             _ => 1024,
         };
-        Plan { lanes: threads, threads, unroll, walks: true, cached, shared_bytes: used_bytes, passes }
+        Plan { lanes: threads, threads, blocks: 1, unroll, walks: true, cached, shared_bytes: used_bytes, passes }
     }
 
+    /// One where a row has a block or more.
     fn rows_per_block(&self) -> usize {
-        self.threads / self.lanes
+        (self.threads / self.lanes).max(1)
     }
 
     fn describe(&self, width: usize, vector: usize) -> String {
         let who = match (self.lanes, self.rows_per_block()) {
             (1, _) => "a thread".to_owned(),
+            _ if self.blocks > 1 => format!("a cluster of {} blocks of {} threads", self.blocks, self.threads),
             (lanes, 1) => format!("a block of {lanes} threads"),
             (lanes, _) => format!("{lanes} lanes"),
         };
@@ -133,9 +149,9 @@ impl Plan {
     }
 }
 
-pub(super) fn generate(region: &Region, shared_bytes: usize) -> Result<GeneratedKernel, GenerateError> {
+pub(super) fn generate(region: &Region, problem: &Problem<'_>) -> Result<GeneratedKernel, GenerateError> {
     let vector = region.vector_width(true);
-    let plan = Plan::new(region, vector, shared_bytes);
+    let plan = Plan::new(region, vector, problem);
     let rows = region.rows();
     let wide_rows = rows > i32::MAX as usize;
     let mut writer = Writer {
@@ -143,7 +159,11 @@ pub(super) fn generate(region: &Region, shared_bytes: usize) -> Result<Generated
         plan: &plan,
         row_type: if wide_rows { "unsigned long long" } else { "unsigned" },
         partly: (2..32).contains(&plan.lanes),
+        begun: false,
     };
+    if plan.blocks > 1 {
+        writer.emitter.functions.clusters();
+    }
     writer.write();
     let (mut declared, mut parameters) = region.pointers();
     if plan.rows_per_block() > 1 {
@@ -157,12 +177,13 @@ pub(super) fn generate(region: &Region, shared_bytes: usize) -> Result<Generated
         region.name,
         declared.join(", ")
     );
-    let blocks = grid(rows.div_ceil(plan.rows_per_block()))?;
+    let blocks = grid(rows.div_ceil(plan.rows_per_block()).saturating_mul(plan.blocks))?;
+    let shape = LaunchShape::linear(blocks, plan.threads as u32).shared(plan.shared_bytes as u32);
     let [input_alignments, output_alignments] = region.alignments(vector);
     Ok(GeneratedKernel {
         name: region.name.clone(),
         source: writer.emitter.finish(&plan.describe(region.width, vector), &head),
-        shape: LaunchShape::linear(blocks, plan.threads as u32).shared(plan.shared_bytes as u32),
+        shape: if plan.blocks > 1 { shape.cluster([plan.blocks as u32, 1, 1]) } else { shape },
         parameters,
         input_alignments,
         output_alignments,
@@ -176,6 +197,8 @@ struct Writer<'a> {
     row_type: &'static str,
     /// Whether lanes of one warp may have no row.
     partly: bool,
+    /// Whether the blocks of a cluster have waited for one another to begin.
+    begun: bool,
 }
 
 impl Writer<'_> {
@@ -210,6 +233,18 @@ impl Writer<'_> {
     fn write_row_number(&mut self) -> Option<usize> {
         let (lanes, per_block) = (self.plan.lanes, self.plan.rows_per_block());
         let (kind, text) = (self.row_type, &mut self.emitter.text);
+        let blocks = self.plan.blocks;
+        if blocks > 1 {
+            text.line("// No block writes to another's memory before that one has begun.");
+            text.line("cluster_arrive();");
+            text.line(format!(
+                "const int lane = (int)(blockIdx.x % {blocks}u * {}u + threadIdx.x);",
+                self.plan.threads
+            ));
+            let mark = text.mark();
+            text.line(format!("const {kind} row = blockIdx.x / {blocks}u;"));
+            return Some(mark);
+        }
         if lanes > 1 {
             let place = if per_block > 1 { format!("threadIdx.x % {lanes}u") } else { "threadIdx.x".into() };
             text.line(format!("const int lane = (int){};", if per_block > 1 { format!("({place})") } else { place }));
@@ -533,9 +568,19 @@ impl Writer<'_> {
             return;
         }
         let function = self.emitter.functions.of_block(reduction, class);
-        let warps = lanes / 32;
+        let warps = self.plan.threads / 32;
         self.emitter.text.line(format!("__shared__ {} parts_{name}[{warps}];", class_type(class)));
         self.emitter.text.line(format!("{name} = {function}<{warps}>({name}, parts_{name});"));
+        if self.plan.blocks > 1 {
+            let function = self.emitter.functions.of_cluster(reduction, class);
+            let (blocks, kind) = (self.plan.blocks, class_type(class));
+            if !self.begun {
+                self.begun = true;
+                self.emitter.text.line("cluster_wait();");
+            }
+            self.emitter.text.line(format!("__shared__ {kind} blocks_{name}[{blocks}];"));
+            self.emitter.text.line(format!("{name} = {function}<{blocks}>({name}, blocks_{name});"));
+        }
     }
 
     fn store_row_values(&mut self) {
@@ -547,7 +592,11 @@ impl Writer<'_> {
         self.emitter.text.line("");
         if self.plan.lanes > 1 && !region.used_inputs_in(Space::Row).is_empty() {
             self.emitter.text.line("// All lanes have read the row's values before one of them is written over.");
-            self.emitter.text.line(if self.plan.lanes > 32 { "__syncthreads();" } else { "__syncwarp();" });
+            self.emitter.text.line(match (self.plan.lanes, self.plan.blocks) {
+                (..=32, _) => "__syncwarp();",
+                (_, 1) => "__syncthreads();",
+                _ => "cluster_arrive(); cluster_wait();",
+            });
         }
         let condition = match (self.plan.lanes > 1, self.partly) {
             (true, true) => "if (lane == 0 && active)",

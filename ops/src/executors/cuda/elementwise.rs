@@ -15,6 +15,12 @@ use fulgurite::rules::{DeviceTensor, Failure, Parameter, Plan, Result};
 /// Shared memory that a block of any supported device may have, in bytes (compute capability 8.6 has the least).
 const SHARED_BYTES: usize = 99 << 10;
 
+/// Whether blocks of an architecture such as `sm_90a` can work in clusters.
+fn has_clusters(architecture: &str) -> bool {
+    let digits = architecture.trim_start_matches("sm_").trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    digits.parse::<u32>().is_ok_and(|capability| capability >= 90)
+}
+
 /// Launches a generated kernel over `shape`. Each operand comes with its strides in that shape, each result with shape and
 /// strides. Nothing is launched where there is nothing to compute.
 pub(crate) fn launch(
@@ -37,7 +43,9 @@ pub(crate) fn launch(
             alignment: tensor.alignment,
         })
         .collect();
-    let problem = Problem { name, program, shape, inputs: &inputs, outputs: &outputs, shared_bytes: SHARED_BYTES };
+    let clusters = has_clusters(plan.architecture());
+    let problem =
+        Problem { name, program, shape, inputs: &inputs, outputs: &outputs, shared_bytes: SHARED_BYTES, clusters };
     let kernel = GeneratedKernel::new(&problem).map_err(|error| Failure::new("Generate", error.to_string()))?;
     let parameters = kernel
         .parameters

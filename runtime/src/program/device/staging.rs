@@ -23,7 +23,7 @@ pub(super) struct Staging {
 impl Staging {
     /// For `bytes` bytes of staged inputs.
     pub(super) fn new(state: &DeviceState, bytes: usize) -> Result<Staging> {
-        let count = if bytes == 0 { 0 } else { (MOST_BYTES / bytes).clamp(2, MOST_SLOTS) };
+        let count = MOST_BYTES.checked_div(bytes).map_or(0, |count| count.clamp(2, MOST_SLOTS));
         let memory = PinnedMemory::new(state.context(), count * bytes)?;
         let sent = (0..count).map(|_| Ok(Event::new(state.context())?)).collect::<Result<_>>()?;
         Ok(Staging { memory, bytes, sent, next: 0 })
