@@ -26,8 +26,13 @@ pub(crate) enum Memory {
 }
 
 /// A tensor with data, on the host or on a device. Clones share the data; nothing writes to shared data.
+///
+/// It is one pointer: a training step takes and gives hundreds of arrays, which are moved a dozen times on the way.
 #[derive(Clone)]
-pub struct Array {
+pub struct Array(Box<Parts>);
+
+#[derive(Clone)]
+struct Parts {
     memory: Memory,
     meta: TensorMeta,
     strides: Strides,
@@ -61,7 +66,7 @@ impl Array {
             DType::Bool => {
                 let bytes: Vec<u8> = values.iter().map(|v| u8::from(*v != 0.0)).collect();
                 let mut array = Array::new(shape, &bytes)?;
-                array.meta = array.meta.with_dtype(DType::Bool);
+                array.0.meta = array.0.meta.with_dtype(DType::Bool);
                 Ok(array)
             }
             DType::U8 => convert::<u8>(shape, values),
@@ -98,15 +103,15 @@ impl Array {
 
     pub(crate) fn from_buffer(buffer: Buffer, meta: TensorMeta) -> Array {
         let strides = contiguous_strides(meta.shape()).into();
-        Array { memory: Memory::Host(Arc::new(buffer)), meta, strides, offset: 0 }
+        Array(Box::new(Parts { memory: Memory::Host(Arc::new(buffer)), meta, strides, offset: 0 }))
     }
 
     pub(crate) fn from_shared(buffer: Arc<Buffer>, meta: TensorMeta, strides: Strides, offset: usize) -> Array {
-        Array { memory: Memory::Host(buffer), meta, strides, offset }
+        Array(Box::new(Parts { memory: Memory::Host(buffer), meta, strides, offset }))
     }
 
     pub(crate) fn from_memory(memory: Memory, meta: TensorMeta, strides: Strides, offset: usize) -> Array {
-        Array { memory, meta, strides, offset }
+        Array(Box::new(Parts { memory, meta, strides, offset }))
     }
 
     /// The same values on `device`; the same data if they are there already.
@@ -117,67 +122,67 @@ impl Array {
         if self.device() == device {
             return Ok(self.clone());
         }
-        let meta = self.meta.with_device(device);
+        let meta = self.0.meta.with_device(device);
         if device.is_cpu() {
             return Array::from_bytes(self.shape(), self.dtype(), &self.to_bytes()?);
         }
         // The layout stays, so that a program compiled for it takes the array.
-        let buffer = match &self.memory {
+        let buffer = match &self.0.memory {
             Memory::Host(buffer) => DeviceBuffer::from_bytes(device, buffer.as_bytes())?,
             Memory::Device(buffer) => DeviceBuffer::from_bytes(device, &buffer.to_bytes()?)?,
         };
         let memory = Memory::Device(Arc::new(buffer));
-        Ok(Array { memory, meta, strides: self.strides.clone(), offset: self.offset })
+        Ok(Array(Box::new(Parts { memory, meta, strides: self.0.strides.clone(), offset: self.0.offset })))
     }
 
     /// The same values on the host.
     pub fn to_host(&self) -> Result<Array> {
-        match &self.memory {
+        match &self.0.memory {
             Memory::Host(_) => Ok(self.clone()),
             Memory::Device(buffer) => {
                 let bytes = buffer.to_bytes()?;
                 let mut host = Buffer::uninitialized(bytes.len())?;
                 host.as_bytes_mut().copy_from_slice(&bytes);
                 let memory = Memory::Host(Arc::new(host));
-                let meta = self.meta.with_device(Device::CPU);
-                Ok(Array { memory, meta, strides: self.strides.clone(), offset: self.offset })
+                let meta = self.0.meta.with_device(Device::CPU);
+                Ok(Array(Box::new(Parts { memory, meta, strides: self.0.strides.clone(), offset: self.0.offset })))
             }
         }
     }
 
     /// The device that it is on.
     pub fn device(&self) -> Device {
-        self.meta.device()
+        self.0.meta.device()
     }
 
     /// Shape, element type, device.
     pub fn meta(&self) -> &TensorMeta {
-        &self.meta
+        &self.0.meta
     }
 
     /// Extents.
     pub fn shape(&self) -> &[usize] {
-        self.meta.shape()
+        self.0.meta.shape()
     }
 
     /// Element type.
     pub fn dtype(&self) -> DType {
-        self.meta.dtype()
+        self.0.meta.dtype()
     }
 
     /// Strides in elements.
     pub fn strides(&self) -> &[isize] {
-        &self.strides
+        &self.0.strides
     }
 
     /// Whether the elements lie row-major without gaps.
     pub fn is_contiguous(&self) -> bool {
-        is_contiguous(self.shape(), &self.strides)
+        is_contiguous(self.shape(), &self.0.strides)
     }
 
     /// Whether nobody else holds the data.
     pub fn is_unique(&self) -> bool {
-        match &self.memory {
+        match &self.0.memory {
             Memory::Host(buffer) => Arc::strong_count(buffer) == 1,
             Memory::Device(buffer) => Arc::strong_count(buffer) == 1,
         }
@@ -185,7 +190,7 @@ impl Array {
 
     /// Whether both see the same memory.
     pub fn shares_memory(&self, other: &Array) -> bool {
-        match (&self.memory, &other.memory) {
+        match (&self.0.memory, &other.0.memory) {
             (Memory::Host(own), Memory::Host(other)) => Arc::ptr_eq(own, other),
             (Memory::Device(own), Memory::Device(other)) => Arc::ptr_eq(own, other),
             _ => false,
@@ -193,23 +198,19 @@ impl Array {
     }
 
     pub(crate) fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
-    pub(crate) fn into_memory(self) -> Memory {
-        self.memory
+        &self.0.memory
     }
 
     /// The memory of an array on the host.
     pub(crate) fn buffer(&self) -> Result<&Arc<Buffer>> {
-        match &self.memory {
+        match &self.0.memory {
             Memory::Host(buffer) => Ok(buffer),
             Memory::Device(_) => Err(wrong("array", format!("is on {}, expected it on the host", self.device()))),
         }
     }
 
     pub(crate) fn byte_offset(&self) -> usize {
-        self.offset * self.dtype().size()
+        self.0.offset * self.dtype().size()
     }
 
     /// The data, for host kernels to read.
@@ -220,58 +221,73 @@ impl Array {
         let first = self.buffer()?.as_ptr().wrapping_add(self.byte_offset());
         // SAFETY: every constructor keeps the elements that shape and strides reach within the buffer, whose start is
         // aligned for every element type; shared data is never written.
-        Ok(unsafe { TensorRef::new(self.dtype(), self.shape(), &self.strides, first) })
+        Ok(unsafe { TensorRef::new(self.dtype(), self.shape(), &self.0.strides, first) })
     }
 
     /// The same data with the dimensions in another order.
     pub fn permute(&self, dims: &[usize]) -> Result<Array> {
-        let rank = self.meta.rank();
+        let rank = self.0.meta.rank();
         let mut seen = vec![false; rank];
         if dims.len() != rank || !dims.iter().all(|d| *d < rank && !std::mem::replace(&mut seen[*d], true)) {
             return Err(wrong("dims", format!("{dims:?} is no permutation of {rank} dimensions")));
         }
         let shape: Vec<usize> = dims.iter().map(|d| self.shape()[*d]).collect();
-        let strides = dims.iter().map(|d| self.strides[*d]).collect();
-        Ok(Array { memory: self.memory.clone(), meta: self.meta.with_shape(shape), strides, offset: self.offset })
+        let strides = dims.iter().map(|d| self.0.strides[*d]).collect();
+        Ok(Array(Box::new(Parts {
+            memory: self.0.memory.clone(),
+            meta: self.0.meta.with_shape(shape),
+            strides,
+            offset: self.0.offset,
+        })))
     }
 
     /// The elements `start`, `start + step`, ... below `end` of dimension `dim`.
     pub fn slice(&self, dim: usize, start: usize, end: usize, step: usize) -> Result<Array> {
         let extent =
-            *self.shape().get(dim).ok_or_else(|| wrong("dim", format!("{dim} is out of range for {}", self.meta)))?;
+            *self.shape().get(dim).ok_or_else(|| wrong("dim", format!("{dim} is out of range for {}", self.0.meta)))?;
         if start > end || end > extent || step == 0 {
             return Err(wrong(
                 "slice",
-                format!("{start}..{end} step {step} does not lie in dimension {dim} of {}", self.meta),
+                format!("{start}..{end} step {step} does not lie in dimension {dim} of {}", self.0.meta),
             ));
         }
         let mut shape = self.shape().to_vec();
         shape[dim] = (end - start).div_ceil(step);
-        let mut strides = self.strides.clone();
+        let mut strides = self.0.strides.clone();
         strides[dim] *= step as isize;
-        let offset =
-            (self.offset as isize + if shape.contains(&0) { 0 } else { start as isize * self.strides[dim] }) as usize;
-        Ok(Array { memory: self.memory.clone(), meta: self.meta.with_shape(shape), strides, offset })
+        let offset = (self.0.offset as isize
+            + if shape.contains(&0) { 0 } else { start as isize * self.0.strides[dim] }) as usize;
+        Ok(Array(Box::new(Parts {
+            memory: self.0.memory.clone(),
+            meta: self.0.meta.with_shape(shape),
+            strides,
+            offset,
+        })))
     }
 
     /// The same data seen with a larger shape: missing leading dimensions and extents of one are repeated (stride 0).
     pub fn expand(&self, shape: &[usize]) -> Result<Array> {
-        let missing = shape.len().checked_sub(self.meta.rank());
+        let missing = shape.len().checked_sub(self.0.meta.rank());
         let fits =
             missing.is_some_and(|m| self.shape().iter().zip(&shape[m..]).all(|(own, new)| own == new || *own == 1));
         let Some(missing) = missing.filter(|_| fits) else {
-            return Err(wrong("shape", format!("{} does not expand to {shape:?}", self.meta)));
+            return Err(wrong("shape", format!("{} does not expand to {shape:?}", self.0.meta)));
         };
         let strides = (0..shape.len())
-            .map(|i| if i < missing || self.shape()[i - missing] != shape[i] { 0 } else { self.strides[i - missing] })
+            .map(|i| if i < missing || self.shape()[i - missing] != shape[i] { 0 } else { self.0.strides[i - missing] })
             .collect();
-        Ok(Array { memory: self.memory.clone(), meta: self.meta.with_shape(shape), strides, offset: self.offset })
+        Ok(Array(Box::new(Parts {
+            memory: self.0.memory.clone(),
+            meta: self.0.meta.with_shape(shape),
+            strides,
+            offset: self.0.offset,
+        })))
     }
 
     /// The values in row-major order. The element type must be `T`'s.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
-            return Err(wrong("to_vec", format!("{} holds no {}", self.meta, T::DTYPE)));
+            return Err(wrong("to_vec", format!("{} holds no {}", self.0.meta, T::DTYPE)));
         }
         self.gather_elements()
     }
@@ -280,18 +296,18 @@ impl Array {
         let host = self.to_host()?;
         let buffer = host.buffer()?;
         let data: &[T] = bytemuck::cast_slice(&buffer.as_bytes()[..buffer.len() / size_of::<T>() * size_of::<T>()]);
-        let mut values = Vec::with_capacity(self.meta.len());
+        let mut values = Vec::with_capacity(self.0.meta.len());
         self.for_each_offset(|offset| values.push(data[offset]));
         Ok(values)
     }
 
     fn for_each_offset(&self, mut f: impl FnMut(usize)) {
-        if self.meta.is_empty() {
+        if self.0.meta.is_empty() {
             return;
         }
         let shape = self.shape();
         let mut index = vec![0usize; shape.len()];
-        let mut offset = self.offset as isize;
+        let mut offset = self.0.offset as isize;
         loop {
             f(offset as usize);
             let mut axis = shape.len();
@@ -301,11 +317,11 @@ impl Array {
                 }
                 axis -= 1;
                 index[axis] += 1;
-                offset += self.strides[axis];
+                offset += self.0.strides[axis];
                 if index[axis] < shape[axis] {
                     break;
                 }
-                offset -= self.strides[axis] * shape[axis] as isize;
+                offset -= self.0.strides[axis] * shape[axis] as isize;
                 index[axis] = 0;
             }
         }
@@ -331,7 +347,7 @@ impl Array {
     pub fn item(&self) -> Result<f64> {
         match self.to_f64()?[..] {
             [value] => Ok(value),
-            _ => Err(wrong("item", format!("{} has not exactly one element", self.meta))),
+            _ => Err(wrong("item", format!("{} has not exactly one element", self.0.meta))),
         }
     }
 
@@ -341,10 +357,10 @@ impl Array {
         let data = host.buffer()?.as_bytes();
         if self.is_contiguous() {
             let start = self.byte_offset();
-            return Ok(data[start..start + self.meta.bytes()].to_vec());
+            return Ok(data[start..start + self.0.meta.bytes()].to_vec());
         }
         let size = self.dtype().size();
-        let mut bytes = Vec::with_capacity(self.meta.bytes());
+        let mut bytes = Vec::with_capacity(self.0.meta.bytes());
         self.for_each_offset(|offset| bytes.extend_from_slice(&data[offset * size..(offset + 1) * size]));
         Ok(bytes)
     }
@@ -372,11 +388,11 @@ impl Array {
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.device().is_cpu() {
-            return write!(f, "{}", self.meta);
+            return write!(f, "{}", self.0.meta);
         }
         let values = self.to_f64().unwrap_or_default();
         let shown = values.len().min(8);
-        write!(f, "{}{:?}{}", self.meta, &values[..shown], if shown < values.len() { "..." } else { "" })
+        write!(f, "{}{:?}{}", self.0.meta, &values[..shown], if shown < values.len() { "..." } else { "" })
     }
 }
 

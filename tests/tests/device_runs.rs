@@ -79,6 +79,11 @@ fn a_hundred_steps_with_dropout_compile_once_and_record_one_graph() {
 #[test]
 fn an_index_out_of_range_is_told_once_with_operator_and_argument() {
     let Some(cuda) = device::cuda() else { return };
+    // In a process of its own: whoever waits for the device first is told.
+    alone("an_index_out_of_range_is_told_once_with_operator_and_argument", || out_of_range(cuda));
+}
+
+fn out_of_range(cuda: Device) {
     let look_up = jit(|(indices, weight): (Tensor, Tensor)| embedding(indices, weight)).options(on(cuda));
     let weight = Array::new([3, 2], &[0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
     let good = || Array::new([2], &[2_i64, 0]).unwrap();
@@ -100,7 +105,7 @@ fn an_index_out_of_range_is_told_once_with_operator_and_argument() {
 }
 
 #[test]
-fn what_two_threads_run_is_right_and_their_faults_are_told() {
+fn what_several_threads_run_is_right_while_programs_come_and_go() {
     let Some(cuda) = device::cuda() else { return };
     let weight = Array::new([3, 1], &[0.0_f32, 1.0, 2.0]).unwrap();
     std::thread::scope(|scope| {

@@ -172,16 +172,16 @@ impl Placement {
     pub(super) fn collect(&self, inputs: Vec<Array>, fresh: Vec<Memory>) -> Vec<Array> {
         let mut inputs: Vec<Option<Array>> = inputs.into_iter().map(Some).collect();
         let mut fresh: Vec<Option<Memory>> = fresh.into_iter().map(Some).collect();
-        let passed: Vec<Option<Array>> = self
-            .outputs
-            .iter()
-            .map(|source| match source {
+        // Before anything is taken.
+        let mut passed = (self.outputs.iter())
+            .filter_map(|source| match source {
                 Source::Passed(i) => inputs[*i].clone(),
                 _ => None,
             })
-            .collect();
+            .collect::<Vec<Array>>()
+            .into_iter();
         let mut outputs: Vec<Array> = Vec::with_capacity(self.outputs.len());
-        for (source, passed) in self.outputs.iter().zip(passed) {
+        for source in &self.outputs {
             let array = match source {
                 Source::Fresh(n) => {
                     let memory = fresh[*n].take().unwrap_or_else(|| unreachable!("made once, taken once"));
@@ -189,13 +189,11 @@ impl Placement {
                     let strides = contiguous_strides(meta.shape()).into();
                     Array::from_memory(memory, meta, strides, 0)
                 }
+                // What is updated where it is comes back as it came.
                 Source::Donated(i) => {
-                    let input = inputs[*i].take().unwrap_or_else(|| unreachable!("an input is donated to one output"));
-                    let (meta, strides) = (input.meta().clone(), Strides::from_slice(input.strides()));
-                    let offset = input.byte_offset() / input.dtype().size();
-                    Array::from_memory(input.into_memory(), meta, strides, offset)
+                    inputs[*i].take().unwrap_or_else(|| unreachable!("an input is donated to one output"))
                 }
-                Source::Passed(_) => passed.unwrap_or_else(|| unreachable!("cloned above")),
+                Source::Passed(_) => passed.next().unwrap_or_else(|| unreachable!("cloned above")),
                 Source::Same(earlier) => outputs[*earlier].clone(),
             };
             outputs.push(array);

@@ -410,13 +410,28 @@ fn guarded<T>(f: impl FnOnce() -> Check<T>) -> Check<T> {
 
 /// The sample that `FULGURITE_SAMPLE` asks for.
 pub(crate) fn selected_sample() -> Option<usize> {
-    std::env::var("FULGURITE_SAMPLE").ok()?.parse().ok()
+    sample_variable().ok().flatten()
+}
+
+fn sample_variable() -> Check<Option<usize>> {
+    match std::env::var("FULGURITE_SAMPLE") {
+        Err(_) => Ok(None),
+        Ok(text) => match text.parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(Problem(format!("FULGURITE_SAMPLE is '{text}', expected the number of a sample, from 0"))),
+        },
+    }
 }
 
 fn run_template(context: &Context, directives: &[Directive], repeat: &str) -> Check<Outcome> {
     let Some(check) = templates::per_sample(context.template) else { return templates::whole(context) };
     let Some(dtype) = context.dtype else { return Err("a template of samples needs an element type".into()) };
     let all = subjects(context.def, dtype)?;
+    if let (Some(sample), Some(last)) = (sample_variable()?, all.iter().map(|subject| subject.index).max())
+        && sample > last
+    {
+        return Err(Problem(format!("FULGURITE_SAMPLE is {sample}, the last sample in {dtype} is {last}")));
+    }
     let mut tested = 0;
     let mut nothing = None;
     for subject in all.iter() {

@@ -51,20 +51,13 @@ pub(crate) fn compare(file: &Path, description: &str, text: &str) -> Check {
     Err(Problem(format!("{what}\n  accept: INSTA_UPDATE=always, or cargo insta review")))
 }
 
-/// The lines that differ, `-` stored and `+` now, between the first and the last of them.
+/// The lines that differ, `-` stored and `+` now, with two lines around them.
 fn difference(stored: &str, now: &str) -> String {
-    let (old, new): (Vec<&str>, Vec<&str>) = (stored.lines().collect(), now.trim_end().lines().collect());
-    let same = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
-    let rest = old.len().min(new.len()) - same;
-    let tail = old.iter().rev().zip(new.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
-    let mut text = format!("  (from line {})\n", same + 1);
-    for line in &old[same..old.len() - tail] {
-        text += &format!("- {line}\n");
-    }
-    for line in &new[same..new.len() - tail] {
-        text += &format!("+ {line}\n");
-    }
-    text
+    similar::TextDiff::from_lines(stored.trim_end(), now.trim_end())
+        .unified_diff()
+        .context_radius(2)
+        .missing_newline_hint(false)
+        .to_string()
 }
 
 #[cfg(test)]
@@ -73,7 +66,10 @@ mod tests {
 
     #[test]
     fn only_the_lines_that_differ_are_shown() {
-        assert_eq!(difference("a\nb\nc", "a\nx\ny\nc"), "  (from line 2)\n- b\n+ x\n+ y\n");
+        let (stored, now) = ("a\nb\nc\nd\ne\nf\ng", "a\nx\nc\nd\ne\nf\ny");
+        let text = difference(stored, now);
+        let changed: Vec<&str> = text.lines().filter(|line| line.starts_with(['+', '-'])).collect();
+        assert_eq!(changed, ["-b", "+x", "-g", "+y"], "{text}");
         assert_eq!(contents("---\nsource: x\n---\na\nb\n"), "a\nb");
     }
 }

@@ -9,6 +9,7 @@ use crate::executor::{ExecutorDef, Refusal, find_executor, find_implementation};
 use crate::meta::TensorMeta;
 use crate::operator::{OperatorDef, OperatorKind};
 use crate::trace::{Block, BoundSymbol, Callee, Trace};
+use crate::tracer::infer;
 use crate::tracer::trace_rule;
 
 /// Claims every symbol of `trace`. A symbol that is claimed already stays as it is.
@@ -76,7 +77,8 @@ impl Claimer<'_> {
                 Ok(())
             }
             Some(Taken::Executed(body)) => self.open(flattener, source, symbol, substitution, &body, &[]),
-            None => match &symbol.body {
+            // A trace written by hand may leave out what a composite stands for.
+            None => match symbol.body.clone().or_else(|| infer(def, &metas).ok().and_then(|(_, body)| body)) {
                 Some(body) => {
                     // The reasons stay with the first line of what the symbol became.
                     let reasons: Vec<Refusal> =
@@ -88,7 +90,7 @@ impl Claimer<'_> {
                                 ..refusal
                             }))
                             .collect();
-                    self.open(flattener, source, symbol, substitution, body, &reasons)
+                    self.open(flattener, source, symbol, substitution, &body, &reasons)
                 }
                 None => Err(Error::Unclaimed { operator: def.name.into(), refusals, stack: place_of(symbol) }),
             },

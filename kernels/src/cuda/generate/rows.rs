@@ -28,8 +28,11 @@ const WORDS_OF_LANE: usize = 96;
 /// it may have 64 registers, half of which the arithmetic needs.
 const WORDS_OF_THREAD: usize = 16;
 const MOST_WORDS_OF_THREAD: usize = 24;
-/// Blocks of a cluster and their threads, for rows that no block's registers hold: blocks of which a multiprocessor runs two.
-const CLUSTERS: [(usize, usize); 4] = [(2, 512), (4, 512), (8, 512), (8, 1024)];
+/// Blocks of a cluster, for rows that no block's registers hold,
+const CLUSTERS: [usize; 3] = [2, 4, 8];
+/// and their threads: a multiprocessor runs two such blocks, which hide one another's barriers. (Blocks of 1024 threads took
+/// twice as long as reading the row again.)
+const THREADS_OF_CLUSTERS: usize = 512;
 /// Words that a thread has during a pass, beside those that it keeps.
 const WORDS_OF_PASS: usize = 32;
 /// Bytes that a thread has under way of each input where it walks along a row.
@@ -90,7 +93,8 @@ impl Plan {
             // What blocks of a cluster tell one another are numbers.
             let of_numbers =
                 (passes.list.iter().flat_map(|pass| &pass.reductions)).all(|&value| region.class(value) != Class::Bool);
-            for &(blocks, threads) in CLUSTERS.iter().filter(|_| problem.clusters && of_numbers) {
+            let threads = THREADS_OF_CLUSTERS;
+            for blocks in CLUSTERS.into_iter().filter(|_| problem.clusters && of_numbers) {
                 let lanes = blocks * threads;
                 if words(lanes, passes.words) <= WORDS_OF_THREAD && words(lanes, passes.peak) <= WORDS_OF_PASS {
                     return registers(lanes, threads, passes);
