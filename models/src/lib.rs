@@ -16,6 +16,7 @@ pub mod hugging_face;
 pub mod initialize;
 pub mod llmc;
 pub mod random;
+mod resume;
 pub mod schedule;
 pub mod step;
 pub mod tensor_file;

@@ -22,7 +22,7 @@ use crate::initialize::initial_values;
 use crate::schedule::Schedule;
 use crate::step::{BatchTensors, StepScalars, TrainState, accumulate_step, train_step, update};
 use crate::tokenizer::Tokenizer;
-use crate::{training_data, weight_files};
+use crate::{resume, training_data, weight_files};
 
 /// What to train, on what, and for how long.
 #[derive(Debug, Clone)]
@@ -75,6 +75,8 @@ pub struct TrainOptions {
     pub profile: bool,
     /// Continue from the checkpoint in `out`.
     pub resume: bool,
+    /// Start anew even though `out` holds a checkpoint, and replace it. Without this and `resume`, such a folder is refused.
+    pub overwrite: bool,
     /// How it is compiled.
     pub compile: Options,
 }
@@ -84,13 +86,13 @@ pub struct TrainOptions {
 pub struct TrainReport {
     /// Steps done, those before a resumption included.
     pub steps: u64,
-    /// Training loss of each step of this run.
+    /// Training loss of each step of this run; empty if the checkpoint had them all.
     pub losses: Vec<f64>,
-    /// Validation loss at the end.
-    pub validation_loss: f64,
-    /// Tokens a second, compilation left out.
+    /// Validation loss at the end; none if there was nothing to do.
+    pub validation_loss: Option<f64>,
+    /// Tokens a second, compilation left out; 0 for fewer than two steps.
     pub tokens_per_second: f64,
-    /// Text sampled at the end.
+    /// Text sampled at the end; empty if there was nothing to do.
     pub sample: String,
     /// The checkpoint.
     pub checkpoint: PathBuf,
@@ -100,7 +102,7 @@ pub struct TrainReport {
     pub compiles: usize,
 }
 
-fn wrong(argument: &str, message: impl ToString) -> Error {
+pub(crate) fn wrong(argument: &str, message: impl ToString) -> Error {
     Error::Argument { argument: argument.into(), message: message.to_string() }
 }
 
@@ -191,7 +193,7 @@ fn write_profile(folder: &Path, profile: &Profile, line: &mut dyn FnMut(&str)) -
 pub const COMPUTE_DTYPE: &str = "compute_dtype";
 
 /// What products are computed in: the type of autocast, or `tf32`, or `f32`. Weights and moments are f32 whatever it is.
-fn compute_dtype(compile: &Options) -> &'static str {
+pub(crate) fn compute_dtype(compile: &Options) -> &'static str {
     let named = |name: &str| compile.executors.iter().flatten().any(|executor| executor.name == name);
     match compile.autocast {
         Some(low) => low.name(),
@@ -245,43 +247,21 @@ fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
         let message = format!("'{name}' has {ids} ids, the model of 'init' has a vocabulary of {}", config.vocabulary);
         return Err(wrong("tokenizer", message));
     }
+    let saved = match options.resume {
+        true => Some(resume::continued(options, checkpoint, &config, tokenizer.name(), context)?),
+        false => None,
+    };
     let (train, validation) =
         training_data::open(&options.data, &options.validation, tokenizer).map_err(|error| wrong("data", error))?;
     let validation = validation_batches(&validation, options.batch, context, options.evaluate_batches)
         .map_err(|error| wrong("validation data", error))?;
-    if options.resume {
-        let saved = Checkpoint::load(checkpoint)
-            .map_err(|error| Error::File { path: checkpoint.display().to_string(), message: error.to_string() })?;
-        saved
-            .validate_tensors()
-            .map_err(|error| Error::File { path: checkpoint.display().to_string(), message: error.to_string() })?;
-        let stored = &saved.state;
-        if stored.model != config || stored.tokenizer != tokenizer.name() {
-            return Err(wrong(
-                "resume",
-                format!("the checkpoint holds another model: {:?}, tokenizer {}", stored.model, stored.tokenizer),
-            ));
-        }
-        if stored.seed != options.seed {
-            return Err(wrong(
-                "seed",
-                format!("the checkpoint was made with seed {}, got {}", stored.seed, options.seed),
-            ));
-        }
-        if stored.data.tokens == 0 {
-            let message =
-                "the checkpoint was made from weights alone and stands in no data: start a run with it (init)";
-            return Err(wrong("resume", message));
-        }
-        let computed = compute_dtype(&options.compile);
-        if let Some(before) = stored.notes.get(COMPUTE_DTYPE).filter(|before| *before != computed) {
-            return Err(wrong("dtype", format!("the checkpoint was made in {before}, got {computed}")));
-        }
-        let batches = Batches::resume(train, stored.data.clone()).map_err(|error| wrong("data", error))?;
+    if let Some(saved) = saved {
+        let Checkpoint { state: stored, tensors } = saved;
+        let batches = Batches::resume(train, stored.data).map_err(|error| wrong("data", error))?;
         let state = TrainState {
-            params: parameters_from(&config, &saved.tensors, "")?,
-            exp_avg: parameters_from(&config, &saved.tensors, FIRST_MOMENT)?,
-            exp_avg_sq: parameters_from(&config, &saved.tensors, SECOND_MOMENT)?,
+            params: parameters_from(&config, &tensors, "")?,
+            exp_avg: parameters_from(&config, &tensors, FIRST_MOMENT)?,
+            exp_avg_sq: parameters_from(&config, &tensors, SECOND_MOMENT)?,
         };
         return Ok(Run { state, done: stored.step, batches, validation, tokenizer, config });
     }
@@ -320,9 +300,7 @@ fn save(path: &Path, run: &Run, options: &TrainOptions) -> Result<()> {
         random_offset: run.done << 48,
         notes: BTreeMap::from([(COMPUTE_DTYPE.to_owned(), compute_dtype(&options.compile).to_owned())]),
     };
-    Checkpoint { state, tensors }
-        .save(path)
-        .map_err(|error| Error::File { path: path.display().to_string(), message: error.to_string() })
+    Checkpoint { state, tensors }.save(path).map_err(|error| resume::in_file(path, error))
 }
 
 /// Mean loss over the validation batches.
@@ -343,13 +321,31 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     if options.accumulate == 0 || options.evaluate_batches == 0 {
         return Err(wrong("accumulate", "and the number of validation batches must be at least 1"));
     }
+    if options.steps == 0 {
+        return Err(wrong("steps", "is 0, expected at least 1"));
+    }
     let checkpoint = options.out.join("checkpoint.safetensors");
+    resume::spare(options, &checkpoint)?;
+    let schedule = schedule_of(options);
+    schedule.validate().map_err(|error| wrong("lr", error))?;
     let traces = options.out.join("traces");
     std::fs::create_dir_all(&options.out)
         .map_err(|error| Error::File { path: options.out.display().to_string(), message: error.to_string() })?;
     let mut run = prepare(options, &checkpoint)?;
-    let schedule = schedule_of(options);
-    schedule.validate().map_err(|error| wrong("lr", error))?;
+    if options.resume && run.done >= options.steps && !options.profile {
+        let (steps, wanted) = (run.done, options.steps);
+        line(&format!("nothing to do: the checkpoint is at step {steps}, and {wanted} steps in all are asked for"));
+        return Ok(TrainReport {
+            steps,
+            losses: Vec::new(),
+            validation_loss: None,
+            tokens_per_second: 0.0,
+            sample: String::new(),
+            checkpoint,
+            traces,
+            compiles: 0,
+        });
+    }
     let config = run.config.clone();
     let context = run.batches.position().context;
     let origin = options.init.as_ref().map_or(options.size.clone(), |path| format!("from {}", path.display()));
@@ -361,6 +357,9 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         options.steps,
         run.batches.batches_per_epoch(),
     ));
+    if options.resume {
+        line(&format!("resumed at step {} of {}", run.done, options.steps));
+    }
     let optimizer = options.optimizer;
     let step =
         fulgurite::jit(|(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
@@ -433,13 +432,17 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         timed_steps += u64::from(timed.is_some());
         let started = *timed.get_or_insert_with(Instant::now);
         let seconds = (started.elapsed() - waited).as_secs_f64();
-        let speed = if timed_steps > 0 { tokens_a_step * timed_steps as f64 / seconds } else { 0.0 };
+        // The first step compiles, which says nothing of the speed.
+        let speed = match timed_steps {
+            0 => String::new(),
+            steps => format!(", {:.0} tokens/s", tokens_a_step * steps as f64 / seconds),
+        };
         bar.inc(1);
-        bar.set_message(format!("loss {loss:.4}, {speed:.0} tokens/s"));
+        bar.set_message(format!("loss {loss:.4}{speed}"));
         if number == first + 1 || number % 10 == 0 || number == options.steps {
             let norm = norm.map(|norm| norm.item()).transpose()?;
             let message = format!(
-                "step {number}: loss {loss:.4}, {}lr {:.2e}, {speed:.0} tokens/s",
+                "step {number}: loss {loss:.4}, {}lr {:.2e}{speed}",
                 norm.map_or_else(String::new, |norm| format!("grad norm {norm:.3}, ")),
                 schedule.learning_rate(number - 1)
             );
@@ -466,7 +469,10 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     bar.finish_and_clear();
     let seconds = timed.map_or(0.0, |started| (started.elapsed() - waited).as_secs_f64());
     let tokens_per_second = if timed_steps > 0 { tokens_a_step * timed_steps as f64 / seconds } else { 0.0 };
-    save(&checkpoint, &run, options)?;
+    // What was only profiled is as it was.
+    if run.done > first {
+        save(&checkpoint, &run, options)?;
+    }
     let final_loss = evaluate(&run, &validation_loss)?;
     line(&format!("validation loss {final_loss:.4} after {} steps", run.done));
     let sampling = Sampling { seed: options.seed, ..Sampling::default() };
@@ -512,7 +518,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     Ok(TrainReport {
         steps: run.done,
         losses,
-        validation_loss: final_loss,
+        validation_loss: Some(final_loss),
         tokens_per_second,
         sample,
         checkpoint,

@@ -35,6 +35,7 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         out: out.to_owned(),
         profile: false,
         resume: false,
+        overwrite: false,
         compile: Default::default(),
     }
 }
@@ -153,16 +154,79 @@ fn what_cannot_be_used_is_refused_by_name() {
     refused(|o| o.data = vec!["/no/such/file.txt".into()], "/no/such/file.txt");
     refused(|o| o.resume = true, "checkpoint.safetensors");
     refused(|o| o.lr = f64::NAN, "lr");
-    run(&options(folder.path(), 2));
+    refused(|o| o.steps = 0, "argument 'steps': is 0, expected at least 1");
+}
+
+/// Training for the message of the error.
+fn complaint(options: &TrainOptions) -> String {
+    train(options, false, &mut |_| {}).unwrap_err().to_string()
+}
+
+#[test]
+fn a_trained_checkpoint_is_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = run(&options(folder.path(), 2)).checkpoint;
+    let before = std::fs::read(&path).unwrap();
+    // Before any work: that the data is not there is not yet known.
+    let anew = TrainOptions { data: vec!["/no/such/file.txt".into()], ..options(folder.path(), 1) };
+    let message = complaint(&anew);
+    assert!(message.starts_with(&path.display().to_string()), "{message}");
+    assert!(message.contains("--resume") && message.contains("--overwrite"), "{message}");
+    let both = TrainOptions { resume: true, overwrite: true, ..options(folder.path(), 1) };
+    assert!(complaint(&both).contains("argument 'overwrite'"), "{}", complaint(&both));
+    assert!(std::fs::read(&path).unwrap() == before);
+    let report = run(&TrainOptions { overwrite: true, warmup: 1, ..options(folder.path(), 1) });
+    assert_eq!((report.steps, Checkpoint::load(&path).unwrap().state.step), (1, 1));
+}
+
+#[test]
+fn a_resumed_run_says_where_it_is_and_what_differs() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = Vec::new();
+    train(&options(folder.path(), 2), false, &mut |line| first.push(line.to_owned())).unwrap();
+    let step = |number: usize| first.iter().find(|line| line.starts_with(&format!("step {number}: "))).unwrap();
+    assert!(!step(1).contains("tokens/s") && step(2).contains(" tokens/s"), "{first:?}");
+
+    let path = folder.path().join("checkpoint.safetensors");
+    let before = std::fs::read(&path).unwrap();
+    let resume = |steps: u64| TrainOptions { resume: true, warmup: 1, ..options(folder.path(), steps) };
+    for steps in [1, 2] {
+        let mut lines = Vec::new();
+        let report = train(&resume(steps), false, &mut |line| lines.push(line.to_owned())).unwrap();
+        assert!(lines[0].starts_with("nothing to do: the checkpoint is at step 2"), "{lines:?}");
+        assert_eq!((lines.len(), report.steps, report.validation_loss), (1, 2, None));
+        assert!(std::fs::read(&path).unwrap() == before);
+    }
+    let refused = |change: fn(&mut TrainOptions), expected: &[&str]| {
+        let mut other = resume(3);
+        change(&mut other);
+        let message = complaint(&other);
+        assert!(expected.iter().all(|part| message.contains(part)), "{message}");
+        assert!(!message.contains("GptConfig"), "{message}");
+        assert_eq!(message.matches(" in the checkpoint, got ").count(), expected.len(), "{message}");
+    };
+    let size =
+        "size is nano (2 layers, 2 heads, 64 channels) in the checkpoint, got micro (4 layers, 4 heads, 128 channels)";
+    refused(|o| o.size = "micro".into(), &[size]);
+    refused(|o| o.tokenizer = Some("gpt2".into()), &["tokenizer is bytes in the checkpoint, got gpt2"]);
+    refused(|o| o.context = Some(24), &["context is 16 in the checkpoint, got 24"]);
     refused(
-        |o| {
-            o.resume = true;
-            o.size = "micro".into();
-        },
-        "another model",
+        |o| (o.batch, o.dropout) = (2, 0.0),
+        &["batch is 4 in the checkpoint, got 2", "dropout is 0.1 in the checkpoint, got 0"],
     );
-    let checkpoint = folder.path().join("checkpoint.safetensors");
-    let bytes = std::fs::read(&checkpoint).unwrap();
-    std::fs::write(&checkpoint, &bytes[..bytes.len() / 2]).unwrap();
-    refused(|o| o.resume = true, "checkpoint.safetensors");
+    let mut lines = Vec::new();
+    train(&resume(3), false, &mut |line| lines.push(line.to_owned())).unwrap();
+    assert!(lines.iter().any(|line| line == "resumed at step 2 of 3"), "{lines:?}");
+
+    let names_once = || {
+        let message = complaint(&resume(4));
+        assert!(message.starts_with(&path.display().to_string()), "{message}");
+        assert_eq!(message.matches("checkpoint.safetensors").count(), 1, "{message}");
+        message
+    };
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(names_once().contains("is incomplete"), "{}", names_once());
+    std::fs::remove_file(&path).unwrap();
+    assert!(names_once().contains("cannot read the file"), "{}", names_once());
 }

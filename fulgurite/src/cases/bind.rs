@@ -1,6 +1,8 @@
 //! Arguments as they are written, made into the arguments of an operator.
 
+use fulgurite::DType;
 use fulgurite::argument::{Arg, Attribute, Scalar};
+use fulgurite::kernels::dtype::UnknownDType;
 use fulgurite::operator::{OperatorDef, ParamDef, ParamKind, nearest};
 
 use super::{CaseError, Value};
@@ -58,8 +60,22 @@ fn argument(param: &ParamDef, value: &Value) -> Result<Arg<String>, CaseError> {
             })
             .collect::<Result<_, _>>()
             .map(Arg::List),
-        (ParamKind::Attribute, value) => coerce(&(param.type_name)(), value).map(Arg::Attribute).ok_or_else(wrong),
+        (ParamKind::Attribute, value) => {
+            let type_name = (param.type_name)();
+            coerce(&type_name, value).map(Arg::Attribute).ok_or_else(|| match unknown_dtype(&type_name, value) {
+                Some(error) => CaseError::new("ArgumentType", format!("argument '{}': {error}", param.name)),
+                None => wrong(),
+            })
+        }
         _ => Err(wrong()),
+    }
+}
+
+/// Why a text is no element type, where one is asked for: the error has their names.
+fn unknown_dtype(type_name: &str, value: &Value) -> Option<UnknownDType> {
+    match value {
+        Value::Text(name) if type_name.trim_end_matches(['?', '[', ']']) == "dtype" => name.parse::<DType>().err(),
+        _ => None,
     }
 }
 
@@ -105,7 +121,6 @@ const KNOWN: [&str; 7] = ["bool", "int", "size", "float", "number", "str", "dtyp
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fulgurite::DType;
 
     fn int(value: i64) -> Value {
         Value::Number(Scalar::Int(value))

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A value is a tensor (`{"tensor": key}`), a number (`{"number": "inf"}` where JSON has none), a boolean, a string, an
-//! element type (`{"dtype": "float32"}`), a list of these, or null. Fields that are not known are left alone.
+//! element type (`{"dtype": "float32"}`), a list of these, or null. A case may have `torch` and `digest`, which `ops samples` writes
+//! and nothing here reads. Any other field is an error: one misspelt would be a request that nobody hears.
 
 mod bind;
 mod export;

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use fulgurite::argument::Scalar;
-use serde_json::Value as Json;
+use fulgurite::operator::nearest;
+use serde_json::{Map, Value as Json};
 
 use super::{Case, CaseBody, CaseError, Grad, VERSION, Value};
 
@@ -14,6 +15,7 @@ pub fn parse_cases(text: &[u8]) -> Result<Vec<Case>, String> {
     let Json::Object(file) = json else {
         return Err(format!("expected an object with \"version\" and \"cases\", got {}", kind(&json)));
     };
+    only_fields(&file, &["version", "cases"], "a file of cases")?;
     match file.get("version") {
         Some(version) if version.as_u64() == Some(VERSION) => {}
         Some(version) => return Err(format!("version is {}, expected {VERSION}", short(version))),
@@ -44,7 +46,23 @@ pub fn parse_cases(text: &[u8]) -> Result<Vec<Case>, String> {
         .collect()
 }
 
+/// The fields of a case.
+const FIELDS: [&str; 6] = ["id", "op", "args", "grad", "torch", "digest"];
+
+/// Refuses fields other than `known`.
+fn only_fields(object: &Map<String, Json>, known: &[&str], of: &str) -> Result<(), String> {
+    let Some(field) = object.keys().find(|field| !known.contains(&field.as_str())) else { return Ok(()) };
+    // Names of any length may come; hints are for those that could be meant.
+    let near = if field.len() > 64 { None } else { nearest(field, known.iter().copied()) };
+    let hint = near.map(|near| format!(", did you mean '{near}'?")).unwrap_or_default();
+    let shown: String = field.chars().take(64).collect();
+    Err(format!("{of} has no field '{shown}'{hint} (its fields: {})", known.join(", ")))
+}
+
 fn parse_body(case: &Json) -> Result<CaseBody, String> {
+    if let Json::Object(fields) = case {
+        only_fields(fields, &FIELDS, "a case")?;
+    }
     let operator = match case.get("op") {
         Some(Json::String(name)) => name.clone(),
         Some(other) => return Err(format!("op: expected a string, got {}", short(other))),
@@ -60,10 +78,13 @@ fn parse_body(case: &Json) -> Result<CaseBody, String> {
     };
     let grad = match case.get("grad") {
         None | Some(Json::Null) => None,
-        Some(Json::Object(grad)) => Some(Grad {
-            cotangents: parse_names(grad.get("cotangents"), "grad.cotangents")?,
-            inputs: parse_names(grad.get("inputs"), "grad.inputs")?,
-        }),
+        Some(Json::Object(grad)) => {
+            only_fields(grad, &["cotangents", "inputs"], "grad")?;
+            Some(Grad {
+                cotangents: parse_names(grad.get("cotangents"), "grad.cotangents")?,
+                inputs: parse_names(grad.get("inputs"), "grad.inputs")?,
+            })
+        }
         Some(other) => return Err(format!("grad: expected an object, got {}", short(other))),
     };
     Ok(CaseBody { operator, arguments, grad })

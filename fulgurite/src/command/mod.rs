@@ -15,6 +15,7 @@ mod options;
 mod output;
 mod subject;
 mod system;
+mod target;
 mod tokenize;
 mod trace_files;
 mod trace_inputs;
@@ -39,7 +40,7 @@ Examples:
   fulgurite ops run cases/ --out results/
   fulgurite trace show softmax --backward --stage all
   fulgurite trace run softmax.trace --inputs inputs.safetensors
-  fulgurite train gpt2 --steps 300 --out runs/nano
+  fulgurite train gpt2 --size nano --steps 300 --out runs/nano
   fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:'
   fulgurite convert runs/nano/checkpoint.safetensors nano.bin
   fulgurite tokenize --out shards/

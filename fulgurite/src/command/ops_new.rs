@@ -24,7 +24,7 @@ pub struct Arguments {
     /// The operator's name, a Rust identifier in lower case.
     #[arg(value_parser = identifier)]
     name: String,
-    /// The file to write; NAME.rs in the current folder otherwise.
+    /// The file to write; NAME.rs in the current folder otherwise. Its folder is made if it is not there.
     #[arg(long, value_name = "FILE")]
     path: Option<PathBuf>,
     /// The function of PyTorch that it mirrors, below `torch.`.
@@ -70,16 +70,19 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let path = arguments.path.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.rs")));
     let stem = module_name(&path)?;
-    let crate_of_macros = macros_of(&path);
-    let text = declaration(name, arguments.torch.as_deref(), crate_of_macros);
+    let surroundings = Surroundings::of(&path);
+    let text = declaration(name, arguments.torch.as_deref(), surroundings);
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|error| Failed::file(folder, error))?;
+    }
     let mut file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => Failed::file(&path, "is there already; nothing was written"),
         _ => Failed::file(&path, error),
     })?;
     file.write_all(text.as_bytes()).map_err(|error| Failed::file(&path, error))?;
     say!("wrote {}", path.display())?;
-    say!("{}", how_to_list(&path, &stem, crate_of_macros))?;
-    if crate_of_macros == FACADE {
+    say!("{}", how_to_list(&path, &stem, surroundings.macros()))?;
+    if surroundings == Surroundings::Outside {
         say!(
             "name it where your crate's tests are run, tests/generated.rs:\n    {FACADE}::testing::main_of(&[\"{name}\"])"
         )?;
@@ -118,24 +121,57 @@ fn how_to_list(path: &Path, stem: &str, crate_of_macros: &str) -> String {
 /// The crate that has everything, for crates outside of this repository.
 const FACADE: &str = "fulgurite";
 
-/// The crate that has the macros: those below the facade name it, others have it from the facade.
-fn macros_of(path: &Path) -> &'static str {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let manifest =
-        absolute.ancestors().skip(1).find_map(|folder| std::fs::read_to_string(folder.join("Cargo.toml")).ok());
-    match manifest {
-        Some(manifest) if manifest.contains("package = \"fulgurite-runtime\"") => "fulgurite_ops_macros",
-        _ => FACADE,
+/// What the crate of a declaration can name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Surroundings {
+    /// The crate of the operators.
+    Operators,
+    /// Another crate of this repository, which has them from that one.
+    BesideOperators,
+    /// A crate that has everything from the facade.
+    Outside,
+}
+
+impl Surroundings {
+    /// As the manifest of the file's crate says.
+    fn of(path: &Path) -> Surroundings {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let manifest =
+            absolute.ancestors().skip(1).find_map(|folder| std::fs::read_to_string(folder.join("Cargo.toml")).ok());
+        match manifest {
+            Some(manifest) if manifest.contains("package = \"fulgurite-runtime\"") => {
+                match manifest.contains("name = \"fulgurite-ops\"") {
+                    true => Surroundings::Operators,
+                    false => Surroundings::BesideOperators,
+                }
+            }
+            _ => Surroundings::Outside,
+        }
+    }
+
+    /// The crate that has the macros.
+    fn macros(self) -> &'static str {
+        if self == Surroundings::Outside { FACADE } else { "fulgurite_ops_macros" }
+    }
+
+    /// The macro, and the operators that a decomposition calls.
+    fn imports(self) -> &'static str {
+        match self {
+            Surroundings::Operators => "use fulgurite_ops_macros::operator;\n\nuse crate::prelude::*;",
+            Surroundings::BesideOperators => "use fulgurite_ops::prelude::*;\nuse fulgurite_ops_macros::operator;",
+            Surroundings::Outside => "use fulgurite::prelude::*;",
+        }
     }
 }
 
-fn declaration(name: &str, torch: Option<&str>, macros: &str) -> String {
+fn declaration(name: &str, torch: Option<&str>, surroundings: Surroundings) -> String {
+    let imports = surroundings.imports();
     let settings = torch.map(|torch| format!("(torch = \"{torch}\")")).unwrap_or_default();
     format!(
         "\
 //! `{name}`.
 
-use {macros}::operator;
+{imports}
 
 /// PLACEHOLDER: say what `{name}` computes, elementwise or along which dimensions, as a formula.
 #[operator{settings}]

@@ -7,7 +7,7 @@ use clap::Args;
 use fulgurite::Array;
 use serde::Serialize;
 
-use super::output::{Failed, say};
+use super::output::{Failed, complain, say};
 use super::{Outcome, options};
 use crate::cases::{CASES, CaseError, TENSORS, TensorFile, parse_cases, run_case, tensor_bytes, write_whole};
 
@@ -19,7 +19,8 @@ The folder holds cases.json and tensors.safetensors:
     \"args\": {\"input\": {\"tensor\": \"gelu/0/input\"}, \"approximate\": \"tanh\"},
     \"grad\": {\"cotangents\": [\"gelu/0/d0\"], \"inputs\": [\"input\"]}}]}
 Results are results.json ([{\"id\", \"status\": \"ok\" or \"error\", \"error\": {\"code\", \"message\"}}]) and
-results.safetensors (ID/out0, ..., ID/grad/INPUT). A case that fails does not keep the others from running.
+results.safetensors (ID/out0, ..., ID/grad/INPUT). \"ok\" means that the case ran: its results are compared with nothing.
+A case that fails does not keep the others from running; it is told on standard error, and the exit code is 1.
 
 Examples:
   fulgurite ops run cases/ --out results/
@@ -74,7 +75,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let path = arguments.out.join("results.json");
     let text = serde_json::to_vec_pretty(&reports).map_err(|error| Failed::file(&path, error))?;
     write_whole(&path, &text)?;
-    let failed = reports.iter().filter(|report| report.error.is_some()).count();
-    say!("{} cases: {} ok, {failed} failed", reports.len(), reports.len() - failed)?;
-    Ok(ExitCode::SUCCESS)
+    let mut failed = 0;
+    for report in &reports {
+        if let Some(error) = &report.error {
+            failed += 1;
+            complain(&format!("case '{}': {error}", report.id));
+        }
+    }
+    let ok = reports.len() - failed;
+    say!("{} cases: {ok} ok, {failed} failed (ok means that it ran; nothing was compared)", reports.len())?;
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

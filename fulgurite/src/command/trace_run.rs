@@ -9,7 +9,7 @@ use fulgurite::compile::compile;
 use serde::Serialize;
 
 use super::output::{Failed, say, say_json};
-use super::{Outcome, options, trace_files, trace_inputs};
+use super::{Outcome, options, target, trace_files, trace_inputs};
 use crate::cases::{tensor_bytes, write_whole};
 
 /// Arguments of `trace run`.
@@ -55,6 +55,7 @@ const SHOWN: usize = 16;
 /// Runs a trace.
 pub fn run(arguments: &Arguments) -> Outcome {
     let trace = trace_files::read_verified(&arguments.file)?;
+    target::check(&trace.target).map_err(|message| Failed::file(&arguments.file, message))?;
     let mut names: Vec<String> = trace.outputs.iter().map(|output| output.path.clone()).collect();
     let inputs = match &arguments.inputs {
         Some(path) => trace_inputs::given(&trace, path)?,

@@ -17,7 +17,7 @@ use fulgurite::transforms::{self, autocast};
 use fulgurite::{DType, Target};
 
 use super::output::{Failed, say};
-use super::{Outcome, options, subject};
+use super::{Outcome, options, subject, target};
 use crate::cases::{of_case, resolve_operator};
 
 /// The name of GPT-2's training step.
@@ -48,7 +48,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME")]
     stage: Option<String>,
     /// What it is compiled for; no such device is needed.
-    #[arg(long, default_value = "cpu")]
+    #[arg(long, default_value = "cpu", value_parser = target::parse)]
     target: Target,
     /// The element type of the sample; the first that the operator takes of f32, i64, bool, ... otherwise.
     #[arg(long)]

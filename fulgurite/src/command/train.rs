@@ -23,13 +23,14 @@ pub enum Model {
 /// Arguments of `train gpt2`.
 #[derive(Args)]
 #[command(after_help = "\
-The folder gets checkpoint.safetensors and the traces of the compiled step after every stage.
+The folder gets checkpoint.safetensors and the traces of the compiled step after every stage. One that holds a checkpoint is
+left alone unless --resume or --overwrite is given.
 
 Examples:
-  fulgurite train gpt2 --steps 300 --out runs/nano
+  fulgurite train gpt2 --size nano --steps 300 --out runs/nano
   fulgurite train gpt2 --size micro --tokenizer gpt2 --data text.txt --batch 8 --accumulate 4 --out runs/micro
   fulgurite train gpt2 --init gpt2_124M.bin --data 'shards/*_train.bin' --validation shards/tiny_shakespeare_val.bin
-  fulgurite train gpt2 --steps 600 --out runs/nano --resume
+  fulgurite train gpt2 --size nano --steps 600 --out runs/nano --resume
   fulgurite train gpt2 --dtype bf16 --device cuda --size 124M --tokenizer gpt2")]
 pub struct Gpt2 {
     /// nano, micro, mini, small, 124M, 355M, 774M or 1558M.
@@ -110,6 +111,9 @@ pub struct Gpt2 {
     /// Continues from the checkpoint in the folder.
     #[arg(long)]
     resume: bool,
+    /// Starts anew although the folder holds a checkpoint, and replaces it.
+    #[arg(long, conflicts_with = "resume")]
+    overwrite: bool,
     /// Where it runs: cpu, cuda, cuda:1, ...
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     device: Device,
@@ -169,6 +173,7 @@ pub fn run(model: &Model) -> Outcome {
         out: of.out.clone(),
         profile: of.profile,
         resume: of.resume,
+        overwrite: of.overwrite,
         compile,
     };
     let mut broken = None;

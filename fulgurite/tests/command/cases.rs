@@ -33,6 +33,11 @@ fn run_cases(folder: &Path) -> Ran {
     run_in(folder, &["ops", "run", ".", "--out", "results"])
 }
 
+/// What is said in the end.
+fn summary(ok: usize, failed: usize) -> String {
+    format!("{} cases: {ok} ok, {failed} failed (ok means that it ran; nothing was compared)\n", ok + failed)
+}
+
 /// The reports by the cases' names.
 fn reports(folder: &Path) -> std::collections::BTreeMap<String, Value> {
     let text = std::fs::read_to_string(folder.join("results/results.json")).unwrap();
@@ -67,7 +72,10 @@ fn cases_give_outputs_and_gradients() {
     cat_good["grad"] = object!({ "cotangents": ["ones"], "inputs": ["tensors.0"] });
     let full = object!({ "size": 2, "fill_value": { "number": "-inf" }, "dtype": { "dtype": "torch.float32" }, "device": "cpu" });
     let folder = folder(object!([product, cat, cat_good, call("full", "prims::full", full)]));
-    assert_eq!(run_cases(folder.path()).ok(), "4 cases: 3 ok, 1 failed\n");
+    let ran = run_cases(folder.path());
+    assert_eq!((ran.code, ran.out), (1, summary(3, 1)));
+    assert!(ran.err.starts_with("error: case 'a/b': MissingTensor: there is no tensor 'wide'"), "{}", ran.err);
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
     assert_eq!(tensor(folder.path(), "mul/out0"), (vec![2, 3], vec![1.0, 4.0, 9.0, 16.0, 25.0, 36.0]));
     assert_eq!(tensor(folder.path(), "mul/grad/other").1, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     assert_eq!(tensor(folder.path(), "full/out0"), (vec![2], vec![f32::NEG_INFINITY; 2]));
@@ -91,6 +99,13 @@ fn bad_cases_are_reported_on_their_own() {
     let full = |size: Value| {
         call("", "prims::full", object!({ "size": size, "fill_value": 1, "dtype": "f32", "device": "cpu" }))
     };
+    let full_of = |dtype: Value| {
+        call("", "prims::full", object!({ "size": [1], "fill_value": 1, "dtype": dtype, "device": "cpu" }))
+    };
+    let with = |mut case: Value, field: &str, value: Value| {
+        case[field] = value;
+        case
+    };
     let expected = [
         (call("", "prims::expp", object!({})), "UnknownOperator", "did you mean 'prims::exp'?"),
         (exp(object!({ "inptu": named("x") })), "UnknownArgument", "did you mean 'input'?"),
@@ -103,6 +118,19 @@ fn bad_cases_are_reported_on_their_own() {
         (exp(object!({ "input": { "a": 1, "b": 2 } })), "BadCase", "args.input"),
         (exp(object!({ "input": { "dtype": "float31" } })), "BadCase", "unknown dtype 'float31'"),
         (exp(object!({ "input": u64::MAX })), "BadCase", "does not fit"),
+        (with(exp(object!({})), "grda", object!({})), "BadCase", "a case has no field 'grda', did you mean 'grad'?"),
+        (with(exp(object!({})), "notes", object!("")), "BadCase", "a case has no field 'notes' (its fields: id, op, "),
+        (
+            with(exp(object!({})), "grad", object!({ "inputs": [], "cotangent": [] })),
+            "BadCase",
+            "grad has no field 'cotangent', did you mean 'cotangents'?",
+        ),
+        (
+            full_of(object!("float33")),
+            "ArgumentType",
+            "argument 'dtype': unknown dtype 'float33', expected one of bool, u8",
+        ),
+        (full_of(object!(3)), "ArgumentType", "argument 'dtype' is dtype, got 3"),
         (exp(object!([])), "BadCase", "args: expected an object"),
         (object!({ "id": "" }), "BadCase", "has no \"op\""),
         (object!({ "id": "", "op": 1 }), "BadCase", "op: expected a string"),
@@ -128,17 +156,16 @@ fn bad_cases_are_reported_on_their_own() {
     }
     cases.push(call("good", "torch.exp", object!({ "input": named("x") })));
     let folder = folder(object!(cases));
-    assert_eq!(
-        run_cases(folder.path()).ok(),
-        format!("{} cases: 1 ok, {0} failed\n", cases.len())
-            .replace(&format!("{} failed", cases.len()), &format!("{} failed", cases.len() - 1),)
-    );
+    let ran = run_cases(folder.path());
+    assert_eq!((ran.code, ran.out), (1, summary(1, expected.len())));
     let reports = reports(folder.path());
     for (i, (_, code, part)) in expected.iter().enumerate() {
         let error = &reports[&format!("bad/{i:02}")]["error"];
         let message = error["message"].as_str().unwrap();
         assert!(error["code"] == *code && message.contains(part), "{i}: {error}, expected {code}: {part}");
         assert!(!message.contains("run.rs"), "{message}");
+        // It is told as it is written.
+        assert!(ran.err.contains(&format!("error: case 'bad/{i:02}': {code}: {message}\n")), "{}", ran.err);
     }
     assert_eq!(reports["good"]["status"], "ok");
 }
@@ -153,6 +180,8 @@ fn broken_files_are_named_with_the_place() {
         ("{\"cases\": []}", "has no \"version\""),
         ("{\"version\": 2, \"cases\": []}", "version is 2, expected 1"),
         ("{\"version\": 1}", "has no \"cases\""),
+        ("{\"version\": 1, \"case\": []}", "has no field 'case', did you mean 'cases'?"),
+        ("{\"version\": 1, \"cases\": [], \"seed\": 1}", "has no field 'seed' (its fields: version, cases)"),
         ("{\"version\": 1, \"cases\": {}}", "cases: expected a list"),
         ("{\"version\": 1, \"cases\": [{}]}", "cases[0]"),
         ("{\"version\": 1, \"cases\": [{\"id\": \"a\"}, {\"id\": \"a\"}]}", "cases[1].id: 'a' stands twice"),
@@ -184,9 +213,9 @@ fn executors_are_chosen_by_name() {
     let folder = folder(object!([call("a", "prims::exp", object!({ "input": named("x") }))]));
     let run =
         |executors: &str| run_in(folder.path(), &["ops", "run", ".", "--out", "results", "--executors", executors]);
-    assert_eq!(run("reference").ok(), "1 cases: 1 ok, 0 failed\n");
+    assert_eq!(run("reference").ok(), summary(1, 0));
     let by_reference = tensor(folder.path(), "a/out0");
-    assert_eq!(run("cpu,reference").ok(), "1 cases: 1 ok, 0 failed\n");
+    assert_eq!(run("cpu,reference").ok(), summary(1, 0));
     let by_cpu = tensor(folder.path(), "a/out0");
     assert!(by_reference.1.iter().zip(&by_cpu.1).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs()));
     assert!(run("abacus").fails(1).contains("no executor is called 'abacus'"));
@@ -199,10 +228,7 @@ fn samples_are_exported_and_run() {
     let cases = json(&std::fs::read_to_string(folder.path().join("samples/cases.json")).unwrap());
     let count = cases["cases"].as_array().unwrap().len();
     assert_eq!(said, format!("{count} cases\n"));
-    assert_eq!(
-        run_in(folder.path(), &["ops", "run", "samples", "--out", "results"]).ok(),
-        format!("{count} cases: {count} ok, 0 failed\n")
-    );
+    assert_eq!(run_in(folder.path(), &["ops", "run", "samples", "--out", "results"]).ok(), summary(count, 0));
     let with_grad = cases["cases"].as_array().unwrap().iter().filter(|case| case.get("grad").is_some()).count();
     assert!(with_grad * 4 > count, "{with_grad} of {count} cases have gradients");
     let one = ["ops", "samples", "--op", "torch.gather", "--dtype", "bfloat16", "--out", "one"];
@@ -220,8 +246,9 @@ fn the_log_is_asked_for() {
     let folder = folder(object!([call("a", "prims::exp", object!({ "input": named("index") }))]));
     let arguments = ["ops", "run", ".", "--out", "results"];
     let ran = run_with(folder.path(), &arguments, &[("FULGURITE_LOG", "debug")]);
-    assert!(ran.code == 0 && ran.err.contains("tracing failed"), "{}", ran.err);
-    assert_eq!(run_with(folder.path(), &arguments, &[("FULGURITE_LOG", "")]).err, "");
+    assert!(ran.code == 1 && ran.err.contains("tracing failed"), "{}", ran.err);
+    let silent = run_with(folder.path(), &arguments, &[("FULGURITE_LOG", "")]).err;
+    assert!(silent.starts_with("error: case 'a': ") && !silent.contains("tracing failed"), "{silent}");
     let ran = run_with(folder.path(), &arguments, &[("FULGURITE_LOG", "fulgurite=loud")]);
     assert!(ran.fails(1).contains("FULGURITE_LOG"));
 }

@@ -14,15 +14,24 @@ fn a_model_is_trained_resumed_and_sampled() {
     let said = train("2", &[]).ok();
     assert!(said.contains("step 2: loss ") && said.contains("validation loss "), "{said}");
     assert!(folder.path().join("run/traces/00_acquire.trace").exists());
+    let complaint = train("1", &[]).fails(1);
+    let there = "run/checkpoint.safetensors: a checkpoint is there already";
+    assert!(complaint.contains(there) && complaint.contains("--resume"), "{complaint}");
+    assert!(complaint.contains("--overwrite"), "{complaint}");
+    assert!(train_to("fresh", "0", &[]).fails(1).contains("argument 'steps'"));
+    train("1", &["--resume", "--overwrite"]).fails(2);
     let said = train("3", &["--resume"]).ok();
+    assert!(said.contains("\nresumed at step 2 of 3\n"), "{said}");
     assert!(said.contains("step 3: loss ") && !said.contains("step 2: "), "{said}");
+    let said = train("3", &["--resume"]).ok();
+    assert!(said.starts_with("nothing to do: the checkpoint is at step 3"), "{said}");
     assert!(train("3", &["--resume", "--dtype", "bf16"]).fails(1).contains("was made in f32, got bf16"));
     let said = train_to("mixed", "2", &["--dtype", "bf16"]).ok();
     assert!(said.contains("step 2: loss ") && folder.path().join("mixed/traces/02_autocast.trace").exists(), "{said}");
     assert!(train("3", &["--dtype", "f16"]).code == 2);
-    assert!(train("3", &["--size", "huge"]).fails(1).contains("unknown model size 'huge'"));
+    assert!(train_to("other", "3", &["--size", "huge"]).fails(1).contains("unknown model size 'huge'"));
     assert!(train("3", &["--resume", "--seed", "7"]).code == 1);
-    assert!(train("3", &["--data", "no such file"]).fails(1).contains("no such file"));
+    assert!(train("3", &["--overwrite", "--data", "no such file"]).fails(1).contains("no such file"));
     assert_eq!(train("3", &["--lr", "fast"]).code, 2);
 
     let generate = |more: &[&str]| {

@@ -4,8 +4,30 @@ use fulgurite::operator::find_operator;
 
 use crate::{run, run_in};
 
+// Warnings of its author's would be read as ours.
+#[deny(warnings)]
 #[path = "placeholder.rs"]
 mod placeholder;
+
+/// What is written, with a decomposition that calls another operator.
+#[deny(warnings)]
+mod filled {
+    use fulgurite::prelude::*;
+
+    /// The logistic function, elementwise.
+    #[operator(name = "command::filled")]
+    pub mod filled {
+        fn filled(input: Tensor<Floating>) -> Tensor;
+
+        fn decomposition(input: Tensor) -> Tensor {
+            sigmoid(input)
+        }
+
+        fn samples(s: &mut Samples) {
+            s.elementwise_unary(Domain::range(0.5, 2.0));
+        }
+    }
+}
 
 #[test]
 fn a_declaration_is_written_once() {
@@ -47,11 +69,20 @@ fn the_declaration_compiles_and_its_tests_fail() {
 fn a_list_of_operator_files_gets_one_line() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("mod.rs"), "fulgurite_ops_macros::operator_files! {\n}\n").unwrap();
-    std::fs::write(folder.path().join("Cargo.toml"), "fulgurite = { package = \"fulgurite-runtime\" }\n").unwrap();
     let path = folder.path().join("brand_new.rs");
-    let said = run(&["ops", "new", "brand_new", "--path", path.to_str().unwrap()]).ok();
-    assert!(said.ends_with("mod.rs:\n    brand_new,\n"), "{said}");
-    assert!(std::fs::read_to_string(path).unwrap().contains("use fulgurite_ops_macros::operator;"));
+    let runtime = "fulgurite = { package = \"fulgurite-runtime\" }";
+    for (name, imports) in [
+        ("fulgurite-ops", "use fulgurite_ops_macros::operator;\n\nuse crate::prelude::*;\n"),
+        ("fulgurite-models", "use fulgurite_ops::prelude::*;\nuse fulgurite_ops_macros::operator;\n"),
+    ] {
+        let manifest = format!("[package]\nname = \"{name}\"\n[dependencies]\n{runtime}\n");
+        std::fs::write(folder.path().join("Cargo.toml"), manifest).unwrap();
+        let said = run(&["ops", "new", "brand_new", "--path", path.to_str().unwrap()]).ok();
+        assert!(said.ends_with("mod.rs:\n    brand_new,\n"), "{said}");
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(&format!("\n\n{imports}\n")), "{text}");
+        std::fs::remove_file(&path).unwrap();
+    }
 }
 
 #[test]
@@ -64,7 +95,7 @@ fn a_module_without_a_list_gets_one() {
     let said = run(&["ops", "new", "brand_new", "--path", path.to_str().unwrap()]).ok();
     assert!(said.contains("lib.rs:\n    fulgurite::operator_files! { activations }\n"), "{said}");
     assert!(said.contains("main_of(&[\"brand_new\"])"), "{said}");
-    assert!(std::fs::read_to_string(path).unwrap().contains("use fulgurite::operator;"));
+    assert!(std::fs::read_to_string(path).unwrap().contains("use fulgurite::prelude::*;"));
 }
 
 #[test]
@@ -84,8 +115,15 @@ fn names_are_checked() {
     }
     run_in(folder.path(), &["ops", "new", "fine", "--torch", "nn..x"]).fails(2);
     run_in(folder.path(), &["ops", "new", "fine", "--torch", "x\"); evil("]).fails(2);
-    assert!(
-        run_in(folder.path(), &["ops", "new", "fine", "--path", "no/such/folder/fine.rs"]).fails(1).contains("fine.rs")
-    );
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn folders_are_made() {
+    let folder = tempfile::tempdir().unwrap();
+    run_in(folder.path(), &["ops", "new", "fine", "--path", "no/such/folder/fine.rs"]).ok();
+    assert!(folder.path().join("no/such/folder/fine.rs").is_file());
+    let complaint =
+        run_in(folder.path(), &["ops", "new", "fine", "--path", "no/such/folder/fine.rs/other.rs"]).fails(1);
+    assert!(complaint.starts_with("error: no/such/folder/fine.rs: "), "{complaint}");
 }

@@ -1,6 +1,6 @@
 //! `placeholder`.
 
-use fulgurite::operator;
+use fulgurite::prelude::*;
 
 /// PLACEHOLDER: say what `placeholder` computes, elementwise or along which dimensions, as a formula.
 #[operator(torch = "nn.functional.placeholder")]

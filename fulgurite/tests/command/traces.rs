@@ -49,13 +49,31 @@ fn what_cannot_be_shown() {
     );
     run(&["trace", "show", "prims::exp", "--target", "c p u"]).fails(2);
     run(&["trace", "show", "prims::exp", "--dtype", "f31"]).fails(2);
-    let complaint = run(&["trace", "show", "prims::exp", "--target", "abacus", "--stage", "claim"]).fails(1);
+    let complaint = run(&["trace", "show", "prims::exp", "--executors", "view", "--stage", "claim"]).fails(1);
     assert!(complaint.contains("no executor takes it") && !complaint.contains(".rs:"), "{complaint}");
 }
 
 #[test]
+fn targets_that_nothing_runs_on_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for (target, message) in [
+        ("gpu", "no executor runs on 'gpu'; there are cpu, cuda"),
+        ("gpu:sm_90a", "no executor runs on 'gpu'; there are cpu, cuda"),
+        ("cuda:banana", "'banana' is no architecture of 'cuda', expected sm_ and a number such as sm_90a"),
+        ("cpu:sm_90a", "'cpu' has no architectures, got 'sm_90a'"),
+    ] {
+        let complaint = run(&["trace", "show", "prims::exp", "--target", target]).fails(2);
+        assert!(complaint.contains(message), "{complaint}");
+        let text = format!("# fulgurite trace 1\n# made by acquire\ntrace f for {target} () {{\n  return\n}}\n");
+        std::fs::write(folder.path().join("elsewhere.trace"), text).unwrap();
+        let complaint = run_in(folder.path(), &["trace", "run", "elsewhere.trace"]).fails(1);
+        assert!(complaint.contains(&format!("elsewhere.trace: {message}")), "{complaint}");
+    }
+}
+
+#[test]
 fn a_compilation_that_fails_shows_what_it_came_to() {
-    let broken = ["trace", "show", "softmax", "--target", "abacus"];
+    let broken = ["trace", "show", "softmax", "--executors", "view"];
     let ran = run(&[&broken[..], &["--stage", "all"]].concat());
     assert_eq!(ran.code, 1);
     assert!(ran.out.starts_with("# === acquire ===\n") && ran.out.contains("\n# === cse ===\n"), "{}", ran.out);

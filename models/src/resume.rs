@@ -1,0 +1,105 @@
+//! What stands in a run's folder before it starts: a checkpoint to continue from, or one that must not be lost.
+
+use std::path::Path;
+
+use fulgurite::{Error, Result};
+
+use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
+use crate::config::{GptConfig, SIZES};
+use crate::train::{COMPUTE_DTYPE, TrainOptions, compute_dtype, wrong};
+
+/// The error of a file, which it names once.
+pub(crate) fn in_file(path: &Path, error: CheckpointError) -> Error {
+    match error {
+        CheckpointError::InFile { path, fault } => {
+            Error::File { path: path.display().to_string(), message: fault.to_string() }
+        }
+        other => Error::File { path: path.display().to_string(), message: other.to_string() },
+    }
+}
+
+/// Refuses to start anew where a checkpoint lies: hours of training may be in it.
+pub(crate) fn spare(options: &TrainOptions, checkpoint: &Path) -> Result<()> {
+    if options.resume && options.overwrite {
+        return Err(wrong("overwrite", "is given with 'resume': a run continues from a checkpoint or replaces it"));
+    }
+    if options.resume || options.overwrite {
+        return Ok(());
+    }
+    let failed = |message: String| Error::File { path: checkpoint.display().to_string(), message };
+    match checkpoint.try_exists() {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(failed(
+            "a checkpoint is there already: --resume continues from it, --overwrite starts anew and replaces it".into(),
+        )),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+/// Reads the checkpoint to continue from and checks that it is one of this very run: of this model, batch, seed and arithmetic.
+pub(crate) fn continued(
+    options: &TrainOptions,
+    path: &Path,
+    config: &GptConfig,
+    tokenizer: &str,
+    context: usize,
+) -> Result<Checkpoint> {
+    let saved = Checkpoint::load(path).map_err(|error| in_file(path, error))?;
+    saved.validate_tensors().map_err(|error| in_file(path, error))?;
+    let stored = &saved.state;
+    if stored.data.tokens == 0 {
+        let message = "the checkpoint was made from weights alone and stands in no data: start a run with it (init)";
+        return Err(wrong("resume", message));
+    }
+    let different = differences(stored, config, tokenizer, options.batch, context);
+    if !different.is_empty() {
+        return Err(wrong("resume", format!("the checkpoint is of another run: {}", different.join("; "))));
+    }
+    if stored.seed != options.seed {
+        return Err(wrong("seed", format!("the checkpoint was made with seed {}, got {}", stored.seed, options.seed)));
+    }
+    let computed = compute_dtype(&options.compile);
+    if let Some(before) = stored.notes.get(COMPUTE_DTYPE).filter(|before| *before != computed) {
+        return Err(wrong("dtype", format!("the checkpoint was made in {before}, got {computed}")));
+    }
+    Ok(saved)
+}
+
+/// What differs between a checkpoint and what was asked for, each with both values, in the words of the options.
+fn differences(
+    stored: &TrainingState,
+    config: &GptConfig,
+    tokenizer: &str,
+    batch: usize,
+    context: usize,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut compare = |what: &str, before: String, now: String| {
+        if before != now {
+            found.push(format!("{what} is {before} in the checkpoint, got {now}"));
+        }
+    };
+    compare("size", size_in_words(&stored.model), size_in_words(config));
+    compare("tokenizer", stored.tokenizer.clone(), tokenizer.to_owned());
+    if stored.tokenizer == tokenizer {
+        // Otherwise it follows from the tokenizers.
+        compare("vocabulary", stored.model.vocabulary.to_string(), config.vocabulary.to_string());
+    }
+    // A run of shorter sequences than its model takes has two contexts.
+    let in_words = |model: usize, sequence: usize| match model == sequence {
+        true => model.to_string(),
+        false => format!("{sequence} (of the model's {model})"),
+    };
+    compare("context", in_words(stored.model.context, stored.data.context), in_words(config.context, context));
+    compare("dropout", stored.model.dropout.to_string(), config.dropout.to_string());
+    compare("batch", stored.data.rows.to_string(), batch.to_string());
+    found
+}
+
+/// The size without its context: `nano (2 layers, 2 heads, 64 channels)`.
+fn size_in_words(config: &GptConfig) -> String {
+    let GptConfig { layers, heads, channels, .. } = *config;
+    let shape = format!("{layers} layers, {heads} heads, {channels} channels");
+    let size = SIZES.iter().find(|size| (size.layers, size.heads, size.channels) == (layers, heads, channels));
+    size.map_or_else(|| shape.clone(), |size| format!("{} ({shape})", size.name))
+}
