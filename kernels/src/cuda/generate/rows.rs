@@ -90,11 +90,13 @@ impl Plan {
                     return registers(threads, threads, passes);
                 }
             }
-            // What blocks of a cluster tell one another are numbers.
-            let of_numbers =
-                (passes.list.iter().flat_map(|pass| &pass.reductions)).all(|&value| region.class(value) != Class::Bool);
+            // One input: with two, what a block has under way does not fill the memory's pipes, and reading the row again is
+            // faster. And what blocks of a cluster tell one another are numbers.
+            let mut reductions = passes.list.iter().flat_map(|pass| &pass.reductions);
+            let suits = region.used_inputs_in(Space::Full).len() == 1
+                && reductions.all(|&value| region.class(value) != Class::Bool);
             let threads = THREADS_OF_CLUSTERS;
-            for blocks in CLUSTERS.into_iter().filter(|_| problem.clusters && of_numbers) {
+            for blocks in CLUSTERS.into_iter().filter(|_| problem.clusters && suits) {
                 let lanes = blocks * threads;
                 if words(lanes, passes.words) <= WORDS_OF_THREAD && words(lanes, passes.peak) <= WORDS_OF_PASS {
                     return registers(lanes, threads, passes);
