@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use fulgurite_kernels::DType;
 use rustc_hash::FxHashMap;
 
 use crate::argument::Attribute;
@@ -142,6 +143,7 @@ struct Key {
     /// Strides where they are not those of a contiguous array.
     leaves: Vec<(TensorMeta, Option<Strides>)>,
     attributes: Vec<Attribute>,
+    autocast: Option<DType>,
 }
 
 /// What was compiled, by the form of the arguments.
@@ -288,13 +290,14 @@ where
             let strides = (!array.is_contiguous()).then(|| Strides::from_slice(array.strides()));
             (array.meta().with_device(self.device(array)), strides)
         };
-        Key { leaves: inputs.iter().map(leaf).collect(), attributes }
+        Key { leaves: inputs.iter().map(leaf).collect(), attributes, autocast: self.options.autocast }
     }
 
     /// Whether `key` is that of these arguments.
     fn matches(&self, key: &Key, inputs: &[Array], attributes: &[Attribute]) -> bool {
         key.leaves.len() == inputs.len()
             && key.attributes == attributes
+            && key.autocast == self.options.autocast
             && key.leaves.iter().zip(inputs).all(|((meta, strides), array)| {
                 meta.shape() == array.shape()
                     && meta.dtype() == array.dtype()

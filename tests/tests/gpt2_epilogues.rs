@@ -73,7 +73,7 @@ fn what_an_earlier_executor_takes_stays_its_own() {
     let claimed = stage(&stages, "claim");
     assert!(claimed.block.symbols.iter().any(|symbol| symbol.name() == "llmc::gelu"), "{claimed}");
     // Without llmc nobody reads what GELU is applied to, since nothing is differentiated.
-    let stages = self::stages(on_cuda(&loss_trace(&CONFIG, 2, 8).unwrap()), &options(&DEFAULT)).unwrap();
+    let stages = self::stages(on_cuda(&loss_trace(&CONFIG, 2, 8).unwrap()), &options(&TF32)).unwrap();
     let claimed = products(&stage(&stages, "claim").block).into_iter().map(|((name, _), n)| (name, n));
     let expected = [("cublaslt::linear_gelu", LAYERS), ("cublaslt::linear_residual", 2 * LAYERS)];
     assert_eq!(claimed.collect::<Vec<_>>(), expected);
@@ -83,7 +83,7 @@ fn what_an_earlier_executor_takes_stays_its_own() {
 fn shapes_that_the_library_does_not_take_stay_as_they_are() {
     // GELU is applied to 4 * 9 columns, which is no multiple of 8.
     let config = GptConfig { channels: 9, heads: 3, ..CONFIG };
-    let stages = stages(step(&config, 2, 8), &options(&DEFAULT)).unwrap();
+    let stages = stages(step(&config, 2, 8), &options(&TF32)).unwrap();
     let late = stage(&stages, "late_rewrite");
     let gelu = late.block.symbols.iter().find(|symbol| symbol.name() == "gelu").unwrap();
     assert!(gelu.refusals.iter().any(|refusal| refusal.reason.contains("rows of a multiple of 8")), "{late}");
