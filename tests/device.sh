@@ -47,7 +47,7 @@ run() {
     cd tests
     summary 'programs on the device' "$folder/device_runs"
     summary 'GPT-2 beside PyTorch' "$folder/gpt2_parity"
-    for executor in cuda fusion cublaslt optim llmc tf32; do
+    for executor in cuda fusion cublaslt optim llmc tf32 flash; do
         summary "operators by $executor" "$folder/generated" "::$executor" --test-threads=16
     done
     for arguments in '--dtype f32' '--dtype tf32' '--dtype tf32 --executors llmc,optim,cublaslt,fusion,cuda' '--dtype tf32 --context 1024' '--dtype bf16 --context 1024' '--dtype bf16 --context 1024 --executors llmc,optim,cublaslt,fusion,cuda'; do
@@ -64,7 +64,7 @@ sanitize() {
     [ ${#tools[@]} -gt 0 ] || tools=(memcheck racecheck initcheck synccheck)
     cd tests
     for tool in "${tools[@]}"; do
-        for executor in cuda fusion cublaslt optim llmc tf32; do
+        for executor in cuda fusion cublaslt optim llmc tf32 flash; do
             local log
             log=$(mktemp)
             # One thread: the sanitizer serializes kernels anyway, and its report then follows the test's name.

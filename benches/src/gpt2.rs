@@ -11,6 +11,7 @@ use fulgurite_models::batches::Batch;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::gpt2::Gpt2;
+use fulgurite_models::precision::rounded_to_tf32;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::{batch_arrays, step_scalars};
 
@@ -134,7 +135,7 @@ pub fn options(dtype: &str, executors: &[&str]) -> Result<Options> {
     };
     match dtype {
         "f32" | "bf16" => {}
-        "tf32" => list.insert(0, fulgurite::executor::find_executor("tf32")?),
+        "tf32" => list = rounded_to_tf32(&list)?,
         other => {
             return Err(Error::Argument {
                 argument: "dtype".into(),

@@ -15,6 +15,7 @@ pub mod host_tensor;
 pub mod hugging_face;
 pub mod initialize;
 pub mod llmc;
+pub mod precision;
 pub mod random;
 mod resume;
 pub mod schedule;

@@ -192,14 +192,9 @@ fn write_profile(folder: &Path, profile: &Profile, line: &mut dyn FnMut(&str)) -
 /// The note of a checkpoint that says in what its step was computed.
 pub const COMPUTE_DTYPE: &str = "compute_dtype";
 
-/// What products are computed in: the type of autocast, or `tf32`, or `f32`. Weights and moments are f32 whatever it is.
+/// What products are computed in. Weights and moments are f32 whatever it is.
 pub(crate) fn compute_dtype(compile: &Options) -> &'static str {
-    let named = |name: &str| compile.executors.iter().flatten().any(|executor| executor.name == name);
-    match compile.autocast {
-        Some(low) => low.name(),
-        None if named("tf32") => "tf32",
-        None => "f32",
-    }
+    crate::precision::compute_dtype(compile.autocast, compile.executors.as_deref())
 }
 
 fn schedule_of(options: &TrainOptions) -> Schedule {

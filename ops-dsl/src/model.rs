@@ -196,6 +196,8 @@ pub struct Options {
     pub effects: Effects,
     /// Whether its host kernel takes operands of any strides.
     pub strided: bool,
+    /// Whether it may be computed again rather than kept.
+    pub cheap: bool,
     /// Whether a result may be written over an operand: over these, or over any if none is named.
     pub in_place: Option<Vec<Ident>>,
     /// Why it has no gradient.

@@ -113,7 +113,7 @@ fn inner<'a>(setting: &'a Setting, example: &str, errors: &mut Errors) -> &'a [S
 
 /// Reads the settings of `#[operator(...)]`.
 pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
-    const KNOWN: [&str; 14] = [
+    const KNOWN: [&str; 15] = [
         "prim",
         "executor",
         "torch",
@@ -123,6 +123,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         "effects",
         "strided",
         "in_place",
+        "cheap",
         "no_grad",
         "waive",
         "skip",
@@ -138,6 +139,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         effects: Effects::default(),
         strided: false,
         in_place: None,
+        cheap: false,
         no_grad: None,
         waived: Vec::new(),
         directives: Vec::new(),
@@ -174,15 +176,14 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
             "effects" => effects(setting, &mut options.effects, errors),
             "strided" => options.strided = flag(setting, errors),
             "in_place" => options.in_place = in_place(setting, errors),
+            "cheap" => options.cheap = flag(setting, errors),
             "no_grad" => {
                 options.no_grad =
                     reason(setting, errors).or_else(|| Some(LitStr::new("no reason given", Span::call_site())));
             }
             "waive" => options.waived.extend(waived(setting, errors)),
             "skip" | "expected_failure" | "tolerance" => {
-                if let Some(directive) = directive(setting, errors) {
-                    options.directives.push(directive);
-                }
+                options.directives.extend(directives(setting, errors));
             }
             _ => unknown(setting, "`#[operator]`", &KNOWN, errors),
         }
@@ -261,15 +262,16 @@ fn names(setting: &Setting, example: &str, errors: &mut Errors) -> Vec<Ident> {
         .collect()
 }
 
-fn directive(setting: &Setting, errors: &mut Errors) -> Option<Directive> {
+/// One directive for each template that is named.
+fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
     let word = setting.name.to_string();
     let example = match word.as_str() {
         "tolerance" => "tolerance(consistency, factor = 4.0, reason = \"...\")".to_owned(),
         _ => format!("{word}(consistency, executor = \"cpu\", dtype = bf16, reason = \"...\")"),
     };
     let inner = inner(setting, &example, errors);
-    let (mut template, mut executor, mut dtype, mut sample, mut because, mut factor) =
-        (None, None, None, None, None, None);
+    let mut templates = Vec::new();
+    let (mut executor, mut dtype, mut sample, mut because, mut factor) = (None, None, None, None, None);
     for part in inner {
         match (part.name.to_string().as_str(), &part.value) {
             ("executor", _) => executor = text(part, errors),
@@ -288,7 +290,7 @@ fn directive(setting: &Setting, errors: &mut Errors) -> Option<Directive> {
             ("factor", Value::Equals(value)) if word == "tolerance" => factor = Some((**value).clone()),
             ("reason", _) => because = reason(part, errors),
             (name, Value::Flag) => match TEMPLATES.iter().find(|(known, _)| *known == name) {
-                Some((_, variant)) => template = Some(Ident::new(variant, part.name.span())),
+                Some((_, variant)) => templates.push(Ident::new(variant, part.name.span())),
                 None => {
                     let known: Vec<_> = TEMPLATES.iter().map(|(known, _)| *known).collect();
                     errors.at(
@@ -300,16 +302,16 @@ fn directive(setting: &Setting, errors: &mut Errors) -> Option<Directive> {
                         ),
                     );
                     // The directive is complete otherwise; say no more about it.
-                    template = Some(Ident::new("Meta", part.name.span()));
+                    templates.push(Ident::new("Meta", part.name.span()));
                 }
             },
             _ => unknown(part, &format!("`{word}`"), &["executor", "dtype", "sample", "factor", "reason"], errors),
         }
     }
     if inner.is_empty() {
-        return None;
+        return Vec::new();
     }
-    if template.is_none() {
+    if templates.is_empty() {
         errors.at(&setting.name, format!("say which generated test it speaks of: `{example}`"));
     }
     if because.is_none() && !inner.iter().any(|part| part.name == "reason") {
@@ -322,9 +324,18 @@ fn directive(setting: &Setting, errors: &mut Errors) -> Option<Directive> {
             Some(factor) => DirectiveKind::Tolerance(factor),
             None => {
                 errors.at(&setting.name, format!("say by how much: `{example}`"));
-                return None;
+                return Vec::new();
             }
         },
     };
-    Some(Directive { kind, template: template?, executor, dtype, sample, reason: because? })
+    let Some(reason) = because else { return Vec::new() };
+    let directive = |template| Directive {
+        kind: kind.clone(),
+        template,
+        executor: executor.clone(),
+        dtype: dtype.clone(),
+        sample: sample.clone(),
+        reason: reason.clone(),
+    };
+    templates.into_iter().map(directive).collect()
 }

@@ -1,4 +1,4 @@
-//! The kernels of `llmc` and `optim` without a device: every sample of what they run is planned, and what the plans launch is
+//! The kernels of `flash`, `llmc` and `optim` without a device: every sample of what they run is planned, and what the plans launch is
 //! compiled. NVRTC is enough; without it this is said aloud.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use fulgurite::testing::samples::Samples;
 use fulgurite::{DType, Device, TensorMeta};
 use fulgurite_ops as _;
 
-const EXECUTORS: [&str; 2] = ["llmc", "optim"];
+const EXECUTORS: [&str; 3] = ["flash", "llmc", "optim"];
 
 /// With this variable set to 1 a machine without NVRTC fails.
 const REQUIRE_NVRTC: &str = "FULGURITE_REQUIRE_NVRTC";

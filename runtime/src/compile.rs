@@ -11,7 +11,7 @@ use crate::executor::{ExecutorDef, default_executors, find_executor};
 use crate::meta::Device;
 use crate::program::Program;
 use crate::trace::Trace;
-use crate::transforms::{Fuel, autocast, autodiff, claim, cse, dce, fuse, layout, plan, rewrite};
+use crate::transforms::{Fuel, autocast, autodiff, claim, cse, dce, fuse, layout, plan, recompute, rewrite};
 
 /// What a user may choose about compilation.
 #[derive(Clone)]
@@ -28,6 +28,9 @@ pub struct Options {
     /// Mixed precision: products in this type, bf16 or f16, and the rest by the operators' classes
     /// ([`crate::transforms::autocast`]). `None` computes in the types that the program is written in.
     pub autocast: Option<DType>,
+    /// From how many bytes on a value is computed again for the backward pass instead of being kept, where that is cheap
+    /// ([`crate::transforms::recompute`]); `None` keeps everything.
+    pub recompute: Option<u64>,
     /// How many optimizations may be made.
     pub fuel: Fuel,
     /// Whether symbols are fused into regions.
@@ -62,6 +65,7 @@ impl std::fmt::Debug for Options {
             .field("rewrites", &rewrites)
             .field("transforms", &self.transforms.iter().map(|t| &t.name).collect::<Vec<_>>())
             .field("autocast", &self.autocast)
+            .field("recompute", &self.recompute)
             .field("fuel", &self.fuel)
             .field("fuse", &self.fuse)
             .field("verify", &self.verify)
@@ -79,6 +83,7 @@ impl Default for Options {
             rewrites: None,
             transforms: Vec::new(),
             autocast: None,
+            recompute: Some(recompute::FROM_BYTES),
             fuel: Fuel::UNLIMITED,
             fuse: true,
             verify: cfg!(debug_assertions),
@@ -101,15 +106,16 @@ impl Options {
     }
 }
 
-/// What every compilation goes through, in order. `autocast` is left out unless it is asked for, `fuse` where nothing is to be
-/// fused.
-pub const STAGES: [&str; 12] = [
+/// What every compilation goes through, in order. `autocast` is left out unless it is asked for, `recompute` where there is
+/// nothing to compute again, `fuse` where nothing is to be fused.
+pub const STAGES: [&str; 13] = [
     "rewrite",
     "autocast",
     "autodiff",
     "dce",
     "cse",
     "late_rewrite",
+    recompute::NAME,
     "claim",
     "fuse",
     "layout",
@@ -192,6 +198,12 @@ impl Stages {
             self.make("dce", |trace, _| Ok(dce::dce(trace)))?;
             self.make("cse", |trace, _| Ok(cse::cse(trace)))?;
             self.make("late_rewrite", |trace, fuel| rewrite::late(trace, &rewrites, &executors, fuel))?;
+            let mut fuel = self.fuel;
+            let again = options.recompute.and_then(|from| recompute::recompute(self.last(), from, &mut fuel));
+            if let Some(next) = again {
+                self.fuel = fuel;
+                self.push(recompute::NAME, next)?;
+            }
         }
         if !self.done("plan_memory") {
             self.make("claim", |trace, fuel| {

@@ -35,6 +35,7 @@ pub const OPERATOR: OperatorDef = OperatorDef {
     cpu: None,
     plan: None,
     view: None,
+    cheap: false,
     strided: false,
     in_place: false,
     in_place_over: &[],

@@ -261,6 +261,9 @@ pub struct OperatorDef {
     pub plan: Option<PlanRule>,
     /// How the result looks into the memory of its first operand, if a view can stand for it.
     pub view: Option<ViewRule>,
+    /// Whether it costs about as much as reading its operands and writing its results once: it may be computed again for the
+    /// backward pass instead of being kept. (Arithmetic on elements always may.)
+    pub cheap: bool,
     /// Whether the kernel takes operands of any strides; otherwise it gets contiguous ones.
     pub strided: bool,
     /// Whether a result may be written over an operand: the kernel has read the elements of an operand that lie at a place

@@ -125,8 +125,13 @@ fn products_are_taken_by_cublaslt_in_bf16() {
             assert_eq!(claimed.meta(line.results[0]).dtype(), DType::BF16);
             products += 1;
         }
-        // Of each layer four projections and two products of attention, and the logits; twice as many backward.
-        assert_eq!(products, 3 * (6 * CONFIG.layers + 1));
+        // Of each layer four projections and two products of attention, and the logits; twice as many backward. By default
+        // attention is one kernel, and one backward.
+        let flash = |name: &str| claimed.symbols.iter().filter(|line| line.name() == name).count();
+        let of_attention = if executors.is_none() { 0 } else { 2 };
+        assert_eq!(products, 3 * ((4 + of_attention) * CONFIG.layers + 1));
+        let kernels = if executors.is_none() { CONFIG.layers } else { 0 };
+        assert_eq!([flash("flash::attention"), flash("flash::attention_backward")], [kernels; 2]);
     }
 }
 

@@ -26,7 +26,11 @@ use fulgurite_models::train::{initial_parameters, parameters_from};
 use serde_json::{Value, json};
 
 /// The lists of executors that are compared; the first is the default one.
-const LISTS: [(&str, &str); 2] = [("default executors", ""), ("llmc first", "llmc,optim,cublaslt,fusion,cuda")];
+const LISTS: [(&str, &str); 3] = [
+    ("default executors", ""),
+    ("llmc first", "llmc,optim,cublaslt,fusion,cuda"),
+    ("flash, then llmc", "flash,llmc,optim,cublaslt,fusion,cuda"),
+];
 /// How PyTorch runs: name, mode, and whether its attention is one kernel. Losses are compared with the first.
 const MODES: [(&str, &str, bool); 3] =
     [("eager", "eager", false), ("graphs", "reduce-overhead", false), ("graphs-fused", "reduce-overhead", true)];

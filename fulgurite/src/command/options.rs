@@ -19,6 +19,9 @@ pub struct Compile {
     /// Does not fuse symbols into regions.
     #[arg(long)]
     no_fuse: bool,
+    /// Keeps everything that the backward pass needs of the forward pass: nothing large is computed again.
+    #[arg(long)]
+    no_recompute: bool,
     /// On a device, launches every kernel by itself instead of replaying a graph, and waits for each symbol: an error names it.
     #[arg(long)]
     no_graph: bool,
@@ -35,6 +38,7 @@ impl Compile {
         options.fuel = self.fuel.map_or(Fuel::UNLIMITED, Fuel::limited);
         options.fuse = !self.no_fuse;
         options.graph = !self.no_graph;
+        options.recompute = options.recompute.filter(|_| !self.no_recompute);
         options.memory_limit = system::memory().map(|memory| memory.total);
         Ok(options)
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use fulgurite::executor::find_executor;
 use fulgurite::models::checkpoint::OptimizerSettings;
+use fulgurite::models::precision::rounded_to_tf32;
 use fulgurite::models::train::{TrainOptions, train};
 use fulgurite::{DType, Device};
 
@@ -139,9 +139,7 @@ pub fn run(model: &Model) -> Outcome {
         if !of.device.is_cuda() {
             return Err(Failed(format!("tf32 is arithmetic of CUDA devices, the device is {}", of.device)));
         }
-        let mut list = compile.executor_list(of.device.kind());
-        list.insert(0, find_executor("tf32")?);
-        compile.executors = Some(list);
+        compile.executors = Some(rounded_to_tf32(&compile.executor_list(of.device.kind()))?);
     }
     let options = TrainOptions {
         size: of.size.clone(),

@@ -264,6 +264,9 @@ fn record(operator: &Operator) -> TokenStream {
         Results::List => fields.extend(quote!(results: ::fulgurite::operator::ResultsDef::List,)),
     }
     fields.extend(effects(operator, &position));
+    if options.cheap {
+        fields.extend(quote!(cheap: true,));
+    }
     if options.strided {
         fields.extend(quote!(strided: true,));
     }

@@ -3,6 +3,7 @@
 pub mod cpu;
 pub mod cublaslt;
 pub mod cuda;
+pub mod flash;
 pub mod fusion;
 pub mod llmc;
 pub mod optim;

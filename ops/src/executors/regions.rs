@@ -17,6 +17,7 @@ use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
 use fulgurite::rules::*;
 use fulgurite::trace::{Block, BoundSymbol, Callee, Results, ValueId};
 use fulgurite::transforms::Fuel;
+use fulgurite::transforms::recompute::may_join;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// How many symbols after a region's first one are looked at.
@@ -255,7 +256,7 @@ fn gather(block: &Block, numbers: &Numbers, limits: Limits, ahead: &VecDeque<Lin
     // Values computed outside from what the region computes: a member must not read them.
     let mut tainted: FxHashSet<ValueId> = FxHashSet::default();
     for (i, Line { symbol, kind }) in ahead.iter().take(WINDOW).enumerate() {
-        let clean = !symbol.operands().any(|id| tainted.contains(&id));
+        let clean = !symbol.operands().any(|id| tainted.contains(&id)) && may_join(block, seed, symbol);
         let space = (clean && region.members.len() < limits.symbols)
             .then(|| kind.and_then(|kind| region.admits(symbol, kind)))
             .flatten();

@@ -73,8 +73,11 @@ pub mod cross_entropy {
         let (rank, dtype) = (input.rank(), input.dtype());
         let dim = class_dim(rank);
         let classes = input.size(dim as i64);
-        let log_probabilities = log_softmax(accumulating(input), dim as i64);
         let weight = weight.map(accumulating);
+        if !target.dtype().is_floating() && label_smoothing == 0.0 && !input.meta().is_empty() {
+            return cast(of_classes(accumulating(input), target, weight, ignore_index, reduction), dtype);
+        }
+        let log_probabilities = log_softmax(accumulating(input), dim as i64);
         if target.dtype().is_floating() {
             let rows = classes_last(log_probabilities);
             let mut target = classes_last(accumulating(target));
@@ -103,9 +106,6 @@ pub mod cross_entropy {
             .ignore_index(ignore_index)
             .reduction(reduction)
             .call();
-        if label_smoothing == 0.0 {
-            return cast(likelihood, dtype);
-        }
         let shape = target.shape().to_vec();
         let count: usize = shape.iter().product();
         let flat = prims::reshape(target, [count]);
@@ -130,6 +130,39 @@ pub mod cross_entropy {
         let hard = prims::mul(likelihood, constant_like(likelihood, 1.0 - label_smoothing));
         let soft = prims::mul(uniform, constant_like(uniform, label_smoothing / classes as f64));
         cast(prims::add(hard, soft), dtype)
+    }
+
+    /// The loss of classes: of each row of logits two numbers are computed and one is picked, and nothing of its size is written.
+    fn of_classes(
+        input: Tensor,
+        target: Tensor,
+        weight: Option<Tensor>,
+        ignore_index: i64,
+        reduction: Reduction,
+    ) -> Tensor {
+        let shape = target.shape().to_vec();
+        let rows: usize = shape.iter().product();
+        let (top, log_sum) = log_normalizer(input, class_dim(input.rank()) as i64);
+        let target = prims::reshape(target, [rows]);
+        let counted = prims::ne(target, constant_like(target, ignore_index));
+        let class = prims::select(counted, target, constant_like(target, 0i64));
+        let picked = prims::gather(classes_last(input), 1, prims::reshape(class, [rows, 1]));
+        let [picked, top, log_sum] = [picked, top, log_sum].map(|row| prims::reshape(row, [rows]));
+        // The difference of logits first: nothing is lost to their size.
+        let losses = prims::sub(log_sum, prims::sub(picked, top));
+        let weights = weight.map(|weight| prims::index_select(weight, 0, class));
+        let losses = weights.map_or(losses, |weights| prims::mul(losses, weights));
+        let zero = constant_like(losses, 0.0);
+        // An ignored row must not bring in an infinity.
+        let losses = prims::select(counted, losses, zero);
+        match reduction {
+            Reduction::None => prims::reshape(losses, shape),
+            Reduction::Sum => prims::sum(losses, [0]),
+            Reduction::Mean => {
+                let weights = prims::select(counted, weights.unwrap_or_else(|| constant_like(losses, 1.0)), zero);
+                prims::div(prims::sum(losses, [0]), prims::sum(weights, [0]))
+            }
+        }
     }
 
     // Only the logits and two numbers of each row are saved, where the derived gradient keeps all log-probabilities.
@@ -191,8 +224,13 @@ pub mod cross_entropy {
             // How much a row's loss adds to the result, times the cotangent.
             let d = accumulating(d_out);
             let count = (reduction == Reduction::Mean).then(|| match hard {
-                Some((counted, class)) => {
-                    let weights = prims::sum(weighted(cast(class, dtype)), [dim]);
+                Some((counted, _)) => {
+                    let one = constant_like(top, 1.0);
+                    let weights = wide_weight.map_or(one, |weight| {
+                        let class = prims::select(counted, target, constant_like(target, 0i64));
+                        let class = prims::reshape(class, [class.meta().len()]);
+                        prims::reshape(prims::index_select(weight, 0, class), target.shape().to_vec())
+                    });
                     total(prims::select(counted, weights, constant_like(weights, 0.0)))
                 }
                 None => constant_like(d, (x.meta().len() / classes) as f64),

@@ -7,7 +7,7 @@ use crate::prims;
 
 /// `(x - mean) / √(var + eps) · weight + bias` over the trailing `normalized_shape` dimensions, with the biased variance;
 /// computed in f32 for f16 and bf16. Ba, Kiros & Hinton, 2016.
-#[operator(torch = "nn.functional.layer_norm", autocast = full)]
+#[operator(cheap, torch = "nn.functional.layer_norm", autocast = full)]
 pub mod layer_norm {
     fn layer_norm(
         input: Tensor<Floating>,

@@ -8,25 +8,7 @@ use crate::prims;
     torch = "nn.functional.linear",
     autocast = low,
     tolerance(
-        consistency,
-        executor = "tf32",
-        factor = 8192.0,
-        reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
-    ),
-    tolerance(
-        gradient,
-        executor = "tf32",
-        factor = 8192.0,
-        reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
-    ),
-    tolerance(
-        golden,
-        executor = "tf32",
-        factor = 8192.0,
-        reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"
-    ),
-    tolerance(
-        checker,
+        consistency, gradient, golden, checker,
         executor = "tf32",
         factor = 8192.0,
         reason = "TF32 keeps 10 of the 23 bits of f32's fraction: operands are 2^13 times coarser"

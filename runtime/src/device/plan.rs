@@ -112,6 +112,12 @@ macro_rules! values {
     )*};
 }
 values! { i32 u32 i64 u64 f32 f64 }
+/// A structure of integers, passed by value.
+impl<const N: usize> From<[i64; N]> for Parameter {
+    fn from(values: [i64; N]) -> Parameter {
+        Parameter::Value(values.iter().flat_map(|value| value.to_le_bytes()).collect())
+    }
+}
 impl From<usize> for Parameter {
     fn from(value: usize) -> Parameter {
         Parameter::from(value as u64)

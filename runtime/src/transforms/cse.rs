@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::autodiff::is_backward;
 use super::flatten::Flattener;
+use super::recompute;
 use crate::argument::{Arg, map_arguments};
 use crate::trace::{Block, BoundSymbol, Callee, Trace, ValueId};
 
@@ -23,7 +24,8 @@ type Key = (*const crate::operator::OperatorDef, Vec<Arg<ValueId>>, bool);
 fn merge(source: &Block) -> Block {
     let (mut flattener, mut substitution) = Flattener::new(source);
     let mut known: FxHashMap<Key, Vec<ValueId>> = FxHashMap::default();
-    let (mut mergeable, mut cheap) = (Property::new(mergeable), Property::new(cheap));
+    let (mut mergeable, mut cheap) = (Property::new(mergeable), Cheap::new());
+    let small = recompute::small(source);
     // Numbers that the program knows, which are read by everyone and kept by nobody.
     let mut numbers = vec![false; source.values.len()];
     for symbol in &source.symbols {
@@ -34,7 +36,10 @@ fn merge(source: &Block) -> Block {
             continue;
         };
         let arguments = map_arguments(&symbol.arguments, |id| Flattener::mapped(&substitution, *id));
-        let again = !number && is_backward(source, symbol) && cheap.holds(symbol);
+        let again = !number
+            && is_backward(source, symbol)
+            && cheap.holds(symbol)
+            && !recompute::is_small(source, symbol, small);
         let key = (std::ptr::from_ref(def), arguments, again);
         if let Some(results) = known.get(&key) {
             for (old, new) in symbol.results.iter().zip(results) {
@@ -57,9 +62,22 @@ fn mergeable(symbol: &BoundSymbol) -> bool {
 }
 
 /// Whether it is arithmetic on elements, a view, or a number.
-fn cheap(symbol: &BoundSymbol) -> bool {
+fn elementwise(symbol: &BoundSymbol) -> bool {
     let elementwise = symbol.operator().is_some_and(|def| def.scalar.is_some() || def.view.is_some());
     elementwise || symbol.body.is_some() || symbol.operands().next().is_none()
+}
+
+/// Whether symbols cost next to nothing: by what they stand for, or because they are declared to.
+pub(super) struct Cheap(Property);
+
+impl Cheap {
+    pub(super) fn new() -> Cheap {
+        Cheap(Property::new(elementwise))
+    }
+
+    pub(super) fn holds(&mut self, symbol: &BoundSymbol) -> bool {
+        symbol.operator().is_some_and(|def| def.cheap) || self.0.holds(symbol)
+    }
 }
 
 /// What is asked of a symbol and of everything that it stands for; calls share bodies, which are looked at once.

@@ -10,6 +10,7 @@ pub mod flatten;
 pub mod fuse;
 pub mod layout;
 pub mod plan;
+pub mod recompute;
 pub mod retarget;
 pub mod rewrite;
 

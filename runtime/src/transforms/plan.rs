@@ -6,7 +6,9 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::layout::layouts;
+use fulgurite_kernels::view::is_contiguous;
+
+use super::layout::{Layout, layouts};
 use crate::argument::Arg;
 use crate::executor::{find_executor, find_implementation};
 use crate::operator::{OperatorDef, OperatorKind};
@@ -133,6 +135,26 @@ pub(crate) fn updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: V
     }
 }
 
+/// Whether `result` may take the memory of `root`, which dies at `symbol`: the symbol reads it as one operand, which is all of it in
+/// its own order (itself, or a view of another shape), and whose elements are read before they are written.
+pub(crate) fn may_lie_over(
+    block: &Block,
+    layouts: &[Layout],
+    symbol: &BoundSymbol,
+    result: ValueId,
+    root: ValueId,
+) -> bool {
+    let mut operands = symbol.operands().filter(|id| layouts[id.index()].root == root);
+    let Some(operand) = operands.next() else { return false };
+    let layout = &layouts[operand.index()];
+    operands.all(|other| other == operand)
+        && layout.offset == 0
+        && is_contiguous(block.meta(operand).shape(), &layout.strides)
+        && block.meta(operand).bytes() == block.meta(root).bytes()
+        && block.meta(operand) == block.meta(result)
+        && updates_in_place(symbol, result, operand)
+}
+
 /// The parameters over which the kernel that runs a symbol says that it may write; empty if over any.
 fn declared_in_place(symbol: &BoundSymbol) -> Option<&'static [&'static str]> {
     let def = symbol.operator()?;
@@ -209,18 +231,14 @@ pub fn plan(trace: &Trace) -> Trace {
                 Storage::Output
             } else {
                 let size = (block.values[index].meta.bytes() as u64).next_multiple_of(ALIGNMENT).max(ALIGNMENT);
-                let in_place = symbol.operands().find(|operand| {
-                    let o = operand.index();
-                    last[o] == i
-                        && placed[o].is_some_and(|(_, room)| room >= size)
-                        && block.values[o].meta == block.values[index].meta
-                        && roots[o] == *operand
-                        && updates_in_place(symbol, *id, *operand)
-                        && symbol.operands().all(|other| roots[other.index()] != *operand || other == *operand)
+                let in_place = symbol.operands().map(|operand| roots[operand.index()]).find(|root| {
+                    last[root.index()] == i
+                        && placed[root.index()].is_some_and(|(_, room)| room >= size)
+                        && may_lie_over(block, &layouts, symbol, *id, *root)
                 });
                 match in_place {
-                    Some(operand) => {
-                        let place = placed[operand.index()].take();
+                    Some(root) => {
+                        let place = placed[root.index()].take();
                         placed[index] = place;
                         Storage::Arena(place.map_or(0, |(offset, _)| offset))
                     }

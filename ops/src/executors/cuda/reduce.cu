@@ -40,3 +40,25 @@ extern "C" __global__ void reduce_columns(const IN* in, OUT* out, u64 outputs, u
     for (u64 j = begin; j < end; ++j) total = KIND::combine(total, (WIDE)widen(first[REDUCED(j)]));
     out[blockIdx.y * outputs + i] = narrow<OUT>((Wide<OUT>::type)total);
 }
+
+// A block has blockDim.x neighbouring outputs, and OF_A_COLUMN threads for each, which combine every OF_A_COLUMN-th element; their
+// results are combined in order.
+extern "C" __global__ void reduce_side_by_side(const IN* in, OUT* out, u64 outputs, u64 length, u64 piece) {
+    __shared__ WIDE parts[OF_A_COLUMN][33];
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    const u64 begin = blockIdx.y * piece, stop = begin + piece;
+    const u64 end = stop < length ? stop : length;
+    WIDE total = Neutral::of<KIND>();
+    if (i < outputs) {
+        const IN* first = in + KEPT(i);
+#pragma unroll 8
+        for (u64 j = begin + threadIdx.y; j < end; j += OF_A_COLUMN)
+            total = KIND::combine(total, (WIDE)widen(first[REDUCED(j)]));
+    }
+    parts[threadIdx.y][threadIdx.x] = total;
+    __syncthreads();
+    if (threadIdx.y != 0 || i >= outputs) return;
+#pragma unroll
+    for (int part = 1; part < OF_A_COLUMN; ++part) total = KIND::combine(total, parts[part][threadIdx.x]);
+    out[blockIdx.y * outputs + i] = narrow<OUT>((Wide<OUT>::type)total);
+}

@@ -1,7 +1,8 @@
 //! Reductions over any dimensions, of operands of any strides.
 //!
-//! Long rows are reduced by a block each, columns by a thread each; where too few blocks would come of that, the range is
-//! cut into pieces whose results are reduced once more. The order is fixed, so the same bits come again.
+//! Long rows are reduced by a block each, columns that lie side by side by a block for 32 of them, others by a thread each; where too
+//! few blocks would come of that, the range is cut into pieces whose results are reduced once more. The order is fixed, so the
+//! same bits come again.
 
 use fulgurite_ops_macros::implementation;
 
@@ -11,12 +12,36 @@ use super::support::{Dimension, collapsed, offset, type_of, wide_of};
 /// The threads that one launch should have at least to fill a device.
 const ENOUGH_THREADS: usize = 1 << 16;
 
+/// The blocks of column sums that one launch should have.
+const ENOUGH_BLOCKS: usize = 264;
+/// Columns of such a block, and its threads for each: a warp reads 32 neighbours.
+const COLUMNS: usize = 32;
+const OF_A_COLUMN: usize = 16;
+/// The shortest piece that is worth a second launch.
+const SHORTEST_PIECE: usize = 512;
+
 /// A reduction as the kernels see it: for each output an element to start from, and the elements to combine.
 struct Problem {
     /// Extents and strides of what is kept.
     kept: Vec<Dimension<1>>,
     /// Extents and strides of what is reduced.
     reduced: Vec<Dimension<1>>,
+}
+
+impl Problem {
+    fn outputs(&self) -> usize {
+        self.kept.iter().map(|(extent, _)| extent).product()
+    }
+
+    fn length(&self) -> usize {
+        self.reduced.iter().map(|(extent, _)| extent).product()
+    }
+
+    /// Whether the elements of neighbouring outputs are neighbours, and there are enough of both to share.
+    fn has_columns(&self) -> bool {
+        self.kept.last().is_some_and(|(extent, [stride])| *stride == 1 && *extent >= COLUMNS)
+            && self.length() >= 2 * OF_A_COLUMN
+    }
 }
 
 /// The reduction of `input` over `dims`.
@@ -40,8 +65,7 @@ fn stage(
     to: &str,
 ) -> Result<()> {
     let (dtype, element, problem) = from;
-    let outputs: usize = problem.kept.iter().map(|(extent, _)| extent).product();
-    let length: usize = problem.reduced.iter().map(|(extent, _)| extent).product();
+    let (outputs, length) = (problem.outputs(), problem.length());
     plan.source("reduce.cu", include_str!("reduce.cu"));
     plan.define("IN", element);
     plan.define("OUT", to);
@@ -49,7 +73,16 @@ fn stage(
     plan.define("KIND", kind);
     plan.define("KEPT(i)", offset(&problem.kept, 0, "i"));
     plan.define("REDUCED(j)", offset(&problem.reduced, 0, "j"));
+    plan.define("OF_A_COLUMN", OF_A_COLUMN);
     let piece = length.div_ceil(pieces);
+    let given = |kernel: &str, plan: &mut Plan, shape| {
+        plan.launch(kernel, shape, binds![parameters.0, parameters.1, outputs, length, piece])
+    };
+    if problem.has_columns() {
+        let blocks = outputs.div_ceil(COLUMNS) as u32;
+        let shape = LaunchShape::new([blocks, pieces as u32, 1], [COLUMNS as u32, OF_A_COLUMN as u32, 1]);
+        return given("reduce_side_by_side", plan, shape);
+    }
     // A block a row pays where its elements lie side by side, or where there are too few outputs for a thread each.
     let side_by_side = problem.reduced.last().is_some_and(|(_, [stride])| *stride == 1);
     let by_block = piece >= 64 && (side_by_side || outputs * pieces < ENOUGH_THREADS / 32);
@@ -57,7 +90,7 @@ fn stage(
     let (kernel, blocks) =
         if by_block { ("reduce_rows", outputs) } else { ("reduce_columns", outputs.div_ceil(threads as usize)) };
     let shape = LaunchShape::new([blocks as u32, pieces as u32, 1], [threads, 1, 1]);
-    plan.launch(kernel, shape, binds![parameters.0, parameters.1, outputs, length, piece])
+    given(kernel, plan, shape)
 }
 
 /// Plans a reduction of `input` over `dims`.
@@ -66,14 +99,17 @@ fn reduce(plan: &mut Plan, kind: &str, input: &DeviceTensor, dims: &[usize], out
         return Ok(());
     }
     let problem = problem(input, dims);
-    let outputs: usize = problem.kept.iter().map(|(extent, _)| extent).product();
-    let length: usize = problem.reduced.iter().map(|(extent, _)| extent).product();
+    let (outputs, length) = (problem.outputs(), problem.length());
     if outputs > u32::MAX as usize / 2 {
         return Err(Failure::new("TooManyOutputs", format!("a reduction to {outputs} values does not fit a launch")));
     }
     let dtype = input.meta.dtype();
-    // Enough pieces to fill the device, none shorter than 256 elements.
-    let pieces = (ENOUGH_THREADS / outputs.max(1)).clamp(1, (length / 256).max(1)).min(1024);
+    // Enough pieces to fill the device, none so short that the second launch costs more than it gains.
+    let pieces = if problem.has_columns() {
+        (ENOUGH_BLOCKS / outputs.div_ceil(COLUMNS)).clamp(1, (length / SHORTEST_PIECE).max(1))
+    } else {
+        (ENOUGH_THREADS / outputs.max(1)).clamp(1, (length / 256).max(1)).min(1024)
+    };
     if pieces == 1 {
         let from = (dtype, type_of(dtype), &problem);
         return stage(plan, kind, from, 1, (input.into(), out.into()), type_of(out.meta.dtype()));

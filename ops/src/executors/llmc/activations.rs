@@ -29,7 +29,7 @@ fn each_element(plan: &mut Plan, kernel: &str, tensors: &[&DeviceTensor]) -> Res
 }
 
 /// `x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`, elementwise.
-#[operator(executor = llmc, in_place, no_grad = "the implementation that uses it has a gradient of its own")]
+#[operator(executor = llmc, in_place, cheap, no_grad = "the implementation that uses it has a gradient of its own")]
 pub mod gelu {
     fn gelu(input: Tensor<Floating>) -> Tensor;
 

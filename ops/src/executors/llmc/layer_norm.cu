@@ -72,14 +72,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) layernorm(
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward(
     const T* d_out, const T* in, const WEIGHT* weight, const float* mean, const float* rstd, T* d_in, float* partial,
     u64 rows) {
-    __shared__ float scratch[32];
+    // Two rows' worth: while a warp reads the sums of one, another may write those of the next.
+    __shared__ float scratch[2][64];
     float d_weight[STEPS][PACK], d_bias[STEPS][PACK];
 #pragma unroll
     for (int s = 0; s < STEPS; ++s)
 #pragma unroll
         for (int i = 0; i < PACK; ++i) d_weight[s][i] = d_bias[s][i] = 0;
+    int turn = 0;
     // All threads of a block go round equally often, since they reduce together.
-    for (u64 first = (u64)blockIdx.x * ROWS; first < rows; first += (u64)gridDim.x * ROWS) {
+    for (u64 first = (u64)blockIdx.x * ROWS; first < rows; first += (u64)gridDim.x * ROWS, turn ^= 1) {
         const u64 own = first + threadIdx.x / GROUP;
         const bool real = own < rows;
         const u64 row = real ? own : rows - 1;
@@ -99,24 +101,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
                 read<PACK>(weight + column(s), w);
 #pragma unroll
                 for (int i = 0; i < PACK; ++i) {
+                    // The difference first: nothing is lost to the size of the mean.
                     normal[s][i] = (normal[s][i] - centre) * scale;
                     if (real) {
-                        d_weight[s][i] += d[s][i] * normal[s][i];
+                        d_weight[s][i] = __fmaf_rn(d[s][i], normal[s][i], d_weight[s][i]);
                         d_bias[s][i] += d[s][i];
                     }
                     d[s][i] *= w[i];
                     sum += d[s][i];
-                    along += d[s][i] * normal[s][i];
+                    along = __fmaf_rn(d[s][i], normal[s][i], along);
                 }
             }
-        sum = group_reduce<GROUP, Sum>(sum, scratch, 0.0f) * PER_COLUMN;
-        along = group_reduce<GROUP, Sum>(along, scratch, 0.0f) * PER_COLUMN;
+        group_sums<GROUP>(sum, along, scratch[turn]);
+        sum *= PER_COLUMN * -scale;
+        along *= PER_COLUMN * -scale;
         if (real) {
 #pragma unroll
             for (int s = 0; s < STEPS; ++s)
                 if (has(s)) {
 #pragma unroll
-                    for (int i = 0; i < PACK; ++i) d[s][i] = (d[s][i] - sum - normal[s][i] * along) * scale;
+                    for (int i = 0; i < PACK; ++i)
+                        d[s][i] = __fmaf_rn(d[s][i], scale, __fmaf_rn(normal[s][i], along, sum));
                     write<PACK>(d_in + row * COLUMNS + column(s), d[s]);
                 }
         }

@@ -11,8 +11,11 @@ use crate::executors::cuda::support::type_of;
 
 /// Threads of a block where it has several rows.
 const THREADS: usize = 128;
-/// The same of the backward kernel, whose blocks come to many rows.
-const BACKWARD_THREADS: usize = 256;
+/// The same of the backward kernel, whose blocks come to many rows: two blocks of the first have 128 registers for each thread,
+/// four for each element of its own and the rest; with more elements smaller blocks have more registers.
+const BACKWARD_THREADS: [usize; 2] = [256, 128];
+/// The most elements of a thread of the first.
+const FEW: usize = 24;
 /// Threads of a block where it has one: each keeps a row, its cotangent, and the sums of two gradients.
 const MOST_THREADS: usize = 512;
 /// The most threads of a backward launch, which leaves sums of the parameters' gradients for each block: 512 for each
@@ -24,7 +27,7 @@ const LONGEST: usize = Rows::longest(MOST_THREADS);
 
 /// `(x - mean) · rstd · weight + bias` of rows over the trailing `normalized_shape`, and each row's mean and
 /// `1 / √(variance + eps)`, both f32.
-#[operator(executor = llmc, no_grad = "the implementation that uses it has a gradient of its own")]
+#[operator(executor = llmc, cheap, no_grad = "the implementation that uses it has a gradient of its own")]
 pub mod layernorm {
     fn layernorm(
         input: Tensor<Floating>,
@@ -210,12 +213,12 @@ pub mod layernorm_backward {
         let columns: usize = normalized_shape.iter().product();
         let rows = input.len() / columns;
         let pack = pack_of(columns, input.dtype().size(), &[d_out, input, out0, weight]);
-        let kept = super::kept(columns, pack, BACKWARD_THREADS)?;
+        let few = super::kept(columns, pack, BACKWARD_THREADS[0])?;
+        let two = few.threads == BACKWARD_THREADS[0] && few.of_a_thread() <= FEW;
+        let kept = if two { few } else { super::kept(columns, pack, BACKWARD_THREADS[1])? };
         let blocks = rows.div_ceil(kept.at_a_time()).min(BACKWARD_LAUNCH / kept.threads);
         let partial = plan.workspace((blocks * 2 * columns * size_of::<f32>()) as u64);
         super::kernels(plan, kept, input, weight);
-        // Two blocks at a time leave a thread 128 registers, four for each element of its own and the rest.
-        let two = kept.threads == BACKWARD_THREADS && kept.of_a_thread() <= 24;
         plan.define("BLOCKS", if two { 2 } else { 1 });
         let shape = LaunchShape::linear(blocks as u32, kept.threads as u32);
         let parameters = binds![d_out, input, weight, mean, rstd, out0, partial, rows];

@@ -50,7 +50,8 @@ template <typename T> struct Exponentials {
     }
 };
 
-// A row: the elements before the first aligned pack, packs, the elements behind the last one.
+// A row: the elements before the first whole line of 128 bytes, packs, the elements behind the last one. (From a line on, a warp's
+// packs touch as few lines as they fill; a thread for each element before it there always is.)
 template <typename T> struct Stream {
     const T* x;
     u64 start;
@@ -58,7 +59,8 @@ template <typename T> struct Stream {
     __device__ __forceinline__ Stream(const T* in, u64 row) {
         start = row * COLUMNS;
         x = in + start;
-        head = (int)((PACK - start % PACK) % PACK);
+        constexpr int LINE = PACK == 1 ? 1 : 128 / (int)sizeof(T);
+        head = (int)((LINE - start % LINE) % LINE);
         if (head > COLUMNS) head = COLUMNS;
         packs = (COLUMNS - head) / PACK;
     }

@@ -89,3 +89,29 @@ template <int LANES, typename R> __device__ __forceinline__ float group_reduce(f
         return x;
     }
 }
+
+// Two sums at once over the LANES threads of a row. `scratch` holds 64 numbers, which no thread may write again before the block
+// has come together once more.
+template <int LANES> __device__ __forceinline__ void group_sums(float& a, float& b, float* scratch) {
+    constexpr int WIDTH = LANES > 32 ? 32 : LANES;
+#pragma unroll
+    for (int offset = WIDTH / 2; offset > 0; offset >>= 1) {
+        a += __shfl_xor_sync(0xffffffffu, a, offset);
+        b += __shfl_xor_sync(0xffffffffu, b, offset);
+    }
+    if constexpr (LANES > 32) {
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        if (lane == 0) {
+            scratch[warp] = a;
+            scratch[32 + warp] = b;
+        }
+        __syncthreads();
+        a = lane < LANES / 32 ? scratch[lane] : 0.0f;
+        b = lane < LANES / 32 ? scratch[32 + lane] : 0.0f;
+#pragma unroll
+        for (int offset = 16; offset > 0; offset >>= 1) {
+            a += __shfl_xor_sync(0xffffffffu, a, offset);
+            b += __shfl_xor_sync(0xffffffffu, b, offset);
+        }
+    }
+}

@@ -9,7 +9,7 @@ use super::super::{Callee, Storage, ValueId};
 use super::{Verifier, name};
 use crate::error::{Place, Result};
 use crate::transforms::layout::layouts;
-use crate::transforms::plan::updates_in_place;
+use crate::transforms::plan::may_lie_over;
 
 impl Verifier<'_> {
     /// For each value the one whose memory it has in the plan.
@@ -101,6 +101,7 @@ impl Verifier<'_> {
         }
         let roots = self.roots()?;
         self.shared(&roots)?;
+        let layouts = layouts(self.trace);
         // First and last line of everything that has a root's memory.
         let mut lives: Vec<Option<(usize, usize)>> = vec![None; block.values.len()];
         let mut note = |id: ValueId, line: usize| {
@@ -158,13 +159,8 @@ impl Verifier<'_> {
                 let symbol = first.checked_sub(1).and_then(|line| block.symbols.get(line));
                 (start, stop) == (offset, end)
                     && ends.contains(&(first, start))
-                    && block.values[other].meta == block.values[value].meta
                     && symbol.is_some_and(|symbol| {
-                        let operand = |id: ValueId| id.index() == other;
-                        let through_a_view = |id: ValueId| roots[id.index()] == other && id.index() != other;
-                        updates_in_place(symbol, ValueId(value as u32), ValueId(other as u32))
-                            && symbol.operands().any(operand)
-                            && !symbol.operands().any(through_a_view)
+                        may_lie_over(block, &layouts, symbol, ValueId(value as u32), ValueId(other as u32))
                     })
             });
             if in_place {

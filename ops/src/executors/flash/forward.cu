@@ -1,0 +1,100 @@
+// Attention of OWN queries of one head to its keys, tile by tile: scores are never written. The weights' sums and the largest
+// scores are carried along (Milakov and Gimelshein 2018; Dao et al. 2022).
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    attention(const T* query, const T* key, const T* value, T* out, float* log_sums, Strides of_query, Strides of_key,
+              Strides of_value, int heads, int shared_heads, int queries, int keys, float scale) {
+    extern __shared__ float4 shared[];
+    const Tile<TILE> key_tile{shared}, value_tile{shared + TILE * CHUNKS};
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const int blocks = (queries + OWN - 1) / OWN;
+    // With causal attention the last queries have most to do, and begin first.
+    const int block = blocks - 1 - blockIdx.x % blocks;
+    const int head = blockIdx.x / blocks % heads;
+    const i64 batch = blockIdx.x / blocks / heads;
+    const int shared_head = head / (heads / shared_heads);
+    const int first_own = block * OWN, first_of_warp = first_own + threadIdx.x / 32 * 16;
+    const int own[2] = {first_of_warp + g, first_of_warp + g + 8};
+    const T* q = query + batch * of_query.batch + head * of_query.head;
+    const T* k = key + batch * of_key.batch + shared_head * of_key.head;
+    const T* v = value + batch * of_value.batch + shared_head * of_value.head;
+
+    Left<true> left(nullptr);
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+        const float4 nothing = make_float4(0, 0, 0, 0);
+        left.set(step, own[0] < queries ? four(q + own[0] * of_query.row, 16 * step + 4 * t) : nothing,
+                 own[1] < queries ? four(q + own[1] * of_query.row, 16 * step + 4 * t) : nothing);
+    }
+    float sums[4 * SPANS][4], top[2] = {-INFINITY_F32, -INFINITY_F32}, total[2] = {0, 0};
+    clear(sums);
+    const float to_power = scale * LOG2_E;
+    const int end = CAUSAL ? min(keys, first_own + OWN) : keys;
+    float4 next_keys[Tile<TILE>::EACH], next_values[Tile<TILE>::EACH];
+    Tile<TILE>::fetch(next_keys, k, of_key.row, 0, keys);
+    Tile<TILE>::fetch(next_values, v, of_value.row, 0, keys);
+    for (int first = 0; first < end; first += TILE) {
+        __syncthreads();
+        key_tile.fill(next_keys);
+        value_tile.fill(next_values);
+        __syncthreads();
+        if (first + TILE < end) {
+            Tile<TILE>::fetch(next_keys, k, of_key.row, first + TILE, keys);
+            Tile<TILE>::fetch(next_values, v, of_value.row, first + TILE, keys);
+        }
+        // Tiles that all queries of the warp come before.
+        if (CAUSAL && first > first_of_warp + 15) continue;
+        float scores[TILE / 8][4];
+        clear(scores);
+        along_width(scores, left, key_tile);
+#pragma unroll
+        for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) scores[j][i] *= to_power;
+        if (first + TILE > keys || (CAUSAL && first + TILE - 1 > first_of_warp)) {
+#pragma unroll
+            for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const int at = first + 8 * j + 2 * t + i % 2;
+                    if (at >= keys || (CAUSAL && at > own[i / 2])) scores[j][i] = -INFINITY_F32;
+                }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float highest = top[half];
+#pragma unroll
+            for (int j = 0; j < TILE / 8; ++j)
+                highest = fmaxf(highest, fmaxf(scores[j][2 * half], scores[j][2 * half + 1]));
+            highest = top_of_row(highest);
+            // As long as a row has no key, nothing is subtracted from its scores, which are all -infinity.
+            const float from = highest == -INFINITY_F32 ? 0.0f : highest;
+            const float shrink = power_of_two(top[half] - from);
+            top[half] = highest;
+            float sum = 0;
+#pragma unroll
+            for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+                for (int i = 2 * half; i < 2 * half + 2; ++i) {
+                    scores[j][i] = power_of_two(scores[j][i] - from);
+                    sum += scores[j][i];
+                }
+            total[half] = __fmaf_rn(total[half], shrink, sum);
+#pragma unroll
+            for (int j = 0; j < 4 * SPANS; ++j) {
+                sums[j][2 * half] *= shrink;
+                sums[j][2 * half + 1] *= shrink;
+            }
+        }
+        along_rows(sums, scores, value_tile);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const float all = over_row(total[half]);
+        if (own[half] < queries) {
+            // [batch, queries, heads, WIDTH]: the heads of a position beside each other.
+            write_row(out + ((batch * queries + own[half]) * heads + head) * WIDTH, sums, half, 1.0f / all);
+            if (t == 0) log_sums[(batch * heads + head) * queries + own[half]] = (top[half] + log2f(all)) * LN_2;
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Recomputation: what the backward pass needs of the forward pass is computed again where that costs next to nothing, instead of
+//! being kept until then.
+//!
+//! A value is computed again if it is large, the backward pass reads it, and arithmetic on elements (or a kernel declared
+//! `cheap`) makes it of values that are kept in any case, of small ones, and of inputs: the output of a normalization from its
+//! input, an activation from what it was applied to. The bits are the same. It costs one more pass over memory, so that small
+//! values, for which a launch takes longer than the pass, stay as they are.
+
+use std::sync::Arc;
+
+use super::Fuel;
+use super::autodiff::is_backward;
+use super::cse::Cheap;
+use super::flatten::{Flattener, Substitution};
+use crate::argument::map_arguments;
+use crate::trace::{Block, BoundSymbol, Results, Trace, ValueId};
+
+/// The name of the stage.
+pub const NAME: &str = "recompute";
+
+/// Below this scope stand the names of what is computed again.
+const AGAIN: &str = "grad.again.";
+
+/// Bytes from which on it is worth it: at a few terabytes a second a pass over so much takes as long as a few launches.
+pub const FROM_BYTES: u64 = 8 << 20;
+
+/// A value of a `share`th of the least size may be kept for the sake of one that is computed again.
+const SMALL_SHARE: u64 = 16;
+
+/// The longest chain of symbols that makes one value.
+const LONGEST: usize = 24;
+
+/// Whether a symbol may be gathered into one region with an earlier one, `first`: what is computed again for the backward pass is
+/// not drawn forward into the forward pass, where its result would be kept after all.
+pub fn may_join(block: &Block, first: &BoundSymbol, symbol: &BoundSymbol) -> bool {
+    let again = symbol.results.first().is_some_and(|id| block.value(*id).name.starts_with(AGAIN));
+    !again || is_backward(block, first)
+}
+
+/// Bytes up to which a value that would be computed again costs nothing to keep, beside the largest that is: the statistics of
+/// rows, say.
+pub(super) fn small(block: &Block) -> u64 {
+    let again = block.values.iter().filter(|value| value.name.starts_with(AGAIN));
+    again.map(|value| value.meta.bytes() as u64).max().unwrap_or(0) / SMALL_SHARE
+}
+
+/// Whether a symbol computes again values of at most `small` bytes.
+pub(super) fn is_small(block: &Block, symbol: &BoundSymbol, small: u64) -> bool {
+    symbol.results.iter().all(|id| {
+        let value = block.value(*id);
+        value.name.starts_with(AGAIN) && value.meta.bytes() as u64 <= small
+    })
+}
+
+/// How a value is made again.
+#[derive(Debug, Clone, Copy)]
+enum Recipe {
+    /// By its own symbol.
+    Symbol,
+    /// By one symbol of the decomposition of its own, at this place there: from results of its own and operands.
+    Inner(usize),
+}
+
+/// What is known of the values of a block.
+struct Forward<'a> {
+    block: &'a Block,
+    producers: Vec<Option<usize>>,
+    /// The value whose elements each one shows: itself, unless it is a view.
+    roots: Vec<ValueId>,
+    /// Whether the backward pass reads it, or a view of it.
+    kept: Vec<bool>,
+    /// How it is computed again, if it is.
+    again: Vec<Option<Recipe>>,
+    cheap: Cheap,
+    from_bytes: u64,
+}
+
+impl<'a> Forward<'a> {
+    fn new(block: &'a Block, from_bytes: u64) -> Forward<'a> {
+        let count = block.values.len();
+        let (mut producers, mut roots) = (vec![None; count], (0..count as u32).map(ValueId).collect::<Vec<_>>());
+        let mut kept = vec![false; count];
+        for (i, symbol) in block.symbols.iter().enumerate() {
+            symbol.results.iter().for_each(|id| producers[id.index()] = Some(i));
+            if symbol.operator().is_some_and(|def| def.view.is_some())
+                && let (Some(operand), [result]) = (symbol.operands().next(), &symbol.results[..])
+                && block.meta(operand).len() == block.meta(*result).len()
+            {
+                roots[result.index()] = roots[operand.index()];
+            }
+            if is_backward(block, symbol) {
+                symbol.operands().for_each(|id| kept[roots[id.index()].index()] = true);
+            }
+        }
+        block.results.iter().for_each(|id| kept[roots[id.index()].index()] = true);
+        Forward { block, producers, roots, kept, again: vec![None; count], cheap: Cheap::new(), from_bytes }
+    }
+
+    fn bytes(&self, id: ValueId) -> u64 {
+        self.block.meta(id).bytes() as u64
+    }
+
+    /// Whether the value is there in the backward pass whatever is done here, or costs nothing to keep.
+    fn available(&self, id: ValueId) -> bool {
+        let root = self.roots[id.index()].index();
+        self.producers[root].is_none()
+            || self.bytes(self.roots[id.index()]) * SMALL_SHARE <= self.from_bytes
+            || (self.kept[root] && self.again[root].is_none())
+    }
+
+    /// Decides for every value, in the order of the program.
+    fn decide(&mut self, fuel: &mut Fuel) {
+        let mut returned = vec![false; self.block.values.len()];
+        self.block.results.iter().for_each(|id| returned[self.roots[id.index()].index()] = true);
+        for (i, symbol) in self.block.symbols.iter().enumerate() {
+            if is_backward(self.block, symbol) {
+                continue;
+            }
+            for id in &symbol.results {
+                let own = self.roots[id.index()] == *id;
+                if own && self.kept[id.index()] && !returned[id.index()] && self.bytes(*id) >= self.from_bytes {
+                    self.again[id.index()] = self.recipe(i, *id).filter(|_| fuel.burn());
+                }
+            }
+        }
+    }
+
+    fn recipe(&mut self, symbol: usize, id: ValueId) -> Option<Recipe> {
+        let mut budget = LONGEST;
+        if self.made_again(symbol, id, &mut budget) {
+            return Some(Recipe::Symbol);
+        }
+        let outer = &self.block.symbols[symbol];
+        let body = outer.body.clone()?;
+        let inner = body.results[outer.results.iter().position(|result| *result == id)?];
+        let at = body.symbols.iter().position(|line| line.results.contains(&inner))?;
+        let line = &body.symbols[at];
+        let operands: Vec<ValueId> = line.operands().map(|id| outside(outer, &body, id)).collect::<Option<_>>()?;
+        let fits = self.cheap.holds(line) && operands.iter().all(|operand| *operand != id && self.available(*operand));
+        fits.then_some(Recipe::Inner(at))
+    }
+
+    /// Whether cheap symbols make `id`, a result of `symbol`, of what is available; `budget` counts down.
+    fn made_again(&mut self, symbol: usize, id: ValueId, budget: &mut usize) -> bool {
+        let line = &self.block.symbols[symbol];
+        if *budget == 0 || !self.cheap.holds(line) || !line.operator().is_some_and(|def| def.effects.mergeable()) {
+            return false;
+        }
+        *budget -= 1;
+        line.operands().all(|operand| {
+            operand != id
+                && (self.available(operand)
+                    || self.producers[operand.index()].is_some_and(|next| self.made_again(next, id, budget)))
+        })
+    }
+}
+
+/// What a value of the body is outside: an operand or a result of the symbol.
+fn outside(symbol: &BoundSymbol, body: &Block, id: ValueId) -> Option<ValueId> {
+    let operand = body.parameters.iter().position(|parameter| *parameter == id);
+    match operand {
+        Some(n) => symbol.operands().nth(n),
+        None => body.results.iter().position(|result| *result == id).map(|n| symbol.results[n]),
+    }
+}
+
+/// Writes what is computed again before it is first read by the backward pass.
+struct Writer<'a> {
+    forward: &'a Forward<'a>,
+    flattener: Flattener,
+    /// What the values became, and those that were computed again.
+    substitution: Substitution,
+    again: Substitution,
+}
+
+impl Writer<'_> {
+    /// The value as the backward pass reads it.
+    fn read(&mut self, id: ValueId) -> ValueId {
+        if let Some(again) = self.again[id.index()] {
+            return again;
+        }
+        let forward = self.forward;
+        let root = forward.roots[id.index()];
+        let Some(producer) = forward.producers[id.index()].filter(|_| !forward.available(id)) else {
+            return Flattener::mapped(&self.substitution, id);
+        };
+        let outer = &forward.block.symbols[producer];
+        match forward.again[root.index()].filter(|_| root == id) {
+            Some(Recipe::Inner(at)) => {
+                let Some(body) = outer.body.as_deref() else { return Flattener::mapped(&self.substitution, id) };
+                let line = &body.symbols[at];
+                let arguments = map_arguments(&line.arguments, |inner| {
+                    outside(outer, body, *inner).map_or(ValueId(u32::MAX), |id| self.read(id))
+                });
+                let results = line.results.iter().map(|result| {
+                    (outside(outer, body, *result), body.value(*result).meta.clone(), body.value(*result).name.clone())
+                });
+                let results: Vec<_> = results.collect();
+                self.write(line, arguments, outer, results);
+            }
+            _ => {
+                let arguments = map_arguments(&outer.arguments, |id| self.read(*id));
+                let results = outer.results.iter().map(|result| {
+                    let value = forward.block.value(*result);
+                    (Some(*result), value.meta.clone(), value.name.clone())
+                });
+                let results: Vec<_> = results.collect();
+                self.write(outer, arguments, outer, results);
+            }
+        }
+        self.again[id.index()].unwrap_or(id)
+    }
+
+    fn write(
+        &mut self,
+        line: &BoundSymbol,
+        arguments: Vec<crate::argument::Arg<ValueId>>,
+        outer: &BoundSymbol,
+        results: Vec<(Option<ValueId>, crate::TensorMeta, Arc<str>)>,
+    ) {
+        let mut written = Results::new();
+        for (id, meta, name) in results {
+            let name = id.map_or(name, |id| self.forward.block.value(id).name.clone());
+            let name = self.flattener.fresh(&format!("{AGAIN}{name}"));
+            let new = self.flattener.define(name, meta);
+            if let Some(id) = id {
+                self.again[id.index()] = Some(new);
+            }
+            written.push(new);
+        }
+        self.flattener.push(BoundSymbol { arguments, results: written, place: outer.place, ..line.clone() });
+    }
+}
+
+/// Computes again what is worth it: values of `from_bytes` bytes and more. `None` if there are none.
+pub fn recompute(trace: &Trace, from_bytes: u64, fuel: &mut Fuel) -> Option<Trace> {
+    let block = &trace.block;
+    let mut forward = Forward::new(block, from_bytes.max(1));
+    forward.decide(fuel);
+    if forward.again.iter().all(Option::is_none) {
+        return None;
+    }
+    let (flattener, substitution) = Flattener::new(block);
+    let mut writer = Writer { forward: &forward, flattener, again: vec![None; block.values.len()], substitution };
+    for symbol in &block.symbols {
+        if is_backward(block, symbol) {
+            // Only the backward pass reads the copies.
+            let before: Vec<(ValueId, Option<ValueId>)> =
+                symbol.operands().map(|id| (id, writer.substitution[id.index()])).collect();
+            let read: Vec<ValueId> = before.iter().map(|(id, _)| writer.read(*id)).collect();
+            for ((id, _), read) in before.iter().zip(read) {
+                writer.substitution[id.index()] = Some(read);
+            }
+            writer.flattener.copy(block, symbol, &mut writer.substitution);
+            for (id, old) in before {
+                writer.substitution[id.index()] = old;
+            }
+        } else {
+            writer.flattener.copy(block, symbol, &mut writer.substitution);
+        }
+    }
+    Some(trace.transformed(NAME, writer.flattener.finish(block, &writer.substitution)))
+}

@@ -1,0 +1,102 @@
+//! What the backward pass computes again: the bits are those of values that were kept, and the memory is less.
+
+use fulgurite::compile::Options;
+use fulgurite::{Array, Error, Tensor, jit};
+use fulgurite_ops::prelude::*;
+
+type Inputs<T> = (T, T, T, T, T);
+
+/// Normalized, projected, activated and projected back, three times.
+fn loss((x, scale, shift, up, down): &Inputs<Tensor>) -> Tensor {
+    let mut x = *x;
+    for layer in 0..3 {
+        x = scope(&format!("h.{layer}"), || {
+            let normal = layer_norm::with(x, [x.size(-1)]).weight(*scale).bias(*shift).call();
+            let hidden = gelu::with(linear(normal, *up)).approximate(Approximate::Tanh).call();
+            x + linear(hidden, *down)
+        });
+    }
+    (x * x).sum()
+}
+
+fn step(inputs: Inputs<Tensor>) -> (Tensor, Inputs<Tensor>) {
+    value_and_grad(inputs, loss)
+}
+
+fn inputs() -> Result<Inputs<Array>, Error> {
+    let numbers = |shape: [usize; 2], step: f32| {
+        let values: Vec<f32> = (0..shape[0] * shape[1]).map(|i| ((i as f32) * step).sin() * 0.3).collect();
+        Array::new(shape, &values)
+    };
+    let row = |value: f32| Array::new([16], &[value; 16]);
+    Ok((numbers([40, 16], 0.7)?, row(0.9)?, row(0.1)?, numbers([64, 16], 1.3)?, numbers([16, 64], 2.1)?))
+}
+
+fn with(recompute: Option<u64>) -> Options {
+    Options { recompute, verify: true, ..Options::default() }
+}
+
+/// What is asked of a compiled step.
+struct Compiled {
+    transient: u64,
+    recomputed: Option<fulgurite::trace::Trace>,
+}
+
+fn compiled(recompute: Option<u64>, names: &[&str]) -> Result<Compiled, Error> {
+    let compiled = jit(step).options(with(recompute).with_executors(names)?).compile(&inputs()?)?;
+    Ok(Compiled { transient: compiled.program().memory().transient, recomputed: compiled.stage("recompute").cloned() })
+}
+
+#[test]
+fn the_bits_are_those_of_values_that_were_kept() -> Result<(), Error> {
+    for executors in [&["cpu", "reference"][..], &["reference"]] {
+        let run = |recompute| -> Result<Vec<Vec<u8>>, Error> {
+            let options = with(recompute).with_executors(executors)?;
+            let (loss, gradients) = jit(step).options(options).call(inputs()?)?;
+            let (x, scale, shift, up, down) = gradients;
+            [loss, x, scale, shift, up, down].iter().map(Array::to_bytes).collect()
+        };
+        assert_eq!(run(None)?, run(Some(1))?, "{executors:?}");
+        assert_eq!(run(None)?, run(Some(2000))?, "{executors:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn normalizations_and_activations_are_computed_again_and_products_are_not() -> Result<(), Error> {
+    let compiled = compiled(Some(2000), &["reference"])?;
+    let again = compiled.recomputed.expect("something is worth it");
+    let names: Vec<&str> = again
+        .block
+        .symbols
+        .iter()
+        .flat_map(|symbol| &symbol.results)
+        .map(|id| &*again.block.value(*id).name)
+        .filter(|name| name.starts_with("grad.again."))
+        .collect();
+    assert!(names.iter().any(|name| name.ends_with("h.1.layer_norm")), "{names:?}");
+    assert!(names.iter().any(|name| name.ends_with("h.1.gelu")), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("linear")), "{names:?}");
+    // Forward values that were computed again are read by the forward pass alone.
+    let kept = &again.block;
+    for symbol in &kept.symbols {
+        let backward = symbol.results.first().is_some_and(|id| kept.value(*id).name.starts_with("grad."));
+        for id in symbol.operands().filter(|_| backward) {
+            let name = &kept.value(id).name;
+            assert!(!name.ends_with(".gelu") || name.starts_with("grad."), "{name} is kept");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_is_less_and_nothing_changes_where_nothing_is_large() -> Result<(), Error> {
+    let executors = ["cpu", "reference"];
+    let transient = |recompute| -> Result<u64, Error> { Ok(compiled(recompute, &executors)?.transient) };
+    let (kept, again) = (transient(None)?, transient(Some(2000))?);
+    assert!(again < kept, "{again} and {kept} bytes");
+    let small = compiled(Some(1 << 30), &executors)?;
+    assert!(small.recomputed.is_none());
+    assert_eq!(small.transient, kept);
+    Ok(())
+}
