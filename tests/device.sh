@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The tests of CUDA executors on a GPU machine that has no Rust.
 #   tests/device.sh build FOLDER    where Rust is: puts stripped test binaries and measurements into FOLDER
-#   tests/device.sh run FOLDER      where the GPU is, from the root of the repository: runs them and prints a summary
+#   tests/device.sh run FOLDER [EXECUTOR ...]     where the GPU is, from the root of the repository: runs them and prints a summary;
+#                                   with names, the operators by these executors alone
 #   tests/device.sh sanitize FOLDER [TOOL ...]    the same machine: one sample of every kernel under compute-sanitizer
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -41,15 +42,20 @@ run() {
         echo "== $name: $(grep -E '^test result' "$log" | tail -1)"
         grep -E 'FAILED$' "$log" | head -40 || true
     }
-    summary 'the CUDA floor' "$folder/cuda_device" --test-threads=4
-    summary 'generated kernels' "$folder/cuda_generated" --test-threads=2
     # Paths of golden vectors and snapshots are those of the crate.
     cd tests
-    summary 'programs on the device' "$folder/device_runs"
-    summary 'GPT-2 beside PyTorch' "$folder/gpt2_parity"
-    for executor in cuda fusion cublaslt optim llmc tf32 flash; do
+    local executors=("$@")
+    if [ ${#executors[@]} -eq 0 ]; then
+        executors=(flash llmc tf32 optim cublaslt fusion cuda)
+        summary 'the CUDA floor' "$folder/cuda_device" --test-threads=4
+        summary 'generated kernels' "$folder/cuda_generated" --test-threads=2
+        summary 'programs on the device' "$folder/device_runs"
+        summary 'GPT-2 beside PyTorch' "$folder/gpt2_parity"
+    fi
+    for executor in "${executors[@]}"; do
         summary "operators by $executor" "$folder/generated" "::$executor" --test-threads=16
     done
+    [ $# -eq 0 ] || return $failed
     for arguments in '--dtype f32' '--dtype tf32' '--dtype tf32 --executors llmc,optim,cublaslt,fusion,cuda' '--dtype tf32 --context 1024' '--dtype bf16 --context 1024' '--dtype bf16 --context 1024 --executors llmc,optim,cublaslt,fusion,cuda'; do
         # shellcheck disable=SC2086
         "$folder/device_step" $arguments || failed=1
@@ -79,7 +85,7 @@ sanitize() {
 
 case $action in
     build) build ;;
-    run) run ;;
+    run) run "${@:3}" ;;
     sanitize) sanitize "${@:3}" ;;
     *) echo "build, run or sanitize, not '$action'" >&2; exit 2 ;;
 esac

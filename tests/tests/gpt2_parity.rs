@@ -83,7 +83,11 @@ fn run(executors: &[&str], device: Option<Device>, tolerance: f64) {
     let (losses, norms) = (floats(&file, "loss_f32"), floats(&file, "norm_f64"));
     for (i, ([loss, norm], (expected, expected_norm))) in reported.iter().zip(losses.iter().zip(&norms)).enumerate() {
         assert!((loss / expected - 1.0).abs() <= tolerance, "step {i}: loss {loss}, PyTorch {expected}");
-        assert!((norm / expected_norm - 1.0).abs() <= 1e-4, "step {i}: gradient norm {norm}, PyTorch {expected_norm}");
+        let allowed = tolerance.max(1e-4);
+        assert!(
+            (norm / expected_norm - 1.0).abs() <= allowed,
+            "step {i}: gradient norm {norm}, PyTorch {expected_norm}"
+        );
     }
     for (name, array) in fulgurite::tree::Tree::leaves(&params) {
         let expected = floats(&file, &format!("final_f64/{name}"));
@@ -178,4 +182,18 @@ fn ten_adamw_steps_in_bf16_follow_pytorchs_autocast_on_the_executors_of_cuda() {
 fn ten_adamw_steps_in_bf16_follow_pytorchs_autocast_on_the_kernels_of_llmc() {
     let Some(cuda) = device::cuda() else { return };
     run_in_bf16(&["llmc", "optim", "cublaslt", "fusion", "cuda"], Some(cuda));
+}
+
+#[test]
+fn ten_adamw_steps_in_bf16_follow_pytorchs_autocast_with_attention_as_one_kernel() {
+    let Some(cuda) = device::cuda() else { return };
+    run_in_bf16(&["flash", "optim", "cublaslt", "fusion", "cuda"], Some(cuda));
+    run_in_bf16(&["flash", "llmc", "optim", "cublaslt", "fusion", "cuda"], Some(cuda));
+}
+
+#[test]
+fn ten_adamw_steps_follow_pytorch_with_attention_rounded_to_tf32() {
+    let Some(cuda) = device::cuda() else { return };
+    // Operands have 10 bits of fraction: the losses agree to about as many, which the products of f32 beside them do not spoil.
+    run(&["flash_tf32", "optim", "cublaslt", "fusion", "cuda"], Some(cuda), 5e-4);
 }

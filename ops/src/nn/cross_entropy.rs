@@ -210,8 +210,10 @@ pub mod cross_entropy {
             // Whether each row counts, and where its class is; `None` for probabilities.
             let hard = (!target.dtype().is_floating()).then(|| {
                 let counted = prims::ne(target, constant_like(target, ignore_index));
-                let numbers = prims::iota(classes, 0i64, 1i64, target.dtype(), target.device().to_string());
-                let class = prims::eq(prims::broadcast_in_dim(numbers, &shape, [dim]), per_row(target));
+                // The numbers of the classes are read once a row: half as many bytes count.
+                let narrow = if classes < i32::MAX as usize { DType::I32 } else { target.dtype() };
+                let numbers = prims::iota(classes, 0i64, 1i64, narrow, target.device().to_string());
+                let class = prims::eq(prims::broadcast_in_dim(numbers, &shape, [dim]), per_row(cast(target, narrow)));
                 (counted, class)
             });
             // A row's loss is `-Σ weight · wanted · log p`.

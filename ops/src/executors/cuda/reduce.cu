@@ -43,7 +43,7 @@ extern "C" __global__ void reduce_columns(const IN* in, OUT* out, u64 outputs, u
 
 // A block has blockDim.x neighbouring outputs, and OF_A_COLUMN threads for each, which combine every OF_A_COLUMN-th element; their
 // results are combined in order.
-extern "C" __global__ void reduce_side_by_side(const IN* in, OUT* out, u64 outputs, u64 length, u64 piece) {
+extern "C" __global__ void __launch_bounds__(32 * OF_A_COLUMN, 4) reduce_side_by_side(const IN* in, OUT* out, u64 outputs, u64 length, u64 piece) {
     __shared__ WIDE parts[OF_A_COLUMN][33];
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     const u64 begin = blockIdx.y * piece, stop = begin + piece;
@@ -51,9 +51,17 @@ extern "C" __global__ void reduce_side_by_side(const IN* in, OUT* out, u64 outpu
     WIDE total = Neutral::of<KIND>();
     if (i < outputs) {
         const IN* first = in + KEPT(i);
-#pragma unroll 8
-        for (u64 j = begin + threadIdx.y; j < end; j += OF_A_COLUMN)
-            total = KIND::combine(total, (WIDE)widen(first[REDUCED(j)]));
+        u64 j = begin + threadIdx.y;
+        // Several elements are on their way at a time.
+        constexpr int AHEAD = 8;
+        for (; j + (AHEAD - 1) * OF_A_COLUMN < end; j += AHEAD * OF_A_COLUMN) {
+            IN held[AHEAD];
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) held[u] = first[REDUCED(j + u * OF_A_COLUMN)];
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) total = KIND::combine(total, (WIDE)widen(held[u]));
+        }
+        for (; j < end; j += OF_A_COLUMN) total = KIND::combine(total, (WIDE)widen(first[REDUCED(j)]));
     }
     parts[threadIdx.y][threadIdx.x] = total;
     __syncthreads();

@@ -12,8 +12,8 @@ use super::support::{Dimension, collapsed, offset, type_of, wide_of};
 /// The threads that one launch should have at least to fill a device.
 const ENOUGH_THREADS: usize = 1 << 16;
 
-/// The blocks of column sums that one launch should have.
-const ENOUGH_BLOCKS: usize = 264;
+/// The blocks of column sums that one launch should have: four for each multiprocessor of the largest devices.
+const ENOUGH_BLOCKS: usize = 528;
 /// Columns of such a block, and its threads for each: a warp reads 32 neighbours.
 const COLUMNS: usize = 32;
 const OF_A_COLUMN: usize = 16;

@@ -113,15 +113,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
                 }
             }
         group_sums<GROUP>(sum, along, scratch[turn]);
-        sum *= PER_COLUMN * -scale;
-        along *= PER_COLUMN * -scale;
+        sum *= PER_COLUMN;
+        along *= PER_COLUMN;
         if (real) {
 #pragma unroll
             for (int s = 0; s < STEPS; ++s)
                 if (has(s)) {
 #pragma unroll
                     for (int i = 0; i < PACK; ++i)
-                        d[s][i] = __fmaf_rn(d[s][i], scale, __fmaf_rn(normal[s][i], along, sum));
+                        // The difference first: of rows of one element nothing is left, whatever the scale.
+                        d[s][i] = __fmaf_rn(-normal[s][i], along, d[s][i] - sum) * scale;
                     write<PACK>(d_in + row * COLUMNS + column(s), d[s]);
                 }
         }
