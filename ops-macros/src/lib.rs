@@ -137,7 +137,7 @@ pub fn rewrite(attribute: TokenStream, item: TokenStream) -> TokenStream {
 ///             let out = $name(input);
 ///             (out, move |d_out| Grads { input: $d_input })
 ///         }
-///         fn reference(input: &ArrayD<f64>) -> ArrayD<f64> { input.mapv($reference) }
+///         fn reference(input: &ArrayD<f64>) -> ArrayD<f64> { elementwise(input, $reference) }
 ///         fn samples(s: &mut Samples) { s.elementwise_unary($domain) }
 ///     }
 ///

@@ -1,4 +1,7 @@
 //! What the expansions of the macros are made of: they emit little and call this. Authors need none of it.
+//!
+//! What is emitted is compiled for every operator, so that it derives nothing that nobody calls, and pushes to lists through
+//! functions of this module where `vec![...]` would clean up after each of its elements (`benches/authoring.py` measures it).
 #![doc(hidden)]
 
 use fulgurite_kernels::DType;
@@ -112,9 +115,9 @@ macro_rules! parameter {
             pub fn read<V: Clone>(argument: Option<&Arg<V>>) -> $type {
                 crate::rules::$module(super::given(argument))
             }
-            /// As an argument.
-            pub fn write<V>(value: $type) -> Arg<V> {
-                crate::rules::$write(value)
+            /// As the next argument.
+            pub fn write<V>(value: $type, arguments: &mut Vec<Arg<V>>) {
+                arguments.push(crate::rules::$write(value));
             }
             /// The parameter's record.
             pub const fn define<T>(name: &'static str, class: Class) -> ParamDef {
@@ -150,9 +153,9 @@ pub mod attribute {
     pub fn read<V: Clone, T: AttributeType>(argument: Option<&Arg<V>>) -> T {
         crate::rules::attribute(super::given(argument))
     }
-    /// As an argument.
-    pub fn write<V, T: AttributeType>(value: T) -> Arg<V> {
-        crate::rules::from_attribute(value)
+    /// As the next argument.
+    pub fn write<V, T: AttributeType>(value: T, arguments: &mut Vec<Arg<V>>) {
+        arguments.push(crate::rules::from_attribute(value));
     }
     /// The parameter's record.
     pub const fn define<T: AttributeType>(name: &'static str, _class: Class) -> ParamDef {
@@ -170,6 +173,11 @@ pub mod attribute {
 
 fn given<V>(argument: Option<&Arg<V>>) -> &Arg<V> {
     argument.unwrap_or_else(|| unreachable!("the number of arguments is checked before a rule sees them"))
+}
+
+/// `none` for the arguments before the one at `index` that have no gradient.
+pub fn fill(gradients: &mut Vec<Arg<Tensor>>, index: usize) {
+    gradients.resize(index, Arg::Attribute(Attribute::None));
 }
 
 /// Calls an operator.
@@ -284,7 +292,6 @@ macro_rules! __arguments {
         defaulted { $($dkind:ident($dclass:ident) $dname:ident: $dtype:ty = $default:expr, $dgiven:ty => $dvalue:expr;)* }
     ) => {
         /// The arguments by name; `V` is what stands for a tensor at the stage at hand.
-        #[derive(Debug, Clone)]
         #[must_use = "arguments alone do nothing: end with `.call()`"]
         pub struct Args<V> {
             $(#[doc = concat!("`", stringify!($rname), "`")] pub $rname: $rtype,)*
@@ -334,10 +341,10 @@ macro_rules! __arguments {
 
         impl<V> $crate::rules::OperatorArguments<V> for Args<V> {
             fn into_arguments(self) -> ::std::vec::Vec<$crate::argument::Arg<V>> {
-                ::std::vec![
-                    $($crate::expansion::$rkind::write(self.$rname),)*
-                    $($crate::expansion::$dkind::write(self.$dname),)*
-                ]
+                let mut arguments = ::std::vec::Vec::new();
+                $($crate::expansion::$rkind::write(self.$rname, &mut arguments);)*
+                $($crate::expansion::$dkind::write(self.$dname, &mut arguments);)*
+                arguments
             }
         }
 
@@ -365,7 +372,6 @@ macro_rules! __arguments {
 macro_rules! __gradients {
     ($count:literal: $($index:literal $kind:ident $name:ident: $type:ty;)*) => {
         /// The gradient of every argument that has one.
-        #[derive(Debug, Clone)]
         pub struct Grads {
             $(#[doc = concat!("Of `", stringify!($name), "`.")] pub $name: $type,)*
         }
@@ -373,8 +379,12 @@ macro_rules! __gradients {
         impl Grads {
             /// In the order of the signature; `none` for what has no gradient.
             pub fn into_arguments(self) -> ::std::vec::Vec<$crate::argument::Arg<$crate::Tensor>> {
-                let mut all = ::std::vec![$crate::argument::Arg::Attribute($crate::argument::Attribute::None); $count];
-                $(all[$index] = $crate::expansion::$kind::write(self.$name);)*
+                let mut all = ::std::vec::Vec::new();
+                $(
+                    $crate::expansion::fill(&mut all, $index);
+                    $crate::expansion::$kind::write(self.$name, &mut all);
+                )*
+                $crate::expansion::fill(&mut all, $count);
                 all
             }
         }
@@ -387,7 +397,7 @@ macro_rules! __gradients {
 macro_rules! __codes {
     ($($code:ident),*) => {
         /// The named preconditions of the rules.
-        #[derive(Debug, Clone, Copy)]
+        #[derive(Clone, Copy)]
         pub enum Code {
             $(#[doc = concat!("`", stringify!($code), "`")] $code,)*
         }

@@ -18,7 +18,7 @@ pub mod squareplus {
     }
 
     fn reference(input: &ArrayD<f64>, b: f64) -> ArrayD<f64> {
-        input.mapv(|x| (x + (x * x + b).sqrt()) / 2.0)
+        elementwise(input, |x| (x + (x * x + b).sqrt()) / 2.0)
     }
 
     fn samples(s: &mut Samples) {

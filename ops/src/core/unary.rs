@@ -23,7 +23,7 @@ macro_rules! floating_unary {
             }
 
             fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-                input.mapv(|$x| $reference)
+                elementwise(input, |$x| $reference)
             }
 
             fn samples(s: &mut Samples) {

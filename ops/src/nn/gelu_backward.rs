@@ -50,7 +50,7 @@ pub mod gelu_backward {
     }
 
     fn reference(grad_output: &ArrayD<f64>, input: &ArrayD<f64>, approximate: Approximate) -> ArrayD<f64> {
-        let slope = input.mapv(|x| match approximate {
+        let slope = elementwise(input, |x| match approximate {
             Approximate::None => {
                 let density = (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
                 0.5 * (1.0 + crate::core::error_function(x / 2f64.sqrt())) + x * density

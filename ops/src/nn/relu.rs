@@ -25,7 +25,7 @@ pub mod relu {
     }
 
     fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-        input.mapv(|x| if x < 0.0 { 0.0 } else { x })
+        elementwise(input, |x| if x < 0.0 { 0.0 } else { x })
     }
 
     fn samples(s: &mut Samples) {

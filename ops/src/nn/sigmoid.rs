@@ -27,7 +27,7 @@ pub mod sigmoid {
     }
 
     fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-        input.mapv(|x| 1.0 / (1.0 + (-x).exp()))
+        elementwise(input, |x| 1.0 / (1.0 + (-x).exp()))
     }
 
     fn samples(s: &mut Samples) {

@@ -28,7 +28,7 @@ pub mod silu {
     }
 
     fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-        input.mapv(|x| x / (1.0 + (-x).exp()))
+        elementwise(input, |x| x / (1.0 + (-x).exp()))
     }
 
     fn samples(s: &mut Samples) {

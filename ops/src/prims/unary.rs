@@ -38,7 +38,7 @@ macro_rules! unary {
             }
 
             fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-                input.mapv(|$value| $reference)
+                elementwise(input, |$value| $reference)
             }
 
             fn samples(s: &mut Samples) {
@@ -221,7 +221,7 @@ pub mod floor {
     }
 
     fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-        input.mapv(f64::floor)
+        elementwise(input, f64::floor)
     }
 
     fn samples(s: &mut Samples) {

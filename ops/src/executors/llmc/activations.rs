@@ -39,7 +39,7 @@ pub mod gelu {
     }
 
     fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-        input.mapv(|x| x / 2.0 * (1.0 + super::inner(x).tanh()))
+        elementwise(input, |x| x / 2.0 * (1.0 + super::inner(x).tanh()))
     }
 
     fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
@@ -73,7 +73,7 @@ pub mod gelu_backward {
     }
 
     fn reference(input: &ArrayD<f64>, d_out: &ArrayD<f64>) -> ArrayD<f64> {
-        let slope = input.mapv(|x| {
+        let slope = elementwise(input, |x| {
             let tanh = super::inner(x).tanh();
             let rate = super::SCALE * (1.0 + 3.0 * super::CUBIC * x * x);
             (1.0 + tanh) / 2.0 + x / 2.0 * (1.0 - tanh * tanh) * rate
