@@ -262,7 +262,7 @@ fn names(setting: &Setting, example: &str, errors: &mut Errors) -> Vec<Ident> {
         .collect()
 }
 
-/// One directive for each template that is named.
+/// One directive for each template that is named, and each executor.
 fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
     let word = setting.name.to_string();
     let example = match word.as_str() {
@@ -270,11 +270,11 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
         _ => format!("{word}(consistency, executor = \"cpu\", dtype = bf16, reason = \"...\")"),
     };
     let inner = inner(setting, &example, errors);
-    let mut templates = Vec::new();
-    let (mut executor, mut dtype, mut sample, mut because, mut factor) = (None, None, None, None, None);
+    let (mut templates, mut executors) = (Vec::new(), Vec::new());
+    let (mut dtype, mut sample, mut because, mut factor) = (None, None, None, None);
     for part in inner {
         match (part.name.to_string().as_str(), &part.value) {
-            ("executor", _) => executor = text(part, errors),
+            ("executor", _) => executors.extend(text(part, errors)),
             ("dtype", _) => {
                 dtype = path(part, errors).and_then(|path| {
                     let name = path.to_token_stream().to_string();
@@ -329,13 +329,17 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
         },
     };
     let Some(reason) = because else { return Vec::new() };
-    let directive = |template| Directive {
+    let directive = |template: &Ident, executor: Option<&LitStr>| Directive {
         kind: kind.clone(),
-        template,
-        executor: executor.clone(),
+        template: template.clone(),
+        executor: executor.cloned(),
         dtype: dtype.clone(),
         sample: sample.clone(),
         reason: reason.clone(),
     };
-    templates.into_iter().map(directive).collect()
+    let of = |template| match &executors[..] {
+        [] => vec![directive(template, None)],
+        named => named.iter().map(|executor| directive(template, Some(executor))).collect(),
+    };
+    templates.iter().flat_map(of).collect()
 }
