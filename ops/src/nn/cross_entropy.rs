@@ -231,7 +231,7 @@ pub mod cross_entropy {
                     let weights = wide_weight.map_or(one, |weight| {
                         let class = prims::select(counted, target, constant_like(target, 0i64));
                         let class = prims::reshape(class, [class.meta().len()]);
-                        prims::reshape(prims::index_select(weight, 0, class), target.shape().to_vec())
+                        prims::reshape(prims::index_select(weight, 0, class), target.shape())
                     });
                     total(prims::select(counted, weights, constant_like(weights, 0.0)))
                 }

@@ -346,7 +346,7 @@ fn meta_as_four(meta: &TensorMeta) -> TensorMeta {
 /// Heads of a position beside each other, in the form of `like`, whose heads lie one after another.
 fn as_before(tensor: Tensor, like: Tensor) -> Tensor {
     let apart = prims::permute(tensor, [0, 2, 1, 3]);
-    if like.rank() == 4 { apart } else { prims::reshape(apart, like.shape().to_vec()) }
+    if like.rank() == 4 { apart } else { prims::reshape(apart, like.shape()) }
 }
 
 /// The factor of scores.
