@@ -16,6 +16,8 @@ const THREADS: usize = 128;
 const BACKWARD_THREADS: [usize; 2] = [256, 128];
 /// The most elements of a thread of the first.
 const FEW: usize = 24;
+/// The same where elements have 32 bits.
+const FEW_WIDE: usize = 16;
 /// Threads of a block where it has one: each keeps a row, its cotangent, and the sums of two gradients.
 const MOST_THREADS: usize = 512;
 /// The most threads of a backward launch, which leaves sums of the parameters' gradients for each block: 512 for each
@@ -219,7 +221,9 @@ pub mod layernorm_backward {
         let blocks = rows.div_ceil(kept.at_a_time()).min(BACKWARD_LAUNCH / kept.threads);
         let partial = plan.workspace((blocks * 2 * columns * size_of::<f32>()) as u64);
         super::kernels(plan, kept, input, weight);
-        plan.define("BLOCKS", if two { 2 } else { 1 });
+        // Elements of 32 bits have more bytes under way, and one block at a time is as fast with room for all registers.
+        let room = input.dtype().size() == 2 || kept.of_a_thread() <= FEW_WIDE;
+        plan.define("BLOCKS", if two && room { 2 } else { 1 });
         let shape = LaunchShape::linear(blocks as u32, kept.threads as u32);
         let parameters = binds![d_out, input, weight, mean, rstd, out0, partial, rows];
         plan.launch("layernorm_backward", shape, parameters)?;
