@@ -18,6 +18,13 @@ pub struct Refusal {
     pub reason: String,
 }
 
+impl Refusal {
+    /// The refusal of a call of `operator`, for a line of what the call became.
+    pub(crate) fn inside(self, operator: &str) -> Self {
+        Refusal { reason: format!("{operator}: {}", self.reason), ..self }
+    }
+}
+
 /// What a checker answers: `Ok` to take the symbol, or the reason why not.
 pub type Claim = std::result::Result<(), String>;
 

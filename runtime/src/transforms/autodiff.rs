@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::argument::{Arg, map_arguments};
 use crate::error::{CallStack, Error, Failure, Place, Result};
-use crate::executor::{ExecutorDef, find_implementation};
+use crate::executor::{ExecutorDef, Refusal, find_implementation};
 use crate::meta::TensorMeta;
 use crate::operator::{GradRule, Pullback};
 use crate::trace::{Block, BoundSymbol, Callee, Input, InputRole, Output, Trace, ValueId};
@@ -107,13 +107,19 @@ impl Tape<'_> {
         Ok(())
     }
 
-    fn rule(&self, symbol: &BoundSymbol, metas: &[Arg<TensorMeta>]) -> Option<GradRule> {
-        let def = symbol.operator()?;
-        let by_executor = self.executors.iter().find_map(|executor| {
-            let implementation = find_implementation(def.name, executor.name)?;
-            implementation.grad.filter(|_| (implementation.checker)(metas).is_ok())
-        });
-        by_executor.or(def.grad)
+    /// The rule by which a symbol is differentiated, and who offers another one that does not apply.
+    fn rule(&self, symbol: &BoundSymbol, metas: &[Arg<TensorMeta>]) -> (Option<GradRule>, Vec<Refusal>) {
+        let mut refusals = Vec::new();
+        let Some(def) = symbol.operator() else { return (None, refusals) };
+        for executor in self.executors {
+            let Some(implementation) = find_implementation(def.name, executor.name) else { continue };
+            let Some(grad) = implementation.grad else { continue };
+            match (implementation.checker)(metas) {
+                Ok(()) => return (Some(grad), refusals),
+                Err(reason) => refusals.push(Refusal { executor: executor.name, reason }),
+            }
+        }
+        (def.grad, refusals)
     }
 
     /// Differentiates one symbol; returns its results.
@@ -128,13 +134,16 @@ impl Tape<'_> {
         let name: &str = names.first().map_or("", |name| name);
         let metas = block.argument_metas(symbol);
         let handles = map_arguments(operands, |operand| operand.handle);
-        let Some(rule) = self.rule(symbol, &metas) else {
+        let (rule, refusals) = self.rule(symbol, &metas);
+        let first = tracer::position();
+        let Some(rule) = rule else {
             if let Some(body) = symbol.body.as_ref().filter(|_| matches!(symbol.callee, Callee::Operator(_))) {
                 let mut known = vec![None; body.values.len()];
                 for (parameter, operand) in body.parameters.iter().zip(operands.iter().flat_map(Arg::tensors)) {
                     known[parameter.index()] = Some(*operand);
                 }
                 self.forward(body, &mut known, name, place)?;
+                tracer::explain_refusals(first, symbol.name(), refusals);
                 let results: Vec<Tracked> = body
                     .results
                     .iter()
@@ -170,6 +179,7 @@ impl Tape<'_> {
         };
         // The rule's own call of the operator would be named like the result; whatever else it computes stands below it.
         let (outputs, back) = tracer::absolute_scope(name, || rule(&handles));
+        tracer::explain_refusals(first, symbol.name(), refusals);
         tracer::annotate_error("the gradient of", symbol.name(), place);
         if let Some(error) = tracer::take_error() {
             return Err(error);
@@ -268,6 +278,9 @@ pub fn autodiff(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Tra
     if !trace.block.symbols.iter().any(|symbol| matches!(symbol.callee, Callee::ValueAndGrad { .. })) {
         return Ok(trace.transformed("autodiff", trace.block.clone()));
     }
+    // Executors of other devices say so where lines are claimed.
+    let executors: Vec<_> =
+        executors.iter().copied().filter(|executor| executor.device == trace.target.kind()).collect();
     let source = &trace.block;
     let mut taken: FxHashSet<Arc<str>> = source.values.iter().map(|value| value.name.clone()).collect();
     let block = rebuild(source, |known| {
@@ -279,7 +292,7 @@ pub fn autodiff(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Tra
                 (Callee::ValueAndGrad { wrt }, Some(body)) => {
                     let operands: Vec<Tensor> = handles.iter().flat_map(Arg::tensors).copied().collect();
                     let body = with_free_names(body, &mut taken);
-                    let results = expand(symbol, &body, wrt, &operands, executors)?;
+                    let results = expand(symbol, &body, wrt, &operands, &executors)?;
                     for (result, id) in results.iter().zip(&symbol.results) {
                         if !operands.contains(result) {
                             tracer::rename(*result, &source.value(*id).name);

@@ -81,15 +81,8 @@ impl Claimer<'_> {
             None => match symbol.body.clone().or_else(|| infer(def, &metas).ok().and_then(|(_, body)| body)) {
                 Some(body) => {
                     // The reasons stay with the first line of what the symbol became.
-                    let reasons: Vec<Refusal> =
-                        outer
-                            .iter()
-                            .cloned()
-                            .chain(refusals.into_iter().map(|refusal| Refusal {
-                                reason: format!("{}: {}", def.name, refusal.reason),
-                                ..refusal
-                            }))
-                            .collect();
+                    let inner = refusals.into_iter().map(|refusal| refusal.inside(def.name));
+                    let reasons: Vec<Refusal> = outer.iter().cloned().chain(inner).collect();
                     self.open(flattener, source, symbol, substitution, &body, &reasons)
                 }
                 None => Err(Error::Unclaimed { operator: def.name.into(), refusals, stack: place_of(symbol) }),

@@ -4,19 +4,26 @@
 //! and the function that traces (`trace`, `jit`) returns the error.
 
 use std::cell::RefCell;
-use std::ops::{Add, Div, Mul, Neg, Sub};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use fulgurite_kernels::DType;
 use rustc_hash::FxHashMap;
 
-use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar, map_arguments};
+use crate::argument::{Arg, Attribute, AttributeType, Scalar, map_arguments};
 use crate::error::{CallStack, Error, Failure, Place, Result};
-use crate::meta::{Device, Shape, TensorMeta, normalize_dim};
+use crate::meta::TensorMeta;
 use crate::operator::{OperatorDef, ResultsDef, Role, role};
 use crate::trace::{Block, BoundSymbol, Callee, Results, ValueId};
-use crate::tree::Tree;
+
+mod gradient;
+mod handle;
+mod rewriting;
+
+pub use gradient::value_and_grad;
+pub(crate) use rewriting::{
+    absolute_scope, annotate_error, append_copy, explain_refusals, has_error, position, rename, reserve_names,
+    set_places, set_places_from, take_error,
+};
 
 /// A tensor of the program being traced: a handle without data, free to copy.
 ///
@@ -219,34 +226,6 @@ pub fn scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `f` with `name` as the whole scope, whatever the scope around is.
-pub(crate) fn absolute_scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
-    let before = with_top(|builder| std::mem::replace(&mut builder.scope, name.to_owned()));
-    let result = f();
-    if let Some(before) = before {
-        with_top(|builder| builder.scope = before);
-    }
-    result
-}
-
-/// Reserves names, so that generated ones differ from them.
-pub(crate) fn reserve_names<'a>(names: impl Iterator<Item = &'a Arc<str>>) {
-    with_top(|builder| {
-        for name in names {
-            builder.names.entry(name.clone()).or_insert(1);
-        }
-    });
-}
-
-/// Gives a value of the trace being built another name, which the caller has reserved.
-pub(crate) fn rename(tensor: Tensor, name: &Arc<str>) {
-    with_top(|builder| {
-        if tensor.builder == builder.id && tensor.value != POISON {
-            builder.block.values[tensor.value.index()].name = name.clone();
-        }
-    });
-}
-
 /// Calls an operator: checks the arguments, derives the results' metas and adds a line to the trace being built.
 #[track_caller]
 pub fn call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>) -> Vec<Tensor> {
@@ -338,27 +317,6 @@ fn append(mut symbol: BoundSymbol, base: &str, metas: Vec<TensorMeta>) -> Vec<Te
             .collect();
         let handles = symbol.results.iter().map(|value| builder.handle(*value)).collect();
         builder.block.symbols.push(symbol);
-        handles
-    })
-    .unwrap_or_default()
-}
-
-/// Adds a copy of a symbol to the trace being built: the same callee, body and place, `arguments` in terms of new handles,
-/// results under the names and metas given.
-pub(crate) fn append_copy(
-    symbol: &BoundSymbol,
-    arguments: Vec<Arg<Tensor>>,
-    results: &[(Arc<str>, TensorMeta)],
-) -> Vec<Tensor> {
-    with_top(|builder| {
-        let results: Results =
-            results.iter().map(|(name, meta)| builder.block.define(name.clone(), meta.clone())).collect();
-        let handles = results.iter().map(|value| builder.handle(*value)).collect();
-        builder.block.symbols.push(BoundSymbol {
-            arguments: map_arguments(&arguments, |tensor| tensor.value),
-            results,
-            ..symbol.clone()
-        });
         handles
     })
     .unwrap_or_default()
@@ -524,254 +482,4 @@ pub fn fail(operator: &str, failure: Failure) {
     if with_top(|builder| builder.fail(error.clone())).is_none() {
         set_pending(error);
     }
-}
-
-/// The value of `f` and its gradients with respect to `parameters`. `f` returns a floating-point scalar; it may use any
-/// other tensor of the trace around it. The call is one line of the trace, which the autodiff transform expands.
-#[track_caller]
-pub fn value_and_grad<P: Tree<Leaf = Tensor, With<Tensor> = P>>(
-    parameters: P,
-    f: impl FnOnce(&P) -> Tensor,
-) -> (Tensor, P) {
-    let place = Place::caller();
-    let mut outer = Vec::new();
-    let mut paths: Vec<String> = Vec::new();
-    parameters.visit("", &mut |path, tensor| {
-        outer.push(*tensor);
-        paths.push(path.to_owned());
-    });
-    let name_of = |tensor: &Tensor| {
-        with_top(|builder| tensor.value_in(builder).map(|value| builder.block.value(value).name.clone())).flatten()
-    };
-    let named: Vec<(Arc<str>, TensorMeta)> =
-        outer.iter().map(|tensor| (name_of(tensor).unwrap_or_else(|| "parameter".into()), tensor.meta())).collect();
-    let failed = |error: Error| {
-        with_top(|builder| builder.fail(error.in_operator("value_and_grad", Some(place))));
-    };
-    let poisoned = with_top(|builder| builder.error.is_some()).unwrap_or(true);
-    let mut structure = Some(parameters);
-    let traced = if poisoned {
-        Err(None)
-    } else {
-        let parameters = structure.take();
-        build(&named, true, |handles| {
-            let mut handles = handles.iter();
-            let inner = parameters
-                .unwrap_or_else(|| unreachable!("taken once"))
-                .map(&mut |_| *handles.next().unwrap_or_else(|| unreachable!("one for each leaf")));
-            let loss = f(&inner);
-            structure = Some(inner);
-            vec![loss]
-        })
-        .map_err(Some)
-    };
-    let poison = |structure: Option<P>| {
-        let poison = with_top(|builder| builder.poison()).unwrap_or(Tensor::PLACEHOLDER);
-        match structure {
-            Some(structure) => (poison, structure.map(&mut |_| poison)),
-            None => resume_unwind(Box::new(Poisoned)),
-        }
-    };
-    let (block, captures) = match traced {
-        Ok(traced) => traced,
-        Err(error) => {
-            if let Some(error) = error {
-                failed(error);
-            }
-            return poison(structure);
-        }
-    };
-    let loss = block.meta(block.results[0]).clone();
-    let problem = if loss.rank() != 0 || !loss.dtype().is_floating() {
-        Some(Failure::new(
-            "LossMeta",
-            format!("the function returned {loss}, expected a zero-dimensional floating-point tensor"),
-        ))
-    } else {
-        named.iter().zip(&paths).find(|((_, meta), _)| !meta.dtype().is_floating()).map(|((_, meta), path)| {
-            Failure::new("ParameterDType", format!("parameter '{path}' is {meta}, expected a floating-point dtype"))
-        })
-    };
-    if let Some(failure) = problem {
-        failed(Error::Operator {
-            operator: "value_and_grad".into(),
-            failure,
-            stack: CallStack { at: Some(place), frames: Vec::new() },
-        });
-        return poison(structure);
-    }
-    let mut metas = vec![loss];
-    metas.extend(named.iter().map(|(_, meta)| meta.clone()));
-    let arguments = TRACER.with_borrow_mut(|tracer| {
-        let level = tracer.stack.len() - 1;
-        let mut values: Vec<ValueId> =
-            outer.iter().map(|tensor| tracer.resolve(level, *tensor).unwrap_or(POISON)).collect();
-        values.extend(captures.iter().map(|(outer, _)| *outer));
-        values
-    });
-    let symbol = BoundSymbol {
-        callee: Callee::ValueAndGrad { wrt: (0..outer.len()).collect() },
-        arguments: vec![Arg::List(arguments)],
-        results: Results::new(),
-        body: Some(Arc::new(block.canonical())),
-        executor: None,
-        refusals: Vec::new(),
-        place: Some(place),
-    };
-    let results = append(symbol, "value_and_grad", metas);
-    with_top(|builder| {
-        let names: Vec<Arc<str>> = std::iter::once(builder.scoped("loss"))
-            .chain(named.iter().map(|(name, _)| Arc::from(format!("grad.{name}"))))
-            .map(|base| builder.fresh_name(base))
-            .collect();
-        for (tensor, name) in results.iter().zip(names) {
-            builder.block.values[tensor.value.index()].name = name;
-        }
-    });
-    let mut gradients = results[1..].iter();
-    let structure = structure.unwrap_or_else(|| unreachable!("put back by the traced function"));
-    (results[0], structure.map(&mut |_| *gradients.next().unwrap_or_else(|| unreachable!("one for each leaf"))))
-}
-
-impl Tensor {
-    fn value_in(&self, builder: &Builder) -> Option<ValueId> {
-        (self.builder == builder.id && self.value != POISON).then_some(self.value)
-    }
-
-    fn known_meta(&self) -> Option<TensorMeta> {
-        TRACER.with_borrow(|tracer| {
-            let builder = tracer.stack.iter().rev().find(|builder| builder.id == self.builder)?;
-            (self.value != POISON).then(|| builder.block.meta(self.value).clone())
-        })
-    }
-
-    /// Shape, element type and device; a zero-dimensional f32 on the host if the handle is poisoned or stale.
-    pub fn meta(&self) -> TensorMeta {
-        self.known_meta().unwrap_or_else(|| TensorMeta::new([], DType::F32, Device::CPU))
-    }
-
-    /// Whether an earlier call failed, so that this handle stands for nothing.
-    pub fn is_poisoned(&self) -> bool {
-        self.known_meta().is_none()
-    }
-
-    /// Extents. Those of a poisoned handle are one wherever they are asked for.
-    pub fn shape(&self) -> Shape {
-        self.known_meta().map_or_else(Shape::poisoned, |meta| Shape::new(meta.shape().into()))
-    }
-
-    /// Extent of dimension `dim`, counted from the end if negative. Out of range is an error of the trace.
-    #[track_caller]
-    pub fn size(&self, dim: i64) -> usize {
-        let Some(meta) = self.known_meta() else { return 1 };
-        match normalize_dim(dim, meta.rank()) {
-            Ok(_) if meta.rank() == 0 => 1,
-            Ok(axis) => meta.shape()[axis],
-            Err(failure) => {
-                fail("size", failure);
-                1
-            }
-        }
-    }
-
-    /// Number of dimensions.
-    pub fn rank(&self) -> usize {
-        self.meta().rank()
-    }
-
-    /// Element type.
-    pub fn dtype(&self) -> DType {
-        self.meta().dtype()
-    }
-
-    /// Device.
-    pub fn device(&self) -> Device {
-        self.meta().device()
-    }
-}
-
-impl From<Tensor> for Operand<Tensor> {
-    fn from(tensor: Tensor) -> Self {
-        Operand::Tensor(tensor)
-    }
-}
-impl From<i32> for Operand<Tensor> {
-    fn from(value: i32) -> Self {
-        Operand::Scalar(Scalar::Int(value.into()))
-    }
-}
-
-macro_rules! arithmetic {
-    ($($trait:ident $method:ident;)*) => {$(
-        impl<T: Into<Operand<Tensor>>> $trait<T> for Tensor {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, other: T) -> Tensor {
-                call_role(Role::$trait, vec![Arg::Tensor(self), crate::rules::from_operand(other.into())])
-            }
-        }
-        impl $trait<Tensor> for f64 {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, other: Tensor) -> Tensor {
-                call_role(Role::$trait, vec![Arg::Attribute(Attribute::Scalar(Scalar::Float(self))), Arg::Tensor(other)])
-            }
-        }
-    )*};
-}
-arithmetic! { Add add; Sub sub; Mul mul; Div div; }
-
-impl Neg for Tensor {
-    type Output = Tensor;
-    #[track_caller]
-    fn neg(self) -> Tensor {
-        call_role(Role::Neg, vec![Arg::Tensor(self)])
-    }
-}
-
-// === What autodiff needs of the trace being built ===
-
-/// Takes the error recorded so far, if any.
-pub(crate) fn take_error() -> Option<Error> {
-    with_top(|builder| builder.error.take()).flatten()
-}
-
-/// Whether an error was recorded.
-pub(crate) fn has_error() -> bool {
-    with_top(|builder| builder.error.is_some()).unwrap_or(false)
-}
-
-/// Says of the recorded error, if any, in whose rule it lies.
-pub(crate) fn annotate_error(what: &str, operator: &str, place: Option<Place>) {
-    with_top(|builder| {
-        if let Some(error) = builder.error.take() {
-            let name = if what.is_empty() { operator.to_owned() } else { format!("{what} {operator}") };
-            builder.error = Some(error.in_operator(&name, place));
-        }
-    });
-}
-
-/// How many symbols the trace being built has.
-pub(crate) fn position() -> usize {
-    with_top(|builder| builder.block.symbols.len()).unwrap_or(0)
-}
-
-/// Symbols from `first` on stand for the call at `place`.
-pub(crate) fn set_places_from(first: usize, place: Option<Place>) {
-    with_top(|builder| {
-        for symbol in &mut builder.block.symbols[first..] {
-            symbol.place = place.or(symbol.place);
-        }
-    });
-}
-
-/// The symbols that define `results` stand for the call at `place`.
-pub(crate) fn set_places(results: &[Tensor], place: Option<Place>) {
-    with_top(|builder| {
-        for symbol in builder.block.symbols.iter_mut().rev().take(16) {
-            if symbol.results.iter().any(|id| results.iter().any(|r| r.value == *id)) {
-                symbol.place = place.or(symbol.place);
-            }
-        }
-    });
 }

@@ -1,0 +1,114 @@
+//! What transforms that trace a program again need of the trace being built.
+
+use std::sync::Arc;
+
+use super::{POISON, Tensor, with_top};
+use crate::argument::{Arg, map_arguments};
+use crate::error::{Error, Place};
+use crate::executor::Refusal;
+use crate::meta::TensorMeta;
+use crate::trace::{BoundSymbol, Results};
+
+/// Runs `f` with `name` as the whole scope, whatever the scope around is.
+pub(crate) fn absolute_scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
+    let before = with_top(|builder| std::mem::replace(&mut builder.scope, name.to_owned()));
+    let result = f();
+    if let Some(before) = before {
+        with_top(|builder| builder.scope = before);
+    }
+    result
+}
+
+/// Reserves names, so that generated ones differ from them.
+pub(crate) fn reserve_names<'a>(names: impl Iterator<Item = &'a Arc<str>>) {
+    with_top(|builder| {
+        for name in names {
+            builder.names.entry(name.clone()).or_insert(1);
+        }
+    });
+}
+
+/// Gives a value of the trace being built another name, which the caller has reserved.
+pub(crate) fn rename(tensor: Tensor, name: &Arc<str>) {
+    with_top(|builder| {
+        if tensor.builder == builder.id && tensor.value != POISON {
+            builder.block.values[tensor.value.index()].name = name.clone();
+        }
+    });
+}
+
+/// Adds a copy of a symbol to the trace being built: the same callee, body and place, `arguments` in terms of new handles,
+/// results under the names and metas given.
+pub(crate) fn append_copy(
+    symbol: &BoundSymbol,
+    arguments: Vec<Arg<Tensor>>,
+    results: &[(Arc<str>, TensorMeta)],
+) -> Vec<Tensor> {
+    with_top(|builder| {
+        let results: Results =
+            results.iter().map(|(name, meta)| builder.block.define(name.clone(), meta.clone())).collect();
+        let handles = results.iter().map(|value| builder.handle(*value)).collect();
+        builder.block.symbols.push(BoundSymbol {
+            arguments: map_arguments(&arguments, |tensor| tensor.value),
+            results,
+            ..symbol.clone()
+        });
+        handles
+    })
+    .unwrap_or_default()
+}
+
+/// Takes the error recorded so far, if any.
+pub(crate) fn take_error() -> Option<Error> {
+    with_top(|builder| builder.error.take()).flatten()
+}
+
+/// Whether an error was recorded.
+pub(crate) fn has_error() -> bool {
+    with_top(|builder| builder.error.is_some()).unwrap_or(false)
+}
+
+/// Says of the recorded error, if any, in whose rule it lies.
+pub(crate) fn annotate_error(what: &str, operator: &str, place: Option<Place>) {
+    with_top(|builder| {
+        if let Some(error) = builder.error.take() {
+            let name = if what.is_empty() { operator.to_owned() } else { format!("{what} {operator}") };
+            builder.error = Some(error.in_operator(&name, place));
+        }
+    });
+}
+
+/// How many symbols the trace being built has.
+pub(crate) fn position() -> usize {
+    with_top(|builder| builder.block.symbols.len()).unwrap_or(0)
+}
+
+/// Symbols from `first` on stand for the call at `place`.
+pub(crate) fn set_places_from(first: usize, place: Option<Place>) {
+    with_top(|builder| {
+        for symbol in &mut builder.block.symbols[first..] {
+            symbol.place = place.or(symbol.place);
+        }
+    });
+}
+
+/// The symbols that define `results` stand for the call at `place`.
+pub(crate) fn set_places(results: &[Tensor], place: Option<Place>) {
+    with_top(|builder| {
+        for symbol in builder.block.symbols.iter_mut().rev().take(16) {
+            if symbol.results.iter().any(|id| results.iter().any(|r| r.value == *id)) {
+                symbol.place = place.or(symbol.place);
+            }
+        }
+    });
+}
+
+/// Says of the symbol at `at`, the first of what a call of `operator` became, who refused that call.
+pub(crate) fn explain_refusals(at: usize, operator: &str, refusals: Vec<Refusal>) {
+    with_top(|builder| {
+        // The call itself, if it is what stands there, is offered again when executors claim.
+        if let Some(symbol) = builder.block.symbols.get_mut(at).filter(|symbol| symbol.name() != operator) {
+            symbol.refusals.extend(refusals.into_iter().map(|refusal| refusal.inside(operator)));
+        }
+    });
+}

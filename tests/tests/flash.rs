@@ -1,0 +1,104 @@
+//! What `flash` and `flash_tf32` take of attention, what they leave to the executors behind them, and what is kept. No device is
+//! needed.
+
+use std::collections::BTreeMap;
+
+use fulgurite::compile::{Options, Stage, stages};
+use fulgurite::executor::default_executors;
+use fulgurite::jit::{Names, trace};
+use fulgurite::trace::Trace;
+use fulgurite::{DType, Device, Target, Tensor, TensorMeta, tracer};
+use fulgurite_models::precision::rounded_to_tf32;
+use fulgurite_ops::prelude::*;
+
+const LENGTH: usize = 40;
+const OTHER: usize = 50;
+
+/// Attention of queries [2, heads, LENGTH, width] to keys and values [2, shared, OTHER, width], and its gradients.
+fn attention(
+    dtype: DType,
+    [heads, shared]: [usize; 2],
+    width: usize,
+    f: impl Fn(Tensor, Tensor, Tensor, Tensor) -> Tensor,
+) -> Trace {
+    let meta = |shape: [usize; 4]| TensorMeta::new(shape, dtype, Device::new("cuda", 0));
+    let inputs = (
+        meta([2, heads, LENGTH, width]),
+        meta([2, shared, OTHER, width]),
+        meta([2, shared, OTHER, width]),
+        meta([1, 1, LENGTH, OTHER]),
+    );
+    let step = |(q, k, v, mask): (Tensor, Tensor, Tensor, Tensor)| {
+        tracer::value_and_grad((q, k, v), |(q, k, v)| f(*q, *k, *v, mask).sum())
+    };
+    let target: Target = "cuda:sm_90a".parse().unwrap();
+    trace("attention", target, &Names::default(), inputs, step).unwrap().0
+}
+
+fn stages_of(trace: Trace, rounded: bool) -> Vec<Stage> {
+    let mut list = default_executors("cuda");
+    if rounded {
+        list = rounded_to_tf32(&list).unwrap();
+    }
+    stages(trace, &Options { verify: true, executors: Some(list), ..Options::default() }).unwrap()
+}
+
+fn named<'a>(stages: &'a [Stage], name: &str) -> &'a Trace {
+    &stages.iter().find(|stage| stage.name == name).unwrap().trace
+}
+
+/// How often each symbol of `flash` is called.
+fn called(stages: &[Stage]) -> BTreeMap<String, usize> {
+    let mut called = BTreeMap::new();
+    for symbol in named(stages, "claim").block.symbols.iter().filter(|symbol| symbol.executor == Some("flash")) {
+        *called.entry(symbol.name().to_owned()).or_default() += 1;
+    }
+    called
+}
+
+fn plain(q: Tensor, k: Tensor, v: Tensor, _: Tensor) -> Tensor {
+    scaled_dot_product_attention::with(q, k, v).enable_gqa(true).is_causal(true).call()
+}
+
+#[test]
+fn attention_is_one_kernel_forward_and_one_backward_and_scores_are_never_written() {
+    for (dtype, rounded) in [(DType::BF16, false), (DType::F16, false), (DType::F32, true)] {
+        for heads in [[3, 3], [4, 2], [4, 1]] {
+            let stages = stages_of(attention(dtype, heads, 24, plain), rounded);
+            let expected = [("flash::attention", 1), ("flash::attention_backward", 1)];
+            assert_eq!(called(&stages), expected.map(|(name, count)| (name.to_owned(), count)).into(), "{dtype}");
+            let last = &stages.last().unwrap().trace.block;
+            for symbol in last.symbols.iter() {
+                for id in &symbol.results {
+                    let meta = last.meta(*id);
+                    assert!(meta.len() < 2 * heads[0] * LENGTH * OTHER, "{} is {meta}", last.value(*id).name);
+                }
+            }
+        }
+    }
+}
+
+type Call = fn(Tensor, Tensor, Tensor, Tensor) -> Tensor;
+
+#[test]
+fn what_the_kernels_do_not_do_is_left_to_the_next_executor_with_the_reason() {
+    let masked: Call = |q, k, v, mask| scaled_dot_product_attention::with(q, k, v).attn_mask(mask).call();
+    let dropped: Call = |q, k, v, _| {
+        let generator = fulgurite_ops::prims::full([2], 7_i64, DType::I64, "cuda:0");
+        scaled_dot_product_attention::with(q, k, v).dropout_p(0.5).generator(generator).call()
+    };
+    let cases: [(DType, bool, usize, Call, &str); 6] = [
+        (DType::BF16, false, 24, masked, "has no masks but the causal one"),
+        (DType::BF16, false, 24, dropped, "has no dropout, dropout_p is 0.5"),
+        (DType::BF16, false, 130, plain, "heads are 130 wide, takes at most 128"),
+        (DType::F32, false, 24, plain, "takes bf16 and f16, not f32; flash_tf32 rounds it"),
+        (DType::F64, false, 24, plain, "takes bf16 and f16, not f64"),
+        (DType::F64, true, 24, plain, "rounds operands of f32, not of f64"),
+    ];
+    for (dtype, rounded, width, call, reason) in cases {
+        let stages = stages_of(attention(dtype, [3, 3], width, call), rounded);
+        assert!(called(&stages).is_empty(), "{reason}");
+        let text = named(&stages, "claim").to_string();
+        assert!(text.contains(reason), "{reason} is not said:\n{text}");
+    }
+}
