@@ -262,7 +262,7 @@ fn names(setting: &Setting, example: &str, errors: &mut Errors) -> Vec<Ident> {
         .collect()
 }
 
-/// One directive for each template that is named, and each executor.
+/// One directive for each template that is named, each executor, and each element type.
 fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
     let word = setting.name.to_string();
     let example = match word.as_str() {
@@ -270,13 +270,13 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
         _ => format!("{word}(consistency, executor = \"cpu\", dtype = bf16, reason = \"...\")"),
     };
     let inner = inner(setting, &example, errors);
-    let (mut templates, mut executors) = (Vec::new(), Vec::new());
-    let (mut dtype, mut sample, mut because, mut factor) = (None, None, None, None);
+    let (mut templates, mut executors, mut dtypes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut sample, mut because, mut factor) = (None, None, None);
     for part in inner {
         match (part.name.to_string().as_str(), &part.value) {
             ("executor", _) => executors.extend(text(part, errors)),
             ("dtype", _) => {
-                dtype = path(part, errors).and_then(|path| {
+                dtypes.extend(path(part, errors).and_then(|path| {
                     let name = path.to_token_stream().to_string();
                     let known = DTYPES.iter().find(|(known, _)| *known == name);
                     if known.is_none() {
@@ -284,7 +284,7 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
                         errors.at(&path, format!("there is no dtype `{name}`; there are: {}", known.join(", ")));
                     }
                     known.map(|(_, variant)| Ident::new(variant, part.name.span()))
-                });
+                }));
             }
             ("sample", Value::Equals(value)) => sample = Some((**value).clone()),
             ("factor", Value::Equals(value)) if word == "tolerance" => factor = Some((**value).clone()),
@@ -329,17 +329,25 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
         },
     };
     let Some(reason) = because else { return Vec::new() };
-    let directive = |template: &Ident, executor: Option<&LitStr>| Directive {
-        kind: kind.clone(),
-        template: template.clone(),
-        executor: executor.cloned(),
-        dtype: dtype.clone(),
-        sample: sample.clone(),
-        reason: reason.clone(),
-    };
-    let of = |template| match &executors[..] {
-        [] => vec![directive(template, None)],
-        named => named.iter().map(|executor| directive(template, Some(executor))).collect(),
-    };
-    templates.iter().flat_map(of).collect()
+    let mut all = Vec::new();
+    for template in &templates {
+        for executor in named(&executors) {
+            for dtype in named(&dtypes) {
+                all.push(Directive {
+                    kind: kind.clone(),
+                    template: template.clone(),
+                    executor: executor.clone(),
+                    dtype,
+                    sample: sample.clone(),
+                    reason: reason.clone(),
+                });
+            }
+        }
+    }
+    all
+}
+
+/// Each of those that are named; if none is, all are meant.
+fn named<T: Clone>(names: &[T]) -> Vec<Option<T>> {
+    if names.is_empty() { vec![None] } else { names.iter().cloned().map(Some).collect() }
 }

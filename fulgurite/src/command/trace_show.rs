@@ -13,7 +13,7 @@ use fulgurite::rules::fulgurite_kernels::cuda::HEADER;
 use fulgurite::trace::Trace;
 use fulgurite::trace::print::{PrintOptions, print};
 use fulgurite::transforms::retarget::retarget;
-use fulgurite::transforms::{self, autocast};
+use fulgurite::transforms::{self, autocast, recompute};
 use fulgurite::{DType, Target};
 
 use super::output::{Failed, say};
@@ -126,8 +126,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
                 None => made.collect(),
                 Some(_) => made.take(1).chain(STAGES).collect(),
             };
-            // Stages that are made only when they are asked for.
-            let hint = if wanted == autocast::NAME { "; --autocast bf16 makes it" } else { "" };
+            // Stages that are not always made.
+            let hint = match wanted {
+                autocast::NAME => "; --autocast bf16 makes it",
+                recompute::NAME => "; it is made where something large and cheap is computed again",
+                _ => "",
+            };
             Err(Failed(format!("no stage is called '{wanted}', there are: {}, all, sources{hint}", known.join(", "))))
         }
     }

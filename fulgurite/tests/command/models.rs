@@ -69,6 +69,8 @@ fn traces_of_a_model() {
     assert!(text.contains("c_fc.linear: bf16[2, 16, 256] = linear("), "{text}");
     let complaint = run(&[&small[..], &["--stage", "autocast"]].concat()).fails(1);
     assert!(complaint.contains("--autocast bf16 makes it"), "{complaint}");
+    let complaint = run(&[&small[..], &["--stage", "recompute"]].concat()).fails(1);
+    assert!(complaint.contains("where something large and cheap is computed again"), "{complaint}");
     let complaint = run(&[&small[..], &["--autocast", "f32", "--stage", "claim"]].concat()).fails(1);
     assert!(complaint.contains("is f32, expected bf16 or f16"), "{complaint}");
     let joint = ["trace", "show", "linear", "--backward", "--autocast", "bf16"];

@@ -1,6 +1,8 @@
 use fulgurite_ops_macros::operator;
 
-use super::reduction::{Reduction, Rows, class_dim, class_rows, classes_last, loss_meta, target_shape};
+use super::reduction::{
+    Reduction, Rows, class_dim, class_loss, class_rows, classes_last, loss_meta, picked, target_shape,
+};
 use crate::core::arrays::log_softmax_row;
 use crate::core::promotion::{accumulating, broadcast, cast, constant_like};
 use crate::nn::{log_normalizer, log_softmax, nll_loss, normalized, restored};
@@ -140,29 +142,13 @@ pub mod cross_entropy {
         ignore_index: i64,
         reduction: Reduction,
     ) -> Tensor {
-        let shape = target.shape().to_vec();
-        let rows: usize = shape.iter().product();
         let (top, log_sum) = log_normalizer(input, class_dim(input.rank()) as i64);
-        let target = prims::reshape(target, [rows]);
-        let counted = prims::ne(target, constant_like(target, ignore_index));
-        let class = prims::select(counted, target, constant_like(target, 0i64));
-        let picked = prims::gather(classes_last(input), 1, prims::reshape(class, [rows, 1]));
-        let [picked, top, log_sum] = [picked, top, log_sum].map(|row| prims::reshape(row, [rows]));
-        // The difference of logits first: nothing is lost to their size.
-        let losses = prims::sub(log_sum, prims::sub(picked, top));
-        let weights = weight.map(|weight| prims::index_select(weight, 0, class));
-        let losses = weights.map_or(losses, |weights| prims::mul(losses, weights));
-        let zero = constant_like(losses, 0.0);
-        // An ignored row must not bring in an infinity.
-        let losses = prims::select(counted, losses, zero);
-        match reduction {
-            Reduction::None => prims::reshape(losses, shape),
-            Reduction::Sum => prims::sum(losses, [0]),
-            Reduction::Mean => {
-                let weights = prims::select(counted, weights.unwrap_or_else(|| constant_like(losses, 1.0)), zero);
-                prims::div(prims::sum(losses, [0]), prims::sum(weights, [0]))
-            }
-        }
+        let logits = classes_last(input);
+        class_loss(target, weight, ignore_index, reduction, |class| {
+            let [top, log_sum] = [top, log_sum].map(|row| prims::reshape(row, [class.size(0)]));
+            // The difference of logits first: nothing is lost to their size.
+            prims::sub(log_sum, prims::sub(picked(logits, class), top))
+        })
     }
 
     // Only the logits and two numbers of each row are saved, where the derived gradient keeps all log-probabilities.

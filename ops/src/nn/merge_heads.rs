@@ -14,8 +14,7 @@ pub mod merge_heads {
     }
 
     fn decomposition(input: Tensor) -> Tensor {
-        let (batch, heads, length, size) = (input.size(0), input.size(1), input.size(2), input.size(3));
-        prims::reshape(prims::permute(input, [0, 2, 1, 3]), [batch, length, heads * size])
+        heads_beside(input)
     }
 
     fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
@@ -36,4 +35,11 @@ pub mod merge_heads {
     fn errors(e: &mut ErrorSamples) {
         e.case(InputRank, with(e.normal([2, 3, 4])), "input has shape [2, 3, 4], expected [B, H, T, D]");
     }
+}
+
+/// The result of [`merge_heads`]; a view where the heads of a position lie beside each other.
+#[track_caller]
+pub(crate) fn heads_beside(input: fulgurite::Tensor) -> fulgurite::Tensor {
+    let (batch, heads, length, size) = (input.size(0), input.size(1), input.size(2), input.size(3));
+    prims::reshape(prims::permute(input, [0, 2, 1, 3]), [batch, length, heads * size])
 }

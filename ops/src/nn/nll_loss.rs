@@ -1,7 +1,8 @@
 use fulgurite_ops_macros::operator;
 
-use super::reduction::{Reduction, Rows, class_dim, class_rows, classes_last, loss_meta, target_shape};
-use crate::core::promotion::constant_like;
+use super::reduction::{
+    Reduction, Rows, class_dim, class_loss, class_rows, classes_last, loss_meta, picked, target_shape,
+};
 use crate::prims;
 
 /// Negative log-likelihood: `-weight[t] · input[t]` of each target class t; `input` holds log-probabilities [N, C, d₁, ...]
@@ -51,24 +52,8 @@ pub mod nll_loss {
         ignore_index: i64,
         reduction: Reduction,
     ) -> Tensor {
-        let shape = target.shape().to_vec();
-        let rows: usize = shape.iter().product();
         let log_probabilities = classes_last(input);
-        let target = prims::reshape(target, [rows]);
-        let counted = prims::ne(target, constant_like(target, ignore_index));
-        let class = prims::select(counted, target, constant_like(target, 0i64));
-        let picked = prims::gather(log_probabilities, 1, prims::reshape(class, [rows, 1]));
-        let picked = prims::reshape(picked, [rows]);
-        let one = constant_like(picked, 1.0);
-        let weights = weight.map_or(one, |weight| prims::index_select(weight, 0, class));
-        let weights = prims::select(counted, weights, constant_like(picked, 0.0));
-        // An ignored row must not bring in an infinity.
-        let losses = prims::neg(prims::select(counted, prims::mul(picked, weights), constant_like(picked, 0.0)));
-        match reduction {
-            Reduction::None => prims::reshape(losses, shape),
-            Reduction::Sum => prims::sum(losses, [0]),
-            Reduction::Mean => prims::div(prims::sum(losses, [0]), prims::sum(weights, [0])),
-        }
+        class_loss(target, weight, ignore_index, reduction, |class| prims::neg(picked(log_probabilities, class)))
     }
 
     fn reference(

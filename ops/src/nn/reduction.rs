@@ -3,6 +3,7 @@
 use fulgurite::attribute_enum;
 use fulgurite::{Tensor, TensorMeta};
 
+use crate::core::promotion::constant_like;
 use crate::prims;
 
 attribute_enum! {
@@ -30,6 +31,44 @@ pub(crate) fn classes_last(input: Tensor) -> Tensor {
             prims::reshape(prims::permute(input, order), [rows, shape[1]])
         }
     }
+}
+
+/// The loss of classes `target` (any shape), reduced. `surprise` gives -log p of one class of each row, of classes [rows]; the class of
+/// rows that do not count, whose target is `ignore_index`, is 0.
+#[track_caller]
+pub(crate) fn class_loss(
+    target: Tensor,
+    weight: Option<Tensor>,
+    ignore_index: i64,
+    reduction: Reduction,
+    surprise: impl FnOnce(Tensor) -> Tensor,
+) -> Tensor {
+    let shape = target.shape().to_vec();
+    let rows: usize = shape.iter().product();
+    let target = prims::reshape(target, [rows]);
+    let counted = prims::ne(target, constant_like(target, ignore_index));
+    let class = prims::select(counted, target, constant_like(target, 0i64));
+    let losses = surprise(class);
+    let weights = weight.map(|weight| prims::index_select(weight, 0, class));
+    let losses = weights.map_or(losses, |weights| prims::mul(losses, weights));
+    let zero = constant_like(losses, 0.0);
+    // An ignored row must not bring in an infinity.
+    let losses = prims::select(counted, losses, zero);
+    match reduction {
+        Reduction::None => prims::reshape(losses, shape),
+        Reduction::Sum => prims::sum(losses, [0]),
+        Reduction::Mean => {
+            let weights = prims::select(counted, weights.unwrap_or_else(|| constant_like(losses, 1.0)), zero);
+            prims::div(prims::sum(losses, [0]), prims::sum(weights, [0]))
+        }
+    }
+}
+
+/// Of each row of `input` [rows, C] the element of its class: [rows].
+#[track_caller]
+pub(crate) fn picked(input: Tensor, class: Tensor) -> Tensor {
+    let rows = class.size(0);
+    prims::reshape(prims::gather(input, 1, prims::reshape(class, [rows, 1])), [rows])
 }
 
 /// The extents of a target of classes for `input`: all but the second, or none for [C].

@@ -22,14 +22,7 @@ pub mod split_heads {
     }
 
     fn decomposition(input: Tensor, n_head: usize) -> (Tensor, Tensor, Tensor) {
-        let (batch, length, width) = (input.size(0), input.size(1), input.size(2));
-        let channels = width / 3;
-        let part = |i: usize| {
-            let part = prims::slice(input, [0, 0, i * channels], [batch, length, (i + 1) * channels], [1, 1, 1]);
-            let heads = prims::reshape(part, [batch, length, n_head, channels / n_head]);
-            prims::permute(heads, [0, 2, 1, 3])
-        };
-        (part(0), part(1), part(2))
+        heads_apart(input, n_head)
     }
 
     fn grad(
@@ -66,4 +59,20 @@ pub mod split_heads {
         e.case(Heads, with(e.normal([2, 3, 12]), 3), "a multiple of 3 times n_head, which is 3");
         e.case(Heads, with(e.normal([2, 3, 12]), 0), "which is 0");
     }
+}
+
+/// The three tensors of [`split_heads`], as views of its input.
+#[track_caller]
+pub(crate) fn heads_apart(
+    input: fulgurite::Tensor,
+    n_head: usize,
+) -> (fulgurite::Tensor, fulgurite::Tensor, fulgurite::Tensor) {
+    let (batch, length, width) = (input.size(0), input.size(1), input.size(2));
+    let channels = width / 3;
+    let part = |i: usize| {
+        let part = prims::slice(input, [0, 0, i * channels], [batch, length, (i + 1) * channels], [1, 1, 1]);
+        let heads = prims::reshape(part, [batch, length, n_head, channels / n_head]);
+        prims::permute(heads, [0, 2, 1, 3])
+    };
+    (part(0), part(1), part(2))
 }

@@ -51,6 +51,10 @@ pub mod sum {
         s.case(with(s.normal([5, 1030]), [1]));
         s.case(with(s.normal([1030, 5]), [0]));
         s.case(with(s.normal([67, 65]), [0, 1]));
+        // Columns side by side: not a whole number of blocks, several dimensions, several pieces.
+        s.case(with(s.normal([70, 33]), [0]));
+        s.case(with(s.normal([3, 50, 40]), [0, 1]));
+        s.case(with(s.normal([1100, 40]), [0]));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -129,6 +133,9 @@ macro_rules! extremum {
                 if s.dtype().is_floating() {
                     let special = s.values([2, 3], [1.0, f64::INFINITY, f64::NAN, f64::NEG_INFINITY, -1.0]);
                     s.case(with(special, [1])).forward_only("special values");
+                    // Columns side by side, in one piece and in several.
+                    s.case(with(s.normal([70, 33]), [0]));
+                    s.case(with(s.normal([1100, 40]), [0]));
                 }
             }
 

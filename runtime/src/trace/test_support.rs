@@ -75,6 +75,7 @@ macro_rules! operators {
 
 operators! {
     EXP: "tt::exp" { params: &[tensor("input")] }
+    CHEAP: "tt::cheap" { params: &[tensor("input")], cheap: true }
     ADD: "tt::add" { params: &[operand("input"), operand("other")] }
     MIXED: "tt::mixed" { params: &[tensor("input"), optional("weight"), operand("other"), tensor("last")] }
     CAT: "tt::cat" { params: &[param("tensors", ParamKind::List(Class::Any), || "tensor[]".into()), attribute::<i64>("dim")] }

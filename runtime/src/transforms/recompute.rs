@@ -12,7 +12,7 @@ use super::Fuel;
 use super::autodiff::is_backward;
 use super::cse::Cheap;
 use super::flatten::{Flattener, Substitution};
-use crate::argument::map_arguments;
+use crate::argument::{Arg, map_arguments};
 use crate::trace::{Block, BoundSymbol, Results, Trace, ValueId};
 
 /// The name of the stage.
@@ -24,7 +24,7 @@ const AGAIN: &str = "grad.again.";
 /// Bytes from which on it is worth it: at a few terabytes a second a pass over so much takes as long as a few launches.
 pub const FROM_BYTES: u64 = 8 << 20;
 
-/// A value of a `share`th of the least size may be kept for the sake of one that is computed again.
+/// A value of at most this part of the least size may be kept for the sake of one that is computed again.
 const SMALL_SHARE: u64 = 16;
 
 /// The longest chain of symbols that makes one value.
@@ -69,6 +69,8 @@ struct Forward<'a> {
     roots: Vec<ValueId>,
     /// Whether the backward pass reads it, or a view of it.
     kept: Vec<bool>,
+    /// Whether a symbol writes over it: it is not there for those who would read it later than they do.
+    changed: Vec<bool>,
     /// How it is computed again, if it is.
     again: Vec<Option<Recipe>>,
     cheap: Cheap,
@@ -79,7 +81,7 @@ impl<'a> Forward<'a> {
     fn new(block: &'a Block, from_bytes: u64) -> Forward<'a> {
         let count = block.values.len();
         let (mut producers, mut roots) = (vec![None; count], (0..count as u32).map(ValueId).collect::<Vec<_>>());
-        let mut kept = vec![false; count];
+        let (mut kept, mut changed) = (vec![false; count], vec![false; count]);
         for (i, symbol) in block.symbols.iter().enumerate() {
             symbol.results.iter().for_each(|id| producers[id.index()] = Some(i));
             if symbol.operator().is_some_and(|def| def.view.is_some())
@@ -91,9 +93,13 @@ impl<'a> Forward<'a> {
             if is_backward(block, symbol) {
                 symbol.operands().for_each(|id| kept[roots[id.index()].index()] = true);
             }
+            for argument in symbol.operator().map_or(&[][..], |def| def.effects.mutates) {
+                let over = symbol.arguments.get(*argument).map_or(&[][..], Arg::tensors);
+                over.iter().for_each(|id| changed[roots[id.index()].index()] = true);
+            }
         }
         block.results.iter().for_each(|id| kept[roots[id.index()].index()] = true);
-        Forward { block, producers, roots, kept, again: vec![None; count], cheap: Cheap::new(), from_bytes }
+        Forward { block, producers, roots, kept, changed, again: vec![None; count], cheap: Cheap::new(), from_bytes }
     }
 
     fn bytes(&self, id: ValueId) -> u64 {
@@ -103,9 +109,10 @@ impl<'a> Forward<'a> {
     /// Whether the value is there in the backward pass whatever is done here, or costs nothing to keep.
     fn available(&self, id: ValueId) -> bool {
         let root = self.roots[id.index()].index();
-        self.producers[root].is_none()
-            || self.bytes(self.roots[id.index()]) * SMALL_SHARE <= self.from_bytes
-            || (self.kept[root] && self.again[root].is_none())
+        let stays = self.producers[root].is_none()
+            || self.bytes(self.roots[id.index()]).saturating_mul(SMALL_SHARE) <= self.from_bytes
+            || (self.kept[root] && self.again[root].is_none());
+        stays && !self.changed[root]
     }
 
     /// Decides for every value, in the order of the program.
@@ -117,7 +124,7 @@ impl<'a> Forward<'a> {
                 continue;
             }
             for id in &symbol.results {
-                let own = self.roots[id.index()] == *id;
+                let own = self.roots[id.index()] == *id && !self.changed[id.index()];
                 if own && self.kept[id.index()] && !returned[id.index()] && self.bytes(*id) >= self.from_bytes {
                     self.again[id.index()] = self.recipe(i, *id).filter(|_| fuel.burn());
                 }
@@ -136,14 +143,19 @@ impl<'a> Forward<'a> {
         let at = body.symbols.iter().position(|line| line.results.contains(&inner))?;
         let line = &body.symbols[at];
         let operands: Vec<ValueId> = line.operands().map(|id| outside(outer, &body, id)).collect::<Option<_>>()?;
-        let fits = self.cheap.holds(line) && operands.iter().all(|operand| *operand != id && self.available(*operand));
+        let fits = self.repeatable(line) && operands.iter().all(|operand| *operand != id && self.available(*operand));
         fits.then_some(Recipe::Inner(at))
+    }
+
+    /// Whether a symbol is cheap, and gives the same whenever it is run.
+    fn repeatable(&mut self, line: &BoundSymbol) -> bool {
+        self.cheap.holds(line) && line.operator().is_some_and(|def| def.effects.mergeable())
     }
 
     /// Whether cheap symbols make `id`, a result of `symbol`, of what is available; `budget` counts down.
     fn made_again(&mut self, symbol: usize, id: ValueId, budget: &mut usize) -> bool {
         let line = &self.block.symbols[symbol];
-        if *budget == 0 || !self.cheap.holds(line) || !line.operator().is_some_and(|def| def.effects.mergeable()) {
+        if *budget == 0 || !self.repeatable(line) {
             return false;
         }
         *budget -= 1;
@@ -174,8 +186,18 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The value as the backward pass reads it.
+    /// The value as the backward pass reads it: what is not computed again is kept for it.
     fn read(&mut self, id: ValueId) -> ValueId {
+        let root = self.forward.roots[id.index()];
+        if self.forward.again[root.index()].is_some() {
+            self.made(id)
+        } else {
+            Flattener::mapped(&self.substitution, id)
+        }
+    }
+
+    /// The value as one that is computed again reads it.
+    fn made(&mut self, id: ValueId) -> ValueId {
         if let Some(again) = self.again[id.index()] {
             return again;
         }
@@ -190,7 +212,7 @@ impl Writer<'_> {
                 let Some(body) = outer.body.as_deref() else { return Flattener::mapped(&self.substitution, id) };
                 let line = &body.symbols[at];
                 let arguments = map_arguments(&line.arguments, |inner| {
-                    outside(outer, body, *inner).map_or(ValueId(u32::MAX), |id| self.read(id))
+                    outside(outer, body, *inner).map_or(ValueId(u32::MAX), |id| self.made(id))
                 });
                 let results = line.results.iter().map(|result| {
                     (outside(outer, body, *result), body.value(*result).meta.clone(), body.value(*result).name.clone())
@@ -199,7 +221,7 @@ impl Writer<'_> {
                 self.write(line, arguments, outer, results);
             }
             _ => {
-                let arguments = map_arguments(&outer.arguments, |id| self.read(*id));
+                let arguments = map_arguments(&outer.arguments, |id| self.made(*id));
                 let results = outer.results.iter().map(|result| {
                     let value = forward.block.value(*result);
                     (Some(*result), value.meta.clone(), value.name.clone())
@@ -260,4 +282,62 @@ pub fn recompute(trace: &Trace, from_bytes: u64, fuel: &mut Fuel) -> Option<Trac
         }
     }
     Some(trace.transformed(NAME, writer.flattener.finish(block, &writer.substitution)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::parse;
+
+    const BYTES: u64 = 4000;
+
+    /// What becomes of a program of this body, over `w` and `x`.
+    fn again(body: &str) -> Option<String> {
+        let text =
+            format!("# fulgurite trace 1\ntrace f for cpu (w: f32[1000] donated, x: f32[1000]) {{\n{body}\n}}\n");
+        let trace = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        trace.verify().unwrap();
+        let with = |bytes, mut fuel| recompute(&trace, bytes, &mut fuel);
+        let next = with(BYTES, Fuel::UNLIMITED)?;
+        next.verify().unwrap();
+        assert!(with(BYTES, Fuel::limited(0)).is_none(), "each takes fuel");
+        assert!(with(BYTES + 1, Fuel::UNLIMITED).is_none(), "smaller ones stay");
+        Some(next.to_string())
+    }
+
+    #[test]
+    fn what_is_cheap_to_make_of_what_is_kept_is_made_again() {
+        let text = again(
+            "a: f32[1000] = tt::exp(x)\nb: f32[1000] = tt::cheap(a)\nc: f32[1000] = tt::cheap(b)\n\
+             grad.d: f32[1000] = tt::mixed(c, weight=a, other=x, last=c)\nreturn grad.d, a",
+        )
+        .unwrap();
+        assert!(text.contains("grad.again.b: f32[1000] = tt::cheap(a)"), "{text}");
+        assert!(text.contains("grad.again.c: f32[1000] = tt::cheap(grad.again.b)"), "{text}");
+        assert!(
+            text.contains("grad.d: f32[1000] = tt::mixed(grad.again.c, weight=a, other=x, last=grad.again.c)"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_is_dear_or_returned_or_needs_what_is_not_kept_stays() {
+        for body in [
+            "b: f32[1000] = tt::exp(x)\ngrad.d: f32[1000] = tt::add(b, x)\nreturn grad.d",
+            "b: f32[1000] = tt::cheap(x)\ngrad.d: f32[1000] = tt::add(b, x)\nreturn grad.d, b",
+            "a: f32[1000] = tt::exp(x)\nb: f32[1000] = tt::cheap(a)\ngrad.d: f32[1000] = tt::add(b, x)\nreturn grad.d",
+            "b: f32[1000] = tt::cheap(x)\nd: f32[1000] = tt::add(b, x)\nreturn d",
+        ] {
+            assert_eq!(again(body), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_over_before_is_not_read_again() {
+        let kept = "b: f32[1000] = tt::cheap(w)\ngrad.d: f32[1000] = tt::add(b, x)\nreturn grad.d";
+        assert!(again(kept).is_some());
+        let changed = "b: f32[1000] = tt::cheap(w)\nnew: f32[1000] in w = tt::update(w, x)\n\
+                       grad.d: f32[1000] = tt::add(b, x)\nreturn grad.d, w = new";
+        assert_eq!(again(changed), None);
+    }
 }

@@ -209,14 +209,7 @@ fn laid_out(plan: &mut Plan, tensor: &DeviceTensor, batch: usize) -> Result<Devi
     if aligned && one_batch && matrix(tensor.shape(), &tensor.strides).is_some() {
         return Ok(tensor.clone());
     }
-    let copy = DeviceTensor {
-        meta: tensor.meta.clone(),
-        strides: fulgurite::rules::fulgurite_kernels::view::contiguous_strides(tensor.shape()),
-        address: plan.workspace(tensor.meta.bytes() as u64),
-        alignment: 256,
-    };
-    super::cuda::elementwise::copy(plan, tensor, &copy)?;
-    Ok(copy)
+    super::cuda::elementwise::contiguous_copy(plan, tensor)
 }
 
 use crate::nn::linear;

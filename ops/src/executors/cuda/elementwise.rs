@@ -135,6 +135,18 @@ pub(crate) fn symbol(
     }
 }
 
+/// A contiguous copy of a tensor in the workspace.
+pub(crate) fn contiguous_copy(plan: &mut Plan, tensor: &DeviceTensor) -> Result<DeviceTensor> {
+    let copied = DeviceTensor {
+        meta: tensor.meta.clone(),
+        strides: contiguous_strides(tensor.shape()),
+        address: plan.workspace(tensor.meta.bytes() as u64),
+        alignment: 256,
+    };
+    copy(plan, tensor, &copied)?;
+    Ok(copied)
+}
+
 /// Copies between tensors of one shape.
 pub(crate) fn copy(plan: &mut Plan, from: &DeviceTensor, to: &DeviceTensor) -> Result<()> {
     if from.is_contiguous() && to.is_contiguous() {

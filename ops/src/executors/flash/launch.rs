@@ -1,10 +1,9 @@
 //! How the kernels of attention are launched.
 
 use fulgurite::DType;
-use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
 use fulgurite::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
 
-use crate::executors::cuda::elementwise::copy;
+use crate::executors::cuda::elementwise::contiguous_copy;
 use crate::executors::llmc::source;
 
 /// The widest heads that the kernels hold.
@@ -83,14 +82,7 @@ fn contiguous(plan: &mut Plan, tensor: &DeviceTensor) -> Result<DeviceTensor> {
     if tensor.is_contiguous() {
         return Ok(tensor.clone());
     }
-    let copied = DeviceTensor {
-        meta: tensor.meta.clone(),
-        strides: contiguous_strides(tensor.shape()),
-        address: plan.workspace(tensor.meta.bytes() as u64),
-        alignment: 256,
-    };
-    copy(plan, tensor, &copied)?;
-    Ok(copied)
+    contiguous_copy(plan, tensor)
 }
 
 /// A tensor of heads as kernels take it.

@@ -256,6 +256,8 @@ pub mod layernorm_backward {
             call(&[9], &[1024], own),
             call(&[3], &[1600], own),
             call(&[2], &[2051], own),
+            // A block a row, and several rows a block.
+            call(&[600], &[1028], own),
         ];
         for case in cases {
             s.case(case);
