@@ -57,8 +57,8 @@ use proc_macro::TokenStream;
 /// `skip(golden, executor = "cpu", dtype = bf16, sample = 2, reason = "...")`, `expected_failure(...)`,
 /// `tolerance(consistency, factor = 4.0, reason = "...")`.
 ///
-/// **What it gives.** In the module: `Args<V>` (arguments by name), `with(...)` and its setters, `Grads`, `Code` (the named preconditions),
-/// `OPERATOR`. Beside the module: the function `rms_norm(input, [8])`, and `RmsNormMethod` for `input.rms_norm([8])` if the
+/// **What it gives.** In the module: `with(...)` and the setters of its `Args`, `Grads`, `Code` (the named preconditions), `OPERATOR`, and
+/// `ARGUMENTS`: `ARGUMENTS.weight.set(good(), e.normal([9]))` is the call `good()` with another weight, for error samples. Beside the module: the function `rms_norm(input, [8])`, and `RmsNormMethod` for `input.rms_norm([8])` if the
 /// first argument is a tensor called `input`.
 #[proc_macro_attribute]
 pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {

@@ -88,8 +88,21 @@ pub struct ParamDef {
     pub kind: ParamKind,
     /// Its type in words: `tensor`, `float?`, `int[]`, ...
     pub type_name: fn() -> String,
+    /// Whether an attribute is of its type; tensors are not asked for.
+    pub accepts: fn(&Attribute) -> bool,
     /// Its default; `None` if it must be given. Optional tensors default to `Attribute::None`.
     pub default: Option<fn() -> Attribute>,
+}
+
+impl ParamDef {
+    /// The argument where none is given.
+    pub fn default_argument<V>(&self) -> Arg<V> {
+        match self.kind {
+            ParamKind::Optional(_) => Arg::Optional(None),
+            ParamKind::List(_) => Arg::List(Vec::new()),
+            _ => Arg::Attribute(self.default.map_or(Attribute::None, |default| default())),
+        }
+    }
 }
 
 /// What an operator returns.
@@ -191,11 +204,9 @@ impl Autocast {
     }
 }
 
-/// The pullback of a call: cotangents of the results (absent where none arrived) to the arguments' cotangents, in
-/// the order and form of the parameters (attributes and integer tensors as `Attribute::None`).
-pub type Pullback = Box<dyn FnOnce(&[Option<Tensor>]) -> Vec<Arg<Tensor>>>;
-/// Whether arguments are of the types that the signature declares.
-pub type CheckRule = fn(&[Arg<TensorMeta>]) -> Result<(), Failure>;
+/// The pullback of a call: cotangents of the results (absent where none arrived) and the results themselves, to the arguments'
+/// cotangents, in the order and form of the parameters (attributes and integer tensors as `Attribute::None`).
+pub type Pullback = Box<dyn FnOnce(&[Option<Tensor>], &[Tensor]) -> Vec<Arg<Tensor>>>;
 /// Metas in, metas out.
 pub type MetaRule = fn(&[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>, Failure>;
 /// Traced code in terms of other operators.
@@ -241,8 +252,6 @@ pub struct OperatorDef {
     /// What autocast makes of its operands. Where nothing is declared they stay as they are, unless its decomposition holds
     /// an operator of the class low: then autocast goes into the decomposition.
     pub autocast: Option<Autocast>,
-    /// Whether each attribute is of the type its parameter declares.
-    pub check: Option<CheckRule>,
     /// Shape-and-type rule; derived from the decomposition if absent.
     pub meta: Option<MetaRule>,
     /// What it stands for.
@@ -319,8 +328,8 @@ impl OperatorDef {
         format!("{}({}) -> {results}", self.name, params.join(", "))
     }
 
-    /// Checks the arguments against the signature (form, attribute types are the rules' business), their element types
-    /// against the declared classes, and that all tensors live on one device.
+    /// Checks the arguments against the signature, their element types against the declared classes, and that all tensors live
+    /// on one device.
     pub fn check_arguments(&self, arguments: &[Arg<TensorMeta>]) -> Result<(), Failure> {
         if arguments.len() != self.params.len() {
             return Err(Failure::new(
@@ -335,7 +344,13 @@ impl OperatorDef {
                 | (ParamKind::Optional(class), Arg::Optional(_))
                 | (ParamKind::List(class), Arg::List(_))
                 | (ParamKind::Operand(class), Arg::Tensor(_) | Arg::Attribute(Attribute::Scalar(_))) => class,
-                (ParamKind::Attribute, Arg::Attribute(_)) => continue,
+                (ParamKind::Attribute, Arg::Attribute(given)) if (param.accepts)(given) => continue,
+                (ParamKind::Attribute, Arg::Attribute(given)) => {
+                    return Err(Failure::new(
+                        "AttributeType",
+                        format!("{} is {given}, expected {}", param.name, (param.type_name)()),
+                    ));
+                }
                 _ => {
                     return Err(Failure::new(
                         "ArgumentKind",

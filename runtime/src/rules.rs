@@ -29,7 +29,7 @@ pub type Result<T, E = Failure> = std::result::Result<T, E>;
 macro_rules! require {
     ($condition:expr, $code:ident, $($message:tt)+) => {
         if !$condition {
-            return ::core::result::Result::Err($crate::Failure::new(Code::$code.name(), ::std::format!($($message)+)));
+            return ::core::result::Result::Err(Code::$code.unmet(::core::format_args!($($message)+)));
         }
     };
 }
@@ -42,87 +42,6 @@ macro_rules! refuse_unless {
             return ::core::result::Result::Err(::std::format!($($reason)+));
         }
     };
-}
-
-/// Reads a tensor argument.
-pub fn tensor<V: Clone>(argument: &Arg<V>) -> V {
-    match argument {
-        Arg::Tensor(tensor) => tensor.clone(),
-        _ => unreachable!("the form of arguments is checked against the signature before a rule sees them"),
-    }
-}
-
-/// Reads an optional tensor argument.
-pub fn optional<V: Clone>(argument: &Arg<V>) -> Option<V> {
-    match argument {
-        Arg::Optional(tensor) => tensor.clone(),
-        _ => unreachable!("the form of arguments is checked against the signature before a rule sees them"),
-    }
-}
-
-/// Reads a list of tensors.
-pub fn list<V: Clone>(argument: &Arg<V>) -> Vec<V> {
-    match argument {
-        Arg::List(tensors) => tensors.clone(),
-        _ => unreachable!("the form of arguments is checked against the signature before a rule sees them"),
-    }
-}
-
-/// Reads a tensor or number.
-pub fn operand<V: Clone>(argument: &Arg<V>) -> Operand<V> {
-    match argument {
-        Arg::Tensor(tensor) => Operand::Tensor(tensor.clone()),
-        Arg::Attribute(Attribute::Scalar(scalar)) => Operand::Scalar(*scalar),
-        _ => unreachable!("the form of arguments is checked against the signature before a rule sees them"),
-    }
-}
-
-/// Reads an attribute. Its type was checked by `check_attributes` when the call was made.
-pub fn attribute<V, T: AttributeType>(argument: &Arg<V>) -> T {
-    match argument {
-        Arg::Attribute(attribute) => T::from_attribute(attribute),
-        _ => None,
-    }
-    .unwrap_or_else(|| unreachable!("attribute types are checked when a call is made"))
-}
-
-/// Whether an attribute argument is a `T`; part of the generated `check` of an operator.
-pub fn is_attribute<V, T: AttributeType>(argument: &Arg<V>, name: &str) -> Result<()> {
-    match argument {
-        Arg::Attribute(attribute) if T::from_attribute(attribute).is_some() => Ok(()),
-        Arg::Attribute(attribute) => {
-            Err(Failure::new("AttributeType", format!("{name} is {attribute}, expected {}", T::type_name())))
-        }
-        _ => Err(Failure::new("ArgumentKind", format!("argument '{name}' must be {}", T::type_name()))),
-    }
-}
-
-/// A tensor argument.
-pub fn from_tensor<V>(tensor: V) -> Arg<V> {
-    Arg::Tensor(tensor)
-}
-
-/// An optional tensor argument.
-pub fn from_optional<V>(tensor: Option<V>) -> Arg<V> {
-    Arg::Optional(tensor)
-}
-
-/// A list argument.
-pub fn from_list<V>(tensors: Vec<V>) -> Arg<V> {
-    Arg::List(tensors)
-}
-
-/// A tensor-or-number argument.
-pub fn from_operand<V>(operand: Operand<V>) -> Arg<V> {
-    match operand {
-        Operand::Tensor(tensor) => Arg::Tensor(tensor),
-        Operand::Scalar(scalar) => Arg::Attribute(Attribute::Scalar(scalar)),
-    }
-}
-
-/// An attribute argument.
-pub fn from_attribute<V, T: AttributeType>(value: T) -> Arg<V> {
-    Arg::Attribute(value.to_attribute())
 }
 
 /// Types that a rule takes by value.
@@ -383,20 +302,57 @@ tuple_cotangents!(A 0, B 1, C 2, D 3);
 tuple_cotangents!(A 0, B 1, C 2, D 3, E 4);
 tuple_cotangents!(A 0, B 1, C 2, D 3, E 4, F 5);
 
-/// Erases a `grad` rule: `results` and closure to values and a boxed pullback.
-pub fn erase_grad<Results, Cotangents, Back, Gradients>(
+/// The generated `Args` of an operator or rewrite: its arguments, `V` standing for a tensor.
+pub trait OperatorArguments<V> {
+    /// In the order of the signature.
+    fn into_arguments(self) -> Vec<Arg<V>>;
+}
+
+impl<V> OperatorArguments<V> for Vec<Arg<V>> {
+    fn into_arguments(self) -> Vec<Arg<V>> {
+        self
+    }
+}
+
+/// A named precondition of an operator's rules: `Code::SameShape`. `require!` states it, and an error sample must trip it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Precondition(&'static str);
+
+impl Precondition {
+    /// The precondition of that name.
+    pub const fn new(name: &'static str) -> Precondition {
+        Precondition(name)
+    }
+
+    /// The name.
+    pub const fn name(self) -> &'static str {
+        self.0
+    }
+
+    /// What is returned where it does not hold.
+    pub fn unmet(self, message: std::fmt::Arguments<'_>) -> Failure {
+        Failure::new(self.0, message.to_string())
+    }
+}
+
+/// The generated `Grads` of an operator.
+pub trait Gradients {
+    /// In the order of the signature; `none` for what has no gradient.
+    fn into_arguments(self) -> Vec<Arg<Tensor>>;
+}
+
+/// Erases a `grad` rule: results and closure to values and a boxed pullback.
+pub fn erase_grad<Results, Cotangents, Back, Grads>(
     (results, back): (Results, Back),
-    into_arguments: fn(Gradients) -> Vec<Arg<Tensor>>,
 ) -> (Vec<Tensor>, crate::operator::Pullback)
 where
     Results: IntoResults<Tensor>,
     Cotangents: FromCotangents,
-    Back: FnOnce(Cotangents) -> Gradients + 'static,
-    Gradients: 'static,
+    Back: FnOnce(Cotangents) -> Grads + 'static,
+    Grads: Gradients,
 {
     let results = results.into_results();
-    let kept = results.clone();
-    (results, Box::new(move |cotangents| into_arguments(back(Cotangents::from_cotangents(cotangents, &kept)))))
+    (results, Box::new(|cotangents, results| back(Cotangents::from_cotangents(cotangents, results)).into_arguments()))
 }
 
 /// `f` of every element, for references: what `input.mapv(f)` gives. `mapv` is compiled again for every closure it is given, which
@@ -501,10 +457,4 @@ fn is_predicate(program: &ScalarProgram, node: u32) -> bool {
         ScalarNode::Apply(op, _) => op.is_predicate(),
         _ => false,
     }
-}
-
-/// The generated `Args` of an operator or rewrite: its arguments by name, `V` standing for a tensor.
-pub trait OperatorArguments<V> {
-    /// In the order of the signature.
-    fn into_arguments(self) -> Vec<Arg<V>>;
 }

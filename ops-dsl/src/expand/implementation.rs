@@ -1,12 +1,12 @@
 //! The expansion of `#[implementation]`.
 //!
-//! The signature is elsewhere, maybe in another crate: arguments are read as fields of the operator's `Args`, so that
-//! rustc reports names that do not exist.
+//! The signature is elsewhere, maybe in another crate: arguments are read at the places that the operator's `ARGUMENTS` has as
+//! fields, so that rustc reports names that do not exist.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 
-use super::{call, cpu, function, grad, grad_function, plan, register, scope, traced};
+use super::{cpu, erased, function, grad_function, plan, register, scope};
 use crate::implementation::Implementation;
 use crate::model::from_inside;
 use crate::operator::{Rule, made};
@@ -24,21 +24,14 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     let fields = implementation.rules.iter().filter(|rule| rule.right).map(|rule| {
         let field = made(rule.name);
         let value = match rule.name {
-            "checker" => {
-                let call = call(rule, |_| None);
-                quote!(|a| {
-                    let a = Args::<::fulgurite::TensorMeta>::read(a);
-                    #call
-                })
-            }
-            "execution" => traced(rule),
-            "grad" => grad(rule),
+            "checker" | "grad" => erased(rule.name, rule, &[]),
+            "execution" => erased("traced", rule, &[]),
             _ => {
                 let is_list = rule.params.iter().any(|param| {
                     param.name == "out"
                         && matches!(&param.ty, syn::Type::Reference(to) if matches!(*to.elem, syn::Type::Slice(_)))
                 });
-                if rule.name == "plan" { plan(rule, is_list) } else { cpu(rule, is_list) }
+                if rule.name == "plan" { plan(rule, &[], is_list) } else { cpu(rule, &[], is_list) }
             }
         };
         match rule.name {
@@ -62,7 +55,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
         #vis mod #ident {
             #scope
             #[allow(unused_imports)]
-            use #of::{Args, Code #grads};
+            use #of::{ARGUMENTS, Code, PARAMS #grads};
             #(#rules)*
             #(#others)*
             #(#exhaustive)*
@@ -88,5 +81,5 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
 fn exhaustive(rule: &Rule) -> TokenStream {
     let here = rule.function.sig.ident.span().resolved_at(Span::call_site());
     let (name, taken) = (rule.name, rule.params.iter().map(|param| &param.name));
-    quote_spanned!(here=> const _: () = ::fulgurite::expansion::takes_all(#name, Args::<()>::NAMES, &[#(#taken),*]);)
+    quote_spanned!(here=> const _: () = ::fulgurite::expansion::takes_all(#name, PARAMS, &[#(#taken),*]);)
 }

@@ -1,9 +1,9 @@
 //! From declarations to Rust: one file for each kind of declaration.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 
-use crate::model::RuleParam;
+use crate::model::{Param, ParamKind, RuleParam};
 use crate::operator::Rule;
 use crate::parse::Function;
 
@@ -74,50 +74,70 @@ pub(crate) fn grad_function(rule: &Rule) -> TokenStream {
     function.to_token_stream()
 }
 
-/// `name(pass(&a.x), ...)`: calls a rule with the arguments it takes by name. `special` gives those that are no arguments.
+/// `name(pass(&*ARGUMENTS.x.read(a)), ...)`: calls a rule with the arguments it takes by name. `special` gives those that are
+/// read in another way.
 pub(crate) fn call(rule: &Rule, special: impl Fn(&RuleParam) -> Option<TokenStream>) -> TokenStream {
     let name = &rule.function.sig.ident;
     let arguments = rule.params.iter().map(|param| {
         special(param).unwrap_or_else(|| {
             let field = Ident::new(&param.name, param.written.span());
             let here = param.written.span().resolved_at(Span::call_site());
-            quote_spanned!(here=> ::fulgurite::rules::pass(&a.#field))
+            quote_spanned!(here=> ::fulgurite::rules::pass(&*ARGUMENTS.#field.read(a)))
         })
     });
     quote!(#name(#(#arguments),*))
 }
 
-/// Some traced rule: `|a| { ... }`.
-pub(crate) fn traced(rule: &Rule) -> TokenStream {
-    let call = call(rule, |_| None);
-    quote!(|a| {
-        let a = Args::<::fulgurite::Tensor>::read(a);
-        ::fulgurite::rules::IntoResults::into_results(#call)
-    })
+/// An argument whose place and kind are known, where the rule asks for it in the plain form: rustc then looks for no conversion.
+pub(crate) fn read(params: &[Param], rule: &Rule, param: &RuleParam) -> Option<TokenStream> {
+    let index = params.iter().position(|declared| declared.ident == param.name)?;
+    let at = Literal::usize_unsuffixed(index);
+    let here = param.written.span().resolved_at(Span::call_site());
+    let by_reference = matches!(&param.ty, syn::Type::Reference(_));
+    match &params[index].kind {
+        ParamKind::Tensor(_) => match rule.name {
+            "meta" | "cpu" | "plan" if by_reference => {
+                Some(quote_spanned!(here=> ::fulgurite::expansion::read_tensor(a, #at)))
+            }
+            "decomposition" | "grad" | "scalar" => {
+                Some(quote_spanned!(here=> *::fulgurite::expansion::read_tensor(a, #at)))
+            }
+            _ => None,
+        },
+        // The scalar rule is given numbers as expressions.
+        ParamKind::Attribute(ty) if rule.name != "scalar" => {
+            let read = quote_spanned!(here=> ::fulgurite::expansion::read_attribute::<_, #ty>(a, #at));
+            if by_reference {
+                return Some(quote_spanned!(here=> &#read));
+            }
+            (param.ty.to_token_stream().to_string() == ty.to_token_stream().to_string()).then_some(read)
+        }
+        _ => None,
+    }
 }
 
-/// A `grad` rule: `|a| { ... }`.
-pub(crate) fn grad(rule: &Rule) -> TokenStream {
-    let call = call(rule, |_| None);
-    quote!(|a| {
-        let a = Args::<::fulgurite::Tensor>::read(a);
-        ::fulgurite::rules::erase_grad(#call, Grads::into_arguments)
-    })
+/// A rule as a function of the runtime's form: `form` is one of those of `__rule!`. `params` are the operator's, if they are known.
+pub(crate) fn erased(form: &str, rule: &Rule, params: &[Param]) -> TokenStream {
+    let (form, call) = (Ident::new(form, Span::call_site()), call(rule, |param| read(params, rule, param)));
+    let a = arguments_of(rule);
+    quote!(::fulgurite::__rule!(#form #a => #call))
 }
 
-/// A host kernel: `|a, outputs| { ... }`. The outputs are `out` for one result or a list, `out0`, `out1`, ... for more.
-pub(crate) fn cpu(rule: &Rule, is_list: bool) -> TokenStream {
-    let (split, call) = with_outputs(rule, is_list, quote!(::fulgurite::expansion::outputs));
-    quote!(|a, outputs| {
-        let a = Args::<::fulgurite::rules::TensorRef<'_>>::read(a);
-        #split
-        #call
-    })
+/// What the arguments are called in a rule's call: rules without parameters leave them unread.
+fn arguments_of(rule: &Rule) -> Ident {
+    Ident::new(if rule.params.is_empty() { "_a" } else { "a" }, Span::call_site())
 }
 
-/// Device work: `|plan, a, outputs| { ... }`. A source named by `#[cuda("file.cu")]` is the plan's from the start.
-pub(crate) fn plan(rule: &Rule, is_list: bool) -> TokenStream {
-    let (split, call) = with_outputs(rule, is_list, quote!(::fulgurite::device::plan::outputs));
+/// A host kernel. The outputs are `out` for one result or a list, `out0`, `out1`, ... for more.
+pub(crate) fn cpu(rule: &Rule, params: &[Param], is_list: bool) -> TokenStream {
+    let (split, call) = with_outputs(rule, params, is_list, quote!(::fulgurite::expansion::outputs));
+    let a = arguments_of(rule);
+    quote!(::fulgurite::__rule!(cpu #a outputs => { #split #call }))
+}
+
+/// Device work. A source named by `#[cuda("file.cu")]` is the plan's from the start.
+pub(crate) fn plan(rule: &Rule, params: &[Param], is_list: bool) -> TokenStream {
+    let (split, call) = with_outputs(rule, params, is_list, quote!(::fulgurite::device::plan::outputs));
     let sources =
         rule.function.attrs.iter().filter(|attribute| attribute.path().is_ident("cuda")).map(
             |attribute| match attribute.parse_args::<syn::LitStr>() {
@@ -125,16 +145,17 @@ pub(crate) fn plan(rule: &Rule, is_list: bool) -> TokenStream {
                 Err(error) => error.to_compile_error(),
             },
         );
-    quote!(|work, a, outputs| {
-        let a = Args::<::fulgurite::device::DeviceTensor>::read(a);
-        #(#sources)*
-        #split
-        #call
-    })
+    let a = arguments_of(rule);
+    quote!(::fulgurite::__rule!(plan work #a outputs => { #(#sources)* #split #call }))
 }
 
 /// The statement that names the outputs, and the call that takes them.
-fn with_outputs(rule: &Rule, is_list: bool, outputs: TokenStream) -> (Option<TokenStream>, TokenStream) {
+fn with_outputs(
+    rule: &Rule,
+    params: &[Param],
+    is_list: bool,
+    outputs: TokenStream,
+) -> (Option<TokenStream>, TokenStream) {
     let number = |param: &RuleParam| param.name.strip_prefix("out").and_then(|n| n.parse::<usize>().ok());
     let count = rule.params.iter().filter_map(number).max().map_or(1, |last| last + 1);
     let call = call(rule, |param| match (param.name.as_str(), number(param)) {
@@ -145,7 +166,7 @@ fn with_outputs(rule: &Rule, is_list: bool, outputs: TokenStream) -> (Option<Tok
             let name = Ident::new(&format!("out{n}"), Span::call_site());
             Some(quote!(#name))
         }
-        _ => None,
+        _ => read(params, rule, param),
     });
     let split = (!is_list).then(|| {
         let taken =

@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 
-use super::{call, cpu, function, grad, grad_function, plan, register, scope, traced};
+use super::{cpu, erased, function, grad_function, plan, register, scope};
 use crate::model::{
     Class, Directive, DirectiveKind, Kind, Param, ParamKind, Results, from_inside, generic_argument, is_word,
     result_index,
@@ -53,9 +53,10 @@ pub fn expand(operator: &Operator, complete: bool) -> TokenStream {
             #arguments
             impl Args<::fulgurite::Tensor> {
                 /// Calls the operator.
+                #[inline]
                 #[track_caller]
                 pub fn call(self) -> #results {
-                    ::fulgurite::expansion::call(&OPERATOR, ::fulgurite::rules::OperatorArguments::into_arguments(self))
+                    ::fulgurite::expansion::call(&OPERATOR, self.0)
                 }
             }
             #surface
@@ -94,26 +95,25 @@ fn given(param: &Param, tensor: &TokenStream) -> (TokenStream, TokenStream) {
     }
 }
 
-/// The type of a parameter's field in `Args<V>`.
+/// A parameter's type in `Args<V>`.
 fn field(kind: &ParamKind) -> TokenStream {
     match kind {
-        ParamKind::Tensor(_) => quote!(V),
-        ParamKind::Optional(_) => quote!(Option<V>),
-        ParamKind::List(_) => quote!(Vec<V>),
-        ParamKind::Operand(_) => quote!(::fulgurite::argument::Operand<V>),
+        // What stands for a tensor is known where the argument is read.
         ParamKind::Attribute(ty) => ty.to_token_stream(),
+        _ => quote!(()),
     }
 }
 
-/// A default as an expression of the parameter's type.
+/// A default as the record keeps it.
 fn default(param: &Param) -> Option<TokenStream> {
     let value = param.default.as_ref()?;
     Some(match &param.kind {
-        ParamKind::Attribute(ty) if is_word(ty, "String") || is_word(ty, "Scalar") => quote!(<#ty>::from(#value)),
-        ParamKind::Operand(_) => {
-            quote!(::fulgurite::argument::Operand::Scalar(::fulgurite::argument::Scalar::from(#value)))
+        ParamKind::Attribute(ty) if is_word(ty, "String") || is_word(ty, "Scalar") => {
+            quote!(::fulgurite::expansion::default_attribute(<#ty>::from(#value)))
         }
-        _ => value.clone(),
+        ParamKind::Attribute(ty) => quote!(::fulgurite::expansion::default_attribute::<#ty>(#value)),
+        ParamKind::Operand(_) => quote!(::fulgurite::expansion::default_operand(#value)),
+        _ => quote!(::fulgurite::argument::Attribute::None),
     })
 }
 
@@ -121,13 +121,17 @@ fn default(param: &Param) -> Option<TokenStream> {
 pub(crate) fn arguments(params: &[Param]) -> TokenStream {
     let tensor = quote!(V);
     let (mut required, mut defaulted) = (TokenStream::new(), TokenStream::new());
-    for param in params {
+    for (index, param) in params.iter().enumerate() {
+        let index = Literal::usize_unsuffixed(index);
         let (kind, name, ty) = (made(param.kind.word()), &param.ident, field(&param.kind));
         let class = made(param.kind.class().unwrap_or(Class::Any).name());
         let (given, value) = given(param, &tensor);
-        match default(param) {
-            None => required.extend(quote!(#kind(#class) #name: #ty, #given => #value;)),
-            Some(default) => defaulted.extend(quote!(#kind(#class) #name: #ty = #default, #given => #value;)),
+        match (default(param), &param.default) {
+            (Some(default), Some(text)) => {
+                let text = text.to_string();
+                defaulted.extend(quote!(#index #kind(#class) #name: #ty = #default, #text, #given => #value;));
+            }
+            _ => required.extend(quote!(#index #kind(#class) #name: #ty, #given => #value;)),
         }
     }
     quote!(::fulgurite::__arguments! { required { #required } defaulted { #defaulted } })
@@ -178,6 +182,7 @@ fn surface(operator: &Operator, results: &TokenStream) -> TokenStream {
                 fn #ident(self, #(#names: #types),*) -> #results;
             }
             impl #trait_name for #tensor {
+                #[inline]
                 #[track_caller]
                 fn #ident(self, #(#names: #types),*) -> #results {
                     with(self, #(#names),*).call()
@@ -187,6 +192,7 @@ fn surface(operator: &Operator, results: &TokenStream) -> TokenStream {
     });
     quote! {
         #[doc = #docs]
+        #[inline]
         #[track_caller]
         #lint
         pub fn #ident(#(#names: #types),*) -> #results {
@@ -254,7 +260,7 @@ fn record(operator: &Operator) -> TokenStream {
     if let Some(torch) = &options.torch {
         fields.extend(quote!(torch: Some(#torch),));
     }
-    fields.extend(quote!(params: Args::<()>::PARAMS,));
+    fields.extend(quote!(params: PARAMS,));
     match signature.results {
         Results::One => {}
         Results::Tuple(n) => {
@@ -277,9 +283,6 @@ fn record(operator: &Operator) -> TokenStream {
     if let Some(class) = &options.autocast {
         fields.extend(quote!(autocast: Some(::fulgurite::operator::Autocast::#class),));
     }
-    if params.iter().any(|param| matches!(param.kind, ParamKind::Attribute(_))) {
-        fields.extend(quote!(check: Some(Args::<::fulgurite::TensorMeta>::check),));
-    }
     if let Some(reason) = &options.no_grad {
         fields.extend(quote!(no_grad: Some(#reason),));
     }
@@ -289,44 +292,13 @@ fn record(operator: &Operator) -> TokenStream {
         }
         let (field, function) = (made(rule.name), &rule.function.sig.ident);
         let value = match rule.name {
-            "meta" => {
-                let call = call(rule, |_| None);
-                quote!(|a| {
-                    let a = Args::<::fulgurite::TensorMeta>::read(a);
-                    Ok(::fulgurite::rules::IntoResults::into_results(#call?))
-                })
-            }
-            "decomposition" => traced(rule),
-            "grad" => grad(rule),
-            "scalar" => {
-                let call = call(rule, |_| None);
-                quote!(|a| ::fulgurite::expansion::record_scalar(a, |a| {
-                    let a = Args::<::fulgurite::rules::Expr>::read(a);
-                    ::fulgurite::rules::IntoResults::into_results(#call)
-                }))
-            }
-            "reference" => {
-                let call = call(rule, |_| None);
-                quote!(|a| {
-                    let a = Args::<::fulgurite::rules::ReferenceTensor>::read(a);
-                    ::fulgurite::rules::ReferenceOutcome::outcome(#call)
-                })
-            }
-            "view" => {
-                let call = call(rule, |_| None);
-                quote!(|a| {
-                    let a = Args::<::fulgurite::executor::Strided>::read(a);
-                    #call
-                })
-            }
-            "cpu" => cpu(rule, signature.results == Results::List),
-            "plan" => plan(rule, signature.results == Results::List),
+            "meta" | "grad" | "scalar" | "reference" | "view" => erased(rule.name, rule, params),
+            "decomposition" => erased("traced", rule, params),
+            "cpu" => cpu(rule, params, signature.results == Results::List),
+            "plan" => plan(rule, params, signature.results == Results::List),
             _ => function.to_token_stream(),
         };
-        // Rules without parameters leave `a` unread.
-        let unread = (rule.params.is_empty() && !matches!(rule.name, "samples" | "errors"))
-            .then(|| quote!(#[allow(unused_variables)]));
-        fields.extend(quote!(#unread #field: Some(#value),));
+        fields.extend(quote!(#field: Some(#value),));
     }
     if operator.derives_meta() {
         fields.extend(quote!(meta: Some(|a| ::fulgurite::rules::scalar_meta(&OPERATOR, a)),));

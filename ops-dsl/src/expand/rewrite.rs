@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 
 use super::operator::arguments;
-use super::{call, function, register, scope, traced};
+use super::{erased, function, register, scope};
 use crate::model::from_inside;
 use crate::operator::made;
 use crate::rewrite::Rewrite;
@@ -20,20 +20,15 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
         let field = made(rule.name);
         match rule.name {
             "condition" => {
-                let call = call(rule, |_| None);
-                quote! {
-                    #field: Some(|a| {
-                        let a = Args::<::fulgurite::TensorMeta>::read(&::fulgurite::expansion::tensors(a));
-                        #call
-                    }),
-                }
+                let condition = erased("condition", rule, &[]);
+                quote!(#field: Some(#condition),)
             }
             "samples" => {
                 let samples = rule.function.sig.ident.to_token_stream();
                 quote!(#field: Some(#samples),)
             }
             _ => {
-                let traced = traced(rule);
+                let traced = erased("traced", rule, &[]);
                 quote!(#field: #traced,)
             }
         }

@@ -7,10 +7,10 @@ use crate::prims::uniform;
 
 /// What `prims::uniform` draws in [0, 1), by its own reference: the numbers are its business, not that of who uses them.
 pub(crate) fn draws(size: &[usize], dtype: DType, generator: &ReferenceTensor) -> Result<ArrayD<f64>> {
-    let arguments = uniform::with(size, 0.0, 1.0, dtype, generator.clone());
+    let arguments = uniform::with(size, 0.0, 1.0, dtype, generator.clone()).into_arguments();
     let rule =
         uniform::OPERATOR.reference.ok_or_else(|| Failure::new("NoReference", "uniform declares no reference"))?;
-    let drawn = rule(&OperatorArguments::into_arguments(arguments))?;
+    let drawn = rule(&arguments)?;
     let first = drawn.into_iter().next().ok_or_else(|| Failure::new("NoReference", "uniform gave nothing"))?;
     Ok(first.floats().clone())
 }

@@ -139,10 +139,10 @@ pub mod adamw {
             let state = || e.normal([2]).cast(e.dtype().accumulator());
             with(e.normal([2]), e.normal([2]), state(), state(), number.clone(), number)
         };
-        e.case(SameShape, Args { grad: e.normal([3]), ..good() }, "grad has shape [3], param [2]");
-        e.case(StateDType, Args { exp_avg: e.of(DType::BF16, [2]), ..good() }, "exp_avg is bf16, expected");
-        e.case(ScalarRank, Args { lr: e.normal([1]), ..good() }, "lr has shape [1], expected []");
-        e.case(Beta, good().beta2(1.0), "beta2 is 1, expected 0 to below 1");
-        e.case(Epsilon, good().eps(-1.0), "eps is -1");
+        e.case(SameShape, ARGUMENTS.grad.set(good(), e.normal([3])), "grad has shape [3], param [2]");
+        e.case(StateDType, ARGUMENTS.exp_avg.set(good(), e.of(DType::BF16, [2])), "exp_avg is bf16, expected");
+        e.case(ScalarRank, ARGUMENTS.lr.set(good(), e.normal([1])), "lr has shape [1], expected []");
+        e.case(Beta, ARGUMENTS.beta2.set(good(), 1.0), "beta2 is 1, expected 0 to below 1");
+        e.case(Epsilon, ARGUMENTS.eps.set(good(), -1.0), "eps is -1");
     }
 }

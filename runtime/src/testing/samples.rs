@@ -7,10 +7,10 @@ use std::sync::Arc;
 use fulgurite_kernels::DType;
 use fulgurite_kernels::dtype::Element;
 
-use crate::argument::{Arg, Attribute, Operand, Scalar};
+use crate::argument::{Arg, Operand, Scalar};
 use crate::meta::{Device, Dims, TensorMeta};
 use crate::operator::{OperatorDef, ParamKind};
-use crate::rules::OperatorArguments;
+use crate::rules::{OperatorArguments, Precondition};
 
 /// Where an elementwise function is smooth and defined.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -270,20 +270,12 @@ impl Samples {
         operator
             .params
             .iter()
-            .map(|param| {
-                let default = || Arg::Attribute(param.default.map_or(Attribute::None, |default| default()));
-                match param.kind {
-                    ParamKind::Tensor(_) => Arg::Tensor(tensors.next().unwrap_or_else(|| {
-                        panic!("{} takes more tensors than this family has: add calls with `s.case`", operator.name)
-                    })),
-                    ParamKind::Operand(_) => match tensors.next() {
-                        Some(tensor) => Arg::Tensor(tensor),
-                        None => default(),
-                    },
-                    ParamKind::Optional(_) => Arg::Optional(None),
-                    ParamKind::List(_) => Arg::List(Vec::new()),
-                    ParamKind::Attribute => default(),
-                }
+            .map(|param| match param.kind {
+                ParamKind::Tensor(_) => Arg::Tensor(tensors.next().unwrap_or_else(|| {
+                    panic!("{} takes more tensors than this family has: add calls with `s.case`", operator.name)
+                })),
+                ParamKind::Operand(_) => tensors.next().map_or_else(|| param.default_argument(), Arg::Tensor),
+                _ => param.default_argument(),
             })
             .collect()
     }
@@ -331,12 +323,6 @@ pub struct ErrorSample {
     pub arguments: Vec<Arg<SampleTensor>>,
     /// What the message must contain.
     pub message: &'static str,
-}
-
-/// A named precondition of an operator: its generated `Code`.
-pub trait ErrorCode {
-    /// The variant's name.
-    fn code(&self) -> &'static str;
 }
 
 /// Collects the error samples of an operator.
@@ -397,12 +383,12 @@ impl ErrorSamples {
     }
 
     /// Adds a call that must fail with `code` and a message that contains `message`.
-    pub fn case(&self, code: impl ErrorCode, arguments: impl OperatorArguments<SampleTensor>, message: &'static str) {
-        self.arguments(code.code(), arguments.into_arguments(), message);
+    pub fn case(&self, code: Precondition, arguments: impl OperatorArguments<SampleTensor>, message: &'static str) {
+        self.add(code, arguments.into_arguments(), message);
     }
 
-    fn arguments(&self, code: &'static str, arguments: Vec<Arg<SampleTensor>>, message: &'static str) {
-        self.cases.borrow_mut().push(ErrorSample { code, arguments, message });
+    fn add(&self, code: Precondition, arguments: Vec<Arg<SampleTensor>>, message: &'static str) {
+        self.cases.borrow_mut().push(ErrorSample { code: code.name(), arguments, message });
     }
 }
 

@@ -20,7 +20,7 @@ const BASE: OperatorDef =
     OperatorDef { kind: OperatorKind::Prim, meta: Some(same), file: FILE, ..crate::expansion::OPERATOR };
 
 const fn param(name: &'static str, kind: ParamKind, type_name: fn() -> String) -> ParamDef {
-    ParamDef { name, kind, type_name, default: None }
+    ParamDef { name, kind, type_name, accepts: |_| true, default: None }
 }
 const fn tensor(name: &'static str) -> ParamDef {
     param(name, ParamKind::Tensor(Class::Any), || "tensor".into())
@@ -32,7 +32,8 @@ const fn operand(name: &'static str) -> ParamDef {
     param(name, ParamKind::Operand(Class::Any), || "operand".into())
 }
 const fn attribute<T: AttributeType>(name: &'static str) -> ParamDef {
-    param(name, ParamKind::Attribute, T::type_name)
+    let accepts: fn(&Attribute) -> bool = |given| T::from_attribute(given).is_some();
+    ParamDef { accepts, ..param(name, ParamKind::Attribute, T::type_name) }
 }
 
 crate::attribute_enum! {

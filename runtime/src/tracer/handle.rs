@@ -84,7 +84,7 @@ macro_rules! arithmetic {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, other: T) -> Tensor {
-                call_role(Role::$trait, vec![Arg::Tensor(self), crate::rules::from_operand(other.into())])
+                call_role(Role::$trait, vec![Arg::Tensor(self), crate::expansion::from_operand(other.into())])
             }
         }
         impl $trait<Tensor> for f64 {

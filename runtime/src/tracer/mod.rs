@@ -336,9 +336,6 @@ pub(crate) fn infer(
     metas: &[Arg<TensorMeta>],
 ) -> Result<(Vec<TensorMeta>, Option<Arc<Block>>), InferError> {
     def.check_arguments(metas).map_err(InferError::Failure)?;
-    if let Some(check) = def.check {
-        check(metas).map_err(InferError::Failure)?;
-    }
     let declared = def.meta.map(|meta| meta(metas)).transpose().map_err(InferError::Failure)?;
     match (&declared, def.results) {
         (Some(declared), ResultsDef::Fixed(n)) if declared.len() != n => {
@@ -414,13 +411,8 @@ pub(crate) fn trace_rule(
 
 /// The arguments of a call of `def` whose leading parameters are given and whose others take their defaults.
 pub fn with_defaults<V>(def: &OperatorDef, mut leading: Vec<Arg<V>>) -> Vec<Arg<V>> {
-    for param in &def.params[leading.len().min(def.params.len())..] {
-        leading.push(match param.kind {
-            crate::operator::ParamKind::Optional(_) => Arg::Optional(None),
-            crate::operator::ParamKind::List(_) => Arg::List(Vec::new()),
-            _ => Arg::Attribute(param.default.map_or(Attribute::None, |default| default())),
-        });
-    }
+    let rest = &def.params[leading.len().min(def.params.len())..];
+    leading.extend(rest.iter().map(crate::operator::ParamDef::default_argument));
     leading
 }
 

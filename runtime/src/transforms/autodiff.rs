@@ -233,7 +233,8 @@ impl Tape<'_> {
             };
             let scope = format!("{BACKWARD}.{}", recorded.name);
             let first = tracer::position();
-            let gradients = tracer::absolute_scope(&scope, || back(&arrived));
+            let results: Vec<Tensor> = recorded.results.iter().map(|result| result.handle).collect();
+            let gradients = tracer::absolute_scope(&scope, || back(&arrived, &results));
             tracer::annotate_error("the gradient of", &recorded.operator, recorded.place);
             for (operand, gradient) in recorded.operands.iter().zip(&gradients) {
                 for (operand, gradient) in operand.tensors().iter().zip(gradient.tensors()) {

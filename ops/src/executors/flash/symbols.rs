@@ -303,10 +303,10 @@ pub mod attention_backward {
         let q = || of(&[2, 4, 3, 8]);
         let k = || of(&[2, 2, 5, 8]);
         let good = || with(q(), q(), k(), k(), of(&[2, 3, 4, 8]), of(&[2, 4, 3]), false, 0.5);
-        e.case(Kernel, Args { value: of(&[2, 2, 6, 8]), ..good() }, "one dtype each");
-        e.case(Cotangent, Args { d_out: of(&[2, 4, 3, 9]), ..good() }, "expected f32[2, 4, 3, 8]");
-        e.case(Attended, Args { attended: of(&[2, 4, 3, 8]), ..good() }, "expected f32[2, 3, 4, 8]");
-        e.case(LogSums, Args { log_sums: of(&[2, 4, 4]), ..good() }, "expected f32[2, 4, 3]");
+        e.case(Kernel, ARGUMENTS.value.set(good(), of(&[2, 2, 6, 8])), "one dtype each");
+        e.case(Cotangent, ARGUMENTS.d_out.set(good(), of(&[2, 4, 3, 9])), "expected f32[2, 4, 3, 8]");
+        e.case(Attended, ARGUMENTS.attended.set(good(), of(&[2, 4, 3, 8])), "expected f32[2, 3, 4, 8]");
+        e.case(LogSums, ARGUMENTS.log_sums.set(good(), of(&[2, 4, 4])), "expected f32[2, 4, 3]");
     }
 }
 

@@ -242,10 +242,10 @@ pub mod crossentropy_softmax_backward {
     fn errors(e: &mut ErrorSamples) {
         let of = |shape: &[usize]| e.of(DType::F32, shape);
         let good = || with(of(&[6, 5]), e.integers(0, 5, [6]), of(&[6]), of(&[]), of(&[]), -100);
-        e.case(Rows, Args { target: e.integers(0, 5, [5]), ..good() }, "expected [N, C], [N], [N]");
-        e.case(Kernel, Args { input: e.of(DType::F64, [6, 5]), ..good() }, "input is f64");
-        e.case(Statistics, Args { share: of(&[6]), ..good() }, "expected f32[N] and f32[]");
-        e.case(Cotangent, Args { d_loss: of(&[5]), ..good() }, "[] or [6]");
+        e.case(Rows, ARGUMENTS.target.set(good(), e.integers(0, 5, [5])), "expected [N, C], [N], [N]");
+        e.case(Kernel, ARGUMENTS.input.set(good(), e.of(DType::F64, [6, 5])), "input is f64");
+        e.case(Statistics, ARGUMENTS.share.set(good(), of(&[6])), "expected f32[N] and f32[]");
+        e.case(Cotangent, ARGUMENTS.d_loss.set(good(), of(&[5])), "[] or [6]");
     }
 }
 

@@ -267,11 +267,11 @@ pub mod layernorm_backward {
     fn errors(e: &mut ErrorSamples) {
         let of = |shape: &[usize]| e.of(DType::F32, shape);
         let good = || with(of(&[4, 8]), of(&[4, 8]), [8], of(&[8]), of(&[4]), of(&[4]));
-        e.case(TrailingShape, Args { normalized_shape: vec![7], ..good() }, "end with [7]");
-        e.case(Kernel, Args { input: e.of(DType::F64, [4, 8]), ..good() }, "input is f64");
-        e.case(Cotangent, Args { d_out: of(&[4, 9]), ..good() }, "expected f32[4, 8]");
-        e.case(Statistics, Args { mean: of(&[5]), ..good() }, "expected f32[4]");
-        e.case(Parameters, Args { weight: of(&[9]), ..good() }, "expected [8]");
+        e.case(TrailingShape, ARGUMENTS.normalized_shape.set(good(), vec![7]), "end with [7]");
+        e.case(Kernel, ARGUMENTS.input.set(good(), e.of(DType::F64, [4, 8])), "input is f64");
+        e.case(Cotangent, ARGUMENTS.d_out.set(good(), of(&[4, 9])), "expected f32[4, 8]");
+        e.case(Statistics, ARGUMENTS.mean.set(good(), of(&[5])), "expected f32[4]");
+        e.case(Parameters, ARGUMENTS.weight.set(good(), of(&[9])), "expected [8]");
     }
 }
 

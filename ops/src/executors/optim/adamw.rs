@@ -10,7 +10,7 @@ use super::optim;
 use super::tables::{MOST_TENSORS, numbers, table};
 use crate::executors::cuda::support::{THREADS, type_of};
 use crate::executors::llmc::{has_kernels_for, pack_of, source};
-use crate::optim::adamw::Args;
+use crate::optim::adamw::ARGUMENTS;
 
 /// The most settings of a launch: the warp that computes the numbers of the step has a thread for each.
 const MOST_SETTINGS: usize = 32;
@@ -131,11 +131,16 @@ pub fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], res
         let written: Vec<DeviceTensor> =
             symbol.results.iter().map(|id| beside(&body.results, results, *id)).collect::<Result<_>>()?;
         let [next, mean, square] = &written[..] else { return Err(broken()) };
-        let a: Args<DeviceTensor> = Args::read(&arguments);
+        let a = &arguments[..];
         updates.push(Update::new(
-            [&a.param, &a.grad, &a.exp_avg, &a.exp_avg_sq],
-            [&a.lr, &a.step],
-            [a.beta1, a.beta2, a.weight_decay, a.eps],
+            [ARGUMENTS.param.read(a), ARGUMENTS.grad.read(a), ARGUMENTS.exp_avg.read(a), ARGUMENTS.exp_avg_sq.read(a)],
+            [ARGUMENTS.lr.read(a), ARGUMENTS.step.read(a)],
+            [
+                *ARGUMENTS.beta1.read(a),
+                *ARGUMENTS.beta2.read(a),
+                *ARGUMENTS.weight_decay.read(a),
+                *ARGUMENTS.eps.read(a),
+            ],
             [next, mean, square],
         ));
     }

@@ -89,9 +89,6 @@ fn wrong_dtypes(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Check {
 
 /// Every attribute as something that it cannot be.
 fn wrong_attributes(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Check {
-    if def.check.is_none() {
-        return Ok(());
-    }
     for (i, param) in def.params.iter().enumerate() {
         if param.kind == ParamKind::Attribute {
             let mut metas = metas.to_vec();
