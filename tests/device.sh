@@ -46,7 +46,7 @@ run() {
     cd tests
     local executors=("$@")
     if [ ${#executors[@]} -eq 0 ]; then
-        executors=(flash llmc tf32 optim cublaslt fusion cuda)
+        executors=(flash:: flash_tf32 llmc tf32:: optim cublaslt fusion cuda)
         summary 'the CUDA floor' "$folder/cuda_device" --test-threads=4
         summary 'generated kernels' "$folder/cuda_generated" --test-threads=2
         summary 'programs on the device' "$folder/device_runs"
@@ -70,7 +70,7 @@ sanitize() {
     [ ${#tools[@]} -gt 0 ] || tools=(memcheck racecheck initcheck synccheck)
     cd tests
     for tool in "${tools[@]}"; do
-        for executor in cuda fusion cublaslt optim llmc tf32 flash; do
+        for executor in cuda fusion cublaslt optim llmc tf32 flash flash_tf32; do
             local log
             log=$(mktemp)
             # One thread: the sanitizer serializes kernels anyway, and its report then follows the test's name.

@@ -235,6 +235,16 @@ impl<V> Arg<V> {
         }
     }
 
+    /// The tensors in this argument, to be changed.
+    pub fn tensors_mut(&mut self) -> &mut [V] {
+        match self {
+            Arg::Tensor(tensor) => std::slice::from_mut(tensor),
+            Arg::Optional(tensor) => tensor.as_mut_slice(),
+            Arg::List(tensors) => tensors,
+            Arg::Attribute(_) => &mut [],
+        }
+    }
+
     /// The same argument with other tensors.
     pub fn map<W>(&self, mut f: impl FnMut(&V) -> W) -> Arg<W> {
         match self {

@@ -223,7 +223,12 @@ pub fn fuse(block: &Block, limits: Limits, fuel: &mut Fuel) -> Block {
     for id in block.symbols.iter().flat_map(BoundSymbol::operands).chain(block.results.iter().copied()) {
         reads[id.index()] += 1;
     }
-    let mut fused = Block { symbols: Vec::with_capacity(block.symbols.len()), ..block.clone() };
+    let mut fused = Block {
+        values: block.values.clone(),
+        parameters: block.parameters.clone(),
+        symbols: Vec::with_capacity(block.symbols.len()),
+        results: block.results.clone(),
+    };
     let mut ahead: VecDeque<Line> = block
         .symbols
         .iter()

@@ -160,40 +160,42 @@ impl Block {
     }
 
     /// The same program with values numbered in the order of their definition, and none that is not defined.
-    pub fn canonical(&self) -> Block {
-        let mut renumbered: Vec<Option<ValueId>> = vec![None; self.values.len()];
-        let mut block = Block::default();
-        let mut define = |block: &mut Block, id: ValueId| {
-            let Some(value) = self.values.get(id.index()) else { return ValueId(u32::MAX) };
-            block.values.push(value.clone());
-            let new = ValueId((block.values.len() - 1) as u32);
-            renumbered[id.index()] = Some(new);
-            new
-        };
-        block.parameters = self.parameters.iter().map(|id| define(&mut block, *id)).collect();
-        let mut results: Vec<Results> = Vec::with_capacity(self.symbols.len());
-        for symbol in &self.symbols {
-            results.push(symbol.results.iter().map(|id| define(&mut block, *id)).collect());
+    pub fn canonical(mut self) -> Block {
+        let defined = || self.parameters.iter().chain(self.symbols.iter().flat_map(|symbol| &symbol.results));
+        if defined().enumerate().all(|(i, id)| id.index() == i) && defined().count() == self.values.len() {
+            return self;
         }
+        let mut old: Vec<Option<Value>> = self.values.drain(..).map(Some).collect();
+        let mut renumbered: Vec<Option<ValueId>> = vec![None; old.len()];
+        let mut values: Vec<Value> = Vec::with_capacity(old.len());
+        let mut define = |id: &mut ValueId| {
+            let Some(at) = renumbered.get_mut(id.index()) else {
+                *id = ValueId(u32::MAX);
+                return;
+            };
+            // A value that is defined twice stays two; the verifier names it.
+            let again = || at.map(|first| values[first.index()].clone());
+            let Some(value) = old[id.index()].take().or_else(again) else { return };
+            *id = ValueId(values.len() as u32);
+            *at = Some(*id);
+            values.push(value);
+        };
+        self.parameters.iter_mut().for_each(&mut define);
+        self.symbols.iter_mut().flat_map(|symbol| &mut symbol.results).for_each(&mut define);
         // A value that is read but never defined keeps a number past the end; the verifier names it.
-        let new = |id: ValueId| renumbered.get(id.index()).copied().flatten().unwrap_or(ValueId(u32::MAX));
-        block.symbols = self
-            .symbols
-            .iter()
-            .zip(results)
-            .map(|(symbol, results)| BoundSymbol {
-                arguments: map_arguments(&symbol.arguments, |id| new(*id)),
-                results,
-                ..symbol.clone()
-            })
-            .collect();
-        block.results = self.results.iter().map(|id| new(*id)).collect();
-        for value in &mut block.values {
+        let renumber = |id: &mut ValueId| {
+            *id = renumbered.get(id.index()).copied().flatten().unwrap_or(ValueId(u32::MAX));
+        };
+        let arguments = self.symbols.iter_mut().flat_map(|symbol| &mut symbol.arguments);
+        arguments.flat_map(Arg::tensors_mut).for_each(renumber);
+        self.results.iter_mut().for_each(renumber);
+        for value in &mut values {
             if let Some(Storage::Shared(id)) = &mut value.storage {
-                *id = new(*id);
+                renumber(id);
             }
         }
-        block
+        self.values = values;
+        self
     }
 }
 
@@ -253,7 +255,15 @@ impl Trace {
     pub fn transformed(&self, transform: &str, block: Block) -> Trace {
         let mut history = self.history.clone();
         history.push(transform.to_owned());
-        Trace { history, block: block.canonical(), ..self.clone() }
+        Trace {
+            name: self.name.clone(),
+            target: self.target.clone(),
+            history,
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+            arena: self.arena,
+            block: block.canonical(),
+        }
     }
 
     /// Checks every rule of the language; see [`verify`].

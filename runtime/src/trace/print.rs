@@ -354,7 +354,7 @@ mod tests {
         trace.outputs.clear();
         trace.inputs.clear();
         assert!(trace.to_string().contains("return (\n"));
-        let _ = trace.block.canonical();
+        let _ = trace.block.clone().canonical();
         assert!(print_symbol(&trace.block, &trace.block.symbols[0]).contains("= tt::exp("));
     }
 }

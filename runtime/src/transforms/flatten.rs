@@ -59,7 +59,15 @@ impl Flattener {
                 new
             })
             .collect();
-        self.block.symbols.push(BoundSymbol { arguments, results, ..symbol.clone() });
+        self.block.symbols.push(BoundSymbol {
+            callee: symbol.callee.clone(),
+            arguments,
+            results,
+            body: symbol.body.clone(),
+            executor: symbol.executor,
+            refusals: symbol.refusals.clone(),
+            place: symbol.place,
+        });
         self.block.symbols.last_mut().unwrap_or_else(|| unreachable!("just pushed"))
     }
 
@@ -138,9 +146,8 @@ pub fn inline<E>(
     let names: Vec<Arc<str>> = symbol.results.iter().map(|id| source.value(*id).name.clone()).collect();
     let prefix = names.first().cloned().unwrap_or_else(|| symbol.name().into());
     let arguments: Vec<ValueId> = symbol.operands().map(|id| Flattener::mapped(substitution, id)).collect();
-    let (named, mut inner) = flattener.open(body, arguments.into_iter(), &prefix, &names);
-    for line in &named.symbols {
-        let mut line = line.clone();
+    let (mut named, mut inner) = flattener.open(body, arguments.into_iter(), &prefix, &names);
+    for mut line in std::mem::take(&mut named.symbols) {
         line.place = symbol.place.or(line.place);
         write(flattener, &named, &line, &mut inner)?;
     }

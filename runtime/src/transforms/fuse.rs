@@ -2,15 +2,15 @@
 
 use super::Fuel;
 use crate::executor::ExecutorDef;
-use crate::trace::Trace;
+use crate::trace::{Block, Trace};
 
 /// Lets the executors make regions, in the order of the list.
 pub fn fuse(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel) -> Trace {
-    let mut block = trace.block.clone();
+    let mut fused: Option<Block> = None;
     for executor in executors {
         if let Some(fuse) = executor.fuse.filter(|_| executor.device == trace.target.kind()) {
-            block = fuse(&block, fuel).canonical();
+            fused = Some(fuse(fused.as_ref().unwrap_or(&trace.block), fuel).canonical());
         }
     }
-    trace.transformed("fuse", block)
+    trace.transformed("fuse", fused.unwrap_or_else(|| trace.block.clone()))
 }

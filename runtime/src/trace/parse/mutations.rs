@@ -101,7 +101,10 @@ fn mutated_texts_never_panic() {
                 right += u64::from(trace.verify().is_ok());
                 let printed = trace.to_string();
                 let again = parse(&printed).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{printed}"));
-                assert!(again == trace && again.block.canonical() == trace.block, "seed {seed}\n{text}\n{printed}");
+                assert!(
+                    again == trace && again.block.clone().canonical() == trace.block,
+                    "seed {seed}\n{text}\n{printed}"
+                );
                 let difference = crate::trace::diff(&trace, &again);
                 assert!(difference.is_empty(), "seed {seed}\n{difference}");
             }

@@ -27,7 +27,7 @@ fn random_traces_read_back_as_they_were() {
         let text = trace.to_string();
         let back = parse(&text).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{text}"));
         assert_eq!(back, trace, "seed {seed}\n{text}");
-        assert_eq!(back.block.canonical(), trace.block, "seed {seed}");
+        assert_eq!(back.block.clone().canonical(), trace.block, "seed {seed}");
         assert_eq!(back.to_string(), text, "seed {seed}");
     }
 }
@@ -51,7 +51,7 @@ fn traces_that_are_not_canonical_read_back_canonical() {
     }
     let back = parse(&trace.to_string()).unwrap();
     assert_ne!(back, trace);
-    assert_eq!(back, Trace { block: trace.block.canonical(), ..trace });
+    assert_eq!(back, Trace { block: trace.block.clone().canonical(), ..trace });
 }
 
 #[test]
