@@ -33,6 +33,12 @@ pub fn peak_resident_mib() -> Option<f64> {
     line.split_whitespace().next()?.parse::<f64>().ok().map(|kib| kib / 1024.0)
 }
 
+/// Size of the last-level cache in bytes, where the system tells; otherwise 32 MiB.
+pub fn last_level_cache() -> usize {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index3/size").unwrap_or_default();
+    text.trim().trim_end_matches('K').parse::<usize>().map_or(32 << 20, |kib| kib << 10)
+}
+
 /// The processor's name, where the system tells.
 pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

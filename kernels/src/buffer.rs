@@ -40,12 +40,21 @@ fn count(bytes: usize) {
 /// pages than a kernel takes to fill them.
 mod pool {
     use std::ptr::NonNull;
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::{Mutex, OnceLock, PoisonError};
 
     /// Smaller buffers come quickly from the system's own allocator.
     const SMALLEST: usize = 1 << 20;
-    /// What is kept at most, in bytes.
-    const CAPACITY: usize = 512 << 20;
+
+    /// What is kept at most, in bytes: an eighth of the machine's memory, where the system tells how much that is; at least 512 MiB.
+    fn capacity() -> usize {
+        static CAPACITY: OnceLock<usize> = OnceLock::new();
+        *CAPACITY.get_or_init(|| {
+            let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+            let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+            let kibibytes = total.and_then(|text| text.trim().trim_end_matches("kB").trim().parse::<usize>().ok());
+            kibibytes.map_or(0, |kibibytes| kibibytes / 8 * 1024).max(512 << 20)
+        })
+    }
 
     struct Kept(NonNull<u8>, usize);
     // SAFETY: memory that nobody uses is tied to no thread.
@@ -70,7 +79,7 @@ mod pool {
         }
         let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
         let held: usize = pool.iter().map(|kept| kept.1).sum();
-        let fits = held + size <= CAPACITY;
+        let fits = held + size <= capacity();
         if fits {
             pool.push(Kept(pointer, size));
         }

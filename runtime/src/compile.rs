@@ -209,8 +209,8 @@ impl Stages {
             self.make("claim", |trace, fuel| {
                 let claimed = claim::claim(trace, &executors, fuel)?;
                 // Decompositions bring symbols that nobody reads and symbols that stand elsewhere already.
-                let tidy = dce::dce(&cse::cse(&claimed));
-                Ok(Trace { history: claimed.history, ..tidy })
+                let block = dce::live(cse::merge(&claimed.block)).canonical();
+                Ok(Trace { block, ..claimed })
             })?;
             if options.fuse && !self.done("fuse") {
                 self.make("fuse", |trace, fuel| Ok(fuse::fuse(trace, &executors, fuel)))?;

@@ -3,12 +3,13 @@
 
 use fulgurite::compile::Options;
 use fulgurite::{Array, Tensor, jit};
-use fulgurite_benches::{median, processor};
+use fulgurite_benches::{last_level_cache, median, processor};
 use fulgurite_ops::prelude::*;
 use rayon::prelude::*;
 
 fn main() -> fulgurite::Result<()> {
-    let len = 64usize << 20;
+    // Well beyond the last-level cache, so that neither side is served by it.
+    let len = (4 * last_level_cache()).max(256 << 20).next_multiple_of(1 << 20) / 4;
     let options = Options { verify: false, ..Options::default() };
     let x = Array::new([len], &vec![0.5f32; len])?;
     let (a, b) = (Array::scalar(1.25), Array::scalar(0.5));
@@ -38,9 +39,10 @@ fn main() -> fulgurite::Result<()> {
     let second = run(&|| activated.call((x.clone(), a.clone(), b.clone())))?;
     let copy = gigabytes(copy.as_secs_f64());
     println!(
-        "processor: {}, {parts} threads, {} MiB a tensor, bytes counted: one read and one write",
+        "processor: {}, {parts} threads, {} MiB a tensor (last-level cache {} MiB), bytes counted: one read and one write",
         processor(),
-        (4 * len) >> 20
+        (4 * len) >> 20,
+        last_level_cache() >> 20
     );
     println!("copy: {copy:.1} GB/s");
     println!("x * a + b: {:.1} GB/s, {:.2} of copy", gigabytes(first), gigabytes(first) / copy);

@@ -181,6 +181,29 @@ fn takings(def: &'static OperatorDef, dtypes: &[DType]) -> Vec<Taking> {
         .collect()
 }
 
+/// Who takes it, one a line; then those who take nothing of it, by their reason.
+fn executors_in_words(of: &Description) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut idle: Vec<(&str, Vec<&str>)> = Vec::new();
+    for taking in &of.executors {
+        match &taking.refusal {
+            Some(reason) if taking.taken == 0 => match idle.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, names)) => names.push(taking.executor),
+                None => idle.push((reason, vec![taking.executor])),
+            },
+            refusal => {
+                let refusal = refusal.as_ref().map(|reason| format!("; refuses: {reason}")).unwrap_or_default();
+                lines.push(format!("{} takes {} of {}{refusal}", taking.executor, taking.taken, taking.of));
+            }
+        }
+    }
+    if of.rules.contains(&"decomposition") {
+        lines.push("otherwise its decomposition is run".to_owned());
+    }
+    lines.extend(idle.into_iter().map(|(reason, names)| format!("none by {}: {reason}", names.join(", "))));
+    lines
+}
+
 /// How many tests each template generates; the names are in the JSON.
 fn tests_in_words(of: &Description) -> String {
     let template = |name: &String| name[of.name.len()..].split("::").nth(1).unwrap_or("").to_owned();
@@ -215,13 +238,8 @@ fn in_words(of: &Description) -> String {
     row("preconditions", of.preconditions.join(", "));
     row("dtypes", of.dtypes.join(", "));
     row("samples", format!("{}, and {} that must fail", of.samples, of.error_samples));
-    for (i, taking) in of.executors.iter().enumerate() {
-        let refusal = taking.refusal.as_ref().map(|reason| format!("; refuses: {reason}")).unwrap_or_default();
-        let name = if i == 0 { "executors" } else { "" };
-        row(name, format!("{} takes {} of {}{refusal}", taking.executor, taking.taken, taking.of));
-    }
-    if of.rules.contains(&"decomposition") {
-        row("", "else its decomposition is run".to_owned());
+    for (i, line) in executors_in_words(of).into_iter().enumerate() {
+        row(if i == 0 { "executors" } else { "" }, line);
     }
     row("tests", tests_in_words(of));
     for (i, directive) in of.directives.iter().enumerate() {

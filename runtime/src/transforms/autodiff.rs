@@ -485,7 +485,7 @@ pub fn split(joint: &Trace, outputs: usize) -> (Trace, Trace) {
         }
     };
     // Symbols that nobody reads have no business in the backward trace.
-    let live = super::dce::live(&Block {
+    let live = super::dce::live(Block {
         values: block.values.clone(),
         parameters: Vec::new(),
         symbols: backward_body.into_iter().cloned().collect(),

@@ -21,8 +21,8 @@ pub fn cse(trace: &Trace) -> Trace {
 /// What a symbol computes, and whether it must be computed in its own pass.
 type Key = (*const crate::operator::OperatorDef, Vec<Arg<ValueId>>, bool);
 
-fn merge(source: &Block) -> Block {
-    let (mut flattener, mut substitution) = Flattener::new(source);
+pub(crate) fn merge(source: &Block) -> Block {
+    let (mut flattener, mut substitution) = Flattener::copier(source);
     let mut known: FxHashMap<Key, Vec<ValueId>> = FxHashMap::default();
     let (mut mergeable, mut cheap) = (Property::new(mergeable), Cheap::new());
     let small = recompute::small(source);

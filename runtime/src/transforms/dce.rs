@@ -4,35 +4,27 @@ use crate::trace::{Block, Callee, Trace};
 
 /// Drops what nobody reads.
 pub fn dce(trace: &Trace) -> Trace {
-    trace.transformed("dce", live(&trace.block))
+    trace.transformed("dce", live(trace.block.clone()))
 }
 
-pub(crate) fn live(block: &Block) -> Block {
+pub(crate) fn live(mut block: Block) -> Block {
     let mut needed = vec![false; block.values.len()];
     for id in &block.results {
         needed[id.index()] = true;
     }
-    let mut kept = Vec::with_capacity(block.symbols.len());
-    for symbol in block.symbols.iter().rev() {
+    let mut kept = vec![false; block.symbols.len()];
+    for (symbol, kept) in block.symbols.iter().zip(&mut kept).rev() {
         let removable = match symbol.callee {
             Callee::Operator(def) => def.effects.removable(),
             Callee::ValueAndGrad { .. } | Callee::Region { .. } => true,
             Callee::Delete => false,
         };
-        if !removable || symbol.results.iter().any(|id| needed[id.index()]) {
-            if symbol.callee != Callee::Delete {
-                for id in symbol.operands() {
-                    needed[id.index()] = true;
-                }
-            }
-            kept.push(symbol.clone());
+        *kept = !removable || symbol.results.iter().any(|id| needed[id.index()]);
+        if *kept && symbol.callee != Callee::Delete {
+            symbol.operands().for_each(|id| needed[id.index()] = true);
         }
     }
-    kept.reverse();
-    Block {
-        values: block.values.clone(),
-        parameters: block.parameters.clone(),
-        symbols: kept,
-        results: block.results.clone(),
-    }
+    let mut kept = kept.into_iter();
+    block.symbols.retain(|_| kept.next() == Some(true));
+    block
 }

@@ -14,6 +14,8 @@ pub struct Flattener {
     names: FxHashSet<Arc<str>>,
     /// For each base of a fresh name the counter to go on from.
     counters: FxHashMap<Arc<str>, u32>,
+    /// Where names are put together.
+    text: String,
 }
 
 /// What the values of a source block became.
@@ -22,11 +24,21 @@ pub type Substitution = Vec<Option<ValueId>>;
 impl Flattener {
     /// Starts from the parameters of `source`; also returns its substitution so far. All names of `source` are reserved.
     pub fn new(source: &Block) -> (Flattener, Substitution) {
+        let (mut flattener, substitution) = Flattener::copier(source);
+        flattener.names = source.values.iter().map(|value| value.name.clone()).collect();
+        (flattener, substitution)
+    }
+
+    /// As [`Flattener::new`], for a transform that makes no names: none are reserved.
+    pub fn copier(source: &Block) -> (Flattener, Substitution) {
         let mut flattener = Flattener {
             block: Block::default(),
-            names: source.values.iter().map(|value| value.name.clone()).collect(),
+            names: FxHashSet::default(),
             counters: FxHashMap::default(),
+            text: String::new(),
         };
+        flattener.block.values.reserve(source.values.len());
+        flattener.block.symbols.reserve(source.symbols.len());
         let mut substitution = vec![None; source.values.len()];
         for parameter in &source.parameters {
             let value = flattener.block.define(source.value(*parameter).name.clone(), source.meta(*parameter).clone());
@@ -82,7 +94,9 @@ impl Flattener {
     ) -> (Block, Substitution) {
         let mut named = body.clone();
         for value in &mut named.values {
-            value.name = format!("{name}.{}", value.name).into();
+            self.text.clear();
+            self.text.extend([name, ".", &value.name]);
+            value.name = self.text.as_str().into();
         }
         for (id, result) in body.results.iter().zip(results) {
             named.values[id.index()].name = result.clone();
@@ -103,11 +117,15 @@ impl Flattener {
     /// A name that no value has, made from `base`.
     pub fn fresh(&mut self, base: &str) -> Arc<str> {
         // Where the last search for this base ended; names are never given back.
-        let counter = self.counters.entry(base.into()).or_insert(0);
+        let mut counter = self.counters.get(base).copied().unwrap_or(0);
         loop {
-            let name: Arc<str> = if *counter == 0 { base.into() } else { format!("{base}.{counter}").into() };
-            *counter += 1;
+            let name: Arc<str> = if counter == 0 { base.into() } else { format!("{base}.{counter}").into() };
+            counter += 1;
             if self.names.insert(name.clone()) {
+                match self.counters.get_mut(base) {
+                    Some(known) => *known = counter,
+                    None => drop(self.counters.insert(base.into(), counter)),
+                }
                 return name;
             }
         }

@@ -389,5 +389,5 @@ fn replace(block: &Block, matches: &[Match], rewrite: &RewriteDef) -> Result<Blo
     let written = flattener.finish(block, &substitution);
     // Numbers that the patterns alone read.
     let numbers = matches.iter().any(|found| found.symbols.len() > found.consumed.len());
-    Ok(if numbers { dce::live(&written) } else { written })
+    Ok(if numbers { dce::live(written) } else { written })
 }
