@@ -3,7 +3,8 @@
 #   tests/device.sh build FOLDER    where Rust is: puts stripped test binaries and measurements into FOLDER
 #   tests/device.sh run FOLDER [EXECUTOR ...]     where the GPU is, from the root of the repository: runs them and prints a summary;
 #                                   with names, the operators by these executors alone
-#   tests/device.sh sanitize FOLDER [TOOL ...]    the same machine: one sample of every kernel under compute-sanitizer
+#   tests/device.sh sanitize FOLDER [TOOL ...]    the same machine: every operator under compute-sanitizer, in
+#                                   f32 and by its first sample; FULGURITE_SAMPLE and DTYPE name others
 set -euo pipefail
 cd "$(dirname "$0")/.."
 action=${1:?build, run or sanitize} folder=${2:?the folder of the binaries}
@@ -41,6 +42,11 @@ run() {
         "$@" >"$log" 2>&1 || failed=1
         echo "== $name: $(grep -E '^test result' "$log" | tail -1)"
         grep -E 'FAILED$' "$log" | head -40 || true
+        if grep -qE '^test result: ok. 0 passed' "$log"; then
+            echo "no test is called so"
+            failed=1
+        fi
+        rm "$log"
     }
     # Paths of golden vectors and snapshots are those of the crate.
     cd tests
@@ -65,7 +71,7 @@ run() {
 
 sanitize() {
     folder=$(cd "$folder" && pwd)
-    export FULGURITE_REQUIRE_CUDA=1 FULGURITE_REQUIRE_NVRTC=1 FULGURITE_SAMPLE=0
+    export FULGURITE_REQUIRE_CUDA=1 FULGURITE_REQUIRE_NVRTC=1 FULGURITE_SAMPLE=${FULGURITE_SAMPLE:-0}
     local tools=("$@") failed=0
     [ ${#tools[@]} -gt 0 ] || tools=(memcheck racecheck initcheck synccheck)
     cd tests
@@ -75,9 +81,10 @@ sanitize() {
             log=$(mktemp)
             # One thread: the sanitizer serializes kernels anyway, and its report then follows the test's name.
             compute-sanitizer --tool "$tool" --error-exitcode 9 \
-                "$folder/generated" "::consistency::$executor::f32" --test-threads=1 >"$log" 2>&1 || failed=1
+                "$folder/generated" "::consistency::$executor::${DTYPE:-f32}" --test-threads=1 >"$log" 2>&1 || failed=1
             echo "== $tool, $executor: $(grep -E 'SUMMARY' "$log" | tail -1) $(grep -E '^test result' "$log" | tail -1)"
             grep -vE ' ok$|ignored$' "$log" | grep -E '=========|FAILED' | grep -v SUMMARY | head -30 || true
+            rm "$log"
         done
     done
     return $failed

@@ -13,7 +13,7 @@ use fulgurite_models::config::GptConfig;
 use fulgurite_models::gpt2::Gpt2;
 use fulgurite_models::precision::rounded_to_tf32;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
-use fulgurite_models::train::{batch_arrays, step_scalars};
+use fulgurite_models::train::{batch_arrays, step_scalars, zeros};
 
 use crate::median_of;
 
@@ -76,7 +76,7 @@ pub fn measure(setting: &Setting, params: Gpt2<Array>, batch: &Batch, started: I
     .results(["state", "loss", "grad_norm"])
     .donate("state")
     .options(Options { device: Some(device), ..setting.options.clone() });
-    let zeros = || Gpt2::build(&setting.config, &mut |_, shape| Array::zeros(shape, DType::F32));
+    let zeros = || zeros(&setting.config, device);
     let mut training = TrainState { params, exp_avg: zeros()?, exp_avg_sq: zeros()? };
     let (mut losses, mut waited, mut first_s) = (Vec::new(), Vec::new(), 0.0);
     for number in 1..=LOSSES + setting.steps {

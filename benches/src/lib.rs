@@ -4,6 +4,19 @@ pub mod gpt2;
 
 use std::time::{Duration, Instant};
 
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Logs to standard error what `FULGURITE_LOG` asks for, with the time since the start of the process.
+pub fn log_to_stderr() {
+    let Some(targets) = std::env::var("FULGURITE_LOG").ok().and_then(|wanted| wanted.parse::<Targets>().ok()) else {
+        return;
+    };
+    let layer = tracing_subscriber::fmt::layer().with_timer(tracing_subscriber::fmt::time::uptime());
+    tracing_subscriber::registry().with(layer.with_writer(std::io::stderr)).with(targets).init();
+}
+
 /// The median duration of `runs` calls of `f`, after `warmup` calls.
 pub fn median(warmup: usize, runs: usize, mut f: impl FnMut()) -> Duration {
     for _ in 0..warmup {
@@ -31,12 +44,6 @@ pub fn peak_resident_mib() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.split_whitespace().next()?.parse::<f64>().ok().map(|kib| kib / 1024.0)
-}
-
-/// Size of the last-level cache in bytes, where the system tells; otherwise 32 MiB.
-pub fn last_level_cache() -> usize {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index3/size").unwrap_or_default();
-    text.trim().trim_end_matches('K').parse::<usize>().map_or(32 << 20, |kib| kib << 10)
 }
 
 /// The processor's name, where the system tells.

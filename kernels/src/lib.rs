@@ -9,6 +9,7 @@ pub mod dtype;
 pub mod elementwise;
 pub mod fused;
 pub mod indexing;
+pub mod machine;
 pub mod matmul;
 pub mod order;
 mod parallel;

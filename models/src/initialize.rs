@@ -3,15 +3,21 @@
 use crate::config::{Initial, Parameter};
 use crate::random::{Stream, stream_of};
 
-/// The initial values of a parameter, row-major. They depend on `seed`, the parameter's name, shape and rule alone, so neither the
-/// order in which parameters are made nor the number of layers changes one of them (but for the scale of residual projections).
-pub fn initial_values(parameter: &Parameter, seed: u64) -> Vec<f32> {
-    let count = parameter.elements();
+/// Writes the initial values of a parameter, row-major. They depend on `seed`, the parameter's name, shape and rule alone, so neither
+/// the order in which parameters are made nor the number of layers changes one of them (but for the scale of residual projections).
+pub fn initialize(parameter: &Parameter, seed: u64, values: &mut [f32]) {
     match parameter.initial {
-        Initial::Zeros => vec![0.0; count],
-        Initial::Ones => vec![1.0; count],
-        Initial::Normal(deviation) => Stream::normals(seed, stream_of(&parameter.name), count, deviation),
+        Initial::Zeros => values.fill(0.0),
+        Initial::Ones => values.fill(1.0),
+        Initial::Normal(deviation) => Stream::fill_normals(seed, stream_of(&parameter.name), deviation, values),
     }
+}
+
+/// The values that [`initialize`] writes.
+pub fn initial_values(parameter: &Parameter, seed: u64) -> Vec<f32> {
+    let mut values = vec![0.0; parameter.elements()];
+    initialize(parameter, seed, &mut values);
+    values
 }
 
 #[cfg(test)]

@@ -61,11 +61,11 @@ impl Stream {
         [radius * cosine, radius * sine]
     }
 
-    /// `count` standard normal values from the start of the stream, scaled by `deviation` and rounded once to f32. A pair takes one
-    /// Philox block, so threads fill their parts independently and the values do not depend on how many there are.
-    pub fn normals(seed: u64, stream: u64, count: usize, deviation: f64) -> Vec<f32> {
+    /// Fills `values` with standard normal values from the start of the stream, scaled by `deviation` and rounded once to f32. A pair
+    /// takes one Philox block, so threads fill their parts independently and the values do not depend on how many there are.
+    pub fn fill_normals(seed: u64, stream: u64, deviation: f64, values: &mut [f32]) {
         const SMALLEST_PART: usize = 1 << 16;
-        let mut values = vec![0.0; count];
+        let count = values.len();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let part = count.div_ceil(threads).next_multiple_of(2).max(SMALLEST_PART);
         std::thread::scope(|scope| {
@@ -86,7 +86,6 @@ impl Stream {
                 }
             }
         });
-        values
     }
 }
 
@@ -112,8 +111,8 @@ mod tests {
 
     #[test]
     fn normals_have_their_moments() {
-        let values = Stream::normals(7, 3, 100_001, 2.0);
-        assert_eq!(values.len(), 100_001);
+        let mut values = vec![0.0; 100_001];
+        Stream::fill_normals(7, 3, 2.0, &mut values);
         let mut stream = Stream::new(7, 3);
         let one_by_one: Vec<f32> = (0..50_001).flat_map(|_| stream.normal_pair()).map(|v| (v * 2.0) as f32).collect();
         assert_eq!(values, one_by_one[..100_001]);

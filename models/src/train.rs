@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use fulgurite::compile::Options;
+use fulgurite::device::DeviceState;
 use fulgurite::jit::Jit;
 use fulgurite::program::Profile;
 use fulgurite::tree::Tree;
-use fulgurite::{Array, DType, Error, Result};
+use fulgurite::{Array, DType, Device, Error, Result};
 use fulgurite_ops::prelude::Tensor;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -18,7 +19,7 @@ use crate::config::GptConfig;
 use crate::generate::{Sampling, generate};
 use crate::gpt2::{Dropout, Gpt2};
 use crate::host_tensor::HostTensor;
-use crate::initialize::initial_values;
+use crate::initialize::initialize;
 use crate::schedule::Schedule;
 use crate::step::{BatchTensors, StepScalars, TrainState, accumulate_step, train_step, update};
 use crate::tokenizer::Tokenizer;
@@ -121,7 +122,7 @@ pub fn initial_parameters(config: &GptConfig, seed: u64) -> Result<Gpt2<Array>> 
     Gpt2::build(config, &mut |name, shape| {
         let rule = rules.next().filter(|rule| rule.name == name && rule.shape == shape);
         let rule = rule.ok_or_else(|| wrong(name, "is not the configuration's next parameter"))?;
-        Array::new(shape, &initial_values(rule, seed))
+        Array::written(shape, |values| initialize(rule, seed, values))
     })
 }
 
@@ -142,8 +143,9 @@ pub fn parameters_from(
     })
 }
 
-fn zeros(config: &GptConfig) -> Result<Gpt2<Array>> {
-    Gpt2::build(config, &mut |_, shape| Array::zeros(shape, DType::F32))
+/// Zeros of the parameters' shapes, in f32, on `device`: moments, and sums of gradients, at their start.
+pub fn zeros(config: &GptConfig, device: Device) -> Result<Gpt2<Array>> {
+    Gpt2::build(config, &mut |_, shape| Array::zeros_on(device, shape, DType::F32))
 }
 
 fn next_batch(batches: &mut Batches) -> Result<Batch> {
@@ -206,6 +208,11 @@ fn schedule_of(options: &TrainOptions) -> Schedule {
     }
 }
 
+/// Where the steps run.
+fn device_of(options: &TrainOptions) -> Device {
+    options.compile.device.unwrap_or(Device::CPU)
+}
+
 struct Run {
     config: GptConfig,
     tokenizer: Tokenizer,
@@ -260,6 +267,7 @@ fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
         };
         return Ok(Run { state, done: stored.step, batches, validation, tokenizer, config });
     }
+    let device = device_of(options);
     let batches = Batches::new(train, options.batch, context, Order::Shuffled, options.seed)
         .map_err(|error| wrong("data", error))?;
     let state = TrainState {
@@ -267,8 +275,8 @@ fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
             Some(loaded) => loaded.weights.params()?,
             None => initial_parameters(&config, options.seed)?,
         },
-        exp_avg: zeros(&config)?,
-        exp_avg_sq: zeros(&config)?,
+        exp_avg: zeros(&config, device)?,
+        exp_avg_sq: zeros(&config, device)?,
     };
     Ok(Run { state, done: 0, batches, validation, tokenizer, config })
 }
@@ -323,6 +331,8 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     resume::spare(options, &checkpoint)?;
     let schedule = schedule_of(options);
     schedule.validate().map_err(|error| wrong("lr", error))?;
+    let device = device_of(options);
+    let _opening = DeviceState::open_ahead(device);
     let traces = options.out.join("traces");
     std::fs::create_dir_all(&options.out)
         .map_err(|error| Error::File { path: options.out.display().to_string(), message: error.to_string() })?;
@@ -410,7 +420,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
             let batch = batch_arrays(&next_batch(&mut run.batches)?)?;
             step.call((run.state, batch, scalars))?
         } else {
-            let (mut gradients, mut loss) = (zeros(&config)?, Array::scalar(0.0));
+            let (mut gradients, mut loss) = (zeros(&config, device)?, Array::scalar(0.0));
             for micro in 0..count {
                 let batch = batch_arrays(&next_batch(&mut run.batches)?)?;
                 let offset = (number as i64).wrapping_shl(48) | ((micro as i64) << 20);
@@ -496,13 +506,18 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     } else {
         let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
         let generator = scalars.generator.clone();
-        let compiled =
-            accumulate.compile(&(run.state.params.clone(), zeros(&config)?, Array::scalar(0.0), batch, generator))?;
+        let compiled = accumulate.compile(&(
+            run.state.params.clone(),
+            zeros(&config, device)?,
+            Array::scalar(0.0),
+            batch,
+            generator,
+        ))?;
         write_stages(&traces, compiled.stages())?;
         if options.profile {
             let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
             let generator = Array::new([2], &[options.seed as i64, 0])?;
-            let arguments = (run.state.params, zeros(&config)?, Array::scalar(0.0), batch, generator);
+            let arguments = (run.state.params, zeros(&config, device)?, Array::scalar(0.0), batch, generator);
             let (_, profile) = accumulate.profile(arguments)?;
             write_profile(&options.out, &profile, line)?;
         }

@@ -59,7 +59,7 @@ fn signature(params: &mut [Param], errors: &mut Errors) {
         if result_index(&name).is_some() {
             errors.at(&param.ident, format!("`{name}` is what kernels call a result; give the parameter another name"));
         }
-        if matches!(name.as_str(), "read" | "call" | "into_arguments") && param.default.is_some() {
+        if matches!(name.as_str(), "call" | "into_arguments") && param.default.is_some() {
             errors.at(&param.ident, format!("`{name}` is a method of `Args`; give the parameter another name"));
         }
         match (&mut param.kind, &mut param.default) {

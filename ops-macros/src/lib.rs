@@ -58,7 +58,8 @@ use proc_macro::TokenStream;
 /// `tolerance(consistency, factor = 4.0, reason = "...")`.
 ///
 /// **What it gives.** In the module: `with(...)` and the setters of its `Args`, `Grads`, `Code` (the named preconditions), `OPERATOR`, and
-/// `ARGUMENTS`: `ARGUMENTS.weight.set(good(), e.normal([9]))` is the call `good()` with another weight, for error samples. Beside the module: the function `rms_norm(input, [8])`, and `RmsNormMethod` for `input.rms_norm([8])` if the
+/// `ARGUMENTS`: `ARGUMENTS.input.set(good(), e.normal([9]))` is the call `good()` with another input, for error samples (an optional
+/// tensor is given as `Some(...)`). These names, `Arguments` and `PARAMS` are taken: helpers of the author's own have others. Beside the module: the function `rms_norm(input, [8])`, and `RmsNormMethod` for `input.rms_norm([8])` if the
 /// first argument is a tensor called `input`.
 #[proc_macro_attribute]
 pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {

@@ -134,6 +134,29 @@ pub mod rms_norm {
     }
 }
 
+/// A rule may take a tensor by reference.
+#[operator]
+pub mod squared {
+    fn squared(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: &Tensor) -> Tensor {
+        *input * *input
+    }
+
+    fn grad(input: &Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let input = *input;
+        (input * input, move |d_out| Grads { input: d_out * input * 2.0 })
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input * input
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL)
+    }
+}
+
 /// A list in, two results out.
 #[operator(executor = liger, no_grad = "its implementations have gradients", effects(random, mutates(more), aliases(out1, more)))]
 pub mod pair {

@@ -56,6 +56,14 @@ impl Array {
         Ok(Array::from_buffer(buffer, meta))
     }
 
+    /// An array on the host whose elements `write` sets, in row-major order; what they are before is not specified.
+    pub fn written<T: Element>(shape: impl AsRef<[usize]>, write: impl FnOnce(&mut [T])) -> Result<Array> {
+        let meta = TensorMeta::new(shape, T::DTYPE, Device::CPU);
+        let mut buffer = Buffer::uninitialized(meta.bytes())?;
+        write(bytemuck::cast_slice_mut(buffer.as_bytes_mut()));
+        Ok(Array::from_buffer(buffer, meta))
+    }
+
     /// An array of `dtype` on the host: each value rounded to the nearest that `dtype` holds.
     pub fn from_f64(shape: impl AsRef<[usize]>, dtype: DType, values: &[f64]) -> Result<Array> {
         fn convert<T: Element>(shape: &[usize], values: &[f64]) -> Result<Array> {
@@ -88,6 +96,20 @@ impl Array {
     pub fn zeros(shape: impl AsRef<[usize]>, dtype: DType) -> Result<Array> {
         let meta = TensorMeta::new(shape, dtype, Device::CPU);
         Ok(Array::from_buffer(Buffer::zeroed(meta.bytes())?, meta))
+    }
+
+    /// Zeros (`false`) on `device`, written there.
+    ///
+    /// # Errors
+    /// If the device is not available, with the reason, or its memory is full.
+    pub fn zeros_on(device: Device, shape: impl AsRef<[usize]>, dtype: DType) -> Result<Array> {
+        if device.is_cpu() {
+            return Array::zeros(shape, dtype);
+        }
+        let meta = TensorMeta::new(shape, dtype, device);
+        let memory = Memory::Device(Arc::new(DeviceBuffer::zeroed(device, meta.bytes())?));
+        let strides = contiguous_strides(meta.shape()).into();
+        Ok(Array::from_memory(memory, meta, strides, 0))
     }
 
     /// From bytes in row-major order, little endian (as in safetensors).

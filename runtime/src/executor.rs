@@ -5,7 +5,7 @@ use fulgurite_kernels::view::{TensorMut, TensorRef};
 use crate::argument::Arg;
 use crate::device::{DeviceTensor, Plan, PlanRule};
 use crate::error::{Error, Failure, Result};
-use crate::meta::TensorMeta;
+use crate::meta::{Target, TensorMeta};
 use crate::operator::{GradRule, HostRule, OperatorDef, TracedRule};
 use crate::trace::Block;
 
@@ -196,6 +196,12 @@ pub fn find_executor(name: &str) -> Result<&'static ExecutorDef> {
         name: name.to_owned(),
         known: executors().iter().map(|executor| executor.name).collect::<Vec<_>>().join(", "),
     })
+}
+
+/// Those of `executors` that run on the target: the others say that they do not where lines are claimed, and take no part in what
+/// becomes of the program before.
+pub fn executors_of(executors: &[&'static ExecutorDef], target: &Target) -> Vec<&'static ExecutorDef> {
+    executors.iter().copied().filter(|executor| executor.device == target.kind()).collect()
 }
 
 /// How `executor` runs `operator`, if it brought an implementation.

@@ -24,7 +24,7 @@ pub use fulgurite_kernels::cuda::LaunchShape;
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// States a named precondition of a rule: `require!(condition, Code, "message with {values}")`.
-/// The code is a variant of the operator's own `Code`, and an error sample must trip it.
+/// The code is one of the operator's own `Code`, and an error sample must trip it.
 #[macro_export]
 macro_rules! require {
     ($condition:expr, $code:ident, $($message:tt)+) => {

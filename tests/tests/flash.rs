@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use fulgurite::compile::{Options, Stage, stages};
-use fulgurite::executor::default_executors;
+use fulgurite::executor::{default_executors, find_executor};
 use fulgurite::jit::{Names, trace};
 use fulgurite::trace::Trace;
+use fulgurite::transforms::autodiff::{autodiff, vjp};
 use fulgurite::{DType, Device, Target, Tensor, TensorMeta, tracer};
 use fulgurite_models::precision::rounded_to_tf32;
 use fulgurite_ops::prelude::*;
@@ -100,5 +101,42 @@ fn what_the_kernels_do_not_do_is_left_to_the_next_executor_with_the_reason() {
         assert!(called(&stages).is_empty(), "{reason}");
         let text = named(&stages, "claim").to_string();
         assert!(text.contains(reason), "{reason} is not said:\n{text}");
+    }
+}
+
+/// Two calls that share a line say both why they are not taken.
+#[test]
+fn reasons_survive_where_lines_are_merged() {
+    let both: Call = |q, k, v, mask| {
+        let generator = fulgurite_ops::prims::full([2], 7_i64, DType::I64, "cuda:0");
+        let masked = scaled_dot_product_attention::with(q, k, v).attn_mask(mask).call();
+        masked + scaled_dot_product_attention::with(q, k, v).dropout_p(0.5).generator(generator).call()
+    };
+    let stages = stages_of(attention(DType::BF16, [3, 3], 24, both), false);
+    let text = named(&stages, "claim").to_string();
+    for reason in ["has no masks but the causal one", "has no dropout, dropout_p is 0.5"] {
+        assert!(text.contains(reason), "{reason} is not said:\n{text}");
+    }
+}
+
+#[test]
+fn an_executor_of_another_device_lends_no_gradient() {
+    let meta = |length: usize| TensorMeta::new([2, 3, length, 24], DType::F16, Device::CPU);
+    let list = ["flash", "cpu", "reference"].map(|name| find_executor(name).unwrap());
+    let inputs = || (meta(LENGTH), meta(OTHER), meta(OTHER));
+    let attend = |q, k, v| scaled_dot_product_attention::with(q, k, v).call();
+    let forward =
+        trace("forward", Target::cpu(), &Names::default(), inputs(), |(q, k, v): (Tensor, Tensor, Tensor)| {
+            attend(q, k, v)
+        });
+    let step = trace("step", Target::cpu(), &Names::default(), inputs(), |(q, k, v): (Tensor, Tensor, Tensor)| {
+        tracer::value_and_grad((q, k, v), |(q, k, v)| attend(*q, *k, *v).sum())
+    });
+    let joint = [vjp(&forward.unwrap().0, &[0, 1, 2], &list), autodiff(&step.unwrap().0, &list)];
+    for joint in joint.map(Result::unwrap) {
+        let text = joint.to_string();
+        assert!(!text.contains("flash"), "{text}");
+        let options = Options { verify: true, executors: Some(list.to_vec()), ..Options::default() };
+        stages(joint, &options).unwrap();
     }
 }

@@ -7,6 +7,7 @@
 
 use std::time::Instant;
 
+use fulgurite::device::DeviceState;
 use fulgurite::{Error, Result};
 use fulgurite_benches::gpt2::{Setting, argument, config, measure, options};
 use fulgurite_models::batches::Batch;
@@ -15,6 +16,7 @@ use fulgurite_models::train::initial_parameters;
 
 fn main() -> Result<()> {
     let started = Instant::now();
+    fulgurite_benches::log_to_stderr();
     let number = |name: &str, otherwise: usize| match argument(name) {
         None => Ok(otherwise),
         Some(text) => text.parse::<usize>().map_err(|error| Error::Argument {
@@ -43,7 +45,10 @@ fn main() -> Result<()> {
         rows,
         context,
     };
-    let measured = measure(&setting, initial_parameters(&setting.config, 42)?, &batch, started)?;
+    let _opening = setting.options.device.map(DeviceState::open_ahead);
+    let parameters = initial_parameters(&setting.config, 42)?;
+    tracing::debug!("initial weights made");
+    let measured = measure(&setting, parameters, &batch, started)?;
     let losses: Vec<f64> = measured.losses.iter().map(|loss| (loss * 1e5).round() / 1e5).collect();
     println!(
         "{}",

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
+use fulgurite::device::DeviceState;
 use fulgurite::trace::Trace;
 use fulgurite::tree::Tree;
 use fulgurite::{DType, Error, Result};
@@ -153,6 +154,7 @@ fn one(asked: &Asked, executors: &str, dtype: &str) -> Result<Value> {
         steps: asked.steps,
         profile: false,
     };
+    let _opening = setting.options.device.map(DeviceState::open_ahead);
     let path = asked.folder.join("weights.safetensors");
     let weights = TensorFile::load(&path).map_err(|error| file_error(&path, error))?;
     let params = parameters_from(&setting.config, &weights.tensors, "")?;

@@ -129,7 +129,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
             // Stages that are not always made.
             let hint = match wanted {
                 autocast::NAME => "; --autocast bf16 makes it",
-                recompute::NAME => "; it is made where something large and cheap is computed again",
+                recompute::NAME => {
+                    "; it is made where something large and cheap is computed again, and not with --no-recompute"
+                }
                 _ => "",
             };
             Err(Failed(format!("no stage is called '{wanted}', there are: {}, all, sources{hint}", known.join(", "))))

@@ -63,6 +63,26 @@ fn an_operator_is_shown() {
     assert!(shown["preconditions"].as_array().unwrap().contains(&"DimensionRange".into()));
 }
 
+/// Who takes nothing for one and the same reason is named in one line; who takes something has a line.
+#[test]
+fn executors_that_take_nothing_share_a_line() {
+    let text = run(&["ops", "show", "softmax"]).ok();
+    let shown = json(&run(&["ops", "show", "softmax", "--json"]).ok());
+    let mut idle: std::collections::BTreeMap<&str, Vec<&str>> = Default::default();
+    for row in shown["executors"].as_array().unwrap() {
+        let (name, taken) = (row["executor"].as_str().unwrap(), &row["taken"]);
+        match taken.as_u64() {
+            Some(0) => idle.entry(row["refusal"].as_str().unwrap()).or_default().push(name),
+            _ => assert!(text.contains(&format!("{name} takes {taken} of {}", row["of"])), "{text}"),
+        }
+    }
+    assert!(idle.values().any(|names| names.len() > 1), "{text}");
+    assert_eq!(text.matches("none by ").count(), idle.len(), "{text}");
+    for (reason, names) in idle {
+        assert!(text.contains(&format!("none by {}: {reason}", names.join(", "))), "{text}");
+    }
+}
+
 #[test]
 fn every_operator_can_be_shown() {
     let all = json(&run(&["ops", "list", "--json"]).ok());

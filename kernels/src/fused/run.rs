@@ -11,6 +11,7 @@ use super::values::Space;
 use crate::parallel::for_ranges;
 use crate::tile::reduction::{Reduction, Total};
 use crate::tile::store::store;
+use crate::tile::stream::{Ahead, LINE};
 use crate::tile::{Class, Operand, arithmetic, convert, load, reduction, stream};
 
 #[derive(Clone, Copy)]
@@ -249,7 +250,7 @@ impl<'a> Task<'a> {
             if space == Space::Full && layout.is_block(operand, tile.rows) {
                 let length = tile.rows * tile.columns;
                 if plan.streaming {
-                    return stream::copy(source, first, length * size);
+                    return stream::copy(source, first, length * size, &self.ahead(output, tile));
                 }
                 return if source != first {
                     store(plan.dtype, source, first, 1, length)
@@ -268,6 +269,22 @@ impl<'a> Task<'a> {
                 store(plan.dtype, source.add(row * columns * class), target, strides.inner, columns);
             }
         }
+    }
+
+    /// The inputs' part of the next tile, to be fetched while `output`, if it is the first that is streamed, is written.
+    fn ahead(&self, output: usize, tile: Tile) -> SmallVec<[Ahead; 4]> {
+        let (layout, plan) = (&self.kernel.layout, &self.kernel.plan);
+        if plan.outputs[..output].iter().any(|earlier| earlier.streaming) {
+            return SmallVec::new();
+        }
+        let (length, written) = (tile.rows * tile.columns, plan.outputs[output].dtype.size());
+        let inputs = plan.input_dtypes.iter().enumerate();
+        let ahead = inputs.filter(|(input, _)| layout.is_block(*input, tile.rows)).map(|(input, dtype)| {
+            let size = dtype.size();
+            let here = self.element(self.addresses.inputs[input].cast_mut(), input, size, tile.row, tile.column);
+            Ahead { start: here.wrapping_add(length * size).cast_const(), step: (LINE * size).div_ceil(written) }
+        });
+        ahead.collect()
     }
 
     unsafe fn reduce(

@@ -13,8 +13,10 @@ use crate::tile::stream::streaming_threshold;
 
 /// Elements of a tile.
 pub(crate) const TILE: usize = 1024;
-/// Elements of a tile where nothing is staged in tiles, so that only the cost of dispatch counts.
-const DIRECT_TILE: usize = 4096;
+/// The longest tile of a program without rows,
+const LONGEST_DIRECT: usize = 4096;
+/// as far as its tiles in the scratch are no more than this together: half of a small first-level cache.
+const SCRATCH_BYTES: usize = 16 << 10;
 /// The longest row that is one tile.
 const LONGEST_TILE: usize = 8192;
 /// Bytes of values kept between the passes over a long row.
@@ -402,10 +404,13 @@ impl Scheduler<'_> {
 
     fn finish(&mut self) {
         let plan = &mut self.plan;
-        if self.layout.outer.is_empty() && !plan.whole_rows && self.slots == 0 {
-            plan.columns_per_tile = DIRECT_TILE.min(self.layout.width.max(1));
-        }
         let widest = plan.places.iter().map(|place| place.class.size()).max().unwrap_or(8);
+        if self.layout.outer.is_empty() && !plan.whole_rows {
+            // Longer tiles, since each costs the same to begin, as long as those that lie in the scratch leave the cache half empty.
+            let tiles = self.slots + plan.outputs.iter().filter(|output| output.streaming).count();
+            let longest = (SCRATCH_BYTES / widest).checked_div(tiles).unwrap_or(LONGEST_DIRECT);
+            plan.columns_per_tile = longest.clamp(TILE, LONGEST_DIRECT).min(self.layout.width.max(1));
+        }
         plan.tile_bytes = (plan.rows_per_tile * plan.columns_per_tile * widest).next_multiple_of(64);
         let mut offset = plan.scratch_bytes.next_multiple_of(64);
         for place in &mut plan.places {

@@ -3,33 +3,59 @@
 
 use std::sync::OnceLock;
 
+use crate::machine::last_level_cache;
+
 /// Outputs of at least this many bytes are streamed: three quarters of the last-level cache, as the C library's `memcpy` does.
 pub(crate) fn streaming_threshold() -> usize {
     static THRESHOLD: OnceLock<usize> = OnceLock::new();
-    *THRESHOLD.get_or_init(|| {
-        let text = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index3/size").unwrap_or_default();
-        let kibibytes = text.trim().trim_end_matches('K').parse::<usize>().unwrap_or(32 << 10);
-        kibibytes * 1024 / 4 * 3
-    })
+    *THRESHOLD.get_or_init(|| last_level_cache() / 4 * 3)
 }
 
-/// Copies `bytes` bytes to memory that nobody reads soon. Follow the last copy of a thread with [`fence`].
+/// Bytes in a line of the caches.
+pub(crate) const LINE: usize = 64;
+
+/// What is read after a copy: it is fetched into the second-level cache while the copy is written, so that memory is read and
+/// written at once instead of in turns.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead {
+    /// Where it begins; it need not be there.
+    pub(crate) start: *const u8,
+    /// Bytes of it for each line that is written.
+    pub(crate) step: usize,
+}
+
+impl Ahead {
+    #[cfg(target_arch = "x86_64")]
+    fn fetch(self, line: usize) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        for offset in (0..self.step).step_by(LINE) {
+            let address = self.start.wrapping_add(line * self.step + offset);
+            // SAFETY: part of the baseline of the architecture; a hint, which reads nothing and never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
+        }
+    }
+}
+
+/// Copies `bytes` bytes to memory that nobody reads soon, and has what comes next fetched. Follow the last copy of a thread with
+/// [`fence`].
 ///
 /// # Safety
 /// The ranges are valid and do not overlap.
-pub(crate) unsafe fn copy(source: *const u8, out: *mut u8, bytes: usize) {
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+pub(crate) unsafe fn copy(source: *const u8, out: *mut u8, bytes: usize, ahead: &[Ahead]) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-        let head = out.align_offset(64).min(bytes);
-        let lines = (bytes - head) / 64;
-        let tail = head + lines * 64;
-        // SAFETY: promised by the caller; the streamed part starts at a multiple of 64. Four stores fill a line.
+        let head = out.align_offset(LINE).min(bytes);
+        let lines = (bytes - head) / LINE;
+        let tail = head + lines * LINE;
+        // SAFETY: promised by the caller; the streamed part starts at a multiple of LINE. Four stores fill a line.
         unsafe {
             std::ptr::copy_nonoverlapping(source, out, head);
             for line in 0..lines {
-                let from = source.add(head + line * 64).cast::<__m128i>();
-                let to = out.add(head + line * 64).cast::<__m128i>();
+                ahead.iter().for_each(|ahead| ahead.fetch(line));
+                let from = source.add(head + line * LINE).cast::<__m128i>();
+                let to = out.add(head + line * LINE).cast::<__m128i>();
                 let values = [
                     _mm_loadu_si128(from),
                     _mm_loadu_si128(from.add(1)),

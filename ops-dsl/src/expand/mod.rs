@@ -99,7 +99,7 @@ pub(crate) fn read(params: &[Param], rule: &Rule, param: &RuleParam) -> Option<T
             "meta" | "cpu" | "plan" if by_reference => {
                 Some(quote_spanned!(here=> ::fulgurite::expansion::read_tensor(a, #at)))
             }
-            "decomposition" | "grad" | "scalar" => {
+            "decomposition" | "grad" | "scalar" if !by_reference => {
                 Some(quote_spanned!(here=> *::fulgurite::expansion::read_tensor(a, #at)))
             }
             _ => None,

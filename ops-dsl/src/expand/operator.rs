@@ -95,7 +95,7 @@ fn given(param: &Param, tensor: &TokenStream) -> (TokenStream, TokenStream) {
     }
 }
 
-/// A parameter's type in `Args<V>`.
+/// The type of an attribute, by which its value is read and its default checked; nothing for what is no attribute.
 fn field(kind: &ParamKind) -> TokenStream {
     match kind {
         // What stands for a tensor is known where the argument is read.

@@ -2,7 +2,7 @@
 #[operator(
     torch = "nn.functional.rms_norm",
     autocast = full,
-    skip(golden, executor = "cpu", dtype = bf16, sample = 2, reason = "not stored"),
+    skip(golden, executor = "cpu", dtype = bf16, dtype = f16, sample = 2, reason = "not stored"),
     tolerance(consistency, factor = 4.0, reason = "cancellation")
 )]
 pub mod rms_norm {

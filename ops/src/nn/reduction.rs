@@ -49,16 +49,17 @@ pub(crate) fn class_loss(
     let counted = prims::ne(target, constant_like(target, ignore_index));
     let class = prims::select(counted, target, constant_like(target, 0i64));
     let losses = surprise(class);
-    let weights = weight.map(|weight| prims::index_select(weight, 0, class));
-    let losses = weights.map_or(losses, |weights| prims::mul(losses, weights));
     let zero = constant_like(losses, 0.0);
-    // An ignored row must not bring in an infinity.
-    let losses = prims::select(counted, losses, zero);
+    // An ignored row must not bring in an infinity, neither its own nor that of a weight; nor may their gradients.
+    let if_counted = |rows: Tensor| prims::select(counted, rows, zero);
+    let losses = if_counted(losses);
+    let weights = weight.map(|weight| if_counted(prims::index_select(weight, 0, class)));
+    let losses = weights.map_or(losses, |weights| prims::mul(losses, weights));
     match reduction {
         Reduction::None => prims::reshape(losses, shape),
         Reduction::Sum => prims::sum(losses, [0]),
         Reduction::Mean => {
-            let weights = prims::select(counted, weights.unwrap_or_else(|| constant_like(losses, 1.0)), zero);
+            let weights = weights.unwrap_or_else(|| if_counted(constant_like(losses, 1.0)));
             prims::div(prims::sum(losses, [0]), prims::sum(weights, [0]))
         }
     }

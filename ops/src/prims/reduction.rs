@@ -51,9 +51,10 @@ pub mod sum {
         s.case(with(s.normal([5, 1030]), [1]));
         s.case(with(s.normal([1030, 5]), [0]));
         s.case(with(s.normal([67, 65]), [0, 1]));
-        // Columns side by side: not a whole number of blocks, several dimensions, several pieces.
+        // Columns side by side: not a whole number of blocks, in several parts, reduced over several dimensions, in several pieces.
         s.case(with(s.normal([70, 33]), [0]));
-        s.case(with(s.normal([3, 50, 40]), [0, 1]));
+        s.case(with(s.normal([3, 64, 40]), [1]));
+        s.case(with(s.normal([3, 4, 50, 40]), [0, 2]));
         s.case(with(s.normal([1100, 40]), [0]));
     }
 

@@ -23,6 +23,14 @@ impl DeviceBuffer {
         Ok(DeviceBuffer { state, memory })
     }
 
+    /// `bytes` zero bytes.
+    pub fn zeroed(device: Device, bytes: usize) -> Result<DeviceBuffer> {
+        let buffer = DeviceBuffer::new(device, bytes)?;
+        // SAFETY: the memory is the buffer's own, and whoever uses it later does so on this stream.
+        unsafe { buffer.state.stream().fill_u8(buffer.address(), 0, bytes) }?;
+        Ok(buffer)
+    }
+
     /// Filled with `bytes`.
     pub fn from_bytes(device: Device, bytes: &[u8]) -> Result<DeviceBuffer> {
         let mut buffer = DeviceBuffer::new(device, bytes.len())?;

@@ -1,6 +1,7 @@
 //! The device in use: its context, the stream that programs run on, the products' library, and memory that is used again.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
 
 use fulgurite_kernels::cuda::{Context, CublasLt, CudaError, DeviceMemory, Stream};
 
@@ -18,10 +19,25 @@ pub struct DeviceState {
     context: Context,
     stream: Stream,
     cublaslt: OnceLock<CublasLt>,
+    /// Held by who opens the library.
+    opening: Mutex<()>,
     free: Mutex<Vec<DeviceMemory>>,
     faults: Mutex<Vec<std::sync::Weak<dyn Faulty>>>,
     /// The function that was enqueued last.
     last: Mutex<Option<Arc<str>>>,
+}
+
+/// A device that is being opened; see [`DeviceState::open_ahead`].
+#[derive(Debug)]
+#[must_use = "waits for the thread where it is dropped"]
+pub struct Opening(Option<JoinHandle<Result<()>>>);
+
+impl Drop for Opening {
+    /// The process may not end while the driver is at work.
+    fn drop(&mut self) {
+        // Who uses the device is told what the thread found.
+        let _ = self.0.take().map(JoinHandle::join);
+    }
 }
 
 /// Something whose kernels may have found a fault in the data by the time the stream is waited for.
@@ -52,16 +68,27 @@ impl DeviceState {
         }
         let context = Context::new(device.index() as usize)?;
         let stream = Stream::new(&context)?;
+        tracing::debug!(%device, "context made");
         let state = Arc::new(DeviceState {
             context,
             stream,
             cublaslt: OnceLock::new(),
+            opening: Mutex::new(()),
             free: Mutex::new(Vec::new()),
             faults: Mutex::new(Vec::new()),
             last: Mutex::new(None),
         });
         opened.push((device, state.clone()));
         Ok(state)
+    }
+
+    /// Begins to open `device` and its libraries on a thread of its own, which takes some tenths of a second: who needs it sooner waits,
+    /// and is told what is wrong with it. The thread has ended when what is returned is gone.
+    pub fn open_ahead(device: Device) -> Opening {
+        let open = move || DeviceState::of(device).and_then(|state| state.cublaslt().map(|_| ()));
+        let thread =
+            device.is_cuda().then(|| std::thread::Builder::new().name("opening the device".into()).spawn(open));
+        Opening(thread.and_then(std::io::Result::ok))
     }
 
     /// The device's context.
@@ -76,8 +103,11 @@ impl DeviceState {
 
     /// The products' library, opened on first use.
     pub fn cublaslt(&self) -> Result<&CublasLt> {
-        if self.cublaslt.get().is_none() {
+        let opening =
+            self.cublaslt.get().is_none().then(|| self.opening.lock().unwrap_or_else(PoisonError::into_inner));
+        if opening.is_some() && self.cublaslt.get().is_none() {
             let library = CublasLt::new(&self.context)?;
+            tracing::debug!("cuBLASLt opened");
             let _ = self.cublaslt.set(library);
         }
         Ok(self.cublaslt.get().unwrap_or_else(|| unreachable!("set above")))

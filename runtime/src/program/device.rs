@@ -366,6 +366,7 @@ impl DeviceProgram {
             fresh.push(buffer);
         }
         loaded.state.enqueued(&self.name);
+        tracing::trace!(function = %self.name, "inputs are on the device");
         work(loaded, &starts)?;
         if let Some(fault) = &loaded.fault {
             fault.mark();

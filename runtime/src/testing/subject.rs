@@ -7,7 +7,7 @@ use fulgurite_kernels::DType;
 use rustc_hash::FxHashMap;
 
 use super::problem::{Check, Problem, ensure};
-use super::samples::{Random, Sample, Samples, round_to};
+use super::samples::{Random, Sample, Samples, classes_fit, round_to};
 use super::tolerance::{self, Expected, relative_error};
 use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
@@ -130,11 +130,7 @@ fn kept<T>(map: &Kept<T>, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
 
 /// The samples of `def` in `dtype` whose arguments are of classes that the signature accepts, with their indices.
 pub(crate) fn accepted_samples(def: &'static OperatorDef, dtype: DType) -> Vec<(usize, Sample)> {
-    Samples::of_operator(def, dtype)
-        .into_iter()
-        .enumerate()
-        .filter(|(_, sample)| def.check_arguments(&sample_metas(sample, Device::CPU)).is_ok())
-        .collect()
+    Samples::of_operator(def, dtype).into_iter().enumerate().filter(|(_, sample)| classes_fit(def, sample)).collect()
 }
 
 /// The metas of a sample's arguments.

@@ -8,6 +8,7 @@ use super::{Block, BoundSymbol, Callee, Input, InputRole, Output, Results, Stora
 use crate::argument::{Arg, Attribute, AttributeType, Scalar};
 use crate::error::Failure;
 use crate::executor::{EXECUTORS, ExecutorDef, Refusal};
+use crate::expansion;
 use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::{
     Class, Effects, OPERATORS, OperatorDef, OperatorKind, ParamDef, ParamKind, ResultsDef, find_operator,
@@ -19,21 +20,20 @@ const FILE: &str = "trace/test_support.rs";
 const BASE: OperatorDef =
     OperatorDef { kind: OperatorKind::Prim, meta: Some(same), file: FILE, ..crate::expansion::OPERATOR };
 
-const fn param(name: &'static str, kind: ParamKind, type_name: fn() -> String) -> ParamDef {
-    ParamDef { name, kind, type_name, accepts: |_| true, default: None }
-}
 const fn tensor(name: &'static str) -> ParamDef {
-    param(name, ParamKind::Tensor(Class::Any), || "tensor".into())
+    expansion::tensor::define::<()>(name, Class::Any)
 }
 const fn optional(name: &'static str) -> ParamDef {
-    param(name, ParamKind::Optional(Class::Any), || "tensor?".into())
+    expansion::optional::define::<()>(name, Class::Any)
 }
 const fn operand(name: &'static str) -> ParamDef {
-    param(name, ParamKind::Operand(Class::Any), || "operand".into())
+    expansion::operand::define::<()>(name, Class::Any)
+}
+const fn list(name: &'static str) -> ParamDef {
+    expansion::list::define::<()>(name, Class::Any)
 }
 const fn attribute<T: AttributeType>(name: &'static str) -> ParamDef {
-    let accepts: fn(&Attribute) -> bool = |given| T::from_attribute(given).is_some();
-    ParamDef { accepts, ..param(name, ParamKind::Attribute, T::type_name) }
+    expansion::attribute::define::<T>(name, Class::Any)
 }
 
 crate::attribute_enum! {
@@ -79,7 +79,7 @@ operators! {
     CHEAP: "tt::cheap" { params: &[tensor("input")], cheap: true }
     ADD: "tt::add" { params: &[operand("input"), operand("other")] }
     MIXED: "tt::mixed" { params: &[tensor("input"), optional("weight"), operand("other"), tensor("last")] }
-    CAT: "tt::cat" { params: &[param("tensors", ParamKind::List(Class::Any), || "tensor[]".into()), attribute::<i64>("dim")] }
+    CAT: "tt::cat" { params: &[list("tensors"), attribute::<i64>("dim")] }
     EVERY: "tt::every" { params: &[
         tensor("input"), attribute::<bool>("flag"), attribute::<i64>("count"), attribute::<usize>("size"),
         attribute::<f64>("rate"), attribute::<Scalar>("number"), attribute::<String>("text"),

@@ -108,7 +108,10 @@ pub(crate) fn explain_refusals(at: usize, operator: &str, refusals: Vec<Refusal>
     with_top(|builder| {
         // The call itself, if it is what stands there, is offered again when executors claim.
         if let Some(symbol) = builder.block.symbols.get_mut(at).filter(|symbol| symbol.name() != operator) {
-            symbol.refusals.extend(refusals.into_iter().map(|refusal| refusal.inside(operator)));
+            // Outer calls come before those inside them.
+            let mut all: Vec<Refusal> = refusals.into_iter().map(|refusal| refusal.inside(operator)).collect();
+            all.append(&mut symbol.refusals);
+            symbol.refusals = all;
         }
     });
 }

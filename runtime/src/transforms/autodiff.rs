@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::argument::{Arg, map_arguments};
 use crate::error::{CallStack, Error, Failure, Place, Result};
-use crate::executor::{ExecutorDef, Refusal, find_implementation};
+use crate::executor::{ExecutorDef, Refusal, executors_of, find_implementation};
 use crate::meta::TensorMeta;
 use crate::operator::{GradRule, Pullback};
 use crate::trace::{Block, BoundSymbol, Callee, Input, InputRole, Output, Trace, ValueId};
@@ -279,9 +279,7 @@ pub fn autodiff(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Tra
     if !trace.block.symbols.iter().any(|symbol| matches!(symbol.callee, Callee::ValueAndGrad { .. })) {
         return Ok(trace.transformed("autodiff", trace.block.clone()));
     }
-    // Executors of other devices say so where lines are claimed.
-    let executors: Vec<_> =
-        executors.iter().copied().filter(|executor| executor.device == trace.target.kind()).collect();
+    let executors = executors_of(executors, &trace.target);
     let source = &trace.block;
     let mut taken: FxHashSet<Arc<str>> = source.values.iter().map(|value| value.name.clone()).collect();
     let block = rebuild(source, |known| {
@@ -399,6 +397,7 @@ pub fn vjp(trace: &Trace, wrt: &[usize], executors: &[&'static ExecutorDef]) -> 
         (0..source.results.len()).filter(|i| source.meta(source.results[*i]).dtype().is_floating()).collect();
     let mut parameters: Vec<(Arc<str>, TensorMeta)> =
         source.parameters.iter().map(|id| (source.value(*id).name.clone(), source.meta(*id).clone())).collect();
+    let executors = executors_of(executors, &trace.target);
     let own = parameters.len();
     for i in &floating {
         let name = format!("cotangent.{}", trace.outputs[*i].path);
@@ -408,7 +407,7 @@ pub fn vjp(trace: &Trace, wrt: &[usize], executors: &[&'static ExecutorDef]) -> 
     let block = tracer::trace_block(&parameters, |handles| {
         tracer::reserve_names(source.values.iter().map(|value| &value.name));
         let run = || -> Result<Vec<Tensor>> {
-            let mut tape = Tape { executors, recorded: Vec::new(), keys: 0 };
+            let mut tape = Tape { executors: &executors, recorded: Vec::new(), keys: 0 };
             let mut known = vec![None; source.values.len()];
             let mut inputs = Vec::new();
             for (i, (parameter, handle)) in source.parameters.iter().zip(handles).enumerate() {

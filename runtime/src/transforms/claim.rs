@@ -76,7 +76,7 @@ impl Claimer<'_> {
                 copied.refusals = all;
                 Ok(())
             }
-            Some(Taken::Executed(body)) => self.open(flattener, source, symbol, substitution, &body, &[]),
+            Some(Taken::Executed(body)) => self.open(flattener, source, symbol, substitution, &body, &outer),
             // A trace written by hand may leave out what a composite stands for.
             None => match symbol.body.clone().or_else(|| infer(def, &metas).ok().and_then(|(_, body)| body)) {
                 Some(body) => {

@@ -23,7 +23,8 @@ type Key = (*const crate::operator::OperatorDef, Vec<Arg<ValueId>>, bool);
 
 pub(crate) fn merge(source: &Block) -> Block {
     let (mut flattener, mut substitution) = Flattener::copier(source);
-    let mut known: FxHashMap<Key, Vec<ValueId>> = FxHashMap::default();
+    // The results of a symbol, and where it stands.
+    let mut known: FxHashMap<Key, (Vec<ValueId>, usize)> = FxHashMap::default();
     let (mut mergeable, mut cheap) = (Property::new(mergeable), Cheap::new());
     let small = recompute::small(source);
     // Numbers that the program knows, which are read by everyone and kept by nobody.
@@ -41,13 +42,14 @@ pub(crate) fn merge(source: &Block) -> Block {
             && cheap.holds(symbol)
             && !recompute::is_small(source, symbol, small);
         let key = (std::ptr::from_ref(def), arguments, again);
-        if let Some(results) = known.get(&key) {
+        if let Some((results, at)) = known.get(&key) {
+            flattener.add_refusals(*at, &symbol.refusals);
             for (old, new) in symbol.results.iter().zip(results) {
                 substitution[old.index()] = Some(*new);
             }
         } else {
             let results = flattener.copy(source, symbol, &mut substitution).results.to_vec();
-            known.insert(key, results);
+            known.insert(key, (results, flattener.block().symbols.len() - 1));
         }
     }
     flattener.finish(source, &substitution)

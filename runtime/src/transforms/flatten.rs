@@ -6,6 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::argument::map_arguments;
 use crate::error::Place;
+use crate::executor::Refusal;
 use crate::trace::{Block, BoundSymbol, Results, ValueId};
 
 /// Builds a block out of the symbols of others.
@@ -30,7 +31,7 @@ impl Flattener {
     }
 
     /// As [`Flattener::new`], for a transform that makes no names: none are reserved.
-    pub fn copier(source: &Block) -> (Flattener, Substitution) {
+    pub(super) fn copier(source: &Block) -> (Flattener, Substitution) {
         let mut flattener = Flattener {
             block: Block::default(),
             names: FxHashSet::default(),
@@ -131,6 +132,16 @@ impl Flattener {
         }
     }
 
+    /// Adds to the reasons of symbol `at` of those who did not take it, each once: another that it stands for has these.
+    pub(super) fn add_refusals(&mut self, at: usize, refusals: &[Refusal]) {
+        let known = &mut self.block.symbols[at].refusals;
+        for refusal in refusals {
+            if !known.contains(refusal) {
+                known.push(refusal.clone());
+            }
+        }
+    }
+
     /// Adds a symbol of this block's own values; results are defined by the caller through [`Flattener::define`].
     pub fn push(&mut self, symbol: BoundSymbol) {
         self.block.symbols.push(symbol);
@@ -148,7 +159,8 @@ impl Flattener {
     }
 }
 
-/// Writes one symbol of a block: the target, the block, the symbol, what the block's values became.
+/// Writes one symbol of a block: the target, the block (its values; its symbols are handed over one by one), the symbol, what the
+/// block's values became.
 pub type Write<'a, E> = dyn FnMut(&mut Flattener, &Block, &BoundSymbol, &mut Substitution) -> Result<(), E> + 'a;
 
 /// Writes `symbol`'s decomposition instead of the symbol, calling `write` for each of its symbols. Places of the inner

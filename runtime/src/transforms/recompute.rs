@@ -69,7 +69,10 @@ struct Forward<'a> {
     roots: Vec<ValueId>,
     /// Whether the backward pass reads it, or a view of it.
     kept: Vec<bool>,
-    /// Whether a symbol writes over it: it is not there for those who would read it later than they do.
+    /// The value in whose memory each one lies: itself, unless it is a view or declared to alias another.
+    memory: Vec<ValueId>,
+    /// Whether a symbol writes over this memory before the backward pass ends: what lies there may be gone for those who would read
+    /// it later than they do.
     changed: Vec<bool>,
     /// How it is computed again, if it is.
     again: Vec<Option<Recipe>>,
@@ -81,25 +84,45 @@ impl<'a> Forward<'a> {
     fn new(block: &'a Block, from_bytes: u64) -> Forward<'a> {
         let count = block.values.len();
         let (mut producers, mut roots) = (vec![None; count], (0..count as u32).map(ValueId).collect::<Vec<_>>());
-        let (mut kept, mut changed) = (vec![false; count], vec![false; count]);
+        let (mut kept, mut changed, mut memory) = (vec![false; count], vec![false; count], roots.clone());
+        let end = block.symbols.iter().rposition(|symbol| is_backward(block, symbol)).unwrap_or(0);
         for (i, symbol) in block.symbols.iter().enumerate() {
             symbol.results.iter().for_each(|id| producers[id.index()] = Some(i));
-            if symbol.operator().is_some_and(|def| def.view.is_some())
+            let def = symbol.operator();
+            if def.is_some_and(|def| def.view.is_some())
                 && let (Some(operand), [result]) = (symbol.operands().next(), &symbol.results[..])
-                && block.meta(operand).len() == block.meta(*result).len()
             {
-                roots[result.index()] = roots[operand.index()];
+                memory[result.index()] = memory[operand.index()];
+                if block.meta(operand).len() == block.meta(*result).len() {
+                    roots[result.index()] = roots[operand.index()];
+                }
+            }
+            for (result, argument) in def.map_or(&[][..], |def| def.effects.aliases) {
+                let of = symbol.arguments.get(*argument).and_then(|argument| argument.tensors().first());
+                if let (Some(result), Some(of)) = (symbol.results.get(*result), of) {
+                    memory[result.index()] = memory[of.index()];
+                }
             }
             if is_backward(block, symbol) {
                 symbol.operands().for_each(|id| kept[roots[id.index()].index()] = true);
             }
-            for argument in symbol.operator().map_or(&[][..], |def| def.effects.mutates) {
+            for argument in def.filter(|_| i < end).map_or(&[][..], |def| def.effects.mutates) {
                 let over = symbol.arguments.get(*argument).map_or(&[][..], Arg::tensors);
-                over.iter().for_each(|id| changed[roots[id.index()].index()] = true);
+                over.iter().for_each(|id| changed[memory[id.index()].index()] = true);
             }
         }
         block.results.iter().for_each(|id| kept[roots[id.index()].index()] = true);
-        Forward { block, producers, roots, kept, changed, again: vec![None; count], cheap: Cheap::new(), from_bytes }
+        Forward {
+            block,
+            producers,
+            roots,
+            kept,
+            memory,
+            changed,
+            again: vec![None; count],
+            cheap: Cheap::new(),
+            from_bytes,
+        }
     }
 
     fn bytes(&self, id: ValueId) -> u64 {
@@ -112,7 +135,12 @@ impl<'a> Forward<'a> {
         let stays = self.producers[root].is_none()
             || self.bytes(self.roots[id.index()]).saturating_mul(SMALL_SHARE) <= self.from_bytes
             || (self.kept[root] && self.again[root].is_none());
-        stays && !self.changed[root]
+        stays && !self.is_changed(id)
+    }
+
+    /// Whether what the value says may be written over.
+    fn is_changed(&self, id: ValueId) -> bool {
+        self.changed[self.memory[id.index()].index()]
     }
 
     /// Decides for every value, in the order of the program.
@@ -124,7 +152,7 @@ impl<'a> Forward<'a> {
                 continue;
             }
             for id in &symbol.results {
-                let own = self.roots[id.index()] == *id && !self.changed[id.index()];
+                let own = self.roots[id.index()] == *id && !self.is_changed(*id);
                 if own && self.kept[id.index()] && !returned[id.index()] && self.bytes(*id) >= self.from_bytes {
                     self.again[id.index()] = self.recipe(i, *id).filter(|_| fuel.burn());
                 }
@@ -336,8 +364,19 @@ mod tests {
     fn what_is_written_over_before_is_not_read_again() {
         let kept = "b: f32[1000] = tt::cheap(w)\ngrad.d: f32[1000] = tt::add(b, x)\nreturn grad.d";
         assert!(again(kept).is_some());
-        let changed = "b: f32[1000] = tt::cheap(w)\nnew: f32[1000] in w = tt::update(w, x)\n\
-                       grad.d: f32[1000] = tt::add(b, x)\nreturn grad.d, w = new";
-        assert_eq!(again(changed), None);
+        let update = "new: f32[1000] in w = tt::update(w, x)\n";
+        let gradient = "grad.d: f32[1000] = tt::add(b, x)\n";
+        let made = "b: f32[1000] = tt::cheap(w)\n";
+        let end = "return grad.d, w = new";
+        assert_eq!(again(&format!("{made}{update}{gradient}{end}")), None);
+        // Who writes over it after the backward pass does no harm.
+        assert!(again(&format!("{made}{gradient}{update}{end}")).is_some());
+        // Nor may it be written over through a view,
+        let through = "v: f32[1000] = tt::view(w)\nnew: f32[1000] in w = tt::update(v, x)\n";
+        assert_eq!(again(&format!("{made}{through}{gradient}{end}")), None);
+        // nor a value that would itself be made again.
+        let own = "b: f32[1000] = tt::cheap(x)\ngrad.c: f32[1000] = tt::add(b, x)\nnew: f32[1000] = tt::update(b, x)\n\
+                   grad.d: f32[1000] = tt::add(new, grad.c)\nreturn grad.d";
+        assert_eq!(again(own), None);
     }
 }

@@ -19,7 +19,7 @@ use super::flatten::{Flattener, inline};
 use super::{Fuel, claim, dce};
 use crate::argument::{Arg, map_arguments};
 use crate::error::Result;
-use crate::executor::{Claim, ExecutorDef, Refusal, RewriteDef, find_implementation, rewrites};
+use crate::executor::{Claim, ExecutorDef, Refusal, RewriteDef, executors_of, find_implementation, rewrites};
 use crate::meta::{Device, TensorMeta};
 use crate::testing::samples::Samples;
 use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
@@ -46,8 +46,7 @@ pub fn late(
     executors: &[&'static ExecutorDef],
     fuel: &mut Fuel,
 ) -> Result<Trace> {
-    let executors: Vec<&'static ExecutorDef> =
-        executors.iter().copied().filter(|executor| executor.device == trace.target.kind()).collect();
+    let executors = executors_of(executors, &trace.target);
     let mut block = trace.block.clone();
     for rewrite in rewrites.iter().filter(|rewrite| rewrite.late) {
         let place = executors.iter().position(|executor| rewrite.executors.contains(&executor.name));

@@ -19,6 +19,7 @@ mod emitter;
 mod functions;
 mod passes;
 mod region;
+mod row_plan;
 mod rows;
 mod text;
 mod transposed;

@@ -317,6 +317,7 @@ fn four(shape: &[usize]) -> [usize; 4] {
     [shape[..rank.saturating_sub(3)].iter().product(), heads, shape[rank - 2], shape[rank - 1]]
 }
 
+/// A tensor of the shape that [`four`] gives.
 fn as_four(tensor: Tensor) -> Tensor {
     if tensor.rank() == 4 { tensor } else { prims::reshape(tensor, four(&tensor.shape())) }
 }

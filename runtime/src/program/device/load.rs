@@ -45,9 +45,11 @@ impl DeviceProgram {
     pub(super) fn load(&self) -> Result<Loaded> {
         let state = DeviceState::of(device_of(&self.trace))?;
         let memory = state.allocate(self.regions.total as usize).map_err(|error| self.too_large(&error))?;
+        tracing::debug!(function = %self.name, bytes = self.regions.total, "memory allocated");
         if std::env::var_os(TUNE_VARIABLE).is_none_or(|value| value != "0") {
             self.pin_products(&state, &memory)?;
         }
+        tracing::debug!(function = %self.name, "algorithms of products chosen");
         let mut plans: Products = FxHashMap::default();
         let resolved: Vec<Vec<&Command>> = self
             .steps
@@ -55,8 +57,10 @@ impl DeviceProgram {
             .enumerate()
             .map(|(i, step)| resolve(&step.commands, &state, &mut plans).map_err(|error| self.located(error, i)))
             .collect::<Result<_>>()?;
+        tracing::debug!(function = %self.name, products = plans.len(), "products planned");
         let sources = sources_of(resolved.iter().flatten().copied());
         let cubins = compile(&sources, &state.architecture())?;
+        tracing::debug!(function = %self.name, kernels = cubins.len(), "kernels compiled, or read from the cache");
         let mut modules: FxHashMap<&Source, Module> = FxHashMap::default();
         for (source, cubin) in sources.iter().zip(&cubins) {
             modules.insert(source, Module::load(state.context(), cubin)?);
@@ -66,6 +70,7 @@ impl DeviceProgram {
             let ready = commands.iter().map(|command| ready(command, &modules, &plans));
             work.push(ready.collect::<Result<Vec<Work>>>().map_err(|error| self.located(error, i))?);
         }
+        tracing::debug!(function = %self.name, "modules loaded");
         let mut arguments = vec![None; self.trace.block.symbols.len()];
         for step in &self.steps {
             arguments[step.symbol].clone_from(&step.indices);

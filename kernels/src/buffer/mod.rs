@@ -1,8 +1,11 @@
 //! Owned host memory: 64-byte aligned, zeroed or poisoned, optionally fenced by guard bytes.
 
-use std::alloc::{Layout as Allocation, alloc, alloc_zeroed, dealloc};
-use std::ptr::NonNull;
+mod memory;
+mod pool;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use memory::Memory;
 
 /// Alignment of every buffer, in bytes: one cache line, and the widest vector load.
 pub const ALIGNMENT: usize = 64;
@@ -36,57 +39,6 @@ fn count(bytes: usize) {
     PEAK.fetch_max(now, Ordering::Relaxed);
 }
 
-/// Large buffers that nobody uses, kept for the next one of their size: the system takes longer to hand out and zero fresh
-/// pages than a kernel takes to fill them.
-mod pool {
-    use std::ptr::NonNull;
-    use std::sync::{Mutex, OnceLock, PoisonError};
-
-    /// Smaller buffers come quickly from the system's own allocator.
-    const SMALLEST: usize = 1 << 20;
-
-    /// What is kept at most, in bytes: an eighth of the machine's memory, where the system tells how much that is; at least 512 MiB.
-    fn capacity() -> usize {
-        static CAPACITY: OnceLock<usize> = OnceLock::new();
-        *CAPACITY.get_or_init(|| {
-            let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-            let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-            let kibibytes = total.and_then(|text| text.trim().trim_end_matches("kB").trim().parse::<usize>().ok());
-            kibibytes.map_or(0, |kibibytes| kibibytes / 8 * 1024).max(512 << 20)
-        })
-    }
-
-    struct Kept(NonNull<u8>, usize);
-    // SAFETY: memory that nobody uses is tied to no thread.
-    unsafe impl Send for Kept {}
-
-    static POOL: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
-
-    /// Memory of exactly `size` bytes, if some is kept.
-    pub fn take(size: usize) -> Option<NonNull<u8>> {
-        if size < SMALLEST {
-            return None;
-        }
-        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = pool.iter().rposition(|kept| kept.1 == size)?;
-        Some(pool.swap_remove(found).0)
-    }
-
-    /// Keeps memory; `false` if it is small or enough is kept.
-    pub fn keep(pointer: NonNull<u8>, size: usize) -> bool {
-        if size < SMALLEST {
-            return false;
-        }
-        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-        let held: usize = pool.iter().map(|kept| kept.1).sum();
-        let fits = held + size <= capacity();
-        if fits {
-            pool.push(Kept(pointer, size));
-        }
-        fits
-    }
-}
-
 /// Why memory could not be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("could not allocate {bytes} bytes of host memory")]
@@ -101,7 +53,9 @@ pub struct OutOfMemory {
 /// business of the owner (`Arc<Buffer>` in the runtime).
 #[derive(Debug)]
 pub struct Buffer {
-    pointer: NonNull<u8>,
+    /// There until the buffer is dropped.
+    memory: Option<Memory>,
+    start: *mut u8,
     bytes: usize,
     guard: usize,
 }
@@ -115,50 +69,48 @@ unsafe impl Sync for Buffer {}
 impl Buffer {
     /// `bytes` bytes, all zero.
     pub fn zeroed(bytes: usize) -> Result<Buffer, OutOfMemory> {
-        Buffer::allocate(bytes, 0, true)
+        Buffer::allocate(bytes, 0, Memory::zeroed)
     }
 
     /// `bytes` bytes of unspecified (but initialized) content.
     pub fn uninitialized(bytes: usize) -> Result<Buffer, OutOfMemory> {
-        if let Some(pointer) = Buffer::layout(bytes, 0).and_then(|layout| pool::take(layout.size())) {
-            count(bytes);
-            return Ok(Buffer { pointer, bytes, guard: 0 });
-        }
         // Zeroed pages come free from the system for large sizes, so nothing is gained by leaving them out, and
         // reading a byte before it is written stays defined.
-        Buffer::allocate(bytes, 0, true)
+        Buffer::allocate(bytes, 0, |size| pool::take(size).or_else(|| Memory::zeroed(size)))
     }
 
     /// `bytes` bytes of [`POISON`] between two fences of [`GUARD_BYTES`] guard bytes.
     pub fn fenced(bytes: usize) -> Result<Buffer, OutOfMemory> {
-        let buffer = Buffer::allocate(bytes, GUARD_BYTES, false)?;
-        // SAFETY: the allocation is GUARD_BYTES + bytes (rounded up) + GUARD_BYTES long, and nobody else has it yet.
+        let buffer = Buffer::allocate(bytes, GUARD_BYTES, Memory::unwritten)?;
+        // SAFETY: the memory is GUARD_BYTES + bytes (rounded up) + GUARD_BYTES long, and nobody else has it yet.
         unsafe {
-            let start = buffer.pointer.as_ptr();
-            start.write_bytes(GUARD, GUARD_BYTES);
-            start.add(GUARD_BYTES).write_bytes(POISON, bytes);
-            start.add(GUARD_BYTES + bytes).write_bytes(GUARD, buffer.allocation().size() - GUARD_BYTES - bytes);
+            buffer.start.write_bytes(GUARD, GUARD_BYTES);
+            buffer.start.add(GUARD_BYTES).write_bytes(POISON, bytes);
+            buffer.start.add(GUARD_BYTES + bytes).write_bytes(GUARD, buffer.size() - GUARD_BYTES - bytes);
         }
         Ok(buffer)
     }
 
-    fn allocate(bytes: usize, guard: usize, zero: bool) -> Result<Buffer, OutOfMemory> {
-        let layout = Buffer::layout(bytes, guard).ok_or(OutOfMemory { bytes })?;
-        // SAFETY: the layout has a non-zero size.
-        let pointer = unsafe { if zero { alloc_zeroed(layout) } else { alloc(layout) } };
-        let pointer = NonNull::new(pointer).ok_or(OutOfMemory { bytes })?;
+    fn allocate(
+        bytes: usize,
+        guard: usize,
+        allocated: impl Fn(usize) -> Option<Memory>,
+    ) -> Result<Buffer, OutOfMemory> {
+        let size = bytes.max(1).checked_add(2 * guard).and_then(|size| size.checked_next_multiple_of(ALIGNMENT));
+        let memory = size.and_then(|size| {
+            allocated(size).or_else(|| {
+                pool::clear();
+                allocated(size)
+            })
+        });
+        let memory = memory.ok_or(OutOfMemory { bytes })?;
         count(bytes);
-        Ok(Buffer { pointer, bytes, guard })
+        Ok(Buffer { start: memory.start().as_ptr(), memory: Some(memory), bytes, guard })
     }
 
-    fn layout(bytes: usize, guard: usize) -> Option<Allocation> {
-        let size = bytes.max(1).checked_add(2 * guard)?.checked_next_multiple_of(ALIGNMENT)?;
-        Allocation::from_size_align(size, ALIGNMENT).ok()
-    }
-
-    fn allocation(&self) -> Allocation {
-        Allocation::from_size_align((self.bytes.max(1) + 2 * self.guard).next_multiple_of(ALIGNMENT), ALIGNMENT)
-            .expect("the same layout was accepted when the buffer was made")
+    /// Bytes of the memory, guards included.
+    fn size(&self) -> usize {
+        self.memory.as_ref().map_or(0, Memory::size)
     }
 
     /// Size in bytes.
@@ -174,7 +126,7 @@ impl Buffer {
     /// First byte of the payload. Writing through it needs exclusive use of the range written.
     pub fn as_ptr(&self) -> *mut u8 {
         // SAFETY: the guard lies within the allocation.
-        unsafe { self.pointer.as_ptr().add(self.guard) }
+        unsafe { self.start.add(self.guard) }
     }
 
     /// The payload, for reading. Nobody may write to the buffer meanwhile.
@@ -194,9 +146,8 @@ impl Buffer {
         if self.guard == 0 {
             return true;
         }
-        let size = self.allocation().size();
-        // SAFETY: the whole allocation is initialized and lives as long as `self`.
-        let all = unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), size) };
+        // SAFETY: all of the memory is initialized and lives as long as `self`.
+        let all = unsafe { std::slice::from_raw_parts(self.start, self.size()) };
         all[..self.guard].iter().chain(&all[self.guard + self.bytes..]).all(|&byte| byte == GUARD)
     }
 }
@@ -204,12 +155,9 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         ALLOCATED.fetch_sub(self.bytes, Ordering::Relaxed);
-        let layout = self.allocation();
-        if self.guard == 0 && pool::keep(self.pointer, layout.size()) {
-            return;
+        if let Some(memory) = self.memory.take().filter(|_| self.guard == 0) {
+            pool::keep(memory);
         }
-        // SAFETY: allocated in `allocate` with the same layout.
-        unsafe { dealloc(self.pointer.as_ptr(), layout) }
     }
 }
 
@@ -230,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn large_buffers_are_used_again() {
+    fn large_buffers_are_used_again_unless_memory_runs_out() {
         let bytes = (3 << 20) + 64;
         let first = Buffer::uninitialized(bytes).unwrap();
         let address = first.as_ptr();
@@ -238,6 +186,10 @@ mod tests {
         let second = Buffer::uninitialized(bytes).unwrap();
         assert_eq!(second.as_ptr(), address);
         assert_ne!(Buffer::zeroed(bytes).unwrap().as_ptr(), address);
+        drop(second);
+        let beyond = 1 << 60;
+        assert_eq!(Buffer::uninitialized(beyond).unwrap_err(), OutOfMemory { bytes: beyond });
+        assert!(pool::take(bytes).is_none());
     }
 
     #[test]

@@ -1,0 +1,64 @@
+//! What the system tells of the machine.
+
+use std::fs::read_to_string;
+
+/// Bytes of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// In the machine.
+    pub total: u64,
+    /// To be had without swapping.
+    pub available: u64,
+}
+
+/// The machine's memory, where `/proc/meminfo` tells.
+pub fn memory() -> Option<Memory> {
+    parse_memory(&read_to_string("/proc/meminfo").ok()?)
+}
+
+/// The memory that this process may use, where the system tells: the machine's, or less where its control group has a limit (in
+/// a container, say).
+pub fn memory_limit() -> Option<u64> {
+    let groups = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limits = groups.iter().filter_map(|path| parse_limit(&read_to_string(path).ok()?));
+    limits.chain(memory().map(|memory| memory.total)).min()
+}
+
+/// Size of the last-level cache of the first processor in bytes, where the system tells; otherwise 32 MiB.
+pub fn last_level_cache() -> usize {
+    let text = read_to_string("/sys/devices/system/cpu/cpu0/cache/index3/size").unwrap_or_default();
+    parse_cache(&text).unwrap_or(32 << 20)
+}
+
+fn parse_memory(text: &str) -> Option<Memory> {
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+        kibibytes.checked_mul(1024)
+    };
+    Some(Memory { total: field("MemTotal")?, available: field("MemAvailable")? })
+}
+
+/// `max` is no limit.
+fn parse_limit(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+fn parse_cache(text: &str) -> Option<usize> {
+    text.trim().strip_suffix('K')?.parse::<usize>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_tells_is_read() {
+        let memory = parse_memory("MemTotal:  16 kB\nMemFree: 1 kB\nMemAvailable:   8 kB\n").unwrap();
+        assert_eq!((memory.total, memory.available), (16 << 10, 8 << 10));
+        assert!(parse_memory("MemTotal: many kB").is_none());
+        assert!(parse_memory("MemTotal: 18446744073709551615 kB\nMemAvailable: 1 kB").is_none());
+        assert_eq!(["4096\n", "max\n", ""].map(parse_limit), [Some(4096), None, None]);
+        assert_eq!(["266240K\n", "16M", ""].map(parse_cache), [Some(266_240 << 10), None, None]);
+    }
+}
