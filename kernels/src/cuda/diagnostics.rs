@@ -57,7 +57,7 @@ pub(super) fn parse(log: &str, name: &str, source: &str) -> Vec<Diagnostic> {
     for (n, &at) in heads.iter().enumerate() {
         let Some((file, line, severity, message)) = head(lines[at]) else { continue };
         let end = heads.get(n + 1).copied().unwrap_or(lines.len());
-        let text = (file == name).then(|| source.lines().nth(line.wrapping_sub(1))).flatten();
+        let text = line_of(source, name, file, line);
         // The line under the quoted one holds nothing but the mark.
         let mark = lines[at..end].iter().position(|line| line.trim() == "^").filter(|&mark| mark >= 2);
         let quoted = mark.map(|mark| lines[at + mark - 1]);
@@ -76,6 +76,24 @@ pub(super) fn parse(log: &str, name: &str, source: &str) -> Vec<Diagnostic> {
         found.push(Diagnostic { severity, file: file.to_owned(), line, text, column, message });
     }
     found
+}
+
+/// Line `line` of `file`, as the source `name` counts: from 1, and from what its directives `#line 1 "FILE"` say on.
+fn line_of<'a>(source: &'a str, name: &'a str, file: &str, line: usize) -> Option<&'a str> {
+    let (mut here, mut number) = (name, 1);
+    for text in source.lines() {
+        if let Some(directive) = text.trim_start().strip_prefix("#line ") {
+            let (next, named) = directive.trim().split_once(' ').unwrap_or((directive.trim(), ""));
+            number = next.parse().unwrap_or(number + 1);
+            here = named.trim().strip_prefix('"').and_then(|named| named.strip_suffix('"')).unwrap_or(here);
+            continue;
+        }
+        if number == line && here == file {
+            return Some(text);
+        }
+        number += 1;
+    }
+    None
 }
 
 /// `FILE(LINE): error: MESSAGE`, `FILE(LINE): warning #177-D: MESSAGE`.
@@ -151,6 +169,16 @@ Remark: The warnings can be suppressed with "-diag-suppress <warning-number>"
         let shown = found[0].to_string();
         let expected = "error: identifier \"undefined_thing\" is undefined (k.cu:2)\n    2 |   o[0]=undefined_thing;\n      |        ^";
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn lines_are_counted_as_the_source_says() {
+        let source = format!("// header\n#line 1 \"shared.cuh\"\n// shared\n// 2\n#line 1 \"k.cu\"\n{SOURCE}");
+        assert_eq!(parse(LOG, "k.cu", &source), parse(LOG, "k.cu", SOURCE));
+        let shared = parse("shared.cuh(2): error: expected\n", "k.cu", &source);
+        assert_eq!(shared[0].text.as_deref(), Some("// 2"));
+        assert_eq!(parse("other.cuh(2): error: expected\n", "k.cu", &source)[0].text, None);
+        assert_eq!(parse("k.cu(99): error: expected\n", "k.cu", &source)[0].text, None);
     }
 
     #[test]

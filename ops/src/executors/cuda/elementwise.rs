@@ -12,14 +12,10 @@ use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
 use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
 use fulgurite::rules::{DeviceTensor, Failure, Parameter, Plan, Result};
 
+use super::support::has_clusters;
+
 /// Shared memory that a block of any supported device may have, in bytes (compute capability 8.6 has the least).
 const SHARED_BYTES: usize = 99 << 10;
-
-/// Whether blocks of an architecture such as `sm_90a` can work in clusters.
-fn has_clusters(architecture: &str) -> bool {
-    let digits = architecture.trim_start_matches("sm_").trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    digits.parse::<u32>().is_ok_and(|capability| capability >= 90)
-}
 
 /// Launches a generated kernel over `shape`. Each operand comes with its strides in that shape, each result with shape and
 /// strides. Nothing is launched where there is nothing to compute.

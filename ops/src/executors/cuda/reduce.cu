@@ -43,7 +43,8 @@ extern "C" __global__ void reduce_columns(const IN* in, OUT* out, u64 outputs, u
 
 // A block has blockDim.x neighbouring outputs, and OF_A_COLUMN threads for each, which combine every OF_A_COLUMN-th element; their
 // results are combined in order.
-extern "C" __global__ void __launch_bounds__(32 * OF_A_COLUMN, 4) reduce_side_by_side(const IN* in, OUT* out, u64 outputs, u64 length, u64 piece) {
+extern "C" __global__ void __launch_bounds__(32 * OF_A_COLUMN, RESIDENT)
+    reduce_side_by_side(const IN* in, OUT* out, u64 outputs, u64 length, u64 piece) {
     __shared__ WIDE parts[OF_A_COLUMN][33];
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     const u64 begin = blockIdx.y * piece, stop = begin + piece;
@@ -53,7 +54,6 @@ extern "C" __global__ void __launch_bounds__(32 * OF_A_COLUMN, 4) reduce_side_by
         const IN* first = in + KEPT(i);
         u64 j = begin + threadIdx.y;
         // Several elements are on their way at a time.
-        constexpr int AHEAD = 8;
         for (; j + (AHEAD - 1) * OF_A_COLUMN < end; j += AHEAD * OF_A_COLUMN) {
             IN held[AHEAD];
 #pragma unroll

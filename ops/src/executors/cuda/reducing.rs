@@ -74,6 +74,11 @@ fn stage(
     plan.define("KEPT(i)", offset(&problem.kept, 0, "i"));
     plan.define("REDUCED(j)", offset(&problem.reduced, 0, "j"));
     plan.define("OF_A_COLUMN", OF_A_COLUMN);
+    // Blocks of a multiprocessor, and elements that a thread has on their way: the divisions of several dimensions' indices need
+    // registers.
+    let [resident, ahead] = if problem.reduced.len() > 1 { [2, 2] } else { [4, 8] };
+    plan.define("RESIDENT", resident);
+    plan.define("AHEAD", ahead);
     let piece = length.div_ceil(pieces);
     let given = |kernel: &str, plan: &mut Plan, shape| {
         plan.launch(kernel, shape, binds![parameters.0, parameters.1, outputs, length, piece])

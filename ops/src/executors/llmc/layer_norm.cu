@@ -79,6 +79,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
     for (int s = 0; s < STEPS; ++s)
 #pragma unroll
         for (int i = 0; i < PACK; ++i) d_weight[s][i] = d_bias[s][i] = 0;
+    // A row is on its way while the one before it is worked on: each thread fetches the packs that it reads itself.
+    constexpr int PLACES = FETCH ? STEPS * THREADS * PACK : PACK;
+    __shared__ __align__(16) T inputs[PLACES], cotangents[PLACES];
+    auto place = [](int s) { return (s * THREADS + (int)threadIdx.x) * PACK; };
+    auto ask = [&](u64 first) {
+        const u64 own = first + threadIdx.x / GROUP, row = own < rows ? own : rows - 1;
+        if (FETCH && first < rows) {
+#pragma unroll
+            for (int s = 0; s < STEPS; ++s)
+                if (has(s)) {
+                    fetch(inputs + place(s), in + row * COLUMNS + column(s));
+                    fetch(cotangents + place(s), d_out + row * COLUMNS + column(s));
+                }
+            end_batch();
+        }
+    };
+    ask((u64)blockIdx.x * ROWS);
     int turn = 0;
     // All threads of a block go round equally often, since they reduce together.
     for (u64 first = (u64)blockIdx.x * ROWS; first < rows; first += (u64)gridDim.x * ROWS, turn ^= 1) {
@@ -87,12 +104,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
         const u64 row = real ? own : rows - 1;
         const float centre = mean[row], scale = rstd[row];
         float normal[STEPS][PACK], d[STEPS][PACK];
+        if (FETCH) await_all_but<0>();
 #pragma unroll
         for (int s = 0; s < STEPS; ++s)
             if (has(s)) {
-                read<PACK>(in + row * COLUMNS + column(s), normal[s]);
-                read<PACK>(d_out + row * COLUMNS + column(s), d[s]);
+                read<PACK>(FETCH ? inputs + place(s) : in + row * COLUMNS + column(s), normal[s]);
+                read<PACK>(FETCH ? cotangents + place(s) : d_out + row * COLUMNS + column(s), d[s]);
             }
+        ask(first + (u64)gridDim.x * ROWS);
         float sum = 0, along = 0;
 #pragma unroll
         for (int s = 0; s < STEPS; ++s)
@@ -160,17 +179,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
     }
 }
 
-// The blocks' sums in all, in their order: 32 columns a block, each by 16 threads.
+// The blocks' sums in all, in a fixed order: 32 columns a block, each by 16 threads, with several sums on their way.
 extern "C" __global__ void __launch_bounds__(512)
     layernorm_parameters(const float* partial, WEIGHT* d_weight, WEIGHT* d_bias, int blocks) {
+    constexpr int AHEAD = 8;
     __shared__ float sums[16][32];
     const int at = blockIdx.x * 32 + threadIdx.x;
     float sum = 0;
-    if (at < 2 * COLUMNS)
-        for (int block = threadIdx.y; block < blocks; block += 16) sum += partial[(u64)block * (2 * COLUMNS) + at];
+    if (at < 2 * COLUMNS) {
+        int block = threadIdx.y;
+        for (; block + 16 * (AHEAD - 1) < blocks; block += 16 * AHEAD) {
+            float next[AHEAD];
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i) next[i] = partial[(u64)(block + 16 * i) * (2 * COLUMNS) + at];
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i) sum += next[i];
+        }
+        for (; block < blocks; block += 16) sum += partial[(u64)block * (2 * COLUMNS) + at];
+    }
     sums[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y != 0 || at >= 2 * COLUMNS) return;
+#pragma unroll
     for (int i = 1; i < 16; ++i) sum += sums[i][threadIdx.x];
     if (at < COLUMNS) {
         d_weight[at] = narrow<WEIGHT>(sum);

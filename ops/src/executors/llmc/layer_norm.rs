@@ -7,7 +7,7 @@ use fulgurite_ops_macros::{implementation, operator};
 use super::rows::Rows;
 use super::{has_kernels_for, llmc, pack_of, source, takes};
 use crate::core::arrays::{array, values};
-use crate::executors::cuda::support::type_of;
+use crate::executors::cuda::support::{WIDEST, type_of};
 
 /// Threads of a block where it has several rows.
 const THREADS: usize = 128;
@@ -23,6 +23,9 @@ const MOST_THREADS: usize = 512;
 /// The most threads of a backward launch, which leaves sums of the parameters' gradients for each block: 512 for each
 /// multiprocessor of the largest devices. A constant, so that every device adds in the same order.
 const BACKWARD_LAUNCH: usize = 132 * 512;
+
+/// Shared memory that a kernel may have without asking, less what its reductions take.
+const MOST_STATIC_BYTES: usize = 47 << 10;
 
 /// The longest row that is taken.
 const LONGEST: usize = Rows::longest(MOST_THREADS);
@@ -98,6 +101,7 @@ pub mod layernorm {
         let kept = super::kept(columns, pack, THREADS)?;
         super::kernels(plan, kept, input, weight);
         plan.define("BLOCKS", 1);
+        plan.define("FETCH", 0);
         let parameters = binds![input, weight, bias, out0, out1, out2, rows, eps as f32];
         plan.launch("layernorm", kept.launch(rows), parameters)
     }
@@ -224,6 +228,11 @@ pub mod layernorm_backward {
         // Elements of 32 bits have more bytes under way, and one block at a time is as fast with room for all registers.
         let room = input.dtype().size() == 2 || kept.of_a_thread() <= FEW_WIDE;
         plan.define("BLOCKS", if two && room { 2 } else { 1 });
+        // Two rows of every group, as far as they fit beside the sums.
+        let bytes = kept.of_a_thread() * input.dtype().size();
+        let fetched = 2 * bytes * kept.threads + if kept.at_a_time() > 1 { 2 * size_of::<f32>() * columns } else { 0 };
+        let aligned = pack * input.dtype().size() == WIDEST;
+        plan.define("FETCH", u8::from(aligned && fetched <= MOST_STATIC_BYTES));
         let shape = LaunchShape::linear(blocks as u32, kept.threads as u32);
         let parameters = binds![d_out, input, weight, mean, rstd, out0, partial, rows];
         plan.launch("layernorm_backward", shape, parameters)?;

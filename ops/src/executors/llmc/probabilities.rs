@@ -5,6 +5,7 @@ use fulgurite_ops_macros::{implementation, operator};
 use super::rows::Rows;
 use super::{has_kernels_for, llmc, pack_of, source, takes};
 use crate::core::arrays::{along, softmax_row};
+use crate::executors::cuda::support::{WIDEST, has_large_shared_memory};
 use fulgurite::rules::LaunchShape;
 
 /// Threads of a block where it has several rows.
@@ -13,6 +14,45 @@ const THREADS: usize = 128;
 const MOST_THREADS: usize = 1024;
 /// Threads of a block that streams a row.
 const STREAMING_THREADS: usize = 512;
+
+/// Multiprocessors of the devices whose shared memory rows are kept in: blocks go from row to row, and there are no more than run at
+/// a time.
+const MULTIPROCESSORS: usize = 132;
+/// Bytes of shared memory that the blocks of one of them have, and what each takes for itself.
+const SHARED_BYTES: usize = 228 << 10;
+const OWN_BYTES: usize = 2 << 10;
+/// The most packs of a thread.
+const MOST_STEPS: usize = 16;
+
+/// How a row is kept in the shared memory of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shared {
+    threads: usize,
+    /// Packs of a thread.
+    steps: usize,
+    /// Blocks that a multiprocessor has at a time.
+    blocks: usize,
+}
+
+impl Shared {
+    /// For rows of `columns` elements of `size` bytes, `pack` of which are read at once; `None` if they do not fit, or are not
+    /// aligned.
+    fn new(columns: usize, pack: usize, size: usize) -> Option<Shared> {
+        if pack * size != WIDEST {
+            return None;
+        }
+        let packs = columns / pack;
+        let threads = [512, MOST_THREADS].into_iter().find(|threads| packs <= threads * MOST_STEPS)?;
+        let kept = Shared { threads, steps: packs.div_ceil(threads), blocks: 1 };
+        let blocks = (SHARED_BYTES / (kept.bytes() + OWN_BYTES)).min(MOST_THREADS / threads);
+        (blocks > 0).then_some(Shared { blocks, ..kept })
+    }
+
+    /// Dynamic shared memory of a block.
+    fn bytes(self) -> usize {
+        self.steps * self.threads * WIDEST
+    }
+}
 
 /// `e^(x - max) / Σ e^(x - max)` along the last dimension.
 #[operator(executor = llmc, in_place, no_grad = "softmax, which is run by it, has the gradient")]
@@ -43,8 +83,17 @@ pub mod softmax {
             return plan.launch("softmax_kept", kept.launch(rows), binds![input, out, rows]);
         }
         // Rows need not start at packs.
+        let pack = pack_of(0, size, &[input, out]);
         plan.define("COLUMNS", columns);
-        plan.define("PACK", pack_of(0, size, &[input, out]));
+        plan.define("PACK", pack);
+        if let Some(kept) = Shared::new(columns, pack, size).filter(|_| has_large_shared_memory(plan.architecture())) {
+            plan.define("THREADS", kept.threads);
+            plan.define("STEPS", kept.steps);
+            plan.define("BLOCKS", kept.blocks);
+            let blocks = rows.min(MULTIPROCESSORS * kept.blocks);
+            let shape = LaunchShape::linear(blocks as u32, kept.threads as u32).shared(kept.bytes() as u32);
+            return plan.launch("softmax_shared", shape, binds![input, out, rows]);
+        }
         plan.define("THREADS", STREAMING_THREADS);
         let shape = LaunchShape::linear(rows as u32, STREAMING_THREADS as u32);
         plan.launch("softmax_streamed", shape, binds![input, out, rows])
@@ -57,8 +106,10 @@ pub mod softmax {
         for shape in [&[4, 8][..], &[7], &[3, 5, 64], &[0, 3], &[3, 0], &[2, 1], &[9, 515], &[2, 1024], &[3, 4100]] {
             s.case(with(s.normal(shape)));
         }
-        // Longer than registers, rows that start anywhere.
+        // Longer than registers, rows that start anywhere; more rows than blocks; longer than shared memory.
         s.case(with(s.normal([3, 20001])));
+        s.case(with(s.normal([280, 16390])));
+        s.case(with(s.normal([2, 120_003])));
         s.case(with(s.values([4], [30.0, -30.0, 1e4, 9.9e3])));
         let masked = [f64::NEG_INFINITY, 0.5, f64::NEG_INFINITY, 2.0];
         s.case(with(s.values([2, 4], masked)));
@@ -85,5 +136,30 @@ mod softmax_by_llmc {
 
     fn execution(input: Tensor, _dim: i64, _dtype: Option<DType>) -> Tensor {
         super::softmax(input)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_fit_the_shared_memory() {
+        for (pack, size) in [(4, 4), (8, 2)] {
+            for columns in (1..70_000).step_by(37).chain([50_257, 50_304]) {
+                let Some(kept) = Shared::new(columns, pack, size) else {
+                    assert!(columns * size > 190 << 10, "{columns}");
+                    continue;
+                };
+                assert!(kept.steps * kept.threads * pack >= columns / pack * pack, "{kept:?}");
+                assert!(
+                    kept.steps <= MOST_STEPS && kept.blocks * (kept.bytes() + OWN_BYTES) <= SHARED_BYTES,
+                    "{kept:?}"
+                );
+            }
+        }
+        assert_eq!(Shared::new(50_257, 4, 4), Some(Shared { threads: 1024, steps: 13, blocks: 1 }));
+        assert_eq!(Shared::new(50_257, 8, 2), Some(Shared { threads: 512, steps: 13, blocks: 2 }));
+        assert_eq!(Shared::new(50_257, 1, 4), None);
     }
 }

@@ -1,4 +1,4 @@
-// What the kernels of llmc share: several neighbouring elements read and written at once as f32, exponentials, and sums over
+// What the kernels of llmc share: several neighbouring elements read and written at once as f32, copies to shared memory, exponentials, and sums over
 // the threads that a row has.
 
 // Two numbers rounded to 16 bits each, the first in the lower half: one instruction instead of two.
@@ -61,6 +61,19 @@ template <int N, typename T> __device__ __forceinline__ void write(T* to, const 
             store(to + first, bits);
         }
     }
+}
+
+// 16 bytes on their way from memory to shared memory; what was asked for since the last batch is one. The thread that asked for
+// them may read them once its batch is there; others wait for one another besides.
+__device__ __forceinline__ void fetch(void* to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"((u32)__cvta_generic_to_shared(to)), "l"(from)
+                 : "memory");
+}
+__device__ __forceinline__ void end_batch() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+template <int LATER> __device__ __forceinline__ void await_all_but() {
+    asm volatile("cp.async.wait_group %0;" : : "n"(LATER) : "memory");
 }
 
 // e^x, as good as elements of type T can tell: elements of 16 bits never see the error of the approximation.
