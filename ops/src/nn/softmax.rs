@@ -24,14 +24,7 @@ pub mod softmax {
 
     fn grad(input: Tensor, dim: i64, dtype: Option<DType>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let out = with(input, dim).dtype(dtype).call();
-        (out, move |d_out: Tensor| {
-            let given = input.dtype();
-            let (p, d) = (accumulating(out), accumulating(d_out));
-            let product = prims::mul(p, d);
-            let total = super::total(product, dim);
-            let d_input = prims::sub(product, prims::mul(p, total));
-            Grads { input: cast(cast(d_input, out.dtype()), given) }
-        })
+        (out, move |d_out: Tensor| Grads { input: cast(super::softmax_gradient(out, d_out, dim), input.dtype()) })
     }
 
     fn reference(input: &ArrayD<f64>, dim: i64) -> ArrayD<f64> {
@@ -86,6 +79,15 @@ pub(crate) fn restored(reduced: fulgurite::Tensor, like: fulgurite::Tensor, dim:
 #[track_caller]
 pub(crate) fn total(input: fulgurite::Tensor, dim: i64) -> fulgurite::Tensor {
     restored(reduced(input, dim, |x, dims| prims::sum(x, dims)), input, dim)
+}
+
+/// The gradient of softmax along `dim`, from its result `out`, in the element type of `out`.
+#[track_caller]
+pub(crate) fn softmax_gradient(out: fulgurite::Tensor, d_out: fulgurite::Tensor, dim: i64) -> fulgurite::Tensor {
+    let (p, d) = (accumulating(out), accumulating(d_out));
+    let product = prims::mul(p, d);
+    let total = total(product, dim);
+    cast(prims::sub(product, prims::mul(p, total)), out.dtype())
 }
 
 /// The softmax in the element type of `input`.

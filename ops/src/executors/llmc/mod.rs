@@ -14,7 +14,7 @@ pub use activations::{gelu, gelu_backward};
 pub use cross_entropy::{crossentropy, crossentropy_softmax_backward};
 pub use heads::{permute, permute_backward, unpermute, unpermute_backward};
 pub use layer_norm::{layernorm, layernorm_backward};
-pub use probabilities::softmax;
+pub use probabilities::{softmax, softmax_backward};
 
 use fulgurite::executor::Claim;
 use fulgurite::rules::{DeviceTensor, Plan};

@@ -1,4 +1,4 @@
-//! Softmax.
+//! Softmax and its gradient.
 
 use fulgurite_ops_macros::{implementation, operator};
 
@@ -6,7 +6,8 @@ use super::rows::Rows;
 use super::{has_kernels_for, llmc, pack_of, source, takes};
 use crate::core::arrays::{along, softmax_row};
 use crate::executors::cuda::support::{WIDEST, has_large_shared_memory};
-use fulgurite::rules::LaunchShape;
+use crate::nn::softmax_gradient;
+use fulgurite::rules::{LaunchShape, Plan};
 
 /// Threads of a block where it has several rows.
 const THREADS: usize = 128;
@@ -32,25 +33,35 @@ struct Shared {
     steps: usize,
     /// Blocks that a multiprocessor has at a time.
     blocks: usize,
+    /// Tensors whose rows are kept.
+    operands: usize,
 }
 
 impl Shared {
-    /// For rows of `columns` elements of `size` bytes, `pack` of which are read at once; `None` if they do not fit, or are not
-    /// aligned.
-    fn new(columns: usize, pack: usize, size: usize) -> Option<Shared> {
-        if pack * size != WIDEST {
-            return None;
-        }
-        let packs = columns / pack;
+    /// For parts of `packs` packs of rows of `operands` tensors; `None` if they do not fit.
+    fn new(packs: usize, operands: usize) -> Option<Shared> {
         let threads = [512, MOST_THREADS].into_iter().find(|threads| packs <= threads * MOST_STEPS)?;
-        let kept = Shared { threads, steps: packs.div_ceil(threads), blocks: 1 };
+        let kept = Shared { threads, steps: packs.div_ceil(threads), blocks: 1, operands };
         let blocks = (SHARED_BYTES / (kept.bytes() + OWN_BYTES)).min(MOST_THREADS / threads);
         (blocks > 0).then_some(Shared { blocks, ..kept })
     }
 
     /// Dynamic shared memory of a block.
     fn bytes(self) -> usize {
-        self.steps * self.threads * WIDEST
+        self.operands * self.steps * self.threads * WIDEST
+    }
+
+    /// Tells the kernels.
+    fn define(self, plan: &mut Plan) {
+        plan.define("THREADS", self.threads);
+        plan.define("STEPS", self.steps);
+        plan.define("BLOCKS", self.blocks);
+    }
+
+    /// A launch of as many blocks as run at a time, or as `rows` need if each has `blocks` of its own.
+    fn launch(self, rows: usize, blocks: usize) -> LaunchShape {
+        let blocks = (rows * blocks).min(MULTIPROCESSORS * self.blocks);
+        LaunchShape::linear(blocks as u32, self.threads as u32).shared(self.bytes() as u32)
     }
 }
 
@@ -86,13 +97,10 @@ pub mod softmax {
         let pack = pack_of(0, size, &[input, out]);
         plan.define("COLUMNS", columns);
         plan.define("PACK", pack);
-        if let Some(kept) = Shared::new(columns, pack, size).filter(|_| has_large_shared_memory(plan.architecture())) {
-            plan.define("THREADS", kept.threads);
-            plan.define("STEPS", kept.steps);
-            plan.define("BLOCKS", kept.blocks);
-            let blocks = rows.min(MULTIPROCESSORS * kept.blocks);
-            let shape = LaunchShape::linear(blocks as u32, kept.threads as u32).shared(kept.bytes() as u32);
-            return plan.launch("softmax_shared", shape, binds![input, out, rows]);
+        let large = has_large_shared_memory(plan.architecture()) && pack * size == WIDEST;
+        if let Some(kept) = Shared::new(columns / pack, 1).filter(|_| large) {
+            kept.define(plan);
+            return plan.launch("softmax_shared", kept.launch(rows, 1), binds![input, out, rows]);
         }
         plan.define("THREADS", STREAMING_THREADS);
         let shape = LaunchShape::linear(rows as u32, STREAMING_THREADS as u32);
@@ -122,6 +130,69 @@ pub mod softmax {
     }
 }
 
+/// The gradient of softmax along the last dimension, from its result p: `p (d_out - Σ p · d_out)`.
+#[operator(executor = llmc, in_place, no_grad = "a gradient is not differentiated again")]
+pub mod softmax_backward {
+    fn softmax_backward(probabilities: Tensor<Floating>, d_out: Tensor<Floating>) -> Tensor;
+
+    fn meta(probabilities: &TensorMeta, d_out: &TensorMeta) -> Result<TensorMeta> {
+        require!(probabilities.rank() > 0, ProbabilitiesRank, "probabilities is zero-dimensional, expected rows");
+        require!(
+            has_kernels_for(probabilities.dtype()),
+            KernelDType,
+            "probabilities is {}, takes f32, bf16, f16",
+            probabilities.dtype()
+        );
+        require!(d_out == probabilities, Cotangent, "d_out is {d_out}, expected {probabilities}");
+        Ok(probabilities.clone())
+    }
+
+    fn reference(probabilities: &ArrayD<f64>, d_out: &ArrayD<f64>) -> ArrayD<f64> {
+        let axis = ndarray::Axis(probabilities.ndim() - 1);
+        let total = (probabilities * d_out).sum_axis(axis).insert_axis(axis);
+        probabilities * &(d_out - &total)
+    }
+
+    fn plan(plan: &mut Plan, probabilities: &DeviceTensor, d_out: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        if probabilities.is_empty() {
+            return Ok(());
+        }
+        let columns = probabilities.shape()[probabilities.rank() - 1];
+        let (rows, size) = (probabilities.len() / columns, probabilities.dtype().size());
+        source!(plan, probabilities.dtype(), ["vectors.cuh", "stream.cuh"], "softmax.cu");
+        // Rows need not start at packs.
+        let pack = pack_of(0, size, &[probabilities, d_out, out]);
+        plan.define("COLUMNS", columns);
+        plan.define("PACK", pack);
+        let large = has_large_shared_memory(plan.architecture()) && pack * size == WIDEST;
+        if let Some(kept) = Shared::new((columns / pack).div_ceil(2), 2).filter(|_| large) {
+            kept.define(plan);
+            plan.define("PAIRED", 1);
+            let shape = kept.launch(rows, 2).cluster([2, 1, 1]);
+            return plan.launch("softmax_backward_shared", shape, binds![probabilities, d_out, out, rows]);
+        }
+        plan.define("THREADS", STREAMING_THREADS);
+        let shape = LaunchShape::linear(rows as u32, STREAMING_THREADS as u32);
+        plan.launch("softmax_backward_streamed", shape, binds![probabilities, d_out, out, rows])
+    }
+
+    fn samples(s: &mut Samples) {
+        if !has_kernels_for(s.dtype()) {
+            return;
+        }
+        // Short rows, rows that start anywhere, more rows than pairs of blocks, rows longer than shared memory.
+        for shape in [&[4, 8][..], &[7], &[0, 3], &[3, 0], &[2, 1], &[3, 20001], &[280, 16390], &[2, 120_003]] {
+            s.case(with(s.uniform(0.0, 1.0, shape), s.normal(shape)));
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(ProbabilitiesRank, with(e.of(DType::F32, []), e.of(DType::F32, [])), "expected rows");
+        e.case(KernelDType, with(e.of(DType::F64, [3]), e.of(DType::F64, [3])), "probabilities is f64");
+        e.case(Cotangent, with(e.of(DType::F32, [3]), e.of(DType::F32, [4])), "expected f32[3]");
+    }
+}
+
 #[implementation(of = crate::nn::softmax, by = llmc)]
 mod softmax_by_llmc {
     fn checker(input: &TensorMeta, dim: i64, dtype: Option<DType>) -> Claim {
@@ -137,6 +208,15 @@ mod softmax_by_llmc {
     fn execution(input: Tensor, _dim: i64, _dtype: Option<DType>) -> Tensor {
         super::softmax(input)
     }
+
+    fn grad(input: Tensor, dim: i64, _dtype: Option<DType>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = super::softmax(input);
+        // Rows that stay in registers are left to a region, which may have more to compute in the same pass.
+        let long = input.size(-1) > Rows::longest(MOST_THREADS);
+        (out, move |d_out: Tensor| Grads {
+            input: if long { softmax_backward(out, d_out) } else { softmax_gradient(out, d_out, dim) },
+        })
+    }
 }
 
 #[cfg(test)]
@@ -146,20 +226,19 @@ mod tests {
     #[test]
     fn rows_fit_the_shared_memory() {
         for (pack, size) in [(4, 4), (8, 2)] {
-            for columns in (1..70_000).step_by(37).chain([50_257, 50_304]) {
-                let Some(kept) = Shared::new(columns, pack, size) else {
+            for (columns, operands) in (1..70_000_usize).step_by(37).flat_map(|columns| [(columns, 1), (columns, 2)]) {
+                let packs = (columns / pack).div_ceil(operands);
+                let Some(kept) = Shared::new(packs, operands) else {
                     assert!(columns * size > 190 << 10, "{columns}");
                     continue;
                 };
-                assert!(kept.steps * kept.threads * pack >= columns / pack * pack, "{kept:?}");
-                assert!(
-                    kept.steps <= MOST_STEPS && kept.blocks * (kept.bytes() + OWN_BYTES) <= SHARED_BYTES,
-                    "{kept:?}"
-                );
+                assert!(kept.steps * kept.threads >= packs && kept.steps <= MOST_STEPS, "{kept:?}");
+                assert!(kept.blocks * (kept.bytes() + OWN_BYTES) <= SHARED_BYTES, "{kept:?}");
             }
         }
-        assert_eq!(Shared::new(50_257, 4, 4), Some(Shared { threads: 1024, steps: 13, blocks: 1 }));
-        assert_eq!(Shared::new(50_257, 8, 2), Some(Shared { threads: 512, steps: 13, blocks: 2 }));
-        assert_eq!(Shared::new(50_257, 1, 4), None);
+        let kept = |threads, steps, blocks, operands| Some(Shared { threads, steps, blocks, operands });
+        assert_eq!(Shared::new(50_257 / 4, 1), kept(1024, 13, 1, 1));
+        assert_eq!(Shared::new(50_257 / 8, 1), kept(512, 13, 2, 1));
+        assert_eq!(Shared::new((50_257_usize / 8).div_ceil(2), 2), kept(512, 7, 2, 2));
     }
 }

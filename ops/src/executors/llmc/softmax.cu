@@ -51,6 +51,101 @@ extern "C" __global__ void __launch_bounds__(THREADS) softmax_kept(const T* in, 
         }
     }
 }
+#elif defined(PAIRED)
+// The gradient of rows that are too long for registers, p (d - Σ p d). A row belongs to a cluster of two blocks: each keeps half
+// of its packs, of p and of d, in shared memory, each pack at a place of the thread that handles it. While a row is written, the
+// next one of the pair is on its way to the places that become free.
+__device__ __forceinline__ void pair_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void pair_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+// A block's part of a row's packs.
+struct Half {
+    const Stream<T> row;
+    int first, count;
+    __device__ __forceinline__ Half(const T* in, u64 number, int rank) : row(in, number) {
+        const int half = (row.packs + 1) / 2;
+        first = rank * half;
+        count = rank == 0 ? half : row.packs - half;
+    }
+    // Where the thread's s-th pack of the row starts in it.
+    __device__ __forceinline__ int at(int s) const { return row.head + (first + threadIdx.x + s * THREADS) * PACK; }
+    __device__ __forceinline__ bool has(int s) const { return threadIdx.x + s * THREADS < count; }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    softmax_backward_shared(const T* p, const T* d_out, T* d_in, u64 rows) {
+    extern __shared__ __align__(16) unsigned char bytes[];
+    __shared__ float scratch[32];
+    // Two rows' worth: while a block reads the sums of one, the other may write those of the next.
+    __shared__ float halves[2][2];
+    T *ps = reinterpret_cast<T*>(bytes), *ds = ps + STEPS * THREADS * PACK;
+    auto place = [](int s) { return (s * THREADS + (int)threadIdx.x) * PACK; };
+    const int rank = blockIdx.x & 1;
+    auto ask = [&](const Half& half, u64 number, int s) {
+        if (number < rows && half.has(s)) {
+            fetch(ps + place(s), half.row.x + half.at(s));
+            fetch(ds + place(s), d_out + half.row.start + half.at(s));
+        }
+    };
+    {
+        const Half half(p, blockIdx.x / 2, rank);
+#pragma unroll
+        for (int s = 0; s < STEPS; ++s) ask(half, blockIdx.x / 2, s);
+        end_batch();
+    }
+    // Nobody writes to a block that has not begun.
+    pair_arrive();
+    pair_wait();
+    int turn = 0;
+    for (u64 number = blockIdx.x / 2; number < rows; number += gridDim.x / 2, turn ^= 1) {
+        const Half half(p, number, rank);
+        const T* d_row = d_out + half.row.start;
+        await_all_but<0>();
+        float sum = 0;
+#pragma unroll
+        for (int s = 0; s < STEPS; ++s)
+            if (half.has(s)) {
+                float held[PACK], d[PACK];
+                read<PACK>(ps + place(s), held);
+                read<PACK>(ds + place(s), d);
+#pragma unroll
+                for (int i = 0; i < PACK; ++i) sum = __fmaf_rn(held[i], d[i], sum);
+            }
+        if (rank == 0) half.row.ends([&](int at) { sum = __fmaf_rn(widen(half.row.x[at]), widen(d_row[at]), sum); });
+        sum = block_reduce<Sum, float>(sum, scratch, 0.0f);
+        if (threadIdx.x < 2) {
+            u32 there;
+            asm("mapa.shared::cluster.u32 %0, %1, %2;"
+                : "=r"(there)
+                : "r"((u32)__cvta_generic_to_shared(&halves[turn][rank])), "r"(threadIdx.x));
+            asm volatile("st.shared::cluster.f32 [%0], %1;" : : "r"(there), "f"(sum) : "memory");
+        }
+        pair_arrive();
+        pair_wait();
+        const float total = halves[turn][0] + halves[turn][1];
+        const u64 next = number + gridDim.x / 2;
+        const Half following(p, next < rows ? next : number, rank);
+        T* y = d_in + half.row.start;
+#pragma unroll
+        for (int s = 0; s < STEPS; ++s) {
+            if (half.has(s)) {
+                float held[PACK], d[PACK];
+                read<PACK>(ps + place(s), held);
+                read<PACK>(ds + place(s), d);
+#pragma unroll
+                for (int i = 0; i < PACK; ++i) held[i] *= d[i] - total;
+                write<PACK>(y + half.at(s), held);
+            }
+            ask(following, next, s);
+        }
+        end_batch();
+        if (rank == 0)
+            half.row.ends([&](int at) { y[at] = narrow<T>(widen(half.row.x[at]) * (widen(d_row[at]) - total)); });
+    }
+    // Nor to one that has ended.
+    pair_arrive();
+    pair_wait();
+}
 #elif defined(STEPS)
 // A row that is too long for registers is kept in the shared memory of its block, each pack at a place of the thread that
 // handles it: nobody waits for another but in the reduction. While a row is written, the block's next one is on its way to the
@@ -129,5 +224,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) softmax_streamed(const 
     seen.over_block(scratch);
     const float share = 1.0f / seen.total;
     x.each([&](float value, int) { return exponential<T>(value - seen.top) * share; }, out);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    softmax_backward_streamed(const T* p, const T* d_out, T* d_in, u64 rows) {
+    __shared__ float scratch[32];
+    const Stream<T> x(p, blockIdx.x);
+    const T* d = d_out + x.start;
+    float sum = 0;
+    for (int at = threadIdx.x; at < COLUMNS; at += THREADS) sum = __fmaf_rn(widen(x.x[at]), widen(d[at]), sum);
+    const float total = block_reduce<Sum, float>(sum, scratch, 0.0f);
+    x.each([&](float value, int at) { return value * (widen(d[at]) - total); }, d_in);
 }
 #endif
