@@ -3,8 +3,8 @@
 #   tests/device.sh build FOLDER    where Rust is: puts stripped test binaries and measurements into FOLDER
 #   tests/device.sh run FOLDER [EXECUTOR ...]     where the GPU is, from the root of the repository: runs them and prints a summary;
 #                                   with names, the operators by these executors alone
-#   tests/device.sh sanitize FOLDER [TOOL ...]    the same machine: every operator under compute-sanitizer, in
-#                                   f32 and by its first sample; FULGURITE_SAMPLE and DTYPE name others
+#   tests/device.sh sanitize FOLDER [TOOL ...]    the same machine: every operator by all its samples in f32
+#                                   under compute-sanitizer; DTYPE names another element type, FULGURITE_SAMPLE one sample
 set -euo pipefail
 cd "$(dirname "$0")/.."
 action=${1:?build, run or sanitize} folder=${2:?the folder of the binaries}
@@ -71,7 +71,7 @@ run() {
 
 sanitize() {
     folder=$(cd "$folder" && pwd)
-    export FULGURITE_REQUIRE_CUDA=1 FULGURITE_REQUIRE_NVRTC=1 FULGURITE_SAMPLE=${FULGURITE_SAMPLE:-0}
+    export FULGURITE_REQUIRE_CUDA=1 FULGURITE_REQUIRE_NVRTC=1
     local tools=("$@") failed=0
     [ ${#tools[@]} -gt 0 ] || tools=(memcheck racecheck initcheck synccheck)
     cd tests
