@@ -6,7 +6,7 @@ use fulgurite::{Error, Result};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
 use crate::config::{GptConfig, SIZES};
-use crate::train::{COMPUTE_DTYPE, TrainOptions, compute_dtype, wrong};
+use crate::train::{COMPUTE_DTYPE, TrainOptions, compute_dtype, schedule_of, wrong};
 
 /// The error of a file, which it names once.
 pub(crate) fn in_file(path: &Path, error: CheckpointError) -> Error {
@@ -63,6 +63,27 @@ pub(crate) fn continued(
         return Err(wrong("dtype", format!("the checkpoint was made in {before}, got {computed}")));
     }
     Ok(saved)
+}
+
+/// Settings that may change when a run is resumed, and did, each with both values. (The schedule follows from the number of steps.)
+pub(crate) fn changed(options: &TrainOptions, stored: &TrainingState) -> Vec<String> {
+    let (before, now) = (stored.schedule, schedule_of(options));
+    let (old, new) = (stored.optimizer, options.optimizer);
+    let clip = |clip: Option<f64>| clip.unwrap_or(0.0);
+    let settings = [
+        ("learning rate", before.peak, now.peak),
+        ("final learning rate", before.floor, now.floor),
+        ("warm-up steps", before.warmup_steps as f64, now.warmup_steps as f64),
+        ("steps of the schedule", before.total_steps as f64, now.total_steps as f64),
+        ("accumulated batches", stored.accumulation as f64, options.accumulate as f64),
+        ("beta1", old.beta1, new.beta1),
+        ("beta2", old.beta2, new.beta2),
+        ("epsilon", old.epsilon, new.epsilon),
+        ("weight decay", old.weight_decay, new.weight_decay),
+        ("clipped norm", clip(old.clip), clip(new.clip)),
+    ];
+    let differ = settings.iter().filter(|(_, before, now)| before != now);
+    differ.map(|(name, before, now)| format!("{name} {now}, was {before}")).collect()
 }
 
 /// What differs between a checkpoint and what was asked for, each with both values, in the words of the options.

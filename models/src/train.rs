@@ -199,7 +199,7 @@ pub(crate) fn compute_dtype(compile: &Options) -> &'static str {
     crate::precision::compute_dtype(compile.autocast, compile.executors.as_deref())
 }
 
-fn schedule_of(options: &TrainOptions) -> Schedule {
+pub(crate) fn schedule_of(options: &TrainOptions) -> Schedule {
     Schedule {
         peak: options.lr,
         floor: options.lr * options.final_lr,
@@ -220,6 +220,8 @@ struct Run {
     done: u64,
     batches: Batches,
     validation: Vec<Batch>,
+    /// Settings other than those of the checkpoint that it continues from.
+    changed: Vec<String>,
 }
 
 fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
@@ -259,13 +261,14 @@ fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
         .map_err(|error| wrong("validation data", error))?;
     if let Some(saved) = saved {
         let Checkpoint { state: stored, tensors } = saved;
+        let changed = resume::changed(options, &stored);
         let batches = Batches::resume(train, stored.data).map_err(|error| wrong("data", error))?;
         let state = TrainState {
             params: parameters_from(&config, &tensors, "")?,
             exp_avg: parameters_from(&config, &tensors, FIRST_MOMENT)?,
             exp_avg_sq: parameters_from(&config, &tensors, SECOND_MOMENT)?,
         };
-        return Ok(Run { state, done: stored.step, batches, validation, tokenizer, config });
+        return Ok(Run { state, done: stored.step, batches, validation, tokenizer, config, changed });
     }
     let device = device_of(options);
     let batches = Batches::new(train, options.batch, context, Order::Shuffled, options.seed)
@@ -278,7 +281,7 @@ fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
         exp_avg: zeros(&config, device)?,
         exp_avg_sq: zeros(&config, device)?,
     };
-    Ok(Run { state, done: 0, batches, validation, tokenizer, config })
+    Ok(Run { state, done: 0, batches, validation, tokenizer, config, changed: Vec::new() })
 }
 
 fn save(path: &Path, run: &Run, options: &TrainOptions) -> Result<()> {
@@ -321,11 +324,13 @@ where
 
 /// Trains as `options` say. Progress goes to the terminal if `progress`; `line` gets every line worth keeping.
 pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str)) -> Result<TrainReport> {
-    if options.accumulate == 0 || options.evaluate_batches == 0 {
-        return Err(wrong("accumulate", "and the number of validation batches must be at least 1"));
-    }
-    if options.steps == 0 {
-        return Err(wrong("steps", "is 0, expected at least 1"));
+    let counts = [
+        ("accumulate", options.accumulate),
+        ("evaluate_batches", options.evaluate_batches),
+        ("steps", usize::from(options.steps > 0)),
+    ];
+    if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
+        return Err(wrong(name, "is 0, expected at least 1"));
     }
     let checkpoint = options.out.join("checkpoint.safetensors");
     resume::spare(options, &checkpoint)?;
@@ -364,6 +369,9 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     ));
     if options.resume {
         line(&format!("resumed at step {} of {}", run.done, options.steps));
+        if !run.changed.is_empty() {
+            line(&format!("not as in the checkpoint, so that the run goes on otherwise: {}", run.changed.join("; ")));
+        }
     }
     let optimizer = options.optimizer;
     let step =
@@ -454,12 +462,8 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
             bar.suspend(|| line(&message));
         }
         if !loss.is_finite() {
-            return Err(wrong(
-                "loss",
-                format!(
-                    "is {loss} at step {number}; the checkpoint holds the last good state, lower the learning rate"
-                ),
-            ));
+            let kept = if checkpoint.exists() { "the checkpoint holds the last state saved, " } else { "" };
+            return Err(wrong("loss", format!("is {loss} at step {number}; {kept}lower the learning rate")));
         }
         let pause = Instant::now();
         if options.evaluate_every > 0 && number % options.evaluate_every == 0 && number != options.steps {

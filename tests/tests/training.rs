@@ -54,6 +54,27 @@ fn a_run_falls_and_compiles_once() {
 }
 
 #[test]
+fn a_resumed_run_says_what_is_not_as_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = TrainOptions { final_lr: 0.5, ..options(folder.path(), 3) };
+    run(&first);
+    let mut lines = Vec::new();
+    let second = TrainOptions { resume: true, steps: 4, lr: 1e-3, accumulate: 2, ..first };
+    train(&second, false, &mut |line| lines.push(line.to_owned())).unwrap();
+    let expected = "not as in the checkpoint, so that the run goes on otherwise: learning rate 0.001, was 0.003; final \
+                    learning rate 0.0005, was 0.0015; steps of the schedule 4, was 3; accumulated batches 2, was 1";
+    assert!(lines.iter().any(|line| line.starts_with(expected)), "{lines:#?}");
+}
+
+#[test]
+fn a_loss_that_is_no_number_ends_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let wild = TrainOptions { lr: 1e30, ..options(folder.path(), 30) };
+    let error = train(&wild, false, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("lower the learning rate") && !error.contains("checkpoint"), "{error}");
+}
+
+#[test]
 fn a_resumed_run_continues_bit_for_bit() {
     let in_bf16 = Options { autocast: Some(DType::BF16), ..Options::default() };
     for (accumulate, compile) in [(1, Options::default()), (2, Options::default()), (1, in_bf16.clone()), (2, in_bf16)]

@@ -73,6 +73,11 @@ fn a_meta_of_another_shape() {
 }
 
 #[test]
+fn an_operator_that_nothing_is_compared_with() {
+    must_catch("wrong::no_reference", Template::Consistency, "has no rule `reference`");
+}
+
+#[test]
 fn swapped_arguments() {
     must_catch("wrong::swapped_arguments", Template::Consistency, "expected");
     must_catch("wrong::swapped_arguments", Template::Decomposition, "decomposition against reference");

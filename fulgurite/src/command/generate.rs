@@ -47,7 +47,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let failed = |error: &dyn std::fmt::Display| Failed(error.to_string());
     let loaded = load(&arguments.checkpoint, None).map_err(|error| failed(&error))?;
     let tokenizer = match &arguments.tokenizer {
-        Some(name) => Tokenizer::from_name(name).map_err(|error| failed(&error))?,
+        Some(name) => {
+            let given = Tokenizer::from_name(name).map_err(|error| failed(&error))?;
+            // Where the file says with which tokenizer its model was trained, with another one it would talk nonsense.
+            if let Some(own) = loaded.tokenizer.as_deref().filter(|own| *own != given.name()) {
+                let message = format!("the model was trained with the tokenizer '{own}', got '{name}'");
+                return Err(Failed::file(&arguments.checkpoint, message));
+            }
+            given
+        }
         None => loaded.tokenizer().map_err(|error| Failed::file(&arguments.checkpoint, error))?,
     };
     let config = loaded.weights.config();

@@ -57,11 +57,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let trace = trace_files::read_verified(&arguments.file)?;
     target::check(&trace.target).map_err(|message| Failed::file(&arguments.file, message))?;
     let mut names: Vec<String> = trace.outputs.iter().map(|output| output.path.clone()).collect();
+    // Its plan first: inputs that do not fit are refused before they are made.
+    let (program, _) = compile(trace.clone(), &arguments.compile.options()?)?;
     let inputs = match &arguments.inputs {
         Some(path) => trace_inputs::given(&trace, path)?,
         None => trace_inputs::random(&trace, arguments.seed)?,
     };
-    let (program, _) = compile(trace, &arguments.compile.options()?)?;
     let arrays = program.run(inputs)?;
     // Two outputs may have one path.
     for i in 0..names.len() {

@@ -214,3 +214,12 @@ fn differences_exit_with_one() {
     assert!(ran.out.contains("+ exp: f32[4, 8] = prims::exp(input)  # types"), "{}", ran.out);
     assert!(run_in(folder.path(), &["trace", "diff", "a", "c"]).fails(1).contains("c: "));
 }
+
+#[test]
+fn inputs_that_do_not_fit_are_refused_before_they_are_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "# fulgurite trace 1\ntrace f for cpu (x: f32[100000000000]) {\n  y: f32[100000000000] = prims::exp(x)\n  return result = y\n}\n";
+    std::fs::write(folder.path().join("large.trace"), text).unwrap();
+    let complaint = run_in(folder.path(), &["trace", "run", "large.trace"]).fails(1);
+    assert!(complaint.contains("the limit is"), "{complaint}");
+}

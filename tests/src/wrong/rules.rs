@@ -24,6 +24,20 @@ pub mod bad_meta {
     }
 }
 
+/// `2 · input`, which nobody checks.
+#[operator(name = "wrong::no_reference", no_grad = "of no interest here")]
+pub mod no_reference {
+    fn no_reference(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        fulgurite_ops::prims::add(input, input)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3, 4])));
+    }
+}
+
 /// `input - other`.
 #[operator(name = "wrong::swapped_arguments", no_grad = "of no interest here")]
 pub mod swapped_arguments {

@@ -7,6 +7,10 @@ use crate::testing::subject::{REFERENCE, Subject};
 /// The executor's results lie near the f64 reference; in low precision at least as near, up to a factor, as the plain
 /// decomposition. The plain decomposition itself (the list of the reference executor) must be near by its own conditioning.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
+    if context.def.reference.is_none() {
+        let message = "has no rule `reference`, an independent computation in f64 that its results are compared with";
+        return Err(Problem::from(message.to_owned()));
+    }
     let ran = subject.forward(&context.list()?);
     let ran = ran.as_ref().as_ref().map_err(Problem::clone)?;
     let compared = if context.executor.is_some_and(|executor| executor.name == REFERENCE) {
