@@ -42,7 +42,7 @@ run() {
         "$@" >"$log" 2>&1 || failed=1
         echo "== $name: $(grep -E '^test result' "$log" | tail -1)"
         grep -E 'FAILED$' "$log" | head -40 || true
-        if grep -qE '^test result: ok. 0 passed' "$log"; then
+        if grep -E '^test result' "$log" | tail -1 | grep -q ' 0 passed; 0 failed'; then
             echo "no test is called so"
             failed=1
         fi

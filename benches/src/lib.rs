@@ -10,8 +10,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// Logs to standard error what `FULGURITE_LOG` asks for, with the time since the start of the process.
 pub fn log_to_stderr() {
-    let Some(targets) = std::env::var("FULGURITE_LOG").ok().and_then(|wanted| wanted.parse::<Targets>().ok()) else {
-        return;
+    let Ok(wanted) = std::env::var("FULGURITE_LOG") else { return };
+    let targets = match wanted.parse::<Targets>() {
+        Ok(targets) => targets,
+        Err(error) => return eprintln!("FULGURITE_LOG: {error}; nothing is logged"),
     };
     let layer = tracing_subscriber::fmt::layer().with_timer(tracing_subscriber::fmt::time::uptime());
     tracing_subscriber::registry().with(layer.with_writer(std::io::stderr)).with(targets).init();
@@ -48,8 +50,5 @@ pub fn peak_resident_mib() -> Option<f64> {
 
 /// The processor's name, where the system tells.
 pub fn processor() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    info.lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim().to_owned()))
-        .unwrap_or_else(|| "unknown".into())
+    fulgurite_kernels::machine::processor().unwrap_or_else(|| "unknown".into())
 }

@@ -30,6 +30,16 @@ pub fn last_level_cache() -> usize {
     parse_cache(&text).unwrap_or(32 << 20)
 }
 
+/// The processor's name, where `/proc/cpuinfo` tells.
+pub fn processor() -> Option<String> {
+    parse_processor(&read_to_string("/proc/cpuinfo").ok()?)
+}
+
+fn parse_processor(text: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
 fn parse_memory(text: &str) -> Option<Memory> {
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -58,6 +68,7 @@ mod tests {
         assert_eq!((memory.total, memory.available), (16 << 10, 8 << 10));
         assert!(parse_memory("MemTotal: many kB").is_none());
         assert!(parse_memory("MemTotal: 18446744073709551615 kB\nMemAvailable: 1 kB").is_none());
+        assert_eq!(parse_processor("processor : 0\nmodel name : A B\n").as_deref(), Some("A B"));
         assert_eq!(["4096\n", "max\n", ""].map(parse_limit), [Some(4096), None, None]);
         assert_eq!(["266240K\n", "16M", ""].map(parse_cache), [Some(266_240 << 10), None, None]);
     }

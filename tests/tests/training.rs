@@ -59,6 +59,10 @@ fn a_resumed_run_says_what_is_not_as_before() {
     let first = TrainOptions { final_lr: 0.5, ..options(folder.path(), 3) };
     run(&first);
     let mut lines = Vec::new();
+    let same = TrainOptions { resume: true, profile: true, ..first.clone() };
+    train(&same, false, &mut |line| lines.push(line.to_owned())).unwrap();
+    assert!(lines.iter().any(|line| line.starts_with("resumed at step 3")), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("not as in the checkpoint")), "{lines:#?}");
     let second = TrainOptions { resume: true, steps: 4, lr: 1e-3, accumulate: 2, ..first };
     train(&second, false, &mut |line| lines.push(line.to_owned())).unwrap();
     let expected = "not as in the checkpoint, so that the run goes on otherwise: learning rate 0.001, was 0.003; final \

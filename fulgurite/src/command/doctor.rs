@@ -103,7 +103,7 @@ fn report() -> Report {
         trace_text_version: TRACE_VERSION,
         build: if cfg!(debug_assertions) { "debug" } else { "release" },
         platform: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
-        processor: system::processor(),
+        processor: fulgurite_kernels::machine::processor(),
         cpu_features: system::cpu_features(),
         threads: std::thread::available_parallelism().map_or(1, |threads| threads.get()),
         memory: system::memory(),

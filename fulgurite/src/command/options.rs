@@ -39,7 +39,7 @@ impl Compile {
         options.fuse = !self.no_fuse;
         options.graph = !self.no_graph;
         options.recompute = options.recompute.filter(|_| !self.no_recompute);
-        options.memory_limit = system::memory().map(|memory| memory.total);
+        options.memory_limit = fulgurite_kernels::machine::memory_limit();
         Ok(options)
     }
 }

@@ -1,6 +1,6 @@
 //! What the machine offers, read from where the system says so.
 
-use std::fs;
+use fulgurite_kernels::machine;
 
 /// Bytes of memory.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
@@ -11,25 +11,9 @@ pub struct Memory {
     pub available: u64,
 }
 
-/// The machine's memory, where `/proc/meminfo` tells.
+/// The machine's memory, where the system tells.
 pub fn memory() -> Option<Memory> {
-    parse_memory(&fs::read_to_string("/proc/meminfo").ok()?)
-}
-
-fn parse_memory(text: &str) -> Option<Memory> {
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
-        kilobytes.checked_mul(1024)
-    };
-    Some(Memory { total: field("MemTotal")?, available: field("MemAvailable")? })
-}
-
-/// The processor's name, where `/proc/cpuinfo` tells.
-pub fn processor() -> Option<String> {
-    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
+    machine::memory().map(|memory| Memory { total: memory.total, available: memory.available })
 }
 
 /// Vector instructions that the processor has and this library knows of.
@@ -54,18 +38,5 @@ pub fn cpu_features() -> Vec<&'static str> {
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     {
         Vec::new()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_read() {
-        let memory = parse_memory("MemTotal:  16 kB\nMemFree: 1 kB\nMemAvailable:   8 kB\n").unwrap();
-        assert_eq!((memory.total, memory.available), (16 << 10, 8 << 10));
-        assert!(parse_memory("MemTotal: many kB").is_none());
-        assert!(parse_memory("MemTotal: 18446744073709551615 kB\nMemAvailable: 1 kB").is_none());
     }
 }

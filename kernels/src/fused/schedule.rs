@@ -9,7 +9,7 @@ use super::layout::Layout;
 use super::plan::{Operation, OutputPlan, Place, Plan, Stage, Step, Storage};
 use super::values::{Kind, Space, Value, Values};
 use crate::tile::Class;
-use crate::tile::stream::streaming_threshold;
+use crate::tile::stream::{LINE, streaming_threshold};
 
 /// Elements of a tile.
 pub(crate) const TILE: usize = 1024;
@@ -409,7 +409,9 @@ impl Scheduler<'_> {
             // Longer tiles, since each costs the same to begin, as long as those that lie in the scratch leave the cache half empty.
             let tiles = self.slots + plan.outputs.iter().filter(|output| output.streaming).count();
             let longest = (SCRATCH_BYTES / widest).checked_div(tiles).unwrap_or(LONGEST_DIRECT);
-            plan.columns_per_tile = longest.clamp(TILE, LONGEST_DIRECT).min(self.layout.width.max(1));
+            // Whole lines: a line that two tiles share would be written twice.
+            let longest = longest.clamp(TILE, LONGEST_DIRECT) / LINE * LINE;
+            plan.columns_per_tile = longest.min(self.layout.width.max(1));
         }
         plan.tile_bytes = (plan.rows_per_tile * plan.columns_per_tile * widest).next_multiple_of(64);
         let mut offset = plan.scratch_bytes.next_multiple_of(64);

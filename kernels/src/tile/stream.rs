@@ -17,6 +17,7 @@ pub(crate) const LINE: usize = 64;
 /// What is read after a copy: it is fetched into the second-level cache while the copy is written, so that memory is read and
 /// written at once instead of in turns.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(crate) struct Ahead {
     /// Where it begins; it need not be there.
     pub(crate) start: *const u8,

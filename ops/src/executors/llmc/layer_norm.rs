@@ -228,7 +228,7 @@ pub mod layernorm_backward {
         // Elements of 32 bits have more bytes under way, and one block at a time is as fast with room for all registers.
         let room = input.dtype().size() == 2 || kept.of_a_thread() <= FEW_WIDE;
         plan.define("BLOCKS", if two && room { 2 } else { 1 });
-        // Two rows of every group, as far as they fit beside the sums.
+        // A row of each of the two operands for every group, if they fit beside the sums.
         let bytes = kept.of_a_thread() * input.dtype().size();
         let fetched = 2 * bytes * kept.threads + if kept.at_a_time() > 1 { 2 * size_of::<f32>() * columns } else { 0 };
         let aligned = pack * input.dtype().size() == WIDEST;

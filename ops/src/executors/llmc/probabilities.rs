@@ -171,6 +171,9 @@ pub mod softmax_backward {
             let shape = kept.launch(rows, 2).cluster([2, 1, 1]);
             return plan.launch("softmax_backward_shared", shape, binds![probabilities, d_out, out, rows]);
         }
+        if rows > i32::MAX as usize {
+            return Err(Failure::new("TooManyRows", format!("{rows} rows do not fit a launch")));
+        }
         plan.define("THREADS", STREAMING_THREADS);
         let shape = LaunchShape::linear(rows as u32, STREAMING_THREADS as u32);
         plan.launch("softmax_backward_streamed", shape, binds![probabilities, d_out, out, rows])
