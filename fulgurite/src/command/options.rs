@@ -5,7 +5,6 @@ use fulgurite::compile::Options;
 use fulgurite::transforms::Fuel;
 
 use super::output::Failed;
-use super::system;
 
 /// Options of compilation.
 #[derive(Args)]
