@@ -74,10 +74,12 @@ fn main() {
                     let view = |data: &[f32], strides| unsafe {
                         TensorRef::new(DType::F32, &shape, strides, data.as_ptr().cast())
                     };
-                    kernel.run(
-                        &[view(&x, &[1]), view(&a, &strides), view(&b, &strides)],
-                        &mut [TensorMut::from_slice(&mut out, &shape, &[1])],
-                    );
+                    kernel
+                        .run(
+                            &[view(&x, &[1]), view(&a, &strides), view(&b, &strides)],
+                            &mut [TensorMut::from_slice(&mut out, &shape, &[1])],
+                        )
+                        .unwrap();
                 }
             });
             report(name, tensors, seconds);
@@ -89,11 +91,13 @@ fn main() {
         };
         let seconds = best(|| {
             for _ in 0..repeat {
-                program.run(
-                    &shape,
-                    &[TensorRef::from_slice(&x, &shape, &[1])],
-                    &mut [TensorMut::from_slice(&mut out, &shape, &[1])],
-                );
+                program
+                    .run(
+                        &shape,
+                        &[TensorRef::from_slice(&x, &shape, &[1])],
+                        &mut [TensorMut::from_slice(&mut out, &shape, &[1])],
+                    )
+                    .unwrap();
             }
         });
         report("x * 2, prepared anew each time", 2, seconds);

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::fused::values::{Lowered, Space, Values};
-use crate::fused::{FusedNode, FusedProgram};
+use crate::fused::{DivisionByZero, FusedNode, FusedProgram};
 use crate::scalar::{ScalarNode, ScalarProgram};
 use crate::transpose::transpose;
 use crate::view::{TensorMut, TensorRef};
@@ -28,13 +28,18 @@ fn fused(program: &ScalarProgram, inputs: Vec<DType>, numbers: &[f64], outputs: 
 /// Computes `program` for every element: its n-th result is stored, converted, to `outputs[n]`.
 ///
 /// All inputs and outputs have one shape; inputs may be broadcast by zero strides. The arithmetic is that of
-/// [`FusedProgram`]. An output may be exactly the same view as an input.
-pub fn elementwise(program: &ScalarProgram, inputs: &[TensorRef<'_>], numbers: &[f64], outputs: &mut [TensorMut<'_>]) {
-    let Some(first) = outputs.first() else { return };
+/// [`FusedProgram`], errors included. An output may be exactly the same view as an input.
+pub fn elementwise(
+    program: &ScalarProgram,
+    inputs: &[TensorRef<'_>],
+    numbers: &[f64],
+    outputs: &mut [TensorMut<'_>],
+) -> Result<(), DivisionByZero> {
+    let Some(first) = outputs.first() else { return Ok(()) };
     let shape = first.shape();
     let input_dtypes = inputs.iter().map(TensorRef::dtype).collect();
     let output_dtypes: Vec<DType> = outputs.iter().map(TensorMut::dtype).collect();
-    fused(program, input_dtypes, numbers, &output_dtypes).run(shape, inputs, outputs);
+    fused(program, input_dtypes, numbers, &output_dtypes).run(shape, inputs, outputs)
 }
 
 /// The type in which each node of `program` is computed (`bool`, `i64`, `f32` or `f64`), or `None` for numbers and for
@@ -63,7 +68,9 @@ pub fn convert(source: TensorRef<'_>, mut target: TensorMut<'_>) {
         nodes: vec![FusedNode::Input(0)],
         outputs: vec![(0, target.dtype())],
     };
-    program.run(source.shape(), &[source], std::slice::from_mut(&mut target));
+    program
+        .run(source.shape(), &[source], std::slice::from_mut(&mut target))
+        .unwrap_or_else(|error| unreachable!("a conversion divides nothing: {error}"));
 }
 
 /// Copies `source` to `target`, which have one shape and one element type, whatever their strides.
@@ -81,15 +88,20 @@ mod tests {
     use crate::view::contiguous_strides;
 
     fn unary<A: Element, B: Element>(input: &[A], zero: B, rule: fn(Expr) -> Expr) -> Vec<B> {
+        computed(input, zero, rule, false)
+    }
+
+    fn computed<A: Element, B: Element>(input: &[A], zero: B, rule: fn(Expr) -> Expr, divides_by_zero: bool) -> Vec<B> {
         let program = ScalarProgram::record(1, 0, |x, _| vec![rule(x[0])]);
         let mut out = vec![zero; input.len()];
         let shape = [input.len()];
-        elementwise(
+        let done = elementwise(
             &program,
             &[TensorRef::from_slice(input, &shape, &[1])],
             &[],
             &mut [TensorMut::from_slice(&mut out, &shape, &[1])],
         );
+        assert_eq!(done.is_err(), divides_by_zero);
         out
     }
 
@@ -131,7 +143,9 @@ mod tests {
         assert_eq!(unary(&[i32::MAX], 0i32, |x| x + 1.0), [i32::MIN]);
         assert_eq!(unary(&[-7i64, 7], 0i64, |x| x / 2.0), [-3, 3]);
         assert_eq!(unary(&[1i64, 0], 0i64, |x| x.gt(0.5).select(10.0, 20.0)), [10, 20]);
-        assert_eq!(unary(&[5i32], 0i32, |x| x.remainder(Expr::constant(0.0)) + x / 0.0), [0]);
+        assert_eq!(computed(&[5i32], 0i32, |x| x.remainder(Expr::constant(0.0)), true), [0]);
+        assert_eq!(computed(&[5i32, 7, 0], 0i32, |x| 35.0 / x, true), [7, 5, 0]);
+        assert_eq!(unary(&[5.0f32], 0f32, |x| x / 0.0), [f32::INFINITY]);
     }
 
     #[test]

@@ -59,6 +59,11 @@ impl ScalarOp {
         }
     }
 
+    /// Whether it divides: integers cannot be divided by zero.
+    pub const fn divides(self) -> bool {
+        matches!(self, ScalarOp::Div | ScalarOp::Remainder)
+    }
+
     /// Whether the result is a boolean whatever the operands are.
     pub const fn is_predicate(self) -> bool {
         use ScalarOp::*;

@@ -29,7 +29,7 @@ fn main() -> fulgurite::Result<()> {
         let start = Instant::now();
         for _ in 0..calls {
             let mut result = TensorMut::from_slice(&mut out, &shape, &strides);
-            elementwise(&program, &[x.view()?], &[], std::slice::from_mut(&mut result));
+            elementwise(&program, &[x.view()?], &[], std::slice::from_mut(&mut result)).unwrap();
         }
         let kernel = start.elapsed().as_secs_f64() / f64::from(calls) * 1e6;
         best_call = best_call.min(call);

@@ -25,7 +25,7 @@ pub fn bind(def: &OperatorDef, given: &[(String, Value)]) -> Result<Vec<Arg<Stri
     def.params
         .iter()
         .map(|param| match given.iter().find(|(name, _)| name == param.name) {
-            Some((_, value)) => argument(param, value),
+            Some((_, value)) => argument(def, param, value),
             None => default(def, param),
         })
         .collect()
@@ -42,10 +42,11 @@ fn default(def: &OperatorDef, param: &ParamDef) -> Result<Arg<String>, CaseError
     }
 }
 
-fn argument(param: &ParamDef, value: &Value) -> Result<Arg<String>, CaseError> {
+fn argument(def: &OperatorDef, param: &ParamDef, value: &Value) -> Result<Arg<String>, CaseError> {
+    let of = format!("{}: argument '{}'", def.name, param.name);
     let wrong = || {
         let type_name = (param.type_name)();
-        CaseError::new("ArgumentType", format!("argument '{}' is {type_name}, got {value}", param.name))
+        CaseError::new("ArgumentType", format!("{of} is {type_name}, got {value}"))
     };
     match (param.kind, value) {
         (ParamKind::Tensor(_) | ParamKind::Operand(_), Value::Tensor(key)) => Ok(Arg::Tensor(key.clone())),
@@ -63,7 +64,7 @@ fn argument(param: &ParamDef, value: &Value) -> Result<Arg<String>, CaseError> {
         (ParamKind::Attribute, value) => {
             let type_name = (param.type_name)();
             coerce(&type_name, value).map(Arg::Attribute).ok_or_else(|| match unknown_dtype(&type_name, value) {
-                Some(error) => CaseError::new("ArgumentType", format!("argument '{}': {error}", param.name)),
+                Some(error) => CaseError::new("ArgumentType", format!("{of}: {error}")),
                 None => wrong(),
             })
         }

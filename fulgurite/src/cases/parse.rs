@@ -8,8 +8,8 @@ use serde_json::{Map, Value as Json};
 
 use super::{Case, CaseBody, CaseError, Grad, VERSION, Value};
 
-/// Reads a file of cases. A file that does not list named cases is an error with its place; a case that cannot be
-/// understood is an error of its own.
+/// Reads a file of cases. A file that does not list cases is an error with its place; a case that cannot be understood is
+/// an error of its own, under its place in the list where it has no id.
 pub fn parse_cases(text: &[u8]) -> Result<Vec<Case>, String> {
     let json: Json = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let Json::Object(file) = json else {
@@ -27,23 +27,26 @@ pub fn parse_cases(text: &[u8]) -> Result<Vec<Case>, String> {
         None => return Err("has no \"cases\"".into()),
     };
     let mut ids = HashSet::new();
-    cases
-        .iter()
-        .enumerate()
-        .map(|(i, case)| {
-            let id = match case.get("id") {
-                Some(Json::String(id)) if !id.is_empty() => id.clone(),
-                Some(other) => {
-                    return Err(format!("cases[{i}].id: expected a string that is not empty, got {}", short(other)));
-                }
-                None => return Err(format!("cases[{i}]: expected an object with an \"id\", got {}", kind(case))),
-            };
-            if !ids.insert(id.clone()) {
-                return Err(format!("cases[{i}].id: '{id}' stands twice"));
+    let case = |(i, case): (usize, &Json)| {
+        let place = format!("cases[{i}]");
+        let (id, wrong) = match case.get("id") {
+            Some(Json::String(id)) if !id.is_empty() => {
+                let twice = (!ids.insert(id.clone())).then(|| format!("{place}.id: '{id}' stands twice"));
+                (id.clone(), twice)
             }
-            Ok(Case { id, body: parse_body(case).map_err(|message| CaseError::new("BadCase", message)) })
-        })
-        .collect()
+            Some(other) => {
+                let message = format!("{place}.id: expected a string that is not empty, got {}", short(other));
+                (place, Some(message))
+            }
+            None => {
+                let message = format!("{place}: expected an object with an \"id\", got {}", kind(case));
+                (place, Some(message))
+            }
+        };
+        let body = wrong.map_or_else(|| parse_body(case), Err);
+        Case { id, body: body.map_err(|message| CaseError::new("BadCase", message)) }
+    };
+    Ok(cases.iter().enumerate().map(case).collect())
 }
 
 /// The fields of a case.

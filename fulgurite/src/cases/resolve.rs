@@ -1,8 +1,10 @@
 //! Operators by their own name or by PyTorch's.
 
+use std::borrow::Cow;
+
 use fulgurite::operator::{OperatorDef, OperatorKind, nearest, operators};
 
-use super::CaseError;
+use super::{CaseBody, CaseError, Value};
 
 /// Names longer than this get no "did you mean".
 const MAX_HINT: usize = 64;
@@ -40,4 +42,27 @@ pub fn resolve_operator(name: &str) -> Result<&'static OperatorDef, CaseError> {
     let hint = near.map(|near| format!(", did you mean '{near}'?")).unwrap_or_default();
     let shown: String = name.chars().take(MAX_HINT).collect();
     Err(CaseError::new("UnknownOperator", format!("no operator is called '{shown}'{hint}")))
+}
+
+/// PyTorch's `split(tensor, split_size_or_sections, dim)` means what it is given: as a call of the operator that takes a size,
+/// `split`, or of the one that takes a list, `split_with_sizes`. Any other call as it is.
+pub fn without_overloads(body: &CaseBody) -> Cow<'_, CaseBody> {
+    let sections = body.arguments.iter().find(|(name, _)| name == "split_size_or_sections");
+    let Some((_, sections)) = sections.filter(|_| ["split", "torch.split"].contains(&body.operator.as_str())) else {
+        return Cow::Borrowed(body);
+    };
+    let (operator, own) = match sections {
+        Value::List(_) => ("split_with_sizes", "split_sizes"),
+        _ => ("split", "split_size"),
+    };
+    let renamed = |name: &str| match name {
+        "split_size_or_sections" => own.to_owned(),
+        "tensor" => "input".to_owned(),
+        other => other.to_owned(),
+    };
+    Cow::Owned(CaseBody {
+        operator: operator.to_owned(),
+        arguments: body.arguments.iter().map(|(name, value)| (renamed(name), value.clone())).collect(),
+        grad: body.grad.clone(),
+    })
 }

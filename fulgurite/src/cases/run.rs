@@ -11,6 +11,7 @@ use fulgurite::trace::Trace;
 use fulgurite::transforms;
 use fulgurite::{Array, Error, Result, Target, Tensor, TensorMeta, tracer};
 
+use super::resolve::without_overloads;
 use super::{CaseBody, CaseError, Grad, TensorFile, bind, resolve_operator};
 
 /// A call of an operator on tensors of kind `V`.
@@ -90,6 +91,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
 }
 
 fn run(body: &CaseBody, tensors: &TensorFile, options: &Options) -> Result<CaseOutput, CaseError> {
+    let body = without_overloads(body);
     let operator = resolve_operator(&body.operator)?;
     let keys = bind(operator, &body.arguments)?;
     let mut missing = None;

@@ -37,8 +37,8 @@ pub enum FusedNode {
 /// What a fused region computes, whatever the layout of its operands.
 ///
 /// Arithmetic is carried out in f32 for `f16`, `bf16` and `f32`, in f64, in i64 for integers (wrapped to the stored width
-/// when stored), and booleans count as integers; mixed operands are promoted. Integer division truncates, and gives 0
-/// for the divisor 0, as does the remainder, which has the divisor's sign.
+/// when stored), and booleans count as integers; mixed operands are promoted. Integer division truncates, and the remainder
+/// has the divisor's sign; both are 0 for the divisor 0, which [`FusedKernel::run`] reports and device code does not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FusedProgram {
     /// Element types of the inputs.
@@ -48,6 +48,11 @@ pub struct FusedProgram {
     /// The node stored to each output, and the element type it is stored as.
     pub outputs: Vec<(u32, DType)>,
 }
+
+/// The divisor of an integer division or remainder was zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an integer is divided by zero")]
+pub struct DivisionByZero;
 
 /// Shape and strides of an output: those of the iteration, or with a last extent of one for a value per row.
 #[derive(Debug, Clone, Copy)]
@@ -70,11 +75,16 @@ pub struct FusedKernel {
 
 impl FusedProgram {
     /// Prepares the program and runs it once. See [`FusedKernel::new`] and [`FusedKernel::run`].
-    pub fn run(&self, shape: &[usize], inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) {
+    pub fn run(
+        &self,
+        shape: &[usize],
+        inputs: &[TensorRef<'_>],
+        outputs: &mut [TensorMut<'_>],
+    ) -> Result<(), DivisionByZero> {
         let input_strides: Vec<&[isize]> = inputs.iter().map(|input| input.strides()).collect();
         let layouts: Vec<OutputLayout<'_>> =
             outputs.iter().map(|output| OutputLayout { shape: output.shape(), strides: output.strides() }).collect();
-        FusedKernel::new(self, shape, &input_strides, &layouts).run(inputs, outputs);
+        FusedKernel::new(self, shape, &input_strides, &layouts).run(inputs, outputs)
     }
 }
 
@@ -108,7 +118,10 @@ impl FusedKernel {
     /// Runs the program. Inputs and outputs have the element types and layouts that the kernel was prepared for.
     ///
     /// An output may be exactly the same view as an input: an element is read before it is written.
-    pub fn run(&self, inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) {
+    ///
+    /// # Errors
+    /// If an integer is divided by zero. All outputs are written all the same.
+    pub fn run(&self, inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) -> Result<(), DivisionByZero> {
         assert_eq!(inputs.len(), self.input_strides.len(), "as many inputs as the kernel was prepared for");
         assert_eq!(outputs.len(), self.output_strides.len(), "as many outputs as the kernel was prepared for");
         for (index, input) in inputs.iter().enumerate() {

@@ -166,7 +166,8 @@ fn run(case: &Case, threads: usize) -> [Vec<f64>; 2] {
             TensorMut::new(DType::F32, &shapes[1], &strides[1], second.as_bytes_mut().as_mut_ptr()),
         ];
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| case.program.run(&case.shape, &inputs, &mut outputs));
+        // Divisions of integers by zero are defined as well.
+        let _ = pool.install(|| case.program.run(&case.shape, &inputs, &mut outputs));
     }
     assert!(first.guards_intact() && second.guards_intact());
     let second: Vec<f32> = bytemuck::cast_slice(second.as_bytes()).to_vec();

@@ -2,12 +2,13 @@
 
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use super::FusedKernel;
 use super::plan::{Operation, Step, Storage};
 use super::values::Space;
+use super::{DivisionByZero, FusedKernel};
 use crate::parallel::for_ranges;
 use crate::tile::reduction::{Reduction, Total};
 use crate::tile::store::store;
@@ -35,6 +36,8 @@ struct Addresses<'a> {
     inputs: &'a [*const u8],
     outputs: &'a [*mut u8],
     staged: &'a [bool],
+    /// Whether an integer was divided by zero.
+    by_zero: &'a AtomicBool,
 }
 
 // SAFETY: plain addresses, used within the contract of `run`: tasks write disjoint elements.
@@ -44,11 +47,15 @@ unsafe impl Sync for Addresses<'_> {}
 ///
 /// # Safety
 /// The addresses hold what the layout of the kernel reaches, as by the contracts of `TensorRef` and `TensorMut`.
-pub(super) unsafe fn run(kernel: &FusedKernel, inputs: &[*const u8], outputs: &[*mut u8]) {
+pub(super) unsafe fn run(
+    kernel: &FusedKernel,
+    inputs: &[*const u8],
+    outputs: &[*mut u8],
+) -> Result<(), DivisionByZero> {
     let (layout, plan) = (&kernel.layout, &kernel.plan);
     let rows = layout.rows();
     if rows == 0 || (layout.width == 0 && !plan.whole_rows) {
-        return;
+        return Ok(());
     }
     // A direct output that is also an input may not be written before the whole tile is computed.
     let staged: SmallVec<[bool; 4]> = outputs
@@ -56,7 +63,8 @@ pub(super) unsafe fn run(kernel: &FusedKernel, inputs: &[*const u8], outputs: &[
         .zip(&plan.outputs)
         .map(|(&output, plan)| plan.streaming || inputs.contains(&output.cast_const()))
         .collect();
-    let addresses = Addresses { inputs, outputs, staged: &staged };
+    let by_zero = AtomicBool::new(false);
+    let addresses = Addresses { inputs, outputs, staged: &staged, by_zero: &by_zero };
     let batches = rows.div_ceil(plan.rows_per_tile);
     let pieces = if plan.whole_rows { 1 } else { layout.width.div_ceil(plan.columns_per_tile) };
     for_ranges(batches * pieces, rows * layout.width, |range| {
@@ -69,6 +77,7 @@ pub(super) unsafe fn run(kernel: &FusedKernel, inputs: &[*const u8], outputs: &[
         Task::new(kernel, addresses, scratch.as_mut_ptr().cast()).run(range, pieces, rows);
         SCRATCH.set(scratch);
     });
+    if by_zero.into_inner() { Err(DivisionByZero) } else { Ok(()) }
 }
 
 struct Task<'a> {
@@ -192,6 +201,9 @@ impl<'a> Task<'a> {
                 }
                 Operation::Binary(op, class) => {
                     let (a, b) = (self.operand(a, step, tile), self.operand(b, step, tile));
+                    if class == Class::I64 && op.divides() && arithmetic::any_zero(b, rows, width) {
+                        self.addresses.by_zero.store(true, Ordering::Relaxed);
+                    }
                     arithmetic::binary(op, class, a, b, out, rows, width);
                 }
                 Operation::Select(class) => {

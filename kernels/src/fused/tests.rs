@@ -33,14 +33,16 @@ fn softmax_of_rows_of_every_length() {
         let mut log_sum = vec![f64::NAN; rows];
         let (shape, reduced) = ([rows, width], [rows, 1]);
         let (strides, reduced_strides) = (contiguous_strides(&shape), contiguous_strides(&reduced));
-        softmax().run(
-            &shape,
-            &[TensorRef::from_slice(&x, &shape, &strides)],
-            &mut [
-                TensorMut::from_slice(&mut y, &shape, &strides),
-                TensorMut::from_slice(&mut log_sum, &reduced, &reduced_strides),
-            ],
-        );
+        softmax()
+            .run(
+                &shape,
+                &[TensorRef::from_slice(&x, &shape, &strides)],
+                &mut [
+                    TensorMut::from_slice(&mut y, &shape, &strides),
+                    TensorMut::from_slice(&mut log_sum, &reduced, &reduced_strides),
+                ],
+            )
+            .unwrap();
         for row in 0..rows {
             let x = &x[row * width..][..width];
             let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -65,18 +67,20 @@ fn in_place_over_long_rows() {
     let mut program = softmax();
     program.outputs.truncate(1);
     let mut separate = vec![0f32; 2 * width];
-    program.run(
-        &shape,
-        &[TensorRef::from_slice(&x, &shape, &strides)],
-        &mut [TensorMut::from_slice(&mut separate, &shape, &strides)],
-    );
+    program
+        .run(
+            &shape,
+            &[TensorRef::from_slice(&x, &shape, &strides)],
+            &mut [TensorMut::from_slice(&mut separate, &shape, &strides)],
+        )
+        .unwrap();
     let mut in_place = x.clone();
     let pointer = in_place.as_mut_ptr().cast::<u8>();
     // SAFETY: one and the same view of a live slice, as an input and as an output of one kernel.
     unsafe {
         let input = TensorRef::new(DType::F32, &shape, &strides, pointer);
         let output = TensorMut::new(DType::F32, &shape, &strides, pointer);
-        program.run(&shape, &[input], &mut [output]);
+        program.run(&shape, &[input], &mut [output]).unwrap();
     }
     assert_eq!(in_place, separate);
 }
@@ -109,16 +113,18 @@ fn broadcasts_and_strides() {
             };
             let leak = |strides: [isize; 3]| -> &'static [isize; 3] { Box::leak(Box::new(strides)) };
             let last = out.as_mut_ptr().add((a - 1) * b * c).cast();
-            program.run(
-                &shape,
-                &[
-                    view(&x, leak(x_strides)),
-                    view(&bias, leak(bias_strides)),
-                    view(&scale, leak(scale_strides)),
-                    view(&shift, leak(shift_strides)),
-                ],
-                &mut [TensorMut::new(DType::BF16, &shape, &out_strides, last)],
-            );
+            program
+                .run(
+                    &shape,
+                    &[
+                        view(&x, leak(x_strides)),
+                        view(&bias, leak(bias_strides)),
+                        view(&scale, leak(scale_strides)),
+                        view(&shift, leak(shift_strides)),
+                    ],
+                    &mut [TensorMut::new(DType::BF16, &shape, &out_strides, last)],
+                )
+                .unwrap();
         }
         for i in 0..a {
             for j in 0..b {
@@ -146,7 +152,7 @@ fn a_reduction_of_nothing_and_of_a_broadcast() {
         // SAFETY: the strides stay within the array.
         let input = unsafe { TensorRef::new(DType::I32, &shape, &[1, 0], data.as_ptr().cast()) };
         let _ = stride;
-        program.run(&shape, &[input], &mut [TensorMut::from_slice(&mut out, &reduced, &[1, 1])]);
+        program.run(&shape, &[input], &mut [TensorMut::from_slice(&mut out, &reduced, &[1, 1])]).unwrap();
         assert_eq!(out, [3 * width as i64, 4 * width as i64]);
     }
 }

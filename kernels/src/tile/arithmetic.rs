@@ -312,6 +312,22 @@ pub(crate) unsafe fn binary(
     }
 }
 
+/// Whether some element of an integer operand is zero.
+///
+/// # Safety
+/// The operand holds what `rows` and `width` ask of it.
+pub(crate) unsafe fn any_zero(operand: Operand, rows: usize, width: usize) -> bool {
+    let mut found = false;
+    for_segments!([operand], rows, width, |index, length| {
+        // SAFETY: promised by the caller.
+        found |= match unsafe { operand.segment::<i64>(index, length) } {
+            Argument::Slice(values) => values.contains(&0),
+            Argument::Scalar(value) => value == 0 && length > 0,
+        };
+    });
+    found
+}
+
 /// `if condition { a } else { b }`; the condition has one value for each element.
 ///
 /// # Safety

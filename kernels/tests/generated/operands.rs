@@ -65,7 +65,8 @@ impl Memories {
                     TensorMut::new(dtype, &output.shape, &output.strides, first)
                 })
                 .collect();
-            kernel.run(&views, &mut results);
+            // Divisions of integers by zero give 0, as on the device.
+            let _ = kernel.run(&views, &mut results);
         }
         let bytes = |buffers: &[Buffer]| buffers.iter().map(|buffer| buffer.as_bytes().to_vec()).collect();
         Memories { inputs: bytes(&inputs), outputs: bytes(&outputs) }

@@ -62,14 +62,6 @@ arithmetic! {
     minimum(Any), torch = "minimum", Domain::ALL, Domain::ALL;
     decomposition |x, y| if x.dtype() == DType::Bool { prims::logical_and(x, y) } else { prims::minimum(x, y) };
     reference |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) };
-
-    /// The remainder of the division, with the divisor's sign, elementwise: `a - b ⌊a/b⌋`. An integer remainder by zero is 0.
-    remainder(Number), torch = "remainder", Domain::range(-9.0, 9.0), Domain::range(1.3, 4.0);
-    decomposition |x, y| prims::remainder(x, y);
-    reference |a, b| {
-        let rest = a % b;
-        if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
-    };
 }
 
 /// Declares functions whose result is boolean.

@@ -1,8 +1,8 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
-use super::promotion::{cast, constant_like, elementwise_meta, floating, operands_in, operands_meet, result_type};
-use crate::prims;
+use super::promotion::{constant_like, elementwise_meta, floating, operands_in, operands_meet, result_type};
+use crate::prims::{self, support::floor_quotient};
 
 fulgurite::attribute_enum! {
     /// How a quotient becomes an integer.
@@ -15,8 +15,8 @@ fulgurite::attribute_enum! {
 }
 
 /// `input / other`, elementwise, with broadcasting and type promotion. Without `rounding_mode` the quotient of integers is f32;
-/// with it the type is kept, and integers are divided as f64, which is exact up to 2⁵³. Integers divided by zero with rounding
-/// give no defined value.
+/// with it the type is kept. Integers that are divided by zero with rounding are an error on the CPU when the program runs, and
+/// give no defined value on a GPU.
 #[operator(torch = "div", overload = Div)]
 pub mod div {
     fn div(input: Operand, other: Operand, #[default(None)] rounding_mode: Option<RoundingMode>) -> Tensor;
@@ -43,19 +43,27 @@ pub mod div {
             let [input, other] = operands_in([input, other], floating(dtype));
             return prims::div(input, other);
         };
-        let exact = if dtype.is_floating() { dtype } else { DType::F64 };
-        let [input, other] = operands_in([input, other], exact);
-        let quotient = prims::div(input, other);
-        let rounded = match rounding_mode {
-            RoundingMode::Trunc => prims::mul(prims::sign(quotient), prims::floor(prims::abs(quotient))),
-            // The quotient may be rounded up to the next integer; what is left by the remainder is one, nearly.
-            RoundingMode::Floor => {
-                let whole = prims::div(prims::sub(input, prims::remainder(input, other)), other);
-                let nearest = prims::floor(prims::add(whole, constant_like(whole, 0.5)));
-                prims::select(prims::isfinite(nearest), nearest, prims::floor(quotient))
+        let [input, other] = operands_in([input, other], dtype);
+        if dtype.is_integer() {
+            let quotient = prims::floor_divide(input, other);
+            return match rounding_mode {
+                RoundingMode::Floor => quotient,
+                // One more where a negative quotient is not whole.
+                RoundingMode::Trunc => {
+                    let negative = prims::lt(quotient, constant_like(quotient, 0.0));
+                    let whole = prims::eq(prims::mul(quotient, other), input);
+                    let up = prims::logical_and(negative, prims::logical_not(whole));
+                    prims::select(up, prims::add(quotient, constant_like(quotient, 1.0)), quotient)
+                }
+            };
+        }
+        match rounding_mode {
+            RoundingMode::Trunc => {
+                let quotient = prims::div(input, other);
+                prims::mul(prims::sign(quotient), prims::floor(prims::abs(quotient)))
             }
-        };
-        cast(rounded, dtype)
+            RoundingMode::Floor => floor_quotient(input, other),
+        }
     }
 
     fn reference(input: ArrayD<f64>, other: ArrayD<f64>, rounding_mode: Option<RoundingMode>) -> ArrayD<f64> {

@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use super::promotion::{number, scalar_type};
+use super::promotion::{fills, number, scalar_type};
 use crate::prims;
 
 /// A tensor of `size`, every element `fill_value`; without `dtype` of the type that the number brings along (f32, i64, bool).
@@ -17,7 +17,9 @@ pub mod full {
         let parsed = device.parse::<Device>();
         require!(parsed.is_ok(), UnknownDevice, "'{device}' is no device, expected 'cpu', 'cuda:0', ...");
         let device = parsed.unwrap_or(Device::CPU);
-        Ok(TensorMeta::new(size, dtype.unwrap_or_else(|| scalar_type(fill_value)), device))
+        let dtype = dtype.unwrap_or_else(|| scalar_type(fill_value));
+        fills("fill_value", fill_value, dtype, Code::FillValue.name())?;
+        Ok(TensorMeta::new(size, dtype, device))
     }
 
     fn decomposition(size: &[usize], fill_value: Scalar, dtype: Option<DType>, device: &str) -> Tensor {
@@ -35,10 +37,16 @@ pub mod full {
         s.case(with([3], true));
         s.case(with([0, 2], 1i64).dtype(s.dtype()));
         s.case(with([5], 3i64).dtype(s.dtype()).device("cpu"));
+        if s.dtype().is_integer() {
+            s.case(with([2], 2.75).dtype(s.dtype()));
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(UnknownDevice, with([2], 1.0).device("?"), "'?' is no device");
+        e.case(FillValue, with([2], f64::NAN).dtype(DType::I64), "fill_value is nan, which i64 cannot hold");
+        e.case(FillValue, with([2], 256i64).dtype(DType::U8), "fill_value is 256, which u8 cannot hold");
+        e.case(FillValue, with([2], 1e6).dtype(DType::F16), "which f16 cannot hold");
     }
 }
 

@@ -4,16 +4,16 @@ use super::arrays::rearranged;
 use super::promotion::position;
 use crate::prims;
 
-/// `out[i][j] = input[index[i][j]][j]` for `dim = 0`, likewise for other dimensions. An index out of range is an error when the
-/// program runs.
+/// `out[i][j] = input[index[i][j]][j]` for `dim = 0`, likewise for other dimensions. A tensor without dimensions counts as one of
+/// a single element. An index out of range is an error when the program runs.
 #[operator(torch = "gather")]
 pub mod gather {
     fn gather(input: Tensor, dim: i64, index: Tensor<Integer>) -> Tensor;
 
     fn meta(input: &TensorMeta, dim: i64, index: &TensorMeta) -> Result<TensorMeta> {
         let dim = normalize_dim(dim, input.rank())?;
-        let fits =
-            index.rank() == input.rank() && (0..input.rank()).all(|i| i == dim || index.shape()[i] <= input.shape()[i]);
+        let fits = index.rank().max(1) == input.rank().max(1)
+            && (0..input.rank().min(index.rank())).all(|i| i == dim || index.shape()[i] <= input.shape()[i]);
         require!(
             fits,
             IndexShape,
@@ -25,18 +25,17 @@ pub mod gather {
     }
 
     fn decomposition(input: Tensor, dim: i64, index: Tensor) -> Tensor {
-        if input.rank() == 0 {
-            let picked = prims::gather(prims::reshape(input, [1]), 0, prims::reshape(index, [1]));
-            return prims::reshape(picked, []);
-        }
-        prims::gather(input, position(dim, input.rank()), index)
+        let picked = prims::gather(at_least_1d(input), position(dim, input.rank()), at_least_1d(index));
+        if index.rank() == 0 { prims::reshape(picked, []) } else { picked }
     }
 
     fn reference(input: &ReferenceTensor, dim: i64, index: &ArrayD<i64>) -> Result<ReferenceTensor> {
         let dim = position(dim, input.shape().len());
         super::in_range(index, input.shape().get(dim).copied().unwrap_or(1))?;
         Ok(rearranged(input, index.shape(), 0.0, |at| {
-            let mut from = at.to_vec();
+            // Where one of both has no dimensions, the other has one at most.
+            let mut from = if at.is_empty() { vec![0; input.shape().len()] } else { at.to_vec() };
+            from.truncate(input.shape().len());
             if let Some(place) = from.get_mut(dim) {
                 *place = index[at] as usize;
             }
@@ -51,12 +50,20 @@ pub mod gather {
         s.case(with(s.normal([]), 0, s.integers(0, 1, [])));
         s.case(with(s.normal([4, 5]), 1, s.integers(0, 5, [0, 2])));
         s.case(with(s.normal([2, 3, 4]), 1, s.integers(0, 3, [2, 2, 4])));
+        s.case(with(s.normal([]), -1, s.integers(0, 1, [3])));
+        s.case(with(s.normal([5]), 0, s.integers(0, 5, [])));
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(IndexShape, with(e.normal([2, 3]), 0, e.integers(0, 2, [4])), "index has shape [4]");
         e.case(IndexShape, with(e.normal([2, 3]), 0, e.integers(0, 2, [4, 4])), "no extent above [2, 3]");
     }
+}
+
+/// `tensor`, or its one element along a dimension.
+#[track_caller]
+pub(crate) fn at_least_1d(tensor: fulgurite::Tensor) -> fulgurite::Tensor {
+    if tensor.rank() == 0 { prims::reshape(tensor, [1]) } else { tensor }
 }
 
 /// For references: fails unless every index lies below `extent`.

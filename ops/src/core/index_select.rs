@@ -1,36 +1,50 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::rearranged;
-use super::in_range;
 use super::promotion::position;
+use super::{at_least_1d, in_range};
 use crate::prims;
 
-/// The slices of `input` along `dim` at the positions `index`. A position out of range is an error when the program runs.
+/// The slices of `input` along `dim` at the positions `index`, of one dimension or none. A tensor without dimensions has position 0
+/// alone. A position out of range is an error when the program runs.
 #[operator(torch = "index_select")]
 pub mod index_select {
     fn index_select(input: Tensor, dim: i64, index: Tensor<Integer>) -> Tensor;
 
     fn meta(input: &TensorMeta, dim: i64, index: &TensorMeta) -> Result<TensorMeta> {
-        require!(input.rank() > 0, Rank, "input has no dimensions, expected at least one");
         let dim = normalize_dim(dim, input.rank())?;
-        require!(index.rank() == 1, IndexRank, "index has shape {:?}, expected one dimension", index.shape());
+        require!(index.rank() <= 1, IndexRank, "index has shape {:?}, expected one dimension at most", index.shape());
+        require!(
+            input.rank() > 0 || index.len() == 1,
+            Rank,
+            "input has no dimensions, and index {} positions, expected one",
+            index.len()
+        );
         let mut shape = input.shape().to_vec();
-        shape[dim] = index.len();
+        if let Some(extent) = shape.get_mut(dim) {
+            *extent = index.len();
+        }
         Ok(input.with_shape(shape))
     }
 
     fn decomposition(input: Tensor, dim: i64, index: Tensor) -> Tensor {
-        prims::index_select(input, position(dim, input.rank()), index)
+        let picked = prims::index_select(at_least_1d(input), position(dim, input.rank()), at_least_1d(index));
+        if input.rank() == 0 { prims::reshape(picked, []) } else { picked }
     }
 
     fn reference(input: &ReferenceTensor, dim: i64, index: &ArrayD<i64>) -> Result<ReferenceTensor> {
         let mut shape = input.shape().to_vec();
         let dim = position(dim, shape.len());
-        in_range(index, shape[dim])?;
-        shape[dim] = index.len();
+        in_range(index, shape.get(dim).copied().unwrap_or(1))?;
+        let positions: Vec<i64> = index.iter().copied().collect();
+        if let Some(extent) = shape.get_mut(dim) {
+            *extent = positions.len();
+        }
         Ok(rearranged(input, &shape, 0.0, |at| {
             let mut from = at.to_vec();
-            from[dim] = index[at[dim]] as usize;
+            if let Some(place) = from.get_mut(dim) {
+                *place = positions[at[dim]] as usize;
+            }
             Some(from)
         }))
     }
@@ -41,10 +55,12 @@ pub mod index_select {
         s.case(with(s.normal([6]), 0, s.integers(0, 6, [1])));
         s.case(with(s.normal([2, 3, 4]), 1, s.integers(0, 3, [5])));
         s.case(with(s.normal([4, 5]), 1, s.integers(0, 5, [0])));
+        s.case(with(s.normal([]), 0, s.integers(0, 1, [1])));
+        s.case(with(s.normal([4, 5]), 1, s.integers(0, 5, [])));
     }
 
     fn errors(e: &mut ErrorSamples) {
-        e.case(Rank, with(e.normal([]), 0, e.integers(0, 1, [1])), "input has no dimensions");
+        e.case(Rank, with(e.normal([]), 0, e.integers(0, 1, [2])), "input has no dimensions");
         e.case(IndexRank, with(e.normal([2, 3]), 0, e.integers(0, 2, [1, 2])), "index has shape [1, 2]");
     }
 }

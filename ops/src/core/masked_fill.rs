@@ -1,10 +1,10 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::{spread, zip};
-use super::promotion::{broadcast, broadcast_shapes, constant};
+use super::promotion::{broadcast, broadcast_shapes, constant, fills};
 use crate::prims;
 
-/// `value` where `mask` holds, `input` elsewhere. The element type of `input` stays.
+/// `value` where `mask` holds, `input` elsewhere. The element type of `input` stays; for integers a fraction of `value` is cut off.
 #[operator(torch = "masked_fill")]
 pub mod masked_fill {
     fn masked_fill(input: Tensor, mask: Tensor<Boolean>, value: Scalar) -> Tensor;
@@ -18,12 +18,7 @@ pub mod masked_fill {
             input.shape(),
             mask.shape()
         );
-        require!(
-            input.dtype().is_floating() || !matches!(value, Scalar::Float(number) if number.fract() != 0.0),
-            ValueType,
-            "value is a floating-point number, input is {}",
-            input.dtype()
-        );
+        fills("value", value, input.dtype(), Code::Value.name())?;
         Ok(input.with_shape(shape.unwrap_or_default()))
     }
 
@@ -52,6 +47,7 @@ pub mod masked_fill {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Broadcast, with(e.normal([2, 3]), e.booleans([2]), 0.0), "they do not broadcast");
-        e.case(ValueType, with(e.of(DType::I64, [2]), e.booleans([2]), 0.5), "input is i64");
+        e.case(Value, with(e.of(DType::I64, [2]), e.booleans([2]), f64::NAN), "value is nan, which i64 cannot hold");
+        e.case(Value, with(e.of(DType::F16, [2]), e.booleans([2]), -1e9), "which f16 cannot hold");
     }
 }

@@ -4,13 +4,18 @@ use super::arrays::reduce;
 use super::promotion::{accumulating, cast, constant_like, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
-/// The arithmetic mean along `dim` (all dimensions if absent or empty), accumulated in f32 for f16 and bf16; NaN of no elements.
+/// The arithmetic mean along `dim` (all dimensions if absent or empty) of the elements in `dtype`, that of `input` if absent;
+/// accumulated in f32 for f16 and bf16; NaN of no elements.
 #[operator(torch = "mean")]
 pub mod mean {
-    fn mean(input: Tensor<Floating>, #[default(None)] dim: Option<Vec<i64>>, #[default(false)] keepdim: bool)
-    -> Tensor;
+    fn mean(
+        input: Tensor,
+        #[default(None)] dim: Option<Vec<i64>>,
+        #[default(false)] keepdim: bool,
+        #[default(None)] dtype: Option<DType>,
+    ) -> Tensor;
 
-    fn meta(input: &TensorMeta, dim: Option<&[i64]>, keepdim: bool) -> Result<TensorMeta> {
+    fn meta(input: &TensorMeta, dim: Option<&[i64]>, keepdim: bool, dtype: Option<DType>) -> Result<TensorMeta> {
         let dims = reduced_dims(dim, input.rank());
         require!(
             dims.is_some(),
@@ -18,11 +23,13 @@ pub mod mean {
             "dim is {dim:?}, expected distinct dimensions of a tensor of rank {}",
             input.rank()
         );
-        Ok(input.with_shape(reduced_shape(input.shape(), &dims.unwrap_or_default(), keepdim)))
+        let dtype = dtype.unwrap_or(input.dtype());
+        require!(dtype.is_floating(), MeanType, "a mean is a floating-point number, not {dtype}; give another dtype");
+        Ok(TensorMeta::new(reduced_shape(input.shape(), &dims.unwrap_or_default(), keepdim), dtype, input.device()))
     }
 
-    fn decomposition(input: Tensor, dim: Option<&[i64]>, keepdim: bool) -> Tensor {
-        let shape = input.shape();
+    fn decomposition(input: Tensor, dim: Option<&[i64]>, keepdim: bool, dtype: Option<DType>) -> Tensor {
+        let (shape, input) = (input.shape(), cast(input, dtype.unwrap_or(input.dtype())));
         let dims = reduced_dims(dim, input.rank()).unwrap_or_default();
         if dims.is_empty() {
             return input;
@@ -38,6 +45,10 @@ pub mod mean {
     }
 
     fn samples(s: &mut Samples) {
+        if !s.dtype().is_floating() {
+            s.case(with(s.of(s.dtype(), [4, 8])).dim(vec![1]).dtype(DType::F32));
+            return;
+        }
         s.case(with(s.normal([4, 8])));
         s.case(with(s.normal([])));
         s.case(with(s.normal([3])).dim(vec![0]));
@@ -46,9 +57,11 @@ pub mod mean {
         s.case(with(s.normal([0, 3])).dim(vec![1]));
         s.case(with(s.normal([0, 3])).dim(vec![0])).forward_only("the mean of nothing is NaN");
         s.case(with(s.normal([5, 513])).dim(vec![1]));
+        s.case(with(s.normal([3, 5])).dim(vec![0]).dtype(DType::F64));
     }
 
     fn errors(e: &mut ErrorSamples) {
+        e.case(MeanType, with(e.of(DType::I64, [2])), "not i64");
         e.case(Dims, with(e.normal([2, 3])).dim(vec![2]), "distinct dimensions of a tensor of rank 2");
     }
 }

@@ -26,6 +26,7 @@ fulgurite_ops_macros::operator_files! {
     pad,
     permute,
     pow,
+    remainder,
     reshape,
     scatter_add,
     split,

@@ -1,6 +1,6 @@
 //! PyTorch's rules of type promotion and broadcasting, for metas and for traced tensors.
 
-use fulgurite::argument::{Operand, Scalar};
+use fulgurite::argument::{AttributeType, Operand, Scalar};
 use fulgurite::{DType, Failure, Tensor, TensorMeta};
 
 use crate::prims;
@@ -182,12 +182,44 @@ pub fn constant_like(like: Tensor, value: impl Into<Scalar>) -> Tensor {
     constant(value, &like.meta())
 }
 
-/// `scalar` as a number of `dtype`.
+/// `scalar` as a number of `dtype`. Integers wrap, as a tensor that meets them does.
 pub fn number(scalar: Scalar, dtype: DType) -> Scalar {
-    match category(dtype) {
-        0 => Scalar::Bool(scalar.to_f64() != 0.0),
-        1 => Scalar::Int(scalar.to_i64()),
+    match dtype {
+        DType::Bool => Scalar::Bool(scalar.to_f64() != 0.0),
+        DType::U8 => Scalar::Int(i64::from(scalar.to_i64() as u8)),
+        DType::I32 => Scalar::Int(i64::from(scalar.to_i64() as i32)),
+        DType::I64 => Scalar::Int(scalar.to_i64()),
         _ => Scalar::Float(scalar.to_f64()),
+    }
+}
+
+/// The largest finite bf16: seven bits of fraction, and the exponents of f32.
+const BF16_MAX: f64 = 255.0 / 128.0 * (f32::MAX as f64 / (2.0 - f32::EPSILON as f64));
+
+/// For metas: fails with the caller's code if a tensor of `dtype` cannot be filled with `value`: a number beyond the type's, or
+/// NaN or infinity for integers. A fraction is cut off, and u8 takes negative numbers down to -255, which wrap.
+pub fn fills(name: &str, value: Scalar, dtype: DType, code: &'static str) -> Result<(), Failure> {
+    let number = value.to_f64();
+    let limits = match dtype {
+        DType::Bool => return Ok(()),
+        DType::U8 => Some((-255.0, 255.0)),
+        DType::I32 => Some((f64::from(i32::MIN), f64::from(i32::MAX))),
+        // The largest is no f64; the next number that is one lies above it.
+        DType::I64 => Some((i64::MIN as f64, 9_223_372_036_854_774_784.0)),
+        DType::F16 => Some((-65_504.0, 65_504.0)),
+        DType::BF16 => Some((-BF16_MAX, BF16_MAX)),
+        DType::F32 => Some((-f64::from(f32::MAX), f64::from(f32::MAX))),
+        DType::F64 => None,
+    };
+    let fits = match (limits, value) {
+        (None, _) => true,
+        (Some(_), Scalar::Int(_)) if dtype == DType::I64 => true,
+        (Some((low, high)), _) if dtype.is_floating() => !number.is_finite() || (low..=high).contains(&number),
+        (Some((low, high)), _) => (low..=high).contains(&number.trunc()),
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(Failure::new(code, format!("{name} is {}, which {dtype} cannot hold", value.to_attribute()))),
     }
 }
 

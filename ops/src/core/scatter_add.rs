@@ -1,22 +1,23 @@
 use fulgurite_ops_macros::operator;
 
-use super::in_range;
+use super::arrays::reshaped;
 use super::promotion::{accumulating, cast, position};
+use super::{at_least_1d, in_range};
 use crate::prims;
 
 /// `input` with `src[i][j]` added at `[index[i][j]][j]` for `dim = 0`, likewise for other dimensions, in row-major order of
-/// `index`. f16 and bf16 are added in f32.
+/// `index`. f16 and bf16 are added in f32. A tensor without dimensions counts as one of a single element.
 #[operator(torch = "scatter_add", autocast = widest)]
 pub mod scatter_add {
     fn scatter_add(input: Tensor<Number>, dim: i64, index: Tensor<Integer>, src: Tensor<Number>) -> Tensor;
 
     fn meta(input: &TensorMeta, dim: i64, index: &TensorMeta, src: &TensorMeta) -> Result<TensorMeta> {
         let dim = normalize_dim(dim, input.rank())?;
-        let rank = input.rank();
-        let fits = index.rank() == rank
-            && src.rank() == rank
-            && (0..rank).all(|i| index.shape()[i] <= src.shape()[i])
-            && (0..rank).all(|i| i == dim || index.shape()[i] <= input.shape()[i]);
+        let one = |shape: &[usize]| if shape.is_empty() { vec![1] } else { shape.to_vec() };
+        let [to, at, from] = [input, index, src].map(|tensor| one(tensor.shape()));
+        let fits = at.len() == to.len()
+            && from.len() == to.len()
+            && (0..to.len()).all(|i| at[i] <= from[i] && (i == dim || at[i] <= to[i]));
         require!(
             fits,
             IndexShape,
@@ -36,9 +37,8 @@ pub mod scatter_add {
     }
 
     fn decomposition(input: Tensor, dim: i64, index: Tensor, src: Tensor) -> Tensor {
-        if input.rank() == 0 {
-            return if index.meta().is_empty() { input } else { prims::add(input, src) };
-        }
+        let (shape, place) = (input.shape(), position(dim, input.rank()));
+        let [input, index, src] = [input, index, src].map(at_least_1d);
         let (dtype, extents) = (input.dtype(), index.shape());
         let zeros = vec![0; extents.len()];
         let used = match *src.shape() == *extents {
@@ -46,22 +46,23 @@ pub mod scatter_add {
             false => prims::slice(src, zeros, &*extents, vec![1; extents.len()]),
         };
         let wide = accumulating;
-        let sum = prims::scatter_add(wide(input), position(dim, input.rank()), index, wide(used));
-        cast(sum, dtype)
+        let sum = cast(prims::scatter_add(wide(input), place, index, wide(used)), dtype);
+        if shape.is_empty() { prims::reshape(sum, []) } else { sum }
     }
 
     fn reference(input: &ArrayD<f64>, dim: i64, index: &ArrayD<i64>, src: &ArrayD<f64>) -> Result<ArrayD<f64>> {
         let dim = position(dim, input.ndim());
         in_range(index, input.shape().get(dim).copied().unwrap_or(1))?;
-        let mut out = input.clone();
+        let one = |array: &ArrayD<f64>| if array.ndim() == 0 { reshaped(array, &[1]) } else { array.clone() };
+        let (mut out, src) = (one(input), one(src));
         for (at, target) in index.indexed_iter() {
             let mut to = ndarray::Dimension::slice(&at).to_vec();
-            if let Some(place) = to.get_mut(dim) {
-                *place = *target as usize;
-            }
-            out[to.as_slice()] += src[at];
+            to.resize(out.ndim(), 0);
+            let from = to.clone();
+            to[dim] = *target as usize;
+            out[to.as_slice()] += src[from.as_slice()];
         }
-        Ok(out)
+        Ok(reshaped(&out, input.shape()))
     }
 
     fn samples(s: &mut Samples) {
@@ -70,6 +71,8 @@ pub mod scatter_add {
         s.case(with(s.normal([6]), 0, s.integers(0, 2, [9]), s.normal([9])));
         s.case(with(s.normal([]), 0, s.integers(0, 1, []), s.normal([])));
         s.case(with(s.normal([4, 5]), 1, s.integers(0, 5, [0, 2]), s.normal([3, 2])));
+        s.case(with(s.normal([]), 0, s.integers(0, 1, [3]), s.normal([4])));
+        s.case(with(s.normal([4]), 0, s.integers(0, 4, []), s.normal([])));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -12,6 +12,8 @@ pub mod sub {
     fn meta(input: Operand<&TensorMeta>, other: Operand<&TensorMeta>, alpha: Scalar) -> Result<TensorMeta> {
         let operands = [input, other];
         operands_meet(&operands, "other", [Code::NoTensor.name(), Code::Broadcast.name()])?;
+        let boolean = operands.iter().any(|operand| matches!(operand, Operand::Scalar(Scalar::Bool(_))));
+        require!(!boolean, Boolean, "an operand is a boolean, which cannot be subtracted; logical_not inverts a mask");
         let dtype = result_type(&operands);
         alpha_fits(alpha, dtype, Code::AlphaType.name())?;
         Ok(elementwise_meta(&operands, dtype))
@@ -54,6 +56,7 @@ pub mod sub {
     fn errors(e: &mut ErrorSamples) {
         e.case(NoTensor, with(1, 2.0), "expected at least one tensor");
         e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+        e.case(Boolean, with(e.normal([2]), true), "cannot be subtracted");
         e.case(AlphaType, with(e.of(DType::I64, [2]), 1).alpha(0.5), "the result is i64");
     }
 }

@@ -87,14 +87,14 @@ pub(crate) fn error_function(x: f64) -> f64 {
 
 /// Declares functions that keep the element type; `integers` says what becomes of them.
 macro_rules! number_unary {
-    ($($(#[doc = $doc:tt])* $name:ident, torch = $torch:tt;
+    ($($(#[doc = $doc:tt])* $name:ident($class:ident), torch = $torch:tt;
        decomposition |$tensor:ident| $decomposition:expr;
        floats |$x:ident| $floats:expr;
        integers |$i:ident| $integers:expr;)*) => {$(
         $(#[doc = $doc])*
         #[operator(torch = $torch)]
         pub mod $name {
-            fn $name(input: Tensor<Number>) -> Tensor;
+            fn $name(input: Tensor<$class>) -> Tensor;
 
             fn meta(input: &TensorMeta) -> Result<TensorMeta> {
                 Ok(input.clone())
@@ -119,19 +119,19 @@ macro_rules! number_unary {
 
 number_unary! {
     /// Absolute value, elementwise. The subgradient at zero is zero.
-    abs, torch = "abs";
+    abs(Number), torch = "abs";
     decomposition |x| prims::abs(x);
     floats |x| x.abs();
     integers |x| x.wrapping_abs();
 
-    /// Sign, elementwise: -1, 0 or 1; 0 for NaN. Its gradient is zero everywhere.
-    sign, torch = "sign";
-    decomposition |x| prims::sign(x);
+    /// Sign, elementwise: -1, 0 or 1; 0 for NaN. A boolean is its own. The gradient is zero everywhere.
+    sign(Any), torch = "sign";
+    decomposition |x| if x.dtype() == DType::Bool { x } else { prims::sign(x) };
     floats |x| if x == 0.0 || x.is_nan() { 0.0 } else { x.signum() };
     integers |x| x.signum();
 
     /// The largest integer not above each element. Its gradient is zero everywhere.
-    floor, torch = "floor";
+    floor(Number), torch = "floor";
     decomposition |x| if x.dtype().is_floating() { prims::floor(x) } else { x };
     floats |x| x.floor();
     integers |x| x;

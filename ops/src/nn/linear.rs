@@ -1,9 +1,11 @@
 use fulgurite_ops_macros::operator;
 
+use crate::core::arrays::reshaped;
 use crate::core::promotion::broadcast;
 use crate::prims;
 
-/// `input · weightᵀ + bias`: input [..., in], weight [out, in], bias [out]; out [..., out].
+/// `input · weightᵀ + bias`: input [..., in], weight [out, in], bias [out]; out [..., out]. A weight [in] without a bias gives one
+/// number a row: out [...].
 #[operator(
     torch = "nn.functional.linear",
     autocast = low,
@@ -22,16 +24,25 @@ pub mod linear {
     ) -> Tensor;
 
     fn meta(input: &TensorMeta, weight: &TensorMeta, bias: Option<&TensorMeta>) -> Result<TensorMeta> {
-        require!(weight.rank() == 2, WeightRank, "weight has shape {:?}, expected [out, in]", weight.shape());
-        let [outputs, inputs] = [weight.shape()[0], weight.shape()[1]];
+        require!(
+            weight.rank() == 2 || (weight.rank() == 1 && bias.is_none()),
+            WeightRank,
+            "weight has shape {:?}, expected [out, in]{}",
+            weight.shape(),
+            if bias.is_none() { " or [in]" } else { "" }
+        );
+        // The number of outputs; none of a vector.
+        let outputs = (weight.rank() == 2).then(|| weight.shape()[0]);
+        let inputs = weight.shape()[weight.rank() - 1];
         require!(
             input.shape().last() == Some(&inputs),
             InputWidth,
-            "input has shape {:?}, expected its last extent to be {inputs}, weight's second",
+            "input has shape {:?}, expected its last extent to be {inputs}, weight's last",
             input.shape()
         );
         if let Some(bias) = bias {
-            require!(bias.shape() == [outputs], BiasShape, "bias has shape {:?}, expected [{outputs}]", bias.shape());
+            let expected = outputs.unwrap_or(0);
+            require!(bias.shape() == [expected], BiasShape, "bias has shape {:?}, expected [{expected}]", bias.shape());
         }
         let others = [Some(weight), bias];
         let same = others.into_iter().flatten().all(|other| other.dtype() == input.dtype());
@@ -44,7 +55,7 @@ pub mod linear {
             bias.map_or("absent".to_owned(), |bias| bias.dtype().to_string())
         );
         let mut shape = input.shape()[..input.rank() - 1].to_vec();
-        shape.push(outputs);
+        shape.extend(outputs);
         Ok(input.with_shape(shape))
     }
 
@@ -52,6 +63,9 @@ pub mod linear {
         let flat = rows_of(input);
         let mut shape = input.shape().to_vec();
         shape.pop();
+        if weight.rank() == 1 {
+            return prims::reshape(prims::matmul(flat, prims::reshape(weight, [weight.size(0), 1])), shape);
+        }
         shape.push(weight.size(0));
         let mut out = prims::matmul(flat, prims::permute(weight, [1, 0]));
         if let Some(bias) = bias {
@@ -73,6 +87,14 @@ pub mod linear {
     fn grad(input: Tensor, weight: Tensor, bias: Option<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let out = linear::with(input, weight).bias(bias).call();
         (out, move |d_out: Tensor| {
+            if weight.rank() == 1 {
+                let d_rows = prims::reshape(d_out, [d_out.meta().len(), 1]);
+                let d_input = prims::matmul(d_rows, prims::reshape(weight, [1, weight.size(0)]));
+                let d_weight = prims::matmul(prims::permute(d_rows, [1, 0]), rows_of(input));
+                let (d_input, d_weight) =
+                    (prims::reshape(d_input, input.shape()), prims::reshape(d_weight, weight.shape()));
+                return Grads { input: d_input, weight: d_weight, bias: None };
+            }
             let d_rows = rows_of(d_out);
             let d_input = prims::reshape(prims::matmul(d_rows, weight), input.shape());
             let d_weight = prims::matmul(prims::permute(d_rows, [1, 0]), rows_of(input));
@@ -81,6 +103,10 @@ pub mod linear {
     }
 
     fn reference(input: &ArrayD<f64>, weight: &ArrayD<f64>, bias: Option<&ArrayD<f64>>) -> ArrayD<f64> {
+        if weight.ndim() == 1 {
+            let matrix = reshaped(weight, &[1, weight.len()]);
+            return reshaped(&reference(input, &matrix, None), &input.shape()[..input.ndim() - 1]);
+        }
         let (outputs, inputs) = (weight.shape()[0], weight.shape()[1]);
         let mut shape = input.shape().to_vec();
         if let Some(last) = shape.last_mut() {
@@ -109,10 +135,14 @@ pub mod linear {
         s.case(with(s.normal([0, 6]), s.normal([2, 6])).bias(s.normal([2])));
         s.case(with(s.normal([3, 0]), s.normal([2, 0])).bias(s.normal([2])));
         s.case(with(s.normal([33, 65]), s.normal([31, 65])).bias(s.normal([31])));
+        s.case(with(s.normal([2, 4, 3]), s.normal([3])));
+        s.case(with(s.normal([5]), s.normal([5])));
     }
 
     fn errors(e: &mut ErrorSamples) {
-        e.case(WeightRank, with(e.normal([4, 8]), e.normal([8])), "weight has shape [8], expected [out, in]");
+        let vector = with(e.normal([4, 8]), e.normal([8])).bias(e.normal([1]));
+        e.case(WeightRank, vector, "weight has shape [8], expected [out, in]");
+        e.case(WeightRank, with(e.normal([4, 8]), e.normal([2, 3, 8])), "expected [out, in] or [in]");
         e.case(InputWidth, with(e.normal([4, 7]), e.normal([3, 8])), "expected its last extent to be 8");
         e.case(InputWidth, with(e.normal([]), e.normal([3, 8])), "expected its last extent to be 8");
         e.case(BiasShape, with(e.normal([4, 8]), e.normal([3, 8])).bias(e.normal([4])), "expected [3]");

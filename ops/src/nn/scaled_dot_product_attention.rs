@@ -6,9 +6,9 @@ use crate::nn::{dropout, softmax};
 use crate::prims;
 
 /// `softmax(query · keyᵀ · scale + mask) · value` over query [..., H, L, E], key [..., H, S, E], value [..., H, S, V]; out
-/// [..., H, L, V]. `scale` is 1/√E if absent. `attn_mask` broadcasts to [..., H, L, S]: booleans say who may be attended
-/// to, numbers are added. `is_causal` lets position i attend to 0 to i. With `enable_gqa` key and value have fewer heads, each
-/// for H / H' queries. A row that may attend to nothing gives zeros. Vaswani et al., 2017.
+/// [..., H, L, V]. Leading dimensions broadcast. `scale` is 1/√E if absent. `attn_mask` broadcasts to [..., H, L, S]: booleans say who may be attended
+/// to, numbers are added. `is_causal` lets position i attend to 0 to i. With `enable_gqa` key and value have fewer heads H', each
+/// for H / H' queries, and all have one rank. A row that may attend to nothing gives zeros. Vaswani et al., 2017.
 #[operator(
     torch = "nn.functional.scaled_dot_product_attention",
     autocast = low,
@@ -58,27 +58,24 @@ pub mod scaled_dot_product_attention {
                 query.dtype()
             );
         }
-        let rank = query.rank();
         let (q, k, v) = (query.shape(), key.shape(), value.shape());
+        let [(_, [length, width]), (_, [positions, key_width]), (_, [value_positions, value_width])] =
+            [q, k, v].map(apart);
         require!(
-            k.len() == rank && v.len() == rank && k[..rank - 1] == v[..rank - 1],
+            positions == value_positions,
             KeyValueShape,
-            "key has shape {k:?}, value {v:?}, expected query's rank and equal extents but for the last"
+            "key has shape {k:?}, value {v:?}, expected equal extents but for the last and what broadcasts"
         );
-        require!(k[rank - 1] == q[rank - 1], Width, "query has width {}, key {}", q[rank - 1], k[rank - 1]);
-        let heads = if enable_gqa && rank >= 3 {
-            let (own, shared) = (q[rank - 3], k[rank - 3]);
-            shared > 0 && own.is_multiple_of(shared) && q[..rank - 3] == k[..rank - 3]
-        } else {
-            q[..rank - 2] == k[..rank - 2]
-        };
+        require!(key_width == width, Width, "query has width {width}, key {key_width}");
+        let leading = leading(q, k, v, enable_gqa);
         require!(
-            heads,
+            leading.is_some(),
             Heads,
-            "query has shape {q:?}, key {k:?}: expected equal leading extents{}",
+            "query has shape {q:?}, key {k:?}, value {v:?}: expected leading extents that broadcast{}",
             if enable_gqa { ", or a multiple of heads" } else { "; for shared heads set enable_gqa" }
         );
-        let scores: Vec<usize> = [&q[..rank - 1], &[k[rank - 2]]].concat();
+        let leading = leading.unwrap_or_default();
+        let scores: Vec<usize> = [&leading[..], &[length, positions]].concat();
         if let Some(mask) = attn_mask {
             require!(!is_causal, MaskAndCausal, "attn_mask is given and is_causal is set, expected one of them");
             require!(
@@ -101,7 +98,23 @@ pub mod scaled_dot_product_attention {
             NeedsGenerator,
             "dropout_p is {dropout_p}: give a generator, i64[2] of seed and offset"
         );
-        Ok(query.with_shape([&q[..rank - 1], &[v[rank - 1]]].concat()))
+        Ok(query.with_shape([&leading[..], &[length, value_width]].concat()))
+    }
+
+    /// Leading extents, and the two of the matrices.
+    fn apart(shape: &[usize]) -> (&[usize], [usize; 2]) {
+        let (leading, matrix) = shape.split_at(shape.len() - 2);
+        (leading, [matrix[0], matrix[1]])
+    }
+
+    /// The leading extents of the result: those of query where heads are shared, otherwise what all broadcast to.
+    fn leading(query: &[usize], key: &[usize], value: &[usize], enable_gqa: bool) -> Option<Vec<usize>> {
+        let [(q, _), (k, _), (v, _)] = [query, key, value].map(apart);
+        if let (true, [q_outer @ .., own], [k_outer @ .., shared]) = (enable_gqa, q, k) {
+            let shares = k == v && q_outer == k_outer && *shared > 0 && own.is_multiple_of(*shared);
+            return shares.then(|| q.to_vec());
+        }
+        broadcast_shapes(&[q, k, v])
     }
 
     fn decomposition(
@@ -112,12 +125,13 @@ pub mod scaled_dot_product_attention {
         dropout_p: f64,
         is_causal: bool,
         scale: Option<f64>,
-        _enable_gqa: bool,
+        enable_gqa: bool,
         generator: Option<Tensor>,
     ) -> Tensor {
-        let rank = query.rank();
+        let extents = leading(&query.shape(), &key.shape(), &value.shape(), enable_gqa).unwrap_or_default();
+        let rank = extents.len() + 2;
+        let [query, key, value] = [query, key, value].map(|tensor| spread_heads(tensor, &extents));
         let shape = query.shape().to_vec();
-        let (key, value) = (shared_heads(key, &shape), shared_heads(value, &shape));
         let mut order: Vec<usize> = (0..rank).collect();
         order.swap(rank - 2, rank - 1);
         let scale = scale.unwrap_or(1.0 / (shape[rank - 1] as f64).sqrt());
@@ -149,14 +163,15 @@ pub mod scaled_dot_product_attention {
         prims::matmul(weights, value)
     }
 
-    /// Each head of key or value as often as query has heads for it.
-    fn shared_heads(tensor: Tensor, query: &[usize]) -> Tensor {
+    /// With the leading extents `leading`: broadcast to them, or each head as often as query has heads for it.
+    fn spread_heads(tensor: Tensor, leading: &[usize]) -> Tensor {
         let shape = tensor.shape().to_vec();
         let rank = shape.len();
-        if rank < 3 || shape[rank - 3] == query[rank - 3] {
-            return tensor;
+        let full: Vec<usize> = [leading, &shape[rank - 2..]].concat();
+        if broadcast_shapes(&[&shape, &full]).as_ref() == Some(&full) {
+            return broadcast(tensor, &full);
         }
-        let (own, shared) = (query[rank - 3], shape[rank - 3]);
+        let (own, shared) = (full[rank - 3], shape[rank - 3]);
         let mut wide = shape.clone();
         wide.insert(rank - 2, own / shared);
         let dims: Vec<usize> = (0..rank + 1).filter(|dim| *dim != rank - 2).collect();
@@ -186,27 +201,29 @@ pub mod scaled_dot_product_attention {
         dropout_p: f64,
         is_causal: bool,
         scale: Option<f64>,
+        enable_gqa: bool,
         generator: Option<&ReferenceTensor>,
     ) -> Result<ArrayD<f64>> {
-        let rank = query.ndim();
+        let leading = leading(query.shape(), key.shape(), value.shape(), enable_gqa).unwrap_or_default();
+        let rank = leading.len() + 2;
         let repeat = |array: &ArrayD<f64>| {
-            if rank < 3 || array.shape()[rank - 3] == query.shape()[rank - 3] {
-                return array.clone();
+            let (_, matrix) = apart(array.shape());
+            let shape = [&leading[..], &matrix].concat();
+            if let Some(view) = array.broadcast(IxDyn(&shape)) {
+                return view.to_owned();
             }
-            let times = query.shape()[rank - 3] / array.shape()[rank - 3];
-            let mut shape = array.shape().to_vec();
-            shape[rank - 3] *= times;
+            let times = shape[rank - 3] / array.shape()[rank - 3];
             ArrayD::from_shape_fn(IxDyn(&shape), |index| {
                 let mut at = ndarray::Dimension::slice(&index).to_vec();
                 at[rank - 3] /= times;
                 array[at.as_slice()]
             })
         };
-        let (key, value) = (repeat(key), repeat(value));
+        let [query, key, value] = [query, key, value].map(repeat);
         let mut order: Vec<usize> = (0..rank).collect();
         order.swap(rank - 2, rank - 1);
         let scale = scale.unwrap_or(1.0 / (query.shape()[rank - 1] as f64).sqrt());
-        let mut scores = product(query, &permuted(&key, &order)) * scale;
+        let mut scores = product(&query, &permuted(&key, &order)) * scale;
         let extents = scores.shape().to_vec();
         if let Some(mask) = attn_mask {
             let added = if mask.dtype() == DType::Bool {
@@ -254,7 +271,12 @@ pub mod scaled_dot_product_attention {
             .attn_mask(s.values([3, 2], [1.0, 0.0, 0.0, 0.0, 1.0, 1.0]).cast(DType::Bool));
         let empty = qkv(&[0, 3, 4], &[0, 5, 4], &[0, 5, 4]);
         let dropped = qkv(&[2, 5, 4], &[2, 9, 4], &[2, 9, 4]).dropout_p(0.25).generator(s.integers(0, 1 << 20, [2]));
-        for case in [plain, causal, wide, rectangle, grouped, numbers, booleans, nobody, empty, dropped] {
+        let shared_batch = qkv(&[2, 3, 5, 4], &[1, 3, 7, 4], &[1, 3, 7, 6]).is_causal(true);
+        let crossed = qkv(&[2, 1, 5, 4], &[3, 5, 4], &[1, 5, 4]).attn_mask(s.booleans([2, 1, 5, 5]));
+        let more = [shared_batch, crossed];
+        for case in
+            [plain, causal, wide, rectangle, grouped, numbers, booleans, nobody, empty, dropped].into_iter().chain(more)
+        {
             s.case(case);
         }
     }
@@ -266,6 +288,8 @@ pub mod scaled_dot_product_attention {
         let mixed = with(e.normal([3, 4]), e.of(DType::F64, [5, 4]), e.normal([5, 4]));
         e.case(SameDType, mixed, "expected equal dtypes");
         e.case(KeyValueShape, qkv(&[3, 4], &[5, 4], &[6, 4]), "key has shape [5, 4], value [6, 4]");
+        let doubled = qkv(&[4, 3, 4], &[2, 5, 4], &[4, 5, 4]).enable_gqa(true);
+        e.case(Heads, doubled, "or a multiple of heads");
         e.case(Width, qkv(&[3, 4], &[5, 3], &[5, 4]), "query has width 4, key 3");
         e.case(Heads, qkv(&[6, 3, 4], &[2, 5, 4], &[2, 5, 4]), "set enable_gqa");
         e.case(MaskAndCausal, good().attn_mask(e.booleans([3, 5])).is_causal(true), "expected one of them");

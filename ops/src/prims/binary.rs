@@ -2,7 +2,7 @@
 
 use fulgurite_ops_macros::operator;
 
-use super::support::{another, constant, same_dtype, same_shape, zip};
+use super::support::{another, constant, floor_quotient, no_integer_zero, same_dtype, same_shape, zip};
 use crate::prims::*;
 
 /// Declares elementwise functions of two tensors: their arithmetic, their reference in f64 and in i64, the cotangents of both
@@ -160,7 +160,8 @@ pub mod pow {
     }
 }
 
-/// The remainder of the division, with the divisor's sign, elementwise: `a - b ⌊a/b⌋`. An integer remainder by zero is 0.
+/// The remainder of the division, with the divisor's sign, elementwise: `a - b ⌊a/b⌋`. On the CPU an integer's remainder by zero
+/// is an error when the program runs; on a GPU it is 0.
 #[operator(prim, torch = "remainder")]
 pub mod remainder {
     fn remainder(input: Tensor<Number>, other: Tensor<Number>) -> Tensor;
@@ -178,19 +179,20 @@ pub mod remainder {
     fn grad(input: Tensor, other: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         (remainder(input, other), move |d_out: Tensor| Grads {
             input: d_out,
-            other: neg(mul(d_out, floor(div(input, other)))),
+            other: neg(mul(d_out, floor_quotient(input, other))),
         })
     }
 
-    fn reference(input: &ReferenceTensor, other: &ReferenceTensor) -> ReferenceTensor {
+    fn reference(input: &ReferenceTensor, other: &ReferenceTensor) -> Result<ReferenceTensor> {
+        no_integer_zero(other)?;
         let floats = |a: f64, b: f64| {
             let rest = a % b;
             if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
         };
-        zip(input, other, floats, |a, b| {
-            let rest = a.checked_rem(b).unwrap_or(0);
+        Ok(zip(input, other, floats, |a, b| {
+            let rest = a.wrapping_rem(b);
             if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
-        })
+        }))
     }
 
     fn samples(s: &mut Samples) {
@@ -203,5 +205,63 @@ pub mod remainder {
     fn errors(e: &mut ErrorSamples) {
         e.case(SameShape, with(e.normal([2, 3]), e.normal([3])), "input has shape [2, 3], other has [3]");
         e.case(SameDType, with(e.normal([2]), e.of(another(e.dtype()), [2])), "expected equal dtypes");
+    }
+}
+
+/// The quotient of integers, rounded towards negative infinity, elementwise. On the CPU a division by zero is an error when the
+/// program runs; on a GPU it gives 0.
+#[operator(prim, no_grad = "integers have no gradient")]
+pub mod floor_divide {
+    fn floor_divide(input: Tensor<Integer>, other: Tensor<Integer>) -> Tensor;
+
+    fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
+        same_shape(input, other, Code::SameShape.name())?;
+        same_dtype(input, other, Code::SameDType.name())?;
+        Ok(input.clone())
+    }
+
+    fn scalar(input: Expr, other: Expr) -> Expr {
+        // Towards zero, as processors divide, and one less where that was upwards.
+        let (quotient, rest) = (input / other, input.remainder(other));
+        let upwards = rest.ne(0.0) & input.lt(0.0).ne(other.lt(0.0));
+        upwards.select(quotient - 1.0, quotient)
+    }
+
+    fn reference(input: &ReferenceTensor, other: &ReferenceTensor) -> Result<ReferenceTensor> {
+        no_integer_zero(other)?;
+        Ok(zip(
+            input,
+            other,
+            |a, _b| a,
+            |a, b| {
+                let down = a.wrapping_rem(b) != 0 && (a < 0) != (b < 0);
+                a.wrapping_div(b) - i64::from(down)
+            },
+        ))
+    }
+
+    fn samples(s: &mut Samples) {
+        let signed = s.dtype() != DType::U8;
+        for size in [0, 1, 7, 4096] {
+            let divisors = s.integers(1, 9, [size]).cast(s.dtype());
+            s.case(with(s.of(s.dtype(), [size]), divisors));
+        }
+        if signed {
+            s.case(with(s.integers(-40, 40, [67, 65]).cast(s.dtype()), s.integers(-9, 0, [67, 65]).cast(s.dtype())));
+            s.case(with(
+                s.values([6], [7.0, -7.0, 6.0, -6.0, 0.0, -1.0]),
+                s.values([6], [2.0, 2.0, -3.0, -4.0, -2.0, 5.0]),
+            ));
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(
+            SameShape,
+            with(e.integers(1, 5, [2, 3]), e.integers(1, 5, [3])),
+            "input has shape [2, 3], other has [3]",
+        );
+        let other = e.integers(1, 5, [2]).cast(DType::I32);
+        e.case(SameDType, with(e.integers(1, 5, [2]), other), "expected equal dtypes");
     }
 }

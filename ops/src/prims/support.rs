@@ -4,6 +4,8 @@ use fulgurite::rules::*;
 use fulgurite::{DType, Tensor};
 use ndarray::Dimension;
 
+use crate::prims;
+
 /// A tensor like `like`, every element `value`. Only one number is stored; the rest is a view of it.
 #[track_caller]
 pub fn constant(like: Tensor, value: f64) -> Tensor {
@@ -115,6 +117,27 @@ pub fn zip(
     } else {
         let values = ndarray::Zip::from(input.integers()).and(other.integers()).map_collect(|a, b| integers(*a, *b));
         ReferenceTensor::from_integers(input.dtype(), values)
+    }
+}
+
+/// The quotient of floating-point numbers, rounded towards negative infinity: whole where the remainder says so, whatever the
+/// division was rounded to. (A remainder that is the divisor stands for a small number of the other sign, or for any of the
+/// other sign under an infinite divisor.)
+#[track_caller]
+pub fn floor_quotient(input: Tensor, other: Tensor) -> Tensor {
+    let (quotient, rest) = (prims::div(input, other), prims::remainder(input, other));
+    let whole = prims::div(prims::sub(input, rest), other);
+    // The division may be rounded up to the next integer; what is left by the remainder is one, nearly.
+    let nearest = prims::floor(prims::add(whole, constant(whole, 0.5)));
+    let below = prims::select(prims::isfinite(nearest), nearest, prims::floor(quotient));
+    prims::select(prims::eq(rest, other), constant(below, -1.0), below)
+}
+
+/// For references: fails if a divisor is an integer and zero.
+pub fn no_integer_zero(other: &ReferenceTensor) -> Result<()> {
+    match other.dtype().is_integer() && other.integers().iter().any(|value| *value == 0) {
+        true => Err(Failure::new("DivisionByZero", "other holds 0: an integer is divided by zero")),
+        false => Ok(()),
     }
 }
 

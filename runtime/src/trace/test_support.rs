@@ -7,7 +7,7 @@ use fulgurite_kernels::DType;
 use super::{Block, BoundSymbol, Callee, Input, InputRole, Output, Results, Storage, Trace, ValueId};
 use crate::argument::{Arg, Attribute, AttributeType, Scalar};
 use crate::error::Failure;
-use crate::executor::{EXECUTORS, ExecutorDef, Refusal};
+use crate::executor::{Claim, EXECUTORS, ExecutorDef, HostKernel, Refusal, Strided};
 use crate::expansion;
 use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::{
@@ -132,11 +132,21 @@ operators! {
         decomposition: Some(|a| call(op("tt::topk"), vec![a[0].clone(), Arg::Attribute(Attribute::Scalar(Scalar::Int(7)))])) }
 }
 
+/// What the executors here claim.
+fn takes(def: &'static OperatorDef, _: &[Arg<TensorMeta>]) -> Claim {
+    if ["tt::exp", "tt::add"].contains(&def.name) { Ok(()) } else { Err("takes exp and add".into()) }
+}
+
+/// No trace of these tests is run.
+fn region(_: &Block, _: &[Strided], _: &[Strided]) -> Result<HostKernel, Failure> {
+    Err(Failure::new("NoKernel", "regions of these tests are not run"))
+}
+
 macro_rules! executors {
     ($($id:ident: $name:literal on $device:literal;)*) => {$(
         #[linkme::distributed_slice(EXECUTORS)]
         static $id: &ExecutorDef = &ExecutorDef {
-            name: $name, device: $device, ..crate::expansion::EXECUTOR
+            name: $name, device: $device, claims: Some(takes), prepare_region: Some(region), ..crate::expansion::EXECUTOR
         };
     )*};
 }

@@ -17,7 +17,9 @@ use fulgurite_ops_macros::executor;
 pub mod cpu {
     use fulgurite::executor::HostKernel;
     use fulgurite::operator::OperatorDef;
-    use fulgurite::rules::fulgurite_kernels::fused::{FusedKernel, FusedNode, FusedProgram, OutputLayout};
+    use fulgurite::rules::fulgurite_kernels::fused::{
+        DivisionByZero, FusedKernel, FusedNode, FusedProgram, OutputLayout,
+    };
     use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
     use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
     use fulgurite::rules::fulgurite_kernels::windows::{LayoutInside, in_shape};
@@ -78,10 +80,11 @@ pub mod cpu {
         let inputs: Vec<&[isize]> = operands.iter().map(|operand| operand.strides.as_slice()).collect();
         let outputs: Vec<OutputLayout<'_>> = results.iter().map(layout).collect();
         let kernel = FusedKernel::new(&fused, shape, &inputs, &outputs);
-        Ok(Box::new(move |operands, results| {
-            kernel.run(operands, results);
-            Ok(())
-        }))
+        Ok(Box::new(move |operands, results| kernel.run(operands, results).map_err(by_zero)))
+    }
+
+    fn by_zero(error: DivisionByZero) -> Failure {
+        Failure::new("DivisionByZero", error.to_string())
     }
 
     fn layout(tensor: &Strided) -> OutputLayout<'_> {
@@ -105,8 +108,7 @@ pub mod cpu {
             return Ok(Box::new(move |operands, results| {
                 let target = in_shape(&mut results[0], &shape, &strides)
                     .ok_or_else(|| Failure::new("ResultLayout", "the result of a copy is not contiguous"))?;
-                kernel.run(operands, &mut [target]);
-                Ok(())
+                kernel.run(operands, &mut [target]).map_err(by_zero)
             }));
         };
         let shape = result.meta.shape().to_vec();
@@ -116,8 +118,7 @@ pub mod cpu {
         let seen = LayoutInside::new(of, &shape, &view.strides, view.offset).ok_or_else(beyond)?;
         Ok(Box::new(move |operands, results| {
             let source = seen.of(&operands[0]).ok_or_else(beyond)?;
-            kernel.run(&[source], results);
-            Ok(())
+            kernel.run(&[source], results).map_err(by_zero)
         }))
     }
 }

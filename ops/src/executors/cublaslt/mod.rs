@@ -227,6 +227,7 @@ by_both!(matmul, matmul_by_cublaslt, matmul_by_tf32, [strided], {
 
 /// Whether the library has a product of rows with `weight` [out, in], and a bias of its own for it.
 fn takes_linear(weight: &TensorMeta) -> Claim {
+    refuse_unless!(weight.rank() == 2, "multiplies by matrices, weight is {weight}");
     refuse_unless!(weight.shape()[1] > 0, "has nothing to multiply, weight is {weight}");
     // The library stores a bias of one column with no epilogue of its own.
     refuse_unless!(weight.shape()[0] > 1, "has no bias for a single output, weight is {weight}");

@@ -345,11 +345,19 @@ by_both!(crate::nn::scaled_dot_product_attention, attention_by_flash, attention_
         value: &TensorMeta,
         attn_mask: Option<&TensorMeta>,
         dropout_p: f64,
+        enable_gqa: bool,
     ) -> Claim {
         precision::takes(query)?;
         refuse_unless!(query.device().is_cuda(), "query is on {}, the kernels run on cuda", query.device());
         refuse_unless!(attn_mask.is_none(), "has no masks but the causal one");
         refuse_unless!(dropout_p == 0.0, "has no dropout, dropout_p is {dropout_p}");
+        // Of what broadcasts the kernels know shared heads alone.
+        let leading = |tensor: &TensorMeta| tensor.shape()[..tensor.rank().saturating_sub(3)].to_vec();
+        let same = [key, value].iter().all(|t| t.rank() == query.rank() && leading(t) == leading(query));
+        refuse_unless!(same, "broadcasts no batches, query is {query}, key {key}, value {value}");
+        let heads = |tensor: &TensorMeta| tensor.shape().iter().rev().nth(2).copied().unwrap_or(1);
+        let shared = heads(key) == heads(query) || enable_gqa;
+        refuse_unless!(shared && heads(key) == heads(value), "broadcasts no heads, key is {key}, value {value}");
         super::kernels_fit(&meta_as_four(query), &meta_as_four(key), &meta_as_four(value))
     }
 

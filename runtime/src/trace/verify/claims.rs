@@ -1,25 +1,86 @@
-//! Who runs a line: the executor is there, runs on the target, and is the region's.
+//! Who runs a line: the executor is there, runs on the target, takes the call, and is the region's; and that a trace has what
+//! its history says was done.
 
-use super::super::{BoundSymbol, Callee};
-use super::{Check, Verifier};
-use crate::executor::find_executor;
+use super::super::print::print_symbol;
+use super::super::{Block, BoundSymbol, Callee};
+use super::{Check, Verifier, name};
+use crate::error::Result;
+use crate::executor::{ExecutorDef, VIEW, find_executor, find_implementation};
+use crate::operator::{OperatorDef, OperatorKind};
 
 impl Verifier<'_> {
-    fn executor(&self, executor: &str) -> Check {
+    fn executor(&self, executor: &str) -> Check<&'static ExecutorDef> {
         let found = find_executor(executor).map_err(|error| error.to_string())?;
         let target = self.trace.target.kind();
         if found.device != target && found.device != "any" {
             return Err(format!("executor '{executor}' runs on {}, the trace is for {target}", found.device));
         }
+        Ok(found)
+    }
+
+    /// Whether `executor` runs the call as it is: programs trust a claim, whoever wrote it.
+    fn taken(&self, block: &Block, symbol: &BoundSymbol, def: &'static OperatorDef, executor: &ExecutorDef) -> Check {
+        let (target, name) = (self.trace.target.kind(), executor.name);
+        if name == VIEW {
+            return if def.view.is_some() { Ok(()) } else { Err(format!("'{}' is no view", def.name)) };
+        }
+        if let OperatorKind::Symbol(owner) = def.kind {
+            return match owner == name && def.runs_on(target) {
+                true => Ok(()),
+                false if owner != name => Err(format!("'{}' belongs to '{owner}', not to '{name}'", def.name)),
+                false => Err(format!("'{}' has no kernel for {target}", def.name)),
+            };
+        }
+        let refused = |reason: String| Err(format!("is claimed by '{name}', which does not take it: {reason}"));
+        let metas = block.argument_metas(symbol);
+        if let Some(implementation) = find_implementation(def.name, name) {
+            if !implementation.runs() {
+                return refused("it has no kernel of its own for it".into());
+            }
+            return (implementation.checker)(&metas).or_else(refused);
+        }
+        match executor.claims {
+            Some(claims) => claims(def, &metas).or_else(refused),
+            None => refused("it has no implementation of it".into()),
+        }
+    }
+
+    /// Lines and values of the trace's own block are as far as its history says.
+    pub(super) fn history(&self) -> Result<()> {
+        let block = &self.trace.block;
+        let done = |transform: &str| self.trace.history.iter().any(|past| past == transform);
+        for symbol in block.symbols.iter().filter(|symbol| symbol.callee != Callee::Delete) {
+            let taken = symbol.executor.is_some() || matches!(symbol.callee, Callee::Region { .. });
+            let missing = if done("claim") && !taken {
+                Some(("claim", "no executor has taken this line".to_owned()))
+            } else {
+                let unplaced = symbol.results.iter().find(|id| block.value(**id).storage.is_none());
+                unplaced
+                    .filter(|_| done("plan_memory"))
+                    .map(|id| ("plan_memory", format!("{} has no place in memory", name(block, *id))))
+            };
+            if let Some((transform, message)) = missing {
+                let message = format!("was made by '{transform}', but {message}");
+                return Err(self.broken(print_symbol(block, symbol), symbol.place, message));
+            }
+        }
         Ok(())
     }
 
-    pub(super) fn claim(&self, symbol: &BoundSymbol) -> Check {
+    pub(super) fn claim(&self, block: &Block, symbol: &BoundSymbol, depth: usize) -> Check {
         if let Some(executor) = symbol.executor {
-            self.executor(executor)?;
+            let executor = self.executor(executor)?;
+            // Lines of a region are run by its kernel, not each by one of its own.
+            if let (0, Callee::Operator(def)) = (depth, &symbol.callee) {
+                self.taken(block, symbol, def, executor)?;
+            }
         }
         if let Callee::Region { executor } = symbol.callee {
-            self.executor(executor)?;
+            let found = self.executor(executor)?;
+            let runs = if found.device == "cpu" { found.prepare_region.is_some() } else { found.plan_region.is_some() };
+            if !runs {
+                return Err(format!("is a region of '{executor}', which runs no regions"));
+            }
             if symbol.executor.is_some_and(|claimed| claimed != executor) {
                 return Err(format!("is a region of '{executor}', but claimed by another executor"));
             }

@@ -2,7 +2,8 @@
 //!
 //! Names are unique in their block; values are defined once, before they are read, and not read after they were deleted
 //! or overwritten; metas are what the operators' rules say; a nested body fits its symbol and has no effect that the
-//! operator does not declare; executors exist and run on the target; the memory plan gives no byte to two values at once.
+//! operator does not declare; executors exist, run on the target and take what they claim; the history claims nothing that was
+//! not done; the memory plan gives no byte to two values at once.
 //!
 //! `lives` follows values through a block, `claims` asks for executors, `signatures` for metas and bodies, `effects`
 //! for what is done besides computing, `memory` for the plan.
@@ -32,6 +33,7 @@ pub fn verify(trace: &Trace) -> Result<()> {
     let mut verifier = Verifier { trace, bodies: FxHashMap::default() };
     verifier.interface()?;
     verifier.block(&trace.block, 0)?;
+    verifier.history()?;
     verifier.storage()
 }
 
@@ -105,7 +107,6 @@ impl Verifier<'_> {
         for (i, symbol) in block.symbols.iter().enumerate() {
             let broken = |message: String| self.broken(print_symbol(block, symbol), symbol.place, message);
             Self::operands(block, symbol, &mut state).map_err(broken)?;
-            self.claim(symbol).map_err(broken)?;
             for id in &symbol.results {
                 // Metas come first: a rule that reads a result's meta needs the value to exist.
                 if id.index() >= block.values.len() {
@@ -116,6 +117,7 @@ impl Verifier<'_> {
                 Wrong::Here(message) => broken(message),
                 Wrong::Inside(error) => broken(format!("its rules fail: {error}")),
             })?;
+            self.claim(block, symbol, depth).map_err(broken)?;
             let inner = match &symbol.body {
                 Some(body) => {
                     Self::body(block, symbol, body).map_err(broken)?;

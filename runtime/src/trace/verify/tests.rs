@@ -97,6 +97,21 @@ fn every_rule_has_a_text_that_breaks_it() {
             "exp:",
             "executor 'tt_elsewhere' runs on tt_device, the trace is for cpu",
         ),
+        (
+            "other=-0.0, last=many)",
+            "other=-0.0, last=many) by tt_host",
+            "mixed:",
+            "is claimed by 'tt_host', which does not take it: takes exp and add",
+        ),
+        ("= tt::view(exp)", "= tt::view(exp) by view", "view:", "'tt::view' is no view"),
+        // The history.
+        ("# made by acquire", "# made by acquire, claim", "view:", "was made by 'claim', but no executor has taken"),
+        (
+            "# made by acquire",
+            "# made by acquire, plan_memory",
+            "values: f32[8]",
+            "was made by 'plan_memory', but 'indices' has no place in memory",
+        ),
         // Gradients.
         ("wrt=[0]", "wrt=[2]", "loss:", "wrt names parameter 2, the body has 2 parameters"),
         (

@@ -1,0 +1,60 @@
+//! Integers that are divided by zero: an error that names the operator, alone and in a region of several.
+
+use fulgurite::argument::Scalar;
+use fulgurite::compile::Options;
+use fulgurite::jit::jit;
+use fulgurite::tracer::Tensor;
+use fulgurite::{Array, Error};
+use fulgurite_ops::core::RoundingMode;
+use fulgurite_ops::prelude::*;
+
+fn divided(
+    f: impl Fn(Tensor, Tensor) -> Tensor + 'static,
+    executors: &[&str],
+    divisors: &[i64],
+) -> Result<Vec<i64>, Error> {
+    let options = Options::default().with_executors(executors).unwrap();
+    let f = jit(move |(a, b): (Tensor, Tensor)| f(a, b)).options(options);
+    let dividends = Array::new([divisors.len()], &vec![-7i64; divisors.len()]).unwrap();
+    f.call((dividends, Array::new([divisors.len()], divisors).unwrap()))?.to_vec()
+}
+
+#[test]
+fn a_zero_among_the_divisors_is_an_error() {
+    let floor = |a, b| div::with(a, b).rounding_mode(RoundingMode::Floor).call();
+    let trunc = |a, b| div::with(a, b).rounding_mode(RoundingMode::Trunc).call();
+    let fused = |a: Tensor, b: Tensor| remainder(a * 2, b + 0) + 1;
+    type Case = (&'static str, fn(Tensor, Tensor) -> Tensor, [i64; 3]);
+    let cases: [Case; 4] = [
+        ("remainder", |a, b| remainder(a, b), [1, -1, 0]),
+        ("floor_divide", floor, [-4, 3, -7]),
+        ("floor_divide", trunc, [-3, 3, -7]),
+        ("remainder", fused, [1, 1, 1]),
+    ];
+    for executors in [&["cpu", "reference"][..], &["reference"]] {
+        for (name, f, expected) in cases {
+            assert_eq!(divided(f, executors, &[2, -2, 1]).unwrap(), expected, "{name} by {executors:?}");
+            let message = divided(f, executors, &[2, 0, 1]).unwrap_err().to_string();
+            let said = message.contains("an integer is divided by zero") && message.contains(name);
+            assert!(said && message.contains("division.rs"), "{executors:?}: {message}");
+            assert_eq!(divided(f, executors, &[]).unwrap(), [0i64; 0]);
+        }
+    }
+}
+
+#[test]
+fn a_number_of_zero_is_an_error_as_well() {
+    let message = divided(|a, _| remainder(a, Scalar::Int(0)), &["cpu"], &[1]).unwrap_err().to_string();
+    assert!(message.contains("an integer is divided by zero"), "{message}");
+    let f = jit(|a: Tensor| remainder(a, 0.0));
+    assert!(f.call(Array::new([1], &[1.0f32]).unwrap()).unwrap().to_vec::<f32>().unwrap()[0].is_nan());
+}
+
+#[test]
+fn the_largest_integers_are_divided_exactly() {
+    let f = jit(|(a, b): (Tensor, Tensor)| div::with(a, b).rounding_mode(RoundingMode::Floor).call());
+    let (a, b) = ([i64::MAX, i64::MIN, i64::MIN + 1], [i64::MAX - 1, 3, -1]);
+    let (a, b) = (Array::new([3], &a).unwrap(), Array::new([3], &b).unwrap());
+    let expected = [1, i64::MIN.div_euclid(3), i64::MAX];
+    assert_eq!(f.call((a, b)).unwrap().to_vec::<i64>().unwrap(), expected);
+}
