@@ -73,6 +73,10 @@ mod book {
     struct MixedPrecision;
     #[doc = include_str!("../../docs/src/reading-traces.md")]
     struct ReadingTraces;
+    #[doc = include_str!("../../docs/src/cuda.md")]
+    struct Cuda;
+    #[doc = include_str!("../../docs/src/experiment.md")]
+    struct Experiment;
     #[doc = include_str!("../../docs/src/files.md")]
     struct Files;
     #[doc = include_str!("../../docs/src/testing.md")]

@@ -9,7 +9,7 @@ pub const TINY_SHAKESPEARE: &str = include_str!("../data/tinyshakespeare.txt");
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
     /// The file cannot be read.
-    #[error("cannot read '{}'", path.display())]
+    #[error("cannot read '{}': {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,

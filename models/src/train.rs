@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use fulgurite::compile::Options;
+use fulgurite::compile::{Options, compile};
 use fulgurite::device::DeviceState;
 use fulgurite::jit::Jit;
 use fulgurite::program::Profile;
@@ -23,6 +25,7 @@ use crate::initialize::initialize;
 use crate::schedule::Schedule;
 use crate::step::{BatchTensors, StepScalars, TrainState, accumulate_step, train_step, update};
 use crate::tokenizer::Tokenizer;
+use crate::traces::train_step_trace;
 use crate::{resume, training_data, weight_files};
 
 /// What to train, on what, and for how long.
@@ -80,6 +83,8 @@ pub struct TrainOptions {
     pub overwrite: bool,
     /// How it is compiled.
     pub compile: Options,
+    /// Once it is set the run ends after the step at hand, with a checkpoint.
+    pub stop: Option<Arc<AtomicBool>>,
 }
 
 /// What a run came to.
@@ -87,6 +92,8 @@ pub struct TrainOptions {
 pub struct TrainReport {
     /// Steps done, those before a resumption included.
     pub steps: u64,
+    /// Whether [`TrainOptions::stop`] ended it.
+    pub stopped: bool,
     /// Training loss of each step of this run; empty if the checkpoint had them all.
     pub losses: Vec<f64>,
     /// Validation loss at the end; none if there was nothing to do.
@@ -224,6 +231,24 @@ struct Run {
     changed: Vec<String>,
 }
 
+/// Refuses a model that does not fit before its weights are made, which takes minutes where they are many: by the plan of its
+/// step, or, where gradients are accumulated over several programs, by what weights, moments and gradients take.
+fn within_memory(options: &TrainOptions, config: &GptConfig, context: usize) -> Result<()> {
+    let Some(limit) = options.compile.memory_limit else { return Ok(()) };
+    let weights = (config.parameter_count() as u64).saturating_mul(4);
+    let (resident, transient) = (weights.saturating_mul(3), weights);
+    let least = resident.saturating_add(transient);
+    if least > limit {
+        return Err(Error::PlanTooLarge { predicted: least, resident, transient, limit });
+    }
+    // What is small beside the limit is planned when it is compiled.
+    if options.accumulate > 1 || least < limit / 8 {
+        return Ok(());
+    }
+    let trace = train_step_trace(config, &options.optimizer, options.batch, context)?;
+    compile(trace, &options.compile).map(drop)
+}
+
 fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
     let initial = options.init.as_deref().map(|path| weight_files::load(path, None)).transpose();
     let initial = initial.map_err(|error| wrong("init", error))?;
@@ -251,6 +276,7 @@ fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
         let message = format!("'{name}' has {ids} ids, the model of 'init' has a vocabulary of {}", config.vocabulary);
         return Err(wrong("tokenizer", message));
     }
+    within_memory(options, &config, context)?;
     let saved = match options.resume {
         true => Some(resume::continued(options, checkpoint, &config, tokenizer.name(), context)?),
         false => None,
@@ -339,14 +365,15 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     let device = device_of(options);
     let _opening = DeviceState::open_ahead(device);
     let traces = options.out.join("traces");
+    let mut run = prepare(options, &checkpoint)?;
     std::fs::create_dir_all(&options.out)
         .map_err(|error| Error::File { path: options.out.display().to_string(), message: error.to_string() })?;
-    let mut run = prepare(options, &checkpoint)?;
     if options.resume && run.done >= options.steps && !options.profile {
         let (steps, wanted) = (run.done, options.steps);
         line(&format!("nothing to do: the checkpoint is at step {steps}, and {wanted} steps in all are asked for"));
         return Ok(TrainReport {
             steps,
+            stopped: false,
             losses: Vec::new(),
             validation_loss: None,
             tokens_per_second: 0.0,
@@ -421,6 +448,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     let mut timed_steps = 0u64;
     let mut waited = std::time::Duration::ZERO;
     let first = run.done;
+    let mut stopped = false;
     while run.done < options.steps {
         let number = run.done + 1;
         let scalars = step_scalars(schedule.learning_rate(run.done), number, options.seed)?;
@@ -474,6 +502,10 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
             save(&checkpoint, &run, options)?;
         }
         waited += pause.elapsed();
+        stopped = options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) && number < options.steps;
+        if stopped {
+            break;
+        }
     }
     bar.finish_and_clear();
     let seconds = timed.map_or(0.0, |started| (started.elapsed() - waited).as_secs_f64());
@@ -481,6 +513,21 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     // What was only profiled is as it was.
     if run.done > first {
         save(&checkpoint, &run, options)?;
+    }
+    if stopped {
+        line(&format!("stopped after step {} of {}; --resume goes on", run.done, options.steps));
+        line(&format!("checkpoint: {}", checkpoint.display()));
+        return Ok(TrainReport {
+            steps: run.done,
+            stopped,
+            losses,
+            validation_loss: None,
+            tokens_per_second,
+            sample: String::new(),
+            checkpoint,
+            traces,
+            compiles: step.compiles().max(accumulate.compiles()),
+        });
     }
     let final_loss = evaluate(&run, &validation_loss)?;
     line(&format!("validation loss {final_loss:.4} after {} steps", run.done));
@@ -531,6 +578,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     line(&format!("traces: {}", traces.display()));
     Ok(TrainReport {
         steps: run.done,
+        stopped,
         losses,
         validation_loss: Some(final_loss),
         tokens_per_second,

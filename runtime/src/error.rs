@@ -4,6 +4,7 @@ use std::fmt;
 use std::panic::Location;
 
 use crate::executor::Refusal;
+use crate::operator::OperatorDef;
 
 /// The result of this library's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -38,29 +39,42 @@ impl From<fulgurite_kernels::buffer::OutOfMemory> for Failure {
 
 /// A place in the author's source.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Place(&'static Location<'static>);
+pub struct Place {
+    location: &'static Location<'static>,
+    operator: Option<&'static OperatorDef>,
+}
 
 impl Place {
     /// Where the caller of the calling `#[track_caller]` function stands.
     #[track_caller]
     pub fn caller() -> Place {
-        Place(Location::caller())
+        Place { location: Location::caller(), operator: None }
+    }
+
+    /// The same line, for what `operator`, which is called there, consists of. The first operator stays: it is what the author wrote.
+    pub(crate) fn inside(self, operator: &'static OperatorDef) -> Place {
+        Place { operator: self.operator.or(Some(operator)), ..self }
+    }
+
+    /// The operator that is called there, if what stands at this place is a part of it.
+    pub fn operator(&self) -> Option<&'static str> {
+        self.operator.map(|operator| operator.name)
     }
 
     /// The source file, as the compiler names it.
     pub fn file(&self) -> &'static str {
-        self.0.file()
+        self.location.file()
     }
 
     /// The line, from 1.
     pub fn line(&self) -> u32 {
-        self.0.line()
+        self.location.line()
     }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.0, f)
+        fmt::Display::fmt(self.location, f)
     }
 }
 
@@ -83,6 +97,9 @@ impl fmt::Display for CallStack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(at) = &self.at {
             write!(f, "\n  at {at}")?;
+            if let Some(operator) = at.operator() {
+                write!(f, ", in a call of {operator}")?;
+            }
         }
         for (operator, place) in &self.frames {
             write!(f, "\n  in {operator}")?;
@@ -102,7 +119,7 @@ fn list_refusals(refusals: &[Refusal]) -> String {
 }
 
 /// An error of this library.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum Error {
     // === Tracing ===
     /// An operator did not accept its arguments.
@@ -221,7 +238,7 @@ pub enum Error {
         /// What is wrong.
         failure: Failure,
         /// The line of the trace.
-        line: String,
+        line: Box<str>,
         /// Where it was called.
         stack: CallStack,
     },
@@ -266,6 +283,13 @@ pub enum Error {
         /// What is wrong, and where in the file.
         message: String,
     },
+}
+
+/// The message: `main` and `unwrap` print errors in this form, and the fields are what a program asks for, not what a person reads.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {self}", self.code())
+    }
 }
 
 /// A short name of what went wrong with a device.

@@ -153,6 +153,11 @@ struct Cache<O> {
     last: Option<(Arc<Key>, Arc<Compiled<O>>)>,
 }
 
+/// Whether the leaf `name` is `path` or stands below it.
+fn below(name: &str, path: &str) -> bool {
+    name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 /// A compiled function; see [`jit`].
 pub struct Jit<I: Tree<Leaf = Array>, O, F> {
     name: String,
@@ -211,7 +216,7 @@ where
     }
 
     /// Gives the memory of the arguments whose paths start with `path` to results of the same path. Their arrays must not be
-    /// shared when the function is called.
+    /// shared when the function is called. A path that no argument has is an error of the first call.
     pub fn donate(mut self, path: &str) -> Self {
         self.donated.push(path.to_owned());
         self
@@ -327,9 +332,17 @@ where
         {
             input.strides = strides.as_ref().map(|strides| strides.to_vec());
             let name = &trace.block.values[parameter.index()].name;
-            input.donated = self.donated.iter().any(|path| {
-                name.strip_prefix(path.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-            });
+            input.donated = self.donated.iter().any(|path| below(name, path));
+        }
+        for path in &self.donated {
+            if !parameters.iter().any(|(name, _)| below(name, path)) {
+                let mut names: Vec<&str> = parameters.iter().map(|(name, _)| &**name).take(12).collect();
+                if parameters.len() > names.len() {
+                    names.push("...");
+                }
+                let message = format!("is to be donated, but no argument's path starts with it: {}", names.join(", "));
+                return Err(Error::Argument { argument: path.clone(), message });
+            }
         }
         let (program, stages) = compile(trace, &self.options)?;
         self.compiles.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,8 @@
 //! The main job, small: training falls, resumes to the bit, and refuses what it cannot use.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use fulgurite::DType;
 use fulgurite::compile::Options;
@@ -37,6 +39,7 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         resume: false,
         overwrite: false,
         compile: Default::default(),
+        stop: None,
     }
 }
 
@@ -51,6 +54,43 @@ fn a_run_falls_and_compiles_once() {
     assert_eq!(report.compiles, 1);
     assert!(report.losses[29] < report.losses[0] - 1.0, "{:?}", report.losses);
     assert!(report.traces.join("00_acquire.trace").exists());
+}
+
+#[test]
+fn a_stopped_run_leaves_a_checkpoint_and_goes_on_to_the_bit() {
+    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let expected = run(&options(whole.path(), 4));
+    let stop = Some(Arc::new(AtomicBool::new(true)));
+    let stopped = run(&TrainOptions { stop, ..options(parts.path(), 4) });
+    assert!(stopped.stopped && stopped.steps == 1 && stopped.validation_loss.is_none(), "{stopped:?}");
+    let resumed = run(&TrainOptions { resume: true, ..options(parts.path(), 4) });
+    assert_eq!(resumed.losses, expected.losses[1..]);
+    assert_eq!(std::fs::read(resumed.checkpoint).unwrap(), std::fs::read(expected.checkpoint).unwrap());
+    // The last step is the end in any case.
+    let stop = Some(Arc::new(AtomicBool::new(true)));
+    assert!(!run(&TrainOptions { stop, resume: true, ..options(parts.path(), 5) }).stopped);
+}
+
+#[test]
+fn a_model_that_does_not_fit_is_refused_before_its_weights_are_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let limited = |gigabytes: u64| Options { memory_limit: Some(gigabytes << 30), ..Options::default() };
+    let out = folder.path().join("run");
+    for (size, context, gigabytes, accumulate) in [("1558M", 16, 8, 1), ("1558M", 16, 8, 4), ("124M", 1024, 3, 1)] {
+        let started = std::time::Instant::now();
+        let large = TrainOptions {
+            size: size.into(),
+            context: Some(context),
+            accumulate,
+            compile: limited(gigabytes),
+            ..options(&out, 3)
+        };
+        let error = train(&large, false, &mut |_| {}).unwrap_err();
+        let limit = gigabytes << 30;
+        assert!(matches!(error, fulgurite::Error::PlanTooLarge { limit: l, .. } if l == limit), "{error}");
+        println!("{size}: {error} after {:?}", started.elapsed());
+        assert!(!out.exists(), "a folder was left");
+    }
 }
 
 #[test]

@@ -23,7 +23,8 @@ use crate::cases::{
 /// Arguments of `ops samples`.
 #[derive(Args)]
 #[command(after_help = "\
-Samples that can be differentiated come with random cotangents; each case names PyTorch's function in \"torch\".
+Samples that can be differentiated come with random cotangents; each case names PyTorch's function in \"torch\". Kernel
+symbols, which run on their executor's device alone, are left out unless --op names one.
 
 Examples:
   fulgurite ops samples --out samples/

@@ -241,7 +241,9 @@ fn in_words(of: &Description) -> String {
     for (i, line) in executors_in_words(of).into_iter().enumerate() {
         row(if i == 0 { "executors" } else { "" }, line);
     }
-    row("tests", tests_in_words(of));
+    let golden =
+        if of.torch.is_some() { "; and golden, against PyTorch's vectors, where a suite has them" } else { "" };
+    row("tests", tests_in_words(of) + golden);
     for (i, directive) in of.directives.iter().enumerate() {
         let of = [
             directive.executor.map(str::to_owned),

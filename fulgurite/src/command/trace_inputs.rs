@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fulgurite::testing::samples::{Random, round_to};
 use fulgurite::trace::Trace;
-use fulgurite::{Array, DType, TensorMeta};
+use fulgurite::{Array, TensorMeta};
 
 use super::output::Failed;
 use crate::cases::TensorFile;
@@ -26,13 +26,14 @@ pub fn given(trace: &Trace, path: &Path) -> Result<Vec<Array>, Failed> {
     })
 }
 
-/// Random inputs for `trace`: standard normal numbers; integers are 0 or 1, which are positions in most dimensions.
+/// Random inputs for `trace`: numbers between 0 and 1, whose roots and logarithms are numbers; integers are 0 or 1, which are
+/// positions in most dimensions.
 pub fn random(trace: &Trace, seed: u64) -> Result<Vec<Array>, Failed> {
     let mut random = Random::new(seed);
     collect(trace, |_, meta| {
         let dtype = meta.dtype();
-        let mut draw = || match dtype.is_floating() || dtype == DType::Bool {
-            true => round_to(random.normal(), dtype),
+        let mut draw = || match dtype.is_floating() {
+            true => round_to(random.unit(), dtype),
             false => (random.next() & 1) as f64,
         };
         let values: Vec<f64> = (0..meta.len()).map(|_| draw()).collect();
@@ -120,7 +121,7 @@ fn strided(meta: &TensorMeta, strides: &[isize], bytes: &[u8]) -> Option<Array> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fulgurite::Device;
+    use fulgurite::{DType, Device};
 
     #[test]
     fn arrays_take_the_strides_of_views() {

@@ -15,7 +15,7 @@ use crate::cases::{tensor_bytes, write_whole};
 /// Arguments of `trace run`.
 #[derive(Args)]
 #[command(after_help = "\
-Inputs that are not given are random: standard normal numbers, and 0 or 1 where integers are wanted.
+Inputs that are not given are random: numbers between 0 and 1, and 0 or 1 where integers are wanted.
 
 Examples:
   fulgurite trace run softmax.trace

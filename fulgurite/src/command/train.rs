@@ -1,8 +1,10 @@
 //! `train`: the options of a training run on the command line. The run itself is `fulgurite::models::train`.
 
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Subcommand};
 use fulgurite::models::checkpoint::OptimizerSettings;
@@ -24,7 +26,8 @@ pub enum Model {
 #[derive(Args)]
 #[command(after_help = "\
 The folder gets checkpoint.safetensors and the traces of the compiled step after every stage. One that holds a checkpoint is
-left alone unless --resume or --overwrite is given.
+left alone unless --resume or --overwrite is given. Ctrl-C ends the run after the step at hand, with a checkpoint and exit code
+130; a second one ends it at once.
 
 Examples:
   fulgurite train gpt2 --size nano --steps 300 --out runs/nano
@@ -173,12 +176,31 @@ pub fn run(model: &Model) -> Outcome {
         resume: of.resume,
         overwrite: of.overwrite,
         compile,
+        stop: Some(stop_when_interrupted()?),
     };
     let mut broken = None;
-    train(&options, stderr().is_terminal(), &mut |line| {
+    let report = train(&options, stderr().is_terminal(), &mut |line| {
         if let Err(failed) = say!("{line}") {
             broken.get_or_insert(failed);
         }
     })?;
-    broken.map_or(Ok(ExitCode::SUCCESS), Err)
+    broken.map_or(Ok(if report.stopped { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS }), Err)
+}
+
+/// The exit code of what an interruption ended.
+const INTERRUPTED: u8 = 130;
+
+/// Is set by the first interruption (Ctrl-C, or a request to terminate), so that the run ends with a checkpoint; the second ends it
+/// at once.
+fn stop_when_interrupted() -> Result<Arc<AtomicBool>, Failed> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = stop.clone();
+    ctrlc::set_handler(move || {
+        if asked.swap(true, Ordering::Relaxed) {
+            std::process::exit(INTERRUPTED.into());
+        }
+        let _ = writeln!(stderr(), "stopping after this step with a checkpoint; once more stops at once");
+    })
+    .map_err(|error| Failed(format!("interruptions cannot be listened to: {error}")))?;
+    Ok(stop)
 }

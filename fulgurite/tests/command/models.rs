@@ -47,6 +47,39 @@ fn a_model_is_trained_resumed_and_sampled() {
     assert!(train("4", &["--resume"]).code == 1);
 }
 
+/// Ctrl-C while steps are made: the run ends with a checkpoint, and goes on from it.
+#[test]
+#[cfg(unix)]
+fn an_interrupted_run_keeps_what_it_did() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    let folder = tempfile::tempdir().unwrap();
+    let small = ["train", "gpt2", "--batch", "2", "--context", "16", "--out", "run", "--sample-tokens", "1"];
+    let arguments = |steps| [&small[..], &["--evaluate-batches", "1", "--steps", steps]].concat();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+        .args(arguments("1000000"))
+        .current_dir(folder.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    lines.find(|line| line.starts_with("step 1: ")).unwrap();
+    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(interrupted.success());
+    let said: Vec<String> = lines.collect();
+    let output = child.wait_with_output().unwrap();
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said:?} {complaint}");
+    assert!(complaint.contains("stopping after this step with a checkpoint"), "{complaint}");
+    let stopped = said.iter().find(|line| line.starts_with("stopped after step ")).unwrap();
+    let steps: u64 = stopped.split(' ').nth(3).unwrap().parse().unwrap();
+    assert!(stopped.ends_with(" of 1000000; --resume goes on"), "{stopped}");
+    let more = (steps + 1).to_string();
+    let said = run_in(folder.path(), &[&arguments(&more)[..], &["--resume"]].concat()).ok();
+    assert!(said.contains(&format!("resumed at step {steps} of {more}")), "{said}");
+}
+
 #[test]
 fn traces_of_a_model() {
     let small = ["trace", "show", "gpt2", "--layers", "1", "--batch", "2", "--context", "16"];

@@ -89,7 +89,13 @@ pub mod argmax {
     fn meta(input: &TensorMeta, dim: Option<i64>, keepdim: bool) -> Result<TensorMeta> {
         let given = dim.map(|dim| vec![dim]);
         let dims = reduced_dims(given.as_deref(), input.rank());
-        require!(dims.is_some(), Dim, "dim is {dim:?}, expected a dimension of a tensor of rank {}", input.rank());
+        require!(
+            dims.is_some(),
+            Dim,
+            "dim is {}, expected a dimension of a tensor of rank {}",
+            dim.unwrap_or_default(),
+            input.rank()
+        );
         let dims = dims.unwrap_or_default();
         require!(
             dims.iter().all(|dim| input.shape()[*dim] > 0),

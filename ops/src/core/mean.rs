@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::reduce;
-use super::promotion::{accumulating, cast, constant_like, keep_dims, reduced_dims, reduced_shape};
+use super::promotion::{accumulating, cast, constant_like, dims_text, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
 /// The arithmetic mean along `dim` (all dimensions if absent or empty) of the elements in `dtype`, that of `input` if absent;
@@ -20,7 +20,8 @@ pub mod mean {
         require!(
             dims.is_some(),
             Dims,
-            "dim is {dim:?}, expected distinct dimensions of a tensor of rank {}",
+            "dim is {}, expected distinct dimensions of a tensor of rank {}",
+            dims_text(dim),
             input.rank()
         );
         let dtype = dtype.unwrap_or(input.dtype());

@@ -241,6 +241,11 @@ pub fn promoted<const N: usize>(operands: [Operand<Tensor>; N]) -> [Tensor; N] {
     operands_in(operands, dtype)
 }
 
+/// `dim` as PyTorch writes it, for messages.
+pub fn dims_text(dims: Option<&[i64]>) -> String {
+    dims.map_or_else(|| "None".into(), |dims| format!("{dims:?}"))
+}
+
 /// Positions of `dims` (all if `None` or empty) in a tensor of `rank`, ascending; `None` if one is out of range or named twice.
 pub fn reduced_dims(dims: Option<&[i64]>, rank: usize) -> Option<Vec<usize>> {
     let given = match dims {

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::reduce;
-use super::promotion::{accumulating, cast, keep_dims, reduced_dims, reduced_shape};
+use super::promotion::{accumulating, cast, dims_text, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
 /// The sum of the elements along `dim` (all dimensions if absent or empty). Integers and booleans are summed as i64; f16 and
@@ -20,7 +20,8 @@ pub mod sum {
         require!(
             dims.is_some(),
             Dims,
-            "dim is {dim:?}, expected distinct dimensions of a tensor of rank {}",
+            "dim is {}, expected distinct dimensions of a tensor of rank {}",
+            dims_text(dim),
             input.rank()
         );
         let dtype = result(input.dtype(), dtype);

@@ -2,7 +2,7 @@ use fulgurite_ops_macros::operator;
 
 use super::arrays::reduce;
 use super::mean;
-use super::promotion::{accumulating, cast, constant_like, keep_dims, reduced_dims, reduced_shape};
+use super::promotion::{accumulating, cast, constant_like, dims_text, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
 /// The variance along `dim` (all dimensions if absent or empty): `Σ (x - mean)² / max(0, n - correction)`, in two passes,
@@ -21,7 +21,8 @@ pub mod var {
         require!(
             dims.is_some(),
             Dims,
-            "dim is {dim:?}, expected distinct dimensions of a tensor of rank {}",
+            "dim is {}, expected distinct dimensions of a tensor of rank {}",
+            dims_text(dim),
             input.rank()
         );
         Ok(input.with_shape(reduced_shape(input.shape(), &dims.unwrap_or_default(), keepdim)))

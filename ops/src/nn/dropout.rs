@@ -23,8 +23,10 @@ pub mod dropout {
             NeedsGenerator,
             "training with p = {p} draws random numbers: give a generator, i64[2] of seed and offset"
         );
-        let form = generator.is_none_or(|generator| generator.shape() == [2] && generator.dtype() == DType::I64);
-        require!(form, Generator, "generator is not i64[2] of seed and offset");
+        if let Some(generator) = generator {
+            let form = generator.shape() == [2] && generator.dtype() == DType::I64;
+            require!(form, Generator, "generator is {generator}, expected i64[2] of seed and offset");
+        }
         Ok(input.clone())
     }
 
@@ -69,6 +71,6 @@ pub mod dropout {
     fn errors(e: &mut ErrorSamples) {
         e.case(Probability, with(e.normal([2])).p(1.5), "p is 1.5, expected a probability from 0 to 1");
         e.case(NeedsGenerator, with(e.normal([2])), "give a generator");
-        e.case(Generator, with(e.normal([2])).generator(e.integers(0, 9, [3])), "is not i64[2]");
+        e.case(Generator, with(e.normal([2])).generator(e.integers(0, 9, [3])), "generator is i64[3], expected i64[2]");
     }
 }

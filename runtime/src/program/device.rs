@@ -218,7 +218,7 @@ impl DeviceProgram {
             plan_of(&mut plan, symbol, &arguments, &results).map_err(|failure| Error::Run {
                 operator: symbol.name().into(),
                 failure,
-                line: print_symbol(block, symbol),
+                line: print_symbol(block, symbol).into(),
                 stack: CallStack { at: symbol.place, frames: Vec::new() },
             })?;
             workspace_bytes = workspace_bytes.max(plan.workspace_bytes());
@@ -508,7 +508,7 @@ impl DeviceProgram {
         Error::Run {
             operator: symbol.name().to_owned(),
             failure: Failure::new("Device", error.to_string()),
-            line: print_symbol(&self.trace.block, symbol),
+            line: print_symbol(&self.trace.block, symbol).into(),
             stack: CallStack { at: symbol.place, frames: Vec::new() },
         }
     }

@@ -97,7 +97,7 @@ impl HostProgram {
             let kernel = kernel_of(symbol, &arguments, &results).map_err(|failure| Error::Run {
                 operator: symbol.name().into(),
                 failure,
-                line: line(),
+                line: line().into(),
                 stack: CallStack { at: symbol.place, frames: Vec::new() },
             })?;
             steps.push(Step {
@@ -185,7 +185,7 @@ impl HostProgram {
         Error::Run {
             operator: symbol.name().to_owned(),
             failure,
-            line: print_symbol(&self.trace.block, symbol),
+            line: print_symbol(&self.trace.block, symbol).into(),
             stack: CallStack { at: symbol.place, frames: Vec::new() },
         }
     }

@@ -105,6 +105,14 @@ impl BoundSymbol {
         self.arguments.iter().flat_map(|argument| argument.tensors().iter().copied())
     }
 
+    /// The place of what it consists of.
+    pub(crate) fn place_inside(&self) -> Option<Place> {
+        match self.operator() {
+            Some(def) => self.place.map(|place| place.inside(def)),
+            None => self.place,
+        }
+    }
+
     /// The operator called, if it is one.
     pub fn operator(&self) -> Option<&'static OperatorDef> {
         match self.callee {

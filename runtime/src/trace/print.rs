@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use super::{Block, BoundSymbol, Callee, Input, InputRole, Storage, Trace, Value, ValueId};
 use crate::argument::Arg;
 use crate::operator::ParamKind;
+use crate::transforms::plan::memory_use;
 
 /// Version of the text format; the first line of every text names it.
 pub const VERSION: u32 = 1;
@@ -241,6 +242,17 @@ impl Printer {
         if !trace.history.is_empty() {
             let history: Vec<String> = trace.history.iter().map(|transform| label(transform)).collect();
             self.push(format_args!("# made by {}\n", history.join(", ")));
+        }
+        if trace.arena.is_some() && self.options.storage {
+            let memory = memory_use(trace);
+            self.push(format_args!(
+                "# memory: {} resident ({} in inputs, {} in outputs) + {} transient = {} bytes\n",
+                memory.inputs.saturating_add(memory.outputs),
+                memory.inputs,
+                memory.outputs,
+                memory.transient,
+                memory.peak()
+            ));
         }
         self.push(format_args!("trace {} for {} ", label(&trace.name), trace.target));
         let inputs: Vec<String> = (0..trace.block.parameters.len()).map(|i| self.input(trace, i)).collect();

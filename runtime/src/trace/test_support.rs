@@ -387,6 +387,7 @@ impl Generator {
 pub const GOOD: &str = "\
 # fulgurite trace 1
 # made by acquire, delete-last-used
+# memory: 160 resident (128 in inputs, 32 in outputs) + 96 transient = 256 bytes
 trace step for cpu (
   params.w: f32[8] parameter donated,
   x: f32[8] strides [1],

@@ -240,7 +240,7 @@ impl Writer {
         let operands: Vec<ValueId> = arguments.iter().flat_map(Arg::tensors).copied().collect();
         let (named, mut inner) = self.flattener.open(body, operands.into_iter(), &prefix, &names);
         for line in &named.symbols {
-            let place = symbol.place.or(line.place);
+            let place = symbol.place_inside().or(line.place);
             self.write(&named, &BoundSymbol { place, ..line.clone() }, &mut inner)?;
         }
         for (outer, result) in symbol.results.iter().zip(&named.results) {

@@ -142,7 +142,8 @@ impl Tape<'_> {
                 for (parameter, operand) in body.parameters.iter().zip(operands.iter().flat_map(Arg::tensors)) {
                     known[parameter.index()] = Some(*operand);
                 }
-                self.forward(body, &mut known, name, place)?;
+                let inside = BoundSymbol { place, ..symbol.clone() }.place_inside();
+                self.forward(body, &mut known, name, inside)?;
                 tracer::explain_refusals(first, symbol.name(), refusals);
                 let results: Vec<Tracked> = body
                     .results

@@ -178,7 +178,7 @@ pub fn inline<E>(
     let arguments: Vec<ValueId> = symbol.operands().map(|id| Flattener::mapped(substitution, id)).collect();
     let (mut named, mut inner) = flattener.open(body, arguments.into_iter(), &prefix, &names);
     for mut line in std::mem::take(&mut named.symbols) {
-        line.place = symbol.place.or(line.place);
+        line.place = symbol.place_inside().or(line.place);
         write(flattener, &named, &line, &mut inner)?;
     }
     for (outer, result) in symbol.results.iter().zip(&named.results) {

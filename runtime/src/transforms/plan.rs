@@ -45,7 +45,12 @@ pub fn memory_use(trace: &Trace) -> MemoryUse {
         .map(|v| v.meta.bytes() as u64)
         .fold(0, u64::saturating_add);
     MemoryUse {
-        inputs: block.parameters.iter().map(|id| block.meta(*id).bytes() as u64).fold(0, u64::saturating_add),
+        inputs: block
+            .parameters
+            .iter()
+            .filter_map(|id| block.values.get(id.index()))
+            .map(|v| v.meta.bytes() as u64)
+            .fold(0, u64::saturating_add),
         outputs,
         transient: trace.arena.unwrap_or(0),
     }

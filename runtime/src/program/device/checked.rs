@@ -84,7 +84,7 @@ impl DeviceProgram {
                 Error::Run {
                     operator: symbol.name().to_owned(),
                     failure: Failure::new(code, message),
-                    line: print_symbol(block, symbol),
+                    line: print_symbol(block, symbol).into(),
                     stack: CallStack { at: symbol.place, frames: Vec::new() },
                 }
             };

@@ -85,7 +85,7 @@ impl Faulty for FaultCell {
         Some(Error::Run {
             operator: symbol.name().to_owned(),
             failure: Failure::new("IndexOutOfRange", message),
-            line: print_symbol(&self.trace.block, symbol),
+            line: print_symbol(&self.trace.block, symbol).into(),
             stack: CallStack { at: symbol.place, frames: Vec::new() },
         })
     }

@@ -100,7 +100,7 @@ fn messages_say_what_to_write() {
     assert!(failure("# fulgurite trace 1\ntrace f for cpu: () {").2.contains("expected a target"));
     assert!(failure(&GOOD.replace("made by acquire,", "made by ,")).2.contains("the name of a transform"));
     assert!(failure(&format!("{GOOD}more")).2.contains("expected the end of the text, found 'more'"));
-    assert_eq!(failure(&GOOD.replace("x: f32[8] strides", "x: f32[é8] strides")).0, 5);
+    assert_eq!(failure(&GOOD.replace("x: f32[8] strides", "x: f32[é8] strides")).0, 6);
 }
 
 #[test]
