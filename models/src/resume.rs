@@ -6,7 +6,7 @@ use fulgurite::{Error, Result};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
 use crate::config::{GptConfig, SIZES};
-use crate::train::{COMPUTE_DTYPE, TrainOptions, compute_dtype, schedule_of, wrong};
+use crate::train::{COMPUTE_DTYPE, TrainOptions, wrong};
 
 /// The error of a file, which it names once.
 pub(crate) fn in_file(path: &Path, error: CheckpointError) -> Error {
@@ -58,7 +58,7 @@ pub(crate) fn continued(
     if stored.seed != options.seed {
         return Err(wrong("seed", format!("the checkpoint was made with seed {}, got {}", stored.seed, options.seed)));
     }
-    let computed = compute_dtype(&options.compile);
+    let computed = options.compute_dtype();
     if let Some(before) = stored.notes.get(COMPUTE_DTYPE).filter(|before| *before != computed) {
         return Err(wrong("dtype", format!("the checkpoint was made in {before}, got {computed}")));
     }
@@ -67,7 +67,7 @@ pub(crate) fn continued(
 
 /// Settings that may change when a run is resumed, and did, each with both values. (The schedule follows from the number of steps.)
 pub(crate) fn changed(options: &TrainOptions, stored: &TrainingState) -> Vec<String> {
-    let (before, now) = (stored.schedule, schedule_of(options));
+    let (before, now) = (stored.schedule, options.schedule());
     let (old, new) = (stored.optimizer, options.optimizer);
     let clip = |clip: Option<f64>| clip.unwrap_or(0.0);
     let settings = [

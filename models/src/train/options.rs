@@ -1,0 +1,110 @@
+//! What a training run is told, and what it says in the end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use fulgurite::Device;
+use fulgurite::compile::Options;
+
+use crate::checkpoint::OptimizerSettings;
+use crate::schedule::Schedule;
+
+/// What to train, on what, and for how long.
+#[derive(Debug, Clone)]
+pub struct TrainOptions {
+    /// Name of a size: `nano`, `micro`, `124M`, ...; not looked at where `init` is given.
+    pub size: String,
+    /// Weights to start from, in any format of [`weight_files::Format`]; random ones if absent. The size is that of the file, also
+    /// when the run is resumed.
+    pub init: Option<PathBuf>,
+    /// `gpt2` or `bytes`; if absent, that of `init`, or else `bytes`.
+    pub tokenizer: Option<String>,
+    /// Text files or llm.c's shards of tokens; tinyshakespeare if there are none.
+    pub data: Vec<PathBuf>,
+    /// Files to validate with; the last tenth of the data if there are none.
+    pub validation: Vec<PathBuf>,
+    /// Optimizer steps in all, those of a resumed run included.
+    pub steps: u64,
+    /// B, sequences in a batch.
+    pub batch: usize,
+    /// T, tokens in a sequence; the size's context if absent. A model of random weights gets this context; with `init`, sequences may
+    /// be shorter than the model's context.
+    pub context: Option<usize>,
+    /// Batches whose gradients are added for one step.
+    pub accumulate: usize,
+    /// Peak learning rate.
+    pub lr: f64,
+    /// Learning rate at the end, as a part of the peak.
+    pub final_lr: f64,
+    /// Steps until the peak.
+    pub warmup: u64,
+    /// The optimizer.
+    pub optimizer: OptimizerSettings,
+    /// Probability of dropping a value.
+    pub dropout: f64,
+    /// Seed of the weights, the order of the data and dropout.
+    pub seed: u64,
+    /// Validation loss every so many steps, and at the end; 0 only at the end.
+    pub evaluate_every: u64,
+    /// Validation batches.
+    pub evaluate_batches: usize,
+    /// Checkpoint every so many steps, and at the end; 0 only at the end.
+    pub save_every: u64,
+    /// Tokens of sample text at the end.
+    pub sample_tokens: usize,
+    /// The prompt of the sample text.
+    pub prompt: String,
+    /// Folder for the checkpoint and the traces.
+    pub out: PathBuf,
+    /// Whether one more step is timed symbol by symbol at the end, for `profile.json` in `out`. The checkpoint is not changed.
+    pub profile: bool,
+    /// Continue from the checkpoint in `out`.
+    pub resume: bool,
+    /// Start anew even though `out` holds a checkpoint, and replace it. Without this and `resume`, such a folder is refused.
+    pub overwrite: bool,
+    /// How it is compiled.
+    pub compile: Options,
+    /// Once it is set the run ends after the step at hand, with a checkpoint.
+    pub stop: Option<Arc<AtomicBool>>,
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainReport {
+    /// Steps done, those before a resumption included.
+    pub steps: u64,
+    /// Whether [`TrainOptions::stop`] ended it.
+    pub stopped: bool,
+    /// Training loss of each step of this run; empty if the checkpoint had them all.
+    pub losses: Vec<f64>,
+    /// Validation loss at the end; none if there was nothing to do.
+    pub validation_loss: Option<f64>,
+    /// Tokens a second, compilation left out; 0 for fewer than two steps.
+    pub tokens_per_second: f64,
+    /// Text sampled at the end; empty if there was nothing to do.
+    pub sample: String,
+    /// The checkpoint.
+    pub checkpoint: PathBuf,
+    /// The folder of traces.
+    pub traces: PathBuf,
+    /// How often the step was compiled.
+    pub compiles: usize,
+}
+
+impl TrainOptions {
+    /// The learning rate of each step.
+    pub(crate) fn schedule(&self) -> Schedule {
+        Schedule { peak: self.lr, floor: self.lr * self.final_lr, warmup_steps: self.warmup, total_steps: self.steps }
+    }
+
+    /// Where the steps run.
+    pub(crate) fn device(&self) -> Device {
+        self.compile.device.unwrap_or(Device::CPU)
+    }
+
+    /// What products are computed in. Weights and moments are f32 whatever it is.
+    pub(crate) fn compute_dtype(&self) -> &'static str {
+        crate::precision::compute_dtype(self.compile.autocast, self.compile.executors.as_deref())
+    }
+}

@@ -1,0 +1,151 @@
+//! A run's state: made, continued, saved, evaluated.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use fulgurite::compile::compile;
+use fulgurite::jit::Jit;
+use fulgurite::tree::Tree;
+use fulgurite::{Array, Error, Result};
+use fulgurite_ops::prelude::Tensor;
+
+use super::{COMPUTE_DTYPE, TrainOptions, batch_arrays, initial_parameters, parameters_from, to_host, wrong, zeros};
+use crate::batches::{Batch, Batches, Order, validation_batches};
+use crate::checkpoint::{Checkpoint, FIRST_MOMENT, SECOND_MOMENT, TrainingState};
+use crate::config::GptConfig;
+use crate::gpt2::Gpt2;
+use crate::step::{BatchTensors, TrainState};
+use crate::tokenizer::Tokenizer;
+use crate::traces::train_step_trace;
+use crate::{resume, training_data, weight_files};
+
+/// A run at some step.
+pub(super) struct Run {
+    pub(super) config: GptConfig,
+    pub(super) tokenizer: Tokenizer,
+    pub(super) state: TrainState<Array>,
+    pub(super) done: u64,
+    pub(super) batches: Batches,
+    pub(super) validation: Vec<Batch>,
+    /// Settings other than those of the checkpoint that it continues from.
+    pub(super) changed: Vec<String>,
+}
+
+/// Refuses a model that does not fit before its weights are made, which takes minutes where they are many: by the plan of its
+/// step, or, where gradients are accumulated over several programs, by what weights, moments and gradients take.
+fn within_memory(options: &TrainOptions, config: &GptConfig, context: usize) -> Result<()> {
+    let Some(limit) = options.compile.memory_limit else { return Ok(()) };
+    let weights = (config.parameter_count() as u64).saturating_mul(4);
+    let (resident, transient) = (weights.saturating_mul(3), weights);
+    let least = resident.saturating_add(transient);
+    if least > limit {
+        return Err(Error::PlanTooLarge { predicted: least, resident, transient, limit });
+    }
+    // What is small beside the limit is planned when it is compiled.
+    if options.accumulate > 1 || least < limit / 8 {
+        return Ok(());
+    }
+    let trace = train_step_trace(config, &options.optimizer, options.batch, context)?;
+    compile(trace, &options.compile).map(drop)
+}
+
+/// What a run begins with: from random weights, those of a file, or a checkpoint.
+pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
+    let initial = options.init.as_deref().map(|path| weight_files::load(path, None)).transpose();
+    let initial = initial.map_err(|error| wrong("init", error))?;
+    let tokenizer = match (&options.tokenizer, &initial) {
+        (Some(name), _) => Tokenizer::from_name(name).map_err(|error| wrong("tokenizer", error))?,
+        (None, Some(loaded)) => loaded.tokenizer().map_err(|error| wrong("init", error))?,
+        (None, None) => Tokenizer::bytes(),
+    };
+    let mut config = match &initial {
+        Some(loaded) => loaded.weights.config().clone(),
+        None => {
+            let named = GptConfig::named(&options.size, tokenizer.vocabulary());
+            let named = named.map_err(|error| wrong("size", error))?;
+            GptConfig { context: options.context.unwrap_or(named.context), ..named }
+        }
+    };
+    config.dropout = options.dropout;
+    config.validate().map_err(|error| wrong("model", error))?;
+    let context = options.context.unwrap_or(config.context);
+    if !(1..=config.context).contains(&context) {
+        return Err(wrong("context", format!("is {context}, the model of 'init' takes 1 to {}", config.context)));
+    }
+    if config.vocabulary < tokenizer.vocabulary() {
+        let (name, ids) = (tokenizer.name(), tokenizer.vocabulary());
+        let message = format!("'{name}' has {ids} ids, the model of 'init' has a vocabulary of {}", config.vocabulary);
+        return Err(wrong("tokenizer", message));
+    }
+    within_memory(options, &config, context)?;
+    let saved = match options.resume {
+        true => Some(resume::continued(options, checkpoint, &config, tokenizer.name(), context)?),
+        false => None,
+    };
+    let (train, validation) =
+        training_data::open(&options.data, &options.validation, tokenizer).map_err(|error| wrong("data", error))?;
+    let validation = validation_batches(&validation, options.batch, context, options.evaluate_batches)
+        .map_err(|error| wrong("validation data", error))?;
+    if let Some(saved) = saved {
+        let Checkpoint { state: stored, tensors } = saved;
+        let changed = resume::changed(options, &stored);
+        let batches = Batches::resume(train, stored.data).map_err(|error| wrong("data", error))?;
+        let state = TrainState {
+            params: parameters_from(&config, &tensors, "")?,
+            exp_avg: parameters_from(&config, &tensors, FIRST_MOMENT)?,
+            exp_avg_sq: parameters_from(&config, &tensors, SECOND_MOMENT)?,
+        };
+        return Ok(Run { state, done: stored.step, batches, validation, tokenizer, config, changed });
+    }
+    let device = options.device();
+    let batches = Batches::new(train, options.batch, context, Order::Shuffled, options.seed)
+        .map_err(|error| wrong("data", error))?;
+    let state = TrainState {
+        params: match &initial {
+            Some(loaded) => loaded.weights.params()?,
+            None => initial_parameters(&config, options.seed)?,
+        },
+        exp_avg: zeros(&config, device)?,
+        exp_avg_sq: zeros(&config, device)?,
+    };
+    Ok(Run { state, done: 0, batches, validation, tokenizer, config, changed: Vec::new() })
+}
+
+/// Writes the checkpoint.
+pub(super) fn save(path: &Path, run: &Run, options: &TrainOptions) -> Result<()> {
+    let mut tensors = BTreeMap::new();
+    for (prefix, tree) in
+        [("", &run.state.params), (FIRST_MOMENT, &run.state.exp_avg), (SECOND_MOMENT, &run.state.exp_avg_sq)]
+    {
+        for (name, array) in tree.leaves() {
+            tensors.insert(format!("{prefix}{name}"), to_host(array)?);
+        }
+    }
+    let state = TrainingState {
+        step: run.done,
+        model: run.config.clone(),
+        tokenizer: run.tokenizer.name().to_owned(),
+        data: run.batches.position().clone(),
+        accumulation: options.accumulate as u64,
+        schedule: options.schedule(),
+        optimizer: options.optimizer,
+        seed: options.seed,
+        // Each step draws from a part of the sequence that its number says.
+        random_offset: run.done << 48,
+        notes: BTreeMap::from([(COMPUTE_DTYPE.to_owned(), options.compute_dtype().to_owned())]),
+    };
+    Checkpoint { state, tensors }.save(path).map_err(|error| resume::in_file(path, error))
+}
+
+/// Mean loss over the validation batches.
+pub(super) fn evaluate<F>(run: &Run, loss: &Jit<(Gpt2<Array>, BatchTensors<Array>), Tensor, F>) -> Result<f64>
+where
+    F: Fn((Gpt2<Tensor>, BatchTensors<Tensor>)) -> Tensor,
+{
+    let mut total = 0.0;
+    for batch in &run.validation {
+        let value: Array = loss.call((run.state.params.clone(), batch_arrays(batch)?))?;
+        total += value.item()?;
+    }
+    Ok(total / run.validation.len() as f64)
+}
