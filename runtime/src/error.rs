@@ -97,9 +97,6 @@ impl fmt::Display for CallStack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(at) = &self.at {
             write!(f, "\n  at {at}")?;
-            if let Some(operator) = at.operator() {
-                write!(f, ", in a call of {operator}")?;
-            }
         }
         for (operator, place) in &self.frames {
             write!(f, "\n  in {operator}")?;

@@ -14,11 +14,11 @@ use crate::argument::{Arg, map_arguments};
 use crate::array::{Array, Memory, Strides};
 use crate::device::plan::{Address, Command, DeviceTensor, Place, Plan, Source};
 use crate::device::{DeviceBuffer, DeviceState};
-use crate::error::{CallStack, Error, Failure, Result};
+use crate::error::{Error, Failure, Result};
 use crate::executor::{VIEW, find_executor, find_implementation};
 use crate::meta::{Device, TensorMeta};
 use crate::operator::OperatorKind;
-use crate::trace::{BoundSymbol, Callee, Trace, ValueId, print_symbol};
+use crate::trace::{BoundSymbol, Callee, Trace, ValueId};
 use crate::transforms::plan::{MemoryUse, memory_use};
 
 mod checked;
@@ -215,12 +215,7 @@ impl DeviceProgram {
                     }
                 }
             }
-            plan_of(&mut plan, symbol, &arguments, &results).map_err(|failure| Error::Run {
-                operator: symbol.name().into(),
-                failure,
-                line: print_symbol(block, symbol).into(),
-                stack: CallStack { at: symbol.place, frames: Vec::new() },
-            })?;
+            plan_of(&mut plan, symbol, &arguments, &results).map_err(|failure| symbol.failed(block, failure))?;
             workspace_bytes = workspace_bytes.max(plan.workspace_bytes());
             let indices = plan.indices().map(str::to_owned);
             let operands: Vec<usize> = symbol.operands().map(ValueId::index).collect();
@@ -505,12 +500,7 @@ impl DeviceProgram {
     /// Says which symbol was being run.
     fn located(&self, error: Error, step: usize) -> Error {
         let symbol = &self.trace.block.symbols[self.steps[step].symbol];
-        Error::Run {
-            operator: symbol.name().to_owned(),
-            failure: Failure::new("Device", error.to_string()),
-            line: print_symbol(&self.trace.block, symbol).into(),
-            stack: CallStack { at: symbol.place, frames: Vec::new() },
-        }
+        symbol.failed(&self.trace.block, Failure::new("Device", error.to_string()))
     }
 }
 

@@ -12,10 +12,10 @@ use super::SymbolTime;
 use super::placement::{Base, Placement};
 use crate::argument::{Arg, map_arguments};
 use crate::array::{Array, Memory};
-use crate::error::{CallStack, Error, Failure, Result};
+use crate::error::{Error, Failure, Result};
 use crate::executor::{HostKernel, Strided, VIEW, find_executor, find_implementation};
 use crate::operator::{HostRule, OperatorKind};
-use crate::trace::{BoundSymbol, Callee, Trace, ValueId, print_symbol};
+use crate::trace::{BoundSymbol, Callee, Trace, ValueId};
 use crate::transforms::layout::layouts;
 
 struct Step {
@@ -91,15 +91,9 @@ impl HostProgram {
             if symbol.executor == Some(VIEW) {
                 continue;
             }
-            let line = || print_symbol(block, symbol);
             let arguments = map_arguments(&symbol.arguments, strided);
             let results: Vec<Strided> = symbol.results.iter().map(strided).collect();
-            let kernel = kernel_of(symbol, &arguments, &results).map_err(|failure| Error::Run {
-                operator: symbol.name().into(),
-                failure,
-                line: line().into(),
-                stack: CallStack { at: symbol.place, frames: Vec::new() },
-            })?;
+            let kernel = kernel_of(symbol, &arguments, &results).map_err(|failure| symbol.failed(block, failure))?;
             steps.push(Step {
                 kernel,
                 operands: symbol.operands().map(ValueId::index).collect(),
@@ -182,12 +176,7 @@ impl HostProgram {
 
     fn failed(&self, step: &Step, failure: Failure) -> Error {
         let symbol = &self.trace.block.symbols[step.symbol];
-        Error::Run {
-            operator: symbol.name().to_owned(),
-            failure,
-            line: print_symbol(&self.trace.block, symbol).into(),
-            stack: CallStack { at: symbol.place, frames: Vec::new() },
-        }
+        symbol.failed(&self.trace.block, failure)
     }
 
     /// Runs the program with every value in memory of its own between guard bytes, filled with NaN beforehand. An error if

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::argument::{Arg, map_arguments};
-use crate::error::{Place, Result};
+use crate::error::{CallStack, Error, Failure, Place, Result};
 use crate::executor::Refusal;
 use crate::meta::{Target, TensorMeta};
 use crate::operator::OperatorDef;
@@ -103,6 +103,24 @@ impl BoundSymbol {
     /// The values it reads, in order, with repetitions.
     pub fn operands(&self) -> impl Iterator<Item = ValueId> + '_ {
         self.arguments.iter().flat_map(|argument| argument.tensors().iter().copied())
+    }
+
+    /// What failed, for messages: the name of what is called, below the operator that the author called.
+    pub(crate) fn called(&self) -> String {
+        match self.place.and_then(|place| place.operator()) {
+            Some(outer) if outer != self.name() => format!("{outer}: {}", self.name()),
+            _ => self.name().to_owned(),
+        }
+    }
+
+    /// Says that it failed on its data; `block` is the one it stands in.
+    pub(crate) fn failed(&self, block: &Block, failure: Failure) -> Error {
+        Error::Run {
+            operator: self.called(),
+            failure,
+            line: print::print_symbol(block, self).into(),
+            stack: CallStack { at: self.place, frames: Vec::new() },
+        }
     }
 
     /// The place of what it consists of.

@@ -85,7 +85,7 @@ impl Claimer<'_> {
                     let reasons: Vec<Refusal> = outer.iter().cloned().chain(inner).collect();
                     self.open(flattener, source, symbol, substitution, &body, &reasons)
                 }
-                None => Err(Error::Unclaimed { operator: def.name.into(), refusals, stack: place_of(symbol) }),
+                None => Err(Error::Unclaimed { operator: symbol.called(), refusals, stack: place_of(symbol) }),
             },
         }
     }

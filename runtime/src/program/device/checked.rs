@@ -4,9 +4,8 @@ use fulgurite_kernels::buffer::{GUARD, POISON};
 
 use super::{Addresses, DeviceMemory, DeviceProgram};
 use crate::array::{Array, Memory};
-use crate::error::{CallStack, Error, Failure, Result};
+use crate::error::{Failure, Result};
 use crate::program::host::first_unwritten;
-use crate::trace::print_symbol;
 use crate::transforms::layout::layouts;
 
 /// Guard bytes before and after each value.
@@ -80,13 +79,7 @@ impl DeviceProgram {
             let mut after = vec![0; image.len()];
             memory.read(loaded.state.stream(), 0, &mut after)?;
             let problem = |code: &'static str, message: String| {
-                let symbol = &block.symbols[step.symbol];
-                Error::Run {
-                    operator: symbol.name().to_owned(),
-                    failure: Failure::new(code, message),
-                    line: print_symbol(block, symbol).into(),
-                    stack: CallStack { at: symbol.place, frames: Vec::new() },
-                }
+                block.symbols[step.symbol].failed(block, Failure::new(code, message))
             };
             let written: Vec<usize> = step.results.iter().map(|index| layouts[*index].root.index()).collect();
             for (value, range) in ranges.iter().enumerate() {

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fulgurite_kernels::cuda::{DeviceAddress, DeviceMemory, PinnedMemory};
 
 use crate::device::state::{DeviceState, Faulty};
-use crate::error::{CallStack, Error, Failure, Result};
-use crate::trace::{Trace, print_symbol};
+use crate::error::{Error, Failure, Result};
+use crate::trace::Trace;
 
 /// Size of the device's record (`struct Fault` of the shared header).
 pub(super) const BYTES: usize = 24;
@@ -82,11 +82,6 @@ impl Faulty for FaultCell {
         let symbol = self.trace.block.symbols.get(code as usize - 1)?;
         let argument = self.arguments.get(code as usize - 1).cloned().flatten().unwrap_or_else(|| "an argument".into());
         let message = format!("{argument} holds {index}, expected 0 to below {size}");
-        Some(Error::Run {
-            operator: symbol.name().to_owned(),
-            failure: Failure::new("IndexOutOfRange", message),
-            line: print_symbol(&self.trace.block, symbol).into(),
-            stack: CallStack { at: symbol.place, frames: Vec::new() },
-        })
+        Some(symbol.failed(&self.trace.block, Failure::new("IndexOutOfRange", message)))
     }
 }

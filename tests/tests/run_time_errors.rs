@@ -1,4 +1,5 @@
-//! Integers that are divided by zero: an error that names the operator, alone and in a region of several.
+//! What is wrong with data is told when it is met, by the operator that the author called and by its line: integers that are
+//! divided by zero, alone and in a region of several, and indices out of range.
 
 use fulgurite::argument::Scalar;
 use fulgurite::compile::Options;
@@ -36,7 +37,7 @@ fn a_zero_among_the_divisors_is_an_error() {
             assert_eq!(divided(f, executors, &[2, -2, 1]).unwrap(), expected, "{name} by {executors:?}");
             let message = divided(f, executors, &[2, 0, 1]).unwrap_err().to_string();
             let said = message.contains("an integer is divided by zero") && message.contains(name);
-            assert!(said && message.contains("division.rs"), "{executors:?}: {message}");
+            assert!(said && message.contains("run_time_errors.rs"), "{executors:?}: {message}");
             assert_eq!(divided(f, executors, &[]).unwrap(), [0i64; 0]);
         }
     }
@@ -57,4 +58,13 @@ fn the_largest_integers_are_divided_exactly() {
     let (a, b) = (Array::new([3], &a).unwrap(), Array::new([3], &b).unwrap());
     let expected = [1, i64::MIN.div_euclid(3), i64::MAX];
     assert_eq!(f.call((a, b)).unwrap().to_vec::<i64>().unwrap(), expected);
+}
+
+#[test]
+fn an_index_out_of_range_is_told_by_the_operator_that_was_called() {
+    let f = jit(|(ids, weight): (Tensor, Tensor)| embedding(ids, weight));
+    let ids = Array::new([2], &[0i64, 9]).unwrap();
+    let message = f.call((ids, Array::new([3, 2], &[0.0f32; 6]).unwrap())).unwrap_err().to_string();
+    assert!(message.starts_with("embedding: prims::index_select: index holds 9, which is out of range"), "{message}");
+    assert!(message.contains("run_time_errors.rs:"), "{message}");
 }
