@@ -51,9 +51,8 @@ impl Writer {
             nodes: self.nodes,
             outputs: results.iter().copied().zip(outputs.iter().map(TensorMut::dtype)).collect(),
         };
-        program
-            .run(shape, inputs, outputs)
-            .unwrap_or_else(|error| unreachable!("these programs divide no integers: {error}"));
+        // Rows are of floating-point numbers: nothing here divides integers.
+        let _ = program.run(shape, inputs, outputs);
     }
 }
 

@@ -245,10 +245,12 @@ impl Stages {
 
     /// Keeps a stage. One that is not valid is kept as well: it shows what the transform made.
     fn push(&mut self, name: &str, trace: Trace) -> Step {
-        // Programs trust the plan. One that comes from outside is checked whatever the options say.
-        let planned = self.made.is_empty() && trace.block.values.iter().any(|value| value.storage.is_some());
+        // Programs trust plans and claims. Those that come from outside are checked whatever the options say.
+        let planned = trace.block.values.iter().any(|value| value.storage.is_some());
+        let claimed = trace.block.symbols.iter().any(|symbol| symbol.executor.is_some());
+        let foreign = self.made.is_empty() && (planned || claimed);
         self.made.push(Stage { name: name.to_owned(), trace });
-        if self.verify || planned {
+        if self.verify || foreign {
             let ending = |error| Box::new(Ending { stage: name.to_owned(), line: None, error });
             self.last().verify().map_err(ending)?;
         }

@@ -190,7 +190,7 @@ pub enum Error {
     /// No executor takes a symbol, and it does not decompose.
     #[error("{operator}: no executor takes it{}{stack}", list_refusals(refusals))]
     Unclaimed {
-        /// The operator.
+        /// The operator, behind the one that the author called.
         operator: String,
         /// What each executor said.
         refusals: Vec<Refusal>,
@@ -230,7 +230,7 @@ pub enum Error {
     /// A symbol failed on its data.
     #[error("{operator}: {} (in trace line '{line}'){stack}", failure.message)]
     Run {
-        /// The operator.
+        /// The operator that ran, behind the one that the author called: `embedding: prims::index_select`.
         operator: String,
         /// What is wrong.
         failure: Failure,

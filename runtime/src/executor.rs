@@ -79,9 +79,9 @@ pub struct ExecutorDef {
 }
 
 impl ImplementationDef {
-    /// Whether it has a kernel that runs the symbol as it is.
-    pub fn runs(&self) -> bool {
-        self.cpu.is_some() || self.plan.is_some()
+    /// Whether it has a kernel for that kind of device, which runs the symbol as it is.
+    pub fn runs_on(&self, device: &str) -> bool {
+        if device == "cpu" { self.cpu.is_some() } else { self.plan.is_some() }
     }
 }
 

@@ -216,7 +216,8 @@ where
     }
 
     /// Gives the memory of the arguments whose paths start with `path` to results of the same path. Their arrays must not be
-    /// shared when the function is called. A path that no argument has is an error of the first call.
+    /// shared when the function is called. A path that no argument has is an error when a call is
+    /// compiled.
     pub fn donate(mut self, path: &str) -> Self {
         self.donated.push(path.to_owned());
         self
@@ -335,7 +336,9 @@ where
             input.donated = self.donated.iter().any(|path| below(name, path));
         }
         for path in &self.donated {
-            if !parameters.iter().any(|(name, _)| below(name, path)) {
+            // An argument may be a tree without leaves: an option that is none.
+            let argument = self.names.arguments.contains(path);
+            if !argument && !parameters.iter().any(|(name, _)| below(name, path)) {
                 let mut names: Vec<&str> = parameters.iter().map(|(name, _)| &**name).take(12).collect();
                 if parameters.len() > names.len() {
                     names.push("...");

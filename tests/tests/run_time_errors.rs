@@ -28,8 +28,8 @@ fn a_zero_among_the_divisors_is_an_error() {
     type Case = (&'static str, fn(Tensor, Tensor) -> Tensor, [i64; 3]);
     let cases: [Case; 4] = [
         ("remainder", |a, b| remainder(a, b), [1, -1, 0]),
-        ("floor_divide", floor, [-4, 3, -7]),
-        ("floor_divide", trunc, [-3, 3, -7]),
+        ("div", floor, [-4, 3, -7]),
+        ("div", trunc, [-3, 3, -7]),
         ("remainder", fused, [1, 1, 1]),
     ];
     for executors in [&["cpu", "reference"][..], &["reference"]] {
@@ -38,6 +38,7 @@ fn a_zero_among_the_divisors_is_an_error() {
             let message = divided(f, executors, &[2, 0, 1]).unwrap_err().to_string();
             let said = message.contains("an integer is divided by zero") && message.contains(name);
             assert!(said && message.contains("run_time_errors.rs"), "{executors:?}: {message}");
+            assert!(!message.starts_with("mul"), "{message}");
             assert_eq!(divided(f, executors, &[]).unwrap(), [0i64; 0]);
         }
     }

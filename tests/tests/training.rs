@@ -66,9 +66,10 @@ fn a_stopped_run_leaves_a_checkpoint_and_goes_on_to_the_bit() {
     let resumed = run(&TrainOptions { resume: true, ..options(parts.path(), 4) });
     assert_eq!(resumed.losses, expected.losses[1..]);
     assert_eq!(std::fs::read(resumed.checkpoint).unwrap(), std::fs::read(expected.checkpoint).unwrap());
-    // The last step is the end in any case.
+    // After the last step as well: what comes then is left out.
     let stop = Some(Arc::new(AtomicBool::new(true)));
-    assert!(!run(&TrainOptions { stop, resume: true, ..options(parts.path(), 5) }).stopped);
+    let last = run(&TrainOptions { stop, resume: true, ..options(parts.path(), 5) });
+    assert!(last.stopped && last.steps == 5 && last.sample.is_empty() && last.traces.join("00_acquire.trace").exists());
 }
 
 #[test]

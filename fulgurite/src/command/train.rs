@@ -190,8 +190,7 @@ pub fn run(model: &Model) -> Outcome {
 /// The exit code of what an interruption ended.
 const INTERRUPTED: u8 = 130;
 
-/// Is set by the first interruption (Ctrl-C, or a request to terminate), so that the run ends with a checkpoint; the second ends it
-/// at once.
+/// Is set by the first Ctrl-C, so that the run ends with a checkpoint; the second ends it at once.
 fn stop_when_interrupted() -> Result<Arc<AtomicBool>, Failed> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();

@@ -194,12 +194,37 @@ fn plans_that_reach_elsewhere_are_not_run() {
             "'w' is a view of 'x', which lies elsewhere",
         ),
         ("(x: f32[4])", "  w: f32[4] at arena+1 = prims::exp(x) by cpu\n".into(), "not a multiple of 4"),
+        (
+            "(x: f32[2, 2])",
+            "  t: f32[2, 2] in x = prims::permute(x, dims=[1, 0]) by view\n  w: f32[4] at arena+0 = prims::reshape(t, shape=[4]) by view\n".into(),
+            "its operand's memory cannot be looked at in that way",
+        ),
     ];
     for (inputs, line, part) in bad {
         std::fs::write(folder.path().join("bad.trace"), format!("{head} {inputs} arena 64 {{\n{line}{result}"))
             .unwrap();
         let complaint = run_in(folder.path(), &["trace", "run", "bad.trace"]).fails(1);
         assert!(complaint.contains(part), "{line}: {complaint}");
+    }
+}
+
+#[test]
+fn regions_that_cannot_be_run_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixed = "(y: f32[9]) {\n  r: f32[4], s: f32[9] = region([y], executor=cpu) by cpu {\n    (y: f32[9])\n    \
+                 a: f32[4] = prims::full(size=[4], fill_value=1.0, dtype=f32, device=\"cpu\") by cpu\n    \
+                 b: f32[9] = prims::exp(y) by cpu\n    yield a, b\n  }\n  return out0 = r, out1 = s\n}\n";
+    let reshaped = "(x: f32[1]) {\n  r: f32[] = region([x], executor=cpu) by cpu {\n    (x: f32[1])\n    \
+                    r: f32[] = prims::reshape(x, shape=[]) by cpu\n    yield r\n  }\n  return out0 = r\n}\n";
+    let bad = [
+        (mixed, "a region over [9] gives f32[4], expected its shape or a number a row"),
+        (reshaped, "an operand does not have the layout that the region was compiled for"),
+    ];
+    for (text, part) in bad {
+        std::fs::write(folder.path().join("bad.trace"), format!("# fulgurite trace 1\ntrace f for cpu {text}"))
+            .unwrap();
+        let complaint = run_in(folder.path(), &["trace", "run", "bad.trace"]).fails(1);
+        assert!(complaint.contains(part), "{complaint}");
     }
 }
 

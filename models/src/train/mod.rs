@@ -5,7 +5,6 @@ mod options;
 mod record;
 mod run;
 
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -20,7 +19,7 @@ pub use options::{TrainOptions, TrainReport};
 pub use record::write_stages;
 
 use record::write_profile;
-use run::{Run, evaluate, prepare, save};
+use run::{evaluate, prepare, save};
 
 use crate::batches::{Batch, Batches};
 use crate::generate::{Sampling, generate};
@@ -30,23 +29,6 @@ use crate::step::{BatchTensors, StepScalars, TrainState, accumulate_step, train_
 
 /// The note of a checkpoint that says in what its step was computed.
 pub const COMPUTE_DTYPE: &str = "compute_dtype";
-
-impl TrainReport {
-    /// Of a run that comes to neither validation nor sample.
-    fn without_an_end(run: &Run, checkpoint: PathBuf, traces: PathBuf) -> TrainReport {
-        TrainReport {
-            steps: run.done,
-            stopped: false,
-            losses: Vec::new(),
-            validation_loss: None,
-            tokens_per_second: 0.0,
-            sample: String::new(),
-            checkpoint,
-            traces,
-            compiles: 0,
-        }
-    }
-}
 
 pub(crate) fn wrong(argument: &str, message: impl ToString) -> Error {
     Error::Argument { argument: argument.into(), message: message.to_string() }
@@ -79,7 +61,17 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     if options.resume && run.done >= options.steps && !options.profile {
         let (steps, wanted) = (run.done, options.steps);
         line(&format!("nothing to do: the checkpoint is at step {steps}, and {wanted} steps in all are asked for"));
-        return Ok(TrainReport::without_an_end(&run, checkpoint, traces));
+        return Ok(TrainReport {
+            steps,
+            stopped: false,
+            losses: Vec::new(),
+            validation_loss: None,
+            tokens_per_second: 0.0,
+            sample: String::new(),
+            checkpoint,
+            traces,
+            compiles: 0,
+        });
     }
     let config = run.config.clone();
     let context = run.batches.position().context;
@@ -146,7 +138,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     let mut timed_steps = 0u64;
     let mut waited = std::time::Duration::ZERO;
     let first = run.done;
-    let mut stopped = false;
+    let asked_to_stop = || options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
     while run.done < options.steps {
         let number = run.done + 1;
         let scalars = step_scalars(schedule.learning_rate(run.done), number, options.seed)?;
@@ -191,6 +183,9 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
             let kept = if checkpoint.exists() { "the checkpoint holds the last state saved, " } else { "" };
             return Err(wrong("loss", format!("is {loss} at step {number}; {kept}lower the learning rate")));
         }
+        if asked_to_stop() {
+            break;
+        }
         let pause = Instant::now();
         if options.evaluate_every > 0 && number % options.evaluate_every == 0 && number != options.steps {
             let value = evaluate(&run, &validation_loss)?;
@@ -200,10 +195,6 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
             save(&checkpoint, &run, options)?;
         }
         waited += pause.elapsed();
-        stopped = options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) && number < options.steps;
-        if stopped {
-            break;
-        }
     }
     bar.finish_and_clear();
     let seconds = timed.map_or(0.0, |started| (started.elapsed() - waited).as_secs_f64());
@@ -212,69 +203,53 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     if run.done > first {
         save(&checkpoint, &run, options)?;
     }
-    if stopped {
-        line(&format!("stopped after step {} of {}; --resume goes on", run.done, options.steps));
-        line(&format!("checkpoint: {}", checkpoint.display()));
-        let compiles = step.compiles().max(accumulate.compiles());
-        let report = TrainReport::without_an_end(&run, checkpoint, traces);
-        return Ok(TrainReport { stopped, losses, tokens_per_second, compiles, ..report });
-    }
-    let final_loss = evaluate(&run, &validation_loss)?;
-    line(&format!("validation loss {final_loss:.4} after {} steps", run.done));
-    let sampling = Sampling { seed: options.seed, ..Sampling::default() };
-    let sample = generate(
-        &config,
-        run.tokenizer,
-        &run.state.params,
-        &options.prompt,
-        options.sample_tokens,
-        sampling,
-        &mut |_| {},
-    )?;
-    line(&format!("sample:\n{}{sample}", options.prompt));
-    let scalars = step_scalars(options.lr, 1, options.seed)?;
-    let compiles = if count == 1 {
+    let compiled = if count == 1 {
+        let scalars = step_scalars(options.lr, 1, options.seed)?;
         let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
-        let compiled = step.compile(&(run.state.clone(), batch, scalars))?;
-        write_stages(&traces, compiled.stages())?;
-        if options.profile {
-            let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
-            let scalars = step_scalars(options.lr, 1, options.seed)?;
-            let (_, profile) = step.profile((run.state, batch, scalars))?;
-            write_profile(&options.out, &profile, line)?;
-        }
-        step.compiles()
+        step.compile(&(run.state.clone(), batch, scalars))?.stages().to_vec()
     } else {
+        let generator = step_scalars(options.lr, 1, options.seed)?.generator;
         let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
-        let generator = scalars.generator.clone();
-        let compiled = accumulate.compile(&(
-            run.state.params.clone(),
-            zeros(&config, device)?,
-            Array::scalar(0.0),
-            batch,
-            generator,
-        ))?;
-        write_stages(&traces, compiled.stages())?;
-        if options.profile {
-            let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
-            let generator = Array::new([2], &[options.seed as i64, 0])?;
-            let arguments = (run.state.params, zeros(&config, device)?, Array::scalar(0.0), batch, generator);
-            let (_, profile) = accumulate.profile(arguments)?;
-            write_profile(&options.out, &profile, line)?;
-        }
-        accumulate.compiles()
+        let sums = (zeros(&config, device)?, Array::scalar(0.0));
+        accumulate.compile(&(run.state.params.clone(), sums.0, sums.1, batch, generator))?.stages().to_vec()
     };
-    line(&format!("checkpoint: {}", checkpoint.display()));
-    line(&format!("traces: {}", traces.display()));
-    Ok(TrainReport {
+    write_stages(&traces, &compiled)?;
+    let mut report = TrainReport {
         steps: run.done,
-        stopped,
+        stopped: asked_to_stop(),
         losses,
-        validation_loss: Some(final_loss),
+        validation_loss: None,
         tokens_per_second,
-        sample,
+        sample: String::new(),
         checkpoint,
         traces,
-        compiles,
-    })
+        compiles: if count == 1 { step.compiles() } else { accumulate.compiles() },
+    };
+    if !report.stopped {
+        let loss = evaluate(&run, &validation_loss)?;
+        line(&format!("validation loss {loss:.4} after {} steps", run.done));
+        report.validation_loss = Some(loss);
+        let sampling = Sampling { seed: options.seed, ..Sampling::default() };
+        let (params, tokens) = (&run.state.params, options.sample_tokens);
+        report.sample = generate(&config, run.tokenizer, params, &options.prompt, tokens, sampling, &mut |_| {})?;
+        line(&format!("sample:\n{}{}", options.prompt, report.sample));
+        report.stopped = asked_to_stop();
+    }
+    if options.profile && !report.stopped {
+        let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
+        let profile = if count == 1 {
+            step.profile((run.state, batch, step_scalars(options.lr, 1, options.seed)?))?.1
+        } else {
+            let generator = Array::new([2], &[options.seed as i64, 0])?;
+            let arguments = (run.state.params, zeros(&config, device)?, Array::scalar(0.0), batch, generator);
+            accumulate.profile(arguments)?.1
+        };
+        write_profile(&options.out, &profile, line)?;
+    }
+    if report.stopped {
+        line(&format!("stopped after step {} of {}; --resume goes on", report.steps, options.steps));
+    }
+    line(&format!("checkpoint: {}", report.checkpoint.display()));
+    line(&format!("traces: {}", report.traces.display()));
+    Ok(report)
 }

@@ -65,7 +65,7 @@ pub struct TrainOptions {
     pub overwrite: bool,
     /// How it is compiled.
     pub compile: Options,
-    /// Once it is set the run ends after the step at hand, with a checkpoint.
+    /// Once it is set the run ends after the step at hand, with a checkpoint and its traces.
     pub stop: Option<Arc<AtomicBool>>,
 }
 
@@ -74,7 +74,7 @@ pub struct TrainOptions {
 pub struct TrainReport {
     /// Steps done, those before a resumption included.
     pub steps: u64,
-    /// Whether [`TrainOptions::stop`] ended it.
+    /// Whether [`TrainOptions::stop`] ended it before its end: steps, validation, sample or profile are missing.
     pub stopped: bool,
     /// Training loss of each step of this run; empty if the checkpoint had them all.
     pub losses: Vec<f64>,

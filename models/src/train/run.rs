@@ -34,7 +34,9 @@ pub(super) struct Run {
 /// Refuses a model that does not fit before its weights are made, which takes minutes where they are many: by the plan of its
 /// step, or, where gradients are accumulated over several programs, by what weights, moments and gradients take.
 fn within_memory(options: &TrainOptions, config: &GptConfig, context: usize) -> Result<()> {
-    let Some(limit) = options.compile.memory_limit else { return Ok(()) };
+    // A device says itself what it lacks.
+    let limit = options.compile.memory_limit.filter(|_| options.device().is_cpu());
+    let Some(limit) = limit else { return Ok(()) };
     let weights = (config.parameter_count() as u64).saturating_mul(4);
     let (resident, transient) = (weights.saturating_mul(3), weights);
     let least = resident.saturating_add(transient);
@@ -148,4 +150,55 @@ where
         total += value.item()?;
     }
     Ok(total / run.validation.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fulgurite::compile::Options;
+
+    fn limited(gigabytes: u64, accumulate: usize) -> TrainOptions {
+        TrainOptions {
+            size: String::new(),
+            init: None,
+            tokenizer: None,
+            data: Vec::new(),
+            validation: Vec::new(),
+            steps: 1,
+            batch: 4,
+            context: None,
+            accumulate,
+            lr: 1e-3,
+            final_lr: 0.1,
+            warmup: 0,
+            optimizer: Default::default(),
+            dropout: 0.0,
+            seed: 0,
+            evaluate_every: 0,
+            evaluate_batches: 1,
+            save_every: 0,
+            sample_tokens: 0,
+            prompt: String::new(),
+            out: Default::default(),
+            profile: false,
+            resume: false,
+            overwrite: false,
+            compile: Options { memory_limit: Some(gigabytes << 30), ..Options::default() },
+            stop: None,
+        }
+    }
+
+    /// By its configuration alone: nothing of the model is made.
+    #[test]
+    fn what_does_not_fit_is_known_before_it_is_made() {
+        let config = |size: &str| GptConfig::named(size, 50257).unwrap();
+        for (size, gigabytes, accumulate) in [("1558M", 8, 1), ("1558M", 8, 4), ("124M", 3, 1)] {
+            let error = within_memory(&limited(gigabytes, accumulate), &config(size), 1024).unwrap_err();
+            assert!(matches!(error, Error::PlanTooLarge { limit, .. } if limit == gigabytes << 30), "{size}: {error}");
+        }
+        within_memory(&limited(8, 1), &config("124M"), 64).unwrap();
+        let mut elsewhere = limited(1, 1);
+        elsewhere.compile.device = Some(fulgurite::Device::new("cuda", 0));
+        within_memory(&elsewhere, &config("1558M"), 1024).unwrap();
+    }
 }

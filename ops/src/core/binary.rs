@@ -4,7 +4,7 @@ use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
 use super::promotion::{
-    broadcast, cast, common_shape, constant, describe_shapes, elementwise_meta, promoted, result_type,
+    broadcast, cast, common_shape, constant, describe_shapes, elementwise_meta, operand_number, promoted, result_type,
 };
 use crate::prims;
 
@@ -197,7 +197,7 @@ pub mod where_ {
         let meta = elementwise_meta(&all, dtype);
         let spread = |operand: Operand<Tensor>| match operand {
             Operand::Tensor(tensor) => broadcast(cast(tensor, dtype), &shape),
-            Operand::Scalar(scalar) => constant(scalar, &meta),
+            Operand::Scalar(scalar) => constant(operand_number(scalar, dtype), &meta),
         };
         let condition = broadcast(condition, &shape);
         prims::select(condition, spread(input), spread(other))

@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use super::promotion::{fills, number, scalar_type};
+use super::promotion::{fills, operand_number, scalar_type};
 use crate::prims;
 
 /// A tensor of `size`, every element `fill_value`; without `dtype` of the type that the number brings along (f32, i64, bool).
@@ -24,7 +24,7 @@ pub mod full {
 
     fn decomposition(size: &[usize], fill_value: Scalar, dtype: Option<DType>, device: &str) -> Tensor {
         let dtype = dtype.unwrap_or_else(|| scalar_type(fill_value));
-        prims::full(size, number(fill_value, dtype), dtype, device)
+        prims::full(size, operand_number(fill_value, dtype), dtype, device)
     }
 
     fn reference(size: &[usize], fill_value: Scalar) -> ArrayD<f64> {

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::{spread, zip};
-use super::promotion::{broadcast, broadcast_shapes, constant, fills};
+use super::promotion::{broadcast, broadcast_shapes, constant, fills, operand_number};
 use crate::prims;
 
 /// `value` where `mask` holds, `input` elsewhere. The element type of `input` stays; for integers a fraction of `value` is cut off.
@@ -24,7 +24,7 @@ pub mod masked_fill {
 
     fn decomposition(input: Tensor, mask: Tensor, value: Scalar) -> Tensor {
         let shape = broadcast_shapes(&[&input.shape(), &mask.shape()]).unwrap_or_default();
-        let fill = constant(value, &input.meta().with_shape(&shape));
+        let fill = constant(operand_number(value, input.dtype()), &input.meta().with_shape(&shape));
         prims::select(broadcast(mask, &shape), fill, broadcast(input, &shape))
     }
 

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::rearranged;
-use super::promotion::number;
+use super::promotion::{fills, operand_number};
 use crate::prims;
 
 /// `input` with `pad` more elements of `value` before and after each dimension: pairs, those of the last dimension first.
@@ -15,7 +15,8 @@ pub mod pad {
         #[default(None)] value: Option<f64>,
     ) -> Tensor;
 
-    fn meta(input: &TensorMeta, pad: &[i64]) -> Result<TensorMeta> {
+    fn meta(input: &TensorMeta, pad: &[i64], value: Option<f64>) -> Result<TensorMeta> {
+        fills("value", Scalar::Float(value.unwrap_or(0.0)), input.dtype(), Code::Value.name())?;
         require!(
             pad.len().is_multiple_of(2) && pad.len() / 2 <= input.rank(),
             PadLength,
@@ -53,7 +54,7 @@ pub mod pad {
         if pairs.iter().any(|(low, high)| *low > 0 || *high > 0) {
             let low: Vec<usize> = pairs.iter().map(|(low, _)| (*low).max(0) as usize).collect();
             let high: Vec<usize> = pairs.iter().map(|(_, high)| (*high).max(0) as usize).collect();
-            let value = number(Scalar::Float(value.unwrap_or(0.0)), input.dtype());
+            let value = operand_number(Scalar::Float(value.unwrap_or(0.0)), input.dtype());
             result = prims::pad(result, low, high, value);
         }
         result
@@ -83,6 +84,8 @@ pub mod pad {
     }
 
     fn errors(e: &mut ErrorSamples) {
+        let beyond = with(e.of(DType::U8, [2]), vec![0, 1]).value(Some(300.0));
+        e.case(Value, beyond, "value is 300.0, which u8 cannot hold");
         e.case(PadLength, with(e.normal([3]), [1]), "pad has 1 numbers");
         e.case(PadLength, with(e.normal([3]), [1, 1, 1, 1]), "at most 1 dimensions");
         e.case(PaddedExtent, with(e.normal([3]), [-2, -2]), "cuts more than there is");

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
-use super::promotion::{constant_like, elementwise_meta, operands_meet, promoted, result_type};
+use super::promotion::{constant_like, elementwise_meta, fills, operands_meet, promoted, result_type};
 use crate::prims;
 
 /// `input` to the power `exponent`, elementwise, with broadcasting and type promotion. Small whole exponents and roots are
@@ -17,6 +17,7 @@ pub mod pow {
         require!(dtype != DType::Bool, PowerOfBool, "booleans have no powers");
         if let (false, Operand::Scalar(exponent)) = (dtype.is_floating(), exponent) {
             require!(exponent.to_i64() >= 0, NegativeExponent, "integers have no powers of negative exponents");
+            fills("exponent", exponent, dtype, Code::Exponent.name())?;
         }
         Ok(elementwise_meta(&operands, dtype))
     }
@@ -63,6 +64,7 @@ pub mod pow {
         e.case(NoTensor, with(1, 2.0), "expected at least one tensor");
         e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
         e.case(PowerOfBool, with(e.booleans([2]), e.booleans([2])), "booleans have no powers");
+        e.case(Exponent, with(e.of(DType::I32, [2]), 1i64 << 31), "exponent is 2147483648, which i32 cannot hold");
         e.case(NegativeExponent, with(e.of(DType::I64, [2]), -1), "negative exponents");
     }
 }

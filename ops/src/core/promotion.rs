@@ -3,7 +3,7 @@
 use fulgurite::argument::{AttributeType, Operand, Scalar};
 use fulgurite::{DType, Failure, Tensor, TensorMeta};
 
-use crate::prims;
+use crate::prims::{self, support::holds};
 
 /// What stands for a tensor and knows its meta.
 pub trait HasMeta {
@@ -182,14 +182,30 @@ pub fn constant_like(like: Tensor, value: impl Into<Scalar>) -> Tensor {
     constant(value, &like.meta())
 }
 
-/// `scalar` as a number of `dtype`. Integers wrap, as a tensor that meets them does.
+/// `scalar` as a number of `dtype`, which must hold it.
 pub fn number(scalar: Scalar, dtype: DType) -> Scalar {
-    match dtype {
-        DType::Bool => Scalar::Bool(scalar.to_f64() != 0.0),
-        DType::U8 => Scalar::Int(i64::from(scalar.to_i64() as u8)),
-        DType::I32 => Scalar::Int(i64::from(scalar.to_i64() as i32)),
-        DType::I64 => Scalar::Int(scalar.to_i64()),
+    match category(dtype) {
+        0 => Scalar::Bool(scalar.to_f64() != 0.0),
+        1 => Scalar::Int(scalar.to_i64()),
         _ => Scalar::Float(scalar.to_f64()),
+    }
+}
+
+/// `scalar` as a number of `dtype` that meets a tensor of it. Integers wrap, as they do in PyTorch.
+pub fn operand_number(scalar: Scalar, dtype: DType) -> Scalar {
+    match (number(scalar, dtype), dtype) {
+        (Scalar::Int(value), DType::U8) => Scalar::Int(i64::from(value as u8)),
+        (Scalar::Int(value), DType::I32) => Scalar::Int(i64::from(value as i32)),
+        (other, _) => other,
+    }
+}
+
+/// Whether integers differ from `value`: all do if their type does not hold it.
+#[track_caller]
+pub fn differs_from(tensor: Tensor, value: i64) -> Tensor {
+    match holds(tensor.dtype(), Scalar::Int(value)) {
+        true => prims::ne(tensor, constant_like(tensor, value)),
+        false => constant(true, &tensor.meta().with_dtype(DType::Bool)),
     }
 }
 
@@ -215,7 +231,7 @@ pub fn fills(name: &str, value: Scalar, dtype: DType, code: &'static str) -> Res
         (None, _) => true,
         (Some(_), Scalar::Int(_)) if dtype == DType::I64 => true,
         (Some((low, high)), _) if dtype.is_floating() => !number.is_finite() || (low..=high).contains(&number),
-        (Some((low, high)), _) => (low..=high).contains(&number.trunc()),
+        (Some((low, high)), _) => (low..=high).contains(&number),
     };
     match fits {
         true => Ok(()),
@@ -230,7 +246,7 @@ pub fn operands_in<const N: usize>(operands: [Operand<Tensor>; N], dtype: DType)
     operands.map(|operand| match operand {
         // Conversion comes first: the smaller tensor is converted.
         Operand::Tensor(tensor) => broadcast(cast(tensor, dtype), meta.shape()),
-        Operand::Scalar(scalar) => constant(scalar, &meta),
+        Operand::Scalar(scalar) => constant(operand_number(scalar, dtype), &meta),
     })
 }
 

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
-use super::promotion::{alpha_fits, elementwise_meta, number, operands_in, operands_meet, result_type};
+use super::promotion::{alpha_fits, elementwise_meta, operands_in, operands_meet, result_type};
 use crate::prims;
 
 /// `input - alpha · other`, elementwise, with broadcasting and type promotion.
@@ -27,7 +27,7 @@ pub mod sub {
                 Operand::Scalar(Scalar::Float(value.to_f64() * alpha.to_f64()))
             }
             (other, _) => {
-                let [other, alpha] = operands_in([other, Operand::Scalar(number(alpha, dtype))], dtype);
+                let [other, alpha] = operands_in([other, Operand::Scalar(alpha)], dtype);
                 Operand::Tensor(prims::mul(other, alpha))
             }
         };

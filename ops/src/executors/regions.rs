@@ -488,7 +488,7 @@ pub fn iteration_shape(body: &Block) -> Option<Vec<usize>> {
 pub fn seen_in(operand: &Strided, iteration: &[usize]) -> Vec<isize> {
     let mut strides = operand.strides.clone();
     if operand.meta.shape() != iteration {
-        strides.truncate(iteration.len() - 1);
+        strides.truncate(iteration.len().saturating_sub(1));
         strides.push(0);
     }
     strides

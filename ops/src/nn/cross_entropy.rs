@@ -4,7 +4,7 @@ use super::reduction::{
     Reduction, Rows, class_dim, class_loss, class_rows, classes_last, loss_meta, picked, target_shape,
 };
 use crate::core::arrays::log_softmax_row;
-use crate::core::promotion::{accumulating, broadcast, cast, constant_like};
+use crate::core::promotion::{accumulating, broadcast, cast, constant_like, differs_from};
 use crate::nn::{log_normalizer, log_softmax, nll_loss, normalized, restored};
 use crate::prims;
 
@@ -111,7 +111,7 @@ pub mod cross_entropy {
         let shape = target.shape().to_vec();
         let count: usize = shape.iter().product();
         let flat = prims::reshape(target, [count]);
-        let counted = prims::ne(flat, constant_like(flat, ignore_index));
+        let counted = differs_from(flat, ignore_index);
         let mut terms = classes_last(log_probabilities);
         if let Some(weight) = weight {
             terms = prims::mul(terms, broadcast(weight, &terms.shape()));
@@ -195,7 +195,7 @@ pub mod cross_entropy {
             };
             // Whether each row counts, and where its class is; `None` for probabilities.
             let hard = (!target.dtype().is_floating()).then(|| {
-                let counted = prims::ne(target, constant_like(target, ignore_index));
+                let counted = differs_from(target, ignore_index);
                 // The numbers of the classes are read once a row: half as many bytes count.
                 let narrow = if classes < i32::MAX as usize { DType::I32 } else { target.dtype() };
                 let numbers = prims::iota(classes, 0i64, 1i64, narrow, target.device().to_string());
@@ -334,6 +334,8 @@ pub mod cross_entropy {
         let masked = [0.5, f64::NEG_INFINITY, -1.0];
         s.case(with(s.values([2, 3], masked), s.integers(0, 1, [2]))).forward_only("infinities have no differences");
         s.case(with(s.normal([0, 5]), s.integers(0, 5, [0])).reduction(Reduction::Sum));
+        // Of 156 classes the last but one has the bits of -100, which no u8 is.
+        s.case(with(s.normal([3, 158]), s.values([3], [156.0, 157.0, 0.0]).cast(DType::U8)));
     }
 
     fn errors(e: &mut ErrorSamples) {

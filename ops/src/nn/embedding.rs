@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use crate::core::promotion::{broadcast, constant_like};
+use crate::core::promotion::{broadcast, constant_like, differs_from};
 use crate::prims;
 
 /// The rows of `weight` [V, C] that `input` names: input of any shape, out [..., C]. The gradient adds the rows of one
@@ -43,7 +43,7 @@ pub mod embedding {
             let mut d_rows = prims::reshape(d_out, [count, channels]);
             if let Some(padding) = padding_idx {
                 let padding = if padding < 0 { padding + rows as i64 } else { padding };
-                let kept = prims::ne(index, constant_like(index, padding));
+                let kept = differs_from(index, padding);
                 let kept = broadcast(prims::reshape(kept, [count, 1]), &[count, channels]);
                 d_rows = prims::select(kept, d_rows, constant_like(d_rows, 0.0));
             }

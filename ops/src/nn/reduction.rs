@@ -3,7 +3,7 @@
 use fulgurite::attribute_enum;
 use fulgurite::{Tensor, TensorMeta};
 
-use crate::core::promotion::constant_like;
+use crate::core::promotion::{constant_like, differs_from};
 use crate::prims;
 
 attribute_enum! {
@@ -46,7 +46,7 @@ pub(crate) fn class_loss(
     let shape = target.shape().to_vec();
     let rows: usize = shape.iter().product();
     let target = prims::reshape(target, [rows]);
-    let counted = prims::ne(target, constant_like(target, ignore_index));
+    let counted = differs_from(target, ignore_index);
     let class = prims::select(counted, target, constant_like(target, 0i64));
     let losses = surprise(class);
     let zero = constant_like(losses, 0.0);

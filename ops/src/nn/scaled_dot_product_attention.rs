@@ -8,7 +8,7 @@ use crate::prims;
 /// `softmax(query · keyᵀ · scale + mask) · value` over query [..., H, L, E], key [..., H, S, E], value [..., H, S, V]; out
 /// [..., H, L, V]. Leading dimensions broadcast. `scale` is 1/√E if absent. `attn_mask` broadcasts to [..., H, L, S]: booleans say who may be attended
 /// to, numbers are added. `is_causal` lets position i attend to 0 to i. With `enable_gqa` key and value have fewer heads H', each
-/// for H / H' queries, and all have one rank. A row that may attend to nothing gives zeros. Vaswani et al., 2017.
+/// for H / H' queries, and their other leading dimensions are those of query. A row that may attend to nothing gives zeros. Vaswani et al., 2017.
 #[operator(
     torch = "nn.functional.scaled_dot_product_attention",
     autocast = low,

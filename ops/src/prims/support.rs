@@ -120,15 +120,17 @@ pub fn zip(
     }
 }
 
-/// The quotient of floating-point numbers, rounded towards negative infinity: whole where the remainder says so, whatever the
-/// division was rounded to. (A remainder that is the divisor stands for a small number of the other sign, or for any of the
+/// The quotient of floating-point numbers, rounded towards negative infinity. What is left by the remainder is divided, which
+/// gives an integer, nearly: the one that it is nearest to. (A remainder that is the divisor stands for a small number of the other sign, or for any of the
 /// other sign under an infinite divisor.)
 #[track_caller]
 pub fn floor_quotient(input: Tensor, other: Tensor) -> Tensor {
     let (quotient, rest) = (prims::div(input, other), prims::remainder(input, other));
     let whole = prims::div(prims::sub(input, rest), other);
-    // The division may be rounded up to the next integer; what is left by the remainder is one, nearly.
-    let nearest = prims::floor(prims::add(whole, constant(whole, 0.5)));
+    // Beyond half of the type's precision a sum with 0.5 would be rounded to the next integer.
+    let lower = prims::floor(whole);
+    let up = prims::gt(prims::sub(whole, lower), constant(whole, 0.5));
+    let nearest = prims::select(up, prims::add(lower, constant(lower, 1.0)), lower);
     let below = prims::select(prims::isfinite(nearest), nearest, prims::floor(quotient));
     prims::select(prims::eq(rest, other), constant(below, -1.0), below)
 }

@@ -107,9 +107,11 @@ impl BoundSymbol {
 
     /// What failed, for messages: the name of what is called, below the operator that the author called.
     pub(crate) fn called(&self) -> String {
-        match self.place.and_then(|place| place.operator()) {
-            Some(outer) if outer != self.name() => format!("{outer}: {}", self.name()),
-            _ => self.name().to_owned(),
+        // A region holds parts of several calls.
+        let outer = self.operator().and(self.place).and_then(|place| place.operator());
+        match outer.filter(|outer| *outer != self.name()) {
+            Some(outer) => format!("{outer}: {}", self.name()),
+            None => self.name().to_owned(),
         }
     }
 

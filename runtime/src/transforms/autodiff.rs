@@ -142,7 +142,7 @@ impl Tape<'_> {
                 for (parameter, operand) in body.parameters.iter().zip(operands.iter().flat_map(Arg::tensors)) {
                     known[parameter.index()] = Some(*operand);
                 }
-                let inside = BoundSymbol { place, ..symbol.clone() }.place_inside();
+                let inside = symbol.operator().map_or(place, |def| place.map(|place| place.inside(def)));
                 self.forward(body, &mut known, name, inside)?;
                 tracer::explain_refusals(first, symbol.name(), refusals);
                 let results: Vec<Tracked> = body

@@ -27,7 +27,8 @@ pub fn claim(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel)
 pub(super) fn takes(executor: &ExecutorDef, def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> bool {
     match find_implementation(def.name, executor.name) {
         Some(implementation) => {
-            (implementation.runs() || implementation.execution.is_some()) && (implementation.checker)(metas).is_ok()
+            (implementation.runs_on(executor.device) || implementation.execution.is_some())
+                && (implementation.checker)(metas).is_ok()
         }
         None => executor.claims.is_some_and(|claims| claims(def, metas).is_ok()),
     }
@@ -135,7 +136,7 @@ impl Claimer<'_> {
             if let Some(implementation) = find_implementation(def.name, executor.name) {
                 match (implementation.checker)(metas) {
                     Err(reason) => refuse(reason),
-                    Ok(()) if implementation.runs() || implementation.execution.is_some() => {
+                    Ok(()) if implementation.runs_on(self.device) || implementation.execution.is_some() => {
                         // A prim must run whatever the fuel: only a composite has something to fall back on.
                         if def.decomposition.is_some() && !self.fuel.burn() {
                             refuse("out of optimization fuel".into());

@@ -8,7 +8,7 @@ use super::flatten::Flattener;
 use crate::argument::{Arg, map_arguments};
 use crate::array::Strides;
 use crate::error::{Error, Result};
-use crate::executor::{ExecutorDef, Strided, VIEW, find_executor, find_implementation};
+use crate::executor::{ExecutorDef, Strided, VIEW, executors_of, find_executor, find_implementation};
 use crate::operator::{OperatorKind, Role, View, role};
 use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
 use crate::tracer::with_defaults;
@@ -63,6 +63,7 @@ fn view_of(block: &Block, symbol: &BoundSymbol, layouts: &[Layout]) -> Option<(V
 /// Decides views and inserts `contiguous` where a kernel or an output needs it.
 pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace> {
     let source = &trace.block;
+    let executors = &executors_of(executors, &trace.target)[..];
     let (mut flattener, mut substitution) = Flattener::new(source);
     // Layouts of the new block's values, kept in step with it.
     let mut known: Vec<Layout> = Vec::with_capacity(source.values.len());
@@ -143,7 +144,9 @@ fn takes_any_strides(symbol: &BoundSymbol) -> Result<bool> {
         (Callee::Operator(def), Some(executor)) => match def.kind {
             OperatorKind::Symbol(_) => Ok(def.strided),
             _ => match find_implementation(def.name, executor) {
-                Some(implementation) if implementation.runs() => Ok(implementation.strided),
+                Some(implementation) if implementation.runs_on(find_executor(executor)?.device) => {
+                    Ok(implementation.strided)
+                }
                 _ => Ok(find_executor(executor)?.strided),
             },
         },
@@ -164,7 +167,7 @@ fn contiguous_copy(
     let arguments = with_defaults(def, vec![Arg::Tensor(value)]);
     let metas = map_arguments(&arguments, |_| meta.clone());
     let taker = executors.iter().find(|executor| match find_implementation(def.name, executor.name) {
-        Some(implementation) => implementation.runs() && (implementation.checker)(&metas).is_ok(),
+        Some(implementation) => implementation.runs_on(executor.device) && (implementation.checker)(&metas).is_ok(),
         None => executor.claims.is_some_and(|claims| claims(def, &metas).is_ok()),
     });
     let Some(taker) = taker else {

@@ -166,8 +166,9 @@ fn declared_in_place(symbol: &BoundSymbol) -> Option<&'static [&'static str]> {
     if let OperatorKind::Symbol(_) = def.kind {
         return def.in_place.then_some(def.in_place_over);
     }
-    let implementation = symbol.executor.and_then(|executor| find_implementation(def.name, executor))?;
-    (implementation.runs() && implementation.in_place).then_some(implementation.in_place_over)
+    let executor = find_executor(symbol.executor?).ok()?;
+    let implementation = find_implementation(def.name, executor.name)?;
+    (implementation.runs_on(executor.device) && implementation.in_place).then_some(implementation.in_place_over)
 }
 
 /// Whether `operand` is read as the parameters `over` alone.

@@ -2,17 +2,15 @@
 
 use fulgurite::executor::{HostKernel, Strided};
 use fulgurite::rules::fulgurite_kernels::fused::{FusedKernel, OutputLayout};
+use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
 use fulgurite::rules::*;
-use fulgurite::trace::{Block, BoundSymbol, Callee};
+use fulgurite::trace::{Block, BoundSymbol};
 use fulgurite::transforms::Fuel;
 
 use crate::executors::regions::{Limits, fuse as gather, iteration_shape, program_of, seen_in, stored_in};
 
 /// Beyond 48 symbols tiles no longer fit the cache.
 const LIMITS: Limits = Limits { executor: "cpu", members: "cpu", symbols: 48 };
-
-/// The operators whose arithmetic divides, to be named when an integer was divided by zero.
-const DIVIDING: [&str; 2] = ["prims::remainder", "prims::floor_divide"];
 
 /// Groups the symbols that this executor claimed into regions.
 pub fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
@@ -26,15 +24,25 @@ pub fn prepare_region(body: &Block, operands: &[Strided], results: &[Strided]) -
     let program = program_of(body, LIMITS.executor)?;
     let inputs: Vec<(Vec<usize>, Vec<isize>)> =
         operands.iter().map(|operand| (iteration.clone(), seen_in(operand, &iteration))).collect();
+    let per_row = |shape: &[usize]| {
+        iteration.split_last().is_some_and(|(_, rows)| shape == rows || (shape.split_last() == Some((&1, rows))))
+    };
+    if let Some(result) =
+        results.iter().find(|result| result.meta.shape() != iteration && !per_row(result.meta.shape()))
+    {
+        let message =
+            format!("a region over {iteration:?} gives {}, expected its shape or a number a row", result.meta);
+        return Err(Failure::new("Region", message));
+    }
     let stored: Vec<(Vec<usize>, Vec<isize>)> = results.iter().map(|result| stored_in(result, &iteration)).collect();
     let input_strides: Vec<&[isize]> = inputs.iter().map(|(_, strides)| &strides[..]).collect();
     let layouts: Vec<OutputLayout<'_>> =
         stored.iter().map(|(shape, strides)| OutputLayout { shape, strides }).collect();
-    let divides = |symbol: &&BoundSymbol| {
-        let integers = symbol.results.iter().any(|id| body.meta(*id).dtype().is_integer());
-        integers && matches!(symbol.callee, Callee::Operator(def) if DIVIDING.contains(&def.name))
-    };
-    let dividing: Vec<String> = body.symbols.iter().filter(divides).map(|symbol| symbol.name().to_owned()).collect();
+    // To be named when an integer was divided by zero.
+    let mut dividing: Vec<&str> =
+        body.symbols.iter().filter(|symbol| divides_integers(body, symbol)).map(called).collect();
+    dividing.dedup();
+    let dividing = dividing.join(" or ");
     let kernel = FusedKernel::new(&program, &iteration, &input_strides, &layouts);
     Ok(Box::new(move |operands, results| {
         let lost = || Failure::new("Region", "an operand does not have the layout that the region was compiled for");
@@ -50,6 +58,22 @@ pub fn prepare_region(body: &Block, operands: &[Strided], results: &[Strided]) -
             .collect::<Result<Vec<_>>>()?;
         kernel
             .run(&operands, &mut results)
-            .map_err(|error| Failure::new("DivisionByZero", format!("{error} by {}", dividing.join(" or "))))
+            .map_err(|error| Failure::new("DivisionByZero", format!("{error} by {dividing}")))
     }))
+}
+
+/// Whether the arithmetic of a symbol divides integers.
+fn divides_integers(body: &Block, symbol: &BoundSymbol) -> bool {
+    let integers = symbol.operands().all(|id| body.meta(id).dtype().is_integer());
+    let rule = symbol.operator().and_then(|def| def.scalar);
+    integers
+        && rule.is_some_and(|rule| {
+            let (program, _) = rule(&body.argument_metas(symbol));
+            program.nodes.iter().any(|node| matches!(node, ScalarNode::Apply(op, _) if op.divides()))
+        })
+}
+
+/// The operator that the author called, of which the symbol is a part, or the symbol's own.
+fn called(symbol: &BoundSymbol) -> &str {
+    symbol.place.and_then(|place| place.operator()).unwrap_or_else(|| symbol.name())
 }

@@ -6,7 +6,7 @@ use fulgurite::{DType, Failure, Tensor, TensorMeta};
 use fulgurite_ops_macros::{implementation, operator};
 
 use super::cpu;
-use crate::core::promotion::{broadcast, cast, constant_like};
+use crate::core::promotion::{broadcast, cast, differs_from};
 use crate::nn::Reduction;
 use crate::prims;
 
@@ -162,7 +162,7 @@ pub mod cross_entropy_backward {
 /// 1 / number of targets that count, f32[].
 #[track_caller]
 fn reciprocal_count(target: Tensor, ignore_index: i64) -> Tensor {
-    let counted = cast(prims::ne(target, constant_like(target, ignore_index)), DType::F32);
+    let counted = cast(differs_from(target, ignore_index), DType::F32);
     prims::reciprocal(prims::sum(counted, [0]))
 }
 

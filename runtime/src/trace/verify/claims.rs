@@ -1,5 +1,5 @@
-//! Who runs a line: the executor is there, runs on the target, takes the call, and is the region's; and that a trace has what
-//! its history says was done.
+//! Who runs a line: the executor is there, runs on the target, takes the call, and is the region's; and that a planned trace lacks
+//! nothing that running it needs.
 
 use super::super::print::print_symbol;
 use super::super::{Block, BoundSymbol, Callee};
@@ -7,6 +7,7 @@ use super::{Check, Verifier, name};
 use crate::error::Result;
 use crate::executor::{ExecutorDef, VIEW, find_executor, find_implementation};
 use crate::operator::{OperatorDef, OperatorKind};
+use crate::transforms::layout::layouts;
 
 impl Verifier<'_> {
     fn executor(&self, executor: &str) -> Check<&'static ExecutorDef> {
@@ -34,8 +35,8 @@ impl Verifier<'_> {
         let refused = |reason: String| Err(format!("is claimed by '{name}', which does not take it: {reason}"));
         let metas = block.argument_metas(symbol);
         if let Some(implementation) = find_implementation(def.name, name) {
-            if !implementation.runs() {
-                return refused("it has no kernel of its own for it".into());
+            if !implementation.runs_on(target) {
+                return refused(format!("it has no kernel of its own for {target}"));
             }
             return (implementation.checker)(&metas).or_else(refused);
         }
@@ -45,26 +46,41 @@ impl Verifier<'_> {
         }
     }
 
-    /// Lines and values of the trace's own block are as far as its history says.
-    pub(super) fn history(&self) -> Result<()> {
+    /// What has a memory plan is compiled no further: each of its lines has somebody who runs it, and each value a place.
+    pub(super) fn planned(&self) -> Result<()> {
         let block = &self.trace.block;
-        let done = |transform: &str| self.trace.history.iter().any(|past| past == transform);
+        if !self.trace.history.iter().any(|past| past == "plan_memory") {
+            return Ok(());
+        }
         for symbol in block.symbols.iter().filter(|symbol| symbol.callee != Callee::Delete) {
             let taken = symbol.executor.is_some() || matches!(symbol.callee, Callee::Region { .. });
-            let missing = if done("claim") && !taken {
-                Some(("claim", "no executor has taken this line".to_owned()))
-            } else {
-                let unplaced = symbol.results.iter().find(|id| block.value(**id).storage.is_none());
-                unplaced
-                    .filter(|_| done("plan_memory"))
-                    .map(|id| ("plan_memory", format!("{} has no place in memory", name(block, *id))))
+            let unplaced = symbol.results.iter().find(|id| block.value(**id).storage.is_none());
+            let missing = match unplaced {
+                _ if !taken => "no executor has taken this line".to_owned(),
+                Some(id) => format!("{} has no place in memory", name(block, *id)),
+                None => continue,
             };
-            if let Some((transform, message)) = missing {
-                let message = format!("was made by '{transform}', but {message}");
-                return Err(self.broken(print_symbol(block, symbol), symbol.place, message));
-            }
+            let message = format!("was made by 'plan_memory', but {missing}");
+            return Err(self.broken(print_symbol(block, symbol), symbol.place, message));
         }
         Ok(())
+    }
+
+    /// What is claimed as a view is one in the layouts at hand: nothing runs for it.
+    pub(super) fn views(&self) -> Result<()> {
+        let block = &self.trace.block;
+        let mut claimed = block.symbols.iter().filter(|symbol| symbol.executor == Some(VIEW)).peekable();
+        if claimed.peek().is_none() {
+            return Ok(());
+        }
+        let layouts = layouts(self.trace);
+        match claimed.find(|symbol| symbol.results.iter().any(|id| layouts[id.index()].root == *id)) {
+            None => Ok(()),
+            Some(symbol) => {
+                let message = "is claimed by 'view', but its operand's memory cannot be looked at in that way".into();
+                Err(self.broken(print_symbol(block, symbol), symbol.place, message))
+            }
+        }
     }
 
     pub(super) fn claim(&self, block: &Block, symbol: &BoundSymbol, depth: usize) -> Check {

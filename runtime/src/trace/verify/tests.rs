@@ -42,6 +42,20 @@ fn a_good_trace_is_good() {
 }
 
 #[test]
+fn a_planned_value_has_a_place() {
+    let text = |made, at| {
+        let line = format!("  y: f32[4]{at} = tt::exp(x) by tt_host\n  return result = y\n}}\n");
+        parse(&format!("# fulgurite trace 1\n# made by {made}\ntrace f for cpu (x: f32[4]) arena 0 {{\n{line}"))
+            .unwrap()
+    };
+    text("claim", "").verify().unwrap();
+    text("plan_memory", " at output").verify().unwrap();
+    let (_, line, message, _) = failure(&text("plan_memory", ""));
+    assert!(line.starts_with("y: f32[4]"), "{line}");
+    assert_eq!(message, "was made by 'plan_memory', but 'y' has no place in memory");
+}
+
+#[test]
 fn every_rule_has_a_text_that_breaks_it() {
     for (from, to, line, message) in [
         // Lives of values.
@@ -104,13 +118,20 @@ fn every_rule_has_a_text_that_breaks_it() {
             "is claimed by 'tt_host', which does not take it: takes exp and add",
         ),
         ("= tt::view(exp)", "= tt::view(exp) by view", "view:", "'tt::view' is no view"),
-        // The history.
-        ("# made by acquire", "# made by acquire, claim", "view:", "was made by 'claim', but no executor has taken"),
+        ("= tt::exp(x) by tt_host", "= tt::own(x) by tt_other_host", "exp:", "'tt::own' belongs to 'tt_host', not to"),
+        ("= tt::exp(x) by tt_host", "= tt::own(x) by tt_host", "exp:", "'tt::own' has no kernel for cpu"),
+        (
+            "executor=tt_host) by tt_host",
+            "executor=view) by view",
+            "h.0:",
+            "is a region of 'view', which runs no regions",
+        ),
+        // What a plan needs.
         (
             "# made by acquire",
             "# made by acquire, plan_memory",
-            "values: f32[8]",
-            "was made by 'plan_memory', but 'indices' has no place in memory",
+            "view: f32[8]",
+            "was made by 'plan_memory', but no executor has taken this line",
         ),
         // Gradients.
         ("wrt=[0]", "wrt=[2]", "loss:", "wrt names parameter 2, the body has 2 parameters"),
