@@ -44,6 +44,34 @@ pub struct OptimizerSettings {
     pub clip: Option<f64>,
 }
 
+impl OptimizerSettings {
+    /// Checks the ranges; an error has the setting's name, its value, and what is expected.
+    pub fn validate(&self) -> Result<(), (&'static str, f64, &'static str)> {
+        let unit = |value: f64| (0.0..1.0).contains(&value);
+        let settings = [
+            ("optimizer.beta1", self.beta1, unit(self.beta1), "0 to below 1"),
+            ("optimizer.beta2", self.beta2, unit(self.beta2), "0 to below 1"),
+            ("optimizer.epsilon", self.epsilon, self.epsilon > 0.0 && self.epsilon.is_finite(), "a number above 0"),
+            (
+                "optimizer.weight_decay",
+                self.weight_decay,
+                self.weight_decay >= 0.0 && self.weight_decay.is_finite(),
+                "a number, 0 or more",
+            ),
+            (
+                "optimizer.clip",
+                self.clip.unwrap_or(1.0),
+                self.clip.is_none_or(|clip| clip > 0.0 && clip.is_finite()),
+                "a number above 0",
+            ),
+        ];
+        match settings.into_iter().find(|(_, _, fits, _)| !fits) {
+            Some((name, value, _, expected)) => Err((name, value, expected)),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Default for OptimizerSettings {
     /// GPT-2's as nanoGPT and llm.c train it.
     fn default() -> Self {
@@ -85,14 +113,7 @@ impl TrainingState {
         self.schedule.validate().map_err(CheckpointError::Schedule)?;
         let tokenizer = Tokenizer::from_name(&self.tokenizer).map_err(CheckpointError::Tokenizer)?;
         let setting = |field, value, valid| if valid { Ok(()) } else { Err(CheckpointError::Setting { field, value }) };
-        let OptimizerSettings { beta1, beta2, epsilon, weight_decay, clip } = self.optimizer;
-        setting("optimizer.beta1", beta1, (0.0..1.0).contains(&beta1))?;
-        setting("optimizer.beta2", beta2, (0.0..1.0).contains(&beta2))?;
-        setting("optimizer.epsilon", epsilon, epsilon.is_finite() && epsilon > 0.0)?;
-        setting("optimizer.weight_decay", weight_decay, weight_decay.is_finite() && weight_decay >= 0.0)?;
-        if let Some(clip) = clip {
-            setting("optimizer.clip", clip, clip.is_finite() && clip > 0.0)?;
-        }
+        self.optimizer.validate().map_err(|(field, value, _)| CheckpointError::Setting { field, value })?;
         setting("accumulation", self.accumulation as f64, self.accumulation > 0)?;
         setting("data.context", self.data.context as f64, (1..=self.model.context).contains(&self.data.context))?;
         setting("data.rows", self.data.rows as f64, self.data.rows > 0)?;

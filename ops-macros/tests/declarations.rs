@@ -371,7 +371,8 @@ fn trees() {
     assert_eq!(names, ["embedding", "h.0.weight", "h.1.weight", "h.1.bias", "pairs.0.0", "pairs.0.1", "head.weight"]);
     let mut attributes = Vec::new();
     model.attributes(&mut attributes);
-    assert_eq!(attributes.len(), 2);
+    // Its own two; the lengths of two lists; whether each of five options is there.
+    assert_eq!(attributes.len(), 9);
     let mut order = 0;
     let mapped = model.clone().map(&mut |leaf: TensorMeta| {
         order += 1;

@@ -88,6 +88,44 @@ fn a_stage_that_is_not_valid_is_kept_with_those_before() {
     assert_eq!(stages(traced, &options).unwrap_err().to_string(), ending.error.to_string());
 }
 
+/// The same leaves, divided otherwise among lists and options, are another program.
+#[test]
+fn programs_are_kept_by_the_form_of_their_trees() {
+    let one = |value: f32| Array::new([1], &[value]).unwrap();
+    let twice = |x: Tensor| prims::add(x, x);
+    let either = jit(move |(a, b): (Option<Tensor>, Option<Tensor>)| match (a, b) {
+        (Some(a), None) => twice(a),
+        (None, Some(b)) => prims::mul(b, b),
+        _ => unreachable!("one of them"),
+    });
+    assert_eq!(either.call((Some(one(3.0)), None)).unwrap().to_f64().unwrap(), [6.0]);
+    assert_eq!(either.call((None, Some(one(3.0)))).unwrap().to_f64().unwrap(), [9.0]);
+    let lists = jit(move |(a, b): (Vec<Tensor>, Vec<Tensor>)| {
+        let doubled = a.into_iter().map(twice);
+        doubled.chain(b).reduce(prims::add).unwrap_or_else(|| unreachable!("three tensors"))
+    });
+    assert_eq!(lists.call((vec![one(1.0), one(2.0)], vec![one(4.0)])).unwrap().to_f64().unwrap(), [10.0]);
+    assert_eq!(lists.call((vec![one(1.0)], vec![one(2.0), one(4.0)])).unwrap().to_f64().unwrap(), [8.0]);
+    assert_eq!((either.compiles(), lists.compiles()), (2, 2));
+}
+
+#[test]
+fn a_program_for_the_host_has_no_values_elsewhere() {
+    let f = jit(|x: Tensor| (x, prims::full([1], 1.0, DType::F32, "cuda")));
+    let message = f.call(Array::new([1], &[1.0f32]).unwrap()).map(drop).unwrap_err().to_string();
+    assert!(message.contains("prims::full: gives f32[1]@cuda:0, the program is for cpu"), "{message}");
+    assert!(message.contains("pipeline.rs:"), "{message}");
+}
+
+#[test]
+fn views_larger_than_memory_are_errors() {
+    let x = Array::new([1, 1], &[1.0f32]).unwrap();
+    let message = x.expand(&[1 << 40, 1 << 40]).map(drop).unwrap_err().to_string();
+    assert!(message.contains("larger than any memory"), "{message}");
+    let message = x.expand(&[1 << 55, 1]).unwrap().to_vec::<f32>().unwrap_err().to_string();
+    assert!(message.contains("cannot be laid out in memory"), "{message}");
+}
+
 #[test]
 fn donated_state_is_updated_in_place() {
     let step = jit(|(w, g): (Tensor, Tensor)| (prims::sub(w, prims::mul(g, g)), prims::sum(g, [0])))

@@ -295,6 +295,11 @@ impl Array {
         let Some(missing) = missing.filter(|_| fits) else {
             return Err(wrong("shape", format!("{} does not expand to {shape:?}", self.0.meta)));
         };
+        let elements = shape.iter().try_fold(1usize, |elements, extent| elements.checked_mul(*extent));
+        let bytes = elements.and_then(|elements| elements.checked_mul(self.dtype().size()));
+        if !shape.contains(&0) && bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
+            return Err(wrong("shape", format!("{} expanded to {shape:?} is larger than any memory", self.0.meta)));
+        }
         let strides = (0..shape.len())
             .map(|i| if i < missing || self.shape()[i - missing] != shape[i] { 0 } else { self.0.strides[i - missing] })
             .collect();
@@ -318,8 +323,16 @@ impl Array {
         let host = self.to_host()?;
         let buffer = host.buffer()?;
         let data: &[T] = bytemuck::cast_slice(&buffer.as_bytes()[..buffer.len() / size_of::<T>() * size_of::<T>()]);
-        let mut values = Vec::with_capacity(self.0.meta.len());
+        let mut values = self.room()?;
         self.for_each_offset(|offset| values.push(data[offset]));
+        Ok(values)
+    }
+
+    /// Room for the elements; a view may show more of them than memory holds.
+    fn room<T>(&self) -> Result<Vec<T>> {
+        let mut values = Vec::new();
+        let room = values.try_reserve_exact(self.0.meta.len());
+        room.map_err(|error| wrong("array", format!("{} cannot be laid out in memory: {error}", self.0.meta)))?;
         Ok(values)
     }
 
@@ -382,7 +395,9 @@ impl Array {
             return Ok(data[start..start + self.0.meta.bytes()].to_vec());
         }
         let size = self.dtype().size();
-        let mut bytes = Vec::with_capacity(self.0.meta.bytes());
+        let mut bytes = Vec::new();
+        let room = bytes.try_reserve_exact(self.0.meta.bytes());
+        room.map_err(|error| wrong("array", format!("{} cannot be laid out in memory: {error}", self.0.meta)))?;
         self.for_each_offset(|offset| bytes.extend_from_slice(&data[offset * size..(offset + 1) * size]));
         Ok(bytes)
     }

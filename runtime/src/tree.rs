@@ -1,7 +1,7 @@
 //! Trees of tensors: parameters, optimizer state, arguments of compiled functions. Leaves have names such as
 //! `h.0.attn.c_attn.weight`, made of field names and indices.
 
-use crate::argument::Attribute;
+use crate::argument::{Attribute, Scalar};
 use crate::meta::TensorMeta;
 use crate::tracer::Tensor;
 
@@ -21,7 +21,8 @@ pub trait Tree: Sized {
     /// The same structure with each leaf replaced, in the same order.
     fn map<U: Leaf>(self, f: &mut dyn FnMut(Self::Leaf) -> U) -> Self::With<U>;
 
-    /// Adds the values that are no leaves and decide which program is compiled.
+    /// Adds what decides, beside the leaves, which program is compiled: values that are no leaves, lengths of lists, which options
+    /// are there.
     fn attributes(&self, _found: &mut Vec<Attribute>) {}
 
     /// The leaves with their paths.
@@ -73,6 +74,8 @@ impl<T: Tree> Tree for Vec<T> {
         self.into_iter().map(|item| item.map(f)).collect()
     }
     fn attributes(&self, found: &mut Vec<Attribute>) {
+        // How the leaves are divided among lists decides what a function does with them.
+        found.push(Attribute::Scalar(Scalar::Int(self.len() as i64)));
         self.iter().for_each(|item| item.attributes(found));
     }
 }
@@ -89,6 +92,8 @@ impl<T: Tree> Tree for Option<T> {
         self.map(|item| item.map(f))
     }
     fn attributes(&self, found: &mut Vec<Attribute>) {
+        // Which of several options has the leaf, likewise.
+        found.push(Attribute::Scalar(Scalar::Bool(self.is_some())));
         if let Some(item) = self {
             item.attributes(found);
         }

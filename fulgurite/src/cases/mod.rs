@@ -98,7 +98,14 @@ impl fmt::Display for Value {
             Value::Number(Scalar::Float(value)) => write!(f, "{value:?}"),
             Value::Text(text) => write!(f, "{text:?}"),
             Value::DType(dtype) => write!(f, "the dtype {}", dtype.torch_name()),
-            Value::List(items) => write!(f, "a list of {}", items.len()),
+            Value::List(items) if items.len() > 8 => write!(f, "a list of {}", items.len()),
+            Value::List(items) => {
+                f.write_str("[")?;
+                for (i, item) in items.iter().enumerate() {
+                    write!(f, "{}{item}", if i == 0 { "" } else { ", " })?;
+                }
+                f.write_str("]")
+            }
         }
     }
 }

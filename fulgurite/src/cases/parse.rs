@@ -1,60 +1,85 @@
 //! Reads the text of a file of cases. Whatever the text, the outcome is cases or an error that names the place.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use fulgurite::argument::Scalar;
 use fulgurite::operator::nearest;
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
+use serde_json::value::RawValue;
 
 use super::{Case, CaseBody, CaseError, Grad, VERSION, Value};
 
 /// Reads a file of cases. A file that does not list cases is an error with its place; a case that cannot be understood is
 /// an error of its own, under its place in the list where it has no id.
 pub fn parse_cases(text: &[u8]) -> Result<Vec<Case>, String> {
-    let json: Json = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    let Json::Object(file) = json else {
-        return Err(format!("expected an object with \"version\" and \"cases\", got {}", kind(&json)));
-    };
-    only_fields(&file, &["version", "cases"], "a file of cases")?;
+    // The form of the whole text first, then what each part of it means: a number beyond all numbers is the case's own error.
+    let whole: &RawValue = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    if !whole.get().starts_with('{') {
+        return Err(format!("expected an object with \"version\" and \"cases\", got {}", kind_of_text(whole)));
+    }
+    let file: BTreeMap<String, &RawValue> = serde_json::from_str(whole.get()).map_err(|error| error.to_string())?;
+    only_fields(file.keys(), &["version", "cases"], "a file of cases")?;
     match file.get("version") {
-        Some(version) if version.as_u64() == Some(VERSION) => {}
-        Some(version) => return Err(format!("version is {}, expected {VERSION}", short(version))),
+        Some(version) if version.get().parse() == Ok(VERSION) => {}
+        Some(version) => return Err(format!("version is {}, expected {VERSION}", cut(version.get()))),
         None => return Err(format!("has no \"version\", expected {VERSION}")),
     }
-    let cases = match file.get("cases") {
-        Some(Json::Array(cases)) => cases,
-        Some(other) => return Err(format!("cases: expected a list, got {}", kind(other))),
+    let cases: Vec<&RawValue> = match file.get("cases") {
+        Some(cases) if cases.get().starts_with('[') => {
+            serde_json::from_str(cases.get()).map_err(|error| format!("cases: {error}"))?
+        }
+        Some(other) => return Err(format!("cases: expected a list, got {}", kind_of_text(other))),
         None => return Err("has no \"cases\"".into()),
     };
-    let mut ids = HashSet::new();
-    let case = |(i, case): (usize, &Json)| {
+    let cases: Vec<Result<Json, String>> =
+        cases.into_iter().map(|case| serde_json::from_str(case.get()).map_err(|error| error.to_string())).collect();
+    let id_of = |case: &Result<Json, String>| match case.as_ref().ok()?.get("id")? {
+        Json::String(id) if !id.is_empty() => Some(id.clone()),
+        _ => None,
+    };
+    let given: HashSet<String> = cases.iter().filter_map(id_of).collect();
+    let mut seen = HashSet::new();
+    let read = |(i, case): (usize, &Result<Json, String>)| {
         let place = format!("cases[{i}]");
-        let (id, wrong) = match case.get("id") {
-            Some(Json::String(id)) if !id.is_empty() => {
-                let twice = (!ids.insert(id.clone())).then(|| format!("{place}.id: '{id}' stands twice"));
-                (id.clone(), twice)
+        let (id, wrong) = match (id_of(case), case) {
+            (Some(id), _) => {
+                let twice = (!seen.insert(id.clone())).then(|| format!("{place}.id: '{id}' stands twice"));
+                (id, twice)
             }
-            Some(other) => {
-                let message = format!("{place}.id: expected a string that is not empty, got {}", short(other));
-                (place, Some(message))
-            }
-            None => {
-                let message = format!("{place}: expected an object with an \"id\", got {}", kind(case));
-                (place, Some(message))
+            (None, Err(error)) => (unlike(&given, &place), Some(format!("{place}: {error}"))),
+            (None, Ok(case)) => {
+                let message = match case.get("id") {
+                    Some(other) => format!("{place}.id: expected a string that is not empty, got {}", short(other)),
+                    None => format!("{place}: expected an object with an \"id\", got {}", kind(case)),
+                };
+                (unlike(&given, &place), Some(message))
             }
         };
-        let body = wrong.map_or_else(|| parse_body(case), Err);
+        let body = match (wrong, case) {
+            (Some(message), _) => Err(message),
+            (None, Ok(case)) => parse_body(case),
+            (None, Err(error)) => Err(error.clone()),
+        };
         Case { id, body: body.map_err(|message| CaseError::new("BadCase", message)) }
     };
-    Ok(cases.iter().enumerate().map(case).collect())
+    Ok(cases.iter().enumerate().map(read).collect())
+}
+
+/// The name of a case that has none: its place, told apart from what others are called.
+fn unlike(given: &HashSet<String>, place: &str) -> String {
+    let mut name = place.to_owned();
+    while given.contains(&name) {
+        name.push('\'');
+    }
+    name
 }
 
 /// The fields of a case.
 const FIELDS: [&str; 6] = ["id", "op", "args", "grad", "torch", "digest"];
 
 /// Refuses fields other than `known`.
-fn only_fields(object: &Map<String, Json>, known: &[&str], of: &str) -> Result<(), String> {
-    let Some(field) = object.keys().find(|field| !known.contains(&field.as_str())) else { return Ok(()) };
+fn only_fields<'a>(mut fields: impl Iterator<Item = &'a String>, known: &[&str], of: &str) -> Result<(), String> {
+    let Some(field) = fields.find(|field| !known.contains(&field.as_str())) else { return Ok(()) };
     // Names of any length may come; hints are for those that could be meant.
     let near = if field.len() > 64 { None } else { nearest(field, known.iter().copied()) };
     let hint = near.map(|near| format!(", did you mean '{near}'?")).unwrap_or_default();
@@ -64,7 +89,7 @@ fn only_fields(object: &Map<String, Json>, known: &[&str], of: &str) -> Result<(
 
 fn parse_body(case: &Json) -> Result<CaseBody, String> {
     if let Json::Object(fields) = case {
-        only_fields(fields, &FIELDS, "a case")?;
+        only_fields(fields.keys(), &FIELDS, "a case")?;
     }
     let operator = match case.get("op") {
         Some(Json::String(name)) => name.clone(),
@@ -82,7 +107,7 @@ fn parse_body(case: &Json) -> Result<CaseBody, String> {
     let grad = match case.get("grad") {
         None | Some(Json::Null) => None,
         Some(Json::Object(grad)) => {
-            only_fields(grad, &["cotangents", "inputs"], "grad")?;
+            only_fields(grad.keys(), &["cotangents", "inputs"], "grad")?;
             Some(Grad {
                 cotangents: parse_names(grad.get("cotangents"), "grad.cotangents")?,
                 inputs: parse_names(grad.get("inputs"), "grad.inputs")?,
@@ -164,11 +189,25 @@ fn kind(value: &Json) -> &'static str {
     }
 }
 
+fn kind_of_text(value: &RawValue) -> &'static str {
+    match value.get().as_bytes().first() {
+        Some(b'n') => "null",
+        Some(b't' | b'f') => "a boolean",
+        Some(b'"') => "a string",
+        Some(b'[') => "a list",
+        Some(b'{') => "an object",
+        _ => "a number",
+    }
+}
+
 /// The value as text, cut short if it is long.
 fn short(value: &Json) -> String {
-    let text = value.to_string();
+    cut(&value.to_string())
+}
+
+fn cut(text: &str) -> String {
     match text.char_indices().nth(60) {
         Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
+        None => text.to_owned(),
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use fulgurite::operator::{OperatorDef, OperatorKind, nearest, operators};
 
-use super::{CaseBody, CaseError, Value};
+use super::{CaseBody, CaseError, Grad, Value};
 
 /// Names longer than this get no "did you mean".
 const MAX_HINT: usize = 64;
@@ -19,6 +19,8 @@ pub fn resolve_operator(name: &str) -> Result<&'static OperatorDef, CaseError> {
     if !torch && let Some(def) = operators().iter().find(|def| def.name == name) {
         return Ok(def);
     }
+    // PyTorch has some functions under two names: `torch.softmax` is `nn.functional.softmax`.
+    let short = below_torch.strip_prefix("nn.functional.").unwrap_or(below_torch);
     // A function of PyTorch is mirrored by an operator that promotes and broadcasts as it does, and maybe by a prim below.
     let rank = |def: &OperatorDef| match def.kind {
         OperatorKind::Composite => 0,
@@ -26,7 +28,8 @@ pub fn resolve_operator(name: &str) -> Result<&'static OperatorDef, CaseError> {
         OperatorKind::Symbol(_) => 2,
     };
     let mirrors = operators().iter().filter(|def| def.torch == Some(below_torch));
-    if let Some(def) = mirrors.min_by_key(|def| rank(def)) {
+    let under_two_names = operators().iter().filter(|def| def.torch == Some(short));
+    if let Some(def) = mirrors.min_by_key(|def| rank(def)).or_else(|| under_two_names.min_by_key(|def| rank(def))) {
         return Ok(def);
     }
     let candidates = operators().iter().flat_map(|def| [Some(def.name), def.torch, Some(def.short_name())]).flatten();
@@ -63,6 +66,9 @@ pub fn without_overloads(body: &CaseBody) -> Cow<'_, CaseBody> {
     Cow::Owned(CaseBody {
         operator: operator.to_owned(),
         arguments: body.arguments.iter().map(|(name, value)| (renamed(name), value.clone())).collect(),
-        grad: body.grad.clone(),
+        grad: body
+            .grad
+            .clone()
+            .map(|grad| Grad { inputs: grad.inputs.iter().map(|name| renamed(name)).collect(), ..grad }),
     })
 }

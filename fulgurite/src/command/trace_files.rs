@@ -5,14 +5,20 @@ use std::process::ExitCode;
 
 use clap::Args;
 use fulgurite::Error;
+use fulgurite::compile::{Options, compile};
 use fulgurite::trace::{self, Trace};
 
-use super::Outcome;
 use super::output::{Failed, say};
+use super::{Outcome, target};
 
 /// Arguments of `trace verify`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  fulgurite trace verify softmax.trace")]
+#[command(after_help = "\
+Checks the rules of the language; where executors have claimed lines, their kernels are prepared as well. Nothing is run, and no
+device is needed.
+
+Example:
+  fulgurite trace verify softmax.trace")]
 pub struct Verify {
     /// The trace, of any stage.
     file: PathBuf,
@@ -47,6 +53,11 @@ pub fn read_verified(path: &Path) -> Result<Trace, Failed> {
 /// Checks a trace.
 pub fn verify(arguments: &Verify) -> Outcome {
     let trace = read_verified(&arguments.file)?;
+    target::check(&trace.target).map_err(|message| Failed::file(&arguments.file, message))?;
+    // What somebody has claimed is prepared as well: it must run as it stands.
+    if trace.block.symbols.iter().any(|symbol| symbol.executor.is_some()) {
+        compile(trace.clone(), &Options::default()).map_err(|error| Failed::file(&arguments.file, error))?;
+    }
     let stage = trace.history.last().map_or("none", String::as_str);
     say!(
         "{}: {} for {}, {} inputs, {} lines, {} outputs, after {stage}: valid",

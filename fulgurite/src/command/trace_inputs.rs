@@ -5,6 +5,7 @@ use std::path::Path;
 use fulgurite::testing::samples::{Random, round_to};
 use fulgurite::trace::Trace;
 use fulgurite::{Array, TensorMeta};
+use fulgurite_kernels::machine;
 
 use super::output::Failed;
 use crate::cases::TensorFile;
@@ -94,7 +95,12 @@ fn strided(meta: &TensorMeta, strides: &[isize], bytes: &[u8]) -> Option<Array> 
         dense[at] = dense[at].checked_mul(step)?;
     }
     let len = dense.iter().try_fold(1usize, |len, extent| len.checked_mul(*extent))?;
-    let mut data = vec![0; len.checked_mul(size)?];
+    let mut data = Vec::new();
+    data.try_reserve_exact(
+        len.checked_mul(size).filter(|bytes| *bytes as u64 <= machine::memory_limit().unwrap_or(u64::MAX))?,
+    )
+    .ok()?;
+    data.resize(len * size, 0);
     let mut index = vec![0; shape.len()];
     for element in bytes.chunks_exact(size) {
         let offset: usize = index.iter().zip(&strides).map(|(i, stride)| i * stride).sum();

@@ -178,9 +178,16 @@ fn cases_without_a_name_of_their_own_are_reported_by_their_place() {
         case
     };
     let cases = [good(object!("a")), good(object!("a")), good(object!("")), good(object!(7)), object!({}), object!(1)];
-    let folder = folder(object!(cases.iter().cloned().chain([good(object!("b"))]).collect::<Vec<_>>()));
+    let more = [good(object!("b")), good(object!("cases[2]")), good(object!("c"))];
+    let folder = folder(object!(cases.iter().cloned().chain(more).collect::<Vec<_>>()));
+    // A number that no type holds.
+    let path = folder.path().join("cases.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let last = text.rfind("\"args\"").unwrap().max(text.rfind("\"id\":\"c\"").unwrap());
+    let huge = text[..last].to_owned() + &text[last..].replacen("\"c\"", "\"c\",\"torch\":1e999", 1);
+    std::fs::write(&path, huge).unwrap();
     let ran = run_cases(folder.path());
-    assert_eq!((ran.code, ran.out), (1, summary(2, 5)));
+    assert_eq!((ran.code, ran.out), (1, summary(3, 6)));
     assert_eq!(tensor(folder.path(), "a/out0"), tensor(folder.path(), "b/out0"));
     let text = std::fs::read_to_string(folder.path().join("results/results.json")).unwrap();
     let reports = json(&text);
@@ -193,11 +200,13 @@ fn cases_without_a_name_of_their_own_are_reported_by_their_place() {
     let expected = [
         ("a", "ok"),
         ("a", "cases[1].id: 'a' stands twice"),
-        ("cases[2]", "cases[2].id: expected a string that is not empty, got \"\""),
+        ("cases[2]'", "cases[2].id: expected a string that is not empty, got \"\""),
         ("cases[3]", "cases[3].id: expected a string that is not empty, got 7"),
         ("cases[4]", "cases[4]: expected an object with an \"id\", got an object"),
         ("cases[5]", "cases[5]: expected an object with an \"id\", got a number"),
         ("b", "ok"),
+        ("cases[2]", "ok"),
+        ("cases[8]", "cases[8]: number out of range at line 1 column 55"),
     ];
     assert_eq!(told, expected);
 }
@@ -225,7 +234,7 @@ fn broken_files_are_named_with_the_place() {
         ("{\"version\": 1, \"case\": []}", "has no field 'case', did you mean 'cases'?"),
         ("{\"version\": 1, \"cases\": [], \"seed\": 1}", "has no field 'seed' (its fields: version, cases)"),
         ("{\"version\": 1, \"cases\": {}}", "cases: expected a list"),
-        (&"[".repeat(100_000), "recursion limit"),
+        (&"[".repeat(100_000), "EOF while parsing"),
     ];
     for (text, place) in bad {
         std::fs::write(&cases, text).unwrap();

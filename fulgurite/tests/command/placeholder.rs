@@ -15,7 +15,7 @@ pub mod placeholder {
     // PLACEHOLDER: the same in f64, straight from the formula and written independently. The consistency tests fail until
     // it is written and the two agree.
     fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-        input.mapv(|_| todo!("{}: write `decomposition`, `reference` and `samples` where it says PLACEHOLDER", file!()))
+        elementwise(input, |_| todo!("{}: write `decomposition`, `reference` and `samples` at PLACEHOLDER", file!()))
     }
 
     // PLACEHOLDER: inputs on which the two must agree, with every argument: typical ones, zero-dimensional and empty

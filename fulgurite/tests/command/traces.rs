@@ -216,7 +216,11 @@ fn regions_that_cannot_be_run_are_errors() {
                  b: f32[9] = prims::exp(y) by cpu\n    yield a, b\n  }\n  return out0 = r, out1 = s\n}\n";
     let reshaped = "(x: f32[1]) {\n  r: f32[] = region([x], executor=cpu) by cpu {\n    (x: f32[1])\n    \
                     r: f32[] = prims::reshape(x, shape=[]) by cpu\n    yield r\n  }\n  return out0 = r\n}\n";
+    let deleted = "(x: f32[2]) {\n  y: f32[2] = region([x], executor=cpu) by cpu {\n    (x: f32[2])\n    \
+                   a: f32[2] = prims::exp(x) by cpu\n    y: f32[2] = prims::add(a, x) by cpu\n    del a\n    yield y\n  }\n  \
+                   return out = y\n}\n";
     let bad = [
+        (deleted, "a region holds operators, not 'del'"),
         (mixed, "a region over [9] gives f32[4], expected its shape or a number a row"),
         (reshaped, "an operand does not have the layout that the region was compiled for"),
     ];

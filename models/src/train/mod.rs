@@ -50,6 +50,8 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     }
     let checkpoint = options.out.join("checkpoint.safetensors");
     resume::spare(options, &checkpoint)?;
+    let settings = options.optimizer.validate();
+    settings.map_err(|(name, value, expected)| wrong(name, format!("is {value}, expected {expected}")))?;
     let schedule = options.schedule();
     schedule.validate().map_err(|error| wrong("lr", error))?;
     let device = options.device();
@@ -139,7 +141,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     let mut waited = std::time::Duration::ZERO;
     let first = run.done;
     let asked_to_stop = || options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
-    while run.done < options.steps {
+    'steps: while run.done < options.steps {
         let number = run.done + 1;
         let scalars = step_scalars(schedule.learning_rate(run.done), number, options.seed)?;
         let (state, loss, norm) = if count == 1 {
@@ -147,7 +149,13 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
             step.call((run.state, batch, scalars))?
         } else {
             let (mut gradients, mut loss) = (zeros(&config, device)?, Array::scalar(0.0));
+            let before = run.batches.clone();
             for micro in 0..count {
+                // A step of many batches is not waited for: what it has added up is left, and its batches come again.
+                if asked_to_stop() && micro > 0 && run.done > first {
+                    run.batches = before;
+                    break 'steps;
+                }
                 let batch = batch_arrays(&next_batch(&mut run.batches)?)?;
                 let offset = (number as i64).wrapping_shl(48) | ((micro as i64) << 20);
                 let generator = Array::new([2], &[options.seed as i64, offset])?;

@@ -478,7 +478,7 @@ pub fn iteration_shape(body: &Block) -> Option<Vec<usize>> {
         None => body
             .symbols
             .iter()
-            .map(|symbol| symbol.results[0])
+            .filter_map(|symbol| symbol.results.first().copied())
             .max_by_key(|id| (body.meta(*id).rank(), body.meta(*id).shape().to_vec()))?,
     };
     Some(body.meta(value).shape().to_vec())

@@ -134,7 +134,7 @@ pub mod scaled_dot_product_attention {
         let shape = query.shape().to_vec();
         let mut order: Vec<usize> = (0..rank).collect();
         order.swap(rank - 2, rank - 1);
-        let scale = scale.unwrap_or(1.0 / (shape[rank - 1] as f64).sqrt());
+        let scale = scale.unwrap_or(1.0 / (shape[rank - 1].max(1) as f64).sqrt());
         // Scores stay in the precision of statistics until they are weights.
         let scores = accumulating(prims::matmul(query, prims::permute(key, order)));
         let mut scores = prims::mul(scores, constant_like(scores, scale));
@@ -144,7 +144,8 @@ pub mod scaled_dot_product_attention {
             scores = prims::select(broadcast(causal(&scores.meta()), &extents), scores, lowest);
         }
         let mut weights = None;
-        if let Some(mask) = attn_mask {
+        // Without keys there is nothing to mask.
+        if let Some(mask) = attn_mask.filter(|_| extents[rank - 1] > 0) {
             scores = if mask.dtype() == DType::Bool {
                 prims::select(broadcast(mask, &extents), scores, lowest)
             } else {
@@ -222,7 +223,7 @@ pub mod scaled_dot_product_attention {
         let [query, key, value] = [query, key, value].map(repeat);
         let mut order: Vec<usize> = (0..rank).collect();
         order.swap(rank - 2, rank - 1);
-        let scale = scale.unwrap_or(1.0 / (query.shape()[rank - 1] as f64).sqrt());
+        let scale = scale.unwrap_or(1.0 / (query.shape()[rank - 1].max(1) as f64).sqrt());
         let mut scores = product(&query, &permuted(&key, &order)) * scale;
         let extents = scores.shape().to_vec();
         if let Some(mask) = attn_mask {
@@ -273,7 +274,9 @@ pub mod scaled_dot_product_attention {
         let dropped = qkv(&[2, 5, 4], &[2, 9, 4], &[2, 9, 4]).dropout_p(0.25).generator(s.integers(0, 1 << 20, [2]));
         let shared_batch = qkv(&[2, 3, 5, 4], &[1, 3, 7, 4], &[1, 3, 7, 6]).is_causal(true);
         let crossed = qkv(&[2, 1, 5, 4], &[3, 5, 4], &[1, 5, 4]).attn_mask(s.booleans([2, 1, 5, 5]));
-        let more = [shared_batch, crossed];
+        let no_keys = qkv(&[2, 3, 4], &[2, 0, 4], &[2, 0, 4]).attn_mask(s.booleans([3, 0]));
+        let no_width = qkv(&[2, 3, 0], &[2, 5, 0], &[2, 5, 4]);
+        let more = [shared_batch, crossed, no_keys, no_width];
         for case in
             [plain, causal, wide, rectangle, grouped, numbers, booleans, nobody, empty, dropped].into_iter().chain(more)
         {

@@ -11,6 +11,13 @@ pub mod full {
     fn meta(size: &[usize], fill_value: Scalar, dtype: DType, device: &str) -> Result<TensorMeta> {
         let place = device.parse::<Device>();
         require!(place.is_ok(), DeviceName, "device is '{device}', expected 'cpu', 'cuda', 'cuda:1', ...");
+        let exact = !matches!(fill_value, Scalar::Int(value) if value as f64 as i128 != i128::from(value));
+        require!(
+            exact,
+            ExactFillValue,
+            "fill_value is {}, which f64, the type of numbers in programs, does not hold exactly; give it as a tensor",
+            fill_value.to_attribute()
+        );
         require!(
             holds(dtype, fill_value),
             FillValue,
@@ -49,7 +56,7 @@ pub mod full {
     fn errors(e: &mut ErrorSamples) {
         e.case(DeviceName, with([2], 1.0, e.dtype(), "the gpu"), "device is 'the gpu'");
         e.case(FillValue, with([2], 256, DType::U8, "cpu"), "fill_value is 256, which u8 cannot hold");
-        e.case(FillValue, with([2], i64::MAX, DType::I64, "cpu"), "cannot hold");
+        e.case(ExactFillValue, with([2], i64::MAX, DType::I64, "cpu"), "does not hold exactly");
         e.case(FillValue, with([2], f64::NAN, DType::I32, "cpu"), "cannot hold");
     }
 }

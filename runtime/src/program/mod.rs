@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::array::Array;
-use crate::error::{Error, Result};
-use crate::trace::Trace;
+use crate::error::{Error, Failure, Result};
+use crate::meta::Device;
+use crate::trace::{Trace, ValueId};
 use crate::transforms::plan::{MemoryUse, memory_use};
 
 pub use device::RunCounts;
@@ -45,6 +46,7 @@ impl Program {
     /// # Errors
     /// If the predicted peak is above `limit` bytes, or a symbol has no kernel.
     pub fn new(trace: Trace, limit: Option<u64>) -> Result<Program> {
+        on_the_host(&trace)?;
         let trace = Arc::new(trace);
         let placement = placement::Placement::new(&trace)?;
         let mut memory = memory_use(&trace);
@@ -140,6 +142,23 @@ impl Program {
             Ready::Device(program) => program.run_checked(inputs),
         }
     }
+}
+
+/// That a program for the host has no value that says to be elsewhere.
+fn on_the_host(trace: &Trace) -> Result<()> {
+    let block = &trace.block;
+    let elsewhere = |id: &&ValueId| trace.target.kind() == "cpu" && block.meta(**id).device() != Device::CPU;
+    if let Some(id) = block.parameters.iter().find(elsewhere) {
+        let message = format!("is {}, the program is for {}", block.meta(*id), trace.target);
+        return Err(Error::Argument { argument: block.value(*id).name.to_string(), message });
+    }
+    for symbol in &block.symbols {
+        if let Some(id) = symbol.results.iter().find(elsewhere) {
+            let message = format!("gives {}, the program is for {}", block.meta(*id), trace.target);
+            return Err(symbol.failed(block, Failure::new("Device", message)));
+        }
+    }
+    Ok(())
 }
 
 fn within(memory: &MemoryUse, limit: Option<u64>) -> Result<()> {

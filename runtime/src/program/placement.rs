@@ -118,6 +118,19 @@ impl Placement {
                 }
             });
         }
+        let mut taken = vec![false; fresh.len()];
+        for (source, id) in outputs.iter().zip(&block.results) {
+            if let Source::Fresh(n) = source
+                && std::mem::replace(&mut taken[*n], true)
+            {
+                return Err(Error::Verify {
+                    transform: "plan_memory".into(),
+                    line: block.value(*id).name.to_string(),
+                    message: "two outputs have one memory".into(),
+                    stack: CallStack::default(),
+                });
+            }
+        }
         let mut overwritten = vec![false; block.parameters.len()];
         donated.iter().flatten().for_each(|input| overwritten[*input] = true);
         Ok(Placement { slots, outputs, overwritten, fresh })

@@ -101,7 +101,7 @@ impl Verifier<'_> {
                 return Err(format!("is a region of '{executor}', but claimed by another executor"));
             }
             for inner in symbol.body.iter().flat_map(|body| &body.symbols) {
-                if matches!(inner.callee, Callee::Region { .. } | Callee::ValueAndGrad { .. }) {
+                if !matches!(inner.callee, Callee::Operator(_)) {
                     return Err(format!("a region holds operators, not '{}'", inner.name()));
                 }
                 if let Some(other) = inner.executor.filter(|other| *other != executor) {
