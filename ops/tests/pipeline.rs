@@ -109,6 +109,34 @@ fn programs_are_kept_by_the_form_of_their_trees() {
     assert_eq!((either.compiles(), lists.compiles()), (2, 2));
 }
 
+/// Whatever the build: programs trust claims and plans.
+#[test]
+fn what_was_claimed_elsewhere_is_verified_unasked() {
+    let text =
+        |line: &str| format!("# fulgurite trace 1\ntrace f for cpu (x: f32[4]) {{\n  {line}\n  return y = y\n}}\n");
+    let options = Options { verify: false, ..Options::default() };
+    let ending = |line: &str| {
+        let trace = fulgurite::trace::parse(&text(line)).unwrap();
+        stages(trace, &options).map(drop).map_err(|error| error.to_string())
+    };
+    ending("y: f32[4] = prims::exp(x) by cpu").unwrap();
+    let message = ending("y: f32[4] = prims::exp(x) by view").unwrap_err();
+    assert!(message.contains("'prims::exp' is no view"), "{message}");
+}
+
+#[test]
+fn what_is_donated_is_there() {
+    let x = || Array::new([1], &[1f32]).unwrap();
+    let f = jit(|(x, _cache): (Tensor, Option<Tensor>)| prims::add(x, x)).arguments(["x", "cache"]);
+    f.donate("cache").call((x(), None::<Array>)).unwrap();
+    let f = jit(|(x, _cache): (Tensor, Option<Tensor>)| prims::add(x, x)).arguments(["x", "cache"]).donate("weights");
+    let message = f.call((x(), None::<Array>)).unwrap_err().to_string();
+    assert!(
+        message.contains("argument 'weights': is to be donated, but no argument's path starts with it: x"),
+        "{message}"
+    );
+}
+
 #[test]
 fn a_program_for_the_host_has_no_values_elsewhere() {
     let f = jit(|x: Tensor| (x, prims::full([1], 1.0, DType::F32, "cuda")));

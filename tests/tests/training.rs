@@ -72,6 +72,30 @@ fn a_stopped_run_leaves_a_checkpoint_and_goes_on_to_the_bit() {
     assert!(last.stopped && last.steps == 5 && last.sample.is_empty() && last.traces.join("00_acquire.trace").exists());
 }
 
+/// The step at hand is not waited for where it is of many batches: those that it took come again.
+#[test]
+fn a_step_of_many_batches_is_left_and_taken_again() {
+    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let long = |out: &Path| TrainOptions { accumulate: 80, ..options(out, 3) };
+    let expected = run(&long(whole.path()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let interrupted = TrainOptions { stop: Some(stop.clone()), ..long(parts.path()) };
+    let report = train(&interrupted, false, &mut |line| {
+        if line.starts_with("step 1: ") {
+            let stop = stop.clone();
+            // Within the second step, which takes much longer than this.
+            std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+        }
+    });
+    assert_eq!(report.unwrap().steps, 1);
+    let resumed = run(&TrainOptions { resume: true, ..long(parts.path()) });
+    assert_eq!(resumed.losses, expected.losses[1..]);
+    assert_eq!(std::fs::read(resumed.checkpoint).unwrap(), std::fs::read(expected.checkpoint).unwrap());
+}
+
 #[test]
 fn a_model_that_does_not_fit_is_refused_before_its_weights_are_made() {
     let folder = tempfile::tempdir().unwrap();
@@ -221,6 +245,8 @@ fn what_cannot_be_used_is_refused_by_name() {
     refused(|o| o.resume = true, "checkpoint.safetensors");
     refused(|o| o.lr = f64::NAN, "lr");
     refused(|o| o.steps = 0, "argument 'steps': is 0, expected at least 1");
+    refused(|o| o.optimizer.clip = Some(f64::NAN), "argument 'optimizer.clip': is NaN, expected a number above 0");
+    refused(|o| o.optimizer.beta1 = 1.0, "argument 'optimizer.beta1': is 1, expected 0 to below 1");
 }
 
 /// Training for the message of the error.

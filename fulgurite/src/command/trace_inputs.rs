@@ -157,5 +157,7 @@ mod tests {
         let meta = TensorMeta::new([2, 3], DType::F32, Device::CPU);
         assert!(strided(&meta, &[3, 2], &[0; 24]).is_none());
         assert!(strided(&meta, &[-3, 1], &[0; 24]).is_none());
+        // More than any machine has.
+        assert!(strided(&meta, &[1 << 50, 1 << 51], &[0; 24]).is_none());
     }
 }

@@ -215,8 +215,16 @@ fn cases_without_a_name_of_their_own_are_reported_by_their_place() {
 fn split_is_what_it_is_given() {
     let size = object!({ "tensor": named("x"), "split_size_or_sections": 2, "dim": 1 });
     let sections = object!({ "tensor": named("x"), "split_size_or_sections": [1, 2], "dim": 1 });
-    let folder = folder(object!([call("size", "split", size), call("sections", "torch.split", sections)]));
-    assert_eq!(run_cases(folder.path()).code, 0);
+    let mut whole = call("grad", "split", object!({ "tensor": named("x"), "split_size_or_sections": 2 }));
+    whole["grad"] = object!({ "cotangents": ["ones"], "inputs": ["tensor"] });
+    // A function of two names.
+    let softmax = call("softmax", "torch.nn.functional.softmax", object!({ "input": named("x"), "dim": 1 }));
+    let folder =
+        folder(object!([call("size", "split", size), call("sections", "torch.split", sections), whole, softmax]));
+    let ran = run_cases(folder.path());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(tensor(folder.path(), "grad/grad/tensor"), (vec![2, 3], vec![1.0; 6]));
+    assert_eq!(tensor(folder.path(), "softmax/out0").0, [2, 3]);
     assert_eq!(tensor(folder.path(), "size/out1"), (vec![2, 1], vec![3.0, 6.0]));
     assert_eq!(tensor(folder.path(), "sections/out1"), (vec![2, 2], vec![2.0, 3.0, 5.0, 6.0]));
 }

@@ -209,6 +209,19 @@ fn plans_that_reach_elsewhere_are_not_run() {
 }
 
 #[test]
+fn outputs_have_memory_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "# fulgurite trace 1\n# made by acquire, claim, plan_memory\ntrace f for cpu (x: f32[4]) arena 0 {\n  \
+                w: f32[4] at output = prims::contiguous(x) by cpu\n  v: f32[4] in w = prims::contiguous(x) by cpu\n  \
+                return out0 = w, out1 = v\n}\n";
+    std::fs::write(folder.path().join("bad.trace"), text).unwrap();
+    for command in ["verify", "run"] {
+        let complaint = run_in(folder.path(), &["trace", command, "bad.trace"]).fails(1);
+        assert!(complaint.contains("two outputs have one memory"), "{complaint}");
+    }
+}
+
+#[test]
 fn regions_that_cannot_be_run_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let mixed = "(y: f32[9]) {\n  r: f32[4], s: f32[9] = region([y], executor=cpu) by cpu {\n    (y: f32[9])\n    \

@@ -70,6 +70,14 @@ pub mod div {
         zip(&input, &other, |a, b| match rounding_mode {
             None => a / b,
             Some(RoundingMode::Trunc) => (a / b).trunc(),
+            // Below zero, however little.
+            Some(RoundingMode::Floor) if b.is_infinite() && a.is_finite() => {
+                if a * b < 0.0 {
+                    -1.0
+                } else {
+                    0.0
+                }
+            }
             Some(RoundingMode::Floor) => (a / b).floor(),
         })
     }
@@ -89,6 +97,15 @@ pub mod div {
                 let (a, b) = (s.values([6], [7.0, -7.0, 6.0, -6.0, 1.0, 0.0]), s.values([6], [2.0, 2.0, 3.0, 4.0]));
                 s.case(with(a, b).rounding_mode(mode)).forward_only(why);
                 s.case(with(s.normal([5]), 3).rounding_mode(mode)).forward_only(why);
+                if s.dtype().is_floating() {
+                    // An odd number of as many bits as the type has: with a half it would be rounded to the next.
+                    let edge = 1.0 / s.dtype().epsilon() + 1.0;
+                    let edges = s.values([2], [edge, -edge]);
+                    s.case(with(edges, 1.0).rounding_mode(mode)).forward_only(why);
+                    let small = s.values([4], [3.0, -3.0, 0.0, -1e-3]);
+                    let large = s.values([4], [f64::INFINITY, f64::INFINITY, f64::INFINITY, 3.0]);
+                    s.case(with(small, large).rounding_mode(mode)).forward_only(why);
+                }
             }
         }
     }
