@@ -158,8 +158,8 @@ pub enum DirectiveKind {
     Skip,
     /// The test must fail.
     ExpectedFailure,
-    /// The tolerance is multiplied.
-    Tolerance(Expr),
+    /// The tolerance is multiplied by the first, and a part of each element's scale, the second, is added to it.
+    Tolerance(Box<[Option<Expr>; 2]>),
 }
 
 /// A directive on generated tests.

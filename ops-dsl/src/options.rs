@@ -271,7 +271,7 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
     };
     let inner = inner(setting, &example, errors);
     let (mut templates, mut executors, mut dtypes) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut sample, mut because, mut factor) = (None, None, None);
+    let (mut sample, mut because, mut factor, mut scaled) = (None, None, None, None);
     for part in inner {
         match (part.name.to_string().as_str(), &part.value) {
             ("executor", _) => executors.extend(text(part, errors)),
@@ -288,6 +288,7 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
             }
             ("sample", Value::Equals(value)) => sample = Some((**value).clone()),
             ("factor", Value::Equals(value)) if word == "tolerance" => factor = Some((**value).clone()),
+            ("scaled", Value::Equals(value)) if word == "tolerance" => scaled = Some((**value).clone()),
             ("reason", _) => because = reason(part, errors),
             (name, Value::Flag) => match TEMPLATES.iter().find(|(known, _)| *known == name) {
                 Some((_, variant)) => templates.push(Ident::new(variant, part.name.span())),
@@ -305,7 +306,13 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
                     templates.push(Ident::new("Meta", part.name.span()));
                 }
             },
-            _ => unknown(part, &format!("`{word}`"), &["executor", "dtype", "sample", "factor", "reason"], errors),
+            _ => {
+                let known: &[&str] = match word.as_str() {
+                    "tolerance" => &["executor", "dtype", "sample", "factor", "scaled", "reason"],
+                    _ => &["executor", "dtype", "sample", "reason"],
+                };
+                unknown(part, &format!("`{word}`"), known, errors);
+            }
         }
     }
     if inner.is_empty() {
@@ -320,13 +327,11 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
     let kind = match word.as_str() {
         "skip" => DirectiveKind::Skip,
         "expected_failure" => DirectiveKind::ExpectedFailure,
-        _ => match factor {
-            Some(factor) => DirectiveKind::Tolerance(factor),
-            None => {
-                errors.at(&setting.name, format!("say by how much: `{example}`"));
-                return Vec::new();
-            }
-        },
+        _ if factor.is_none() && scaled.is_none() => {
+            errors.at(&setting.name, format!("say by how much: `{example}`"));
+            return Vec::new();
+        }
+        _ => DirectiveKind::Tolerance(Box::new([factor, scaled])),
     };
     let Some(reason) = because else { return Vec::new() };
     let mut all = Vec::new();

@@ -68,6 +68,7 @@ struct Taking {
 struct DirectiveRow {
     kind: &'static str,
     factor: Option<f64>,
+    scaled: Option<f64>,
     template: &'static str,
     executor: Option<&'static str>,
     dtype: Option<&'static str>,
@@ -77,14 +78,15 @@ struct DirectiveRow {
 
 impl From<&Directive> for DirectiveRow {
     fn from(directive: &Directive) -> DirectiveRow {
-        let (kind, factor) = match directive.kind {
+        let (kind, tolerance) = match directive.kind {
             DirectiveKind::Skip => ("skip", None),
             DirectiveKind::ExpectedFailure => ("expected_failure", None),
-            DirectiveKind::Tolerance(factor) => ("tolerance", Some(factor)),
+            DirectiveKind::Tolerance(tolerance) => ("tolerance", Some(tolerance)),
         };
         DirectiveRow {
             kind,
-            factor,
+            factor: tolerance.map(|tolerance| tolerance.factor).filter(|factor| *factor != 1.0),
+            scaled: tolerance.map(|tolerance| tolerance.scaled).filter(|scaled| *scaled != 0.0),
             template: directive.template.name(),
             executor: directive.executor,
             dtype: directive.dtype.map(DType::name),
@@ -250,6 +252,7 @@ fn in_words(of: &Description) -> String {
             directive.dtype.map(str::to_owned),
             directive.sample.map(|sample| format!("sample {sample}")),
             directive.factor.map(|factor| format!("times {factor}")),
+            directive.scaled.map(|scaled| format!("plus {scaled} of the scale")),
         ];
         let of: Vec<String> = of.into_iter().flatten().collect();
         let of = if of.is_empty() { String::new() } else { format!(" ({})", of.join(", ")) };

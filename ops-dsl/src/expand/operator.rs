@@ -227,7 +227,12 @@ fn directive(directive: &Directive) -> TokenStream {
     let kind = match kind {
         DirectiveKind::Skip => quote!(Skip),
         DirectiveKind::ExpectedFailure => quote!(ExpectedFailure),
-        DirectiveKind::Tolerance(factor) => quote!(Tolerance(#factor)),
+        DirectiveKind::Tolerance(by) => {
+            let [factor, scaled] = &**by;
+            let factor = factor.as_ref().map_or_else(|| quote!(1.0), ToTokens::to_token_stream);
+            let scaled = scaled.as_ref().map_or_else(|| quote!(0.0), ToTokens::to_token_stream);
+            quote!(Tolerance(::fulgurite::testing::directives::Tolerance { factor: #factor, scaled: #scaled }))
+        }
     };
     let option = |value: Option<TokenStream>| value.map_or_else(|| quote!(None), |value| quote!(Some(#value)));
     let executor = option(executor.as_ref().map(ToTokens::to_token_stream));

@@ -87,6 +87,26 @@ impl Template {
     }
 }
 
+/// How far results may be off beyond what a test allows by itself.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerance {
+    /// What is allowed is multiplied by this.
+    pub factor: f64,
+    /// This part of each element's scale is added: of its own size, and of what is usual in its tensor. For roundings on the way
+    /// that a sum of terms leaves also in an element where they cancel.
+    pub scaled: f64,
+}
+
+impl Tolerance {
+    /// No more than the test allows.
+    pub const NONE: Tolerance = Tolerance { factor: 1.0, scaled: 0.0 };
+
+    /// Both at once.
+    pub fn and(self, other: Tolerance) -> Tolerance {
+        Tolerance { factor: self.factor * other.factor, scaled: self.scaled + other.scaled }
+    }
+}
+
 /// What a directive asks for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum DirectiveKind {
@@ -94,8 +114,8 @@ pub enum DirectiveKind {
     Skip,
     /// The test must fail; if it passes, the build fails.
     ExpectedFailure,
-    /// The tolerance is multiplied by this factor.
-    Tolerance(f64),
+    /// The test allows more.
+    Tolerance(Tolerance),
 }
 
 /// A directive on some of an operator's generated tests.

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use fulgurite_kernels::DType;
 
-use super::directives::{Directive, DirectiveKind, Template};
+use super::directives::{Directive, DirectiveKind, Template, Tolerance};
 use super::golden::Golden;
 use super::problem::{Check, Problem};
 use super::subject::{List, REFERENCE, Subject, accepted_samples, sample_metas, subjects};
@@ -111,8 +111,8 @@ pub(crate) struct Context {
     pub template: Template,
     pub executor: Option<&'static ExecutorDef>,
     pub dtype: Option<DType>,
-    /// The factor of a tolerance directive.
-    pub tolerance: f64,
+    /// What tolerance directives allow.
+    pub tolerance: Tolerance,
     pub settings: Arc<Settings>,
     pub golden: Arc<Golden>,
 }
@@ -370,10 +370,10 @@ fn operator_test(
         .iter()
         .filter(|directive| directive.sample.is_none())
         .filter_map(|directive| match directive.kind {
-            DirectiveKind::Tolerance(factor) => Some(factor),
+            DirectiveKind::Tolerance(tolerance) => Some(tolerance),
             _ => None,
         })
-        .product();
+        .fold(Tolerance::NONE, Tolerance::and);
     let context =
         Context { def, template, executor, dtype, tolerance, settings: settings.clone(), golden: golden.clone() };
     let repeat = format!("{} {name}", settings.command);
@@ -442,16 +442,16 @@ fn run_template(context: &Context, directives: &[Directive], repeat: &str) -> Ch
         if own(DirectiveKind::Skip).is_some() {
             continue;
         }
-        let looser: f64 = directives
+        let looser = directives
             .iter()
             .filter(|directive| directive.sample == Some(subject.index))
             .filter_map(|directive| match directive.kind {
-                DirectiveKind::Tolerance(factor) => Some(factor),
+                DirectiveKind::Tolerance(tolerance) => Some(tolerance),
                 _ => None,
             })
-            .product();
+            .fold(Tolerance::NONE, Tolerance::and);
         let context = Context {
-            tolerance: context.tolerance * looser,
+            tolerance: context.tolerance.and(looser),
             settings: context.settings.clone(),
             golden: context.golden.clone(),
             ..*context

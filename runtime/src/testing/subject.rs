@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use fulgurite_kernels::DType;
 use rustc_hash::FxHashMap;
 
+use super::directives::Tolerance;
 use super::problem::{Check, Problem, ensure};
 use super::samples::{Random, Sample, Samples, classes_fit, round_to};
 use super::tolerance::{self, Expected, relative_error};
@@ -386,7 +387,7 @@ impl Subject {
 
     /// Compares an executor's results with what is expected, with room for the error of the plain decomposition in this
     /// element type. `false` if nothing is known to compare with.
-    pub fn compare(&self, outputs: &[Array], tolerance: f64) -> Check<bool> {
+    pub fn compare(&self, outputs: &[Array], tolerance: Tolerance) -> Check<bool> {
         let Some(expected) = self.expected()? else { return Ok(false) };
         let low = self.arrays.iter().any(|array| array.dtype().is_floating() && array.dtype() != DType::F64);
         let plain = if low && self.def.decomposition.is_some() { Some(self.forward(&List::plain()?)) } else { None };
@@ -402,12 +403,12 @@ impl Subject {
     }
 
     /// Compares the results of the plain decomposition with what is expected, by its own conditioning.
-    pub fn compare_plain(&self, outputs: &[Array], tolerance: f64) -> Check<bool> {
+    pub fn compare_plain(&self, outputs: &[Array], tolerance: Tolerance) -> Check<bool> {
         self.compare_rounded(self.trace()?, outputs, tolerance)
     }
 
     /// As [`Subject::compare_plain`], of the results of another trace of the call, with other roundings.
-    pub fn compare_rounded(&self, trace: &Trace, outputs: &[Array], tolerance: f64) -> Check<bool> {
+    pub fn compare_rounded(&self, trace: &Trace, outputs: &[Array], tolerance: Tolerance) -> Check<bool> {
         let Some(expected) = self.expected()? else { return Ok(false) };
         let opened = decompose(trace, |_| true);
         let depth = opened.block.symbols.len().max(1);

@@ -12,6 +12,7 @@
 
 use fulgurite_kernels::DType;
 
+use super::directives::Tolerance;
 use super::problem::{Check, Problem, ensure};
 use super::samples::round_to;
 use crate::array::Array;
@@ -160,10 +161,10 @@ impl Expected {
         self
     }
 
-    /// All bounds times `factor`.
-    pub fn loosened(mut self, factor: f64) -> Expected {
-        self.allowed.iter_mut().for_each(|allowed| *allowed *= factor);
-        self
+    /// With what directives allow besides.
+    pub fn loosened(mut self, tolerance: Tolerance) -> Expected {
+        self.allowed.iter_mut().for_each(|allowed| *allowed *= tolerance.factor);
+        if tolerance.scaled > 0.0 { self.with_relative(tolerance.scaled) } else { self }
     }
 
     /// Compares a result, element by element.

@@ -34,7 +34,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         let name = &names[i].path;
         let values = ran.outputs[i].to_f64()?.iter().map(|v| v * FACTOR).collect();
         Expected::rounded(values, ran.outputs[i].dtype())
-            .with_relative((SAME_IN_F64 + rounding) * context.tolerance)
+            .with_relative((SAME_IN_F64 + rounding) * context.tolerance.factor)
             .compare(&times[i])
             .map_err(|problem| problem.within(format!("{name} for {FACTOR} times the cotangent")))?;
         let left = zero[i].to_f64()?.into_iter().find(|v| *v != 0.0);

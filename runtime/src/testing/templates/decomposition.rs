@@ -34,7 +34,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         let names = &declared.program.trace().outputs;
         for (i, (declared, derived)) in declared.outputs.iter().zip(&derived.outputs).enumerate() {
             Expected::rounded(derived.to_f64()?, derived.dtype())
-                .with_relative(SAME_IN_F64 * context.tolerance)
+                .with_relative(SAME_IN_F64 * context.tolerance.factor)
                 // Cotangents are of the size of one.
                 .with_floor(8.0 * DType::F64.epsilon())
                 .compare(declared)

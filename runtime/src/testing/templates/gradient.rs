@@ -83,17 +83,17 @@ fn by_differences(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outc
                 if best.is_none_or(|(least, ..)| error < least) || error.is_nan() {
                     best = Some((error, slope, scale));
                 }
-                if error <= DIFFERENCES * context.tolerance {
+                if error <= DIFFERENCES * context.tolerance.factor {
                     break;
                 }
             }
             let (error, slope, scale) = best.unwrap_or((0.0, 0.0, 1.0));
             ensure!(
-                error <= DIFFERENCES * context.tolerance,
+                error <= DIFFERENCES * context.tolerance.factor,
                 "{}: along a random direction expected {slope:?} by central differences, got {ours:?} (off by {:.3e}, allowed {:.3e})",
                 names[ran.own + k].path,
                 (slope - ours).abs(),
-                DIFFERENCES * context.tolerance * scale,
+                DIFFERENCES * context.tolerance.factor * scale,
             );
         }
     }
