@@ -80,12 +80,15 @@ pub(super) fn parse(log: &str, name: &str, source: &str) -> Vec<Diagnostic> {
 
 /// Line `line` of `file`, as the source `name` counts: from 1, and from what its directives `#line 1 "FILE"` say on.
 fn line_of<'a>(source: &'a str, name: &'a str, file: &str, line: usize) -> Option<&'a str> {
-    let (mut here, mut number) = (name, 1);
+    let directive = |text: &'a str| text.trim_start().strip_prefix("#line ");
+    let named = |directive: &'a str| directive.split_once('"').and_then(|(_, name)| name.strip_suffix('"'));
+    // What stands before the first directive is the source's own, unless one says where the file begins.
+    let begins = source.lines().filter_map(directive).any(|directive| named(directive.trim()) == Some(file));
+    let (mut here, mut number) = (if begins { "" } else { name }, 1);
     for text in source.lines() {
-        if let Some(directive) = text.trim_start().strip_prefix("#line ") {
-            let (next, named) = directive.trim().split_once(' ').unwrap_or((directive.trim(), ""));
-            number = next.parse().unwrap_or(number + 1);
-            here = named.trim().strip_prefix('"').and_then(|named| named.strip_suffix('"')).unwrap_or(here);
+        if let Some(directive) = directive(text).map(str::trim) {
+            number = directive.split(' ').next().and_then(|next| next.parse().ok()).unwrap_or(number + 1);
+            here = named(directive).unwrap_or(here);
             continue;
         }
         if number == line && here == file {
@@ -179,6 +182,13 @@ Remark: The warnings can be suppressed with "-diag-suppress <warning-number>"
         assert_eq!(shared[0].text.as_deref(), Some("// 2"));
         assert_eq!(parse("other.cuh(2): error: expected\n", "k.cu", &source)[0].text, None);
         assert_eq!(parse("k.cu(99): error: expected\n", "k.cu", &source)[0].text, None);
+        // What all kernels start with is longer than the file, and is none of its lines.
+        let source = format!(
+            "{}#line 1 \"k.cu\"\n#line 1 \"shared.cuh\"\n// shared\n#line 1 \"k.cu\"\n{SOURCE}",
+            "// header\n".repeat(99)
+        );
+        assert_eq!(parse(LOG, "k.cu", &source), parse(LOG, "k.cu", SOURCE));
+        assert_eq!(parse("k.cu(98): error: expected\n", "k.cu", &source)[0].text, None);
     }
 
     #[test]
