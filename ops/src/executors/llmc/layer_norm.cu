@@ -79,39 +79,54 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
     for (int s = 0; s < STEPS; ++s)
 #pragma unroll
         for (int i = 0; i < PACK; ++i) d_weight[s][i] = d_bias[s][i] = 0;
-    // A row is on its way while the one before it is worked on: each thread fetches the packs that it reads itself.
-    constexpr int PLACES = FETCH ? STEPS * THREADS * PACK : PACK;
-    __shared__ __align__(16) T inputs[PLACES], cotangents[PLACES];
-    auto place = [](int s) { return (s * THREADS + (int)threadIdx.x) * PACK; };
-    auto ask = [&](u64 first) {
-        const u64 own = first + threadIdx.x / GROUP, row = own < rows ? own : rows - 1;
-        if (FETCH && first < rows) {
+    // Threads without a row take part in the reductions with the last one.
+    auto row_of = [&](u64 first) {
+        const u64 own = first + threadIdx.x / GROUP;
+        return own < rows ? own : rows - 1;
+    };
+    // The next DEPTH rows are on their way while one is worked on: each thread fetches the packs that it reads itself.
+    extern __shared__ __align__(16) unsigned char bytes[];
+    constexpr int PLACES = STEPS * THREADS * PACK;
+    T* const fetched = reinterpret_cast<T*>(bytes);
+    auto place = [&](int stage, int s) { return fetched + 2 * stage * PLACES + (s * THREADS + (int)threadIdx.x) * PACK; };
+    auto ask = [&](u64 first, int stage) {
+        const u64 row = row_of(first);
+        if (DEPTH > 0) {
+            if (first < rows) {
 #pragma unroll
-            for (int s = 0; s < STEPS; ++s)
-                if (has(s)) {
-                    fetch(inputs + place(s), in + row * COLUMNS + column(s));
-                    fetch(cotangents + place(s), d_out + row * COLUMNS + column(s));
-                }
+                for (int s = 0; s < STEPS; ++s)
+                    if (has(s)) {
+                        fetch(place(stage, s), in + row * COLUMNS + column(s));
+                        fetch(place(stage, s) + PLACES, d_out + row * COLUMNS + column(s));
+                    }
+            }
             end_batch();
         }
     };
-    ask((u64)blockIdx.x * ROWS);
-    int turn = 0;
+#pragma unroll
+    for (int stage = 0; stage < DEPTH; ++stage) ask(((u64)blockIdx.x + (u64)stage * gridDim.x) * ROWS, stage);
+    int stage = 0, turn = 0;
+    // So are the next row's statistics.
+    float next_centre = mean[row_of((u64)blockIdx.x * ROWS)], next_scale = rstd[row_of((u64)blockIdx.x * ROWS)];
     // All threads of a block go round equally often, since they reduce together.
     for (u64 first = (u64)blockIdx.x * ROWS; first < rows; first += (u64)gridDim.x * ROWS, turn ^= 1) {
         const u64 own = first + threadIdx.x / GROUP;
         const bool real = own < rows;
         const u64 row = real ? own : rows - 1;
-        const float centre = mean[row], scale = rstd[row];
+        const float centre = next_centre, scale = next_scale;
+        const u64 following = row_of(first + (u64)gridDim.x * ROWS);
+        next_centre = mean[following];
+        next_scale = rstd[following];
         float normal[STEPS][PACK], d[STEPS][PACK];
-        if (FETCH) await_all_but<0>();
+        if constexpr (DEPTH > 0) await_all_but<DEPTH - 1>();
 #pragma unroll
         for (int s = 0; s < STEPS; ++s)
             if (has(s)) {
-                read<PACK>(FETCH ? inputs + place(s) : in + row * COLUMNS + column(s), normal[s]);
-                read<PACK>(FETCH ? cotangents + place(s) : d_out + row * COLUMNS + column(s), d[s]);
+                read<PACK>(DEPTH > 0 ? place(stage, s) : in + row * COLUMNS + column(s), normal[s]);
+                read<PACK>(DEPTH > 0 ? place(stage, s) + PLACES : d_out + row * COLUMNS + column(s), d[s]);
             }
-        ask(first + (u64)gridDim.x * ROWS);
+        ask(first + (u64)DEPTH * gridDim.x * ROWS, stage);
+        stage = stage + 1 < DEPTH ? stage + 1 : 0;
         float sum = 0, along = 0;
 #pragma unroll
         for (int s = 0; s < STEPS; ++s)

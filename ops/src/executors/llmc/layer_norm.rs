@@ -11,21 +11,11 @@ use crate::executors::cuda::support::{WIDEST, type_of};
 
 /// Threads of a block where it has several rows.
 const THREADS: usize = 128;
-/// The same of the backward kernel, whose blocks come to many rows: two blocks of the first, beside each other, have 128 registers
-/// for each thread, four for each element of its own and the rest; with more elements smaller blocks have more registers.
-const BACKWARD_THREADS: [usize; 2] = [256, 128];
-/// The most elements of a thread of the first.
-const FEW: usize = 24;
-/// The most with which two of its blocks are beside each other, where elements have 32 bits; with 16 bits they always are.
-const FEW_WIDE: usize = 16;
 /// Threads of a block where it has one: each keeps a row, its cotangent, and the sums of two gradients.
 const MOST_THREADS: usize = 512;
-/// The most threads of a backward launch, which leaves sums of the parameters' gradients for each block: 512 for each
-/// multiprocessor of the largest devices. A constant, so that every device adds in the same order.
-const BACKWARD_LAUNCH: usize = 132 * 512;
-
-/// Shared memory that a kernel may have without asking, less what its reductions take.
-const MOST_STATIC_BYTES: usize = 47 << 10;
+/// Multiprocessors of the largest devices. A backward launch leaves sums of the parameters' gradients for each of its blocks, of
+/// which there are as many on every device, so that every device adds in the same order.
+const MULTIPROCESSORS: usize = 132;
 
 /// The longest row that is taken.
 const LONGEST: usize = Rows::longest(MOST_THREADS);
@@ -101,7 +91,7 @@ pub mod layernorm {
         let kept = super::kept(columns, pack, THREADS)?;
         super::kernels(plan, kept, input, weight);
         plan.define("BLOCKS", 1);
-        plan.define("FETCH", 0);
+        plan.define("DEPTH", 0);
         let parameters = binds![input, weight, bias, out0, out1, out2, rows, eps as f32];
         plan.launch("layernorm", kept.launch(rows), parameters)
     }
@@ -219,25 +209,21 @@ pub mod layernorm_backward {
         let columns: usize = normalized_shape.iter().product();
         let rows = input.len() / columns;
         let pack = pack_of(columns, input.dtype().size(), &[d_out, input, out0, weight]);
-        let few = super::kept(columns, pack, BACKWARD_THREADS[0])?;
-        let two = few.threads == BACKWARD_THREADS[0] && few.of_a_thread() <= FEW;
-        let kept = if two { few } else { super::kept(columns, pack, BACKWARD_THREADS[1])? };
-        let blocks = rows.div_ceil(kept.at_a_time()).min(BACKWARD_LAUNCH / kept.threads);
-        let partial = plan.workspace((blocks * 2 * columns * size_of::<f32>()) as u64);
+        let size = input.dtype().size();
+        let super::Backward { rows: kept, blocks, depth } = super::Backward::new(columns, pack, size)?;
+        let blocks_in_all = rows.div_ceil(kept.at_a_time()).min(MULTIPROCESSORS * blocks);
+        let partial = plan.workspace((blocks_in_all * 2 * columns * size_of::<f32>()) as u64);
         super::kernels(plan, kept, input, weight);
-        // Elements of 32 bits have more bytes under way, and one block at a time is as fast with room for all registers.
-        let room = input.dtype().size() == 2 || kept.of_a_thread() <= FEW_WIDE;
-        plan.define("BLOCKS", if two && room { 2 } else { 1 });
-        // A row of each of the two operands for every group, if they fit beside the sums.
-        let bytes = kept.of_a_thread() * input.dtype().size();
-        let fetched = 2 * bytes * kept.threads + if kept.at_a_time() > 1 { 2 * size_of::<f32>() * columns } else { 0 };
-        let aligned = pack * input.dtype().size() == WIDEST;
-        plan.define("FETCH", u8::from(aligned && fetched <= MOST_STATIC_BYTES));
-        let shape = LaunchShape::linear(blocks as u32, kept.threads as u32);
+        plan.define("BLOCKS", blocks);
+        let depth = if pack * size == WIDEST { depth } else { 0 };
+        plan.define("DEPTH", depth);
+        // The next rows of each of the two operands for every group.
+        let fetched = 2 * depth * kept.of_a_thread() * size * kept.threads;
+        let shape = LaunchShape::linear(blocks_in_all as u32, kept.threads as u32).shared(fetched as u32);
         let parameters = binds![d_out, input, weight, mean, rstd, out0, partial, rows];
         plan.launch("layernorm_backward", shape, parameters)?;
         let shape = LaunchShape::new([(2 * columns).div_ceil(32) as u32, 1, 1], [32, 16, 1]);
-        plan.launch("layernorm_parameters", shape, binds![partial, out1, out2, blocks as i32])
+        plan.launch("layernorm_parameters", shape, binds![partial, out1, out2, blocks_in_all as i32])
     }
 
     fn samples(s: &mut Samples) {
@@ -314,6 +300,37 @@ fn kernel_fits(
 fn kept(columns: usize, pack: usize, threads: usize) -> fulgurite::rules::Result<Rows> {
     Rows::kept(columns, pack, threads, MOST_THREADS)
         .ok_or_else(|| fulgurite::Failure::new("Kernel", format!("rows of {columns} elements do not fit registers")))
+}
+
+/// How the backward kernel goes over rows, as measured on an H200.
+struct Backward {
+    rows: Rows,
+    /// Blocks that a multiprocessor has at a time.
+    blocks: usize,
+    /// Rows of each operand that are on their way while one is worked on.
+    depth: usize,
+}
+
+impl Backward {
+    /// For rows of `columns` elements of `size` bytes. Registers hold four numbers for each element of a thread: with many of them
+    /// there is one block at a time. Where elements have 16 bits arithmetic takes as long as memory, and more blocks hide it.
+    fn new(columns: usize, pack: usize, size: usize) -> fulgurite::rules::Result<Backward> {
+        let short = size == 2;
+        if let Some(rows) = Rows::of_a_block(columns, pack, 8, MOST_THREADS).filter(|_| columns > Rows::LONGEST_OF_WARP)
+        {
+            let (threads, depth) = if short { (1024, 1) } else { (512, 2) };
+            return Ok(Backward { rows, blocks: threads / rows.threads, depth });
+        }
+        let rows = kept(columns, pack, if short { 128 } else { 256 })?;
+        let blocks = match rows.of_a_thread() {
+            _ if columns > Rows::LONGEST_OF_WARP => 1,
+            0..=16 => 512 / rows.threads,
+            17..=24 if short => 4,
+            17..=24 => 1,
+            _ => return Ok(Backward { rows: kept(columns, pack, 128)?, blocks: 1, depth: 1 }),
+        };
+        Ok(Backward { rows, blocks, depth: 1 })
+    }
 }
 
 /// Takes the following kernels from the source of this file.

@@ -38,12 +38,13 @@ struct Shared {
 }
 
 impl Shared {
-    /// For parts of `packs` packs of rows of `operands` tensors; `None` if they do not fit.
-    fn new(packs: usize, operands: usize) -> Option<Shared> {
-        let threads = [512, MOST_THREADS].into_iter().find(|threads| packs <= threads * MOST_STEPS)?;
+    /// For parts of `packs` packs of rows of `operands` tensors, of which a thread of a block of few has at most `most`; `None` if
+    /// they do not fit.
+    fn new(packs: usize, operands: usize, most: usize) -> Option<Shared> {
+        let threads = if packs <= 512 * most { 512 } else { MOST_THREADS };
         let kept = Shared { threads, steps: packs.div_ceil(threads), blocks: 1, operands };
-        let blocks = (SHARED_BYTES / (kept.bytes() + OWN_BYTES)).min(MOST_THREADS / threads);
-        (blocks > 0).then_some(Shared { blocks, ..kept })
+        let blocks = (SHARED_BYTES / (kept.bytes() + OWN_BYTES)).min(2);
+        (blocks > 0 && kept.steps <= MOST_STEPS).then_some(Shared { blocks, ..kept })
     }
 
     /// Dynamic shared memory of a block.
@@ -98,7 +99,9 @@ pub mod softmax {
         plan.define("COLUMNS", columns);
         plan.define("PACK", pack);
         let large = has_large_shared_memory(plan.architecture()) && pack * size == WIDEST;
-        if let Some(kept) = Shared::new(columns / pack, 1).filter(|_| large) {
+        // As measured on an H200: where a pack has more to compute, many packs are better spread over many threads.
+        let most = if size == 2 { 8 } else { MOST_STEPS };
+        if let Some(kept) = Shared::new(columns / pack, 1, most).filter(|_| large) {
             kept.define(plan);
             return plan.launch("softmax_shared", kept.launch(rows, 1), binds![input, out, rows]);
         }
@@ -165,7 +168,7 @@ pub mod softmax_backward {
         plan.define("COLUMNS", columns);
         plan.define("PACK", pack);
         let large = has_large_shared_memory(plan.architecture()) && pack * size == WIDEST;
-        if let Some(kept) = Shared::new((columns / pack).div_ceil(2), 2).filter(|_| large) {
+        if let Some(kept) = Shared::new((columns / pack).div_ceil(2), 2, MOST_STEPS).filter(|_| large) {
             kept.define(plan);
             plan.define("PAIRED", 1);
             let shape = kept.launch(rows, 2).cluster([2, 1, 1]);
@@ -231,7 +234,7 @@ mod tests {
         for (pack, size) in [(4, 4), (8, 2)] {
             for (columns, operands) in (1..70_000_usize).step_by(37).flat_map(|columns| [(columns, 1), (columns, 2)]) {
                 let packs = (columns / pack).div_ceil(operands);
-                let Some(kept) = Shared::new(packs, operands) else {
+                let Some(kept) = Shared::new(packs, operands, MOST_STEPS) else {
                     assert!(columns * size > 190 << 10, "{columns}");
                     continue;
                 };
@@ -240,8 +243,8 @@ mod tests {
             }
         }
         let kept = |threads, steps, blocks, operands| Some(Shared { threads, steps, blocks, operands });
-        assert_eq!(Shared::new(50_257 / 4, 1), kept(1024, 13, 1, 1));
-        assert_eq!(Shared::new(50_257 / 8, 1), kept(512, 13, 2, 1));
-        assert_eq!(Shared::new((50_257_usize / 8).div_ceil(2), 2), kept(512, 7, 2, 2));
+        assert_eq!(Shared::new(50_257 / 4, 1, 16), kept(1024, 13, 1, 1));
+        assert_eq!(Shared::new(50_257 / 8, 1, 8), kept(1024, 7, 2, 1));
+        assert_eq!(Shared::new((50_257_usize / 8).div_ceil(2), 2, 16), kept(512, 7, 2, 2));
     }
 }

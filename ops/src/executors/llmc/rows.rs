@@ -2,8 +2,6 @@
 
 use fulgurite::rules::{LaunchShape, Plan};
 
-/// The longest row that a part of a warp, or a warp, keeps.
-const LONGEST_OF_WARP: usize = 1024;
 /// How many elements each thread keeps where a block has a row.
 const OF_A_THREAD: usize = 16;
 
@@ -21,15 +19,23 @@ pub struct Rows {
 }
 
 impl Rows {
+    /// The longest row that a part of a warp, or a warp, keeps.
+    pub const LONGEST_OF_WARP: usize = 1024;
+
     /// With blocks of `threads` threads where a warp or less has a row, of at most `most` threads where a block has one; `None`
     /// if these cannot keep it.
     pub fn kept(columns: usize, pack: usize, threads: usize, most: usize) -> Option<Rows> {
         let packs = columns / pack;
-        if columns <= LONGEST_OF_WARP {
+        if columns <= Rows::LONGEST_OF_WARP {
             let group = packs.next_power_of_two().min(32);
             return Some(Rows { columns, pack, group, threads });
         }
-        let group = packs.div_ceil(OF_A_THREAD / pack).next_multiple_of(32);
+        Rows::of_a_block(columns, pack, OF_A_THREAD, most)
+    }
+
+    /// A row for each block, whose at most `most` threads keep at most `each` elements, a multiple of the pack.
+    pub fn of_a_block(columns: usize, pack: usize, each: usize, most: usize) -> Option<Rows> {
+        let group = (columns / pack).div_ceil(each / pack).next_multiple_of(32);
         (group <= most).then_some(Rows { columns, pack, group, threads: group })
     }
 

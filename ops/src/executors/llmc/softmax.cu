@@ -178,8 +178,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) softmax_shared(con
     // Two rows' worth: while a warp reads the sums of one, another may write those of the next.
     __shared__ float scratch[2][64];
     const Kept kept = {reinterpret_cast<T*>(bytes)};
+    // What is in no pack waits in a register.
+    T end;
+    auto ask_end = [&](const Stream<T>& x) {
+        if (x.end() >= 0) end = x.x[x.end()];
+    };
     {
         const Stream<T> x(in, blockIdx.x);
+        ask_end(x);
 #pragma unroll
         for (int s = 0; s < STEPS; ++s) kept.ask(x, s);
     }
@@ -188,15 +194,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) softmax_shared(con
         const Stream<T> x(in, row);
         Exponentials<T> seen;
         see<0>(x, kept, seen);
-        x.ends([&](int at) {
-            const float held[1] = {widen(x.x[at])};
-            seen.add(held);
-        });
+        const float last[1] = {x.end() >= 0 ? widen(end) : -INFINITY_F32};
+        seen.add(last);
         seen.over_block(scratch[turn]);
-        const float share = 1.0f / seen.total;
+        const Portion<T> portion(seen);
         // Behind the last row nothing is asked for.
         const u64 next = row + gridDim.x;
         Stream<T> following(in, next < rows ? next : row);
+        ask_end(following);
         if (next >= rows) following.packs = 0;
         T* y = out + x.start;
 #pragma unroll
@@ -206,12 +211,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) softmax_shared(con
                 float held[PACK];
                 read<PACK>(kept.place(s), held);
 #pragma unroll
-                for (int i = 0; i < PACK; ++i) held[i] = exponential<T>(held[i] - seen.top) * share;
+                for (int i = 0; i < PACK; ++i) held[i] = portion.of(held[i]);
                 write<PACK>(y + x.head + pack * PACK, held);
             }
             kept.ask(following, s);
         }
-        x.ends([&](int at) { y[at] = narrow<T>(exponential<T>(widen(x.x[at]) - seen.top) * share); });
+        if (x.end() >= 0) y[x.end()] = narrow<T>(portion.of(last[0]));
     }
 }
 #else

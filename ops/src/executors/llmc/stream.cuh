@@ -50,6 +50,18 @@ template <typename T> struct Exponentials {
     }
 };
 
+// What part of a row's sum an element has. With 16 bits the division is a difference of exponents.
+template <typename T> struct Portion {
+    float top, share;
+    __device__ __forceinline__ explicit Portion(const Exponentials<T>& seen) : top(seen.top), share(1.0f / seen.total) {
+        if (sizeof(T) == 2) share = log2f(share);
+    }
+    __device__ __forceinline__ float of(float x) const {
+        if constexpr (sizeof(T) == 2) return power_of_two(__fmaf_rn(x - top, LOG2_E, share));
+        return exponential<T>(x - top) * share;
+    }
+};
+
 // A row: the elements before the first whole line of 128 bytes, packs, the elements behind the last one. (From a line on, a warp's
 // packs touch as few lines as they fill; a thread for each element before it there always is.)
 template <typename T> struct Stream {
@@ -114,6 +126,12 @@ template <typename T> struct Stream {
             write<PACK>(y + at, held);
         }
         ends([&](int at) { y[at] = narrow<T>(f(widen(x[at]), at)); });
+    }
+
+    // Where the thread's element is that is not in a pack, or -1: there are fewer than threads.
+    __device__ __forceinline__ int end() const {
+        const int at = (int)threadIdx.x < head ? threadIdx.x : threadIdx.x + packs * PACK;
+        return at < COLUMNS ? at : -1;
     }
 
     // The elements that are not in a pack.

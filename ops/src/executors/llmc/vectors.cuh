@@ -76,12 +76,19 @@ template <int LATER> __device__ __forceinline__ void await_all_but() {
     asm volatile("cp.async.wait_group %0;" : : "n"(LATER) : "memory");
 }
 
+constexpr float LOG2_E = 1.4426950408889634f;
+
+// An approximation to 22 bits; numbers that are not normal are 0.
+__device__ __forceinline__ float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // e^x, as good as elements of type T can tell: elements of 16 bits never see the error of the approximation.
 template <typename T> __device__ __forceinline__ float exponential(float x) {
     if constexpr (sizeof(T) == 2) {
-        float y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
-        return y;
+        return power_of_two(x * LOG2_E);
     } else {
         return expf(x);
     }
