@@ -2,7 +2,7 @@
 
 use fulgurite::compile::{Options, Stage, compile};
 use fulgurite::rules::fulgurite_kernels::cuda::{Compilation, nvrtc};
-use fulgurite::trace::{Trace, parse};
+use fulgurite::trace::{BoundSymbol, Trace, parse};
 use fulgurite::transforms::autocast::autocast;
 use fulgurite::transforms::retarget::retarget;
 use fulgurite::{Array, DType};
@@ -156,6 +156,48 @@ fn the_kernels_of_llmc_take_what_is_bf16_and_what_is_f32() {
     ] {
         assert_eq!(dtypes(name), vec![dtype; count], "{name}");
     }
+}
+
+/// Gradients of products are bf16; nothing but the optimizer's kernel reads them as they are.
+#[test]
+fn gradients_of_16_bits_are_widened_by_the_update() {
+    let settings = OptimizerSettings { clip: None, ..OptimizerSettings::default() };
+    let step = train_step_trace(&CONFIG, &settings, 2, 8).unwrap();
+    let (_, stages) = compile(retarget(&step, &"cuda:sm_90a".parse().unwrap()), &in_bf16()).unwrap();
+    let fused = &stage(&stages, "fuse").block;
+    let is_update = |line: &&BoundSymbol| line.executor == Some("optim");
+    let updates: Vec<_> = fused.symbols.iter().filter(is_update).collect();
+    assert_eq!(updates.len(), 1);
+    let body = updates[0].body.as_ref().unwrap();
+    let widened = body.symbols.iter().filter(|line| line.name() == "prims::convert_element_type").count();
+    // Of each layer the weights and biases of four projections.
+    assert_eq!(widened, 8 * CONFIG.layers, "{}", stage(&stages, "fuse"));
+    let read: Vec<_> = updates[0].operands().collect();
+    let alone = fused
+        .symbols
+        .iter()
+        .filter(|line| line.name() == "prims::convert_element_type" && line.results.iter().all(|id| read.contains(id)));
+    assert_eq!(alone.count(), 0, "{}", stage(&stages, "fuse"));
+}
+
+/// The loss reads logits of bf16: wide ones, the largest tensor there would be, are not written.
+#[test]
+fn logits_are_not_written_again_in_f32() {
+    let (_, stages) = for_cuda("cuda:sm_90a", None);
+    let fused = &stage(&stages, "fuse").block;
+    let wide = |line: &&BoundSymbol| {
+        let results = line.results.iter().map(|id| fused.meta(*id));
+        line.executor != Some("view")
+            && results.clone().any(|meta| meta.dtype() == DType::F32 && meta.shape() == [2 * 8, CONFIG.vocabulary])
+    };
+    let written: Vec<_> = fused
+        .symbols
+        .iter()
+        .filter(wide)
+        .filter(|line| line.name() != "prims::broadcast_in_dim")
+        .map(|line| fulgurite::trace::print_symbol(fused, line))
+        .collect();
+    assert!(written.is_empty(), "{written:?}");
 }
 
 #[test]

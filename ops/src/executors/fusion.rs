@@ -10,12 +10,13 @@ pub mod fusion {
 
     use crate::executors::cuda::elementwise::launch;
     use crate::executors::regions::{Limits, fuse as gather, iteration_shape, program_of, seen_in, stored_in};
+    use crate::executors::widening::gather_before;
 
     /// More operands than this do not fit a kernel's registers well.
     const LIMITS: Limits = Limits { executor: "fusion", members: "cuda", symbols: 48 };
 
     fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
-        gather(block, LIMITS, fuel)
+        gather(&gather_before(block, fuel), LIMITS, fuel)
     }
 
     fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], results: &[DeviceTensor]) -> Result<()> {

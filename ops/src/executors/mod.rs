@@ -9,3 +9,4 @@ pub mod llmc;
 pub mod optim;
 pub mod reference;
 mod regions;
+mod widening;

@@ -5,11 +5,13 @@ use fulgurite::rules::{Address, Arg, DeviceTensor, Failure, LaunchShape, Plan, R
 use fulgurite::trace::{Block, ValueId};
 use fulgurite::{DType, binds};
 use fulgurite_ops_macros::implementation;
+use rustc_hash::FxHashMap;
 
 use super::optim;
 use super::tables::{MOST_TENSORS, numbers, table};
 use crate::executors::cuda::support::{THREADS, type_of};
 use crate::executors::llmc::{has_kernels_for, pack_of, source};
+use crate::executors::widening::widened;
 use crate::optim::adamw::ARGUMENTS;
 
 /// The most settings of a launch: the warp that computes the numbers of the step has a thread for each.
@@ -113,23 +115,30 @@ fn launch(plan: &mut Plan, (param, grad, pack): (DType, DType, usize), updates: 
     plan.launch("adamw", LaunchShape::linear(blocks, THREADS), parameters)
 }
 
-/// A region is a list of updates that do not read each other's results.
+/// A region is a list of updates that do not read each other's results, and before them what widens gradients.
 pub fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], results: &[DeviceTensor]) -> Result<()> {
     let broken = || Failure::new("Region", "a region of the optim executor is no list of independent updates");
-    let beside = |ids: &[ValueId], tensors: &[DeviceTensor], id: ValueId| {
-        ids.iter().position(|other| *other == id).and_then(|n| tensors.get(n).cloned()).ok_or_else(broken)
-    };
+    let mut tensors: FxHashMap<ValueId, DeviceTensor> =
+        body.parameters.iter().copied().zip(operands.iter().cloned()).collect();
+    let written_to: FxHashMap<ValueId, &DeviceTensor> = body.results.iter().copied().zip(results).collect();
     let mut updates = Vec::with_capacity(body.symbols.len());
     for symbol in &body.symbols {
+        if let Some((from, to)) = widened(body, symbol) {
+            // The kernel widens.
+            let gradient = tensors.get(&from).ok_or_else(broken)?.clone();
+            tensors.insert(to, gradient);
+            continue;
+        }
         if symbol.operator().is_none_or(|def| def.name != crate::optim::adamw::OPERATOR.name) {
             return Err(broken());
         }
-        symbol.operands().try_for_each(|id| beside(&body.parameters, operands, id).map(drop))?;
-        let arguments: Vec<Arg<DeviceTensor>> = map_arguments(&symbol.arguments, |id| {
-            beside(&body.parameters, operands, *id).unwrap_or_else(|_| unreachable!("every operand was found above"))
-        });
-        let written: Vec<DeviceTensor> =
-            symbol.results.iter().map(|id| beside(&body.results, results, *id)).collect::<Result<_>>()?;
+        symbol.operands().try_for_each(|id| tensors.get(&id).ok_or_else(broken).map(drop))?;
+        let arguments: Vec<Arg<DeviceTensor>> = map_arguments(&symbol.arguments, |id| tensors[id].clone());
+        let written: Vec<DeviceTensor> = symbol
+            .results
+            .iter()
+            .map(|id| written_to.get(id).copied().cloned().ok_or_else(broken))
+            .collect::<Result<_>>()?;
         let [next, mean, square] = &written[..] else { return Err(broken()) };
         let a = &arguments[..];
         updates.push(Update::new(

@@ -1,0 +1,53 @@
+//! Conversions of 16 bits to f32, which are exact: what only selects elements may come before them.
+
+use fulgurite::DType;
+use fulgurite::argument::map_arguments;
+use fulgurite::trace::{Block, BoundSymbol, Results, ValueId};
+use fulgurite::transforms::Fuel;
+use rustc_hash::FxHashMap;
+
+use crate::prims;
+
+/// The value of 16 bits that a symbol widens to f32, and the result.
+pub fn widened(block: &Block, symbol: &BoundSymbol) -> Option<(ValueId, ValueId)> {
+    let converts = symbol.operator().is_some_and(|def| def.name == prims::convert_element_type::OPERATOR.name);
+    let (from, to) = (symbol.operands().next().filter(|_| converts)?, *symbol.results.first()?);
+    let short = matches!(block.meta(from).dtype(), DType::BF16 | DType::F16);
+    (short && block.meta(to).dtype() == DType::F32).then_some((from, to))
+}
+
+/// Takes elements of what is widened before it is widened. The widened tensor, of which these may be all that another kernel
+/// reads (the targets' logits, of all logits), then need not be written.
+pub fn gather_before(block: &Block, fuel: &mut Fuel) -> Block {
+    let mut new = block.clone();
+    let mut widenings: FxHashMap<ValueId, (ValueId, &BoundSymbol)> = FxHashMap::default();
+    new.symbols.clear();
+    for symbol in &block.symbols {
+        if let Some((from, to)) = widened(block, symbol) {
+            widenings.insert(to, (from, symbol));
+        }
+        let gathers = symbol.operator().is_some_and(|def| def.name == prims::gather::OPERATOR.name);
+        let input = symbol.operands().next().filter(|_| gathers);
+        let Some((from, widening)) = input.and_then(|input| widenings.get(&input)).filter(|_| fuel.burn()) else {
+            new.symbols.push(symbol.clone());
+            continue;
+        };
+        let result = symbol.results[0];
+        let meta = block.meta(result).with_dtype(block.meta(*from).dtype());
+        let taken = new.define(format!("{}.narrow", block.value(result).name), meta);
+        let replaced = |wanted: ValueId, by: ValueId| move |id: &ValueId| if *id == wanted { by } else { *id };
+        let to = widening.results[0];
+        new.symbols.push(BoundSymbol {
+            arguments: map_arguments(&symbol.arguments, replaced(to, *from)),
+            results: Results::from_slice(&[taken]),
+            ..symbol.clone()
+        });
+        new.symbols.push(BoundSymbol {
+            arguments: map_arguments(&widening.arguments, replaced(*from, taken)),
+            results: symbol.results.clone(),
+            place: symbol.place,
+            ..(*widening).clone()
+        });
+    }
+    new
+}
