@@ -7,180 +7,171 @@
 constexpr bool KEPT = PADDED <= 64;
 
 struct Problem {
-    const T *d_out, *query, *key, *value, *out;
-    const float* log_sums;
+    const T *d_out, *query, *key, *value;
+    // Of all queries of all heads: the logarithms to base 2 of the sums of their weights, and behind them as many δ.
+    const float* rows;
     T *d_query, *d_key, *d_value;
     Strides of_d_out, of_query, of_key, of_value;
-    int heads, shared_heads, queries, keys;
+    int batches, heads, shared_heads, queries, keys;
     float scale;
+
+    __device__ __forceinline__ const float* logs_of(i64 batch, int head) const {
+        return rows + (batch * heads + head) * queries;
+    }
+    __device__ __forceinline__ const float* deltas_of(i64 batch, int head) const {
+        return logs_of(batch, head) + (i64)batches * heads * queries;
+    }
 };
 
 __device__ __forceinline__ float dot(float4 a, float4 b) {
     return __fmaf_rn(a.x, b.x, __fmaf_rn(a.y, b.y, __fmaf_rn(a.z, b.z, a.w * b.w)));
 }
 
-// The row of `out`, [batch, queries, heads, WIDTH], of a head.
-__device__ __forceinline__ i64 row_of_out(const Problem& p, i64 batch, int head, i64 at) {
-    return ((batch * p.queries + at) * p.heads + head) * WIDTH;
+// What both kinds of blocks need of each query, by QUARTERS threads each. `out` is [batch, queries, heads, WIDTH].
+extern "C" __global__ void __launch_bounds__(256) attention_rows(
+    const T* d_out, const T* out, const float* log_sums, float* rows, Strides of_d_out, int heads, int queries, i64 count) {
+    const i64 index = (blockIdx.x * (i64)256 + threadIdx.x) / QUARTERS, row = min(index, count - 1);
+    const int at = threadIdx.x % QUARTERS * 4;
+    const i64 query = row % queries, head = row / queries % heads, batch = row / queries / heads;
+    const T* d = d_out + batch * of_d_out.batch + head * of_d_out.head + query * of_d_out.row;
+    float delta = dot(four(d, at), four(out + ((batch * queries + query) * heads + head) * WIDTH, at));
+#pragma unroll
+    for (int offset = QUARTERS / 2; offset > 0; offset >>= 1) delta += __shfl_xor_sync(0xffffffffu, delta, offset);
+    if (at == 0 && index < count) {
+        rows[row] = log_sums[row] * LOG2_E;
+        rows[count + row] = delta;
+    }
 }
 
-__device__ __forceinline__ void of_queries(const Problem& p, int index, float4* shared) {
-    const Tile<TILE> key_tile{shared}, value_tile{shared + TILE * CHUNKS};
+__device__ __forceinline__ void of_queries(const Problem& p, int index, uint4* shared) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const int blocks = (p.queries + OWN - 1) / OWN;
-    const int block = blocks - 1 - index % blocks;
-    const int head = index / blocks % p.heads;
-    const i64 batch = index / blocks / p.heads;
+    // With causal attention the last queries have most to do: those of all heads begin first.
+    const int all = p.batches * p.heads, block = (p.queries + OWN - 1) / OWN - 1 - index / all;
+    const int head = index % all % p.heads;
+    const i64 batch = index % all / p.heads;
     const int shared_head = head / (p.heads / p.shared_heads);
     const int first_own = block * OWN, first_of_warp = first_own + threadIdx.x / 32 * 16;
     const int own[2] = {first_of_warp + g, first_of_warp + g + 8};
-    const T* q = p.query + batch * p.of_query.batch + head * p.of_query.head;
-    const T* d = p.d_out + batch * p.of_d_out.batch + head * p.of_d_out.head;
     const T* k = p.key + batch * p.of_key.batch + shared_head * p.of_key.head;
     const T* v = p.value + batch * p.of_value.batch + shared_head * p.of_value.head;
 
-    Left<KEPT> query(shared + 2 * TILE * CHUNKS), d_out(shared + 2 * TILE * CHUNKS + Left<KEPT>::BYTES / 16);
-    float delta[2] = {0, 0}, sum[2] = {INFINITY_F32, INFINITY_F32};
+    typedef Tiles<false> Both;
+    Both tiles(shared);
+    auto ask = [&](int first) { tiles.ask(k, p.of_key.row, v, p.of_value.row, first, p.keys); };
+    if constexpr (Both::EARLY) ask(0);
+    uint4* const own_shared = shared + Both::BYTES / 16;
+    const Left<KEPT> query(own_shared, p.query + batch * p.of_query.batch + head * p.of_query.head, p.of_query.row, own, p.queries);
+    const Left<KEPT> d_out(own_shared + Left<KEPT>::BYTES / 16, p.d_out + batch * p.of_d_out.batch + head * p.of_d_out.head,
+                           p.of_d_out.row, own, p.queries);
+    const float *logs = p.logs_of(batch, head), *deltas = p.deltas_of(batch, head);
+    float log[2] = {0, 0}, delta[2] = {0, 0};
 #pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-        float4 of_q[2], of_d[2];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            of_q[half] = of_d[half] = make_float4(0, 0, 0, 0);
-            if (own[half] < p.queries) {
-                const int at = 16 * step + 4 * t;
-                of_q[half] = four(q + own[half] * p.of_query.row, at);
-                of_d[half] = four(d + own[half] * p.of_d_out.row, at);
-                delta[half] += dot(of_d[half], four(p.out + row_of_out(p, batch, head, own[half]), at));
-            }
+    for (int half = 0; half < 2; ++half)
+        if (own[half] < p.queries) {
+            log[half] = logs[own[half]];
+            delta[half] = deltas[own[half]];
         }
-        query.set(step, of_q[0], of_q[1]);
-        d_out.set(step, of_d[0], of_d[1]);
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        delta[half] = over_row(delta[half]);
-        if (own[half] < p.queries) sum[half] = p.log_sums[(batch * p.heads + head) * p.queries + own[half]] * LOG2_E;
-    }
-    float gradient[4 * SPANS][4];
+    float gradient[WIDE][4];
     clear(gradient);
     const float to_power = p.scale * LOG2_E;
     const int end = CAUSAL ? min(p.keys, first_own + OWN) : p.keys;
-    float4 next_keys[Tile<TILE>::EACH], next_values[Tile<TILE>::EACH];
     for (int first = 0; first < end; first += TILE) {
-        Tile<TILE>::fetch(next_keys, k, p.of_key.row, first, p.keys);
-        Tile<TILE>::fetch(next_values, v, p.of_value.row, first, p.keys);
-        __syncthreads();
-        key_tile.fill(next_keys);
-        value_tile.fill(next_values);
-        __syncthreads();
+        if constexpr (!Both::EARLY) ask(first);
+        tiles.arrive();
+        if (Both::EARLY && first + TILE < end) ask(first + TILE);
         if (CAUSAL && first > first_of_warp + 15) continue;
         float weights[TILE / 8][4], d_weights[TILE / 8][4];
         clear(weights);
-        clear(d_weights);
-        along_width(weights, query, key_tile);
-        along_width(d_weights, d_out, value_tile);
+#pragma unroll
+        for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) d_weights[j][i] = -delta[i / 2];
+        along_width(weights, query, tiles.one);
+        along_width(d_weights, d_out, tiles.other);
+        const bool whole = first + TILE <= p.keys && (!CAUSAL || first + TILE - 1 <= first_of_warp);
 #pragma unroll
         for (int j = 0; j < TILE / 8; ++j)
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const int at = first + 8 * j + 2 * t + i % 2;
-                float weight = power_of_two(__fmaf_rn(weights[j][i], to_power, -sum[i / 2]));
-                if (at >= p.keys || (CAUSAL && at > own[i / 2])) weight = 0;
-                d_weights[j][i] = weight * (d_weights[j][i] - delta[i / 2]);
+                float weight = power_of_two(__fmaf_rn(weights[j][i], to_power, -log[i / 2]));
+                if (!whole && (at >= p.keys || (CAUSAL && at > own[i / 2]))) weight = 0;
+                d_weights[j][i] *= weight;
             }
-        along_rows(gradient, d_weights, key_tile);
+        along_rows(gradient, d_weights, tiles.one);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
         if (own[half] < p.queries)
-            write_row(p.d_query + row_of_out(p, batch, head, own[half]), gradient, half, p.scale);
+            write_row(p.d_query + ((batch * p.queries + own[half]) * p.heads + head) * WIDTH, gradient, half, p.scale);
 }
 
-__device__ __forceinline__ void of_keys(const Problem& p, int index, float4* shared) {
-    const Tile<TILE> query_tile{shared}, d_out_tile{shared + TILE * CHUNKS};
-    // Of the tile's queries.
-    __shared__ float sums[TILE], deltas[TILE];
+__device__ __forceinline__ void of_keys(const Problem& p, int index, uint4* shared) {
+    // Of the tile's queries, and of the next one's.
+    __shared__ float logs[2][TILE], deltas[2][TILE];
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const int blocks = (p.keys + OWN - 1) / OWN;
     // With causal attention the first keys are read by most queries, and begin first.
-    const int block = index % blocks;
-    const int shared_head = index / blocks % p.shared_heads;
-    const i64 batch = index / blocks / p.shared_heads;
+    const int all = p.batches * p.shared_heads, block = index / all;
+    const int shared_head = index % all % p.shared_heads;
+    const i64 batch = index % all / p.shared_heads;
     const int times = p.heads / p.shared_heads;
     const int first_own = block * OWN, first_of_warp = first_own + threadIdx.x / 32 * 16;
     const int own[2] = {first_of_warp + g, first_of_warp + g + 8};
-    const T* k = p.key + batch * p.of_key.batch + shared_head * p.of_key.head;
-    const T* v = p.value + batch * p.of_value.batch + shared_head * p.of_value.head;
 
-    Left<KEPT> key(shared + 2 * TILE * CHUNKS), value(shared + 2 * TILE * CHUNKS + Left<KEPT>::BYTES / 16);
-#pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-        float4 of_k[2], of_v[2];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            of_k[half] = of_v[half] = make_float4(0, 0, 0, 0);
-            if (own[half] < p.keys) {
-                of_k[half] = four(k + own[half] * p.of_key.row, 16 * step + 4 * t);
-                of_v[half] = four(v + own[half] * p.of_value.row, 16 * step + 4 * t);
-            }
+    // The queries of all heads that share these keys, tile by tile.
+    const int begin = CAUSAL ? first_own / TILE * TILE : 0;
+    const int tiles_of_head = begin < p.queries ? (p.queries - begin + TILE - 1) / TILE : 0, count = times * tiles_of_head;
+    auto first_of = [&](int index) { return begin + index % tiles_of_head * TILE; };
+    typedef Tiles<false> Both;
+    Both tiles(shared);
+    auto ask = [&](int index) {
+        const int head = shared_head * times + index / tiles_of_head, first = first_of(index);
+        tiles.ask(p.query + batch * p.of_query.batch + head * p.of_query.head, p.of_query.row,
+                  p.d_out + batch * p.of_d_out.batch + head * p.of_d_out.head, p.of_d_out.row, first, p.queries);
+        const float *from = p.logs_of(batch, head), *from_deltas = p.deltas_of(batch, head);
+        for (int row = threadIdx.x; row < TILE; row += THREADS) {
+            const bool there = first + row < p.queries;
+            const int at = there ? first + row : 0;
+            fetch_or_clear<4>(&logs[index % 2][row], from + at, there);
+            fetch_or_clear<4>(&deltas[index % 2][row], from_deltas + at, there);
         }
-        key.set(step, of_k[0], of_k[1]);
-        value.set(step, of_v[0], of_v[1]);
-    }
-    float d_key[4 * SPANS][4], d_value[4 * SPANS][4];
+    };
+    if (Both::EARLY && count > 0) ask(0);
+    uint4* const own_shared = shared + Both::BYTES / 16;
+    const Left<KEPT> key(own_shared, p.key + batch * p.of_key.batch + shared_head * p.of_key.head, p.of_key.row, own, p.keys);
+    const Left<KEPT> value(own_shared + Left<KEPT>::BYTES / 16, p.value + batch * p.of_value.batch + shared_head * p.of_value.head,
+                           p.of_value.row, own, p.keys);
+    float d_key[WIDE][4], d_value[WIDE][4];
     clear(d_key);
     clear(d_value);
     const float to_power = p.scale * LOG2_E;
-    float4 next_queries[Tile<TILE>::EACH], next_d_out[Tile<TILE>::EACH];
-    for (int head = shared_head * times; head < (shared_head + 1) * times; ++head) {
-        const T* q = p.query + batch * p.of_query.batch + head * p.of_query.head;
-        const T* d = p.d_out + batch * p.of_d_out.batch + head * p.of_d_out.head;
-        const float* log_sums = p.log_sums + (batch * p.heads + head) * p.queries;
-        for (int first = CAUSAL ? first_own / TILE * TILE : 0; first < p.queries; first += TILE) {
-            Tile<TILE>::fetch(next_queries, q, p.of_query.row, first, p.queries);
-            Tile<TILE>::fetch(next_d_out, d, p.of_d_out.row, first, p.queries);
-            float part[Tile<TILE>::EACH];
+    for (int index = 0; index < count; ++index) {
+        const int first = first_of(index);
+        if constexpr (!Both::EARLY) ask(index);
+        tiles.arrive();
+        if (Both::EARLY && index + 1 < count) ask(index + 1);
+        if (CAUSAL && first + TILE - 1 < first_of_warp) continue;
+        float weights[TILE / 8][4], d_weights[TILE / 8][4];
+        clear(weights);
 #pragma unroll
-            for (int i = 0; i < Tile<TILE>::EACH; ++i) {
-                const int row = first + Tile<TILE>::row_of(i);
-                part[i] = 0;
-                if (row < p.queries)
-                    part[i] = dot(next_d_out[i],
-                                  four(p.out + row_of_out(p, batch, head, row), 4 * Tile<TILE>::chunk_of(i)));
+        for (int j = 0; j < TILE / 8; ++j)
 #pragma unroll
-                for (int offset = CHUNKS / 2; offset > 0; offset >>= 1)
-                    part[i] += __shfl_xor_sync(0xffffffffu, part[i], offset);
+            for (int i = 0; i < 2; ++i) d_weights[j][i] = d_weights[j][i + 2] = -deltas[index % 2][8 * j + 2 * t + i];
+        along_width(weights, key, tiles.one);
+        along_width(d_weights, value, tiles.other);
+        const bool whole = first + TILE <= p.queries && (!CAUSAL || first >= first_of_warp + 15);
+#pragma unroll
+        for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int row = 8 * j + 2 * t + i % 2, at = first + row;
+                float weight = power_of_two(__fmaf_rn(weights[j][i], to_power, -logs[index % 2][row]));
+                if (!whole && (at >= p.queries || (CAUSAL && at < own[i / 2]))) weight = 0;
+                weights[j][i] = weight;
+                d_weights[j][i] *= weight;
             }
-            __syncthreads();
-            query_tile.fill(next_queries);
-            d_out_tile.fill(next_d_out);
-#pragma unroll
-            for (int i = 0; i < Tile<TILE>::EACH; ++i)
-                if (Tile<TILE>::chunk_of(i) == 0) deltas[Tile<TILE>::row_of(i)] = part[i];
-            // Beyond the queries weights are e^-infinity.
-            for (int row = threadIdx.x; row < TILE; row += THREADS)
-                sums[row] = first + row < p.queries ? log_sums[first + row] * LOG2_E : INFINITY_F32;
-            __syncthreads();
-            if (CAUSAL && first + TILE - 1 < first_of_warp) continue;
-            float weights[TILE / 8][4], d_weights[TILE / 8][4];
-            clear(weights);
-            clear(d_weights);
-            along_width(weights, key, query_tile);
-            along_width(d_weights, value, d_out_tile);
-#pragma unroll
-            for (int j = 0; j < TILE / 8; ++j)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const int row = 8 * j + 2 * t + i % 2;
-                    float weight = power_of_two(__fmaf_rn(weights[j][i], to_power, -sums[row]));
-                    if (CAUSAL && first + row < own[i / 2]) weight = 0;
-                    weights[j][i] = weight;
-                    d_weights[j][i] = weight * (d_weights[j][i] - deltas[row]);
-                }
-            along_rows(d_value, weights, d_out_tile);
-            along_rows(d_key, d_weights, query_tile);
-        }
+        along_rows(d_value, weights, tiles.other);
+        along_rows(d_key, d_weights, tiles.one);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
@@ -191,19 +182,18 @@ __device__ __forceinline__ void of_keys(const Problem& p, int index, float4* sha
         }
 }
 
-// The first `blocks_of_queries` blocks are those of queries.
+// The first blocks are those of keys, which have more to do.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    attention_backward(const T* d_out, const T* query, const T* key, const T* value, const T* out, const float* log_sums,
-                       T* d_query, T* d_key, T* d_value, Strides of_d_out, Strides of_query, Strides of_key,
-                       Strides of_value, int heads, int shared_heads, int queries, int keys, float scale,
-                       int blocks_of_queries) {
-    extern __shared__ float4 shared[];
-    const Problem problem = {d_out,    query,    key,    value,    out,   log_sums,     d_query, d_key, d_value,
-                             of_d_out, of_query, of_key, of_value, heads, shared_heads, queries, keys,  scale};
-    const int index = blockIdx.x;
-    if (index < blocks_of_queries) {
-        of_queries(problem, index, shared);
+    attention_backward(const T* d_out, const T* query, const T* key, const T* value, const float* rows, T* d_query, T* d_key,
+                       T* d_value, Strides of_d_out, Strides of_query, Strides of_key, Strides of_value, int batches,
+                       int heads, int shared_heads, int queries, int keys, float scale) {
+    extern __shared__ uint4 shared[];
+    const Problem problem = {d_out,    query,  key,      value,   rows,  d_query,      d_key,   d_value, of_d_out,
+                             of_query, of_key, of_value, batches, heads, shared_heads, queries, keys,    scale};
+    const int index = blockIdx.x, blocks_of_keys = (keys + OWN - 1) / OWN * batches * shared_heads;
+    if (index < blocks_of_keys) {
+        of_keys(problem, index, shared);
     } else {
-        of_keys(problem, index - blocks_of_queries, shared);
+        of_queries(problem, index - blocks_of_keys, shared);
     }
 }

@@ -4,14 +4,12 @@
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     attention(const T* query, const T* key, const T* value, T* out, float* log_sums, Strides of_query, Strides of_key,
               Strides of_value, int heads, int shared_heads, int queries, int keys, float scale) {
-    extern __shared__ float4 shared[];
-    const Tile<TILE> key_tile{shared}, value_tile{shared + TILE * CHUNKS};
+    extern __shared__ uint4 shared[];
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const int blocks = (queries + OWN - 1) / OWN;
-    // With causal attention the last queries have most to do, and begin first.
-    const int block = blocks - 1 - blockIdx.x % blocks;
-    const int head = blockIdx.x / blocks % heads;
-    const i64 batch = blockIdx.x / blocks / heads;
+    // With causal attention the last queries have most to do: those of all heads begin first.
+    const int all = gridDim.x / ((queries + OWN - 1) / OWN), block = gridDim.x / all - 1 - blockIdx.x / all;
+    const int head = blockIdx.x % all % heads;
+    const i64 batch = blockIdx.x % all / heads;
     const int shared_head = head / (heads / shared_heads);
     const int first_own = block * OWN, first_of_warp = first_own + threadIdx.x / 32 * 16;
     const int own[2] = {first_of_warp + g, first_of_warp + g + 8};
@@ -19,34 +17,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const T* k = key + batch * of_key.batch + shared_head * of_key.head;
     const T* v = value + batch * of_value.batch + shared_head * of_value.head;
 
-    Left<true> left(nullptr);
-#pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-        const float4 nothing = make_float4(0, 0, 0, 0);
-        left.set(step, own[0] < queries ? four(q + own[0] * of_query.row, 16 * step + 4 * t) : nothing,
-                 own[1] < queries ? four(q + own[1] * of_query.row, 16 * step + 4 * t) : nothing);
-    }
-    float sums[4 * SPANS][4], top[2] = {-INFINITY_F32, -INFINITY_F32}, total[2] = {0, 0};
+    Tiles<true> tiles(shared);
+    auto ask = [&](int first) { tiles.ask(k, of_key.row, v, of_value.row, first, keys); };
+    ask(0);
+    const Left<true> left(nullptr, q, of_query.row, own, queries);
+    float sums[WIDE][4], top[2] = {-INFINITY_F32, -INFINITY_F32}, total[2] = {0, 0};
     clear(sums);
     const float to_power = scale * LOG2_E;
     const int end = CAUSAL ? min(keys, first_own + OWN) : keys;
-    float4 next_keys[Tile<TILE>::EACH], next_values[Tile<TILE>::EACH];
-    Tile<TILE>::fetch(next_keys, k, of_key.row, 0, keys);
-    Tile<TILE>::fetch(next_values, v, of_value.row, 0, keys);
     for (int first = 0; first < end; first += TILE) {
-        __syncthreads();
-        key_tile.fill(next_keys);
-        value_tile.fill(next_values);
-        __syncthreads();
-        if (first + TILE < end) {
-            Tile<TILE>::fetch(next_keys, k, of_key.row, first + TILE, keys);
-            Tile<TILE>::fetch(next_values, v, of_value.row, first + TILE, keys);
-        }
+        tiles.arrive();
+        if (first + TILE < end) ask(first + TILE);
         // Tiles that all queries of the warp come before.
         if (CAUSAL && first > first_of_warp + 15) continue;
         float scores[TILE / 8][4];
         clear(scores);
-        along_width(scores, left, key_tile);
+        along_width(scores, left, tiles.one);
 #pragma unroll
         for (int j = 0; j < TILE / 8; ++j)
 #pragma unroll
@@ -81,12 +67,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 }
             total[half] = __fmaf_rn(total[half], shrink, sum);
 #pragma unroll
-            for (int j = 0; j < 4 * SPANS; ++j) {
+            for (int j = 0; j < WIDE; ++j) {
                 sums[j][2 * half] *= shrink;
                 sums[j][2 * half + 1] *= shrink;
             }
         }
-        along_rows(sums, scores, value_tile);
+        along_rows(sums, scores, tiles.other);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

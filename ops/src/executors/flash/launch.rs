@@ -46,35 +46,99 @@ impl Problem {
     }
 }
 
+/// How the tensor cores multiply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Products {
+    /// Elements of bf16 as they are.
+    Bf16,
+    /// The others in TF32: f32 rounded; f16 for its range, which the gradients of scores may leave.
+    Tf32,
+}
+
+impl Products {
+    fn of(dtype: DType) -> Products {
+        if dtype == DType::BF16 { Products::Bf16 } else { Products::Tf32 }
+    }
+
+    /// Bytes of an element in shared memory.
+    fn size(self) -> usize {
+        match self {
+            Products::Bf16 => DType::BF16.size(),
+            Products::Tf32 => DType::F32.size(),
+        }
+    }
+
+    /// Neighbours that are read at once.
+    fn pack(self) -> usize {
+        WIDEST_ACCESS / self.size()
+    }
+}
+
+/// Bytes that are read at once.
+const WIDEST_ACCESS: usize = 16;
+
 /// How many warps a block has, and how many rows of the other side it reads at a time.
 #[derive(Clone, Copy)]
 struct Tiling {
+    products: Products,
     warps: usize,
     tile: usize,
 }
 
 impl Tiling {
+    /// Measured on an H200: of the sizes that fit registers the fastest, or as good as any. Wide heads leave room for small tiles, and
+    /// so do rows that are not aligned, whose elements are read one by one.
+    fn forward(problem: &Problem, aligned: bool) -> Tiling {
+        let products = Products::of(problem.dtype);
+        let wide = problem.padded() > 64;
+        let (warps, tile) = match products {
+            Products::Bf16 => (4, if aligned { 64 } else { 32 }),
+            Products::Tf32 if wide => (8, 16),
+            Products::Tf32 if !aligned => (4, 16),
+            // Few queries do not fill more.
+            Products::Tf32 => (if problem.queries > 4 * OF_A_WARP { 8 } else { 4 }, 32),
+        };
+        Tiling { products, warps, tile }
+    }
+
+    /// The same of the backward kernel.
+    fn backward(problem: &Problem, aligned: bool) -> Tiling {
+        let products = Products::of(problem.dtype);
+        let wide = problem.padded() > 64;
+        let tile = match products {
+            _ if wide => 16,
+            Products::Bf16 => {
+                if aligned {
+                    64
+                } else {
+                    32
+                }
+            }
+            Products::Tf32 => {
+                if aligned {
+                    32
+                } else {
+                    16
+                }
+            }
+        };
+        Tiling { products, warps: 4, tile }
+    }
+
     /// Blocks for each head of `rows` rows.
     fn blocks(&self, rows: usize) -> usize {
         rows.div_ceil(OF_A_WARP * self.warps)
     }
 
-    /// Shared memory of two tiles, in bytes.
+    /// Shared memory of the tiles of two tensors, in bytes; in bf16 the next ones are fetched beside them.
     fn shared_bytes(&self, problem: &Problem) -> usize {
-        2 * self.tile * problem.padded() * size_of::<f32>()
+        let stages = if self.products == Products::Bf16 { 2 } else { 1 };
+        2 * stages * self.tile * problem.padded() * self.products.size()
     }
 
     fn threads(&self) -> u32 {
         32 * self.warps as u32
     }
-}
-
-/// Measured on an H200: of the sizes that fit registers the fastest, or as good as any. Wide heads leave room for small tiles.
-fn forward_tiling(problem: &Problem) -> Tiling {
-    Tiling { warps: 4, tile: if problem.padded() > 64 { 16 } else { 32 } }
-}
-fn backward_tiling(problem: &Problem) -> Tiling {
-    Tiling { warps: 8, tile: if problem.padded() > 64 { 16 } else { 32 } }
 }
 
 /// The tensor, or a contiguous copy of it in the workspace.
@@ -104,16 +168,29 @@ impl Heads {
         Parameter::from([0, 1, 2].map(|dim| self.tensor.strides[dim] as i64))
     }
 
-    /// Whether four neighbours of every row can be read at once.
-    fn aligned(&self) -> bool {
+    /// Whether `pack` neighbours of every row can be read at once.
+    fn aligned(&self, pack: usize) -> bool {
         let DeviceTensor { meta, strides, alignment, .. } = &self.tensor;
         let extents = meta.shape();
-        let whole = (0..3).all(|dim| extents[dim] == 1 || strides[dim] % 4 == 0);
-        whole && alignment.is_multiple_of(4 * meta.dtype().size())
+        let whole = (0..3).all(|dim| extents[dim] == 1 || strides[dim] % pack as isize == 0);
+        whole && alignment.is_multiple_of(pack * meta.dtype().size())
     }
 }
 
-/// Takes the following kernels from `source!`'s file and tells them what they are compiled for.
+/// Takes the following kernels from a file and tells them what they are compiled for.
+macro_rules! kernels {
+    ($plan:expr, $problem:expr, $tiling:expr, $file:literal) => {
+        match $tiling.products {
+            Products::Bf16 => {
+                source!($plan, $problem.dtype, ["rows.cuh", "bf16.cuh"], $file);
+            }
+            Products::Tf32 => {
+                source!($plan, $problem.dtype, ["rows.cuh", "tf32.cuh"], $file);
+            }
+        }
+    };
+}
+
 fn define(plan: &mut Plan, problem: &Problem, tiling: Tiling, is_causal: bool, aligned: bool) {
     plan.define("WIDTH", problem.width);
     plan.define("PADDED", problem.padded());
@@ -123,10 +200,13 @@ fn define(plan: &mut Plan, problem: &Problem, tiling: Tiling, is_causal: bool, a
     plan.define("ALIGNED", u8::from(aligned));
 }
 
-/// Whether four elements of a row of contiguous tensors can be written at once.
-fn written_at_once(problem: &Problem, results: &[&DeviceTensor]) -> bool {
-    let aligned = |result: &&DeviceTensor| result.alignment.is_multiple_of(4 * problem.dtype.size());
-    problem.width.is_multiple_of(4) && results.iter().all(aligned)
+/// Whether as many neighbours as the kernels take at once can be taken of all operands, and of contiguous tensors of the width.
+fn aligned(problem: &Problem, operands: &[Heads], contiguous: &[&DeviceTensor]) -> bool {
+    let pack = Products::of(problem.dtype).pack();
+    let whole = |tensor: &&DeviceTensor| tensor.alignment.is_multiple_of(pack * problem.dtype.size());
+    problem.width.is_multiple_of(pack)
+        && contiguous.iter().all(whole)
+        && operands.iter().all(|heads| heads.aligned(pack))
 }
 
 /// Plans [`super::attention`].
@@ -139,13 +219,13 @@ pub(super) fn forward(
     log_sums: &DeviceTensor,
 ) -> Result<()> {
     let problem = Problem::of(query, key);
-    let tiling = forward_tiling(&problem);
     let mut operands = Vec::new();
     for tensor in [query, key, value] {
         operands.push(Heads::laid_out(plan, tensor)?);
     }
-    let aligned = written_at_once(&problem, &[out]) && operands.iter().all(Heads::aligned);
-    source!(plan, problem.dtype, ["tiles.cuh"], "forward.cu");
+    let aligned = aligned(&problem, &operands, &[out]);
+    let tiling = Tiling::forward(&problem, aligned);
+    kernels!(plan, problem, tiling, "forward.cu");
     define(plan, &problem, tiling, is_causal, aligned);
     let mut parameters: Vec<Parameter> = operands.iter().map(|heads| Parameter::from(&heads.tensor)).collect();
     parameters.extend([Parameter::from(out), Parameter::from(log_sums)]);
@@ -155,6 +235,9 @@ pub(super) fn forward(
     let shape = LaunchShape::linear(blocks as u32, tiling.threads()).shared(tiling.shared_bytes(&problem) as u32);
     plan.launch("attention", shape, parameters)
 }
+
+/// Threads of the kernel that brings what backward needs of each row.
+const THREADS_OF_ROWS: usize = 256;
 
 /// Plans [`super::attention_backward`].
 pub(super) fn backward(
@@ -166,27 +249,39 @@ pub(super) fn backward(
     gradients: [&DeviceTensor; 3],
 ) -> Result<()> {
     let problem = Problem::of(query, key);
-    let tiling = backward_tiling(&problem);
     let mut operands = Vec::new();
     for tensor in [d_out, query, key, value] {
         operands.push(Heads::laid_out(plan, tensor)?);
     }
     let (out, log_sums) = (contiguous(plan, out)?, contiguous(plan, log_sums)?);
     let [d_query, d_key, d_value] = gradients;
-    let written = written_at_once(&problem, &[d_query, d_key, d_value, &out]);
-    source!(plan, problem.dtype, ["tiles.cuh"], "backward.cu");
-    define(plan, &problem, tiling, is_causal, written && operands.iter().all(Heads::aligned));
+    let aligned = aligned(&problem, &operands, &[d_query, d_key, d_value, &out]);
+    let tiling = Tiling::backward(&problem, aligned);
+    kernels!(plan, problem, tiling, "backward.cu");
+    define(plan, &problem, tiling, is_causal, aligned);
+    let count = problem.batch * problem.heads * problem.queries;
+    let rows = plan.workspace((count * 2 * size_of::<f32>()) as u64);
+    let mut parameters = vec![Parameter::from(&operands[0].tensor), (&out).into(), (&log_sums).into(), rows.into()];
+    parameters.push(operands[0].strides());
+    parameters.extend([(problem.heads as i32).into(), (problem.queries as i32).into(), (count as i64).into()]);
+    let blocks = (count * problem.padded() / 4).div_ceil(THREADS_OF_ROWS);
+    plan.launch("attention_rows", LaunchShape::linear(blocks as u32, THREADS_OF_ROWS as u32), parameters)?;
+
     let mut parameters: Vec<Parameter> = operands.iter().map(|heads| Parameter::from(&heads.tensor)).collect();
-    parameters.extend([&out, &log_sums].into_iter().chain(gradients).map(Parameter::from));
+    parameters.push(rows.into());
+    parameters.extend(gradients.map(Parameter::from));
     parameters.extend(operands.iter().map(Heads::strides));
+    parameters.push((problem.batch as i32).into());
     parameters.extend(problem.extents(scale));
-    let of_queries = tiling.blocks(problem.queries) * problem.heads * problem.batch;
-    let of_keys = tiling.blocks(problem.keys) * problem.shared_heads * problem.batch;
-    parameters.push((of_queries as i32).into());
+    let blocks = tiling.blocks(problem.queries) * problem.heads * problem.batch
+        + tiling.blocks(problem.keys) * problem.shared_heads * problem.batch;
     // Wide heads do not fit registers: each block keeps two operands of its own rows in shared memory.
-    let own =
-        if problem.padded() > 64 { 2 * OF_A_WARP * tiling.warps * problem.padded() * size_of::<f32>() } else { 0 };
-    let shape = LaunchShape::linear((of_queries + of_keys) as u32, tiling.threads())
-        .shared((tiling.shared_bytes(&problem) + own) as u32);
+    let own = if problem.padded() > 64 {
+        2 * OF_A_WARP * tiling.warps * problem.padded() * tiling.products.size()
+    } else {
+        0
+    };
+    let shape =
+        LaunchShape::linear(blocks as u32, tiling.threads()).shared((tiling.shared_bytes(&problem) + own) as u32);
     plan.launch("attention_backward", shape, parameters)
 }

@@ -1,0 +1,71 @@
+// What the kernels of attention share, whatever the tensor cores multiply: a block's rows, places in tensors of heads, and sums
+// over the threads that have parts of one row.
+//
+// A warp has 16 rows of its own. Of a 16 x 8 result the thread has, with g = lane / 4 and t = lane % 4, columns 2 t and 2 t + 1 of
+// row g (numbers 0 and 1) and of row g + 8 (numbers 2 and 3).
+
+typedef ELEMENT T;
+
+// A block is WARPS warps; it goes over the other side's rows by tiles of TILE.
+constexpr int THREADS = 32 * WARPS;
+constexpr int OWN = 16 * WARPS;
+// Results of 8 columns each that a row of the width has, with zeros behind it: PADDED is 32, 64 or 128.
+constexpr int WIDE = PADDED / 8;
+constexpr int QUARTERS = PADDED / 4;
+
+constexpr float LOG2_E = 1.4426950408889634f;
+constexpr float LN_2 = 0.6931471805599453f;
+
+// How the elements of [batch, heads, rows, WIDTH] lie; along the width they are neighbours.
+struct Strides {
+    i64 batch, head, row;
+};
+
+__device__ __forceinline__ float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Four elements of a row from `at` on; zeros behind the width.
+__device__ __forceinline__ float4 four(const T* row, int at) {
+    float x[4] = {0, 0, 0, 0};
+    if constexpr (ALIGNED) {
+        if (at < WIDTH) {
+            const Pack<T, 4> pack = Pack<T, 4>::load(row + at);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[i] = widen(pack.at[i]);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (at + i < WIDTH) x[i] = widen(row[at + i]);
+    }
+    return make_float4(x[0], x[1], x[2], x[3]);
+}
+
+// BYTES bytes on their way from memory to shared memory, or zeros.
+template <int BYTES> __device__ __forceinline__ void fetch_or_clear(void* to, const void* from, bool there) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                 :
+                 : "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(BYTES), "r"(there ? BYTES : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void await_fetched() { asm volatile("cp.async.wait_all;" : : : "memory"); }
+
+// Over the four threads that have parts of one row.
+__device__ __forceinline__ float over_row(float x) {
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+__device__ __forceinline__ float top_of_row(float x) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+template <int N> __device__ __forceinline__ void clear(float (&c)[N][4]) {
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) c[j][i] = 0;
+}
