@@ -200,6 +200,32 @@ fn logits_are_not_written_again_in_f32() {
     assert!(written.is_empty(), "{written:?}");
 }
 
+/// What is widened for a gather alone is not widened as a whole.
+#[test]
+fn only_what_a_gather_takes_is_widened() {
+    use fulgurite::jit::{Names, trace};
+    use fulgurite::{Device, Target, TensorMeta};
+    let device = Device::new("cuda", 0);
+    let metas = [
+        TensorMeta::new([4, 100], DType::BF16, device),
+        TensorMeta::new([4, 1], DType::I64, device),
+        TensorMeta::new([4, 200], DType::I64, device),
+    ];
+    let widths =
+        |f: &dyn Fn(fulgurite::Tensor, fulgurite::Tensor, fulgurite::Tensor) -> fulgurite::Tensor| -> Vec<usize> {
+            let target: Target = "cuda:sm_90a".parse().unwrap();
+            let (traced, _) = trace("few", target, &Names::default(), metas.to_vec(), |x| f(x[0], x[1], x[2])).unwrap();
+            let (_, stages) = compile(traced, &Options { verify: true, ..Options::default() }).unwrap();
+            let fused = &stage(&stages, "fuse").block;
+            let converts = fused.symbols.iter().filter(|line| line.name() == "prims::convert_element_type");
+            converts.map(|line| fused.meta(line.results[0]).shape()[1]).collect()
+        };
+    let wide = |x| fulgurite_ops::prims::convert_element_type(x, DType::F32);
+    assert_eq!(widths(&|x, few, _| fulgurite_ops::prelude::gather(wide(x), 1, few)), [1]);
+    // More is taken than there is: it is widened before.
+    assert_eq!(widths(&|x, _, many| fulgurite_ops::prelude::gather(wide(x), 1, many)), [100]);
+}
+
 #[test]
 fn sources_that_mix_bf16_and_f32_compile() {
     if let Err(error) = nvrtc::version() {

@@ -231,7 +231,7 @@ fn directive(directive: &Directive) -> TokenStream {
             let [factor, scaled] = &**by;
             let factor = factor.as_ref().map_or_else(|| quote!(1.0), ToTokens::to_token_stream);
             let scaled = scaled.as_ref().map_or_else(|| quote!(0.0), ToTokens::to_token_stream);
-            quote!(Tolerance(::fulgurite::testing::directives::Tolerance { factor: #factor, scaled: #scaled }))
+            quote!(Tolerance(::fulgurite::testing::directives::Tolerance::new(#factor, #scaled)))
         }
     };
     let option = |value: Option<TokenStream>| value.map_or_else(|| quote!(None), |value| quote!(Some(#value)));

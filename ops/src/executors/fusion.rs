@@ -16,7 +16,7 @@ pub mod fusion {
     const LIMITS: Limits = Limits { executor: "fusion", members: "cuda", symbols: 48 };
 
     fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
-        gather(&gather_before(block, fuel), LIMITS, fuel)
+        gather(&gather_before(block, LIMITS.members, fuel), LIMITS, fuel)
     }
 
     fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], results: &[DeviceTensor]) -> Result<()> {

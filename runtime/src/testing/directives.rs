@@ -95,15 +95,28 @@ pub struct Tolerance {
     /// This part of each element's scale is added: of its own size, and of what is usual in its tensor. For roundings on the way
     /// that a sum of terms leaves also in an element where they cancel.
     pub scaled: f64,
+    /// The results that `scaled` is for: those in the element type of the test.
+    pub dtype: Option<DType>,
 }
 
 impl Tolerance {
     /// No more than the test allows.
-    pub const NONE: Tolerance = Tolerance { factor: 1.0, scaled: 0.0 };
+    pub const NONE: Tolerance = Tolerance::new(1.0, 0.0);
+
+    /// What a directive says.
+    pub const fn new(factor: f64, scaled: f64) -> Tolerance {
+        Tolerance { factor, scaled, dtype: None }
+    }
 
     /// Both at once.
     pub fn and(self, other: Tolerance) -> Tolerance {
-        Tolerance { factor: self.factor * other.factor, scaled: self.scaled + other.scaled }
+        let dtype = self.dtype.or(other.dtype);
+        Tolerance { factor: self.factor * other.factor, scaled: self.scaled + other.scaled, dtype }
+    }
+
+    /// The part of the scale that is allowed of results in `dtype`.
+    pub fn scaled_of(self, dtype: DType) -> f64 {
+        if self.dtype == Some(dtype) { self.scaled } else { 0.0 }
     }
 }
 

@@ -373,7 +373,7 @@ fn operator_test(
             DirectiveKind::Tolerance(tolerance) => Some(tolerance),
             _ => None,
         })
-        .fold(Tolerance::NONE, Tolerance::and);
+        .fold(Tolerance { dtype, ..Tolerance::NONE }, Tolerance::and);
     let context =
         Context { def, template, executor, dtype, tolerance, settings: settings.clone(), golden: golden.clone() };
     let repeat = format!("{} {name}", settings.command);

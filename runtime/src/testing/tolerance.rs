@@ -51,6 +51,8 @@ pub(crate) struct Expected {
     pub allowed: Vec<f64>,
     /// How far each value moves when the inputs do.
     responses: Vec<f64>,
+    /// The type that results are rounded to; `None` of what must be met exactly.
+    dtype: Option<DType>,
 }
 
 /// Of the finite values.
@@ -80,7 +82,7 @@ impl Expected {
     /// Values that must be met exactly.
     pub fn exact(values: Vec<f64>) -> Expected {
         let allowed = vec![0.0; values.len()];
-        Expected { values, allowed, responses: Vec::new() }
+        Expected { values, allowed, responses: Vec::new(), dtype: None }
     }
 
     /// Values in `dtype` that may be missed by its roundings alone.
@@ -88,7 +90,7 @@ impl Expected {
         let unit = dtype.epsilon() * roundings(dtype);
         let allowed =
             values.iter().map(|v| if v.is_finite() { unit * v.abs() + smallest(dtype) } else { 0.0 }).collect();
-        Expected { values, allowed, responses: Vec::new() }
+        Expected { values, allowed, responses: Vec::new(), dtype: Some(dtype) }
     }
 
     /// Values of a program in which `count` symbols round to `dtype`, by half a unit in the last place each; `responses` is where
@@ -161,10 +163,13 @@ impl Expected {
         self
     }
 
-    /// With what directives allow besides.
+    /// With what directives allow besides. What must be met exactly still must.
     pub fn loosened(mut self, tolerance: Tolerance) -> Expected {
         self.allowed.iter_mut().for_each(|allowed| *allowed *= tolerance.factor);
-        if tolerance.scaled > 0.0 { self.with_relative(tolerance.scaled) } else { self }
+        match self.dtype.map_or(0.0, |dtype| tolerance.scaled_of(dtype)) {
+            0.0 => self,
+            scaled => self.with_relative(scaled),
+        }
     }
 
     /// Compares a result, element by element.
@@ -257,6 +262,19 @@ mod tests {
         assert!(expected.compare_values(&[1.001, f64::NAN, f64::INFINITY, f64::INFINITY], &[4], DType::F16).is_ok());
         let wrong = expected.compare_values(&[1.01, f64::NAN, f64::INFINITY, f64::INFINITY], &[2, 2], DType::F16);
         assert!(wrong.is_err_and(|problem| problem.0.starts_with("element [0, 0]: expected 1.0, got 1.01")));
+    }
+
+    #[test]
+    fn a_part_of_the_scale_is_allowed_of_results_in_the_tests_own_type() {
+        let tolerance = Tolerance { dtype: Some(DType::BF16), ..Tolerance::new(1.0, 0.25) };
+        let off = |expected: Expected, dtype: DType| {
+            expected.loosened(tolerance).compare_values(&[0.15, 1.0], &[2], dtype).is_err()
+        };
+        assert!(!off(Expected::rounded(vec![0.0, 1.0], DType::BF16), DType::BF16));
+        assert!(off(Expected::rounded(vec![0.0, 1.0], DType::F32), DType::F32));
+        assert!(off(Expected::exact(vec![0.0, 1.0]), DType::BF16));
+        let both = tolerance.and(Tolerance::new(3.0, 0.5));
+        assert_eq!((both.factor, both.scaled, both.dtype), (3.0, 0.75, Some(DType::BF16)));
     }
 
     #[test]

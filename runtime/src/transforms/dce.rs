@@ -7,7 +7,8 @@ pub fn dce(trace: &Trace) -> Trace {
     trace.transformed("dce", live(trace.block.clone()))
 }
 
-pub(crate) fn live(mut block: Block) -> Block {
+/// The block without what nobody reads.
+pub fn live(mut block: Block) -> Block {
     let mut needed = vec![false; block.values.len()];
     for id in &block.results {
         needed[id.index()] = true;

@@ -28,9 +28,9 @@ __device__ __forceinline__ float dot(float4 a, float4 b) {
 }
 
 // What both kinds of blocks need of each query, by QUARTERS threads each. `out` is [batch, queries, heads, WIDTH].
-extern "C" __global__ void __launch_bounds__(256) attention_rows(
+extern "C" __global__ void __launch_bounds__(THREADS_OF_ROWS) attention_rows(
     const T* d_out, const T* out, const float* log_sums, float* rows, Strides of_d_out, int heads, int queries, i64 count) {
-    const i64 index = (blockIdx.x * (i64)256 + threadIdx.x) / QUARTERS, row = min(index, count - 1);
+    const i64 index = (blockIdx.x * (i64)THREADS_OF_ROWS + threadIdx.x) / QUARTERS, row = min(index, count - 1);
     const int at = threadIdx.x % QUARTERS * 4;
     const i64 query = row % queries, head = row / queries % heads, batch = row / queries / heads;
     const T* d = d_out + batch * of_d_out.batch + head * of_d_out.head + query * of_d_out.row;

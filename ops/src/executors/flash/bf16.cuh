@@ -8,13 +8,6 @@
 constexpr int STEPS = PADDED / 16;
 constexpr int CHUNKS = PADDED / 8;
 
-// Two numbers rounded to bf16, the first in the lower half.
-__device__ __forceinline__ u32 both(float low, float high) {
-    u32 pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
-
 // c += a b, with a 16 x 16, b 16 x 8. Of a the thread has elements 2 t and 2 t + 1 of rows g and g + 8, then elements 8 further; of
 // b elements 2 t and 2 t + 1 of column g, then 8 further.
 __device__ __forceinline__ void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b, u32 b_next) {
@@ -158,8 +151,8 @@ template <bool KEPT> __device__ __forceinline__ void along_width(float (&c)[TILE
 __device__ __forceinline__ void along_rows(float (&c)[WIDE][4], const float (&weights)[TILE / 8][4], const Tile& rows) {
 #pragma unroll
     for (int j = 0; j < TILE / 8; j += 2) {
-        const u32 a[4] = {both(weights[j][0], weights[j][1]), both(weights[j][2], weights[j][3]),
-                          both(weights[j + 1][0], weights[j + 1][1]), both(weights[j + 1][2], weights[j + 1][3])};
+        const u32 a[4] = {Halves<bf16>::of(weights[j][0], weights[j][1]), Halves<bf16>::of(weights[j][2], weights[j][3]),
+                          Halves<bf16>::of(weights[j + 1][0], weights[j + 1][1]), Halves<bf16>::of(weights[j + 1][2], weights[j + 1][3])};
 #pragma unroll
         for (int chunk = 0; chunk < WIDE; chunk += 2) {
             u32 b[4];
@@ -178,7 +171,7 @@ __device__ __forceinline__ void write_row(T* row, const float (&c)[WIDE][4], int
         const int at = 8 * chunk + 2 * t;
         const float low = c[chunk][2 * half] * factor, high = c[chunk][2 * half + 1] * factor;
         if constexpr (ALIGNED) {
-            if (at < WIDTH) *reinterpret_cast<u32*>(row + at) = both(low, high);
+            if (at < WIDTH) *reinterpret_cast<u32*>(row + at) = Halves<bf16>::of(low, high);
         } else {
             if (at < WIDTH) row[at] = narrow<T>(low);
             if (at + 1 < WIDTH) row[at + 1] = narrow<T>(high);

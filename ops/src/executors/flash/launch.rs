@@ -74,7 +74,7 @@ impl Products {
     }
 }
 
-/// Bytes that are read at once.
+/// Bytes of shared memory that a thread fills at once.
 const WIDEST_ACCESS: usize = 16;
 
 /// How many warps a block has, and how many rows of the other side it reads at a time.
@@ -93,10 +93,9 @@ impl Tiling {
         let wide = problem.padded() > 64;
         let (warps, tile) = match products {
             Products::Bf16 => (4, if aligned { 64 } else { 32 }),
-            Products::Tf32 if wide => (8, 16),
-            Products::Tf32 if !aligned => (4, 16),
             // Few queries do not fill more.
-            Products::Tf32 => (if problem.queries > 4 * OF_A_WARP { 8 } else { 4 }, 32),
+            Products::Tf32 if !aligned && !wide => (4, 16),
+            Products::Tf32 => (if problem.queries > 4 * OF_A_WARP { 8 } else { 4 }, if wide { 16 } else { 32 }),
         };
         Tiling { products, warps, tile }
     }
@@ -182,10 +181,10 @@ macro_rules! kernels {
     ($plan:expr, $problem:expr, $tiling:expr, $file:literal) => {
         match $tiling.products {
             Products::Bf16 => {
-                source!($plan, $problem.dtype, ["rows.cuh", "bf16.cuh"], $file);
+                source!($plan, $problem.dtype, ["../llmc/vectors.cuh", "rows.cuh", "bf16.cuh"], $file);
             }
             Products::Tf32 => {
-                source!($plan, $problem.dtype, ["rows.cuh", "tf32.cuh"], $file);
+                source!($plan, $problem.dtype, ["../llmc/vectors.cuh", "rows.cuh", "tf32.cuh"], $file);
             }
         }
     };
@@ -259,6 +258,7 @@ pub(super) fn backward(
     let tiling = Tiling::backward(&problem, aligned);
     kernels!(plan, problem, tiling, "backward.cu");
     define(plan, &problem, tiling, is_causal, aligned);
+    plan.define("THREADS_OF_ROWS", THREADS_OF_ROWS);
     let count = problem.batch * problem.heads * problem.queries;
     let rows = plan.workspace((count * 2 * size_of::<f32>()) as u64);
     let mut parameters = vec![Parameter::from(&operands[0].tensor), (&out).into(), (&log_sums).into(), rows.into()];

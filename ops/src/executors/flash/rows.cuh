@@ -13,19 +13,12 @@ constexpr int OWN = 16 * WARPS;
 constexpr int WIDE = PADDED / 8;
 constexpr int QUARTERS = PADDED / 4;
 
-constexpr float LOG2_E = 1.4426950408889634f;
 constexpr float LN_2 = 0.6931471805599453f;
 
 // How the elements of [batch, heads, rows, WIDTH] lie; along the width they are neighbours.
 struct Strides {
     i64 batch, head, row;
 };
-
-__device__ __forceinline__ float power_of_two(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 
 // Four elements of a row from `at` on; zeros behind the width.
 __device__ __forceinline__ float4 four(const T* row, int at) {

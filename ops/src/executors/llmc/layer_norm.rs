@@ -253,6 +253,9 @@ pub mod layernorm_backward {
             call(&[2], &[2051], own),
             // A block a row, and several rows a block.
             call(&[1500], &[1028], own),
+            call(&[700], &[2048], own),
+            call(&[300], &[4096], own),
+            call(&[140], &[8192], own),
         ];
         for case in cases {
             s.case(case);

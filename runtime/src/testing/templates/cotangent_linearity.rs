@@ -35,6 +35,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         let values = ran.outputs[i].to_f64()?.iter().map(|v| v * FACTOR).collect();
         Expected::rounded(values, ran.outputs[i].dtype())
             .with_relative((SAME_IN_F64 + rounding) * context.tolerance.factor)
+            .with_relative(context.tolerance.scaled_of(ran.outputs[i].dtype()))
             .compare(&times[i])
             .map_err(|problem| problem.within(format!("{name} for {FACTOR} times the cotangent")))?;
         let left = zero[i].to_f64()?.into_iter().find(|v| *v != 0.0);

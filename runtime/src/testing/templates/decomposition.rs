@@ -35,6 +35,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         for (i, (declared, derived)) in declared.outputs.iter().zip(&derived.outputs).enumerate() {
             Expected::rounded(derived.to_f64()?, derived.dtype())
                 .with_relative(SAME_IN_F64 * context.tolerance.factor)
+                .with_relative(context.tolerance.scaled_of(derived.dtype()))
                 // Cotangents are of the size of one.
                 .with_floor(8.0 * DType::F64.epsilon())
                 .compare(declared)

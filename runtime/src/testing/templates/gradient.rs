@@ -59,6 +59,7 @@ fn by_differences(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outc
             );
             continue;
         }
+        let allowed = DIFFERENCES * context.tolerance.factor + context.tolerance.scaled_of(DType::F64);
         for seed in 0..2u64 {
             let mut random = Random::new(seed + 1000 * (k as u64 + 1));
             // In proportion to each element, so that no step leaves the domain of the sample.
@@ -83,17 +84,17 @@ fn by_differences(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outc
                 if best.is_none_or(|(least, ..)| error < least) || error.is_nan() {
                     best = Some((error, slope, scale));
                 }
-                if error <= DIFFERENCES * context.tolerance.factor {
+                if error <= allowed {
                     break;
                 }
             }
             let (error, slope, scale) = best.unwrap_or((0.0, 0.0, 1.0));
             ensure!(
-                error <= DIFFERENCES * context.tolerance.factor,
+                error <= allowed,
                 "{}: along a random direction expected {slope:?} by central differences, got {ours:?} (off by {:.3e}, allowed {:.3e})",
                 names[ran.own + k].path,
                 (slope - ours).abs(),
-                DIFFERENCES * context.tolerance.factor * scale,
+                allowed * scale,
             );
         }
     }

@@ -66,6 +66,7 @@ fn run(context: &Context, subject: &Subject, arrays: Vec<Array>) -> Check {
         // Kernels may go through memory in another order; where they reduce, that rounds differently.
         Expected::rounded(expected.to_f64()?, expected.dtype())
             .with_relative(context.tolerance.factor * 8.0 * expected.dtype().epsilon())
+            .with_relative(context.tolerance.scaled_of(expected.dtype()))
             .compare(output)
             .map_err(|problem| problem.within(format!("result {i}, against contiguous arrays")))?;
     }
