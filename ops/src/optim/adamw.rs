@@ -131,6 +131,15 @@ pub mod adamw {
         for case in cases {
             s.case(case);
         }
+        // Of mixed precision: the gradient as products leave it.
+        if s.dtype() == DType::F32 {
+            for grad in [DType::BF16, DType::F16] {
+                let number = |value: f64| s.values([], [value]).cast(DType::F32);
+                let [param, mean] = [s.normal([33, 5]), s.normal([33, 5])];
+                let square = s.uniform(0.0, 1.0, [33, 5]);
+                s.case(with(param, s.normal([33, 5]).cast(grad), mean, square, number(1e-3), number(2.0)));
+            }
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {

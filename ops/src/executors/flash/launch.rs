@@ -93,8 +93,8 @@ impl Tiling {
         let wide = problem.padded() > 64;
         let (warps, tile) = match products {
             Products::Bf16 => (4, if aligned { 64 } else { 32 }),
-            // Few queries do not fill more.
             Products::Tf32 if !aligned && !wide => (4, 16),
+            // Few queries do not fill more warps.
             Products::Tf32 => (if problem.queries > 4 * OF_A_WARP { 8 } else { 4 }, if wide { 16 } else { 32 }),
         };
         Tiling { products, warps, tile }
@@ -176,7 +176,7 @@ impl Heads {
     }
 }
 
-/// Takes the following kernels from a file and tells them what they are compiled for.
+/// Takes the following kernels from a file.
 macro_rules! kernels {
     ($plan:expr, $problem:expr, $tiling:expr, $file:literal) => {
         match $tiling.products {
@@ -190,6 +190,7 @@ macro_rules! kernels {
     };
 }
 
+/// Tells the kernels what they are compiled for.
 fn define(plan: &mut Plan, problem: &Problem, tiling: Tiling, is_causal: bool, aligned: bool) {
     plan.define("WIDTH", problem.width);
     plan.define("PADDED", problem.padded());

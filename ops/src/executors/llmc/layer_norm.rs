@@ -316,7 +316,7 @@ struct Backward {
 
 impl Backward {
     /// For rows of `columns` elements of `size` bytes. Registers hold four numbers for each element of a thread: with many of them
-    /// there is one block at a time. Where elements have 16 bits arithmetic takes as long as memory, and more blocks hide it.
+    /// there are fewer blocks at a time. Where elements have 16 bits arithmetic takes as long as memory, and more blocks hide it.
     fn new(columns: usize, pack: usize, size: usize) -> fulgurite::rules::Result<Backward> {
         let short = size == 2;
         if let Some(rows) = Rows::of_a_block(columns, pack, 8, MOST_THREADS).filter(|_| columns > Rows::LONGEST_OF_WARP)
@@ -330,7 +330,7 @@ impl Backward {
             0..=16 => 512 / rows.threads,
             17..=24 if short => 4,
             17..=24 => 1,
-            _ => return Ok(Backward { rows: kept(columns, pack, 128)?, blocks: 1, depth: 1 }),
+            _ => return Ok(Backward { rows: kept(columns, pack, 128)?, blocks: 3, depth: 1 }),
         };
         Ok(Backward { rows, blocks, depth: 1 })
     }
@@ -400,6 +400,28 @@ mod layer_norm_by_llmc {
         match (weight, bias) {
             (Some(weight), Some(bias)) => (weight, bias),
             _ => unreachable!("the checker asks for both"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn multiprocessors_have_rows_enough_on_their_way_backward() {
+        for columns in 1..=LONGEST {
+            for size in [2, 4] {
+                for pack in (0..4).map(|n| 1 << n).filter(|pack| columns % pack == 0 && pack * size <= WIDEST) {
+                    let Backward { rows, blocks, depth } = Backward::new(columns, pack, size).unwrap();
+                    let threads = blocks * rows.threads;
+                    assert!((256..=1024).contains(&threads), "{columns} by {pack} of {size} bytes: {rows:?}, {blocks}");
+                    // The rows that are fetched, and the sums of a block with several, in the shared memory of all devices.
+                    let fetched = 2 * depth * rows.of_a_thread() * size * rows.threads;
+                    let sums = if rows.at_a_time() > 1 { 2 * size_of::<f32>() * columns } else { 0 };
+                    assert!(fetched + sums <= 96 << 10, "{columns} by {pack} of {size} bytes: {fetched} bytes");
+                }
+            }
         }
     }
 }
