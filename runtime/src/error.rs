@@ -258,12 +258,12 @@ pub enum Error {
     },
     /// Work that was enqueued earlier failed. The device does not say which kernel it was.
     #[error(
-        "{error}; the function enqueued last is '{function}'. To learn which symbol failed, run again with every symbol waited for \
+        "{error}; it comes from {functions}. To learn which symbol failed, run again with every symbol waited for \
          (FULGURITE_GRAPH=0, or --no-graph)"
     )]
     DeviceFault {
-        /// The function enqueued last.
-        function: String,
+        /// The functions that ran since the device was last waited for, in quotes.
+        functions: String,
         /// The driver's error.
         error: Box<fulgurite_kernels::cuda::CudaError>,
     },

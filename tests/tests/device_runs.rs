@@ -2,9 +2,11 @@
 //! Without a device each test says that it is skipped; `FULGURITE_REQUIRE_CUDA=1` makes that a failure.
 
 mod device;
+#[path = "device/faults.rs"]
+mod faults;
 
 use fulgurite::compile::Options;
-use fulgurite::{Array, DType, Device, Error, Tensor, jit};
+use fulgurite::{Array, DType, Device, Tensor, jit};
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::gpt2::Gpt2;
@@ -74,34 +76,6 @@ fn a_hundred_steps_with_dropout_compile_once_and_record_one_graph() {
     }
     // And the same bits the next time.
     assert_eq!(run(on(cuda)).0, losses);
-}
-
-#[test]
-fn an_index_out_of_range_is_told_once_with_operator_and_argument() {
-    let Some(cuda) = device::cuda() else { return };
-    // In a process of its own: whoever waits for the device first is told.
-    alone("an_index_out_of_range_is_told_once_with_operator_and_argument", || out_of_range(cuda));
-}
-
-fn out_of_range(cuda: Device) {
-    let look_up = jit(|(indices, weight): (Tensor, Tensor)| embedding(indices, weight)).options(on(cuda));
-    let weight = Array::new([3, 2], &[0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
-    let good = || Array::new([2], &[2_i64, 0]).unwrap();
-    // Before and after a graph is recorded.
-    for _ in 0..3 {
-        let out = look_up.call((good(), weight.clone())).unwrap();
-        assert_eq!(out.to_vec::<f32>().unwrap(), [4.0, 5.0, 0.0, 1.0]);
-        for bad in [7, -1] {
-            let indices = Array::new([2], &[1_i64, bad]).unwrap();
-            let out = look_up.call((indices, weight.clone())).unwrap();
-            let error = out.to_vec::<f32>().unwrap_err();
-            let Error::Run { failure, .. } = &error else { panic!("{error}") };
-            assert_eq!(failure.code, "IndexOutOfRange");
-            let text = error.to_string();
-            assert!(text.contains(&format!("holds {bad}, expected 0 to below 3")), "{text}");
-            assert!(text.contains("ind"), "names the argument: {text}");
-        }
-    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Memory of arrays on a device.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fulgurite_kernels::cuda::{DeviceAddress, DeviceMemory};
 
+use super::faults::Origins;
 use super::state::DeviceState;
 use crate::error::Result;
 use crate::meta::Device;
@@ -13,6 +14,8 @@ use crate::meta::Device;
 pub struct DeviceBuffer {
     state: Arc<DeviceState>,
     memory: Option<DeviceMemory>,
+    /// The runs that wrote the content.
+    origins: Mutex<Origins>,
 }
 
 impl DeviceBuffer {
@@ -20,7 +23,7 @@ impl DeviceBuffer {
     pub fn new(device: Device, bytes: usize) -> Result<DeviceBuffer> {
         let state = DeviceState::of(device)?;
         let memory = Some(state.take(bytes)?);
-        Ok(DeviceBuffer { state, memory })
+        Ok(DeviceBuffer { state, memory, origins: Mutex::default() })
     }
 
     /// `bytes` zero bytes.
@@ -60,9 +63,24 @@ impl DeviceBuffer {
         &self.state
     }
 
+    /// Adds the runs that the content comes from.
+    pub(crate) fn add_origins(&self, to: &mut Origins) {
+        to.add(&self.origins.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Says which runs the content comes from.
+    pub(crate) fn set_origins(&self, origins: &Origins) {
+        self.origins.lock().unwrap_or_else(PoisonError::into_inner).clone_from(origins);
+    }
+
     /// Its content, once everything enqueued is done.
+    ///
+    /// # Errors
+    /// What a kernel of a run that the content comes from found wrong with its data, such as an index out of range: each time, whoever
+    /// reads. The driver's otherwise.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         self.state.synchronize()?;
+        self.state.faults().check(&self.origins.lock().unwrap_or_else(PoisonError::into_inner).clone())?;
         let mut bytes = vec![0; self.len()];
         if let Some(memory) = &self.memory {
             memory.read(self.state.stream(), 0, &mut bytes)?;

@@ -3,6 +3,7 @@
 //! Only CUDA devices exist today. A program for one is traced, claimed, fused and planned without it; see
 //! [`crate::program`] for how it runs.
 
+pub(crate) mod faults;
 pub mod memory;
 pub mod plan;
 pub mod state;

@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 
 use fulgurite_kernels::cuda::{Context, CublasLt, CudaError, DeviceMemory, Stream};
 
+use super::faults::FaultLog;
 use crate::error::Result;
 use crate::meta::Device;
 
@@ -22,9 +23,16 @@ pub struct DeviceState {
     /// Held by who opens the library.
     opening: Mutex<()>,
     free: Mutex<Vec<DeviceMemory>>,
-    faults: Mutex<Vec<std::sync::Weak<dyn Faulty>>>,
-    /// The function that was enqueued last.
-    last: Mutex<Option<Arc<str>>>,
+    faults: FaultLog,
+    unfinished: Mutex<Unfinished>,
+}
+
+/// Functions that the stream has not been waited for since they were enqueued: one of them causes the next error of the device.
+#[derive(Debug, Default)]
+struct Unfinished {
+    enqueued: u64,
+    /// Each with its last number, in the order of their first.
+    functions: Vec<(Arc<str>, u64)>,
 }
 
 /// A device that is being opened; see [`DeviceState::open_ahead`].
@@ -38,15 +46,6 @@ impl Drop for Opening {
         // Who uses the device is told what the thread found.
         let _ = self.0.take().map(JoinHandle::join);
     }
-}
-
-/// Something whose kernels may have found a fault in the data by the time the stream is waited for.
-pub(crate) trait Faulty: Send + Sync + std::fmt::Debug {
-    /// Enqueues a copy of the record to the host; false if nothing ran since the last one.
-    fn fetch(&self) -> Result<bool>;
-
-    /// The fault in the copy, once; the stream has been waited for since it was fetched.
-    fn take_fault(&self) -> Option<crate::Error>;
 }
 
 impl DeviceState {
@@ -75,8 +74,8 @@ impl DeviceState {
             cublaslt: OnceLock::new(),
             opening: Mutex::new(()),
             free: Mutex::new(Vec::new()),
-            faults: Mutex::new(Vec::new()),
-            last: Mutex::new(None),
+            faults: FaultLog::default(),
+            unfinished: Mutex::default(),
         });
         opened.push((device, state.clone()));
         Ok(state)
@@ -148,45 +147,43 @@ impl DeviceState {
         }
     }
 
-    /// Has `faulty` asked for its fault whenever the stream is waited for.
-    pub(crate) fn watch(&self, faulty: std::sync::Weak<dyn Faulty>) {
-        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        faults.retain(|known| known.strong_count() > 0);
-        faults.push(faulty);
+    /// What kernels reported of their data.
+    pub(crate) fn faults(&self) -> &FaultLog {
+        &self.faults
     }
 
-    /// Says that the work of a function was enqueued.
+    /// Says that the work of a function is being enqueued.
     pub(crate) fn enqueued(&self, function: &Arc<str>) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(function.clone());
+        let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+        unfinished.enqueued += 1;
+        let number = unfinished.enqueued;
+        match unfinished.functions.iter_mut().find(|(known, _)| known == function) {
+            Some((_, last)) => *last = number,
+            None => unfinished.functions.push((function.clone(), number)),
+        }
     }
 
     /// What is told of an error that came from work enqueued earlier.
     fn faulted(&self, error: CudaError) -> crate::Error {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match last {
-            Some(function) => crate::Error::DeviceFault { function: function.to_string(), error: Box::new(error) },
-            None => error.into(),
+        let unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+        let names: Vec<String> = unfinished.functions.iter().map(|(name, _)| format!("'{name}'")).collect();
+        match names.is_empty() {
+            false => crate::Error::DeviceFault { functions: names.join(" or "), error: Box::new(error) },
+            true => error.into(),
         }
     }
 
     /// Waits for everything enqueued.
     ///
     /// # Errors
-    /// A fault of a kernel, or an index that a kernel found out of range. All work is on one stream, so who waits first is told,
-    /// even if another thread enqueued it.
+    /// A fault of the device itself, such as an illegal address, after which nothing runs on it any more; all work is on one stream, so
+    /// whoever waits is told, with the functions that it may have come from. What kernels find wrong with their data is told to
+    /// whoever reads an array that comes from it.
     pub fn synchronize(&self) -> Result<()> {
-        // Held to the end: the copies of the records are waited for before another thread has them made anew.
-        let faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut fetched = Vec::new();
-        for faulty in faults.iter().filter_map(std::sync::Weak::upgrade) {
-            if faulty.fetch()? {
-                fetched.push(faulty);
-            }
-        }
+        let before = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner).enqueued;
         self.stream.synchronize().map_err(|error| self.faulted(error))?;
-        match fetched.iter().find_map(|faulty| faulty.take_fault()) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+        unfinished.functions.retain(|(_, number)| *number > before);
+        Ok(())
     }
 }

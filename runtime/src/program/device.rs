@@ -12,6 +12,7 @@ use super::SymbolTime;
 use super::placement::{Base, Placement, Source as OutputSource};
 use crate::argument::{Arg, map_arguments};
 use crate::array::{Array, Memory, Strides};
+use crate::device::faults::Origins;
 use crate::device::plan::{Address, Command, DeviceTensor, Place, Plan, Source};
 use crate::device::{DeviceBuffer, DeviceState};
 use crate::error::{Error, Failure, Result};
@@ -304,6 +305,7 @@ impl DeviceProgram {
             let addresses = self.addresses(loaded, starts);
             let context = loaded.state.context();
             let events = (0..=self.steps.len()).map(|_| Event::timed(context)).collect::<Result<Vec<_>, _>>()?;
+            loaded.begin(loaded.state.stream())?;
             events[0].record(loaded.state.stream())?;
             for i in 0..self.steps.len() {
                 self.enqueue(loaded, loaded.state.stream(), i, &addresses)?;
@@ -332,6 +334,7 @@ impl DeviceProgram {
         };
         let device = device_of(&self.trace);
         let own = loaded.memory.address();
+        let mut origins = origins_of(&inputs, device);
         self.stage(loaded, &inputs)?;
         let mut placed: Vec<Array> = Vec::with_capacity(inputs.len());
         let mut starts: Vec<DeviceAddress> = Vec::with_capacity(inputs.len());
@@ -364,7 +367,7 @@ impl DeviceProgram {
         tracing::trace!(function = %self.name, "inputs are on the device");
         work(loaded, &starts)?;
         if let Some(fault) = &loaded.fault {
-            fault.mark();
+            origins = fault.fetch(&loaded.state, origins)?;
         }
         for (buffer, offset) in fresh.iter().zip(&self.regions.outputs) {
             if let Some(offset) = offset {
@@ -375,7 +378,14 @@ impl DeviceProgram {
         }
         let fresh = fresh.into_iter().map(|buffer| Memory::Device(Arc::new(buffer))).collect();
         self.runs.fetch_add(1, Ordering::Relaxed);
-        Ok(self.placement.collect(placed, fresh))
+        let outputs = self.placement.collect(placed, fresh);
+        for (array, source) in outputs.iter().zip(&self.placement.outputs) {
+            // An input that is given back as it came keeps the origins that it has.
+            if let (Memory::Device(buffer), false) = (array.memory(), matches!(source, OutputSource::Passed(_))) {
+                buffer.set_origins(&origins);
+            }
+        }
+        Ok(outputs)
     }
 
     /// Copies small inputs to their places: those of the host in one copy, those of the device each by itself.
@@ -431,6 +441,7 @@ impl DeviceProgram {
             // Each symbol is waited for, so that an error is that of the symbol it names.
             let addresses = self.addresses(loaded, starts);
             let stream = loaded.state.stream();
+            loaded.begin(stream)?;
             return (0..self.steps.len()).try_for_each(|i| {
                 self.enqueue(loaded, stream, i, &addresses)?;
                 stream.synchronize().map_err(|error| self.located(error.into(), i))
@@ -438,6 +449,7 @@ impl DeviceProgram {
         }
         if self.runs.load(Ordering::Relaxed) == 0 {
             let addresses = self.addresses(loaded, starts);
+            loaded.begin(loaded.state.stream())?;
             return (0..self.steps.len()).try_for_each(|i| self.enqueue(loaded, loaded.state.stream(), i, &addresses));
         }
         // The one used last stands last.
@@ -473,6 +485,7 @@ impl DeviceProgram {
         // On a stream of its own: other threads may enqueue on the device's meanwhile, which is no part of the graph.
         let recorder = Stream::new(loaded.state.context())?;
         let graph = recorder.capture(CaptureMode::ThreadLocal, || {
+            loaded.begin(&recorder)?;
             (0..self.steps.len()).try_for_each(|i| self.enqueue(loaded, &recorder, i, &addresses))
         })?;
         let graph = graph.instantiate()?;
@@ -509,6 +522,18 @@ struct Addresses {
     values: Vec<DeviceAddress>,
     workspace: DeviceAddress,
     fault: DeviceAddress,
+}
+
+/// The runs that arrays on a device come from, as far as they may have a fault.
+fn origins_of(arrays: &[Array], device: Device) -> Origins {
+    let mut origins = Origins::default();
+    for array in arrays {
+        // What comes from another device is read on its way, which asks its origins.
+        if let (Memory::Device(buffer), true) = (array.memory(), array.device() == device) {
+            buffer.add_origins(&mut origins);
+        }
+    }
+    origins
 }
 
 /// The device that a trace's values are on.

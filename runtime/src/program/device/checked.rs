@@ -64,6 +64,7 @@ impl DeviceProgram {
         };
         let mut owned = vec![false; image.len()];
         ranges.iter().flatten().for_each(|range| owned[range.clone()].fill(true));
+        loaded.begin(loaded.state.stream())?;
         for i in 0..self.steps.len() {
             let step = &self.steps[i];
             // Values that share memory in the plan do not share it here.
@@ -72,10 +73,10 @@ impl DeviceProgram {
                 memory.write(loaded.state.stream(), offset(*result), &image[offset(*operand)..][..bytes])?;
             }
             self.enqueue(loaded, loaded.state.stream(), i, &addresses)?;
-            if let Some(fault) = &loaded.fault {
-                fault.mark();
-            }
             loaded.state.synchronize()?;
+            if let Some(fault) = &loaded.fault {
+                fault.check(loaded.state.stream())?;
+            }
             let mut after = vec![0; image.len()];
             memory.read(loaded.state.stream(), 0, &mut after)?;
             let problem = |code: &'static str, message: String| {

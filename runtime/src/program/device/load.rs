@@ -194,6 +194,11 @@ impl Loaded {
         self.fault.as_ref().map_or(DeviceAddress::NULL, |fault| fault.address())
     }
 
+    /// Enqueues what comes before a run's first step.
+    pub(super) fn begin(&self, stream: &Stream) -> Result<()> {
+        self.fault.as_ref().map_or(Ok(()), |fault| fault.clear(stream))
+    }
+
     /// Enqueues a step of symbol number `symbol`, with the addresses that `at` gives.
     pub(super) fn enqueue(
         &self,
