@@ -13,6 +13,9 @@ use crate::parse::{self, Module};
 /// The rules of a rewrite.
 pub const RULES: [&str; 4] = ["pattern", "replacement", "condition", "samples"];
 
+/// What may stand in the attribute.
+const SETTINGS: [&str; 6] = ["default", "late", "executor", "commutes", "keep_inner", "name"];
+
 /// A declared rewrite.
 #[derive(Debug)]
 pub struct Rewrite {
@@ -32,6 +35,10 @@ pub struct Rewrite {
     pub late: bool,
     /// The executors' modules, if it takes part where one of them does.
     pub executors: Vec<Path>,
+    /// The modules of operators whose first two arguments may stand in either order.
+    pub commutes: Vec<Path>,
+    /// Whether inner values may be read elsewhere.
+    pub keep_inner: bool,
     /// The pattern's tensors.
     pub params: Vec<Param>,
     /// Its rules.
@@ -44,13 +51,16 @@ pub struct Rewrite {
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Rewrite> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
     let (mut default, mut late, mut executors, mut name) = (false, false, Vec::new(), None);
+    let (mut commutes, mut keep_inner) = (Vec::new(), false);
     for setting in &settings {
         match setting.name.to_string().as_str() {
             "default" => default = options::flag(setting, errors),
             "late" => late = options::flag(setting, errors),
             "executor" => executors.extend(options::path(setting, errors)),
+            "commutes" => commutes.extend(options::path(setting, errors)),
+            "keep_inner" => keep_inner = options::flag(setting, errors),
             "name" => name = options::text(setting, errors),
-            _ => options::unknown(setting, "`#[rewrite]`", &["default", "late", "executor", "name"], errors),
+            _ => options::unknown(setting, "`#[rewrite]`", &SETTINGS, errors),
         }
     }
     let given = |name: &str| settings.iter().find(|setting| setting.name == name);
@@ -84,6 +94,8 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         default,
         late,
         executors,
+        commutes,
+        keep_inner,
         params,
         rules,
         others: parts.others,

@@ -108,6 +108,8 @@ pub fn operator_files(input: TokenStream) -> TokenStream {
 }
 
 /// Declares two arrangements of operators that mean the same; `#[rewrite(default)]` takes part without being asked for.
+/// `commutes = path` says that the first two arguments of that operator match in either order, `keep_inner` that inner values may be
+/// read elsewhere.
 ///
 /// ```ignore
 /// #[rewrite(default)]

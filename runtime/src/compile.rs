@@ -4,6 +4,8 @@ mod ending;
 
 pub use ending::Ending;
 
+use std::time::Instant;
+
 use fulgurite_kernels::DType;
 
 use crate::error::{Error, Result};
@@ -154,7 +156,8 @@ pub fn stages(trace: Trace, options: &Options) -> Result<Vec<Stage>> {
 
 /// As [`stages`], with those before a failure kept: what led to it can be read.
 pub fn stages_reached(trace: Trace, options: &Options) -> Reached {
-    let mut stages = Stages { verify: options.verify, fuel: options.fuel, made: Vec::with_capacity(12) };
+    let mut stages =
+        Stages { verify: options.verify, fuel: options.fuel, made: Vec::with_capacity(12), since: Instant::now() };
     let ending = stages.take_through(trace, options).err().map(|ending| *ending);
     Reached { stages: stages.made, ending }
 }
@@ -164,6 +167,8 @@ struct Stages {
     verify: bool,
     fuel: Fuel,
     made: Vec<Stage>,
+    /// When the last stage was kept.
+    since: Instant,
 }
 
 /// Endings are large and rare.
@@ -250,10 +255,13 @@ impl Stages {
         let claimed = trace.block.symbols.iter().any(|symbol| symbol.executor.is_some());
         let foreign = self.made.is_empty() && (planned || claimed);
         self.made.push(Stage { name: name.to_owned(), trace });
+        let made = self.since.elapsed();
         if self.verify || foreign {
             let ending = |error| Box::new(Ending { stage: name.to_owned(), line: None, error });
             self.last().verify().map_err(ending)?;
         }
+        tracing::debug!(stage = name, lines = self.last().block.symbols.len(), ?made, "stage");
+        self.since = Instant::now();
         Ok(())
     }
 

@@ -135,6 +135,10 @@ pub struct RewriteDef {
     pub late: bool,
     /// The executors that it prepares for: it takes part, late, where one of them is in the list.
     pub executors: &'static [&'static str],
+    /// Operators whose first two arguments may stand in either order where the pattern calls them.
+    pub commutes: &'static [&'static OperatorDef],
+    /// Whether inner values of the pattern may be read elsewhere: the symbols that make them then stay.
+    pub keep_inner: bool,
     /// Source file.
     pub file: &'static str,
     /// Line.

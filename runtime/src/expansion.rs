@@ -96,6 +96,8 @@ pub const REWRITE: RewriteDef = RewriteDef {
     default: false,
     late: false,
     executors: &[],
+    commutes: &[],
+    keep_inner: false,
     file: "",
     line: 0,
 };

@@ -159,3 +159,8 @@ fn a_rewrite_that_ignores_other_angles() {
     must_catch("wrong::merge_rotations", Template::Rewrite, "of the pattern against the replacement");
     must_pass("wrong::rotate", Template::Consistency);
 }
+
+#[test]
+fn a_rewrite_of_operands_that_do_not_commute() {
+    must_catch("wrong::commuted_difference", Template::Rewrite, "with operands that commute in the other order");
+}

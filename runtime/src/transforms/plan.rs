@@ -98,15 +98,19 @@ pub fn donate(trace: &Trace) -> Trace {
     block.results.iter().for_each(|id| *returned.entry(*id).or_default() += 1);
     let mut taken: FxHashSet<ValueId> = FxHashSet::default();
     let mut shared: Vec<(ValueId, ValueId)> = Vec::new();
+    // One symbol may update hundreds of parameters: what it reads is gone through once, not for each of them.
+    let (mut reads, mut regions) = (FxHashMap::default(), RegionReaders::default());
     for (result, output) in block.results.iter().zip(&planned.outputs) {
         let Some(parameter) = donated.get(place_in_tree(&output.path, "result")) else { continue };
         let Some(written) = writer[result.index()] else { continue };
         let symbol = &block.symbols[written];
         let read_later = last[parameter.index()] > written || returned.contains_key(parameter);
-        let read_here = symbol.operands().any(|id| roots[id.index()] == *parameter);
+        let reads = reads.entry(written).or_insert_with(|| roots_read(symbol, &roots));
         // A kernel that reads an element before it writes it may update in place; views of other shapes are not that.
-        let read_exactly = symbol.operands().all(|id| roots[id.index()] != *parameter || id == *parameter);
-        let in_place = !read_here || (read_exactly && updates_in_place(symbol, *result, *parameter));
+        let in_place = match reads.get(parameter) {
+            None => true,
+            Some(exactly) => *exactly && regions.updates_in_place(symbol, *result, *parameter),
+        };
         let free = !taken.contains(parameter);
         let owner = roots[result.index()] == *result && returned.get(result) == Some(&1);
         if !read_later && in_place && free && owner && block.meta(*result) == block.meta(*parameter) {
@@ -118,6 +122,15 @@ pub fn donate(trace: &Trace) -> Trace {
         planned.block.values[result.index()].storage = Some(Storage::Shared(parameter));
     }
     planned
+}
+
+/// The memory that a symbol reads, and of each whether it is read as it is and never through a view.
+fn roots_read(symbol: &BoundSymbol, roots: &[ValueId]) -> FxHashMap<ValueId, bool> {
+    let mut read: FxHashMap<ValueId, bool> = FxHashMap::default();
+    for id in symbol.operands() {
+        *read.entry(roots[id.index()]).or_insert(true) &= roots[id.index()] == id;
+    }
+    read
 }
 
 /// Where an input or output stands in its tree: its path, or the number of an unnamed root (`arg0`, `result0`).
@@ -191,17 +204,59 @@ fn beside_each_other(symbol: &BoundSymbol, result: ValueId, operand: ValueId) ->
 /// A region of elementwise arithmetic reads before it writes. One that gathers kernels which update in place keeps
 /// them apart: a result may lie over what its own kernel alone reads.
 fn region_updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: ValueId) -> bool {
-    let Some(body) =
-        symbol.body.as_deref().filter(|body| body.symbols.iter().any(|line| declared_in_place(line).is_some()))
-    else {
-        return true;
-    };
-    let read = symbol.operands().position(|id| id == operand).map(|n| body.parameters[n]);
-    let written = symbol.results.iter().position(|id| *id == result).map(|n| body.results[n]);
-    let (Some(read), Some(written)) = (read, written) else { return false };
-    let mut readers = body.symbols.iter().filter(|line| line.operands().any(|id| id == read));
-    let reader = readers.next().filter(|line| line.results.contains(&written));
-    reader.is_some_and(|line| updates_in_place(line, written, read)) && readers.next().is_none()
+    RegionReaders::default().updates_in_place(symbol, result, operand)
+}
+
+/// Who reads what inside of regions; each region is gone through once.
+#[derive(Default)]
+struct RegionReaders<'a> {
+    /// By the first result of the region; `None` for regions whose kernels declare nothing.
+    regions: FxHashMap<ValueId, Option<Readers<'a>>>,
+}
+
+struct Readers<'a> {
+    /// The body's value for each operand and for each result of the region.
+    inner: FxHashMap<ValueId, ValueId>,
+    /// The first line that reads each value of the body, and whether it is the only one.
+    lines: FxHashMap<ValueId, (&'a BoundSymbol, bool)>,
+}
+
+impl<'a> RegionReaders<'a> {
+    /// As [`updates_in_place`].
+    fn updates_in_place(&mut self, symbol: &'a BoundSymbol, result: ValueId, operand: ValueId) -> bool {
+        if !matches!(symbol.callee, Callee::Region { .. }) {
+            return updates_in_place(symbol, result, operand);
+        }
+        let Some(first) = symbol.results.first() else { return false };
+        let Some(readers) = self.regions.entry(*first).or_insert_with(|| Readers::of(symbol)) else { return true };
+        let (Some(read), Some(written)) = (readers.inner.get(&operand), readers.inner.get(&result)) else {
+            return false;
+        };
+        readers.lines.get(read).is_some_and(|(line, only)| {
+            *only && line.results.contains(written) && updates_in_place(line, *written, *read)
+        })
+    }
+}
+
+impl<'a> Readers<'a> {
+    fn of(symbol: &'a BoundSymbol) -> Option<Readers<'a>> {
+        let body = symbol.body.as_deref()?;
+        if !body.symbols.iter().any(|line| declared_in_place(line).is_some()) {
+            return None;
+        }
+        let (mut inner, mut lines) = (FxHashMap::default(), FxHashMap::default());
+        let operands = symbol.operands().zip(&body.parameters);
+        for (outer, own) in operands.chain(symbol.results.iter().copied().zip(&body.results)) {
+            inner.entry(outer).or_insert(*own);
+        }
+        for line in &body.symbols {
+            for id in line.operands() {
+                let known = lines.entry(id).or_insert((line, true));
+                known.1 &= std::ptr::eq(known.0, line);
+            }
+        }
+        Some(Readers { inner, lines })
+    }
 }
 
 /// Gives every value its storage and the arena its size.

@@ -82,8 +82,8 @@ fn same_form(input: &TensorMeta, weight: &TensorMeta, residual: &TensorMeta) -> 
     Ok(())
 }
 
-/// A linear layer added to a residual, as autodiff leaves it.
-#[rewrite(executor = cublaslt, executor = tf32)]
+/// A linear layer added to a residual in either order, as autodiff leaves it.
+#[rewrite(executor = cublaslt, executor = tf32, commutes = prims::add)]
 pub mod residual_plus_linear {
     fn pattern(input: Tensor, weight: Tensor, bias: Tensor, residual: Tensor) -> Tensor {
         prims::add(residual, linear::with(input, weight).bias(bias).call())
@@ -103,53 +103,11 @@ pub mod residual_plus_linear {
     }
 }
 
-/// As [`residual_plus_linear`], written the other way round.
-#[rewrite(executor = cublaslt, executor = tf32)]
-pub mod linear_plus_residual {
-    fn pattern(input: Tensor, weight: Tensor, bias: Tensor, residual: Tensor) -> Tensor {
-        prims::add(linear::with(input, weight).bias(bias).call(), residual)
-    }
-
-    fn replacement(input: Tensor, weight: Tensor, bias: Tensor, residual: Tensor) -> Tensor {
-        linear_residual(input, weight, bias, residual)
-    }
-
-    fn condition(input: &TensorMeta, weight: &TensorMeta, residual: &TensorMeta) -> Claim {
-        same_form(input, weight, residual)
-    }
-
-    fn samples(s: &mut Samples) {
-        s.case(with(s.normal([4, 8]), s.normal([16, 8]), s.normal([16]), s.normal([4, 16])));
-        s.case(with(s.normal([2, 3, 5]), s.normal([8, 5]), s.normal([8]), s.normal([2, 3, 8])));
-    }
-}
-
 /// As [`residual_plus_linear`], in a program that was not differentiated.
-#[rewrite(executor = cublaslt, executor = tf32)]
+#[rewrite(executor = cublaslt, executor = tf32, commutes = add)]
 pub mod residual_add_linear {
     fn pattern(input: Tensor, weight: Tensor, bias: Tensor, residual: Tensor) -> Tensor {
         add(residual, linear::with(input, weight).bias(bias).call())
-    }
-
-    fn replacement(input: Tensor, weight: Tensor, bias: Tensor, residual: Tensor) -> Tensor {
-        linear_residual(input, weight, bias, residual)
-    }
-
-    fn condition(input: &TensorMeta, weight: &TensorMeta, residual: &TensorMeta) -> Claim {
-        same_form(input, weight, residual)
-    }
-
-    fn samples(s: &mut Samples) {
-        s.case(with(s.normal([4, 8]), s.normal([16, 8]), s.normal([16]), s.normal([4, 16])));
-        s.case(with(s.normal([2, 3, 5]), s.normal([8, 5]), s.normal([8]), s.normal([2, 3, 8])));
-    }
-}
-
-/// As [`residual_add_linear`], written the other way round.
-#[rewrite(executor = cublaslt, executor = tf32)]
-pub mod linear_add_residual {
-    fn pattern(input: Tensor, weight: Tensor, bias: Tensor, residual: Tensor) -> Tensor {
-        add(linear::with(input, weight).bias(bias).call(), residual)
     }
 
     fn replacement(input: Tensor, weight: Tensor, bias: Tensor, residual: Tensor) -> Tensor {

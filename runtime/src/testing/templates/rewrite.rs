@@ -1,5 +1,7 @@
 //! Both sides of a rewrite agree on its samples, forward and backward; it fires on its own pattern, and on nothing that only looks
-//! like it: where two tensors of the pattern are told apart, both sides must differ only as the program does.
+//! like it: where two tensors of the pattern are told apart, both sides must differ only as the program does. It fires as well
+//! where operands that it declares to commute stand in the other order, and, if it keeps inner values, where one of them is
+//! returned; otherwise it leaves such a program alone, or right.
 
 use fulgurite_kernels::DType;
 
@@ -14,7 +16,7 @@ use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::Samples;
 use crate::testing::subject::{List, joint_trace, random_like, trace_of};
 use crate::testing::tolerance::{Expected, SAME_IN_F64};
-use crate::trace::Trace;
+use crate::trace::{Block, Trace, ValueId};
 use crate::tracer::trace_block;
 use crate::transforms::{Fuel, rewrite};
 
@@ -69,18 +71,77 @@ fn one(def: &'static RewriteDef, metas: &[TensorMeta], arrays: &[Array], dtype: 
     ensure!(fuel != Fuel::limited(1 << 20), "it does not fire on its own pattern:\n{pattern}");
     agree(&pattern, &replacement, arrays, dtype, gradients)?;
     agree(&pattern, &rewritten, arrays, dtype, gradients).map_err(|p| p.within("the rewritten program"))?;
-    // A tensor that stands more than once in the pattern is told apart: the rewrite must leave the program alone, or keep what it
-    // means.
-    for apart in told_apart(&pattern) {
-        let rewritten = rewritten_by(def, &apart, &mut Fuel::limited(1 << 20))?;
-        let mut inputs = arrays.to_vec();
-        for (i, id) in apart.block.parameters.iter().enumerate().skip(inputs.len()) {
-            inputs.push(random_like(apart.block.meta(*id), 100 + i as u64)?);
+    let commuted = commuted(def, &pattern);
+    for program in &commuted {
+        fires_and_agrees(def, program, arrays, dtype, "with operands that commute in the other order")?;
+    }
+    for program in [&pattern].into_iter().chain(&commuted) {
+        for (exposed, whole) in exposed(program) {
+            // A symbol that also makes a result of the pattern cannot stay.
+            if def.keep_inner && whole {
+                fires_and_agrees(def, &exposed, arrays, dtype, "with an inner value that is read elsewhere")?;
+            } else {
+                stays_right(def, &exposed, arrays, dtype)?;
+            }
         }
-        agree(&apart, &rewritten, &inputs, dtype, false)
-            .map_err(|problem| problem.within(format!("it fires where it must not, on\n{apart}")))?;
+        // A tensor that stands more than once in the pattern is told apart: the rewrite must leave the program alone, or keep what
+        // it means.
+        for apart in told_apart(program) {
+            stays_right(def, &apart, arrays, dtype)?;
+        }
     }
     Ok(())
+}
+
+fn fires_and_agrees(def: &'static RewriteDef, program: &Trace, arrays: &[Array], dtype: DType, how: &str) -> Check {
+    let mut fuel = Fuel::limited(1 << 20);
+    let rewritten = rewritten_by(def, program, &mut fuel)?;
+    ensure!(fuel != Fuel::limited(1 << 20), "it does not fire on its own pattern {how}:\n{program}");
+    agree(program, &rewritten, arrays, dtype, false).map_err(|problem| problem.within(format!("{how}, on\n{program}")))
+}
+
+/// What the rewrite makes of a program means what the program means, whether it fires or not.
+fn stays_right(def: &'static RewriteDef, program: &Trace, arrays: &[Array], dtype: DType) -> Check {
+    let rewritten = rewritten_by(def, program, &mut Fuel::limited(1 << 20))?;
+    let mut inputs = arrays.to_vec();
+    for (i, id) in program.block.parameters.iter().enumerate().skip(inputs.len()) {
+        inputs.push(random_like(program.block.meta(*id), 100 + i as u64)?);
+    }
+    agree(program, &rewritten, &inputs, dtype, false)
+        .map_err(|problem| problem.within(format!("it fires where it must not, on\n{program}")))
+}
+
+/// The pattern with the first two arguments exchanged of each symbol by itself where the rewrite says that they commute, and of all
+/// of them at once if there are several.
+fn commuted(def: &RewriteDef, pattern: &Trace) -> Vec<Trace> {
+    let symbols = &pattern.block.symbols;
+    let places: Vec<usize> = (0..symbols.len()).filter(|i| rewrite::commutes(def, &symbols[*i])).collect();
+    let exchanged = |places: &[usize]| {
+        let mut block = pattern.block.clone();
+        places.iter().for_each(|i| block.symbols[*i].arguments.swap(0, 1));
+        block
+    };
+    let mut blocks: Vec<Block> = places.iter().map(|i| exchanged(&[*i])).collect();
+    if places.len() > 1 {
+        blocks.push(exchanged(&places));
+    }
+    blocks.into_iter().map(|block| trace_of("commuted", block)).collect()
+}
+
+/// The pattern with each of its inner values returned as well, and whether the symbol that makes it makes no result of the pattern.
+/// (Numbers are no inner values.)
+fn exposed(pattern: &Trace) -> Vec<(Trace, bool)> {
+    let block = &pattern.block;
+    let mut found = Vec::new();
+    for (symbol, number) in block.symbols.iter().zip(rewrite::numbers_of(block)) {
+        let inner = |id: &ValueId| !number && !block.results.contains(id);
+        for id in symbol.results.iter().copied().filter(inner) {
+            let mut exposed = block.clone();
+            exposed.results.push(id);
+            found.push((trace_of("exposed", exposed), symbol.results.iter().all(inner)));
+        }
+    }
+    found
 }
 
 /// What the rewrite makes of a program, whenever it takes part otherwise.

@@ -1,0 +1,188 @@
+//! The two sides of a rewrite: the shape that is looked for, and what they are for the metas of a match.
+
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use fulgurite_kernels::DType;
+use rustc_hash::FxHashMap;
+
+use crate::argument::Arg;
+use crate::error::Result;
+use crate::executor::{Claim, ExecutorDef, RewriteDef, find_implementation};
+use crate::meta::{Device, TensorMeta};
+use crate::testing::samples::Samples;
+use crate::trace::{Block, BoundSymbol, ValueId};
+use crate::tracer::trace_block;
+use crate::transforms::claim;
+
+/// The list of executors, and where the first that a rewrite belongs to stands in it.
+#[derive(Clone, Copy)]
+pub(super) struct Owners<'a> {
+    pub(super) executors: &'a [&'static ExecutorDef],
+    pub(super) first: usize,
+}
+
+/// A rewrite, prepared for one pass over a program.
+pub(super) struct Pattern<'a> {
+    pub(super) rewrite: &'a RewriteDef,
+    pub(super) owners: Option<Owners<'a>>,
+    pub(super) shape: Shape,
+    /// Both sides, for each list of metas of the pattern's parameters that was met. A model repeats its layers: there are few.
+    sides: RefCell<FxHashMap<Vec<TensorMeta>, Option<Rc<Sides>>>>,
+}
+
+/// The pattern on the metas of its first sample: which operators it has, and how they are connected. Attributes may
+/// depend on metas and are compared later, on the pattern traced for the metas at hand.
+pub(super) struct Shape {
+    pub(super) block: Block,
+    /// Whether each symbol is a number that the program knows.
+    pub(super) numbers: Vec<bool>,
+    /// The symbols in the order in which they are looked for: the first is no number, and each later one shares a value with
+    /// one before it, if any does.
+    pub(super) order: Vec<usize>,
+    /// Whether the first two arguments of each symbol may stand in either order.
+    pub(super) commutes: Vec<bool>,
+}
+
+/// Both sides of a rewrite on the metas of a match.
+pub(super) struct Sides {
+    pub(super) metas: Vec<TensorMeta>,
+    pub(super) pattern: Block,
+    /// Whether each symbol of the pattern is a number that the program knows.
+    pub(super) numbers: Vec<bool>,
+    replacement: OnceCell<Result<Block>>,
+    allowed: OnceCell<Claim>,
+}
+
+impl<'a> Pattern<'a> {
+    /// Traces the pattern on its first sample. `None` if there is nothing to look for.
+    pub(super) fn new(rewrite: &'a RewriteDef, owners: Option<Owners<'a>>) -> Result<Option<Pattern<'a>>> {
+        let shape = Shape::of(rewrite)?;
+        Ok(shape.map(|shape| Pattern { rewrite, owners, shape, sides: RefCell::default() }))
+    }
+
+    /// Both sides for these metas of the parameters; `None` if the pattern refuses them.
+    pub(super) fn sides(&self, metas: Vec<TensorMeta>) -> Option<Rc<Sides>> {
+        if let Some(known) = self.sides.borrow().get(&metas) {
+            return known.clone();
+        }
+        let made = trace_side(self.rewrite, &metas, self.rewrite.pattern).ok().map(|pattern| {
+            let numbers = numbers_of(&pattern);
+            let (replacement, allowed) = (OnceCell::new(), OnceCell::new());
+            Rc::new(Sides { metas: metas.clone(), pattern, numbers, replacement, allowed })
+        });
+        self.sides.borrow_mut().insert(metas, made.clone());
+        made
+    }
+
+    /// What a match of these metas becomes.
+    pub(super) fn replacement<'s>(&self, sides: &'s Sides) -> Result<&'s Block> {
+        let made = sides.replacement.get_or_init(|| trace_side(self.rewrite, &sides.metas, self.rewrite.replacement));
+        made.as_ref().map_err(Clone::clone)
+    }
+
+    /// Whether a match of these metas may be made; `consumed` are the symbols of the pattern that it takes away. The answer is
+    /// the same for all matches of these metas, unless inner values may be kept: then matches take different symbols away.
+    pub(super) fn allowed(&self, sides: &Sides, consumed: &[usize]) -> Claim {
+        let decide = || {
+            self.rewrite.condition.map_or(Ok(()), |condition| condition(&sides.metas))?;
+            self.owners.map_or(Ok(()), |owners| self.left_to(owners, sides, consumed))
+        };
+        if self.rewrite.keep_inner {
+            return decide();
+        }
+        sides.allowed.get_or_init(decide).clone()
+    }
+
+    /// Whether no executor before the rewrite's own takes a matched symbol, and one of its own takes the replacement.
+    fn left_to(&self, Owners { executors, first }: Owners<'_>, sides: &Sides, consumed: &[usize]) -> Claim {
+        for i in consumed {
+            let symbol = &sides.pattern.symbols[*i];
+            let arguments = sides.pattern.argument_metas(symbol);
+            let Some(def) = symbol.operator() else { continue };
+            if let Some(before) = executors[..first].iter().find(|executor| claim::takes(executor, def, &arguments)) {
+                return Err(format!("{} is taken by {}", def.name, before.name));
+            }
+        }
+        let replacement = self.replacement(sides).map_err(|error| error.to_string())?;
+        let own = || executors[first..].iter().filter(|executor| self.rewrite.executors.contains(&executor.name));
+        for symbol in &replacement.symbols {
+            let Some(def) = symbol.operator() else { continue };
+            let arguments = replacement.argument_metas(symbol);
+            let mut offered = own().filter_map(|executor| find_implementation(def.name, executor.name)).peekable();
+            if offered.peek().is_none() {
+                continue;
+            }
+            let answers: Vec<Claim> = offered.map(|implementation| (implementation.checker)(&arguments)).collect();
+            if answers.iter().all(Claim::is_err) {
+                return answers.into_iter().next().unwrap_or(Ok(()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shape {
+    fn of(rewrite: &RewriteDef) -> Result<Option<Shape>> {
+        let mut samples = Samples::new(None, DType::F32);
+        if let Some(declare) = rewrite.samples {
+            declare(&mut samples);
+        }
+        let Some(sample) = samples.into_cases().into_iter().next() else { return Ok(None) };
+        let metas: Vec<TensorMeta> =
+            sample.arguments.iter().flat_map(Arg::tensors).map(|tensor| tensor.meta(Device::CPU)).collect();
+        let block = trace_side(rewrite, &metas, rewrite.pattern)?;
+        let numbers = numbers_of(&block);
+        let Some(first) = numbers.iter().position(|number| !number) else { return Ok(None) };
+        let commutes = block.symbols.iter().map(|symbol| commutes(rewrite, symbol)).collect();
+        Ok(Some(Shape { order: connected_order(&block, first), block, numbers, commutes }))
+    }
+}
+
+/// Whether the rewrite says that the first two arguments of a symbol may stand in either order.
+pub(crate) fn commutes(rewrite: &RewriteDef, symbol: &BoundSymbol) -> bool {
+    symbol.arguments.len() >= 2 && symbol.operator().is_some_and(|def| rewrite.commutes.contains(&def))
+}
+
+/// The symbols of a pattern from `first` on, each sharing a value with one before it if any does: what a value makes or reads is
+/// found by following it.
+fn connected_order(block: &Block, first: usize) -> Vec<usize> {
+    let values = |i: &usize| {
+        let symbol = &block.symbols[*i];
+        symbol.operands().chain(symbol.results.iter().copied()).collect::<Vec<ValueId>>()
+    };
+    let mut order = vec![first];
+    let mut known = values(&first);
+    let mut left: Vec<usize> = (0..block.symbols.len()).filter(|i| *i != first).collect();
+    while !left.is_empty() {
+        let connected = left.iter().position(|i| values(i).iter().any(|id| known.contains(id)));
+        let next = left.remove(connected.unwrap_or(0));
+        known.extend(values(&next));
+        order.push(next);
+    }
+    order
+}
+
+/// Which symbols compute numbers that the program knows: from nothing, or from such numbers.
+pub(crate) fn numbers_of(block: &Block) -> Vec<bool> {
+    let mut known = vec![false; block.values.len()];
+    block
+        .symbols
+        .iter()
+        .map(|symbol| {
+            let number = symbol.operands().all(|id| known[id.index()]);
+            symbol.results.iter().for_each(|id| known[id.index()] = number);
+            number
+        })
+        .collect()
+}
+
+fn trace_side(rewrite: &RewriteDef, metas: &[TensorMeta], side: crate::operator::TracedRule) -> Result<Block> {
+    let parameters: Vec<(Arc<str>, TensorMeta)> =
+        rewrite.params.iter().map(|name| Arc::from(*name)).zip(metas.iter().cloned()).collect();
+    trace_block(&parameters, |handles| {
+        let arguments: Vec<Arg<crate::Tensor>> = handles.iter().map(|handle| Arg::Tensor(*handle)).collect();
+        side(&arguments)
+    })
+}

@@ -1,0 +1,131 @@
+//! What rewrites find: operands in either order, inner values that are read elsewhere, symbols in any order; and that the time is
+//! linear in the length of the program.
+
+use fulgurite::executor::RewriteDef;
+use fulgurite::testing::directives::Template;
+use fulgurite::testing::{Filter, Settings, generated_tests};
+use fulgurite::trace::{Trace, parse};
+use fulgurite::transforms::{Fuel, rewrite};
+use fulgurite_ops_macros::rewrite;
+
+use fulgurite_ops::prims;
+
+/// A sum with a product, whichever operand the product is.
+#[rewrite(name = "test::product_plus", commutes = prims::add, commutes = prims::mul)]
+mod product_plus {
+    fn pattern(a: Tensor, b: Tensor, c: Tensor) -> Tensor {
+        prims::add(prims::mul(prims::exp(a), b), c)
+    }
+
+    fn replacement(a: Tensor, b: Tensor, c: Tensor) -> Tensor {
+        prims::sub(c, prims::mul(prims::exp(a), prims::neg(b)))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([6]), s.normal([6]), s.normal([6])));
+    }
+}
+
+/// A logarithm of an exponential, which others may read.
+#[rewrite(name = "test::log_of_exp", keep_inner)]
+mod log_of_exp {
+    fn pattern(x: Tensor) -> Tensor {
+        prims::log(prims::exp(prims::neg(x)))
+    }
+
+    fn replacement(x: Tensor) -> Tensor {
+        prims::neg(x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.uniform(-1.0, 1.0, [6])));
+    }
+}
+
+fn program(body: &str) -> Trace {
+    let text = format!("# fulgurite trace 1\ntrace f for cpu (a: f32[6], b: f32[6], c: f32[6]) {{\n{body}\n}}\n");
+    let trace = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    trace.verify().unwrap();
+    trace
+}
+
+/// What a rewrite makes of a program, and how often it fires.
+fn rewritten(rewrite: &'static RewriteDef, body: &str) -> (String, u64) {
+    let trace = program(body);
+    let (limit, mut fuel) = (1000, Fuel::limited(1000));
+    let next = trace.transformed("rewrite", rewrite::apply(&trace.block, rewrite, &mut fuel).unwrap());
+    next.verify().unwrap();
+    let fired = (0..limit).find(|left| fuel == Fuel::limited(limit - left)).unwrap();
+    (next.to_string(), fired)
+}
+
+#[test]
+fn their_generated_tests_pass() {
+    for name in ["test::product_plus", "test::log_of_exp"] {
+        let filter = Filter { templates: vec![Template::Rewrite], ..Filter::operator(name) };
+        let tests: Vec<_> =
+            generated_tests(&filter, &Settings::default()).into_iter().filter(|test| test.operator == name).collect();
+        assert_eq!(tests.len(), 1, "{name}");
+        (tests[0].run)().unwrap_or_else(|message| panic!("{message}"));
+    }
+}
+
+#[test]
+fn operands_that_commute_are_found_in_either_order() {
+    let exp = "e: f32[6] = prims::exp(a)";
+    for product in ["prims::mul(e, b)", "prims::mul(b, e)"] {
+        for sum in ["prims::add(m, c)", "prims::add(c, m)"] {
+            let body = format!("{exp}\nm: f32[6] = {product}\ns: f32[6] = {sum}\nreturn s");
+            let (text, fired) = rewritten(&product_plus::REWRITE, &body);
+            assert!(fired == 1 && text.contains("s: f32[6] = prims::sub(c, "), "{text}");
+        }
+    }
+    // A difference is no sum.
+    let body = format!("{exp}\nm: f32[6] = prims::mul(e, b)\ns: f32[6] = prims::sub(c, m)\nreturn s");
+    assert_eq!(rewritten(&product_plus::REWRITE, &body).1, 0);
+}
+
+#[test]
+fn inner_values_stay_where_the_rewrite_keeps_them() {
+    let chain = "n: f32[6] = prims::neg(a)\ne: f32[6] = prims::exp(n)\nl: f32[6] = prims::log(e)";
+    let (text, fired) = rewritten(&log_of_exp::REWRITE, &format!("{chain}\nreturn l"));
+    assert!(fired == 1 && !text.contains("prims::exp"), "{text}");
+    // What makes the value that is read elsewhere stays, and what that reads.
+    for reader in ["return l, e", "s: f32[6] = prims::add(e, b)\nreturn l, s"] {
+        let (text, fired) = rewritten(&log_of_exp::REWRITE, &format!("{chain}\n{reader}"));
+        assert_eq!(fired, 1, "{text}");
+        assert!(text.contains("e: f32[6] = prims::exp(n)") && text.contains("l: f32[6] = prims::neg(a)"), "{text}");
+    }
+    // Without the declaration nothing is taken apart.
+    let body = "e: f32[6] = prims::exp(a)\nm: f32[6] = prims::mul(e, b)\ns: f32[6] = prims::add(m, c)\nreturn s, m";
+    assert_eq!(rewritten(&product_plus::REWRITE, body).1, 0);
+}
+
+/// Programs four times as long take about four times as long: a search that reads the rest of the program for every symbol would
+/// take sixteen times as long. The best of several runs counts, since the machine may be shared.
+#[test]
+fn the_time_is_linear() {
+    let chain = |length: usize| {
+        let lines: Vec<String> = (0..length)
+            .map(|i| {
+                let before = if i == 0 { "c".to_owned() } else { format!("s{}", i - 1) };
+                format!(
+                    "e{i}: f32[6] = prims::exp({before})\nm{i}: f32[6] = prims::mul(b, e{i})\n\
+                     s{i}: f32[6] = prims::add(a, m{i})"
+                )
+            })
+            .collect();
+        program(&format!("{}\nreturn s{}", lines.join("\n"), length - 1))
+    };
+    let best = |trace: &Trace| {
+        let once = || {
+            let (start, mut fuel) = (std::time::Instant::now(), Fuel::UNLIMITED);
+            let block = rewrite::apply(&trace.block, &product_plus::REWRITE, &mut fuel).unwrap();
+            assert!(block.symbols.iter().all(|symbol| symbol.name() != "prims::add"));
+            start.elapsed()
+        };
+        (0..5).map(|_| once()).min().unwrap()
+    };
+    let (short, long) = (best(&chain(1000)), best(&chain(4000)));
+    assert!(long < short * 9, "1,000 links take {short:?}, 4,000 take {long:?}");
+}
