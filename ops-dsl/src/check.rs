@@ -35,7 +35,8 @@ pub fn operator(operator: &mut Operator, parts: &Parts, errors: &mut Errors) {
         };
     }
     rules_of_kind(operator, errors);
-    cotangents(&operator.rules, &operator.options.waived, errors);
+    cotangents(&operator.rules, &operator.waived_cotangents(), errors);
+    dtypes(operator, errors);
     effects(operator, errors);
     codes(operator, &parts.helpers, errors);
 }
@@ -271,8 +272,8 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
             format!("no argument of `{ident}` can be a floating-point tensor, so autocast leaves it alone; remove `autocast`"),
         );
     }
-    if let (None, Some((name, _))) = (operator.rule("grad"), options.waived.first()) {
-        errors.at(name, "there is no rule `grad` whose cotangent could be waived");
+    if let (None, Some((name, _))) = (operator.rule("grad"), operator.waived_cotangents().first()) {
+        errors.at(name, "there is no rule `grad` whose cotangent could be waived, and no argument of that name");
     }
     if let Some(torch) = &options.torch
         && torch.value().starts_with("torch.")
@@ -318,6 +319,19 @@ fn cotangents(rules: &[Rule], waived: &[(Ident, LitStr)], errors: &mut Errors) {
     for (known, _) in waived.iter().filter(|(known, _)| !names.contains(&known.to_string())) {
         let hint = did_you_mean(&known.to_string(), names.iter().map(String::as_str));
         errors.at(known, format!("`grad` has no cotangent `{known}`{hint}"));
+    }
+}
+
+/// Declared element types restrict a tensor.
+fn dtypes(operator: &Operator, errors: &mut Errors) {
+    for dtype in &operator.options.dtypes {
+        let of_class = |param: &Param| param.kind.class().is_some_and(|class| class.holds(&dtype.to_string()));
+        if !operator.signature.params.iter().any(of_class) {
+            errors.at(
+                dtype,
+                format!("no argument of `{}` is a tensor that may have elements of this type", operator.ident),
+            );
+        }
     }
 }
 

@@ -35,6 +35,18 @@ impl Class {
         Class::ALL.iter().find(|(_, class)| *class == self).map_or("Any", |(name, _)| name)
     }
 
+    /// Whether the class has this variant of `DType`.
+    pub fn holds(self, dtype: &str) -> bool {
+        let floating = matches!(dtype, "F16" | "BF16" | "F32" | "F64");
+        match self {
+            Class::Any => true,
+            Class::Floating => floating,
+            Class::Integer => !floating && dtype != "Bool",
+            Class::Boolean => dtype == "Bool",
+            Class::Number => dtype != "Bool",
+        }
+    }
+
     /// Whether a tensor of this class may have a gradient.
     pub fn may_be_floating(self) -> bool {
         matches!(self, Class::Any | Class::Floating | Class::Number)
@@ -188,6 +200,8 @@ pub struct Options {
     pub name: Option<LitStr>,
     /// The function it mirrors.
     pub torch: Option<LitStr>,
+    /// The element types of its tensors, narrower than their classes: variants of `DType`.
+    pub dtypes: Vec<Ident>,
     /// The role it plays.
     pub overload: Option<Ident>,
     /// What autocast makes of its operands: a variant of `Autocast`.
@@ -202,7 +216,7 @@ pub struct Options {
     pub in_place: Option<Vec<Ident>>,
     /// Why it has no gradient.
     pub no_grad: Option<LitStr>,
-    /// Cotangents that are not used, with reasons.
+    /// Cotangents that are not used, and arguments that decide about nothing in samples, with reasons.
     pub waived: Vec<(Ident, LitStr)>,
     /// Directives.
     pub directives: Vec<Directive>,

@@ -3,15 +3,15 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::ToTokens;
 use syn::parse::Parser;
-use syn::{Attribute, Visibility};
+use syn::{Attribute, LitStr, Visibility};
 
 use crate::errors::Errors;
 use crate::model::{self, Kind, Options, ParamKind, RuleParam, Signature};
 use crate::parse::{self, Entry, Function, Module};
 
 /// The rules of an operator.
-pub const RULES: [&str; 10] =
-    ["meta", "decomposition", "grad", "scalar", "view", "reference", "cpu", "plan", "samples", "errors"];
+pub const RULES: [&str; 11] =
+    ["requires", "meta", "decomposition", "grad", "scalar", "view", "reference", "cpu", "plan", "samples", "errors"];
 
 /// A rule of a declaration.
 #[derive(Debug)]
@@ -55,6 +55,17 @@ impl Operator {
     /// The rule of that name.
     pub fn rule(&self, name: &str) -> Option<&Rule> {
         self.rules.iter().find(|rule| rule.name == name)
+    }
+
+    /// The arguments that are waived, with reasons.
+    pub fn undecided(&self) -> impl Iterator<Item = &(Ident, LitStr)> {
+        self.options.waived.iter().filter(|(name, _)| self.signature.params.iter().any(|param| param.ident == *name))
+    }
+
+    /// The cotangents that are waived, with reasons: every other name.
+    pub fn waived_cotangents(&self) -> Vec<(Ident, LitStr)> {
+        let param = |name: &Ident| self.signature.params.iter().any(|param| param.ident == *name);
+        self.options.waived.iter().filter(|(name, _)| !param(name)).cloned().collect()
     }
 
     /// Whether its meta follows from its scalar rule.

@@ -9,7 +9,9 @@ use crate::model::{Directive, DirectiveKind, Effects, Kind, Options};
 use crate::parse::{Setting, Value};
 
 /// The templates of the generated tests: the name in directives, the variant of `Template`.
-pub const TEMPLATES: [(&str, &str); 17] = [
+pub const TEMPLATES: [(&str, &str); 19] = [
+    ("samples", "Samples"),
+    ("sources", "Sources"),
     ("meta", "Meta"),
     ("consistency", "Consistency"),
     ("golden", "Golden"),
@@ -113,11 +115,12 @@ fn inner<'a>(setting: &'a Setting, example: &str, errors: &mut Errors) -> &'a [S
 
 /// Reads the settings of `#[operator(...)]`.
 pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
-    const KNOWN: [&str; 15] = [
+    const KNOWN: [&str; 16] = [
         "prim",
         "executor",
         "torch",
         "name",
+        "dtypes",
         "overload",
         "autocast",
         "effects",
@@ -134,6 +137,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         kind: Kind::Composite,
         name: None,
         torch: None,
+        dtypes: Vec::new(),
         overload: None,
         autocast: None,
         effects: Effects::default(),
@@ -169,6 +173,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
             }
             "torch" => options.torch = text(setting, errors),
             "name" => options.name = text(setting, errors),
+            "dtypes" => options.dtypes = dtypes(setting, errors),
             "overload" => {
                 options.overload = path(setting, errors).and_then(|path| path.get_ident().cloned());
             }
@@ -191,6 +196,25 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
     }
     options.reliable = before == 0 && errors.messages().len() == before;
     options
+}
+
+/// `dtypes(f32, bf16)`; gives the variants at the author's words.
+fn dtypes(setting: &Setting, errors: &mut Errors) -> Vec<Ident> {
+    let mut all: Vec<Ident> = Vec::new();
+    for word in names(setting, "dtypes(f32, bf16)", errors) {
+        let name = word.to_string();
+        let Some((_, variant)) = DTYPES.iter().find(|(known, _)| *known == name) else {
+            let known = DTYPES.map(|(known, _)| known);
+            let hint = did_you_mean(&name, known.iter().copied());
+            errors.at(&word, format!("there is no dtype `{name}`{hint}; there are: {}", known.join(", ")));
+            continue;
+        };
+        if all.iter().any(|other| other == variant) {
+            errors.at(&word, format!("the dtype `{name}` is given twice"));
+        }
+        all.push(Ident::new(variant, word.span()));
+    }
+    all
 }
 
 /// `autocast = low`; gives the variant at the author's word.

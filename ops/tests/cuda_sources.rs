@@ -13,7 +13,7 @@ use fulgurite::device::plan::Place;
 use fulgurite::device::{Address, Command, DeviceTensor, Parameter, Plan, Source};
 use fulgurite::executor::find_implementation;
 use fulgurite::operator::{OperatorDef, find_operator, operators};
-use fulgurite::rules::fulgurite_kernels::cuda::{Compilation, KernelResources, nvrtc};
+use fulgurite::rules::fulgurite_kernels::cuda::{Compilation, KernelCache, KernelResources, nvrtc};
 use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
 use fulgurite::{DType, Device, TensorMeta};
 use fulgurite_ops as _;
@@ -184,7 +184,7 @@ fn compiled(sources: &[Arc<Source>], architecture: &str) -> Result<HashMap<Arc<S
                         architecture,
                         options: &source.options,
                     };
-                    match nvrtc::compile(&compilation) {
+                    match KernelCache::global().compile(&compilation) {
                         Ok(cubin) => {
                             done.lock().expect("no panics").insert(source.clone(), cubin.kernels().to_vec());
                         }

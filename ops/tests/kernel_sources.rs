@@ -80,7 +80,7 @@ fn launches(architecture: &str, aligned: bool) -> BTreeMap<String, (Arc<Source>,
                     let call = format!("{} in {dtype}, sample {i}, by {executor}", def.name);
                     assert!(shape.grid.iter().chain(&shape.block).all(|extent| *extent > 0), "{call}: {shape:?}");
                     let sizes = parameters.iter().map(size_of_parameter).collect();
-                    let key = format!("{} {:?}", source.name, source.options);
+                    let key = format!("{} {:?} {}", source.name, source.options, source.text);
                     found.entry(key).or_insert((source, Vec::new())).1.push(Launch { kernel, sizes, call });
                 }
             }

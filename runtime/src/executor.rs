@@ -76,6 +76,8 @@ pub struct ExecutorDef {
     pub prepare_region: Option<PrepareRegionRule>,
     /// The device work of a region.
     pub plan_region: Option<PlanRegionRule>,
+    /// The package that declares it.
+    pub package: &'static str,
 }
 
 impl ImplementationDef {
@@ -107,6 +109,8 @@ pub struct ImplementationDef {
     pub in_place: bool,
     /// As [`OperatorDef::in_place_over`], of its kernel.
     pub in_place_over: &'static [&'static str],
+    /// The package that declares it.
+    pub package: &'static str,
     /// Source file.
     pub file: &'static str,
     /// Line.
@@ -139,6 +143,8 @@ pub struct RewriteDef {
     pub commutes: &'static [&'static OperatorDef],
     /// Whether inner values of the pattern may be read elsewhere: the symbols that make them then stay.
     pub keep_inner: bool,
+    /// The package that declares it.
+    pub package: &'static str,
     /// Source file.
     pub file: &'static str,
     /// Line.
@@ -161,6 +167,7 @@ static VIEWS: &ExecutorDef = &ExecutorDef {
     fuse: None,
     prepare_region: None,
     plan_region: None,
+    package: env!("CARGO_PKG_NAME"),
 };
 
 /// Every executor linked into the program.

@@ -32,6 +32,8 @@ pub const OPERATOR: OperatorDef = OperatorDef {
     effects: Effects::NONE,
     overload: None,
     autocast: None,
+    dtypes: &[],
+    requires: None,
     meta: None,
     decomposition: None,
     grad: None,
@@ -49,6 +51,8 @@ pub const OPERATOR: OperatorDef = OperatorDef {
     errors: None,
     codes: &[],
     directives: &[],
+    undecided: &[],
+    package: "",
     file: "",
     line: 0,
 };
@@ -65,6 +69,7 @@ pub const IMPLEMENTATION: ImplementationDef = ImplementationDef {
     strided: false,
     in_place: false,
     in_place_over: &[],
+    package: "",
     file: "",
     line: 0,
 };
@@ -82,6 +87,7 @@ pub const EXECUTOR: ExecutorDef = ExecutorDef {
     fuse: None,
     prepare_region: None,
     plan_region: None,
+    package: "",
 };
 
 /// A rewrite that changes nothing yet.
@@ -98,6 +104,7 @@ pub const REWRITE: RewriteDef = RewriteDef {
     executors: &[],
     commutes: &[],
     keep_inner: false,
+    package: "",
     file: "",
     line: 0,
 };
@@ -508,6 +515,12 @@ macro_rules! __rule {
             $a: &[$crate::argument::Arg<$crate::TensorMeta>],
         ) -> ::core::result::Result<::std::vec::Vec<$crate::TensorMeta>, $crate::Failure> {
             ::core::result::Result::Ok($crate::rules::IntoResults::into_results($call?))
+        }
+        rule
+    }};
+    (requires $a:ident => $call:expr) => {{
+        fn rule($a: &[$crate::argument::Arg<$crate::TensorMeta>]) -> ::core::result::Result<(), $crate::Failure> {
+            $call
         }
         rule
     }};

@@ -207,6 +207,8 @@ impl Autocast {
 /// The pullback of a call: cotangents of the results (absent where none arrived) and the results themselves, to the arguments'
 /// cotangents, in the order and form of the parameters (attributes and integer tensors as `Attribute::None`).
 pub type Pullback = Box<dyn FnOnce(&[Option<Tensor>], &[Tensor]) -> Vec<Arg<Tensor>>>;
+/// Whether metas are accepted.
+pub type RequiresRule = fn(&[Arg<TensorMeta>]) -> Result<(), Failure>;
 /// Metas in, metas out.
 pub type MetaRule = fn(&[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>, Failure>;
 /// Traced code in terms of other operators.
@@ -252,6 +254,11 @@ pub struct OperatorDef {
     /// What autocast makes of its operands. Where nothing is declared they stay as they are, unless its decomposition holds
     /// an operator of the class low: then autocast goes into the decomposition.
     pub autocast: Option<Autocast>,
+    /// The element types that its tensors may have, narrower than their classes; empty if the classes say it all. A tensor
+    /// whose class has none of these types is not restricted.
+    pub dtypes: &'static [DType],
+    /// Preconditions, which are checked before the results' metas are made.
+    pub requires: Option<RequiresRule>,
     /// Shape-and-type rule; derived from the decomposition if absent.
     pub meta: Option<MetaRule>,
     /// What it stands for.
@@ -288,6 +295,10 @@ pub struct OperatorDef {
     pub codes: &'static [&'static str],
     /// Skips and expected failures of generated tests.
     pub directives: &'static [Directive],
+    /// Arguments that decide about no result of any sample, each with the reason.
+    pub undecided: &'static [(&'static str, &'static str)],
+    /// The package that declares it.
+    pub package: &'static str,
     /// Source file of the declaration.
     pub file: &'static str,
     /// Line of the declaration.
@@ -303,6 +314,34 @@ impl OperatorDef {
     /// The name without its namespace: `exp` for `prims::exp`.
     pub fn short_name(&self) -> &'static str {
         self.name.rsplit("::").next().unwrap_or(self.name)
+    }
+
+    /// Whether a tensor argument of this class may have elements of this type.
+    pub fn takes(&self, class: Class, dtype: DType) -> bool {
+        let restricted = self.dtypes.iter().any(|own| class.accepts(*own));
+        class.accepts(dtype) && (!restricted || self.dtypes.contains(&dtype))
+    }
+
+    /// The element types of a tensor argument of this class in words, for messages.
+    fn describe_dtypes(&self, class: Class) -> String {
+        let own: Vec<&str> = self.dtypes.iter().filter(|own| class.accepts(**own)).map(|own| own.name()).collect();
+        match own.split_last() {
+            None => class.describe().to_owned(),
+            Some((last, [])) => (*last).to_owned(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        }
+    }
+
+    /// What the operator itself says of the results' metas, after its preconditions; `None` if they follow from its
+    /// decomposition. The arguments fit the signature.
+    ///
+    /// # Errors
+    /// A precondition that does not hold.
+    pub fn declared_meta(&self, arguments: &[Arg<TensorMeta>]) -> Result<Option<Vec<TensorMeta>>, Failure> {
+        if let Some(requires) = self.requires {
+            requires(arguments)?;
+        }
+        self.meta.map(|meta| meta(arguments)).transpose()
     }
 
     /// Position of the parameter `name`.
@@ -359,10 +398,11 @@ impl OperatorDef {
                 }
             };
             for meta in argument.tensors() {
-                if !class.accepts(meta.dtype()) {
+                if !self.takes(class, meta.dtype()) {
+                    let expected = self.describe_dtypes(class);
                     return Err(Failure::new(
                         "ArgumentDType",
-                        format!("{} has dtype {}, expected {}", param.name, meta.dtype(), class.describe()),
+                        format!("{} has dtype {}, expected {expected}", param.name, meta.dtype()),
                     ));
                 }
                 match device {

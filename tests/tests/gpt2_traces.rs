@@ -2,6 +2,7 @@
 
 use fulgurite::compile::{Options, compile};
 use fulgurite::jit::{Names, trace};
+use fulgurite::rules::fulgurite_kernels::cuda::HEADER;
 use fulgurite::trace::print::{PrintOptions, print};
 use fulgurite::trace::{Trace, parse};
 use fulgurite::tracer::scope;
@@ -98,7 +99,10 @@ fn snapshots_for_cuda() {
     // Each kind of generated kernel once, in full; the others by name.
     let (mut texts, mut shown) = (String::new(), std::collections::HashSet::new());
     for source in program.sources() {
-        texts += &format!("== {} {}\n", source.name, source.options.join(" "));
+        let rest = source.text.strip_prefix(HEADER).unwrap_or_default();
+        let defines = rest.lines().skip(1).map_while(|line| line.strip_prefix("#define "));
+        let defines: String = defines.map(|line| format!("; {}", line.replacen(' ', "=", 1))).collect();
+        texts += &format!("== {} {}{defines}\n", source.name, source.options.join(" "));
         if source.name.starts_with("region") && shown.len() < 4 && shown.insert(source.text.len()) {
             texts += &format!("{}\n", source.text);
         }

@@ -164,3 +164,77 @@ fn a_rewrite_that_ignores_other_angles() {
 fn a_rewrite_of_operands_that_do_not_commute() {
     must_catch("wrong::commuted_difference", Template::Rewrite, "with operands that commute in the other order");
 }
+
+#[test]
+fn an_operator_without_a_sample_that_it_accepts() {
+    must_catch("wrong::no_samples", Template::Samples, "has no samples");
+}
+
+#[test]
+fn an_argument_that_no_sample_varies() {
+    must_catch("wrong::argument_never_varied", Template::Samples, "argument 'scale' changes no result in any sample");
+    must_catch("wrong::argument_never_varied", Template::Samples, "it is 2.0 in every sample");
+    // Nothing else sees that the decomposition ignores it.
+    must_pass("wrong::argument_never_varied", Template::Consistency);
+    must_pass("wrong::argument_never_varied", Template::Decomposition);
+}
+
+#[test]
+fn an_argument_whose_values_make_no_difference() {
+    must_catch("wrong::argument_without_effect", Template::Samples, "argument 'floor' changes no result in any sample");
+    must_catch("wrong::argument_without_effect", Template::Samples, "gives the same with");
+    must_pass("wrong::argument_without_effect", Template::Consistency);
+}
+
+#[test]
+fn a_waiver_of_an_argument_that_decides() {
+    must_catch("wrong::waiver_without_need", Template::Samples, "'input' is waived, but it decides about a result");
+}
+
+#[test]
+fn a_decomposition_that_calls_itself() {
+    let path = "its decomposition calls itself: wrong::calls_itself -> wrong::calls_itself";
+    must_catch("wrong::calls_itself", Template::Consistency, path);
+    must_catch(
+        "wrong::never_ends",
+        Template::Consistency,
+        "decompositions lie 64 deep in one another: wrong::never_ends -> ",
+    );
+}
+
+/// Whether kernels can be compiled here; where they must be, they can.
+fn has_nvrtc() -> bool {
+    let found = fulgurite::rules::fulgurite_kernels::cuda::nvrtc::version();
+    let required = std::env::var("FULGURITE_REQUIRE_NVRTC").is_ok_and(|value| value == "1");
+    assert!(found.is_ok() || !required, "{found:?}");
+    found.is_ok()
+}
+
+#[test]
+fn kernels_that_do_not_fit_their_launches() {
+    if !has_nvrtc() {
+        println!("skipped: there is no NVRTC");
+        return;
+    }
+    must_catch(
+        "wrong::misspelt_kernel",
+        Template::Sources,
+        "has no kernel 'twise', did you mean 'twice'?; there are: twice",
+    );
+    must_catch(
+        "wrong::missing_bind",
+        Template::Sources,
+        "takes 3 parameters of [8, 8, 8] bytes, the launch gives 2 of [8, 8]",
+    );
+    must_catch(
+        "wrong::narrow_bind",
+        Template::Sources,
+        "takes 3 parameters of [8, 8, 8] bytes, the launch gives 3 of [8, 8, 4]",
+    );
+    must_catch("wrong::broken_source", Template::Sources, "identifier \"result\" is undefined");
+}
+
+#[test]
+fn a_name_of_the_header_is_defined() {
+    must_pass("wrong::defines_t", Template::Sources);
+}

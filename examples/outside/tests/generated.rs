@@ -6,5 +6,5 @@ use std::process::ExitCode;
 use fulgurite_example_outside as _;
 
 fn main() -> ExitCode {
-    fulgurite::testing::main_of(&["squareplus", "handmade::squareplus_with_slope"])
+    fulgurite::main_of_crate!()
 }

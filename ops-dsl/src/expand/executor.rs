@@ -43,6 +43,7 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
                 #priority
                 #strided
                 #(#fields)*
+                package: env!("CARGO_PKG_NAME"),
                 ..::fulgurite::expansion::EXECUTOR
             };
             #register

@@ -67,6 +67,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
                 #(#fields)*
                 #strided
                 #in_place
+                package: env!("CARGO_PKG_NAME"),
                 file: file!(),
                 line: line!(),
                 ..::fulgurite::expansion::IMPLEMENTATION

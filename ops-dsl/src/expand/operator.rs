@@ -285,6 +285,10 @@ fn record(operator: &Operator) -> TokenStream {
     if let Some(role) = &options.overload {
         fields.extend(quote!(overload: Some(::fulgurite::operator::Role::#role),));
     }
+    if !options.dtypes.is_empty() {
+        let dtypes = &options.dtypes;
+        fields.extend(quote!(dtypes: &[#(::fulgurite::DType::#dtypes),*],));
+    }
     if let Some(class) = &options.autocast {
         fields.extend(quote!(autocast: Some(::fulgurite::operator::Autocast::#class),));
     }
@@ -297,7 +301,7 @@ fn record(operator: &Operator) -> TokenStream {
         }
         let (field, function) = (made(rule.name), &rule.function.sig.ident);
         let value = match rule.name {
-            "meta" | "grad" | "scalar" | "reference" | "view" => erased(rule.name, rule, params),
+            "requires" | "meta" | "grad" | "scalar" | "reference" | "view" => erased(rule.name, rule, params),
             "decomposition" => erased("traced", rule, params),
             "cpu" => cpu(rule, params, signature.results == Results::List),
             "plan" => plan(rule, params, signature.results == Results::List),
@@ -325,6 +329,14 @@ fn record(operator: &Operator) -> TokenStream {
     if !codes.is_empty() {
         fields.extend(quote!(codes: &[#(#codes),*],));
     }
+    let undecided: Vec<_> = operator.undecided().collect();
+    if !undecided.is_empty() {
+        let undecided = undecided.iter().map(|(name, reason)| {
+            let name = name.to_string();
+            quote!((#name, #reason))
+        });
+        fields.extend(quote!(undecided: &[#(#undecided),*],));
+    }
     if !options.directives.is_empty() {
         let directives = options.directives.iter().map(directive);
         fields.extend(quote!(directives: &[#(#directives),*],));
@@ -332,6 +344,7 @@ fn record(operator: &Operator) -> TokenStream {
     quote! {
         ::fulgurite::operator::OperatorDef {
             #fields
+            package: env!("CARGO_PKG_NAME"),
             file: file!(),
             line: line!(),
             ..::fulgurite::expansion::OPERATOR

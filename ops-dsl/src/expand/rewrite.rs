@@ -69,6 +69,7 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
                 #commutes
                 #keep_inner
                 #(#fields)*
+                package: env!("CARGO_PKG_NAME"),
                 file: file!(),
                 line: line!(),
                 ..::fulgurite::expansion::REWRITE

@@ -68,6 +68,7 @@ pub mod cat {
         s.case(with([s.normal([0]), s.normal([2, 3])]).dim(1));
         s.case(with([s.normal([0]), s.normal([0])]));
         s.case(with([s.normal([2]), s.of(DType::F32, [3])]));
+        s.case(with([s.normal([3, 3]), s.normal([3, 3])]).dim(1));
     }
 
     fn errors(e: &mut ErrorSamples) {

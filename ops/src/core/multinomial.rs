@@ -8,7 +8,11 @@ use crate::prims;
 /// row's weights that lies above a uniform number times their total. `generator` holds seed and offset as two i64. Rows without
 /// a positive weight give the last position. Unlike PyTorch, drawing without replacement is only offered for one sample, where
 /// there is no difference.
-#[operator(effects(random), no_grad = "positions are drawn, they have no gradient")]
+#[operator(
+    effects(random),
+    waive(replacement = "one position is drawn alike with and without it, and more are refused without it"),
+    no_grad = "positions are drawn, they have no gradient"
+)]
 pub mod multinomial {
     fn multinomial(
         input: Tensor<Floating>,

@@ -71,6 +71,7 @@ pub mod split_with_sizes {
         s.case(with(s.normal([2, 7]), [3, 0, 4]).dim(-1));
         s.case(with(s.normal([3]), [3]));
         s.case(with(s.normal([0, 3]), [1, 2]).dim(1));
+        s.case(with(s.normal([4, 4]), [1, 3]).dim(1));
     }
 
     fn errors(e: &mut ErrorSamples) {

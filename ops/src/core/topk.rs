@@ -5,7 +5,7 @@ use crate::prims;
 
 /// The `k` largest elements along `dim` (the smallest if not `largest`) and their positions, best first whether or not
 /// `sorted` asks for it. Of equal elements the earlier comes first; NaN is larger than every number.
-#[operator(torch = "topk")]
+#[operator(torch = "topk", waive(sorted = "elements are sorted whether or not it asks for that"))]
 pub mod topk {
     fn topk(
         input: Tensor<Number>,

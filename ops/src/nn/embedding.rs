@@ -5,7 +5,7 @@ use crate::prims;
 
 /// The rows of `weight` [V, C] that `input` names: input of any shape, out [..., C]. The gradient adds the rows of one
 /// index in the order of `input`; the row `padding_idx` gets none. An index out of range is an error when the program runs.
-#[operator(torch = "nn.functional.embedding")]
+#[operator(torch = "nn.functional.embedding", waive(padding_idx = "it decides about the gradient of weight alone"))]
 pub mod embedding {
     fn embedding(input: Tensor<Integer>, weight: Tensor<Floating>, #[default(None)] padding_idx: Option<i64>)
     -> Tensor;

@@ -49,6 +49,7 @@ pub mod gather {
         s.case(with(s.normal([4, 6]), 1, s.integers(0, 6, [4, 0])));
         s.case(with(s.normal([0, 6]), 1, s.integers(0, 6, [0, 2])));
         s.case(with(s.normal([65, 50]), 1, s.integers(0, 50, [65, 67])));
+        s.case(with(s.normal([5, 5]), 1, s.integers(0, 5, [5, 5])));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -65,6 +65,7 @@ pub mod scatter_add {
         s.case(with(s.normal([3, 1, 5]), 2, s.integers(0, 5, [3, 1, 2]), s.normal([3, 1, 2])));
         s.case(with(s.normal([4, 6]), 1, s.integers(0, 6, [4, 0]), s.normal([4, 0])));
         s.case(with(s.normal([65, 50]), 1, s.integers(0, 50, [65, 67]), s.normal([65, 67])));
+        s.case(with(s.normal([5, 5]), 1, s.integers(0, 5, [5, 5]), s.normal([5, 5])));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -131,7 +131,7 @@ pub struct Source {
     pub name: Arc<str>,
     /// The text. It includes no headers.
     pub text: Arc<str>,
-    /// `-DNAME=value`, and what else NVRTC is told.
+    /// What else NVRTC is told.
     pub options: Vec<String>,
 }
 
@@ -197,8 +197,12 @@ pub enum Command {
 #[derive(Debug, Default)]
 pub struct Plan {
     architecture: String,
-    source: Option<(Arc<str>, Arc<str>)>,
-    defines: Vec<String>,
+    /// The name and the text of the present source, without what comes before it.
+    source: Option<(Arc<str>, String)>,
+    /// Its defines, as lines.
+    defines: String,
+    /// The present source as the last launch had it, which the next one shares if no define came between.
+    shared: Option<Arc<Source>>,
     commands: Vec<Command>,
     workspace: u64,
     indices: Option<String>,
@@ -246,14 +250,16 @@ impl Plan {
 
     /// The source that the following launches take their kernels from, after the shared header; forgets all defines.
     pub fn source(&mut self, name: &str, text: &str) {
-        let text = format!("{}\n#line 1 \"{name}\"\n{text}", fulgurite_kernels::cuda::HEADER);
-        self.source = Some((name.into(), text.into()));
+        self.source = Some((name.into(), text.to_owned()));
         self.defines.clear();
+        self.shared = None;
     }
 
-    /// Gives a name a value in the source of the following launches.
+    /// Gives a name a value in the source of the following launches. The line comes after the shared header, which has names of its
+    /// own, and after what the compiler itself includes: there `T` is a template's parameter.
     pub fn define(&mut self, name: &str, value: impl Display) {
-        self.defines.push(format!("-D{name}={value}"));
+        self.defines += &format!("#define {name} {value}\n");
+        self.shared = None;
     }
 
     /// Launches a kernel of the present source.
@@ -261,13 +267,17 @@ impl Plan {
     /// # Errors
     /// If no source was named.
     pub fn launch(&mut self, kernel: &str, shape: LaunchShape, parameters: Vec<Parameter>) -> Result<(), Failure> {
-        let Some((name, text)) = self.source.clone() else {
+        let Some((name, text)) = &self.source else {
             return Err(Failure::new("NoSource", format!("'{kernel}' is launched, but the plan names no source")));
         };
-        // No contraction of products and sums: the device computes what the host computes.
-        let mut options = vec!["--fmad=false".to_owned()];
-        options.extend(self.defines.iter().cloned());
-        self.launch_from(Source { name, text, options }, kernel, shape, parameters);
+        let source = self.shared.get_or_insert_with(|| {
+            let (header, defines) = (fulgurite_kernels::cuda::HEADER, &self.defines);
+            let text = format!("{header}\n{defines}#line 1 \"{name}\"\n{text}").into();
+            // No contraction of products and sums: the device computes what the host computes.
+            Arc::new(Source { name: name.clone(), text, options: vec!["--fmad=false".to_owned()] })
+        });
+        let source = source.clone();
+        self.commands.push(Command::Launch { source, kernel: kernel.into(), shape, parameters });
         Ok(())
     }
 

@@ -5,6 +5,10 @@ use fulgurite_kernels::DType;
 /// A template of the generated tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Template {
+    /// There are samples, and each argument decides about a result in one of them.
+    Samples,
+    /// Device sources compile, and launches fit their kernels.
+    Sources,
     /// Metas equal what execution returns.
     Meta,
     /// Agrees with the independent reference.
@@ -43,7 +47,9 @@ pub enum Template {
 
 impl Template {
     /// All templates.
-    pub const ALL: [Template; 17] = [
+    pub const ALL: [Template; 19] = [
+        Template::Samples,
+        Template::Sources,
         Template::Meta,
         Template::Consistency,
         Template::Golden,
@@ -66,6 +72,8 @@ impl Template {
     /// The name in test names and directives.
     pub const fn name(self) -> &'static str {
         match self {
+            Template::Samples => "samples",
+            Template::Sources => "sources",
             Template::Meta => "meta",
             Template::Consistency => "consistency",
             Template::Golden => "golden",

@@ -14,7 +14,7 @@ use super::templates;
 use crate::argument::Arg;
 use crate::executor::{ExecutorDef, RewriteDef, VIEW, executors, find_executor, find_implementation, rewrites};
 use crate::meta::{Device, Target, TensorMeta};
-use crate::operator::{OperatorDef, OperatorKind, operators};
+use crate::operator::{OperatorDef, OperatorKind, find_operator, operators};
 
 /// Where a suite keeps its files, and how its tests are repeated.
 #[derive(Debug, Clone)]
@@ -23,12 +23,14 @@ pub struct Settings {
     pub snapshots: PathBuf,
     /// The folder of PyTorch's vectors.
     pub golden: PathBuf,
+    /// Folders whose declarations must be linked.
+    pub sources: Vec<PathBuf>,
     /// The command that a failure prints before the test's name.
     pub command: String,
 }
 
 impl Default for Settings {
-    /// `snapshots/` and `golden/` of the package under test, whose folder cargo names when it runs tests.
+    /// `snapshots/`, `golden/` and `src/` of the package under test, whose folder cargo names when it runs tests.
     fn default() -> Settings {
         let root = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(PathBuf::new, PathBuf::from);
         let package = std::env::var("CARGO_PKG_NAME").map(|name| format!(" -p {name}")).unwrap_or_default();
@@ -41,6 +43,7 @@ impl Default for Settings {
         Settings {
             snapshots: root.join("snapshots"),
             golden: root.join("golden"),
+            sources: vec![root.join("src")],
             command: format!("cargo test{package}{target} -- --exact"),
         }
     }
@@ -90,6 +93,8 @@ pub struct Filter {
     pub templates: Vec<Template>,
     /// Names of executors; tests that no executor matters to are kept.
     pub executors: Vec<String>,
+    /// The package that declares the operator or rewrite, the executor, or the implementation of the one by the other.
+    pub package: Option<String>,
 }
 
 impl Filter {
@@ -99,9 +104,25 @@ impl Filter {
     }
 
     fn takes(&self, operator: &str, template: Template, executor: Option<&str>) -> bool {
-        (self.operators.is_empty() || self.operators.iter().any(|name| name == operator))
+        self.takes_package(operator, executor)
+            && (self.operators.is_empty() || self.operators.iter().any(|name| name == operator))
             && (self.templates.is_empty() || self.templates.contains(&template))
             && (self.executors.is_empty() || executor.is_none_or(|own| self.executors.iter().any(|name| name == own)))
+    }
+
+    fn takes_package(&self, operator: &str, executor: Option<&str>) -> bool {
+        let Some(package) = &self.package else { return true };
+        // An operator of another package that the executor takes by itself.
+        let of_executor = || {
+            let Some(executor) = executor.and_then(|name| find_executor(name).ok()) else { return false };
+            match find_implementation(operator, executor.name) {
+                Some(own) => own.package == package || executor.package == package,
+                None => executor.package == package && executor.claims.is_some(),
+            }
+        };
+        find_operator(operator).is_ok_and(|def| def.package == package)
+            || rewrites().iter().any(|rewrite| rewrite.name == operator && rewrite.package == package)
+            || of_executor()
     }
 }
 
@@ -226,6 +247,14 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                 }
             };
             match template {
+                Template::Samples => add(None, None),
+                Template::Sources => {
+                    for executor in
+                        executors().into_iter().filter(|executor| templates::sources::applies(def, executor))
+                    {
+                        add(Some(executor), None);
+                    }
+                }
                 Template::Errors => {
                     if first.is_some() || def.errors.is_some() {
                         add(None, None);
@@ -294,7 +323,10 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
     for seed in 0..templates::programs::SEEDS {
         for executor in runnable() {
             for template in [Template::Programs, Template::Autocast] {
-                if filter.takes("programs", template, Some(executor.name)) && executor.priority.is_some() {
+                if filter.package.is_none()
+                    && filter.takes("programs", template, Some(executor.name))
+                    && executor.priority.is_some()
+                {
                     tests.push(program_test(seed, executor, template, &settings));
                 }
             }

@@ -10,6 +10,7 @@
 //! fn main() -> std::process::ExitCode {
 //!     fulgurite_runtime::testing::main()
 //! }
+//! // A crate that tests what it declares: fulgurite::main_of_crate!()
 //! # #[cfg(not(feature = "testing"))]
 //! # fn main() {}
 //! ```
@@ -18,11 +19,15 @@ pub mod directives;
 pub mod samples;
 
 #[cfg(feature = "testing")]
+mod causes;
+#[cfg(feature = "testing")]
 mod generate;
 #[cfg(feature = "testing")]
 pub mod golden;
 #[cfg(feature = "testing")]
 mod problem;
+#[cfg(feature = "testing")]
+pub mod registry;
 #[cfg(feature = "testing")]
 mod run;
 #[cfg(feature = "testing")]
@@ -37,4 +42,4 @@ mod tolerance;
 #[cfg(feature = "testing")]
 pub use generate::{Filter, GeneratedTest, Outcome, Settings, generated_tests, sampled_dtypes, unmatched_directives};
 #[cfg(feature = "testing")]
-pub use run::{main, main_of, run};
+pub use run::{main, main_of, main_of_package, run};

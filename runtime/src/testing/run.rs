@@ -1,23 +1,61 @@
 //! The `main` of a test target without a harness: one trial for each generated test.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
+use super::causes::Causes;
 use super::generate::{
     Filter, GeneratedTest, Outcome, Settings, absent_devices, generated_tests, unmatched_directives,
 };
 use super::golden::Golden;
+use super::registry;
+use crate::operator::find_operator;
 
 /// Runs every test that the linked declarations generate, with the arguments of `cargo test` or `cargo nextest`.
 pub fn main() -> ExitCode {
     run(&Settings::default(), Vec::new())
 }
 
-/// As [`main`], for the operators of these names alone: a crate tests what it declares, not all that it links.
+/// As [`main`], for the operators of these names alone.
 pub fn main_of(operators: &[&str]) -> ExitCode {
     let operators = operators.iter().map(|name| (*name).to_owned()).collect();
     run_filtered(&Filter { operators, ..Filter::default() }, &Settings::default(), Vec::new())
+}
+
+/// As [`main`], for what the package declares: its operators, its rewrites, and whatever its executors run. The macro
+/// [`main_of_crate!`](crate::main_of_crate) names the package.
+pub fn main_of_package(package: &str) -> ExitCode {
+    let filter = Filter { package: Some(package.to_owned()), ..Filter::default() };
+    let crate_name = package.replace('-', "_");
+    let others = if registry::declared_by(package).is_empty() {
+        let message = format!(
+            "package '{package}' declares nothing that is linked here: name its library, `use {crate_name} as _;`, and list its files \
+             in `operator_files!`"
+        );
+        vec![Trial::test("registry::something_is_declared", move || Err(Failed::from(message)))]
+    } else {
+        Vec::new()
+    };
+    run_filtered(&filter, &Settings::default(), others)
+}
+
+/// Runs the generated tests of everything that the calling package declares: the body of `main` in a test target without a harness.
+///
+/// ```ignore
+/// use my_operators as _; // links the declarations
+///
+/// fn main() -> std::process::ExitCode {
+///     fulgurite::main_of_crate!()
+/// }
+/// ```
+#[macro_export]
+macro_rules! main_of_crate {
+    () => {
+        $crate::testing::main_of_package(env!("CARGO_PKG_NAME"))
+    };
 }
 
 /// As [`main`], with files where `settings` say and trials of the caller's own beside the generated ones.
@@ -34,10 +72,23 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
             format!("no test is generated for '{name}': it is not declared, or the crate that does is not linked");
         trials.push(Trial::test(format!("{name}::is_declared"), move || Err(Failed::from(message))));
     }
+    let unlisted = registry::unlisted(&settings.sources);
+    let asked_for_unlisted = asked_for(&arguments, &unlisted);
+    let all_listed = lines_of(unlisted.iter().map(registry::describe_unlisted));
+    trials.push(Trial::test("registry::every_declaration_is_linked", move || all_listed));
+    let stale = registry::stale_snapshots(&settings.snapshots);
+    let stale =
+        lines_of(stale.iter().map(|path| format!("{}: no operator has this snapshot; remove it", path.display())));
+    trials.push(Trial::test("snapshots::none_is_stale", move || stale));
     let mut unmatched = unmatched_directives(&tests);
     // Those of other operators were not asked for.
-    let own = |message: &String| filter.operators.iter().any(|name| message.starts_with(&format!("{name} (")));
-    unmatched.retain(|message| filter.operators.is_empty() || own(message));
+    let own = |message: &String| {
+        let operator = message.split(" (").next().unwrap_or_default();
+        let declares = |package: &String| find_operator(operator).is_ok_and(|def| def.package == package);
+        (filter.operators.is_empty() || filter.operators.iter().any(|name| name == operator))
+            && filter.package.as_ref().is_none_or(declares)
+    };
+    unmatched.retain(own);
     trials.push(Trial::test("directives::all_match", move || {
         if unmatched.is_empty() { Ok(()) } else { Err(Failed::from(unmatched.join("\n"))) }
     }));
@@ -54,7 +105,8 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
         }
         Ok(())
     }));
-    trials.extend(tests.into_iter().map(trial));
+    let causes = Arc::new(Causes::default());
+    trials.extend(tests.into_iter().map(|test| trial(test, &causes)));
     for (kind, reason) in absent_devices() {
         eprintln!("the tests of {kind} executors are skipped: {reason}");
         // Skipped, unless the environment says that this machine has to have one.
@@ -67,20 +119,64 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
         && !arguments.list
         && !trials.iter().any(|trial| trial.name().contains(wanted.as_str()))
     {
+        if let Some(message) = asked_for_unlisted {
+            eprintln!("error: no generated test is called '{wanted}': {message}");
+            return ExitCode::FAILURE;
+        }
         // Not a failure: a filter may be meant for another test target of the workspace.
-        eprintln!(
-            "no generated test is called '{wanted}'. Tests are called operator::template::executor::dtype; an operator \
-             whose file is in no operator_files! list has none (registry::every_declaration_is_linked finds it)"
-        );
+        eprintln!("no generated test is called '{wanted}'. Tests are called operator::template::executor::dtype");
     }
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    print!("{}", causes.report());
+    conclusion.exit_code()
 }
 
-fn trial(test: GeneratedTest) -> Trial {
-    let GeneratedTest { name, skip, run, .. } = test;
+/// Fails with all lines, if there are any.
+fn lines_of(lines: impl Iterator<Item = String>) -> Result<(), Failed> {
+    let lines: Vec<String> = lines.collect();
+    if lines.is_empty() { Ok(()) } else { Err(Failed::from(lines.join("\n"))) }
+}
+
+/// What is wrong with the unlisted file that declares what the filter names, if there is one.
+fn asked_for(arguments: &Arguments, unlisted: &[(PathBuf, usize, usize)]) -> Option<String> {
+    let wanted = arguments.filter.as_deref()?.trim_end_matches(':');
+    let operator = wanted.split("::").next().unwrap_or(wanted);
+    let declares = |path: &PathBuf| {
+        let named = path.file_stem().is_some_and(|stem| stem.to_string_lossy() == *operator);
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        named || text.contains(&format!("mod {operator} {{"))
+    };
+    unlisted.iter().find(|(path, _, _)| declares(path)).map(registry::describe_unlisted)
+}
+
+fn trial(test: GeneratedTest, causes: &Arc<Causes>) -> Trial {
+    let GeneratedTest { name, operator, skip, run, .. } = test;
+    let (causes, own) = (causes.clone(), name.clone());
     Trial::test(name, move || match run() {
         Ok(Outcome::Passed | Outcome::Nothing(_)) => Ok(()),
-        Err(message) => Err(Failed::from(message)),
+        Err(message) => {
+            causes.add(&operator, &own, message);
+            Err(Failed::without_message())
+        }
     })
     .with_ignored_flag(skip.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_for_an_unlisted_file_is_told() {
+        let folder = std::env::temp_dir().join(format!("fulgurite-asked-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join("lost.rs"), "#[operator]\npub mod found_inside {\n}\n").expect("a file");
+        let unlisted = registry::unlisted(std::slice::from_ref(&folder));
+        std::fs::remove_file(folder.join("lost.rs")).expect("it is there");
+        let asked = |filter: &str| asked_for(&Arguments::from_iter(["tests", filter]), &unlisted);
+        assert!(asked("lost").is_some_and(|message| message.contains("operator_files! { lost, ... }")));
+        assert!(asked("lost::").is_some() && asked("lost::meta::cpu").is_some());
+        assert_eq!(asked("other"), None);
+        std::fs::remove_dir_all(&folder).expect("it is empty");
+    }
 }

@@ -65,6 +65,7 @@ type DecompositionKey = (usize, Vec<Arg<TensorMeta>>);
 
 thread_local! {
     static TRACER: RefCell<Tracer> = RefCell::default();
+    static OPENED: RefCell<Vec<(&'static OperatorDef, Vec<Arg<TensorMeta>>)>> = RefCell::default();
     static DECOMPOSITIONS: RefCell<FxHashMap<DecompositionKey, Arc<Block>>> = RefCell::default();
 }
 
@@ -336,7 +337,7 @@ pub(crate) fn infer(
     metas: &[Arg<TensorMeta>],
 ) -> Result<(Vec<TensorMeta>, Option<Arc<Block>>), InferError> {
     def.check_arguments(metas).map_err(InferError::Failure)?;
-    let declared = def.meta.map(|meta| meta(metas)).transpose().map_err(InferError::Failure)?;
+    let declared = def.declared_meta(metas).map_err(InferError::Failure)?;
     match (&declared, def.results) {
         (Some(declared), ResultsDef::Fixed(n)) if declared.len() != n => {
             let message = format!("meta gave {} results, the signature has {n}", declared.len());
@@ -374,7 +375,10 @@ pub fn decompose(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result
     if let Some(block) = DECOMPOSITIONS.with_borrow(|known| known.get(&key).cloned()) {
         return Ok(block);
     }
-    let block = Arc::new(trace_rule(def, metas, rule)?.canonical());
+    let block = {
+        let _opened = opening(def, metas)?;
+        Arc::new(trace_rule(def, metas, rule)?.canonical())
+    };
     DECOMPOSITIONS.with_borrow_mut(|known| {
         // Programs of many shapes would otherwise keep every block they ever made.
         if known.len() >= 16_384 {
@@ -383,6 +387,41 @@ pub fn decompose(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result
         known.insert(key, block.clone());
     });
     Ok(block)
+}
+
+/// How deep decompositions may lie in one another. Those of the library stay below ten.
+const DEEPEST: usize = 64;
+
+/// An operator whose decomposition is being traced on this thread, until this is dropped.
+struct Opened;
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        OPENED.with_borrow_mut(|opened| opened.pop());
+    }
+}
+
+/// Says that the decomposition of `def` is traced from now on.
+///
+/// # Errors
+/// If it is being traced already on the same arguments, or lies too deep: it would never end.
+fn opening(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result<Opened> {
+    OPENED.with_borrow_mut(|opened| {
+        let again = opened.iter().any(|(other, arguments)| std::ptr::eq(*other, def) && arguments == metas);
+        if again || opened.len() >= DEEPEST {
+            let from = opened.iter().position(|(other, _)| std::ptr::eq(*other, def)).unwrap_or(0);
+            let names = opened[from..].iter().map(|(other, _)| other.name).take(8);
+            let path: Vec<&str> = names.chain([if opened.len() - from > 8 { "..." } else { def.name }]).collect();
+            let message = match again {
+                true => format!("its decomposition calls itself: {}", path.join(" -> ")),
+                false => format!("decompositions lie {DEEPEST} deep in one another: {}", path.join(" -> ")),
+            };
+            let failure = Failure::new("Recursion", message);
+            return Err(Error::Operator { operator: def.name.into(), failure, stack: CallStack::default() });
+        }
+        opened.push((def, metas.to_vec()));
+        Ok(Opened)
+    })
 }
 
 /// Traces a rule of `def` (decomposition, execution) on arguments of the given metas.

@@ -4,7 +4,7 @@
 use super::Fuel;
 use super::flatten::{Flattener, Substitution, inline, place_of};
 use crate::argument::Arg;
-use crate::error::{Error, Result};
+use crate::error::{CallStack, Error, Failure, Result};
 use crate::executor::{ExecutorDef, Refusal, find_executor, find_implementation};
 use crate::meta::TensorMeta;
 use crate::operator::{OperatorDef, OperatorKind};
@@ -16,7 +16,7 @@ use crate::tracer::trace_rule;
 pub fn claim(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel) -> Result<Trace> {
     let source = &trace.block;
     let (mut flattener, mut substitution) = Flattener::new(source);
-    let mut claimer = Claimer { executors, fuel, device: trace.target.kind() };
+    let mut claimer = Claimer { executors, fuel, device: trace.target.kind(), executed: Vec::new() };
     for symbol in &source.symbols {
         claimer.write(&mut flattener, source, symbol, &mut substitution, &[])?;
     }
@@ -38,13 +38,18 @@ struct Claimer<'a> {
     executors: &'a [&'static ExecutorDef],
     fuel: &'a mut Fuel,
     device: &'a str,
+    /// Operators whose executions are being opened, the executors that run them, and their arguments.
+    executed: Vec<(&'static OperatorDef, &'static str, Vec<Arg<TensorMeta>>)>,
 }
+
+/// How deep executions may lie in one another.
+const DEEPEST: usize = 64;
 
 /// How a symbol is run.
 enum Taken {
     AsItIs(&'static str),
     /// By the executor's own symbols.
-    Executed(Block),
+    Executed(&'static str, Block),
 }
 
 impl Claimer<'_> {
@@ -77,7 +82,12 @@ impl Claimer<'_> {
                 copied.refusals = all;
                 Ok(())
             }
-            Some(Taken::Executed(body)) => self.open(flattener, source, symbol, substitution, &body, &outer),
+            Some(Taken::Executed(executor, body)) => {
+                self.executed.push((def, executor, metas));
+                let opened = self.open(flattener, source, symbol, substitution, &body, &outer);
+                self.executed.pop();
+                opened
+            }
             // A trace written by hand may leave out what a composite stands for.
             None => match symbol.body.clone().or_else(|| infer(def, &metas).ok().and_then(|(_, body)| body)) {
                 Some(body) => {
@@ -105,6 +115,20 @@ impl Claimer<'_> {
             let reasons = if std::mem::take(&mut first) { reasons } else { &[] };
             self.write(flattener, source, symbol, substitution, reasons)
         })
+    }
+
+    /// Fails if the execution of `def` by `executor` is being opened already on the same arguments: it would never end.
+    fn ends(&self, def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Arg<TensorMeta>]) -> Result<()> {
+        let same = |(other, by, arguments): &&(&'static OperatorDef, &'static str, Vec<Arg<TensorMeta>>)| {
+            *other == def && *by == executor.name && arguments == metas
+        };
+        if self.executed.iter().find(same).is_none() && self.executed.len() < DEEPEST {
+            return Ok(());
+        }
+        let message =
+            format!("its execution by {} calls it again, on the same arguments or without end", executor.name);
+        let failure = Failure::new("Recursion", message);
+        Err(Error::Operator { operator: def.name.into(), failure, stack: CallStack::default() })
     }
 
     fn take(
@@ -143,10 +167,12 @@ impl Claimer<'_> {
                             continue;
                         }
                         return Ok(Some(match implementation.execution {
-                            Some(execution) => Taken::Executed(
-                                trace_rule(def, metas, execution)
-                                    .map_err(|error| error.in_operator(executor.name, None))?,
-                            ),
+                            Some(execution) => {
+                                self.ends(def, executor, metas)?;
+                                let body = trace_rule(def, metas, execution)
+                                    .map_err(|error| error.in_operator(executor.name, None))?;
+                                Taken::Executed(executor.name, body)
+                            }
                             None => Taken::AsItIs(executor.name),
                         }));
                     }

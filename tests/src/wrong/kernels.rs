@@ -163,3 +163,130 @@ mod unstable_order_by_careless {
         Ok(())
     }
 }
+
+/// An executor whose kernels are compiled, never run.
+#[executor(device = "cuda")]
+pub mod wrong_cuda {}
+
+const TWICE: &str = r#"
+extern "C" __global__ void twice(const float* input, float* out, u64 count) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) out[i] = input[i] + input[i];
+}
+"#;
+
+/// `2 · input` by a kernel that does not exist, with a parameter too few.
+#[operator(executor = wrong_cuda, name = "wrong::misspelt_kernel", dtypes(f32), no_grad = "of no interest here")]
+pub mod misspelt_kernel {
+    fn misspelt_kernel(input: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        plan.source("twice.cu", super::TWICE);
+        plan.launch("twise", LaunchShape::linear(1, 256), binds![input, out])
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        elementwise(input, |x| x + x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+    }
+}
+
+/// `2 · input` by a kernel that is not given the number of elements.
+#[operator(executor = wrong_cuda, name = "wrong::missing_bind", dtypes(f32), no_grad = "of no interest here")]
+pub mod missing_bind {
+    fn missing_bind(input: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        plan.source("twice.cu", super::TWICE);
+        plan.launch("twice", LaunchShape::linear(1, 256), binds![input, out])
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        elementwise(input, |x| x + x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+    }
+}
+
+/// `2 · input` by a kernel whose count is 32 bits wide in the launch and 64 in the kernel.
+#[operator(executor = wrong_cuda, name = "wrong::narrow_bind", dtypes(f32), no_grad = "of no interest here")]
+pub mod narrow_bind {
+    fn narrow_bind(input: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        plan.source("twice.cu", super::TWICE);
+        plan.launch("twice", LaunchShape::linear(1, 256), binds![input, out, out.meta.len() as u32])
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        elementwise(input, |x| x + x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+    }
+}
+
+/// `2 · input` by a source that does not compile.
+#[operator(executor = wrong_cuda, name = "wrong::broken_source", dtypes(f32), no_grad = "of no interest here")]
+pub mod broken_source {
+    fn broken_source(input: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        plan.source("twice.cu", &super::TWICE.replace("out[i]", "result[i]"));
+        plan.launch("twice", LaunchShape::linear(1, 256), binds![input, out, out.meta.len()])
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        elementwise(input, |x| x + x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+    }
+}
+
+/// `2 · input`, right: names that the shared header's own text uses may be defined.
+#[operator(executor = wrong_cuda, name = "wrong::defines_t", dtypes(f32), no_grad = "of no interest here")]
+pub mod defines_t {
+    fn defines_t(input: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        plan.source("twice.cu", &super::TWICE.replace("float", "T"));
+        plan.define("T", "float");
+        plan.launch("twice", LaunchShape::linear(1, 256), binds![input, out, out.meta.len()])
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        elementwise(input, |x| x + x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+    }
+}

@@ -158,3 +158,108 @@ pub mod expected_failure_that_passes {
         s.case(with(s.normal([3])));
     }
 }
+
+/// Nothing tests it: its samples are of a type that its signature does not accept.
+#[operator(name = "wrong::no_samples", no_grad = "of no interest here")]
+pub mod no_samples {
+    fn no_samples(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        fulgurite_ops::prims::neg(input)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.integers(0, 4, [3])));
+    }
+}
+
+/// `scale · input`, by a decomposition that ignores the scale; every sample has the same.
+#[operator(name = "wrong::argument_never_varied", no_grad = "of no interest here")]
+pub mod argument_never_varied {
+    fn argument_never_varied(input: Tensor<Floating>, #[default(2.0)] scale: f64) -> Tensor;
+
+    fn decomposition(input: Tensor, _scale: f64) -> Tensor {
+        fulgurite_ops::prims::add(input, input)
+    }
+
+    fn reference(input: &ArrayD<f64>, scale: f64) -> ArrayD<f64> {
+        elementwise(input, |x| scale * x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3, 4])));
+    }
+}
+
+/// The largest of two tensors' elements and the floor; no sample has an element below the floor.
+#[operator(name = "wrong::argument_without_effect", no_grad = "of no interest here")]
+pub mod argument_without_effect {
+    fn argument_without_effect(input: Tensor<Floating>, floor: f64) -> Tensor;
+
+    fn decomposition(input: Tensor, _floor: f64) -> Tensor {
+        fulgurite_ops::prims::neg(fulgurite_ops::prims::neg(input))
+    }
+
+    fn reference(input: &ArrayD<f64>, floor: f64) -> ArrayD<f64> {
+        elementwise(input, |x| x.max(floor))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.uniform(0.5, 1.0, [3, 4]), -1.0));
+        s.case(with(s.uniform(0.5, 1.0, [5]), 0.25));
+    }
+}
+
+/// `2 · input`, with a waiver that speaks of an argument which decides.
+#[operator(name = "wrong::waiver_without_need", waive(input = "nobody remembers"), no_grad = "of no interest here")]
+pub mod waiver_without_need {
+    fn waiver_without_need(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        fulgurite_ops::prims::add(input, input)
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        elementwise(input, |x| 2.0 * x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3])));
+    }
+}
+
+/// A decomposition that calls the operator itself.
+#[operator(name = "wrong::calls_itself", no_grad = "of no interest here")]
+pub mod calls_itself {
+    fn calls_itself(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        calls_itself(input)
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.clone()
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3])));
+    }
+}
+
+/// A decomposition that calls the operator itself on more and more elements.
+#[operator(name = "wrong::never_ends", no_grad = "of no interest here")]
+pub mod never_ends {
+    fn never_ends(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        never_ends(fulgurite_ops::prims::reshape(fulgurite_ops::prims::add(input, input), vec![1; input.rank() + 1]))
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.clone()
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([1])));
+    }
+}

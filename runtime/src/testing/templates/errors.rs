@@ -6,7 +6,7 @@ use super::{Context, Outcome, PASSED};
 use crate::argument::{Arg, Attribute, map_arguments};
 use crate::error::Error;
 use crate::meta::{Device, TensorMeta};
-use crate::operator::{Class, OperatorDef, ParamKind};
+use crate::operator::{OperatorDef, ParamKind};
 use crate::testing::generate::selected_sample;
 use crate::testing::problem::{Check, ensure};
 use crate::testing::samples::{ErrorSample, ErrorSamples};
@@ -65,7 +65,7 @@ fn expect(def: &'static OperatorDef, metas: &[Arg<TensorMeta>], code: &str, mess
     Ok(())
 }
 
-/// Every tensor in an element type that its class does not accept.
+/// Every tensor in an element type that its class, or the operator, does not accept.
 fn wrong_dtypes(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Check {
     for (i, param) in def.params.iter().enumerate() {
         let class = match param.kind {
@@ -75,10 +75,10 @@ fn wrong_dtypes(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Check {
             | ParamKind::Operand(class) => class,
             ParamKind::Attribute => continue,
         };
-        if class == Class::Any || metas[i].tensors().is_empty() {
+        if metas[i].tensors().is_empty() {
             continue;
         }
-        for dtype in DType::ALL.into_iter().filter(|dtype| !class.accepts(*dtype)) {
+        for dtype in DType::ALL.into_iter().filter(|dtype| !def.takes(class, *dtype)) {
             let mut metas = metas.to_vec();
             metas[i] = metas[i].map(|meta| meta.with_dtype(dtype));
             expect(def, &metas, "ArgumentDType", &format!("{} has dtype {dtype}", param.name))?;

@@ -17,7 +17,9 @@ pub(crate) mod mixed_programs;
 pub(crate) mod programs;
 pub(crate) mod rewrite;
 pub(crate) mod round_trip;
+pub(crate) mod samples;
 pub(crate) mod snapshot;
+pub(crate) mod sources;
 
 use super::directives::Template;
 use super::generate::{Context, Outcome};
@@ -43,13 +45,20 @@ pub(crate) fn per_sample(template: Template) -> Option<PerSample> {
         Template::RoundTrip => round_trip::check,
         Template::Golden => golden::check,
         Template::Autocast => autocast::check,
-        Template::Errors | Template::Snapshot | Template::Rewrite | Template::Programs => return None,
+        Template::Samples
+        | Template::Sources
+        | Template::Errors
+        | Template::Snapshot
+        | Template::Rewrite
+        | Template::Programs => return None,
     })
 }
 
 /// Runs a template that looks at the operator as a whole.
 pub(crate) fn whole(context: &Context) -> Check<Outcome> {
     match context.template {
+        Template::Samples => samples::check(context),
+        Template::Sources => sources::check(context),
         Template::Errors => errors::check(context),
         Template::Snapshot => snapshot::check(context),
         _ => Ok(Outcome::Nothing("the template has tests of its own".into())),

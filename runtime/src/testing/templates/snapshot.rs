@@ -6,6 +6,7 @@ use crate::executor::find_executor;
 use crate::meta::Target;
 use crate::operator::OperatorKind;
 use crate::testing::problem::{Check, Problem};
+use crate::testing::registry::snapshot_name;
 use crate::testing::snapshot;
 use crate::testing::subject::{Subject, joint_trace, subjects};
 use crate::trace::Trace;
@@ -26,7 +27,7 @@ pub(crate) fn check(context: &Context) -> Check<Outcome> {
             .find(|subject| subject.arrays.iter().any(|array| array.meta().rank() > 0 && !array.meta().is_empty()))
             .or_else(|| all.iter().find(|subject| subject.trace().is_ok()));
         if let Some(subject) = shown {
-            let file = context.settings.snapshots.join(format!("{}.snap", def.name.replace("::", "__")));
+            let file = context.settings.snapshots.join(format!("{}.snap", snapshot_name(def.name)));
             snapshot::compare(&file, &format!("{}({})", def.name, subject.describe()), &text(subject)?)?;
             return PASSED;
         }

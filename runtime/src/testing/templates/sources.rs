@@ -1,0 +1,185 @@
+//! The kernels of plans, without a device: each source compiles by NVRTC alone, and each launch names a kernel of its source and
+//! gives it the parameters that it takes.
+
+use std::sync::Arc;
+
+use fulgurite_kernels::cuda::{Compilation, Cubin, KernelCache, nvrtc};
+use fulgurite_kernels::view::contiguous_strides;
+use rustc_hash::FxHashMap;
+
+use super::{Context, Outcome, PASSED, nothing};
+use crate::argument::{Arg, map_arguments};
+use crate::device::plan::{Address, Command, DeviceTensor, Parameter, Place, Plan, PlanRule, Source};
+use crate::executor::{ExecutorDef, find_implementation};
+use crate::meta::{Device, TensorMeta};
+use crate::operator::{OperatorDef, OperatorKind, nearest};
+use crate::testing::generate::{sampled_dtypes, selected_sample};
+use crate::testing::problem::{Check, Problem, ensure};
+use crate::testing::subject::{accepted_samples, describe, sample_metas};
+
+/// Kernels that compile for one architecture compile for others, unless they ask for what one alone has.
+const ARCHITECTURE: &str = "sm_90a";
+
+/// With this variable set to 1 a machine without NVRTC fails.
+const REQUIRED: &str = "FULGURITE_REQUIRE_NVRTC";
+
+/// The rule that writes down the work of `def` by kernels of `executor`, if it has one for these arguments.
+fn rule_of(def: &OperatorDef, executor: &ExecutorDef, metas: Option<&[Arg<TensorMeta>]>) -> Option<PlanRule> {
+    match def.kind {
+        OperatorKind::Symbol(owner) => def.plan.filter(|_| owner == executor.name),
+        _ => {
+            let own = find_implementation(def.name, executor.name)?;
+            own.plan.filter(|_| metas.is_none_or(|metas| (own.checker)(metas).is_ok()))
+        }
+    }
+}
+
+/// Whether `def` has sources to be checked for `executor`.
+pub(crate) fn applies(def: &OperatorDef, executor: &ExecutorDef) -> bool {
+    executor.device == "cuda" && rule_of(def, executor, None).is_some()
+}
+
+/// See the module.
+pub(crate) fn check(context: &Context) -> Check<Outcome> {
+    let Some(executor) = context.executor else { return nothing("no executor was named") };
+    let absent = nvrtc::version().err();
+    let mut compiled: FxHashMap<Arc<Source>, Arc<Cubin>> = FxHashMap::default();
+    let mut launches = 0;
+    for dtype in sampled_dtypes(context.def) {
+        for (index, sample) in accepted_samples(context.def, dtype) {
+            if selected_sample().is_some_and(|selected| selected != index) {
+                continue;
+            }
+            let metas = sample_metas(&sample, Device::new("cuda", 0));
+            // Where every tensor begins at a multiple of many bytes, and where it is aligned for one element.
+            for aligned in [true, false] {
+                let within = |problem: Problem| problem.within(format!("({}), sample {index}", describe(&metas)));
+                let plan = planned(context.def, executor, &metas, aligned).map_err(within)?;
+                let Some(plan) = plan else { continue };
+                let workspace = plan.workspace_bytes();
+                for command in all_launches(plan.commands()) {
+                    launches += 1;
+                    if absent.is_none() {
+                        launch(command, workspace, &mut compiled).map_err(within)?;
+                    }
+                }
+            }
+        }
+    }
+    match absent {
+        Some(error) if std::env::var(REQUIRED).is_ok_and(|value| value == "1") => Err(Problem(error.to_string())),
+        Some(error) => nothing(&error.to_string()),
+        None if launches == 0 => nothing("no sample launches a kernel"),
+        None => PASSED,
+    }
+}
+
+/// The work of one call; `None` if the executor does not take it.
+fn planned(
+    def: &'static OperatorDef,
+    executor: &ExecutorDef,
+    metas: &[Arg<TensorMeta>],
+    aligned: bool,
+) -> Check<Option<Plan>> {
+    let Some(rule) = rule_of(def, executor, Some(metas)) else { return Ok(None) };
+    let tensor = |meta: &TensorMeta, place: Place| DeviceTensor {
+        meta: meta.clone(),
+        strides: contiguous_strides(meta.shape()),
+        address: Address { place, offset: 0 },
+        alignment: if aligned { 256 } else { meta.dtype().size() },
+    };
+    let mut operands = 0..;
+    let arguments = map_arguments(metas, |meta| tensor(meta, Place::Operand(operands.next().unwrap_or(0))));
+    let results = match crate::tracer::infer(def, metas) {
+        Ok((results, _)) => results,
+        Err(_) => return Ok(None), // The other templates say so.
+    };
+    let results: Vec<DeviceTensor> = results.iter().zip(0..).map(|(meta, n)| tensor(meta, Place::Result(n))).collect();
+    let mut plan = Plan::new(ARCHITECTURE);
+    rule(&mut plan, &arguments, &results).map_err(|failure| Problem::from(failure).within("the plan fails"))?;
+    Ok(Some(plan))
+}
+
+/// Every launch, also those that stand in for a product.
+fn all_launches(commands: &[Command]) -> Vec<&Command> {
+    let mut all = Vec::new();
+    for command in commands {
+        match command {
+            Command::Launch { .. } => all.push(command),
+            Command::Matmul { instead, .. } => all.extend(all_launches(instead)),
+            _ => {}
+        }
+    }
+    all
+}
+
+fn size_of(parameter: &Parameter) -> usize {
+    match parameter {
+        Parameter::Address(_) => 8,
+        Parameter::Addresses(addresses) => 8 * addresses.len(),
+        Parameter::Value(bytes) => bytes.len(),
+        Parameter::FaultCode => 4,
+    }
+}
+
+/// Compiles the source of a launch, and compares the launch with the kernel.
+fn launch(command: &Command, workspace: u64, compiled: &mut FxHashMap<Arc<Source>, Arc<Cubin>>) -> Check {
+    let Command::Launch { source, kernel, shape, parameters } = command else { return Ok(()) };
+    let cubin = match compiled.get(source) {
+        Some(known) => known.clone(),
+        None => {
+            let compilation = Compilation {
+                name: &source.name,
+                source: &source.text,
+                architecture: ARCHITECTURE,
+                options: &source.options,
+            };
+            let made = KernelCache::global().compile(&compilation).map_err(|error| Problem(error.to_string()))?;
+            compiled.insert(source.clone(), made.clone());
+            made
+        }
+    };
+    let kernels = cubin.kernels();
+    let Some(found) = kernels.iter().find(|found| found.name == *kernel) else {
+        let names: Vec<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+        let hint = nearest(kernel, names.iter().copied()).map(|near| format!(", did you mean '{near}'?"));
+        return Err(Problem(format!(
+            "{} has no kernel '{kernel}'{}; there are: {} (kernels are declared `extern \"C\" __global__ void`)",
+            source.name,
+            hint.unwrap_or_default(),
+            names.join(", ")
+        )));
+    };
+    let given: Vec<usize> = parameters.iter().map(size_of).collect();
+    let taken: Vec<usize> = found.parameters.iter().map(|own| own.bytes).collect();
+    ensure!(
+        given == taken,
+        "kernel '{kernel}' of {} takes {} parameters of {taken:?} bytes, the launch gives {} of {given:?}",
+        source.name,
+        taken.len(),
+        given.len()
+    );
+    for (position, parameter) in parameters.iter().enumerate() {
+        let addresses = match parameter {
+            Parameter::Address(address) => std::slice::from_ref(address),
+            Parameter::Addresses(addresses) => addresses,
+            _ => continue,
+        };
+        for address in addresses.iter().filter(|address| address.place == Place::Workspace) {
+            ensure!(
+                address.offset < workspace,
+                "kernel '{kernel}': parameter {position} begins at byte {} of a workspace of {workspace} bytes",
+                address.offset
+            );
+        }
+    }
+    let threads: u64 = shape.block.iter().map(|extent| u64::from(*extent)).product();
+    ensure!((1..=1024).contains(&threads), "kernel '{kernel}': {threads} threads per block, a device takes 1 to 1024");
+    let [x, y, z] = shape.grid;
+    ensure!(
+        x > 0 && x <= i32::MAX as u32 && (1..=65_535).contains(&y) && (1..=65_535).contains(&z),
+        "kernel '{kernel}': a grid of {:?} blocks; the first extent may be up to 2147483647, the others up to 65535, none 0",
+        shape.grid
+    );
+    Ok(())
+}
