@@ -28,6 +28,11 @@
 // What the macros need must be found at `::fulgurite`, in this crate's own tests as well.
 extern crate self as fulgurite;
 
+#[cfg(feature = "command")]
+mod cases;
+#[cfg(feature = "command")]
+pub mod command;
+
 pub use fulgurite_models as models;
 // Naming the crate is also what links its operators and executors into a program.
 pub use fulgurite_ops as ops;

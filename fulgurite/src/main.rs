@@ -1,10 +1,5 @@
 //! The `fulgurite` command.
 
-mod cases;
-mod command;
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    command::run()
+fn main() -> std::process::ExitCode {
+    fulgurite::command::main()
 }

@@ -3,6 +3,8 @@
 //! The stream is cut into windows of T tokens (and the one after, as the last target). An epoch visits every window once, but for
 //! the rest that fills no batch; its order is the identity or a shuffle by (seed, epoch).
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::random::Stream;
@@ -121,14 +123,14 @@ pub enum BatchError {
     },
 }
 
-/// An endless sequence of batches.
+/// An endless sequence of batches. A clone is cheap: it shares the stream and the permutation.
 #[derive(Debug, Clone)]
 pub struct Batches {
     tokens: Tokens,
     position: BatchPosition,
     windows: usize,
     /// The permutation of the epoch it was drawn for.
-    permutation: Option<(u64, Vec<u64>)>,
+    permutation: Option<(u64, Arc<[u64]>)>,
 }
 
 impl Batches {
@@ -189,7 +191,7 @@ impl Batches {
     pub fn next_batch(&mut self) -> Result<Batch, TokensError> {
         let BatchPosition { seed, order, epoch, batch, rows, context, .. } = self.position;
         if order == Order::Shuffled && self.permutation.as_ref().is_none_or(|(drawn, _)| *drawn != epoch) {
-            self.permutation = Some((epoch, permutation(self.windows, seed, epoch)));
+            self.permutation = Some((epoch, permutation(self.windows, seed, epoch).into()));
         }
         let first = batch as usize * rows;
         let starts = (first..first + rows).map(|index| match &self.permutation {
@@ -270,8 +272,6 @@ fn permutation(count: usize, seed: u64, epoch: u64) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn stream(count: u32) -> Arc<[u32]> {
@@ -319,6 +319,16 @@ mod tests {
                 assert_eq!(batches.position(), resumed.position());
             }
         }
+    }
+
+    /// The loop over accumulated batches keeps a clone of where its step began.
+    #[test]
+    fn a_clone_shares_the_permutation() {
+        let mut batches = Batches::new(stream(1000), 3, 7, Order::Shuffled, 9).unwrap();
+        batches.next_batch().unwrap();
+        let before = batches.clone();
+        let shared = |batches: &Batches| batches.permutation.as_ref().map(|(_, order)| Arc::as_ptr(order));
+        assert!(shared(&before).is_some() && shared(&before) == shared(&batches));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::batches::BatchPosition;
 use crate::config::{ConfigError, GptConfig};
 use crate::durable;
 use crate::host_tensor::HostTensor;
+use crate::nonfinite::NonFinite;
 use crate::schedule::{Schedule, ScheduleError};
 use crate::tensor_file::{TensorFile, TensorFileError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
@@ -191,6 +192,9 @@ pub enum CheckpointError {
         /// The shape found.
         found: Vec<usize>,
     },
+    /// A weight or a moment that is infinite or no number.
+    #[error("{0}: a run that diverged; nothing can be computed with it")]
+    NonFinite(NonFinite),
     /// A setting outside its range.
     #[error("metadata {STATE_KEY:?}: {field} is {value}, which is out of range")]
     Setting {
@@ -264,9 +268,20 @@ impl Checkpoint {
     }
 
     /// Writes a checkpoint in place of the one at `path`. Whatever happens on the way, a kill included, `path` holds either the
-    /// previous checkpoint or this one, whole.
+    /// previous checkpoint or this one, whole. Values that are not finite are an error: nobody could use what replaced a good
+    /// checkpoint.
     pub fn save(&self, path: &Path) -> Result<(), CheckpointError> {
+        self.validate_finite().and_then(|()| self.save_parts(path)).map_err(|error| error.in_file(path))
+    }
+
+    /// As [`save`](Checkpoint::save), whatever the values are.
+    pub fn save_unchecked(&self, path: &Path) -> Result<(), CheckpointError> {
         self.save_parts(path).map_err(|error| error.in_file(path))
+    }
+
+    /// Checks that no value of any tensor is infinite or no number.
+    pub fn validate_finite(&self) -> Result<(), CheckpointError> {
+        NonFinite::among(&self.tensors).map_or(Ok(()), |found| Err(CheckpointError::NonFinite(found)))
     }
 
     fn save_parts(&self, path: &Path) -> Result<(), CheckpointError> {

@@ -2,8 +2,12 @@
 //!
 //! The new content goes to a partial file in the same folder, reaches the disk, and takes the old one's name in one step. Partial
 //! files of killed processes are removed by the next write; those of living ones hold a lock and are left alone.
+//!
+//! The folder may be shared with others. A partial file is always a new one, so a link that somebody put in its place is not
+//! followed; what is removed is a regular file, and opening it neither follows a link nor waits for a pipe. A path that is a
+//! symbolic link stays one: the file that it names is replaced. Only regular files are replaced.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +47,11 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Replaces `path` by what `fill` writes.
+pub fn write_with(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    replace(path, fill).map_err(|(stage, error)| io::Error::new(error.kind(), format!("{}: {error}", stage.describe())))
+}
+
+/// Replaces `path` by what `fill` writes; an error says at which stage.
 pub(crate) fn replace(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -58,6 +67,7 @@ fn replace_observed(
 ) -> Result<(), (Stage, io::Error)> {
     let at = |stage: Stage| move |error: io::Error| (stage, error);
     before(Stage::Create).map_err(at(Stage::Create))?;
+    let path = &destination(path).map_err(at(Stage::Create))?;
     let (partial, file) = Partial::create(path).map_err(at(Stage::Create))?;
 
     before(Stage::Write).map_err(at(Stage::Write))?;
@@ -75,8 +85,35 @@ fn replace_observed(
     sync_folder(folder_of(path)).map_err(at(Stage::SyncFolder))
 }
 
+/// Symbolic links followed before giving up; that of Linux.
+const MOST_LINKS: usize = 40;
+
+/// The file that is replaced when `path` is: `path` itself, or what it names where it is a symbolic link.
+///
+/// # Errors
+/// If there is something that is no regular file: renaming a file over a device or a pipe would destroy it.
+fn destination(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        match std::fs::symlink_metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path),
+            Err(error) => return Err(error),
+            Ok(found) if found.is_symlink() => path = folder_of(&path).join(std::fs::read_link(&path)?),
+            Ok(found) if found.is_file() => return Ok(path),
+            Ok(_) => {
+                let message = format!("'{}' is no regular file, and is not replaced", path.display());
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+            }
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("more than {MOST_LINKS} symbolic links follow each other")))
+}
+
 /// A partial file that disappears unless it is renamed.
 struct Partial(Option<PathBuf>);
+
+/// Names tried for a partial file. Each one taken is somebody else's, or was removed before it was locked.
+const MOST_NAMES: usize = 1000;
 
 impl Partial {
     fn create(path: &Path) -> io::Result<(Partial, File)> {
@@ -86,15 +123,30 @@ impl Partial {
         let prefix = format!(".{}.", name.to_string_lossy());
         let folder = folder_of(path);
         remove_leftovers(folder, &prefix);
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let partial = folder.join(format!("{prefix}{}.{number}.partial", std::process::id()));
-        // A file of this name can only be of a dead process with the same id.
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&partial)?;
-        let guard = Partial(Some(partial));
-        // Where a file system has no locks, a second process writing the same checkpoint could remove this file; its rename
-        // would then fail with an error, and the old checkpoint would stay.
-        let _ = file.try_lock();
-        Ok((guard, file))
+        for _ in 0..MOST_NAMES {
+            let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+            let partial = folder.join(format!("{prefix}{}.{number}.partial", std::process::id()));
+            // A new file, or none: whatever has this name already is not opened, and a link is not followed.
+            let file = match OpenOptions::new().write(true).create_new(true).open(&partial) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                opened => opened?,
+            };
+            // Another saver of this path may have taken the file for a leftover before it was locked. It holds the lock only
+            // until it has removed the file. (Where a file system has no locks, a file removed later fails to be renamed,
+            // and the old content stays.)
+            let _ = file.lock();
+            let guard = Partial(Some(partial));
+            if guard.names(&file) {
+                return Ok((guard, file));
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, "no name for a partial file is free"))
+    }
+
+    /// Whether the path still names this open file.
+    fn names(&self, file: &File) -> bool {
+        let found = self.0.as_ref().and_then(|partial| std::fs::symlink_metadata(partial).ok());
+        found.zip(file.metadata().ok()).is_some_and(|(found, own)| same_file(&found, &own))
     }
 
     fn rename(mut self, path: &Path) -> io::Result<()> {
@@ -123,12 +175,44 @@ fn remove_leftovers(folder: &Path, prefix: &str) {
         let name = name.to_string_lossy();
         if name.starts_with(prefix)
             && name.ends_with(".partial")
-            && let Ok(file) = OpenOptions::new().write(true).open(entry.path())
+            && let Ok(file) = open_regular(&entry.path())
             && file.try_lock().is_ok()
         {
             let _ = std::fs::remove_file(entry.path());
         }
     }
+}
+
+/// Opens a regular file to lock it: a symbolic link is not followed, and nothing is waited for.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let regular = |metadata: Metadata| match metadata.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "is no regular file")),
+    };
+    regular(std::fs::symlink_metadata(path)?)?;
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    }
+    let file = options.open(path)?;
+    // Something else may have taken the name meanwhile.
+    regular(file.metadata()?)?;
+    Ok(file)
+}
+
+#[cfg(unix)]
+fn same_file(a: &Metadata, b: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// Elsewhere an open file cannot be removed by somebody else.
+#[cfg(not(unix))]
+fn same_file(_: &Metadata, _: &Metadata) -> bool {
+    true
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -200,7 +284,96 @@ mod tests {
         assert_eq!(replace(Path::new("/"), |_| Ok(())).unwrap_err().0, Stage::Create);
         let taken = folder.path().join("taken");
         std::fs::create_dir(&taken).unwrap();
-        assert_eq!(replace(&taken, |_| Ok(())).unwrap_err().0, Stage::Rename);
+        assert_eq!(replace(&taken, |_| Ok(())).unwrap_err().0, Stage::Create);
         assert_eq!(names(folder.path()), ["taken"]);
+    }
+
+    /// The names that the next partial files of this process may get, and many after them.
+    #[cfg(unix)]
+    fn plant(folder: &Path, plant: impl Fn(&Path)) {
+        for number in 0..200 {
+            plant(&folder.join(format!(".out.{}.{number}.partial", std::process::id())));
+        }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_planted_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let victim = folder.path().join("victim");
+        std::fs::write(&victim, b"precious").unwrap();
+        // A reader of the victim holds a lock, so that the links are not taken for leftovers.
+        let reader = File::open(&victim).unwrap();
+        reader.lock_shared().unwrap();
+        let shared = folder.path().join("shared");
+        std::fs::create_dir(&shared).unwrap();
+        plant(&shared, |path| std::os::unix::fs::symlink(&victim, path).unwrap());
+        for content in [b"first", b"later"] {
+            replace(&shared.join("out"), |writer| writer.write_all(content)).unwrap();
+            assert_eq!(std::fs::read(shared.join("out")).unwrap(), content);
+        }
+        assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+        // Nor if nobody reads the victim.
+        drop(reader);
+        replace(&shared.join("out"), |writer| writer.write_all(b"last")).unwrap();
+        assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_planted_pipe_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        plant(folder.path(), |path| {
+            assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+        });
+        let path = folder.path().join("out");
+        let (done, finished) = std::sync::mpsc::channel();
+        let saver = std::thread::spawn(move || done.send(replace(&path, |writer| writer.write_all(b"new"))));
+        finished.recv_timeout(std::time::Duration::from_secs(20)).expect("the saver hangs").unwrap();
+        saver.join().unwrap().unwrap();
+        assert_eq!(std::fs::read(folder.path().join("out")).unwrap(), b"new");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_link_stays_one_and_what_is_no_file_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let far = folder.path().join("far");
+        std::fs::create_dir(&far).unwrap();
+        let link = folder.path().join("last");
+        std::os::unix::fs::symlink("far/real", &link).unwrap();
+        // Before there is a target, and after.
+        for content in [b"first", b"later"] {
+            replace(&link, |writer| writer.write_all(content)).unwrap();
+            assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+            assert_eq!(std::fs::read(far.join("real")).unwrap(), content);
+        }
+        assert_eq!((names(&far), names(folder.path())), (vec!["real".into()], vec!["far".into(), "last".into()]));
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let (stage, error) = replace(&pipe, |_| Ok(())).unwrap_err();
+        assert!(stage == Stage::Create && error.to_string().contains("is no regular file"), "{error}");
+        std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
+        assert!(replace(&folder.path().join("loop"), |_| Ok(())).unwrap_err().1.to_string().contains("symbolic links"));
+    }
+
+    /// Each takes the other's new file for a leftover as soon as it can.
+    #[test]
+    fn savers_of_one_path_all_end_well() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("last");
+        std::thread::scope(|scope| {
+            for saver in 0..4u8 {
+                let path = &path;
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        replace(path, |writer| writer.write_all(&[saver; 9000])).unwrap();
+                    }
+                });
+            }
+        });
+        let content = std::fs::read(&path).unwrap();
+        assert!(content.len() == 9000 && content.iter().all(|byte| *byte == content[0]));
+        assert_eq!(names(folder.path()), ["last"]);
     }
 }

@@ -4,6 +4,7 @@ use fulgurite::compile::Options;
 use fulgurite::tree::Tree;
 use fulgurite::{Array, DType, Error, Result};
 use fulgurite_ops::prelude::*;
+use fulgurite_ops::prims;
 
 use crate::config::GptConfig;
 use crate::gpt2::{Dropout, Gpt2};
@@ -12,7 +13,7 @@ use crate::tokenizer::{StreamingDecoder, Tokenizer};
 /// How tokens are drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
-    /// Logits are divided by it; 0 takes the most probable token.
+    /// Logits are divided by it, in f32; 0, and what is below the smallest normal f32, takes the most probable token.
     pub temperature: f64,
     /// Only so many of the most probable tokens are drawn from.
     pub top_k: Option<usize>,
@@ -30,13 +31,21 @@ impl Sampling {
     /// Checks the fields.
     pub fn validate(&self) -> Result<()> {
         let wrong = |argument: &str, message: String| Err(Error::Argument { argument: argument.into(), message });
-        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return wrong("temperature", format!("is {}, expected a finite number from 0", self.temperature));
+        // In the type that is computed in: 1e39 would be infinite there.
+        if !(self.temperature >= 0.0 && (self.temperature as f32).is_finite()) {
+            let message =
+                format!("is {:e}, expected a number from 0 to {:e}, the largest f32", self.temperature, f32::MAX);
+            return wrong("temperature", message);
         }
         if self.top_k == Some(0) {
             return wrong("top_k", "is 0, expected at least 1".into());
         }
         Ok(())
+    }
+
+    /// Whether the most probable token is taken, as the limit of ever lower temperatures.
+    fn is_greedy(&self) -> bool {
+        (self.temperature as f32) < f32::MIN_POSITIVE
     }
 }
 
@@ -59,7 +68,9 @@ pub fn next_token(
     if greedy {
         return argmax::with(logits).dim(-1).call();
     }
-    let mut logits = logits / temperature;
+    // The largest becomes 0, and what is divided by a small temperature -infinity at worst: no quotient of infinities follows.
+    let most = reshape(prims::amax(logits, vec![1]), [1, 1]);
+    let mut logits = (logits - most) / temperature;
     if let Some(k) = top_k.filter(|k| *k < config.vocabulary) {
         let (values, _) = topk(logits, k);
         let least = narrow(values, -1, (k - 1) as i64, 1);
@@ -96,7 +107,7 @@ pub fn generate(
             format!("token {token} is not in the model's vocabulary of {}", config.vocabulary),
         ));
     }
-    let choice = (sampling.temperature == 0.0, sampling.top_k);
+    let choice = (sampling.is_greedy(), sampling.top_k);
     // Where the parameters are.
     let device = params.leaves().first().map(|(_, array)| array.device()).filter(|device| !device.is_cpu());
     let step = fulgurite::jit(
@@ -140,3 +151,38 @@ pub fn generate(
 
 /// The element type of parameters.
 pub const PARAMETER_DTYPE: DType = DType::F32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::initial_parameters;
+
+    fn sample(temperature: f64, top_k: Option<usize>) -> Result<String> {
+        let config = GptConfig { vocabulary: 256, context: 8, layers: 1, heads: 1, channels: 8, dropout: 0.0 };
+        let params = initial_parameters(&config, 3)?;
+        let sampling = Sampling { temperature, top_k, seed: 1 };
+        generate(&config, Tokenizer::bytes(), &params, "abc", 12, sampling, &mut |_| {})
+    }
+
+    #[test]
+    fn low_temperatures_tend_to_the_most_probable_token() {
+        let greedy = sample(0.0, None).unwrap();
+        assert!(!greedy.is_empty() && !greedy.contains('\0'), "{greedy:?}");
+        for temperature in [5e-324, 1e-46, 1e-45, 1e-40, 1.1e-38, 1.3e-38, 1e-30, 1e-12] {
+            for top_k in [None, Some(5)] {
+                assert_eq!(sample(temperature, top_k).unwrap(), greedy, "{temperature:e} {top_k:?}");
+            }
+        }
+        assert_ne!(sample(1e38, None).unwrap(), greedy);
+    }
+
+    #[test]
+    fn temperatures_that_f32_does_not_hold_are_refused() {
+        for temperature in [1e39, f64::INFINITY, f64::NAN, -1.0, -1e-50] {
+            let error = sample(temperature, None).unwrap_err().to_string();
+            assert!(
+                error.contains("argument 'temperature'") && error.contains("expected a number from 0 to 3.4028235e38")
+            );
+        }
+    }
+}

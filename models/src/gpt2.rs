@@ -127,7 +127,7 @@ impl<T: Leaf> Gpt2<T> {
     }
 }
 
-/// Where dropout draws its random numbers: each place in the model draws from a part of the sequence of its own.
+/// Where dropout draws its random numbers: each place in the model draws from a stream of its own.
 pub struct Dropout {
     probability: f64,
     /// i64[2]: seed and offset.
@@ -135,8 +135,10 @@ pub struct Dropout {
     drawn: Cell<i64>,
 }
 
-/// How far apart the places of a model draw; no draw is longer.
-const DRAW_STRIDE: i64 = 1 << 40;
+/// How far apart the offsets of a model's places are. An offset is the number of a stream, of 2^64 blocks, so places need not be
+/// far apart; there is room for 2^24 of them below the part of the offset that numbers the batches of a step
+/// ([`crate::train::generator`]).
+pub(crate) const DRAW_STRIDE: i64 = 1 << 8;
 
 impl Dropout {
     /// No dropout: evaluation, or a probability of zero.

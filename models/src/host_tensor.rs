@@ -101,6 +101,27 @@ impl HostTensor {
         &self.bytes
     }
 
+    /// The first value that is infinite or no number, with its position, row-major; none in types that have no such values.
+    pub fn first_nonfinite(&self) -> Option<(usize, f64)> {
+        // A value is not finite where all bits of its exponent are set: no arithmetic on what may be hundreds of millions of
+        // values.
+        fn find<const N: usize>(bytes: &[u8], finite: impl Fn([u8; N]) -> bool) -> Option<usize> {
+            bytes.as_chunks::<N>().0.iter().position(|value| !finite(*value))
+        }
+        let bytes = &self.bytes[..];
+        match self.dtype {
+            DType::F16 => find(bytes, |b| u16::from_le_bytes(b) & 0x7C00 != 0x7C00)
+                .map(|at| (at, f16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f64())),
+            DType::BF16 => find(bytes, |b| u16::from_le_bytes(b) & 0x7F80 != 0x7F80)
+                .map(|at| (at, bf16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f64())),
+            DType::F32 => find(bytes, |b| u32::from_le_bytes(b) & 0x7F80_0000 != 0x7F80_0000)
+                .map(|at| (at, f64::from(f32::from_le_bytes(bytes.as_chunks().0[at])))),
+            DType::F64 => find(bytes, |b| f64::from_le_bytes(b).is_finite())
+                .map(|at| (at, f64::from_le_bytes(bytes.as_chunks().0[at]))),
+            _ => None,
+        }
+    }
+
     /// Zeros of this type and shape.
     pub fn zeros_like(&self) -> HostTensor {
         HostTensor { dtype: self.dtype, shape: self.shape.clone(), bytes: vec![0; self.bytes.len()] }

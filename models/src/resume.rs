@@ -6,7 +6,8 @@ use fulgurite::{Error, Result};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
 use crate::config::{GptConfig, SIZES};
-use crate::train::{COMPUTE_DTYPE, TrainOptions, wrong};
+use crate::kept;
+use crate::train::{COMPUTE_DTYPE, DROPOUT_STREAMS, TrainOptions, wrong};
 
 /// The error of a file, which it names once.
 pub(crate) fn in_file(path: &Path, error: CheckpointError) -> Error {
@@ -27,25 +28,64 @@ pub(crate) fn spare(options: &TrainOptions, checkpoint: &Path) -> Result<()> {
         return Ok(());
     }
     let failed = |message: String| Error::File { path: checkpoint.display().to_string(), message };
+    // A link whose target is gone is no checkpoint; an earlier one is as good as the newest.
     match checkpoint.try_exists() {
-        Ok(false) => Ok(()),
-        Ok(true) => Err(failed(
+        Ok(false) if kept::earlier(checkpoint).is_empty() => Ok(()),
+        Ok(_) => Err(failed(
             "a checkpoint is there already: --resume continues from it, --overwrite starts anew and replaces it".into(),
         )),
         Err(error) => Err(failed(error.to_string())),
     }
 }
 
-/// Reads the checkpoint to continue from and checks that it is one of this very run: of this model, batch, seed and arithmetic.
+/// What a run continues from.
+pub(crate) struct Continued {
+    /// The checkpoint.
+    pub(crate) checkpoint: Checkpoint,
+    /// Whether it is the newest, and not an earlier one.
+    pub(crate) newest: bool,
+    /// Why newer ones were passed over.
+    pub(crate) passed_over: Vec<String>,
+}
+
+/// A checkpoint that can be gone on with: whole, with all tensors of its model, and finite unless that is allowed.
+fn good(path: &Path, allow_nonfinite: bool) -> Result<Checkpoint> {
+    let read = Checkpoint::load(path).and_then(|saved| {
+        saved.validate_tensors()?;
+        if !allow_nonfinite {
+            saved.validate_finite()?;
+        }
+        Ok(saved)
+    });
+    read.map_err(|error| in_file(path, error))
+}
+
+/// The newest good checkpoint. The error is that of the newest file, if none is good.
+fn newest_good(newest: &Path, allow_nonfinite: bool) -> Result<Continued> {
+    let first = match good(newest, allow_nonfinite) {
+        Ok(checkpoint) => return Ok(Continued { checkpoint, newest: true, passed_over: Vec::new() }),
+        Err(error) => error,
+    };
+    let mut passed_over = vec![first.to_string()];
+    for (_, path) in kept::earlier(newest) {
+        match good(&path, allow_nonfinite) {
+            Ok(checkpoint) => return Ok(Continued { checkpoint, newest: false, passed_over }),
+            Err(error) => passed_over.push(error.to_string()),
+        }
+    }
+    Err(first)
+}
+
+/// Reads the newest good checkpoint and checks that it is one of this very run: of this model, batch, seed and arithmetic.
 pub(crate) fn continued(
     options: &TrainOptions,
     path: &Path,
     config: &GptConfig,
     tokenizer: &str,
     context: usize,
-) -> Result<Checkpoint> {
-    let saved = Checkpoint::load(path).map_err(|error| in_file(path, error))?;
-    saved.validate_tensors().map_err(|error| in_file(path, error))?;
+) -> Result<Continued> {
+    let continued = newest_good(path, options.allow_nonfinite)?;
+    let saved = &continued.checkpoint;
     let stored = &saved.state;
     if stored.data.tokens == 0 {
         let message = "the checkpoint was made from weights alone and stands in no data: start a run with it (init)";
@@ -62,7 +102,7 @@ pub(crate) fn continued(
     if let Some(before) = stored.notes.get(COMPUTE_DTYPE).filter(|before| *before != computed) {
         return Err(wrong("dtype", format!("the checkpoint was made in {before}, got {computed}")));
     }
-    Ok(saved)
+    Ok(continued)
 }
 
 /// Settings that may change when a run is resumed, and did, each with both values. (The schedule follows from the number of steps.)
@@ -83,7 +123,12 @@ pub(crate) fn changed(options: &TrainOptions, stored: &TrainingState) -> Vec<Str
         ("clipped norm", clip(old.clip), clip(new.clip)),
     ];
     let differ = settings.iter().filter(|(_, before, now)| before != now);
-    differ.map(|(name, before, now)| format!("{name} {now}, was {before}")).collect()
+    let mut changes: Vec<String> = differ.map(|(name, before, now)| format!("{name} {now}, was {before}")).collect();
+    if stored.model.dropout > 0.0 && !stored.notes.contains_key(DROPOUT_STREAMS) {
+        changes
+            .push("dropout draws other numbers than the version that made the checkpoint, which repeated them".into());
+    }
+    changes
 }
 
 /// What differs between a checkpoint and what was asked for, each with both values, in the words of the options.

@@ -20,8 +20,11 @@ pub struct Schedule {
 /// A schedule that makes no sense.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ScheduleError {
-    /// A rate that is negative, infinite or not a number.
-    #[error("the schedule's {which} learning rate is {value}; expected a finite number of at least 0")]
+    /// A rate that is negative, not a number, or infinite in f32, in which a step computes.
+    #[error(
+        "the schedule's {which} learning rate is {value:e}; expected a number from 0 to {:e}, the largest f32",
+        f32::MAX
+    )]
     Rate {
         /// `peak` or `floor`.
         which: &'static str,
@@ -52,10 +55,10 @@ impl Schedule {
         Schedule { peak: rate, floor: rate, warmup_steps: 0, total_steps: 0 }
     }
 
-    /// Checks that both rates are finite, in order and not negative, and that the warm-up ends before the schedule does.
+    /// Checks that both rates are finite in f32, in order and not negative, and that the warm-up ends before the schedule does.
     pub fn validate(&self) -> Result<(), ScheduleError> {
         for (which, value) in [("peak", self.peak), ("floor", self.floor)] {
-            if !(value.is_finite() && value >= 0.0) {
+            if !((value as f32).is_finite() && value >= 0.0) {
                 return Err(ScheduleError::Rate { which, value });
             }
         }
@@ -114,6 +117,8 @@ mod tests {
             Schedule { peak: f64::NAN, ..good }.validate(),
             Err(ScheduleError::Rate { which: "peak", .. })
         ));
+        let beyond = Schedule { peak: 1e39, ..good }.validate().unwrap_err().to_string();
+        assert!(beyond.contains("peak learning rate is 1e39; expected a number from 0 to 3.4028235e38"), "{beyond}");
         assert!(matches!(Schedule { floor: -1.0, ..good }.validate(), Err(ScheduleError::Rate { which: "floor", .. })));
         assert!(matches!(Schedule { floor: 2.0, ..good }.validate(), Err(ScheduleError::FloorAbovePeak { .. })));
         assert!(matches!(Schedule { warmup_steps: 3, ..good }.validate(), Err(ScheduleError::WarmupTooLong { .. })));

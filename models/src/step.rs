@@ -3,6 +3,7 @@
 
 use fulgurite::tree::{Leaf, Tree};
 use fulgurite_ops::prelude::*;
+use fulgurite_ops::prims;
 use fulgurite_ops_macros::Tree;
 
 use crate::checkpoint::OptimizerSettings;
@@ -63,11 +64,30 @@ pub fn update(
     gradients: Gpt2<Tensor>,
     scalars: &StepScalars<Tensor>,
 ) -> (TrainState<Tensor>, Option<Tensor>) {
+    let (list, norm) = clipped(&gradients, optimizer.clip);
+    (apply_update(config, optimizer, state, &list, scalars, None), norm)
+}
+
+/// The gradients in the order of the leaves, clipped to a norm of `most`, and the norm before; as they are, and no norm, without
+/// `most`.
+fn clipped(gradients: &Gpt2<Tensor>, most: Option<f64>) -> (Vec<Tensor>, Option<Tensor>) {
     let mut list: Vec<Tensor> = gradients.leaves().into_iter().map(|(_, gradient)| *gradient).collect();
-    let norm = optimizer.clip.and_then(|clip| {
-        list = scope("clip", || clip_grad_norm(&list, clip));
+    let norm = most.and_then(|most| {
+        list = scope("clip", || clip_grad_norm(&list, most));
         list.pop()
     });
+    (list, norm)
+}
+
+/// AdamW's update of all parameters; where `apply` is false, the state as it is.
+fn apply_update(
+    config: &GptConfig,
+    optimizer: &OptimizerSettings,
+    state: TrainState<Tensor>,
+    list: &[Tensor],
+    scalars: &StepScalars<Tensor>,
+    apply: Option<Tensor>,
+) -> TrainState<Tensor> {
     let decays: Vec<bool> = config.parameters().iter().map(|parameter| parameter.decays).collect();
     let names: Vec<String> = state.params.leaves().into_iter().map(|(path, _)| path).collect();
     let flat = |tree: &Gpt2<Tensor>| -> Vec<Tensor> { tree.leaves().into_iter().map(|(_, leaf)| *leaf).collect() };
@@ -75,12 +95,15 @@ pub fn update(
     let updated: Vec<(Tensor, Tensor, Tensor)> = (0..params.len())
         .map(|i| {
             scope(&format!("optim.{}", names[i]), || {
-                adamw::with(params[i], list[i], means[i], squares[i], scalars.lr, scalars.step)
+                let update = adamw::with(params[i], list[i], means[i], squares[i], scalars.lr, scalars.step)
                     .beta1(optimizer.beta1)
                     .beta2(optimizer.beta2)
                     .eps(optimizer.epsilon)
-                    .weight_decay(if decays[i] { optimizer.weight_decay } else { 0.0 })
-                    .call()
+                    .weight_decay(if decays[i] { optimizer.weight_decay } else { 0.0 });
+                match apply {
+                    Some(apply) => update.apply(apply).call(),
+                    None => update.call(),
+                }
             })
         })
         .collect();
@@ -88,12 +111,51 @@ pub fn update(
         let mut next = updated.iter().map(pick);
         tree.map(&mut |old| next.next().unwrap_or(old))
     };
-    let state = TrainState {
+    TrainState {
         params: rebuild(state.params, |u| u.0),
         exp_avg: rebuild(state.exp_avg, |u| u.1),
         exp_avg_sq: rebuild(state.exp_avg_sq, |u| u.2),
-    };
-    (state, norm)
+    }
+}
+
+/// As [`update`], but the state stays as it is where the loss or the gradients' norm is not finite: one such gradient, clipped
+/// with the others, would make every weight NaN. The second result says so in one small tensor: f32[2] of loss and norm. The
+/// norm is there for clipping; without clipping it takes a pass over all gradients, which is made if `measure` is set, and
+/// otherwise the second result is f32[1], the loss alone, and decides alone.
+#[track_caller]
+pub fn guarded_update(
+    config: &GptConfig,
+    optimizer: &OptimizerSettings,
+    state: TrainState<Tensor>,
+    gradients: Gpt2<Tensor>,
+    loss: Tensor,
+    scalars: &StepScalars<Tensor>,
+    measure: bool,
+) -> (TrainState<Tensor>, Tensor) {
+    let (list, norm) = clipped(&gradients, optimizer.clip.or(measure.then_some(f64::INFINITY)));
+    let (apply, report) = scope("guard", || match norm {
+        Some(norm) => {
+            // NaN where one of the two is not finite, and 0 otherwise.
+            let apply = prims::isfinite(loss * 0.0 + norm * 0.0);
+            (apply, prims::cat(vec![reshape(loss, [1]), reshape(norm, [1])], 0))
+        }
+        None => (prims::isfinite(loss), reshape(loss, [1])),
+    });
+    (apply_update(config, optimizer, state, &list, scalars, Some(apply)), report)
+}
+
+/// A whole step on one batch, with a [`guarded_update`].
+#[track_caller]
+pub fn guarded_step(
+    config: &GptConfig,
+    optimizer: &OptimizerSettings,
+    state: TrainState<Tensor>,
+    batch: BatchTensors<Tensor>,
+    scalars: StepScalars<Tensor>,
+    measure: bool,
+) -> (TrainState<Tensor>, Tensor) {
+    let (loss, gradients) = loss_and_gradients(config, state.params.clone(), &batch, scalars.generator);
+    guarded_update(config, optimizer, state, gradients, loss, &scalars, measure)
 }
 
 /// What a training step gives back: the new state, the loss before it, the gradients' norm if they are clipped.

@@ -10,6 +10,7 @@ use crate::batches::{BatchPosition, Order};
 use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, OptimizerSettings, SECOND_MOMENT, TrainingState};
 use crate::hugging_face::{self, HuggingFaceError, Names};
 use crate::llmc::{Kind, LlmcCheckpoint, LlmcError, Version};
+use crate::nonfinite::NonFinite;
 use crate::random::fingerprint;
 use crate::schedule::Schedule;
 use crate::tensor_file::{TensorFile, TensorFileError};
@@ -61,6 +62,14 @@ pub enum WeightFileError {
     NoTokenizer {
         /// V.
         vocabulary: usize,
+    },
+    /// A weight that is infinite or no number.
+    #[error("'{}': {found}: the weights of a run that diverged, with which nothing can be computed", path.display())]
+    NonFinite {
+        /// The file.
+        path: PathBuf,
+        /// The value.
+        found: NonFinite,
     },
     /// A faulty checkpoint of a training run.
     #[error(transparent)]
@@ -161,8 +170,17 @@ impl Loaded {
 }
 
 /// Reads weights from a file of any format, which its content tells. `heads` is the number of attention heads, for files under
-/// Hugging Face's names: see [`hugging_face::read`] for where it comes from otherwise.
+/// Hugging Face's names: see [`hugging_face::read`] for where it comes from otherwise. Weights that are not finite are an error.
 pub fn load(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
+    let loaded = load_unchecked(path, heads)?;
+    match NonFinite::among(loaded.weights.tensors()) {
+        Some(found) => Err(WeightFileError::NonFinite { path: path.to_owned(), found }),
+        None => Ok(loaded),
+    }
+}
+
+/// As [`load`], whatever the values are.
+pub fn load_unchecked(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
     let mut start = Vec::new();
     let opened = std::fs::File::open(path).and_then(|file| file.take(8).read_to_end(&mut start));
     opened.map_err(|source| WeightFileError::Read { path: path.to_owned(), source })?;
@@ -198,7 +216,7 @@ fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightF
     Ok(Loaded { weights, format: Format::Checkpoint, tokenizer: Some(state.tokenizer) })
 }
 
-/// Writes weights to a file of this format, whole or not at all. `tokenizer` is what a checkpoint gets; `names` is how a
+/// Writes weights to a file of this format, whole or not at all, whatever their values are. `tokenizer` is what a checkpoint gets; `names` is how a
 /// safetensors file calls its tensors.
 pub fn save(
     weights: Weights,
@@ -208,7 +226,7 @@ pub fn save(
     path: &Path,
 ) -> Result<(), WeightFileError> {
     match format {
-        Format::Checkpoint => Ok(checkpoint_of(weights, tokenizer).save(path)?),
+        Format::Checkpoint => Ok(checkpoint_of(weights, tokenizer).save_unchecked(path)?),
         Format::Llmc(version) => Ok(LlmcCheckpoint::new(weights, version).save(path)?),
         Format::HuggingFace => hugging_face::save(&weights, names, path)
             .map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source }),

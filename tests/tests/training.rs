@@ -9,7 +9,7 @@ use fulgurite::compile::Options;
 use fulgurite_models::checkpoint::Checkpoint;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::llmc::{LlmcCheckpoint, Shard, Version};
-use fulgurite_models::train::{COMPUTE_DTYPE, TrainOptions, initial_parameters, train};
+use fulgurite_models::train::{COMPUTE_DTYPE, Cause, OnNonFinite, TrainError, TrainOptions, initial_parameters, train};
 use fulgurite_models::{GptConfig, Weights};
 
 fn options(out: &Path, steps: u64) -> TrainOptions {
@@ -32,6 +32,9 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         evaluate_every: 0,
         evaluate_batches: 2,
         save_every: 0,
+        keep: 2,
+        nonfinite: Default::default(),
+        allow_nonfinite: false,
         sample_tokens: 8,
         prompt: "The ".into(),
         out: out.to_owned(),
@@ -112,7 +115,10 @@ fn a_model_that_does_not_fit_is_refused_before_its_weights_are_made() {
         };
         let error = train(&large, false, &mut |_| {}).unwrap_err();
         let limit = gigabytes << 30;
-        assert!(matches!(error, fulgurite::Error::PlanTooLarge { limit: l, .. } if l == limit), "{error}");
+        assert!(
+            matches!(error, TrainError::Failed(fulgurite::Error::PlanTooLarge { limit: l, .. }) if l == limit),
+            "{error}"
+        );
         println!("{size}: {error} after {:?}", started.elapsed());
         assert!(!out.exists(), "a folder was left");
     }
@@ -135,12 +141,141 @@ fn a_resumed_run_says_what_is_not_as_before() {
     assert!(lines.iter().any(|line| line.starts_with(expected)), "{lines:#?}");
 }
 
+/// The names and steps of the checkpoints in a folder, each of which is good.
+fn checkpoints(folder: &Path) -> Vec<(String, u64)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("checkpoint") {
+            let checkpoint = Checkpoint::load(&entry.path()).unwrap();
+            checkpoint.validate_tensors().unwrap();
+            checkpoint.validate_finite().unwrap();
+            found.push((name, checkpoint.state.step));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn divergence(options: &TrainOptions) -> fulgurite_models::train::Divergence {
+    match train(options, false, &mut |_| {}) {
+        Err(TrainError::Diverged(divergence)) => divergence,
+        other => panic!("did not diverge: {other:?}"),
+    }
+}
+
+/// The loss of a step is that of before its update: the last step's weights are looked at before they are saved.
 #[test]
-fn a_loss_that_is_no_number_ends_the_run() {
+fn a_run_that_diverges_saves_nothing_that_cannot_be_gone_on_with() {
     let folder = tempfile::tempdir().unwrap();
-    let wild = TrainOptions { lr: 1e30, ..options(folder.path(), 30) };
-    let error = train(&wild, false, &mut |_| {}).unwrap_err().to_string();
-    assert!(error.contains("lower the learning rate") && !error.contains("checkpoint"), "{error}");
+    for (lr, steps) in [(1e30, 30), (1e30, 1), (3e38, 1), (1e12, 2)] {
+        let wild = TrainOptions { lr, warmup: 0, ..options(folder.path(), steps) };
+        let found = divergence(&wild);
+        assert!(found.step <= 3 && found.saved.is_none(), "{lr:e}, {steps} steps: {found}");
+        let message = found.to_string();
+        assert!(message.contains("lower the learning rate") && !message.contains("checkpoint"), "{message}");
+        assert_eq!(checkpoints(folder.path()), [], "{lr:e}, {steps} steps: {found}");
+    }
+    let beyond = train(&TrainOptions { lr: 1e39, ..options(folder.path(), 1) }, false, &mut |_| {}).unwrap_err();
+    assert!(beyond.to_string().contains("peak learning rate is 1e39"), "{beyond}");
+    // After five good steps, with one batch a step and with several.
+    for accumulate in [1, 2] {
+        let good = TrainOptions { overwrite: true, accumulate, ..options(folder.path(), 5) };
+        run(&good);
+        let before = std::fs::read(folder.path().join("checkpoint.safetensors")).unwrap();
+        let wild = TrainOptions { overwrite: false, resume: true, lr: 1e30, steps: 9, save_every: 1, ..good };
+        let found = divergence(&wild);
+        assert_eq!(found.saved, Some(5), "{found}");
+        assert_eq!(checkpoints(folder.path()), [("checkpoint.safetensors".to_owned(), 5)]);
+        assert_eq!(std::fs::read(folder.path().join("checkpoint.safetensors")).unwrap(), before);
+        let tame = TrainOptions { lr: 1e-3, ..wild };
+        assert!(run(&tame).losses.iter().all(|loss| loss.is_finite()));
+    }
+}
+
+/// Weights under which a gradient is not finite while the loss is: the product's overflow happens on the way back.
+#[test]
+fn the_parameter_is_named_and_the_update_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (good, path) = (options(folder.path(), 2), folder.path().join("checkpoint.safetensors"));
+    run(&TrainOptions { dropout: 0.0, ..good.clone() });
+    let saved = Checkpoint::load(&path).unwrap();
+    // The gradient of ln_f.weight is a sum over what its input is; of weights that are all finite.
+    let mut wild = saved.clone();
+    let scaled = |name: &str, factor: f32| {
+        let tensor = &saved.tensors[name];
+        let values: Vec<f32> = tensor.to_f32().unwrap().iter().map(|value| value * factor).collect();
+        (name.to_owned(), fulgurite_models::HostTensor::from_f32(tensor.shape(), &values).unwrap())
+    };
+    let zeros = |name: &str| (name.to_owned(), saved.tensors[name].zeros_like());
+    // Hidden states of 0 give logits of 0; the way back through the normalization is multiplied by 1e38 and overflows.
+    wild.tensors.extend([zeros("ln_f.bias"), scaled("wte.weight", 1e19), scaled("ln_f.weight", 1e19)]);
+    wild.save(&path).unwrap();
+    for (accumulate, clip) in [(1, Some(1.0)), (2, Some(1.0)), (1, None)] {
+        let optimizer = OptimizerSettings { clip, ..OptimizerSettings::default() };
+        let on = TrainOptions { resume: true, dropout: 0.0, accumulate, optimizer, steps: 3, ..good.clone() };
+        let found = divergence(&on);
+        assert!(found.step == 3 && found.saved == Some(2), "{found}");
+        match &found.cause {
+            Cause::Gradient(place) => assert!(saved.tensors.contains_key(&place.name), "{found}"),
+            Cause::Loss(loss) => assert!(!loss.is_finite(), "{found}"),
+            // Without clipping the update was made, and what is not finite is found when it is to be saved.
+            Cause::State(_) => assert!(clip.is_none(), "{found}"),
+            other => panic!("{other:?}"),
+        }
+        assert!(found.to_string().contains("step 3: ") && found.to_string().contains("is that of step 2"), "{found}");
+        assert_eq!(Checkpoint::load(&path).unwrap(), wild);
+        // Skipped for ever: the run stops nevertheless.
+        let skip = TrainOptions { nonfinite: OnNonFinite::Skip, steps: 40, ..on };
+        let mut lines = Vec::new();
+        let error = train(&skip, false, &mut |line| lines.push(line.to_owned())).unwrap_err();
+        assert!(matches!(&error, TrainError::Diverged(found) if found.step == 22), "{error}");
+        assert!(lines.iter().any(|line| line.starts_with("step 3: its update is left out: ")), "{lines:#?}");
+        assert_eq!(Checkpoint::load(&path).unwrap(), wild);
+    }
+}
+
+#[test]
+fn the_last_checkpoints_are_kept_and_the_newest_good_one_is_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("checkpoint.safetensors");
+    let all = TrainOptions { save_every: 2, keep: 3, ..options(folder.path(), 9) };
+    run(&all);
+    let names = |list: &[(&str, u64)]| list.iter().map(|(name, step)| ((*name).to_owned(), *step)).collect::<Vec<_>>();
+    let [newest, six, eight] =
+        [("checkpoint.safetensors", 9), ("checkpoint-6.safetensors", 6), ("checkpoint-8.safetensors", 8)];
+    assert_eq!(checkpoints(folder.path()), names(&[six, eight, newest]));
+    let expected = std::fs::read(&path).unwrap();
+    // Damaged, not finite, and gone.
+    let mut wild = Checkpoint::load(&path).unwrap();
+    let bias = fulgurite_models::HostTensor::from_f32(&[64], &[f32::NAN; 64]).unwrap();
+    assert_eq!(wild.tensors["ln_f.bias"].shape(), bias.shape());
+    wild.tensors.insert("ln_f.bias".into(), bias);
+    assert!(wild.save(&path).unwrap_err().to_string().contains("tensor 'ln_f.bias' is NaN at element 0"));
+    let spoil: [&dyn Fn(); 3] = [
+        &|| std::fs::write(&path, &expected[..expected.len() - 1]).unwrap(),
+        &|| wild.save_unchecked(&path).unwrap(),
+        &|| std::fs::remove_file(&path).unwrap(),
+    ];
+    for spoil in spoil {
+        spoil();
+        let mut lines = Vec::new();
+        let resumed = TrainOptions { resume: true, ..all.clone() };
+        train(&resumed, false, &mut |line| lines.push(line.to_owned())).unwrap();
+        assert!(lines.iter().any(|line| line.starts_with("an earlier checkpoint is taken, the newest")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line == "resumed at step 8 of 9"), "{lines:#?}");
+        assert!(std::fs::read(&path).unwrap() == expected, "the checkpoints are equal to the bit");
+        assert_eq!(checkpoints(folder.path()), names(&[six, eight, newest]));
+    }
+    // A run that starts anew replaces all of them.
+    let mut refused = TrainOptions { save_every: 0, ..all.clone() };
+    std::fs::remove_file(&path).unwrap();
+    assert!(train(&refused, false, &mut |_| {}).unwrap_err().to_string().contains("a checkpoint is there already"));
+    refused.overwrite = true;
+    run(&refused);
+    assert_eq!(checkpoints(folder.path()), names(&[newest]));
+    let none = TrainOptions { keep: 0, ..all };
+    assert!(train(&none, false, &mut |_| {}).unwrap_err().to_string().contains("argument 'keep'"));
 }
 
 #[test]
@@ -316,6 +451,8 @@ fn a_resumed_run_says_where_it_is_and_what_differs() {
         assert_eq!(message.matches("checkpoint.safetensors").count(), 1, "{message}");
         message
     };
+    // With an earlier checkpoint, that one would be gone on with.
+    std::fs::remove_file(path.with_file_name("checkpoint-2.safetensors")).unwrap();
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     assert!(names_once().contains("is incomplete"), "{}", names_once());

@@ -4,12 +4,14 @@
 //! {"version": 1, "cases": [
 //!   {"id": "gelu/0", "op": "gelu",
 //!    "args": {"input": {"tensor": "gelu/0/input"}, "approximate": "tanh"},
-//!    "grad": {"cotangents": ["gelu/0/d0"], "inputs": ["input"]}}
+//!    "grad": {"cotangents": ["gelu/0/d0"], "inputs": ["input"]},
+//!    "layout": {"input": [1, 4]}}
 //! ]}
 //! ```
 //!
 //! A value is a tensor (`{"tensor": key}`), a number (`{"number": "inf"}` where JSON has none), a boolean, a string, an
-//! element type (`{"dtype": "float32"}`), a list of these, or null. A case may have `torch` and `digest`, which `ops samples` writes
+//! element type (`{"dtype": "float32"}`), a list of these, or null. `layout` gives the strides, in elements, of tensors that are not
+//! contiguous, by the names of the arguments; the values are in row-major order in the file. A case may have `torch` and `digest`, which `ops samples` writes
 //! and nothing here reads. Any other field is an error: one misspelt would be a request that nobody hears.
 
 mod bind;
@@ -18,6 +20,7 @@ mod export;
 mod fuzz;
 mod parse;
 mod resolve;
+mod results;
 mod run;
 mod tensors;
 
@@ -30,6 +33,7 @@ pub use bind::bind;
 pub use export::{ExportedCase, ExportedGrad, argument_to_json};
 pub use parse::parse_cases;
 pub use resolve::resolve_operator;
+pub use results::Results;
 pub use run::{Call, of_case, run_case, trace_call};
 pub use tensors::{TensorFile, tensor_bytes, write_whole};
 
@@ -59,6 +63,8 @@ pub struct CaseBody {
     pub arguments: Vec<(String, Value)>,
     /// What is to be differentiated.
     pub grad: Option<Grad>,
+    /// Strides of tensor arguments that are not contiguous, by their names; `tensors.0` is the first of a list.
+    pub layout: Vec<(String, Vec<i64>)>,
 }
 
 /// A request for gradients.

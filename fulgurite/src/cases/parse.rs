@@ -75,7 +75,7 @@ fn unlike(given: &HashSet<String>, place: &str) -> String {
 }
 
 /// The fields of a case.
-const FIELDS: [&str; 6] = ["id", "op", "args", "grad", "torch", "digest"];
+const FIELDS: [&str; 7] = ["id", "op", "args", "grad", "layout", "torch", "digest"];
 
 /// Refuses fields other than `known`.
 fn only_fields<'a>(mut fields: impl Iterator<Item = &'a String>, known: &[&str], of: &str) -> Result<(), String> {
@@ -115,7 +115,26 @@ fn parse_body(case: &Json) -> Result<CaseBody, String> {
         }
         Some(other) => return Err(format!("grad: expected an object, got {}", short(other))),
     };
-    Ok(CaseBody { operator, arguments, grad })
+    let layout = match case.get("layout") {
+        None | Some(Json::Null) => Vec::new(),
+        Some(Json::Object(layout)) => layout
+            .iter()
+            .map(|(name, strides)| Ok((name.clone(), parse_strides(strides, &format!("layout.{name}"))?)))
+            .collect::<Result<_, String>>()?,
+        Some(other) => return Err(format!("layout: expected an object, got {}", short(other))),
+    };
+    Ok(CaseBody { operator, arguments, grad, layout })
+}
+
+fn parse_strides(value: &Json, place: &str) -> Result<Vec<i64>, String> {
+    let Json::Array(items) = value else {
+        return Err(format!("{place}: expected a list of strides, got {}", short(value)));
+    };
+    let number = |(i, item): (usize, &Json)| match item.as_i64() {
+        Some(stride) => Ok(stride),
+        None => Err(format!("{place}[{i}]: expected an integer, got {}", short(item))),
+    };
+    items.iter().enumerate().map(number).collect()
 }
 
 fn parse_names(value: Option<&Json>, place: &str) -> Result<Vec<String>, String> {

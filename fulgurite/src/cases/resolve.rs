@@ -42,9 +42,39 @@ pub fn resolve_operator(name: &str) -> Result<&'static OperatorDef, CaseError> {
             None => operators().iter().find(|def| def.short_name() == near).map_or(near, |def| def.name),
         }
     });
-    let hint = near.map(|near| format!(", did you mean '{near}'?")).unwrap_or_default();
+    let hint = match near {
+        Some(near) => format!(", did you mean '{near}'?"),
+        None if name.len() > MAX_HINT => String::new(),
+        None => alike(short),
+    };
     let shown: String = name.chars().take(MAX_HINT).collect();
     Err(CaseError::new("UnknownOperator", format!("no operator is called '{shown}'{hint}")))
+}
+
+/// Operators shown for a name that is near to none of theirs.
+const MOST_ALIKE: usize = 5;
+
+/// The names that share the longest part with `name`, of four letters at least (or all of `name`), as a hint.
+fn alike(name: &str) -> String {
+    let name = name.to_lowercase();
+    let least = name.len().clamp(1, 4);
+    let shared = |other: &str| {
+        let other = other.to_lowercase();
+        let whole = |from: usize, to: usize| name.get(from..to).is_some_and(|part| other.contains(part));
+        // Every part of `name`, by where it begins: the longest that `other` has.
+        let longest = |from: usize| (from + 1..=name.len()).take_while(|to| whole(from, *to)).count();
+        (0..name.len()).map(longest).max().unwrap_or(0)
+    };
+    let mut ranked: Vec<(usize, &str)> = operators()
+        .iter()
+        .map(|def| (shared(def.short_name()).max(def.torch.map_or(0, shared)), def.name))
+        .filter(|(length, _)| *length >= least)
+        .collect();
+    ranked.sort_by_key(|(length, own)| (std::cmp::Reverse(*length), *own));
+    let Some((most, _)) = ranked.first().copied() else { return String::new() };
+    let names: Vec<&str> =
+        ranked.iter().take_while(|(length, _)| *length == most).take(MOST_ALIKE).map(|(_, own)| *own).collect();
+    format!("; alike are {}", names.join(", "))
 }
 
 /// PyTorch's `split(tensor, split_size_or_sections, dim)` means what it is given: as a call of the operator that takes a size,
@@ -70,5 +100,6 @@ pub fn without_overloads(body: &CaseBody) -> Cow<'_, CaseBody> {
             .grad
             .clone()
             .map(|grad| Grad { inputs: grad.inputs.iter().map(|name| renamed(name)).collect(), ..grad }),
+        layout: body.layout.iter().map(|(name, strides)| (renamed(name), strides.clone())).collect(),
     })
 }

@@ -3,13 +3,13 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fulgurite::argument::{Arg, map_arguments};
+use fulgurite::argument::{Arg, Attribute, map_arguments};
 use fulgurite::compile::{Options, compile};
 use fulgurite::jit::{Names, trace};
 use fulgurite::operator::OperatorDef;
 use fulgurite::trace::Trace;
 use fulgurite::transforms;
-use fulgurite::{Array, Error, Result, Target, Tensor, TensorMeta, tracer};
+use fulgurite::{Array, Device, Error, Result, Target, Tensor, TensorMeta, tracer};
 
 use super::resolve::without_overloads;
 use super::{CaseBody, CaseError, Grad, TensorFile, bind, resolve_operator};
@@ -64,9 +64,14 @@ pub struct CaseOutput {
     pub gradients: Vec<(String, Array)>,
 }
 
-/// Runs a case. A panic is the case's own error: the others are still to be run.
-pub fn run_case(body: &CaseBody, tensors: &TensorFile, options: &Options) -> Result<CaseOutput, CaseError> {
-    catch_unwind(AssertUnwindSafe(|| run(body, tensors, options)))
+/// Runs a case on a device, which the target is of. A panic is the case's own error: the others are still to be run.
+pub fn run_case(
+    body: &CaseBody,
+    tensors: &TensorFile,
+    place: (Device, &Target),
+    options: &Options,
+) -> Result<CaseOutput, CaseError> {
+    catch_unwind(AssertUnwindSafe(|| run(body, tensors, place, options)))
         .unwrap_or_else(|panic| Err(CaseError::new("Panic", format!("panicked: {}", panic_message(&*panic)))))
 }
 
@@ -90,12 +95,20 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
-fn run(body: &CaseBody, tensors: &TensorFile, options: &Options) -> Result<CaseOutput, CaseError> {
+fn run(
+    body: &CaseBody,
+    tensors: &TensorFile,
+    (device, target): (Device, &Target),
+    options: &Options,
+) -> Result<CaseOutput, CaseError> {
     // Gradients come back under the names that they were asked for by.
     let asked = body.grad.as_ref();
     let body = without_overloads(body);
     let operator = resolve_operator(&body.operator)?;
-    let keys = bind(operator, &body.arguments)?;
+    let mut keys = bind(operator, &body.arguments)?;
+    if !device.is_cpu() {
+        to_device(operator, &mut keys, device);
+    }
     let mut missing = None;
     let arrays = map_arguments(&keys, |key| {
         tensors.get(key).unwrap_or_else(|error| {
@@ -108,20 +121,60 @@ fn run(body: &CaseBody, tensors: &TensorFile, options: &Options) -> Result<CaseO
     }
     let call = Call { operator, arguments: arrays };
     let (names, mut inputs): (Vec<String>, Vec<Array>) = call.tensors().into_iter().unzip();
-    let metas = Call { operator, arguments: map_arguments(&call.arguments, |array| array.meta().clone()) };
+    let metas = Call { operator, arguments: map_arguments(&call.arguments, |array| array.meta().with_device(device)) };
     drop(call);
-    let mut trace = trace_call(&metas, Target::cpu()).map_err(of_case)?;
+    lay_out(&body.layout, &names, &mut inputs)?;
+    let mut trace = trace_call(&metas, target.clone()).map_err(of_case)?;
     let outputs = trace.outputs.len();
     if let Some(grad) = &body.grad {
         let wrt = differentiated(grad, &names, &inputs)?;
         inputs.extend(cotangents(grad, &trace, tensors)?);
         trace = transforms::vjp(&trace, &wrt, &options.executor_list(trace.target.kind())).map_err(of_case)?;
     }
+    for (input, array) in trace.inputs.iter_mut().zip(&inputs) {
+        input.strides = (!array.is_contiguous()).then(|| array.strides().to_vec());
+    }
+    let taken = |array: Array| array.to_device(device);
+    let inputs = inputs.into_iter().map(taken).collect::<Result<Vec<_>>>().map_err(of_case)?;
     let (program, _) = compile(trace, options).map_err(of_case)?;
     let mut results = program.run(inputs).map_err(of_case)?.into_iter();
     let outputs: Vec<Array> = results.by_ref().take(outputs).collect();
     let wanted = asked.into_iter().flat_map(|grad| grad.inputs.iter().cloned());
     Ok(CaseOutput { outputs, gradients: wanted.zip(results).collect() })
+}
+
+/// Arguments that name the host as the place of what an operator makes name the device instead: cases are written for the host.
+fn to_device(operator: &OperatorDef, arguments: &mut [Arg<String>], device: Device) {
+    for (param, argument) in operator.params.iter().zip(arguments) {
+        if param.name == "device"
+            && let Arg::Attribute(Attribute::Text(text)) = argument
+            && &**text == "cpu"
+        {
+            *argument = Arg::Attribute(Attribute::Text(device.to_string().as_str().into()));
+        }
+    }
+}
+
+/// Gives tensors the strides that the case asks for.
+fn lay_out(layout: &[(String, Vec<i64>)], names: &[String], inputs: &mut [Array]) -> Result<(), CaseError> {
+    for (name, strides) in layout {
+        let wrong = |message: String| CaseError::new("Layout", message);
+        let Some(at) = names.iter().position(|own| own == name) else {
+            let known = names.join(", ");
+            return Err(wrong(format!("no tensor argument is called '{name}', there are: {known}")));
+        };
+        let strides: Vec<isize> = strides.iter().map(|stride| *stride as isize).collect();
+        let (array, bytes) = (&inputs[at], inputs[at].to_bytes().map_err(of_case)?);
+        let laid_out = Array::strided(array.shape(), array.dtype(), &strides, &bytes)
+            .map_err(|error| wrong(format!("layout of '{name}': {error}")))?;
+        if laid_out.to_bytes().map_err(of_case)? != bytes {
+            let message =
+                format!("layout of '{name}': strides {strides:?} put elements of different values in one place");
+            return Err(wrong(message));
+        }
+        inputs[at] = laid_out;
+    }
+    Ok(())
 }
 
 fn differentiated(grad: &Grad, names: &[String], inputs: &[Array]) -> Result<Vec<usize>, CaseError> {
@@ -168,7 +221,7 @@ fn cotangents(grad: &Grad, trace: &Trace, tensors: &TensorFile) -> Result<Vec<Ar
         .zip(floating)
         .map(|(key, (output, meta))| {
             let array = tensors.get(key)?;
-            if array.meta() != meta {
+            if array.meta().with_device(meta.device()) != *meta {
                 return Err(CaseError::new(
                     "Cotangents",
                     format!("cotangent '{key}' is {}, output {output} is {meta}", array.meta()),

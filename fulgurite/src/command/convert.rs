@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use fulgurite::models::hugging_face::Names;
-use fulgurite::models::weight_files::{Format, load, save};
+use fulgurite::models::weight_files::{Format, load, load_unchecked, save};
 use fulgurite::models::{GptConfig, Tokenizer};
 
 use super::Outcome;
@@ -45,6 +45,9 @@ pub struct Arguments {
     /// The tokenizer that a checkpoint gets; the file's own, or the largest that the vocabulary has room for, otherwise.
     #[arg(long)]
     tokenizer: Option<String>,
+    /// Takes weights that are not finite.
+    #[arg(long)]
+    allow_nonfinite: bool,
     /// Writes `transformer.` before the names of huggingface, as GPT2LMHeadModel saves itself.
     #[arg(long)]
     prefix: bool,
@@ -58,6 +61,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Some(format) => format,
         None => Format::of_name(&arguments.to_file).map_err(|error| Failed(format!("{error} (--to)")))?,
     };
+    let load = if arguments.allow_nonfinite { load_unchecked } else { load };
     let loaded = load(&arguments.from_file, arguments.heads).map_err(|error| failed(&error))?;
     if let Some(expected) = arguments.from.filter(|expected| *expected != loaded.format) {
         let message = format!("is in the format {}, not {expected}", loaded.format);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use fulgurite::models::Tokenizer;
 use fulgurite::models::generate::{Sampling, generate};
-use fulgurite::models::weight_files::load;
+use fulgurite::models::weight_files::{load, load_unchecked};
 
 use super::Outcome;
 use super::output::{Failed, say, write};
@@ -36,6 +36,9 @@ pub struct Arguments {
     /// Only so many of the most probable tokens are drawn from; 0 draws from all.
     #[arg(long, default_value_t = 40)]
     top_k: usize,
+    /// Takes weights that are not finite.
+    #[arg(long)]
+    allow_nonfinite: bool,
     /// Seed of the draws.
     #[arg(long, default_value_t = Sampling::default().seed)]
     seed: u64,
@@ -45,6 +48,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Outcome {
     // Errors of weights name the file.
     let failed = |error: &dyn std::fmt::Display| Failed(error.to_string());
+    let load = if arguments.allow_nonfinite { load_unchecked } else { load };
     let loaded = load(&arguments.checkpoint, None).map_err(|error| failed(&error))?;
     let tokenizer = match &arguments.tokenizer {
         Some(name) => {

@@ -1,5 +1,15 @@
-//! The command's parts. Data goes to standard output, errors go to standard error; the exit code is 1 where something went
-//! wrong and 2 where the command was not understood.
+//! The `fulgurite` command as a function: a crate with operators of its own has `trace show`, `ops run` and the others for them
+//! with a binary of three lines.
+//!
+//! ```no_run
+//! // Naming the crate links its operators: `use my_operators as _;`
+//! fn main() -> std::process::ExitCode {
+//!     fulgurite::command::main()
+//! }
+//! ```
+//!
+//! Data goes to standard output, errors go to standard error; the exit code is 1 where something went wrong, 2 where the
+//! command was not understood, and 3 where the numbers of a training run were no longer finite.
 
 mod convert;
 mod doctor;
@@ -103,8 +113,8 @@ enum Trace {
     Diff(trace_files::Diff),
 }
 
-/// Runs the command that the process was started with.
-pub fn run() -> ExitCode {
+/// Runs the command that the process was started with, on every operator and executor that is linked into it.
+pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = log::start().and_then(|()| match cli.command {
         Command::Ops(Ops::List(arguments)) => ops_list::run(&arguments),

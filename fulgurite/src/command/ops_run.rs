@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::Array;
+use fulgurite::{Array, Device, Target};
 use serde::Serialize;
 
 use super::output::{Failed, complain, say};
 use super::{Outcome, options};
-use crate::cases::{CASES, CaseError, TENSORS, TensorFile, parse_cases, run_case, tensor_bytes, write_whole};
+use crate::cases::{CASES, CaseError, Results, TENSORS, TensorFile, parse_cases, run_case};
 
 /// Arguments of `ops run`.
 #[derive(Args)]
@@ -17,20 +17,28 @@ use crate::cases::{CASES, CaseError, TENSORS, TensorFile, parse_cases, run_case,
 The folder holds cases.json and tensors.safetensors:
   {\"version\": 1, \"cases\": [{\"id\": \"gelu/0\", \"op\": \"gelu\",
     \"args\": {\"input\": {\"tensor\": \"gelu/0/input\"}, \"approximate\": \"tanh\"},
-    \"grad\": {\"cotangents\": [\"gelu/0/d0\"], \"inputs\": [\"input\"]}}]}
+    \"grad\": {\"cotangents\": [\"gelu/0/d0\"], \"inputs\": [\"input\"]},
+    \"layout\": {\"input\": [1, 4]}}]}
+\"layout\" gives strides, in elements, of arguments that are not contiguous; tensors.safetensors has their values in row-major order.
 Results are results.json ([{\"id\", \"status\": \"ok\" or \"error\", \"error\": {\"code\", \"message\"}}]) and
 results.safetensors (ID/out0, ..., ID/grad/INPUT). \"ok\" means that the case ran: its results are compared with nothing.
 A case that fails does not keep the others from running; it is told on standard error, and the exit code is 1.
+Results are written as they come: results.json is whole after every case, and a run that is killed leaves its tensors in
+results.part-N.safetensors.
 
 Examples:
   fulgurite ops run cases/ --out results/
-  fulgurite ops run cases/ --executors reference --out results/")]
+  fulgurite ops run cases/ --executors reference --out results/
+  fulgurite ops run cases/ --device cuda --out results/")]
 pub struct Arguments {
     /// The folder with cases.json and tensors.safetensors.
     cases: PathBuf,
     /// The folder for results; it is made if it is not there.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// Where cases run: cpu, cuda, cuda:1, ... Tensors are taken there, and an argument `device` that is "cpu" means it.
+    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    device: Device,
     #[command(flatten)]
     compile: options::Compile,
 }
@@ -45,44 +53,38 @@ struct Report {
 
 /// Runs cases.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let options = arguments.compile.options()?;
+    let mut options = arguments.compile.options()?;
+    let target = Target::of(arguments.device)?;
+    if !arguments.device.is_cpu() {
+        // The limit is the host's memory; a device says itself what it lacks.
+        options.memory_limit = None;
+    }
     let path = arguments.cases.join(CASES);
     let text = std::fs::read(&path).map_err(|error| Failed::file(&path, error))?;
     let cases = parse_cases(&text).map_err(|message| Failed::file(&path, message))?;
     let tensors = TensorFile::read(&arguments.cases.join(TENSORS))?;
-    std::fs::create_dir_all(&arguments.out).map_err(|error| Failed::file(&arguments.out, error))?;
+    let mut results = Results::begin(&arguments.out)?;
     // A panic of a case is reported with it.
     std::panic::set_hook(Box::new(|_| {}));
-    let mut arrays: Vec<(String, Array)> = Vec::new();
-    let mut reports: Vec<Report> = Vec::new();
+    let (count, mut failed) = (cases.len(), 0);
     for case in cases {
-        let output = case.body.and_then(|body| run_case(&body, &tensors, &options));
-        let error = match output {
-            Ok(output) => {
-                let named = output.outputs.into_iter().enumerate().map(|(i, array)| (format!("out{i}"), array));
-                let gradients = output.gradients.into_iter().map(|(name, array)| (format!("grad/{name}"), array));
-                arrays.extend(named.chain(gradients).map(|(name, array)| (format!("{}/{name}", case.id), array)));
-                None
-            }
-            Err(error) => Some(error),
-        };
-        reports.push(Report { id: case.id, status: if error.is_none() { "ok" } else { "error" }, error });
+        let place = (arguments.device, &target);
+        let output = case.body.and_then(|body| run_case(&body, &tensors, place, &options));
+        let output = output.and_then(|output| {
+            let named = output.outputs.into_iter().enumerate().map(|(i, array)| (format!("out{i}"), array));
+            let gradients = output.gradients.into_iter().map(|(name, array)| (format!("grad/{name}"), array));
+            let all = named.chain(gradients).map(|(name, array)| (format!("{}/{name}", case.id), array));
+            results.tensors(all.collect::<Vec<(String, Array)>>())
+        });
+        let error = output.err();
+        if let Some(error) = &error {
+            failed += 1;
+            complain(&format!("case '{}': {error}", case.id));
+        }
+        results.report(&Report { id: case.id, status: if error.is_none() { "ok" } else { "error" }, error })?;
     }
     let _ = std::panic::take_hook();
-    let path = arguments.out.join("results.safetensors");
-    let bytes = tensor_bytes(&arrays).map_err(|message| Failed::file(&path, message))?;
-    write_whole(&path, &bytes)?;
-    let path = arguments.out.join("results.json");
-    let text = serde_json::to_vec_pretty(&reports).map_err(|error| Failed::file(&path, error))?;
-    write_whole(&path, &text)?;
-    let mut failed = 0;
-    for report in &reports {
-        if let Some(error) = &report.error {
-            failed += 1;
-            complain(&format!("case '{}': {error}", report.id));
-        }
-    }
-    let ok = reports.len() - failed;
-    say!("{} cases: {ok} ok, {failed} failed (ok means that it ran; nothing was compared)", reports.len())?;
+    results.finish()?;
+    say!("{count} cases: {} ok, {failed} failed (ok means that it ran; nothing was compared)", count - failed)?;
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::{Args, Subcommand};
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::precision::rounded_to_tf32;
-use fulgurite::models::train::{TrainOptions, train};
+use fulgurite::models::train::{OnNonFinite, TrainError, TrainOptions, train};
 use fulgurite::{DType, Device};
 
-use super::output::{Failed, say};
+use super::output::{Failed, complain, say};
 use super::{Outcome, files, options};
 
 /// A family of models.
@@ -26,7 +26,9 @@ pub enum Model {
 #[derive(Args)]
 #[command(after_help = "\
 The folder gets checkpoint.safetensors and the traces of the compiled step after every stage. One that holds a checkpoint is
-left alone unless --resume or --overwrite is given. Ctrl-C ends the run after the step at hand, with a checkpoint and exit code
+left alone unless --resume or --overwrite is given. The checkpoint before the newest is kept as checkpoint-STEP.safetensors
+(--keep); --resume takes the newest good one. A run whose loss, gradients or weights are not finite stops with exit code 3 and
+names step and parameter; what it saved stays as it is. Ctrl-C ends the run after the step at hand, with a checkpoint and exit code
 130; a second one ends it at once.
 
 Examples:
@@ -99,6 +101,16 @@ pub struct Gpt2 {
     /// Checkpoint every so many steps, and at the end; 0 only at the end.
     #[arg(long, default_value_t = 0, value_name = "STEPS")]
     save_every: u64,
+    /// How many checkpoints are kept, the newest included.
+    #[arg(long, default_value_t = 2, value_name = "COUNT")]
+    keep: usize,
+    /// Where a loss or gradients are not finite: `stop` ends the run with exit code 3, `skip` leaves that step's update out (20 in a
+    /// row end the run).
+    #[arg(long, default_value = "stop", value_parser = ["stop", "skip"], value_name = "WHAT")]
+    nonfinite: String,
+    /// Takes weights that are not finite from --init or a checkpoint.
+    #[arg(long)]
+    allow_nonfinite: bool,
     /// Tokens of sample text at the end.
     #[arg(long, default_value_t = 100, value_name = "TOKENS")]
     sample_tokens: usize,
@@ -169,6 +181,9 @@ pub fn run(model: &Model) -> Outcome {
         evaluate_every: of.evaluate_every,
         evaluate_batches: of.evaluate_batches,
         save_every: of.save_every,
+        keep: of.keep,
+        nonfinite: if of.nonfinite == "skip" { OnNonFinite::Skip } else { OnNonFinite::Stop },
+        allow_nonfinite: of.allow_nonfinite,
         sample_tokens: of.sample_tokens,
         prompt: of.prompt.clone(),
         out: of.out.clone(),
@@ -179,13 +194,24 @@ pub fn run(model: &Model) -> Outcome {
         stop: Some(stop_when_interrupted()?),
     };
     let mut broken = None;
-    let report = train(&options, stderr().is_terminal(), &mut |line| {
+    let trained = train(&options, stderr().is_terminal(), &mut |line| {
         if let Err(failed) = say!("{line}") {
             broken.get_or_insert(failed);
         }
-    })?;
+    });
+    let report = match trained {
+        Ok(report) => report,
+        Err(TrainError::Failed(error)) => return Err(error.into()),
+        Err(TrainError::Diverged(divergence)) => {
+            complain(&divergence.to_string());
+            return Ok(ExitCode::from(DIVERGED));
+        }
+    };
     broken.map_or(Ok(if report.stopped { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS }), Err)
 }
+
+/// The exit code of a run whose numbers were no longer finite.
+const DIVERGED: u8 = 3;
 
 /// The exit code of what an interruption ended.
 const INTERRUPTED: u8 = 130;

@@ -211,6 +211,112 @@ fn cases_without_a_name_of_their_own_are_reported_by_their_place() {
     assert_eq!(told, expected);
 }
 
+/// Strides reach the kernels: the results are those of contiguous arguments, and a program for them was compiled.
+#[test]
+fn arguments_have_the_strides_that_a_case_gives() {
+    let laid_out = |id: &str, op: &str, args: Value, layout: Value| {
+        let mut case = call(id, op, args);
+        case["layout"] = layout;
+        case
+    };
+    let x = || object!({ "input": named("x") });
+    let mut gradient = laid_out(
+        "grad",
+        "prims::mul",
+        object!({ "input": named("x"), "other": named("ones") }),
+        object!({ "input": [1, 2], "other": [0, 0] }),
+    );
+    gradient["grad"] = object!({ "cotangents": ["ones"], "inputs": ["other"] });
+    let bad = [
+        (laid_out("", "exp", x(), object!({ "inputs": [1, 2] })), "Layout", "no tensor argument is called 'inputs'"),
+        (laid_out("", "exp", x(), object!({ "input": [1] })), "Layout", "layout of 'input': argument 'strides'"),
+        (laid_out("", "exp", x(), object!({ "input": [-3, 1] })), "Layout", "expected 2 of at least 0"),
+        (laid_out("", "exp", x(), object!({ "input": [0, 1] })), "Layout", "elements of different values in one place"),
+        (laid_out("", "exp", x(), object!({ "input": [1_i64 << 60, 1] })), "Layout", "further than memory"),
+        (laid_out("", "exp", x(), object!({ "input": "C" })), "BadCase", "layout.input: expected a list of strides"),
+        (laid_out("", "exp", x(), object!({ "input": [1.5, 1] })), "BadCase", "layout.input[0]: expected an integer"),
+        (laid_out("", "exp", x(), object!([])), "BadCase", "layout: expected an object"),
+    ];
+    let mut cases = vec![
+        laid_out("transposed", "prims::neg", x(), object!({ "input": [1, 2] })),
+        laid_out("sliced", "prims::neg", x(), object!({ "input": [7, 2] })),
+        laid_out(
+            "list",
+            "cat",
+            object!({ "tensors": [named("x"), named("x")], "dim": 1 }),
+            object!({ "tensors.1": [1, 4] }),
+        ),
+        gradient,
+    ];
+    let good = cases.len();
+    for (i, (case, ..)) in bad.iter().enumerate() {
+        let mut case = case.clone();
+        case["id"] = object!(format!("bad/{i}"));
+        cases.push(case);
+    }
+    let folder = folder(object!(cases));
+    let ran = run_with(folder.path(), &["ops", "run", ".", "--out", "results"], &[]);
+    assert_eq!((ran.code, ran.out), (1, summary(good, bad.len())), "{}", ran.err);
+    let x: Vec<f32> = (1..=6).map(|value| value as f32).collect();
+    let negated: Vec<f32> = x.iter().map(|value| -value).collect();
+    assert_eq!(tensor(folder.path(), "transposed/out0").1, negated);
+    assert_eq!(tensor(folder.path(), "sliced/out0").1, negated);
+    assert_eq!(tensor(folder.path(), "list/out0").1, [1., 2., 3., 1., 2., 3., 4., 5., 6., 4., 5., 6.]);
+    assert_eq!(tensor(folder.path(), "grad/out0").1, x);
+    assert_eq!(tensor(folder.path(), "grad/grad/other").1, x);
+    let reports = reports(folder.path());
+    for (i, (_, code, part)) in bad.iter().enumerate() {
+        let error = &reports[&format!("bad/{i}")]["error"];
+        assert!(error["code"] == *code && error["message"].as_str().unwrap().contains(part), "{i}: {error}");
+    }
+}
+
+/// Where there is no device the reason is told before anything is run.
+#[test]
+fn cases_run_on_the_device_that_is_asked_for() {
+    let folder = folder(object!([call("a", "exp", object!({ "input": named("x") }))]));
+    let run = |device: &str| run_in(folder.path(), &["ops", "run", ".", "--out", "results", "--device", device]);
+    assert_eq!(run("cpu").ok(), summary(1, 0));
+    run("nowhere!").fails(2);
+    let ran = run("cuda:0");
+    match ran.code {
+        // A machine with a GPU.
+        0 => assert_eq!(ran.out, summary(1, 0)),
+        _ => assert!(ran.err.starts_with("error: CUDA driver is not available"), "{}", ran.err),
+    }
+}
+
+/// A run that is killed in the middle leaves the reports of what it did.
+#[test]
+#[cfg(unix)]
+fn a_killed_run_leaves_its_reports() {
+    use std::process::{Command, Stdio};
+    let slow = object!({ "size": [4_000_000], "fill_value": 1.0, "dtype": { "dtype": "float64" }, "device": "cpu" });
+    let cases: Vec<Value> = (0..2000).map(|i| call(&format!("{i}"), "full", slow.clone())).collect();
+    let folder = folder(object!(cases));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+        .args(["ops", "run", ".", "--out", "results"])
+        .current_dir(folder.path())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let reports = folder.path().join("results/results.json");
+    let started = std::time::Instant::now();
+    while std::fs::metadata(&reports).map_or(0, |file| file.len()) < 400 {
+        assert!(started.elapsed().as_secs() < 60, "no results came");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let told = json(&std::fs::read_to_string(&reports).unwrap());
+    let told = told.as_array().unwrap();
+    assert!(told.len() > 3 && told.iter().all(|report| report["status"] == "ok"), "{told:?}");
+    // 32 MB each: what 64 MiB do not hold is in parts, each a file of its own.
+    let parts = std::fs::read_dir(folder.path().join("results")).unwrap().map(|entry| entry.unwrap().path());
+    let parts: Vec<_> = parts.filter(|path| path.to_string_lossy().contains(".part-")).collect();
+    assert!(!parts.is_empty());
+}
+
 #[test]
 fn split_is_what_it_is_given() {
     let size = object!({ "tensor": named("x"), "split_size_or_sections": 2, "dim": 1 });

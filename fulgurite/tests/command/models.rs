@@ -42,9 +42,66 @@ fn a_model_is_trained_resumed_and_sampled() {
     assert!(said.starts_with("The ") && said.ends_with('\n'), "{said:?}");
     assert_eq!(generate(&[]).ok(), said);
     assert_eq!(generate(&["--temperature", "-1"]).code, 1);
+    for temperature in ["1e39", "nan", "inf"] {
+        assert!(generate(&["--temperature", temperature]).code == 1);
+    }
+    let greedy = generate(&["--temperature", "0"]).ok();
+    assert_eq!(generate(&["--temperature", "1e-40"]).ok(), greedy);
     std::fs::write(folder.path().join("run/checkpoint.safetensors"), "nonsense").unwrap();
     assert!(generate(&[]).code == 1);
-    assert!(train("4", &["--resume"]).code == 1);
+    // Gone on with from the one before.
+    let said = train("4", &["--resume"]).ok();
+    assert!(said.contains("an earlier checkpoint is taken") && said.contains("resumed at step 2 of 4"), "{said}");
+    for name in ["checkpoint.safetensors", "checkpoint-2.safetensors"] {
+        std::fs::write(folder.path().join("run").join(name), "nonsense").unwrap();
+    }
+    assert!(train("5", &["--resume"]).fails(1).contains("checkpoint.safetensors: "));
+}
+
+/// The exit code is 3, step and parameter are named, and no file has a weight that is not finite.
+#[test]
+fn a_run_that_diverges_exits_with_three() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = |more: &[&str]| {
+        let small = ["train", "gpt2", "--batch", "2", "--context", "16", "--out", "run", "--sample-tokens", "1"];
+        run_in(folder.path(), &[&small[..], &["--evaluate-batches", "1", "--warmup", "0"], more].concat())
+    };
+    let checkpoint = folder.path().join("run/checkpoint.safetensors");
+    assert!(train(&["--steps", "1", "--lr", "1e39"]).fails(1).contains("learning rate is 1e39"));
+    let ran = train(&["--steps", "1", "--lr", "3e38"]);
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    assert!(ran.err.starts_with("error: step 1: after the update '") && ran.err.contains("at element "), "{}", ran.err);
+    assert!(!checkpoint.exists());
+    train(&["--steps", "2"]).ok();
+    let good = std::fs::read(&checkpoint).unwrap();
+    let ran = train(&["--steps", "9", "--lr", "1e30", "--resume"]);
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    assert!(ran.err.starts_with("error: step ") && ran.err.contains("the checkpoint is that of step 2"), "{}", ran.err);
+    assert_eq!(std::fs::read(&checkpoint).unwrap(), good);
+    assert_eq!(train(&["--steps", "2", "--nonfinite", "jump"]).code, 2);
+
+    // What somebody else's program saved: readers refuse it unless they are told otherwise.
+    let mut wild = fulgurite::models::Checkpoint::load(&checkpoint).unwrap();
+    let bias = wild.tensors["ln_f.bias"].clone();
+    let mut bytes = bias.bytes().to_vec();
+    bytes[4..8].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    let spoilt = fulgurite::models::HostTensor::new(bias.dtype(), bias.shape(), bytes).unwrap();
+    wild.tensors.insert("ln_f.bias".into(), spoilt);
+    let path = folder.path().join("wild.safetensors");
+    wild.save_unchecked(&path).unwrap();
+    let place = "wild.safetensors': tensor 'ln_f.bias' is inf at element 1";
+    let run = |arguments: &[&str]| run_in(folder.path(), arguments);
+    assert!(run(&["generate", "wild.safetensors"]).fails(1).contains(place));
+    assert!(run(&["convert", "wild.safetensors", "wild.bin"]).fails(1).contains(place));
+    let converted = run(&["convert", "wild.safetensors", "wild.bin", "--allow-nonfinite"]).ok();
+    assert!(converted.contains("checkpoint to llmc"), "{converted}");
+    assert!(run(&["generate", "wild.bin"]).fails(1).contains("'ln_f.bias' is inf at element 1"));
+    let init = ["--init", "wild.bin", "--steps", "1", "--out", "other"];
+    assert!(run(&[&["train", "gpt2"][..], &init].concat()).fails(1).contains("'ln_f.bias' is inf at element 1"));
+    std::fs::copy(&path, &checkpoint).unwrap();
+    assert!(train(&["--steps", "3", "--resume"]).fails(1).contains("'ln_f.bias' is inf at element 1"));
+    let ran = train(&["--steps", "3", "--resume", "--allow-nonfinite"]);
+    assert!(ran.code == 3 && ran.err.contains("step 3: the weight 'ln_f.bias' is inf at element 1"), "{}", ran.err);
 }
 
 /// Ctrl-C while steps are made: the run ends with a checkpoint, and goes on from it.

@@ -64,7 +64,50 @@ pub fn step_scalars(lr: f64, step: u64, seed: u64) -> Result<StepScalars<Array>>
     Ok(StepScalars {
         lr: Array::scalar(lr as f32),
         step: Array::scalar(step as f32),
-        // Each step draws from a part of the sequence of its own; within a step places are 2^40 apart.
-        generator: Array::new([2], &[seed as i64, (step as i64).wrapping_shl(48)])?,
+        generator: generator(seed, step, 0)?,
     })
+}
+
+/// The random generator of batch `micro` (from 0) of step `step`, i64[2] of Philox's key and the number of the stream: the key is
+/// a function of seed and step that no two steps of a run share, all 2^64 of them; the upper half of the stream's number is the
+/// batch, the lower half is the place in the model.
+pub fn generator(seed: u64, step: u64, micro: u32) -> Result<Array> {
+    // An odd factor gives every step a key of its own; mixing the seed first keeps the keys of neighbouring seeds apart.
+    let key = mixed(seed).wrapping_add(step.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    Array::new([2], &[key as i64, (u64::from(micro) << 32) as i64])
+}
+
+/// A permutation of the 64-bit numbers that spreads neighbours (the finalizer of SplitMix64; Steele et al., 2014).
+fn mixed(value: u64) -> u64 {
+    let value = (value ^ value >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ value >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Stream;
+
+    /// The first numbers that dropout draws there.
+    fn draws(step: u64, micro: u32, place: i64) -> [u64; 4] {
+        let pair = generator(7, step, micro).unwrap().to_vec::<i64>().unwrap();
+        let offset = pair[1] + place * crate::gpt2::DRAW_STRIDE;
+        let mut stream = Stream::new(pair[0] as u64, offset as u64);
+        std::array::from_fn(|_| stream.next_u64())
+    }
+
+    #[test]
+    fn no_two_steps_batches_or_places_draw_the_same() {
+        let mut seen = std::collections::HashMap::new();
+        let steps = [0, 1, 2, 255, 256, 65_535, 65_536, 65_537, 1 << 32, (1 << 48) + 1, u64::MAX];
+        for step in steps {
+            for micro in [0, 1, 2, 4096, u32::MAX >> 1] {
+                for place in [0, 1, 2, 3, 255, 256, 257, 385, 4000] {
+                    let before = seen.insert(draws(step, micro, place), (step, micro, place));
+                    assert_eq!(before, None, "{step} {micro} {place}");
+                }
+            }
+        }
+    }
 }

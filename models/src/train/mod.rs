@@ -1,6 +1,7 @@
 //! Training GPT-2: the loop around the compiled step.
 
 mod arrays;
+mod failure;
 mod options;
 mod record;
 mod run;
@@ -14,21 +15,32 @@ use fulgurite_ops::prelude::Tensor;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use arrays::to_host;
-pub use arrays::{batch_arrays, initial_parameters, parameters_from, step_scalars, zeros};
-pub use options::{TrainOptions, TrainReport};
+pub use arrays::{batch_arrays, generator, initial_parameters, parameters_from, step_scalars, zeros};
+pub use failure::{Cause, Divergence, TrainError};
+pub use options::{OnNonFinite, TrainOptions, TrainReport};
 pub use record::write_stages;
 
+use failure::cause_of;
 use record::write_profile;
 use run::{evaluate, prepare, save};
 
 use crate::batches::{Batch, Batches};
 use crate::generate::{Sampling, generate};
 use crate::gpt2::{Dropout, Gpt2};
-use crate::resume;
-use crate::step::{BatchTensors, StepScalars, TrainState, accumulate_step, train_step, update};
+use crate::step::{
+    BatchTensors, StepScalars, TrainState, accumulate_step, guarded_step, guarded_update, loss_and_gradients,
+};
+use crate::{kept, resume};
 
 /// The note of a checkpoint that says in what its step was computed.
 pub const COMPUTE_DTYPE: &str = "compute_dtype";
+
+/// The note of a checkpoint whose dropout draws from streams of [`generator`]. Checkpoints without it are of a version whose masks
+/// repeated.
+pub const DROPOUT_STREAMS: &str = "dropout_streams";
+
+/// Steps in a row whose updates are left out before a run that skips them stops.
+const MOST_SKIPPED: u64 = 20;
 
 pub(crate) fn wrong(argument: &str, message: impl ToString) -> Error {
     Error::Argument { argument: argument.into(), message: message.to_string() }
@@ -39,16 +51,24 @@ fn next_batch(batches: &mut Batches) -> Result<Batch> {
 }
 
 /// Trains as `options` say. Progress goes to the terminal if `progress`; `line` gets every line worth keeping.
-pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str)) -> Result<TrainReport> {
+///
+/// # Errors
+/// [`TrainError::Diverged`] where loss, gradients or weights are not finite; what is in the folder then is from before.
+pub fn train(
+    options: &TrainOptions,
+    progress: bool,
+    line: &mut dyn FnMut(&str),
+) -> std::result::Result<TrainReport, TrainError> {
     let counts = [
         ("accumulate", options.accumulate),
         ("evaluate_batches", options.evaluate_batches),
         ("steps", usize::from(options.steps > 0)),
+        ("keep", options.keep),
     ];
     if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
-        return Err(wrong(name, "is 0, expected at least 1"));
+        return Err(wrong(name, "is 0, expected at least 1").into());
     }
-    let checkpoint = options.out.join("checkpoint.safetensors");
+    let checkpoint = options.out.join(kept::NEWEST);
     resume::spare(options, &checkpoint)?;
     let settings = options.optimizer.validate();
     settings.map_err(|(name, value, expected)| wrong(name, format!("is {value}, expected {expected}")))?;
@@ -72,6 +92,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
             sample: String::new(),
             checkpoint,
             traces,
+            skipped: 0,
             compiles: 0,
         });
     }
@@ -86,6 +107,10 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         options.steps,
         run.batches.batches_per_epoch(),
     ));
+    if let Some((first, more)) = run.passed_over.split_first() {
+        let more = if more.is_empty() { String::new() } else { format!(", nor are {} after it", more.len()) };
+        line(&format!("an earlier checkpoint is taken, the newest is not good{more}: {first}"));
+    }
     if options.resume {
         line(&format!("resumed at step {} of {}", run.done, options.steps));
         if !run.changed.is_empty() {
@@ -93,13 +118,15 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         }
     }
     let optimizer = options.optimizer;
+    // Without clipping the norm takes a pass of its own: who stops notices one step later without it.
+    let measure = options.nonfinite == OnNonFinite::Skip;
     let step =
         fulgurite::jit(|(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
-            train_step(&config, &optimizer, state, batch, scalars)
+            guarded_step(&config, &optimizer, state, batch, scalars, measure)
         })
         .named("train_step")
         .arguments(["state", "batch", "scalars"])
-        .results(["state", "loss", "grad_norm"])
+        .results(["state", "loss_and_norm"])
         .donate("state")
         .options(options.compile.clone());
     let count = options.accumulate;
@@ -113,15 +140,22 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     .donate("gradients")
     .donate("loss")
     .options(options.compile.clone());
-    let apply =
-        fulgurite::jit(|(state, gradients, scalars): (TrainState<Tensor>, Gpt2<Tensor>, StepScalars<Tensor>)| {
-            update(&config, &optimizer, state, gradients, &scalars)
-        })
-        .named("update_step")
-        .arguments(["state", "gradients", "scalars"])
-        .results(["state", "grad_norm"])
-        .donate("state")
-        .options(options.compile.clone());
+    type Summed<T> = (TrainState<T>, Gpt2<T>, T, StepScalars<T>);
+    let apply = fulgurite::jit(|(state, gradients, loss, scalars): Summed<Tensor>| {
+        guarded_update(&config, &optimizer, state, gradients, loss, &scalars, measure)
+    })
+    .named("update_step")
+    .arguments(["state", "gradients", "loss", "scalars"])
+    .results(["state", "loss_and_norm"])
+    .donate("state")
+    .options(options.compile.clone());
+    // Run only where something is not finite, to say what.
+    let gradients_alone = fulgurite::jit(|(params, batch, generator): (Gpt2<Tensor>, BatchTensors<Tensor>, Tensor)| {
+        loss_and_gradients(&config, params, &batch, generator).1
+    })
+    .named("gradients")
+    .arguments(["params", "batch", "generator"])
+    .options(options.compile.clone());
     let validation_loss = fulgurite::jit(|(params, batch): (Gpt2<Tensor>, BatchTensors<Tensor>)| {
         params.loss(&config, batch.tokens, batch.targets, &Dropout::none())
     })
@@ -136,6 +170,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     bar.set_position(run.done);
     let tokens_a_step = (options.batch * context * count) as f64;
     let mut losses = Vec::new();
+    let (mut skipped, mut in_a_row) = (0u64, 0u64);
     let mut timed: Option<Instant> = None;
     let mut timed_steps = 0u64;
     let mut waited = std::time::Duration::ZERO;
@@ -144,9 +179,12 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     'steps: while run.done < options.steps {
         let number = run.done + 1;
         let scalars = step_scalars(schedule.learning_rate(run.done), number, options.seed)?;
-        let (state, loss, norm) = if count == 1 {
+        // What the gradients were made of, or they themselves.
+        let (state, report, sums) = if count == 1 {
             let batch = batch_arrays(&next_batch(&mut run.batches)?)?;
-            step.call((run.state, batch, scalars))?
+            let made_of = (batch.clone(), scalars.generator.clone());
+            let (state, report) = step.call((run.state, batch, scalars))?;
+            (state, report, Err(made_of))
         } else {
             let (mut gradients, mut loss) = (zeros(&config, device)?, Array::scalar(0.0));
             let before = run.batches.clone();
@@ -157,16 +195,33 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
                     break 'steps;
                 }
                 let batch = batch_arrays(&next_batch(&mut run.batches)?)?;
-                let offset = (number as i64).wrapping_shl(48) | ((micro as i64) << 20);
-                let generator = Array::new([2], &[options.seed as i64, offset])?;
+                let generator = generator(options.seed, number, micro as u32)?;
                 (gradients, loss) = accumulate.call((run.state.params.clone(), gradients, loss, batch, generator))?;
             }
-            let (state, norm) = apply.call((run.state, gradients, scalars))?;
-            (state, loss, norm)
+            let (state, report) = apply.call((run.state, gradients.clone(), loss, scalars))?;
+            (state, report, Ok(gradients))
         };
         run.state = state;
+        let report: Vec<f32> = report.to_vec()?;
+        let (loss, norm) = (f64::from(report[0]), report.get(1).map(|norm| f64::from(*norm)));
+        if report.iter().all(|value| value.is_finite()) {
+            in_a_row = 0;
+        } else {
+            // The state is the one before this step.
+            let gradients = match sums {
+                Ok(gradients) => gradients,
+                Err((batch, generator)) => gradients_alone.call((run.state.params.clone(), batch, generator))?,
+            };
+            let cause = cause_of(&run.state.params, loss, &gradients)?;
+            (skipped, in_a_row) = (skipped + 1, in_a_row + 1);
+            let hopeless = matches!(cause, Cause::Weight(_)) || in_a_row >= MOST_SKIPPED;
+            if options.nonfinite == OnNonFinite::Stop || hopeless {
+                bar.finish_and_clear();
+                return Err(Divergence { step: number, cause, saved: run.saved }.into());
+            }
+            bar.suspend(|| line(&format!("step {number}: its update is left out: {cause}")));
+        }
         run.done = number;
-        let loss = loss.item()?;
         losses.push(loss);
         timed_steps += u64::from(timed.is_some());
         let started = *timed.get_or_insert_with(Instant::now);
@@ -179,17 +234,12 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         bar.inc(1);
         bar.set_message(format!("loss {loss:.4}{speed}"));
         if number == first + 1 || number % 10 == 0 || number == options.steps {
-            let norm = norm.map(|norm| norm.item()).transpose()?;
             let message = format!(
                 "step {number}: loss {loss:.4}, {}lr {:.2e}{speed}",
                 norm.map_or_else(String::new, |norm| format!("grad norm {norm:.3}, ")),
                 schedule.learning_rate(number - 1)
             );
             bar.suspend(|| line(&message));
-        }
-        if !loss.is_finite() {
-            let kept = if checkpoint.exists() { "the checkpoint holds the last state saved, " } else { "" };
-            return Err(wrong("loss", format!("is {loss} at step {number}; {kept}lower the learning rate")));
         }
         if asked_to_stop() {
             break;
@@ -200,7 +250,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
             bar.suspend(|| line(&format!("step {number}: validation loss {value:.4}")));
         }
         if options.save_every > 0 && number % options.save_every == 0 && number != options.steps {
-            save(&checkpoint, &run, options)?;
+            save(&checkpoint, &mut run, options, &validation_loss)?;
         }
         waited += pause.elapsed();
     }
@@ -209,7 +259,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
     let tokens_per_second = if timed_steps > 0 { tokens_a_step * timed_steps as f64 / seconds } else { 0.0 };
     // What was only profiled is as it was.
     if run.done > first {
-        save(&checkpoint, &run, options)?;
+        save(&checkpoint, &mut run, options, &validation_loss)?;
     }
     let compiled = if count == 1 {
         let scalars = step_scalars(options.lr, 1, options.seed)?;
@@ -231,6 +281,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         sample: String::new(),
         checkpoint,
         traces,
+        skipped,
         compiles: if count == 1 { step.compiles() } else { accumulate.compiles() },
     };
     if !report.stopped {
@@ -248,7 +299,7 @@ pub fn train(options: &TrainOptions, progress: bool, line: &mut dyn FnMut(&str))
         let profile = if count == 1 {
             step.profile((run.state, batch, step_scalars(options.lr, 1, options.seed)?))?.1
         } else {
-            let generator = Array::new([2], &[options.seed as i64, 0])?;
+            let generator = generator(options.seed, 1, 0)?;
             let arguments = (run.state.params, zeros(&config, device)?, Array::scalar(0.0), batch, generator);
             accumulate.profile(arguments)?.1
         };

@@ -10,6 +10,16 @@ use fulgurite::compile::Options;
 use crate::checkpoint::OptimizerSettings;
 use crate::schedule::Schedule;
 
+/// What happens where a loss or gradients are infinite or no number. The state stays as it was before that step in either case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnNonFinite {
+    /// The run stops with an error that names the step and the parameter.
+    #[default]
+    Stop,
+    /// The step's update is left out, and the run goes on with the next batch; too many such steps in a row stop it.
+    Skip,
+}
+
 /// What to train, on what, and for how long.
 #[derive(Debug, Clone)]
 pub struct TrainOptions {
@@ -51,6 +61,12 @@ pub struct TrainOptions {
     pub evaluate_batches: usize,
     /// Checkpoint every so many steps, and at the end; 0 only at the end.
     pub save_every: u64,
+    /// How many checkpoints are kept, the newest included, at least 1.
+    pub keep: usize,
+    /// What happens where a loss or gradients are not finite.
+    pub nonfinite: OnNonFinite,
+    /// Whether weights that are not finite are taken from `init` or a checkpoint.
+    pub allow_nonfinite: bool,
     /// Tokens of sample text at the end.
     pub sample_tokens: usize,
     /// The prompt of the sample text.
@@ -88,6 +104,8 @@ pub struct TrainReport {
     pub checkpoint: PathBuf,
     /// The folder of traces.
     pub traces: PathBuf,
+    /// Steps of this run whose update was left out ([`OnNonFinite::Skip`]).
+    pub skipped: u64,
     /// How often the step was compiled.
     pub compiles: usize,
 }

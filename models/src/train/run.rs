@@ -9,15 +9,19 @@ use fulgurite::tree::Tree;
 use fulgurite::{Array, Error, Result};
 use fulgurite_ops::prelude::Tensor;
 
-use super::{COMPUTE_DTYPE, TrainOptions, batch_arrays, initial_parameters, parameters_from, to_host, wrong, zeros};
+use super::failure::{Cause, Divergence, TrainError};
+use super::{
+    COMPUTE_DTYPE, DROPOUT_STREAMS, TrainOptions, batch_arrays, initial_parameters, parameters_from, to_host, wrong,
+    zeros,
+};
 use crate::batches::{Batch, Batches, Order, validation_batches};
-use crate::checkpoint::{Checkpoint, FIRST_MOMENT, SECOND_MOMENT, TrainingState};
+use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, SECOND_MOMENT, TrainingState};
 use crate::config::GptConfig;
 use crate::gpt2::Gpt2;
 use crate::step::{BatchTensors, TrainState};
 use crate::tokenizer::Tokenizer;
 use crate::traces::train_step_trace;
-use crate::{resume, training_data, weight_files};
+use crate::{kept, resume, training_data, weight_files};
 
 /// A run at some step.
 pub(super) struct Run {
@@ -29,6 +33,10 @@ pub(super) struct Run {
     pub(super) validation: Vec<Batch>,
     /// Settings other than those of the checkpoint that it continues from.
     pub(super) changed: Vec<String>,
+    /// Why newer checkpoints than that were passed over.
+    pub(super) passed_over: Vec<String>,
+    /// The step of the newest checkpoint in the folder, if it is one of this run.
+    pub(super) saved: Option<u64>,
 }
 
 /// Refuses a model that does not fit before its weights are made, which takes minutes where they are many: by the plan of its
@@ -53,7 +61,8 @@ fn within_memory(options: &TrainOptions, config: &GptConfig, context: usize) -> 
 
 /// What a run begins with: from random weights, those of a file, or a checkpoint.
 pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
-    let initial = options.init.as_deref().map(|path| weight_files::load(path, None)).transpose();
+    let load = if options.allow_nonfinite { weight_files::load_unchecked } else { weight_files::load };
+    let initial = options.init.as_deref().map(|path| load(path, None)).transpose();
     let initial = initial.map_err(|error| wrong("init", error))?;
     let tokenizer = match (&options.tokenizer, &initial) {
         (Some(name), _) => Tokenizer::from_name(name).map_err(|error| wrong("tokenizer", error))?,
@@ -89,7 +98,9 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
     let validation = validation_batches(&validation, options.batch, context, options.evaluate_batches)
         .map_err(|error| wrong("validation data", error))?;
     if let Some(saved) = saved {
-        let Checkpoint { state: stored, tensors } = saved;
+        let resume::Continued { checkpoint, newest, passed_over } = saved;
+        let Checkpoint { state: stored, tensors } = checkpoint;
+        let saved = newest.then_some(stored.step);
         let changed = resume::changed(options, &stored);
         let batches = Batches::resume(train, stored.data).map_err(|error| wrong("data", error))?;
         let state = TrainState {
@@ -97,7 +108,17 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
             exp_avg: parameters_from(&config, &tensors, FIRST_MOMENT)?,
             exp_avg_sq: parameters_from(&config, &tensors, SECOND_MOMENT)?,
         };
-        return Ok(Run { state, done: stored.step, batches, validation, tokenizer, config, changed });
+        return Ok(Run {
+            state,
+            done: stored.step,
+            batches,
+            validation,
+            tokenizer,
+            config,
+            changed,
+            passed_over,
+            saved,
+        });
     }
     let device = options.device();
     let batches = Batches::new(train, options.batch, context, Order::Shuffled, options.seed)
@@ -110,11 +131,22 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
         exp_avg: zeros(&config, device)?,
         exp_avg_sq: zeros(&config, device)?,
     };
-    Ok(Run { state, done: 0, batches, validation, tokenizer, config, changed: Vec::new() })
+    let (changed, passed_over) = (Vec::new(), Vec::new());
+    Ok(Run { state, done: 0, batches, validation, tokenizer, config, changed, passed_over, saved: None })
 }
 
-/// Writes the checkpoint.
-pub(super) fn save(path: &Path, run: &Run, options: &TrainOptions) -> Result<()> {
+/// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment is not finite,
+/// or the loss of a validation batch: who resumes from there could not go on.
+pub(super) fn save<F>(
+    path: &Path,
+    run: &mut Run,
+    options: &TrainOptions,
+    loss: &Jit<(Gpt2<Array>, BatchTensors<Array>), Tensor, F>,
+) -> Result<(), TrainError>
+where
+    F: Fn((Gpt2<Tensor>, BatchTensors<Tensor>)) -> Tensor,
+{
+    let diverged = |cause| Divergence { step: run.done, cause, saved: run.saved };
     let mut tensors = BTreeMap::new();
     for (prefix, tree) in
         [("", &run.state.params), (FIRST_MOMENT, &run.state.exp_avg), (SECOND_MOMENT, &run.state.exp_avg_sq)]
@@ -132,11 +164,42 @@ pub(super) fn save(path: &Path, run: &Run, options: &TrainOptions) -> Result<()>
         schedule: options.schedule(),
         optimizer: options.optimizer,
         seed: options.seed,
-        // Each step draws from a part of the sequence that its number says.
-        random_offset: run.done << 48,
-        notes: BTreeMap::from([(COMPUTE_DTYPE.to_owned(), options.compute_dtype().to_owned())]),
+        // Each step draws from streams that its number says.
+        random_offset: run.done,
+        notes: BTreeMap::from([
+            (COMPUTE_DTYPE.to_owned(), options.compute_dtype().to_owned()),
+            (DROPOUT_STREAMS.to_owned(), "by step, batch and place".to_owned()),
+        ]),
     };
-    Checkpoint { state, tensors }.save(path).map_err(|error| resume::in_file(path, error))
+    let checkpoint = Checkpoint { state, tensors };
+    match checkpoint.validate_finite() {
+        Err(CheckpointError::NonFinite(found)) => return Err(diverged(Cause::State(found)).into()),
+        other => other.map_err(|error| resume::in_file(path, error))?,
+    }
+    if let Some(batch) = run.validation.first() {
+        let value: Array = loss.call((run.state.params.clone(), batch_arrays(batch)?))?;
+        let value = value.item()?;
+        if !value.is_finite() {
+            return Err(diverged(Cause::ValidationLoss(value)).into());
+        }
+    }
+    let failed = |error: std::io::Error| Error::File {
+        path: path.display().to_string(),
+        message: format!("the checkpoint could not be kept before it is replaced: {error}"),
+    };
+    let earlier = options.keep - 1;
+    match run.saved {
+        // Resumed, trained no step, and saved again.
+        Some(step) if step == run.done => {}
+        Some(step) if earlier > 0 => kept::keep(path, step).map_err(failed)?,
+        _ => {}
+    }
+    // Looked through above.
+    checkpoint.save_unchecked(path).map_err(|error| resume::in_file(path, error))?;
+    // A run that starts anew replaces those of the run before it.
+    kept::prune(path, if run.saved.is_none() && !options.resume { 0 } else { run.done }, earlier);
+    run.saved = Some(run.done);
+    Ok(())
 }
 
 /// Mean loss over the validation batches.
@@ -177,6 +240,9 @@ mod tests {
             evaluate_every: 0,
             evaluate_batches: 1,
             save_every: 0,
+            keep: 1,
+            nonfinite: Default::default(),
+            allow_nonfinite: false,
             sample_tokens: 0,
             prompt: String::new(),
             out: Default::default(),

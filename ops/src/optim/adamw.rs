@@ -7,6 +7,8 @@ use crate::prims;
 /// `m = β₁ m + (1 - β₁) g`, `v = β₂ v + (1 - β₂) g²`,
 /// `p = p (1 - lr · wd) - lr · (m / (1 - β₁ᵗ)) / (√(v / (1 - β₂ᵗ)) + ε)`, as torch.optim.AdamW computes it. `lr` and `step`
 /// (t, from 1) are zero-dimensional f32 tensors, since they change from step to step. Loshchilov and Hutter, 2019.
+/// Where `apply`, a zero-dimensional tensor, is false, the results are `param`, `exp_avg` and `exp_avg_sq` as they are: a
+/// gradient that is not finite need not reach them.
 #[operator(no_grad = "an optimizer's update is not differentiated")]
 pub mod adamw {
     fn adamw(
@@ -20,6 +22,7 @@ pub mod adamw {
         #[default(0.999)] beta2: f64,
         #[default(1e-8)] eps: f64,
         #[default(0.01)] weight_decay: f64,
+        #[default(None)] apply: Option<Tensor<Boolean>>,
     ) -> (Tensor, Tensor, Tensor);
 
     fn meta(
@@ -32,6 +35,7 @@ pub mod adamw {
         beta1: f64,
         beta2: f64,
         eps: f64,
+        apply: Option<&TensorMeta>,
     ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
         for (name, tensor) in [("grad", grad), ("exp_avg", exp_avg), ("exp_avg_sq", exp_avg_sq)] {
             require!(
@@ -46,7 +50,8 @@ pub mod adamw {
             let expected = param.dtype().accumulator();
             require!(state.dtype() == expected, StateDType, "{name} is {}, expected {expected}", state.dtype());
         }
-        for (name, scalar) in [("lr", lr), ("step", step)] {
+        for (name, scalar) in [("lr", Some(lr)), ("step", Some(step)), ("apply", apply)] {
+            let Some(scalar) = scalar else { continue };
             require!(scalar.rank() == 0, ScalarRank, "{name} has shape {:?}, expected []", scalar.shape());
         }
         for (name, beta) in [("beta1", beta1), ("beta2", beta2)] {
@@ -67,6 +72,7 @@ pub mod adamw {
         beta2: f64,
         eps: f64,
         weight_decay: f64,
+        apply: Option<Tensor>,
     ) -> (Tensor, Tensor, Tensor) {
         let wide = exp_avg.dtype();
         let shape = param.shape().to_vec();
@@ -90,7 +96,11 @@ pub mod adamw {
             next = prims::mul(next, decay);
         }
         next = prims::add(next, prims::div(prims::mul(mean, rate), below));
-        (cast(next, param.dtype()), mean, square)
+        let next = cast(next, param.dtype());
+        let Some(apply) = apply else { return (next, mean, square) };
+        let apply = broadcast(apply, &shape);
+        let chosen = |new: Tensor, old: Tensor| prims::select(apply, new, old);
+        (chosen(next, param), chosen(mean, exp_avg), chosen(square, exp_avg_sq))
     }
 
     fn reference(
@@ -104,7 +114,11 @@ pub mod adamw {
         beta2: f64,
         eps: f64,
         weight_decay: f64,
+        apply: Option<&ArrayD<bool>>,
     ) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+        if apply.is_some_and(|apply| apply.iter().any(|apply| !apply)) {
+            return (param.clone(), exp_avg.clone(), exp_avg_sq.clone());
+        }
         let (lr, t) = (lr.sum(), step.sum());
         let mean = exp_avg * beta1 + &(grad * (1.0 - beta1));
         let square = exp_avg_sq * beta2 + &(grad * grad * (1.0 - beta2));
@@ -128,9 +142,15 @@ pub mod adamw {
             update(&[0, 3], 1e-3, 1.0),
             update(&[65, 67], 3e-4, 1000.0).eps(1e-6).weight_decay(0.1),
         ];
-        for case in cases {
+        let [always, never] = [1.0, 0.0].map(|apply| s.values([], [apply]).cast(DType::Bool));
+        let conditional = [update(&[33, 5], 1e-2, 2.0).apply(always), update(&[33, 5], 1e-2, 5.0).apply(never.clone())];
+        // Nothing of a gradient that is no number reaches what it does not update.
+        let gradient = s.values([3, 5], [f64::NAN, 1.0, f64::INFINITY]);
+        let unreached = ARGUMENTS.grad.set(update(&[3, 5], 1e-2, 4.0).apply(never), gradient);
+        for case in cases.into_iter().chain(conditional) {
             s.case(case);
         }
+        s.case(unreached);
         // Of mixed precision: the gradient as products leave it.
         if s.dtype() == DType::F32 {
             for grad in [DType::BF16, DType::F16] {
@@ -151,6 +171,8 @@ pub mod adamw {
         e.case(SameShape, ARGUMENTS.grad.set(good(), e.normal([3])), "grad has shape [3], param [2]");
         e.case(StateDType, ARGUMENTS.exp_avg.set(good(), e.of(DType::BF16, [2])), "exp_avg is bf16, expected");
         e.case(ScalarRank, ARGUMENTS.lr.set(good(), e.normal([1])), "lr has shape [1], expected []");
+        let several = e.booleans([2]);
+        e.case(ScalarRank, good().apply(several), "apply has shape [2], expected []");
         e.case(Beta, ARGUMENTS.beta2.set(good(), 1.0), "beta2 is 1, expected 0 to below 1");
         e.case(Epsilon, ARGUMENTS.eps.set(good(), -1.0), "eps is -1");
     }

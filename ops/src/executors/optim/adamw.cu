@@ -3,6 +3,9 @@
 struct Setting {
     const float* lr;
     const float* step;
+#if CONDITIONAL
+    const bool* apply;
+#endif
 };
 struct Settings {
     Setting at[SETTINGS];
@@ -11,9 +14,10 @@ struct Rates {
     double beta1[SETTINGS], beta2[SETTINGS], weight_decay[SETTINGS], eps[SETTINGS];
 };
 
-// What a setting's blocks read: 1 - lr·wd, -lr / (1 - β₁ᵗ), √(1 - β₂ᵗ).
+// What a setting's blocks read: 1 - lr·wd, -lr / (1 - β₁ᵗ), √(1 - β₂ᵗ), and whether everything is to stay as it is.
 struct Numbers {
-    float decay, rate, root, reserved;
+    float decay, rate, root;
+    u32 unchanged;
 };
 
 extern "C" __global__ void __launch_bounds__(32)
@@ -25,7 +29,11 @@ extern "C" __global__ void __launch_bounds__(32)
     own.decay = (float)(1.0 - lr * rates.weight_decay[i]);
     own.rate = (float)-(lr / (1.0 - pow(rates.beta1[i], step)));
     own.root = (float)sqrt(1.0 - pow(rates.beta2[i], step));
-    own.reserved = 0;
+#if CONDITIONAL
+    own.unchanged = *settings.at[i].apply ? 0 : 1;
+#else
+    own.unchanged = 0;
+#endif
     numbers[i] = own;
 }
 
@@ -61,6 +69,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(
 
     // One element, in the order of the operations of the operator's decomposition.
     const auto update = [&](float& p, float g, float& m, float& v) {
+#if CONDITIONAL
+        // All threads take the same way. What is written may not be where it was read from.
+        if (number.unchanged) return;
+#endif
         m = m + (g - m) * rest1;
         v = v * beta2 + (g * g) * rest2;
         const float below = sqrtf(v) / number.root + eps;

@@ -17,11 +17,13 @@ use crate::optim::adamw::ARGUMENTS;
 /// The most settings of a launch: the warp that computes the numbers of the step has a thread for each.
 const MOST_SETTINGS: usize = 32;
 
-/// What the kernel calls a setting: where learning rate and step are, and the bits of β₁, β₂, weight decay and ε.
+/// What the kernel calls a setting: where learning rate and step are, and whether the update is to be made, and the bits of β₁,
+/// β₂, weight decay and ε.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Setting {
     lr: Address,
     step: Address,
+    apply: Option<Address>,
     rates: [u64; 4],
 }
 
@@ -35,26 +37,42 @@ impl Update {
     /// `rates` are β₁, β₂, weight decay and ε; `tensors` the parameter, its gradient, its moments.
     fn new(
         tensors: [&DeviceTensor; 4],
-        [lr, step]: [&DeviceTensor; 2],
+        ([lr, step], apply): ([&DeviceTensor; 2], Option<&DeviceTensor>),
         rates: [f64; 4],
         results: [&DeviceTensor; 3],
     ) -> Update {
-        let setting = Setting { lr: lr.address, step: step.address, rates: rates.map(f64::to_bits) };
+        let apply = apply.map(|apply| apply.address);
+        let setting = Setting { lr: lr.address, step: step.address, apply, rates: rates.map(f64::to_bits) };
         let [param, grad, mean, square] = tensors;
         let [next, next_mean, next_square] = results;
         Update { setting, tensors: [param, grad, mean, square, next, next_mean, next_square].map(DeviceTensor::clone) }
     }
 
-    /// What the kernel is compiled for: element types of parameter and gradient, and how many elements are read at once.
-    fn kind(&self) -> (DType, DType, usize) {
+    /// What the kernel is compiled for.
+    fn kind(&self) -> Kind {
         let all: Vec<&DeviceTensor> = self.tensors.iter().collect();
-        (self.tensors[0].dtype(), self.tensors[1].dtype(), pack_of(0, size_of::<f32>(), &all))
+        Kind {
+            param: self.tensors[0].dtype(),
+            grad: self.tensors[1].dtype(),
+            pack: pack_of(0, size_of::<f32>(), &all),
+            conditional: self.setting.apply.is_some(),
+        }
     }
+}
+
+/// What the kernel is compiled for: element types of parameter and gradient, how many elements are read at once, and whether a
+/// tensor says if the update is made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Kind {
+    param: DType,
+    grad: DType,
+    pack: usize,
+    conditional: bool,
 }
 
 /// Plans all updates: those of a kind in one launch, as long as the tables have room.
 fn plan_all(plan: &mut Plan, updates: &[Update]) -> Result<()> {
-    let mut kinds: Vec<((DType, DType, usize), Vec<Vec<&Update>>)> = Vec::new();
+    let mut kinds: Vec<(Kind, Vec<Vec<&Update>>)> = Vec::new();
     for update in updates.iter().filter(|update| !update.tensors[0].is_empty()) {
         let kind = update.kind();
         let at = kinds.iter().position(|(other, _)| *other == kind).unwrap_or_else(|| {
@@ -72,9 +90,9 @@ fn plan_all(plan: &mut Plan, updates: &[Update]) -> Result<()> {
             launches.push(vec![update]);
         }
     }
-    for ((param, grad, pack), launches) in kinds {
+    for (kind, launches) in kinds {
         for updates in launches {
-            launch(plan, (param, grad, pack), &updates)?;
+            launch(plan, kind, &updates)?;
         }
     }
     Ok(())
@@ -90,16 +108,18 @@ fn settings_of(updates: &[&Update]) -> Vec<Setting> {
     settings
 }
 
-fn launch(plan: &mut Plan, (param, grad, pack): (DType, DType, usize), updates: &[&Update]) -> Result<()> {
+fn launch(plan: &mut Plan, kind: Kind, updates: &[&Update]) -> Result<()> {
     let settings = settings_of(updates);
-    source!(plan, param, ["../llmc/vectors.cuh", "chunks.cuh"], "adamw.cu");
-    plan.define("GRAD", type_of(grad));
-    plan.define("PACK", pack);
+    source!(plan, kind.param, ["../llmc/vectors.cuh", "chunks.cuh"], "adamw.cu");
+    plan.define("GRAD", type_of(kind.grad));
+    plan.define("PACK", kind.pack);
+    plan.define("CONDITIONAL", u32::from(kind.conditional));
     plan.define("THREADS", THREADS);
     plan.define("TENSORS", updates.len());
     plan.define("SETTINGS", settings.len());
     let step_numbers = plan.workspace((settings.len() * 4 * size_of::<f32>()) as u64);
-    let scalars: Vec<Address> = settings.iter().flat_map(|setting| [setting.lr, setting.step]).collect();
+    let scalars: Vec<Address> =
+        settings.iter().flat_map(|setting| [setting.lr, setting.step].into_iter().chain(setting.apply)).collect();
     // Of each rate all settings, one after another.
     let rates = numbers((0..4).flat_map(|rate| settings.iter().map(move |setting| setting.rates[rate].to_le_bytes())));
     plan.launch("adamw_numbers", LaunchShape::linear(1, 32), binds![scalars, rates.clone(), step_numbers])?;
@@ -143,7 +163,7 @@ pub fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], res
         let a = &arguments[..];
         updates.push(Update::new(
             [ARGUMENTS.param.read(a), ARGUMENTS.grad.read(a), ARGUMENTS.exp_avg.read(a), ARGUMENTS.exp_avg_sq.read(a)],
-            [ARGUMENTS.lr.read(a), ARGUMENTS.step.read(a)],
+            ([ARGUMENTS.lr.read(a), ARGUMENTS.step.read(a)], ARGUMENTS.apply.read(a).as_ref()),
             [
                 *ARGUMENTS.beta1.read(a),
                 *ARGUMENTS.beta2.read(a),
@@ -187,13 +207,14 @@ mod adamw_by_optim {
         beta2: f64,
         eps: f64,
         weight_decay: f64,
+        apply: Option<&DeviceTensor>,
         out0: &DeviceTensor,
         out1: &DeviceTensor,
         out2: &DeviceTensor,
     ) -> Result<()> {
         let update = super::Update::new(
             [param, grad, exp_avg, exp_avg_sq],
-            [lr, step],
+            ([lr, step], apply),
             [beta1, beta2, weight_decay, eps],
             [out0, out1, out2],
         );
