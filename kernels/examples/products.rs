@@ -4,9 +4,9 @@
 
 use std::time::Instant;
 
+use fulgurite_kernels::gemm::{self, Parallelism};
 use fulgurite_kernels::matmul::matmul;
 use fulgurite_kernels::{DType, TensorMut, TensorRef};
-use gemm::Parallelism;
 
 /// The best of five runs, in seconds.
 fn best(mut run: impl FnMut()) -> f64 {
@@ -66,9 +66,6 @@ fn main() {
                         right[0],
                         1.0,
                         1.0,
-                        false,
-                        false,
-                        false,
                         parallelism,
                     );
                 }

@@ -8,6 +8,8 @@ pub mod cuda;
 pub mod dtype;
 pub mod elementwise;
 pub mod fused;
+#[doc(hidden)]
+pub mod gemm;
 pub mod indexing;
 pub mod machine;
 pub mod matmul;

@@ -3,11 +3,11 @@
 //! A product is cut into parts in a way that depends on its shape alone, and each part is computed by one thread; so the
 //! result has the same bits for any number of threads.
 
-use gemm::Parallelism;
 use smallvec::SmallVec;
 
 use crate::dtype::{DType, Element};
 use crate::elementwise::convert;
+use crate::gemm::{self, Parallelism};
 use crate::parallel::Shared;
 use crate::view::{TensorMut, TensorRef, contiguous_strides};
 use crate::walk::Walk;
@@ -176,9 +176,6 @@ fn product<T: Element + std::ops::AddAssign>(
                     product.right.0,
                     T::from_f64(1.0),
                     T::from_f64(1.0),
-                    false,
-                    false,
-                    false,
                     Parallelism::None,
                 );
             }
