@@ -9,7 +9,7 @@ use crate::model::{Directive, DirectiveKind, Effects, Kind, Options};
 use crate::parse::{Setting, Value};
 
 /// The templates of the generated tests: the name in directives, the variant of `Template`.
-pub const TEMPLATES: [(&str, &str); 19] = [
+pub const TEMPLATES: [(&str, &str); 21] = [
     ("samples", "Samples"),
     ("sources", "Sources"),
     ("meta", "Meta"),
@@ -28,6 +28,8 @@ pub const TEMPLATES: [(&str, &str); 19] = [
     ("snapshot", "Snapshot"),
     ("rewrite", "Rewrite"),
     ("autocast", "Autocast"),
+    ("bits", "Bits"),
+    ("types", "Types"),
     ("programs", "Programs"),
 ];
 

@@ -1,7 +1,7 @@
 //! What the backward pass computes again: the bits are those of values that were kept, and the memory is less.
 
 use fulgurite::compile::Options;
-use fulgurite::{Array, Error, Tensor, jit};
+use fulgurite::{Array, DType, Error, Tensor, jit};
 use fulgurite_ops::prelude::*;
 
 type Inputs<T> = (T, T, T, T, T);
@@ -98,5 +98,42 @@ fn memory_is_less_and_nothing_changes_where_nothing_is_large() -> Result<(), Err
     let small = compiled(Some(1 << 30), &executors)?;
     assert!(small.recomputed.is_none());
     assert_eq!(small.transient, kept);
+    Ok(())
+}
+
+/// `sum(amax(x + b, dim))` and `sum(amax(x * b, dim))`: the gradient of a maximum looks for the elements that equal it, so that a
+/// value that is computed again must have every bit of the first time.
+#[test]
+fn a_maximum_is_found_again_among_values_of_16_bits() -> Result<(), Error> {
+    let array = |shape: &[usize], dtype, step: f64| {
+        let count = shape.iter().product::<usize>();
+        let values: Vec<f64> = (0..count).map(|i| (i as f64 * step).sin() * 3.0 + 0.01 * (i % 97) as f64).collect();
+        Array::from_f64(shape, dtype, &values)
+    };
+    let of_sum = |(x, b): (Tensor, Tensor)| {
+        value_and_grad((x, b), |(x, b): &(Tensor, Tensor)| amax::with(*x + *b).dim([1]).call().sum())
+    };
+    let of_product = |(x, b): (Tensor, Tensor)| {
+        value_and_grad((x, b), |(x, b): &(Tensor, Tensor)| amax::with(*x * *b).dim([-1]).call().sum())
+    };
+    type Loss = fn((Tensor, Tensor)) -> (Tensor, (Tensor, Tensor));
+    for (loss, shape) in [(of_sum as Loss, &[8, 512, 1024][..]), (of_product as Loss, &[2048, 2048])] {
+        for dtype in [DType::BF16, DType::F16] {
+            let inputs = (array(shape, dtype, 0.7)?, array(shape, dtype, 1.3)?);
+            let run = |options: Options| -> Result<[Array; 3], Error> {
+                let (loss, (x, b)) = jit(loss).options(options).call(inputs.clone())?;
+                Ok([loss, x, b])
+            };
+            let kept = run(with(None))?;
+            let again = run(Options::default())?;
+            let unfused = run(Options { fuse: false, ..with(None) })?;
+            for (i, array) in again.iter().enumerate() {
+                let not_numbers = array.to_f64()?.iter().filter(|value| value.is_nan()).count();
+                assert_eq!(not_numbers, 0, "NaN in result {i} of {shape:?} in {dtype}");
+                assert_eq!(array.to_bytes()?, kept[i].to_bytes()?, "result {i} of {shape:?} in {dtype}, kept");
+                assert_eq!(array.to_bytes()?, unfused[i].to_bytes()?, "result {i} of {shape:?} in {dtype}, unfused");
+            }
+        }
+    }
     Ok(())
 }

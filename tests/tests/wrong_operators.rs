@@ -6,6 +6,8 @@ use fulgurite::testing::{Filter, GeneratedTest, Settings, generated_tests, unmat
 
 use fulgurite_ops as _;
 
+#[path = "../src/wrong/fusion.rs"]
+mod fusion;
 #[path = "../src/wrong/gradients.rs"]
 mod gradients;
 #[path = "../src/wrong/kernels.rs"]
@@ -68,7 +70,7 @@ fn a_cotangent_that_is_ignored() {
 
 #[test]
 fn a_meta_of_another_shape() {
-    must_catch("wrong::bad_meta", Template::Meta, "meta says f32[2, 3], the reference has shape [3, 2]");
+    must_catch("wrong::bad_meta", Template::Meta, "meta says f32[2, 3], its decomposition gives f32[3, 2]");
     must_catch("wrong::bad_meta", Template::Decomposition, "its decomposition gives");
 }
 
@@ -237,4 +239,31 @@ fn kernels_that_do_not_fit_their_launches() {
 #[test]
 fn a_name_of_the_header_is_defined() {
     must_pass("wrong::defines_t", Template::Sources);
+}
+
+#[test]
+fn values_of_16_bits_that_a_region_does_not_round() {
+    for operator in ["prims::mul", "prims::exp"] {
+        let message = caught(operator, Template::Bits);
+        for dtype in ["bf16", "f16"] {
+            assert!(
+                message.contains(&format!("{operator}::bits::unrounded::{dtype}")),
+                "{operator} in {dtype}: {message}"
+            );
+        }
+        assert!(message.contains("against unfused and kept"), "{message}");
+        assert!(!message.contains("::bits::cpu::"), "{message}");
+    }
+}
+
+#[test]
+fn a_meta_that_forgets_the_types_of_other_operands() {
+    must_catch("wrong::mixed_types", Template::Types, "meta says bf16[2, 3], its decomposition gives f32[2, 3]");
+    must_pass("wrong::mixed_types", Template::Consistency);
+    // And so says a user's call, whatever is verified.
+    let options = fulgurite::compile::Options { verify: false, ..Default::default() };
+    let call = fulgurite::jit(|(input, weight)| rules::mixed_types(input, weight)).options(options);
+    let array = |dtype| fulgurite::Array::from_f64([2, 3], dtype, &[0.5; 6]).unwrap();
+    let error = call.call((array(fulgurite::DType::BF16), array(fulgurite::DType::F32))).unwrap_err();
+    assert!(error.to_string().contains("meta says bf16[2, 3], its decomposition gives f32[2, 3]"), "{error}");
 }

@@ -156,3 +156,76 @@ fn a_reduction_of_nothing_and_of_a_broadcast() {
         assert_eq!(out, [3 * width as i64, 4 * width as i64]);
     }
 }
+
+/// Runs a program of rows of `width` elements over inputs that are given in f32 and stored to `dtype`; gives the first output.
+fn run_in(program: &FusedProgram, dtype: DType, inputs: &[Vec<f32>], width: usize) -> Vec<f32> {
+    use half::bf16;
+    let shape = [inputs[0].len() / width, width];
+    let strides = contiguous_strides(&shape);
+    if dtype == DType::F32 {
+        let mut out = vec![f32::NAN; inputs[0].len()];
+        let inputs: Vec<TensorRef<'_>> =
+            inputs.iter().map(|input| TensorRef::from_slice(input, &shape, &strides)).collect();
+        program.run(&shape, &inputs, &mut [TensorMut::from_slice(&mut out, &shape, &strides)]).unwrap();
+        return out;
+    }
+    let narrow: Vec<Vec<bf16>> =
+        inputs.iter().map(|input| input.iter().map(|x| bf16::from_f32(*x)).collect()).collect();
+    let mut out = vec![bf16::NAN; inputs[0].len()];
+    let inputs: Vec<TensorRef<'_>> =
+        narrow.iter().map(|input| TensorRef::from_slice(input, &shape, &strides)).collect();
+    program.run(&shape, &inputs, &mut [TensorMut::from_slice(&mut out, &shape, &strides)]).unwrap();
+    out.iter().map(|x| x.to_f32()).collect()
+}
+
+#[test]
+fn what_is_converted_on_the_way_has_the_bits_of_what_is_stored() {
+    use ScalarOp::*;
+    // A chain of operations, each node of it converted to bf16, against a program of one operation at a time.
+    let steps = [Exp, Neg, Sqrt, Tanh, Abs, Floor];
+    for width in [7, 64, 1030] {
+        let x = numbers(3 * width);
+        let mut nodes = vec![FusedNode::Input(0)];
+        let mut apart = x.clone();
+        for op in [Mul, Maximum].iter().chain(&steps) {
+            let operands = [nodes.len() as u32 - 1, 0, 0];
+            nodes.push(FusedNode::Apply(*op, operands));
+            nodes.push(FusedNode::Convert(DType::BF16, nodes.len() as u32 - 1));
+            let one = FusedProgram {
+                input_dtypes: vec![DType::BF16; 2],
+                nodes: vec![FusedNode::Input(0), FusedNode::Input(1), FusedNode::Apply(*op, [0, 1, 0])],
+                outputs: vec![(2, DType::BF16)],
+            };
+            apart = run_in(&one, DType::BF16, &[apart, x.clone()], width);
+            let chain = FusedProgram {
+                input_dtypes: vec![DType::BF16],
+                nodes: nodes.clone(),
+                outputs: vec![(nodes.len() as u32 - 1, DType::BF16)],
+            };
+            let fused = run_in(&chain, DType::BF16, std::slice::from_ref(&x), width);
+            let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&fused), bits(&apart), "up to {op:?} of rows of {width}");
+        }
+    }
+}
+
+#[test]
+fn a_power_has_the_same_bits_whether_its_exponent_is_known_or_not() {
+    let x: Vec<f32> = (0..4096).map(|i| 0.001 * i as f32 + 0.3).collect();
+    for exponent in [2.0, 3.0, -1.0, 0.5, 2.5] {
+        let nodes = |second| vec![FusedNode::Input(0), second, FusedNode::Apply(ScalarOp::Pow, [0, 1, 0])];
+        let known = FusedProgram {
+            input_dtypes: vec![DType::F32],
+            nodes: nodes(FusedNode::Constant(exponent)),
+            outputs: vec![(2, DType::F32)],
+        };
+        let read = FusedProgram {
+            input_dtypes: vec![DType::F32; 2],
+            nodes: nodes(FusedNode::Input(1)),
+            outputs: vec![(2, DType::F32)],
+        };
+        let known = run_in(&known, DType::F32, std::slice::from_ref(&x), 64);
+        let read = run_in(&read, DType::F32, &[x.clone(), vec![exponent as f32; x.len()]], 64);
+        assert_eq!(known, read, "to the power of {exponent}");
+    }
+}

@@ -94,7 +94,11 @@ impl Values {
         }
         for &(node, dtype) in &program.outputs {
             let value = values.typed(values.nodes[node as usize], Class::of(dtype));
-            let value = values.cast(value, Class::of(dtype));
+            let value = match values.list[value as usize].kind {
+                // Storing rounds (or wraps) by itself.
+                Kind::Round(rounded, operand) if rounded == dtype => operand,
+                _ => values.cast(value, Class::of(dtype)),
+            };
             values.outputs.push(value);
         }
         values
@@ -157,18 +161,13 @@ impl Values {
             FusedNode::Convert(dtype @ (DType::F16 | DType::BF16), operand)
                 if let Lowered::Number(number) = self.nodes[operand as usize] =>
             {
-                let rounded = match dtype {
-                    DType::F16 => half::f16::from_f64(number).to_f64(),
-                    _ => half::bf16::from_f64(number).to_f64(),
-                };
-                Lowered::Value(self.push(Kind::Constant(rounded), Class::of(dtype)))
+                Lowered::Value(self.push(Kind::Constant(rounded(dtype, number)), Class::of(dtype)))
             }
             FusedNode::Convert(dtype, operand) => {
                 let value = self.typed(self.nodes[operand as usize], Class::of(dtype));
                 let value = self.cast(value, Class::of(dtype));
                 let narrow = matches!(dtype, DType::F16 | DType::BF16 | DType::I32 | DType::U8);
-                let already = matches!(self.list[value as usize].kind, Kind::Input(input) if program.input_dtypes[input] == dtype);
-                Lowered::Value(if narrow && !already {
+                Lowered::Value(if narrow && !self.is_exact(value, dtype, program) {
                     self.push(Kind::Round(dtype, value), Class::of(dtype))
                 } else {
                     value
@@ -190,6 +189,35 @@ impl Values {
                 }
             }
         }
+    }
+
+    /// Whether every element of `value` is certainly one of `dtype`, a type of 16 bits or a narrow integer: rounding or wrapping
+    /// it would change nothing.
+    fn is_exact(&self, value: u32, dtype: DType, program: &FusedProgram) -> bool {
+        use ScalarOp::*;
+        let mut exact: Vec<bool> = Vec::with_capacity(value as usize + 1);
+        for Value { kind, class, .. } in &self.list[..=value as usize] {
+            let operand = |operand: u32| exact[operand as usize];
+            // Integers may overflow where floating-point numbers do not: the negative of the least one, say.
+            let floating = dtype.is_floating();
+            let holds = match *kind {
+                Kind::Input(input) => program.input_dtypes[input] == dtype,
+                Kind::Constant(number) => floating && rounded(dtype, number).to_bits() == number.to_bits(),
+                Kind::Round(other, _) => other == dtype,
+                Kind::Unary(Sign, _) => floating,
+                Kind::Unary(Neg | Abs | Floor, x) => floating && operand(x),
+                Kind::Binary(Maximum | Minimum, x, y) | Kind::Select(_, x, y) => operand(x) && operand(y),
+                Kind::Reduce(Reduction::Max | Reduction::Min, x) => operand(x),
+                // The same once more for each element, or the 0 and 1 of a boolean.
+                Kind::Cast(x) => {
+                    let from = self.class(x);
+                    from == Class::Bool || (from == *class && operand(x))
+                }
+                Kind::Unary(..) | Kind::Binary(..) | Kind::Reduce(Reduction::Sum, _) => false,
+            };
+            exact.push(holds);
+        }
+        exact[value as usize]
     }
 
     fn unary(&mut self, op: ScalarOp, operand: Option<Lowered>) -> Lowered {
@@ -262,5 +290,14 @@ impl Values {
         // The kernel wants one condition for each element of the result.
         let condition = self.broadcast(condition, space);
         Lowered::Value(self.push(Kind::Select(condition, a, b), class))
+    }
+}
+
+/// The number of `dtype` that is nearest to `number`; of types of 16 bits by way of f32, in which they are computed.
+fn rounded(dtype: DType, number: f64) -> f64 {
+    match dtype {
+        DType::F16 => half::f16::from_f32(number as f32).to_f64(),
+        DType::BF16 => half::bf16::from_f32(number as f32).to_f64(),
+        _ => number,
     }
 }

@@ -128,7 +128,14 @@ macro_rules! binary_floating {
                         Argument::Scalar(2.0) => binary_loop!(a, b, out, |x, _y| x * x),
                         Argument::Scalar(3.0) => binary_loop!(a, b, out, |x, _y| x * x * x),
                         Argument::Scalar(-1.0) => binary_loop!(a, b, out, |x, _y| 1.0 / x),
-                        _ => binary_loop!(a, b, out, |x, y| x.powf(y)),
+                        Argument::Scalar(_) => binary_loop!(a, b, out, |x, y| x.powf(y)),
+                        // The bits do not depend on whether the exponent is known to be the same for all elements.
+                        Argument::Slice(_) => binary_loop!(a, b, out, |x, y| match y {
+                            2.0 => x * x,
+                            3.0 => x * x * x,
+                            -1.0 => 1.0 / x,
+                            _ => x.powf(y),
+                        }),
                     },
                     _ => unreachable!("{op:?} is no arithmetic of two operands"),
                 }

@@ -8,5 +8,5 @@ pub mod fusion;
 pub mod llmc;
 pub mod optim;
 pub mod reference;
-mod regions;
+pub mod regions;
 mod widening;

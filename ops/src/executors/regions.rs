@@ -376,7 +376,7 @@ fn write(
 }
 
 /// The symbols of a region as a block of their own, with the values they use and no others.
-pub fn closed(block: &Block, inputs: &[ValueId], symbols: &[BoundSymbol], outputs: &Results) -> Block {
+pub(crate) fn closed(block: &Block, inputs: &[ValueId], symbols: &[BoundSymbol], outputs: &Results) -> Block {
     let mut body = Block::default();
     let mut own: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     let mut define = |body: &mut Block, id: ValueId| {
@@ -422,10 +422,15 @@ pub fn program_of(body: &Block, executor: &str) -> Result<FusedProgram> {
             .map(|id| known[id.index()].ok_or_else(|| broken("reads a value that it does not define")))
             .collect::<Result<_>>()?;
         let dtype = body.meta(symbol.results[0]).dtype();
+        // A value has the bits that its type says, wherever it is computed: narrow integers wrap and 16-bit numbers are rounded
+        // after every symbol, as they are when each result is stored. (Kernels leave out conversions that change nothing.)
         let node = match kind {
             Kind::Reshape | Kind::Broadcast => arguments[0],
             Kind::Convert => push(FusedNode::Convert(dtype, arguments[0])),
-            Kind::Reduce(reduction) => push(FusedNode::Reduce(reduction, arguments[0])),
+            Kind::Reduce(reduction) => {
+                let result = push(FusedNode::Reduce(reduction, arguments[0]));
+                push(FusedNode::Convert(dtype, result))
+            }
             Kind::Elementwise | Kind::Fill => {
                 let rule = symbol.operator().and_then(|def| def.scalar).ok_or_else(|| broken("lost a scalar rule"))?;
                 let (program, numbers) = rule(&body.argument_metas(symbol));
@@ -445,11 +450,7 @@ pub fn program_of(body: &Block, executor: &str) -> Result<FusedProgram> {
                         }
                     });
                 }
-                let result = local[program.results[0] as usize];
-                // Narrow integers wrap after every operation, as they do when each result is stored, and a number is one of
-                // its element type.
-                let narrow = dtype == DType::I32 || dtype == DType::U8;
-                if narrow || kind == Kind::Fill { push(FusedNode::Convert(dtype, result)) } else { result }
+                push(FusedNode::Convert(dtype, local[program.results[0] as usize]))
             }
         };
         known[symbol.results[0].index()] = Some(node);

@@ -99,6 +99,10 @@ pub mod scaled_dot_product_attention {
             NeedsGenerator,
             "dropout_p is {dropout_p}: give a generator, i64[2] of seed and offset"
         );
+        if let Some(generator) = generator {
+            let form = generator.shape() == [2] && generator.dtype() == DType::I64;
+            require!(form, Generator, "generator is {generator}, expected i64[2] of seed and offset");
+        }
         Ok(query.with_shape([&leading[..], &[length, value_width]].concat()))
     }
 
@@ -301,5 +305,10 @@ pub mod scaled_dot_product_attention {
         e.case(MaskDType, good().attn_mask(e.of(DType::I64, [3, 5])), "expected bool or");
         e.case(Probability, good().dropout_p(1.0), "expected 0 to below 1");
         e.case(NeedsGenerator, good().dropout_p(0.5), "give a generator");
+        e.case(
+            Generator,
+            good().dropout_p(0.5).generator(e.integers(0, 9, [3])),
+            "generator is i64[3], expected i64[2]",
+        );
     }
 }

@@ -41,13 +41,17 @@ pub enum Template {
     Rewrite,
     /// Under autocast a call has the types of its class, and stays near the reference.
     Autocast,
+    /// Fused or not, kept or computed again, every value has the same bits.
+    Bits,
+    /// With one tensor in another element type a call is refused, or its types agree.
+    Types,
     /// Random programs made of samples.
     Programs,
 }
 
 impl Template {
     /// All templates.
-    pub const ALL: [Template; 19] = [
+    pub const ALL: [Template; 21] = [
         Template::Samples,
         Template::Sources,
         Template::Meta,
@@ -66,6 +70,8 @@ impl Template {
         Template::Snapshot,
         Template::Rewrite,
         Template::Autocast,
+        Template::Bits,
+        Template::Types,
         Template::Programs,
     ];
 
@@ -90,6 +96,8 @@ impl Template {
             Template::Snapshot => "snapshot",
             Template::Rewrite => "rewrite",
             Template::Autocast => "autocast",
+            Template::Bits => "bits",
+            Template::Types => "types",
             Template::Programs => "programs",
         }
     }

@@ -212,7 +212,12 @@ pub fn absent_devices() -> Vec<(&'static str, String)> {
 /// Which element types a template needs to see.
 fn wanted(template: Template, dtype: DType, first: DType) -> bool {
     match template {
-        Template::Meta | Template::Consistency | Template::Bounds | Template::Checker | Template::Decomposition => true,
+        Template::Meta
+        | Template::Consistency
+        | Template::Bounds
+        | Template::Checker
+        | Template::Decomposition
+        | Template::Bits => true,
         // One of each way to do arithmetic.
         Template::Layout | Template::Determinism | Template::Effects => {
             matches!(dtype, DType::F32 | DType::BF16 | DType::I64 | DType::Bool) || dtype == first
@@ -281,6 +286,14 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                         }
                     }
                 }
+                Template::Types => {
+                    // One in which operators compute, and one that is promoted to it.
+                    for (dtype, _) in &dtypes {
+                        if Some(*dtype) == first || *dtype == DType::BF16 {
+                            add(None, Some(*dtype));
+                        }
+                    }
+                }
                 Template::Autocast => {
                     // Kernel symbols are chosen after autocast.
                     let called = !matches!(def.kind, OperatorKind::Symbol(_));
@@ -304,7 +317,8 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                                 && tested_with(def, executor, metas)
                                 && claims
                                 && !identity
-                                && !(template == Template::Checker && executor.name == REFERENCE)
+                                && !(matches!(template, Template::Checker | Template::Bits)
+                                    && executor.name == REFERENCE)
                                 && !(gradients && (def.no_grad.is_some() || !floating_input(metas)))
                             {
                                 add(Some(executor), Some(*dtype));

@@ -36,6 +36,8 @@ pub(crate) struct List {
     pub executors: Vec<&'static ExecutorDef>,
     pub fuel: Fuel,
     pub fuse: bool,
+    /// From how many bytes on values are computed again.
+    pub recompute: Option<u64>,
 }
 
 impl List {
@@ -47,7 +49,7 @@ impl List {
         let mut executors = vec![executor];
         executors.extend(&defaults[after..]);
         let fuel = if executor.name == REFERENCE { Fuel::limited(0) } else { Fuel::UNLIMITED };
-        List { name: executor.name.to_owned(), executors, fuel, fuse: true }
+        List { name: executor.name.to_owned(), executors, fuel, fuse: true, recompute: Options::default().recompute }
     }
 
     /// Every composite opened, every prim run by its reference.
@@ -78,6 +80,7 @@ impl List {
             executors: Some(self.executors.clone()),
             fuel: self.fuel,
             fuse: self.fuse,
+            recompute: self.recompute,
             verify: true,
             ..Options::default()
         }

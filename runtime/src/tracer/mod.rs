@@ -331,7 +331,10 @@ pub(crate) enum InferError {
     Inner(Error),
 }
 
-/// Result metas and decomposition of a call.
+/// The code of the error that meta and decomposition of an operator disagree.
+pub(crate) const META_DIFFERS: &str = "MetaDiffers";
+
+/// Result metas and decomposition of a call, which agree.
 pub(crate) fn infer(
     def: &'static OperatorDef,
     metas: &[Arg<TensorMeta>],
@@ -351,6 +354,17 @@ pub(crate) fn infer(
         Some(_) => Some(decompose(def, metas).map_err(InferError::Inner)?),
         None => None,
     };
+    if let (Some(declared), Some(body)) = (&declared, &body) {
+        let derived = || body.results.iter().map(|id| body.meta(*id));
+        if !declared.iter().eq(derived()) {
+            let list = |metas: &mut dyn Iterator<Item = &TensorMeta>| {
+                metas.map(TensorMeta::to_string).collect::<Vec<_>>().join(", ")
+            };
+            let message =
+                format!("meta says {}, its decomposition gives {}", list(&mut declared.iter()), list(&mut derived()));
+            return Err(InferError::Failure(Failure::new(META_DIFFERS, message)));
+        }
+    }
     let results = match (declared, &body) {
         (Some(declared), _) => declared,
         (None, Some(body)) => body.results.iter().map(|id| body.meta(*id).clone()).collect(),

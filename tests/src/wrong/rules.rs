@@ -24,6 +24,28 @@ pub mod bad_meta {
     }
 }
 
+/// `tanh(input) · weight`, which says that its result has the input's type, and promotes.
+#[operator(name = "wrong::mixed_types", no_grad = "of no interest here")]
+pub mod mixed_types {
+    fn mixed_types(input: Tensor<Floating>, weight: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor, weight: Tensor) -> Tensor {
+        fulgurite_ops::core::mul(fulgurite_ops::core::tanh(input), weight)
+    }
+
+    fn reference(input: &ArrayD<f64>, weight: &ArrayD<f64>) -> ArrayD<f64> {
+        input.mapv(f64::tanh) * weight
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([2, 3]), s.normal([2, 3])));
+    }
+}
+
 /// `2 · input`, which nobody checks.
 #[operator(name = "wrong::no_reference", no_grad = "of no interest here")]
 pub mod no_reference {

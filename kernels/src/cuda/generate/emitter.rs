@@ -138,6 +138,7 @@ impl<'a> Emitter<'a> {
                     2.0 => format!("{x} * {x}"),
                     3.0 => format!("{x} * {x} * {x}"),
                     -1.0 => format!("{one} / {x}"),
+                    _ if exponent.is_nan() => self.functions.power(class, x, y),
                     _ => format!("pow{suffix}({x}, {y})"),
                 };
             }

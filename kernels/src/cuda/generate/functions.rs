@@ -235,6 +235,21 @@ impl Functions {
         format!("power({x}, {y})")
     }
 
+    /// A power whose exponent is not known beforehand. The bits are those of one that is.
+    pub(super) fn power(&mut self, class: Class, x: &str, y: &str) -> String {
+        let (kind, function, one) =
+            if class == Class::F32 { ("float", "powf", "1.0f") } else { ("double", "pow", "1.0") };
+        self.inline(
+            "Squares, cubes and reciprocals are products and quotients, as where the exponent is known beforehand.",
+            &format!("{kind} power_of({kind} x, {kind} y)"),
+            &format!(
+                "if (y == 2) return x * x;\nif (y == 3) return x * x * x;\nif (y == -1) return {one} / x;\n\
+                 return {function}(x, y);"
+            ),
+        );
+        format!("power_of({x}, {y})")
+    }
+
     /// The remainder with the divisor's sign.
     pub(super) fn remainder(&mut self, class: Class, x: &str, y: &str) -> String {
         let (truncated, comment) = match class {

@@ -306,14 +306,19 @@ fn names(values: &Values) -> Vec<String> {
 
 /// The program, a line for each node that is not a number or a second name of an earlier one.
 fn listing(program: &FusedProgram, values: &Values) -> Vec<String> {
+    // The first node of each value; the others are second names of it.
+    let first = |value: u32| {
+        values.nodes.iter().position(|node| matches!(node, Lowered::Value(other) if *other == value)).unwrap_or(0)
+    };
     let known = |node: u32| match (program.nodes[node as usize], values.nodes[node as usize]) {
         (FusedNode::Constant(number), _) | (_, Lowered::Number(number)) => format!("{number}"),
-        _ => format!("n{node}"),
+        (_, Lowered::Value(value)) => format!("n{}", first(value)),
     };
     let mut lines = Vec::new();
     for (index, node) in program.nodes.iter().enumerate() {
-        if matches!(values.nodes[index], Lowered::Number(_)) {
-            continue;
+        match values.nodes[index] {
+            Lowered::Value(value) if first(value) == index => {}
+            _ => continue,
         }
         let text = match *node {
             FusedNode::Input(input) => format!("input {input}, {}", program.input_dtypes[input as usize]),

@@ -7,12 +7,16 @@ use super::{Context, Outcome, PASSED, nothing};
 use crate::argument::Arg;
 use crate::operator::Autocast;
 use crate::testing::problem::{Check, Problem, ensure};
-use crate::testing::subject::{Subject, execute};
+use crate::testing::subject::{List, Subject, execute, trace_of};
 use crate::trace::{Trace, diff, parse};
 use crate::transforms::autocast::autocast;
+use crate::transforms::decompose::decompose;
 
 /// The low-precision types that programs are taken to.
 const LOW: [DType; 2] = [DType::BF16, DType::F16];
+
+/// The largest number of f16.
+const LARGEST_F16: f64 = 65504.0;
 
 /// See the module.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
@@ -41,11 +45,29 @@ fn one(context: &Context, subject: &Subject, trace: &Trace, low: DType) -> Check
     ensure!(!untouched || mixed.block == trace.block, "a call without f32, f16 and bf16 changes:\n{text}");
     follows_class(subject, &mixed, low).map_err(|problem| problem.within(format!("in\n{text}")))?;
     // What a sample computes may be beyond the range of f16, which needs scaled losses for that reason.
-    if mixed.block == trace.block || low == DType::F16 {
+    if mixed.block == trace.block || (low == DType::F16 && leaves_f16(subject)?) {
         return Ok(());
     }
     let ran = execute(mixed.clone(), &context.list()?, subject.arrays.clone(), trace.block.results.len())?;
     subject.compare_rounded(&mixed, &ran.outputs, context.tolerance).map(|_| ())
+}
+
+/// Whether some value on the way to the results, in f64, is more than f16 can hold.
+fn leaves_f16(subject: &Subject) -> Check<bool> {
+    let Some(twin) = subject.twin() else { return Ok(true) };
+    let mut block = decompose(twin.trace()?, |_| true).block;
+    block.results = (0..block.values.len() as u32)
+        .map(crate::trace::ValueId)
+        .filter(|id| block.meta(*id).dtype().is_floating())
+        .collect();
+    let count = block.results.len();
+    let ran = execute(trace_of("every_value", block), &List::plain()?, twin.arrays.clone(), count)?;
+    for output in &ran.outputs {
+        if output.to_f64()?.iter().any(|value| value.abs() > LARGEST_F16) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The operator's own line reads what its class says.

@@ -1,6 +1,7 @@
 //! The templates: what a declaration must hold, each in a file of its own.
 
 pub(crate) mod autocast;
+pub(crate) mod bits;
 pub(crate) mod bounds;
 pub(crate) mod checker;
 pub(crate) mod consistency;
@@ -20,6 +21,7 @@ pub(crate) mod round_trip;
 pub(crate) mod samples;
 pub(crate) mod snapshot;
 pub(crate) mod sources;
+pub(crate) mod types;
 
 use super::directives::Template;
 use super::generate::{Context, Outcome};
@@ -45,10 +47,12 @@ pub(crate) fn per_sample(template: Template) -> Option<PerSample> {
         Template::RoundTrip => round_trip::check,
         Template::Golden => golden::check,
         Template::Autocast => autocast::check,
+        Template::Bits => bits::check,
         Template::Samples
         | Template::Sources
         | Template::Errors
         | Template::Snapshot
+        | Template::Types
         | Template::Rewrite
         | Template::Programs => return None,
     })
@@ -61,6 +65,7 @@ pub(crate) fn whole(context: &Context) -> Check<Outcome> {
         Template::Sources => sources::check(context),
         Template::Errors => errors::check(context),
         Template::Snapshot => snapshot::check(context),
+        Template::Types => types::check(context),
         _ => Ok(Outcome::Nothing("the template has tests of its own".into())),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use fulgurite_kernels::DType;
 
+use super::bits::same_however;
 use super::{Outcome, PASSED, nothing};
 use crate::argument::{Arg, Attribute, map_arguments};
 use crate::array::Array;
@@ -15,7 +16,7 @@ use crate::meta::{Device, TensorMeta};
 use crate::operator::{Autocast, OperatorDef, OperatorKind, operators};
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::{Random, Sample, round_to};
-use crate::testing::subject::{List, accepted_samples, perturbed, trace_call, trace_of};
+use crate::testing::subject::{List, accepted_samples, joint_trace, perturbed, random_like, trace_call, trace_of};
 use crate::testing::tolerance::{Expected, relative_error, same_bits};
 use crate::trace::Trace;
 use crate::tracer::{self, trace_block};
@@ -163,6 +164,22 @@ impl RandomProgram {
         })
     }
 
+    /// See [`super::bits`]: with all inputs in `dtype`, and with gradients. (A program whose operators refuse that type is none.)
+    fn has_the_same_bits(&self, dtype: DType, executor: &'static ExecutorDef) -> Check {
+        let list = List::of(executor);
+        let Ok(trace) = self.trace(dtype) else { return Ok(()) };
+        let joint = joint_trace(&list.placed(&trace)?, &list.executors)?.unwrap_or(trace);
+        let mut inputs = self
+            .inputs(3)?
+            .iter()
+            .map(|array| Array::from_f64(array.shape(), dtype, &array.to_f64()?))
+            .collect::<Result<Vec<Array>>>()?;
+        for (i, id) in joint.block.parameters.iter().enumerate().skip(inputs.len()) {
+            inputs.push(random_like(joint.block.meta(*id), i as u64)?);
+        }
+        same_however(&joint, &list, &inputs).map_err(|problem| problem.within(format!("in {dtype}")))
+    }
+
     pub(super) fn trace(&self, dtype: DType) -> Result<Trace> {
         let parameters: Vec<_> = self
             .inputs
@@ -227,6 +244,9 @@ pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome>
             same_bits(&again[i], output)
                 .map_err(|problem| problem.within(format!("result {i}, compiled again, of\n{text}")))?;
         }
+    }
+    for dtype in [DType::F32, DType::BF16, DType::F16] {
+        program.has_the_same_bits(dtype, executor)?;
     }
     PASSED
 }

@@ -1,0 +1,52 @@
+//! A wrong fuser, of an executor that must be asked for.
+
+use fulgurite_ops_macros::executor;
+
+/// Runs elementwise arithmetic, and keeps what a region computes in f32 whatever its type: values of 16 bits are rounded where they
+/// are stored and nowhere else.
+#[executor(device = "cpu", strided)]
+pub mod unrounded {
+    use fulgurite::executor::HostKernel;
+    use fulgurite::operator::OperatorDef;
+    use fulgurite::rules::fulgurite_kernels::fused::{FusedKernel, FusedNode, OutputLayout};
+    use fulgurite::trace::Block;
+    use fulgurite::transforms::Fuel;
+    use fulgurite_ops::executors::cpu::cpu;
+    use fulgurite_ops::executors::regions::{self, Limits};
+
+    const LIMITS: Limits = Limits { executor: "unrounded", members: "unrounded", symbols: 48 };
+
+    fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
+        regions::fuse(block, LIMITS, fuel)
+    }
+
+    fn claims(operator: &'static OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
+        refuse_unless!(operator.scalar.is_some(), "is no arithmetic on elements");
+        Ok(())
+    }
+
+    fn prepare(operator: &'static OperatorDef, arguments: &[Arg<Strided>], results: &[Strided]) -> Result<HostKernel> {
+        let prepare = cpu::EXECUTOR.prepare.ok_or_else(|| Failure::new("NoKernel", "cpu prepares nothing"))?;
+        prepare(operator, arguments, results)
+    }
+
+    fn prepare_region(body: &Block, operands: &[Strided], results: &[Strided]) -> Result<HostKernel> {
+        let iteration = regions::iteration_shape(body).unwrap_or_default();
+        let mut program = regions::program_of(body, LIMITS.executor)?;
+        for node in &mut program.nodes {
+            if let FusedNode::Convert(dtype, of) = *node {
+                *node = FusedNode::Convert(dtype.accumulator(), of);
+            }
+        }
+        let strides: Vec<Vec<isize>> = operands.iter().map(|operand| regions::seen_in(operand, &iteration)).collect();
+        let strides: Vec<&[isize]> = strides.iter().map(Vec::as_slice).collect();
+        let outputs: Vec<OutputLayout<'_>> = results
+            .iter()
+            .map(|result| OutputLayout { shape: result.meta.shape(), strides: &result.strides })
+            .collect();
+        let kernel = FusedKernel::new(&program, &iteration, &strides, &outputs);
+        Ok(Box::new(move |operands, results| {
+            kernel.run(operands, results).map_err(|error| Failure::new("DivisionByZero", error.to_string()))
+        }))
+    }
+}
