@@ -4,12 +4,15 @@
 #[path = "generated/cases.rs"]
 mod cases;
 mod common;
+#[path = "generated/operands.rs"]
+mod operands;
 
 use cases::Case;
 use cases::Tolerance;
 use fulgurite_kernels::DType;
 use fulgurite_kernels::cuda::generate::{GenerateError, GeneratedParameter, OPTIONS};
 use fulgurite_kernels::cuda::{Compilation, nvrtc};
+use operands::{Memories, differences};
 
 /// Architectures, and the shared memory that a block of their devices may have.
 /// Architecture, shared memory of a block in bytes, and whether there are clusters.
@@ -173,6 +176,68 @@ fn what_is_no_problem_is_told() {
     let case = Case::contiguous("copy", cases::copy(DType::U8), &[1 << 40, 3], Tolerance::Exact);
     let case = case.input(0, &[5, 2], 0);
     assert!(matches!(case.generate_for(0, false), Err(GenerateError::TooLarge { .. })));
+}
+
+/// A value of the only row is read by all threads before one of them writes over it.
+#[test]
+fn one_row_waits_before_its_value_is_written_over() {
+    for case in cases::one_row_over_its_value() {
+        for clusters in [false, true] {
+            let kernel = case.generate_for(227 << 10, clusters).unwrap();
+            let (before, store) = kernel.source.rsplit_once("out1[0] =").unwrap();
+            assert!(!store.contains("out1["), "{}", kernel.source);
+            // The last statement before the store, but for what chooses the thread that stores.
+            let waits =
+                before.trim_end().trim_end_matches("if (lane == 0 && active) {").trim_end_matches("if (lane == 0) {");
+            let statement = waits.trim_end().lines().last().unwrap_or_default().trim();
+            let barriers = ["__syncwarp();", "__syncthreads();", "cluster_arrive(); cluster_wait();"];
+            assert!(barriers.contains(&statement), "{}: {statement}\n{}", case.name, kernel.source);
+        }
+    }
+}
+
+/// Stages compute what the program does, whatever the pieces.
+#[test]
+fn few_long_rows_are_computed_in_stages() {
+    let cases = [cases::staged(1000), cases::staged(4099)].concat();
+    for case in &cases {
+        let before = Memories::new(case);
+        let expected = before.clone().run(case);
+        for length in [1, 64, 500, 999, 4096] {
+            let Some(stages) = case.stages(Some(length)) else {
+                assert!(length >= case.shape[case.shape.len() - 1], "{}: no stages of {length}", case.name);
+                continue;
+            };
+            let found = before.clone().run_stages(case, &stages);
+            differences(case, &found, &expected)
+                .unwrap_or_else(|error| panic!("{}, pieces of {length}: {error}", case.name));
+        }
+    }
+    // Random programs; those with no reduction have no stages.
+    let random = cases::random(600);
+    let staged = random.iter().filter(|case| {
+        let Some(stages) = case.stages(Some(60)) else { return false };
+        let before = Memories::new(case);
+        let (expected, found) = (before.clone().run(case), before.run_stages(case, &stages));
+        differences(case, &found, &expected).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        true
+    });
+    assert!(staged.count() > 30);
+}
+
+/// Pieces depend on the shape alone; short rows and many rows have none.
+#[test]
+fn stages_are_for_few_long_rows() {
+    let of = |shape: &[usize]| {
+        let case = Case::contiguous("sum", cases::row_sum(DType::F32), shape, Tolerance::Exact);
+        case.row_output(0).stages(None)
+    };
+    assert!(of(&[1, 100_000]).is_none() && of(&[65, 1 << 20]).is_none() && of(&[1, 0]).is_none());
+    let Some(stages) = of(&[1, 100_000_000]) else { panic!("a sum of 10^8 elements is one kernel") };
+    let shapes: Vec<&[usize]> = stages.list.iter().map(|stage| &stage.shape[..]).collect();
+    assert_eq!(shapes, [&[1, 1017, 98_304][..], &[1, 24_832], &[1, 1018]]);
+    let Some(stages) = of(&[16, 1 << 20]) else { panic!("16 rows are one kernel") };
+    assert_eq!(stages.list[0].shape, [16, 64, 16_384]);
 }
 
 /// Beyond 2^31 elements indices have 64 bits.

@@ -18,9 +18,10 @@ mod speed;
 
 use cases::Case;
 use fixture::{Device, device};
-use fulgurite_kernels::cuda::generate::{GeneratedKernel, OPTIONS};
+use fulgurite_kernels::DType;
+use fulgurite_kernels::cuda::generate::{GeneratedKernel, Holder, OPTIONS, StageOperand, Stages};
 use fulgurite_kernels::cuda::{Compilation, DeviceMemory, Function, KernelCache, Module};
-use operands::{Memories, difference};
+use operands::{Memories, differences};
 
 /// Bytes of which a kernel must touch none, before and behind each memory; a multiple of what addresses are aligned to.
 const GUARD: usize = 512;
@@ -61,14 +62,7 @@ impl Device {
         unsafe { function.launch(&self.stream, &kernel.shape, &arguments) }.map_err(|error| error.to_string())?;
         self.stream.synchronize().map_err(|error| error.to_string())?;
         let read = |memories: &[DeviceMemory]| -> Result<Vec<Vec<u8>>, String> {
-            let inside = |memory: &DeviceMemory| {
-                let all = self.download(memory);
-                let (start, rest) = all.split_at(GUARD);
-                let (bytes, end) = rest.split_at(rest.len() - GUARD);
-                let intact = start.iter().chain(end).all(|&byte| byte == GUARD_BYTE);
-                if intact { Ok(bytes.to_vec()) } else { Err("bytes outside of an operand were written".to_owned()) }
-            };
-            memories.iter().map(inside).collect()
+            memories.iter().map(|memory| self.inside(memory)).collect()
         };
         Ok(Memories { inputs: read(&inputs)?, outputs: read(&outputs)? })
     }
@@ -80,19 +74,70 @@ impl Device {
         if self.launch(case, kernel, &before)? != found {
             return Err("two runs differ".into());
         }
-        for (index, (found, expected)) in found.inputs.iter().zip(&expected.inputs).enumerate() {
-            let over = case.outputs.iter().position(|output| output.over == Some(index));
-            let what = format!("input {index}");
-            match over {
-                Some(output) => difference(case, output, &what, found, expected)?,
-                None if found != expected => return Err(format!("{what} was written")),
-                None => {}
-            }
+        differences(case, &found, &expected)
+    }
+
+    /// What the memories hold after the stages of a case, one after the other without waiting.
+    fn launch_stages(&self, case: &Case, stages: &Stages, before: &Memories) -> Result<Memories, String> {
+        let inputs: Vec<DeviceMemory> = before.inputs.iter().map(|bytes| self.guarded(bytes)).collect();
+        let outputs: Vec<DeviceMemory> = before.outputs.iter().map(|bytes| self.guarded(bytes)).collect();
+        let temporaries: Vec<DeviceMemory> =
+            stages.temporaries.iter().map(|(dtype, count)| self.guarded(&vec![0x5C; dtype.size() * count])).collect();
+        let (most, clusters) = self.limits();
+        for stage in &stages.list {
+            let part = case.stage(stage);
+            let kernel = part.generate_for(most, clusters).map_err(|error| error.to_string())?;
+            let address = |holder: Holder, first: usize, dtype: DType| {
+                let memory = match holder {
+                    Holder::Input(index) => &inputs[index],
+                    Holder::Output(index) => match case.outputs[index].over {
+                        Some(input) => &inputs[input],
+                        None => &outputs[index],
+                    },
+                    Holder::Temporary(index) => &temporaries[index],
+                };
+                memory.address().offset(GUARD + first * dtype.size())
+            };
+            let addresses = |operands: &[StageOperand], firsts: Vec<usize>, dtypes: Vec<DType>| -> Vec<_> {
+                let all = operands.iter().zip(firsts).zip(dtypes);
+                all.map(|((operand, first), dtype)| address(operand.holder, first, dtype)).collect()
+            };
+            let from = addresses(
+                &stage.inputs,
+                part.inputs.iter().map(|input| input.first).collect(),
+                stage.program.input_dtypes.clone(),
+            );
+            let to = addresses(
+                &stage.outputs,
+                part.outputs.iter().map(|output| output.first).collect(),
+                stage.program.outputs.iter().map(|(_, dtype)| *dtype).collect(),
+            );
+            let function = self.generated(&kernel)?;
+            let arguments = kernel.arguments(&from, &to);
+            // SAFETY: the kernel was generated for these operands, which lie in memory of the sizes that it reaches.
+            unsafe { function.launch(&self.stream, &kernel.shape, &arguments) }.map_err(|error| error.to_string())?;
         }
-        for (index, (found, expected)) in found.outputs.iter().zip(&expected.outputs).enumerate() {
-            difference(case, index, &format!("output {index}"), found, expected)?;
-        }
-        Ok(())
+        self.stream.synchronize().map_err(|error| error.to_string())?;
+        temporaries.iter().map(|memory| self.inside(memory)).collect::<Result<Vec<_>, _>>()?;
+        let read = |memories: &[DeviceMemory]| -> Result<Vec<Vec<u8>>, String> {
+            memories.iter().map(|memory| self.inside(memory)).collect()
+        };
+        Ok(Memories { inputs: read(&inputs)?, outputs: read(&outputs)? })
+    }
+
+    /// What a memory holds, if nothing was written around it.
+    fn inside(&self, memory: &DeviceMemory) -> Result<Vec<u8>, String> {
+        let all = self.download(memory);
+        let (start, rest) = all.split_at(GUARD);
+        let (bytes, end) = rest.split_at(rest.len() - GUARD);
+        let intact = start.iter().chain(end).all(|&byte| byte == GUARD_BYTE);
+        if intact { Ok(bytes.to_vec()) } else { Err("bytes outside of an operand were written".to_owned()) }
+    }
+
+    /// Shared memory of a block, and whether there are clusters.
+    fn limits(&self) -> (usize, bool) {
+        let device = self.context.device();
+        (device.shared_bytes_per_block, device.compute_capability.0 >= 9)
     }
 }
 
@@ -154,4 +199,34 @@ fn rows_of_every_length() {
 #[test]
 fn random_programs_over_random_layouts() {
     run(&cases::random(300));
+}
+
+#[test]
+fn few_long_rows_in_stages() {
+    let Some(device) = device() else { return };
+    let lists = [(cases::staged(1000), Some(64)), (cases::staged(40_003), Some(4096)), (cases::staged(1 << 20), None)];
+    for (list, length) in lists {
+        for case in &list {
+            let stages = case.stages(length).unwrap();
+            let before = Memories::new(case);
+            let expected = before.clone().run(case);
+            let found = device.launch_stages(case, &stages, &before).unwrap();
+            differences(case, &found, &expected).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+            let again = device.launch_stages(case, &stages, &before).unwrap();
+            assert!(again == found, "{}: two runs differ", case.name);
+        }
+    }
+}
+
+/// The race of a value that is read by all threads and written over by one shows only now and then.
+#[test]
+fn one_row_over_its_value_under_load() {
+    let Some(device) = device() else { return };
+    let (most, clusters) = device.limits();
+    for case in cases::one_row_over_its_value() {
+        let kernel = case.generate_for(most, clusters).unwrap();
+        for _ in 0..50 {
+            device.check(&case, &kernel).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        }
+    }
 }

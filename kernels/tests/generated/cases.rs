@@ -2,7 +2,9 @@
 
 #![allow(dead_code)] // each test binary uses its own part
 
-use fulgurite_kernels::cuda::generate::{GenerateError, GeneratedKernel, InputOperand, OutputOperand, Problem};
+use fulgurite_kernels::cuda::generate::{
+    GenerateError, GeneratedKernel, Holder, InputOperand, OutputOperand, Problem, Stage, StageOperand, Stages,
+};
 use fulgurite_kernels::fused::{FusedNode, FusedProgram, OutputLayout};
 use fulgurite_kernels::scalar::ScalarOp;
 use fulgurite_kernels::view::contiguous_strides;
@@ -70,6 +72,18 @@ fn alignment(first: usize, dtype: DType) -> usize {
 
 impl Case {
     pub fn generate_for(&self, shared_bytes: usize, clusters: bool) -> Result<GeneratedKernel, GenerateError> {
+        self.with_problem(shared_bytes, clusters, GeneratedKernel::new)
+    }
+
+    /// Pieces of `length` elements, or those that are usual.
+    pub fn stages(&self, length: Option<usize>) -> Option<Stages> {
+        self.with_problem(0, false, |problem| match length {
+            Some(length) => Stages::with_pieces(problem, length),
+            None => Stages::of(problem),
+        })
+    }
+
+    fn with_problem<R>(&self, shared_bytes: usize, clusters: bool, f: impl FnOnce(&Problem<'_>) -> R) -> R {
         let inputs: Vec<InputOperand<'_>> = (self.inputs.iter().zip(&self.program.input_dtypes))
             .map(|(input, &dtype)| InputOperand { strides: &input.strides, alignment: alignment(input.first, dtype) })
             .collect();
@@ -79,7 +93,7 @@ impl Case {
                 alignment: alignment(output.first, dtype),
             })
             .collect();
-        GeneratedKernel::new(&Problem {
+        f(&Problem {
             name: &self.name,
             program: &self.program,
             shape: &self.shape,
@@ -88,6 +102,43 @@ impl Case {
             shared_bytes,
             clusters,
         })
+    }
+
+    /// A stage of the case as a case of its own, whose operands are in the holders' memory.
+    pub fn stage(&self, stage: &Stage) -> Case {
+        let input = |operand: &StageOperand| Input {
+            strides: operand.strides.clone(),
+            first: operand.first + self.first(operand.holder),
+            elements: 0,
+            domain: Domain::Plain,
+        };
+        let output = |operand: &StageOperand| Output {
+            shape: operand.shape.clone(),
+            strides: operand.strides.clone(),
+            first: operand.first + self.first(operand.holder),
+            elements: 0,
+            tolerance: Tolerance::Exact,
+            over: None,
+        };
+        Case {
+            name: stage.name.clone(),
+            program: stage.program.clone(),
+            shape: stage.shape.clone(),
+            inputs: stage.inputs.iter().map(input).collect(),
+            outputs: stage.outputs.iter().map(output).collect(),
+        }
+    }
+
+    /// Where an operand's first element is in its memory, or in that of the input that it is written over.
+    fn first(&self, holder: Holder) -> usize {
+        match holder {
+            Holder::Input(index) => self.inputs[index].first,
+            Holder::Output(index) => match self.outputs[index].over {
+                Some(input) => self.inputs[input].first,
+                None => self.outputs[index].first,
+            },
+            Holder::Temporary(_) => 0,
+        }
     }
 
     /// All operands contiguous, all inputs of the iteration's shape.
@@ -190,6 +241,7 @@ impl Random {
 }
 
 /// A program being written.
+#[derive(Clone)]
 pub struct Writer {
     inputs: Vec<DType>,
     pub nodes: Vec<FusedNode>,
@@ -553,12 +605,92 @@ pub fn rows() -> Vec<Case> {
         let case = Case::contiguous(format!("row_result_{width}"), program, &shape, Tolerance::Ulps(1));
         cases.push(case.row_input(1).row_output(1).tolerance(1, smooth(DType::F32)).over(1, 1));
     }
+    cases.extend(one_row_over_its_value());
     let case =
         Case::contiguous("few_long_rows", softmax(DType::F32, true), &[2, 1_000_003], Tolerance::Near(4e-6, 1e-30));
     cases.push(case.row_output(1).tolerance(1, Tolerance::Near(1e-6, 1.0)));
     let many =
         Case::contiguous("many_short_rows", softmax(DType::F32, false), &[100_003, 5], Tolerance::Near(2e-6, 1e-30));
     cases.push(many);
+    cases
+}
+
+/// One row that reads a single number, and a result of the row that is written over this number: in rows of every kind of
+/// kernel, with a reduction and without.
+pub fn one_row_over_its_value() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for width in [7, 33, 500, 1025, 4096, 50_257, 300_000] {
+        for reduces in [false, true] {
+            let mut writer = Writer::new(&[DType::F32; 2]);
+            let one = writer.constant(1.0);
+            let next = writer.apply(ScalarOp::Add, &[1, one]);
+            let scaled = writer.apply(ScalarOp::Mul, &[0, next]);
+            let next = if reduces {
+                let most = writer.reduce(Reduction::Max, scaled);
+                let some = writer.apply(ScalarOp::Minimum, &[most, one]);
+                writer.apply(ScalarOp::Add, &[some, 1])
+            } else {
+                next
+            };
+            let program = writer.finish(&[(scaled, DType::F32), (next, DType::F32)]);
+            let name = format!("one_row_{width}{}", if reduces { "_reduced" } else { "" });
+            let case = Case::contiguous(name, program, &[1, width], Tolerance::Exact);
+            cases.push(case.input(1, &[0, 0], 0).row_output(1).over(1, 1));
+        }
+    }
+    cases
+}
+
+/// Programs for rows that are computed in stages: reductions that wait for others, values a row read and written over, elements
+/// written over.
+pub fn staged(width: usize) -> Vec<Case> {
+    let near = |magnitude| Tolerance::Near(2e-6, magnitude);
+    let mut cases = Vec::new();
+    for rows in [&[][..], &[1], &[3], &[2, 2]] {
+        let shape = [rows, &[width]].concat();
+        for dtype in [DType::F32, DType::BF16] {
+            let name = format!("softmax_{dtype}_{rows:?}_{width}");
+            let ulp = if dtype == DType::F32 { 4e-6 } else { 8e-3 };
+            let case = Case::contiguous(name, softmax(dtype, true), &shape, Tolerance::Near(ulp, 1e-30));
+            cases.push(case.row_output(1).tolerance(1, near(1.0)).over(0, 0));
+        }
+        for dtype in [DType::F32, DType::I32, DType::F64, DType::F16] {
+            let total = if dtype.is_floating() { dtype.accumulator() } else { DType::I64 };
+            let mut writer = Writer::new(&[dtype]);
+            let outputs = [Reduction::Sum, Reduction::Max, Reduction::Min].map(|kind| (writer.reduce(kind, 0), total));
+            let name = format!("totals_{dtype}_{rows:?}_{width}");
+            let case = Case::contiguous(name, writer.finish(&outputs), &shape, Tolerance::Exact);
+            cases.push(case.row_output(0).row_output(1).row_output(2));
+        }
+        // y = x * (a + 1) - max(x); b = sum(x * a) + c; a' = a + 1 over a, and min(x) once more.
+        let mut writer = Writer::new(&[DType::F32; 3]);
+        let one = writer.constant(1.0);
+        let next = writer.apply(ScalarOp::Add, &[1, one]);
+        let scaled = writer.apply(ScalarOp::Mul, &[0, next]);
+        let most = writer.reduce(Reduction::Max, 0);
+        let result = writer.apply(ScalarOp::Sub, &[scaled, most]);
+        let weighted = writer.apply(ScalarOp::Mul, &[0, 1]);
+        let sum = writer.reduce(Reduction::Sum, weighted);
+        let sum = writer.apply(ScalarOp::Add, &[sum, 2]);
+        let list = [(result, DType::F32), (next, DType::F32), (sum, DType::F64)];
+        let strides = vec![0; shape.len()];
+        for full in [true, false] {
+            let program = writer.clone().finish(if full { &list } else { &list[1..] });
+            let case = Case::contiguous(format!("mixed_{full}_{rows:?}_{width}"), program, &shape, near(64.0));
+            let case = case.row_input(1).input(2, &strides, 0);
+            cases.push(match full {
+                true => case.row_output(1).row_output(2).over(1, 1).over(0, 0),
+                false => case.row_output(0).row_output(1).over(0, 1),
+            });
+        }
+        if let [count] = *rows {
+            let w = width as isize;
+            let case = Case::contiguous(format!("strided_{rows:?}_{width}"), row_sum(DType::F32), &shape, near(64.0));
+            cases.push(case.row_output(0).input(0, &[1, count as isize + 1], 3));
+            let case = Case::contiguous(format!("padded_{rows:?}_{width}"), row_sum(DType::BF16), &shape, near(64.0));
+            cases.push(case.row_output(0).input(0, &[w + 3, 1], 1).tolerance(0, Tolerance::Near(8e-3, 64.0)));
+        }
+    }
     cases
 }
 

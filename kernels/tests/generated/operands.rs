@@ -1,6 +1,7 @@
 //! The memories of a case: filled, computed on by the host, compared.
 
 use super::cases::{Case, Domain, Random, Tolerance};
+use fulgurite_kernels::cuda::generate::{Holder, Stages};
 use fulgurite_kernels::fused::{FusedKernel, OutputLayout};
 use fulgurite_kernels::{Buffer, DType, TensorMut, TensorRef};
 
@@ -71,6 +72,60 @@ impl Memories {
         let bytes = |buffers: &[Buffer]| buffers.iter().map(|buffer| buffer.as_bytes().to_vec()).collect();
         Memories { inputs: bytes(&inputs), outputs: bytes(&outputs) }
     }
+}
+
+impl Memories {
+    #[allow(dead_code, reason = "each test binary uses its own part")]
+    /// What they hold after the host has run the stages of the case, one after the other.
+    pub fn run_stages(mut self, case: &Case, stages: &Stages) -> Memories {
+        let mut temporaries: Vec<Vec<u8>> =
+            stages.temporaries.iter().map(|(dtype, elements)| vec![UNWRITTEN; elements * dtype.size()]).collect();
+        for stage in &stages.list {
+            let part = case.stage(stage);
+            // Every operand in memory of its own; written ones go back to their holders.
+            let held = |holder: Holder, memories: &Memories, temporaries: &[Vec<u8>]| match holder {
+                Holder::Input(index) => memories.inputs[index].clone(),
+                Holder::Output(index) => match case.outputs[index].over {
+                    Some(input) => memories.inputs[input].clone(),
+                    None => memories.outputs[index].clone(),
+                },
+                Holder::Temporary(index) => temporaries[index].clone(),
+            };
+            let own = Memories {
+                inputs: stage.inputs.iter().map(|operand| held(operand.holder, &self, &temporaries)).collect(),
+                outputs: stage.outputs.iter().map(|operand| held(operand.holder, &self, &temporaries)).collect(),
+            };
+            let after = own.run(&part);
+            for (operand, bytes) in stage.outputs.iter().zip(after.outputs) {
+                match operand.holder {
+                    Holder::Output(index) => match case.outputs[index].over {
+                        Some(input) => self.inputs[input] = bytes,
+                        None => self.outputs[index] = bytes,
+                    },
+                    Holder::Temporary(index) => temporaries[index] = bytes,
+                    Holder::Input(_) => panic!("{} writes to an input", stage.name),
+                }
+            }
+        }
+        self
+    }
+}
+
+/// What differs between the memories after a case and what was expected, if anything does.
+pub fn differences(case: &Case, found: &Memories, expected: &Memories) -> Result<(), String> {
+    for (index, (found, expected)) in found.inputs.iter().zip(&expected.inputs).enumerate() {
+        let over = case.outputs.iter().position(|output| output.over == Some(index));
+        let what = format!("input {index}");
+        match over {
+            Some(output) => difference(case, output, &what, found, expected)?,
+            None if found != expected => return Err(format!("{what} was written")),
+            None => {}
+        }
+    }
+    for (index, (found, expected)) in found.outputs.iter().zip(&expected.outputs).enumerate() {
+        difference(case, index, &format!("output {index}"), found, expected)?;
+    }
+    Ok(())
 }
 
 /// An element of `dtype`, as it lies in memory.

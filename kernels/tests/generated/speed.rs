@@ -3,6 +3,7 @@
 use super::cases::{self, Case, Tolerance};
 use super::fixture::{Device, device};
 use fulgurite_kernels::DType;
+use fulgurite_kernels::cuda::generate::Holder;
 use fulgurite_kernels::cuda::{DeviceMemory, Event};
 
 const BYTES: usize = 256 << 20;
@@ -105,5 +106,80 @@ fn speed() {
             resources.registers,
             resources.shared_bytes + kernel.shape.shared_bytes,
         );
+    }
+}
+
+/// Few long rows, in stages: a sum of 10^8 elements, one of products, and a softmax of one row.
+#[test]
+fn speed_of_few_long_rows() {
+    let Some(device) = device() else { return };
+    const ELEMENTS: usize = 100_000_000;
+    let memory: Vec<DeviceMemory> = (0..3)
+        .map(|_| {
+            let memory = DeviceMemory::new(&device.context, ELEMENTS * 4 + 4096).unwrap();
+            // SAFETY: the memory is as large, and the stream is waited for before it is freed.
+            unsafe { device.stream.fill_u32(memory.address(), 0x3F80_3F80, memory.len() / 4) }.unwrap();
+            memory
+        })
+        .collect();
+    // SAFETY: both memories are as large, and nothing else uses them.
+    let copy = device.milliseconds(|| {
+        // SAFETY: as above.
+        unsafe { device.stream.copy_on_device(memory[2].address(), memory[0].address(), ELEMENTS * 4) }.unwrap();
+    });
+    let rate = |bytes: usize, milliseconds: f32| bytes as f64 / f64::from(milliseconds) / 1e6;
+    let copy = rate(8 * ELEMENTS, copy);
+    println!("memory copy of 10^8 f32: {copy:.0} GB/s");
+    let mut products = cases::Writer::new(&[DType::F32; 2]);
+    let product = products.apply(fulgurite_kernels::scalar::ScalarOp::Mul, &[0, 1]);
+    let sum = products.reduce(fulgurite_kernels::Reduction::Sum, product);
+    let products = products.finish(&[(sum, DType::F32)]);
+    let of =
+        |name: &str, program, rows: usize| Case::contiguous(name, program, &[rows, ELEMENTS / rows], Tolerance::Exact);
+    let cases = [
+        (of("sum", cases::row_sum(DType::F32), 1).row_output(0), 4, true),
+        (of("sum_bf16", cases::row_sum(DType::BF16), 1).row_output(0), 2, true),
+        (of("sum_of_16_rows", cases::row_sum(DType::F32), 16).row_output(0), 4, true),
+        (of("sum_of_products", products, 1).row_output(0), 8, true),
+        // Read by the maximum, the sum and the result, and written.
+        (of("softmax", cases::softmax(DType::F32, false), 1), 16, false),
+    ];
+    for (case, bytes, at_once) in cases {
+        let stages = case.stages(None).unwrap();
+        let temporaries: Vec<DeviceMemory> =
+            stages.temporaries.iter().map(|(dtype, count)| device.upload(&vec![0; dtype.size() * count])).collect();
+        let (most, clusters) = device.limits();
+        let launches: Vec<_> = stages
+            .list
+            .iter()
+            .map(|stage| {
+                let part = case.stage(stage);
+                let kernel = part.generate_for(most, clusters).unwrap();
+                let address = |holder: Holder, first: usize, dtype: DType| {
+                    let start = match holder {
+                        Holder::Input(index) => memory[index].address(),
+                        Holder::Output(_) => memory[2].address(),
+                        Holder::Temporary(index) => temporaries[index].address(),
+                    };
+                    start.offset(first * dtype.size())
+                };
+                let from: Vec<_> = (stage.inputs.iter().zip(&stage.program.input_dtypes))
+                    .map(|(operand, dtype)| address(operand.holder, operand.first, *dtype))
+                    .collect();
+                let to: Vec<_> = (stage.outputs.iter().zip(&stage.program.outputs))
+                    .map(|(operand, (_, dtype))| address(operand.holder, operand.first, *dtype))
+                    .collect();
+                (device.generated(&kernel).unwrap(), kernel.shape, kernel.arguments(&from, &to))
+            })
+            .collect();
+        let time = device.milliseconds(|| {
+            for (function, shape, arguments) in &launches {
+                // SAFETY: every operand is at most as large as the memory that it is in.
+                unsafe { function.launch(&device.stream, shape, arguments) }.unwrap();
+            }
+        });
+        let rate = rate(bytes * ELEMENTS, time);
+        println!("{:<16} {time:>8.3} ms {rate:>6.0} GB/s {:>5.1} % of the copy", case.name, 100.0 * rate / copy);
+        assert!(!at_once || rate >= 0.5 * copy, "{}: few long rows do not use the device", case.name);
     }
 }

@@ -11,6 +11,8 @@
 //! kept. Regions are bound by memory, so this costs nothing that shows. Functions that no standard rounds (`exp`, `pow`,
 //! ...) are those of CUDA's device library: at most 2 units in the last place off in f32, 4 for `pow`.
 //!
+//! A few long rows are reduced by several kernels, so that the whole device has work: see [`Stages`].
+//!
 //! Reductions have a fixed order (each thread in its own order, then lanes by shuffles, then warps through shared memory,
 //! no atomics): the same inputs give the same bits. The order is not the host's.
 
@@ -21,12 +23,15 @@ mod passes;
 mod region;
 mod row_plan;
 mod rows;
+mod stages;
 mod text;
 mod transposed;
 
 use super::{Arguments, DeviceAddress, LaunchShape};
 use crate::fused::{FusedProgram, OutputLayout};
 use region::Region;
+
+pub use stages::{Holder, Stage, StageOperand, Stages};
 
 /// How sources must be compiled to mean what they say.
 pub const OPTIONS: [&str; 4] = ["--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"];

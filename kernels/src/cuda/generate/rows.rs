@@ -131,7 +131,9 @@ impl Writer<'_> {
             text.line(format!("const {kind} number = {number};"));
             text.line("// Lanes beyond the last row take part in shuffles, and store nothing.");
             text.line("const bool active = number < rows;");
+            let mark = text.mark();
             text.line(format!("const {kind} row = active ? number : rows - 1;"));
+            return Some(mark);
         } else {
             text.line(format!("const {kind} row = {number};"));
             text.line("if (row >= rows) return;");
@@ -459,7 +461,10 @@ impl Writer<'_> {
             return;
         }
         self.emitter.text.line("");
-        if self.plan.lanes > 1 && !region.used_inputs_in(Space::Row).is_empty() {
+        // A value of the only row is the same everywhere, and an output may be written over it all the same.
+        let may_lie_over = |space: Space| !region.used_inputs_in(space).is_empty();
+        let is_read = may_lie_over(Space::Row) || (region.rows() == 1 && may_lie_over(Space::Uniform));
+        if self.plan.lanes > 1 && is_read {
             self.emitter.text.line("// All lanes have read the row's values before one of them is written over.");
             self.emitter.text.line(match (self.plan.lanes, self.plan.blocks) {
                 (..=32, _) => "__syncwarp();",

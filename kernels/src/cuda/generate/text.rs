@@ -54,11 +54,12 @@ impl Text {
     pub(super) fn sweep(&mut self, mark: usize, name: &str) {
         let end = self.out[mark..].find('\n').map_or(self.out.len(), |length| mark + length + 1);
         let part = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-        let rest = &self.out[end..];
-        let bytes = rest.as_bytes();
-        let is_read = rest
-            .match_indices(name)
-            .any(|(at, _)| !part(bytes.get(at.wrapping_sub(1))) && !part(bytes.get(at + name.len())));
+        let reads = |line: &str| {
+            let bytes = line.as_bytes();
+            line.match_indices(name)
+                .any(|(at, _)| !part(bytes.get(at.wrapping_sub(1))) && !part(bytes.get(at + name.len())))
+        };
+        let is_read = self.out[end..].lines().any(|line| !line.trim_start().starts_with("//") && reads(line));
         if !is_read {
             self.out.replace_range(mark..end, "");
         }

@@ -5,20 +5,24 @@ use fulgurite::device::Source;
 use fulgurite::executor::Strided;
 use fulgurite::operator::{OperatorDef, View};
 use fulgurite::rules::fulgurite_kernels::cuda::generate::{
-    GeneratedKernel, GeneratedParameter, InputOperand, OPTIONS, OutputOperand, Problem,
+    GeneratedKernel, GeneratedParameter, Holder, InputOperand, OPTIONS, OutputOperand, Problem, StageOperand, Stages,
 };
 use fulgurite::rules::fulgurite_kernels::fused::{FusedNode, FusedProgram, OutputLayout};
 use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
 use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
 use fulgurite::rules::{DeviceTensor, Failure, Parameter, Plan, Result};
+use fulgurite::{DType, Device, TensorMeta};
 
 use super::support::has_clusters;
 
 /// Shared memory that a block of any supported device may have, in bytes (compute capability 8.6 has the least).
 const SHARED_BYTES: usize = 99 << 10;
 
-/// Launches a generated kernel over `shape`. Each operand comes with its strides in that shape, each result with shape and
-/// strides. Nothing is launched where there is nothing to compute.
+/// An operand as generated kernels are told of it: shape and strides in the iteration.
+type Operand<'a> = (&'a DeviceTensor, &'a [usize], &'a [isize]);
+
+/// Launches a generated kernel over `shape`, or several where there are few long rows. Each operand comes with its strides in that
+/// shape, each result with shape and strides. Nothing is launched where there is nothing to compute.
 pub(crate) fn launch(
     plan: &mut Plan,
     name: &str,
@@ -30,8 +34,64 @@ pub(crate) fn launch(
     if shape.contains(&0) {
         return Ok(());
     }
+    let inputs: Vec<Operand<'_>> = operands.iter().map(|(tensor, strides)| (*tensor, shape, *strides)).collect();
+    let stages = with_problem(plan, name, program, shape, &inputs, results, Stages::of);
+    let Some(stages) = stages else { return launch_one(plan, name, program, shape, &inputs, results) };
+    let temporaries: Vec<DeviceTensor> = (stages.temporaries.iter())
+        .map(|&(dtype, elements)| DeviceTensor {
+            meta: TensorMeta::new([elements], dtype, Device::CPU),
+            strides: vec![1],
+            address: plan.workspace((elements * dtype.size()) as u64),
+            alignment: 256,
+        })
+        .collect();
+    for stage in &stages.list {
+        let held = |operand: &StageOperand, dtype: DType| {
+            let tensor = match operand.holder {
+                Holder::Input(index) => operands[index].0,
+                Holder::Output(index) => results[index].0,
+                Holder::Temporary(index) => &temporaries[index],
+            };
+            DeviceTensor {
+                address: tensor.address.offset((operand.first * dtype.size()) as u64),
+                alignment: operand.alignment(dtype, tensor.alignment),
+                ..tensor.clone()
+            }
+        };
+        let from: Vec<DeviceTensor> = stage
+            .inputs
+            .iter()
+            .zip(&stage.program.input_dtypes)
+            .map(|(operand, dtype)| held(operand, *dtype))
+            .collect();
+        let to: Vec<DeviceTensor> = stage
+            .outputs
+            .iter()
+            .zip(&stage.program.outputs)
+            .map(|(operand, (_, dtype))| held(operand, *dtype))
+            .collect();
+        fn seen<'a>(tensors: &'a [DeviceTensor], operands: &'a [StageOperand]) -> Vec<Operand<'a>> {
+            let all = tensors.iter().zip(operands);
+            all.map(|(tensor, operand)| (tensor, &operand.shape[..], &operand.strides[..])).collect()
+        }
+        let (from, to) = (seen(&from, &stage.inputs), seen(&to, &stage.outputs));
+        launch_one(plan, &stage.name, &stage.program, &stage.shape, &from, &to)?;
+    }
+    Ok(())
+}
+
+/// What `f` makes of the problem of a kernel.
+fn with_problem<R>(
+    plan: &Plan,
+    name: &str,
+    program: &FusedProgram,
+    shape: &[usize],
+    operands: &[Operand<'_>],
+    results: &[Operand<'_>],
+    f: impl FnOnce(&Problem<'_>) -> R,
+) -> R {
     let inputs: Vec<InputOperand<'_>> =
-        operands.iter().map(|(tensor, strides)| InputOperand { strides, alignment: tensor.alignment }).collect();
+        operands.iter().map(|(tensor, _, strides)| InputOperand { strides, alignment: tensor.alignment }).collect();
     let outputs: Vec<OutputOperand<'_>> = results
         .iter()
         .map(|(tensor, shape, strides)| OutputOperand {
@@ -40,9 +100,19 @@ pub(crate) fn launch(
         })
         .collect();
     let clusters = has_clusters(plan.architecture());
-    let problem =
-        Problem { name, program, shape, inputs: &inputs, outputs: &outputs, shared_bytes: SHARED_BYTES, clusters };
-    let kernel = GeneratedKernel::new(&problem).map_err(|error| Failure::new("Generate", error.to_string()))?;
+    f(&Problem { name, program, shape, inputs: &inputs, outputs: &outputs, shared_bytes: SHARED_BYTES, clusters })
+}
+
+fn launch_one(
+    plan: &mut Plan,
+    name: &str,
+    program: &FusedProgram,
+    shape: &[usize],
+    operands: &[Operand<'_>],
+    results: &[Operand<'_>],
+) -> Result<()> {
+    let kernel = with_problem(plan, name, program, shape, operands, results, GeneratedKernel::new)
+        .map_err(|error| Failure::new("Generate", error.to_string()))?;
     let parameters = kernel
         .parameters
         .iter()

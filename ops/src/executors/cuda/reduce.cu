@@ -24,7 +24,16 @@ extern "C" __global__ void reduce_rows(const IN* in, OUT* out, u64 outputs, u64 
     const u64 end = stop < length ? stop : length;
     const IN* first = in + KEPT(i);
     WIDE total = Neutral::of<KIND>();
-    for (u64 j = begin + threadIdx.x; j < end; j += blockDim.x) total = KIND::combine(total, (WIDE)widen(first[REDUCED(j)]));
+    u64 j = begin + threadIdx.x;
+    // Several elements are on their way at a time.
+    for (; j + (AHEAD - 1) * blockDim.x < end; j += AHEAD * blockDim.x) {
+        IN held[AHEAD];
+#pragma unroll
+        for (u32 u = 0; u < AHEAD; ++u) held[u] = first[REDUCED(j + u * blockDim.x)];
+#pragma unroll
+        for (u32 u = 0; u < AHEAD; ++u) total = KIND::combine(total, (WIDE)widen(held[u]));
+    }
+    for (; j < end; j += blockDim.x) total = KIND::combine(total, (WIDE)widen(first[REDUCED(j)]));
     total = block_reduce<KIND, WIDE>(total, scratch, Neutral::of<KIND>());
     if (threadIdx.x == 0) out[blockIdx.y * outputs + i] = narrow<OUT>((Wide<OUT>::type)total);
 }

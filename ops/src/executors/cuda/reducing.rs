@@ -76,7 +76,12 @@ fn stage(
     plan.define("OF_A_COLUMN", OF_A_COLUMN);
     // Blocks of a multiprocessor, and elements that a thread has on their way: the divisions of several dimensions' indices need
     // registers.
-    let [resident, ahead] = if problem.reduced.len() > 1 { [2, 2] } else { [4, 8] };
+    let [resident, ahead] = match problem.reduced.len() {
+        2.. => [2, 2],
+        // A warp reads 64 bytes or fewer at once.
+        _ if dtype.size() <= 2 && !problem.has_columns() => [4, 16],
+        _ => [4, 8],
+    };
     plan.define("RESIDENT", resident);
     plan.define("AHEAD", ahead);
     let piece = length.div_ceil(pieces);
