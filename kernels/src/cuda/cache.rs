@@ -4,18 +4,21 @@
 //! not agree on anything: each writes to a file of its own and renames it, and whoever comes last replaces an equal file.
 
 use super::error::Result;
+use super::folder::Folder;
 use super::nvrtc::{self, COMMON_OPTIONS, Compilation, Cubin};
 use super::probe::Version;
 use blake3::Hash;
 use std::collections::HashMap;
-use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The folder of all caches; by default the user's cache folder.
 pub const CACHE_VARIABLE: &str = "FULGURITE_CACHE";
+
+/// Entries on disk take up so many bytes at most; those that were not used for longest are removed.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// What starts every entry. The digit is the version of the layout: magic, length of the image, length of the log (eight
 /// bytes each, little-endian), BLAKE3 of what follows, image, log.
@@ -39,7 +42,7 @@ pub struct CacheStatistics {
 /// time may both compile it.
 #[derive(Debug, Default)]
 pub struct KernelCache {
-    folder: Option<PathBuf>,
+    folder: Option<Folder>,
     memory: Mutex<HashMap<Hash, Arc<Cubin>>>,
     in_memory: AtomicUsize,
     on_disk: AtomicUsize,
@@ -65,10 +68,10 @@ impl KernelCache {
         })
     }
 
-    /// A cache in `folder`, which is made when something is kept. A folder that cannot be written costs time, and a
-    /// warning, but is no error.
+    /// A cache in `folder`, which is made when something is kept, and which several users may share. A folder that cannot be
+    /// written costs time, and a warning, but is no error.
     pub fn new(folder: impl Into<PathBuf>) -> KernelCache {
-        KernelCache { folder: Some(folder.into()), ..KernelCache::default() }
+        KernelCache { folder: Some(Folder::new(folder, MOST_BYTES)), ..KernelCache::default() }
     }
 
     /// A cache of this process alone.
@@ -78,7 +81,7 @@ impl KernelCache {
 
     /// Where entries are kept, if they are.
     pub fn folder(&self) -> Option<&Path> {
-        self.folder.as_deref()
+        self.folder.as_ref().map(Folder::path)
     }
 
     /// What happened so far.
@@ -105,19 +108,19 @@ impl KernelCache {
             self.in_memory.fetch_add(1, Ordering::Relaxed);
             return Ok(cubin.clone());
         }
-        let path = self.folder.as_ref().map(|folder| folder.join(format!("{}.cubin", key.to_hex())));
-        let found = path.as_ref().map_or(Err(Unusable::Absent), |path| read(path));
+        let file = format!("{}.cubin", key.to_hex());
+        let found = self.folder.as_ref().map_or(Err(Unusable::Absent), |folder| read(folder, &file));
         let cubin = match found {
             Ok(cubin) => {
                 self.on_disk.fetch_add(1, Ordering::Relaxed);
                 cubin
             }
             Err(unusable) => {
-                self.report(name, path.as_deref(), unusable);
+                self.report(name, &file, unusable);
                 let cubin = compile()?;
                 self.compiled.fetch_add(1, Ordering::Relaxed);
-                if let Some(Err(error)) = path.as_ref().map(|path| write(path, &cubin)) {
-                    tracing::warn!("the compiled {name} cannot be kept in {:?}: {error}", self.folder);
+                if let Some(folder) = &self.folder {
+                    write(folder, &file, &cubin);
                 }
                 cubin
             }
@@ -125,8 +128,8 @@ impl KernelCache {
         Ok(memory().entry(key).or_insert_with(|| Arc::new(cubin)).clone())
     }
 
-    fn report(&self, name: &str, path: Option<&Path>, unusable: Unusable) {
-        let path = path.unwrap_or(Path::new(""));
+    fn report(&self, name: &str, file: &str, unusable: Unusable) {
+        let path = self.folder().unwrap_or(Path::new("")).join(file);
         match unusable {
             Unusable::Absent => {}
             Unusable::Corrupt(reason) => {
@@ -150,11 +153,8 @@ fn key(compilation: &Compilation<'_>, version: Version) -> Hash {
     hasher.finalize()
 }
 
-fn read(path: &Path) -> Result<Cubin, Unusable> {
-    let bytes = fs::read(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Unusable::Absent,
-        _ => Unusable::Unreadable(error),
-    })?;
+fn read(folder: &Folder, file: &str) -> Result<Cubin, Unusable> {
+    let bytes = folder.read(file).map_err(Unusable::Unreadable)?.ok_or(Unusable::Absent)?;
     let (header, content) =
         bytes.split_first_chunk::<HEADER_BYTES>().ok_or(Unusable::Corrupt("shorter than its header"))?;
     if &header[..8] != MAGIC {
@@ -172,31 +172,18 @@ fn read(path: &Path) -> Result<Cubin, Unusable> {
     Cubin::new(image.to_vec(), String::from_utf8_lossy(log).into_owned()).map_err(|_| Unusable::Corrupt("no cubin"))
 }
 
-/// Writes an entry so that it is there as a whole or not at all.
-fn write(path: &Path, cubin: &Cubin) -> io::Result<()> {
+fn write(folder: &Folder, file: &str, cubin: &Cubin) {
     let (image, log) = (cubin.image(), cubin.log().as_bytes());
     let mut hasher = blake3::Hasher::new();
     hasher.update(image).update(log);
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    for part in [
-        &MAGIC[..],
-        &(image.len() as u64).to_le_bytes(),
-        &(log.len() as u64).to_le_bytes(),
-        hasher.finalize().as_bytes(),
-        image,
-        log,
-    ] {
-        file.write_all(part)?;
-    }
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
+    let lengths = [image.len() as u64, log.len() as u64].map(u64::to_le_bytes);
+    folder.keep(file, &[&MAGIC[..], &lengths[0], &lengths[1], hasher.finalize().as_bytes(), image, log]);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const VERSION: Version = Version { major: 13, minor: 0, patch: 0 };
 
@@ -267,7 +254,8 @@ mod tests {
             let cache = KernelCache::new(folder.path());
             cache.get_or(key, "k.cu", || Ok(cubin("log"))).unwrap();
             assert_eq!(cache.statistics(), CacheStatistics { compiled: 1, corrupt: 1, ..Default::default() });
-            assert!(read(&path).is_ok(), "it was written again");
+            let folder = Folder::new(folder.path(), MOST_BYTES);
+            assert!(read(&folder, &format!("{}.cubin", key.to_hex())).is_ok(), "it was written again");
         }
     }
 

@@ -8,8 +8,8 @@ use super::memory::DeviceAddress;
 use super::nvrtc::Cubin;
 use cudarc::driver::sys::{CUfunction, CUfunction_attribute_enum as Attribute, CUmodule};
 use std::ffi::CString;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Dynamic and static shared memory of a block, in bytes, beyond which a kernel must ask for more.
 const DEFAULT_SHARED_BYTES: u32 = 48 * 1024;
@@ -24,6 +24,11 @@ struct Loaded {
     context: Context,
     raw: CUmodule,
     kernels: Vec<KernelResources>,
+    /// For each kernel the dynamic shared memory that its blocks may have by now, in bytes. The driver has one such number for a
+    /// kernel, whoever launches it.
+    dynamic_shared: Vec<AtomicU32>,
+    /// Held by who raises one of them.
+    raising: Mutex<()>,
 }
 
 // SAFETY: the driver's functions may be called with a module from any thread.
@@ -38,8 +43,6 @@ pub struct Function {
     raw: CUfunction,
     /// Index into the module's kernels.
     kernel: usize,
-    /// Dynamic shared memory that blocks may have by now, in bytes.
-    dynamic_shared: AtomicU32,
     max_threads: u32,
     local_bytes: u32,
 }
@@ -59,7 +62,12 @@ impl Module {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the context is current; a `Cubin`'s image was read as ELF, so the driver finds its length in it.
         unsafe { driver!(cuModuleLoadData(&mut raw, cubin.image().as_ptr().cast())) }?;
-        Ok(Module(Arc::new(Loaded { context: context.clone(), raw, kernels: cubin.kernels().to_vec() })))
+        let kernels = cubin.kernels().to_vec();
+        let allowed =
+            |kernel: &KernelResources| AtomicU32::new(DEFAULT_SHARED_BYTES.saturating_sub(kernel.shared_bytes));
+        let dynamic_shared = kernels.iter().map(allowed).collect();
+        let raising = Mutex::default();
+        Ok(Module(Arc::new(Loaded { context: context.clone(), raw, kernels, dynamic_shared, raising })))
     }
 
     /// The kernels that the module has, sorted by name.
@@ -82,12 +90,10 @@ impl Module {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the module is loaded, and the pointers are valid for the call.
         unsafe { driver!(cuModuleGetFunction(&mut raw, self.0.raw, c_name.as_ptr())) }?;
-        let static_shared = self.0.kernels[kernel].shared_bytes;
         Ok(Function {
             module: self.0.clone(),
             raw,
             kernel,
-            dynamic_shared: AtomicU32::new(DEFAULT_SHARED_BYTES.saturating_sub(static_shared)),
             max_threads: attribute(raw, Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             local_bytes: attribute(raw, Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
         })
@@ -147,7 +153,8 @@ impl Function {
     /// # Errors
     /// [`CudaError::Launch`] if the device has not that much.
     pub fn allow_shared(&self, bytes: u32) -> Result<()> {
-        if bytes <= self.dynamic_shared.load(Ordering::Relaxed) {
+        let allowed = &self.module.dynamic_shared[self.kernel];
+        if bytes <= allowed.load(Ordering::Acquire) {
             return Ok(());
         }
         let (most, fixed) = (self.context().device().shared_bytes_per_block, self.resources().shared_bytes as usize);
@@ -157,8 +164,12 @@ impl Function {
             );
             return Err(CudaError::Launch { kernel: self.name().to_owned(), reason });
         }
-        self.set(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes)?;
-        self.dynamic_shared.fetch_max(bytes, Ordering::Relaxed);
+        let _turn = self.module.raising.lock().unwrap_or_else(PoisonError::into_inner);
+        // It is never lowered: a launch that needs more may be enqueued, or recorded.
+        if bytes > allowed.load(Ordering::Acquire) {
+            self.set(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes)?;
+            allowed.store(bytes, Ordering::Release);
+        }
         Ok(())
     }
 

@@ -155,14 +155,16 @@ impl Preference {
         let scheme = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
         preference.set(PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, scheme)?;
         // The library's A is our B.
+        let [a, b] = [&problem.b, &problem.a].map(|operand| operand.batch_alignment(problem.batch));
+        let stored = problem.stored_alignment();
         let alignments = [
-            (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &problem.b),
-            (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &problem.a),
-            (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &problem.d),
-            (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &problem.d),
+            (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a),
+            (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b),
+            (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, stored),
+            (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, stored),
         ];
-        for (attribute, operand) in alignments {
-            preference.set(attribute, operand.batch_alignment(problem.batch) as u32)?;
+        for (attribute, alignment) in alignments {
+            preference.set(attribute, alignment as u32)?;
         }
         Ok(preference)
     }

@@ -271,8 +271,8 @@ impl MatmulPlan {
             ("b", operands.b, true, problem.b.alignment),
             ("c", operands.c, problem.accumulate, d.alignment),
             ("d", operands.d, true, d.alignment),
-            ("bias", operands.bias, epilogue.has_bias(), d.dtype.size()),
-            ("aux", operands.aux, epilogue.has_aux(), d.dtype.size()),
+            ("bias", operands.bias, epilogue.has_bias(), problem.bias_alignment),
+            ("aux", operands.aux, epilogue.has_aux(), problem.aux_alignment),
             ("workspace", operands.workspace, self.algorithm.workspace_bytes > 0, 256),
         ];
         for (name, address, is_used, alignment) in needed {

@@ -117,6 +117,10 @@ pub struct Problem {
     pub epilogue: Epilogue,
     /// Whether `c` is added: beta = 1.
     pub accumulate: bool,
+    /// What the address of the epilogue's vector is known to be a multiple of, in bytes: a power of two.
+    pub bias_alignment: usize,
+    /// The same of the epilogue's matrix.
+    pub aux_alignment: usize,
 }
 
 impl Problem {
@@ -133,6 +137,8 @@ impl Problem {
             compute: if dtype == DType::F64 { Compute::F64 } else { Compute::F32 },
             epilogue: Epilogue::None,
             accumulate: false,
+            bias_alignment: 256,
+            aux_alignment: 256,
         }
     }
 
@@ -143,6 +149,20 @@ impl Problem {
             epilogue if epilogue.has_bias() => self.n,
             _ => 0,
         }
+    }
+
+    /// What the addresses of all that is stored as the result is are multiples of: of the result itself, and of the epilogue's operands,
+    /// for which the library has no preference of their own.
+    pub(super) fn stored_alignment(&self) -> usize {
+        let mut alignment = self.d.batch_alignment(self.batch);
+        if self.epilogue.has_bias() {
+            alignment = alignment.min(self.bias_alignment);
+        }
+        if self.epilogue.has_aux() {
+            // It lies as the result does.
+            alignment = alignment.min(Operand { alignment: self.aux_alignment, ..self.d }.batch_alignment(self.batch));
+        }
+        alignment
     }
 
     /// What is wrong with it, before the library is asked.
@@ -185,6 +205,14 @@ impl Problem {
             }
             if !operand.alignment.is_power_of_two() || operand.alignment < operand.dtype.size() {
                 return Some(format!("{name} cannot be aligned to {} bytes", operand.alignment));
+            }
+        }
+        let (has_bias, has_aux) = (self.epilogue.has_bias(), self.epilogue.has_aux());
+        for (name, is_used, alignment) in
+            [("bias", has_bias, self.bias_alignment), ("aux", has_aux, self.aux_alignment)]
+        {
+            if is_used && (!alignment.is_power_of_two() || alignment < self.d.dtype.size()) {
+                return Some(format!("{name} cannot be aligned to {alignment} bytes"));
             }
         }
         // One after the other, or beside each other, as the heads of attention are.
@@ -252,6 +280,8 @@ mod tests {
         refuse(|p| (p.batch, p.d.leading, p.d.batch_stride) = (3, 14, 5), "overlap");
         refuse(|p| (p.batch, p.epilogue) = (2, Epilogue::BiasGradB), "bias gradient");
         refuse(|p| p.a.alignment = 1, "aligned");
+        refuse(|p| (p.epilogue, p.bias_alignment) = (Epilogue::Bias, 1), "bias cannot be aligned to 1");
+        refuse(|p| (p.epilogue, p.aux_alignment) = (Epilogue::DGelu, 12), "aux cannot be aligned to 12");
     }
 
     #[test]
@@ -261,6 +291,17 @@ mod tests {
         assert_eq!(problem.check(), Ok(()));
         assert_eq!(problem.d.batch_alignment(3), 32);
         assert_eq!(problem.d.batch_alignment(1), 256);
+    }
+
+    #[test]
+    fn what_is_stored_is_aligned_as_its_worst_operand() {
+        let mut problem = Problem::contiguous(DType::BF16, 8, 16, 8);
+        (problem.bias_alignment, problem.aux_alignment) = (4, 8);
+        assert_eq!(problem.stored_alignment(), 256, "an epilogue without either");
+        problem.epilogue = Epilogue::GeluAux;
+        assert_eq!(problem.stored_alignment(), 8);
+        problem.epilogue = Epilogue::GeluAuxBias;
+        assert_eq!(problem.stored_alignment(), 4);
     }
 
     #[test]

@@ -2,21 +2,23 @@
 //!
 //! The library's heuristics rate algorithms without running them; for products of a few microseconds their first answer is
 //! often not the best. Algorithms add in different orders, so a choice is part of what makes a run reproducible: it is
-//! pinned in a record (`products/` beside the cache of kernels), one file a problem, which names problem, device
-//! and version of the library. A record that is damaged, or that the library no longer takes, is measured anew.
+//! pinned in a record (`products/` beside the cache of kernels), one file a problem, which names problem, model of the device
+//! and version of the library. Of processes that measure the same product at once the first to write is followed by all. A
+//! record that is damaged, or that the library no longer takes, is measured anew.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use super::super::KernelCache;
+use super::super::device::Device;
 use super::super::error::Result;
 use super::super::event::Event;
+use super::super::folder::Folder;
 use super::super::memory::DeviceAddress;
 use super::super::stream::Stream;
 use super::CublasLt;
 use super::plan::{Algorithm, MatmulOperands, MatmulPlan};
 use super::problem::{Operand, Problem};
+use crate::DType;
 
 /// Smaller products, in multiplications, are left to the heuristics: what there is to win is less than what measuring costs.
 const SMALLEST: usize = 5_000_000;
@@ -26,7 +28,11 @@ const CANDIDATES: usize = 12;
 const RUNS: usize = 7;
 /// What is written between runs, so that operands come from memory as they do in a training step: more than the L2 cache.
 const FLUSH_BYTES: usize = 128 << 20;
-const FIRST_LINE: &str = "fulgurite product 1";
+/// Random bytes that operands are filled with, again and again: an odd number of 16-byte words, so that rows differ.
+const RANDOM_BYTES: usize = (1 << 20) + 16;
+/// Records take up so many bytes at most; those that were not used for longest are removed.
+const MOST_BYTES: u64 = 32 << 20;
+const FIRST_LINE: &str = "fulgurite product 2";
 
 /// Measures algorithms, in memory that nobody else uses meanwhile.
 #[derive(Debug)]
@@ -34,7 +40,7 @@ pub struct Tuner<'a> {
     library: &'a CublasLt,
     stream: &'a Stream,
     scratch: (DeviceAddress, usize),
-    folder: Option<PathBuf>,
+    folder: Option<Folder>,
 }
 
 impl<'a> Tuner<'a> {
@@ -45,12 +51,16 @@ impl<'a> Tuner<'a> {
     /// the stream, as long as the tuner lives. Its content is lost.
     pub unsafe fn new(library: &'a CublasLt, stream: &'a Stream, scratch: DeviceAddress, bytes: usize) -> Tuner<'a> {
         let folder = KernelCache::global().folder().and_then(Path::parent).map(|folder| folder.join("products"));
-        Tuner { library, stream, scratch: (scratch, bytes), folder }
+        let tuner = Tuner { library, stream, scratch: (scratch, bytes), folder: None };
+        match folder {
+            Some(folder) => tuner.keep_in(folder),
+            None => tuner,
+        }
     }
 
     /// Keeps records in this folder.
     pub fn keep_in(self, folder: impl Into<PathBuf>) -> Tuner<'a> {
-        Tuner { folder: Some(folder.into()), ..self }
+        Tuner { folder: Some(Folder::new(folder, MOST_BYTES)), ..self }
     }
 
     /// Has the plans of this problem use the fastest algorithm: the recorded one, or one that is measured now. Small problems,
@@ -65,48 +75,61 @@ impl<'a> Tuner<'a> {
             return Ok(());
         }
         let subject = self.subject(problem, workspace_bytes);
-        let path = self.folder.as_ref().map(|folder| folder.join(file_name(&subject)));
-        if let Some(path) = &path {
-            match read(path, &subject) {
-                Ok(Some(algorithm)) => match MatmulPlan::with_algorithm(self.library, problem, &algorithm) {
-                    Ok(plan) if plan.workspace_bytes() <= workspace_bytes => {
-                        self.library.choose(problem, workspace_bytes, plan.algorithm());
+        let file = file_name(&subject);
+        if let Some(folder) = &self.folder {
+            let path = folder.path().join(&file);
+            match read(folder, &file, &subject) {
+                Ok(Some(algorithm)) => match self.taken(problem, workspace_bytes, &algorithm) {
+                    Some(algorithm) => {
+                        self.library.choose(problem, workspace_bytes, &algorithm);
                         return Ok(());
                     }
-                    _ => tracing::warn!("the library no longer takes the record {}", path.display()),
+                    None => tracing::warn!("the library no longer takes the record {}", path.display()),
                 },
                 Ok(None) => {}
                 Err(reason) => tracing::warn!("{} is damaged ({reason}); it is measured anew", path.display()),
             }
         }
-        let Some(algorithm) = self.measure(problem, workspace_bytes)? else { return Ok(()) };
-        if let Some(path) = &path
-            && let Err(error) = write(path, &subject, &algorithm)
-        {
-            tracing::warn!("the record {} cannot be kept: {error}", path.display());
+        let Some(mut algorithm) = self.measure(problem, workspace_bytes)? else { return Ok(()) };
+        if let Some(folder) = &self.folder {
+            let good = |content: &[u8]| {
+                let recorded = parse(std::str::from_utf8(content).ok()?, &subject).ok()?;
+                self.taken(problem, workspace_bytes, &recorded)
+            };
+            if let Some(first) = folder.keep_first(&file, text(&subject, &algorithm).as_bytes(), good) {
+                tracing::debug!(%problem, "another process has chosen first");
+                algorithm = first;
+            }
         }
         self.library.choose(problem, workspace_bytes, &algorithm);
         Ok(())
     }
 
+    /// A recorded algorithm as the library takes it, if it does.
+    fn taken(&self, problem: &Problem, workspace_bytes: usize, recorded: &Algorithm) -> Option<Algorithm> {
+        let plan = MatmulPlan::with_algorithm(self.library, problem, recorded).ok()?;
+        (plan.workspace_bytes() <= workspace_bytes).then(|| plan.algorithm().clone())
+    }
+
     /// What a record belongs to.
     fn subject(&self, problem: &Problem, workspace_bytes: usize) -> String {
         let version = self.library.version().map_or_else(|| "unknown".into(), |version| version.to_string());
-        let device = self.library.context().device();
-        format!("{problem:?}, {workspace_bytes} bytes of workspace, cuBLASLt {version}, {device}")
+        subject(problem, workspace_bytes, &version, self.library.context().device())
     }
 
     /// The fastest of the heuristics' candidates; none if there is nothing to choose from.
     fn measure(&self, problem: &Problem, workspace_bytes: usize) -> Result<Option<Algorithm>> {
         let candidates = MatmulPlan::candidates(self.library, problem, workspace_bytes, CANDIDATES)?;
-        let Some(operands) = self.operands(problem, workspace_bytes) else { return Ok(None) };
+        let Some((operands, used)) = self.operands(problem, workspace_bytes) else { return Ok(None) };
         if candidates.len() < 2 {
             return Ok(None);
         }
         let context = self.stream.context();
         let (start, end) = (Event::timed(context)?, Event::timed(context)?);
-        // SAFETY: the scratch memory is this tuner's.
-        unsafe { self.stream.fill_u8(self.scratch.0, 0, self.scratch.1) }?;
+        self.fill(problem.d.dtype, problem.a.dtype, &operands, used)?;
+        // What is behind the operands is written between runs. Where that is little, the program's own memory is, and stays in
+        // the cache when the program runs.
+        let (behind, others) = (self.scratch.0.offset(used), (self.scratch.1 - used).min(FLUSH_BYTES));
         let mut best: Option<(f32, Algorithm)> = None;
         for algorithm in candidates {
             // The heuristics name algorithms that the library then does not take.
@@ -119,7 +142,7 @@ impl<'a> Tuner<'a> {
             for run in 0..=RUNS {
                 // SAFETY: the scratch memory is this tuner's, and the operands' parts of it do not overlap.
                 unsafe {
-                    self.stream.fill_u8(self.scratch.0, 0, self.scratch.1.min(FLUSH_BYTES))?;
+                    self.stream.fill_u8(behind, 0, others)?;
                     start.record(self.stream)?;
                     plan.run(self.stream, &operands, 1.0)?;
                 }
@@ -141,8 +164,35 @@ impl<'a> Tuner<'a> {
         Ok(best.map(|(_, algorithm)| algorithm))
     }
 
-    /// Places for the operands, one after the other; `None` if they do not fit.
-    fn operands(&self, problem: &Problem, workspace_bytes: usize) -> Option<MatmulOperands> {
+    /// Fills the first `used` bytes of the scratch memory with random numbers between -1 and 1 of the operands' type, and what has the
+    /// result's type, if that is another, with those. (Products of zeros take less power, and finish sooner.)
+    fn fill(&self, result: DType, operand: DType, operands: &MatmulOperands, used: usize) -> Result<()> {
+        let at = |address: DeviceAddress| (address.0 - self.scratch.0.0) as usize;
+        // In order of their places: d, c, a, b, bias, aux, workspace.
+        let (a, bias) = (at(operands.a), at(operands.bias));
+        self.fill_range(result, self.scratch.0, a)?;
+        self.fill_range(operand, operands.a, bias - a)?;
+        self.fill_range(result, operands.bias, used - bias)
+    }
+
+    fn fill_range(&self, dtype: DType, to: DeviceAddress, bytes: usize) -> Result<()> {
+        let block = random_bytes(dtype);
+        let first = block.len().min(bytes);
+        // SAFETY: the range is this tuner's scratch memory, and the block is waited for before it is gone.
+        unsafe { self.stream.copy_to_device(to, &block[..first]) }?;
+        self.stream.synchronize()?;
+        let mut filled = first;
+        while filled < bytes {
+            let more = filled.min(bytes - filled);
+            // SAFETY: both are parts of the range, and the second begins where the first, no longer one ends.
+            unsafe { self.stream.copy_on_device(to.offset(filled), to, more) }?;
+            filled += more;
+        }
+        Ok(())
+    }
+
+    /// Places for the operands, one after the other, and where they end; `None` if they do not fit.
+    fn operands(&self, problem: &Problem, workspace_bytes: usize) -> Option<(MatmulOperands, usize)> {
         let mut end = 0usize;
         let mut take = |bytes: usize| {
             let start = end;
@@ -151,7 +201,7 @@ impl<'a> Tuner<'a> {
         };
         let Problem { m, n, k, batch, .. } = *problem;
         let size = problem.d.dtype.size();
-        Some(MatmulOperands {
+        let operands = MatmulOperands {
             d: take(extent(&problem.d, m, n, batch)?)?,
             c: if problem.accumulate { take(extent(&problem.d, m, n, batch)?)? } else { DeviceAddress::NULL },
             a: take(extent(&problem.a, m, k, batch)?)?,
@@ -159,7 +209,8 @@ impl<'a> Tuner<'a> {
             bias: take(problem.bias_len().checked_mul(size)?)?,
             aux: if problem.epilogue.has_aux() { take(extent(&problem.d, m, n, batch)?)? } else { DeviceAddress::NULL },
             workspace: take(workspace_bytes)?,
-        })
+        };
+        Some((operands, end))
     }
 }
 
@@ -169,6 +220,40 @@ fn extent(operand: &Operand, rows: usize, columns: usize, batch: usize) -> Optio
     let last = (batch - 1).checked_mul(operand.batch_stride)?;
     let elements = last.checked_add((rows - 1).checked_mul(operand.leading)?)?.checked_add(columns)?;
     elements.checked_mul(operand.dtype.size())
+}
+
+/// What a record belongs to. Devices of one model are as fast as one another, whatever their number in a process.
+fn subject(problem: &Problem, workspace_bytes: usize, version: &str, device: &Device) -> String {
+    let Device { name, multiprocessors, .. } = device;
+    let architecture = device.architecture();
+    format!(
+        "{problem:?}, {workspace_bytes} bytes of workspace, cuBLASLt {version}, {name} ({architecture}, {multiprocessors} multiprocessors)"
+    )
+}
+
+/// Numbers between -1 and 1, the same each time.
+fn random_bytes(dtype: DType) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let mut next = move || {
+        // xorshift64*
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    };
+    let count = RANDOM_BYTES / dtype.size();
+    let mut bytes = Vec::with_capacity(RANDOM_BYTES);
+    for _ in 0..count {
+        let value = next();
+        match dtype {
+            DType::F64 => bytes.extend(value.to_le_bytes()),
+            DType::BF16 => bytes.extend(half::bf16::from_f64(value).to_le_bytes()),
+            DType::F16 => bytes.extend(half::f16::from_f64(value).to_le_bytes()),
+            // `Problem::check` lets no other pass.
+            _ => bytes.extend((value as f32).to_le_bytes()),
+        }
+    }
+    bytes
 }
 
 fn file_name(subject: &str) -> String {
@@ -208,22 +293,10 @@ fn parse(content: &str, subject: &str) -> Result<Algorithm, &'static str> {
 }
 
 /// A record, if there is one.
-fn read(path: &Path, subject: &str) -> Result<Option<Algorithm>, String> {
-    match fs::read_to_string(path) {
-        Ok(content) => parse(&content, subject).map(Some).map_err(str::to_owned),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// Writes a record so that it is there as a whole or not at all.
-fn write(path: &Path, subject: &str, algorithm: &Algorithm) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(text(subject, algorithm).as_bytes())?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
+fn read(folder: &Folder, file: &str, subject: &str) -> Result<Option<Algorithm>, String> {
+    let Some(content) = folder.read(file).map_err(|error| error.to_string())? else { return Ok(None) };
+    let content = String::from_utf8(content).map_err(|_| "it is no text")?;
+    parse(&content, subject).map(Some).map_err(str::to_owned)
 }
 
 #[cfg(test)]
@@ -237,12 +310,66 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("below").join(file_name("a product"));
-        assert_eq!(read(&path, "a product"), Ok(None));
-        write(&path, "a product", &algorithm()).unwrap();
-        assert_eq!(read(&path, "a product"), Ok(Some(algorithm())));
-        assert!(read(&path, "another").unwrap_err().contains("another problem"));
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder::new(home.path().join("below"), MOST_BYTES);
+        let file = file_name("a product");
+        assert_eq!(read(&folder, &file, "a product"), Ok(None));
+        let good = |content: &[u8]| parse(std::str::from_utf8(content).ok()?, "a product").ok();
+        assert_eq!(folder.keep_first(&file, text("a product", &algorithm()).as_bytes(), good), None);
+        assert_eq!(read(&folder, &file, "a product"), Ok(Some(algorithm())));
+        assert!(read(&folder, &file, "another").unwrap_err().contains("another problem"));
+        // Whoever comes later follows.
+        let other = Algorithm { split_k: 9, ..algorithm() };
+        assert_eq!(folder.keep_first(&file, text("a product", &other).as_bytes(), good), Some(algorithm()));
+        assert_eq!(read(&folder, &file, "a product"), Ok(Some(algorithm())));
+    }
+
+    #[test]
+    fn a_record_belongs_to_a_model_of_devices() {
+        let device = |ordinal: usize, name: &str, multiprocessors: u32| Device {
+            ordinal,
+            name: name.into(),
+            compute_capability: (9, 0),
+            memory_bytes: 1 << 36,
+            multiprocessors,
+            l2_bytes: 1 << 25,
+            shared_bytes_per_block: 232_448,
+            shared_bytes_per_multiprocessor: 233_472,
+            threads_per_multiprocessor: 2048,
+        };
+        let problem = Problem::contiguous(DType::F32, 256, 256, 256);
+        let of = |device: Device, version: &str| subject(&problem, 1024, version, &device);
+        let one = of(device(0, "A", 132), "13.0.1");
+        assert_eq!(one, of(device(3, "A", 132), "13.0.1"));
+        assert_ne!(one, of(device(0, "B", 132), "13.0.1"));
+        assert_ne!(one, of(device(0, "A", 114), "13.0.1"));
+        assert_ne!(one, of(device(0, "A", 132), "13.0.2"));
+        let aligned = Problem { bias_alignment: 16, ..problem.clone() };
+        assert_ne!(one, subject(&aligned, 1024, "13.0.1", &device(0, "A", 132)));
+    }
+
+    #[test]
+    fn operands_are_random_numbers_between_minus_one_and_one() {
+        let numbers = |dtype: DType| -> Vec<f64> {
+            let bytes = random_bytes(dtype);
+            assert_eq!(bytes.len(), RANDOM_BYTES);
+            bytes
+                .chunks_exact(dtype.size())
+                .map(|number| match dtype {
+                    DType::BF16 => half::bf16::from_le_bytes([number[0], number[1]]).to_f64(),
+                    DType::F16 => half::f16::from_le_bytes([number[0], number[1]]).to_f64(),
+                    DType::F32 => f64::from(f32::from_le_bytes([number[0], number[1], number[2], number[3]])),
+                    _ => f64::from_le_bytes(std::array::from_fn(|i| number[i])),
+                })
+                .collect()
+        };
+        for dtype in [DType::F64, DType::F32, DType::BF16, DType::F16] {
+            let values = numbers(dtype);
+            assert!(values.iter().all(|value| (-1.0..=1.0).contains(value)));
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            let square = values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64;
+            assert!(mean.abs() < 0.01 && (square - 1.0 / 3.0).abs() < 0.01, "{dtype}: {mean} {square}");
+        }
     }
 
     #[test]

@@ -111,6 +111,8 @@ impl<'a> Product<'a> {
                 compute: self.compute,
                 epilogue: self.epilogue,
                 accumulate: self.c.is_some(),
+                bias_alignment: self.bias.map_or(256, |bias| bias.alignment),
+                aux_alignment: self.aux.map_or(256, |aux| aux.alignment),
                 ..Problem::contiguous(dtype, self.m, self.n, self.k)
             }),
             a: self.a.address,

@@ -1,0 +1,274 @@
+//! Folders that processes, and users, keep files in together: each file is there as a whole or not at all, readable by whoever
+//! may read the folder, and the oldest are removed when there are too many.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use tempfile::{Builder, NamedTempFile};
+
+/// How often a process looks at the size of a folder: at its first file and then at every so many.
+const PRUNE_EVERY: usize = 256;
+/// A file that was used says so once in this time.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// How full a folder is left when it was too full.
+const LEFT: f64 = 0.75;
+/// What temporary files start with.
+const PREFIX: &str = ".partial-";
+/// The file that those who write hold in turn.
+const LOCK: &str = ".lock";
+
+/// A folder of files of one kind.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    /// Bytes of all files together.
+    most: u64,
+    written: AtomicUsize,
+    complained: AtomicBool,
+}
+
+impl Folder {
+    /// A folder that keeps at most `most` bytes. It is made when something is kept.
+    pub(super) fn new(path: impl Into<PathBuf>, most: u64) -> Folder {
+        Folder { path: path.into(), most, written: AtomicUsize::new(0), complained: AtomicBool::new(false) }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The content of a file; `None` if there is none.
+    pub(super) fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let path = self.path.join(name);
+        match fs::read(&path) {
+            Ok(content) => {
+                mark_used(&path);
+                Ok(Some(content))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps a file, in the place of another of its name. A folder that cannot be written is a warning, once a process.
+    pub(super) fn keep(&self, name: &str, parts: &[&[u8]]) {
+        let kept = self.temporary(parts).and_then(|file| Ok(file.persist(self.path.join(name)).map(drop)?));
+        match kept {
+            Ok(()) => self.prune_now_and_then(),
+            Err(error) => self.complain(&error),
+        }
+    }
+
+    /// Keeps a file unless there is one that `is_good`: then gives that one. Of processes that do this at once, one keeps its
+    /// file, and all others are given it.
+    pub(super) fn keep_first<T>(&self, name: &str, content: &[u8], is_good: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+        let first = || -> io::Result<Option<T>> {
+            fs::create_dir_all(&self.path)?;
+            let turn = self.turn()?;
+            let found = self.read(name)?.and_then(|content| is_good(&content));
+            if found.is_none() {
+                self.temporary(&[content])?.persist(self.path.join(name))?;
+            }
+            drop(turn);
+            Ok(found)
+        };
+        match first() {
+            Ok(found) => {
+                self.prune_now_and_then();
+                found
+            }
+            Err(error) => {
+                self.complain(&error);
+                None
+            }
+        }
+    }
+
+    /// A file that is held alone until it is dropped, or its process ends.
+    fn turn(&self) -> io::Result<File> {
+        let path = self.path.join(LOCK);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o666);
+        // Another user's may be held all the same.
+        let file = options.open(&path).or_else(|error| File::open(&path).map_err(|_| error))?;
+        file.lock()?;
+        Ok(file)
+    }
+
+    /// A complete file under a name that nobody reads.
+    fn temporary(&self, parts: &[&[u8]]) -> io::Result<NamedTempFile> {
+        fs::create_dir_all(&self.path)?;
+        let mut builder = Builder::new();
+        builder.prefix(PREFIX);
+        // As for any new file; temporary ones are their owner's alone otherwise.
+        #[cfg(unix)]
+        builder.permissions(<Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666));
+        let mut file = builder.tempfile_in(&self.path)?;
+        for part in parts {
+            file.write_all(part)?;
+        }
+        Ok(file)
+    }
+
+    fn complain(&self, error: &io::Error) {
+        if !self.complained.swap(true, Ordering::Relaxed) {
+            tracing::warn!("nothing can be kept in {}: {error}; this costs time in each process", self.path.display());
+        }
+    }
+
+    fn prune_now_and_then(&self) {
+        if self.written.fetch_add(1, Ordering::Relaxed).is_multiple_of(PRUNE_EVERY)
+            && let Err(error) = self.prune(SystemTime::now())
+        {
+            self.complain(&error);
+        }
+    }
+
+    /// Removes those files that were not used for longest, if all of them are too large, and what interrupted processes left.
+    fn prune(&self, now: SystemTime) -> io::Result<()> {
+        let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            // Others may remove files meanwhile.
+            let Ok(entry) = entry else { continue };
+            let Ok(metadata) = entry.metadata() else { continue };
+            let name = entry.file_name();
+            if !metadata.is_file() || name == LOCK {
+                continue;
+            }
+            let used = metadata.modified().unwrap_or(now);
+            let is_left = name.to_string_lossy().starts_with(PREFIX);
+            match (is_left, now.duration_since(used).is_ok_and(|age| age > DAY)) {
+                (true, true) => drop(fs::remove_file(entry.path())),
+                (true, false) => {}
+                (false, _) => files.push((used, metadata.len(), entry.path())),
+            }
+        }
+        let mut total: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
+        if total <= self.most {
+            return Ok(());
+        }
+        files.sort();
+        let enough = (self.most as f64 * LEFT) as u64;
+        for (_, bytes, path) in files {
+            if total <= enough {
+                break;
+            }
+            // One of another user's may stay.
+            if fs::remove_file(path).is_ok() {
+                total -= bytes;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Has a file that is used outlive others. It may be another user's: then its age is that of its content.
+fn mark_used(path: &Path) {
+    let now = SystemTime::now();
+    let used = fs::metadata(path).and_then(|metadata| metadata.modified());
+    if used.is_ok_and(|used| now.duration_since(used).is_ok_and(|age| age > DAY))
+        && let Ok(file) = OpenOptions::new().append(true).open(path)
+    {
+        let _ = file.set_modified(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Folder) -> Vec<String> {
+        let entries = fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.retain(|name| name != LOCK);
+        names.sort();
+        names
+    }
+
+    fn age(folder: &Folder, name: &str, days: u32) {
+        let file = OpenOptions::new().append(true).open(folder.path().join(name)).unwrap();
+        file.set_modified(SystemTime::now() - days * DAY).unwrap();
+    }
+
+    #[test]
+    fn the_files_that_were_not_used_for_longest_are_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder::new(home.path().join("kept"), 1000);
+        for (name, days) in [("a", 9), ("b", 30), ("c", 2), ("d", 5)] {
+            folder.keep(name, &[&[0; 150], &[1; 150]]);
+            age(&folder, name, days);
+        }
+        // Reading is using.
+        assert_eq!(folder.read("b").unwrap().unwrap().len(), 300);
+        folder.prune(SystemTime::now()).unwrap();
+        assert_eq!(names(&folder), ["b", "c"], "at most three quarters are left");
+        folder.prune(SystemTime::now()).unwrap();
+        assert_eq!(names(&folder), ["b", "c"]);
+    }
+
+    #[test]
+    fn what_interrupted_processes_left_is_removed_after_a_day() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder::new(home.path(), 1000);
+        folder.keep("a", &[b"content"]);
+        for name in [".partial-old", ".partial-new"] {
+            fs::write(home.path().join(name), b"x").unwrap();
+        }
+        age(&folder, ".partial-old", 2);
+        folder.prune(SystemTime::now()).unwrap();
+        assert_eq!(names(&folder), [".partial-new", "a"]);
+    }
+
+    #[test]
+    fn one_of_many_keeps_its_file_and_all_others_are_given_it() {
+        let home = tempfile::tempdir().unwrap();
+        // Two bytes are good; another's good file is taken, a damaged one is replaced by the first.
+        fs::write(home.path().join("record"), b"damaged").unwrap();
+        let chosen: Vec<[u8; 2]> = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..16u8)
+                .map(|number| {
+                    let path = home.path();
+                    scope.spawn(move || {
+                        let folder = Folder::new(path, 1000);
+                        let good = |content: &[u8]| <[u8; 2]>::try_from(content).ok();
+                        folder.keep_first("record", &[number, 77], good).unwrap_or([number, 77])
+                    })
+                })
+                .collect();
+            all.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(chosen.iter().all(|choice| *choice == chosen[0]), "{chosen:?}");
+        assert_eq!(fs::read(home.path().join("record")).unwrap(), chosen[0]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn others_may_read_what_one_user_keeps() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder::new(home.path().join("kept"), 1000);
+        folder.keep("a", &[b"x"]);
+        folder.keep_first("b", b"x", |_| None::<()>);
+        // What any new file of this process may be.
+        let plain = home.path().join("plain");
+        fs::write(&plain, b"x").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for name in ["a", "b", LOCK] {
+            assert_eq!(mode(&folder.path().join(name)), mode(&plain), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_keeps_nothing() {
+        let file = NamedTempFile::new().unwrap();
+        let folder = Folder::new(file.path().join("below a file"), 1000);
+        folder.keep("a", &[b"x"]);
+        assert_eq!(folder.keep_first("a", b"x", |_| Some(())), None);
+    }
+}
