@@ -4,7 +4,7 @@
 mod common;
 
 use fulgurite_kernels::cuda::{
-    CacheStatistics, Compilation, Cubin, CudaError, KernelCache, KernelResources, Severity, nvrtc,
+    CacheStatistics, Compilation, Cubin, CudaError, Gather, KernelCache, KernelResources, Severity, nvrtc,
 };
 
 const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90a"];
@@ -223,4 +223,19 @@ fn a_mistake_is_not_cached() {
     }
     assert_eq!(cache.statistics(), CacheStatistics::default());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_kernel_of_many_copies_compiles() {
+    if !common::has_nvrtc() {
+        return;
+    }
+    for architecture in ARCHITECTURES {
+        let cubin = Gather::compile(&KernelCache::in_memory(), architecture).unwrap();
+        let [kernel] = cubin.kernels() else { panic!("{:?}", cubin.kernels()) };
+        assert_eq!(kernel.name, "copy_ranges");
+        assert!(!kernel.uses_local_memory(), "{kernel:?}");
+        // Every device has room for so much.
+        assert!(kernel.parameters.iter().map(|parameter| parameter.bytes).sum::<usize>() <= 4096 - 4);
+    }
 }

@@ -4,6 +4,8 @@
 mod device;
 #[path = "device/faults.rs"]
 mod faults;
+#[path = "device/graphs.rs"]
+mod graphs;
 
 use fulgurite::compile::Options;
 use fulgurite::{Array, DType, Device, Tensor, jit};

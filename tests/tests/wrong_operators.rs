@@ -6,6 +6,7 @@ use fulgurite::testing::{Filter, GeneratedTest, Settings, generated_tests, unmat
 
 use fulgurite_ops as _;
 
+mod device;
 #[path = "../src/wrong/fusion.rs"]
 mod fusion;
 #[path = "../src/wrong/gradients.rs"]
@@ -52,6 +53,15 @@ fn must_pass(operator: &str, template: Template) {
             panic!("'{}' fails although it should not:\n{message}", test.name);
         }
     }
+}
+
+#[test]
+fn a_kernel_on_a_device_that_ignores_alignment() {
+    if device::cuda().is_none() {
+        return;
+    }
+    must_catch("wrong::alignment_ignored", Template::Bounds, "aligned to an element alone");
+    must_pass("wrong::alignment_ignored", Template::Determinism);
 }
 
 #[test]

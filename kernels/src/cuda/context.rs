@@ -81,6 +81,11 @@ impl Context {
         &self.0.device
     }
 
+    /// The driver's handle.
+    pub(super) fn raw(&self) -> CUcontext {
+        self.0.raw
+    }
+
     /// Makes the context current on this thread, as the driver's functions expect.
     pub(super) fn bind(&self) -> Result<()> {
         // SAFETY: the context is retained as long as `self` lives.

@@ -4,7 +4,15 @@ use super::call::driver;
 use super::context::Context;
 use super::error::{CudaError, Result};
 use super::stream::Stream;
-use cudarc::driver::sys::{CUgraph, CUgraphExec, CUstreamCaptureMode_enum as Mode};
+use cudarc::driver::sys::{
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphEdgeData, CUgraphExec,
+    CUgraphNode, CUgraphNodeType_enum as NodeType, CUstreamCaptureMode_enum as Mode,
+    CUstreamCaptureStatus_enum as Status,
+};
+use std::collections::HashMap;
+use std::mem::{MaybeUninit, zeroed};
+use std::ops::Range;
+use std::ptr::null_mut;
 
 /// Which calls that no graph can hold are refused while a capture is open: allocations, waiting on the host, and such.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,6 +29,9 @@ pub enum CaptureMode {
 pub struct Graph {
     context: Context,
     raw: CUgraph,
+    /// The nodes in the order of the stream, and which of them each piece has; none if the graph was not recorded in pieces, or
+    /// its nodes have no such order.
+    pieces: Option<(Vec<CUgraphNode>, Vec<Range<usize>>)>,
 }
 
 /// A graph made ready for launching.
@@ -68,7 +79,7 @@ fn end(stream: &Stream) -> Result<Graph> {
     let mut raw = std::ptr::null_mut();
     // SAFETY: the stream is alive, and a capture that `Capture::begin` began is open on it.
     unsafe { driver!(cuStreamEndCapture(stream.bound()?, &mut raw)) }?;
-    if raw.is_null() { Err(no_graph()) } else { Ok(Graph { context: stream.context().clone(), raw }) }
+    if raw.is_null() { Err(no_graph()) } else { Ok(Graph { context: stream.context().clone(), raw, pieces: None }) }
 }
 
 fn no_graph() -> CudaError {
@@ -91,6 +102,48 @@ impl Stream {
         record()?;
         Ok(capture.end()?)
     }
+
+    /// As [`Stream::capture`], of `count` pieces of work one after the other, each of which can be put in the place of its like in
+    /// another graph by [`ExecutableGraph::update`].
+    ///
+    /// # Errors
+    /// As [`Stream::capture`].
+    pub fn capture_pieces<E: From<CudaError>>(
+        &self,
+        mode: CaptureMode,
+        count: usize,
+        mut record: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<Graph, E> {
+        let capture = Capture::begin(self, mode)?;
+        let mut pieces = Vec::with_capacity(count);
+        let mut nodes = 0;
+        for piece in 0..count {
+            record(piece)?;
+            let start = std::mem::replace(&mut nodes, self.captured_nodes()?);
+            pieces.push(start..nodes);
+        }
+        let mut graph = capture.end()?;
+        graph.pieces = graph.in_order(nodes)?.map(|nodes| (nodes, pieces));
+        Ok(graph)
+    }
+
+    /// How many nodes the graph has that is being recorded.
+    fn captured_nodes(&self) -> Result<usize> {
+        let (mut status, mut graph) = (Status::CU_STREAM_CAPTURE_STATUS_NONE, null_mut());
+        let (none, no_edges) = (null_mut(), null_mut());
+        // SAFETY: the stream is alive, and a capture is open on it; what is not asked for is null.
+        unsafe {
+            let stream = self.bound()?;
+            driver!(cuStreamGetCaptureInfo_v3(stream, &mut status, null_mut(), &mut graph, none, no_edges, null_mut()))
+        }?;
+        if status != Status::CU_STREAM_CAPTURE_STATUS_ACTIVE || graph.is_null() {
+            return Err(no_graph());
+        }
+        let mut count = 0;
+        // SAFETY: the graph is the capture's, and may be looked at; with no place for nodes the driver only writes their number.
+        unsafe { driver!(cuGraphGetNodes(graph, null_mut(), &mut count)) }?;
+        Ok(count)
+    }
 }
 
 impl Graph {
@@ -101,6 +154,47 @@ impl Graph {
         // SAFETY: the graph is alive; with no place for nodes, the driver only writes their number.
         unsafe { driver!(cuGraphGetNodes(self.raw, std::ptr::null_mut(), &mut count)) }?;
         Ok(count)
+    }
+
+    /// All nodes if each but the last has one other behind it, in this order.
+    fn in_order(&self, count: usize) -> Result<Option<Vec<CUgraphNode>>> {
+        if self.nodes()? != count {
+            return Ok(None);
+        }
+        if count == 0 {
+            return Ok(Some(Vec::new()));
+        }
+        let mut all: Vec<CUgraphNode> = vec![null_mut(); count];
+        let (mut found, mut edges) = (count, 0);
+        // SAFETY: the graph is alive, and there is room for `count` nodes; with no place for edges the driver writes their number.
+        unsafe {
+            driver!(cuGraphGetNodes(self.raw, all.as_mut_ptr(), &mut found))?;
+            driver!(cuGraphGetEdges_v2(self.raw, null_mut(), null_mut(), null_mut(), &mut edges))?;
+        }
+        if found != count || edges != count - 1 {
+            return Ok(None);
+        }
+        let (mut from, mut to): (Vec<CUgraphNode>, Vec<CUgraphNode>) =
+            (vec![null_mut(); edges], vec![null_mut(); edges]);
+        // SAFETY: plain numbers, for which zero is a value.
+        let mut kinds: Vec<CUgraphEdgeData> = vec![unsafe { zeroed() }; edges];
+        if edges > 0 {
+            // SAFETY: there is room for `edges` edges.
+            unsafe {
+                let (from, to) = (from.as_mut_ptr(), to.as_mut_ptr());
+                driver!(cuGraphGetEdges_v2(self.raw, from, to, kinds.as_mut_ptr(), &mut edges))
+            }?;
+        }
+        let next: HashMap<CUgraphNode, CUgraphNode> = from.into_iter().zip(to.iter().copied()).collect();
+        let Some(first) = all.iter().find(|node| !to.contains(node)) else { return Ok(None) };
+        let order: Vec<CUgraphNode> = std::iter::successors(Some(*first), |node| next.get(node).copied()).collect();
+        Ok((order.len() == count).then_some(order))
+    }
+
+    /// The nodes of a piece.
+    fn piece(&self, piece: usize) -> Option<&[CUgraphNode]> {
+        let (nodes, pieces) = self.pieces.as_ref()?;
+        nodes.get(pieces.get(piece)?.clone())
     }
 
     /// Makes it ready for launching.
@@ -118,6 +212,71 @@ impl ExecutableGraph {
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         // SAFETY: both are alive, and the stream's context is current.
         unsafe { driver!(cuGraphUpload(self.raw, stream.bound()?)) }
+    }
+
+    /// Has launches from now on do a piece of work as `other` has recorded it, instead of as `own` has: the same kernels, copies and
+    /// fills, with other arguments. False if the two pieces are not alike; then part of the piece may be changed already, and the
+    /// graph must not be launched. `own` is the graph that this one was instantiated from.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn update(&mut self, own: &Graph, piece: usize, other: &Graph, other_piece: usize) -> Result<bool> {
+        let (Some(nodes), Some(others)) = (own.piece(piece), other.piece(other_piece)) else { return Ok(false) };
+        if nodes.len() != others.len() {
+            return Ok(false);
+        }
+        self.context.bind()?;
+        for (&node, &other) in nodes.iter().zip(others) {
+            if !self.update_node(node, other)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn update_node(&self, node: CUgraphNode, other: CUgraphNode) -> Result<bool> {
+        let kind = |node: CUgraphNode| -> Result<NodeType> {
+            let mut kind = NodeType::CU_GRAPH_NODE_TYPE_EMPTY;
+            // SAFETY: the node is one of a graph that is alive; the pointer is valid for the call.
+            unsafe { driver!(cuGraphNodeGetType(node, &mut kind)) }?;
+            Ok(kind)
+        };
+        let of = kind(node)?;
+        if kind(other)? != of {
+            return Ok(false);
+        }
+        let context = self.context.raw();
+        // SAFETY: both nodes are of graphs that are alive, and of the kind asked for; what the driver says of one, pointers to the
+        // node's own memory among it, it takes for the other, and copies during the call.
+        let updated = unsafe {
+            match of {
+                NodeType::CU_GRAPH_NODE_TYPE_KERNEL => {
+                    let mut parameters = MaybeUninit::<CUDA_KERNEL_NODE_PARAMS>::zeroed();
+                    driver!(cuGraphKernelNodeGetParams_v2(other, parameters.as_mut_ptr()))?;
+                    driver!(cuGraphExecKernelNodeSetParams_v2(self.raw, node, parameters.as_ptr()))
+                }
+                NodeType::CU_GRAPH_NODE_TYPE_MEMCPY => {
+                    let mut parameters = MaybeUninit::<CUDA_MEMCPY3D>::zeroed();
+                    driver!(cuGraphMemcpyNodeGetParams(other, parameters.as_mut_ptr()))?;
+                    driver!(cuGraphExecMemcpyNodeSetParams(self.raw, node, parameters.as_ptr(), context))
+                }
+                NodeType::CU_GRAPH_NODE_TYPE_MEMSET => {
+                    let mut parameters = MaybeUninit::<CUDA_MEMSET_NODE_PARAMS>::zeroed();
+                    driver!(cuGraphMemsetNodeGetParams(other, parameters.as_mut_ptr()))?;
+                    driver!(cuGraphExecMemsetNodeSetParams(self.raw, node, parameters.as_ptr(), context))
+                }
+                _ => return Ok(false),
+            }
+        };
+        match updated {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_fatal() => Err(error),
+            // What the driver does not take, such as another kernel, is recorded anew.
+            Err(error) => {
+                tracing::debug!(%error, "a node of a graph cannot be updated");
+                Ok(false)
+            }
+        }
     }
 
     /// Enqueues all of it on `stream`. Launches of one graph run one after the other, whatever the stream.

@@ -155,3 +155,63 @@ fn events_measure_time_and_order_streams() {
     untimed.synchronize().unwrap();
     assert!(untimed.milliseconds_since(&start).is_err());
 }
+
+/// Work recorded in pieces: one of them is exchanged for its like with other addresses, and the rest stays.
+#[test]
+fn a_piece_of_a_graph_is_updated_without_recording_the_rest() {
+    let Some(device) = device() else { return };
+    let function = device.function(SOURCE, "increment");
+    let other_function = device.function(SOURCE, "spin");
+    let values: Vec<DeviceMemory> = (0..4).map(|_| device.upload(&[0; 64])).collect();
+    // Fills its value with a byte, copies it to the next place, and increments that.
+    let piece = |value: usize, byte: u8| -> Result<(), CudaError> {
+        let address = values[value].address();
+        // SAFETY: each value has sixteen numbers.
+        unsafe {
+            device.stream.fill_u8(address, byte, 4)?;
+            device.stream.copy_on_device(address.offset(8), address, 4)?;
+        }
+        let arguments = Arguments::new().pointer(address.offset(8));
+        // SAFETY: the kernel changes one number.
+        unsafe { function.launch(&device.stream, &LaunchShape::linear(1, 1), &arguments) }
+    };
+    let numbers = |value: usize| {
+        let all = device.download_of::<u32>(&values[value]);
+        (all[0], all[2])
+    };
+    let graph = device.stream.capture_pieces(CaptureMode::ThreadLocal, 3, |n| piece(n, 1)).unwrap();
+    assert_eq!(graph.nodes().unwrap(), 9);
+    let mut executable = graph.instantiate().unwrap();
+    replay(&device, &executable);
+    let ones = (0x0101_0101, 0x0101_0102);
+    assert_eq!([0, 1, 2, 3].map(numbers), [ones, ones, ones, (0, 0)]);
+    // The second piece is for the fourth value from now on.
+    let one = device.stream.capture_pieces(CaptureMode::ThreadLocal, 1, |_| piece(3, 2)).unwrap();
+    assert!(executable.update(&graph, 1, &one, 0).unwrap());
+    drop(one);
+    for value in &values {
+        // SAFETY: the value has 64 bytes.
+        unsafe { device.stream.fill_u8(value.address(), 0, 64) }.unwrap();
+    }
+    replay(&device, &executable);
+    let changed = (0x0202_0202, 0x0202_0203);
+    assert_eq!([0, 1, 2, 3].map(numbers), [ones, (0, 0), ones, changed]);
+    // Pieces of other lengths, or with other kinds of nodes, are no likes.
+    let other = device
+        .stream
+        .capture_pieces::<CudaError>(CaptureMode::ThreadLocal, 2, |n| {
+            let address = values[0].address();
+            let arguments = Arguments::new().pointer(address).i64(1);
+            match n {
+                0 => piece(0, 1).and_then(|()| piece(1, 1)),
+                // SAFETY: the kernel writes one number.
+                _ => (0..3).try_for_each(|_| unsafe {
+                    other_function.launch(&device.stream, &LaunchShape::linear(1, 1), &arguments)
+                }),
+            }
+        })
+        .unwrap();
+    assert!(!executable.update(&graph, 0, &other, 0).unwrap());
+    assert!(!executable.update(&graph, 0, &other, 1).unwrap());
+    assert!(!executable.update(&graph, 7, &other, 0).unwrap());
+}

@@ -1,7 +1,9 @@
 //! Compiling, loading, launching.
 
-use crate::fixture::{device, numbers};
-use fulgurite_kernels::cuda::{Arguments, Compilation, CudaError, DeviceAddress, LaunchShape, Module, nvrtc};
+use crate::fixture::{device, numbers, random};
+use fulgurite_kernels::cuda::{
+    Arguments, Compilation, CopyRange, CudaError, DeviceAddress, Gather, HEADER, LaunchShape, Module, nvrtc,
+};
 
 const ADD: &str = r#"
 extern "C" __global__ void add(float* out, const float* a, const float* b, float scale, unsigned long long count) {
@@ -219,4 +221,98 @@ fn code_for_another_architecture_is_refused_by_name() {
     let error = Module::load(&device.context, &cubin).unwrap_err();
     assert!(error.to_string().contains("CUDA_ERROR_NO_BINARY_FOR_GPU"), "{error}");
     assert!(!error.is_fatal());
+}
+
+/// The driver has one number for a kernel: who asks for less must not take from who asked for more.
+#[test]
+fn the_shared_memory_of_a_kernel_is_that_of_its_largest_launch() {
+    let Some(device) = device() else { return };
+    let source = r#"
+        extern "C" __global__ void touch(unsigned* out, unsigned bytes) {
+            extern __shared__ unsigned char room[];
+            for (unsigned i = threadIdx.x; i < bytes; i += blockDim.x) room[i] = (unsigned char)i;
+            __syncthreads();
+            if (threadIdx.x == 0) out[0] = room[bytes - 1];
+        }"#;
+    let module = device.module(source);
+    let out = device.upload(&[0; 4]);
+    // As two launches of one source have each.
+    let functions = [module.function("touch").unwrap(), module.function("touch").unwrap()];
+    let launch = |function: usize, bytes: u32| {
+        let arguments = Arguments::new().pointer(out.address()).u32(bytes);
+        // SAFETY: the kernel writes one number, and to as much shared memory as the launch has.
+        unsafe { functions[function].launch(&device.stream, &LaunchShape::linear(1, 128).shared(bytes), &arguments) }
+            .unwrap_or_else(|error| panic!("{bytes} bytes: {error}"));
+        assert_eq!(device.download_of::<u32>(&out), [(bytes - 1) & 0xff]);
+    };
+    let most = device.context.device().shared_bytes_per_block as u32;
+    for (function, bytes) in [(0, most), (1, 60 << 10), (0, most), (1, 50 << 10), (0, 61 << 10), (0, most)] {
+        launch(function, bytes);
+    }
+    let more = functions[1].allow_shared(most + 1).unwrap_err().to_string();
+    assert!(more.contains("dynamic shared memory"), "{more}");
+}
+
+#[test]
+fn many_small_copies_are_one_launch_each_hundred_and_sixty() {
+    let Some(device) = device() else { return };
+    let gather = Gather::new(&device.context).unwrap();
+    let mut next = random(8);
+    let bytes: Vec<u8> = (0..3 << 20).map(|_| (next() * 128.0) as i8 as u8).collect();
+    let (from, to) = (device.upload(&bytes), device.upload(&vec![0xEE; 3 << 20]));
+    // Sizes and addresses of every alignment; nothing between the ranges may be written.
+    let mut expected = vec![0xEE; 3 << 20];
+    let (mut at, mut copies) = (0, Vec::new());
+    for number in 0..500usize {
+        let length = [0, 1, 3, 4, 15, 16, 17, 1000, 4096, 70_001][number % 10];
+        let (start, shift) = ((at + number % 7).min((3 << 20) - 80_000), number % 5);
+        copies.push(CopyRange {
+            from: from.address().offset(start),
+            to: to.address().offset(start + shift),
+            bytes: length,
+        });
+        expected[start + shift..][..length].copy_from_slice(&bytes[start..][..length]);
+        at = start + length + 16;
+        if at > (3 << 20) - 90_000 {
+            break;
+        }
+    }
+    assert!(copies.len() > 320, "{}", copies.len());
+    // SAFETY: the ranges are parts of both memories, and do not overlap.
+    unsafe { gather.copy(&device.stream, &copies) }.unwrap();
+    assert!(device.download(&to) == expected);
+}
+
+/// Reductions over a block one after another, as kernels with several of them have: each waits before it writes over the last
+/// one's parts. Without that barrier some of thousands are wrong.
+#[test]
+fn one_reduction_of_a_block_waits_for_the_last() {
+    let Some(device) = device() else { return };
+    let source = r#"
+        extern "C" __global__ void reduce(unsigned* wrong, int rounds) {
+            __shared__ float scratch[32];
+            const float threads = (float)blockDim.x;
+            for (int round = 0; round < rounds; ++round) {
+                // Warps come at different times.
+                const int warp = threadIdx.x / 32, spins = (warp * 7 + round * 13 + (int)blockIdx.x) % 5 * 40;
+                for (const long long start = clock64(); clock64() - start < spins;) {}
+                const float own = (float)(threadIdx.x + round % 64);
+                const float total = block_reduce<Sum, float>(own, scratch, 0.0f);
+                if (total != threads * (threads - 1.0f) / 2.0f + threads * (float)(round % 64)) atomicAdd(wrong, 1u);
+            }
+        }"#;
+    let wrong = |header: &str| {
+        let function = device.function(&format!("{header}{source}"), "reduce");
+        let count = device.upload(&[0; 4]);
+        let arguments = Arguments::new().pointer(count.address()).i32(2000);
+        let blocks = 2 * device.context.device().multiprocessors;
+        // SAFETY: the kernel counts in one number.
+        unsafe { function.launch(&device.stream, &LaunchShape::linear(blocks, 1024), &arguments) }.unwrap();
+        device.download_of::<u32>(&count)[0]
+    };
+    assert_eq!(wrong(HEADER), 0);
+    let barrier = "    __syncthreads();\n    if (lane == 0) scratch[warp] = x;";
+    assert!(HEADER.contains(barrier), "the barrier that is taken away");
+    let without = HEADER.replacen(barrier, "    if (lane == 0) scratch[warp] = x;", 1);
+    assert!(wrong(&without) > 0, "the test does not notice that the barrier is missing");
 }

@@ -30,6 +30,8 @@ pub(crate) trait Reporter: Debug + Send + Sync {
 /// A record that stands for an error.
 #[derive(Debug)]
 struct Fault {
+    /// The run that reported it.
+    number: u64,
     reporter: Arc<dyn Reporter>,
     record: Record,
 }
@@ -156,13 +158,18 @@ impl FaultLog {
         let outcome = run.outcome.get_or_init(|| {
             let record = self.record_of(run);
             let inputs = run.inputs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            match run.reporter.error(&record) {
-                Some(_) => Some(Arc::new(Fault { reporter: run.reporter.clone(), record })),
-                None => inputs.0.iter().find_map(|input| self.fault_of(input)),
-            }
+            // What went wrong first is told: the rest may follow from it.
+            self.first_of(&inputs).or_else(|| {
+                let fault = |_| Fault { number: run.number, reporter: run.reporter.clone(), record };
+                run.reporter.error(&record).map(fault).map(Arc::new)
+            })
         });
         *run.inputs.lock().unwrap_or_else(PoisonError::into_inner) = Origins::default();
         outcome.clone()
+    }
+
+    fn first_of(&self, origins: &Origins) -> Option<Arc<Fault>> {
+        origins.0.iter().filter_map(|run| self.fault_of(run)).min_by_key(|fault| fault.number)
     }
 
     /// The record of a run that has ended.
@@ -180,8 +187,7 @@ impl FaultLog {
     /// # Errors
     /// The first fault that it depends on.
     pub(crate) fn check(&self, origins: &Origins) -> Result<()> {
-        let fault = origins.0.iter().find_map(|run| self.fault_of(run));
-        match fault.and_then(|fault| fault.reporter.error(&fault.record)) {
+        match self.first_of(origins).and_then(|fault| fault.reporter.error(&fault.record)) {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -237,8 +243,9 @@ mod tests {
             assert!(told(&log, &after_bad).contains("fault 7"));
             assert!(told(&log, &bad).contains("fault 7"));
         }
-        // Its own fault before those of its inputs.
-        assert!(told(&log, &run(4, 9, &[&after_bad])).contains("fault 9"));
+        // The first: its own follows from that of its inputs.
+        assert!(told(&log, &run(4, 9, &[&after_bad])).contains("fault 7"));
+        assert!(told(&log, &run(5, 9, &[&after_good])).contains("fault 9"));
         // Of several arrays.
         let mut both = Origins::default();
         [&after_good, &after_bad, &bad].into_iter().for_each(|origins| both.add(origins));

@@ -1,12 +1,12 @@
 //! A planned trace on a CUDA device: all work of a run is enqueued on one stream, and from the second run on replayed as a
-//! graph. Addresses are static: what is small and not donated is copied to a place of the program's own first.
+//! graph ([`replay`]). Addresses are static: what is small and not donated is copied to a place of the program's own first.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fulgurite_kernels::cuda::{CaptureMode, DeviceAddress, DeviceMemory, Event, ExecutableGraph, Stream};
+use fulgurite_kernels::cuda::{CopyRange, DeviceAddress, DeviceMemory, Event, Gather, Stream};
 
 use super::SymbolTime;
 use super::placement::{Base, Placement, Source as OutputSource};
@@ -25,6 +25,7 @@ use crate::transforms::plan::{MemoryUse, memory_use};
 mod checked;
 mod fault;
 mod load;
+mod replay;
 mod staging;
 
 use fault::FaultCell;
@@ -34,8 +35,6 @@ use staging::Staging;
 /// Larger inputs and outputs, in bytes, are used where they are; smaller ones have a place of the program's own, so that their
 /// addresses do not change from run to run.
 const LARGEST_STAGED: usize = 1 << 20;
-/// Graphs that are kept for different addresses of large inputs and outputs.
-const MOST_GRAPHS: usize = 4;
 /// What the address of an input's first element is a multiple of, in bytes: the widest load.
 const INPUT_ALIGNMENT: usize = 16;
 /// Alignment of the regions of the program's memory, in bytes.
@@ -52,6 +51,8 @@ pub struct RunCounts {
     pub graphs: usize,
     /// Runs that replayed a graph.
     pub replays: usize,
+    /// Runs for which a graph was updated, since inputs or outputs were elsewhere.
+    pub updates: usize,
     /// Launches, products, fills and copies of one run.
     pub commands: usize,
     /// The host's time in the driver's launches of graphs, of all replays together.
@@ -95,17 +96,14 @@ pub(super) struct DeviceProgram {
     runs: AtomicUsize,
     graphs: AtomicUsize,
     replays: AtomicUsize,
+    updates: AtomicUsize,
     launching_nanoseconds: AtomicU64,
     /// Whether runs replay a graph.
     graph: bool,
     /// The function's name.
     name: Arc<str>,
-}
-
-/// A graph, and the inputs' addresses that it was recorded with.
-struct Recorded {
-    key: Vec<DeviceAddress>,
-    graph: ExecutableGraph,
+    /// Whether its kernels know of no more than that operands are aligned to an element.
+    least_aligned: bool,
 }
 
 /// The largest power of two that divides the distance of a value's first element from the start of an allocation.
@@ -178,6 +176,15 @@ fn sources_of<'a>(commands: impl Iterator<Item = &'a Command>) -> Vec<Arc<Source
 impl DeviceProgram {
     /// Plans the device work of every symbol.
     pub(super) fn new(trace: Arc<Trace>, placement: Placement) -> Result<DeviceProgram> {
+        DeviceProgram::planned(trace, placement, false)
+    }
+
+    /// The same program, whose kernels know of no more than that operands are aligned to an element, for a checked run.
+    pub(super) fn least_aligned(&self) -> Result<DeviceProgram> {
+        DeviceProgram::planned(self.trace.clone(), Placement::new(&self.trace)?, true)
+    }
+
+    fn planned(trace: Arc<Trace>, placement: Placement, least_aligned: bool) -> Result<DeviceProgram> {
         let architecture = match trace.target.architecture() {
             Some(architecture) => architecture.to_owned(),
             None => DeviceState::of(device_of(&trace))?.architecture(),
@@ -195,7 +202,7 @@ impl DeviceProgram {
                     meta: slot.meta.clone(),
                     strides: slot.strides.to_vec(),
                     address: Address { place, offset: 0 },
-                    alignment: alignment(slot.base, slot.offset),
+                    alignment: if least_aligned { slot.meta.dtype().size() } else { alignment(slot.base, slot.offset) },
                 }
             };
             let mut operand = 0;
@@ -237,6 +244,7 @@ impl DeviceProgram {
         let name = trace.name.as_str().into();
         Ok(DeviceProgram {
             name,
+            least_aligned,
             trace,
             placement,
             steps,
@@ -245,6 +253,7 @@ impl DeviceProgram {
             runs: AtomicUsize::new(0),
             graphs: AtomicUsize::new(0),
             replays: AtomicUsize::new(0),
+            updates: AtomicUsize::new(0),
             launching_nanoseconds: AtomicU64::new(0),
             graph: std::env::var_os(GRAPH_VARIABLE).is_none_or(|value| value != "0"),
         })
@@ -266,6 +275,7 @@ impl DeviceProgram {
             runs: self.runs.load(Ordering::Relaxed),
             graphs: self.graphs.load(Ordering::Relaxed),
             replays: self.replays.load(Ordering::Relaxed),
+            updates: self.updates.load(Ordering::Relaxed),
             commands: self.steps.iter().map(|step| step.commands.len()).sum(),
             launching: Duration::from_nanos(self.launching_nanoseconds.load(Ordering::Relaxed)),
         }
@@ -388,7 +398,7 @@ impl DeviceProgram {
         Ok(outputs)
     }
 
-    /// Copies small inputs to their places: those of the host in one copy, those of the device each by itself.
+    /// Copies small inputs to their places: those of the host in one copy, those of the device in one launch.
     fn stage(&self, loaded: &mut Loaded, inputs: &[Array]) -> Result<()> {
         let own = loaded.memory.address();
         let stream = loaded.state.stream();
@@ -406,12 +416,26 @@ impl DeviceProgram {
             }
             end
         })?;
-        for (array, offset) in staged() {
-            if let Memory::Device(buffer) = array.memory() {
-                let from = buffer.address().offset(array.byte_offset());
-                // SAFETY: both ranges are allocated, and whoever uses them later does so on this stream.
-                unsafe { stream.copy_on_device(own.offset(offset as usize), from, array.meta().bytes()) }?;
-            }
+        let copies: Vec<CopyRange> = staged()
+            .filter_map(|(array, offset)| match array.memory() {
+                Memory::Device(buffer) => Some(CopyRange {
+                    from: buffer.address().offset(array.byte_offset()),
+                    to: own.offset(offset as usize),
+                    bytes: array.meta().bytes(),
+                }),
+                Memory::Host(_) => None,
+            })
+            .collect();
+        if let [CopyRange { from, to, bytes }] = copies[..] {
+            // SAFETY: both ranges are allocated, and whoever uses them later does so on this stream.
+            unsafe { stream.copy_on_device(to, from, bytes) }?;
+        } else if !copies.is_empty() {
+            let gather = match &mut loaded.gather {
+                Some(gather) => gather,
+                none => none.insert(Gather::new(loaded.state.context())?),
+            };
+            // SAFETY: as above, for all of them; each input has a place of its own.
+            unsafe { gather.copy(stream, &copies) }?;
         }
         Ok(())
     }
@@ -433,66 +457,6 @@ impl DeviceProgram {
             })
             .collect();
         Addresses { values, workspace: own.offset(self.regions.workspace as usize), fault: loaded.fault_address() }
-    }
-
-    /// Launches the graph for these addresses; records it first if there is none, and runs without one the first time.
-    fn replay(&self, loaded: &mut Loaded, starts: &[DeviceAddress]) -> Result<()> {
-        if !self.graph {
-            // Each symbol is waited for, so that an error is that of the symbol it names.
-            let addresses = self.addresses(loaded, starts);
-            let stream = loaded.state.stream();
-            loaded.begin(stream)?;
-            return (0..self.steps.len()).try_for_each(|i| {
-                self.enqueue(loaded, stream, i, &addresses)?;
-                stream.synchronize().map_err(|error| self.located(error.into(), i))
-            });
-        }
-        if self.runs.load(Ordering::Relaxed) == 0 {
-            let addresses = self.addresses(loaded, starts);
-            loaded.begin(loaded.state.stream())?;
-            return (0..self.steps.len()).try_for_each(|i| self.enqueue(loaded, loaded.state.stream(), i, &addresses));
-        }
-        // The one used last stands last.
-        let known = loaded.recorded.iter().rposition(|recorded| recorded.key == starts);
-        match known {
-            Some(at) if at + 1 < loaded.recorded.len() => {
-                let recorded = loaded.recorded.remove(at);
-                loaded.recorded.push(recorded);
-            }
-            Some(_) => {}
-            None => {
-                let graph = self.record(loaded, starts)?;
-                if loaded.recorded.len() == MOST_GRAPHS {
-                    loaded.recorded.remove(0);
-                }
-                loaded.recorded.push(Recorded { key: starts.to_vec(), graph });
-            }
-        }
-        if let Some(recorded) = loaded.recorded.last() {
-            let started = Instant::now();
-            // SAFETY: the graph uses the program's memory, and inputs and outputs at these addresses, all alive: the caller's
-            // arrays hold them until what follows on this stream may use their memory again.
-            unsafe { recorded.graph.launch(loaded.state.stream()) }?;
-            self.launching_nanoseconds.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
-            self.replays.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Records the work for these addresses.
-    fn record(&self, loaded: &Loaded, starts: &[DeviceAddress]) -> Result<ExecutableGraph> {
-        let addresses = self.addresses(loaded, starts);
-        // On a stream of its own: other threads may enqueue on the device's meanwhile, which is no part of the graph.
-        let recorder = Stream::new(loaded.state.context())?;
-        let graph = recorder.capture(CaptureMode::ThreadLocal, || {
-            loaded.begin(&recorder)?;
-            (0..self.steps.len()).try_for_each(|i| self.enqueue(loaded, &recorder, i, &addresses))
-        })?;
-        let graph = graph.instantiate()?;
-        graph.upload(loaded.state.stream())?;
-        self.graphs.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(function = self.trace.name, "recorded a graph");
-        Ok(graph)
     }
 
     /// Enqueues the work of a step.

@@ -144,6 +144,19 @@ impl Program {
     }
 }
 
+impl Program {
+    /// The program planned for operands that are aligned to an element alone, as views of an array may be: for
+    /// [`Program::run_checked`], which then places every value so. `None` on the host, whose kernels ask each address.
+    ///
+    /// # Errors
+    /// If a kernel cannot be planned for such operands.
+    pub fn least_aligned(&self) -> Result<Option<Program>> {
+        let Ready::Device(program) = &self.ready else { return Ok(None) };
+        let ready = Ready::Device(Box::new(program.least_aligned()?));
+        Ok(Some(Program { trace: self.trace.clone(), memory: self.memory, ready }))
+    }
+}
+
 /// That a program for the host has no value that says to be elsewhere.
 fn on_the_host(trace: &Trace) -> Result<()> {
     let block = &trace.block;

@@ -26,6 +26,10 @@ impl DeviceProgram {
         let mut image: Vec<u8> = vec![GUARD; GUARD_BYTES];
         let mut ranges: Vec<Option<std::ops::Range<usize>>> = vec![None; block.values.len()];
         let mut place = |index: usize, payload: &[u8], ranges: &mut Vec<_>| {
+            if self.least_aligned {
+                // On a multiple of an element, and of no more.
+                image.resize(image.len() + block.values[index].meta.dtype().size(), GUARD);
+            }
             let start = image.len();
             image.extend_from_slice(payload);
             let end = image.len();

@@ -9,8 +9,9 @@ use fulgurite_kernels::cuda::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::replay::Graphs;
 use super::{
-    Address, Command, DeviceAddress, DeviceMemory, DeviceProgram, DeviceState, FaultCell, Recorded, Source, Staging,
+    Address, Command, DeviceAddress, DeviceMemory, DeviceProgram, DeviceState, FaultCell, Gather, Source, Staging,
     device_of, sources_of,
 };
 use crate::device::plan::Parameter;
@@ -25,7 +26,9 @@ pub(super) struct Loaded {
     /// Arena, workspace, staged inputs, fresh outputs.
     pub(super) memory: DeviceMemory,
     pub(super) staging: Staging,
-    pub(super) recorded: Vec<Recorded>,
+    pub(super) graphs: Graphs,
+    /// Copies small inputs that are on the device, once there were several.
+    pub(super) gather: Option<Gather>,
     /// If some kernel checks indices.
     pub(super) fault: Option<Arc<FaultCell>>,
     /// For each step.
@@ -78,7 +81,7 @@ impl DeviceProgram {
         let reports = arguments.iter().any(Option::is_some);
         let fault = reports.then(|| FaultCell::new(&state, &self.trace, arguments)).transpose()?;
         let staging = Staging::new(&state, (self.regions.staged.end - self.regions.staged.start) as usize)?;
-        Ok(Loaded { state, memory, staging, recorded: Vec::new(), fault, work })
+        Ok(Loaded { state, memory, staging, graphs: Graphs::default(), gather: None, fault, work })
     }
 
     /// Has the products' algorithms measured, or their records read, in the program's memory before anything is there.
@@ -175,7 +178,10 @@ fn ready(command: &Command, modules: &FxHashMap<&Source, Module>, plans: &Produc
     Ok(match command {
         Command::Launch { source, kernel, shape, parameters } => {
             let module = modules.get(&**source).unwrap_or_else(|| unreachable!("every source was loaded"));
-            Work::Launch { function: module.function(kernel)?, shape: *shape, parameters: parameters.clone() }
+            let function = module.function(kernel)?;
+            // Before the first launch of any: the driver has one number for all launches of a kernel.
+            function.allow_shared(shape.shared_bytes)?;
+            Work::Launch { function, shape: *shape, parameters: parameters.clone() }
         }
         Command::Matmul { problem, a, b, c, d, bias, aux, alpha, workspace: (workspace, _), .. } => {
             let plan = plans.get(&**problem).cloned().flatten();
