@@ -3,8 +3,9 @@
 #   tests/device.sh build FOLDER    where Rust is: puts stripped test binaries and measurements into FOLDER
 #   tests/device.sh run FOLDER [EXECUTOR ...]     where the GPU is, from the root of the repository: runs them and prints a summary;
 #                                   with names, the operators by these executors alone
-#   tests/device.sh sanitize FOLDER [TOOL ...]    the same machine: every operator by all its samples in f32
-#                                   under compute-sanitizer; DTYPE names another element type, FULGURITE_SAMPLE one sample
+#   tests/device.sh sanitize FOLDER [TOOL ...]    the same machine: every operator by all its samples in f32 (flash: bf16), generated
+#                                   kernels of rows, and the CUDA floor under compute-sanitizer; DTYPE names another element
+#                                   type, FULGURITE_SAMPLE one sample
 set -euo pipefail
 cd "$(dirname "$0")/.."
 action=${1:?build, run or sanitize} folder=${2:?the folder of the binaries}
@@ -20,6 +21,7 @@ build() {
     }
     take generated -p fulgurite-tests --test generated
     take device_runs -p fulgurite-tests --test device_runs
+    take wrong_operators -p fulgurite-tests --test wrong_operators
     take gpt2_parity -p fulgurite-tests --test gpt2_parity
     take cuda_device -p fulgurite-kernels --test cuda_device
     take cuda_generated -p fulgurite-kernels --test cuda_generated
@@ -58,6 +60,7 @@ run() {
         summary 'the CUDA floor' "$folder/cuda_device" --test-threads=4
         summary 'generated kernels' "$folder/cuda_generated" --test-threads=2
         summary 'programs on the device' "$folder/device_runs"
+        summary 'wrong kernels that templates catch' "$folder/wrong_operators" on_a_device
         summary 'GPT-2 beside PyTorch' "$folder/gpt2_parity"
     fi
     for executor in "${executors[@]}"; do
@@ -77,17 +80,28 @@ sanitize() {
     local tools=("$@") failed=0
     [ ${#tools[@]} -gt 0 ] || tools=(memcheck racecheck initcheck synccheck)
     cd tests
+    watched() {
+        local what=$1 tool=$2
+        shift 2
+        local log
+        log=$(mktemp)
+        # One thread: the sanitizer serializes kernels anyway, and its report then follows the test's name.
+        compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" --test-threads=1 >"$log" 2>&1 || failed=1
+        echo "== $tool, $what: $(grep -E 'SUMMARY' "$log" | tail -1) $(grep -E '^test result' "$log" | tail -1)"
+        grep -vE ' ok$|ignored$' "$log" | grep -E '=========|FAILED' | grep -v SUMMARY | head -30 || true
+        rm "$log"
+    }
     for tool in "${tools[@]}"; do
         for executor in cuda fusion cublaslt optim llmc tf32 flash flash_tf32; do
-            local log
-            log=$(mktemp)
-            # One thread: the sanitizer serializes kernels anyway, and its report then follows the test's name.
-            compute-sanitizer --tool "$tool" --error-exitcode 9 \
-                "$folder/generated" "::consistency::$executor::${DTYPE:-f32}" --test-threads=1 >"$log" 2>&1 || failed=1
-            echo "== $tool, $executor: $(grep -E 'SUMMARY' "$log" | tail -1) $(grep -E '^test result' "$log" | tail -1)"
-            grep -vE ' ok$|ignored$' "$log" | grep -E '=========|FAILED' | grep -v SUMMARY | head -30 || true
-            rm "$log"
+            local dtype=${DTYPE:-f32}
+            # It has no kernel of f32.
+            [ "$executor$dtype" != flashf32 ] || dtype=bf16
+            watched "operators by $executor" "$tool" "$folder/generated" "::consistency::$executor::$dtype"
         done
+        # Generated kernels of every kind: rows by lanes, blocks and clusters, one row over its value, stages.
+        watched 'generated kernels' "$tool" "$folder/cuda_generated" rows --skip speed --skip under_load
+        # A test takes a barrier away on purpose, and one asks for what is out of bounds.
+        watched 'the CUDA floor' "$tool" "$folder/cuda_device" --skip one_reduction_of_a_block --skip faults --skip products
     done
     return $failed
 }

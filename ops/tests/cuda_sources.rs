@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use common::{accepted, report};
-use fulgurite::argument::{Arg, Attribute, Scalar, map_arguments};
+use fulgurite::argument::{Arg, Attribute, AttributeType, Scalar, map_arguments};
 use fulgurite::device::plan::Place;
 use fulgurite::device::{Address, Command, DeviceTensor, Parameter, Plan, Source};
 use fulgurite::executor::find_implementation;
@@ -91,7 +91,9 @@ fn large(dtype: DType) -> Vec<(&'static str, Vec<Arg<TensorMeta>>)> {
         ("argmax", vec![of(dtype, &[4, 1 << 20]), number(1)]),
         ("argmax", vec![of(dtype, &[300, 4096]), number(0)]),
         ("cumsum", vec![of(dtype, &[100, 100_000]), number(0)]),
-        ("topk", vec![of(dtype, &[8, 5000]), number(4000), number(1), truth]),
+        ("topk", vec![of(dtype, &[8, 5000]), number(4000), number(1), truth.clone()]),
+        ("topk", vec![of(dtype, &[1, 1 << 24]), number(100), number(1), truth.clone()]),
+        ("topk", vec![of(dtype, &[3, 1 << 24]), number(1000), number(1), truth]),
         ("matmul", vec![of(dtype, &[70_000, 3, 5]), of(dtype, &[70_000, 5, 4])]),
         ("gather", vec![of(dtype, &[1 << 16, 1 << 16]), number(1), of(DType::I64, &[1 << 16, 1 << 16])]),
     ]
@@ -231,5 +233,42 @@ fn every_plan_compiles_and_fits_its_kernels() {
             }
         }
         report(failures, plans.len());
+    }
+}
+
+/// From 2^31 elements on indices have 64 bits. No memory is needed: the plan is looked at.
+#[test]
+fn indices_of_two_to_the_31_elements_have_64_bits() {
+    let of = |dtype: DType, shape: &[usize]| Arg::Tensor(TensorMeta::new(shape, dtype, Device::CPU));
+    let sizes = |list: [usize; 1]| Arg::Attribute(AttributeType::to_attribute(&list.to_vec()));
+    let limit = 1usize << 31;
+    for (count, wide) in [(limit - 256, false), (limit, true), (3 * limit, true)] {
+        let half = count / 2;
+        let calls: Vec<(&str, Vec<Arg<TensorMeta>>)> = vec![
+            ("index_select", vec![of(DType::U8, &[9]), number(0), of(DType::U8, &[count])]),
+            ("gather", vec![of(DType::U8, &[count]), number(0), of(DType::U8, &[count])]),
+            ("index_add", vec![of(DType::U8, &[9, 7]), number(0), of(DType::U8, &[1]), of(DType::U8, &[1, 7])]),
+            (
+                "scatter_add",
+                vec![of(DType::U8, &[2, half]), number(0), of(DType::U8, &[2, half]), of(DType::U8, &[2, half])],
+            ),
+            ("pad", vec![of(DType::U8, &[count - 1]), sizes([1]), sizes([0]), number(0)]),
+        ];
+        for (name, arguments) in calls {
+            let def = find_operator(&format!("prims::{name}")).unwrap_or_else(|error| panic!("{error}"));
+            // Aligned for one element, so that there is one index an element.
+            let Some(plan) = planned(def, &arguments, Layout::Unaligned) else { panic!("cuda has no {name}") };
+            let chosen: Vec<&str> = (plan.commands.iter())
+                .filter_map(|command| match command {
+                    Command::Launch { source, .. } => {
+                        source.text.lines().find_map(|line| line.strip_prefix("#define INDEX "))
+                    }
+                    _ => None,
+                })
+                .collect();
+            assert!(!chosen.is_empty(), "{name}: no kernel says the type of its indices");
+            let expected = if wide && name != "index_add" { "u64" } else { "u32" };
+            assert!(chosen.iter().all(|index| *index == expected), "{name} of {count} elements: {chosen:?}");
+        }
     }
 }

@@ -62,6 +62,8 @@ pub mod index_add {
         s.case(with(s.normal([3, 2, 5]), 1, s.integers(0, 2, [3]), s.normal([3, 3, 5])));
         s.case(with(s.normal([4, 6]), 0, s.integers(0, 4, [0]), s.normal([0, 6])));
         s.case(with(s.normal([50, 65]), 0, s.integers(0, 50, [67]), s.normal([67, 65])));
+        // Hundreds of updates of one element.
+        s.case(with(s.normal([3, 5]), 0, s.integers(0, 3, [1400]), s.normal([1400, 5]))).forward_only("large");
     }
 
     fn errors(e: &mut ErrorSamples) {

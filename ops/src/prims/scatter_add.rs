@@ -66,6 +66,8 @@ pub mod scatter_add {
         s.case(with(s.normal([4, 6]), 1, s.integers(0, 6, [4, 0]), s.normal([4, 0])));
         s.case(with(s.normal([65, 50]), 1, s.integers(0, 50, [65, 67]), s.normal([65, 67])));
         s.case(with(s.normal([5, 5]), 1, s.integers(0, 5, [5, 5]), s.normal([5, 5])));
+        // More updates of a line than are searched one by one: they are sorted.
+        s.case(with(s.normal([3, 40]), 1, s.integers(0, 40, [3, 300]), s.normal([3, 300]))).forward_only("large");
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -89,6 +89,11 @@ pub mod topk {
             s.case(with(s.values([6], special), 5, 0, true)).forward_only("special values");
             s.case(with(s.values([6], special), 5, 0, false)).forward_only("special values");
         }
+        // More than a block puts in order by itself; lines that several blocks share; many lines of which a part is wanted.
+        s.case(with(s.normal([2, 1500]), 700, 1, true)).forward_only("large");
+        s.case(with(s.normal([1500, 2]), 1500, 0, false)).forward_only("large");
+        s.case(with(s.normal([1, 50_000]), 20, 1, true)).forward_only("large");
+        s.case(with(s.normal([66, 4900]), 600, 1, false)).forward_only("large");
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -6,6 +6,10 @@ use fulgurite_ops_macros::{executor, implementation, operator};
 #[executor(device = "cpu")]
 pub mod careless {}
 
+/// Has a wrong kernel as well, on a device.
+#[executor(device = "cuda")]
+pub mod careless_cuda {}
+
 /// Declares negations, each of which gets a wrong kernel.
 macro_rules! negations {
     ($($name:ident = $text:literal;)*) => {$(
@@ -35,6 +39,21 @@ negations! {
     write_past_the_end = "wrong::write_past_the_end";
     strides_ignored = "wrong::strides_ignored";
     accepts_too_much = "wrong::accepts_too_much";
+    alignment_ignored = "wrong::alignment_ignored";
+}
+
+/// Loads four elements at once, from the multiple of sixteen bytes before wherever the operand is.
+#[implementation(of = alignment_ignored, by = careless_cuda)]
+mod alignment_ignored_by_careless {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.dtype() == DType::F32, "f32 only");
+        Ok(())
+    }
+
+    #[cuda("loads_four.cu")]
+    fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        plan.launch("negate", LaunchShape::linear(1, 32), binds![input, out, input.meta.len() as u64])
+    }
 }
 
 fn negate(input: &fulgurite::rules::TensorRef<'_>) -> Vec<f64> {

@@ -5,11 +5,12 @@
 //! target, with equal targets in order, and each run of them is added up: the elements are read once.
 
 use fulgurite::binds;
-use fulgurite::rules::{Address, Command, DeviceTensor, LaunchShape, Parameter, Plan, Result};
+use fulgurite::rules::{Command, DeviceTensor, LaunchShape, Parameter, Plan, Result};
 use fulgurite_ops_macros::implementation;
 
 use super::cuda;
 use super::moving::copy;
+use super::sorting::Sort;
 use super::support::{
     Dimension, THREADS, bits_of, collapsed, dimensions, index_type, offset, one_thread_each, packed, positions,
     type_of, wide_of,
@@ -147,8 +148,7 @@ struct Updates<'a> {
     out: &'a DeviceTensor,
 }
 
-/// Keys of one tile of the sort, updates of one piece of a run: as in the sources.
-const TILE: usize = 1024;
+/// Updates of one piece of a run: as in the source.
 const CHUNK: usize = 256;
 
 fn add_sorted(plan: &mut Plan, of: &Updates<'_>) -> Result<()> {
@@ -157,33 +157,18 @@ fn add_sorted(plan: &mut Plan, of: &Updates<'_>) -> Result<()> {
     // One key more than there are targets stands for an index out of range.
     let bits = (usize::BITS - of.targets.leading_zeros()).max(1);
     let (key, key_bytes) = if bits <= 32 { ("u32", 4) } else { ("u64", 8) };
-    let tiles = count.div_ceil(TILE);
-    let keys = [0, 1].map(|_| plan.workspace((count * key_bytes) as u64));
-    let updates = [0, 1].map(|_| plan.workspace(count as u64 * 4));
-    let counts = plan.workspace(256 * tiles as u64 * 4);
-
-    plan.source("sorting.cu", include_str!("sorting.cu"));
+    let sort = Sort::new(plan, count, key_bytes == 8);
+    plan.source("make_keys.cu", include_str!("make_keys.cu"));
     plan.define("KEY", key);
     plan.define("INDICES", type_of(of.index.meta.dtype()));
     plan.define("CHOICE(n)", offset(&of.updates, 0, "n"));
     plan.define("BASE(n)", offset(&of.updates, 1, "n"));
     plan.define("ALONG", format!("({}LL)", of.step));
     let fault = plan.fault("index");
-    let parameters = binds![of.index, keys[0], count as u32, of.size, of.targets, fault, Parameter::FaultCode];
+    let parameters = binds![of.index, sort.keys[0], count as u32, of.size, of.targets, fault, Parameter::FaultCode];
     plan.launch("make_keys", one_thread_each(count), parameters)?;
-    let passes = bits.div_ceil(8);
-    let (count32, tiles32) = (count as u32, tiles as u32);
-    for pass in 0..passes {
-        let (from, to) = ((pass % 2) as usize, (1 - pass % 2) as usize);
-        let shift = pass * 8;
-        let by_tile = LaunchShape::linear(tiles32, 256);
-        plan.launch("count_digits", by_tile, binds![keys[from], counts, count32, tiles32, shift])?;
-        plan.launch("sum_counts", LaunchShape::linear(1, 1024), binds![counts, 256 * tiles32])?;
-        let before = if pass == 0 { Parameter::from(0u64) } else { updates[from].into() };
-        let parameters = binds![keys[from], before, keys[to], updates[to], counts, count32, tiles32, shift];
-        plan.launch("place_keys", by_tile, parameters)?;
-    }
-    let (keys, updates): (Address, Address) = (keys[passes as usize % 2], updates[passes as usize % 2]);
+    let count32 = count as u32;
+    let (keys, updates) = sort.run(plan, bits, None)?;
 
     let mut columns = of.columns.clone();
     let size = dtype.size();
@@ -223,7 +208,7 @@ fn add_sorted(plan: &mut Plan, of: &Updates<'_>) -> Result<()> {
 
 /// Whether updates can be sorted: their numbers have 32 bits, and a launch has a warp for each.
 fn can_be_sorted(updates: usize, slabs: usize) -> bool {
-    updates < 1 << 31 && updates.saturating_mul(slabs) < 1 << 33
+    updates < Sort::LIMIT && updates.saturating_mul(slabs) < 1 << 33
 }
 
 /// Lines of as many updates are searched for equal indices; longer ones are sorted.

@@ -7,7 +7,9 @@ mod moving;
 mod order;
 mod products;
 pub(crate) mod reducing;
+mod sorting;
 pub(crate) mod support;
+mod topk;
 
 use fulgurite_ops_macros::executor;
 

@@ -1,7 +1,7 @@
-//! What depends on the order of elements, along any dimension of operands of any strides.
+//! Positions of largest elements and running sums, along any dimension of operands of any strides.
 
+use fulgurite::binds;
 use fulgurite::rules::{DeviceTensor, Failure, LaunchShape, Parameter, Plan, Result};
-use fulgurite::{DType, binds};
 use fulgurite_ops_macros::implementation;
 
 use super::cuda;
@@ -11,15 +11,15 @@ use super::support::{Dimension, collapsed, dimensions, offset, positions, type_o
 const ENOUGH_THREADS: usize = 1 << 16;
 
 /// Lines along one dimension: where they start in N tensors, and how they go on.
-struct Lines<const N: usize> {
-    starts: Vec<Dimension<N>>,
-    count: usize,
-    length: usize,
-    along: [i64; N],
+pub(super) struct Lines<const N: usize> {
+    pub(super) starts: Vec<Dimension<N>>,
+    pub(super) count: usize,
+    pub(super) length: usize,
+    pub(super) along: [i64; N],
 }
 
 impl<const N: usize> Lines<N> {
-    fn new(shape: &[usize], strides: [&[isize]; N], dim: usize) -> Result<Lines<N>> {
+    pub(super) fn new(shape: &[usize], strides: [&[isize]; N], dim: usize) -> Result<Lines<N>> {
         let mut all = dimensions(shape, strides);
         let (length, along) = all.remove(dim);
         let starts = collapsed(all);
@@ -31,7 +31,7 @@ impl<const N: usize> Lines<N> {
     }
 
     /// Threads of a block that has a line, where each thread has at least `items` elements.
-    fn threads(&self, items: usize, most: usize) -> u32 {
+    pub(super) fn threads(&self, items: usize, most: usize) -> u32 {
         self.length.div_ceil(items).next_multiple_of(32).clamp(32, most) as u32
     }
 }
@@ -111,61 +111,4 @@ fn cumsum(plan: &mut Plan, input: &DeviceTensor, dim: usize, out: &DeviceTensor)
         let shape = LaunchShape::linear(count.div_ceil(128) as u32, 128);
         plan.launch("cumsum_columns", shape, binds![input, out, count, length, from_along, to_along])
     }
-}
-
-#[implementation(of = crate::prims::topk, by = cuda, strided)]
-mod topk_by_cuda {
-    fn checker() -> Claim {
-        Ok(())
-    }
-
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        dim: usize,
-        largest: bool,
-        out0: &DeviceTensor,
-        out1: &DeviceTensor,
-    ) -> Result<()> {
-        super::topk(plan, input, dim, largest, out0, out1)
-    }
-}
-
-/// The most elements that a block holds in shared memory: `HELD` of the source.
-const HELD: usize = 512;
-
-fn topk(
-    plan: &mut Plan,
-    input: &DeviceTensor,
-    dim: usize,
-    largest: bool,
-    values: &DeviceTensor,
-    indices: &DeviceTensor,
-) -> Result<()> {
-    if values.meta.is_empty() {
-        return Ok(());
-    }
-    // Both results have the same strides; extents differ from the operand's along the lines only.
-    let lines = Lines::new(input.shape(), [&input.strides, &values.strides], dim)?;
-    let Lines { count, length, along: [from_along, to_along], .. } = lines;
-    if u32::try_from(length).is_err() {
-        return Err(Failure::new("LineLength", format!("dimension {dim} has {length} elements, more than 2^32 - 1")));
-    }
-    let k = values.shape()[dim];
-    let dtype = input.meta.dtype();
-    let is_long = matches!(dtype, DType::F64 | DType::I64);
-    plan.source("topk.cu", include_str!("topk.cu"));
-    plan.define("IN", type_of(dtype));
-    plan.define("KEY", if is_long { "u64" } else { "u32" });
-    plan.define("LARGEST", largest);
-    plan.define("FROM(i)", offset(&lines.starts, 0, "i"));
-    plan.define("TO(i)", offset(&lines.starts, 1, "i"));
-    let (keys, places): (Parameter, Parameter) = if k <= HELD {
-        (0u64.into(), 0u64.into())
-    } else {
-        let held = (count * k) as u64;
-        (plan.workspace(held * if is_long { 8 } else { 4 }).into(), plan.workspace(held * 8).into())
-    };
-    let shape = LaunchShape::linear(count as u32, lines.threads(2, 1024));
-    plan.launch("topk", shape, binds![input, values, indices, keys, places, length, k, from_along, to_along])
 }

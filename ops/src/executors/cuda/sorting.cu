@@ -1,20 +1,9 @@
-// Sorting updates by their targets: a radix sort from the lowest digit up, each pass of which keeps the order of equal digits.
-// Atomics only count, so the order of the result is that of (target, update) whatever the order of threads.
-//
-// Update n is for target BASE(n) plus ALONG times the index at CHOICE(n). KEY holds a target, or the number of targets, which
-// stands for an index out of range.
+// A radix sort of keys with the numbers of what they belong to, from the lowest digit up; each pass keeps the order of equal digits.
+// Atomics only count, so the order of the result is that of (key, number before) whatever the order of threads.
 
 const u32 DIGITS = 256, WARPS = 8, THREADS = 32 * WARPS, TILE = 1024;
-
-extern "C" __global__ void make_keys(const INDICES* index, KEY* keys, u32 count, i64 size, u64 targets, Fault* fault,
-                                     unsigned code) {
-    const u32 n = blockIdx.x * blockDim.x + threadIdx.x;
-    if (n >= count) return;
-    const i64 chosen = widen(index[CHOICE(n)]);
-    const bool valid = chosen >= 0 && chosen < size;
-    if (!valid) report_fault(fault, code, chosen, size);
-    keys[n] = valid ? (KEY)(BASE(n) + chosen * ALONG) : (KEY)targets;
-}
+// Counts that a block sums.
+const u32 SUMMED = 4096;
 
 __device__ __forceinline__ u32 digit_of(KEY key, u32 shift) { return (u32)(key >> shift) & (DIGITS - 1); }
 
@@ -29,44 +18,64 @@ extern "C" __global__ void count_digits(const KEY* keys, u32* counts, u32 count,
     counts[threadIdx.x * tiles + blockIdx.x] = found[threadIdx.x];
 }
 
-// Each count becomes the sum of those before it. One block of 1024 threads, four counts a thread and round.
-extern "C" __global__ void __launch_bounds__(1024) sum_counts(u32* counts, u32 length) {
-    __shared__ u32 sums[32];
+// The sum of the values of the threads before this one, and of all. `sums` holds 32 numbers. All 1024 threads come here.
+__device__ __forceinline__ u32 sum_of_earlier(u32 value, u32* sums, u32& all) {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    u32 through = value;
+    for (u32 distance = 1; distance < 32; distance *= 2) {
+        const u32 lower = __shfl_up_sync(0xffffffffu, through, distance);
+        if (lane >= distance) through += lower;
+    }
+    if (lane == 31) sums[warp] = through;
+    __syncthreads();
+    u32 before = through - value;
+    all = 0;
+    for (u32 i = 0; i < 32; ++i) {
+        if (i < warp) before += sums[i];
+        all += sums[i];
+    }
+    __syncthreads();
+    return before;
+}
+
+// Each count becomes the sum of those before it in its block's part of SUMMED, and each total that of a part. 1024 threads, four
+// counts each.
+extern "C" __global__ void __launch_bounds__(1024) sum_counts(u32* counts, u32* totals, u32 length) {
+    __shared__ u32 sums[32];
+    const u32 first = blockIdx.x * SUMMED + 4 * threadIdx.x;
+    u32 own[4], total = 0;
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+        own[i] = first + i < length ? counts[first + i] : 0;
+        total += own[i];
+    }
+    u32 all;
+    u32 before = sum_of_earlier(total, sums, all);
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+        if (first + i < length) counts[first + i] = before;
+        before += own[i];
+    }
+    if (threadIdx.x == 0) totals[blockIdx.x] = all;
+}
+
+// Each total becomes the sum of those before it: one block, as there is one total for 4096 counts.
+extern "C" __global__ void __launch_bounds__(1024) sum_totals(u32* totals, u32 length) {
+    __shared__ u32 sums[32];
     u32 carry = 0;
-    for (u32 begin = 0; begin < length; begin += 4096) {
-        const u32 first = begin + 4 * threadIdx.x;
-        u32 own[4], total = 0;
-#pragma unroll
-        for (u32 i = 0; i < 4; ++i) {
-            own[i] = first + i < length ? counts[first + i] : 0;
-            total += own[i];
-        }
-        u32 through = total;
-        for (u32 distance = 1; distance < 32; distance *= 2) {
-            const u32 lower = __shfl_up_sync(0xffffffffu, through, distance);
-            if (lane >= distance) through += lower;
-        }
-        if (lane == 31) sums[warp] = through;
-        __syncthreads();
-        u32 before = carry + through - total;
-        for (u32 i = 0; i < 32; ++i) {
-            if (i < warp) before += sums[i];
-            carry += sums[i];
-        }
-#pragma unroll
-        for (u32 i = 0; i < 4; ++i) {
-            if (first + i < length) counts[first + i] = before;
-            before += own[i];
-        }
-        __syncthreads();
+    for (u32 begin = 0; begin < length; begin += 1024) {
+        const u32 at = begin + threadIdx.x;
+        u32 all;
+        const u32 before = sum_of_earlier(at < length ? totals[at] : 0, sums, all);
+        if (at < length) totals[at] = carry + before;
+        carry += all;
     }
 }
 
-// Moves each key and update to its place by this digit. `before` is null in the first pass, where update n is at n. A warp has
-// TILE / WARPS neighbouring keys, 32 at a time.
-extern "C" __global__ void place_keys(const KEY* keys, const u32* before, KEY* sorted, u32* after, const u32* counts, u32 count,
-                                      u32 tiles, u32 shift) {
+// Moves each key and number to its place by this digit. `before` is null where key n has number n. A warp has TILE / WARPS
+// neighbouring keys, 32 at a time.
+extern "C" __global__ void place_keys(const KEY* keys, const u32* before, KEY* sorted, u32* after, const u32* counts,
+                                      const u32* totals, u32 count, u32 tiles, u32 shift) {
     __shared__ u32 next[WARPS][DIGITS];
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     for (u32 i = 0; i < WARPS; ++i) next[i][threadIdx.x] = 0;
@@ -77,7 +86,8 @@ extern "C" __global__ void place_keys(const KEY* keys, const u32* before, KEY* s
     }
     __syncthreads();
     // Where each warp's first key of a digit goes: thread d sees to digit d.
-    u32 place = counts[threadIdx.x * tiles + blockIdx.x];
+    const u32 first = threadIdx.x * tiles + blockIdx.x;
+    u32 place = totals[first / SUMMED] + counts[first];
     for (u32 i = 0; i < WARPS; ++i) {
         const u32 found = next[i][threadIdx.x];
         next[i][threadIdx.x] = place;

@@ -3,29 +3,45 @@
 use super::{Context, Outcome, PASSED};
 use crate::testing::problem::{Check, Problem};
 use crate::testing::subject::{Ran, Subject};
-use crate::testing::tolerance::same_bits;
+use crate::testing::tolerance::{Expected, same_bits};
 
 /// Runs forward and backward with every value in fenced memory of its own, filled with NaN, and compares with the plain run: a
-/// kernel that leaves an integer unwritten, or that reads what it should have written, differs.
+/// kernel that leaves an integer unwritten, or that reads what it should have written, differs. On a device once more with every
+/// value on a multiple of an element and of no more: a kernel that loads several elements at once, whatever it was told of the
+/// address, faults or differs.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let list = context.list()?;
     let ran = subject.forward(&list);
-    checked(ran.as_ref().as_ref().map_err(Problem::clone)?)?;
+    checked(context, ran.as_ref().as_ref().map_err(Problem::clone)?)?;
     if subject.differentiable()? {
         let joint = subject.joint(&list);
         if let Some(ran) = joint.as_ref().as_ref().map_err(Problem::clone)? {
-            checked(ran).map_err(|problem| problem.within("with its gradient"))?;
+            checked(context, ran).map_err(|problem| problem.within("with its gradient"))?;
         }
     }
     PASSED
 }
 
-fn checked(ran: &Ran) -> Check {
+fn checked(context: &Context, ran: &Ran) -> Check {
     let outputs = ran.program.run_checked(ran.inputs.clone())?;
     for (i, (output, expected)) in outputs.iter().zip(&ran.outputs).enumerate() {
         same_bits(output, expected).map_err(|problem| {
             problem.within(format!("result {i} differs when memory is filled with NaN beforehand"))
         })?;
+    }
+    let within = |problem: Problem| problem.within("with operands aligned to an element alone");
+    let Some(program) = ran.program.least_aligned().map_err(Problem::from).map_err(within)? else { return Ok(()) };
+    let outputs = program.run_checked(ran.inputs.clone()).map_err(Problem::from).map_err(within)?;
+    for (i, (output, expected)) in outputs.iter().zip(&ran.outputs).enumerate() {
+        if same_bits(output, expected).is_ok() {
+            continue;
+        }
+        // Narrower loads may add in another order.
+        Expected::rounded(expected.to_f64()?, expected.dtype())
+            .with_relative(context.tolerance.factor * 8.0 * expected.dtype().epsilon())
+            .with_relative(context.tolerance.scaled_of(expected.dtype()))
+            .compare(output)
+            .map_err(|problem| within(problem.within(format!("result {i}"))))?;
     }
     Ok(())
 }
