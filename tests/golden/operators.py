@@ -50,6 +50,13 @@ def adamw(param, grad, exp_avg, exp_avg_sq, step, lr, beta1, beta2, eps, weight_
     return tuple(state)
 
 
+def var(input, dim=None, correction=None, keepdim=False, unbiased=None):
+    """`unbiased` and `correction` are two overloads of torch.var."""
+    if unbiased is not None:
+        correction = float(unbiased)
+    return torch.var(input, dim, correction=1 if correction is None else correction, keepdim=keepdim)
+
+
 def operands(function):
     """A function of two operands, of which a number stands for a tensor of the type that the number is promoted to."""
 
@@ -101,7 +108,10 @@ FUNCTIONS = {
     "where": lambda condition, input, other: torch.where(condition, input, other),
     "scatter_add": scatter_add,
     "topk": topk,
-    "index_add": lambda input, dim, index, src: torch.index_add(input, dim, index, src),
+    "index_add": lambda input, dim, index, src=None, source=None, alpha=1: torch.index_add(
+        input, dim, index, source if src is None else src, alpha=alpha
+    ),
+    "var": var,
     "Tensor.type_as": lambda input, other: input.type_as(other),
     "optim.AdamW": adamw,
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use fulgurite::argument::Scalar;
 use fulgurite::operator::{OperatorDef, OperatorKind, nearest, operators};
 
 use super::{CaseBody, CaseError, Grad, Value};
@@ -77,29 +78,42 @@ fn alike(name: &str) -> String {
     format!("; alike are {}", names.join(", "))
 }
 
-/// PyTorch's `split(tensor, split_size_or_sections, dim)` means what it is given: as a call of the operator that takes a size,
-/// `split`, or of the one that takes a list, `split_with_sizes`. Any other call as it is.
+/// The call with the operator and the names that PyTorch's overloads stand for; any other call as it is.
+///
+/// - `split(tensor, split_size_or_sections, dim)` with a list is `split_with_sizes`, with a number `split`;
+/// - `arange(end)` begins at 0;
+/// - `var(input, unbiased)` has a boolean where `var(input, dim)` has dimensions.
 pub fn without_overloads(body: &CaseBody) -> Cow<'_, CaseBody> {
-    let sections = body.arguments.iter().find(|(name, _)| name == "split_size_or_sections");
-    let Some((_, sections)) = sections.filter(|_| ["split", "torch.split"].contains(&body.operator.as_str())) else {
-        return Cow::Borrowed(body);
+    let name = body.operator.strip_prefix("torch.").unwrap_or(&body.operator);
+    let argument = |name: &str| body.arguments.iter().find(|(given, _)| given == name).map(|(_, value)| value);
+    let given = |names: [&'static str; 2]| names.into_iter().find_map(|name| Some((name, argument(name)?)));
+    let (operator, renamed): (&str, &[(&str, &str)]) = match name {
+        "split" | "Tensor.split" => match given(["split_size_or_sections", "split_size"]) {
+            Some((_, Value::List(_))) => (
+                "split_with_sizes",
+                &[("split_size_or_sections", "split_sizes"), ("split_size", "split_sizes"), ("tensor", "input")],
+            ),
+            Some(("split_size_or_sections", _)) => {
+                ("split", &[("split_size_or_sections", "split_size"), ("tensor", "input")])
+            }
+            _ => return Cow::Borrowed(body),
+        },
+        "arange" if argument("end").is_none() && argument("start").is_some() => ("arange", &[("start", "end")]),
+        "var" if matches!(argument("dim"), Some(Value::Number(Scalar::Bool(_)))) && argument("unbiased").is_none() => {
+            ("var", &[("dim", "unbiased")])
+        }
+        _ => return Cow::Borrowed(body),
     };
-    let (operator, own) = match sections {
-        Value::List(_) => ("split_with_sizes", "split_sizes"),
-        _ => ("split", "split_size"),
+    let own = |name: &String| match renamed.iter().find(|(from, _)| from == name) {
+        Some((_, to)) => (*to).to_owned(),
+        None => name.clone(),
     };
-    let renamed = |name: &str| match name {
-        "split_size_or_sections" => own.to_owned(),
-        "tensor" => "input".to_owned(),
-        other => other.to_owned(),
-    };
-    Cow::Owned(CaseBody {
-        operator: operator.to_owned(),
-        arguments: body.arguments.iter().map(|(name, value)| (renamed(name), value.clone())).collect(),
-        grad: body
-            .grad
-            .clone()
-            .map(|grad| Grad { inputs: grad.inputs.iter().map(|name| renamed(name)).collect(), ..grad }),
-        layout: body.layout.iter().map(|(name, strides)| (renamed(name), strides.clone())).collect(),
-    })
+    let mut arguments: Vec<(String, Value)> =
+        body.arguments.iter().map(|(name, value)| (own(name), value.clone())).collect();
+    if operator == "arange" {
+        arguments.insert(0, ("start".to_owned(), Value::Number(Scalar::Int(0))));
+    }
+    let grad = body.grad.clone().map(|grad| Grad { inputs: grad.inputs.iter().map(own).collect(), ..grad });
+    let layout = body.layout.iter().map(|(name, strides)| (own(name), strides.clone())).collect();
+    Cow::Owned(CaseBody { operator: operator.to_owned(), arguments, grad, layout })
 }

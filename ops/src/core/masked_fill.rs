@@ -1,15 +1,16 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::{spread, zip};
-use super::promotion::{broadcast, broadcast_shapes, constant, fills, operand_number};
+use super::promotion::{broadcast, broadcast_shapes, cast, constant, fills, operand_number};
 use crate::prims;
 
-/// `value` where `mask` holds, `input` elsewhere. The element type of `input` stays; for integers a fraction of `value` is cut off.
+/// `value`, a number or a tensor without dimensions, where `mask` holds; `input` elsewhere. The result has the element type of
+/// `input`; for integers a fraction of `value` is cut off.
 #[operator(torch = "masked_fill")]
 pub mod masked_fill {
-    fn masked_fill(input: Tensor, mask: Tensor<Boolean>, value: Scalar) -> Tensor;
+    fn masked_fill(input: Tensor, mask: Tensor<Boolean>, value: Operand) -> Tensor;
 
-    fn meta(input: &TensorMeta, mask: &TensorMeta, value: Scalar) -> Result<TensorMeta> {
+    fn meta(input: &TensorMeta, mask: &TensorMeta, value: Operand<&TensorMeta>) -> Result<TensorMeta> {
         let shape = broadcast_shapes(&[input.shape(), mask.shape()]);
         require!(
             shape.is_some(),
@@ -18,20 +19,33 @@ pub mod masked_fill {
             input.shape(),
             mask.shape()
         );
-        fills("value", value, input.dtype(), Code::Value.name())?;
+        match value {
+            Operand::Scalar(value) => fills("value", value, input.dtype(), Code::Value.name())?,
+            Operand::Tensor(value) => {
+                require!(
+                    value.rank() == 0,
+                    ValueRank,
+                    "value has shape {:?}, expected a number or a tensor without dimensions",
+                    value.shape()
+                );
+            }
+        }
         Ok(input.with_shape(shape.unwrap_or_default()))
     }
 
-    fn decomposition(input: Tensor, mask: Tensor, value: Scalar) -> Tensor {
+    fn decomposition(input: Tensor, mask: Tensor, value: Operand<Tensor>) -> Tensor {
         let shape = broadcast_shapes(&[&input.shape(), &mask.shape()]).unwrap_or_default();
-        let fill = constant(operand_number(value, input.dtype()), &input.meta().with_shape(&shape));
+        let fill = match value {
+            Operand::Scalar(value) => constant(operand_number(value, input.dtype()), &input.meta().with_shape(&shape)),
+            Operand::Tensor(value) => broadcast(cast(value, input.dtype()), &shape),
+        };
         prims::select(broadcast(mask, &shape), fill, broadcast(input, &shape))
     }
 
-    fn reference(input: &ArrayD<f64>, mask: &ArrayD<bool>, value: Scalar) -> ArrayD<f64> {
+    fn reference(input: &ArrayD<f64>, mask: &ArrayD<bool>, value: ArrayD<f64>) -> ArrayD<f64> {
         let shape = broadcast_shapes(&[input.shape(), mask.shape()]).unwrap_or_default();
         let mask = spread(mask, &shape).mapv(|holds| f64::from(u8::from(holds)));
-        zip(input, &mask, |x, holds| if holds != 0.0 { value.to_f64() } else { x })
+        zip(input, &mask, |x, holds| if holds != 0.0 { value[[]] } else { x })
     }
 
     fn samples(s: &mut Samples) {
@@ -40,6 +54,8 @@ pub mod masked_fill {
         s.case(with(s.normal([3]), s.booleans([4, 1]), 1i64));
         s.case(with(s.normal([]), s.booleans([]), 1i64));
         s.case(with(s.normal([0, 3]), s.booleans([3]), 1i64));
+        s.case(with(s.normal([4, 3]), s.booleans([4, 3]), s.normal([])));
+        s.case(with(s.normal([3]), s.booleans([2, 1]), s.of(DType::I64, [])));
         if s.dtype().is_floating() {
             s.case(with(s.normal([4, 3]), s.booleans([4, 3]), f64::NEG_INFINITY));
         }
@@ -47,6 +63,7 @@ pub mod masked_fill {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Broadcast, with(e.normal([2, 3]), e.booleans([2]), 0.0), "they do not broadcast");
+        e.case(ValueRank, with(e.normal([2]), e.booleans([2]), e.normal([1])), "value has shape [1]");
         e.case(Value, with(e.of(DType::I64, [2]), e.booleans([2]), f64::NAN), "value is nan, which i64 cannot hold");
         e.case(Value, with(e.of(DType::F16, [2]), e.booleans([2]), -1e9), "which f16 cannot hold");
     }

@@ -264,10 +264,14 @@ pub fn dims_text(dims: Option<&[i64]>) -> String {
 
 /// Positions of `dims` (all if `None` or empty) in a tensor of `rank`, ascending; `None` if one is out of range or named twice.
 pub fn reduced_dims(dims: Option<&[i64]>, rank: usize) -> Option<Vec<usize>> {
-    let given = match dims {
-        None | Some([]) => return Some((0..rank).collect()),
-        Some(given) => given,
-    };
+    match dims {
+        None | Some([]) => Some((0..rank).collect()),
+        Some(given) => named_dims(given, rank),
+    }
+}
+
+/// Positions of `given` in a tensor of `rank`, ascending; `None` if one is out of range or named twice.
+pub fn named_dims(given: &[i64], rank: usize) -> Option<Vec<usize>> {
     let mut positions = Vec::new();
     for dim in given {
         let dim = fulgurite::meta::normalize_dim(*dim, rank).ok()?;

@@ -1,15 +1,15 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::reshaped;
-use super::promotion::{accumulating, cast, position};
+use super::promotion::{accumulating, cast, constant_like, position};
 use super::{at_least_1d, in_range};
 use crate::prims;
 
 /// `input` with `src[i][j]` added at `[index[i][j]][j]` for `dim = 0`, likewise for other dimensions, in row-major order of
-/// `index`. f16 and bf16 are added in f32. A tensor without dimensions counts as one of a single element.
+/// `index`. f16 and bf16 are added in f32; of booleans the result is whether one of them holds. A tensor without dimensions counts as one of a single element.
 #[operator(torch = "scatter_add", autocast = widest)]
 pub mod scatter_add {
-    fn scatter_add(input: Tensor<Number>, dim: i64, index: Tensor<Integer>, src: Tensor<Number>) -> Tensor;
+    fn scatter_add(input: Tensor, dim: i64, index: Tensor<Integer>, src: Tensor) -> Tensor;
 
     fn meta(input: &TensorMeta, dim: i64, index: &TensorMeta, src: &TensorMeta) -> Result<TensorMeta> {
         let dim = normalize_dim(dim, input.rank())?;
@@ -45,8 +45,15 @@ pub mod scatter_add {
             true => src,
             false => prims::slice(src, zeros, &*extents, vec![1; extents.len()]),
         };
-        let wide = accumulating;
-        let sum = cast(prims::scatter_add(wide(input), place, index, wide(used)), dtype);
+        let wide = |tensor: Tensor| match tensor.dtype() {
+            DType::Bool => cast(tensor, DType::I64),
+            _ => accumulating(tensor),
+        };
+        let sum = prims::scatter_add(wide(input), place, index, wide(used));
+        let sum = match dtype {
+            DType::Bool => prims::ne(sum, constant_like(sum, 0i64)),
+            _ => cast(sum, dtype),
+        };
         if shape.is_empty() { prims::reshape(sum, []) } else { sum }
     }
 

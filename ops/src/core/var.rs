@@ -6,17 +6,29 @@ use super::promotion::{accumulating, cast, constant_like, dims_text, keep_dims, 
 use crate::prims;
 
 /// The variance along `dim` (all dimensions if absent or empty): `Σ (x - mean)² / max(0, n - correction)`, in two passes,
-/// accumulated in f32 for f16 and bf16.
+/// accumulated in f32 for f16 and bf16. `correction` is 1 if absent; `unbiased` is the older way to say so: 1 if true, 0 if false.
 #[operator(torch = "var")]
 pub mod var {
     fn var(
         input: Tensor<Floating>,
         #[default(None)] dim: Option<Vec<i64>>,
-        #[default(1.0)] correction: f64,
+        #[default(None)] correction: Option<f64>,
         #[default(false)] keepdim: bool,
+        #[default(None)] unbiased: Option<bool>,
     ) -> Tensor;
 
-    fn meta(input: &TensorMeta, dim: Option<&[i64]>, keepdim: bool) -> Result<TensorMeta> {
+    fn meta(
+        input: &TensorMeta,
+        dim: Option<&[i64]>,
+        correction: Option<f64>,
+        keepdim: bool,
+        unbiased: Option<bool>,
+    ) -> Result<TensorMeta> {
+        require!(
+            correction.is_none() || unbiased.is_none(),
+            Correction,
+            "correction and unbiased are both given, expected one of them"
+        );
         let dims = reduced_dims(dim, input.rank());
         require!(
             dims.is_some(),
@@ -28,7 +40,14 @@ pub mod var {
         Ok(input.with_shape(reduced_shape(input.shape(), &dims.unwrap_or_default(), keepdim)))
     }
 
-    fn decomposition(input: Tensor, dim: Option<&[i64]>, correction: f64, keepdim: bool) -> Tensor {
+    fn decomposition(
+        input: Tensor,
+        dim: Option<&[i64]>,
+        correction: Option<f64>,
+        keepdim: bool,
+        unbiased: Option<bool>,
+    ) -> Tensor {
+        let correction = super::correction(correction, unbiased);
         let shape = input.shape();
         let dims = reduced_dims(dim, input.rank()).unwrap_or_default();
         let count: usize = dims.iter().map(|dim| shape[*dim]).product();
@@ -42,7 +61,14 @@ pub mod var {
         keep_dims(cast(variance, input.dtype()), &shape, &dims, keepdim)
     }
 
-    fn reference(input: &ArrayD<f64>, dim: Option<&[i64]>, correction: f64, keepdim: bool) -> ArrayD<f64> {
+    fn reference(
+        input: &ArrayD<f64>,
+        dim: Option<&[i64]>,
+        correction: Option<f64>,
+        keepdim: bool,
+        unbiased: Option<bool>,
+    ) -> ArrayD<f64> {
+        let correction = super::correction(correction, unbiased);
         reduce(input, dim, keepdim, |row| {
             let mean = row.iter().sum::<f64>() / row.len() as f64;
             row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (row.len() as f64 - correction).max(0.0)
@@ -55,6 +81,8 @@ pub mod var {
         s.case(with(s.normal([3, 5, 7])).dim(vec![2, 0]).correction(0.0));
         s.case(with(s.normal([5, 33])).dim(vec![1]).correction(2.0));
         s.case(with(s.normal([0, 3])).dim(vec![1]));
+        s.case(with(s.normal([3, 5])).dim(vec![1]).unbiased(false));
+        s.case(with(s.normal([3, 5])).unbiased(true));
         let why = "of no degree of freedom";
         s.case(with(s.normal([]))).forward_only(why);
         s.case(with(s.normal([3, 1])).dim(vec![1])).forward_only(why);
@@ -63,5 +91,13 @@ pub mod var {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Dims, with(e.normal([2, 3])).dim(vec![2]), "distinct dimensions of a tensor of rank 2");
+        let both = with(e.normal([2, 3])).correction(0.0).unbiased(true);
+        e.case(Correction, both, "correction and unbiased are both given");
     }
+}
+
+/// What is subtracted from the number of elements.
+fn correction(correction: Option<f64>, unbiased: Option<bool>) -> f64 {
+    let from_unbiased = unbiased.map(|unbiased| f64::from(u8::from(unbiased)));
+    correction.or(from_unbiased).unwrap_or(1.0)
 }

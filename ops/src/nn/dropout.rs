@@ -5,11 +5,11 @@ use crate::prims;
 
 /// Each element is zero with probability `p` and otherwise divided by `1 - p`, in training; outside of it `input` as it is.
 /// The random numbers are a function of `generator`, i64[2] of seed and offset: give each draw an offset of its own.
-/// Srivastava et al., 2014.
+/// Integers and booleans cannot be scaled: they pass where nothing is drawn. Srivastava et al., 2014.
 #[operator(torch = "nn.functional.dropout", effects(random))]
 pub mod dropout {
     fn dropout(
-        input: Tensor<Floating>,
+        input: Tensor,
         #[default(0.5)] p: f64,
         #[default(true)] training: bool,
         #[default(None)] generator: Option<Tensor<Integer>>,
@@ -18,6 +18,12 @@ pub mod dropout {
     fn meta(input: &TensorMeta, p: f64, training: bool, generator: Option<&TensorMeta>) -> Result<TensorMeta> {
         require!((0.0..=1.0).contains(&p), Probability, "p is {p}, expected a probability from 0 to 1");
         let draws = training && p > 0.0 && p < 1.0;
+        require!(
+            !draws || input.dtype().is_floating(),
+            DrawsFloating,
+            "training with p = {p} scales what it keeps: input is {}, expected a floating-point dtype",
+            input.dtype()
+        );
         require!(
             !draws || generator.is_some(),
             NeedsGenerator,
@@ -38,6 +44,7 @@ pub mod dropout {
                 let scaled = prims::mul(input, constant_like(input, 1.0 / (1.0 - p)));
                 prims::select(kept, scaled, constant_like(input, 0.0))
             }
+            _ if training && p == 1.0 && !input.dtype().is_floating() => constant_like(input, 0i64),
             _ if training && p == 1.0 => prims::mul(input, constant_like(input, 0.0)),
             _ => input,
         }
@@ -60,6 +67,12 @@ pub mod dropout {
     }
 
     fn samples(s: &mut Samples) {
+        if !s.dtype().is_floating() {
+            s.case(with(s.normal([4, 8])).training(false));
+            s.case(with(s.normal([4, 8])).p(0.0));
+            s.case(with(s.normal([4, 8])).p(1.0));
+            return;
+        }
         for shape in [&[][..], &[7], &[4, 8], &[0, 3], &[67, 65]] {
             s.case(with(s.normal(shape)).p(0.3).generator(s.integers(0, 1 << 20, [2])));
         }
@@ -70,6 +83,7 @@ pub mod dropout {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Probability, with(e.normal([2])).p(1.5), "p is 1.5, expected a probability from 0 to 1");
+        e.case(DrawsFloating, with(e.of(DType::I64, [2])), "input is i64, expected a floating-point dtype");
         e.case(NeedsGenerator, with(e.normal([2])), "give a generator");
         e.case(Generator, with(e.normal([2])).generator(e.integers(0, 9, [3])), "generator is i64[3], expected i64[2]");
     }

@@ -17,11 +17,7 @@ use crate::prims;
     )
 )]
 pub mod linear {
-    fn linear(
-        input: Tensor<Floating>,
-        weight: Tensor<Floating>,
-        #[default(None)] bias: Option<Tensor<Floating>>,
-    ) -> Tensor;
+    fn linear(input: Tensor<Number>, weight: Tensor<Number>, #[default(None)] bias: Option<Tensor<Number>>) -> Tensor;
 
     fn meta(input: &TensorMeta, weight: &TensorMeta, bias: Option<&TensorMeta>) -> Result<TensorMeta> {
         require!(

@@ -9,12 +9,16 @@ use crate::prims;
 /// given.
 #[operator(torch = "log_softmax", autocast = full)]
 pub mod log_softmax {
-    fn log_softmax(input: Tensor<Floating>, dim: i64, #[default(None)] dtype: Option<DType>) -> Tensor;
+    fn log_softmax(input: Tensor, dim: i64, #[default(None)] dtype: Option<DType>) -> Tensor;
 
     fn meta(input: &TensorMeta, dim: i64, dtype: Option<DType>) -> Result<TensorMeta> {
         normalize_dim(dim, input.rank())?;
         let dtype = dtype.unwrap_or(input.dtype());
-        require!(dtype.is_floating(), ResultType, "dtype is {dtype}, expected a floating-point dtype");
+        require!(
+            dtype.is_floating(),
+            ResultType,
+            "the result would be {dtype}, expected a floating-point dtype: give `dtype` for an input of another type"
+        );
         Ok(input.with_dtype(dtype))
     }
 
@@ -38,6 +42,10 @@ pub mod log_softmax {
     }
 
     fn samples(s: &mut Samples) {
+        if !s.dtype().is_floating() {
+            s.case(with(s.uniform(0.0, 2.0, [3, 4]), 1).dtype(DType::F32));
+            return;
+        }
         s.case(with(s.normal([4, 8]), -1));
         s.case(with(s.normal([3, 5, 7]), 1));
         s.case(with(s.normal([]), 0));
@@ -51,6 +59,7 @@ pub mod log_softmax {
     }
 
     fn errors(e: &mut ErrorSamples) {
-        e.case(ResultType, with(e.normal([2]), 0).dtype(DType::I64), "dtype is i64");
+        e.case(ResultType, with(e.normal([2]), 0).dtype(DType::I64), "the result would be i64");
+        e.case(ResultType, with(e.of(DType::I64, [2]), 0), "give `dtype` for an input of another type");
     }
 }

@@ -1,0 +1,50 @@
+use fulgurite_ops_macros::operator;
+
+use super::arrays::rearranged;
+use super::promotion::{dims_text, named_dims, position};
+use crate::prims;
+
+/// The elements of the dimensions `dims` in reverse order. A tensor without dimensions answers to dimension 0.
+#[operator(torch = "flip")]
+pub mod flip {
+    fn flip(input: Tensor, dims: Vec<i64>) -> Tensor;
+
+    fn meta(input: &TensorMeta, dims: &[i64]) -> Result<TensorMeta> {
+        require!(
+            named_dims(dims, input.rank()).is_some(),
+            Dims,
+            "dims is {}, expected distinct dimensions of a tensor of rank {}",
+            dims_text(Some(dims)),
+            input.rank()
+        );
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor, dims: &[i64]) -> Tensor {
+        let dims = named_dims(dims, input.rank()).unwrap_or_default();
+        if dims.is_empty() { input } else { prims::flip(input, dims) }
+    }
+
+    fn reference(input: &ReferenceTensor, dims: &[i64]) -> ReferenceTensor {
+        let rank = input.shape().len();
+        let turned: Vec<usize> = dims.iter().map(|dim| position(*dim, rank)).collect();
+        rearranged(input, input.shape(), 0.0, |at| {
+            let from = |(dim, i): (usize, &usize)| if turned.contains(&dim) { input.shape()[dim] - 1 - i } else { *i };
+            Some(at.iter().enumerate().map(from).collect())
+        })
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([]), [0]));
+        s.case(with(s.normal([7]), [-1]));
+        s.case(with(s.normal([4, 6]), [1]));
+        s.case(with(s.normal([4, 6]), []));
+        s.case(with(s.normal([2, 3, 5]), [-1, 0]));
+        s.case(with(s.normal([0, 3]), [0, 1]));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Dims, with(e.normal([2, 3]), [2]), "dims is [2], expected distinct dimensions of a tensor of rank 2");
+        e.case(Dims, with(e.normal([2, 3]), [1, -1]), "dims is [1, -1]");
+    }
+}
