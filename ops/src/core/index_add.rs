@@ -89,6 +89,8 @@ pub mod index_add {
     fn samples(s: &mut Samples) {
         s.case(with(s.normal([7]), 0, s.integers(0, 7, [12]), s.normal([12])));
         s.case(with(s.normal([4, 6]), -1, s.integers(0, 6, [5]).cast(DType::I32), s.normal([4, 5])));
+        // As many rows as columns: another `dim` fits as well and gives another result.
+        s.case(with(s.normal([3, 3]), 1, s.integers(0, 3, [3]), s.normal([3, 3])));
         s.case(with(s.normal([3, 2, 5]), 1, s.integers(0, 2, [3]), s.normal([3, 3, 5])));
         s.case(with(s.normal([]), 0, s.integers(0, 1, [1]), s.normal([])));
         s.case(with(s.normal([4]), 0, s.integers(0, 4, []), s.normal([1])));
