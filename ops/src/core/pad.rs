@@ -165,6 +165,8 @@ pub mod pad {
         e.case(PadLength, with(e.normal([3]), [1, 1, 1, 1]), "at most 1 dimensions");
         let valued = with(e.normal([2, 3]), [1, 1]).mode(PadMode::Reflect).value(2.0);
         e.case(ValueOfMode, valued, "value is Some(2.0)");
+        let boolean = with(e.booleans([2, 3]), [1, 1]).mode(PadMode::Replicate);
+        e.case(ModeOfBool, boolean, "input is bool, which mode \"replicate\" does not take");
         e.case(
             PaddedDims,
             with(e.normal([3]), [1, 1]).mode(PadMode::Circular),
