@@ -7,6 +7,8 @@ mod cases;
 mod doctor;
 #[path = "command/files.rs"]
 mod files;
+#[path = "command/fuzz.rs"]
+mod fuzz;
 #[path = "command/models.rs"]
 mod models;
 #[path = "command/new.rs"]
@@ -103,6 +105,7 @@ fn help_has_examples() {
         &["convert", "--help"],
         &["tokenize", "--help"],
         &["doctor", "--help"],
+        &["fuzz", "--help"],
     ] {
         let help = run(arguments).ok();
         assert!(help.contains("Example"), "{arguments:?}: {help}");

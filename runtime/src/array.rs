@@ -123,31 +123,33 @@ impl Array {
         Ok(Array::from_buffer(buffer, meta))
     }
 
-    /// An array on the host with these strides, in elements, from bytes in row-major order. What is between the elements is zero. Of
-    /// elements that the strides put in one place the last one stays.
+    /// An array on the host with these strides, in elements, from bytes in row-major order. A negative stride stores a dimension
+    /// backwards. What is between the elements is zero. Of elements that the strides put in one place the last one stays.
     ///
     /// # Errors
-    /// If there is not one stride for each dimension, a stride is negative, or the elements reach further than the machine has memory.
+    /// If there is not one stride for each dimension, or the elements reach further than the machine has memory.
     pub fn strided(shape: impl AsRef<[usize]>, dtype: DType, strides: &[isize], bytes: &[u8]) -> Result<Array> {
         let meta = TensorMeta::new(shape, dtype, Device::CPU);
         if meta.bytes() != bytes.len() {
             return Err(wrong("bytes", format!("{} bytes do not fill {meta}", bytes.len())));
         }
         let (shape, size) = (meta.shape(), dtype.size());
-        let steps: Option<Vec<usize>> = strides.iter().map(|stride| usize::try_from(*stride).ok()).collect();
-        let Some(steps) = steps.filter(|steps| steps.len() == shape.len()) else {
-            let message = format!("are {strides:?}, expected {} of at least 0 for {meta}", shape.len());
-            return Err(wrong("strides", message));
+        if strides.len() != shape.len() {
+            return Err(wrong("strides", format!("are {strides:?}, expected {} for {meta}", shape.len())));
+        }
+        // From the lowest place that an element has to the highest one.
+        let reach = |(extent, stride): (&usize, &isize)| (extent - 1).checked_mul(stride.unsigned_abs());
+        let sum = |wanted: fn(isize) -> bool| {
+            let mut pairs = shape.iter().zip(strides).filter(|(_, stride)| wanted(**stride));
+            pairs.try_fold(0usize, |last, pair| last.checked_add(reach(pair)?))
         };
-        // From the first element to the last one reached.
-        let reach = |(extent, step): (&usize, &usize)| (extent - 1).checked_mul(*step);
-        let last = match meta.is_empty() {
-            true => Some(0),
-            false => shape.iter().zip(&steps).try_fold(0usize, |last, pair| last.checked_add(reach(pair)?)),
+        let (first, last) = match meta.is_empty() {
+            true => (Some(0), Some(0)),
+            false => (sum(|stride| stride < 0), sum(|_| true)),
         };
         let most = fulgurite_kernels::machine::memory_limit().unwrap_or(isize::MAX as u64);
         let len = last.and_then(|last| last.checked_add(1)?.checked_mul(size)).filter(|len| *len as u64 <= most);
-        let Some(len) = len else {
+        let (Some(len), Some(first)) = (len, first) else {
             return Err(wrong("strides", format!("are {strides:?}, with which {meta} reaches further than memory")));
         };
         let mut buffer = Buffer::uninitialized(len)?;
@@ -155,7 +157,8 @@ impl Array {
         data.fill(0);
         let mut index = vec![0; shape.len()];
         for element in bytes.chunks_exact(size) {
-            let at = index.iter().zip(&steps).map(|(i, step)| i * step).sum::<usize>() * size;
+            let steps = index.iter().zip(strides).map(|(i, stride)| *i as isize * stride).sum::<isize>();
+            let at = (first as isize + steps) as usize * size;
             data[at..at + size].copy_from_slice(element);
             for dim in (0..shape.len()).rev() {
                 index[dim] += 1;
@@ -165,7 +168,7 @@ impl Array {
                 index[dim] = 0;
             }
         }
-        Ok(Array::from_shared(Arc::new(buffer), meta, Strides::from_slice(strides), 0))
+        Ok(Array::from_shared(Arc::new(buffer), meta, Strides::from_slice(strides), first))
     }
 
     pub(crate) fn from_buffer(buffer: Buffer, meta: TensorMeta) -> Array {
@@ -507,6 +510,10 @@ mod tests {
             (vec![2, 2], vec![0, 0]),
             (vec![3, 2], vec![1, 1]),
             (vec![0, 3], vec![5, 1]),
+            (vec![0, 3], vec![5, -1]),
+            // Backwards.
+            (vec![2, 3], vec![3, -1]),
+            (vec![4, 2, 3], vec![-6, 3, -1]),
             (vec![], vec![]),
         ] {
             let count = shape.iter().product::<usize>();
@@ -518,11 +525,11 @@ mod tests {
             }
         }
         let wrong = |strides: &[isize]| Array::strided([2, 3], DType::F32, strides, &[0; 24]).unwrap_err().to_string();
-        assert!(wrong(&[1]).contains("expected 2 of at least 0"));
-        assert!(wrong(&[-3, 1]).contains("[-3, 1], expected 2 of at least 0"));
+        assert!(wrong(&[1]).contains("are [1], expected 2"));
         // More than any machine has, and than a number holds.
         assert!(wrong(&[1 << 50, 1 << 51]).contains("reaches further than memory"));
         assert!(wrong(&[isize::MAX, isize::MAX]).contains("reaches further than memory"));
+        assert!(wrong(&[isize::MIN, 1]).contains("reaches further than memory"));
         assert!(Array::strided([2], DType::F32, &[1], &[0; 4]).unwrap_err().to_string().contains("do not fill"));
     }
 }

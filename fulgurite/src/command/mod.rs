@@ -14,6 +14,7 @@
 mod convert;
 mod doctor;
 mod files;
+mod fuzz;
 mod generate;
 mod log;
 mod ops_list;
@@ -54,6 +55,7 @@ Examples:
   fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:'
   fulgurite convert runs/nano/checkpoint.safetensors nano.bin
   fulgurite tokenize --out shards/
+  fulgurite fuzz --minutes 10
   fulgurite doctor
 
 FULGURITE_LOG=info (or debug, or fulgurite_runtime=trace, ...) logs to standard error.";
@@ -83,6 +85,8 @@ enum Command {
     Convert(convert::Arguments),
     /// Writes a text as llm.c's shards of tokens.
     Tokenize(tokenize::Arguments),
+    /// Looks for programs that give different results when they are run in different ways.
+    Fuzz(fuzz::Arguments),
     /// What this machine offers, and what is missing with the reason why.
     Doctor(doctor::Arguments),
 }
@@ -130,6 +134,7 @@ pub fn main() -> ExitCode {
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Tokenize(arguments) => tokenize::run(&arguments),
+        Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
     });
     outcome.unwrap_or_else(|failed| {

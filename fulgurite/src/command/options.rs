@@ -21,6 +21,9 @@ pub struct Compile {
     /// Keeps everything that the backward pass needs of the forward pass: nothing large is computed again.
     #[arg(long)]
     no_recompute: bool,
+    /// Minimum size, in bytes, of what is computed again for the backward pass.
+    #[arg(long, value_name = "BYTES", conflicts_with = "no_recompute")]
+    recompute_from: Option<u64>,
     /// On a device, launches every kernel by itself instead of replaying a graph, and waits for each symbol: an error names it.
     #[arg(long)]
     no_graph: bool,
@@ -37,7 +40,7 @@ impl Compile {
         options.fuel = self.fuel.map_or(Fuel::UNLIMITED, Fuel::limited);
         options.fuse = !self.no_fuse;
         options.graph = !self.no_graph;
-        options.recompute = options.recompute.filter(|_| !self.no_recompute);
+        options.recompute = self.recompute_from.or(options.recompute).filter(|_| !self.no_recompute);
         options.memory_limit = fulgurite_kernels::machine::memory_limit();
         Ok(options)
     }

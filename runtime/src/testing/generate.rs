@@ -443,7 +443,7 @@ fn operator_test(
 }
 
 /// Turns a panic of a rule into a failure of its test.
-fn guarded<T>(f: impl FnOnce() -> Check<T>) -> Check<T> {
+pub(crate) fn guarded<T>(f: impl FnOnce() -> Check<T>) -> Check<T> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
         let text = payload
             .downcast_ref::<String>()

@@ -78,6 +78,38 @@ impl SampleTensor {
         self
     }
 
+    /// Values from `low` to `high` that depend on `seed`; integers and booleans where `dtype` has no others.
+    #[cfg(feature = "testing")]
+    pub(crate) fn uniform(shape: &[usize], dtype: DType, low: f64, high: f64, seed: u64) -> SampleTensor {
+        SampleTensor { shape: Dims::from_slice(shape), dtype, fill: Fill::Uniform { low, high }, seed }
+    }
+
+    /// These values, repeated if there are too few.
+    #[cfg(feature = "testing")]
+    pub(crate) fn literal(shape: &[usize], dtype: DType, values: Arc<[f64]>) -> SampleTensor {
+        SampleTensor { shape: Dims::from_slice(shape), dtype, fill: Fill::Values(values), seed: 0 }
+    }
+
+    /// Other values of the same kind.
+    #[cfg(feature = "testing")]
+    pub(crate) fn reseeded(mut self, seed: u64) -> SampleTensor {
+        self.seed = seed;
+        self
+    }
+
+    /// The same kind of values with `extent` of each extent in its place. Integers up to one of them are positions in a dimension of
+    /// that extent: they stay within it.
+    #[cfg(feature = "testing")]
+    pub(crate) fn resized(mut self, extent: &dyn Fn(usize) -> usize) -> SampleTensor {
+        self.shape.iter_mut().for_each(|own| *own = extent(*own));
+        if let Fill::Integers { low, high } = &mut self.fill
+            && let Ok(bound) = usize::try_from(*high)
+        {
+            *high = (extent(bound) as i64).max(*low + 1);
+        }
+        self
+    }
+
     /// All that the values depend on, in words.
     #[cfg(feature = "testing")]
     pub(crate) fn description(&self) -> String {

@@ -52,6 +52,11 @@ impl List {
         List { name: executor.name.to_owned(), executors, fuel, fuse: true, recompute: Options::default().recompute }
     }
 
+    /// As [`List::of`], of the executor of that name.
+    pub fn named(executor: &str) -> Result<List> {
+        Ok(List::of(find_executor(executor)?))
+    }
+
     /// Every composite opened, every prim run by its reference.
     pub fn plain() -> Result<List> {
         Ok(List::of(find_executor(REFERENCE)?))

@@ -41,6 +41,11 @@ impl Fuel {
         Fuel(Some(steps))
     }
 
+    /// What is left of it; `None` if there is no limit.
+    pub fn left(self) -> Option<u64> {
+        self.0
+    }
+
     /// Takes fuel for one optimization; `false` if none is left.
     pub fn burn(&mut self) -> bool {
         match &mut self.0 {

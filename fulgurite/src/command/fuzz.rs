@@ -1,0 +1,187 @@
+//! `fuzz`.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use fulgurite::testing::fuzz::{Event, Finding, Settings, Totals, fuzz};
+use fulgurite::{DType, Device, Target};
+
+use super::Outcome;
+use super::output::{Failed, say};
+use crate::cases::{tensor_bytes, write_whole};
+
+/// Arguments of `fuzz`.
+#[derive(Args)]
+#[command(after_help = "\
+Each case is a random program, or a single call, of every operator, element type and layout, with its gradients. It is run by
+each executor, fused and not, with values computed again from the first byte on and with none, with inputs donated, on other numbers
+of threads, in fenced memory, printed and parsed: results must agree with the references within the roundings of the program, and
+bit for bit where nothing may matter. Cases are made from the seed and their number alone.
+
+A program that fails is made smaller and written as a trace with its inputs; the command that repeats it is printed. The exit code
+is 1 if any program fails.
+
+Examples:
+  fulgurite fuzz --minutes 10
+  fulgurite fuzz --seed 7 --case 1234
+  fulgurite fuzz --minutes 60 --device cuda --out findings/
+  fulgurite fuzz --operators cat,pad,narrow --minutes 2")]
+pub struct Arguments {
+    /// How long, in minutes.
+    #[arg(long, default_value_t = 1.0, value_name = "N")]
+    minutes: f64,
+    /// Equal seeds make equal cases.
+    #[arg(long, default_value_t = 0, value_name = "S")]
+    seed: u64,
+    /// Runs this case alone.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "first")]
+    case: Option<u64>,
+    /// The number of the first case: a longer search is continued.
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    first: u64,
+    /// At most so many cases.
+    #[arg(long, value_name = "NUMBER")]
+    cases: Option<u64>,
+    /// Stops after so many findings.
+    #[arg(long, value_name = "NUMBER")]
+    findings: Option<u64>,
+    /// The device that programs are run on.
+    #[arg(long, default_value = "cpu")]
+    device: Device,
+    /// Executors that are tried besides those of the device's default list.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    executors: Vec<String>,
+    /// Operators that programs are made of; all otherwise.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    operators: Vec<String>,
+    /// Element types that programs and samples are in; all otherwise.
+    #[arg(long, value_delimiter = ',', value_name = "DTYPES")]
+    dtypes: Vec<DType>,
+    /// How long a failing program is made smaller, in seconds.
+    #[arg(long, default_value_t = 60.0, value_name = "SECONDS")]
+    minimize: f64,
+    /// Where failing programs are written.
+    #[arg(long, default_value = ".", value_name = "FOLDER")]
+    out: PathBuf,
+}
+
+/// How often a line tells how far it is.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// Looks for programs that fail.
+pub fn run(arguments: &Arguments) -> Outcome {
+    // A device that is not there is said at once.
+    Target::of(arguments.device)?;
+    std::fs::create_dir_all(&arguments.out).map_err(|error| Failed::file(&arguments.out, error))?;
+    let seconds = |seconds: f64, what: &str| {
+        Duration::try_from_secs_f64(seconds).map_err(|_| Failed(format!("--{what}: expected a time, got {seconds}")))
+    };
+    let time = seconds(arguments.minutes * 60.0, "minutes")?;
+    let settings = Settings {
+        seed: arguments.seed,
+        first: arguments.case.unwrap_or(arguments.first),
+        cases: arguments.case.map(|_| 1).or(arguments.cases),
+        time: arguments.case.is_none().then_some(time),
+        findings: arguments.findings,
+        device: arguments.device.kind().to_owned(),
+        executors: arguments.executors.clone(),
+        operators: arguments.operators.clone(),
+        dtypes: arguments.dtypes.clone(),
+        minimize: seconds(arguments.minimize, "minimize")?,
+    };
+    let mut progress = Progress { last: Instant::now(), terminal: stderr().is_terminal() };
+    let mut failed: Option<Failed> = None;
+    let totals = fuzz(&settings, &mut |event| match event {
+        Event::Begins(case) => tracing_begin(&arguments.out, arguments.seed, case),
+        Event::Progress(totals) => progress.tell(totals),
+        Event::Found(finding) => {
+            progress.clear();
+            if let Err(error) = tell(arguments, finding) {
+                failed.get_or_insert(error);
+            }
+        }
+    })?;
+    progress.clear();
+    let _ = std::fs::remove_file(arguments.out.join(CURRENT));
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    say!("{}", summary(&totals))?;
+    Ok(if totals.failing > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The file that names the case at hand: a case that ends the process is known by it.
+const CURRENT: &str = "fuzz-current.txt";
+
+fn tracing_begin(folder: &Path, seed: u64, case: u64) {
+    let _ = std::fs::write(folder.join(CURRENT), format!("fulgurite fuzz --seed {seed} --case {case}\n"));
+}
+
+fn summary(totals: &Totals) -> String {
+    format!(
+        "{} programs and {} calls ({} with gradients, {} refused) in {:.1} min: {} comparisons of {} elements ({} left out), {} failing",
+        totals.programs,
+        totals.calls,
+        totals.gradients,
+        totals.refused,
+        totals.time.as_secs_f64() / 60.0,
+        totals.comparisons,
+        totals.elements,
+        totals.skipped,
+        totals.failing
+    )
+}
+
+struct Progress {
+    last: Instant,
+    terminal: bool,
+}
+
+impl Progress {
+    fn tell(&mut self, totals: &Totals) {
+        // In a log, a line a minute is enough.
+        let every = if self.terminal { EVERY } else { EVERY * 12 };
+        if self.last.elapsed() < every {
+            return;
+        }
+        self.last = Instant::now();
+        self.clear();
+        let end = if self.terminal { "" } else { "\n" };
+        let _ = write!(stderr().lock(), "{}, next {}{end}", summary(totals), totals.next);
+    }
+
+    fn clear(&self) {
+        if self.terminal {
+            let _ = write!(stderr().lock(), "\r\x1b[2K");
+        }
+    }
+}
+
+/// Writes a finding as files, and says how to repeat it.
+fn tell(arguments: &Arguments, finding: &Finding) -> Result<(), Failed> {
+    let stem = format!("fuzz-{}-{}", arguments.seed, finding.case);
+    let path = |ending: &str| arguments.out.join(format!("{stem}{ending}"));
+    let (trace, inputs) = (path(".trace"), path(".safetensors"));
+    write_whole(&trace, finding.trace.to_string().as_bytes())?;
+    let bytes = tensor_bytes(&finding.inputs).map_err(|message| Failed::file(&inputs, message))?;
+    write_whole(&inputs, &bytes)?;
+    say!("case {}: {}", finding.case, finding.message)?;
+    say!("  {}", finding.program)?;
+    let run = |trace: &Path, flags: &str| {
+        format!("fulgurite trace run {} --inputs {} {flags}", trace.display(), inputs.display())
+    };
+    say!("  fails:    {}", run(&trace, &finding.flags))?;
+    if let Some((other, flags)) = &finding.against {
+        let own = path(".expected.trace");
+        if let Some(other) = other {
+            write_whole(&own, other.to_string().as_bytes())?;
+        }
+        say!("  expected: {}", run(if other.is_some() { &own } else { &trace }, flags))?;
+    } else {
+        say!("  expected: {}", run(&trace, "--executors reference --fuel 0 --no-fuse --no-recompute"))?;
+    }
+    say!("  again:    fulgurite fuzz --seed {} --case {}", arguments.seed, finding.case)
+}

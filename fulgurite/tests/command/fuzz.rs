@@ -1,0 +1,27 @@
+//! `fuzz`.
+
+use crate::{run, run_in};
+
+#[test]
+fn a_few_cases_pass_and_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["fuzz", "--seed", "5", "--cases", "6", "--dtypes", "f32", "--operators", "prims::add,prims::exp"];
+    let text = run_in(folder.path(), &arguments).ok();
+    assert!(
+        text.contains(" programs and ") && text.contains(" comparisons of ") && text.contains(", 0 failing"),
+        "{text}"
+    );
+    // Nothing is left of what went well.
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    let again = run_in(folder.path(), &arguments).ok();
+    let counts = |text: &str| text.split(" in ").next().unwrap().to_owned();
+    assert_eq!(counts(&again), counts(&text));
+}
+
+#[test]
+fn wrong_arguments_are_errors() {
+    run(&["fuzz", "--operators", "no_such_operator"]).fails(1);
+    run(&["fuzz", "--executors", "no_such_executor"]).fails(1);
+    run(&["fuzz", "--dtypes", "f33"]).fails(2);
+    run(&["fuzz", "--minutes=-1"]).fails(1);
+}

@@ -1,0 +1,411 @@
+//! What a program must give: its decomposition, one reference after another, and how far roundings on the way may move it.
+//!
+//! The program is run as the references say, each result rounded to its element type. It is run again with every rounding made
+//! anew at random ([`Noise`]): how far an element moves is how far executors, which round elsewhere or add in another order, may
+//! differ there. An element that moves by more than a part of its own size is ill-conditioned, or stands at a discontinuity, and
+//! says nothing about an executor. It is counted as skipped.
+
+use fulgurite_kernels::DType;
+use ndarray::ArrayD;
+
+use crate::argument::{Arg, map_arguments};
+use crate::array::Array;
+use crate::operator::OperatorDef;
+use crate::reference::ReferenceTensor;
+use crate::testing::directives::{DirectiveKind, Tolerance};
+use crate::testing::generate::guarded;
+use crate::testing::problem::{Check, Problem, ensure};
+use crate::testing::samples::{Random, round_to};
+use crate::testing::tolerance::{position, root_mean_square, roundings};
+use crate::trace::{Block, BoundSymbol, Trace};
+use crate::transforms::dce;
+use crate::transforms::decompose::decompose;
+
+/// How many times a program is run with other roundings.
+const RUNS: u64 = 3;
+/// How many times the largest of these moves is free. Each run draws one rounding for each operation; a sum of many terms makes
+/// one for each of them.
+const MOVES: f64 = 16.0;
+/// An element that moves by more than this part of its size, or of one, is left out.
+const JUMP: f64 = 0.1;
+
+/// Operators that only move, choose or compare: they round nothing. (One that is missing here is taken to round, which allows
+/// more than is needed and asserts less.)
+const EXACT: [&str; 34] = [
+    "abs",
+    "amax",
+    "amin",
+    "argmax",
+    "broadcast_in_dim",
+    "cat",
+    "ceil",
+    "contiguous",
+    "convert_element_type",
+    "eq",
+    "flip",
+    "floor",
+    "full",
+    "gather",
+    "ge",
+    "gt",
+    "index_select",
+    "iota",
+    "isfinite",
+    "le",
+    "logical_not",
+    "lt",
+    "maximum",
+    "minimum",
+    "ne",
+    "neg",
+    "pad",
+    "permute",
+    "reshape",
+    "select",
+    "sign",
+    "slice",
+    "topk",
+    "trunc",
+];
+
+/// Whether an operator gives the same bits whoever runs it.
+fn is_exact(def: &OperatorDef) -> bool {
+    def.view.is_some() || EXACT.contains(&def.short_name())
+}
+
+/// Whether no symbol of the program adds or multiplies over several elements: then it has the same bits fused or not, in any layout.
+pub(super) fn is_elementwise(trace: &Trace) -> bool {
+    let opened = decompose(trace, |_| true);
+    opened.block.symbols.iter().all(|symbol| symbol.operator().is_some_and(|def| def.scalar.is_some() || is_exact(def)))
+}
+
+/// An expected result.
+struct Expected {
+    dtype: DType,
+    shape: Vec<usize>,
+    /// As the references say, with the roundings of the element types, and without any.
+    rounded: Vec<f64>,
+    exact: Vec<f64>,
+    /// How far each element may be off; `None` where it says nothing.
+    allowed: Vec<Option<f64>>,
+}
+
+/// What a program must give.
+pub(super) struct Oracle {
+    results: Vec<Expected>,
+}
+
+/// How many elements were compared, and how many said nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Compared {
+    pub elements: u64,
+    pub skipped: u64,
+}
+
+/// What a program's references say to its inputs.
+pub(super) enum Answer {
+    /// What it must give.
+    Gives(Oracle),
+    /// They refuse the data.
+    Refuses(Problem),
+    /// Some symbol has no reference.
+    Nothing,
+}
+
+impl Oracle {
+    /// What the references say to a trace for the host, on these inputs.
+    pub(super) fn ask(trace: &Trace, inputs: &[Array]) -> Check<Answer> {
+        let block = dce::live(decompose(trace, |_| true).block).canonical();
+        if block.symbols.iter().any(|symbol| symbol.operator().is_none_or(|def| def.reference.is_none())) {
+            return Ok(Answer::Nothing);
+        }
+        let given = inputs.iter().map(Array::to_reference).collect::<Result<Vec<_>, _>>()?;
+        let run = |noise: Noise| guarded(|| interpret(&block, &given, noise));
+        let rounded = match run(Noise::Rounded) {
+            Ok(rounded) => rounded,
+            Err(problem) => return Ok(Answer::Refuses(problem)),
+        };
+        // What is refused a rounding further says nothing.
+        let Ok(exact) = run(Noise::Exact) else { return Ok(Answer::Nothing) };
+        let Ok(moved) = (0..RUNS).map(|seed| run(Noise::Moved(seed))).collect::<Check<Vec<_>>>() else {
+            return Ok(Answer::Nothing);
+        };
+        let tolerance = tolerance_of(trace);
+        let results = (block.results.iter().enumerate())
+            .map(|(i, id)| {
+                let meta = block.meta(*id);
+                let moved: Vec<&[f64]> = moved.iter().map(|run| run[i].as_slice()).collect();
+                let allowed = allowed(meta.dtype(), &rounded[i], &exact[i], &moved, tolerance);
+                let (rounded, exact) = (rounded[i].clone(), exact[i].clone());
+                Expected { dtype: meta.dtype(), shape: meta.shape().to_vec(), rounded, exact, allowed }
+            })
+            .collect();
+        Ok(Answer::Gives(Oracle { results }))
+    }
+
+    /// Compares what an executor gave.
+    pub(super) fn compare(&self, outputs: &[Array]) -> Check<Compared> {
+        let mut compared = Compared::default();
+        ensure!(outputs.len() == self.results.len(), "{} results, expected {}", outputs.len(), self.results.len());
+        for (i, (output, expected)) in outputs.iter().zip(&self.results).enumerate() {
+            let own = expected.compare(output).map_err(|problem| problem.within(format!("result {i}")))?;
+            compared.elements += own.elements;
+            compared.skipped += own.skipped;
+        }
+        Ok(compared)
+    }
+}
+
+impl Expected {
+    fn compare(&self, output: &Array) -> Check<Compared> {
+        ensure!(
+            output.shape() == &self.shape[..] && output.dtype() == self.dtype,
+            "is {}, expected {}{:?}",
+            output.meta(),
+            self.dtype,
+            self.shape
+        );
+        let got = output.to_f64()?;
+        let mut compared = Compared::default();
+        let mut wrong = 0;
+        let mut first = None;
+        for (j, got) in got.iter().enumerate() {
+            let Some(allowed) = self.allowed[j] else {
+                compared.skipped += 1;
+                continue;
+            };
+            compared.elements += 1;
+            let (rounded, exact) = (self.rounded[j], self.exact[j]);
+            let near = |value: f64, allowed: f64| *got == value || (got - value).abs() <= allowed;
+            // At least as near to what is exact as the references, rounded one after the other.
+            let right = near(rounded, allowed)
+                || near(exact, allowed + (exact - rounded).abs())
+                || (got.is_nan() && rounded.is_nan());
+            if !right {
+                wrong += 1;
+                first.get_or_insert((j, *got, rounded, allowed));
+            }
+        }
+        let Some((j, got, expected, allowed)) = first else { return Ok(compared) };
+        let others =
+            if wrong > 1 { format!("; {wrong} of {} elements are wrong", self.rounded.len()) } else { String::new() };
+        let at = position(j, &self.shape);
+        Err(Problem(format!("element {at:?}: expected {expected:?}, got {got:?} (allowed {allowed:.3e}){others}")))
+    }
+}
+
+/// The largest magnitude below which nothing overflows on the way.
+fn largest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 1e4,
+        DType::F64 => 1e200,
+        _ => 1e30,
+    }
+}
+
+fn allowed(dtype: DType, rounded: &[f64], exact: &[f64], moved: &[&[f64]], tolerance: Tolerance) -> Vec<Option<f64>> {
+    let step = |j: usize| moved.iter().map(|run| (run[j] - rounded[j]).abs()).fold(0.0, f64::max);
+    let usual = root_mean_square((0..rounded.len()).map(step).filter(|step| *step < JUMP));
+    let scale = root_mean_square(rounded.iter().copied());
+    let one = |j: usize| {
+        let value = rounded[j];
+        let all = || moved.iter().map(|run| run[j]).chain([exact[j]]);
+        if !dtype.is_floating() {
+            return all().all(|other| other == value).then_some(0.0);
+        }
+        if !value.is_finite() {
+            // An infinity or no number, if everybody says so.
+            return all().all(|other| other == value || (other.is_nan() && value.is_nan())).then_some(0.0);
+        }
+        let wild = |v: f64| !v.is_finite() || v.abs() > largest(dtype) || (v != 0.0 && v.abs() < 1.0 / largest(dtype));
+        let step = step(j);
+        let far = (exact[j] - value).abs() > JUMP * (1.0 + value.abs());
+        if wild(value) || all().any(wild) || step > JUMP * (1.0 + value.abs()) || far {
+            return None;
+        }
+        let own = roundings(dtype) * dtype.epsilon() * value.abs();
+        let scaled = tolerance.scaled_of(dtype) * (value.abs() + scale);
+        Some(tolerance.factor * (own + MOVES * (step + usual) + 1.0 / largest(dtype)) + scaled)
+    };
+    (0..rounded.len()).map(one).collect()
+}
+
+/// What the directives of the program's operators allow besides.
+fn tolerance_of(trace: &Trace) -> Tolerance {
+    fn visit(block: &Block, found: &mut Tolerance) {
+        for symbol in &block.symbols {
+            for directive in symbol.operator().map_or(&[][..], |def| def.directives) {
+                if let DirectiveKind::Tolerance(own) = directive.kind {
+                    found.factor = found.factor.max(own.factor);
+                    found.scaled = found.scaled.max(own.scaled);
+                    found.dtype = directive.dtype.or(found.dtype);
+                }
+            }
+            if let Some(body) = &symbol.body {
+                visit(body, found);
+            }
+        }
+    }
+    let mut found = Tolerance::NONE;
+    visit(&trace.block, &mut found);
+    found
+}
+
+/// What becomes of roundings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Noise {
+    /// None are made.
+    Exact,
+    /// Each result is rounded to its element type.
+    Rounded,
+    /// Each result of arithmetic is moved by one rounding, up or down at random, and so are the terms of sums.
+    Moved(u64),
+}
+
+/// Runs a decomposed block by the references; the values of its results.
+fn interpret(block: &Block, inputs: &[ReferenceTensor], noise: Noise) -> Check<Vec<Vec<f64>>> {
+    let mut random = Random::new(if let Noise::Moved(seed) = noise { seed + 911 } else { 0 });
+    let mut last = vec![usize::MAX; block.values.len()];
+    for (at, symbol) in block.symbols.iter().enumerate() {
+        symbol.operands().for_each(|id| last[id.index()] = at);
+    }
+    block.results.iter().for_each(|id| last[id.index()] = usize::MAX);
+    let mut values: Vec<Option<ReferenceTensor>> = vec![None; block.values.len()];
+    for (id, input) in block.parameters.iter().zip(inputs) {
+        values[id.index()] = Some(input.clone());
+    }
+    for (at, symbol) in block.symbols.iter().enumerate() {
+        let results = call(block, symbol, &values, noise, &mut random)?;
+        for (id, result) in symbol.results.iter().zip(results) {
+            values[id.index()] = Some(result);
+        }
+        for id in symbol.operands() {
+            if last[id.index()] == at {
+                values[id.index()] = None;
+            }
+        }
+    }
+    let missing = || Problem("a value is not defined".into());
+    block
+        .results
+        .iter()
+        .map(|id| Ok(values[id.index()].as_ref().ok_or_else(missing)?.floats().iter().copied().collect()))
+        .collect()
+}
+
+fn call(
+    block: &Block,
+    symbol: &BoundSymbol,
+    values: &[Option<ReferenceTensor>],
+    noise: Noise,
+    random: &mut Random,
+) -> Check<Vec<ReferenceTensor>> {
+    let def = symbol.operator().ok_or("not an operator")?;
+    let rule = def.reference.ok_or("has no reference")?;
+    let moves = matches!(noise, Noise::Moved(_)) && !is_exact(def);
+    // Elementwise arithmetic rounds its result alone; sums and products round their terms, in the type that they are added in.
+    let terms = moves && def.scalar.is_none();
+    let arguments: Vec<Arg<ReferenceTensor>> = map_arguments(&symbol.arguments, |id| {
+        let value = values[id.index()].clone().unwrap_or_else(|| ReferenceTensor::scalar(f64::NAN));
+        let dtype = block.meta(*id).dtype();
+        if terms && dtype.is_floating() {
+            let unit = dtype.accumulator().epsilon();
+            let floats = value.floats().iter().map(|v| moved(*v, unit, random)).collect();
+            return shaped(value.dtype(), value.shape(), floats);
+        }
+        value
+    });
+    let results = rule(&arguments).map_err(|failure| Problem::from(failure).within(def.name))?;
+    ensure!(results.len() == symbol.results.len(), "{}: its reference gives {} results", def.name, results.len());
+    let rounded = results.into_iter().zip(&symbol.results).map(|(result, id)| {
+        let dtype = block.meta(*id).dtype();
+        match dtype {
+            DType::U8 => ReferenceTensor::from_integers(dtype, result.integers().mapv(|v| i64::from(v as u8))),
+            DType::I32 => ReferenceTensor::from_integers(dtype, result.integers().mapv(|v| i64::from(v as i32))),
+            DType::I64 => ReferenceTensor::from_integers(dtype, result.integers().clone()),
+            DType::Bool => ReferenceTensor::from_floats(dtype, result.booleans().mapv(|v| f64::from(u8::from(v)))),
+            _ => {
+                let unit = dtype.epsilon();
+                let one = |v: &f64| match noise {
+                    Noise::Exact => *v,
+                    _ if moves => round_to(moved(*v, unit, random), dtype),
+                    _ => round_to(*v, dtype),
+                };
+                let floats = result.floats().iter().map(one).collect();
+                shaped(dtype, result.shape(), floats)
+            }
+        }
+    });
+    Ok(rounded.collect())
+}
+
+fn moved(value: f64, unit: f64, random: &mut Random) -> f64 {
+    if random.next().is_multiple_of(2) { value * (1.0 + unit) } else { value * (1.0 - unit) }
+}
+
+fn shaped(dtype: DType, shape: &[usize], values: Vec<f64>) -> ReferenceTensor {
+    let array = ArrayD::from_shape_vec(ndarray::IxDyn(shape), values);
+    ReferenceTensor::from_floats(dtype, array.unwrap_or_else(|_| unreachable!("as many values as before")))
+}
+
+/// Compares two arrays bit for bit; one NaN is like another.
+pub(super) fn same_values(got: &[Array], expected: &[Array]) -> Check<Compared> {
+    let mut compared = Compared::default();
+    ensure!(got.len() == expected.len(), "{} results, expected {}", got.len(), expected.len());
+    for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+        let same = got.shape() == expected.shape() && got.dtype() == expected.dtype();
+        ensure!(same, "result {i} is {}, expected {}", got.meta(), expected.meta());
+        compared.elements += got.meta().len() as u64;
+        let (a, b) = (got.to_bytes()?, expected.to_bytes()?);
+        if a == b {
+            continue;
+        }
+        let size = got.dtype().size();
+        let differ: Vec<usize> =
+            (a.chunks(size).zip(b.chunks(size)).enumerate()).filter_map(|(j, (a, b))| (a != b).then_some(j)).collect();
+        let (a, b) = (got.to_f64()?, expected.to_f64()?);
+        let wrong: Vec<usize> = differ.into_iter().filter(|j| !(a[*j].is_nan() && b[*j].is_nan())).collect();
+        if let Some(j) = wrong.first() {
+            let others = match wrong.len() {
+                1 => String::new(),
+                n => format!("; {n} of {} elements differ", a.len()),
+            };
+            let at = position(*j, got.shape());
+            return Err(Problem(format!(
+                "result {i}: element {at:?}: expected the bits of {:?}, got {:?}{others}",
+                b[*j], a[*j]
+            )));
+        }
+    }
+    Ok(compared)
+}
+
+/// Compares large results, of which the references would take too long, with those of another way to run them: where one has
+/// numbers the other has numbers, and few elements are far apart.
+pub(super) fn about_same(got: &[Array], expected: &[Array], coarsest: DType) -> Check<Compared> {
+    let mut compared = Compared::default();
+    for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+        let (a, b) = (got.to_f64()?, expected.to_f64()?);
+        ensure!(a.len() == b.len(), "result {i} has {} elements, expected {}", a.len(), b.len());
+        compared.elements += a.len() as u64;
+        let scale = root_mean_square(b.iter().copied());
+        let near = 256.0 * coarsest.epsilon();
+        let wrong = |(a, b): &(&f64, &f64)| match (a.is_finite(), b.is_finite()) {
+            (true, true) => (*a - *b).abs() > near * (b.abs() + scale),
+            (false, false) => false,
+            _ => b.abs().max(a.abs()) < largest(got.dtype()) || a.is_nan() != b.is_nan(),
+        };
+        let count = a.iter().zip(&b).filter(wrong).count();
+        if count * 1000 > a.len() {
+            let first = a.iter().zip(&b).position(|pair| wrong(&pair)).unwrap_or(0);
+            return Err(Problem(format!(
+                "result {i}: element {:?}: expected about {:?}, got {:?}; {count} of {} elements are far off",
+                position(first, got.shape()),
+                b[first],
+                a[first],
+                a.len()
+            )));
+        }
+    }
+    Ok(compared)
+}
