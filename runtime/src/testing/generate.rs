@@ -117,7 +117,7 @@ impl Filter {
             let Some(executor) = executor.and_then(|name| find_executor(name).ok()) else { return false };
             match find_implementation(operator, executor.name) {
                 Some(own) => own.package == package || executor.package == package,
-                None => executor.package == package && executor.claims.is_some(),
+                None => executor.package == package && (executor.claims.is_some() || operator == PROGRAMS),
             }
         };
         find_operator(operator).is_ok_and(|def| def.package == package)
@@ -125,6 +125,9 @@ impl Filter {
             || of_executor()
     }
 }
+
+/// What random programs are called in the place of an operator.
+const PROGRAMS: &str = "programs";
 
 /// What a template gets to know.
 pub(crate) struct Context {
@@ -337,14 +340,14 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
     for seed in 0..templates::programs::SEEDS {
         for executor in runnable() {
             for template in [Template::Programs, Template::Autocast] {
-                if filter.package.is_none()
-                    && filter.takes("programs", template, Some(executor.name))
-                    && executor.priority.is_some()
-                {
+                if filter.takes(PROGRAMS, template, Some(executor.name)) && executor.priority.is_some() {
                     tests.push(program_test(seed, executor, template, &settings));
                 }
             }
         }
+    }
+    if filter.package.is_none() && filter.takes(PROGRAMS, Template::Programs, None) {
+        tests.push(programs_test(&settings));
     }
     tests
 }
@@ -560,7 +563,7 @@ fn program_test(
 ) -> GeneratedTest {
     let (prefix, check): (&str, fn(u64, &'static ExecutorDef) -> Check<Outcome>) = match template {
         Template::Autocast => ("programs::autocast", templates::mixed_programs::check),
-        _ => ("programs", templates::programs::check),
+        _ => (PROGRAMS, templates::programs::check),
     };
     let name = format!("{prefix}::{}::seed_{seed}", executor.name);
     let repeat = format!("{} {name}", settings.command);
@@ -570,11 +573,22 @@ fn program_test(
     });
     GeneratedTest {
         name,
-        operator: "programs".into(),
+        operator: PROGRAMS.into(),
         template,
         executor: Some(executor.name),
         dtype: None,
         skip: None,
         run,
     }
+}
+
+/// What holds of all random programs together.
+fn programs_test(settings: &Settings) -> GeneratedTest {
+    let name = format!("{PROGRAMS}::registry");
+    let repeat = format!("{} {name}", settings.command);
+    let run: Body = Box::new(move || {
+        guarded(templates::programs::check_all).map_err(|problem| format!("{problem}\n  repeat: {repeat}"))
+    });
+    let operator = PROGRAMS.to_owned();
+    GeneratedTest { name, operator, template: Template::Programs, executor: None, dtype: None, skip: None, run }
 }

@@ -31,6 +31,9 @@ pub(crate) const fn roundings(dtype: DType) -> f64 {
 /// algorithm is a moderate multiple of it.
 pub(crate) const RESPONSES: f64 = 32.0;
 
+/// How many times the response to a random rounding of every value is free: the largest of a few is no bound for all.
+pub(crate) const MOVES: f64 = 4.0;
+
 /// How many times the error of the plain decomposition is free.
 pub(crate) const PLAIN: f64 = 2.0;
 
@@ -110,6 +113,21 @@ impl Expected {
             *allowed += 0.5 * count as f64 * (step(i) + usual);
         }
         expected.with_relative(0.5 * count as f64 * dtype.epsilon())
+    }
+
+    /// At least as much as the values move when each value on the way is moved by a rounding of its type, some times over: the inputs
+    /// tell nothing of what cancels on the way.
+    pub fn with_moves(mut self, moves: &[&[f64]]) -> Expected {
+        let step = |i: usize| {
+            let steps = moves.iter().map(|moved| (moved[i] - self.values[i]).abs()).filter(|step| step.is_finite());
+            steps.fold(0.0, f64::max)
+        };
+        let steps: Vec<f64> = (0..self.values.len()).map(step).collect();
+        let usual = root_mean_square(steps.iter().copied());
+        for (allowed, step) in self.allowed.iter_mut().zip(steps) {
+            *allowed = allowed.max(MOVES * (step + usual));
+        }
+        self
     }
 
     /// As much again as the reference moves when its inputs move by one rounding. An element that jumps stands at a

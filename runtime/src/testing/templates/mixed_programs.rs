@@ -3,8 +3,10 @@
 
 use fulgurite_kernels::DType;
 
+use super::interpret::Interpreter;
 use super::programs::{RandomProgram, run, settled};
 use super::{Outcome, PASSED, nothing};
+use crate::error::Result;
 use crate::executor::ExecutorDef;
 use crate::testing::problem::{Check, ensure};
 use crate::testing::subject::{List, perturbed};
@@ -16,9 +18,9 @@ use crate::transforms::decompose::decompose;
 /// What products are computed in.
 const LOW: DType = DType::BF16;
 
-/// A result that moves by more than this part of its size, when the inputs move by a hundredth, stands at a discontinuity or is
+/// A result that moves by more than this part of its size, when values move by their roundings, stands at a discontinuity or is
 /// ill-conditioned, and says nothing about an executor.
-const JUMP: f64 = 0.1;
+pub(super) const JUMP: f64 = 0.1;
 
 /// See the module.
 pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome> {
@@ -27,7 +29,7 @@ pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome>
         return nothing("no operators to make a program of");
     }
     let trace = program.trace(DType::F32)?;
-    let mixed = autocast(&trace, LOW)?;
+    let mixed = mixed(&trace)?;
     mixed.verify()?;
     ensure!(autocast(&mixed, LOW)?.block == mixed.block, "once more changes the trace:\n{mixed}");
     let roundings = roundings(&mixed);
@@ -39,19 +41,27 @@ pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome>
     let values = exact(&inputs)?;
     let moved = |seed: u64| -> Check<Vec<Vec<f64>>> { exact(&perturbed(&inputs, seed, Some(LOW))?) };
     let responses = [moved(1)?, moved(2)?];
+    let moves = Interpreter::new(&mixed).moves(&inputs)?;
     let plain = run(&mixed, &List::plain()?, &inputs)?;
     let outputs = run(&mixed, &List::of(executor), &inputs)?;
     for (i, (output, plain)) in outputs.iter().zip(&plain).enumerate() {
         let within = |what: &str| format!("result {i}, {what}, of\n{mixed}");
         ensure!(output.dtype() == DType::F32, "result {i} is {}: a function keeps its types", output.dtype());
         let own = responses.each_ref().map(|response| response[i].as_slice());
-        settled(plain, &Expected::of_roundings(&values[i], &own, roundings, LOW), &responses, i, JUMP)
+        let near: Vec<&[f64]> = moves.near.iter().map(|results| results[i].as_slice()).collect();
+        let expected = Expected::of_roundings(&values[i], &own, roundings, LOW).with_moves(&near);
+        settled(plain, &expected, &moves, i, JUMP)
             .map_err(|problem| problem.within(within("by the plain executors, against the references in f64")))?;
         let error = relative_error(&plain.to_f64()?, &values[i]);
-        settled(output, &Expected::rounded(values[i].clone(), LOW).with_relative(PLAIN * error), &responses, i, JUMP)
+        settled(output, &Expected::rounded(values[i].clone(), LOW).with_relative(PLAIN * error), &moves, i, JUMP)
             .map_err(|problem| problem.within(within("as near to the references in f64 as by the plain executors")))?;
     }
     PASSED
+}
+
+/// The program under autocast.
+pub(super) fn mixed(trace: &Trace) -> Result<Trace> {
+    autocast(trace, LOW)
 }
 
 /// How many symbols give bf16, those left out that only move what there is.

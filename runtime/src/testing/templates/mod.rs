@@ -12,6 +12,7 @@ pub(crate) mod effects;
 pub(crate) mod errors;
 pub(crate) mod golden;
 pub(crate) mod gradient;
+pub(crate) mod interpret;
 pub(crate) mod layout;
 pub(crate) mod meta;
 pub(crate) mod mixed_programs;

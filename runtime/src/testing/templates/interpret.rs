@@ -1,0 +1,126 @@
+//! A program symbol by symbol, by the references in f64, with values of the range that their types have, and moved by their
+//! roundings. It tells which elements of a result say something about an executor.
+//!
+//! Moving the inputs alone would not: what is rounded on the way to a step (`floor` of a product in bf16) or cancels there jumps although
+//! the inputs stand far from it, and what overflows on the way (`log(exp(199))` in f32) is finite in f64.
+
+use fulgurite_kernels::DType;
+use ndarray::{ArrayD, IxDyn};
+use rustc_hash::FxHashMap;
+
+use crate::argument::map_arguments;
+use crate::array::Array;
+use crate::reference::ReferenceTensor;
+use crate::testing::problem::{Check, Problem, ensure};
+use crate::testing::samples::Random;
+use crate::trace::{Block, Trace, ValueId};
+use crate::transforms::decompose::decompose;
+
+/// How often values are moved, by one rounding and by several.
+const TIMES: u64 = 4;
+/// The larger moves, in roundings.
+const FAR: f64 = 8.0;
+/// A response to far moves that is this many times that to near ones is no slope but a step.
+const STEP: f64 = 4.0 * FAR;
+
+/// A program whose composites are opened.
+pub(super) struct Interpreter {
+    block: Block,
+}
+
+/// Where the results of a program go when each value is moved by its roundings.
+pub(super) struct Moves {
+    /// By one rounding: for each time, each result.
+    pub near: Vec<Vec<Vec<f64>>>,
+    far: Vec<Vec<Vec<f64>>>,
+}
+
+impl Interpreter {
+    pub fn new(trace: &Trace) -> Interpreter {
+        Interpreter { block: decompose(trace, |_| true).block }
+    }
+
+    /// The results, with every computed value moved up or down by `roundings` of its type, at random.
+    fn run(&self, inputs: &[Array], roundings: f64, seed: u64) -> Check<Vec<Vec<f64>>> {
+        let block = &self.block;
+        let mut random = Random::new(seed ^ 0x0F0E);
+        let mut values: FxHashMap<ValueId, ReferenceTensor> = FxHashMap::default();
+        for (id, input) in block.parameters.iter().zip(inputs) {
+            values.insert(*id, input.to_reference()?);
+        }
+        for symbol in &block.symbols {
+            let Some(def) = symbol.operator() else { return Err("a program of samples has operators alone".into()) };
+            let Some(rule) = def.reference else { return Err(format!("{} has no reference", def.name).into()) };
+            let results = rule(&map_arguments(&symbol.arguments, |id| values[id].clone())).map_err(Problem::from)?;
+            ensure!(results.len() == symbol.results.len(), "{}: the reference has other results", def.name);
+            for (id, result) in symbol.results.iter().zip(results) {
+                let dtype = block.meta(*id).dtype();
+                let moves = def.view.is_none();
+                values.insert(*id, held(result, dtype, if moves { roundings } else { 0.0 }, &mut random));
+            }
+        }
+        Ok(block.results.iter().map(|id| values[id].floats().iter().copied().collect()).collect())
+    }
+
+    /// The results moved near and far.
+    pub fn moves(&self, inputs: &[Array]) -> Check<Moves> {
+        let times =
+            |roundings: f64| (0..TIMES).map(|seed| self.run(inputs, roundings, seed)).collect::<Check<Vec<_>>>();
+        Ok(Moves { near: times(1.0)?, far: times(FAR)? })
+    }
+}
+
+/// What `dtype` holds of a result: nothing beyond its range, nothing below its smallest number.
+fn held(result: ReferenceTensor, dtype: DType, roundings: f64, random: &mut Random) -> ReferenceTensor {
+    if !dtype.is_floating() {
+        return result;
+    }
+    let (largest, smallest) = range(dtype);
+    let unit = roundings * dtype.epsilon();
+    let hold = |value: f64| {
+        let value = if random.next().is_multiple_of(2) { value * (1.0 + unit) } else { value * (1.0 - unit) };
+        if value.abs() > largest {
+            f64::INFINITY.copysign(value)
+        } else if value.abs() < smallest {
+            0.0
+        } else {
+            value
+        }
+    };
+    let shape = result.shape().to_vec();
+    let values: Vec<f64> = result.floats().iter().copied().map(hold).collect();
+    let values =
+        ArrayD::from_shape_vec(IxDyn(&shape), values).unwrap_or_else(|_| unreachable!("as many as there were"));
+    ReferenceTensor::from_floats(dtype, values)
+}
+
+/// The largest number and the smallest positive one with all its digits.
+fn range(dtype: DType) -> (f64, f64) {
+    match dtype {
+        DType::F16 => (65504.0, 6.2e-5),
+        DType::BF16 => (3.38e38, 1.2e-38),
+        DType::F32 => (3.4e38, 1.2e-38),
+        _ => (f64::MAX, f64::MIN_POSITIVE),
+    }
+}
+
+impl Moves {
+    /// Whether element `j` of result `i`, which should be `value`, tells anything about an executor: it neither overflows, nor
+    /// moves by more than `jump` of its size (or of one), nor stands at a step.
+    pub fn settled(&self, i: usize, j: usize, value: f64, jump: f64) -> bool {
+        let wild = |v: f64| !v.is_finite() || v.abs() > 1e30 || (v != 0.0 && v.abs() < 1e-30);
+        let moved = |times: &[Vec<Vec<f64>>]| {
+            times
+                .iter()
+                .map(|results| (results[i][j] - value).abs())
+                .fold(0.0, |a: f64, b| if b.is_nan() { b } else { a.max(b) })
+        };
+        let all = self.near.iter().chain(&self.far);
+        if wild(value) || all.clone().any(|results| wild(results[i][j])) {
+            return false;
+        }
+        let (near, far) = (moved(&self.near), moved(&self.far));
+        let limit = jump * (1.0 + value.abs());
+        near <= limit && (far <= limit || far <= STEP * near)
+    }
+}
