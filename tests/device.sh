@@ -45,7 +45,7 @@ run() {
         echo "== $name: $(grep -E '^test result' "$log" | tail -1)"
         grep -E 'FAILED$' "$log" | head -40 || true
         # What failed tests say stands before the list of their names.
-        sed -n '/^failures:/,/^failures:$/p' "$log" | head -60
+        sed -n '/^failures:/,/^failures:$/p; /^what failed, by cause:/,$p' "$log" | head -60
         if grep -E '^test result' "$log" | tail -1 | grep -q ' 0 passed; 0 failed'; then
             echo "no test is called so"
             failed=1

@@ -61,7 +61,10 @@ fn signature(params: &mut [Param], errors: &mut Errors) {
             errors.at(&param.ident, format!("`{name}` is what kernels call a result; give the parameter another name"));
         }
         if matches!(name.as_str(), "call" | "into_arguments") && param.default.is_some() {
-            errors.at(&param.ident, format!("`{name}` is a method of `Args`; give the parameter another name"));
+            errors.at(
+                &param.ident,
+                format!("`{name}` is a method of the arguments' builder; give the parameter another name"),
+            );
         }
         match (&mut param.kind, &mut param.default) {
             (ParamKind::Tensor(_) | ParamKind::List(_), default @ Some(_)) => errors.at(

@@ -164,11 +164,13 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     let short = module.ident.to_string();
     let name = match (&options.name, &options.kind) {
         (Some(name), _) => name.value(),
-        (None, Kind::Prim) => format!("prims::{short}"),
+        (None, Kind::Prim) => format!("{}::{short}", crate::namespace().as_deref().unwrap_or("prims")),
         (None, Kind::Symbol(path)) => {
             format!("{}::{short}", path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default())
         }
-        (None, Kind::Composite) => short,
+        (None, Kind::Composite) => {
+            crate::namespace().map_or_else(|| short.clone(), |namespace| format!("{namespace}::{short}"))
+        }
     };
     let mut operator = Operator {
         attrs: module.attrs,

@@ -38,7 +38,8 @@ use proc_macro::TokenStream;
 ///
 /// **Kinds.** `#[operator(prim)]` does not decompose and is named `prims::exp`; `#[operator]` is a composite and needs a
 /// `decomposition`; `#[operator(executor = liger)]` is a kernel symbol of the executor whose module that is, named
-/// `liger::...`. `name = "..."` overrides the name.
+/// `liger::...`. `name = "..."` overrides the name. Outside of this repository operators have the namespace of their crate:
+/// `swiglu` of the crate `my_operators` is `my_operators::swiglu` in traces, and `my_operators::...` stands in the place of `prims::...`.
 ///
 /// **Signature.** `Tensor`, `Option<Tensor>`, `Vec<Tensor>`, `Operand` (a tensor or a number), each with a class of element
 /// types if they are restricted (`Tensor<Floating>`, `<Integer>`, `<Boolean>`, `<Number>`); anything else is an attribute, known when a
@@ -57,13 +58,14 @@ use proc_macro::TokenStream;
 /// `skip(golden, executor = "cpu", dtype = bf16, sample = 2, reason = "...")`, `expected_failure(...)`,
 /// `tolerance(consistency, factor = 4.0, reason = "...")`.
 ///
-/// **What it gives.** In the module: `with(...)` and the setters of its `Args`, `Grads`, `Code` (the named preconditions), `OPERATOR`, and
+/// **What it gives.** In the module: `with(...)` and the setters of its `ArgsWithoutCall` (a builder: it ends with `.call()`), `Grads`, `Code` (the named preconditions), `OPERATOR`, and
 /// `ARGUMENTS`: `ARGUMENTS.input.set(good(), e.normal([9]))` is the call `good()` with another input, for error samples (an optional
 /// tensor is given as `Some(...)`). These names, `Arguments` and `PARAMS` are taken: helpers of the author's own have others. Beside the module: the function `rms_norm(input, [8])`, and `RmsNormMethod` for `input.rms_norm([8])` if the
 /// first argument is a tensor called `input`.
 #[proc_macro_attribute]
 pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    fulgurite_ops_dsl::operator(attribute.into(), item.into()).into()
+    let package = std::env::var("CARGO_PKG_NAME").ok();
+    fulgurite_ops_dsl::in_package(package, || fulgurite_ops_dsl::operator(attribute.into(), item.into())).into()
 }
 
 /// Declares how an executor runs an operator that it does not own.
@@ -154,7 +156,8 @@ pub fn rewrite(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// ```
 #[proc_macro]
 pub fn operators(input: TokenStream) -> TokenStream {
-    fulgurite_ops_dsl::operators(input.into()).into()
+    let package = std::env::var("CARGO_PKG_NAME").ok();
+    fulgurite_ops_dsl::in_package(package, || fulgurite_ops_dsl::operators(input.into())).into()
 }
 
 /// Makes a tree of a struct that is generic over its leaf.

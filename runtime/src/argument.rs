@@ -192,6 +192,38 @@ macro_rules! attribute_enum {
     };
 }
 
+/// What a caller may give where a list may be left out: `[-1]`, a slice, a vector, or an `Option` of one.
+pub trait IntoOptionalList<T> {
+    /// As the attribute is kept.
+    fn into_optional_list(self) -> Option<Vec<T>>;
+}
+
+impl<T> IntoOptionalList<T> for Option<Vec<T>> {
+    fn into_optional_list(self) -> Option<Vec<T>> {
+        self
+    }
+}
+impl<T> IntoOptionalList<T> for Vec<T> {
+    fn into_optional_list(self) -> Option<Vec<T>> {
+        Some(self)
+    }
+}
+impl<T, const N: usize> IntoOptionalList<T> for [T; N] {
+    fn into_optional_list(self) -> Option<Vec<T>> {
+        Some(self.into())
+    }
+}
+impl<T: Clone> IntoOptionalList<T> for &[T] {
+    fn into_optional_list(self) -> Option<Vec<T>> {
+        Some(self.to_vec())
+    }
+}
+impl<T: Clone> IntoOptionalList<T> for &Vec<T> {
+    fn into_optional_list(self) -> Option<Vec<T>> {
+        Some(self.clone())
+    }
+}
+
 /// A tensor or a number, where PyTorch takes either.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Operand<V> {

@@ -40,7 +40,9 @@ impl From<fulgurite_kernels::buffer::OutOfMemory> for Failure {
 /// A place in the author's source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    location: &'static Location<'static>,
+    file: &'static str,
+    line: u32,
+    column: u32,
     operator: Option<&'static OperatorDef>,
 }
 
@@ -48,7 +50,20 @@ impl Place {
     /// Where the caller of the calling `#[track_caller]` function stands.
     #[track_caller]
     pub fn caller() -> Place {
-        Place { location: Location::caller(), operator: None }
+        let location = Location::caller();
+        Place { file: location.file(), line: location.line(), column: location.column(), operator: None }
+    }
+
+    /// Where `operator` is declared.
+    pub fn declared(operator: &OperatorDef) -> Place {
+        Place { file: operator.file, line: operator.line, column: 1, operator: None }
+    }
+
+    /// Whether the place is in this crate: nothing that its author wrote.
+    fn is_internal(&self) -> bool {
+        // `runtime/src/`, as the compiler was given it.
+        let own = file!().strip_suffix("error.rs").unwrap_or(file!());
+        self.file.starts_with(own)
     }
 
     /// The same line, for what `operator`, which is called there, consists of. The first operator stays: it is what the author wrote.
@@ -63,18 +78,18 @@ impl Place {
 
     /// The source file, as the compiler names it.
     pub fn file(&self) -> &'static str {
-        self.location.file()
+        self.file
     }
 
     /// The line, from 1.
     pub fn line(&self) -> u32 {
-        self.location.line()
+        self.line
     }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.location, f)
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
     }
 }
 
@@ -95,12 +110,13 @@ pub struct CallStack {
 
 impl fmt::Display for CallStack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(at) = &self.at {
+        let shown = |place: &&Place| !place.is_internal();
+        if let Some(at) = self.at.as_ref().filter(shown) {
             write!(f, "\n  at {at}")?;
         }
         for (operator, place) in &self.frames {
             write!(f, "\n  in {operator}")?;
-            if let Some(place) = place {
+            if let Some(place) = place.as_ref().filter(shown) {
                 write!(f, ", called at {place}")?;
             }
         }

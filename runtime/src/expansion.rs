@@ -384,7 +384,7 @@ pub fn tensors<V: Clone>(tensors: &[V]) -> Vec<Arg<V>> {
     tensors.iter().cloned().map(Arg::Tensor).collect()
 }
 
-/// The arguments of a declaration by name: `Args`, `with` and the setters, and where rules find each.
+/// The arguments of a declaration by name: `ArgsWithoutCall` (whose name is the hint where a tensor is expected), `with` and the setters, and where rules find each.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __arguments {
@@ -394,7 +394,7 @@ macro_rules! __arguments {
     ) => {
         /// The arguments of a call, made by `with`; `V` is what stands for a tensor at the stage at hand.
         #[must_use = "arguments alone do nothing: end with `.call()`"]
-        pub struct Args<V>(::std::vec::Vec<$crate::argument::Arg<V>>);
+        pub struct ArgsWithoutCall<V>(::std::vec::Vec<$crate::argument::Arg<V>>);
 
         /// The parameters in order.
         pub const PARAMS: &[$crate::operator::ParamDef] = &[
@@ -417,16 +417,16 @@ macro_rules! __arguments {
             $($dname: $crate::expansion::$dkind::At(::core::marker::PhantomData),)*
         };
 
-        impl<V> Args<V> {
+        impl<V> ArgsWithoutCall<V> {
             $(
                 #[doc = concat!("Gives `", stringify!($dname), "`, which is `", $text, "` otherwise.")]
                 pub fn $dname(self, $dname: $dgiven) -> Self {
-                    Args($crate::__set!($dkind self.0, $dindex, $dvalue))
+                    ArgsWithoutCall($crate::__set!($dkind self.0, $dindex, $dvalue))
                 }
             )*
         }
 
-        impl<V> $crate::rules::OperatorArguments<V> for Args<V> {
+        impl<V> $crate::rules::OperatorArguments<V> for ArgsWithoutCall<V> {
             fn into_arguments(self) -> ::std::vec::Vec<$crate::argument::Arg<V>> {
                 self.0
             }
@@ -434,8 +434,8 @@ macro_rules! __arguments {
 
         /// The arguments that must be given; the others follow by name.
         #[allow(clippy::too_many_arguments)]
-        pub fn with<V: Clone>($($rname: $rgiven),*) -> Args<V> {
-            Args($crate::expansion::begin(PARAMS, [$($crate::__write!($rkind $rvalue)),*]))
+        pub fn with<V: Clone>($($rname: $rgiven),*) -> ArgsWithoutCall<V> {
+            ArgsWithoutCall($crate::expansion::begin(PARAMS, [$($crate::__write!($rkind $rvalue)),*]))
         }
     };
 }

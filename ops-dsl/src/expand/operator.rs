@@ -51,7 +51,7 @@ pub fn expand(operator: &Operator, complete: bool) -> TokenStream {
         #vis mod #ident {
             #scope
             #arguments
-            impl Args<::fulgurite::Tensor> {
+            impl ArgsWithoutCall<::fulgurite::Tensor> {
                 /// Calls the operator.
                 #[inline]
                 #[track_caller]
@@ -87,12 +87,21 @@ fn given(param: &Param, tensor: &TokenStream) -> (TokenStream, TokenStream) {
         ParamKind::Operand(_) => into(quote!(::fulgurite::argument::Operand<#tensor>)),
         ParamKind::Attribute(ty) => match generic_argument(ty, "Vec") {
             Some(element) => list(element.to_token_stream()),
+            None if optional_list(ty).is_some() => {
+                let element = optional_list(ty);
+                (quote!(impl ::fulgurite::argument::IntoOptionalList<#element>), quote!(#name.into_optional_list()))
+            }
             None if generic_argument(ty, "Option").is_some() || is_word(ty, "String") || is_word(ty, "Scalar") => {
                 into(ty.to_token_stream())
             }
             None => (ty.to_token_stream(), quote!(#name)),
         },
     }
+}
+
+/// `T` of `Option<Vec<T>>`.
+fn optional_list(ty: &syn::Type) -> Option<&syn::Type> {
+    generic_argument(generic_argument(ty, "Option")?, "Vec")
 }
 
 /// The type of an attribute, by which its value is read and its default checked; nothing for what is no attribute.
@@ -117,7 +126,7 @@ fn default(param: &Param) -> Option<TokenStream> {
     })
 }
 
-/// `Args`, `with` and the setters.
+/// `ArgsWithoutCall`, `with` and the setters.
 pub(crate) fn arguments(params: &[Param]) -> TokenStream {
     let tensor = quote!(V);
     let (mut required, mut defaulted) = (TokenStream::new(), TokenStream::new());
@@ -156,8 +165,12 @@ fn method_name(ident: &Ident) -> Ident {
 fn has_method(operator: &Operator) -> bool {
     let first = operator.signature.params.first();
     let on_tensor = first.is_some_and(|param| param.ident == "input" && matches!(param.kind, ParamKind::Tensor(_)));
-    // A prim of a prefixed name stands below an operator of the same name, which has the method.
-    on_tensor && !matches!(operator.options.kind, Kind::Symbol(_)) && !operator.name.contains("::")
+    // A prim, or an operator that says a prefixed name, stands below an operator of the same name, which has the method.
+    let below = match &operator.options.name {
+        Some(name) => name.value().contains("::"),
+        None => matches!(operator.options.kind, Kind::Prim),
+    };
+    on_tensor && !matches!(operator.options.kind, Kind::Symbol(_)) && !below
 }
 
 /// The function and the method.

@@ -21,7 +21,7 @@ pub mod multinomial {
         #[default(false)] replacement: bool,
     ) -> Tensor;
 
-    fn meta(input: &TensorMeta, num_samples: usize, generator: &TensorMeta, replacement: bool) -> Result<TensorMeta> {
+    fn requires(input: &TensorMeta, num_samples: usize, generator: &TensorMeta, replacement: bool) -> Result<()> {
         require!(
             (1..=2).contains(&input.rank()) && input.shape()[input.rank() - 1] > 0,
             Rows,
@@ -39,11 +39,7 @@ pub mod multinomial {
             Replacement,
             "num_samples is {num_samples} without replacement, which is only offered for one sample"
         );
-        let mut shape = input.shape().to_vec();
-        if let Some(last) = shape.last_mut() {
-            *last = num_samples;
-        }
-        Ok(TensorMeta::new(shape, DType::I64, input.device()))
+        Ok(())
     }
 
     fn decomposition(input: Tensor, num_samples: usize, generator: Tensor, _replacement: bool) -> Tensor {

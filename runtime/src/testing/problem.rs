@@ -45,6 +45,21 @@ impl From<&str> for Problem {
     }
 }
 
+/// How many lines of a message are shown at its beginning and at its end.
+const SHOWN: (usize, usize) = (16, 12);
+
+/// A message without the middle of the traces that it quotes, unless `FULGURITE_FULL=1` asks for all of it.
+pub(crate) fn excerpt(message: &str) -> String {
+    let lines: Vec<&str> = message.lines().collect();
+    let (first, last) = SHOWN;
+    if lines.len() <= first + last + 4 || std::env::var("FULGURITE_FULL").is_ok_and(|value| value == "1") {
+        return message.to_owned();
+    }
+    let left_out = lines.len() - first - last;
+    let (head, tail) = (lines[..first].join("\n"), lines[lines.len() - last..].join("\n"));
+    format!("{head}\n  ... {left_out} more lines, which FULGURITE_FULL=1 shows ...\n{tail}")
+}
+
 /// Fails unless `condition` holds.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
@@ -55,3 +70,18 @@ macro_rules! ensure {
     };
 }
 pub(crate) use ensure;
+
+#[cfg(test)]
+mod tests {
+    use super::excerpt;
+
+    #[test]
+    fn long_messages_lose_their_middle() {
+        let short = "a\nb";
+        assert_eq!(excerpt(short), short);
+        let long: Vec<String> = (0..100).map(|line| format!("line {line}")).collect();
+        let text = excerpt(&long.join("\n"));
+        assert!(text.starts_with("line 0\n") && text.ends_with("\nline 99"), "{text}");
+        assert!(text.contains("... 72 more lines, which FULGURITE_FULL=1 shows ..."), "{text}");
+    }
+}

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use super::causes::Causes;
+use super::directives::Template;
 use super::generate::{
     Filter, GeneratedTest, Outcome, Settings, absent_devices, generated_tests, unmatched_directives,
 };
 use super::golden::Golden;
+use super::problem::excerpt;
 use super::registry;
 use crate::operator::find_operator;
 
@@ -150,11 +152,13 @@ fn asked_for(arguments: &Arguments, unlisted: &[(PathBuf, usize, usize)]) -> Opt
 }
 
 fn trial(test: GeneratedTest, causes: &Arc<Causes>) -> Trial {
-    let GeneratedTest { name, operator, skip, run, .. } = test;
+    let GeneratedTest { name, operator, template, skip, run, .. } = test;
     let (causes, own) = (causes.clone(), name.clone());
     Trial::test(name, move || match run() {
         Ok(Outcome::Passed | Outcome::Nothing(_)) => Ok(()),
         Err(message) => {
+            // What differs from a snapshot is there to be read.
+            let message = if template == Template::Snapshot { message } else { excerpt(&message) };
             causes.add(&operator, &own, message);
             Err(Failed::without_message())
         }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::problem::{Check, Problem};
+use super::problem::{Check, Problem, excerpt};
 
 fn contents(file: &str) -> &str {
     let body = file.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).map_or(file, |(_, body)| body);
@@ -45,7 +45,7 @@ pub(crate) fn compare(file: &Path, description: &str, text: &str) -> Check {
         return Ok(());
     }
     let what = match &stored {
-        None => format!("{} is not stored yet; the text is\n{}", file.display(), text.trim_end()),
+        None => format!("{} is not stored yet; the text is\n{}", file.display(), excerpt(text.trim_end())),
         Some(stored) => format!("the text differs from {}:\n{}", file.display(), difference(contents(stored), text)),
     };
     Err(Problem(format!("{what}\n  accept: INSTA_UPDATE=always, or cargo insta review")))

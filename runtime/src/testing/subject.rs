@@ -13,7 +13,7 @@ use super::tolerance::{self, Expected, relative_error};
 use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
 use crate::compile::{Options, compile};
-use crate::error::Result;
+use crate::error::{Place, Result};
 use crate::executor::{ExecutorDef, default_executors, find_executor};
 use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::OperatorDef;
@@ -182,7 +182,10 @@ pub(crate) fn trace_of(name: &str, block: Block) -> Trace {
 
 /// The trace of one call.
 pub(crate) fn trace_call(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result<Trace> {
-    let block = trace_rule(def, metas, |arguments| tracer::call(def, arguments.to_vec()))?;
+    let block = trace_rule(def, metas, |arguments| {
+        // Who reads of an error there is the operator's author.
+        tracer::call_at(def, arguments.to_vec(), Place::declared(def))
+    })?;
     Ok(trace_of(def.short_name(), block))
 }
 

@@ -4,7 +4,7 @@ use fulgurite::DType;
 use fulgurite::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
 use fulgurite_ops_macros::{implementation, operator};
 
-use super::{define_threads, has_kernels_for, llmc, pack_of, source, takes};
+use super::{define_threads, llmc, pack_of, source, takes};
 use crate::executors::cuda::support::THREADS;
 use crate::nn::Approximate;
 
@@ -29,12 +29,11 @@ fn each_element(plan: &mut Plan, kernel: &str, tensors: &[&DeviceTensor]) -> Res
 }
 
 /// `x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`, elementwise.
-#[operator(executor = llmc, in_place, cheap, no_grad = "the implementation that uses it has a gradient of its own")]
+#[operator(executor = llmc, dtypes(f32, bf16, f16), in_place, cheap, no_grad = "the implementation that uses it has a gradient of its own")]
 pub mod gelu {
     fn gelu(input: Tensor<Floating>) -> Tensor;
 
     fn meta(input: &TensorMeta) -> Result<TensorMeta> {
-        require!(has_kernels_for(input.dtype()), KernelDType, "input is {}, takes f32, bf16, f16", input.dtype());
         Ok(input.clone())
     }
 
@@ -47,27 +46,24 @@ pub mod gelu {
     }
 
     fn samples(s: &mut Samples) {
-        if !has_kernels_for(s.dtype()) {
-            return;
-        }
         for shape in [&[][..], &[7], &[4, 8], &[0], &[3, 2051]] {
             s.case(with(s.uniform(-6.0, 6.0, shape)));
         }
         s.case(with(s.values([6], [0.0, -0.0, 30.0, -30.0, f64::NAN, f64::INFINITY])));
     }
-
-    fn errors(e: &mut ErrorSamples) {
-        e.case(KernelDType, with(e.of(DType::F64, [3])), "input is f64");
-    }
 }
 
 /// The gradient of [`gelu`] at `input`, times `d_out`.
-#[operator(executor = llmc, in_place, no_grad = "a gradient is not differentiated again")]
+#[operator(
+    executor = llmc,
+    dtypes(f32, bf16, f16),
+    in_place,
+    no_grad = "a gradient is not differentiated again"
+)]
 pub mod gelu_backward {
     fn gelu_backward(input: Tensor<Floating>, d_out: Tensor<Floating>) -> Tensor;
 
     fn meta(input: &TensorMeta, d_out: &TensorMeta) -> Result<TensorMeta> {
-        require!(has_kernels_for(input.dtype()), KernelDType, "input is {}, takes f32, bf16, f16", input.dtype());
         require!(input == d_out, Cotangent, "d_out is {d_out}, expected {input}");
         Ok(input.clone())
     }
@@ -86,9 +82,6 @@ pub mod gelu_backward {
     }
 
     fn samples(s: &mut Samples) {
-        if !has_kernels_for(s.dtype()) {
-            return;
-        }
         for shape in [&[][..], &[7], &[4, 8], &[0], &[3, 2051]] {
             s.case(with(s.uniform(-6.0, 6.0, shape), s.normal(shape)));
         }
@@ -96,7 +89,6 @@ pub mod gelu_backward {
     }
 
     fn errors(e: &mut ErrorSamples) {
-        e.case(KernelDType, with(e.of(DType::F64, [3]), e.of(DType::F64, [3])), "input is f64");
         e.case(Cotangent, with(e.of(DType::F32, [3]), e.of(DType::F32, [4])), "expected f32[3]");
     }
 }

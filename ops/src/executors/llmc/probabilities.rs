@@ -3,7 +3,7 @@
 use fulgurite_ops_macros::{implementation, operator};
 
 use super::rows::Rows;
-use super::{has_kernels_for, llmc, pack_of, source, takes};
+use super::{llmc, pack_of, source, takes};
 use crate::core::arrays::{along, softmax_row};
 use crate::executors::cuda::support::{WIDEST, has_large_shared_memory};
 use crate::nn::softmax_gradient;
@@ -67,13 +67,17 @@ impl Shared {
 }
 
 /// `e^(x - max) / Σ e^(x - max)` along the last dimension.
-#[operator(executor = llmc, in_place, no_grad = "softmax, which is run by it, has the gradient")]
+#[operator(
+    executor = llmc,
+    dtypes(f32, bf16, f16),
+    in_place,
+    no_grad = "softmax, which is run by it, has the gradient"
+)]
 pub mod softmax {
     fn softmax(input: Tensor<Floating>) -> Tensor;
 
     fn meta(input: &TensorMeta) -> Result<TensorMeta> {
         require!(input.rank() > 0, InputRank, "input is zero-dimensional, expected rows");
-        require!(has_kernels_for(input.dtype()), KernelDType, "input is {}, takes f32, bf16, f16", input.dtype());
         Ok(input.clone())
     }
 
@@ -111,9 +115,6 @@ pub mod softmax {
     }
 
     fn samples(s: &mut Samples) {
-        if !has_kernels_for(s.dtype()) {
-            return;
-        }
         for shape in [&[4, 8][..], &[7], &[3, 5, 64], &[0, 3], &[3, 0], &[2, 1], &[9, 515], &[2, 1024], &[3, 4100]] {
             s.case(with(s.normal(shape)));
         }
@@ -129,23 +130,21 @@ pub mod softmax {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(InputRank, with(e.of(DType::F32, [])), "expected rows");
-        e.case(KernelDType, with(e.of(DType::F64, [3])), "input is f64");
     }
 }
 
 /// The gradient of softmax along the last dimension, from its result p: `p (d_out - Σ p · d_out)`.
-#[operator(executor = llmc, in_place, no_grad = "a gradient is not differentiated again")]
+#[operator(
+    executor = llmc,
+    dtypes(f32, bf16, f16),
+    in_place,
+    no_grad = "a gradient is not differentiated again"
+)]
 pub mod softmax_backward {
     fn softmax_backward(probabilities: Tensor<Floating>, d_out: Tensor<Floating>) -> Tensor;
 
     fn meta(probabilities: &TensorMeta, d_out: &TensorMeta) -> Result<TensorMeta> {
         require!(probabilities.rank() > 0, ProbabilitiesRank, "probabilities is zero-dimensional, expected rows");
-        require!(
-            has_kernels_for(probabilities.dtype()),
-            KernelDType,
-            "probabilities is {}, takes f32, bf16, f16",
-            probabilities.dtype()
-        );
         require!(d_out == probabilities, Cotangent, "d_out is {d_out}, expected {probabilities}");
         Ok(probabilities.clone())
     }
@@ -183,9 +182,6 @@ pub mod softmax_backward {
     }
 
     fn samples(s: &mut Samples) {
-        if !has_kernels_for(s.dtype()) {
-            return;
-        }
         // Short rows, rows that start anywhere, more rows than pairs of blocks, rows longer than shared memory.
         for shape in [&[4, 8][..], &[7], &[0, 3], &[3, 0], &[2, 1], &[3, 20001], &[280, 16390], &[2, 120_003]] {
             s.case(with(s.uniform(0.0, 1.0, shape), s.normal(shape)));
@@ -194,7 +190,6 @@ pub mod softmax_backward {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(ProbabilitiesRank, with(e.of(DType::F32, []), e.of(DType::F32, [])), "expected rows");
-        e.case(KernelDType, with(e.of(DType::F64, [3]), e.of(DType::F64, [3])), "probabilities is f64");
         e.case(Cotangent, with(e.of(DType::F32, [3]), e.of(DType::F32, [4])), "expected f32[3]");
     }
 }

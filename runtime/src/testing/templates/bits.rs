@@ -7,6 +7,7 @@
 use super::{Context, Outcome, PASSED, nothing};
 use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
+use crate::error::Place;
 use crate::operator::OperatorDef;
 use crate::program::Program;
 use crate::testing::problem::{Check, Problem, ensure};
@@ -50,7 +51,7 @@ fn surrounded(subject: &Subject) -> Check<Trace> {
                 false => argument.map(|tensor| scaled(*tensor, BEFORE)),
             })
             .collect();
-        let results = tracer::call(def, map_arguments(&arguments, |tensor| *tensor));
+        let results = tracer::call_at(def, map_arguments(&arguments, |tensor| *tensor), Place::declared(def));
         results.into_iter().map(|result| scaled(result, AFTER)).collect()
     })?;
     Ok(trace_of(def.short_name(), block))

@@ -1,6 +1,7 @@
 //! Inputs unchanged unless declared; outputs alias only what is declared; random draws stay apart.
 
 use super::{Context, Outcome, PASSED};
+use crate::error::Place;
 use crate::meta::Device;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{Subject, trace_of};
@@ -56,8 +57,8 @@ fn parameter_names(trace: &Trace) -> Vec<String> {
 fn merging(subject: &Subject) -> Check {
     let def = subject.def;
     let block = trace_rule(def, &subject.metas, |arguments| {
-        let mut results = tracer::call(def, arguments.to_vec());
-        results.extend(tracer::call(def, arguments.to_vec()));
+        let mut results = tracer::call_at(def, arguments.to_vec(), Place::declared(def));
+        results.extend(tracer::call_at(def, arguments.to_vec(), Place::declared(def)));
         results
     })?;
     let merged = dce::dce(&cse::cse(&trace_of(def.short_name(), block)));

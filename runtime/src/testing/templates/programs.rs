@@ -11,7 +11,7 @@ use super::{Outcome, PASSED, nothing};
 use crate::argument::{Arg, Attribute, map_arguments};
 use crate::array::Array;
 use crate::compile::compile;
-use crate::error::Result;
+use crate::error::{Place, Result};
 use crate::executor::ExecutorDef;
 use crate::meta::{Device, TensorMeta};
 use crate::operator::{Autocast, OperatorDef, OperatorKind, operators};
@@ -213,7 +213,7 @@ impl RandomProgram {
             let mut values = handles.to_vec();
             for step in &self.steps {
                 let arguments = map_arguments(&step.arguments, |value| values[*value]);
-                values.extend(tracer::call(step.def, arguments));
+                values.extend(tracer::call_at(step.def, arguments, Place::declared(step.def)));
             }
             self.results.iter().map(|value| values[*value]).collect()
         })?;
