@@ -308,3 +308,20 @@ impl From<bool> for Scalar {
         Scalar::Bool(value)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::IntoOptionalList;
+
+    #[test]
+    fn a_list_that_may_be_left_out_is_given_in_any_form() {
+        let given = |list: Option<Vec<i64>>| list;
+        let (array, vector) = ([-1, 2], vec![-1_i64, 2]);
+        assert_eq!(given(array.into_optional_list()), Some(vec![-1, 2]));
+        assert_eq!(given(vector.as_slice().into_optional_list()), Some(vec![-1, 2]));
+        assert_eq!(given((&vector).into_optional_list()), Some(vec![-1, 2]));
+        assert_eq!(given(Some(vector.clone()).into_optional_list()), Some(vec![-1, 2]));
+        assert_eq!(given(vector.into_optional_list()), Some(vec![-1, 2]));
+        assert_eq!(given(None.into_optional_list()), None);
+    }
+}

@@ -1,12 +1,16 @@
 //! `ops new`.
 
+mod list;
+mod text;
+
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::operator::operators;
+use fulgurite::executor::{executors, find_executor, rewrites};
+use fulgurite::operator::{find_operator, operators};
 
 use super::Outcome;
 use super::output::{Failed, say};
@@ -14,22 +18,48 @@ use super::output::{Failed, say};
 /// Arguments of `ops new`.
 #[derive(Args)]
 #[command(after_help = "\
-The declaration compiles as it is, in the folder of a module that lists it. Its placeholders are wrong on purpose: its
-generated tests fail, and say what is to be written, until they are replaced. Nothing is overwritten.
+Without a kind a composite is written. The declaration compiles as it is, and its file is added to the `operator_files!` of the folder's
+mod.rs or lib.rs. Its placeholders are wrong on purpose: its generated tests fail, and say what is to be written, until they
+are replaced. Nothing is overwritten.
 
 Examples:
   fulgurite ops new swiglu --path ops/src/nn/swiglu.rs
-  fulgurite ops new softshrink --torch nn.functional.softshrink")]
+  fulgurite ops new softshrink --torch nn.functional.softshrink
+  fulgurite ops new fast --executor
+  fulgurite ops new scaled_sum --symbol fast
+  fulgurite ops new relu_by_fast --implementation fast --of relu
+  fulgurite ops new sum_of_negatives --rewrite")]
 pub struct Arguments {
-    /// The operator's name, a Rust identifier in lower case.
+    /// The name: a Rust identifier in lower case.
     #[arg(value_parser = identifier)]
     name: String,
     /// The file to write; NAME.rs in the current folder otherwise. Its folder is made if it is not there.
     #[arg(long, value_name = "FILE")]
     path: Option<PathBuf>,
     /// The function of PyTorch that it mirrors, below `torch.`.
-    #[arg(long, value_name = "NAME", value_parser = torch_name)]
+    #[arg(long, value_name = "NAME", value_parser = torch_name, conflicts_with_all = ["symbol", "implementation", "rewrite", "executor"])]
     torch: Option<String>,
+    /// A prim, which does not decompose.
+    #[arg(long, group = "kind")]
+    prim: bool,
+    /// A kernel symbol of this executor.
+    #[arg(long, value_name = "EXECUTOR", group = "kind", value_parser = identifier)]
+    symbol: Option<String>,
+    /// How this executor runs the operator that `--of` names.
+    #[arg(long, value_name = "EXECUTOR", group = "kind", value_parser = identifier, requires = "of")]
+    implementation: Option<String>,
+    /// The operator that an implementation is of.
+    #[arg(long, value_name = "OPERATOR", requires = "implementation")]
+    of: Option<String>,
+    /// Two arrangements of operators that mean the same.
+    #[arg(long, group = "kind")]
+    rewrite: bool,
+    /// An executor.
+    #[arg(long, group = "kind")]
+    executor: bool,
+    /// The kernel of a symbol is a CUDA kernel, in NAME.cu. (That is known of executors that are linked.)
+    #[arg(long, requires = "symbol")]
+    cuda: bool,
 }
 
 /// Words that Rust keeps for itself (those in lower case that could be meant as a name).
@@ -62,32 +92,112 @@ fn torch_name(text: &str) -> Result<String, String> {
     if bare.split('.').all(word) { Ok(bare.to_owned()) } else { Err("expected words with points between".into()) }
 }
 
+/// What is declared.
+enum Kind<'a> {
+    Composite { torch: Option<&'a str> },
+    Prim { torch: Option<&'a str> },
+    Symbol { executor: &'a str, cuda: bool },
+    Implementation { executor: &'a str, of: &'static fulgurite::operator::OperatorDef },
+    Rewrite,
+    Executor,
+}
+
+impl Arguments {
+    fn kind(&self) -> Result<Kind<'_>, Failed> {
+        let torch = self.torch.as_deref();
+        if let Some(executor) = &self.symbol {
+            let linked = find_executor(executor).is_ok_and(|found| found.device == "cuda");
+            return Ok(Kind::Symbol { executor, cuda: self.cuda || linked });
+        }
+        if let (Some(executor), Some(of)) = (&self.implementation, &self.of) {
+            return Ok(Kind::Implementation {
+                executor,
+                of: find_operator(of).map_err(|error| Failed(error.to_string()))?,
+            });
+        }
+        Ok(match (self.prim, self.rewrite, self.executor) {
+            (true, _, _) => Kind::Prim { torch },
+            (_, true, _) => Kind::Rewrite,
+            (_, _, true) => Kind::Executor,
+            _ => Kind::Composite { torch },
+        })
+    }
+}
+
+/// Where something of that name is declared already.
+fn declared(name: &str, kind: &Kind<'_>) -> Option<String> {
+    match kind {
+        Kind::Implementation { .. } => None,
+        Kind::Rewrite => rewrites()
+            .iter()
+            .find(|rewrite| rewrite.name == name)
+            .map(|rewrite| format!("{}:{}", rewrite.file, rewrite.line)),
+        Kind::Executor => {
+            executors().iter().find(|own| own.name == name).map(|_| "an executor that is linked".to_owned())
+        }
+        Kind::Composite { .. } => find(name),
+        Kind::Prim { .. } => find(&format!("prims::{name}")),
+        Kind::Symbol { executor, .. } => find(&format!("{executor}::{name}")),
+    }
+}
+
+fn find(name: &str) -> Option<String> {
+    operators().iter().find(|def| def.name == name).map(|def| format!("{}:{}", def.file, def.line))
+}
+
 /// Writes a declaration.
 pub fn run(arguments: &Arguments) -> Outcome {
     let name = &arguments.name;
-    if let Some(def) = operators().iter().find(|def| def.name == name) {
-        return Err(Failed(format!("'{name}' is declared at {}:{}; choose another name", def.file, def.line)));
+    let kind = arguments.kind()?;
+    if let Some(place) = declared(name, &kind) {
+        return Err(Failed(format!("'{name}' is declared at {place}; choose another name")));
     }
     let path = arguments.path.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.rs")));
     let stem = module_name(&path)?;
     let surroundings = Surroundings::of(&path);
-    let text = declaration(name, arguments.torch.as_deref(), surroundings);
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(|error| Failed::file(folder, error))?;
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => Failed::file(&path, "is there already; nothing was written"),
-        _ => Failed::file(&path, error),
-    })?;
-    file.write_all(text.as_bytes()).map_err(|error| Failed::file(&path, error))?;
-    say!("wrote {}", path.display())?;
-    say!("{}", how_to_list(&path, &stem, surroundings.macros()))?;
-    if surroundings == Surroundings::Outside {
+    let kernel = path.with_file_name(format!("{name}.cu"));
+    let cuda = matches!(kind, Kind::Symbol { cuda: true, .. });
+    if cuda && kernel.exists() {
+        return Err(Failed::file(&kernel, "is there already; nothing was written"));
+    }
+    write(&path, &text::declaration(name, &kind, surroundings))?;
+    if cuda {
+        write(&kernel, &text::kernel(name))?;
+    }
+    match list::add(&path, &stem, surroundings.macros()) {
+        Ok(list::Added::To(list)) => say!("listed it in {}", list.display())?,
+        Ok(list::Added::Already(list)) => say!("{} lists it", list.display())?,
+        Ok(list::Added::Nowhere) => {
+            say!(
+                "add to the mod.rs or lib.rs beside it:\n    {}::operator_files! {{ {stem} }}",
+                surroundings.macros()
+            )?;
+        }
+        Err((list, error)) => {
+            return Err(Failed::file(&list, format!("{error}; add `{stem},` to its operator_files!")));
+        }
+    }
+    if surroundings == Surroundings::Outside && !runs_its_tests(&path) {
         say!(
-            "name it where your crate's tests are run, tests/generated.rs:\n    {FACADE}::testing::main_of(&[\"{name}\"])"
+            "to run its tests, have tests/generated.rs (a [[test]] with harness = false) with\n    \
+             use CRATE as _;\n    fn main() -> std::process::ExitCode {{ {FACADE}::main_of_crate!() }}"
         )?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file that must not be there yet.
+fn write(path: &Path, text: &str) -> Result<(), Failed> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Failed::file(path, "is there already; nothing was written"),
+        _ => Failed::file(path, error),
+    })?;
+    file.write_all(text.as_bytes()).map_err(|error| Failed::file(path, error))?;
+    say!("wrote {}", path.display())?;
+    Ok(())
 }
 
 /// What `operator_files!` calls a file: its name without `.rs`, which must be an identifier.
@@ -100,22 +210,18 @@ fn module_name(path: &Path) -> Result<String, Failed> {
         .map_err(|message| Failed::file(path, format!("its name without .rs becomes a module's: {message}")))
 }
 
-/// The files that a folder's modules are listed in.
-const LISTS: [&str; 3] = ["mod.rs", "lib.rs", "main.rs"];
+/// The folders above a file, from the nearest on.
+fn folders_above(path: &Path) -> Vec<PathBuf> {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    absolute.ancestors().skip(1).map(Path::to_owned).collect()
+}
 
-/// What is to be done before the compiler sees the file. A plain `mod` would not do: the module of the file would hide that
-/// of the operator, which has the same name, and its function.
-fn how_to_list(path: &Path, stem: &str, crate_of_macros: &str) -> String {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let lists = LISTS.iter().map(|name| folder.join(name));
-    let there: Vec<(PathBuf, String)> =
-        lists.filter_map(|list| std::fs::read_to_string(&list).ok().map(|text| (list, text))).collect();
-    if let Some((list, _)) = there.iter().find(|(_, text)| text.contains("operator_files!")) {
-        return format!("add to the operator_files! of {}:\n    {stem},", list.display());
-    }
-    let list =
-        there.first().map_or_else(|| "the mod.rs or lib.rs beside it".into(), |(list, _)| list.display().to_string());
-    format!("add to {list}:\n    {crate_of_macros}::operator_files! {{ {stem} }}")
+/// Whether the file's crate has a test target that runs whatever the crate declares.
+fn runs_its_tests(path: &Path) -> bool {
+    let root = folders_above(path).into_iter().find(|folder| folder.join("Cargo.toml").is_file());
+    let tests = root.and_then(|root| std::fs::read_dir(root.join("tests")).ok());
+    let runs = |path: PathBuf| std::fs::read_to_string(path).is_ok_and(|text| text.contains("main_of_crate!"));
+    tests.is_some_and(|tests| tests.flatten().any(|entry| runs(entry.path())))
 }
 
 /// The crate that has everything, for crates outside of this repository.
@@ -135,9 +241,8 @@ enum Surroundings {
 impl Surroundings {
     /// As the manifest of the file's crate says.
     fn of(path: &Path) -> Surroundings {
-        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let manifest =
-            absolute.ancestors().skip(1).find_map(|folder| std::fs::read_to_string(folder.join("Cargo.toml")).ok());
+            folders_above(path).iter().find_map(|folder| std::fs::read_to_string(folder.join("Cargo.toml")).ok());
         match manifest {
             Some(manifest) if manifest.contains("package = \"fulgurite-runtime\"") => {
                 match manifest.contains("name = \"fulgurite-ops\"") {
@@ -153,48 +258,4 @@ impl Surroundings {
     fn macros(self) -> &'static str {
         if self == Surroundings::Outside { FACADE } else { "fulgurite_ops_macros" }
     }
-
-    /// The macro, and the operators that a decomposition calls.
-    fn imports(self) -> &'static str {
-        match self {
-            Surroundings::Operators => "use fulgurite_ops_macros::operator;\n\nuse crate::prelude::*;",
-            Surroundings::BesideOperators => "use fulgurite_ops::prelude::*;\nuse fulgurite_ops_macros::operator;",
-            Surroundings::Outside => "use fulgurite::prelude::*;",
-        }
-    }
-}
-
-fn declaration(name: &str, torch: Option<&str>, surroundings: Surroundings) -> String {
-    let imports = surroundings.imports();
-    let settings = torch.map(|torch| format!("(torch = \"{torch}\")")).unwrap_or_default();
-    format!(
-        "\
-//! `{name}`.
-
-{imports}
-
-/// PLACEHOLDER: say what `{name}` computes, elementwise or along which dimensions, as a formula.
-#[operator{settings}]
-pub mod {name} {{
-    fn {name}(input: Tensor<Floating>) -> Tensor;
-
-    // PLACEHOLDER: what it is in terms of other operators. Its meta and its gradient follow from this.
-    fn decomposition(input: Tensor) -> Tensor {{
-        input + input
-    }}
-
-    // PLACEHOLDER: the same in f64, straight from the formula and written independently. The consistency tests fail until
-    // it is written and the two agree.
-    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {{
-        elementwise(input, |_| todo!(\"{{}}: write `decomposition`, `reference` and `samples` at PLACEHOLDER\", file!()))
-    }}
-
-    // PLACEHOLDER: inputs on which the two must agree, with every argument: typical ones, zero-dimensional and empty
-    // ones, odd sizes, extreme values. `s.case(with(s.normal([4, 8])))` adds one.
-    fn samples(s: &mut Samples) {{
-        s.elementwise_unary(Domain::range(0.5, 2.0));
-    }}
-}}
-"
-    )
 }

@@ -1,13 +1,38 @@
-//! `ops new`: what it writes is `placeholder.rs` beside this file, which is compiled here.
+//! `ops new`: what it writes are the files in `written/` beside this file, which are compiled here.
 
 use fulgurite::operator::find_operator;
+use fulgurite::testing::{Filter, Settings, generated_tests};
 
 use crate::{run, run_in};
 
 // Warnings of its author's would be read as ours.
 #[deny(warnings)]
-#[path = "placeholder.rs"]
-mod placeholder;
+#[path = "written/placeholder_fast.rs"]
+mod placeholder_fast_file;
+#[deny(warnings)]
+#[path = "written/placeholder.rs"]
+mod placeholder_file;
+#[deny(warnings)]
+#[path = "written/placeholder_kernel.rs"]
+mod placeholder_kernel_file;
+#[deny(warnings)]
+#[path = "written/placeholder_prim.rs"]
+mod placeholder_prim_file;
+#[deny(warnings)]
+#[path = "written/placeholder_relu.rs"]
+mod placeholder_relu_file;
+#[deny(warnings)]
+#[path = "written/placeholder_rewrite.rs"]
+mod placeholder_rewrite_file;
+#[deny(warnings)]
+#[path = "written/placeholder_symbol.rs"]
+mod placeholder_symbol_file;
+
+use placeholder_fast_file::placeholder_fast;
+
+/// The executor of the kernel that is written.
+#[fulgurite::executor(device = "cuda")]
+pub mod placeholder_gpu {}
 
 /// What is written, with a decomposition that calls another operator.
 #[deny(warnings)]
@@ -34,53 +59,103 @@ fn a_declaration_is_written_once() {
     let folder = tempfile::tempdir().unwrap();
     let new = ["ops", "new", "placeholder", "--torch", "torch.nn.functional.placeholder"];
     let said = run_in(folder.path(), &new).ok();
-    assert_eq!(
-        said,
-        "wrote placeholder.rs\n\
-         add to the mod.rs or lib.rs beside it:\n    fulgurite::operator_files! { placeholder }\n\
-         name it where your crate's tests are run, tests/generated.rs:\n    \
-         fulgurite::testing::main_of(&[\"placeholder\"])\n"
-    );
+    assert!(said.starts_with("wrote placeholder.rs\nadd to the mod.rs or lib.rs beside it:\n"), "{said}");
+    assert!(said.contains("    fulgurite::operator_files! { placeholder }\n"), "{said}");
+    assert!(said.contains("fulgurite::main_of_crate!()"), "{said}");
     let file = folder.path().join("placeholder.rs");
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), include_str!("placeholder.rs"));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), include_str!("written/placeholder.rs"));
     std::fs::write(&file, "mine").unwrap();
     assert!(run_in(folder.path(), &new).fails(1).contains("is there already"));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
 }
 
 #[test]
-fn the_declaration_compiles_and_its_tests_fail() {
-    use fulgurite::testing::{Filter, Settings, generated_tests};
-    assert!(std::hint::black_box(&placeholder::placeholder::OPERATOR).samples.is_some());
-    let def = find_operator("placeholder").unwrap();
-    assert_eq!(def.torch, Some("nn.functional.placeholder"));
-    let tests = generated_tests(&Filter::operator("placeholder"), &Settings::default());
-    let failure = |name: &str| {
-        let test = tests.iter().find(|test| test.name == format!("placeholder::{name}")).unwrap();
-        (test.run)().unwrap_err()
-    };
-    for name in ["consistency::reference::f32", "consistency::cpu::f64"] {
-        let message = failure(name);
-        assert!(message.contains("placeholder.rs: write `decomposition`, `reference` and `samples`"), "{message}");
+fn every_kind_is_written_as_it_is_compiled_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    for (name, kind, expected) in [
+        ("placeholder_prim", &["--prim"][..], include_str!("written/placeholder_prim.rs")),
+        ("placeholder_fast", &["--executor"], include_str!("written/placeholder_fast.rs")),
+        ("placeholder_symbol", &["--symbol", "placeholder_fast"], include_str!("written/placeholder_symbol.rs")),
+        (
+            "placeholder_kernel",
+            &["--symbol", "placeholder_gpu", "--cuda"],
+            include_str!("written/placeholder_kernel.rs"),
+        ),
+        (
+            "placeholder_relu",
+            &["--implementation", "placeholder_fast", "--of", "relu"],
+            include_str!("written/placeholder_relu.rs"),
+        ),
+        ("placeholder_rewrite", &["--rewrite"], include_str!("written/placeholder_rewrite.rs")),
+    ] {
+        let arguments: Vec<&str> = ["ops", "new", name].iter().chain(kind).copied().collect();
+        run_in(folder.path(), &arguments).ok();
+        assert_eq!(read(&format!("{name}.rs")), expected, "{name}");
     }
+    assert_eq!(read("placeholder_kernel.cu"), include_str!("written/placeholder_kernel.cu"));
+    // One kind at a time, an implementation of something that there is, a kernel that is not overwritten.
+    run_in(folder.path(), &["ops", "new", "x", "--prim", "--rewrite"]).fails(2);
+    run_in(folder.path(), &["ops", "new", "x", "--implementation", "cpu"]).fails(2);
+    let unknown = run_in(folder.path(), &["ops", "new", "x", "--implementation", "cpu", "--of", "relo"]).fails(1);
+    assert!(unknown.contains("did you mean 'relu'?"), "{unknown}");
+    std::fs::remove_file(folder.path().join("placeholder_kernel.rs")).unwrap();
+    run_in(folder.path(), &["ops", "new", "placeholder_kernel", "--symbol", "placeholder_gpu", "--cuda"]).fails(1);
+    assert!(!folder.path().join("placeholder_kernel.rs").exists());
 }
 
 #[test]
-fn a_list_of_operator_files_gets_one_line() {
+fn the_declarations_compile_and_their_tests_fail() {
+    assert!(std::hint::black_box(&placeholder_file::placeholder::OPERATOR).samples.is_some());
+    assert!(std::hint::black_box(&placeholder_prim_file::placeholder_prim::OPERATOR).scalar.is_some());
+    assert!(std::hint::black_box(&placeholder_symbol_file::placeholder_symbol::OPERATOR).cpu.is_some());
+    assert!(std::hint::black_box(&placeholder_kernel_file::placeholder_kernel::OPERATOR).plan.is_some());
+    let _ = std::hint::black_box((&placeholder_fast::EXECUTOR, &placeholder_gpu::EXECUTOR));
+    let def = find_operator("placeholder").unwrap();
+    assert_eq!(def.torch, Some("nn.functional.placeholder"));
+    let failure = |operator: &str, name: &str| {
+        let tests = generated_tests(&Filter::operator(operator), &Settings::default());
+        let test = tests.iter().find(|test| test.name == format!("{operator}::{name}")).unwrap();
+        (test.run)().unwrap_err()
+    };
+    for (operator, name) in [
+        ("placeholder", "consistency::reference::f32"),
+        ("placeholder", "consistency::cpu::f64"),
+        ("prims::placeholder_prim", "consistency::cpu::f32"),
+        ("placeholder_fast::placeholder_symbol", "consistency::placeholder_fast::f32"),
+        ("relu", "consistency::placeholder_fast::f32"),
+    ] {
+        let message = failure(operator, name);
+        assert!(message.contains("at PLACEHOLDER"), "{operator}::{name}: {message}");
+    }
+    let tests = generated_tests(&Filter::default(), &Settings::default());
+    let rewrite = tests.iter().find(|test| test.name == "placeholder_rewrite::rewrite").unwrap();
+    assert!((rewrite.run)().unwrap_err().contains("of the pattern against the replacement"));
+    // The kernel fits its launch as it is written.
+    let sources = tests.iter().find(|test| test.name.contains("placeholder_kernel::sources")).unwrap();
+    (sources.run)().unwrap();
+}
+
+#[test]
+fn the_line_is_added_to_the_list() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("mod.rs"), "fulgurite_ops_macros::operator_files! {\n}\n").unwrap();
+    let list = folder.path().join("mod.rs");
     let path = folder.path().join("brand_new.rs");
     let runtime = "fulgurite = { package = \"fulgurite-runtime\" }";
     for (name, imports) in [
-        ("fulgurite-ops", "use fulgurite_ops_macros::operator;\n\nuse crate::prelude::*;\n"),
-        ("fulgurite-models", "use fulgurite_ops::prelude::*;\nuse fulgurite_ops_macros::operator;\n"),
+        ("fulgurite-ops", "use fulgurite_ops_macros::operator;\n\nuse crate::prims;\n"),
+        ("fulgurite-models", "use fulgurite_ops::prims;\nuse fulgurite_ops_macros::operator;\n"),
     ] {
+        std::fs::write(&list, "fulgurite_ops_macros::operator_files! {\n    exp,\n}\n").unwrap();
         let manifest = format!("[package]\nname = \"{name}\"\n[dependencies]\n{runtime}\n");
         std::fs::write(folder.path().join("Cargo.toml"), manifest).unwrap();
         let said = run(&["ops", "new", "brand_new", "--path", path.to_str().unwrap()]).ok();
-        assert!(said.ends_with("mod.rs:\n    brand_new,\n"), "{said}");
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.contains(&format!("\n\n{imports}\n")), "{text}");
+        assert!(said.ends_with(&format!("listed it in {}\n", list.display())), "{said}");
+        assert_eq!(
+            std::fs::read_to_string(&list).unwrap(),
+            "fulgurite_ops_macros::operator_files! {\n    brand_new,\n    exp,\n}\n"
+        );
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with(&format!("{imports}\n///")));
         std::fs::remove_file(&path).unwrap();
     }
 }
@@ -93,9 +168,16 @@ fn a_module_without_a_list_gets_one() {
     // The file's name is what the list needs, which may hold other operators as well.
     let path = folder.path().join("activations.rs");
     let said = run(&["ops", "new", "brand_new", "--path", path.to_str().unwrap()]).ok();
-    assert!(said.contains("lib.rs:\n    fulgurite::operator_files! { activations }\n"), "{said}");
-    assert!(said.contains("main_of(&[\"brand_new\"])"), "{said}");
+    assert!(said.contains("main_of_crate!()"), "{said}");
+    let list = std::fs::read_to_string(folder.path().join("lib.rs")).unwrap();
+    assert_eq!(list, "//! Mine.\n\nfulgurite::operator_files! {\n    activations,\n}\n");
     assert!(std::fs::read_to_string(path).unwrap().contains("use fulgurite::prelude::*;"));
+    // Who runs the tests already needs no advice.
+    std::fs::create_dir(folder.path().join("tests")).unwrap();
+    std::fs::write(folder.path().join("tests/generated.rs"), "fulgurite::main_of_crate!()").unwrap();
+    let other = folder.path().join("other.rs");
+    let said = run(&["ops", "new", "other", "--path", other.to_str().unwrap()]).ok();
+    assert!(!said.contains("main_of_crate!()"), "{said}");
 }
 
 #[test]

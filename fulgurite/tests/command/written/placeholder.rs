@@ -1,5 +1,4 @@
-//! `placeholder`.
-
+use fulgurite::ops::prims;
 use fulgurite::prelude::*;
 
 /// PLACEHOLDER: say what `placeholder` computes, elementwise or along which dimensions, as a formula.
@@ -9,13 +8,13 @@ pub mod placeholder {
 
     // PLACEHOLDER: what it is in terms of other operators. Its meta and its gradient follow from this.
     fn decomposition(input: Tensor) -> Tensor {
-        input + input
+        prims::add(input, input)
     }
 
     // PLACEHOLDER: the same in f64, straight from the formula and written independently. The consistency tests fail until
     // it is written and the two agree.
     fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-        elementwise(input, |_| todo!("{}: write `decomposition`, `reference` and `samples` at PLACEHOLDER", file!()))
+        elementwise(input, |_| todo!("{}: write the rules, `reference` and `samples` at PLACEHOLDER", file!()))
     }
 
     // PLACEHOLDER: inputs on which the two must agree, with every argument: typical ones, zero-dimensional and empty

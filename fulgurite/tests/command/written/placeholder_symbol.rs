@@ -1,0 +1,37 @@
+use fulgurite::prelude::*;
+
+use super::placeholder_fast;
+
+/// PLACEHOLDER: say what `placeholder_symbol` computes, elementwise or along which dimensions, as a formula.
+#[operator(executor = placeholder_fast, dtypes(f32), no_grad = "what calls it has the gradient")]
+pub mod placeholder_symbol {
+    fn placeholder_symbol(input: Tensor<Floating>) -> Tensor;
+
+    // PLACEHOLDER: shapes and element types of the results.
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    // PLACEHOLDER: the kernel. Operands and results are contiguous; every element of the result is written.
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        let layout = || Failure::new("KernelLayout", "operands and results are contiguous f32");
+        let input: &[f32] = input.as_slice().ok_or_else(layout)?;
+        let out: &mut [f32] = out.as_mut_slice().ok_or_else(layout)?;
+        for (x, y) in input.iter().zip(out) {
+            *y = x + x;
+        }
+        Ok(())
+    }
+
+    // PLACEHOLDER: the same in f64, straight from the formula and written independently. The consistency tests fail until
+    // it is written and the two agree.
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        elementwise(input, |_| todo!("{}: write the rules, `reference` and `samples` at PLACEHOLDER", file!()))
+    }
+
+    // PLACEHOLDER: inputs on which the two must agree, with every argument: typical ones, zero-dimensional and empty
+    // ones, odd sizes, extreme values. `s.case(with(s.normal([4, 8])))` adds one.
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::range(0.5, 2.0));
+    }
+}
