@@ -1,0 +1,87 @@
+//! Runs the generated tests of some operators, with or without a mutant, and says which test fails first. It is built with the
+//! changed operators; see `../src/main.rs`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use fulgurite::executor::implementations;
+use fulgurite::operator::operators;
+use fulgurite::testing::directives::Template;
+use fulgurite::testing::{Filter, Settings, generated_tests};
+
+use fulgurite_ops as _;
+
+/// Templates in the order that finds most for the least time.
+const ORDER: [Template; 12] = [
+    Template::Errors,
+    Template::Meta,
+    Template::Consistency,
+    Template::Decomposition,
+    Template::Gradient,
+    Template::CotangentLinearity,
+    Template::Golden,
+    Template::Layout,
+    Template::Checker,
+    Template::Autocast,
+    Template::Effects,
+    Template::Determinism,
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["list"] => list(),
+        ["run", root, names] => run(root, names),
+        _ => {
+            eprintln!("runner list | runner run ROOT NAMES");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Operators and implementations with the files that declare them.
+fn list() -> ExitCode {
+    for def in operators() {
+        println!("{}\t{}", def.name, def.file);
+    }
+    for implementation in implementations() {
+        println!("{}\t{}", implementation.of, implementation.file);
+    }
+    ExitCode::SUCCESS
+}
+
+/// Exits with 0 if all tests pass, with 1 if one fails, with 3 if a snapshot alone differs.
+fn run(root: &str, names: &str) -> ExitCode {
+    std::panic::set_hook(Box::new(|_| {}));
+    let settings = Settings {
+        snapshots: PathBuf::from(root).join("tests/snapshots"),
+        golden: PathBuf::from(root).join("tests/golden"),
+        command: "again".into(),
+        ..Settings::default()
+    };
+    let filter = Filter { operators: names.split(',').map(str::to_owned).collect(), ..Filter::default() };
+    // A rule that panics when it is asked for its samples or shapes is found as well.
+    let Ok(mut tests) = catch_unwind(AssertUnwindSafe(|| generated_tests(&filter, &settings))) else {
+        println!("the list of tests");
+        return ExitCode::from(1);
+    };
+    tests.retain(|test| test.skip.is_none());
+    let place = |template: Template| ORDER.iter().position(|other| *other == template);
+    let mut ordered: Vec<_> = tests.iter().filter(|test| test.template != Template::Snapshot).collect();
+    // Of one template, every operator's tests in f32 and f64 before those in other types.
+    ordered.sort_by_key(|test| (place(test.template).unwrap_or(ORDER.len()), test.dtype.map(|dtype| dtype.size() < 4)));
+    for test in ordered {
+        if (test.run)().is_err() {
+            println!("{}", test.name);
+            return ExitCode::from(1);
+        }
+    }
+    for test in tests.iter().filter(|test| test.template == Template::Snapshot) {
+        if (test.run)().is_err() {
+            println!("{}", test.name);
+            return ExitCode::from(3);
+        }
+    }
+    ExitCode::SUCCESS
+}

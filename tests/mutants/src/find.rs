@@ -1,0 +1,340 @@
+//! Finds mutants: places of a source where one thing could be another.
+
+use std::ops::Range;
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::parse::Parser;
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{BinOp, Expr, ExprCall, ExprMethodCall, FieldValue, ItemFn, Lit, Macro, Token, UnOp};
+
+/// One change of a source.
+#[derive(Debug, Clone)]
+pub struct Mutant {
+    /// Its number in the build; 0 is no mutant.
+    pub id: usize,
+    /// The file, from the repository's root.
+    pub file: String,
+    pub line: usize,
+    /// The function it is in.
+    pub function: String,
+    /// What kind of change.
+    pub kind: &'static str,
+    /// Bytes of the expression that is changed.
+    pub range: Range<usize>,
+    pub original: String,
+    pub replacement: String,
+}
+
+/// Rules that say how operators are tested, not what they do.
+const NOT_CHANGED: [&str; 3] = ["reference", "samples", "errors"];
+
+/// Functions of traced code and of scalar expressions, and what each could be mistaken for.
+const EXCHANGED: [(&str, &str); 28] = [
+    ("add", "sub"),
+    ("sub", "add"),
+    ("mul", "div"),
+    ("div", "mul"),
+    ("maximum", "minimum"),
+    ("minimum", "maximum"),
+    ("amax", "amin"),
+    ("amin", "amax"),
+    ("sum", "amax"),
+    ("lt", "le"),
+    ("le", "lt"),
+    ("gt", "ge"),
+    ("ge", "gt"),
+    ("eq", "ne"),
+    ("ne", "eq"),
+    ("exp", "sin"),
+    ("log", "sqrt"),
+    ("sqrt", "exp"),
+    ("rsqrt", "reciprocal"),
+    ("reciprocal", "rsqrt"),
+    ("sin", "cos"),
+    ("cos", "sin"),
+    ("tanh", "sin"),
+    ("erf", "tanh"),
+    ("floor", "ceil"),
+    ("ceil", "floor"),
+    ("max", "min"),
+    ("min", "max"),
+];
+
+/// Functions whose two last arguments could be exchanged.
+const ORDERED: [&str; 9] = ["sub", "div", "pow", "lt", "le", "gt", "ge", "select", "matmul"];
+
+/// Macros whose first argument is a condition, without which a wrong call is accepted.
+const CONDITIONS: [&str; 2] = ["require", "refuse_unless"];
+
+/// The mutants of a source, without numbers. Rules of family macros (`scalar |x| ...;`, `grad |...| ...;`) are looked into.
+pub fn find(file: &str, source: &str) -> Vec<Mutant> {
+    let Ok(parsed) = syn::parse_file(source) else { return Vec::new() };
+    let mut finder = Finder { file, source, function: String::new(), found: Vec::new() };
+    finder.visit_file(&parsed);
+    finder.found
+}
+
+struct Finder<'a> {
+    file: &'a str,
+    source: &'a str,
+    function: String,
+    found: Vec<Mutant>,
+}
+
+impl Finder<'_> {
+    fn text(&self, node: &impl Spanned) -> &str {
+        &self.source[node.span().byte_range()]
+    }
+
+    fn add(&mut self, kind: &'static str, node: &impl Spanned, replacement: String) {
+        let range = node.span().byte_range();
+        let original = self.source[range.clone()].to_owned();
+        // A comment would swallow what follows it on the line that the replacement is put into.
+        if range.is_empty() || original.contains("//") || replacement.contains("//") {
+            return;
+        }
+        let line = node.span().start().line;
+        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (original, replacement) = (flat(&original), flat(&replacement));
+        let (file, function) = (self.file.to_owned(), self.function.clone());
+        self.found.push(Mutant { id: 0, file, line, function, kind, range, original, replacement });
+    }
+
+    /// The call of another function, or with other arguments.
+    fn call(&mut self, node: &Expr, name: &str, callee: &str, arguments: Vec<String>) {
+        let list = |arguments: &[String]| arguments.join(", ");
+        if let Some((_, other)) = EXCHANGED.iter().find(|(own, _)| *own == name) {
+            let changed = format!("{}{other}", &callee[..callee.len() - name.len()]);
+            self.add("function", node, format!("{changed}({})", list(&arguments)));
+        }
+        if let [first, second] = &arguments[..]
+            && ["add", "sub", "mul", "div"].contains(&name)
+        {
+            self.add("dropped term", node, first.clone());
+            if name == "add" || name == "mul" {
+                self.add("dropped term", node, second.clone());
+            }
+        }
+        if ORDERED.contains(&name) && arguments.len() >= 2 {
+            let mut swapped = arguments;
+            let last = swapped.len() - 1;
+            swapped.swap(last, last - 1);
+            self.add("swapped arguments", node, format!("{callee}({})", list(&swapped)));
+        }
+    }
+
+    /// Expressions in the tokens of a macro, separated by commas.
+    fn expressions(&mut self, tokens: TokenStream) -> Vec<Expr> {
+        let list = Punctuated::<Expr, Token![,]>::parse_terminated;
+        list.parse2(tokens).map(|list| list.into_iter().collect()).unwrap_or_default()
+    }
+
+    /// `scalar |x| EXPRESSION;` and `grad |a, b| EXPRESSION;` in the invocation of a family's macro.
+    fn family(&mut self, tokens: TokenStream) {
+        let mut operator = String::new();
+        let trees: Vec<TokenTree> = tokens.into_iter().collect();
+        let mut at = 0;
+        while at < trees.len() {
+            let word = trees[at].to_string();
+            if at + 1 < trees.len()
+                && matches!(trees[at], TokenTree::Ident(_))
+                && ["torch", "("].iter().any(|next| trees.get(at + 2).is_some_and(|t| t.to_string() == *next))
+            {
+                operator.clone_from(&word);
+            }
+            let rule =
+                ["scalar", "grad"].contains(&word.as_str()) && trees.get(at + 1).is_some_and(|t| t.to_string() == "|");
+            if !rule {
+                at += 1;
+                continue;
+            }
+            let close = (at + 2..trees.len()).find(|i| trees[*i].to_string() == "|").unwrap_or(trees.len() - 1);
+            let end = (close..trees.len()).find(|i| trees[*i].to_string() == ";").unwrap_or(trees.len());
+            let body: TokenStream = trees[close + 1..end].iter().cloned().collect();
+            if let Ok(body) = syn::parse2::<Expr>(body) {
+                let outer = std::mem::replace(&mut self.function, format!("{operator} {word}"));
+                self.visit_expr(&body);
+                self.function = outer;
+            }
+            at = end;
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Finder<'_> {
+    fn visit_item_fn(&mut self, node: &'ast ItemFn) {
+        let name = node.sig.ident.to_string();
+        if NOT_CHANGED.contains(&name.as_str()) || node.sig.constness.is_some() {
+            return;
+        }
+        let outer = std::mem::replace(&mut self.function, name);
+        self.visit_block(&node.block);
+        self.function = outer;
+    }
+
+    fn visit_item_mod(&mut self, node: &'ast syn::ItemMod) {
+        let test = node.attrs.iter().any(|attribute| self.text(attribute).contains("cfg(test)"));
+        if !test {
+            visit::visit_item_mod(self, node);
+        }
+    }
+
+    // What is known when the program is compiled has no switch.
+    fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}
+    fn visit_item_static(&mut self, _: &'ast syn::ItemStatic) {}
+    fn visit_item_enum(&mut self, _: &'ast syn::ItemEnum) {}
+    fn visit_type(&mut self, _: &'ast syn::Type) {}
+    fn visit_pat(&mut self, _: &'ast syn::Pat) {}
+    fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
+    fn visit_expr_repeat(&mut self, node: &'ast syn::ExprRepeat) {
+        self.visit_expr(&node.expr);
+    }
+
+    fn visit_expr(&mut self, node: &'ast Expr) {
+        match node {
+            Expr::Binary(binary) => {
+                let (left, right) = (self.text(&binary.left).to_owned(), self.text(&binary.right).to_owned());
+                let others: &[&str] = match binary.op {
+                    BinOp::Add(_) => &["-"],
+                    BinOp::Sub(_) => &["+"],
+                    BinOp::Mul(_) => &["/", "+"],
+                    BinOp::Div(_) => &["*"],
+                    BinOp::Rem(_) => &["/"],
+                    BinOp::Lt(_) => &["<=", ">"],
+                    BinOp::Le(_) => &["<", ">="],
+                    BinOp::Gt(_) => &[">=", "<"],
+                    BinOp::Ge(_) => &[">", "<="],
+                    BinOp::Eq(_) => &["!="],
+                    BinOp::Ne(_) => &["=="],
+                    BinOp::And(_) => &["||"],
+                    BinOp::Or(_) => &["&&"],
+                    _ => &[],
+                };
+                for other in others {
+                    let kind = if "<>=!".contains(&other[..1]) { "bound" } else { "operator" };
+                    self.add(kind, node, format!("({left}) {other} ({right})"));
+                }
+            }
+            Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_) | UnOp::Not(_)) => {
+                let inner = self.text(&unary.expr).to_owned();
+                let kind = if matches!(unary.op, UnOp::Neg(_)) { "sign" } else { "condition" };
+                self.add(kind, node, inner);
+            }
+            Expr::Lit(literal) => {
+                let text = self.text(node).to_owned();
+                match &literal.lit {
+                    Lit::Int(_) => self.add("constant", node, format!("({text} + 1)")),
+                    Lit::Float(_) => self.add("constant", node, format!("({text} * 1.25 + 0.25)")),
+                    Lit::Bool(value) => self.add("constant", node, (!value.value).to_string()),
+                    _ => {}
+                }
+            }
+            Expr::If(conditional) if !matches!(*conditional.cond, Expr::Let(_)) => {
+                let condition = self.text(&conditional.cond).to_owned();
+                if !condition.contains("let ") {
+                    self.add("condition", &conditional.cond, format!("!({condition})"));
+                }
+            }
+            _ => {}
+        }
+        visit::visit_expr(self, node);
+    }
+
+    fn visit_expr_call(&mut self, node: &'ast ExprCall) {
+        if let Expr::Path(path) = &*node.func
+            && let Some(last) = path.path.segments.last()
+        {
+            let callee = self.text(path).to_owned();
+            let arguments = node.args.iter().map(|argument| self.text(argument).to_owned()).collect();
+            self.call(&Expr::Call(node.clone()), &last.ident.to_string(), &callee, arguments);
+        }
+        visit::visit_expr_call(self, node);
+    }
+
+    fn visit_expr_method_call(&mut self, node: &'ast ExprMethodCall) {
+        let name = node.method.to_string();
+        if let Some((_, other)) = EXCHANGED.iter().find(|(own, _)| *own == name) {
+            let receiver = self.text(&node.receiver).to_owned();
+            let arguments: Vec<&str> = node.args.iter().map(|argument| self.text(argument)).collect();
+            let changed = format!("{receiver}.{other}({})", arguments.join(", "));
+            self.add("function", node, changed);
+        }
+        visit::visit_expr_method_call(self, node);
+    }
+
+    fn visit_field_value(&mut self, node: &'ast FieldValue) {
+        // A cotangent of the other sign.
+        let gradient = self.function.contains("grad");
+        if gradient && node.colon_token.is_some() {
+            let value = self.text(&node.expr).to_owned();
+            self.add("sign", &node.expr, format!("crate::prims::neg({value})"));
+        }
+        visit::visit_field_value(self, node);
+    }
+
+    fn visit_macro(&mut self, node: &'ast Macro) {
+        let name = node.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
+        match name.as_str() {
+            name if CONDITIONS.contains(&name) => {
+                let arguments = self.expressions(node.tokens.clone());
+                if let Some(condition) = arguments.first() {
+                    let text = self.text(condition).to_owned();
+                    self.add("dropped condition", condition, format!("true || ({text})"));
+                    self.visit_expr(condition);
+                }
+            }
+            "vec" => {
+                for expression in self.expressions(node.tokens.clone()) {
+                    self.visit_expr(&expression);
+                }
+            }
+            "unary" | "binary" | "comparisons" | "functions" => self.family(node.tokens.clone()),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find;
+
+    fn changes(source: &str) -> Vec<String> {
+        find("a.rs", source).into_iter().map(|m| format!("{}: {} => {}", m.kind, m.original, m.replacement)).collect()
+    }
+
+    #[test]
+    fn rules_are_changed_and_what_tests_them_is_not() {
+        let rule = |name: &str| format!("mod a {{ fn {name}(a: i64) -> i64 {{ a + 1 }} }}");
+        assert_eq!(changes(&rule("meta")), ["operator: a + 1 => (a) - (1)", "constant: 1 => (1 + 1)"]);
+        assert!(changes(&rule("reference")).is_empty() && changes(&rule("samples")).is_empty());
+    }
+
+    #[test]
+    fn calls_conditions_and_cotangents() {
+        let found = changes("fn grad() { Grads { input: prims::sub(d, x) } }");
+        for change in [
+            "sign: prims::sub(d, x) => crate::prims::neg(prims::sub(d, x))",
+            "function: prims::sub(d, x) => prims::add(d, x)",
+            "dropped term: prims::sub(d, x) => d",
+            "swapped arguments: prims::sub(d, x) => prims::sub(x, d)",
+        ] {
+            assert!(found.contains(&change.to_owned()), "{change} is not in {found:?}");
+        }
+        assert_eq!(
+            changes("fn meta() { require!(a < b, Code, \"{a} and {}\", b + 1); }"),
+            ["dropped condition: a < b => true || (a < b)", "bound: a < b => (a) <= (b)", "bound: a < b => (a) > (b)"]
+        );
+    }
+
+    #[test]
+    fn families_are_looked_into() {
+        let found = changes(
+            "unary! { exp, torch = \"exp\"; D; scalar |x| x.exp(); reference |x| x.exp(); grad |i, o, d| mul(d, o); }",
+        );
+        assert!(found.contains(&"function: x.exp() => x.sin()".to_owned()), "{found:?}");
+        assert!(found.contains(&"dropped term: mul(d, o) => d".to_owned()), "{found:?}");
+        assert_eq!(found.iter().filter(|change| change.contains("x.exp()")).count(), 1, "{found:?}");
+    }
+}
