@@ -1,6 +1,7 @@
 //! Scalar programs over tensors, and strided copies.
 
 use crate::dtype::DType;
+use crate::extents;
 use crate::fused::values::{Lowered, Space, Values};
 use crate::fused::{DivisionByZero, FusedNode, FusedProgram};
 use crate::scalar::{ScalarNode, ScalarProgram};
@@ -28,7 +29,7 @@ fn fused(program: &ScalarProgram, inputs: Vec<DType>, numbers: &[f64], outputs: 
 /// Computes `program` for every element: its n-th result is stored, converted, to `outputs[n]`.
 ///
 /// All inputs and outputs have one shape; inputs may be broadcast by zero strides. The arithmetic is that of
-/// [`FusedProgram`], errors included. An output may be exactly the same view as an input.
+/// [`FusedProgram`], errors included. An output may be exactly the same view as an input. Panics if a shape differs.
 pub fn elementwise(
     program: &ScalarProgram,
     inputs: &[TensorRef<'_>],
@@ -57,9 +58,9 @@ pub fn compute_dtypes(program: &ScalarProgram, inputs: &[DType], outputs: &[DTyp
 }
 
 /// Copies `source` to `target`, which have one shape, converting elements as PyTorch does: floating-point numbers truncate
-/// towards zero to integers, integers wrap, and whatever is not zero is true.
+/// towards zero to integers, integers wrap, and whatever is not zero is true. Panics if their shapes differ.
 pub fn convert(source: TensorRef<'_>, mut target: TensorMut<'_>) {
-    debug_assert_eq!(source.shape(), target.shape());
+    extents::shape("convert", "target", target.shape(), source.shape());
     if transpose(&source, &mut target) {
         return;
     }
@@ -73,9 +74,9 @@ pub fn convert(source: TensorRef<'_>, mut target: TensorMut<'_>) {
         .unwrap_or_else(|error| unreachable!("a conversion divides nothing: {error}"));
 }
 
-/// Copies `source` to `target`, which have one shape and one element type, whatever their strides.
+/// Copies `source` to `target`, which have one shape and one element type, whatever their strides. Panics if either differs.
 pub fn copy(source: TensorRef<'_>, target: TensorMut<'_>) {
-    debug_assert_eq!(source.dtype(), target.dtype());
+    extents::dtype("copy", "target", target.dtype(), source.dtype());
     convert(source, target);
 }
 

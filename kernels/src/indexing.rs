@@ -5,6 +5,7 @@
 
 use crate::dtype::{DType, Element};
 use crate::elementwise::convert;
+use crate::extents::{self, with_extent};
 use crate::parallel::{Shared, for_ranges};
 use crate::view::{TensorMut, TensorRef, contiguous_strides};
 use crate::walk::{Walk, lines};
@@ -26,6 +27,13 @@ const PIECE: usize = 4096;
 /// Columns that one task adds to.
 const COLUMNS: usize = 64;
 
+/// Fails unless `index` has as many dimensions as `of` and is nowhere larger, but perhaps in dimension `dim`.
+fn no_larger(function: &str, index: &[usize], operand: &str, of: &[usize], but: Option<usize>) {
+    let mut extents = index.iter().zip(of).enumerate();
+    let fits = index.len() == of.len() && extents.all(|(axis, (index, of))| index <= of || but == Some(axis));
+    assert!(fits, "{function}: index has shape {index:?}, which is larger than {operand} of shape {of:?}");
+}
+
 /// The indices, row-major and checked.
 fn checked(index: TensorRef<'_>, size: usize) -> Result<Vec<i64>, IndexOutOfRange> {
     let mut indices = vec![0i64; index.len()];
@@ -35,6 +43,12 @@ fn checked(index: TensorRef<'_>, size: usize) -> Result<Vec<i64>, IndexOutOfRang
         Some(position) => Err(IndexOutOfRange { index: indices[position], position, size }),
         None => Ok(indices),
     }
+}
+
+/// Fails unless `index` is a line of indices and `dim` a dimension.
+fn rank_of_index(function: &str, index: TensorRef<'_>, shape: &[usize], dim: usize) {
+    extents::rank(function, "index", index.shape(), 1);
+    assert!(dim < shape.len(), "{function}: dim is {dim}, the operand has shape {shape:?}");
 }
 
 /// Copies one element of `size` bytes.
@@ -57,13 +71,17 @@ unsafe fn copy_element(source: *const u8, target: *mut u8, size: usize) {
 /// `target[i, j, k] = source[i, index[i, j, k], k]`, for the dimension `dim` in the place of the second.
 ///
 /// `index` (i64 or i32) and `target` have one shape, of the rank of `source` and nowhere larger except in `dim`;
-/// `source` and `target` have one element type.
+/// `source` and `target` have one element type. Panics if anything else is the case.
 pub fn gather(
     source: TensorRef<'_>,
     dim: usize,
     index: TensorRef<'_>,
     mut target: TensorMut<'_>,
 ) -> Result<(), IndexOutOfRange> {
+    extents::dimension("gather", dim, source.shape());
+    extents::shape("gather", "target", target.shape(), index.shape());
+    extents::dtype("gather", "target", target.dtype(), source.dtype());
+    no_larger("gather", index.shape(), "source", source.shape(), Some(dim));
     if index.shape().is_empty() {
         checked(index, 1)?;
         convert(source, target);
@@ -109,13 +127,17 @@ fn around(shape: &[usize], strides: [&[isize]; 2], dim: usize) -> (Walk<2>, Walk
 /// `target[i, j, k] = source[i, index[j], k]`, for the dimension `dim` in the place of the second.
 ///
 /// `index` is one-dimensional (i64 or i32); `target` has the shape of `source` but for the extent of `dim`, which is that
-/// of `index`; both have one element type.
+/// of `index`; both have one element type. Panics if anything else is the case.
 pub fn index_select(
     source: TensorRef<'_>,
     dim: usize,
     index: TensorRef<'_>,
     mut target: TensorMut<'_>,
 ) -> Result<(), IndexOutOfRange> {
+    rank_of_index("index_select", index, source.shape(), dim);
+    let expected = with_extent(source.shape(), dim, index.len());
+    extents::shape("index_select", "target", target.shape(), &expected);
+    extents::dtype("index_select", "target", target.dtype(), source.dtype());
     let indices = checked(index, source.shape()[dim])?;
     let (before, mut after) = around(target.shape(), [source.strides(), target.strides()], dim);
     let (length, [source_step, target_step]) = after.pop();
@@ -215,7 +237,7 @@ macro_rules! by_class {
 /// `target[i, index[i, j, k], k] += source[i, j, k]`, for the dimension `dim` in the place of the second.
 ///
 /// `index` (i64 or i32) is nowhere larger than `source`, nor than `target` except in `dim`. f16 and bf16 are summed in
-/// f32, integers wrap.
+/// f32, integers wrap. Panics if `index` is larger.
 pub fn scatter_add(
     mut target: TensorMut<'_>,
     dim: usize,
@@ -223,6 +245,9 @@ pub fn scatter_add(
     source: TensorRef<'_>,
 ) -> Result<(), IndexOutOfRange> {
     let rank = index.shape().len();
+    extents::dimension("scatter_add", dim, target.shape());
+    no_larger("scatter_add", index.shape(), "source", source.shape(), None);
+    no_larger("scatter_add", index.shape(), "target", target.shape(), Some(dim));
     let indices = checked(index, if rank == 0 { 1 } else { target.shape()[dim] })?;
     by_class!(source, target, scatter_lines(dim, index.shape(), &indices));
     Ok(())
@@ -263,13 +288,15 @@ fn scatter_lines<T: Sum>(
 /// embeddings gets back.
 ///
 /// `index` is one-dimensional (i64 or i32); `source` has the shape of `target` but for the extent of `dim`, which is that
-/// of `index`. f16 and bf16 are summed in f32, integers wrap.
+/// of `index`. f16 and bf16 are summed in f32, integers wrap. Panics if anything else is the case.
 pub fn index_add(
     mut target: TensorMut<'_>,
     dim: usize,
     index: TensorRef<'_>,
     source: TensorRef<'_>,
 ) -> Result<(), IndexOutOfRange> {
+    rank_of_index("index_add", index, target.shape(), dim);
+    extents::shape("index_add", "source", source.shape(), &with_extent(target.shape(), dim, index.len()));
     let indices = checked(index, target.shape()[dim])?;
     by_class!(source, target, add_rows(dim, &indices));
     Ok(())

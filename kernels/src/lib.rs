@@ -7,10 +7,12 @@ pub mod buffer;
 pub mod cuda;
 pub mod dtype;
 pub mod elementwise;
+mod extents;
 pub mod fused;
 #[doc(hidden)]
 pub mod gemm;
 pub mod indexing;
+mod integers;
 pub mod machine;
 pub mod matmul;
 pub mod order;

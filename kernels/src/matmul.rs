@@ -7,7 +7,9 @@ use smallvec::SmallVec;
 
 use crate::dtype::{DType, Element};
 use crate::elementwise::convert;
+use crate::extents;
 use crate::gemm::{self, Parallelism};
+use crate::integers::{multiply_i32, multiply_i64};
 use crate::parallel::Shared;
 use crate::view::{TensorMut, TensorRef, contiguous_strides};
 use crate::walk::Walk;
@@ -31,8 +33,9 @@ const SMALL_RESULT: usize = 256 << 10;
 /// `left` is `[.., m, k]`, `right` is `[.., k, n]` and `target` is `[.., m, n]`, with the same leading dimensions (stride
 /// zero where one is broadcast) and any strides, so a transposed matrix costs nothing. The element types may differ:
 /// the product is computed in f64 if any of them is f64, in f32 if any is f32, bf16 or f16, and otherwise in i64, which
-/// wraps. An inner extent of zero gives zeros. The matrices of `target` do not overlap.
+/// wraps. An inner extent of zero gives zeros. The matrices of `target` do not overlap. Panics if the extents do not fit.
 pub fn matmul(left: TensorRef<'_>, right: TensorRef<'_>, mut target: TensorMut<'_>, accumulate: bool) {
+    check(left.shape(), right.shape(), target.shape());
     if target.is_empty() {
         return;
     }
@@ -46,8 +49,26 @@ pub fn matmul(left: TensorRef<'_>, right: TensorRef<'_>, mut target: TensorMut<'
     } else if dtypes.iter().any(|dtype| dtype.is_floating()) {
         converted::<f32>(left, right, &mut target, accumulate, product::<f32>);
     } else {
-        converted::<i64>(left, right, &mut target, accumulate, integer_product);
+        // What is stored in 32 bits or fewer has the same bits if it is summed in 32. (But a boolean says whether any bit is set.)
+        let narrow = |dtype: &DType| matches!(dtype, DType::U8 | DType::I32);
+        let operands_fit = dtypes[..2].iter().all(|dtype| narrow(dtype) || *dtype == DType::Bool);
+        if operands_fit && narrow(&dtypes[2]) {
+            converted::<i32>(left, right, &mut target, accumulate, integers::<i32>);
+        } else {
+            converted::<i64>(left, right, &mut target, accumulate, integers::<i64>);
+        }
     }
+}
+
+/// Whether the extents are those of a product.
+fn check(left: &[usize], right: &[usize], target: &[usize]) {
+    let [batch @ .., rows, columns] = target else {
+        panic!("matmul: target has shape {target:?}, expected at least two dimensions")
+    };
+    extents::rank("matmul", "left", left, target.len());
+    let inner = left[left.len() - 1];
+    extents::shape("matmul", "left", left, &[batch, &[*rows, inner]].concat());
+    extents::shape("matmul", "right", right, &[batch, &[inner, *columns]].concat());
 }
 
 /// Copies of the operands as `T`, and their strides. Broadcast dimensions are copied once.
@@ -94,15 +115,15 @@ fn converted<T: Element>(
 }
 
 /// Extents and strides of one product, and the walk over the batch.
-struct Product {
-    batch: Walk<3>,
-    rows: usize,
-    columns: usize,
-    inner: usize,
+pub(crate) struct Product {
+    pub(crate) batch: Walk<3>,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    pub(crate) inner: usize,
     /// Row and column strides of the operands and the target.
-    left: (isize, isize),
-    right: (isize, isize),
-    target: (isize, isize),
+    pub(crate) left: (isize, isize),
+    pub(crate) right: (isize, isize),
+    pub(crate) target: (isize, isize),
 }
 
 impl Product {
@@ -238,32 +259,13 @@ fn product<T: Element + std::ops::AddAssign>(
     });
 }
 
-fn integer_product(left: TensorRef<'_>, right: TensorRef<'_>, mut target: TensorMut<'_>, accumulate: bool) {
+fn integers<T: Element>(left: TensorRef<'_>, right: TensorRef<'_>, mut target: TensorMut<'_>, accumulate: bool) {
     let product = Product::new(&left, &right, &target);
-    let target = target.as_mut_ptr().cast::<i64>();
-    let (left, right) = (left.as_ptr().cast::<i64>(), right.as_ptr().cast::<i64>());
-    for position in 0..product.batch.len() {
-        let [left_offset, right_offset, target_offset] = product.batch.offsets(position);
-        for row in 0..product.rows {
-            for column in 0..product.columns {
-                // SAFETY: offsets within the views, which hold i64.
-                unsafe {
-                    let result = target
-                        .offset(target_offset + row as isize * product.target.0 + column as isize * product.target.1);
-                    let mut total = if accumulate { result.read() } else { 0 };
-                    for inner in 0..product.inner as isize {
-                        let a =
-                            left.offset(left_offset + row as isize * product.left.0 + inner * product.left.1).read();
-                        let b = right
-                            .offset(right_offset + inner * product.right.0 + column as isize * product.right.1)
-                            .read();
-                        total = total.wrapping_add(a.wrapping_mul(b));
-                    }
-                    result.write(total);
-                }
-            }
-        }
-    }
+    let [left, right] = [left, right].map(|operand| Shared::new(operand.as_ptr().cast_mut()));
+    let target = Shared::new(target.as_mut_ptr());
+    let multiply = if T::DTYPE == DType::I32 { multiply_i32 } else { multiply_i64 };
+    // SAFETY: extents and strides are those of the views, which hold the type.
+    unsafe { multiply(&product, left, right, target, accumulate) }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::dtype::DType;
+use crate::extents::{self, with_extent};
 use crate::parallel::{Shared, for_ranges};
 use crate::tile::convert::cast;
 use crate::tile::load::load;
@@ -89,8 +90,16 @@ fn with_dimension(strides: &[isize], rank: usize, dim: usize) -> Vec<isize> {
 /// The position of the largest element along `dim`: the first of equals; a NaN counts as the largest.
 ///
 /// `target` (i64 or another type) has the shape of `source` with the dimension left out or of extent one. The dimension
-/// is not empty.
+/// is not empty. Panics if it is, or if `target` has another shape.
 pub fn argmax(source: TensorRef<'_>, dim: usize, mut target: TensorMut<'_>) {
+    extents::dimension("argmax", dim, source.shape());
+    let mut expected = with_extent(source.shape(), dim, 1);
+    if target.shape().len() < expected.len() {
+        expected.remove(dim);
+    }
+    extents::shape("argmax", "target", target.shape(), &expected);
+    let length = source.shape().get(dim).copied().unwrap_or(1);
+    assert!(length > 0 || target.is_empty(), "argmax: dimension {dim} of {:?} is empty", source.shape());
     let strides = with_dimension(target.strides(), source.shape().len(), dim);
     let dtype = target.dtype();
     let address = Shared::new(target.as_mut_ptr());
@@ -118,8 +127,10 @@ pub fn argmax(source: TensorRef<'_>, dim: usize, mut target: TensorMut<'_>) {
 }
 
 /// Running sums along `dim`, added in f64 (i64 for integers and booleans, wrapping) and converted. Both tensors have one
-/// shape; `target` may be exactly the view of `source`.
+/// shape; `target` may be exactly the view of `source`. Panics if their shapes differ.
 pub fn cumsum(source: TensorRef<'_>, dim: usize, mut target: TensorMut<'_>) {
+    extents::dimension("cumsum", dim, source.shape());
+    extents::shape("cumsum", "target", target.shape(), source.shape());
     let strides = target.strides();
     let (dtype, stride) = (target.dtype(), strides.get(dim).copied().unwrap_or(0));
     let address = Shared::new(target.as_mut_ptr());
@@ -155,9 +166,15 @@ pub fn cumsum(source: TensorRef<'_>, dim: usize, mut target: TensorMut<'_>) {
 /// lower position comes first; NaN counts as the largest.
 ///
 /// `values` (of the type of `source`) and `indices` (i64) have the shape of `source` with the extent `k` in the place of
-/// `dim`, and `k` is at most that extent.
+/// `dim`, and `k` is at most that extent. Panics if anything else is the case.
 pub fn topk(source: TensorRef<'_>, dim: usize, largest: bool, mut values: TensorMut<'_>, mut indices: TensorMut<'_>) {
+    extents::dimension("topk", dim, source.shape());
     let k = values.shape().get(dim).copied().unwrap_or(1);
+    let length = source.shape().get(dim).copied().unwrap_or(1);
+    assert!(k <= length, "topk: {k} elements are wanted of {length}");
+    let expected = with_extent(source.shape(), dim, k);
+    extents::shape("topk", "values", values.shape(), &expected);
+    extents::shape("topk", "indices", indices.shape(), &expected);
     if k == 0 {
         return;
     }

@@ -14,8 +14,11 @@ pub(crate) fn for_ranges(units: usize, elements: usize, body: impl Fn(Range<usiz
     if units == 0 {
         return;
     }
+    if units == 1 || elements < THREADING_THRESHOLD {
+        return body(0..units);
+    }
     let threads = rayon::current_num_threads();
-    if units == 1 || elements < THREADING_THRESHOLD || threads == 1 {
+    if threads == 1 {
         return body(0..units);
     }
     let tasks = units.min(4 * threads).min((elements / (THREADING_THRESHOLD / 4)).max(1));

@@ -4,6 +4,7 @@
 //! strides alone, so the result does not depend on the number of threads.
 
 use crate::dtype::DType;
+use crate::extents;
 use crate::parallel::{Shared, for_ranges};
 use crate::tile::convert::cast;
 use crate::tile::load::load;
@@ -29,11 +30,12 @@ const ROW_GROUP: usize = 2048;
 /// Reduces `source` over the dimensions `dims` (each named once) and stores the result, converted, to `target`, whose
 /// shape is that of `source` with the reduced dimensions either left out or of extent one.
 ///
-/// Booleans and integers are reduced in i64 (sums wrap). A maximum or minimum is NaN if any element is.
+/// Booleans and integers are reduced in i64 (sums wrap). A maximum or minimum is NaN if any element is. Panics if `dims` are not
+/// dimensions of `source`, or if `target` has another shape.
 pub fn reduce(reduction: Reduction, source: TensorRef<'_>, dims: &[usize], mut target: TensorMut<'_>) {
     let (shape, strides) = (source.shape(), source.strides());
     let keeps = target.shape().len() == shape.len();
-    debug_assert!(keeps || target.shape().len() + dims.len() == shape.len());
+    check(shape, dims, target.shape());
     let (mut kept, mut reduced) = (Vec::new(), Vec::new());
     for axis in 0..shape.len() {
         if dims.contains(&axis) {
@@ -72,6 +74,21 @@ pub fn reduce(reduction: Reduction, source: TensorRef<'_>, dims: &[usize], mut t
     } else {
         job.rows();
     }
+}
+
+/// Whether the dimensions and the shape of the target are those of a reduction of `shape`.
+fn check(shape: &[usize], dims: &[usize], target: &[usize]) {
+    for (position, dim) in dims.iter().enumerate() {
+        let named_once = *dim < shape.len() && !dims[..position].contains(dim);
+        assert!(named_once, "reduce: dims are {dims:?}, expected dimensions of {shape:?}, each once");
+    }
+    let kept = shape.iter().enumerate().filter(|(axis, _)| !dims.contains(axis)).map(|(_, extent)| *extent);
+    let expected: Vec<usize> = if target.len() == shape.len() {
+        shape.iter().enumerate().map(|(axis, extent)| if dims.contains(&axis) { 1 } else { *extent }).collect()
+    } else {
+        kept.collect()
+    };
+    extents::shape("reduce", "target", target, &expected);
 }
 
 struct Job {

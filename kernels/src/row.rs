@@ -4,6 +4,7 @@
 
 use crate::dtype::DType;
 use crate::elementwise::convert;
+use crate::extents;
 use crate::fused::{FusedNode, FusedProgram};
 use crate::indexing::IndexOutOfRange;
 use crate::parallel::{Shared, for_ranges};
@@ -56,6 +57,12 @@ impl Writer {
     }
 }
 
+/// Rows and columns of a matrix.
+fn matrix(function: &str, operand: &str, shape: &[usize]) -> (usize, usize) {
+    extents::rank(function, operand, shape, 2);
+    (shape[0], shape[1])
+}
+
 /// A one-dimensional tensor of a value per row, seen in the shape of the rows.
 struct PerRow {
     strides: [isize; 2],
@@ -64,13 +71,16 @@ struct PerRow {
 
 impl PerRow {
     fn new(tensor: &TensorRef<'_>) -> PerRow {
+        extents::rank("row", "a value per row", tensor.shape(), 1);
         PerRow { strides: [tensor.strides()[0], 0], column: [tensor.shape()[0], 1] }
     }
     fn spread<'a>(&'a self, tensor: TensorRef<'a>, shape: &'a [usize]) -> TensorRef<'a> {
-        // SAFETY: the stride of zero reaches nothing new.
+        extents::shape("row", "a value per row", tensor.shape(), &shape[..1]);
+        // SAFETY: there is an element for each row, and the stride of zero reaches nothing new.
         unsafe { TensorRef::new(tensor.dtype(), shape, &self.strides, tensor.as_ptr()) }
     }
     fn result<'a>(&'a self, tensor: &'a mut TensorMut<'_>) -> TensorMut<'a> {
+        extents::shape("row", "a value per row", tensor.shape(), &self.column[..1]);
         // SAFETY: the same elements in a shape with another extent of one.
         unsafe { TensorMut::new(tensor.dtype(), &self.column, &self.strides, tensor.as_mut_ptr()) }
     }
@@ -78,8 +88,9 @@ impl PerRow {
 
 /// A one-dimensional tensor of a value per column, seen in the shape of the rows.
 fn per_column<'a>(tensor: TensorRef<'a>, shape: &'a [usize], strides: &'a mut [isize; 2]) -> TensorRef<'a> {
+    extents::shape("row", "a value per column", tensor.shape(), &shape[1..]);
     *strides = [0, tensor.strides()[0]];
-    // SAFETY: the stride of zero reaches nothing new.
+    // SAFETY: there is an element for each column, and the stride of zero reaches nothing new.
     unsafe { TensorRef::new(tensor.dtype(), shape, strides, tensor.as_ptr()) }
 }
 
@@ -101,8 +112,9 @@ fn write_softmax(writer: &mut Writer) -> (u32, u32, u32) {
 }
 
 /// Softmax over the last dimension: `exp(x - max) / Σ exp(x - max)`. Both tensors have one shape of rank one or more;
-/// `target` may be exactly the view of `source`.
+/// `target` may be exactly the view of `source`. Panics if the shapes differ.
 pub fn softmax(source: TensorRef<'_>, target: TensorMut<'_>) {
+    extents::shape("softmax", "target", target.shape(), source.shape());
     let mut writer = Writer::default();
     let (_, exponential, sum) = write_softmax(&mut writer);
     let result = writer.binary(Div, exponential, sum);
@@ -111,6 +123,7 @@ pub fn softmax(source: TensorRef<'_>, target: TensorMut<'_>) {
 
 /// Logarithm of the softmax over the last dimension: `x - max - log Σ exp(x - max)`. As [`softmax`] otherwise.
 pub fn log_softmax(source: TensorRef<'_>, target: TensorMut<'_>) {
+    extents::shape("log_softmax", "target", target.shape(), source.shape());
     let mut writer = Writer::default();
     let (shifted, _, sum) = write_softmax(&mut writer);
     let log = writer.unary(Log, sum);
@@ -124,7 +137,8 @@ fn classes(
     targets: TensorRef<'_>,
     ignore_index: i64,
 ) -> Result<Vec<Option<(usize, f64)>>, IndexOutOfRange> {
-    let count = logits.shape()[1];
+    let (rows, count) = matrix("cross_entropy", "logits", logits.shape());
+    extents::shape("cross_entropy", "targets", targets.shape(), &[rows]);
     let mut indices = vec![0i64; targets.len()];
     convert(targets, TensorMut::from_slice(&mut indices, targets.shape(), &[1]));
     let class = |(position, &index): (usize, &i64)| {
@@ -149,7 +163,7 @@ fn classes(
 ///
 /// `logits` is `[n, c]`, `targets` `[n]` of integers, `losses` and `log_sum_exp` are `[n]`. With label smoothing `s` the
 /// loss is `(1 - s)` times the above plus `s` times the mean over all classes. A row whose target is `ignore_index` has
-/// the loss 0. A target outside `0..c` is an error, and nothing is written.
+/// the loss 0. A target outside `0..c` is an error, and nothing is written. Panics if a shape is another.
 pub fn cross_entropy_forward(
     logits: TensorRef<'_>,
     targets: TensorRef<'_>,
@@ -160,6 +174,8 @@ pub fn cross_entropy_forward(
 ) -> Result<(), IndexOutOfRange> {
     let classes = classes(&logits, targets, ignore_index)?;
     let (rows, width) = (logits.shape()[0], logits.shape()[1]);
+    extents::shape("cross_entropy_forward", "losses", losses.shape(), &[rows]);
+    extents::shape("cross_entropy_forward", "log_sum_exp", log_sum_exp.shape(), &[rows]);
     let mut writer = Writer::default();
     let (_, _, sum) = write_softmax(&mut writer);
     let (max, log) = (1, writer.unary(Log, sum));
@@ -191,7 +207,8 @@ pub fn cross_entropy_forward(
 /// Gradient of [`cross_entropy_forward`] by the logits: `(softmax - smoothed one-hot) · row_scale`, in one pass.
 ///
 /// `log_sum_exp` is what the forward function stored, `row_scale` `[n]` the gradient of each row's loss. Ignored rows get
-/// zeros. `d_logits` may be exactly the view of `logits`. A target outside `0..c` is an error, and nothing is written.
+/// zeros. `d_logits` may be exactly the view of `logits`. A target outside `0..c` is an error, and nothing is written. Panics if
+/// a shape is another.
 #[allow(clippy::too_many_arguments)]
 pub fn cross_entropy_backward(
     logits: TensorRef<'_>,
@@ -204,6 +221,7 @@ pub fn cross_entropy_backward(
 ) -> Result<(), IndexOutOfRange> {
     let classes = classes(&logits, targets, ignore_index)?;
     let (shape, width) = (logits.shape(), logits.shape()[1]);
+    extents::shape("cross_entropy_backward", "d_logits", d_logits.shape(), shape);
     let every_class = label_smoothing / width as f64;
     let mut writer = Writer::default();
     let [x, total, scale] = [0, 1, 2].map(|input| writer.input(input));
@@ -248,7 +266,7 @@ pub fn cross_entropy_backward(
 /// Layer normalization of each row: `(input - mean) / sqrt(variance + epsilon) · weight + bias`, in one pass over memory.
 ///
 /// `input` and `output` are `[n, c]`, `weight` and `bias` `[c]`, `mean` and `reciprocal_deviation` (1/sqrt(variance +
-/// epsilon), for the backward function) `[n]`. `output` may be exactly the view of `input`.
+/// epsilon), for the backward function) `[n]`. `output` may be exactly the view of `input`. Panics if a shape is another.
 pub fn layer_norm_forward(
     input: TensorRef<'_>,
     weight: Option<TensorRef<'_>>,
@@ -258,7 +276,11 @@ pub fn layer_norm_forward(
     mut mean: TensorMut<'_>,
     mut reciprocal_deviation: TensorMut<'_>,
 ) {
-    let (shape, width) = (input.shape(), input.shape()[1]);
+    let (rows, width) = matrix("layer_norm_forward", "input", input.shape());
+    let shape = input.shape();
+    extents::shape("layer_norm_forward", "output", output.shape(), shape);
+    extents::shape("layer_norm_forward", "mean", mean.shape(), &[rows]);
+    extents::shape("layer_norm_forward", "reciprocal_deviation", reciprocal_deviation.shape(), &[rows]);
     let mut writer = Writer::default();
     let x = writer.input(0);
     let average = writer.mean(x, width);
@@ -287,7 +309,7 @@ pub fn layer_norm_forward(
 }
 
 /// Gradients of [`layer_norm_forward`]. `d_output`, `input` and `d_input` are `[n, c]`, `d_weight` and `d_bias` `[c]`;
-/// outputs that are not wanted are `None`.
+/// outputs that are not wanted are `None`. Panics if a shape is another.
 #[allow(clippy::too_many_arguments)]
 pub fn layer_norm_backward(
     d_output: TensorRef<'_>,
@@ -299,6 +321,16 @@ pub fn layer_norm_backward(
     d_weight: Option<TensorMut<'_>>,
     d_bias: Option<TensorMut<'_>>,
 ) {
+    let (rows, _) = matrix("layer_norm_backward", "input", input.shape());
+    extents::shape("layer_norm_backward", "d_output", d_output.shape(), input.shape());
+    extents::shape("layer_norm_backward", "mean", mean.shape(), &[rows]);
+    extents::shape("layer_norm_backward", "reciprocal_deviation", reciprocal_deviation.shape(), &[rows]);
+    for (name, gradient) in [("d_weight", &d_weight), ("d_bias", &d_bias)] {
+        gradient.iter().for_each(|of| extents::shape("layer_norm_backward", name, of.shape(), &input.shape()[1..]));
+    }
+    if let Some(d_input) = &d_input {
+        extents::shape("layer_norm_backward", "d_input", d_input.shape(), input.shape());
+    }
     if d_weight.is_some() || d_bias.is_some() {
         let wide = [d_output, input, mean, reciprocal_deviation].iter().any(|tensor| tensor.dtype() == DType::F64);
         if wide {

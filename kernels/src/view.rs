@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::dtype::{DType, Element};
+use crate::extents::elements;
 
 /// Strides of a contiguous (row-major) tensor of `shape`, in elements.
 pub fn contiguous_strides(shape: &[usize]) -> Vec<isize> {
@@ -58,8 +59,11 @@ unsafe impl Send for TensorMut<'_> {}
 unsafe impl Sync for TensorMut<'_> {}
 
 /// Whether two layouts reach the same elements in the same order, but for repetition: they differ in dimensions of extent
-/// one and, if `repeat`, in dimensions of stride zero.
+/// one and, if `repeat`, in dimensions of stride zero. What has no elements reaches none: its address is nobody's.
 fn reaches_the_same(own: (&[usize], &[isize]), other: (&[usize], &[isize]), repeat: bool) -> bool {
+    if own.0.contains(&0) != other.0.contains(&0) {
+        return false;
+    }
     let essential = |(shape, strides): (&[usize], &[isize])| -> Vec<(usize, isize)> {
         let all = shape.iter().copied().zip(strides.iter().copied());
         all.filter(|(extent, stride)| *extent != 1 && !(repeat && *stride == 0)).collect()
@@ -81,7 +85,7 @@ impl<'a> TensorRef<'a> {
 
     /// A contiguous view of a slice. `strides` must be those of `shape` (see [`contiguous_strides`]).
     pub fn from_slice<T: Element>(data: &'a [T], shape: &'a [usize], strides: &'a [isize]) -> Self {
-        assert_eq!(shape.iter().product::<usize>(), data.len(), "the shape holds as many elements as the slice");
+        assert_eq!(elements(shape), data.len(), "the shape holds as many elements as the slice");
         assert!(is_contiguous(shape, strides), "a slice is viewed contiguously");
         // SAFETY: the slice is live for 'a, aligned for T, and borrowed shared.
         unsafe { TensorRef::new(T::DTYPE, shape, strides, data.as_ptr().cast()) }
@@ -114,7 +118,7 @@ impl<'a> TensorRef<'a> {
 
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.shape.iter().product()
+        elements(self.shape)
     }
 
     /// Whether there are no elements.
@@ -156,7 +160,7 @@ impl<'a> TensorMut<'a> {
 
     /// A contiguous view of a slice. `strides` must be those of `shape` (see [`contiguous_strides`]).
     pub fn from_slice<T: Element>(data: &'a mut [T], shape: &'a [usize], strides: &'a [isize]) -> Self {
-        assert_eq!(shape.iter().product::<usize>(), data.len(), "the shape holds as many elements as the slice");
+        assert_eq!(elements(shape), data.len(), "the shape holds as many elements as the slice");
         assert!(is_contiguous(shape, strides), "a slice is viewed contiguously");
         // SAFETY: the slice is live for 'a, aligned for T, and borrowed exclusively.
         unsafe { TensorMut::new(T::DTYPE, shape, strides, data.as_mut_ptr().cast()) }
@@ -198,7 +202,7 @@ impl<'a> TensorMut<'a> {
 
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.shape.iter().product()
+        elements(self.shape)
     }
 
     /// Whether there are no elements.

@@ -156,6 +156,16 @@ fn strides_that_are_ignored() {
 }
 
 #[test]
+fn results_with_gaps_that_are_written_to_as_if_there_were_none() {
+    must_catch("wrong::gaps_overwritten", Template::Bounds, "wrote between the elements of");
+    must_catch("wrong::last_at_the_start", Template::Bounds, "is another where there are gaps");
+    for operator in ["wrong::gaps_overwritten", "wrong::last_at_the_start"] {
+        must_pass(operator, Template::Consistency);
+        must_pass(operator, Template::Layout);
+    }
+}
+
+#[test]
 fn a_checker_that_accepts_too_much() {
     must_catch("wrong::accepts_too_much", Template::Checker, "the checker accepts it, but it does not run");
 }

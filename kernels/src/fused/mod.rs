@@ -5,6 +5,9 @@
 //! (`schedule`), and the interpreter (`run`).
 
 pub(crate) mod layout;
+mod long_rows;
+#[cfg(test)]
+mod long_rows_tests;
 mod plan;
 #[cfg(test)]
 mod random_tests;
@@ -92,13 +95,23 @@ impl FusedKernel {
     /// Prepares `program` for the iteration `shape`.
     ///
     /// Every input is viewed in `shape`, with stride zero where it is broadcast. An output has `shape` too, or a last
-    /// extent of one where it has one value a row.
+    /// extent of one where it has one value a row. Panics if the program has other numbers of operands, or if one of them has
+    /// another number of dimensions.
     pub fn new(
         program: &FusedProgram,
         shape: &[usize],
         inputs: &[&[isize]],
         outputs: &[OutputLayout<'_>],
     ) -> FusedKernel {
+        assert_eq!(inputs.len(), program.input_dtypes.len(), "as many inputs as the program has");
+        assert_eq!(outputs.len(), program.outputs.len(), "as many outputs as the program has");
+        for (index, strides) in inputs.iter().enumerate() {
+            assert_eq!(strides.len(), shape.len(), "input {index} has a stride for each dimension of {shape:?}");
+        }
+        for (index, output) in outputs.iter().enumerate() {
+            let ranks = [output.shape.len(), output.strides.len()];
+            assert_eq!(ranks, [shape.len(); 2], "output {index} has as many dimensions as {shape:?}");
+        }
         // A value per row keeps the last dimension apart, whether it is reduced or was per row from the start.
         let reduces = program.nodes.iter().any(|node| matches!(node, FusedNode::Reduce(..)))
             || outputs.iter().any(|output| output.shape.last() != shape.last());

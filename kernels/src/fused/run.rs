@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use super::plan::{Operation, Step, Storage};
+use super::long_rows;
+use super::plan::{Operation, Stage, Step, Storage};
 use super::values::Space;
 use super::{DivisionByZero, FusedKernel};
 use crate::parallel::for_ranges;
@@ -15,9 +16,14 @@ use crate::tile::store::store;
 use crate::tile::stream::{Ahead, LINE};
 use crate::tile::{Class, Operand, arithmetic, convert, load, reduction, stream};
 
+/// Columns of a row whose total is formed by itself, and then combined with those before it, in order. So the order of additions
+/// follows from the length of a row alone, whether one thread passes over it or several. A multiple of every tile of such rows.
+pub(super) const CHUNK: usize = 64 << 10;
+
+/// A cache line of scratch.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line(#[allow(dead_code)] [u8; 64]);
+pub(super) struct Line(#[allow(dead_code)] pub(super) [u8; 64]);
 
 thread_local! {
     static SCRATCH: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
@@ -25,14 +31,14 @@ thread_local! {
 
 /// Rows and columns that a step works on.
 #[derive(Clone, Copy)]
-struct Tile {
-    row: usize,
-    rows: usize,
-    column: usize,
-    columns: usize,
+pub(super) struct Tile {
+    pub(super) row: usize,
+    pub(super) rows: usize,
+    pub(super) column: usize,
+    pub(super) columns: usize,
 }
 
-struct Addresses<'a> {
+pub(super) struct Addresses<'a> {
     inputs: &'a [*const u8],
     outputs: &'a [*mut u8],
     staged: &'a [bool],
@@ -65,63 +71,113 @@ pub(super) unsafe fn run(
         .collect();
     let by_zero = AtomicBool::new(false);
     let addresses = Addresses { inputs, outputs, staged: &staged, by_zero: &by_zero };
+    if long_rows::are_cut(kernel) {
+        long_rows::run(kernel, &addresses);
+        return if by_zero.into_inner() { Err(DivisionByZero) } else { Ok(()) };
+    }
     let batches = rows.div_ceil(plan.rows_per_tile);
     let pieces = if plan.whole_rows { 1 } else { layout.width.div_ceil(plan.columns_per_tile) };
     for_ranges(batches * pieces, rows * layout.width, |range| {
         let addresses = &addresses;
-        let mut scratch = SCRATCH.take();
-        let lines = plan.scratch_bytes.div_ceil(64);
-        if scratch.len() < lines {
-            scratch.resize(lines, Line([0; 64]));
-        }
-        Task::new(kernel, addresses, scratch.as_mut_ptr().cast()).run(range, pieces, rows);
-        SCRATCH.set(scratch);
+        with_scratch(plan.scratch_bytes, |scratch| {
+            Task::new(kernel, addresses, scratch, scratch).run(range, pieces, rows);
+        });
     });
     if by_zero.into_inner() { Err(DivisionByZero) } else { Ok(()) }
 }
 
-struct Task<'a> {
+/// Calls `body` with the scratch of this thread, of at least so many bytes.
+pub(super) fn with_scratch(bytes: usize, body: impl FnOnce(*mut u8)) {
+    let mut scratch = SCRATCH.take();
+    let lines = bytes.div_ceil(64);
+    if scratch.len() < lines {
+        scratch.resize(lines, Line([0; 64]));
+    }
+    body(scratch.as_mut_ptr().cast());
+    SCRATCH.set(scratch);
+}
+
+/// The total of a row so far: of the chunks before, and of the present one, as far as there are any.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Running {
+    before: Option<Total>,
+    pub(super) chunk: Option<Total>,
+}
+
+impl Running {
+    /// Adds the total of the tile that begins at a column, and says what the total of the row is now.
+    fn add(&mut self, reduction: Reduction, part: Total, column: usize) -> Total {
+        let both = |before: Option<Total>, now: Total| before.map_or(now, |before| before.combine(reduction, now));
+        if column == 0 {
+            *self = Running::default();
+        } else if column.is_multiple_of(CHUNK) {
+            *self = Running { before: self.chunk.map(|chunk| both(self.before, chunk)), chunk: None };
+        }
+        let chunk = both(self.chunk, part);
+        self.chunk = Some(chunk);
+        both(self.before, chunk)
+    }
+}
+
+pub(super) struct Task<'a> {
     kernel: &'a FusedKernel,
     addresses: &'a Addresses<'a>,
     scratch: *mut u8,
+    /// Where whole rows are kept between passes: the scratch, or memory that the tasks on a row share.
+    kept: *mut u8,
     places: SmallVec<[*mut u8; 24]>,
-    totals: SmallVec<[Total; 4]>,
+    pub(super) totals: SmallVec<[Running; 4]>,
     streams: bool,
 }
 
 impl<'a> Task<'a> {
-    fn new(kernel: &'a FusedKernel, addresses: &'a Addresses<'a>, scratch: *mut u8) -> Self {
+    pub(super) fn new(kernel: &'a FusedKernel, addresses: &'a Addresses<'a>, scratch: *mut u8, kept: *mut u8) -> Self {
         let plan = &kernel.plan;
         let places = plan
             .places
             .iter()
             .map(|place| match place.storage {
                 // SAFETY: the scratch is as long as the plan says.
-                Storage::Scratch(offset) | Storage::Kept(offset) => unsafe { scratch.add(offset) },
+                Storage::Scratch(offset) => unsafe { scratch.add(offset) },
+                // SAFETY: as is the memory of what is kept.
+                Storage::Kept(offset) => unsafe { kept.add(offset) },
                 _ => std::ptr::null_mut(),
             })
             .collect();
         let streams = plan.outputs.iter().any(|output| output.streaming);
-        let totals = SmallVec::from_elem(Total::Floating(0.0), plan.totals);
-        Task { kernel, addresses, scratch, places, totals, streams }
+        let totals = SmallVec::from_elem(Running::default(), plan.totals);
+        Task { kernel, addresses, scratch, kept, places, totals, streams }
     }
 
-    fn run(&mut self, units: Range<usize>, pieces: usize, rows: usize) {
-        let kernel = self.kernel;
-        let plan = &kernel.plan;
+    /// Writes the constants, and what is computed once.
+    pub(super) fn begin(&mut self) {
+        let plan = &self.kernel.plan;
         for &(place, bits) in &plan.constants {
             // SAFETY: every uniform place has eight bytes, aligned to eight.
             unsafe { self.places[place as usize].cast::<u64>().write(bits) };
         }
         let whole = Tile { row: 0, rows: 1, column: 0, columns: 1 };
         plan.setup.iter().for_each(|step| self.step(step, whole));
+    }
+
+    /// Waits for what was written past the caches.
+    pub(super) fn finish(&self) {
+        if self.streams {
+            stream::fence();
+        }
+    }
+
+    fn run(&mut self, units: Range<usize>, pieces: usize, rows: usize) {
+        let kernel = self.kernel;
+        let plan = &kernel.plan;
+        self.begin();
         for unit in units {
             let (batch, piece) = (unit / pieces, unit % pieces);
             let row = batch * plan.rows_per_tile;
             let mut tile = Tile { row, rows: plan.rows_per_tile.min(rows - row), column: 0, columns: 0 };
             if plan.whole_rows {
                 for stage in &plan.stages {
-                    stage.prologue.iter().for_each(|step| self.step(step, tile));
+                    self.prologue(stage, tile);
                     tile.column = 0;
                     while !stage.body.is_empty() {
                         self.body(&stage.body, &mut tile);
@@ -136,18 +192,22 @@ impl<'a> Task<'a> {
                 self.body(&plan.stages[0].body, &mut tile);
             }
         }
-        if self.streams {
-            stream::fence();
-        }
+        self.finish();
     }
 
-    fn body(&mut self, steps: &[Step], tile: &mut Tile) {
+    /// The steps of a pass that are carried out once a row.
+    pub(super) fn prologue(&mut self, stage: &Stage, tile: Tile) {
+        stage.prologue.iter().for_each(|step| self.step(step, tile));
+    }
+
+    /// The steps of a pass that are carried out for each tile, for the one that begins at `tile.column`.
+    pub(super) fn body(&mut self, steps: &[Step], tile: &mut Tile) {
         let plan = &self.kernel.plan;
         tile.columns = plan.columns_per_tile.min(self.kernel.layout.width - tile.column);
         for (index, place) in plan.places.iter().enumerate() {
             self.places[index] = match place.storage {
-                // SAFETY: the scratch is as long as the plan says.
-                Storage::Kept(offset) => unsafe { self.scratch.add(offset + tile.column * place.class.size()) },
+                // SAFETY: the memory of what is kept is as long as the plan says.
+                Storage::Kept(offset) => unsafe { self.kept.add(offset + tile.column * place.class.size()) },
                 Storage::Input(input) => {
                     let size = place.class.size();
                     self.element(self.addresses.inputs[input].cast_mut(), input, size, tile.row, tile.column)
@@ -269,13 +329,13 @@ impl<'a> Task<'a> {
                 };
             }
             let strides = &layout.operands[operand];
-            if layout.outer.len() <= 1 && (space == Space::Row || tile.columns == 1) {
-                let first = self.element(base, operand, size, tile.row, 0);
+            // A value per row is stored once, whichever tile of the row comes last.
+            let (column, columns) = if space == Space::Row { (0, 1) } else { (tile.column, tile.columns) };
+            if layout.outer.len() <= 1 && columns == 1 {
+                let first = self.element(base, operand, size, tile.row, column);
                 let stride = strides.outer.first().copied().unwrap_or(0);
                 return store(plan.dtype, source, first, stride, tile.rows);
             }
-            let columns = if space == Space::Row { 1 } else { tile.columns };
-            let column = if space == Space::Row { 0 } else { tile.column };
             for row in 0..tile.rows {
                 let target = self.element(base, operand, size, tile.row + row, column);
                 store(plan.dtype, source.add(row * columns * class), target, strides.inner, columns);
@@ -313,15 +373,28 @@ impl<'a> Task<'a> {
             unsafe {
                 let part =
                     reduction::reduce(reduction, class, source.add(row * tile.columns * class.size()), tile.columns);
-                let value = if tile.column == 0 { part } else { self.totals[total].combine(reduction, part) };
-                self.totals[total] = value;
-                let out = out.add(row * class.size());
-                match (value, class) {
-                    (Total::Floating(value), Class::F32) => out.cast::<f32>().write(value as f32),
-                    (Total::Floating(value), _) => out.cast::<f64>().write(value),
-                    (Total::Integer(value), _) => out.cast::<i64>().write(value),
-                }
+                let value = self.totals[total].add(reduction, part, tile.column);
+                write_total(value, class, out.add(row * class.size()));
             }
+        }
+    }
+
+    /// Puts the total of a row where the step of a reduction would have left it.
+    pub(super) fn set_total(&mut self, step: &Step, class: Class, value: Total) {
+        // SAFETY: the place of a value per row has room for it.
+        unsafe { write_total(value, class, self.places[step.out as usize]) };
+    }
+}
+
+/// # Safety
+/// There is room for a value of the class.
+unsafe fn write_total(value: Total, class: Class, out: *mut u8) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match (value, class) {
+            (Total::Floating(value), Class::F32) => out.cast::<f32>().write(value as f32),
+            (Total::Floating(value), _) => out.cast::<f64>().write(value),
+            (Total::Integer(value), _) => out.cast::<i64>().write(value),
         }
     }
 }

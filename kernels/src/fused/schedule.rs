@@ -27,7 +27,7 @@ impl Plan {
         for (index, output) in values.outputs.clone().into_iter().enumerate() {
             let space = if layout.per_row[index] { Space::Row } else { Space::Full };
             values.outputs[index] = values.broadcast(output, space);
-            debug_assert!(
+            assert!(
                 values.list[values.outputs[index] as usize].space <= space,
                 "a value per element has its own output element"
             );

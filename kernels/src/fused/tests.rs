@@ -4,11 +4,11 @@ use super::*;
 use crate::scalar::ScalarOp;
 use crate::view::contiguous_strides;
 
-fn numbers(count: usize) -> Vec<f32> {
+pub(super) fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 2_654_435_761) % 4093) as f32 / 512.0 - 4.0).collect()
 }
 
-fn softmax() -> FusedProgram {
+pub(super) fn softmax() -> FusedProgram {
     FusedProgram {
         input_dtypes: vec![DType::F32],
         nodes: vec![

@@ -69,6 +69,7 @@ pub mod cat {
         s.case(with([s.normal([0]), s.normal([0])]));
         s.case(with([s.normal([2]), s.of(DType::F32, [3])]));
         s.case(with([s.normal([3, 3]), s.normal([3, 3])]).dim(1));
+        s.case(with([s.normal([4097, 2]), s.normal([4097, 1])]).dim(1));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -132,6 +133,8 @@ pub mod stack {
         s.case(with([s.normal([]), s.normal([])]));
         s.case(with([s.normal([5])]).dim(1));
         s.case(with([s.normal([0, 3]), s.normal([0, 3])]).dim(1));
+        s.case(with([s.normal([4097]), s.normal([4097])]).dim(1));
+        s.case(with([s.normal([2, 2049]), s.normal([2, 2049])]).dim(-1));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -52,6 +52,8 @@ pub mod softmax {
         let masked = [f64::NEG_INFINITY, 0.5, f64::NEG_INFINITY, 2.0];
         s.case(with(s.values([2, 4], masked), 1)).forward_only("infinities have no differences");
         s.case(with(s.values([2], [f64::NEG_INFINITY]), 0)).forward_only("NaN");
+        // A row so long that several threads work on it.
+        s.case(with(s.normal([1, 70_001]), -1));
     }
 
     fn errors(e: &mut ErrorSamples) {

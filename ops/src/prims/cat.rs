@@ -71,6 +71,9 @@ pub mod cat {
         s.case(with([s.normal([3, 2, 5]), s.normal([3, 4, 5])], 1));
         s.case(with([s.normal([0, 3]), s.normal([0, 2])], 1));
         s.case(with([s.normal([65, 33]), s.normal([65, 32])], 1));
+        // Columns that end a tile's length after its start, with gaps between their elements in the result.
+        s.case(with([s.normal([2049, 1]), s.normal([2049, 1])], 1));
+        s.case(with([s.normal([4097, 1]), s.normal([4097, 1])], 1));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -62,6 +62,8 @@ pub mod pad {
         s.case(with(s.normal([3, 1, 5]), [0, 1, 0], [2, 0, 1], 1.5));
         s.case(with(s.normal([0, 3]), [1, 1], [1, 0], 1.0));
         s.case(with(s.normal([64, 65]), [1, 2], [3, 1], 0.0));
+        s.case(with(s.normal([4097, 1]), [0, 1], [0, 1], 0.0));
+        s.case(with(s.normal([2049, 1]), [0, 0], [0, 1], 1.0));
         if s.dtype().is_floating() {
             s.case(with(s.normal([2, 2]), [1, 1], [1, 1], f64::NEG_INFINITY));
         }

@@ -91,6 +91,7 @@ pub mod slice {
         s.case(with(s.normal([3, 1, 5]), [0, 0, 2], [3, 1, 3], [2, 1, 1]));
         s.case(with(s.normal([0, 3]), [0, 1], [0, 3], [1, 1]));
         s.case(with(s.normal([70, 71]), [1, 2], [69, 69], [1, 1]));
+        s.case(with(s.normal([4097, 2]), [0, 1], [4097, 2], [1, 1]));
     }
 
     fn errors(e: &mut ErrorSamples) {

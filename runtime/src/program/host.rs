@@ -18,6 +18,8 @@ use crate::operator::{HostRule, OperatorKind};
 use crate::trace::{BoundSymbol, Callee, Trace, ValueId};
 use crate::transforms::layout::layouts;
 
+mod gaps;
+
 struct Step {
     kernel: HostKernel,
     operands: Vec<usize>,
@@ -181,7 +183,8 @@ impl HostProgram {
 
     /// Runs the program with every value in memory of its own between guard bytes, filled with NaN beforehand. An error if
     /// a kernel leaves part of a result unwritten (it stays NaN for the caller to see), writes past the end of a
-    /// result, or changes an operand.
+    /// result, or changes an operand; or if a kernel that takes any strides writes something else, or elsewhere, to results with
+    /// gaps between their elements.
     pub(super) fn run_checked(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
         self.placement.check_inputs(&self.trace, &inputs)?;
         // Roots of everything: inputs are copied with their layout, results get fenced memory.
@@ -256,6 +259,7 @@ impl HostProgram {
                     ));
                 }
             }
+            self.check_gaps(step, &bases)?;
         }
         let block = &self.trace.block;
         block

@@ -135,7 +135,8 @@ impl Program {
 
     /// Runs the program with every value in memory of its own between guard bytes, filled with NaN beforehand. An error if
     /// a kernel leaves part of a result unwritten (it stays NaN for the caller to see), writes past the end of a
-    /// result, or changes an operand.
+    /// result, or changes an operand; on the host also if a kernel that takes any strides writes something else, or elsewhere, to
+    /// results with gaps between their elements.
     pub fn run_checked(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
         match &self.ready {
             Ready::Host(program) => program.run_checked(inputs),

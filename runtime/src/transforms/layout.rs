@@ -139,7 +139,8 @@ pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace
     Ok(trace.transformed("layout", flattener.finish(source, &substitution_out)))
 }
 
-fn takes_any_strides(symbol: &BoundSymbol) -> Result<bool> {
+/// Whether a symbol's kernel takes operands and results of any strides.
+pub(crate) fn takes_any_strides(symbol: &BoundSymbol) -> Result<bool> {
     match (&symbol.callee, symbol.executor) {
         (Callee::Operator(def), Some(executor)) => match def.kind {
             OperatorKind::Symbol(_) => Ok(def.strided),

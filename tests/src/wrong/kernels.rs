@@ -38,6 +38,8 @@ negations! {
     input_mutated = "wrong::input_mutated";
     write_past_the_end = "wrong::write_past_the_end";
     strides_ignored = "wrong::strides_ignored";
+    gaps_overwritten = "wrong::gaps_overwritten";
+    last_at_the_start = "wrong::last_at_the_start";
     accepts_too_much = "wrong::accepts_too_much";
     alignment_ignored = "wrong::alignment_ignored";
 }
@@ -106,6 +108,39 @@ mod write_past_the_end_by_careless {
         fulgurite_kernels::access::write_f64(out, &values);
         // SAFETY: 15 f32 lie in a buffer of 64 bytes, so that the sixteenth is memory of the buffer, but not of the tensor.
         unsafe { out.as_mut_ptr().cast::<f32>().add(values.len()).write(7.0) };
+        Ok(())
+    }
+}
+
+#[implementation(of = gaps_overwritten, by = careless, strided)]
+mod gaps_overwritten_by_careless {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.dtype() == DType::F32, "f32 only");
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        for (i, value) in super::negate(&input).into_iter().enumerate() {
+            // SAFETY: strides are positive here, so that the result reaches at least as far as its number of elements.
+            unsafe { out.as_mut_ptr().cast::<f32>().add(i).write(value as f32) };
+        }
+        Ok(())
+    }
+}
+
+#[implementation(of = last_at_the_start, by = careless, strided)]
+mod last_at_the_start_by_careless {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.dtype() == DType::F32, "f32 only");
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        let mut values = super::negate(&input);
+        if let (false, Some(last)) = (out.is_contiguous(), values.last().copied()) {
+            values[0] = last;
+        }
+        fulgurite_kernels::access::write_f64(out, &values);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Outputs are fully written, and nothing around them.
+//! Outputs are fully written, and nothing around them or between their elements.
 
 use super::{Context, Outcome, PASSED};
 use crate::testing::problem::{Check, Problem};
@@ -6,9 +6,10 @@ use crate::testing::subject::{Ran, Subject};
 use crate::testing::tolerance::{Expected, same_bits};
 
 /// Runs forward and backward with every value in fenced memory of its own, filled with NaN, and compares with the plain run: a
-/// kernel that leaves an integer unwritten, or that reads what it should have written, differs. On a device once more with every
-/// value on a multiple of an element and of no more: a kernel that loads several elements at once, whatever it was told of the
-/// address, faults or differs.
+/// kernel that leaves an integer unwritten, or that reads what it should have written, differs. On the host a kernel that takes any
+/// strides is run once more with NaN between the elements of its results, where it must stay. On a device all is run once more
+/// with every value on a multiple of an element and of no more: a kernel that loads several elements at once, whatever it was told
+/// of the address, faults or differs.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let list = context.list()?;
     let ran = subject.forward(&list);

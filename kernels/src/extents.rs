@@ -1,0 +1,47 @@
+//! What safe functions check of their operands before anything is read or written, once a call: the layouts that views promise
+//! are those of their own shapes, and a kernel that goes by another tensor's shape would leave them.
+
+use crate::dtype::DType;
+
+/// Number of elements of a shape; a shape of more than fit a `usize` has no memory.
+#[track_caller]
+pub(crate) fn elements(shape: &[usize]) -> usize {
+    if shape.contains(&0) {
+        return 0;
+    }
+    let count = shape.iter().try_fold(1usize, |count, extent| count.checked_mul(*extent));
+    count.unwrap_or_else(|| panic!("shape {shape:?} has more elements than there are addresses"))
+}
+
+/// Fails unless an operand has the shape that it must have.
+#[track_caller]
+pub(crate) fn shape(function: &str, operand: &str, shape: &[usize], expected: &[usize]) {
+    assert!(shape == expected, "{function}: {operand} has shape {shape:?}, expected {expected:?}");
+}
+
+/// Fails unless an operand has as many dimensions as it must have.
+#[track_caller]
+pub(crate) fn rank(function: &str, operand: &str, shape: &[usize], expected: usize) {
+    assert!(shape.len() == expected, "{function}: {operand} has shape {shape:?}, expected {expected} dimensions");
+}
+
+/// Fails unless a dimension is one of a tensor's; a tensor without dimensions counts as one with one.
+#[track_caller]
+pub(crate) fn dimension(function: &str, dim: usize, of: &[usize]) {
+    assert!(dim < of.len().max(1), "{function}: dim is {dim}, the operand has shape {of:?}");
+}
+
+/// Fails unless two element types are one.
+#[track_caller]
+pub(crate) fn dtype(function: &str, operand: &str, dtype: DType, expected: DType) {
+    assert!(dtype == expected, "{function}: {operand} is {dtype}, expected {expected}");
+}
+
+/// `shape` with another extent in the place of `dim`; unchanged if it has no such dimension.
+pub(crate) fn with_extent(shape: &[usize], dim: usize, extent: usize) -> Vec<usize> {
+    let mut shape = shape.to_vec();
+    if let Some(place) = shape.get_mut(dim) {
+        *place = extent;
+    }
+    shape
+}

@@ -1,0 +1,86 @@
+//! Few long rows, which several threads work on.
+
+use super::tests::{numbers, softmax};
+use super::*;
+use crate::scalar::ScalarOp;
+use crate::view::contiguous_strides;
+
+/// Few long rows are cut into chunks for several threads: with rows kept between passes (100,000 columns) and without, in place,
+/// and with a value per row.
+#[test]
+fn long_rows_have_the_same_bits_on_any_number_of_threads() {
+    let sizes: &[(usize, usize)] = if cfg!(miri) {
+        &[(1, 66_000)]
+    } else {
+        &[(1, 65_537), (1, 100_000), (2, 131_072), (3, 300_001), (5, 600_000), (1, 3_000_001)]
+    };
+    for &(rows, width) in sizes {
+        let x: Vec<f32> = numbers(rows * width).iter().map(|x| x * 1.1).collect();
+        let (shape, reduced) = ([rows, width], [rows, 1]);
+        let (strides, reduced_strides) = (contiguous_strides(&shape), contiguous_strides(&reduced));
+        let run = |threads: usize, in_place: bool| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let mut out = if in_place { x.clone() } else { vec![f32::NAN; rows * width] };
+            let mut log_sum = vec![f64::NAN; rows];
+            let source = if in_place { out.as_mut_ptr() } else { x.as_ptr().cast_mut() };
+            // SAFETY: one and the same view of a live slice, as an input and as an output of one kernel; or two slices.
+            let (input, output) = unsafe {
+                (
+                    TensorRef::new(DType::F32, &shape, &strides, source.cast()),
+                    TensorMut::new(DType::F32, &shape, &strides, out.as_mut_ptr().cast()),
+                )
+            };
+            let per_row = TensorMut::from_slice(&mut log_sum, &reduced, &reduced_strides);
+            pool.install(|| softmax().run(&shape, &[input], &mut [output, per_row]).unwrap());
+            (out, log_sum)
+        };
+        let alone = run(1, false);
+        let exact: Vec<f64> =
+            x.chunks(width).map(|row| row.iter().map(|x| f64::from(*x).exp()).sum::<f64>().ln()).collect();
+        for (got, exact) in alone.1.iter().zip(exact) {
+            assert!((got - exact).abs() < 1e-6 * exact.abs().max(1.0), "{rows}x{width}: {got} for {exact}");
+        }
+        assert!(alone.0.iter().all(|value| value.is_finite()));
+        for threads in if cfg!(miri) { 2..3 } else { 1..5 } {
+            for in_place in [false, true] {
+                assert!(run(threads, in_place) == alone, "{rows}x{width} on {threads} threads, in place: {in_place}");
+            }
+        }
+    }
+}
+
+/// A sum and a largest of integers and of numbers with NaN, by several threads.
+#[test]
+fn reductions_of_a_long_row_by_several_threads() {
+    let width = if cfg!(miri) { 70_000 } else { 1_000_003 };
+    let program = |dtype: DType| FusedProgram {
+        input_dtypes: vec![dtype],
+        nodes: vec![
+            FusedNode::Input(0),
+            FusedNode::Apply(ScalarOp::Add, [0, 0, 0]),
+            FusedNode::Reduce(Reduction::Sum, 1),
+            FusedNode::Reduce(Reduction::Max, 0),
+        ],
+        outputs: vec![(2, dtype), (3, dtype)],
+    };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    let integers: Vec<i64> = (0..width as i64).map(|i| (i * 7919) % 10_007 - 5000).collect();
+    let (mut sum, mut most) = ([0i64], [0i64]);
+    let shape = [1, width];
+    let strides = contiguous_strides(&shape);
+    pool.install(|| {
+        let outputs = [&mut sum, &mut most].map(|out| TensorMut::from_slice(out, &[1, 1], &[1, 1]));
+        program(DType::I64)
+            .run(&shape, &[TensorRef::from_slice(&integers, &shape, &strides)], &mut { outputs })
+            .unwrap();
+    });
+    assert_eq!((sum[0], most[0]), (2 * integers.iter().sum::<i64>(), *integers.iter().max().unwrap()));
+    let mut x = numbers(width);
+    x[width - 5] = f32::NAN;
+    let (mut sum, mut most) = ([0f32], [0f32]);
+    pool.install(|| {
+        let outputs = [&mut sum, &mut most].map(|out| TensorMut::from_slice(out, &[1, 1], &[1, 1]));
+        program(DType::F32).run(&shape, &[TensorRef::from_slice(&x, &shape, &strides)], &mut { outputs }).unwrap();
+    });
+    assert!(sum[0].is_nan() && most[0].is_nan());
+}
