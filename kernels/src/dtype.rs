@@ -85,6 +85,18 @@ impl DType {
         }
     }
 
+    /// The largest finite number of a floating type; infinity for the others.
+    pub const fn largest(self) -> f64 {
+        match self {
+            DType::F16 => 65_504.0,
+            // (2 - 2⁻⁷) · 2¹²⁷
+            DType::BF16 => 3.389_531_389_251_535_5e38,
+            DType::F32 => f32::MAX as f64,
+            DType::F64 => f64::MAX,
+            _ => f64::INFINITY,
+        }
+    }
+
     /// Machine epsilon of a floating type (distance from 1 to the next value); 0 for the others.
     pub const fn epsilon(self) -> f64 {
         match self {
@@ -154,6 +166,12 @@ element! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_largest_numbers() {
+        assert_eq!(DType::F16.largest(), half::f16::MAX.to_f64());
+        assert_eq!(DType::BF16.largest(), half::bf16::MAX.to_f64());
+    }
 
     #[test]
     fn names_parse_back() {

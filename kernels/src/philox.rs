@@ -86,14 +86,39 @@ fn generate(target: &mut TensorMut<'_>, fill: impl Fn(usize, &mut [u64; TILE], u
     });
 }
 
+/// How a number of `[low, high)` is made from one of `[0, 1)`: `(start + unit · range) · scale`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Span {
+    /// Where it starts.
+    pub start: f64,
+    /// How far it goes.
+    pub range: f64,
+    /// 1; or 2, where the span is beyond the largest number of the type that it is computed in. Then both others are halves, and
+    /// doubling the sum is exact.
+    pub scale: f64,
+}
+
+impl Span {
+    /// The span of numbers of `dtype`, which are computed in f64 if it is that, otherwise in f32. The bounds are finite there.
+    pub fn new(dtype: DType, low: f64, high: f64) -> Span {
+        let largest = if dtype == DType::F64 { DType::F64 } else { DType::F32 }.largest();
+        if high - low <= largest {
+            return Span { start: low, range: high - low, scale: 1.0 };
+        }
+        Span { start: 0.5 * low, range: 0.5 * high - 0.5 * low, scale: 2.0 }
+    }
+}
+
 /// Uniform random numbers in `[low, high)`.
 ///
 /// The element at row-major position `i` is made from word `i % 4` of the block `i / 4` of stream `offset` of `seed` (24
 /// bits of it); in f64, from words `2·(i % 2)` and the next of block `i / 2` (53 bits). So the numbers depend on nothing
-/// else: not on strides, nor on the number of threads. Results that would round up to `high` are the value below it.
+/// else: not on strides, nor on the number of threads. Results that would round up to `high` are the value below it. Bounds that
+/// the type holds may be as far apart as they like (see [`Span`]).
 pub fn uniform(mut target: TensorMut<'_>, seed: u64, offset: u64, low: f64, high: f64) {
     let dtype = target.dtype();
     let below = largest_below(dtype, low, high);
+    let Span { start: low, range, scale } = Span::new(dtype, low, high);
     generate(&mut target, |first, tile, count| {
         if dtype == DType::F64 {
             for (index, value) in tile[..count].iter_mut().enumerate() {
@@ -102,12 +127,12 @@ pub fn uniform(mut target: TensorMut<'_>, seed: u64, offset: u64, low: f64, high
                 let pair = (position % 2 * 2) as usize;
                 let bits = (u64::from(words[pair]) << 21) ^ (u64::from(words[pair + 1]) >> 11);
                 let unit = bits as f64 * (1.0 / (1u64 << 53) as f64);
-                *value = (low + unit * (high - low)).min(below).to_bits();
+                *value = ((low + unit * range) * scale).min(below).to_bits();
             }
             return;
         }
         let mut numbers = [0f32; TILE];
-        let (low, range, below) = (low as f32, (high - low) as f32, below as f32);
+        let (low, range, scale, below) = (low as f32, range as f32, scale as f32, below as f32);
         let mut group = u64::MAX;
         let mut words = [[0; LANES]; 4];
         let mut index = 0;
@@ -123,7 +148,7 @@ pub fn uniform(mut target: TensorMut<'_>, seed: u64, offset: u64, low: f64, high
             for (step, value) in numbers[index..index + length].iter_mut().enumerate() {
                 let place = start + step;
                 let unit = (words[place % 4][place / 4] >> 8) as f32 * (1.0 / 16_777_216.0);
-                *value = (low + unit * range).min(below);
+                *value = ((low + unit * range) * scale).min(below);
             }
             index += length;
         }
@@ -261,7 +286,7 @@ mod tests {
                 mean += value / count as f64;
             }
         }
-        assert!((mean - 0.5 * (low + high)).abs() < 0.01 * (high - low));
+        assert!((mean - 0.5 * (low + high)).abs() < 0.01 * high - 0.01 * low);
     }
 
     #[test]
@@ -270,6 +295,15 @@ mod tests {
         check::<f64>(-2.0, 3.0);
         check::<half::f16>(0.0, 1.0);
         check::<half::bf16>(-1.0, 0.0);
+    }
+
+    #[test]
+    fn bounds_further_apart_than_the_largest_number() {
+        check::<f32>(-3e38, 3e38);
+        check::<f64>(-1.7e308, 1.7e308);
+        check::<half::bf16>(-3.3e38, 3.3e38);
+        check::<half::f16>(-65_504.0, 65_504.0);
+        check::<f32>(f64::from(-f32::MAX), 1e38);
     }
 
     #[test]

@@ -6,7 +6,7 @@ pub use fulgurite_kernels::view::{TensorMut, TensorRef};
 pub use ndarray::{ArrayD, IxDyn};
 
 pub use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
-pub use crate::device::{Address, Command, DeviceTensor, Parameter, Plan};
+pub use crate::device::{Address, Command, DeviceTensor, Parameter, Plan, Report};
 pub use crate::error::Failure;
 pub use crate::executor::{Claim, Strided};
 pub use crate::meta::{Device, TensorMeta, normalize_dim};

@@ -1,5 +1,5 @@
 //! What is wrong with data is told when it is met, by the operator that the author called and by its line: integers that are
-//! divided by zero, alone and in a region of several, and indices out of range.
+//! divided by zero, alone and in a region of several, indices out of range, and weights that nothing can be drawn by.
 
 use fulgurite::argument::Scalar;
 use fulgurite::compile::Options;
@@ -68,4 +68,35 @@ fn an_index_out_of_range_is_told_by_the_operator_that_was_called() {
     let message = f.call((ids, Array::new([3, 2], &[0.0f32; 6]).unwrap())).unwrap_err().to_string();
     assert!(message.starts_with("embedding: prims::index_select: index holds 9, which is out of range"), "{message}");
     assert!(message.contains("run_time_errors.rs:"), "{message}");
+}
+
+#[test]
+fn weights_that_nothing_can_be_drawn_by_are_told_with_their_row() {
+    let (nan, inf, half) = (f32::NAN, f32::INFINITY, 2f32.powi(127));
+    let rows: [([f32; 4], &str); 6] = [
+        ([0.5, nan, 1.0, 0.0], "row 1 of the weights holds NaN, expected finite numbers"),
+        ([0.0, inf, 1.0, 0.0], "row 1 of the weights holds inf, expected finite numbers"),
+        ([-inf, 0.0, 1.0, 0.0], "row 1 of the weights holds -inf, expected finite numbers"),
+        ([-1.0, 2.0, -3.0, 0.0], "row 1 of the weights holds -1, expected finite numbers that are not negative"),
+        ([0.0, -0.0, 0.0, 0.0], "row 1 of the weights has the sum 0, expected a finite one above 0"),
+        ([half, half, 0.0, 0.0], "row 1 of the weights has the sum 340282366920938"),
+    ];
+    for executors in [&["cpu", "reference"][..], &["reference"]] {
+        let options = Options::default().with_executors(executors).unwrap();
+        let f = jit(|(weights, generator): (Tensor, Tensor)| {
+            multinomial::with(weights, 3, generator).replacement(true).call()
+        })
+        .options(options);
+        let draw = |row: [f32; 4]| {
+            let weights = [[1.0, 0.0, 2.0, 1.0], row].concat();
+            f.call((Array::new([2, 4], &weights).unwrap(), Array::new([2], &[7i64, 1]).unwrap()))
+        };
+        let drawn = draw([0.0, 0.0, 3e38, 0.0]).unwrap().to_vec::<i64>().unwrap();
+        assert!(drawn[3..] == [2, 2, 2] && drawn[..3].iter().all(|class| *class != 1), "{drawn:?}");
+        for (row, what) in rows {
+            let message = draw(row).unwrap_err().to_string();
+            let said = message.starts_with("multinomial: ") && message.contains(what);
+            assert!(said && message.contains("run_time_errors.rs:"), "{executors:?}, {row:?}: {message}");
+        }
+    }
 }

@@ -59,8 +59,10 @@ pub mod div {
         }
         match rounding_mode {
             RoundingMode::Trunc => {
+                // Zero keeps its sign, as does what is rounded to it.
                 let quotient = prims::div(input, other);
-                prims::mul(prims::sign(quotient), prims::floor(prims::abs(quotient)))
+                let negative = prims::lt(quotient, constant_like(quotient, 0.0));
+                prims::select(negative, prims::neg(prims::floor(prims::neg(quotient))), prims::floor(quotient))
             }
             RoundingMode::Floor => floor_quotient(input, other),
         }
@@ -70,14 +72,10 @@ pub mod div {
         zip(&input, &other, |a, b| match rounding_mode {
             None => a / b,
             Some(RoundingMode::Trunc) => (a / b).trunc(),
+            // Infinity has no remainder, so that nothing can be taken from it to leave a multiple.
+            Some(RoundingMode::Floor) if a.is_infinite() && b != 0.0 => f64::NAN,
             // Below zero, however little.
-            Some(RoundingMode::Floor) if b.is_infinite() && a.is_finite() => {
-                if a * b < 0.0 {
-                    -1.0
-                } else {
-                    0.0
-                }
-            }
+            Some(RoundingMode::Floor) if b.is_infinite() && a * b < 0.0 => -1.0,
             Some(RoundingMode::Floor) => (a / b).floor(),
         })
     }
@@ -106,6 +104,14 @@ pub mod div {
                     let large = s.values([4], [f64::INFINITY, f64::INFINITY, f64::INFINITY, 3.0]);
                     s.case(with(small, large).rounding_mode(mode)).forward_only(why);
                 }
+            }
+        }
+        if s.dtype().is_floating() {
+            for mode in [RoundingMode::Floor, RoundingMode::Trunc] {
+                let (inf, nan) = (f64::INFINITY, f64::NAN);
+                let input = s.values([12], [inf, -inf, inf, inf, 0.0, -0.0, 1.0, -1.0, nan, 1.0, inf, -0.5]);
+                let other = s.values([12], [2.0, 2.0, inf, -3.0, 3.0, 3.0, 0.0, 0.0, 1.0, nan, 0.0, 2.0]);
+                s.case(with(input, other).rounding_mode(mode)).forward_only("infinities and zeros");
             }
         }
     }

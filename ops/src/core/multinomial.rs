@@ -5,9 +5,9 @@ use super::promotion::{broadcast, cast, constant_like};
 use crate::prims;
 
 /// Draws `num_samples` positions from each row of weights, with replacement: the position of the first partial sum of the
-/// row's weights that lies above a uniform number times their total. `generator` holds seed and offset as two i64. Rows without
-/// a positive weight give the last position. Unlike PyTorch, drawing without replacement is only offered for one sample, where
-/// there is no difference.
+/// row's weights that lies above a uniform number times their total. `generator` holds seed and offset as two i64. A row with a
+/// weight that is negative, infinite or no number, or with no weight above zero, is an error when the program runs. Unlike
+/// PyTorch, drawing without replacement is only offered for one sample, where there is no difference.
 #[operator(
     effects(random),
     waive(replacement = "one position is drawn alike with and without it, and more are refused without it"),
@@ -46,7 +46,7 @@ pub mod multinomial {
         let shape = input.shape().to_vec();
         let (rows, classes) = (shape[..shape.len() - 1].iter().product::<usize>(), shape[shape.len() - 1]);
         let dtype = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-        let weights = prims::reshape(cast(input, dtype), [rows, classes]);
+        let weights = prims::check_weights(prims::reshape(cast(input, dtype), [rows, classes]));
         let sums = prims::cumsum(weights, 1);
         let total = prims::slice(sums, [0, classes - 1], [rows, classes], [1, 1]);
         let draws = prims::uniform([rows, num_samples], 0.0, 1.0, dtype, generator);
@@ -71,6 +71,9 @@ pub mod multinomial {
         let mut positions = Vec::new();
         for (row, weights) in weights.chunks(classes).enumerate() {
             let total: f64 = weights.iter().sum();
+            if weights.iter().any(|weight| weight.is_nan() || *weight < 0.0) || total == 0.0 || total.is_infinite() {
+                return Err(Failure::new("Weights", format!("row {row} of the weights is none to draw by")));
+            }
             for sample in 0..num_samples {
                 let bound = draws[[row, sample]] * total;
                 let mut sum = 0.0;
@@ -91,7 +94,7 @@ pub mod multinomial {
 
     fn samples(s: &mut Samples) {
         // Weights whose partial sums are exact, so that rounding moves no boundary.
-        let weights = [0.0, 0.5, 0.25, 1.0, 0.0, 0.25];
+        let weights = [0.5, 0.0, 0.25, 1.0, 0.0, 0.25];
         s.case(with(s.values([6], weights), 1, s.integers(0, 1000, [2])));
         s.case(with(s.values([6], weights), 9, s.integers(0, 1000, [2])).replacement(true));
         s.case(with(s.values([3, 6], weights), 5, s.integers(0, 1000, [2])).replacement(true));

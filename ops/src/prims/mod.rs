@@ -6,6 +6,7 @@ fulgurite_ops_macros::operator_files! {
     binary,
     broadcast_in_dim,
     cat,
+    check_weights,
     comparison,
     contiguous,
     convert_element_type,

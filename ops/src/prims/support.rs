@@ -122,7 +122,8 @@ pub fn zip(
 
 /// The quotient of floating-point numbers, rounded towards negative infinity. What is left by the remainder is divided, which
 /// gives an integer, nearly: the one that it is nearest to. (A remainder that is the divisor stands for a small number of the other sign, or for any of the
-/// other sign under an infinite divisor.)
+/// other sign under an infinite divisor.) Of infinity there is no remainder, and it gives no number; zero has the sign of the
+/// quotient.
 #[track_caller]
 pub fn floor_quotient(input: Tensor, other: Tensor) -> Tensor {
     let (quotient, rest) = (prims::div(input, other), prims::remainder(input, other));
@@ -131,7 +132,10 @@ pub fn floor_quotient(input: Tensor, other: Tensor) -> Tensor {
     let lower = prims::floor(whole);
     let up = prims::gt(prims::sub(whole, lower), constant(whole, 0.5));
     let nearest = prims::select(up, prims::add(lower, constant(lower, 1.0)), lower);
-    let below = prims::select(prims::isfinite(nearest), nearest, prims::floor(quotient));
+    let zero = prims::eq(nearest, constant(nearest, 0.0));
+    let signed = prims::select(zero, prims::mul(quotient, constant(quotient, 0.0)), nearest);
+    // By zero the quotient is infinite, or no number, as it is.
+    let below = prims::select(prims::eq(other, constant(other, 0.0)), quotient, signed);
     prims::select(prims::eq(rest, other), constant(below, -1.0), below)
 }
 

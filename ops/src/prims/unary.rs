@@ -167,7 +167,7 @@ pub mod neg {
     }
 
     fn reference(input: &ReferenceTensor) -> ReferenceTensor {
-        map(input, |x| 0.0 - x, i64::wrapping_neg)
+        map(input, |x| -x, i64::wrapping_neg)
     }
 
     fn samples(s: &mut Samples) {

@@ -12,6 +12,11 @@ pub mod uniform {
         require!(dtype.is_floating(), FloatingDType, "dtype is {dtype}, expected a floating-point dtype");
         require!(low <= high, Bounds, "low is {low}, high is {high}, expected low <= high");
         require!(
+            -dtype.largest() <= low && high <= dtype.largest(),
+            Range,
+            "low is {low}, high is {high}, expected numbers that {dtype} holds"
+        );
+        require!(
             generator.shape() == [2] && generator.dtype() == DType::I64,
             Generator,
             "generator is {generator}, expected i64[2]: seed and offset"
@@ -31,7 +36,8 @@ pub mod uniform {
                 f64::from(philox(seed, offset, i as u64 / 4)[i % 4] >> 8) / f64::from(1u32 << 24)
             }
         };
-        let values = (0..len).map(|i| low + (high - low) * unit(i)).collect();
+        // Each bound by its weight: their difference may be beyond the largest number.
+        let values = (0..len).map(|i| low * (1.0 - unit(i)) + high * unit(i)).collect();
         let values = ArrayD::from_shape_vec(IxDyn(size), values);
         ReferenceTensor::from_floats(dtype, values.unwrap_or_else(|_| unreachable!("as many values as elements")))
     }
@@ -60,11 +66,15 @@ pub mod uniform {
         s.case(with([9], -3.0, 5.0, s.dtype(), s.integers(0, 9, [2])));
         s.case(with([9], 2.0, 2.0, s.dtype(), s.integers(0, 9, [2])));
         s.case(with([9], 0.0, 1.0, s.dtype(), s.integers(-9, 0, [2])));
+        let far = 0.9 * s.dtype().largest();
+        s.case(with([9], -far, far, s.dtype(), s.integers(0, 9, [2])));
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(FloatingDType, with([2], 0.0, 1.0, DType::I32, e.integers(0, 9, [2])), "dtype is i32");
         e.case(Bounds, with([2], 1.0, 0.0, DType::F32, e.integers(0, 9, [2])), "low is 1, high is 0");
+        e.case(Range, with([2], -1e39, 1.0, DType::F32, e.integers(0, 9, [2])), "expected numbers that f32 holds");
+        e.case(Range, with([2], 0.0, f64::INFINITY, DType::F64, e.integers(0, 9, [2])), "numbers that f64 holds");
         e.case(Generator, with([2], 0.0, 1.0, DType::F32, e.integers(0, 9, [3])), "generator is i64[3]");
     }
 }

@@ -9,5 +9,5 @@ pub mod plan;
 pub mod state;
 
 pub use memory::DeviceBuffer;
-pub use plan::{Address, Command, DeviceTensor, Parameter, Plan, PlanRule, Source};
+pub use plan::{Address, Command, DeviceTensor, Parameter, Plan, PlanRule, Report, Source};
 pub use state::DeviceState;

@@ -193,6 +193,23 @@ pub enum Command {
     },
 }
 
+/// What `report_fault(fault, code, index, size)` of a kernel means: a failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The failure's code.
+    pub code: &'static str,
+    /// Its message, with `{index}` and `{size}` where the kernel's numbers belong.
+    pub message: String,
+}
+
+impl Report {
+    /// The failure for the numbers that a kernel left.
+    pub fn failure(&self, index: i64, size: i64) -> Failure {
+        let message = self.message.replace("{index}", &index.to_string()).replace("{size}", &size.to_string());
+        Failure::new(self.code, message)
+    }
+}
+
 /// The device work of a symbol being written down.
 #[derive(Debug, Default)]
 pub struct Plan {
@@ -205,7 +222,7 @@ pub struct Plan {
     shared: Option<Arc<Source>>,
     commands: Vec<Command>,
     workspace: u64,
-    indices: Option<String>,
+    report: Option<Report>,
     /// Operands and the results that lie over them.
     overlaid: Vec<(u32, u32)>,
     /// Those of which the kernels make use.
@@ -296,13 +313,19 @@ impl Plan {
     /// Where a kernel reports an index of `argument` that is out of range, by `report_fault(fault, code, index, size)` of the
     /// shared header; `code` is [`Parameter::FaultCode`].
     pub fn fault(&mut self, argument: &str) -> Address {
-        self.indices = Some(argument.to_owned());
+        let message = format!("{argument} holds {{index}}, expected 0 to below {{size}}");
+        self.fault_of(Report { code: "IndexOutOfRange", message })
+    }
+
+    /// As [`Plan::fault`] for anything else that a kernel may find wrong with its data.
+    pub fn fault_of(&mut self, report: Report) -> Address {
+        self.report = Some(report);
         Address { place: Place::Fault, offset: 0 }
     }
 
-    /// The argument whose indices the kernels check.
-    pub fn indices(&self) -> Option<&str> {
-        self.indices.as_deref()
+    /// What it means if the kernels report a fault.
+    pub fn report(&self) -> Option<&Report> {
+        self.report.as_ref()
     }
 
     /// Any other command.

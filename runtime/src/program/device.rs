@@ -13,7 +13,7 @@ use super::placement::{Base, Placement, Source as OutputSource};
 use crate::argument::{Arg, map_arguments};
 use crate::array::{Array, Memory, Strides};
 use crate::device::faults::Origins;
-use crate::device::plan::{Address, Command, DeviceTensor, Place, Plan, Source};
+use crate::device::plan::{Address, Command, DeviceTensor, Place, Plan, Report, Source};
 use crate::device::{DeviceBuffer, DeviceState};
 use crate::error::{Error, Failure, Result};
 use crate::executor::{VIEW, find_executor, find_implementation};
@@ -67,8 +67,8 @@ struct Step {
     results: Vec<usize>,
     /// The symbol of the trace.
     symbol: usize,
-    /// The argument whose indices the kernels check.
-    indices: Option<String>,
+    /// What it means if the kernels report a fault.
+    report: Option<Report>,
     /// Operands whose elements the kernels expect where results lie: indices of values.
     continued: Vec<(usize, usize)>,
 }
@@ -225,7 +225,7 @@ impl DeviceProgram {
             }
             plan_of(&mut plan, symbol, &arguments, &results).map_err(|failure| symbol.failed(block, failure))?;
             workspace_bytes = workspace_bytes.max(plan.workspace_bytes());
-            let indices = plan.indices().map(str::to_owned);
+            let report = plan.report().cloned();
             let operands: Vec<usize> = symbol.operands().map(ValueId::index).collect();
             let results: Vec<usize> = symbol.results.iter().map(|id| id.index()).collect();
             let continued = plan.continued().iter();
@@ -237,7 +237,7 @@ impl DeviceProgram {
                 operands,
                 results,
                 symbol: index,
-                indices,
+                report,
             });
         }
         let regions = regions(&trace, &placement, workspace_bytes);
@@ -265,7 +265,7 @@ impl DeviceProgram {
         let block = &self.trace.block;
         let direct = block.parameters.iter().zip(&self.regions.staging).filter(|(_, staged)| staged.is_none());
         let inputs = direct.map(|(id, _)| block.meta(*id).bytes() as u64).fold(0, u64::saturating_add);
-        let record = if self.steps.iter().any(|step| step.indices.is_some()) { fault::BYTES as u64 } else { 0 };
+        let record = if self.steps.iter().any(|step| step.report.is_some()) { fault::BYTES as u64 } else { 0 };
         MemoryUse { inputs, transient: self.regions.total.saturating_add(record), ..memory_use(&self.trace) }
     }
 

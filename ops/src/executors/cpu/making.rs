@@ -1,4 +1,4 @@
-//! Tensors made from nothing.
+//! Tensors made from nothing, and what is drawn by.
 
 use fulgurite::rules::fulgurite_kernels::philox;
 use fulgurite_ops_macros::implementation;
@@ -35,6 +35,35 @@ mod uniform_by_cpu {
         let [seed, offset] = <[i64; 2]>::try_from(state)
             .map_err(|_| Failure::new("Generator", "generator does not hold a seed and an offset"))?;
         philox::uniform(out.reborrow(), seed as u64, offset as u64, low, high);
+        Ok(())
+    }
+}
+
+#[implementation(of = crate::prims::check_weights, by = cpu, strided)]
+mod check_weights_by_cpu {
+    use fulgurite::rules::fulgurite_kernels::access::read_f64;
+    use fulgurite::rules::fulgurite_kernels::elementwise::copy;
+
+    use crate::prims::{wrong_sum, wrong_weight};
+
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        let dtype = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        for (row, weights) in read_f64(&input).chunks(input.shape()[1]).enumerate() {
+            // NaN is not at least zero.
+            let usable = |weight: &f64| *weight >= 0.0 && *weight < f64::INFINITY;
+            if let Some(weight) = weights.iter().find(|weight| !usable(weight)) {
+                return Err(wrong_weight(row, *weight));
+            }
+            let sum: f64 = weights.iter().sum();
+            if !(sum > 0.0 && sum <= dtype.largest()) {
+                return Err(wrong_sum(row, sum));
+            }
+        }
+        copy(input, out.reborrow());
         Ok(())
     }
 }

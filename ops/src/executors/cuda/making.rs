@@ -1,4 +1,4 @@
-//! Tensors made from nothing: the host's numbers, bit by bit.
+//! Tensors made from nothing: the host's numbers, bit by bit; and what is drawn by.
 
 use fulgurite_ops_macros::implementation;
 
@@ -30,7 +30,7 @@ mod iota_by_cuda {
 
 #[implementation(of = crate::prims::uniform, by = cuda)]
 mod uniform_by_cuda {
-    use fulgurite::rules::fulgurite_kernels::philox::largest_below;
+    use fulgurite::rules::fulgurite_kernels::philox::{Span, largest_below};
 
     fn checker() -> Claim {
         Ok(())
@@ -43,15 +43,42 @@ mod uniform_by_cuda {
         }
         let dtype = out.meta.dtype();
         let below = largest_below(dtype, low, high);
+        let Span { start, range, scale } = Span::new(dtype, low, high);
         plan.source("uniform.cu", include_str!("uniform.cu"));
         plan.define("OUT", super::type_of(dtype));
         if dtype == DType::F64 {
             plan.define("NUMBER", "double");
             let shape = super::one_thread_each(count.div_ceil(2));
-            return plan.launch("uniform", shape, binds![generator, out, count, low, high - low, below]);
+            return plan.launch("uniform", shape, binds![generator, out, count, start, range, scale, below]);
         }
         plan.define("NUMBER", "float");
         let shape = super::one_thread_each(count.div_ceil(4));
-        plan.launch("uniform", shape, binds![generator, out, count, low as f32, (high - low) as f32, below as f32])
+        let [start, range, scale, below] = [start, range, scale, below].map(|number| number as f32);
+        plan.launch("uniform", shape, binds![generator, out, count, start, range, scale, below])
+    }
+}
+
+#[implementation(of = crate::prims::check_weights, by = cuda)]
+mod check_weights_by_cuda {
+    use fulgurite::rules::Report;
+
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        if out.meta.is_empty() {
+            return Ok(());
+        }
+        let dtype = if input.meta.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        let (rows, columns) = (input.shape()[0], input.shape()[1]);
+        plan.source("check_weights.cu", include_str!("check_weights.cu"));
+        plan.define("ELEMENT", super::type_of(input.meta.dtype()));
+        let message = "row {index} of the weights holds a negative number, infinity or NaN, or has a sum that is zero or beyond the \
+                       largest number; expected finite numbers that are not negative, with a finite sum above 0";
+        let fault = plan.fault_of(Report { code: "Weights", message: message.into() });
+        let shape = LaunchShape::linear(rows as u32, columns.min(256).next_multiple_of(32) as u32);
+        let parameters = binds![input, out, columns, dtype.largest(), fault, Parameter::FaultCode];
+        plan.launch("check_weights", shape, parameters)
     }
 }

@@ -38,8 +38,10 @@ template <> struct Unit<float> {
     static __device__ __forceinline__ float at_most(float x, float most) { return fminf(x, most); }
 };
 
-// `generator` holds the seed and the offset; `below` is the largest number that may come out. A thread makes a block of words.
-extern "C" __global__ void uniform(const u64* generator, OUT* out, u64 count, NUMBER low, NUMBER range, NUMBER below) {
+// `generator` holds the seed and the offset; `below` is the largest number that may come out. Where the bounds are further apart
+// than the largest number, `start` and `range` are halves, and `scale` is 2; otherwise it is 1. A thread makes a block of words.
+extern "C" __global__ void uniform(const u64* generator, OUT* out, u64 count, NUMBER start, NUMBER range, NUMBER scale,
+                                   NUMBER below) {
     const int per_block = Unit<NUMBER>::PER_BLOCK;
     const u64 seed = generator[0], offset = generator[1];
     const u64 threads = (u64)gridDim.x * blockDim.x;
@@ -48,7 +50,7 @@ extern "C" __global__ void uniform(const u64* generator, OUT* out, u64 count, NU
 #pragma unroll
         for (int i = 0; i < per_block; ++i) {
             const u64 at = block * per_block + i;
-            const NUMBER number = Unit<NUMBER>::at_most(low + Unit<NUMBER>::of(words, i) * range, below);
+            const NUMBER number = Unit<NUMBER>::at_most((start + Unit<NUMBER>::of(words, i) * range) * scale, below);
             if (at < count) out[at] = narrow<OUT>(number);
         }
     }

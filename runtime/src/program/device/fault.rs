@@ -1,4 +1,4 @@
-//! What kernels of a program report of their data: an index out of range.
+//! What kernels of a program report of their data: an index out of range, or weights that nothing can be drawn by.
 //!
 //! The record is in device memory of its own, so that it outlives the program for whoever reads its results. It is cleared at the start
 //! of each run and fetched at its end, on the one stream, so that each run is told of its own faults and of no others.
@@ -9,6 +9,7 @@ use fulgurite_kernels::cuda::{DeviceAddress, DeviceMemory, Stream};
 
 use crate::device::DeviceState;
 use crate::device::faults::{Origins, RECORD_BYTES, Record, Reporter};
+use crate::device::plan::Report;
 use crate::error::{Error, Failure, Result};
 use crate::trace::Trace;
 
@@ -20,18 +21,18 @@ pub(super) const BYTES: usize = RECORD_BYTES;
 pub(super) struct FaultCell {
     record: DeviceMemory,
     trace: Arc<Trace>,
-    /// For each symbol the argument whose indices it checks.
-    arguments: Vec<Option<String>>,
+    /// For each symbol what it means if its kernels report a fault.
+    meanings: Vec<Option<Report>>,
 }
 
 impl FaultCell {
     pub(super) fn new(
         state: &DeviceState,
         trace: &Arc<Trace>,
-        arguments: Vec<Option<String>>,
+        meanings: Vec<Option<Report>>,
     ) -> Result<Arc<FaultCell>> {
         let record = DeviceMemory::new(state.context(), BYTES)?;
-        Ok(Arc::new(FaultCell { record, trace: trace.clone(), arguments }))
+        Ok(Arc::new(FaultCell { record, trace: trace.clone(), meanings }))
     }
 
     /// Where kernels report to.
@@ -68,9 +69,9 @@ impl Reporter for FaultCell {
         let number = |at: usize| i64::from_le_bytes(std::array::from_fn(|i| record[at + i]));
         let (index, size) = (number(8), number(16));
         let at = (code as usize).checked_sub(1)?;
-        let argument = self.arguments.get(at).cloned().flatten().unwrap_or_else(|| "an argument".into());
-        let message = format!("{argument} holds {index}, expected 0 to below {size}");
+        let unknown = || Failure::new("Fault", format!("a kernel reports a fault: {index} of {size}"));
+        let failure = self.meanings.get(at)?.as_ref().map_or_else(unknown, |report| report.failure(index, size));
         let symbol = self.trace.block.symbols.get(at)?;
-        Some(symbol.failed(&self.trace.block, Failure::new("IndexOutOfRange", message)))
+        Some(symbol.failed(&self.trace.block, failure))
     }
 }

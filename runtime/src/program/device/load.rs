@@ -29,7 +29,7 @@ pub(super) struct Loaded {
     pub(super) graphs: Graphs,
     /// Copies small inputs that are on the device, once there were several.
     pub(super) gather: Option<Gather>,
-    /// If some kernel checks indices.
+    /// If some kernel checks its data.
     pub(super) fault: Option<Arc<FaultCell>>,
     /// For each step.
     work: Vec<Vec<Work>>,
@@ -74,12 +74,12 @@ impl DeviceProgram {
             work.push(ready.collect::<Result<Vec<Work>>>().map_err(|error| self.located(error, i))?);
         }
         tracing::debug!(function = %self.name, "modules loaded");
-        let mut arguments = vec![None; self.trace.block.symbols.len()];
+        let mut meanings = vec![None; self.trace.block.symbols.len()];
         for step in &self.steps {
-            arguments[step.symbol].clone_from(&step.indices);
+            meanings[step.symbol].clone_from(&step.report);
         }
-        let reports = arguments.iter().any(Option::is_some);
-        let fault = reports.then(|| FaultCell::new(&state, &self.trace, arguments)).transpose()?;
+        let reports = meanings.iter().any(Option::is_some);
+        let fault = reports.then(|| FaultCell::new(&state, &self.trace, meanings)).transpose()?;
         let staging = Staging::new(&state, (self.regions.staged.end - self.regions.staged.start) as usize)?;
         Ok(Loaded { state, memory, staging, graphs: Graphs::default(), gather: None, fault, work })
     }
