@@ -1,8 +1,10 @@
-//! Two runs give the same bits.
+//! Two runs give the same bits; on a device also replays of a graph, whatever the data they were recorded with.
 
 use std::sync::OnceLock;
 
 use super::{Context, Outcome, PASSED};
+use crate::array::Array;
+use crate::program::Program;
 use crate::testing::problem::{Check, Problem};
 use crate::testing::subject::{Ran, Subject};
 use crate::testing::tolerance::same_bits;
@@ -41,5 +43,34 @@ fn again(ran: &Ran) -> Check {
     for (threads, pool) in pools()? {
         pool.install(|| compare(&format!("a run on {threads} threads")))?;
     }
+    replayed(ran)?;
+    compare("a run after others with other data")
+}
+
+/// Gives the program, which has a graph by now, the inputs with their elements in reverse order: what comes out is what a new program
+/// gives, which launches each kernel. A value that was recorded as a number would stay as it was.
+fn replayed(ran: &Ran) -> Check {
+    if ran.program.counts().is_none() {
+        return Ok(());
+    }
+    let inputs = ran.inputs.iter().map(reversed).collect::<Result<Vec<Array>, _>>()?;
+    let fresh = Program::new(ran.program.trace().clone(), None)?.run(inputs.clone())?;
+    let expected: Vec<Array> = match fresh.iter().map(Array::to_host).collect() {
+        Ok(expected) => expected,
+        // In another order the data may be no operands: an index of one tensor meets the extent of another.
+        Err(_) => return Ok(()),
+    };
+    for (i, (output, expected)) in ran.program.run(inputs)?.iter().zip(&expected).enumerate() {
+        same_bits(output, expected).map_err(|problem| {
+            problem.within(format!("result {i} of a replay with other data, against a new program's"))
+        })?;
+    }
     Ok(())
+}
+
+/// The elements from the last to the first.
+fn reversed(array: &Array) -> crate::Result<Array> {
+    let bytes = array.to_bytes()?;
+    let elements = bytes.chunks_exact(array.dtype().size());
+    Array::from_bytes(array.shape(), array.dtype(), &elements.rev().flatten().copied().collect::<Vec<u8>>())
 }
