@@ -1,7 +1,7 @@
 //! Products of two matrices of f32 or f64 by the kernels of `gemm-f32` and `gemm-f64`.
 //!
 //! The crate `gemm` chooses among kernels for five element types at run time. Those for complex numbers and f16 are never asked for
-//! here, and to build them takes longer than this whole crate; so the two that are used are called directly.
+//! here and take their time to build, so the two that are used are called directly.
 
 use crate::dtype::{DType, Element};
 

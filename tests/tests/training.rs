@@ -235,6 +235,68 @@ fn the_parameter_is_named_and_the_update_is_left_out() {
     }
 }
 
+/// One gradient that is not finite, clipped with the others, would make all weights NaN.
+#[test]
+fn a_guarded_update_is_the_update_or_nothing() {
+    use fulgurite::Array;
+    use fulgurite_models::gpt2::Gpt2;
+    use fulgurite_models::step::{StepScalars, TrainState, guarded_update, update};
+    use fulgurite_models::train::{step_scalars, zeros};
+    use fulgurite_ops::prelude::Tensor;
+    type Arguments<T> = (TrainState<T>, Gpt2<T>, T, StepScalars<T>);
+
+    let config = GptConfig { vocabulary: 256, context: 4, layers: 1, heads: 1, channels: 4, dropout: 0.0 };
+    let cpu = fulgurite::Device::CPU;
+    let state = || TrainState {
+        params: initial_parameters(&config, 1).unwrap(),
+        exp_avg: initial_parameters(&config, 2).unwrap(),
+        exp_avg_sq: zeros(&config, cpu).unwrap(),
+    };
+    let bits = |state: &TrainState<Array>| -> Vec<Vec<u8>> {
+        fulgurite::tree::Tree::leaves(state).into_iter().map(|(_, leaf)| leaf.to_bytes().unwrap()).collect()
+    };
+    for (clip, measure) in [(Some(1.0), false), (Some(1.0), true), (None, true), (None, false)] {
+        let optimizer = OptimizerSettings { clip, ..OptimizerSettings::default() };
+        let guarded = fulgurite::jit(|(state, gradients, loss, scalars): Arguments<Tensor>| {
+            guarded_update(&config, &optimizer, state, gradients, loss, &scalars, measure)
+        })
+        .arguments(["state", "gradients", "loss", "scalars"])
+        .donate("state");
+        let plain = fulgurite::jit(|(state, gradients, _, scalars): Arguments<Tensor>| {
+            update(&config, &optimizer, state, gradients, &scalars)
+        });
+        for (gradient, loss, finite) in [
+            (0.5, 2.0, true),
+            (f32::MAX, 2.0, false),
+            (f32::NAN, 2.0, false),
+            (f32::INFINITY, 2.0, false),
+            (0.5, f32::NAN, false),
+            (0.5, f32::NEG_INFINITY, false),
+        ] {
+            let mut gradients = initial_parameters(&config, 3).unwrap();
+            gradients.h[0].mlp.c_fc.bias = Array::new([16], &[gradient; 16]).unwrap();
+            let arguments = || (state(), gradients.clone(), Array::scalar(loss), step_scalars(1e-2, 3, 0).unwrap());
+            let (next, report): (TrainState<Array>, Array) = guarded.call(arguments()).unwrap();
+            let report = report.to_vec::<f32>().unwrap();
+            assert_eq!(
+                (report.len(), report[0].to_bits()),
+                (if clip.is_some() || measure { 2 } else { 1 }, loss.to_bits())
+            );
+            if clip.is_none() && !measure {
+                // The loss alone decides.
+                assert_eq!(bits(&next) == bits(&state()), !loss.is_finite());
+                continue;
+            }
+            assert_eq!(report.iter().all(|value| value.is_finite()), finite, "{gradient} {loss}: {report:?}");
+            let expected = match finite {
+                true => plain.call(arguments()).unwrap().0,
+                false => state(),
+            };
+            assert!(bits(&next) == bits(&expected), "{gradient} {loss} {clip:?}");
+        }
+    }
+}
+
 #[test]
 fn the_last_checkpoints_are_kept_and_the_newest_good_one_is_gone_on_with() {
     let folder = tempfile::tempdir().unwrap();

@@ -217,7 +217,7 @@ pub fn train(
             let hopeless = matches!(cause, Cause::Weight(_)) || in_a_row >= MOST_SKIPPED;
             if options.nonfinite == OnNonFinite::Stop || hopeless {
                 bar.finish_and_clear();
-                return Err(Divergence { step: number, cause, saved: run.saved }.into());
+                return Err(run.divergence(number, cause).into());
             }
             bar.suspend(|| line(&format!("step {number}: its update is left out: {cause}")));
         }

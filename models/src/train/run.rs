@@ -37,6 +37,15 @@ pub(super) struct Run {
     pub(super) passed_over: Vec<String>,
     /// The step of the newest checkpoint in the folder, if it is one of this run.
     pub(super) saved: Option<u64>,
+    /// The step that it was resumed at.
+    pub(super) resumed: Option<u64>,
+}
+
+impl Run {
+    /// That the run's numbers are no longer finite, and what is left of it.
+    pub(super) fn divergence(&self, step: u64, cause: Cause) -> Divergence {
+        Divergence { step, cause, saved: self.saved.or(self.resumed) }
+    }
 }
 
 /// Refuses a model that does not fit before its weights are made, which takes minutes where they are many: by the plan of its
@@ -118,6 +127,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
             changed,
             passed_over,
             saved,
+            resumed: Some(stored.step),
         });
     }
     let device = options.device();
@@ -132,7 +142,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
         exp_avg_sq: zeros(&config, device)?,
     };
     let (changed, passed_over) = (Vec::new(), Vec::new());
-    Ok(Run { state, done: 0, batches, validation, tokenizer, config, changed, passed_over, saved: None })
+    Ok(Run { state, done: 0, batches, validation, tokenizer, config, changed, passed_over, saved: None, resumed: None })
 }
 
 /// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment is not finite,
@@ -146,7 +156,7 @@ pub(super) fn save<F>(
 where
     F: Fn((Gpt2<Tensor>, BatchTensors<Tensor>)) -> Tensor,
 {
-    let diverged = |cause| Divergence { step: run.done, cause, saved: run.saved };
+    let diverged = |run: &Run, cause| run.divergence(run.done, cause);
     let mut tensors = BTreeMap::new();
     for (prefix, tree) in
         [("", &run.state.params), (FIRST_MOMENT, &run.state.exp_avg), (SECOND_MOMENT, &run.state.exp_avg_sq)]
@@ -173,14 +183,14 @@ where
     };
     let checkpoint = Checkpoint { state, tensors };
     match checkpoint.validate_finite() {
-        Err(CheckpointError::NonFinite(found)) => return Err(diverged(Cause::State(found)).into()),
+        Err(CheckpointError::NonFinite(found)) => return Err(diverged(run, Cause::State(found)).into()),
         other => other.map_err(|error| resume::in_file(path, error))?,
     }
     if let Some(batch) = run.validation.first() {
         let value: Array = loss.call((run.state.params.clone(), batch_arrays(batch)?))?;
         let value = value.item()?;
         if !value.is_finite() {
-            return Err(diverged(Cause::ValidationLoss(value)).into());
+            return Err(diverged(run, Cause::ValidationLoss(value)).into());
         }
     }
     let failed = |error: std::io::Error| Error::File {
