@@ -6,6 +6,7 @@ pub mod access;
 pub mod buffer;
 pub mod cuda;
 pub mod dtype;
+pub mod elements;
 pub mod elementwise;
 mod extents;
 pub mod fused;

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::dtype::{DType, Element};
+use crate::elements::{Elements, ElementsMut};
 use crate::extents::elements;
 
 /// Strides of a contiguous (row-major) tensor of `shape`, in elements.
@@ -36,6 +37,8 @@ pub struct TensorRef<'a> {
     shape: &'a [usize],
     strides: &'a [isize],
     pointer: *const u8,
+    /// Whether the memory is also that of a result of the same kernel.
+    overlapped: bool,
     memory: PhantomData<&'a u8>,
 }
 
@@ -46,6 +49,8 @@ pub struct TensorMut<'a> {
     shape: &'a [usize],
     strides: &'a [isize],
     pointer: *mut u8,
+    /// Whether the memory is also that of an operand of the same kernel.
+    overlapped: bool,
     memory: PhantomData<&'a mut u8>,
 }
 
@@ -76,11 +81,44 @@ impl<'a> TensorRef<'a> {
     ///
     /// # Safety
     /// For `'a`, every element that `shape` and `strides` reach from `pointer` lies in one live allocation, is aligned
-    /// for `dtype`, and is written by nobody (except through a `TensorMut` of exactly the same view given to the same
-    /// kernel, which may then read an element only before it writes that element).
+    /// for `dtype`, and is written by nobody.
     pub unsafe fn new(dtype: DType, shape: &'a [usize], strides: &'a [isize], pointer: *const u8) -> Self {
         assert_eq!(shape.len(), strides.len(), "a view has one stride for each dimension");
-        TensorRef { dtype, shape, strides, pointer, memory: PhantomData }
+        TensorRef { dtype, shape, strides, pointer, overlapped: false, memory: PhantomData }
+    }
+
+    /// As [`TensorRef::new`], of memory that is also that of a result of the same kernel: there are [elements](Self::elements)
+    /// to be read one at a time, and no slices.
+    ///
+    /// # Safety
+    /// As [`TensorRef::new`], but the elements may be written through a [`TensorMut::overlapped`] given to the same kernel.
+    pub unsafe fn overlapped(dtype: DType, shape: &'a [usize], strides: &'a [isize], pointer: *const u8) -> Self {
+        // SAFETY: the caller's promise; what could tell the difference is not handed out.
+        TensorRef { overlapped: true, ..unsafe { TensorRef::new(dtype, shape, strides, pointer) } }
+    }
+
+    /// Other elements of the same memory.
+    ///
+    /// # Safety
+    /// Every element that `shape` and `strides` reach from `pointer` is one of this tensor's.
+    pub(crate) unsafe fn part<'b>(&self, shape: &'b [usize], strides: &'b [isize], pointer: *const u8) -> TensorRef<'b>
+    where
+        'a: 'b,
+    {
+        // SAFETY: the caller's promise, and that of this tensor's own view.
+        TensorRef { overlapped: self.overlapped, ..unsafe { TensorRef::new(self.dtype, shape, strides, pointer) } }
+    }
+
+    /// Whether the memory is also that of a result of the same kernel.
+    pub fn is_overlapped(&self) -> bool {
+        self.overlapped
+    }
+
+    /// The elements of a contiguous tensor, to be read one at a time; `None` if it is strided or not of type `T`. What a
+    /// kernel declared `in_place` reads an operand by.
+    pub fn elements<T: Element>(&self) -> Option<Elements<'a, T>> {
+        // SAFETY: `new`'s contract covers all `len()` elements, which lie one after another.
+        (self.dtype == T::DTYPE && self.is_contiguous()).then(|| unsafe { Elements::new(self.non_null(), self.len()) })
     }
 
     /// A contiguous view of a slice. `strides` must be those of `shape` (see [`contiguous_strides`]).
@@ -98,7 +136,7 @@ impl<'a> TensorRef<'a> {
     {
         (shape.len() == strides.len() && reaches_the_same((self.shape, self.strides), (shape, strides), true))
             // SAFETY: the new layout reaches no element that the old one does not.
-            .then(|| unsafe { TensorRef::new(self.dtype, shape, strides, self.pointer) })
+            .then(|| unsafe { self.part(shape, strides, self.pointer) })
     }
 
     /// Element type.
@@ -136,10 +174,11 @@ impl<'a> TensorRef<'a> {
         is_contiguous(self.shape, self.strides)
     }
 
-    /// The elements of a contiguous tensor, or `None` if it is strided or not of type `T`.
+    /// The elements of a contiguous tensor, or `None` if it is strided, not of type `T`, or of memory that a result of the same
+    /// kernel has too.
     pub fn as_slice<T: Element>(&self) -> Option<&'a [T]> {
-        // SAFETY: `new`'s contract covers all `len()` elements, which lie one after another.
-        (self.dtype == T::DTYPE && self.is_contiguous())
+        // SAFETY: `new`'s contract covers all `len()` elements, which lie one after another; nobody writes to them.
+        (self.dtype == T::DTYPE && self.is_contiguous() && !self.overlapped)
             .then(|| unsafe { std::slice::from_raw_parts(self.non_null().cast(), self.len()) })
     }
 
@@ -152,10 +191,50 @@ impl<'a> TensorMut<'a> {
     /// A view of memory that somebody else owns.
     ///
     /// # Safety
-    /// As [`TensorRef::new`], and nobody else reads or writes the elements for `'a` (with the same exception).
+    /// As [`TensorRef::new`], and nobody else reads or writes the elements for `'a`.
     pub unsafe fn new(dtype: DType, shape: &'a [usize], strides: &'a [isize], pointer: *mut u8) -> Self {
         assert_eq!(shape.len(), strides.len(), "a view has one stride for each dimension");
-        TensorMut { dtype, shape, strides, pointer, memory: PhantomData }
+        TensorMut { dtype, shape, strides, pointer, overlapped: false, memory: PhantomData }
+    }
+
+    /// As [`TensorMut::new`], of memory that is also that of operands of the same kernel: there are
+    /// [elements](Self::elements_mut) to be written one at a time, and no slices.
+    ///
+    /// # Safety
+    /// As [`TensorMut::new`], but the elements may be read through a [`TensorRef::overlapped`] given to the same kernel.
+    pub unsafe fn overlapped(dtype: DType, shape: &'a [usize], strides: &'a [isize], pointer: *mut u8) -> Self {
+        // SAFETY: the caller's promise; what could tell the difference is not handed out.
+        TensorMut { overlapped: true, ..unsafe { TensorMut::new(dtype, shape, strides, pointer) } }
+    }
+
+    /// Other elements of the same memory.
+    ///
+    /// # Safety
+    /// Every element that `shape` and `strides` reach from `pointer` is one of this tensor's.
+    pub(crate) unsafe fn part<'b>(
+        &'b mut self,
+        shape: &'b [usize],
+        strides: &'b [isize],
+        pointer: *mut u8,
+    ) -> TensorMut<'b> {
+        // SAFETY: the caller's promise, and that of this tensor's own view, whose exclusive borrow is lent on.
+        TensorMut { overlapped: self.overlapped, ..unsafe { TensorMut::new(self.dtype, shape, strides, pointer) } }
+    }
+
+    /// Whether the memory is also that of an operand of the same kernel.
+    pub fn is_overlapped(&self) -> bool {
+        self.overlapped
+    }
+
+    /// The elements of a contiguous tensor, to be written one at a time; `None` if it is strided or not of type `T`. What a
+    /// kernel declared `in_place` writes a result by.
+    pub fn elements_mut<T: Element>(&mut self) -> Option<ElementsMut<'_, T>> {
+        if self.dtype != T::DTYPE || !self.is_contiguous() {
+            return None;
+        }
+        let pointer = if self.is_empty() { std::ptr::without_provenance_mut(64) } else { self.pointer };
+        // SAFETY: `new`'s contract covers all `len()` elements, which lie one after another.
+        Some(unsafe { ElementsMut::new(pointer, self.len()) })
     }
 
     /// A contiguous view of a slice. `strides` must be those of `shape` (see [`contiguous_strides`]).
@@ -169,20 +248,21 @@ impl<'a> TensorMut<'a> {
     /// The same view, for reading what has been written.
     pub fn as_ref(&self) -> TensorRef<'_> {
         // SAFETY: the exclusive borrow is lent out as a shared one.
-        unsafe { TensorRef::new(self.dtype, self.shape, self.strides, self.pointer) }
+        let view = unsafe { TensorRef::new(self.dtype, self.shape, self.strides, self.pointer) };
+        TensorRef { overlapped: self.overlapped, ..view }
     }
 
     /// The same view again, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> TensorMut<'_> {
-        // SAFETY: the exclusive borrow is lent on.
-        unsafe { TensorMut::new(self.dtype, self.shape, self.strides, self.pointer) }
+        // SAFETY: the same elements.
+        unsafe { self.part(self.shape, self.strides, self.pointer) }
     }
 
     /// The same elements seen with other dimensions of extent one; `None` if anything else differs.
     pub fn reshaped<'b>(&'b mut self, shape: &'b [usize], strides: &'b [isize]) -> Option<TensorMut<'b>> {
         (shape.len() == strides.len() && reaches_the_same((self.shape, self.strides), (shape, strides), false))
-            // SAFETY: the new layout reaches the same elements, and the exclusive borrow is lent on.
-            .then(|| unsafe { TensorMut::new(self.dtype, shape, strides, self.pointer) })
+            // SAFETY: the new layout reaches the same elements.
+            .then(|| unsafe { self.part(shape, strides, self.pointer) })
     }
 
     /// Element type.
@@ -220,9 +300,10 @@ impl<'a> TensorMut<'a> {
         is_contiguous(self.shape, self.strides)
     }
 
-    /// The elements of a contiguous tensor, or `None` if it is strided or not of type `T`.
+    /// The elements of a contiguous tensor, or `None` if it is strided, not of type `T`, or of memory that an operand of the
+    /// same kernel has too.
     pub fn as_mut_slice<T: Element>(&mut self) -> Option<&mut [T]> {
-        if self.dtype != T::DTYPE || !self.is_contiguous() {
+        if self.dtype != T::DTYPE || !self.is_contiguous() || self.overlapped {
             return None;
         }
         let pointer = if self.is_empty() { std::ptr::without_provenance_mut(64) } else { self.pointer };

@@ -15,8 +15,9 @@ pub fn window<'a>(tensor: &'a mut TensorMut<'_>, starts: &[usize], shape: &'a [u
     }
     let offset: isize = starts.iter().zip(tensor.strides()).map(|(start, stride)| *start as isize * stride).sum();
     let first = tensor.as_mut_ptr().wrapping_offset(offset * tensor.dtype().size() as isize);
+    let strides = tensor.strides();
     // SAFETY: every element of the window is one of `tensor`'s, which is lent on for as long.
-    Some(unsafe { TensorMut::new(tensor.dtype(), shape, tensor.strides(), first) })
+    Some(unsafe { tensor.part(shape, strides, first) })
 }
 
 /// The elements of a contiguous tensor in another contiguous layout of as many; `None` if either is anything else.
@@ -28,8 +29,9 @@ pub fn in_shape<'a>(tensor: &'a mut TensorMut<'_>, shape: &'a [usize], strides: 
     if count != tensor.len() || !is_contiguous(shape, strides) {
         return None;
     }
+    let first = tensor.as_mut_ptr();
     // SAFETY: both layouts reach the `count` elements from the first one on, and the exclusive borrow is lent on.
-    Some(unsafe { TensorMut::new(tensor.dtype(), shape, strides, tensor.as_mut_ptr()) })
+    Some(unsafe { tensor.part(shape, strides, first) })
 }
 
 /// A layout that reaches nothing but elements of another, checked once for any number of tensors.
@@ -119,7 +121,7 @@ impl LayoutInside {
         }
         let first = tensor.as_ptr().wrapping_offset(self.offset * tensor.dtype().size() as isize);
         // SAFETY: `new` found that every element reached is one of `tensor`'s, which is borrowed for as long.
-        Some(unsafe { TensorRef::new(tensor.dtype(), &self.shape, &self.strides, first) })
+        Some(unsafe { tensor.part(&self.shape, &self.strides, first) })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::options;
 use crate::parse::{self, Module, Value};
 
 /// The rules of an executor; all of them may be absent.
-pub const RULES: [&str; 6] = ["claims", "prepare", "plan", "fuse", "prepare_region", "plan_region"];
+pub const RULES: [&str; 7] = ["claims", "prepare", "plan", "fuse", "admits_region", "prepare_region", "plan_region"];
 
 /// A declared executor.
 #[derive(Debug)]

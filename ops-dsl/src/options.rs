@@ -9,7 +9,7 @@ use crate::model::{Directive, DirectiveKind, Effects, Kind, Options};
 use crate::parse::{Setting, Value};
 
 /// The templates of the generated tests: the name in directives, the variant of `Template`.
-pub const TEMPLATES: [(&str, &str); 21] = [
+pub const TEMPLATES: [(&str, &str); 22] = [
     ("samples", "Samples"),
     ("sources", "Sources"),
     ("meta", "Meta"),
@@ -22,6 +22,7 @@ pub const TEMPLATES: [(&str, &str); 21] = [
     ("cotangent_linearity", "CotangentLinearity"),
     ("effects", "Effects"),
     ("bounds", "Bounds"),
+    ("in_place", "InPlace"),
     ("determinism", "Determinism"),
     ("checker", "Checker"),
     ("round_trip", "RoundTrip"),

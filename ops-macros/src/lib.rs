@@ -94,7 +94,7 @@ pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream 
 ///
 /// Lower priorities stand earlier in the default list of the device; without one it must be asked for. `strided` says that its kernels
 /// take operands of any strides. The module may hold the functions
-/// `claims`, `prepare`, `fuse` and `prepare_region` of `ExecutorDef`, and gives `EXECUTOR`.
+/// `claims`, `prepare`, `fuse`, `admits_region` and `prepare_region` of `ExecutorDef`, and gives `EXECUTOR`.
 #[proc_macro_attribute]
 pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
     fulgurite_ops_dsl::executor(attribute.into(), item.into()).into()

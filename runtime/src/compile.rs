@@ -8,12 +8,13 @@ use std::time::Instant;
 
 use fulgurite_kernels::DType;
 
-use crate::error::{Error, Result};
+use crate::error::{CallStack, Error, Result};
 use crate::executor::{ExecutorDef, default_executors, find_executor};
 use crate::meta::Device;
 use crate::program::Program;
 use crate::trace::Trace;
-use crate::transforms::{Fuel, autocast, autodiff, claim, cse, dce, fuse, layout, plan, recompute, rewrite};
+use crate::trace::verify::{honoured, one_device, ordered};
+use crate::transforms::{Fuel, autocast, autodiff, claim, cse, dce, donate, fuse, layout, plan, recompute, rewrite};
 
 /// What a user may choose about compilation.
 #[derive(Clone)]
@@ -126,6 +127,9 @@ pub const STAGES: [&str; 13] = [
     "delete_last_used",
 ];
 
+/// Stages after which every line has somebody who runs it.
+const CLAIMED: [&str; 5] = ["claim", "fuse", "layout", "donate", "plan_memory"];
+
 /// One stage of compilation.
 #[derive(Debug, Clone)]
 pub struct Stage {
@@ -178,6 +182,11 @@ impl Stages {
     fn take_through(&mut self, trace: Trace, options: &Options) -> Step {
         let executors = options.executor_list(trace.target.kind());
         let name = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
+        // Said of the author's call, and before the verifier speaks of a line.
+        let elsewhere = one_device(&trace).err().map(|elsewhere| elsewhere.error());
+        if let Some(error) = elsewhere.or_else(|| honoured(&trace).err()) {
+            return Err(Box::new(Ending { stage: name, line: None, error }));
+        }
         self.push(&name, trace)?;
         let low = options.autocast.filter(|_| !self.done(autocast::NAME));
         if let Some(low) = low {
@@ -221,7 +230,7 @@ impl Stages {
                 self.make("fuse", |trace, fuel| Ok(fuse::fuse(trace, &executors, fuel)))?;
             }
             self.make("layout", |trace, _| layout::layout(trace, &executors))?;
-            self.make("donate", |trace, _| Ok(plan::donate(trace)))?;
+            self.make("donate", |trace, _| Ok(donate::donate(trace)))?;
             self.make("plan_memory", |trace, _| Ok(plan::plan(trace)))?;
         }
         if !self.done("delete_last_used") {
@@ -254,8 +263,23 @@ impl Stages {
         let planned = trace.block.values.iter().any(|value| value.storage.is_some());
         let claimed = trace.block.symbols.iter().any(|symbol| symbol.executor.is_some());
         let foreign = self.made.is_empty() && (planned || claimed);
+        // From when on collectives are no longer opened, they stay in the order that all processes agree on.
+        let before = self.made.last().filter(|before| self.verify && CLAIMED.contains(&before.name.as_str()));
+        let error = before.filter(|before| ordered(&before.trace) != ordered(&trace)).map(|before| Error::Verify {
+            transform: name.to_owned(),
+            line: ordered(&trace).join(", "),
+            message: format!(
+                "collectives are no longer in the order of '{}': {}",
+                before.name,
+                ordered(&before.trace).join(", ")
+            ),
+            stack: CallStack::default(),
+        });
         self.made.push(Stage { name: name.to_owned(), trace });
         let made = self.since.elapsed();
+        if let Some(error) = error {
+            return Err(Box::new(Ending { stage: name.to_owned(), line: None, error }));
+        }
         if self.verify || foreign {
             let ending = |error| Box::new(Ending { stage: name.to_owned(), line: None, error });
             self.last().verify().map_err(ending)?;

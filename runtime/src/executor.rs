@@ -46,6 +46,8 @@ pub type ClaimRule = fn(&'static OperatorDef, &[Arg<TensorMeta>]) -> Claim;
 pub type PrepareRule = fn(&'static OperatorDef, &[Arg<Strided>], &[Strided]) -> Result<HostKernel, Failure>;
 /// The kernel of a region: body, operands, results.
 pub type PrepareRegionRule = fn(&Block, &[Strided], &[Strided]) -> Result<HostKernel, Failure>;
+/// Whether an executor runs a region as its operators say: its body.
+pub type AdmitsRegionRule = fn(&Block) -> Claim;
 /// The device work of a symbol: operator, arguments, results.
 pub type PlanSymbolRule =
     fn(&mut Plan, &'static OperatorDef, &[Arg<DeviceTensor>], &[DeviceTensor]) -> Result<(), Failure>;
@@ -72,6 +74,9 @@ pub struct ExecutorDef {
     pub plan: Option<PlanSymbolRule>,
     /// Groups claimed symbols of a flat block into regions of this executor.
     pub fuse: Option<fn(&Block, &mut crate::transforms::Fuel) -> Block>,
+    /// Whether a region with this body, whoever made it, is one that the executor computes as the operators in it say; the
+    /// verifier asks. Regions that executors make are asked for as well.
+    pub admits_region: Option<AdmitsRegionRule>,
     /// The kernel of a region: its body, operands, results.
     pub prepare_region: Option<PrepareRegionRule>,
     /// The device work of a region.
@@ -165,6 +170,7 @@ static VIEWS: &ExecutorDef = &ExecutorDef {
     prepare: None,
     plan: None,
     fuse: None,
+    admits_region: None,
     prepare_region: None,
     plan_region: None,
     package: env!("CARGO_PKG_NAME"),

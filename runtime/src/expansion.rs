@@ -85,6 +85,7 @@ pub const EXECUTOR: ExecutorDef = ExecutorDef {
     prepare: None,
     plan: None,
     fuse: None,
+    admits_region: None,
     prepare_region: None,
     plan_region: None,
     package: "",

@@ -1,10 +1,9 @@
 //! Functions that are traced and compiled when they are first called, and again when their arguments change form.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use fulgurite_kernels::DType;
-use rustc_hash::FxHashMap;
 
 use crate::argument::Attribute;
 use crate::array::{Array, Strides};
@@ -14,7 +13,11 @@ use crate::meta::{Device, Target, TensorMeta};
 use crate::program::{Profile, Program};
 use crate::trace::{Input, InputRole, Output, Trace};
 use crate::tracer::{Tensor, trace_block};
+use crate::transforms::donate::{Donation, donations};
 use crate::tree::Tree;
+use cache::{Cache, Found};
+
+mod cache;
 
 /// Names of a function's arguments and results at the root of their trees.
 #[derive(Debug, Clone, Default)]
@@ -115,6 +118,11 @@ impl<O> Compiled<O> {
         self.stages.iter().find(|stage| stage.name == name).map(|stage| &stage.trace)
     }
 
+    /// What became of each donated argument: the result that has its memory, or why none has.
+    pub fn donations(&self) -> Vec<Donation> {
+        donations(self.program.trace())
+    }
+
     /// Who took which symbol, and why others did not.
     pub fn explain(&self) -> String {
         let Some(claimed) = self.stage("claim") else { return String::new() };
@@ -146,13 +154,6 @@ struct Key {
     autocast: Option<DType>,
 }
 
-/// What was compiled, by the form of the arguments.
-struct Cache<O> {
-    compiled: FxHashMap<Arc<Key>, Arc<Compiled<O>>>,
-    /// What was called last is mostly called next: comparing is faster than making a key.
-    last: Option<(Arc<Key>, Arc<Compiled<O>>)>,
-}
-
 /// Whether the leaf `name` is `path` or stands below it.
 fn below(name: &str, path: &str) -> bool {
     name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -165,13 +166,19 @@ pub struct Jit<I: Tree<Leaf = Array>, O, F> {
     options: Options,
     names: Names,
     donated: Vec<String>,
-    cache: Mutex<Cache<O>>,
+    cache: Cache<Key, Compiled<O>>,
     compiles: AtomicUsize,
     arguments: std::marker::PhantomData<fn(I)>,
 }
 
+/// How many programs a function keeps unless it is told otherwise.
+const MOST_PROGRAMS: usize = 64;
+
 /// Compiles `f` when it is first called, for the metas, layouts and attributes of its arguments, and again when these
 /// change. `f` gets the tree of its arguments with a [`Tensor`] at each leaf.
+///
+/// Threads may call it at the same time; while one compiles, others run what is compiled already. The programs used last are kept,
+/// 64 unless [`Jit::keep`] says otherwise. A function that calls itself while it is traced is an error.
 pub fn jit<I, O, F>(f: F) -> Jit<I, O, F>
 where
     I: Tree<Leaf = Array>,
@@ -184,7 +191,7 @@ where
         options: Options::default(),
         names: Names::default(),
         donated: Vec::new(),
-        cache: Mutex::new(Cache { compiled: FxHashMap::default(), last: None }),
+        cache: Cache::new(MOST_PROGRAMS),
         compiles: AtomicUsize::new(0),
         arguments: std::marker::PhantomData,
     }
@@ -229,6 +236,18 @@ where
         self
     }
 
+    /// How many programs are kept; at least one. Of more forms of arguments the one that was called longest ago is compiled again
+    /// when it is next called, and the memory of its program is given back.
+    pub fn keep(mut self, programs: usize) -> Self {
+        self.cache = Cache::new(programs.max(1));
+        self
+    }
+
+    /// How many programs there are now.
+    pub fn programs(&self) -> usize {
+        self.cache.len()
+    }
+
     /// How often it was compiled.
     pub fn compiles(&self) -> usize {
         self.compiles.load(Ordering::Relaxed)
@@ -264,22 +283,21 @@ where
             inputs.push(array);
             Tensor::PLACEHOLDER
         });
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((key, compiled)) = &cache.last
-            && self.matches(key, &inputs, &attributes)
-        {
-            return Ok((compiled.clone(), inputs));
+        if let Some(compiled) = self.cache.last(|key| self.matches(key, &inputs, &attributes)) {
+            return Ok((compiled, inputs));
         }
         let key = Arc::new(self.key(&inputs, attributes));
-        let compiled = match cache.compiled.get(&key) {
-            Some(compiled) => compiled.clone(),
-            None => {
-                let compiled = Arc::new(self.compile_for(&key, tree)?);
-                cache.compiled.insert(key.clone(), compiled.clone());
-                compiled
+        let compiled = match self.cache.find(&key) {
+            Found::Ready(compiled) => compiled,
+            Found::Missing(place) => place.fill(self.compile_for(&key, tree)?),
+            Found::Recursive => {
+                return Err(Error::Argument {
+                    argument: self.name.clone(),
+                    message: "is called by itself while it is traced; call the Rust function that it was made of"
+                        .into(),
+                });
             }
         };
-        cache.last = Some((key, compiled.clone()));
         Ok((compiled, inputs))
     }
 

@@ -114,22 +114,27 @@ pub enum ResultsDef {
     List,
 }
 
-/// Declared effects. CSE, DCE, rematerialization, the memory plan and the printer read these facts and no others.
+/// Declared effects. Tracing, CSE, DCE, rematerialization, fusion and the verifier read these facts and no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Effects {
     /// Draws random numbers: two equal calls are two draws.
     pub random: bool,
-    /// Parameters whose data the operator changes.
+    /// The parameter that says which numbers a random operator draws, called `generator`. The second call of a program with one
+    /// generator is given another that is made of it, and so on: see [`crate::tracer::call`].
+    pub generator: Option<usize>,
+    /// Parameters whose data the operator changes. No program with such an operator is compiled: a program's values do not change, and
+    /// an update is a result that may have the memory of an operand ([`OperatorDef::in_place`]).
     pub mutates: &'static [usize],
-    /// Results that share memory with a parameter: (result, parameter).
+    /// Results that share memory with a parameter: (result, parameter). No program with such an operator is compiled: what only looks
+    /// at its operand's memory has a [view rule](OperatorDef::view).
     pub aliases: &'static [(usize, usize)],
-    /// Takes part in a collective: must be reached by every process, in order.
+    /// Takes part in a collective: must be reached by every process, in order. No transform drops, merges or reorders such calls.
     pub collective: bool,
 }
 
 impl Effects {
     /// No effects.
-    pub const NONE: Effects = Effects { random: false, mutates: &[], aliases: &[], collective: false };
+    pub const NONE: Effects = Effects { random: false, generator: None, mutates: &[], aliases: &[], collective: false };
 
     /// Whether a symbol nobody reads may be dropped.
     pub fn removable(&self) -> bool {

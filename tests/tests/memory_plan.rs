@@ -1,10 +1,12 @@
-//! Where results lie: over a value that dies, read through a view that shows all of it, and over nothing else.
+//! Where results lie: over a value that dies, read through a view that shows all of it, and over nothing else. The verifier
+//! refuses every other plan, whoever made it.
 
-use fulgurite::Array;
 use fulgurite::compile::{Options, stages};
+use fulgurite::jit::jit;
 use fulgurite::program::Program;
 use fulgurite::trace::{Storage, Trace, parse};
-use fulgurite_ops as _;
+use fulgurite::{Array, Tensor};
+use fulgurite_ops::prims;
 
 /// `a` is `exp(x)`, then come these lines; the last of them gives `d`.
 fn planned(lines: &str) -> Trace {
@@ -67,4 +69,148 @@ fn a_result_does_not_lie_over_a_value_that_it_reads_in_two_ways() {
     let trace = planned(lines);
     assert_ne!(offset(&trace, "c"), offset(&trace, "a"), "{trace}");
     assert_eq!(run(trace), expected);
+}
+
+/// What the verifier says of a planned trace with these inputs and lines.
+fn refused(inputs: &str, arena: u64, lines: &str) -> String {
+    let text = format!(
+        "# fulgurite trace 1\n# made by layout, donate, plan_memory\ntrace f for cpu ({inputs}) arena {arena} {{\n{lines}\n}}\n"
+    );
+    let trace = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    match trace.verify() {
+        Ok(()) => panic!("verifies:\n{text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+const TWO: &str = "x: f32[8] donated, y: f32[8]";
+
+#[test]
+fn an_input_is_not_written_over_while_it_is_read() {
+    let message = refused(
+        TWO,
+        0,
+        "b: f32[8] in x = prims::exp(x) by cpu\nc: f32[8] at output = prims::add(x, y) by cpu\nreturn b = b, c = c",
+    );
+    assert!(message.contains("'b' takes the memory of 'x', which is read later"), "{message}");
+    let message = refused(TWO, 0, "b: f32[8] in x = prims::exp(y) by cpu\nreturn b = b, x = x");
+    assert!(message.contains("'b' takes the memory of 'x', which is read later"), "{message}");
+    // A view of it is read later.
+    let message = refused(
+        TWO,
+        0,
+        "v: f32[2, 4] in x = prims::reshape(x, shape=[2, 4]) by view\nb: f32[8] in x = prims::exp(y) by cpu\n\
+         c: f32[2, 4] at output = prims::neg(v) by cpu\nreturn b = b, c = c",
+    );
+    assert!(message.contains("'b' takes the memory of 'x', which is read later"), "{message}");
+}
+
+#[test]
+fn a_value_in_the_arena_is_not_written_over_while_it_is_read() {
+    let lines = "a: f32[8] at arena+0 = prims::exp(y) by cpu\nb: f32[8] in a = prims::neg(y) by cpu\n\
+                 c: f32[8] at output = prims::add(a, b) by cpu\nreturn c = c";
+    let message = refused(TWO, 64, lines);
+    assert!(message.contains("'b' takes bytes 0..32 of the arena while 'a' lives in bytes 0..32"), "{message}");
+    let lines =
+        "a: f32[8] at output = prims::exp(y) by cpu\nb: f32[8] in a = prims::neg(y) by cpu\nreturn a = a, b = b";
+    let message = refused(TWO, 64, lines);
+    assert!(message.contains("'b' takes the memory of 'a', which is read later"), "{message}");
+}
+
+#[test]
+fn a_number_for_each_row_is_not_written_over_in_a_region() {
+    // Every thread that has a part of the row reads it.
+    let region = "s: f32[] in k, b: f32[8] at output = region([k, y], executor=cpu) by cpu {\n(k: f32[], y: f32[8])\n\
+                  s: f32[] = prims::neg(k) by cpu\n\
+                  all: f32[8] = prims::broadcast_in_dim(s, shape=[8], dims=[]) by cpu\n\
+                  b: f32[8] = prims::add(y, all) by cpu\nyield s, b\n}\nreturn s = s, b = b";
+    let message = refused("k: f32[] donated, y: f32[8]", 0, region);
+    assert!(message.contains("'s' takes the memory of 'k', which the same line reads"), "{message}");
+}
+
+#[test]
+fn a_row_is_not_written_over_before_it_is_read_for_the_last_time() {
+    // The double of `x` is known before the sum of the row, after which `x` is read again.
+    let traced = |x: Tensor| {
+        let rows = prims::broadcast_in_dim(prims::sum(x, [1]), x.shape(), [0]);
+        (x * 2.0, prims::sub(x, rows))
+    };
+    for width in [2, 6, 4097, 9001] {
+        let array = || {
+            let values: Vec<f32> = (0..3 * width).map(|i| (i % 17) as f32 / 16.0).collect();
+            Array::new([3, width], &values).unwrap()
+        };
+        let results = |(double, rest): (Array, Array)| [double.to_vec::<f32>().unwrap(), rest.to_vec::<f32>().unwrap()];
+        let apart = results(jit(traced).call(array()).unwrap());
+        let over = jit(traced).arguments(["x"]).results(["x", "rest"]).donate("x");
+        assert_eq!(results(over.call(array()).unwrap()), apart, "rows of {width}");
+        // In a chain the double takes the memory of what dies there.
+        let chain = jit(|x: Tensor| {
+            let (double, rest) = traced(prims::exp(x));
+            prims::add(prims::flip(double, vec![1]), prims::flip(rest, vec![1]))
+        });
+        let unfused = jit(|x: Tensor| {
+            let (double, rest) = traced(prims::exp(x));
+            prims::add(prims::flip(double, vec![1]), prims::flip(rest, vec![1]))
+        })
+        .options(Options { fuse: false, ..Options::default() });
+        let (a, b) = (chain.call(array()).unwrap(), unfused.call(array()).unwrap());
+        for (a, b) in a.to_vec::<f32>().unwrap().iter().zip(b.to_vec::<f32>().unwrap()) {
+            assert!((a - b).abs() <= 1e-3 * (1.0 + b.abs()), "rows of {width}: {a} for {b}");
+        }
+    }
+}
+
+#[test]
+fn what_is_returned_has_memory_of_its_own() {
+    let lines = "v: f32[2, 4] in y = prims::reshape(y, shape=[2, 4]) by view\nreturn v = v";
+    let message = refused(TWO, 0, lines);
+    assert!(message.contains("returns 'v', which is a view"), "{message}");
+}
+
+#[test]
+fn a_region_is_what_its_executor_reads() {
+    let region = |broadcast: &str| {
+        format!(
+            "b: f32[8, 8] at output = region([x], executor=cpu) by cpu {{\n(x: f32[8, 8])\n\
+             s: f32[8] = prims::sum(x, dims=[1]) by cpu\n\
+             all: f32[8, 8] = prims::broadcast_in_dim(s, shape=[8, 8], dims=[{broadcast}]) by cpu\n\
+             b: f32[8, 8] = prims::sub(x, all) by cpu\nyield b\n}}\nreturn b = b"
+        )
+    };
+    let message = refused("x: f32[8, 8]", 0, &region("1"));
+    assert!(message.contains("'cpu' does not run this region") && message.contains("dims=[1]"), "{message}");
+    let text = format!(
+        "# fulgurite trace 1\n# made by plan_memory\ntrace f for cpu (x: f32[8, 8]) arena 0 {{\n{}\n}}\n",
+        region("0")
+    );
+    parse(&text).unwrap().verify().unwrap();
+    // The kernel asks as well, for those who compile without verifying.
+    let unverified = parse(&text.replace("dims=[0]", "dims=[1]")).unwrap();
+    let message = Program::new(unverified, None).unwrap_err().to_string();
+    assert!(message.contains("does not run this region"), "{message}");
+}
+
+#[test]
+fn all_values_are_on_one_device() {
+    let text = "# fulgurite trace 1\ntrace f for cuda:sm_90a (x: f32[8]@cuda:0) {\n\
+                a: i64[8] = prims::full(size=[8], fill_value=1, dtype=i64, device=\"cpu\")\nreturn x = x, a = a\n}\n";
+    let trace = parse(text).unwrap();
+    let message = trace.verify().unwrap_err().to_string();
+    assert!(message.contains("'a' is on cpu, the program runs on cuda:0"), "{message}");
+    let message = stages(trace, &Options { verify: false, ..Options::default() }).unwrap_err().to_string();
+    assert!(message.contains("prims::full") && message.contains("create it on cuda:0"), "{message}");
+    let two =
+        "# fulgurite trace 1\ntrace f for cuda:sm_90a (x: f32[8]@cuda:0, y: f32[8]@cuda:1) {\nreturn x = x, y = y\n}\n";
+    let message = parse(two).unwrap().verify().unwrap_err().to_string();
+    assert!(message.contains("'y' is on cuda:1, the program runs on cuda:0"), "{message}");
+}
+
+#[test]
+fn a_kernel_gets_the_strides_that_it_takes() {
+    let lines = "t: f32[6, 4] in x = prims::permute(x, dims=[1, 0]) by view\n\
+                 c: f32[6, 4] at output = prims::neg(t) by cpu\nreturn c = c";
+    let text =
+        format!("# fulgurite trace 1\n# made by plan_memory\ntrace f for cpu (x: f32[4, 6]) arena 0 {{\n{lines}\n}}\n");
+    parse(&text).unwrap().verify().unwrap();
 }

@@ -1,9 +1,11 @@
 //! A gallery of deliberately wrong operators, kernels and rewrites. For each it is known which template must catch it, and on
 //! what; a template that stays green fails here. They live in this binary alone and never enter the registry of the suite.
 
+use fulgurite::jit::jit;
 use fulgurite::testing::directives::Template;
 use fulgurite::testing::{Filter, GeneratedTest, Settings, generated_tests, unmatched_directives};
 
+use fulgurite::{Array, Tensor};
 use fulgurite_ops as _;
 
 mod device;
@@ -11,6 +13,8 @@ mod device;
 mod fusion;
 #[path = "../src/wrong/gradients.rs"]
 mod gradients;
+#[path = "../src/wrong/in_place.rs"]
+mod in_place;
 #[path = "../src/wrong/kernels.rs"]
 mod kernels;
 #[path = "../src/wrong/rewrites.rs"]
@@ -147,6 +151,30 @@ fn an_input_that_is_mutated() {
 fn a_write_past_the_end() {
     must_catch("wrong::write_past_the_end", Template::Bounds, "wrote past the end");
     must_pass("wrong::write_past_the_end", Template::Consistency);
+}
+
+#[test]
+fn a_symbol_in_place_that_permutes() {
+    must_catch("wrong::reversed_in_place", Template::InPlace, "differs from what it is in memory of its own");
+    must_pass("wrong::reversed_in_place", Template::Consistency);
+    must_pass("wrong::reversed_in_place", Template::Bounds);
+    must_pass("wrong::negated_in_place", Template::InPlace);
+}
+
+#[test]
+fn a_symbol_in_place_that_takes_slices() {
+    must_catch("wrong::slices_in_place", Template::InPlace, "reads by `elements` and writes by `elements_mut`");
+    must_pass("wrong::slices_in_place", Template::Consistency);
+    // In a program it is an error, and no second borrow of what is being written.
+    let run = |def: fn(Tensor) -> Tensor| {
+        let f = jit(move |x: Tensor| def(fulgurite_ops::prims::exp(x)) * 2.0);
+        f.call(Array::new([4], &[0.0_f32, 1.0, 2.0, 3.0]).unwrap()).and_then(|y: Array| y.to_vec::<f32>())
+    };
+    let error = run(in_place::slices_in_place).unwrap_err().to_string();
+    assert!(error.contains("wrong::slices_in_place") && error.contains("expected contiguous f32"), "{error}");
+    let expected: Vec<f32> = [0.0_f32, 1.0, 2.0, 3.0].iter().map(|x| x.exp() * -2.0).collect();
+    let near = run(in_place::negated_in_place).unwrap();
+    assert!(near.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1e-4 * b.abs()), "{near:?}");
 }
 
 #[test]

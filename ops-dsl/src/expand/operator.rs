@@ -370,6 +370,9 @@ fn effects(operator: &Operator, position: &impl Fn(&str) -> Option<usize>) -> Op
     let mut fields = TokenStream::new();
     if effects.random {
         fields.extend(quote!(random: true,));
+        if let Some(generator) = position("generator").map(Literal::usize_unsuffixed) {
+            fields.extend(quote!(generator: Some(#generator),));
+        }
     }
     if effects.collective {
         fields.extend(quote!(collective: true,));

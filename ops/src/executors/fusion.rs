@@ -19,6 +19,10 @@ pub mod fusion {
         gather(&gather_before(block, LIMITS.members, fuel), LIMITS, fuel)
     }
 
+    fn admits_region(body: &Block) -> Claim {
+        crate::executors::region_rules::admits(body, LIMITS.executor)
+    }
+
     fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], results: &[DeviceTensor]) -> Result<()> {
         let iteration =
             iteration_shape(body).ok_or_else(|| Failure::new("Region", "a region of the fusion executor is empty"))?;

@@ -8,5 +8,6 @@ pub mod fusion;
 pub mod llmc;
 pub mod optim;
 pub mod reference;
+mod region_rules;
 pub mod regions;
 mod widening;

@@ -20,6 +20,8 @@ use fulgurite::transforms::Fuel;
 use fulgurite::transforms::recompute::may_join;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::region_rules::admits;
+
 /// How many symbols after a region's first one are looked at.
 const WINDOW: usize = 160;
 
@@ -39,7 +41,7 @@ const FULL: &str = "prims::full";
 
 /// What a fusable symbol does.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Kind {
+pub(super) enum Kind {
     /// Arithmetic from a `scalar` rule.
     Elementwise,
     /// `prims::convert_element_type`.
@@ -56,12 +58,12 @@ enum Kind {
 
 /// Whether a value has an element for each element of the iteration, or one for each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Space {
+pub(super) enum Space {
     Full,
     Row,
 }
 
-fn kind_of(block: &Block, symbol: &BoundSymbol, executor: &str) -> Option<Kind> {
+pub(super) fn kind_of(block: &Block, symbol: &BoundSymbol, executor: &str) -> Option<Kind> {
     let def = symbol.operator()?;
     if symbol.executor != Some(executor) || symbol.results.len() != 1 {
         return None;
@@ -95,19 +97,19 @@ fn attribute(symbol: &BoundSymbol, name: &str) -> Option<Vec<i64>> {
 }
 
 /// Whether `shape` is that of one value a row: the last extent missing, or one.
-fn is_row_shape(shape: &[usize], iteration: &[usize]) -> bool {
+pub(super) fn is_row_shape(shape: &[usize], iteration: &[usize]) -> bool {
     let Some((_, outer)) = iteration.split_last() else { return false };
     shape == outer || (shape.len() == iteration.len() && shape.split_last() == Some((&1, outer)))
 }
 
 /// Values of which every element is a number that the program knows: results of `prims::full` and views of them.
-struct Numbers {
+pub(super) struct Numbers {
     /// The call of `prims::full` that each comes from, by value; `None` for all other values.
     origins: Vec<Option<Arc<BoundSymbol>>>,
 }
 
 impl Numbers {
-    fn of(block: &Block) -> Numbers {
+    pub(super) fn of(block: &Block) -> Numbers {
         let mut origins: Vec<Option<Arc<BoundSymbol>>> = vec![None; block.values.len()];
         for symbol in &block.symbols {
             let Some(def) = symbol.operator() else { continue };
@@ -156,19 +158,24 @@ impl Numbers {
 }
 
 /// A region being gathered.
-struct Region<'a> {
+pub(super) struct Region<'a> {
     block: &'a Block,
     numbers: &'a Numbers,
     iteration: Vec<usize>,
     /// Places of the members among the lines ahead, in order.
     members: Vec<usize>,
     /// The space of each value that a member defines. (Regions see few of a program's values.)
-    spaces: FxHashMap<ValueId, Space>,
+    pub(super) spaces: FxHashMap<ValueId, Space>,
 }
 
 impl<'a> Region<'a> {
+    /// A region without members.
+    pub(super) fn over(block: &'a Block, numbers: &'a Numbers, iteration: &[usize]) -> Region<'a> {
+        Region { block, numbers, iteration: iteration.to_vec(), members: Vec::new(), spaces: FxHashMap::default() }
+    }
+
     /// The space of a member's result if `symbol` can join, given what the region computes already.
-    fn admits(&self, symbol: &BoundSymbol, kind: Kind) -> Option<Space> {
+    pub(super) fn admits(&self, symbol: &BoundSymbol, kind: Kind) -> Option<Space> {
         let result = self.block.meta(symbol.results[0]).shape();
         let inside = |id: ValueId| self.spaces.get(&id).copied();
         // An outside operand is read in the space that its shape allows.
@@ -256,10 +263,11 @@ fn gather(block: &Block, numbers: &Numbers, limits: Limits, ahead: &VecDeque<Lin
     if iteration.contains(&0) {
         return None;
     }
-    let mut region =
-        Region { block, numbers, iteration: iteration.to_vec(), members: Vec::new(), spaces: FxHashMap::default() };
+    let mut region = Region::over(block, numbers, iteration);
     // Values computed outside from what the region computes: a member must not read them.
     let mut tainted: FxHashSet<ValueId> = FxHashSet::default();
+    // A collective behind one that reads the region waits for the region too.
+    let mut ordered_tainted = false;
     for (i, Line { symbol, kind }) in ahead.iter().take(WINDOW).enumerate() {
         let clean = !symbol.operands().any(|id| tainted.contains(&id)) && may_join(block, seed, symbol);
         let space = (clean && region.members.len() < limits.symbols)
@@ -271,8 +279,11 @@ fn gather(block: &Block, numbers: &Numbers, limits: Limits, ahead: &VecDeque<Lin
                 region.members.push(i);
             }
             None => {
-                let depends = !clean || symbol.operands().any(|id| region.spaces.contains_key(&id));
+                let depends = !clean
+                    || symbol.operands().any(|id| region.spaces.contains_key(&id))
+                    || (ordered_tainted && symbol.is_ordered());
                 if depends {
+                    ordered_tainted |= symbol.is_ordered();
                     tainted.extend(symbol.results.iter().copied());
                 }
             }
@@ -330,12 +341,17 @@ fn write(
     let mut defined: FxHashSet<ValueId> = FxHashSet::default();
     let mut fed: FxHashSet<ValueId> = FxHashSet::default();
     let (mut before, mut inside, mut after) = (Vec::new(), Vec::new(), Vec::new());
+    // Collectives keep their order: one that is independent of the region stays behind one that is not.
+    let mut ordered_after = false;
     let mut next_member = members.iter().copied().peekable();
     for (i, line) in ahead.drain(..=members[members.len() - 1]).enumerate() {
         if next_member.next_if_eq(&i).is_some() {
             defined.extend(line.symbol.results.iter().copied());
             inside.push(BoundSymbol { executor: Some(limits.executor), ..line.symbol });
-        } else if line.symbol.operands().any(|id| defined.contains(&id) || fed.contains(&id)) {
+        } else if line.symbol.operands().any(|id| defined.contains(&id) || fed.contains(&id))
+            || (ordered_after && line.symbol.is_ordered())
+        {
+            ordered_after |= line.symbol.is_ordered();
             fed.extend(line.symbol.results.iter().copied());
             after.push(line);
         } else {
@@ -406,6 +422,9 @@ pub(crate) fn closed(block: &Block, inputs: &[ValueId], symbols: &[BoundSymbol],
 /// What a region computes, whatever the layout of its operands.
 pub fn program_of(body: &Block, executor: &str) -> Result<FusedProgram> {
     let broken = |what: &str| Failure::new("Region", format!("a region {what}"));
+    // Regions are made elsewhere too, and the verifier may be off.
+    admits(body, executor)
+        .map_err(|reason| Failure::new("Region", format!("'{executor}' does not run this region: {reason}")))?;
     let mut nodes: Vec<FusedNode> = Vec::new();
     let mut known: Vec<Option<u32>> = vec![None; body.values.len()];
     let mut push = |node: FusedNode| {

@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use fulgurite_kernels::buffer::POISON;
+use fulgurite_kernels::Buffer;
 use fulgurite_kernels::view::{TensorMut, TensorRef};
-use fulgurite_kernels::{Buffer, DType};
 use smallvec::SmallVec;
 
 use super::SymbolTime;
@@ -16,9 +15,11 @@ use crate::error::{Error, Failure, Result};
 use crate::executor::{HostKernel, Strided, VIEW, find_executor, find_implementation};
 use crate::operator::{HostRule, OperatorKind};
 use crate::trace::{BoundSymbol, Callee, Trace, ValueId};
-use crate::transforms::layout::layouts;
 
+mod checked;
 mod gaps;
+
+pub(super) use checked::first_unwritten;
 
 struct Step {
     kernel: HostKernel,
@@ -26,6 +27,8 @@ struct Step {
     results: Vec<usize>,
     /// The symbol of the trace.
     symbol: usize,
+    /// Whether the plan gives a result the memory of an operand.
+    in_place: bool,
 }
 
 /// A program ready to run on the host.
@@ -96,8 +99,11 @@ impl HostProgram {
             let arguments = map_arguments(&symbol.arguments, strided);
             let results: Vec<Strided> = symbol.results.iter().map(strided).collect();
             let kernel = kernel_of(symbol, &arguments, &results).map_err(|failure| symbol.failed(block, failure))?;
+            let base = |id: &ValueId| placement.slots[id.index()].base;
+            let in_place = symbol.operands().any(|read| symbol.results.iter().any(|id| base(id) == base(&read)));
             steps.push(Step {
                 kernel,
+                in_place,
                 operands: symbol.operands().map(ValueId::index).collect(),
                 results: symbol.results.iter().map(|id| id.index()).collect(),
                 symbol: index,
@@ -137,31 +143,51 @@ impl HostProgram {
             .iter()
             .map(|meta| Buffer::uninitialized(meta.bytes()))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut bases: SmallVec<[*mut u8; 16]> = SmallVec::with_capacity(self.placement.slots.len());
-        for slot in &self.placement.slots {
-            let base = match slot.base {
-                Base::Input(i) => inputs[i].buffer()?.as_ptr().wrapping_add(inputs[i].byte_offset()),
-                Base::Arena(offset) => arena.as_ptr().wrapping_add(offset as usize),
-                Base::Output(i) => fresh[i].as_ptr(),
-            };
-            bases.push(base.wrapping_offset(slot.offset));
-        }
+        let bases = self.bases(&inputs, &arena, |i| fresh[i].as_ptr())?;
         let outcome = self.steps.iter().try_for_each(|step| run(step, &bases));
         *self.arena.lock().unwrap_or_else(PoisonError::into_inner) = Some(arena);
         outcome?;
         Ok(self.placement.collect(inputs, fresh.into_iter().map(|buffer| Memory::Host(Arc::new(buffer))).collect()))
     }
 
+    /// The first element of each value.
+    fn bases(
+        &self,
+        inputs: &[Array],
+        arena: &Buffer,
+        output: impl Fn(usize) -> *mut u8,
+    ) -> Result<SmallVec<[*mut u8; 16]>> {
+        let mut bases: SmallVec<[*mut u8; 16]> = SmallVec::with_capacity(self.placement.slots.len());
+        for slot in &self.placement.slots {
+            let base = match slot.base {
+                Base::Input(i) => inputs[i].buffer()?.as_ptr().wrapping_add(inputs[i].byte_offset()),
+                Base::Arena(offset) => arena.as_ptr().wrapping_add(offset as usize),
+                Base::Output(i) => output(i),
+            };
+            bases.push(base.wrapping_offset(slot.offset));
+        }
+        Ok(bases)
+    }
+
     fn step(&self, step: &Step, bases: &[*mut u8]) -> Result<()> {
+        // A kernel in place gets no slices of what it reads and writes: its author's code is safe whatever it does.
+        let overlapped =
+            |i: usize, others: &[usize]| step.in_place && others.iter().any(|other| bases[*other] == bases[i]);
         let operands: SmallVec<[TensorRef<'_>; 8]> = step
             .operands
             .iter()
             .map(|i| {
                 let slot = &self.placement.slots[*i];
+                let (dtype, shape, strides) = (slot.meta.dtype(), slot.meta.shape(), &slot.strides);
                 // SAFETY: the plan, which is the transform's own or was verified, keeps the value's memory alive and unwritten
-                // while this step runs (or exactly aliased with a result of an in-place kernel), and layouts stay within
+                // while this step runs (or exactly that of a result, as both are told), and layouts stay within
                 // their roots. Inputs are as `check_inputs` wants them.
-                unsafe { TensorRef::new(slot.meta.dtype(), slot.meta.shape(), &slot.strides, bases[*i]) }
+                unsafe {
+                    match overlapped(*i, &step.results) {
+                        true => TensorRef::overlapped(dtype, shape, strides, bases[*i]),
+                        false => TensorRef::new(dtype, shape, strides, bases[*i]),
+                    }
+                }
             })
             .collect();
         let mut results: SmallVec<[TensorMut<'_>; 4]> = step
@@ -169,8 +195,14 @@ impl HostProgram {
             .iter()
             .map(|i| {
                 let slot = &self.placement.slots[*i];
-                // SAFETY: as above; the plan gives a result memory that no other living value has.
-                unsafe { TensorMut::new(slot.meta.dtype(), slot.meta.shape(), &slot.strides, bases[*i]) }
+                let (dtype, shape, strides) = (slot.meta.dtype(), slot.meta.shape(), &slot.strides);
+                // SAFETY: as above; results are in memory that no other living value has.
+                unsafe {
+                    match overlapped(*i, &step.operands) {
+                        true => TensorMut::overlapped(dtype, shape, strides, bases[*i]),
+                        false => TensorMut::new(dtype, shape, strides, bases[*i]),
+                    }
+                }
             })
             .collect();
         (step.kernel)(&operands, &mut results).map_err(|failure| self.failed(step, failure))
@@ -180,106 +212,4 @@ impl HostProgram {
         let symbol = &self.trace.block.symbols[step.symbol];
         symbol.failed(&self.trace.block, failure)
     }
-
-    /// Runs the program with every value in memory of its own between guard bytes, filled with NaN beforehand. An error if
-    /// a kernel leaves part of a result unwritten (it stays NaN for the caller to see), writes past the end of a
-    /// result, or changes an operand; or if a kernel that takes any strides writes something else, or elsewhere, to results with
-    /// gaps between their elements.
-    pub(super) fn run_checked(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
-        self.placement.check_inputs(&self.trace, &inputs)?;
-        // Roots of everything: inputs are copied with their layout, results get fenced memory.
-        let mut roots: Vec<Option<Arc<Buffer>>> = vec![None; self.placement.slots.len()];
-        let layouts = layouts(&self.trace);
-        let mut input_bases = Vec::with_capacity(inputs.len());
-        for array in &inputs {
-            let mut copy = Buffer::fenced(array.buffer()?.len())?;
-            copy.as_bytes_mut().copy_from_slice(array.buffer()?.as_bytes());
-            input_bases.push(Arc::new(copy));
-        }
-        for (i, parameter) in self.trace.block.parameters.iter().enumerate() {
-            roots[parameter.index()] = Some(input_bases[i].clone());
-        }
-        let mut bases: Vec<*mut u8> = vec![std::ptr::null_mut(); self.placement.slots.len()];
-        for (i, parameter) in self.trace.block.parameters.iter().enumerate() {
-            bases[parameter.index()] = input_bases[i].as_ptr().wrapping_add(inputs[i].byte_offset());
-        }
-        let mut steps = self.steps.iter();
-        for symbol in &self.trace.block.symbols {
-            if symbol.callee == Callee::Delete {
-                continue;
-            }
-            for id in &symbol.results {
-                let (index, root) = (id.index(), layouts[id.index()].root.index());
-                if root != index {
-                    roots[index] = roots[root].clone();
-                    bases[index] = bases[root].wrapping_offset(self.placement.slots[index].offset);
-                } else {
-                    let buffer = Arc::new(Buffer::fenced(self.placement.slots[index].meta.bytes())?);
-                    bases[index] = buffer.as_ptr();
-                    roots[index] = Some(buffer);
-                }
-            }
-            if symbol.executor == Some(VIEW) {
-                continue;
-            }
-            let Some(step) = steps.next() else { break };
-            let before: Vec<Vec<u8>> = step
-                .operands
-                .iter()
-                .map(|i| roots[*i].as_ref().map_or_else(Vec::new, |b| b.as_bytes().to_vec()))
-                .collect();
-            self.step(step, &bases)?;
-            for (i, before) in step.operands.iter().zip(before) {
-                if roots[*i].as_ref().is_some_and(|buffer| buffer.as_bytes() != before) {
-                    let name = &self.trace.block.values[*i].name;
-                    return Err(self.failed(
-                        step,
-                        Failure::new("OperandChanged", format!("the kernel changed its operand '{name}'")),
-                    ));
-                }
-            }
-            for i in step.operands.iter().chain(&step.results) {
-                if roots[*i].as_ref().is_some_and(|buffer| !buffer.guards_intact()) {
-                    let name = &self.trace.block.values[*i].name;
-                    return Err(self.failed(
-                        step,
-                        Failure::new("OutOfBounds", format!("the kernel wrote past the end of '{name}'")),
-                    ));
-                }
-            }
-            for i in &step.results {
-                let slot = &self.placement.slots[*i];
-                let unwritten =
-                    roots[*i].as_ref().and_then(|buffer| first_unwritten(buffer.as_bytes(), slot.meta.dtype()));
-                if let Some(element) = unwritten {
-                    let name = &self.trace.block.values[*i].name;
-                    return Err(self.failed(
-                        step,
-                        Failure::new("Unwritten", format!("the kernel left element {element} of '{name}' unwritten")),
-                    ));
-                }
-            }
-            self.check_gaps(step, &bases)?;
-        }
-        let block = &self.trace.block;
-        block
-            .results
-            .iter()
-            .map(|id| {
-                let slot = &self.placement.slots[id.index()];
-                let buffer = roots[id.index()].clone().unwrap_or_else(|| unreachable!("every value has memory"));
-                let offset = (bases[id.index()] as usize - buffer.as_ptr() as usize) / slot.meta.dtype().size().max(1);
-                Array::from_shared(buffer, slot.meta.clone(), slot.strides.clone(), offset).to_contiguous()
-            })
-            .collect()
-    }
-}
-
-/// The first element that still has the poison's bits. No kernel computes this NaN, this integer (-1 as an index or count
-/// does not come out of the samples' operators by chance in every byte) or this boolean.
-pub(super) fn first_unwritten(bytes: &[u8], dtype: DType) -> Option<usize> {
-    if !(dtype.is_floating() || dtype == DType::Bool) {
-        return None;
-    }
-    bytes.chunks_exact(dtype.size()).position(|element| element.iter().all(|byte| *byte == POISON))
 }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::array::Array;
-use crate::error::{Error, Failure, Result};
-use crate::meta::Device;
-use crate::trace::{Trace, ValueId};
+use crate::error::{Error, Result};
+use crate::trace::Trace;
+use crate::trace::verify::{honoured, one_device};
 use crate::transforms::plan::{MemoryUse, memory_use};
 
 pub use device::RunCounts;
@@ -46,7 +46,8 @@ impl Program {
     /// # Errors
     /// If the predicted peak is above `limit` bytes, or a symbol has no kernel.
     pub fn new(trace: Trace, limit: Option<u64>) -> Result<Program> {
-        on_the_host(&trace)?;
+        one_device(&trace).map_err(|elsewhere| elsewhere.error())?;
+        honoured(&trace)?;
         let trace = Arc::new(trace);
         let placement = placement::Placement::new(&trace)?;
         let mut memory = memory_use(&trace);
@@ -143,9 +144,7 @@ impl Program {
             Ready::Device(program) => program.run_checked(inputs),
         }
     }
-}
 
-impl Program {
     /// The program planned for operands that are aligned to an element alone, as views of an array may be: for
     /// [`Program::run_checked`], which then places every value so. `None` on the host, whose kernels ask each address.
     ///
@@ -156,23 +155,20 @@ impl Program {
         let ready = Ready::Device(Box::new(program.least_aligned()?));
         Ok(Some(Program { trace: self.trace.clone(), memory: self.memory, ready }))
     }
-}
 
-/// That a program for the host has no value that says to be elsewhere.
-fn on_the_host(trace: &Trace) -> Result<()> {
-    let block = &trace.block;
-    let elsewhere = |id: &&ValueId| trace.target.kind() == "cpu" && block.meta(**id).device() != Device::CPU;
-    if let Some(id) = block.parameters.iter().find(elsewhere) {
-        let message = format!("is {}, the program is for {}", block.meta(*id), trace.target);
-        return Err(Error::Argument { argument: block.value(*id).name.to_string(), message });
-    }
-    for symbol in &block.symbols {
-        if let Some(id) = symbol.results.iter().find(elsewhere) {
-            let message = format!("gives {}, the program is for {}", block.meta(*id), trace.target);
-            return Err(symbol.failed(block, Failure::new("Device", message)));
+    /// Runs the program with every value where the plan has it, on copies of the inputs, in fenced memory filled with NaN; what
+    /// a value leaves behind after its last use is filled as well. An error if a kernel writes to anything but its results
+    /// or leaves part of a result unwritten. On a device it is run as always, and what reads memory too late is found by comparing
+    /// with [`Program::run_checked`].
+    pub fn run_planned(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
+        match &self.ready {
+            Ready::Host(program) => program.run_planned(inputs),
+            Ready::Device(_) => {
+                let copies = inputs.iter().map(Array::to_contiguous).collect::<Result<_>>()?;
+                self.run(copies)?.iter().map(Array::to_host).collect()
+            }
         }
     }
-    Ok(())
 }
 
 fn within(memory: &MemoryUse, limit: Option<u64>) -> Result<()> {

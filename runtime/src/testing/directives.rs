@@ -29,6 +29,8 @@ pub enum Template {
     Effects,
     /// Outputs are fully written, and nothing around them.
     Bounds,
+    /// A result laid over an operand has the same bits.
+    InPlace,
     /// Two runs give the same bits.
     Determinism,
     /// Where the checker accepts, the executor runs and agrees.
@@ -51,7 +53,7 @@ pub enum Template {
 
 impl Template {
     /// All templates.
-    pub const ALL: [Template; 21] = [
+    pub const ALL: [Template; 22] = [
         Template::Samples,
         Template::Sources,
         Template::Meta,
@@ -64,6 +66,7 @@ impl Template {
         Template::CotangentLinearity,
         Template::Effects,
         Template::Bounds,
+        Template::InPlace,
         Template::Determinism,
         Template::Checker,
         Template::RoundTrip,
@@ -90,6 +93,7 @@ impl Template {
             Template::CotangentLinearity => "cotangent_linearity",
             Template::Effects => "effects",
             Template::Bounds => "bounds",
+            Template::InPlace => "in_place",
             Template::Determinism => "determinism",
             Template::Checker => "checker",
             Template::RoundTrip => "round_trip",

@@ -222,7 +222,7 @@ fn wanted(template: Template, dtype: DType, first: DType) -> bool {
         | Template::Decomposition
         | Template::Bits => true,
         // One of each way to do arithmetic.
-        Template::Layout | Template::Determinism | Template::Effects => {
+        Template::Layout | Template::Determinism | Template::Effects | Template::InPlace => {
             matches!(dtype, DType::F32 | DType::BF16 | DType::I64 | DType::Bool) || dtype == first
         }
         Template::Gradient => dtype.is_floating(),

@@ -27,6 +27,8 @@ mod generate;
 #[cfg(feature = "testing")]
 pub mod golden;
 #[cfg(feature = "testing")]
+pub mod mutation;
+#[cfg(feature = "testing")]
 mod problem;
 #[cfg(feature = "testing")]
 pub mod registry;

@@ -133,6 +133,17 @@ impl BoundSymbol {
         }
     }
 
+    /// Whether it must be reached in the same order as others of which that is true: collectives. (Regions hold none.)
+    pub fn is_ordered(&self) -> bool {
+        match &self.callee {
+            Callee::Operator(def) => def.effects.collective,
+            Callee::ValueAndGrad { .. } => {
+                self.body.as_ref().is_some_and(|body| body.symbols.iter().any(BoundSymbol::is_ordered))
+            }
+            Callee::Region { .. } | Callee::Delete => false,
+        }
+    }
+
     /// The operator called, if it is one.
     pub fn operator(&self) -> Option<&'static OperatorDef> {
         match self.callee {

@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use super::{Block, BoundSymbol, Callee, Input, InputRole, Storage, Trace, Value, ValueId};
 use crate::argument::Arg;
 use crate::operator::ParamKind;
+use crate::transforms::donate::{Donation, donations};
 use crate::transforms::plan::memory_use;
 
 /// Version of the text format; the first line of every text names it.
@@ -253,6 +254,14 @@ impl Printer {
                 memory.transient,
                 memory.peak()
             ));
+            for Donation { input, outcome } in donations(trace) {
+                if let Err(reason) = outcome {
+                    let line = format!("# '{input}' is donated and not updated in place: {reason}");
+                    // Names may hold anything; a comment is one line.
+                    self.push(&*line.replace(char::is_control, " "));
+                    self.push("\n");
+                }
+            }
         }
         self.push(format_args!("trace {} for {} ", label(&trace.name), trace.target));
         let inputs: Vec<String> = (0..trace.block.parameters.len()).map(|i| self.input(trace, i)).collect();

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
 
@@ -15,6 +16,7 @@ use crate::meta::TensorMeta;
 use crate::operator::{OperatorDef, ResultsDef, Role, role};
 use crate::trace::{Block, BoundSymbol, Callee, Results, ValueId};
 
+mod draws;
 mod gradient;
 mod handle;
 mod rewriting;
@@ -30,7 +32,8 @@ pub(crate) use rewriting::{
 /// It lives as long as the trace that made it; using it later is an error of the next call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tensor {
-    builder: u32,
+    /// The trace that made it, of all traces of the process: a handle that comes from another thread is none of this one's.
+    builder: u64,
     value: ValueId,
 }
 
@@ -38,11 +41,11 @@ const POISON: ValueId = ValueId(u32::MAX);
 
 impl Tensor {
     /// A handle of no trace, which stands where one will be.
-    pub(crate) const PLACEHOLDER: Tensor = Tensor { builder: u32::MAX, value: POISON };
+    pub(crate) const PLACEHOLDER: Tensor = Tensor { builder: u64::MAX, value: POISON };
 }
 
 struct Builder {
-    id: u32,
+    id: u64,
     block: Block,
     /// How often each base name was given out.
     names: FxHashMap<Arc<str>, u32>,
@@ -50,15 +53,21 @@ struct Builder {
     error: Option<Error>,
     /// Whether handles of the builder below may be used here; they become parameters.
     captures: Option<Vec<(ValueId, ValueId)>>,
+    /// How often random operators were given each value as their generator.
+    draws: FxHashMap<ValueId, u64>,
+    /// The operator of which this is a rule; empty in a program.
+    rule_of: &'static str,
 }
 
 #[derive(Default)]
 struct Tracer {
     stack: Vec<Builder>,
-    made: u32,
     /// An error made while nothing was being traced; the next trace of this thread returns it.
     pending: Option<Error>,
 }
+
+/// How many traces were begun, on all threads.
+static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// The operator's address and the arguments.
 type DecompositionKey = (usize, Vec<Arg<TensorMeta>>);
@@ -157,8 +166,7 @@ fn build(
     f: impl FnOnce(&[Tensor]) -> Vec<Tensor>,
 ) -> Result<(Block, Vec<(ValueId, ValueId)>)> {
     let handles: Vec<Tensor> = TRACER.with_borrow_mut(|tracer| {
-        let id = tracer.made;
-        tracer.made += 1;
+        let id = MADE.fetch_add(1, Ordering::Relaxed);
         let mut builder = Builder {
             id,
             block: Block::default(),
@@ -166,6 +174,8 @@ fn build(
             scope: String::new(),
             error: if tracer.stack.is_empty() { tracer.pending.take() } else { None },
             captures: captures.then(Vec::new),
+            draws: FxHashMap::default(),
+            rule_of: "",
         };
         for (name, meta) in parameters {
             let name = builder.fresh_name(name.clone());
@@ -228,13 +238,18 @@ pub fn scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
 }
 
 /// Calls an operator: checks the arguments, derives the results' metas and adds a line to the trace being built.
+///
+/// Two calls of random operators with one generator draw different numbers: from the second on they get a generator that is made
+/// of it and of their number, in a line of its own. The numbers follow from the generator and from the calls before in the
+/// traced function, whatever transforms make of the program.
 #[track_caller]
 pub fn call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>) -> Vec<Tensor> {
     call_at(def, arguments, Place::caller())
 }
 
 /// As [`call`], for a call that stands at `place`.
-pub(crate) fn call_at(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>, place: Place) -> Vec<Tensor> {
+pub(crate) fn call_at(def: &'static OperatorDef, mut arguments: Vec<Arg<Tensor>>, place: Place) -> Vec<Tensor> {
+    draws::tell_apart(def, &mut arguments, place);
     let stack = || CallStack { at: Some(place), frames: Vec::new() };
     let resolved = TRACER.with_borrow_mut(|tracer| {
         let Some(level) = tracer.stack.len().checked_sub(1) else {
@@ -455,6 +470,7 @@ pub(crate) fn trace_rule(
         }
     }
     trace_block(&parameters, |handles| {
+        with_top(|builder| builder.rule_of = def.name);
         let mut handles = handles.iter();
         let arguments =
             map_arguments(metas, |_| *handles.next().unwrap_or_else(|| unreachable!("one for each tensor")));

@@ -1,17 +1,11 @@
 //! The memory plan: where every value is kept.
 //!
 //! *Resident* memory is what the caller brings and takes away (inputs, outputs). *Transient* memory is one arena, laid out
-//! ahead from the values' lives. An output whose path names a donated input is written into that input's memory where
-//! nothing reads the input afterwards.
+//! ahead from the values' lives. An output may have the memory of a donated input: see [`super::donate`].
 
-use rustc_hash::{FxHashMap, FxHashSet};
-
-use fulgurite_kernels::view::is_contiguous;
-
-use super::layout::{Layout, layouts};
+use super::in_place::may_lie_over;
+use super::layout::layouts;
 use crate::argument::Arg;
-use crate::executor::{find_executor, find_implementation};
-use crate::operator::{OperatorDef, OperatorKind};
 use crate::trace::{Block, BoundSymbol, Callee, Results, Storage, Trace, ValueId};
 
 /// Alignment of values in the arena, in bytes.
@@ -57,7 +51,7 @@ pub fn memory_use(trace: &Trace) -> MemoryUse {
 }
 
 /// For each value the index of the last symbol that reads it or a view of it; `symbols.len()` for results.
-fn last_uses(block: &Block, roots: &[ValueId]) -> Vec<usize> {
+pub(super) fn last_uses(block: &Block, roots: &[ValueId]) -> Vec<usize> {
     let mut last = vec![0usize; block.values.len()];
     for (i, symbol) in block.symbols.iter().enumerate() {
         for id in symbol.results.iter() {
@@ -74,189 +68,6 @@ fn last_uses(block: &Block, roots: &[ValueId]) -> Vec<usize> {
         last[roots[id.index()].index()] = block.symbols.len();
     }
     last
-}
-
-/// Lets outputs take the memory of donated inputs of the same path, where nothing reads the input after the output is written.
-pub fn donate(trace: &Trace) -> Trace {
-    let mut planned = trace.transformed("donate", trace.block.clone());
-    let layouts = layouts(&planned);
-    let roots: Vec<ValueId> = layouts.iter().map(|layout| layout.root).collect();
-    let block = &planned.block;
-    let last = last_uses(block, &roots);
-    let mut writer = vec![None; block.values.len()];
-    for (i, symbol) in block.symbols.iter().enumerate() {
-        symbol.results.iter().for_each(|id| writer[id.index()] = Some(i));
-    }
-    // The first donated input of each path.
-    let mut donated: FxHashMap<&str, ValueId> = FxHashMap::default();
-    for (id, input) in block.parameters.iter().zip(&planned.inputs).rev() {
-        if input.donated && input.strides.is_none() {
-            donated.insert(place_in_tree(&block.value(*id).name, "arg"), *id);
-        }
-    }
-    let mut returned: FxHashMap<ValueId, usize> = FxHashMap::default();
-    block.results.iter().for_each(|id| *returned.entry(*id).or_default() += 1);
-    let mut taken: FxHashSet<ValueId> = FxHashSet::default();
-    let mut shared: Vec<(ValueId, ValueId)> = Vec::new();
-    // One symbol may update hundreds of parameters: what it reads is gone through once, not for each of them.
-    let (mut reads, mut regions) = (FxHashMap::default(), RegionReaders::default());
-    for (result, output) in block.results.iter().zip(&planned.outputs) {
-        let Some(parameter) = donated.get(place_in_tree(&output.path, "result")) else { continue };
-        let Some(written) = writer[result.index()] else { continue };
-        let symbol = &block.symbols[written];
-        let read_later = last[parameter.index()] > written || returned.contains_key(parameter);
-        let reads = reads.entry(written).or_insert_with(|| roots_read(symbol, &roots));
-        // A kernel that reads an element before it writes it may update in place; views of other shapes are not that.
-        let in_place = match reads.get(parameter) {
-            None => true,
-            Some(exactly) => *exactly && regions.updates_in_place(symbol, *result, *parameter),
-        };
-        let free = !taken.contains(parameter);
-        let owner = roots[result.index()] == *result && returned.get(result) == Some(&1);
-        if !read_later && in_place && free && owner && block.meta(*result) == block.meta(*parameter) {
-            taken.insert(*parameter);
-            shared.push((*result, *parameter));
-        }
-    }
-    for (result, parameter) in shared {
-        planned.block.values[result.index()].storage = Some(Storage::Shared(parameter));
-    }
-    planned
-}
-
-/// The memory that a symbol reads, and of each whether it is read as it is and never through a view.
-fn roots_read(symbol: &BoundSymbol, roots: &[ValueId]) -> FxHashMap<ValueId, bool> {
-    let mut read: FxHashMap<ValueId, bool> = FxHashMap::default();
-    for id in symbol.operands() {
-        *read.entry(roots[id.index()]).or_insert(true) &= roots[id.index()] == id;
-    }
-    read
-}
-
-/// Where an input or output stands in its tree: its path, or the number of an unnamed root (`arg0`, `result0`).
-fn place_in_tree<'a>(path: &'a str, positional: &str) -> &'a str {
-    path.strip_prefix(positional).filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit())).unwrap_or(path)
-}
-
-/// Whether the kernel of a symbol has read each element of `operand` before it writes that element of `result`.
-pub(crate) fn updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: ValueId) -> bool {
-    match symbol.callee {
-        Callee::Region { .. } => region_updates_in_place(symbol, result, operand),
-        Callee::Operator(def) => {
-            if let Some(over) = declared_in_place(symbol) {
-                return allowed_over(def, symbol, over, operand) && beside_each_other(symbol, result, operand);
-            }
-            def.scalar.is_some()
-                && symbol.executor.is_some_and(|name| find_executor(name).is_ok_and(|e| e.claims.is_some()))
-        }
-        _ => false,
-    }
-}
-
-/// Whether `result` may take the memory of `root`, which dies at `symbol`: the symbol reads it as one operand, which is all of it in
-/// its own order (itself, or a view of another shape), and whose elements are read before they are written.
-pub(crate) fn may_lie_over(
-    block: &Block,
-    layouts: &[Layout],
-    symbol: &BoundSymbol,
-    result: ValueId,
-    root: ValueId,
-) -> bool {
-    let mut operands = symbol.operands().filter(|id| layouts[id.index()].root == root);
-    let Some(operand) = operands.next() else { return false };
-    let layout = &layouts[operand.index()];
-    operands.all(|other| other == operand)
-        && layout.offset == 0
-        && is_contiguous(block.meta(operand).shape(), &layout.strides)
-        && block.meta(operand).bytes() == block.meta(root).bytes()
-        && block.meta(operand) == block.meta(result)
-        && updates_in_place(symbol, result, operand)
-}
-
-/// The parameters over which the kernel that runs a symbol says that it may write; empty if over any.
-fn declared_in_place(symbol: &BoundSymbol) -> Option<&'static [&'static str]> {
-    let def = symbol.operator()?;
-    if let OperatorKind::Symbol(_) = def.kind {
-        return def.in_place.then_some(def.in_place_over);
-    }
-    let executor = find_executor(symbol.executor?).ok()?;
-    let implementation = find_implementation(def.name, executor.name)?;
-    (implementation.runs_on(executor.device) && implementation.in_place).then_some(implementation.in_place_over)
-}
-
-/// Whether `operand` is read as the parameters `over` alone.
-fn allowed_over(def: &OperatorDef, symbol: &BoundSymbol, over: &[&str], operand: ValueId) -> bool {
-    let mut read =
-        def.params.iter().zip(&symbol.arguments).filter(|(_, argument)| argument.tensors().contains(&operand));
-    over.is_empty() || read.all(|(param, _)| over.contains(&param.name))
-}
-
-/// Whether no list has `operand` at another position than `result` has among the results.
-fn beside_each_other(symbol: &BoundSymbol, result: ValueId, operand: ValueId) -> bool {
-    symbol.arguments.iter().all(|argument| match argument {
-        Arg::List(tensors) => {
-            tensors.iter().zip(0..).all(|(id, n)| *id != operand || symbol.results.get(n) == Some(&result))
-        }
-        _ => true,
-    })
-}
-
-/// A region of elementwise arithmetic reads before it writes. One that gathers kernels which update in place keeps
-/// them apart: a result may lie over what its own kernel alone reads.
-fn region_updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: ValueId) -> bool {
-    RegionReaders::default().updates_in_place(symbol, result, operand)
-}
-
-/// Who reads what inside of regions; each region is gone through once.
-#[derive(Default)]
-struct RegionReaders<'a> {
-    /// By the first result of the region; `None` for regions whose kernels declare nothing.
-    regions: FxHashMap<ValueId, Option<Readers<'a>>>,
-}
-
-struct Readers<'a> {
-    /// The body's value for each operand and for each result of the region.
-    inner: FxHashMap<ValueId, ValueId>,
-    /// The first line that reads each value of the body, and whether it is the only one.
-    lines: FxHashMap<ValueId, (&'a BoundSymbol, bool)>,
-}
-
-impl<'a> RegionReaders<'a> {
-    /// As [`updates_in_place`].
-    fn updates_in_place(&mut self, symbol: &'a BoundSymbol, result: ValueId, operand: ValueId) -> bool {
-        if !matches!(symbol.callee, Callee::Region { .. }) {
-            return updates_in_place(symbol, result, operand);
-        }
-        let Some(first) = symbol.results.first() else { return false };
-        let Some(readers) = self.regions.entry(*first).or_insert_with(|| Readers::of(symbol)) else { return true };
-        let (Some(read), Some(written)) = (readers.inner.get(&operand), readers.inner.get(&result)) else {
-            return false;
-        };
-        readers.lines.get(read).is_some_and(|(line, only)| {
-            *only && line.results.contains(written) && updates_in_place(line, *written, *read)
-        })
-    }
-}
-
-impl<'a> Readers<'a> {
-    fn of(symbol: &'a BoundSymbol) -> Option<Readers<'a>> {
-        let body = symbol.body.as_deref()?;
-        if !body.symbols.iter().any(|line| declared_in_place(line).is_some()) {
-            return None;
-        }
-        let (mut inner, mut lines) = (FxHashMap::default(), FxHashMap::default());
-        let operands = symbol.operands().zip(&body.parameters);
-        for (outer, own) in operands.chain(symbol.results.iter().copied().zip(&body.results)) {
-            inner.entry(outer).or_insert(*own);
-        }
-        for line in &body.symbols {
-            for id in line.operands() {
-                let known = lines.entry(id).or_insert((line, true));
-                known.1 &= std::ptr::eq(known.0, line);
-            }
-        }
-        Some(Readers { inner, lines })
-    }
 }
 
 /// Gives every value its storage and the arena its size.

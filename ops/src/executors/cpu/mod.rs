@@ -30,6 +30,10 @@ pub mod cpu {
         super::fusion::fuse(block, fuel)
     }
 
+    fn admits_region(body: &Block) -> Claim {
+        crate::executors::region_rules::admits(body, EXECUTOR.name)
+    }
+
     fn prepare_region(body: &Block, operands: &[Strided], results: &[Strided]) -> Result<HostKernel> {
         super::fusion::prepare_region(body, operands, results)
     }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use fulgurite::rules::Arg;
-use fulgurite::trace::{Block, BoundSymbol, Callee, Results, ValueId};
+use fulgurite::rules::{Arg, Claim};
+use fulgurite::trace::{Block, BoundSymbol, Callee, Results, ValueId, print_symbol};
 use fulgurite::transforms::Fuel;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -30,6 +30,44 @@ fn widenings(block: &Block, lines: &[BoundSymbol], updates: &[BoundSymbol]) -> V
     found.map(|(at, _)| at).collect()
 }
 
+/// Whether a region is a list of updates that do not read each other's results, and before them what widens their gradients:
+/// what the kernels take it for.
+pub fn admits(body: &Block) -> Claim {
+    let mut widened_values: FxHashSet<ValueId> = FxHashSet::default();
+    let mut written: Vec<ValueId> = Vec::new();
+    for symbol in &body.symbols {
+        let outside = |id: &ValueId| body.parameters.contains(id);
+        if symbol.executor != Some(optim::EXECUTOR.name) {
+            return Err(format!("'{}' is not claimed by it", print_symbol(body, symbol)));
+        }
+        if let Some((from, to)) = widened(body, symbol) {
+            if !outside(&from) {
+                return Err(format!("'{}' widens what the region computes", print_symbol(body, symbol)));
+            }
+            widened_values.insert(to);
+            continue;
+        }
+        if !is_update(symbol) {
+            return Err(format!("'{}' is no update of a parameter", print_symbol(body, symbol)));
+        }
+        let gradient = *ARGUMENTS.grad.read(&symbol.arguments);
+        for id in symbol.operands() {
+            let reads_gradient = id == gradient && widened_values.contains(&id);
+            if !outside(&id) && !reads_gradient {
+                return Err(format!("'{}' reads what another line computes", print_symbol(body, symbol)));
+            }
+        }
+        if symbol.operands().filter(|id| *id == gradient).count() > 1 && widened_values.contains(&gradient) {
+            return Err(format!("'{}' reads its widened gradient as something else", print_symbol(body, symbol)));
+        }
+        written.extend(symbol.results.iter().copied());
+    }
+    if written != body.results {
+        return Err("it does not give the results of its updates, in their order".into());
+    }
+    Ok(())
+}
+
 /// Puts all updates that this executor claimed into regions, each with as many as are independent of each other.
 pub fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
     let mut fused = Block { symbols: Vec::with_capacity(block.symbols.len()), ..block.clone() };
@@ -50,8 +88,12 @@ fn gathered(block: &Block, lines: &[BoundSymbol]) -> Option<(Vec<BoundSymbol>, B
     let (mut before, mut after) = (Vec::new(), Vec::new());
     // What is computed from the members' results, and these themselves.
     let mut fed: FxHashSet<ValueId> = FxHashSet::default();
+    let mut ordered_after = false;
     for symbol in lines {
-        let depends = symbol.operands().any(|id| fed.contains(&id));
+        // Collectives keep their order.
+        let depends = symbol.operands().any(|id| fed.contains(&id))
+            || (ordered_after && symbol.is_ordered() && !is_update(symbol));
+        ordered_after |= depends && symbol.is_ordered();
         if depends || (is_update(symbol) && !members.is_empty()) {
             fed.extend(symbol.results.iter().copied());
         }

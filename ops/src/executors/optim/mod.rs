@@ -19,6 +19,10 @@ pub mod optim {
         super::gathering::fuse(block, fuel)
     }
 
+    fn admits_region(body: &Block) -> Claim {
+        super::gathering::admits(body)
+    }
+
     fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], results: &[DeviceTensor]) -> Result<()> {
         super::adamw::plan_region(plan, body, operands, results)
     }

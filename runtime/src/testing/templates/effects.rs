@@ -61,6 +61,14 @@ fn merging(subject: &Subject) -> Check {
         results.extend(tracer::call_at(def, arguments.to_vec(), Place::declared(def)));
         results
     })?;
+    // And two draws from one generator are made with two.
+    let drawn: Vec<&[crate::trace::ValueId]> = (block.symbols.iter())
+        .filter(|symbol| symbol.callee == Callee::Operator(def))
+        .filter_map(|symbol| Some(symbol.arguments.get(def.effects.generator?)?.tensors()))
+        .collect();
+    if let ([first, second], true) = (&drawn[..], def.effects.random) {
+        ensure!(first.is_empty() || first != second, "two calls with one generator draw the same numbers");
+    }
     let merged = dce::dce(&cse::cse(&trace_of(def.short_name(), block)));
     let calls = merged.block.symbols.iter().filter(|symbol| symbol.callee == Callee::Operator(def)).count();
     let inner_effects = subject.trace()?.block.symbols.iter().any(|symbol| has_effects(symbol.body.as_deref()));

@@ -12,6 +12,7 @@ pub(crate) mod effects;
 pub(crate) mod errors;
 pub(crate) mod golden;
 pub(crate) mod gradient;
+pub(crate) mod in_place;
 pub(crate) mod interpret;
 pub(crate) mod layout;
 pub(crate) mod meta;
@@ -43,6 +44,7 @@ pub(crate) fn per_sample(template: Template) -> Option<PerSample> {
         Template::CotangentLinearity => cotangent_linearity::check,
         Template::Effects => effects::check,
         Template::Bounds => bounds::check,
+        Template::InPlace => in_place::check,
         Template::Determinism => determinism::check,
         Template::Checker => checker::check,
         Template::RoundTrip => round_trip::check,

@@ -221,6 +221,15 @@ impl RandomProgram {
     }
 }
 
+/// The program of that number in f32 and what it is run on; `None` if there are no operators to make it of.
+pub(crate) fn random_trace(seed: u64) -> Check<Option<(Trace, Vec<Array>)>> {
+    let program = generate(seed, parts());
+    if program.results.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some((program.trace(DType::F32)?, program.inputs(seed)?)))
+}
+
 /// See the module.
 pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome> {
     let program = generate(seed, parts());

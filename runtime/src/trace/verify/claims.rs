@@ -1,13 +1,15 @@
 //! Who runs a line: the executor is there, runs on the target, takes the call, and is the region's; and that a planned trace lacks
 //! nothing that running it needs.
 
+use fulgurite_kernels::view::is_contiguous;
+
 use super::super::print::print_symbol;
-use super::super::{Block, BoundSymbol, Callee};
+use super::super::{Block, BoundSymbol, Callee, ValueId};
 use super::{Check, Verifier, name};
 use crate::error::Result;
 use crate::executor::{ExecutorDef, VIEW, find_executor, find_implementation};
 use crate::operator::{OperatorDef, OperatorKind};
-use crate::transforms::layout::layouts;
+use crate::transforms::layout::{layouts, takes_any_strides};
 
 impl Verifier<'_> {
     fn executor(&self, executor: &str) -> Check<&'static ExecutorDef> {
@@ -66,21 +68,32 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// What is claimed as a view is one in the layouts at hand: nothing runs for it.
+    /// What is claimed as a view is one in the layouts at hand: nothing runs for it. And what a planned trace gives to a kernel
+    /// has the strides that the kernel takes.
     pub(super) fn views(&self) -> Result<()> {
         let block = &self.trace.block;
-        let mut claimed = block.symbols.iter().filter(|symbol| symbol.executor == Some(VIEW)).peekable();
-        if claimed.peek().is_none() {
+        let planned = block.values.iter().any(|value| value.storage.is_some());
+        if !planned && block.symbols.iter().all(|symbol| symbol.executor != Some(VIEW)) {
             return Ok(());
         }
         let layouts = layouts(self.trace);
-        match claimed.find(|symbol| symbol.results.iter().any(|id| layouts[id.index()].root == *id)) {
-            None => Ok(()),
-            Some(symbol) => {
-                let message = "is claimed by 'view', but its operand's memory cannot be looked at in that way".into();
-                Err(self.broken(print_symbol(block, symbol), symbol.place, message))
-            }
+        for symbol in &block.symbols {
+            let message = if symbol.executor == Some(VIEW) {
+                if symbol.results.iter().all(|id| layouts[id.index()].root != *id) {
+                    continue;
+                }
+                "is claimed by 'view', but its operand's memory cannot be looked at in that way".to_owned()
+            } else {
+                let strided = |id: &ValueId| !is_contiguous(block.meta(*id).shape(), &layouts[id.index()].strides);
+                let Some(operand) = symbol.operands().find(strided).filter(|_| planned) else { continue };
+                if symbol.callee == Callee::Delete || takes_any_strides(symbol)? {
+                    continue;
+                }
+                format!("its kernel takes contiguous operands, and {} is not contiguous", name(block, operand))
+            };
+            return Err(self.broken(print_symbol(block, symbol), symbol.place, message));
         }
+        Ok(())
     }
 
     pub(super) fn claim(&self, block: &Block, symbol: &BoundSymbol, depth: usize) -> Check {
@@ -113,5 +126,14 @@ impl Verifier<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the executor of a region computes what the operators in it say, whoever made the region. The body is known to be valid.
+    pub(super) fn admitted(&self, symbol: &BoundSymbol, body: &Block) -> Check {
+        let Callee::Region { executor } = symbol.callee else { return Ok(()) };
+        match self.executor(executor)?.admits_region {
+            None => Ok(()),
+            Some(admits) => admits(body).map_err(|reason| format!("'{executor}' does not run this region: {reason}")),
+        }
     }
 }

@@ -1,15 +1,36 @@
-//! The memory plan: no byte is given to two values at once.
+//! The memory plan: no byte is given to two values at once, whether in the arena, in an output, or in a donated input.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fulgurite_kernels::view::is_contiguous;
 
 use super::super::print::{print_input, print_return, print_symbol};
-use super::super::{Callee, Storage, ValueId};
+use super::super::{Block, Callee, Storage, Value, ValueId};
 use super::{Verifier, name};
 use crate::error::{Place, Result};
-use crate::transforms::layout::layouts;
-use crate::transforms::plan::may_lie_over;
+use crate::transforms::in_place::{RegionReaders, may_lie_over_as_read};
+use crate::transforms::layout::{Layout, layouts};
+
+/// The memory that holds a value's elements, and from when to when they are needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Stay {
+    /// The line that writes the value: 0 for inputs, then from 1.
+    first: usize,
+    /// The last line that reads it or a view of it; one past the last line if it is returned.
+    last: usize,
+    space: Space,
+    start: u64,
+    end: u64,
+    value: usize,
+}
+
+/// Ranges of bytes can only overlap within one space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Space {
+    Arena,
+    /// The memory of an input or an output: that of this value.
+    Own(usize),
+}
 
 impl Verifier<'_> {
     /// For each value the one whose memory it has in the plan.
@@ -64,9 +85,12 @@ impl Verifier<'_> {
 
     /// That what a value shares is its own: a view's memory is that of its operand, and a result that is written over another
     /// value has exactly that value's layout. Kernels trust both.
-    fn shared(&self, roots: &[usize]) -> Result<()> {
+    fn shared(&self, roots: &[usize], layouts: &[Layout]) -> Result<()> {
         let block = &self.trace.block;
-        let layouts = layouts(self.trace);
+        if let Some(i) = block.parameters.iter().position(|id| block.value(*id).storage.is_some()) {
+            let message = "has a place in the memory plan; inputs are where the caller has them".into();
+            return Err(self.broken(print_input(self.trace, i), None, message));
+        }
         for (i, value) in block.values.iter().enumerate().filter(|(_, value)| value.storage.is_some()) {
             let (own, root) = (layouts[i].root.index(), &block.values[roots[i]]);
             let problem = if own != i {
@@ -94,18 +118,29 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    pub(super) fn storage(&self) -> Result<()> {
+    /// What outlives the call is in memory that does, and whole.
+    fn returned(&self, roots: &[usize], layouts: &[Layout]) -> Result<()> {
         let block = &self.trace.block;
-        if block.values.iter().all(|value| value.storage.is_none()) {
-            return Ok(());
+        for id in &block.results {
+            let problem = if let Some(Storage::Arena(_)) = block.values[roots[id.index()]].storage {
+                "which lies in the arena and does not outlive the call"
+            } else if layouts[id.index()].root != *id {
+                "which is a view; what a planned program returns has memory of its own"
+            } else {
+                continue;
+            };
+            let message = format!("returns {}, {problem}", name(block, *id));
+            return Err(self.broken(print_return(self.trace), None, message));
         }
-        let roots = self.roots()?;
-        self.shared(&roots)?;
-        let layouts = layouts(self.trace);
-        // First and last line of everything that has a root's memory.
+        Ok(())
+    }
+
+    /// For each value whose elements are its own (not a view's) where they are, and how long they are needed.
+    fn stays(&self, roots: &[usize], owners: &[usize]) -> Result<Vec<Stay>> {
+        let block = &self.trace.block;
         let mut lives: Vec<Option<(usize, usize)>> = vec![None; block.values.len()];
         let mut note = |id: ValueId, line: usize| {
-            let life = lives[roots[id.index()]].get_or_insert((line, line));
+            let life = lives[owners[id.index()]].get_or_insert((line, line));
             *life = (life.0.min(line), life.1.max(line));
         };
         block.parameters.iter().for_each(|id| note(*id, 0));
@@ -115,76 +150,153 @@ impl Verifier<'_> {
             }
             symbol.results.iter().for_each(|id| note(*id, i + 1));
         }
-        for id in &block.results {
-            note(*id, block.symbols.len() + 1);
-            if let Some(Storage::Arena(_)) = block.values[roots[id.index()]].storage {
-                let message =
-                    format!("returns {}, which lies in the arena and does not outlive the call", name(block, *id));
-                return Err(self.broken(print_return(self.trace), None, message));
-            }
-        }
-        let mut placed = Vec::new();
+        block.results.iter().for_each(|id| note(*id, block.symbols.len() + 1));
+        let mut parameters = vec![false; block.values.len()];
+        block.parameters.iter().for_each(|id| parameters[id.index()] = true);
+        let mut stays = Vec::with_capacity(block.values.len());
         for (i, value) in block.values.iter().enumerate() {
-            let (Some(Storage::Arena(offset)), Some((first, last))) = (value.storage, lives[i]) else { continue };
-            let end = offset.saturating_add(value.meta.bytes() as u64);
-            let problem = match self.trace.arena {
-                None => Some(format!("'{}' lies in the arena, but the trace has none", value.name)),
-                Some(size) if end > size => {
-                    Some(format!("'{}' ends at byte {end} of the arena, which has {size}", value.name))
-                }
-                Some(_) => None,
+            let Some((first, last)) = lives[i] else { continue };
+            let bytes = value.meta.bytes() as u64;
+            let (space, start) = match block.values[roots[i]].storage {
+                Some(Storage::Arena(offset)) => (Space::Arena, offset),
+                Some(Storage::Output) => (Space::Own(roots[i]), 0),
+                None if parameters[roots[i]] => (Space::Own(roots[i]), 0),
+                // Not planned yet.
+                None | Some(Storage::Shared(_)) => continue,
             };
-            if let Some(message) = problem {
-                let line = self.line_of(i);
-                return Err(self.broken(line.0, line.1, message));
+            let end = start.saturating_add(bytes);
+            if space == Space::Arena {
+                self.in_the_arena(i, end)?;
             }
-            if end > offset {
-                placed.push((first, last, offset, end, i));
+            if bytes > 0 {
+                stays.push(Stay { first, last, space, start, end, value: i });
             }
         }
+        stays.sort_unstable();
+        Ok(stays)
+    }
+
+    fn in_the_arena(&self, value: usize, end: u64) -> Result<()> {
+        let name = &self.trace.block.values[value].name;
+        let message = match self.trace.arena {
+            None => format!("'{name}' lies in the arena, but the trace has none"),
+            Some(arena) if end > arena => format!("'{name}' ends at byte {end} of the arena, which has {arena}"),
+            Some(_) => return Ok(()),
+        };
+        let line = self.line_of(value);
+        Err(self.broken(line.0, line.1, message))
+    }
+
+    fn aligned(&self, stay: Stay) -> Result<()> {
+        let Value { name, meta, .. } = &self.trace.block.values[stay.value];
+        let size = meta.dtype().size() as u64;
+        if stay.start.is_multiple_of(size) {
+            return Ok(());
+        }
+        let line = self.line_of(stay.value);
+        let message = format!("'{name}' lies at byte {} of the arena, not a multiple of {size}", stay.start);
+        Err(self.broken(line.0, line.1, message))
+    }
+
+    pub(super) fn storage(&self) -> Result<()> {
+        let block = &self.trace.block;
+        if block.values.iter().all(|value| value.storage.is_none()) {
+            return Ok(());
+        }
+        let roots = self.roots()?;
+        let layouts = layouts(self.trace);
+        self.shared(&roots, &layouts)?;
+        self.returned(&roots, &layouts)?;
+        let owners = owners(block, &layouts);
+        let mut readers = RegionReaders::default();
         // In the order of their lives; what is alive never overlaps, so that only neighbours need to be asked.
-        placed.sort_unstable();
-        let mut alive: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
-        let mut ends: BTreeSet<(usize, u64)> = BTreeSet::new();
-        for (first, last, offset, end, value) in placed {
-            while let Some(&(over, at)) = ends.first().filter(|(over, _)| *over < first) {
-                ends.remove(&(over, at));
-                alive.remove(&at);
+        let mut alive: BTreeMap<(Space, u64), Stay> = BTreeMap::new();
+        let mut ends: BTreeSet<(usize, Space, u64)> = BTreeSet::new();
+        for stay in self.stays(&roots, &owners)? {
+            while let Some(&(last, space, start)) = ends.first().filter(|(last, ..)| *last < stay.first) {
+                ends.remove(&(last, space, start));
+                alive.remove(&(space, start));
             }
-            let before = alive.range(..=offset).next_back().filter(|(_, (end, ..))| *end > offset);
-            let after = alive.range(offset..).next().filter(|(start, _)| **start < end);
-            let taken = before.or(after).map(|(start, (stop, other))| (*start, *stop, *other));
-            // A kernel that reads an element before it writes it may take the place of an operand that dies there.
-            let in_place = taken.is_some_and(|(start, stop, other)| {
-                let symbol = first.checked_sub(1).and_then(|line| block.symbols.get(line));
-                (start, stop) == (offset, end)
-                    && ends.contains(&(first, start))
-                    && symbol.is_some_and(|symbol| {
-                        may_lie_over(block, &layouts, symbol, ValueId(value as u32), ValueId(other as u32))
-                    })
-            });
-            if in_place {
-                ends.remove(&(first, offset));
-            } else if let Some((start, stop, other)) = taken {
-                let line = self.line_of(value);
-                let message = format!(
-                    "'{}' takes bytes {offset}..{end} of the arena while '{}' lives in bytes {start}..{stop}",
-                    block.values[value].name, block.values[other].name
-                );
-                return Err(self.broken(line.0, line.1, message));
+            let at = (stay.space, stay.start);
+            let before = alive.range(..=at).next_back().map(|(_, other)| *other);
+            let before = before.filter(|other| other.space == stay.space && other.end > stay.start);
+            let after = alive.range(at..).next().map(|(_, other)| *other);
+            let after = after.filter(|other| other.space == stay.space && other.start < stay.end);
+            match before.or(after) {
+                // A kernel that reads an element before it writes it may take the place of an operand that dies there.
+                Some(other)
+                    if self.in_place(&mut readers, &layouts, stay, other) || self.overwrites(&owners, stay, other) =>
+                {
+                    ends.remove(&(other.last, other.space, other.start));
+                }
+                Some(other) => {
+                    let line = self.line_of(stay.value);
+                    return Err(self.broken(line.0, line.1, self.taken_twice(stay, other)));
+                }
+                None => {}
             }
-            alive.insert(offset, (end, value));
-            ends.insert((last, offset));
-            let size = block.values[value].meta.dtype().size() as u64;
-            if !offset.is_multiple_of(size) {
-                let line = self.line_of(value);
-                let message = format!(
-                    "'{}' lies at byte {offset} of the arena, not a multiple of {size}",
-                    block.values[value].name
-                );
-                return Err(self.broken(line.0, line.1, message));
-            }
+            self.aligned(stay)?;
+            alive.insert(at, stay);
+            ends.insert((stay.last, stay.space, stay.start));
         }
         Ok(())
     }
+
+    /// Whether the line that writes `stay` may write it over `other`.
+    fn in_place<'t>(&'t self, readers: &mut RegionReaders<'t>, layouts: &[Layout], stay: Stay, other: Stay) -> bool {
+        let block = &self.trace.block;
+        let Some(symbol) = stay.first.checked_sub(1).and_then(|line| block.symbols.get(line)) else { return false };
+        let (result, over) = (ValueId(stay.value as u32), ValueId(other.value as u32));
+        (stay.start, stay.end) == (other.start, other.end)
+            && other.last == stay.first
+            && may_lie_over_as_read(readers, block, layouts, symbol, result, over)
+    }
+
+    /// Whether the operator declares that it changes the operand `other`, and that `stay` is what it becomes.
+    fn overwrites(&self, owners: &[usize], stay: Stay, other: Stay) -> bool {
+        let Some(symbol) = stay.first.checked_sub(1).and_then(|line| self.trace.block.symbols.get(line)) else {
+            return false;
+        };
+        let Some(effects) = symbol.operator().map(|def| def.effects) else { return false };
+        (stay.start, stay.end, other.last) == (other.start, other.end, stay.first)
+            && effects.aliases.iter().any(|(written, param)| {
+                let of = symbol.arguments.get(*param).map_or(&[][..], |argument| argument.tensors());
+                effects.mutates.contains(param)
+                    && symbol.results.get(*written).is_some_and(|id| id.index() == stay.value)
+                    && of.iter().all(|id| owners[id.index()] == other.value)
+                    && !of.is_empty()
+            })
+    }
+
+    fn taken_twice(&self, stay: Stay, other: Stay) -> String {
+        let values = &self.trace.block.values;
+        let (value, taken) = (&values[stay.value].name, &values[other.value].name);
+        match stay.space {
+            Space::Arena => format!(
+                "'{value}' takes bytes {}..{} of the arena while '{taken}' lives in bytes {}..{}",
+                stay.start, stay.end, other.start, other.end
+            ),
+            Space::Own(_) if other.last > stay.first => {
+                format!("'{value}' takes the memory of '{taken}', which is read later")
+            }
+            Space::Own(_) => format!(
+                "'{value}' takes the memory of '{taken}', which the same line reads; its kernel does not update in place"
+            ),
+        }
+    }
+}
+
+/// For each value the one whose elements it shows: itself, unless it is a view or declared to be one.
+fn owners(block: &Block, layouts: &[Layout]) -> Vec<usize> {
+    let mut owners: Vec<usize> = layouts.iter().map(|layout| layout.root.index()).collect();
+    for symbol in &block.symbols {
+        let Some(effects) = symbol.operator().map(|def| def.effects) else { continue };
+        for (result, param) in effects.aliases.iter().filter(|(_, param)| !effects.mutates.contains(param)) {
+            let of = symbol.arguments.get(*param).and_then(|argument| argument.tensors().first());
+            if let (Some(result), Some(of)) = (symbol.results.get(*result), of) {
+                owners[result.index()] = owners[of.index()];
+            }
+        }
+    }
+    owners
 }

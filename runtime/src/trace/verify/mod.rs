@@ -3,10 +3,10 @@
 //! Names are unique in their block; values are defined once, before they are read, and not read after they were deleted
 //! or overwritten; metas are what the operators' rules say; a nested body fits its symbol and has no effect that the
 //! operator does not declare; executors exist, run on the target and take what they claim; a planned trace lacks nothing that
-//! running it needs; the memory plan gives no byte to two values at once.
+//! running it needs; all values are on one device; the memory plan gives no byte to two values at once.
 //!
 //! `lives` follows values through a block, `claims` asks for executors, `signatures` for metas and bodies, `effects`
-//! for what is done besides computing, `memory` for the plan.
+//! for what is done besides computing, `devices` for where values are, `memory` for the plan.
 
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use lives::State;
 use signatures::Wrong;
 
 mod claims;
+mod devices;
 mod effects;
 mod lives;
 mod memory;
@@ -33,10 +34,14 @@ pub fn verify(trace: &Trace) -> Result<()> {
     let mut verifier = Verifier { trace, bodies: FxHashMap::default() };
     verifier.interface()?;
     verifier.block(&trace.block, 0)?;
+    verifier.devices()?;
     verifier.views()?;
     verifier.planned()?;
     verifier.storage()
 }
+
+pub(crate) use devices::one_device;
+pub(crate) use effects::{honoured, ordered};
 
 /// A broken rule in words; the caller adds the line.
 type Check<T = ()> = Result<T, String>;
@@ -122,7 +127,10 @@ impl Verifier<'_> {
             let inner = match &symbol.body {
                 Some(body) => {
                     Self::body(block, symbol, body).map_err(broken)?;
-                    self.nested(symbol, body, depth)?
+                    let done = self.nested(symbol, body, depth)?;
+                    let broken = |message: String| self.broken(print_symbol(block, symbol), symbol.place, message);
+                    self.admitted(symbol, body).map_err(broken)?;
+                    done
                 }
                 None => BlockEffects::default(),
             };

@@ -1,0 +1,165 @@
+//! What was compiled, by the form of the arguments: the programs used last. A key is compiled by one thread while the others that
+//! want it wait, and nobody else does.
+
+use std::hash::Hash;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+use rustc_hash::FxHashMap;
+
+/// See the module.
+pub(super) struct Cache<K, V> {
+    limit: usize,
+    state: Mutex<State<K, V>>,
+    /// Somebody has ended a compilation.
+    ended: Condvar,
+}
+
+struct State<K, V> {
+    known: FxHashMap<Arc<K>, Entry<V>>,
+    /// What was called last is mostly called next: comparing is faster than making a key.
+    last: Option<(Arc<K>, Arc<V>)>,
+    /// Counts changes of `last`.
+    time: u64,
+    compiling: Vec<(Arc<K>, ThreadId)>,
+}
+
+struct Entry<V> {
+    value: Arc<V>,
+    used: u64,
+}
+
+/// What [`Cache::find`] finds.
+pub(super) enum Found<'a, K: Hash + Eq, V> {
+    Ready(Arc<V>),
+    /// It is for the caller to compile.
+    Missing(Place<'a, K, V>),
+    /// This thread is compiling here already.
+    Recursive,
+}
+
+/// The right to compile a key; others that want it wait until it is gone.
+pub(super) struct Place<'a, K: Hash + Eq, V> {
+    cache: &'a Cache<K, V>,
+    key: Arc<K>,
+}
+
+impl<K: Hash + Eq, V> Cache<K, V> {
+    pub(super) fn new(limit: usize) -> Self {
+        let state = State { known: FxHashMap::default(), last: None, time: 0, compiling: Vec::new() };
+        Cache { limit, state: Mutex::new(state), ended: Condvar::new() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().known.len()
+    }
+
+    /// The value used last, if `matches` says that its key is the one wanted.
+    pub(super) fn last(&self, matches: impl FnOnce(&K) -> bool) -> Option<Arc<V>> {
+        self.lock().last.as_ref().filter(|(key, _)| matches(key)).map(|(_, value)| value.clone())
+    }
+
+    pub(super) fn find(&self, key: &Arc<K>) -> Found<'_, K, V> {
+        let me = thread::current().id();
+        let mut state = self.lock();
+        loop {
+            if let Some(value) = state.known.get(key).map(|entry| entry.value.clone()) {
+                state.use_now(key, &value);
+                return Found::Ready(value);
+            }
+            if state.compiling.iter().any(|(_, by)| *by == me) {
+                return Found::Recursive;
+            }
+            if state.compiling.iter().all(|(other, _)| other != key) {
+                state.compiling.push((key.clone(), me));
+                return Found::Missing(Place { cache: self, key: key.clone() });
+            }
+            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<K, V>> {
+        // No code of others runs while it is held, so that it is whole even if a thread panicked.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Hash + Eq, V> State<K, V> {
+    fn use_now(&mut self, key: &Arc<K>, value: &Arc<V>) {
+        self.time += 1;
+        let time = self.time;
+        // The one before was used until now.
+        let before = self.last.replace((key.clone(), value.clone()));
+        for (key, used) in before.iter().map(|(key, _)| (key, time - 1)).chain([(key, time)]) {
+            if let Some(entry) = self.known.get_mut(key) {
+                entry.used = used;
+            }
+        }
+    }
+}
+
+impl<K: Hash + Eq, V> Place<'_, K, V> {
+    /// Keeps what was compiled; what was used longest ago goes where there is too much.
+    pub(super) fn fill(self, value: V) -> Arc<V> {
+        let value = Arc::new(value);
+        let mut gone = Vec::new();
+        {
+            let mut state = self.cache.lock();
+            state.known.insert(self.key.clone(), Entry { value: value.clone(), used: 0 });
+            state.use_now(&self.key, &value);
+            while state.known.len() > self.cache.limit {
+                let oldest = state.known.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
+                gone.extend(oldest.and_then(|key| state.known.remove(&key)));
+            }
+        }
+        // Giving back a program's memory takes a while: nobody waits for it.
+        drop(gone);
+        value
+    }
+}
+
+impl<K: Hash + Eq, V> Drop for Place<'_, K, V> {
+    fn drop(&mut self) {
+        self.cache.lock().compiling.retain(|(key, _)| !Arc::ptr_eq(key, &self.key));
+        self.cache.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(cache: &Cache<u32, u32>, key: u32) -> (u32, bool) {
+        match cache.find(&Arc::new(key)) {
+            Found::Ready(value) => (*value, true),
+            Found::Missing(place) => (*place.fill(key * 10), false),
+            Found::Recursive => panic!("nobody compiles"),
+        }
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_goes() {
+        let cache = Cache::new(2);
+        assert_eq!([get(&cache, 1), get(&cache, 2), get(&cache, 1)], [(10, false), (20, false), (10, true)]);
+        assert_eq!(get(&cache, 3), (30, false), "2 goes");
+        assert_eq!([get(&cache, 1), get(&cache, 2)], [(10, true), (20, false)]);
+        assert_eq!(cache.len(), 2);
+        assert_eq!(cache.last(|key| *key == 2).as_deref(), Some(&20));
+        assert!(cache.last(|key| *key == 1).is_none());
+    }
+
+    #[test]
+    fn a_thread_that_compiles_is_not_waited_for_by_itself() {
+        let cache: Cache<u32, u32> = Cache::new(2);
+        let Found::Missing(place) = cache.find(&Arc::new(1)) else { panic!("nothing is known") };
+        assert!(matches!(cache.find(&Arc::new(1)), Found::Recursive));
+        assert!(matches!(cache.find(&Arc::new(2)), Found::Recursive));
+        // Another thread compiles another key meanwhile, and gets this one when the place is given up.
+        std::thread::scope(|scope| {
+            assert_eq!(scope.spawn(|| get(&cache, 2)).join().unwrap(), (20, false));
+            let waits = scope.spawn(|| get(&cache, 1));
+            drop(place);
+            assert_eq!(waits.join().unwrap(), (10, false));
+        });
+    }
+}

@@ -1,0 +1,115 @@
+//! Planned traces to be changed.
+
+use super::Planned;
+use crate::array::Array;
+use crate::compile::stages;
+use crate::executor::find_executor;
+use crate::operator::{OperatorKind, operators};
+use crate::testing::problem::{Check, Problem};
+use crate::testing::samples::Random;
+use crate::testing::subject::{
+    List, differentiable_inputs, joint_trace, random_like, sample_metas, subjects, trace_call,
+};
+use crate::testing::templates::programs::random_trace;
+use crate::trace::Trace;
+use crate::{DType, Device};
+
+/// The most elements of a value of a sample.
+const LARGEST: usize = 1 << 12;
+
+/// A planned trace of `trace` for the host. Outputs that have the form of an input are written into it where the plan can do so.
+///
+/// # Errors
+/// If it does not compile.
+pub fn planned(name: &str, trace: Trace, inputs: Vec<Array>, donate: bool) -> Result<Planned, String> {
+    made(name, trace, inputs, donate).map_err(|Problem(message)| format!("{name}: {message}"))
+}
+
+fn made(name: &str, mut trace: Trace, inputs: Vec<Array>, donate: bool) -> Check<Planned> {
+    if donate {
+        let block = &trace.block;
+        for (result, output) in block.results.iter().zip(&mut trace.outputs) {
+            let fits = |i: &usize| {
+                let parameter = block.parameters[*i];
+                !trace.inputs[*i].donated && parameter != *result && block.meta(parameter) == block.meta(*result)
+            };
+            // The last one: cotangents, which are read once, come last.
+            if let Some(i) = (0..block.parameters.len()).rev().find(fits) {
+                trace.inputs[i].donated = true;
+                output.path = block.value(block.parameters[i]).name.to_string();
+            }
+        }
+    }
+    let list = List::of(find_executor("cpu")?);
+    let last = stages(trace, &list.options())?.pop();
+    let trace = last.map(|stage| stage.trace).ok_or_else(|| Problem("no stage was made".into()))?;
+    Ok(Planned { name: name.to_owned(), trace, inputs })
+}
+
+/// One sample of each operator that runs on the host, with its gradients where there are any: the one of that number, counted
+/// anew from the first behind the last.
+///
+/// # Errors
+/// If a sample does not compile.
+pub fn sampled_programs(number: usize) -> Result<Vec<Planned>, String> {
+    let mut all = Vec::new();
+    for def in operators().iter().filter(|def| !matches!(def.kind, OperatorKind::Symbol(_))) {
+        for dtype in [DType::F32, DType::I64] {
+            let within = |Problem(message)| format!("{}: {message}", def.name);
+            let subjects = subjects(def, dtype).map_err(within)?;
+            let fit: Vec<_> = (subjects.iter())
+                .filter(|subject| {
+                    let metas = sample_metas(&subject.sample, Device::CPU);
+                    let mut tensors = metas.iter().flat_map(crate::argument::Arg::tensors);
+                    tensors.all(|meta| meta.len() <= LARGEST && !meta.is_empty())
+                })
+                .collect();
+            let Some(subject) = fit.get(number % fit.len().max(1)) else { continue };
+            let Ok(trace) = trace_call(def, &subject.metas) else { continue };
+            let small = trace.block.values.iter().all(|value| value.meta.len() <= 16 * LARGEST);
+            let list = List::of(find_executor("cpu").map_err(|error| error.to_string())?);
+            let name = format!("{} sample {} in {dtype}", def.name, subject.index);
+            let joint = subject.differentiable().map_err(within)?.then(|| joint_trace(&trace, &list.executors));
+            let mut inputs = subject.arrays.clone();
+            let trace = match joint {
+                Some(Ok(Some(joint))) => {
+                    for (i, id) in joint.block.parameters.iter().enumerate().skip(inputs.len()) {
+                        let random = random_like(joint.block.meta(*id), i as u64);
+                        inputs.push(random.map_err(|error| error.to_string())?);
+                    }
+                    joint
+                }
+                _ => trace,
+            };
+            // What no executor of the host takes is for others.
+            if let (true, Ok(made)) = (small, planned(&name, trace, inputs, true)) {
+                all.push(made);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Random programs of a dozen operators, with the gradients of all inputs.
+///
+/// # Errors
+/// If one does not compile.
+pub fn random_programs(seeds: std::ops::Range<u64>) -> Result<Vec<Planned>, String> {
+    let make = |seed: u64| -> Check<Option<Planned>> {
+        let Some((trace, mut inputs)) = random_trace(seed)? else { return Ok(None) };
+        let list = List::of(find_executor("cpu")?);
+        let gradients = !differentiable_inputs(&trace).is_empty() && Random::new(seed).next() % 3 != 0;
+        let trace = match gradients.then(|| joint_trace(&trace, &list.executors)).transpose()?.flatten() {
+            Some(joint) => {
+                for (i, id) in joint.block.parameters.iter().enumerate().skip(inputs.len()) {
+                    inputs.push(random_like(joint.block.meta(*id), i as u64)?);
+                }
+                joint
+            }
+            None => trace,
+        };
+        made(&format!("random program {seed}"), trace, inputs, true).map(Some)
+    };
+    let made = seeds.map(|seed| make(seed).map_err(|Problem(message)| format!("random program {seed}: {message}")));
+    Ok(made.collect::<Result<Vec<_>, String>>()?.into_iter().flatten().collect())
+}

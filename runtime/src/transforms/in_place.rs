@@ -1,0 +1,178 @@
+//! Which results may have the memory of which operands: by what kernels declare, and by what regions read.
+
+use fulgurite_kernels::view::is_contiguous;
+use rustc_hash::FxHashMap;
+
+use super::layout::Layout;
+use crate::argument::Arg;
+use crate::executor::{find_executor, find_implementation};
+use crate::operator::{OperatorDef, OperatorKind};
+use crate::trace::{Block, BoundSymbol, Callee, ValueId};
+
+/// Whether the kernel of a symbol has read each element of `operand` before it writes that element of `result`.
+pub(crate) fn updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: ValueId) -> bool {
+    match symbol.callee {
+        Callee::Region { .. } => region_updates_in_place(symbol, result, operand),
+        Callee::Operator(def) => {
+            if let Some(over) = declared_in_place(symbol) {
+                return allowed_over(def, symbol, over, operand) && beside_each_other(symbol, result, operand);
+            }
+            def.scalar.is_some()
+                && symbol.executor.is_some_and(|name| find_executor(name).is_ok_and(|e| e.claims.is_some()))
+        }
+        _ => false,
+    }
+}
+
+/// Whether `result` may take the memory of `root`, which dies at `symbol`: the symbol reads it as one operand, which is all of it in
+/// its own order (itself, or a view of another shape), and whose elements are read before they are written.
+pub(crate) fn may_lie_over(
+    block: &Block,
+    layouts: &[Layout],
+    symbol: &BoundSymbol,
+    result: ValueId,
+    root: ValueId,
+) -> bool {
+    may_lie_over_as_read(&mut RegionReaders::default(), block, layouts, symbol, result, root)
+}
+
+/// As [`may_lie_over`], for one who asks of many values of one block.
+pub(crate) fn may_lie_over_as_read<'a>(
+    readers: &mut RegionReaders<'a>,
+    block: &Block,
+    layouts: &[Layout],
+    symbol: &'a BoundSymbol,
+    result: ValueId,
+    root: ValueId,
+) -> bool {
+    let mut operands = symbol.operands().filter(|id| layouts[id.index()].root == root);
+    let Some(operand) = operands.next() else { return false };
+    let layout = &layouts[operand.index()];
+    operands.all(|other| other == operand)
+        && layout.offset == 0
+        && is_contiguous(block.meta(operand).shape(), &layout.strides)
+        && block.meta(operand).bytes() == block.meta(root).bytes()
+        && block.meta(operand) == block.meta(result)
+        && readers.updates_in_place(symbol, result, operand)
+}
+
+/// The parameters over which the kernel that runs a symbol says that it may write; empty if over any.
+fn declared_in_place(symbol: &BoundSymbol) -> Option<&'static [&'static str]> {
+    let def = symbol.operator()?;
+    if let OperatorKind::Symbol(_) = def.kind {
+        return def.in_place.then_some(def.in_place_over);
+    }
+    let executor = find_executor(symbol.executor?).ok()?;
+    let implementation = find_implementation(def.name, executor.name)?;
+    (implementation.runs_on(executor.device) && implementation.in_place).then_some(implementation.in_place_over)
+}
+
+/// Whether `operand` is read as the parameters `over` alone.
+fn allowed_over(def: &OperatorDef, symbol: &BoundSymbol, over: &[&str], operand: ValueId) -> bool {
+    let mut read =
+        def.params.iter().zip(&symbol.arguments).filter(|(_, argument)| argument.tensors().contains(&operand));
+    over.is_empty() || read.all(|(param, _)| over.contains(&param.name))
+}
+
+/// Whether no list has `operand` at another position than `result` has among the results.
+fn beside_each_other(symbol: &BoundSymbol, result: ValueId, operand: ValueId) -> bool {
+    symbol.arguments.iter().all(|argument| match argument {
+        Arg::List(tensors) => {
+            tensors.iter().zip(0..).all(|(id, n)| *id != operand || symbol.results.get(n) == Some(&result))
+        }
+        _ => true,
+    })
+}
+
+/// A region of elementwise arithmetic reads before it writes. One that gathers kernels which update in place keeps
+/// them apart: a result may lie over what its own kernel alone reads.
+fn region_updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: ValueId) -> bool {
+    RegionReaders::default().updates_in_place(symbol, result, operand)
+}
+
+/// Who reads what inside of regions; each region is gone through once.
+#[derive(Default)]
+pub(crate) struct RegionReaders<'a> {
+    /// By the first result of the region.
+    regions: FxHashMap<ValueId, Option<Readers<'a>>>,
+}
+
+struct Readers<'a> {
+    body: &'a Block,
+    /// Whether there are kernels in it that say what they update in place.
+    declared: bool,
+    /// The body's value for each operand and for each result of the region.
+    inner: FxHashMap<ValueId, ValueId>,
+    /// The first line that reads each value of the body, and whether it is the only one.
+    lines: FxHashMap<ValueId, (&'a BoundSymbol, bool)>,
+}
+
+impl<'a> RegionReaders<'a> {
+    /// As [`updates_in_place`].
+    pub(super) fn updates_in_place(&mut self, symbol: &'a BoundSymbol, result: ValueId, operand: ValueId) -> bool {
+        if !matches!(symbol.callee, Callee::Region { .. }) {
+            return updates_in_place(symbol, result, operand);
+        }
+        let Some(first) = symbol.results.first() else { return false };
+        let Some(readers) = self.regions.entry(*first).or_insert_with(|| Readers::of(symbol)) else { return false };
+        let (Some(read), Some(written)) = (readers.inner.get(&operand), readers.inner.get(&result)) else {
+            return false;
+        };
+        if !readers.declared {
+            return !is_read_again(readers.body, *written);
+        }
+        readers.lines.get(read).is_some_and(|(line, only)| {
+            *only && line.results.contains(written) && updates_in_place(line, *written, *read)
+        })
+    }
+}
+
+impl<'a> Readers<'a> {
+    fn of(symbol: &'a BoundSymbol) -> Option<Readers<'a>> {
+        let body = symbol.body.as_deref()?;
+        let declared = body.symbols.iter().any(|line| declared_in_place(line).is_some());
+        let (mut inner, mut lines) = (FxHashMap::default(), FxHashMap::default());
+        let operands = symbol.operands().zip(&body.parameters);
+        for (outer, own) in operands.chain(symbol.results.iter().copied().zip(&body.results)) {
+            inner.entry(outer).or_insert(*own);
+        }
+        for line in body.symbols.iter().filter(|_| declared) {
+            for id in line.operands() {
+                let known = lines.entry(id).or_insert((line, true));
+                known.1 &= std::ptr::eq(known.0, line);
+            }
+        }
+        Some(Readers { body, declared, inner, lines })
+    }
+}
+
+/// Whether a region may read the elements that are where it writes an element of `written` after that: a number for each row is read for
+/// every element of the row, maybe by another thread, and what is reduced may be read once more after the reduction.
+fn is_read_again(body: &Block, written: ValueId) -> bool {
+    let shape_of = |id: ValueId| body.meta(id).shape();
+    let elementwise =
+        |line: &BoundSymbol| line.results.iter().all(|out| line.operands().all(|id| shape_of(id) == shape_of(*out)));
+    if body.symbols.iter().all(elementwise) {
+        return false;
+    }
+    let all = || body.values.iter().map(|value| value.meta.shape());
+    let full = all().max_by_key(|shape| (shape.len(), shape.iter().product::<usize>()));
+    if full != Some(shape_of(written)) || shape_of(written).last().is_none_or(|extent| *extent == 1) {
+        return true;
+    }
+    // What follows from all reductions is written last, in the pass that reads for the last time.
+    let reductions = body.symbols.iter().filter(|line| {
+        let operands = line.operands().map(|id| body.meta(id).len()).max();
+        line.results.iter().any(|out| operands.is_some_and(|len| body.meta(*out).len() < len))
+    });
+    reductions.into_iter().any(|reduction| {
+        let mut follows = vec![false; body.values.len()];
+        reduction.results.iter().for_each(|id| follows[id.index()] = true);
+        for line in &body.symbols {
+            if line.operands().any(|id| follows[id.index()]) {
+                line.results.iter().for_each(|id| follows[id.index()] = true);
+            }
+        }
+        !follows[written.index()]
+    })
+}
