@@ -94,7 +94,7 @@ fn large(dtype: DType) -> Vec<(&'static str, Vec<Arg<TensorMeta>>)> {
         ("topk", vec![of(dtype, &[8, 5000]), number(4000), number(1), truth.clone()]),
         ("topk", vec![of(dtype, &[1, 1 << 24]), number(100), number(1), truth.clone()]),
         ("topk", vec![of(dtype, &[3, 1 << 24]), number(1000), number(1), truth]),
-        ("matmul", vec![of(dtype, &[70_000, 3, 5]), of(dtype, &[70_000, 5, 4])]),
+        ("matmul", vec![of(dtype, &[70_000, 3, 5]), of(dtype, &[70_000, 5, 4]), Arg::Attribute(Attribute::None)]),
         ("gather", vec![of(dtype, &[1 << 16, 1 << 16]), number(1), of(DType::I64, &[1 << 16, 1 << 16])]),
     ]
 }

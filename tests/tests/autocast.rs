@@ -221,3 +221,25 @@ fn a_stored_trace_is_not_taken_through_it_twice() {
     let names: Vec<String> = stages(trace, &options).unwrap().into_iter().map(|stage| stage.name).collect();
     assert_eq!(names.iter().filter(|name| *name == "autocast").count(), 1, "{names:?}");
 }
+
+#[test]
+fn products_are_of_f16_where_that_is_asked_for() {
+    // 1 + 2^-9 is a number of f16 and not of bf16; 1 + 2^-12 is of neither.
+    let (fine, finer) = (1.0 + 2f64.powi(-9), 1.0 + 2f64.powi(-12));
+    let array = |values: &[f64]| Array::from_f64([1, 2], DType::F32, values).unwrap();
+    let run = |low: Option<DType>| {
+        let function = jit(|(input, weight): (Tensor, Tensor)| linear(input, weight))
+            .options(Options { autocast: low, ..Options::default() });
+        let inputs = (array(&[fine, finer]), array(&[1.0, 1.0]));
+        let compiled = function.compile(&inputs).unwrap();
+        let types: Vec<DType> = compiled.stage("autocast").map_or_else(Vec::new, |trace| {
+            let block = &trace.block;
+            let line = block.symbols.iter().find(|line| line.name() == "linear").unwrap();
+            line.operands().chain(line.results.iter().copied()).map(|id| block.meta(id).dtype()).collect()
+        });
+        (types, function.call(inputs).unwrap().to_f64().unwrap()[0])
+    };
+    assert_eq!(run(Some(DType::F16)), (vec![DType::F16; 3], fine + 1.0));
+    assert_eq!(run(Some(DType::BF16)), (vec![DType::BF16; 3], 2.0));
+    assert_eq!(run(None), (Vec::new(), fine + finer));
+}

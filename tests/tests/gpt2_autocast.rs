@@ -94,7 +94,8 @@ fn a_step_keeps_f32_weights_and_converts_each_once() {
     }
     assert!(trace.outputs.iter().zip(&block.results).all(|(_, id)| block.meta(*id).dtype() == DType::F32));
     let low = |line: &&fulgurite::trace::BoundSymbol| {
-        ["linear", "prims::matmul"].contains(&line.name()) && block.meta(line.results[0]).dtype() == DType::BF16
+        ["linear", "prims::matmul"].contains(&line.name())
+            && line.operands().all(|id| block.meta(id).dtype() == DType::BF16)
     };
     let products = |line: &&fulgurite::trace::BoundSymbol| ["linear", "prims::matmul"].contains(&line.name());
     assert_eq!(block.symbols.iter().filter(products).count(), block.symbols.iter().filter(low).count(), "{trace}");
@@ -122,7 +123,8 @@ fn products_are_taken_by_cublaslt_in_bf16() {
         let is_product = |name: &str| ["linear", "prims::matmul"].contains(&name) || name.starts_with("cublaslt::");
         for line in claimed.symbols.iter().filter(|line| is_product(line.name())) {
             assert_eq!(line.executor, Some("cublaslt"), "{}", fulgurite::trace::print_symbol(claimed, line));
-            assert_eq!(claimed.meta(line.results[0]).dtype(), DType::BF16);
+            let operand = line.operands().next().expect("a product has operands");
+            assert_eq!(claimed.meta(operand).dtype(), DType::BF16);
             products += 1;
         }
         // Of each layer four projections and two products of attention, and the logits; twice as many backward. By default

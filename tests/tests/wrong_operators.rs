@@ -9,6 +9,8 @@ use fulgurite::{Array, Tensor};
 use fulgurite_ops as _;
 
 mod device;
+#[path = "../src/wrong/blind_spots.rs"]
+mod blind_spots;
 #[path = "../src/wrong/fusion.rs"]
 mod fusion;
 #[path = "../src/wrong/gradients.rs"]
@@ -314,4 +316,41 @@ fn a_meta_that_forgets_the_types_of_other_operands() {
     let array = |dtype| fulgurite::Array::from_f64([2, 3], dtype, &[0.5; 6]).unwrap();
     let error = call.call((array(fulgurite::DType::BF16), array(fulgurite::DType::F32))).unwrap_err();
     assert!(error.to_string().contains("meta says bf16[2, 3], its decomposition gives f32[2, 3]"), "{error}");
+}
+
+/// What the failing tests of one executor say of an operator.
+#[track_caller]
+fn caught_by(operator: &str, template: Template, executor: &str) -> String {
+    let mut tests = tests_of(operator, template);
+    tests.retain(|test| test.executor == Some(executor));
+    let messages: Vec<String> = tests.iter().filter_map(|test| (test.run)().err()).collect();
+    assert!(!messages.is_empty(), "'{}' does not catch {operator} by {executor}", template.name());
+    messages.join("\n")
+}
+
+#[test]
+fn attention_without_a_running_maximum() {
+    let message = caught_by("scaled_dot_product_attention", Template::Consistency, "unshifted");
+    assert!(message.contains("got NaN"), "{message}");
+}
+
+#[test]
+fn attention_that_is_wrong_between_two_widths() {
+    let message = caught_by("scaled_dot_product_attention", Template::Consistency, "narrow_heads");
+    assert!(message.contains("f32[1, 2, 33, 72]"), "{message}");
+}
+
+#[test]
+fn updates_and_places_beyond_what_is_held() {
+    let message = caught_by("prims::scatter_add", Template::Consistency, "forgetful");
+    assert!(message.contains("f64[7], 0, i64[300], f64[300]"), "{message}");
+    let message = caught_by("prims::topk", Template::Consistency, "forgetful");
+    assert!(message.contains("f64[1030], 600, 0, true"), "{message}");
+}
+
+#[test]
+fn a_tolerance_of_tf32_that_lets_bf16_through() {
+    let message = caught_by("wrong::product_in_bf16", Template::Consistency, "rounding");
+    assert!(message.contains("allowed"), "{message}");
+    must_pass("wrong::product_in_tf32", Template::Consistency);
 }

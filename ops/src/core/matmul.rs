@@ -6,12 +6,13 @@ use crate::prims;
 use crate::prims::support::same_dtype;
 
 /// Matrix product with PyTorch's rules: vectors are rows on the left and columns on the right, leading dimensions broadcast.
-/// The leading dimensions of `input` become rows if `other` is one matrix.
+/// The leading dimensions of `input` become rows if `other` is one matrix. bf16 and f16 are accumulated in f32, and rounded once, to
+/// the type of the result: `out_dtype`, f32 or the operands' own (which `None` means).
 #[operator(torch = "matmul", autocast = low)]
 pub mod matmul {
-    fn matmul(input: Tensor<Number>, other: Tensor<Number>) -> Tensor;
+    fn matmul(input: Tensor<Number>, other: Tensor<Number>, #[default(None)] out_dtype: Option<DType>) -> Tensor;
 
-    fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
+    fn meta(input: &TensorMeta, other: &TensorMeta, out_dtype: Option<DType>) -> Result<TensorMeta> {
         require!(
             input.rank() > 0 && other.rank() > 0,
             Rank,
@@ -37,10 +38,17 @@ pub mod matmul {
             input.shape(),
             other.shape()
         );
-        Ok(input.with_shape(super::result_shape(input.shape(), other.shape())))
+        let own = input.dtype();
+        let dtype = out_dtype.unwrap_or(own);
+        require!(
+            dtype == own || (own.is_floating() && dtype == own.accumulator()),
+            ResultDType,
+            "out_dtype is {dtype}, expected the type of the operands, {own}, or of their sums"
+        );
+        Ok(input.with_shape(super::result_shape(input.shape(), other.shape())).with_dtype(dtype))
     }
 
-    fn decomposition(input: Tensor, other: Tensor) -> Tensor {
+    fn decomposition(input: Tensor, other: Tensor, out_dtype: Option<DType>) -> Tensor {
         let (a, b) = (input.shape(), other.shape());
         let shape = super::result_shape(&a, &b);
         let (left, right) = super::as_matrices(&a, &b);
@@ -49,12 +57,13 @@ pub mod matmul {
         let (rows, inner, columns) = (left[left.len() - 2], left[left.len() - 1], right[right.len() - 1]);
         let product = if right.len() == 2 {
             let all: usize = left[..left.len() - 1].iter().product();
-            prims::matmul(reshape(input, &[all, inner]), reshape(other, &right))
+            prims::matmul::with(reshape(input, &[all, inner]), reshape(other, &right)).out_dtype(out_dtype).call()
         } else {
             let batch = broadcast_shapes(&[&left[..left.len() - 2], &right[..right.len() - 2]]).unwrap_or_default();
             let spread = |tensor: Tensor, matrix: [usize; 2]| broadcast(tensor, &[&batch[..], &matrix].concat());
             let (input, other) = (reshape(input, &left), reshape(other, &right));
-            prims::matmul(spread(input, [rows, inner]), spread(other, [inner, columns]))
+            let (input, other) = (spread(input, [rows, inner]), spread(other, [inner, columns]));
+            prims::matmul::with(input, other).out_dtype(out_dtype).call()
         };
         reshape(product, &shape)
     }
@@ -94,11 +103,16 @@ pub mod matmul {
         ] {
             s.case(with(s.normal(a), s.normal(b)));
         }
+        let sums = if s.dtype().is_floating() { s.dtype().accumulator() } else { s.dtype() };
+        s.case(with(s.normal([2, 3, 4]), s.normal([4, 5])).out_dtype(sums));
+        s.case(with(s.normal([2, 1, 3, 4]), s.normal([5, 4, 2])).out_dtype(sums));
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([]), e.normal([2])), "at least one dimension of each");
         e.case(SameDType, with(e.normal([2, 2]), e.of(DType::I32, [2, 2])), "other is i32");
+        let other = if e.dtype() == DType::I64 { DType::I32 } else { DType::I64 };
+        e.case(ResultDType, with(e.normal([2, 2]), e.normal([2, 2])).out_dtype(other), "out_dtype is i");
         e.case(InnerExtent, with(e.normal([2, 3]), e.normal([4, 2])), "3 columns do not meet 4 rows");
         e.case(Broadcast, with(e.normal([2, 2, 3]), e.normal([3, 3, 2])), "leading dimensions do not broadcast");
     }

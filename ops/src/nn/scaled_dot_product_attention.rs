@@ -140,8 +140,10 @@ pub mod scaled_dot_product_attention {
         let mut order: Vec<usize> = (0..rank).collect();
         order.swap(rank - 2, rank - 1);
         let scale = scale.unwrap_or(1.0 / (shape[rank - 1].max(1) as f64).sqrt());
-        // Scores stay in the precision of statistics until they are weights.
-        let scores = accumulating(prims::matmul(query, prims::permute(key, order)));
+        // Scores stay in the precision of statistics, in which their products are summed, until they are weights.
+        let sums = query.dtype().accumulator();
+        let sums = (sums != query.dtype()).then_some(sums);
+        let scores = prims::matmul::with(query, prims::permute(key, order)).out_dtype(sums).call();
         let mut scores = prims::mul(scores, constant_like(scores, scale));
         let lowest = constant_like(scores, f64::NEG_INFINITY);
         let extents = scores.shape().to_vec();
@@ -286,6 +288,23 @@ pub mod scaled_dot_product_attention {
             [plain, causal, wide, rectangle, grouped, numbers, booleans, nobody, empty, dropped].into_iter().chain(more)
         {
             s.case(case);
+        }
+        // Widths between the powers of two, for which kernels pad; lengths that end within a tile.
+        for (i, width) in [72, 80, 96, 104, 120].into_iter().enumerate() {
+            let (length, positions) = if i % 2 == 0 { (33, 33) } else { (19, 40) };
+            s.case(
+                qkv(&[1, 2, length, width], &[1, 2, positions, width], &[1, 2, positions, width]).is_causal(i % 2 == 0),
+            );
+        }
+        // Scores beyond the range of exp, and scores that grow along the keys, so that a running maximum moves at every step.
+        let saturated = "nearly all weight is on one key: there is no derivative to speak of";
+        let large = s.uniform(-12.0, 12.0, [1, 2, 40, 8]);
+        s.case(with(large, s.uniform(-12.0, 12.0, [1, 2, 40, 8]), s.normal([1, 2, 40, 8]))).forward_only(saturated);
+        for is_causal in [false, true] {
+            let keys: Vec<f64> = (0..72 * 8).map(|i| 0.5 * (i / 8) as f64 + 0.0625 * (i % 3) as f64).collect();
+            let queries: Vec<f64> = (0..72 * 8).map(|i| 1.0 + 0.25 * (i % 5) as f64).collect();
+            let (query, key) = (s.values([1, 1, 72, 8], queries), s.values([1, 1, 72, 8], keys));
+            s.case(with(query, key, s.normal([1, 1, 72, 8])).is_causal(is_causal)).forward_only(saturated);
         }
     }
 

@@ -64,6 +64,9 @@ pub mod index_add {
         s.case(with(s.normal([50, 65]), 0, s.integers(0, 50, [67]), s.normal([67, 65])));
         // Hundreds of updates of one element.
         s.case(with(s.normal([3, 5]), 0, s.integers(0, 3, [1400]), s.normal([1400, 5]))).forward_only("large");
+        // So many updates that kernels sort them, more of a row than are added at a time.
+        s.case(with(s.normal([3, 33]), 0, s.integers(0, 3, [1100]), s.normal([1100, 33])));
+        s.case(with(s.normal([2, 4]), 1, s.integers(0, 4, [600]), s.normal([2, 600])));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -68,6 +68,11 @@ pub mod scatter_add {
         s.case(with(s.normal([5, 5]), 1, s.integers(0, 5, [5, 5]), s.normal([5, 5])));
         // More updates of a line than are searched one by one: they are sorted.
         s.case(with(s.normal([3, 40]), 1, s.integers(0, 40, [3, 300]), s.normal([3, 300]))).forward_only("large");
+        // Lines of so many updates that kernels sort them, and elements that get more of them than are added at a time.
+        s.case(with(s.normal([7]), 0, s.integers(0, 7, [300]), s.normal([300])));
+        s.case(with(s.normal([2]), 0, s.integers(0, 2, [1100]), s.normal([1100])));
+        s.case(with(s.normal([3, 4]), 1, s.integers(0, 4, [2, 700]), s.normal([2, 700])));
+        s.case(with(s.normal([9, 3]), 0, s.integers(0, 9, [513, 2]), s.normal([513, 2])));
     }
 
     fn errors(e: &mut ErrorSamples) {

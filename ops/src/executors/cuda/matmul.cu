@@ -1,5 +1,5 @@
 // Matrix products of any strides: a tile of 64 x 64 of the result a block, 4 x 4 of it a thread; products are summed in the order
-// of the inner dimension, in WIDE. LEFT(b), RIGHT(b) and b * rows * columns are where the matrices of batch b start. LEFT_ROWS and
+// of the inner dimension, in WIDE, and rounded to RESULT. LEFT(b), RIGHT(b) and b * rows * columns are where the matrices of batch b start. LEFT_ROWS and
 // RIGHT_ROWS say along which dimension neighbouring threads read: that in which elements lie closer.
 
 typedef Wide<ELEMENT>::type WIDE;
@@ -30,7 +30,7 @@ __device__ __forceinline__ void load_tile(const ELEMENT* from, Strides strides, 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) matmul(const ELEMENT* left, const ELEMENT* right, ELEMENT* out, u64 batches, u64 rows,
+extern "C" __global__ void __launch_bounds__(256, 1) matmul(const ELEMENT* left, const ELEMENT* right, RESULT* out, u64 batches, u64 rows,
                                                          u64 columns, u64 inner, i64 left_row, i64 left_inner,
                                                          i64 right_inner, i64 right_column, u64 tiles_across) {
     __shared__ WIDE a[DEPTH][TILE + 1], b[DEPTH][TILE + 1];
@@ -63,14 +63,14 @@ extern "C" __global__ void __launch_bounds__(256, 1) matmul(const ELEMENT* left,
             }
             __syncthreads();
         }
-        ELEMENT* matrix = out + batch * rows * columns;
+        RESULT* matrix = out + batch * rows * columns;
 #pragma unroll
         for (u32 i = 0; i < 4; ++i) {
             const u64 y = row + down * 4 + i;
 #pragma unroll
             for (u32 j = 0; j < 4; ++j) {
                 const u64 x = column + across + 16 * j;
-                if (y < rows && x < columns) matrix[y * columns + x] = narrow<ELEMENT>(sums[i][j]);
+                if (y < rows && x < columns) matrix[y * columns + x] = narrow<RESULT>(sums[i][j]);
             }
         }
     }

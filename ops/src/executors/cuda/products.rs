@@ -38,7 +38,8 @@ fn matmul(plan: &mut Plan, input: &DeviceTensor, other: &DeviceTensor, out: &Dev
         return Err(Failure::new("TooManyTiles", format!("a product of {rows} x {columns} does not fit a launch")));
     }
     plan.source("matmul.cu", include_str!("matmul.cu"));
-    plan.define("ELEMENT", type_of(out.meta.dtype()));
+    plan.define("ELEMENT", type_of(input.meta.dtype()));
+    plan.define("RESULT", type_of(out.meta.dtype()));
     plan.define("LEFT(b)", offset(&dims, 0, "b"));
     plan.define("RIGHT(b)", offset(&dims, 1, "b"));
     plan.define("LEFT_ROWS", left_row.abs() < left_inner.abs());

@@ -1,0 +1,228 @@
+//! Kernels that are right for small and tame inputs alone, each of an executor that must be asked for: samples must reach beyond.
+
+use fulgurite_ops_macros::{executor, implementation, operator};
+
+/// Attention without a running maximum: scores are exponentiated as they are.
+#[executor(device = "cpu")]
+pub mod unshifted {}
+
+/// Attention of heads of 65 to 128 that multiplies the first 64 columns.
+#[executor(device = "cpu")]
+pub mod narrow_heads {}
+
+/// Forgets updates beyond the 256th, and places beyond the 512th.
+#[executor(device = "cpu")]
+pub mod forgetful {}
+
+/// Rounds operands of products before it multiplies.
+#[executor(device = "cpu")]
+pub mod rounding {}
+
+/// What neither wrong attention takes.
+fn is_plain(query: &fulgurite::TensorMeta, key: &fulgurite::TensorMeta) -> bool {
+    query.rank() == 4 && key.rank() == 4 && query.shape()[..2] == key.shape()[..2]
+}
+
+/// Lower triangular where `is_causal` says so.
+fn seen(scores: fulgurite::Tensor, is_causal: bool) -> fulgurite::Tensor {
+    use fulgurite_ops::prelude::*;
+    let (rows, columns) = (scores.size(-2), scores.size(-1));
+    let device = scores.device();
+    let ones = ones::with([rows, columns]).dtype(DType::F32).device(device.to_string()).call();
+    let kept = if is_causal { tril(ones) } else { ones };
+    gt(kept, 0.5)
+}
+
+#[implementation(of = fulgurite_ops::nn::scaled_dot_product_attention, by = unshifted)]
+mod attention_unshifted {
+    fn checker(query: &TensorMeta, key: &TensorMeta, attn_mask: Option<&TensorMeta>, dropout_p: f64) -> Claim {
+        let plain = super::is_plain(query, key) && attn_mask.is_none() && dropout_p == 0.0;
+        refuse_unless!(plain && query.dtype() == DType::F32, "plain attention of f32 only");
+        Ok(())
+    }
+
+    fn execution(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        _attn_mask: Option<Tensor>,
+        _dropout_p: f64,
+        is_causal: bool,
+        scale: Option<f64>,
+        _enable_gqa: bool,
+        _generator: Option<Tensor>,
+    ) -> Tensor {
+        use fulgurite_ops::prelude::*;
+        let scale = scale.unwrap_or(1.0 / (query.size(-1) as f64).sqrt());
+        let scores = matmul(query, transpose(key, -2, -1)) * scale;
+        let weights = where_(super::seen(scores, is_causal), exp(scores), 0.0);
+        matmul(weights / sum::with(weights).dim([-1]).keepdim(true).call(), value)
+    }
+}
+
+#[implementation(of = fulgurite_ops::nn::scaled_dot_product_attention, by = narrow_heads)]
+mod attention_of_narrow_heads {
+    fn checker(query: &TensorMeta, key: &TensorMeta, attn_mask: Option<&TensorMeta>, dropout_p: f64) -> Claim {
+        let plain = super::is_plain(query, key) && attn_mask.is_none() && dropout_p == 0.0;
+        refuse_unless!(plain && query.dtype() == DType::F32, "plain attention of f32 only");
+        Ok(())
+    }
+
+    fn execution(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        _attn_mask: Option<Tensor>,
+        _dropout_p: f64,
+        is_causal: bool,
+        scale: Option<f64>,
+        _enable_gqa: bool,
+        _generator: Option<Tensor>,
+    ) -> Tensor {
+        use fulgurite_ops::prelude::*;
+        let width = query.size(-1);
+        let scale = scale.unwrap_or(1.0 / (width as f64).sqrt());
+        let narrow = |tensor: Tensor| narrow(tensor, -1, 0, width.min(64));
+        let scores = matmul(narrow(query), transpose(narrow(key), -2, -1)) * scale;
+        let scores = masked_fill(scores, logical_not(super::seen(scores, is_causal)), f64::NEG_INFINITY);
+        matmul(softmax(scores, -1), value)
+    }
+}
+
+#[implementation(of = fulgurite_ops::prims::scatter_add, by = forgetful)]
+mod scatter_add_forgetful {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.rank() == 1 && input.dtype() == DType::F64, "vectors of f64 only");
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, index: TensorRef, src: TensorRef, out: &mut TensorMut) -> Result<()> {
+        use fulgurite_kernels::access::{read_f64, read_i64, write_f64};
+        let mut sums = read_f64(&input);
+        for (at, value) in read_i64(&index).into_iter().zip(read_f64(&src)).take(256) {
+            sums[at as usize] += value;
+        }
+        write_f64(out, &sums);
+        Ok(())
+    }
+}
+
+#[implementation(of = fulgurite_ops::prims::topk, by = forgetful)]
+mod topk_forgetful {
+    fn checker(input: &TensorMeta, largest: bool) -> Claim {
+        refuse_unless!(input.rank() == 1 && input.dtype() == DType::F64 && largest, "the largest of f64 only");
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, out0: &mut TensorMut, out1: &mut TensorMut) -> Result<()> {
+        use fulgurite_kernels::access::{read_f64, write_f64, write_i64};
+        let values = read_f64(&input);
+        let mut order: Vec<usize> = (0..values.len()).collect();
+        order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
+        // NaN first, whatever its sign.
+        order.sort_by_key(|at| !values[*at].is_nan());
+        order.truncate(out0.shape()[0].min(512));
+        let mut found: Vec<f64> = order.iter().map(|at| values[*at]).collect();
+        let mut places: Vec<i64> = order.iter().map(|at| *at as i64).collect();
+        found.resize(out0.shape()[0], 0.0);
+        places.resize(out0.shape()[0], 0);
+        write_f64(out0, &found);
+        write_i64(out1, &places);
+        Ok(())
+    }
+}
+
+/// Declares products whose operands are rounded to so many bits, with the tolerance that `tf32` has.
+macro_rules! products {
+    ($($name:ident = $text:literal, $implementation:ident, $bits:literal;)*) => {$(
+        /// The matrix product.
+        #[operator(
+            name = $text,
+            no_grad = "of no interest here",
+            tolerance(
+                consistency, checker,
+                executor = "rounding",
+                factor = 256.0,
+                scaled = 0.0009765625,
+                reason = "as of prims::matmul by tf32"
+            )
+        )]
+        pub mod $name {
+            fn $name(input: Tensor<Floating>, other: Tensor<Floating>) -> Tensor;
+
+            fn decomposition(input: Tensor, other: Tensor) -> Tensor {
+                fulgurite_ops::prims::matmul(input, other)
+            }
+
+            fn reference(input: &ArrayD<f64>, other: &ArrayD<f64>) -> ArrayD<f64> {
+                super::product(input, other)
+            }
+
+            fn samples(s: &mut Samples) {
+                // Those of prims::matmul.
+                for (left, right) in [
+                    (&[2, 3][..], &[3, 4][..]),
+                    (&[1, 1], &[1, 1]),
+                    (&[7, 5], &[5, 9]),
+                    (&[1, 33], &[33, 1]),
+                    (&[2, 4, 3], &[2, 3, 5]),
+                    (&[2, 3, 4, 3], &[2, 3, 3, 5]),
+                    (&[67, 31], &[31, 65]),
+                    (&[130, 257], &[257, 129]),
+                ] {
+                    s.case(with(s.normal(left), s.normal(right)));
+                }
+            }
+        }
+
+        #[implementation(of = $name, by = rounding)]
+        mod $implementation {
+            fn checker(input: &TensorMeta) -> Claim {
+                refuse_unless!(input.dtype() == DType::F32, "rounds f32");
+                Ok(())
+            }
+
+            fn cpu(input: TensorRef, other: TensorRef, out: &mut TensorMut) -> Result<()> {
+                let rounded = |tensor: &TensorRef| -> ArrayD<f64> {
+                    let values = fulgurite_kernels::access::read_f64(tensor);
+                    let values = values.into_iter().map(|x| super::to_bits(x as f32, $bits)).collect();
+                    ArrayD::from_shape_vec(IxDyn(tensor.shape()), values).expect("a value for each element")
+                };
+                let product = super::product(&rounded(&input), &rounded(&other));
+                fulgurite_kernels::access::write_f64(out, &product.iter().copied().collect::<Vec<_>>());
+                Ok(())
+            }
+        }
+    )*};
+}
+
+products! {
+    product_in_tf32 = "wrong::product_in_tf32", product_of_10_bits, 10;
+    product_in_bf16 = "wrong::product_in_bf16", product_of_7_bits, 7;
+}
+
+/// The products of matrices in the last two dimensions.
+fn product(
+    a: &fulgurite::rules::ArrayD<f64>,
+    b: &fulgurite::rules::ArrayD<f64>,
+) -> fulgurite::rules::ArrayD<f64> {
+    let rank = a.ndim();
+    let (m, k, n) = (a.shape()[rank - 2], a.shape()[rank - 1], b.shape()[rank - 1]);
+    let (left, right): (Vec<f64>, Vec<f64>) = (a.iter().copied().collect(), b.iter().copied().collect());
+    let count = a.len() / k * n;
+    let element = |at: usize| {
+        let (row, column) = (at / n, at % n);
+        (0..k).map(|i| left[row * k + i] * right[(row / m * k + i) * n + column]).sum()
+    };
+    let shape = [&a.shape()[..rank - 1], &[n]].concat();
+    let values = (0..count).map(element).collect();
+    fulgurite::rules::ArrayD::from_shape_vec(fulgurite::rules::IxDyn(&shape), values).expect("a value for each element")
+}
+
+/// The number of so many bits of fraction that is nearest to `x`, ties to even.
+fn to_bits(x: f32, fraction: u32) -> f64 {
+    let dropped = 23 - fraction;
+    let bits = x.to_bits();
+    let half = (1 << (dropped - 1)) - 1 + ((bits >> dropped) & 1);
+    f64::from(f32::from_bits((bits + half) >> dropped << dropped))
+}

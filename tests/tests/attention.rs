@@ -1,0 +1,80 @@
+//! Attention of 16-bit elements: scores stay f32 until they are weights, forward and backward.
+
+use fulgurite::compile::Options;
+use fulgurite::{Array, DType, Error, Tensor, jit};
+use fulgurite_ops::prelude::*;
+
+type Inputs<T> = (T, T, T);
+
+const SHAPE: [usize; 4] = [1, 2, 64, 64];
+
+/// Queries and keys of a few units: scores of dozens, of which bf16 has no fraction.
+fn inputs(dtype: DType, low: DType) -> Result<Inputs<Array>, Error> {
+    let array = |step: f64, size: f64| -> Result<Array, Error> {
+        let count = SHAPE.iter().product::<usize>();
+        let values: Vec<f64> = (0..count).map(|i| size * (i as f64 * step + (i * i % 89) as f64).sin()).collect();
+        // The same numbers in every type.
+        let rounded = Array::from_f64(SHAPE, low, &values)?.to_f64()?;
+        Array::from_f64(SHAPE, dtype, &rounded)
+    };
+    Ok((array(0.7, 4.0)?, array(1.3, 4.0)?, array(2.1, 2.0)?))
+}
+
+fn attention((query, key, value): &Inputs<Tensor>) -> Tensor {
+    scaled_dot_product_attention::with(*query, *key, *value).is_causal(true).call()
+}
+
+/// The result, and the gradients of half the sum of its squares.
+fn step(inputs: Inputs<Tensor>) -> (Tensor, Inputs<Tensor>) {
+    value_and_grad(inputs, |inputs| {
+        let out = to(attention(inputs), inputs.0.dtype().accumulator());
+        sum(out * out) * 0.5
+    })
+}
+
+fn run(dtype: DType, low: DType, options: &Options) -> Result<[Vec<f64>; 4], Error> {
+    let out = jit(|inputs: Inputs<Tensor>| attention(&inputs)).options(options.clone()).call(inputs(dtype, low)?)?;
+    let (_, (query, key, value)) = jit(step).options(options.clone()).call(inputs(dtype, low)?)?;
+    Ok([out.to_f64()?, query.to_f64()?, key.to_f64()?, value.to_f64()?])
+}
+
+#[test]
+fn scores_of_16_bits_are_not_rounded_before_they_are_exponentiated() -> Result<(), Error> {
+    for low in [DType::BF16, DType::F16] {
+        let exact = run(DType::F64, low, &Options::default())?;
+        let cpu = &["cpu", "reference"][..];
+        for (executors, fuse) in [(cpu, true), (cpu, false), (&cpu[1..], true)] {
+            let options = Options { fuse, ..Options::default() }.with_executors(executors)?;
+            let found = run(low, low, &options)?;
+            for (i, what) in ["out", "d_query", "d_key", "d_value"].into_iter().enumerate() {
+                let largest = exact[i].iter().fold(0.0f64, |most, value| most.max(value.abs()));
+                let off = found[i].iter().zip(&exact[i]).map(|(a, b)| (a - b).abs()).fold(0.0f64, f64::max);
+                println!("{low} {executors:?} fuse {fuse}: {what} is off by {off:.5} of {largest:.3}");
+                // Results and weights are rounded, by half a unit in the last place each; gradients go through more.
+                let roundings = if i == 0 { 2.0 } else { 4.0 };
+                assert!(
+                    off <= roundings * 0.5 * low.epsilon() * largest,
+                    "{low} by {executors:?}: {what} is off by {off} of {largest}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_sums_of_scores_have_their_own_type_in_the_trace() -> Result<(), Error> {
+    let function = jit(|inputs: Inputs<Tensor>| attention(&inputs));
+    let compiled = function.compile(&inputs(DType::BF16, DType::BF16)?)?;
+    let claim = &compiled.stage("claim").expect("every program is claimed").block;
+    let products: Vec<_> = claim
+        .symbols
+        .iter()
+        .filter(|line| line.name() == "prims::matmul")
+        .map(|line| {
+            (claim.meta(line.operands().next().expect("two operands")).dtype(), claim.meta(line.results[0]).dtype())
+        })
+        .collect();
+    assert_eq!(products, [(DType::BF16, DType::F32), (DType::BF16, DType::BF16)]);
+    Ok(())
+}
