@@ -70,6 +70,8 @@ mod book {
     struct Implementation;
     #[doc = include_str!("../../docs/src/executor.md")]
     struct Executor;
+    #[doc = include_str!("../../docs/src/derivatives.md")]
+    struct Derivatives;
     #[doc = include_str!("../../docs/src/rewrite.md")]
     struct Rewrite;
     #[doc = include_str!("../../docs/src/transform.md")]

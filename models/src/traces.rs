@@ -1,6 +1,6 @@
 //! The traces of GPT-2 at every stage, without weights: for `fulgurite trace show gpt2`, snapshots and measurements.
 
-use fulgurite::compile::{Options, Stage, stages};
+use fulgurite::compile::{Options, Programs, Stage, split_stages, stages};
 use fulgurite::jit::{Names, trace};
 use fulgurite::trace::Trace;
 use fulgurite::tree::Tree;
@@ -35,6 +35,15 @@ pub fn loss_trace(config: &GptConfig, rows: usize, context: usize) -> Result<Tra
         params.loss(config, batch.tokens, batch.targets, &Dropout::none())
     })?;
     Ok(trace)
+}
+
+/// The loss of a batch and its gradients with respect to all parameters as two programs: `loss` is [`loss_trace`]'s, on whatever
+/// target. The backward program takes the loss's cotangent.
+pub fn loss_programs(loss: Trace, options: &Options) -> Result<Programs> {
+    let block = &loss.block;
+    let parameters = (0..block.parameters.len()).filter(|i| block.meta(block.parameters[*i]).dtype().is_floating());
+    let parameters: Vec<usize> = parameters.collect();
+    split_stages(loss, &parameters, &[0], options)
 }
 
 /// The acquired trace of a whole training step on a batch [rows, context], with the state donated.

@@ -9,7 +9,7 @@ use crate::model::{Directive, DirectiveKind, Effects, Kind, Options};
 use crate::parse::{Setting, Value};
 
 /// The templates of the generated tests: the name in directives, the variant of `Template`.
-pub const TEMPLATES: [(&str, &str); 22] = [
+pub const TEMPLATES: [(&str, &str); 23] = [
     ("samples", "Samples"),
     ("sources", "Sources"),
     ("meta", "Meta"),
@@ -19,6 +19,7 @@ pub const TEMPLATES: [(&str, &str); 22] = [
     ("layout", "Layout"),
     ("decomposition", "Decomposition"),
     ("gradient", "Gradient"),
+    ("second_gradient", "SecondGradient"),
     ("cotangent_linearity", "CotangentLinearity"),
     ("effects", "Effects"),
     ("bounds", "Bounds"),

@@ -13,6 +13,6 @@ pub mod prelude {
     pub use crate::core::*;
     pub use crate::nn::*;
     pub use crate::optim::*;
-    pub use fulgurite::tracer::{scope, value_and_grad};
+    pub use fulgurite::tracer::{scope, value_and_grad, value_and_grad_aux};
     pub use fulgurite::{DType, Device, Tensor, TensorMeta};
 }

@@ -1,9 +1,12 @@
 //! From an acquired trace to a program: the order of the transforms, and every stage kept.
 
 mod ending;
+mod programs;
 
 pub use ending::Ending;
+pub use programs::{Programs, Saved, split_stages};
 
+use std::cell::RefCell;
 use std::time::Instant;
 
 use fulgurite_kernels::DType;
@@ -14,6 +17,7 @@ use crate::meta::Device;
 use crate::program::Program;
 use crate::trace::Trace;
 use crate::trace::verify::{honoured, one_device, ordered};
+use crate::transforms::autodiff::GradientRule;
 use crate::transforms::{Fuel, autocast, autodiff, claim, cse, dce, donate, fuse, layout, plan, recompute, rewrite};
 
 /// What a user may choose about compilation.
@@ -138,6 +142,8 @@ pub struct Stage {
     pub name: String,
     /// The trace at its end.
     pub trace: Trace,
+    /// Of a stage that differentiates (`autodiff`, `vjp`): who supplied the rule of each call, in the order of the program.
+    pub gradients: Vec<GradientRule>,
 }
 
 /// The stages that a compilation came to.
@@ -160,8 +166,7 @@ pub fn stages(trace: Trace, options: &Options) -> Result<Vec<Stage>> {
 
 /// As [`stages`], with those before a failure kept: what led to it can be read.
 pub fn stages_reached(trace: Trace, options: &Options) -> Reached {
-    let mut stages =
-        Stages { verify: options.verify, fuel: options.fuel, made: Vec::with_capacity(12), since: Instant::now() };
+    let mut stages = Stages::new(options, options.fuel);
     let ending = stages.take_through(trace, options).err().map(|ending| *ending);
     Reached { stages: stages.made, ending }
 }
@@ -179,8 +184,22 @@ struct Stages {
 type Step = Result<(), Box<Ending>>;
 
 impl Stages {
+    fn new(options: &Options, fuel: Fuel) -> Stages {
+        Stages { verify: options.verify, fuel, made: Vec::with_capacity(14), since: Instant::now() }
+    }
+
     fn take_through(&mut self, trace: Trace, options: &Options) -> Step {
         let executors = options.executor_list(trace.target.kind());
+        if self.begin(trace, options)? {
+            self.make_with_rules("autodiff", |trace, rules| autodiff::autodiff_with(trace, &executors, rules))?;
+            self.simplify(options, &executors)?;
+        }
+        self.place(options, &executors)
+    }
+
+    /// Keeps the trace that compilation starts from, and takes it up to where it is differentiated. Whether it came there:
+    /// one that is split or claimed is past that.
+    fn begin(&mut self, trace: Trace, options: &Options) -> Result<bool, Box<Ending>> {
         let name = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
         // Said of the author's call, and before the verifier speaks of a line.
         let elsewhere = one_device(&trace).err().map(|elsewhere| elsewhere.error());
@@ -193,48 +212,76 @@ impl Stages {
             let ending = |error| Box::new(Ending { stage: autocast::NAME.into(), line: None, error });
             autocast::check(self.last(), low).map_err(ending)?;
         }
-        if !self.done("claim") {
-            let rewrites = options.rewrites.clone().unwrap_or_else(rewrite::default_rewrites);
-            self.make("rewrite", |trace, fuel| rewrite::rewrite(trace, &rewrites, fuel))?;
-            for transform in &options.transforms {
-                // A user's transform may have effects of its own, and is not run again for its failing line.
-                let ending = |error| Box::new(Ending { stage: transform.name.clone(), line: None, error });
-                let mut next = (transform.apply)(self.last()).map_err(ending)?;
-                if next.history.last() != Some(&transform.name) {
-                    next.history.push(transform.name.clone());
-                }
-                self.push(&transform.name, next)?;
-            }
-            if let Some(low) = low {
-                self.make(autocast::NAME, |trace, _| autocast::autocast(trace, low))?;
-            }
-            self.make("autodiff", |trace, _| autodiff::autodiff(trace, &executors))?;
-            self.make("dce", |trace, _| Ok(dce::dce(trace)))?;
-            self.make("cse", |trace, _| Ok(cse::cse(trace)))?;
-            self.make("late_rewrite", |trace, fuel| rewrite::late(trace, &rewrites, &executors, fuel))?;
-            let mut fuel = self.fuel;
-            let again = options.recompute.and_then(|from| recompute::recompute(self.last(), from, &mut fuel));
-            if let Some(next) = again {
-                self.fuel = fuel;
-                self.push(recompute::NAME, next)?;
-            }
+        if self.done("claim") || self.done("split") {
+            return Ok(false);
         }
+        let rewrites = options.rewrites.clone().unwrap_or_else(rewrite::default_rewrites);
+        self.make("rewrite", |trace, fuel| rewrite::rewrite(trace, &rewrites, fuel))?;
+        for transform in &options.transforms {
+            // A user's transform may have effects of its own, and is not run again for its failing line.
+            let ending = |error| Box::new(Ending { stage: transform.name.clone(), line: None, error });
+            let mut next = (transform.apply)(self.last()).map_err(ending)?;
+            if next.history.last() != Some(&transform.name) {
+                next.history.push(transform.name.clone());
+            }
+            self.push(&transform.name, next)?;
+        }
+        if let Some(low) = low {
+            self.make(autocast::NAME, |trace, _| autocast::autocast(trace, low))?;
+        }
+        Ok(true)
+    }
+
+    /// What is done to a program that is differentiated, forward and backward together.
+    fn simplify(&mut self, options: &Options, executors: &[&'static ExecutorDef]) -> Step {
+        let rewrites = options.rewrites.clone().unwrap_or_else(rewrite::default_rewrites);
+        self.make("dce", |trace, _| Ok(dce::dce(trace)))?;
+        self.make("cse", |trace, _| Ok(cse::cse(trace)))?;
+        self.make("late_rewrite", |trace, fuel| rewrite::late(trace, &rewrites, executors, fuel))?;
+        let mut fuel = self.fuel;
+        let again = options.recompute.and_then(|from| recompute::recompute(self.last(), from, &mut fuel));
+        if let Some(next) = again {
+            self.fuel = fuel;
+            self.push(recompute::NAME, next)?;
+        }
+        Ok(())
+    }
+
+    /// Who runs what, and where every value is kept.
+    fn place(&mut self, options: &Options, executors: &[&'static ExecutorDef]) -> Step {
         if !self.done("plan_memory") {
             self.make("claim", |trace, fuel| {
-                let claimed = claim::claim(trace, &executors, fuel)?;
+                let claimed = claim::claim(trace, executors, fuel)?;
                 // Decompositions bring symbols that nobody reads and symbols that stand elsewhere already.
                 let block = dce::live(cse::merge(&claimed.block)).canonical();
                 Ok(Trace { block, ..claimed })
             })?;
             if options.fuse && !self.done("fuse") {
-                self.make("fuse", |trace, fuel| Ok(fuse::fuse(trace, &executors, fuel)))?;
+                self.make("fuse", |trace, fuel| Ok(fuse::fuse(trace, executors, fuel)))?;
             }
-            self.make("layout", |trace, _| layout::layout(trace, &executors))?;
+            self.make("layout", |trace, _| layout::layout(trace, executors))?;
             self.make("donate", |trace, _| Ok(donate::donate(trace)))?;
             self.make("plan_memory", |trace, _| Ok(plan::plan(trace)))?;
         }
         if !self.done("delete_last_used") {
             self.make("delete_last_used", |trace, _| Ok(plan::delete_last_used(trace)))?;
+        }
+        Ok(())
+    }
+
+    /// As [`Stages::make`], of a transform that differentiates: who supplied the rules is kept with the stage.
+    fn make_with_rules(
+        &mut self,
+        name: &str,
+        transform: impl Fn(&Trace, &mut Vec<GradientRule>) -> Result<Trace>,
+    ) -> Step {
+        let rules = RefCell::new(Vec::new());
+        self.make(name, |trace, _| {
+            rules.borrow_mut().clear();
+            transform(trace, &mut rules.borrow_mut())
+        })?;
+        if let Some(stage) = self.made.last_mut() {
+            stage.gradients = rules.into_inner();
         }
         Ok(())
     }
@@ -275,7 +322,7 @@ impl Stages {
             ),
             stack: CallStack::default(),
         });
-        self.made.push(Stage { name: name.to_owned(), trace });
+        self.made.push(Stage { name: name.to_owned(), trace, gradients: Vec::new() });
         let made = self.since.elapsed();
         if let Some(error) = error {
             return Err(Box::new(Ending { stage: name.to_owned(), line: None, error }));
@@ -301,10 +348,16 @@ impl Stages {
 /// Compiles a trace, from whatever stage it is at.
 pub fn compile(trace: Trace, options: &Options) -> Result<(Program, Vec<Stage>)> {
     let stages = stages(trace, options)?;
+    let program = program_of(&stages, options)?;
+    Ok((program, stages))
+}
+
+/// The program that the last stage is.
+fn program_of(stages: &[Stage], options: &Options) -> Result<Program> {
     let last = stages
         .last()
         .map(|stage| stage.trace.clone())
         .ok_or_else(|| Error::Argument { argument: "trace".into(), message: "no stage was made".into() })?;
     let program = Program::new(last, options.memory_limit)?;
-    Ok((if options.graph { program } else { program.without_graph() }, stages))
+    Ok(if options.graph { program } else { program.without_graph() })
 }

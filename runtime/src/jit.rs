@@ -9,6 +9,7 @@ use crate::argument::Attribute;
 use crate::array::{Array, Strides};
 use crate::compile::{Options, Stage, compile};
 use crate::error::{Error, Result};
+use crate::executor::Refusal;
 use crate::meta::{Device, Target, TensorMeta};
 use crate::program::{Profile, Program};
 use crate::trace::{Input, InputRole, Output, Trace};
@@ -18,6 +19,10 @@ use crate::tree::Tree;
 use cache::{Cache, Found};
 
 mod cache;
+
+mod vjp;
+
+pub use vjp::{CompiledVjp, Gradients, Pullback, Vjp};
 
 /// Names of a function's arguments and results at the root of their trees.
 #[derive(Debug, Clone, Default)]
@@ -123,19 +128,33 @@ impl<O> Compiled<O> {
         donations(self.program.trace())
     }
 
-    /// Who took which symbol, and why others did not.
+    /// Who supplied which gradient rule, who took which symbol, and why others did not.
     pub fn explain(&self) -> String {
-        let Some(claimed) = self.stage("claim") else { return String::new() };
-        let mut text = String::new();
-        for symbol in &claimed.block.symbols {
-            let name = symbol.results.first().map_or("", |id| &claimed.block.value(*id).name);
-            text += &format!("{name}: {} by {}\n", symbol.name(), symbol.executor.unwrap_or("nobody"));
-            for refusal in &symbol.refusals {
-                text += &format!("  not {}: {}\n", refusal.executor, refusal.reason);
-            }
-        }
-        text
+        explain(self.stages.iter())
     }
+}
+
+/// Who supplied which gradient rule, who took which symbol, and why others did not.
+fn explain<'a>(stages: impl Iterator<Item = &'a Stage>) -> String {
+    let mut text = String::new();
+    let not = |refusals: &[Refusal]| -> String {
+        refusals.iter().map(|refusal| format!("  not {}: {}\n", refusal.executor, refusal.reason)).collect()
+    };
+    for stage in stages {
+        for rule in &stage.gradients {
+            text += &format!("gradient of {}: {}; {}\n", rule.value, rule.operator, rule.from);
+            text += &not(&rule.refusals);
+        }
+        if stage.name != "claim" {
+            continue;
+        }
+        for symbol in &stage.trace.block.symbols {
+            let name = symbol.results.first().map_or("", |id| &stage.trace.block.value(*id).name);
+            text += &format!("{name}: {} by {}\n", symbol.name(), symbol.executor.unwrap_or("nobody"));
+            text += &not(&symbol.refusals);
+        }
+    }
+    text
 }
 
 impl<O: Tree<Leaf = Tensor> + Clone> Compiled<O> {
@@ -334,6 +353,15 @@ where
     }
 
     fn compile_for(&self, key: &Key, tree: I::With<Tensor>) -> Result<Compiled<O>> {
+        let (trace, structure) = self.acquire(key, tree)?;
+        let (program, stages) = compile(trace, &self.options)?;
+        self.compiles.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(function = self.name, steps = program.trace().block.symbols.len(), "compiled");
+        Ok(Compiled { program, stages, structure })
+    }
+
+    /// The trace of the function on arguments of this form, and what it returned.
+    fn acquire(&self, key: &Key, tree: I::With<Tensor>) -> Result<(Trace, O)> {
         let target = match key.leaves.iter().map(|(meta, _)| meta.device()).find(Device::is_cuda) {
             Some(device) => Target::of(device)?,
             None => Target::cpu(),
@@ -365,9 +393,6 @@ where
                 return Err(Error::Argument { argument: path.clone(), message });
             }
         }
-        let (program, stages) = compile(trace, &self.options)?;
-        self.compiles.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(function = self.name, steps = program.trace().block.symbols.len(), "compiled");
-        Ok(Compiled { program, stages, structure })
+        Ok((trace, structure))
     }
 }

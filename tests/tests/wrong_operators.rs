@@ -354,3 +354,13 @@ fn a_tolerance_of_tf32_that_lets_bf16_through() {
     assert!(message.contains("allowed"), "{message}");
     must_pass("wrong::product_in_tf32", Template::Consistency);
 }
+
+#[test]
+fn a_second_derivative_that_is_wrong() {
+    must_catch(
+        "wrong::second_derivative",
+        Template::SecondGradient,
+        "the derivative of its gradient with respect to input",
+    );
+    must_pass("wrong::second_derivative", Template::Gradient);
+}

@@ -30,6 +30,7 @@ mod target;
 mod tokenize;
 mod trace_files;
 mod trace_inputs;
+mod trace_programs;
 mod trace_run;
 mod trace_show;
 mod train;

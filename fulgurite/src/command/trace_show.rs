@@ -1,12 +1,14 @@
 //! `trace show`.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use fulgurite::compile::{Ending, Options, Reached, STAGES, compile, stages_reached};
+use fulgurite::device::Source;
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::config::ConfigError;
-use fulgurite::models::traces::{loss_trace, train_step_trace};
+use fulgurite::models::traces::{loss_programs, loss_trace, train_step_trace};
 use fulgurite::models::{GptConfig, Tokenizer};
 use fulgurite::operator::OperatorDef;
 use fulgurite::rules::fulgurite_kernels::cuda::HEADER;
@@ -17,27 +19,28 @@ use fulgurite::transforms::{self, autocast, recompute};
 use fulgurite::{DType, Target};
 
 use super::output::{Failed, say};
-use super::{Outcome, options, subject, target};
+use super::{Outcome, options, subject, target, trace_programs};
 use crate::cases::{of_case, resolve_operator};
 
 /// The name of GPT-2's training step.
 const TRAINING_STEP: &str = "gpt2";
 /// The stage that is no trace.
-const SOURCES: &str = "sources";
+pub(super) const SOURCES: &str = "sources";
 /// The name of GPT-2's loss.
 const LOSS: &str = "gpt2-loss";
 
 /// Arguments of `trace show`.
 #[derive(Args)]
 #[command(after_help = "\
-What is printed parses back, unless --plain or --stage all is given: `fulgurite trace run FILE` runs it. Where compilation
-fails, --stage all prints the stages that it came to, and then the error.
+What is printed parses back, unless --plain or --stage all is given, or two programs are printed: `fulgurite trace run FILE` runs it.
+Where compilation fails, --stage all prints the stages that it came to, and then the error.
 
 Examples:
   fulgurite trace show softmax
   fulgurite trace show rms_norm --sample 2 --backward --stage claim
   fulgurite trace show nn.functional.gelu --dtype bf16 --executors reference --stage all
   fulgurite trace show gpt2 --size nano --layers 2 --stage fuse --plain
+  fulgurite trace show gpt2-loss --layers 2 --backward --plain
   fulgurite trace show gpt2 --autocast bf16 --stage autocast
   fulgurite trace show softmax --target cuda:sm_90a --stage sources")]
 pub struct Arguments {
@@ -56,7 +59,8 @@ pub struct Arguments {
     /// Which of the operator's samples.
     #[arg(long, default_value_t = 0)]
     sample: usize,
-    /// The joint trace of an operator and its gradient.
+    /// The joint trace of an operator and its gradient; of `gpt2-loss` the forward and the backward program and what is saved
+    /// between them.
     #[arg(long)]
     backward: bool,
     /// Mixed precision: products in this type, bf16 or f16. Adds the stage `autocast`.
@@ -95,6 +99,17 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let text = print(trace, if arguments.plain { PrintOptions::OUTLINE } else { PrintOptions::FULL });
         text.trim_end().to_owned()
     };
+    match arguments.name.as_str() {
+        LOSS if arguments.backward => {
+            let programs = loss_programs(trace, &options).map_err(of_case)?;
+            return trace_programs::run(&programs, arguments.stage.as_deref(), &options, show);
+        }
+        TRAINING_STEP if arguments.backward => {
+            let message = "a training step holds its backward pass; `gpt2-loss --backward` shows that of the loss";
+            return Err(Failed(message.into()));
+        }
+        _ => {}
+    }
     // The trace that compilation starts from is there even where nobody can take its symbols.
     let first = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
     let wanted = arguments.stage.as_deref().unwrap_or(&first);
@@ -143,7 +158,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn show_sources(trace: Trace, options: &Options) -> Outcome {
     let target = trace.target.to_string();
     let (program, _) = compile(trace, options).map_err(of_case)?;
-    let sources = program.sources();
+    print_sources(&program.sources(), &target)
+}
+
+/// Prints sources, each once.
+pub(super) fn print_sources(sources: &[Arc<Source>], target: &str) -> Outcome {
     if sources.is_empty() {
         return Err(Failed(format!("a program for {target} has no sources: --target cuda:sm_90a has")));
     }

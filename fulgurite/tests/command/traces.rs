@@ -53,6 +53,40 @@ fn what_cannot_be_shown() {
     assert!(complaint.contains("no executor takes it") && !complaint.contains(".rs:"), "{complaint}");
 }
 
+/// Both programs of a model's loss, and what is saved between them.
+#[test]
+fn forward_and_backward_of_a_model() {
+    let show = |arguments: &[&str]| {
+        let small = ["trace", "show", "gpt2-loss", "--layers", "1", "--context", "8", "--batch", "1", "--backward"];
+        run(&[&small, arguments].concat())
+    };
+    let text = show(&["--plain"]).ok();
+    for expected in [
+        "trace loss.forward for cpu (",
+        "# saved for the backward program: ",
+        " arguments of ",
+        "#   params.wte.weight: f32[",
+        "trace loss.backward for cpu (",
+        "  cotangent.loss: f32[] cotangent,",
+        "grad.params.wte.weight = ",
+    ] {
+        assert!(text.contains(expected), "expected {expected} in\n{text}");
+    }
+    // The two programs are not the loss alone.
+    let loss = run(&["trace", "show", "gpt2-loss", "--layers", "1", "--context", "8", "--batch", "1", "--plain"]).ok();
+    assert!(!loss.contains("backward") && loss != text, "{loss}");
+    let claimed = show(&["--plain", "--stage", "claim"]).ok();
+    assert!(claimed.matches("# made by").count() == 2 && claimed.contains(" by cpu"), "{claimed}");
+    let joint = show(&["--plain", "--stage", "vjp"]).ok();
+    assert!(joint.contains("trace loss for cpu (") && joint.matches("# made by").count() == 1, "{joint}");
+    let all = show(&["--plain", "--stage", "all"]).ok();
+    assert!(all.contains("# === vjp ===") && all.contains("# === backward: delete_last_used ==="), "{all}");
+    let sources = show(&["--stage", "sources", "--target", "cuda:sm_90a"]).ok();
+    assert!(sources.contains("__global__"), "{sources}");
+    assert!(show(&["--stage", "nope"]).fails(1).contains("there are: acquire, rewrite, vjp, "));
+    assert!(run(&["trace", "show", "gpt2", "--backward"]).fails(1).contains("holds its backward pass"));
+}
+
 #[test]
 fn targets_that_nothing_runs_on_are_refused() {
     let folder = tempfile::tempdir().unwrap();

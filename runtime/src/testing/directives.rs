@@ -23,6 +23,8 @@ pub enum Template {
     Decomposition,
     /// Dot-product identity against directional derivatives.
     Gradient,
+    /// The derivative of the gradient against differences of the gradient.
+    SecondGradient,
     /// The vjp is linear in the cotangent.
     CotangentLinearity,
     /// Inputs unchanged unless declared; outputs alias only what is declared.
@@ -53,7 +55,7 @@ pub enum Template {
 
 impl Template {
     /// All templates.
-    pub const ALL: [Template; 22] = [
+    pub const ALL: [Template; 23] = [
         Template::Samples,
         Template::Sources,
         Template::Meta,
@@ -63,6 +65,7 @@ impl Template {
         Template::Layout,
         Template::Decomposition,
         Template::Gradient,
+        Template::SecondGradient,
         Template::CotangentLinearity,
         Template::Effects,
         Template::Bounds,
@@ -90,6 +93,7 @@ impl Template {
             Template::Layout => "layout",
             Template::Decomposition => "decomposition",
             Template::Gradient => "gradient",
+            Template::SecondGradient => "second_gradient",
             Template::CotangentLinearity => "cotangent_linearity",
             Template::Effects => "effects",
             Template::Bounds => "bounds",

@@ -307,6 +307,12 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                         }
                     }
                 }
+                Template::SecondGradient => {
+                    let f64s = dtypes.iter().find(|(dtype, _)| *dtype == DType::F64);
+                    if def.no_grad.is_none() && f64s.is_some_and(|(_, metas)| floating_input(metas)) {
+                        add(None, Some(DType::F64));
+                    }
+                }
                 Template::Rewrite | Template::Programs => {}
                 _ => {
                     for executor in runnable() {

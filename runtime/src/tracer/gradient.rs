@@ -11,13 +11,40 @@ use crate::trace::{BoundSymbol, Callee, Results, ValueId};
 use crate::tree::Tree;
 
 /// The value of `f` and its gradients with respect to `parameters`. `f` returns a floating-point scalar; it may use any
-/// other tensor of the trace around it. The call is one line of the trace, which the autodiff transform expands.
+/// other tensor of the trace around it, and may itself call `value_and_grad`: what that gives is differentiated again. The call
+/// is one line of the trace, which the autodiff transform expands.
 #[track_caller]
 pub fn value_and_grad<P: Tree<Leaf = Tensor, With<Tensor> = P>>(
     parameters: P,
     f: impl FnOnce(&P) -> Tensor,
 ) -> (Tensor, P) {
-    let place = Place::caller();
+    let with_nothing = |parameters: &P| (f(parameters), Vec::<Tensor>::new());
+    let ((loss, _), gradients) = differentiate(parameters, with_nothing, Some(Vec::new()), Place::caller());
+    (loss, gradients)
+}
+
+/// As [`value_and_grad`], of an `f` that also returns auxiliary outputs: a tree of tensors that are not differentiated, such as
+/// logits or the running statistics of a normalization. (JAX calls it `has_aux`.)
+#[track_caller]
+pub fn value_and_grad_aux<P, A>(parameters: P, f: impl FnOnce(&P) -> (Tensor, A)) -> ((Tensor, A), P)
+where
+    P: Tree<Leaf = Tensor, With<Tensor> = P>,
+    A: Tree<Leaf = Tensor, With<Tensor> = A>,
+{
+    differentiate(parameters, f, None, Place::caller())
+}
+
+/// Traces `f` and adds the line. `aux` are the auxiliary outputs where `f` fails, if their structure is known beforehand.
+fn differentiate<P, A>(
+    parameters: P,
+    f: impl FnOnce(&P) -> (Tensor, A),
+    aux: Option<A>,
+    place: Place,
+) -> ((Tensor, A), P)
+where
+    P: Tree<Leaf = Tensor, With<Tensor> = P>,
+    A: Tree<Leaf = Tensor, With<Tensor> = A>,
+{
     let mut outer = Vec::new();
     let mut paths: Vec<String> = Vec::new();
     parameters.visit("", &mut |path, tensor| {
@@ -33,7 +60,7 @@ pub fn value_and_grad<P: Tree<Leaf = Tensor, With<Tensor> = P>>(
         with_top(|builder| builder.fail(error.in_operator("value_and_grad", Some(place))));
     };
     let poisoned = with_top(|builder| builder.error.is_some()).unwrap_or(true);
-    let mut structure = Some(parameters);
+    let (mut structure, mut aux) = (Some(parameters), aux);
     let traced = if poisoned {
         Err(None)
     } else {
@@ -43,17 +70,19 @@ pub fn value_and_grad<P: Tree<Leaf = Tensor, With<Tensor> = P>>(
             let inner = parameters
                 .unwrap_or_else(|| unreachable!("taken once"))
                 .map(&mut |_| *handles.next().unwrap_or_else(|| unreachable!("one for each leaf")));
-            let loss = f(&inner);
-            structure = Some(inner);
-            vec![loss]
+            let (loss, others) = f(&inner);
+            let mut results = vec![loss];
+            others.visit("", &mut |_, tensor| results.push(*tensor));
+            (structure, aux) = (Some(inner), Some(others));
+            results
         })
         .map_err(Some)
     };
-    let poison = |structure: Option<P>| {
+    let poison = |structure: Option<P>, aux: Option<A>| {
         let poison = with_top(|builder| builder.poison()).unwrap_or(Tensor::PLACEHOLDER);
-        match structure {
-            Some(structure) => (poison, structure.map(&mut |_| poison)),
-            None => resume_unwind(Box::new(Poisoned)),
+        match (structure, aux) {
+            (Some(structure), Some(aux)) => ((poison, aux.map(&mut |_| poison)), structure.map(&mut |_| poison)),
+            _ => resume_unwind(Box::new(Poisoned)),
         }
     };
     let (block, captures) = match traced {
@@ -62,7 +91,7 @@ pub fn value_and_grad<P: Tree<Leaf = Tensor, With<Tensor> = P>>(
             if let Some(error) = error {
                 failed(error);
             }
-            return poison(structure);
+            return poison(structure, aux);
         }
     };
     let loss = block.meta(block.results[0]).clone();
@@ -82,10 +111,14 @@ pub fn value_and_grad<P: Tree<Leaf = Tensor, With<Tensor> = P>>(
             failure,
             stack: CallStack { at: Some(place), frames: Vec::new() },
         });
-        return poison(structure);
+        return poison(structure, aux);
     }
-    let mut metas = vec![loss];
+    let mut metas: Vec<TensorMeta> = block.results.iter().map(|id| block.meta(*id).clone()).collect();
     metas.extend(named.iter().map(|(_, meta)| meta.clone()));
+    // Auxiliary outputs keep the names that they have inside.
+    let mut bases: Vec<Arc<str>> = block.results.iter().map(|id| block.value(*id).name.clone()).collect();
+    bases.extend(named.iter().map(|(name, _)| Arc::from(format!("grad.{name}"))));
+    let own = block.results.len();
     let arguments = TRACER.with_borrow_mut(|tracer| {
         let level = tracer.stack.len() - 1;
         let mut values: Vec<ValueId> =
@@ -104,15 +137,17 @@ pub fn value_and_grad<P: Tree<Leaf = Tensor, With<Tensor> = P>>(
     };
     let results = append(symbol, "value_and_grad", metas);
     with_top(|builder| {
-        let names: Vec<Arc<str>> = std::iter::once(builder.scoped("loss"))
-            .chain(named.iter().map(|(name, _)| Arc::from(format!("grad.{name}"))))
-            .map(|base| builder.fresh_name(base))
-            .collect();
-        for (tensor, name) in results.iter().zip(names) {
+        bases[0] = builder.scoped("loss");
+        for (tensor, base) in results.iter().zip(bases) {
+            let name = builder.fresh_name(base);
             builder.block.values[tensor.value.index()].name = name;
         }
     });
-    let mut gradients = results[1..].iter();
-    let structure = structure.unwrap_or_else(|| unreachable!("put back by the traced function"));
-    (results[0], structure.map(&mut |_| *gradients.next().unwrap_or_else(|| unreachable!("one for each leaf"))))
+    let (mut others, mut gradients) = (results[1..own].iter(), results[own..].iter());
+    let (Some(structure), Some(aux)) = (structure, aux) else { unreachable!("put back by the traced function") };
+    let next_of = |tensors: &mut std::slice::Iter<'_, Tensor>| {
+        *tensors.next().unwrap_or_else(|| unreachable!("one for each leaf"))
+    };
+    let aux = aux.map(&mut |_| next_of(&mut others));
+    ((results[0], aux), structure.map(&mut |_| next_of(&mut gradients)))
 }

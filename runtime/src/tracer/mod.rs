@@ -21,10 +21,10 @@ mod gradient;
 mod handle;
 mod rewriting;
 
-pub use gradient::value_and_grad;
+pub use gradient::{value_and_grad, value_and_grad_aux};
 pub(crate) use rewriting::{
-    absolute_scope, annotate_error, append_copy, explain_refusals, has_error, position, rename, reserve_names,
-    set_places, set_places_from, take_error,
+    absolute_scope, annotate_error, append_copy, calls_since, explain_refusals, has_error, position, rename,
+    reserve_names, set_places, set_places_from, take_error,
 };
 
 /// A tensor of the program being traced: a handle without data, free to copy.

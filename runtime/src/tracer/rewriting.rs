@@ -7,6 +7,7 @@ use crate::argument::{Arg, map_arguments};
 use crate::error::{Error, Place};
 use crate::executor::Refusal;
 use crate::meta::TensorMeta;
+use crate::operator::OperatorDef;
 use crate::trace::{BoundSymbol, Results};
 
 /// Runs `f` with `name` as the whole scope, whatever the scope around is.
@@ -101,6 +102,12 @@ pub(crate) fn set_places(results: &[Tensor], place: Option<Place>) {
             }
         }
     });
+}
+
+/// Whether the trace being built calls an operator from symbol `first` on.
+pub(crate) fn calls_since(first: usize, def: &'static OperatorDef) -> bool {
+    with_top(|builder| builder.block.symbols[first..].iter().any(|symbol| symbol.operator() == Some(def)))
+        .unwrap_or(false)
 }
 
 /// Says of the symbol at `at`, the first of what a call of `operator` became, who refused that call.

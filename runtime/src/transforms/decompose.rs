@@ -5,6 +5,11 @@ use crate::trace::{Block, BoundSymbol, Callee, Trace};
 
 /// Replaces every symbol that decomposes and that `chosen` picks by its decomposition, all the way down.
 pub fn decompose(trace: &Trace, chosen: impl Fn(&BoundSymbol) -> bool) -> Trace {
+    trace.transformed("decompose", decompose_block(&trace.block, &chosen))
+}
+
+/// As [`decompose`], of a block.
+pub(super) fn decompose_block(source: &Block, chosen: &dyn Fn(&BoundSymbol) -> bool) -> Block {
     fn write(
         flattener: &mut Flattener,
         source: &Block,
@@ -24,10 +29,9 @@ pub fn decompose(trace: &Trace, chosen: impl Fn(&BoundSymbol) -> bool) -> Trace 
             });
         let Ok(()) = done;
     }
-    let source = &trace.block;
     let (mut flattener, mut substitution) = Flattener::new(source);
     for symbol in &source.symbols {
-        write(&mut flattener, source, symbol, &mut substitution, &chosen);
+        write(&mut flattener, source, symbol, &mut substitution, chosen);
     }
-    trace.transformed("decompose", flattener.finish(source, &substitution))
+    flattener.finish(source, &substitution)
 }

@@ -24,10 +24,18 @@ use crate::trace::Trace;
 /// the compilation of every trace has, of joint traces too.
 pub fn vjp(trace: &Trace, wrt: &[usize], executors: &[&'static ExecutorDef]) -> Result<Trace> {
     let mut joint = autodiff::vjp(trace, wrt, executors)?;
-    if let Some(last) = joint.history.last_mut() {
-        "vjp".clone_into(last);
-    }
+    name_vjp(&mut joint);
     Ok(joint)
+}
+
+/// The name of the stage that makes a joint trace.
+pub(crate) const VJP: &str = "vjp";
+
+/// Calls the last transform of a joint trace `vjp`.
+pub(crate) fn name_vjp(joint: &mut Trace) {
+    if let Some(last) = joint.history.last_mut() {
+        VJP.clone_into(last);
+    }
 }
 
 /// Optimization fuel: how many more claims, fusions and rewrites may be made. Halving it finds the one that breaks a program.

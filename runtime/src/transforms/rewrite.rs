@@ -33,7 +33,9 @@ use crate::error::Result;
 use crate::executor::{ExecutorDef, RewriteDef, executors_of, rewrites};
 use crate::trace::{Block, BoundSymbol, Callee, Results, Trace};
 
-pub(crate) use self::pattern::{commutes, numbers_of};
+#[cfg(feature = "testing")]
+pub(crate) use self::pattern::commutes;
+pub(crate) use self::pattern::numbers_of;
 
 /// The rewrites that take part without being asked for: those declared `default`, and those of executors.
 pub fn default_rewrites() -> Vec<&'static RewriteDef> {

@@ -53,3 +53,50 @@ pub mod cotangent_ignored {
         s.case(with(s.normal([4, 8])));
     }
 }
+
+/// The slope of a square. Its own gradient is wrong.
+#[operator(name = "wrong::slope")]
+pub mod slope {
+    fn slope(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        input * 2.0
+    }
+
+    fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (input * 2.0, move |d_out: Tensor| Grads { input: d_out * 3.0 })
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.mapv(|x| 2.0 * x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+    }
+}
+
+/// A square, whose gradient is right; that of its gradient is not.
+#[operator(name = "wrong::second_derivative")]
+pub mod second_derivative {
+    use super::slope;
+    use fulgurite_ops::prims;
+
+    fn second_derivative(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        prims::mul(input, input)
+    }
+
+    fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (prims::mul(input, input), move |d_out| Grads { input: prims::mul(d_out, slope(input)) })
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.mapv(|x| x * x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+    }
+}

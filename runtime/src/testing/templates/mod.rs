@@ -21,6 +21,7 @@ pub(crate) mod programs;
 pub(crate) mod rewrite;
 pub(crate) mod round_trip;
 pub(crate) mod samples;
+pub(crate) mod second_gradient;
 pub(crate) mod snapshot;
 pub(crate) mod sources;
 pub(crate) mod types;
@@ -41,6 +42,7 @@ pub(crate) fn per_sample(template: Template) -> Option<PerSample> {
         Template::Layout => layout::check,
         Template::Decomposition => decomposition::check,
         Template::Gradient => gradient::check,
+        Template::SecondGradient => second_gradient::check,
         Template::CotangentLinearity => cotangent_linearity::check,
         Template::Effects => effects::check,
         Template::Bounds => bounds::check,

@@ -31,20 +31,19 @@ impl Verifier<'_> {
             }
             Callee::ValueAndGrad { wrt } => {
                 let Some(body) = &symbol.body else { return Err(Wrong::Here("value_and_grad lacks its body".into())) };
-                let [loss] = body.results[..] else {
-                    let message =
-                        format!("the body gives {}, expected the loss alone", count(body.results.len(), "result"));
-                    return Err(Wrong::Here(message));
-                };
-                let Some(loss) = body.values.get(loss.index()).map(|value| &value.meta) else {
+                // The loss, and auxiliary outputs.
+                let given = body.results.iter().map(|id| body.values.get(id.index()).map(|value| value.meta.clone()));
+                let Some(mut metas) = given.collect::<Option<Vec<TensorMeta>>>() else {
                     return Err(Wrong::Here("the body gives a value that it does not have".into()));
+                };
+                let Some(loss) = metas.first() else {
+                    return Err(Wrong::Here("the body gives nothing, expected the loss first".into()));
                 };
                 if loss.rank() != 0 || !loss.dtype().is_floating() {
                     return Err(Wrong::Here(format!(
                         "the body gives {loss}, expected a zero-dimensional floating-point tensor"
                     )));
                 }
-                let mut metas = vec![loss.clone()];
                 for (i, index) in wrt.iter().enumerate() {
                     let value = body.parameters.get(*index).and_then(|id| body.values.get(id.index()));
                     let Some(value) = value else {

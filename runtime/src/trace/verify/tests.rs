@@ -165,7 +165,9 @@ fn every_rule_has_a_text_that_breaks_it() {
             "loss:",
             "the body gives f32[8], expected a zero-dimensional floating-point tensor",
         ),
-        ("yield mean\n", "yield mean, w\n", "loss:", "the body gives 2 results, expected the loss alone"),
+        // The loss, what else the body gives, and the gradients.
+        ("yield mean\n", "yield mean, w\n", "loss:", "value_and_grad returns 3 tensors, the line names 2"),
+        ("yield mean\n", "yield\n", "loss:", "the body gives nothing, expected the loss first"),
         (
             "value_and_grad([params.w, x]",
             "value_and_grad([params.w]",

@@ -1,0 +1,265 @@
+//! A function and its derivative as two compiled programs, run one after the other.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use super::{Jit, Key, below, explain};
+use crate::array::Array;
+use crate::compile::{Programs, Saved, split_stages};
+use crate::error::{Error, Result};
+use crate::meta::TensorMeta;
+use crate::program::Program;
+use crate::trace::Trace;
+use crate::tracer::Tensor;
+use crate::transforms::autodiff::floating_outputs;
+use crate::tree::Tree;
+
+/// A function whose forward and backward pass are two programs; see [`Jit::vjp`].
+pub struct Vjp<I: Tree<Leaf = Array>, O, F> {
+    jit: Jit<I, O, F>,
+    with_respect_to: Vec<String>,
+    cotangents_of: Vec<String>,
+    compiled: Mutex<FxHashMap<Key, Arc<CompiledVjp<O>>>>,
+}
+
+/// The two programs for one form of the arguments.
+#[derive(Debug)]
+pub struct CompiledVjp<O> {
+    forward: Program,
+    backward: Program,
+    programs: Programs,
+    structure: O,
+    /// How many of the forward program's outputs are the function's own.
+    outputs: usize,
+    /// Paths of the outputs that have cotangents, and what these must be.
+    cotangents: Vec<(String, TensorMeta)>,
+    /// Paths of the inputs that gradients are of.
+    gradients: Vec<String>,
+}
+
+/// What the forward program left: takes cotangents of the results to gradients of the arguments, as often as it is asked to.
+#[derive(Debug)]
+pub struct Pullback<O> {
+    compiled: Arc<CompiledVjp<O>>,
+    saved: Vec<Array>,
+}
+
+/// Gradients by the paths of the arguments.
+#[derive(Debug, Clone)]
+pub struct Gradients {
+    named: Vec<(String, Array)>,
+}
+
+impl<I, O, F> Jit<I, O, F>
+where
+    I: Tree<Leaf = Array>,
+    I::With<Tensor>: Tree<Leaf = Tensor, With<Tensor> = I::With<Tensor>>,
+    O: Tree<Leaf = Tensor> + Clone,
+    F: Fn(I::With<Tensor>) -> O,
+{
+    /// The function and its vector-Jacobian product as two programs: the forward program returns the results and saves what the
+    /// backward program reads, which takes any cotangents of any results to gradients of the arguments. Gradients are of all
+    /// floating-point arguments, and cotangents of all floating-point results, unless some are chosen.
+    pub fn vjp(self) -> Vjp<I, O, F> {
+        Vjp { jit: self, with_respect_to: Vec::new(), cotangents_of: Vec::new(), compiled: Mutex::default() }
+    }
+}
+
+impl<I, O, F> Vjp<I, O, F>
+where
+    I: Tree<Leaf = Array>,
+    I::With<Tensor>: Tree<Leaf = Tensor, With<Tensor> = I::With<Tensor>>,
+    O: Tree<Leaf = Tensor> + Clone,
+    F: Fn(I::With<Tensor>) -> O,
+{
+    /// Gradients of the arguments whose paths start with `path`; of several such, if it is called again.
+    pub fn with_respect_to(mut self, path: &str) -> Self {
+        self.with_respect_to.push(path.to_owned());
+        self
+    }
+
+    /// Cotangents of the results whose paths start with `path`; those of results that are not named are zero, and nothing is saved
+    /// for them.
+    pub fn cotangents_of(mut self, path: &str) -> Self {
+        self.cotangents_of.push(path.to_owned());
+        self
+    }
+
+    /// Runs the forward program: the results, and the pullback, which holds the saved values.
+    pub fn call(&self, arguments: I) -> Result<(O::With<Array>, Pullback<O>)> {
+        let (compiled, inputs) = self.compiled_for(arguments)?;
+        let mut outputs = compiled.forward.run_matching(inputs)?;
+        let saved = outputs.split_off(compiled.outputs);
+        let mut outputs = outputs.into_iter();
+        let next = &mut |_| outputs.next().unwrap_or_else(|| unreachable!("one output for each leaf"));
+        let results = compiled.structure.clone().map(next);
+        Ok((results, Pullback { compiled, saved }))
+    }
+
+    /// Compiles both programs for arguments of this form without running them.
+    pub fn compile(&self, arguments: &I) -> Result<Arc<CompiledVjp<O>>>
+    where
+        I: Clone,
+    {
+        Ok(self.compiled_for(arguments.clone())?.0)
+    }
+
+    fn compiled_for(&self, arguments: I) -> Result<(Arc<CompiledVjp<O>>, Vec<Array>)> {
+        let mut attributes = Vec::new();
+        arguments.attributes(&mut attributes);
+        let mut inputs: Vec<Array> = Vec::new();
+        let tree = arguments.map(&mut |array: Array| {
+            inputs.push(array);
+            Tensor::PLACEHOLDER
+        });
+        let key = self.jit.key(&inputs, attributes);
+        let known = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compiled) = known().get(&key).cloned() {
+            return Ok((compiled, inputs));
+        }
+        let (trace, structure) = self.jit.acquire(&key, tree)?;
+        let compiled = Arc::new(self.compile_trace(trace, structure)?);
+        known().insert(key, compiled.clone());
+        Ok((compiled, inputs))
+    }
+
+    fn compile_trace(&self, trace: Trace, structure: O) -> Result<CompiledVjp<O>> {
+        let block = &trace.block;
+        let name = |i: &usize| block.value(block.parameters[*i]).name.to_string();
+        let floating = |i: &usize| block.meta(block.parameters[*i]).dtype().is_floating();
+        let inputs: Vec<String> = (0..block.parameters.len()).map(|i| name(&i)).collect();
+        let wrt = chosen("argument", &inputs, &self.with_respect_to, (0..inputs.len()).filter(floating).collect())?;
+        let outputs: Vec<String> = trace.outputs.iter().map(|output| output.path.clone()).collect();
+        let of = chosen("result", &outputs, &self.cotangents_of, floating_outputs(&trace))?;
+        let cotangents: Vec<(String, TensorMeta)> =
+            of.iter().map(|i| (outputs[*i].clone(), block.meta(block.results[*i]).clone())).collect();
+        let gradients = wrt.iter().map(name).collect();
+        let options = &self.jit.options;
+        let programs = split_stages(trace, &wrt, &of, options)?;
+        let (forward, backward) = programs.prepare(options)?;
+        Ok(CompiledVjp { forward, backward, programs, structure, outputs: outputs.len(), cotangents, gradients })
+    }
+}
+
+/// The leaves that start with one of `paths`, of those that may be chosen; all of these if no path is given.
+fn chosen(what: &str, leaves: &[String], paths: &[String], floating: Vec<usize>) -> Result<Vec<usize>> {
+    if paths.is_empty() {
+        return Ok(floating);
+    }
+    for path in paths {
+        let named = |i: &usize| below(&leaves[*i], path);
+        if !(0..leaves.len()).any(|i| named(&i)) {
+            let message = format!("no {what}'s path starts with it: {}", listed(leaves.iter().map(String::as_str)));
+            return Err(Error::Argument { argument: path.clone(), message });
+        }
+        if !floating.iter().any(named) {
+            let message = format!("the {what} has no floating-point tensor, and so no derivative");
+            return Err(Error::Argument { argument: path.clone(), message });
+        }
+    }
+    Ok(floating.into_iter().filter(|i| paths.iter().any(|path| below(&leaves[*i], path))).collect())
+}
+
+/// Some names, for a message.
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut names: Vec<&str> = names.take(13).collect();
+    if names.len() > 12 {
+        names[12] = "...";
+    }
+    names.join(", ")
+}
+
+impl<O> CompiledVjp<O> {
+    /// The function's arguments in, its results and the saved values out.
+    pub fn forward(&self) -> &Program {
+        &self.forward
+    }
+
+    /// The saved values and cotangents in, gradients out.
+    pub fn backward(&self) -> &Program {
+        &self.backward
+    }
+
+    /// The trace after each transform, of both programs.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// What the forward program saves for the backward program.
+    pub fn saved(&self) -> Vec<Saved> {
+        self.programs.saved()
+    }
+
+    /// Who supplied which gradient rule, who took which symbol, and why others did not.
+    pub fn explain(&self) -> String {
+        let Programs { joint, forward, backward } = &self.programs;
+        explain(joint.iter().chain(forward).chain(backward))
+    }
+}
+
+impl<O> Pullback<O> {
+    /// The gradients for some cotangents, by the paths of the results that they are of. A result that is not named has the
+    /// cotangent zero.
+    ///
+    /// # Errors
+    /// If a path is not that of a result with a cotangent, is named twice, or its array has another shape or element type.
+    pub fn call<P: AsRef<str>>(&self, cotangents: impl IntoIterator<Item = (P, Array)>) -> Result<Gradients> {
+        let compiled = &self.compiled;
+        let mut given: Vec<Option<Array>> = vec![None; compiled.cotangents.len()];
+        for (path, array) in cotangents {
+            let path = path.as_ref();
+            let wrong = |message: String| Err(Error::Argument { argument: format!("cotangent '{path}'"), message });
+            let Some(i) = compiled.cotangents.iter().position(|(own, _)| own == path) else {
+                let known = listed(compiled.cotangents.iter().map(|(own, _)| own.as_str()));
+                return wrong(format!("is of no result that has cotangents; there are: {known}"));
+            };
+            let expected = &compiled.cotangents[i].1;
+            if array.shape() != expected.shape() || array.dtype() != expected.dtype() {
+                return wrong(format!("is {}, expected {expected}", array.meta()));
+            }
+            if given[i].replace(array).is_some() {
+                return wrong("is given twice".into());
+            }
+        }
+        let mut inputs = self.saved.clone();
+        for (array, (_, meta)) in given.into_iter().zip(&compiled.cotangents) {
+            inputs.push(match array {
+                Some(array) => array.to_contiguous()?,
+                None => Array::from_f64(meta.shape(), meta.dtype(), &vec![0.0; meta.len()])?,
+            });
+        }
+        let arrays = compiled.backward.run_matching(inputs)?;
+        Ok(Gradients { named: compiled.gradients.iter().cloned().zip(arrays).collect() })
+    }
+
+    /// The saved values, by name.
+    pub fn saved(&self) -> impl Iterator<Item = (Arc<str>, &Array)> {
+        let names = self.compiled.saved().into_iter().map(|saved| saved.name);
+        names.zip(&self.saved)
+    }
+}
+
+impl Gradients {
+    /// The gradient of the argument of that path.
+    pub fn of(&self, path: &str) -> Result<&Array> {
+        let found = self.named.iter().find(|(own, _)| own == path);
+        found.map(|(_, gradient)| gradient).ok_or_else(|| Error::Argument {
+            argument: path.to_owned(),
+            message: format!("has no gradient here, there are: {}", listed(self.iter().map(|(own, _)| own))),
+        })
+    }
+
+    /// The gradients of a tree of arguments that stands at `path`, in the same structure.
+    pub fn tree<T: Tree>(&self, path: &str, tree: T) -> Result<T::With<Array>> {
+        let mut gradients = Vec::new();
+        tree.visit(path, &mut |path, _| gradients.push(self.of(path).cloned()));
+        let mut gradients = gradients.into_iter().collect::<Result<Vec<Array>>>()?.into_iter();
+        Ok(tree.map(&mut |_| gradients.next().unwrap_or_else(|| unreachable!("one for each leaf"))))
+    }
+
+    /// All of them with their paths, in the order of the arguments.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Array)> {
+        self.named.iter().map(|(path, gradient)| (path.as_str(), gradient))
+    }
+}

@@ -1,0 +1,321 @@
+//! The tape: symbols are run forward with their gradient rules, whose pullbacks are then called in reverse.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::{BACKWARD, GradientRule, RuleSource};
+use crate::argument::{Arg, map_arguments};
+use crate::error::{CallStack, Error, Failure, Place, Result};
+use crate::executor::{ExecutorDef, Refusal, find_implementation};
+use crate::meta::TensorMeta;
+use crate::operator::{GradRule, Pullback};
+use crate::trace::{Block, BoundSymbol};
+use crate::tracer::{self, Tensor};
+
+/// A value of the program being differentiated, whatever block it stands in: cotangents are kept by these and never by
+/// handles, since a rule may give back its own argument.
+pub(super) type Key = usize;
+
+#[derive(Clone, Copy)]
+pub(super) struct Tracked {
+    pub(super) key: Key,
+    pub(super) handle: Tensor,
+    /// Whether it depends on a differentiated input.
+    varied: bool,
+}
+
+enum Back {
+    Rule(Pullback),
+    /// There is none; an error if a cotangent arrives.
+    Missing(String),
+}
+
+struct Recorded {
+    name: String,
+    operator: String,
+    place: Option<Place>,
+    results: Vec<Tracked>,
+    operands: Vec<Arg<Tracked>>,
+    back: Back,
+}
+
+/// What is known of a differentiated program.
+pub(super) struct Tape<'a> {
+    executors: &'a [&'static ExecutorDef],
+    recorded: Vec<Recorded>,
+    keys: usize,
+    rules: &'a mut Vec<GradientRule>,
+}
+
+/// The rule by which a symbol is differentiated.
+struct Choice {
+    /// `None` if its decomposition is differentiated, or nothing can be.
+    rule: Option<GradRule>,
+    from: RuleSource,
+    /// Who offers a rule that does not apply.
+    refusals: Vec<Refusal>,
+    /// Who accepts the symbol and offers no rule.
+    silent: Vec<&'static str>,
+}
+
+impl<'a> Tape<'a> {
+    /// A tape that has nothing recorded. `rules` receives who supplied each rule.
+    pub(super) fn new(executors: &'a [&'static ExecutorDef], rules: &'a mut Vec<GradientRule>) -> Tape<'a> {
+        Tape { executors, recorded: Vec::new(), keys: 0, rules }
+    }
+
+    pub(super) fn track(&mut self, handle: Tensor, varied: bool) -> Tracked {
+        self.keys += 1;
+        Tracked { key: self.keys, handle, varied }
+    }
+
+    /// Runs the symbols of `block` forward; `known` holds its parameters and receives every value. Values are named below
+    /// `prefix`, or as they are if it is empty.
+    pub(super) fn forward(
+        &mut self,
+        block: &Block,
+        known: &mut [Option<Tracked>],
+        prefix: &str,
+        outer: Option<Place>,
+    ) -> Result<()> {
+        for symbol in &block.symbols {
+            let place = outer.or(symbol.place);
+            let names: Vec<Arc<str>> = symbol
+                .results
+                .iter()
+                .map(|id| {
+                    let name = &block.value(*id).name;
+                    if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}").into() }
+                })
+                .collect();
+            let operands = map_arguments(&symbol.arguments, |id| {
+                known[id.index()].unwrap_or_else(|| unreachable!("values are defined before they are used"))
+            });
+            let varied = operands.iter().flat_map(Arg::tensors).any(|operand| operand.varied);
+            let differentiable = symbol.results.iter().any(|id| block.meta(*id).dtype().is_floating());
+            let results = if varied && differentiable {
+                self.record(block, symbol, &operands, &names, place)?
+            } else {
+                let results: Vec<(Arc<str>, TensorMeta)> =
+                    names.iter().cloned().zip(symbol.results.iter().map(|id| block.meta(*id).clone())).collect();
+                let mut copied = symbol.clone();
+                copied.place = place;
+                tracer::append_copy(&copied, map_arguments(&operands, |operand| operand.handle), &results)
+                    .into_iter()
+                    .map(|handle| self.track(handle, false))
+                    .collect()
+            };
+            for (id, tracked) in symbol.results.iter().zip(results) {
+                known[id.index()] = Some(tracked);
+            }
+        }
+        Ok(())
+    }
+
+    /// The rule of the first executor of the list that accepts the symbol and offers one, otherwise the operator's own.
+    fn choose(&self, symbol: &BoundSymbol, metas: &[Arg<TensorMeta>]) -> Choice {
+        let (mut refusals, mut silent) = (Vec::new(), Vec::new());
+        let Some(def) = symbol.operator() else {
+            return Choice { rule: None, from: RuleSource::Operator, refusals, silent };
+        };
+        for executor in self.executors {
+            let Some(implementation) = find_implementation(def.name, executor.name) else { continue };
+            match ((implementation.checker)(metas), implementation.grad) {
+                (Ok(()), Some(grad)) => {
+                    let from = RuleSource::Executor(executor.name);
+                    return Choice { rule: Some(grad), from, refusals, silent };
+                }
+                (Ok(()), None) => silent.push(executor.name),
+                (Err(reason), Some(_)) => refusals.push(Refusal { executor: executor.name, reason }),
+                (Err(_), None) => {}
+            }
+        }
+        let from = if def.grad.is_some() { RuleSource::Operator } else { RuleSource::Decomposition };
+        Choice { rule: def.grad, from, refusals, silent }
+    }
+
+    /// Says who supplied the rule of a call and why others did not; `first` is the first line of what the call became, whose
+    /// result is `name`.
+    fn explain(&mut self, first: usize, symbol: &BoundSymbol, name: &str, choice: Choice) {
+        let Some(def) = symbol.operator() else { return };
+        let Choice { from, mut refusals, silent, .. } = choice;
+        // Where the call itself is still there, its executors run it in the forward pass.
+        if !tracer::calls_since(first, def) {
+            let reason = || {
+                format!("its implementation has no `grad`, so it takes no part where this is differentiated; {from}")
+            };
+            refusals.extend(silent.into_iter().map(|executor| Refusal { executor, reason: reason() }));
+        }
+        tracer::explain_refusals(first, def.name, refusals.clone());
+        self.rules.push(GradientRule { value: name.into(), operator: def.name, from, refusals });
+    }
+
+    /// What a call stands for. A trace written by hand may leave it out.
+    fn body(symbol: &BoundSymbol, metas: &[Arg<TensorMeta>], place: Option<Place>) -> Result<Option<Arc<Block>>> {
+        match (symbol.operator(), &symbol.body) {
+            (None, _) => Ok(None),
+            (_, Some(body)) => Ok(Some(body.clone())),
+            (Some(def), None) if def.decomposition.is_some() => {
+                tracer::decompose(def, metas).map(Some).map_err(|error| error.in_operator(def.name, place))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Differentiates one symbol; returns its results.
+    fn record(
+        &mut self,
+        block: &Block,
+        symbol: &BoundSymbol,
+        operands: &[Arg<Tracked>],
+        names: &[Arc<str>],
+        place: Option<Place>,
+    ) -> Result<Vec<Tracked>> {
+        let name: &str = names.first().map_or("", |name| name);
+        let metas = block.argument_metas(symbol);
+        let handles = map_arguments(operands, |operand| operand.handle);
+        let choice = self.choose(symbol, &metas);
+        let first = tracer::position();
+        let Some(rule) = choice.rule else {
+            if let Some(body) = Self::body(symbol, &metas, place)? {
+                let mut known = vec![None; body.values.len()];
+                for (parameter, operand) in body.parameters.iter().zip(operands.iter().flat_map(Arg::tensors)) {
+                    known[parameter.index()] = Some(*operand);
+                }
+                let inside = symbol.operator().map_or(place, |def| place.map(|place| place.inside(def)));
+                self.forward(&body, &mut known, name, inside)?;
+                self.explain(first, symbol, name, choice);
+                let results: Vec<Tracked> = body
+                    .results
+                    .iter()
+                    .map(|id| known[id.index()].unwrap_or_else(|| unreachable!("results are defined")))
+                    .collect();
+                for (result, name) in results.iter().zip(names) {
+                    let own = operands.iter().flat_map(Arg::tensors).any(|operand| operand.handle == result.handle);
+                    if !own {
+                        tracer::rename(result.handle, name);
+                    }
+                }
+                return Ok(results);
+            }
+            let reason = match symbol.operator() {
+                Some(def) => def.no_grad.unwrap_or("it declares no gradient").to_owned(),
+                None => format!("'{}' cannot be differentiated", symbol.name()),
+            };
+            let results: Vec<(Arc<str>, TensorMeta)> =
+                names.iter().cloned().zip(symbol.results.iter().map(|id| block.meta(*id).clone())).collect();
+            let results: Vec<Tracked> = tracer::append_copy(symbol, handles, &results)
+                .into_iter()
+                .map(|handle| self.track(handle, true))
+                .collect();
+            self.recorded.push(Recorded {
+                name: name.to_owned(),
+                operator: symbol.name().to_owned(),
+                place,
+                results: results.clone(),
+                operands: operands.to_vec(),
+                back: Back::Missing(reason),
+            });
+            return Ok(results);
+        };
+        // The rule's own call of the operator would be named like the result; whatever else it computes stands below it.
+        let (outputs, back) = tracer::absolute_scope(name, || rule(&handles));
+        self.explain(first, symbol, name, choice);
+        tracer::annotate_error("the gradient of", symbol.name(), place);
+        if let Some(error) = tracer::take_error() {
+            return Err(error);
+        }
+        for ((output, id), name) in outputs.iter().zip(&symbol.results).zip(names) {
+            if output.meta() != *block.meta(*id) {
+                return Err(Error::Operator {
+                    operator: symbol.name().into(),
+                    failure: Failure::new(
+                        "GradOutput",
+                        format!("its grad rule returns {} where the operator gives {}", output.meta(), block.meta(*id)),
+                    ),
+                    stack: CallStack { at: place, frames: Vec::new() },
+                });
+            }
+            let own = handles.iter().flat_map(Arg::tensors).any(|handle| handle == output);
+            if !own {
+                tracer::rename(*output, name);
+            }
+        }
+        tracer::set_places(&outputs, place);
+        let results: Vec<Tracked> = outputs.into_iter().map(|handle| self.track(handle, true)).collect();
+        self.recorded.push(Recorded {
+            name: name.to_owned(),
+            operator: symbol.name().to_owned(),
+            place,
+            results: results.clone(),
+            operands: operands.to_vec(),
+            back: Back::Rule(back),
+        });
+        Ok(results)
+    }
+
+    /// Calls the pullbacks in reverse, from `cotangents`, and returns the cotangents of `wanted`.
+    pub(super) fn backward(
+        self,
+        mut cotangents: FxHashMap<Key, Tensor>,
+        wanted: &[Tracked],
+    ) -> Result<Vec<Option<Tensor>>> {
+        for recorded in self.recorded.into_iter().rev() {
+            let arrived: Vec<Option<Tensor>> = recorded
+                .results
+                .iter()
+                .map(|result| cotangents.get(&result.key).copied().filter(|_| result.handle.dtype().is_floating()))
+                .collect();
+            if arrived.iter().all(Option::is_none) {
+                continue;
+            }
+            let stack = || CallStack { at: recorded.place, frames: Vec::new() };
+            let back = match recorded.back {
+                Back::Rule(back) => back,
+                Back::Missing(reason) => {
+                    return Err(Error::NoGradient { operator: recorded.operator, reason, stack: stack() });
+                }
+            };
+            let scope = format!("{BACKWARD}.{}", recorded.name);
+            let first = tracer::position();
+            let results: Vec<Tensor> = recorded.results.iter().map(|result| result.handle).collect();
+            let gradients = tracer::absolute_scope(&scope, || back(&arrived, &results));
+            tracer::annotate_error("the gradient of", &recorded.operator, recorded.place);
+            for (operand, gradient) in recorded.operands.iter().zip(&gradients) {
+                for (operand, gradient) in operand.tensors().iter().zip(gradient.tensors()) {
+                    if !operand.varied || !operand.handle.dtype().is_floating() {
+                        continue;
+                    }
+                    if tracer::has_error() {
+                        break;
+                    }
+                    if gradient.meta() != operand.handle.meta() {
+                        return Err(Error::Operator {
+                            operator: recorded.operator,
+                            failure: Failure::new(
+                                "GradMeta",
+                                format!(
+                                    "its grad rule gives {} as the gradient of {}",
+                                    gradient.meta(),
+                                    operand.handle.meta()
+                                ),
+                            ),
+                            stack: stack(),
+                        });
+                    }
+                    let total = match cotangents.get(&operand.key) {
+                        Some(before) => tracer::absolute_scope(&scope, || tracer::accumulate(*before, *gradient)),
+                        None => *gradient,
+                    };
+                    cotangents.insert(operand.key, total);
+                }
+            }
+            tracer::set_places_from(first, recorded.place);
+            if let Some(error) = tracer::take_error() {
+                return Err(error);
+            }
+        }
+        Ok(wanted.iter().map(|tracked| cotangents.get(&tracked.key).copied()).collect())
+    }
+}
