@@ -202,10 +202,7 @@ products! {
 }
 
 /// The products of matrices in the last two dimensions.
-fn product(
-    a: &fulgurite::rules::ArrayD<f64>,
-    b: &fulgurite::rules::ArrayD<f64>,
-) -> fulgurite::rules::ArrayD<f64> {
+fn product(a: &fulgurite::rules::ArrayD<f64>, b: &fulgurite::rules::ArrayD<f64>) -> fulgurite::rules::ArrayD<f64> {
     let rank = a.ndim();
     let (m, k, n) = (a.shape()[rank - 2], a.shape()[rank - 1], b.shape()[rank - 1]);
     let (left, right): (Vec<f64>, Vec<f64>) = (a.iter().copied().collect(), b.iter().copied().collect());
