@@ -8,9 +8,9 @@ use fulgurite::testing::{Filter, GeneratedTest, Settings, generated_tests, unmat
 use fulgurite::{Array, Tensor};
 use fulgurite_ops as _;
 
-mod device;
 #[path = "../src/wrong/blind_spots.rs"]
 mod blind_spots;
+mod device;
 #[path = "../src/wrong/fusion.rs"]
 mod fusion;
 #[path = "../src/wrong/gradients.rs"]
