@@ -12,6 +12,8 @@ use cases::Tolerance;
 use fulgurite_kernels::DType;
 use fulgurite_kernels::cuda::generate::{GenerateError, GeneratedParameter, OPTIONS};
 use fulgurite_kernels::cuda::{Compilation, nvrtc};
+use fulgurite_kernels::fused::{FusedNode, FusedProgram};
+use fulgurite_kernels::scalar::ScalarOp;
 use operands::{Memories, differences};
 
 /// Architectures, and the shared memory that a block of their devices may have.
@@ -257,4 +259,21 @@ fn large_tensors_are_compiled_with_wide_indices() {
         assert!(source(case).contains("long long"));
     }
     compile(&list, true);
+}
+
+/// Else the compiler would evaluate it, with other last bits than the device has.
+#[test]
+fn a_function_of_a_number_is_left_to_the_device() {
+    let nodes = vec![
+        FusedNode::Input(0),
+        FusedNode::Constant(1.5),
+        FusedNode::Convert(DType::F32, 1),
+        FusedNode::Apply(ScalarOp::Log, [2, 0, 0]),
+        FusedNode::Apply(ScalarOp::Mul, [0, 3, 0]),
+    ];
+    let program = FusedProgram { input_dtypes: vec![DType::F32], nodes, outputs: vec![(4, DType::F32)] };
+    let case = Case::contiguous("scaled", program, &[4096], Tolerance::Exact);
+    let text = source(&case);
+    assert!(text.contains("logf(opaque(1.5f))"), "{text}");
+    compile(&[case], true);
 }

@@ -86,6 +86,13 @@ impl<'a> Emitter<'a> {
             };
         }
         let (suffix, one) = if class == Class::F32 { ("f", "1.0f") } else { ("", "1.0") };
+        let hidden;
+        let x = if matches!(op, Exp | Log | Sin | Cos | Tanh | Erf) && self.region.is_known(operand) {
+            hidden = self.functions.opaque(class, x);
+            hidden.as_str()
+        } else {
+            x
+        };
         match op {
             Not => format!("!{x}"),
             IsFinite if class == Class::F32 => format!("fabsf({x}) <= 0x1.fffffep127f"),
@@ -139,6 +146,10 @@ impl<'a> Emitter<'a> {
                     3.0 => format!("{x} * {x} * {x}"),
                     -1.0 => format!("{one} / {x}"),
                     _ if exponent.is_nan() => self.functions.power(class, x, y),
+                    _ if self.region.is_known(x_value) => {
+                        let x = self.functions.opaque(class, x);
+                        format!("pow{suffix}({x}, {y})")
+                    }
                     _ => format!("pow{suffix}({x}, {y})"),
                 };
             }

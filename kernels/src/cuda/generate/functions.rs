@@ -235,6 +235,18 @@ impl Functions {
         format!("power({x}, {y})")
     }
 
+    /// A number that the compiler must not look into: the functions that it evaluates by itself differ from the device's in their
+    /// last bits.
+    pub(super) fn opaque(&mut self, class: Class, x: &str) -> String {
+        let (kind, register) = if class == Class::F32 { ("float", "f") } else { ("double", "d") };
+        self.inline(
+            "A function of a number is computed where those of elements are.",
+            &format!("{kind} opaque({kind} x)"),
+            &format!("asm(\"\" : \"+{register}\"(x));\nreturn x;"),
+        );
+        format!("opaque({x})")
+    }
+
     /// A power whose exponent is not known beforehand. The bits are those of one that is.
     pub(super) fn power(&mut self, class: Class, x: &str, y: &str) -> String {
         let (kind, function, one) =

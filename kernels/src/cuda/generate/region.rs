@@ -136,6 +136,15 @@ impl Region {
         self.values.list[value].space
     }
 
+    /// Whether a value follows from numbers of the program alone, so that the compiler could compute it.
+    pub(super) fn is_known(&self, value: u32) -> bool {
+        let mut known: Vec<bool> = Vec::with_capacity(value as usize + 1);
+        for each in &self.values.list[..=value as usize] {
+            known.push(!matches!(each.kind, Kind::Input(_)) && each.operands().all(|operand| known[operand]));
+        }
+        known[value as usize]
+    }
+
     /// The input that a value is, if it is one.
     pub(super) fn input_of(&self, value: usize) -> Option<usize> {
         match self.values.list[value].kind {

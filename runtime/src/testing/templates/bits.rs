@@ -12,7 +12,7 @@ use crate::operator::OperatorDef;
 use crate::program::Program;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{List, Subject, joint_trace, random_like, trace_of};
-use crate::testing::tolerance::same_bits;
+use crate::testing::tolerance::same_numbers;
 use crate::trace::{BoundSymbol, Callee, Trace};
 use crate::tracer::{self, Tensor, trace_rule};
 
@@ -74,7 +74,7 @@ pub(crate) fn same_however(trace: &Trace, list: &List, inputs: &[Array]) -> Chec
             continue;
         }
         for (i, (output, expected)) in outputs.iter().zip(&expected).enumerate() {
-            same_bits(output, expected).map_err(|problem| {
+            same_numbers(output, expected).map_err(|problem| {
                 let text = program.trace().to_string();
                 let name = &plain.trace().outputs[i].path;
                 problem.within(format!("{name}, {}, against unfused and kept, of\n{text}", how(fuse, recompute)))
