@@ -304,15 +304,20 @@ fn one_reduction_of_a_block_waits_for_the_last() {
     let wrong = |header: &str| {
         let function = device.function(&format!("{header}{source}"), "reduce");
         let count = device.upload(&[0; 4]);
-        let arguments = Arguments::new().pointer(count.address()).i32(2000);
+        let arguments = Arguments::new().pointer(count.address()).i32(500);
         let blocks = 2 * device.context.device().multiprocessors;
         // SAFETY: the kernel counts in one number.
         unsafe { function.launch(&device.stream, &LaunchShape::linear(blocks, 1024), &arguments) }.unwrap();
         device.download_of::<u32>(&count)[0]
     };
     assert_eq!(wrong(HEADER), 0);
+    // Half of the warps read late: right all the same, but not without the barrier.
+    let read = "    return warp_reduce<R>(lane < warps ? scratch[lane] : neutral);";
     let barrier = "    __syncthreads();\n    if (lane == 0) scratch[warp] = x;";
-    assert!(HEADER.contains(barrier), "the barrier that is taken away");
-    let without = HEADER.replacen(barrier, "    if (lane == 0) scratch[warp] = x;", 1);
+    assert!(HEADER.contains(read) && HEADER.contains(barrier), "the lines that are changed");
+    let late = "    for (const long long start = clock64(); clock64() - start < (warp % 2 ? 4000 : 0);) {}\n";
+    let late = HEADER.replacen(read, &format!("{late}{read}"), 1);
+    assert_eq!(wrong(&late), 0);
+    let without = late.replacen(barrier, "    if (lane == 0) scratch[warp] = x;", 1);
     assert!(wrong(&without) > 0, "the test does not notice that the barrier is missing");
 }

@@ -435,7 +435,7 @@ fn operands_that_a_problem_needs_are_asked_for() {
     assert!(matches!(MatmulPlan::new(&library, &empty, 0), Err(CudaError::Problem(_))));
 }
 
-/// A vector and a matrix of the epilogue that are aligned to an element alone: the algorithms chosen must read them so.
+/// A vector and a matrix of the epilogue that are aligned as badly as the library takes them.
 #[test]
 fn epilogues_of_operands_that_are_hardly_aligned() {
     let Some(device) = device() else { return };
@@ -446,7 +446,14 @@ fn epilogues_of_operands_that_are_hardly_aligned() {
     {
         let kind = (dtype, dtype, Compute::F32);
         let aligned = Problem { epilogue, ..problem(kind, 96, 128, 64) };
-        let hardly = Problem { bias_alignment: dtype.size(), aux_alignment: dtype.size(), ..aligned.clone() };
+        // Of 16 bits the library takes none that is aligned to less than 16 bytes: that is told before anything runs.
+        let least = if dtype == DType::F32 { 4 } else { 16 };
+        if least > dtype.size() {
+            let less = Problem { bias_alignment: dtype.size(), aux_alignment: dtype.size(), ..aligned.clone() };
+            let refused = MatmulPlan::new(&library, &less, WORKSPACE);
+            assert!(matches!(refused, Err(CudaError::Problem(_))), "{less}: {refused:?}");
+        }
+        let hardly = Problem { bias_alignment: least, aux_alignment: least, ..aligned.clone() };
         let (Ok(first), Ok(plan)) =
             (MatmulPlan::new(&library, &aligned, WORKSPACE), MatmulPlan::new(&library, &hardly, WORKSPACE))
         else {
@@ -479,7 +486,7 @@ fn epilogues_of_operands_that_are_hardly_aligned() {
             let written = device.download(&aux)[by..by + 96 * 128 * size].to_vec();
             (decode(dtype, &device.download(&d)), decode(dtype, &written))
         };
-        let (expected, found) = (run(&first, 0), run(&plan, size));
+        let (expected, found) = (run(&first, 0), run(&plan, least));
         let close = tolerance(&hardly);
         assert!(error(&found.0, &expected.0) < close, "{hardly}");
         assert!(error(&found.1, &expected.1) < close, "{hardly}: aux");

@@ -121,15 +121,21 @@ fn alignment(base: Base, offset: isize) -> usize {
 
 /// A copy of the array, whose first element is at `start`, that begins where kernels expect it.
 fn aligned(array: &Array, start: DeviceAddress, state: &DeviceState) -> Result<Array> {
-    // From the first element to the last one reached; strides of arrays are not negative.
-    let last: usize =
-        array.shape().iter().zip(array.strides()).map(|(n, stride)| (n - 1) * stride.unsigned_abs()).sum();
-    let bytes = (last + 1) * array.dtype().size();
-    let copy = DeviceBuffer::new(array.device(), bytes)?;
+    // From the lowest element that strides reach to the highest one.
+    let reach = |wanted: fn(isize) -> bool| -> usize {
+        let all = array.shape().iter().zip(array.strides()).filter(|(_, stride)| wanted(**stride));
+        all.map(|(n, stride)| (n - 1) * stride.unsigned_abs()).sum()
+    };
+    let size = array.dtype().size();
+    let (before, bytes) = (reach(|stride| stride < 0) * size, (reach(|_| true) + 1) * size);
+    // The first element is what is aligned, whatever is before it.
+    let first = before.next_multiple_of(INPUT_ALIGNMENT);
+    let copy = DeviceBuffer::new(array.device(), first - before + bytes)?;
+    let to = copy.address().offset(first - before);
     // SAFETY: the elements are the array's own, which it keeps alive; the copy is new, and used on this stream alone.
-    unsafe { state.stream().copy_on_device(copy.address(), start, bytes) }?;
+    unsafe { state.stream().copy_on_device(to, DeviceAddress(start.0 - before as u64), bytes) }?;
     let (meta, strides) = (array.meta().clone(), Strides::from_slice(array.strides()));
-    Ok(Array::from_memory(Memory::Device(Arc::new(copy)), meta, strides, 0))
+    Ok(Array::from_memory(Memory::Device(Arc::new(copy)), meta, strides, first / size))
 }
 
 fn plan_of(

@@ -193,3 +193,24 @@ fn few_long_lines_use_the_device() {
     times("topk of 10", |x| topk(x, 10).0, 1.0);
     times("topk of 100000", |x| topk(x, 100_000).0, 1.0);
 }
+
+/// Inputs that are used where they are, begin anywhere, and go backwards.
+#[test]
+fn misaligned_inputs_of_negative_strides_are_read_right() {
+    let Some(cuda) = device::cuda() else { return };
+    let f = jit(|x: Tensor| x * 2.0).options(on(cuda));
+    for (rows, columns) in [(1001, 1003), (3, 5)] {
+        let values: Vec<f32> = (0..rows * columns).map(|i| i as f32).collect();
+        let (bytes, wide) =
+            (values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>(), columns as isize);
+        for strides in [[-wide, 1], [wide, -1], [-wide, -1], [wide, 1]] {
+            let array = Array::strided([rows, columns], DType::F32, &strides, &bytes).unwrap();
+            for skipped in 0..3 {
+                let part = array.slice(1, skipped, columns, 1).unwrap();
+                let expected: Vec<f32> = part.to_vec::<f32>().unwrap().iter().map(|value| 2.0 * value).collect();
+                let found = f.call(part.to_device(cuda).unwrap()).unwrap().to_vec::<f32>().unwrap();
+                assert!(found == expected, "{rows}x{columns}, strides {strides:?}, from column {skipped}");
+            }
+        }
+    }
+}

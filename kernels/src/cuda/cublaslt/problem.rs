@@ -55,6 +55,10 @@ impl Epilogue {
     }
 }
 
+/// What an epilogue's vector or matrix of 16-bit elements must be aligned to, in bytes: the heuristics cannot be told of less, and name
+/// algorithms that then refuse it when they run.
+const EPILOGUE_ALIGNMENT: usize = 16;
+
 /// How a matrix lies in memory: rows of contiguous elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Operand {
@@ -214,6 +218,11 @@ impl Problem {
             if is_used && (!alignment.is_power_of_two() || alignment < self.d.dtype.size()) {
                 return Some(format!("{name} cannot be aligned to {alignment} bytes"));
             }
+            if is_used && self.d.dtype.size() == 2 && alignment < EPILOGUE_ALIGNMENT {
+                return Some(format!(
+                    "{name} is aligned to {alignment} bytes, the library takes one of 16 bits on a multiple of {EPILOGUE_ALIGNMENT}"
+                ));
+            }
         }
         // One after the other, or beside each other, as the heads of attention are.
         let (stride, leading) = (self.d.batch_stride, self.d.leading);
@@ -282,6 +291,7 @@ mod tests {
         refuse(|p| p.a.alignment = 1, "aligned");
         refuse(|p| (p.epilogue, p.bias_alignment) = (Epilogue::Bias, 1), "bias cannot be aligned to 1");
         refuse(|p| (p.epilogue, p.aux_alignment) = (Epilogue::DGelu, 12), "aux cannot be aligned to 12");
+        refuse(|p| (p.epilogue, p.bias_alignment) = (Epilogue::Bias, 8), "bias is aligned to 8 bytes");
     }
 
     #[test]
