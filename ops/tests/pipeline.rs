@@ -141,7 +141,7 @@ fn what_is_donated_is_there() {
 fn a_program_for_the_host_has_no_values_elsewhere() {
     let f = jit(|x: Tensor| (x, prims::full([1], 1.0, DType::F32, "cuda")));
     let message = f.call(Array::new([1], &[1.0f32]).unwrap()).map(drop).unwrap_err().to_string();
-    assert!(message.contains("prims::full: gives f32[1]@cuda:0, the program is for cpu"), "{message}");
+    assert!(message.contains("prims::full: 'full' is on cuda:0, the program runs on cpu"), "{message}");
     assert!(message.contains("pipeline.rs:"), "{message}");
 }
 

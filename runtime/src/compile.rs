@@ -15,8 +15,8 @@ use crate::error::{CallStack, Error, Result};
 use crate::executor::{ExecutorDef, default_executors, find_executor};
 use crate::meta::Device;
 use crate::program::Program;
-use crate::trace::Trace;
 use crate::trace::verify::{honoured, one_device, ordered};
+use crate::trace::{BoundSymbol, Callee, Trace};
 use crate::transforms::autodiff::GradientRule;
 use crate::transforms::{Fuel, autocast, autodiff, claim, cse, dce, donate, fuse, layout, plan, recompute, rewrite};
 
@@ -224,7 +224,7 @@ impl Stages {
             if next.history.last() != Some(&transform.name) {
                 next.history.push(transform.name.clone());
             }
-            self.push(&transform.name, next)?;
+            self.push_foreign(&transform.name, next)?;
         }
         if let Some(low) = low {
             self.make(autocast::NAME, |trace, _| autocast::autocast(trace, low))?;
@@ -306,10 +306,19 @@ impl Stages {
 
     /// Keeps a stage. One that is not valid is kept as well: it shows what the transform made.
     fn push(&mut self, name: &str, trace: Trace) -> Step {
-        // Programs trust plans and claims. Those that come from outside are checked whatever the options say.
+        // Programs trust plans, claims and regions. Those that come from outside are checked whatever the options say.
         let planned = trace.block.values.iter().any(|value| value.storage.is_some());
-        let claimed = trace.block.symbols.iter().any(|symbol| symbol.executor.is_some());
-        let foreign = self.made.is_empty() && (planned || claimed);
+        let taken = |symbol: &BoundSymbol| symbol.executor.is_some() || matches!(symbol.callee, Callee::Region { .. });
+        let foreign = self.made.is_empty() && (planned || trace.block.symbols.iter().any(taken));
+        self.keep(name, trace, foreign)
+    }
+
+    /// As [`Stages::push`], for what code of the user's own made: it is checked whatever the options say.
+    fn push_foreign(&mut self, name: &str, trace: Trace) -> Step {
+        self.keep(name, trace, true)
+    }
+
+    fn keep(&mut self, name: &str, trace: Trace, foreign: bool) -> Step {
         // From when on collectives are no longer opened, they stay in the order that all processes agree on.
         let before = self.made.last().filter(|before| self.verify && CLAIMED.contains(&before.name.as_str()));
         let error = before.filter(|before| ordered(&before.trace) != ordered(&trace)).map(|before| Error::Verify {

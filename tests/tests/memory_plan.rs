@@ -129,6 +129,14 @@ fn a_number_for_each_row_is_not_written_over_in_a_region() {
 }
 
 #[test]
+fn a_region_that_is_given_a_value_twice_is_not_written_over_it() {
+    let region = "b: f32[8] in x = region([x, x], executor=cpu) by cpu {\n(x: f32[8], same: f32[8])\n\
+                  a: f32[8] = prims::exp(x) by cpu\nb: f32[8] = prims::add(a, same) by cpu\nyield b\n}\nreturn b = b";
+    let message = refused(TWO, 0, region);
+    assert!(message.contains("'b' takes the memory of 'x', which the same line reads"), "{message}");
+}
+
+#[test]
 fn a_row_is_not_written_over_before_it_is_read_for_the_last_time() {
     // The double of `x` is known before the sum of the row, after which `x` is read again.
     let traced = |x: Tensor| {

@@ -251,7 +251,7 @@ fn outputs_have_memory_of_their_own() {
     std::fs::write(folder.path().join("bad.trace"), text).unwrap();
     for command in ["verify", "run"] {
         let complaint = run_in(folder.path(), &["trace", command, "bad.trace"]).fails(1);
-        assert!(complaint.contains("two outputs have one memory"), "{complaint}");
+        assert!(complaint.contains("'v' takes the memory of 'w', which is read later"), "{complaint}");
     }
 }
 
@@ -268,8 +268,8 @@ fn regions_that_cannot_be_run_are_errors() {
                    return out = y\n}\n";
     let bad = [
         (deleted, "a region holds operators, not 'del'"),
-        (mixed, "a region over [9] gives f32[4], expected its shape or a number a row"),
-        (reshaped, "an operand does not have the layout that the region was compiled for"),
+        (mixed, "'cpu' does not run this region: it gives 'a', f32[4], which no line over [9] or its rows computes"),
+        (reshaped, "is computed otherwise than it says"),
     ];
     for (text, part) in bad {
         std::fs::write(folder.path().join("bad.trace"), format!("# fulgurite trace 1\ntrace f for cpu {text}"))

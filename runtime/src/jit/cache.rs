@@ -1,11 +1,18 @@
 //! What was compiled, by the form of the arguments: the programs used last. A key is compiled by one thread while the others that
-//! want it wait, and nobody else does.
+//! want it wait, and nobody else does. A thread that compiles (a function may call others while it is traced) waits for no other: two
+//! that wait for each other would never end. It compiles what it wants once more.
 
+use std::cell::Cell;
 use std::hash::Hash;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use rustc_hash::FxHashMap;
+
+thread_local! {
+    /// How many compilations this thread is in, of whatever function.
+    static COMPILING: Cell<usize> = const { Cell::new(0) };
+}
 
 /// See the module.
 pub(super) struct Cache<K, V> {
@@ -70,8 +77,9 @@ impl<K: Hash + Eq, V> Cache<K, V> {
             if state.compiling.iter().any(|(_, by)| *by == me) {
                 return Found::Recursive;
             }
-            if state.compiling.iter().all(|(other, _)| other != key) {
+            if COMPILING.get() > 0 || state.compiling.iter().all(|(other, _)| other != key) {
                 state.compiling.push((key.clone(), me));
+                COMPILING.set(COMPILING.get() + 1);
                 return Found::Missing(Place { cache: self, key: key.clone() });
             }
             state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -120,6 +128,7 @@ impl<K: Hash + Eq, V> Place<'_, K, V> {
 
 impl<K: Hash + Eq, V> Drop for Place<'_, K, V> {
     fn drop(&mut self) {
+        COMPILING.set(COMPILING.get().saturating_sub(1));
         self.cache.lock().compiling.retain(|(key, _)| !Arc::ptr_eq(key, &self.key));
         self.cache.ended.notify_all();
     }
@@ -161,5 +170,27 @@ mod tests {
             drop(place);
             assert_eq!(waits.join().unwrap(), (10, false));
         });
+    }
+
+    #[test]
+    fn a_thread_that_compiles_waits_for_nobody() {
+        let (f, g): (Cache<u32, u32>, Cache<u32, u32>) = (Cache::new(2), Cache::new(2));
+        let Found::Missing(ours) = f.find(&Arc::new(1)) else { panic!("nothing is known") };
+        let (began, go) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let Found::Missing(theirs) = g.find(&Arc::new(1)) else { panic!("nothing is known") };
+                began.wait();
+                go.wait();
+                theirs.fill(10);
+            });
+            began.wait();
+            // Who waited here would wait for one that may wait for `f`.
+            assert_eq!(get(&g, 1), (10, false));
+            go.wait();
+        });
+        ours.fill(10);
+        assert_eq!(get(&g, 1), (10, true));
+        assert_eq!(g.len(), 1);
     }
 }

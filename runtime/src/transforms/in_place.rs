@@ -1,7 +1,7 @@
 //! Which results may have the memory of which operands: by what kernels declare, and by what regions read.
 
 use fulgurite_kernels::view::is_contiguous;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::layout::Layout;
 use crate::argument::Arg;
@@ -103,6 +103,8 @@ struct Readers<'a> {
     declared: bool,
     /// The body's value for each operand and for each result of the region.
     inner: FxHashMap<ValueId, ValueId>,
+    /// The operands that it is given more than once.
+    repeated: FxHashSet<ValueId>,
     /// The first line that reads each value of the body, and whether it is the only one.
     lines: FxHashMap<ValueId, (&'a BoundSymbol, bool)>,
 }
@@ -119,10 +121,14 @@ impl<'a> RegionReaders<'a> {
             return false;
         };
         if !readers.declared {
-            return !is_read_again(readers.body, *written);
+            // A value that is given twice is read as two.
+            return !readers.repeated.contains(&operand) && !is_read_again(readers.body, *written, *read);
         }
         readers.lines.get(read).is_some_and(|(line, only)| {
-            *only && line.results.contains(written) && updates_in_place(line, *written, *read)
+            *only
+                && !readers.repeated.contains(&operand)
+                && line.results.contains(written)
+                && updates_in_place(line, *written, *read)
         })
     }
 }
@@ -132,9 +138,12 @@ impl<'a> Readers<'a> {
         let body = symbol.body.as_deref()?;
         let declared = body.symbols.iter().any(|line| declared_in_place(line).is_some());
         let (mut inner, mut lines) = (FxHashMap::default(), FxHashMap::default());
+        let mut repeated = FxHashSet::default();
         let operands = symbol.operands().zip(&body.parameters);
         for (outer, own) in operands.chain(symbol.results.iter().copied().zip(&body.results)) {
-            inner.entry(outer).or_insert(*own);
+            if *inner.entry(outer).or_insert(*own) != *own {
+                repeated.insert(outer);
+            }
         }
         for line in body.symbols.iter().filter(|_| declared) {
             for id in line.operands() {
@@ -142,13 +151,13 @@ impl<'a> Readers<'a> {
                 known.1 &= std::ptr::eq(known.0, line);
             }
         }
-        Some(Readers { body, declared, inner, lines })
+        Some(Readers { body, declared, inner, repeated, lines })
     }
 }
 
-/// Whether a region may read the elements that are where it writes an element of `written` after that: a number for each row is read for
-/// every element of the row, maybe by another thread, and what is reduced may be read once more after the reduction.
-fn is_read_again(body: &Block, written: ValueId) -> bool {
+/// Whether a region may read the elements of `read` that are where it writes an element of `written` after that: a number for each
+/// row is read for every element of the row, maybe by another thread, and a value may be read once more after a reduction.
+fn is_read_again(body: &Block, written: ValueId, read: ValueId) -> bool {
     let shape_of = |id: ValueId| body.meta(id).shape();
     let elementwise =
         |line: &BoundSymbol| line.results.iter().all(|out| line.operands().all(|id| shape_of(id) == shape_of(*out)));
@@ -160,19 +169,27 @@ fn is_read_again(body: &Block, written: ValueId) -> bool {
     if full != Some(shape_of(written)) || shape_of(written).last().is_none_or(|extent| *extent == 1) {
         return true;
     }
-    // What follows from all reductions is written last, in the pass that reads for the last time.
-    let reductions = body.symbols.iter().filter(|line| {
+    let reduces = |line: &BoundSymbol| {
         let operands = line.operands().map(|id| body.meta(id).len()).max();
         line.results.iter().any(|out| operands.is_some_and(|len| body.meta(*out).len() < len))
-    });
-    reductions.into_iter().any(|reduction| {
-        let mut follows = vec![false; body.values.len()];
-        reduction.results.iter().for_each(|id| follows[id.index()] = true);
-        for line in &body.symbols {
-            if line.operands().any(|id| follows[id.index()]) {
-                line.results.iter().for_each(|id| follows[id.index()] = true);
+    };
+    // What is made of these values, through lines that `passes` lets through.
+    let made_of = |from: &[ValueId], passes: &dyn Fn(&BoundSymbol) -> bool| {
+        let mut made = vec![false; body.values.len()];
+        from.iter().for_each(|id| made[id.index()] = true);
+        for line in body.symbols.iter().filter(|line| passes(line)) {
+            if line.operands().any(|id| made[id.index()]) {
+                line.results.iter().for_each(|id| made[id.index()] = true);
             }
         }
+        made
+    };
+    let elements = made_of(&[read], &|line| !reduces(line));
+    // What follows from a reduction is computed in a later pass than what does not, and reads its operands in it.
+    body.symbols.iter().filter(|line| reduces(line)).any(|reduction| {
+        let follows = made_of(&reduction.results, &|_| true);
+        let later = |line: &BoundSymbol| line.operands().any(|id| follows[id.index()]);
         !follows[written.index()]
+            && body.symbols.iter().any(|line| later(line) && line.operands().any(|id| elements[id.index()]))
     })
 }

@@ -5,9 +5,10 @@ use crate::array::Array;
 use crate::compile::{compile, stages};
 use crate::meta::Device;
 use crate::program::Program;
+use crate::testing::directives::Tolerance;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{List, Ran, Subject, joint_trace};
-use crate::testing::tolerance::same_bits;
+use crate::testing::tolerance::{Expected, same_bits};
 use crate::trace::{Block, BoundSymbol, Callee, Input, InputRole, Output, Storage, Trace, ValueId, print_symbol};
 use crate::transforms::in_place::may_lie_over;
 use crate::transforms::layout::layouts;
@@ -20,14 +21,15 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let list = context.list()?;
     let forward = subject.forward(&list);
     let forward = forward.as_ref().as_ref().map_err(Problem::clone)?;
-    let mut tried = all(&list.placed(subject.trace()?)?, &list, forward)?;
+    let mut tried = all(&list.placed(subject.trace()?)?, &list, forward, context.tolerance)?;
     if subject.differentiable()? {
         let joint = subject.joint(&list);
         if let (Some(ran), Some(trace)) = (
             joint.as_ref().as_ref().map_err(Problem::clone)?,
             joint_trace(&list.placed(subject.trace()?)?, &list.executors)?,
         ) {
-            tried += all(&trace, &list, ran).map_err(|problem| problem.within("with its gradient"))?;
+            tried +=
+                all(&trace, &list, ran, context.tolerance).map_err(|problem| problem.within("with its gradient"))?;
         }
     }
     if tried > 0 { PASSED } else { nothing("no result may be written over an operand") }
@@ -59,7 +61,7 @@ fn pairs(trace: &Trace) -> Vec<Pair> {
     found
 }
 
-fn all(trace: &Trace, list: &List, ran: &Ran) -> Check<usize> {
+fn all(trace: &Trace, list: &List, ran: &Ran, tolerance: Tolerance) -> Check<usize> {
     let options = list.options();
     let laid_out = stages(trace.clone(), &options)?.into_iter().find(|stage| stage.name == "layout");
     let Some(trace) = laid_out.map(|stage| stage.trace) else { return Ok(0) };
@@ -95,7 +97,7 @@ fn all(trace: &Trace, list: &List, ran: &Ran) -> Check<usize> {
                 print_symbol(&trace.block, symbol)
             )
         };
-        over(&trace, symbol, *pair, list.device(), &value).map_err(|problem| problem.within(said()))?;
+        over(&trace, symbol, *pair, (list.device(), tolerance), &value).map_err(|problem| problem.within(said()))?;
     }
     Ok(pairs.len())
 }
@@ -104,7 +106,7 @@ fn over<'a>(
     trace: &Trace,
     symbol: &BoundSymbol,
     (_, result, operand): Pair,
-    device: &str,
+    (device, tolerance): (&str, Tolerance),
     value: &impl Fn(ValueId) -> &'a Array,
 ) -> Check {
     let mut parameters: Vec<ValueId> = Vec::new();
@@ -151,7 +153,14 @@ fn over<'a>(
         let name = &trace.block.value(*id).name;
         ensure!(output.meta() == trace.block.meta(*id), "'{name}' is {}", output.meta());
         let expected = value(*id).to_host()?;
-        same_bits(&output.to_host()?, &expected)
+        let output = output.to_host()?;
+        let scaled = tolerance.scaled_of(output.dtype());
+        if scaled > 0.0 {
+            // A directive says why the bits are not the same.
+            Expected::rounded(expected.to_f64()?, expected.dtype()).with_relative(scaled).compare(&output)?;
+            continue;
+        }
+        same_bits(&output, &expected)
             .map_err(|problem| problem.within(format!("'{name}' differs from what it is in memory of its own")))?;
     }
     Ok(())
