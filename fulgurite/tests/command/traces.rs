@@ -269,7 +269,7 @@ fn regions_that_cannot_be_run_are_errors() {
     let bad = [
         (deleted, "a region holds operators, not 'del'"),
         (mixed, "'cpu' does not run this region: it gives 'a', f32[4], which no line over [9] or its rows computes"),
-        (reshaped, "is computed otherwise than it says"),
+        (reshaped, "'x' is f32[1], the region is over [] and reads its shape or rows of it"),
     ];
     for (text, part) in bad {
         std::fs::write(folder.path().join("bad.trace"), format!("# fulgurite trace 1\ntrace f for cpu {text}"))
