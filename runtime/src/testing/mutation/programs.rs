@@ -98,7 +98,7 @@ pub fn random_programs(seeds: std::ops::Range<u64>) -> Result<Vec<Planned>, Stri
     let make = |seed: u64| -> Check<Option<Planned>> {
         let Some((trace, mut inputs)) = random_trace(seed)? else { return Ok(None) };
         let list = List::of(find_executor("cpu")?);
-        let gradients = !differentiable_inputs(&trace).is_empty() && Random::new(seed).next() % 3 != 0;
+        let gradients = !differentiable_inputs(&trace).is_empty() && !Random::new(seed).next().is_multiple_of(3);
         let trace = match gradients.then(|| joint_trace(&trace, &list.executors)).transpose()?.flatten() {
             Some(joint) => {
                 for (i, id) in joint.block.parameters.iter().enumerate().skip(inputs.len()) {
