@@ -80,8 +80,9 @@ macro_rules! integer_products {
             }
             let (row_blocks, column_blocks) = (rows.div_ceil(ROW_BLOCK), columns.div_ceil(COLUMN_BLOCK));
             for_ranges(batch * row_blocks * column_blocks, work, |range| {
-                let mut packed_left = vec![0; ROW_BLOCK * INNER_BLOCK];
-                let mut packed_right = vec![0; COLUMN_BLOCK * INNER_BLOCK];
+                let depth = INNER_BLOCK.min(inner.max(1));
+                let mut packed_left = vec![0; ROW_BLOCK.min(rows.next_multiple_of(ROWS)) * depth];
+                let mut packed_right = vec![0; COLUMN_BLOCK.min(columns.next_multiple_of(COLUMNS)) * depth];
                 for unit in range {
                     let (position, block) = (unit / (row_blocks * column_blocks), unit % (row_blocks * column_blocks));
                     let [left_base, right_base, target_base] = product.batch.offsets(position);
@@ -93,7 +94,7 @@ macro_rules! integer_products {
                     for first in (0..inner.max(1)).step_by(INNER_BLOCK) {
                         let length = INNER_BLOCK.min(inner - first);
                         // Panels: position by position, the rows (or columns) side by side, zero beyond the edge.
-                        for (panel, packed) in packed_left.chunks_mut(ROWS * length.max(1)).enumerate() {
+                        for (panel, packed) in packed_left.chunks_mut(ROWS * length.max(1)).take(row_count.div_ceil(ROWS)).enumerate() {
                             for (at, packed) in packed.chunks_mut(ROWS).take(length).enumerate() {
                                 for (index, packed) in packed.iter_mut().enumerate() {
                                     let row = panel * ROWS + index;
@@ -103,7 +104,7 @@ macro_rules! integer_products {
                                 }
                             }
                         }
-                        for (panel, packed) in packed_right.chunks_mut(COLUMNS * length.max(1)).enumerate() {
+                        for (panel, packed) in packed_right.chunks_mut(COLUMNS * length.max(1)).take(column_count.div_ceil(COLUMNS)).enumerate() {
                             for (at, packed) in packed.chunks_mut(COLUMNS).take(length).enumerate() {
                                 for (index, packed) in packed.iter_mut().enumerate() {
                                     let column = panel * COLUMNS + index;

@@ -57,6 +57,11 @@ def var(input, dim=None, correction=None, keepdim=False, unbiased=None):
     return torch.var(input, dim, correction=1 if correction is None else correction, keepdim=keepdim)
 
 
+def matmul(input, other, out_dtype=None):
+    """PyTorch's product on the CPU has no type of its own for the result: operands are converted, which is exact."""
+    return torch.matmul(input, other) if out_dtype is None else torch.matmul(input.to(out_dtype), other.to(out_dtype))
+
+
 def operands(function):
     """A function of two operands, of which a number stands for a tensor of the type that the number is promoted to."""
 
@@ -112,6 +117,7 @@ FUNCTIONS = {
         input, dim, index, source if src is None else src, alpha=alpha
     ),
     "var": var,
+    "matmul": matmul,
     "Tensor.type_as": lambda input, other: input.type_as(other),
     "optim.AdamW": adamw,
 }

@@ -267,7 +267,7 @@ def main():
     parser.add_argument("--executors")
     parser.add_argument("--report", type=Path)
     parser.add_argument("--show", type=int, default=3, help="differences shown for each operator")
-    parser.add_argument("--least", type=float, default=0.0, help="the least share of cases that must agree, e.g. 0.98")
+    parser.add_argument("--least", type=float, default=0.98, help="the least share of cases that must agree, e.g. 0.98")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
@@ -404,6 +404,8 @@ def difference(name, record, report, tensors):
     """Why a case differs from PyTorch, or None."""
     ok = report["status"] == "ok"
     if "refused" in record:
+        if not ok and report["error"]["code"] == "Panic":
+            return f"panics: {report['error']['message']}"[:300]
         return f"PyTorch refuses it ({record['refused']}), it runs" if ok else None
     if not ok:
         return f"{report['error']['code']}: {report['error']['message']}"[:300]

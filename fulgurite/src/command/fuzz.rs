@@ -110,6 +110,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Err(error);
     }
     say!("{}", summary(&totals))?;
+    if totals.unmade > 0 {
+        return Err(Failed(format!("{} cases failed while they were made; the log tells of them", totals.unmade)));
+    }
+    if totals.comparisons == 0 && totals.refused == 0 {
+        return Err(Failed("nothing was compared: give more time, or other operators and types".into()));
+    }
     Ok(if totals.failing > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

@@ -16,7 +16,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How full a folder is left when it was too full.
 const LEFT: f64 = 0.75;
 /// What temporary files start with.
-const PREFIX: &str = ".partial-";
+const PREFIX: &str = ".fulgurite-partial-";
 /// The file that those who write hold in turn.
 const LOCK: &str = ".lock";
 
@@ -140,8 +140,11 @@ impl Folder {
             if !metadata.is_file() || name == LOCK {
                 continue;
             }
-            let used = metadata.modified().unwrap_or(now);
             let is_left = name.to_string_lossy().starts_with(PREFIX);
+            if !is_left && !is_kept(&name.to_string_lossy()) {
+                continue;
+            }
+            let used = metadata.modified().unwrap_or(now);
             match (is_left, now.duration_since(used).is_ok_and(|age| age > DAY)) {
                 (true, true) => drop(fs::remove_file(entry.path())),
                 (true, false) => {}
@@ -165,6 +168,12 @@ impl Folder {
         }
         Ok(())
     }
+}
+
+/// Whether a file has a name of those that are kept: a hash of 64 hexadecimal digits, and what it is a file of. The folder may be
+/// one that people keep other files in.
+fn is_kept(name: &str) -> bool {
+    name.split_once('.').is_some_and(|(hash, _)| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Has a file that is used outlive others. It may be another user's: then its age is that of its content.
@@ -200,16 +209,19 @@ mod tests {
     fn the_files_that_were_not_used_for_longest_are_removed() {
         let home = tempfile::tempdir().unwrap();
         let folder = Folder::new(home.path().join("kept"), 1000);
-        for (name, days) in [("a", 9), ("b", 30), ("c", 2), ("d", 5)] {
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|digit| format!("{}.txt", digit.repeat(64)));
+        for (name, days) in [(&a, 9), (&b, 30), (&c, 2), (&d, 5)] {
             folder.keep(name, &[&[0; 150], &[1; 150]]);
             age(&folder, name, days);
         }
+        // Somebody's own.
+        fs::write(folder.path().join("notes.md"), [0; 2000]).unwrap();
         // Reading is using.
-        assert_eq!(folder.read("b").unwrap().unwrap().len(), 300);
+        assert_eq!(folder.read(&b).unwrap().unwrap().len(), 300);
         folder.prune(SystemTime::now()).unwrap();
-        assert_eq!(names(&folder), ["b", "c"], "at most three quarters are left");
+        assert_eq!(names(&folder), [&b, &c, "notes.md"], "at most three quarters are left");
         folder.prune(SystemTime::now()).unwrap();
-        assert_eq!(names(&folder), ["b", "c"]);
+        assert_eq!(names(&folder), [&b, &c, "notes.md"]);
     }
 
     #[test]
@@ -217,12 +229,12 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folder = Folder::new(home.path(), 1000);
         folder.keep("a", &[b"content"]);
-        for name in [".partial-old", ".partial-new"] {
+        for name in [".fulgurite-partial-old", ".fulgurite-partial-new"] {
             fs::write(home.path().join(name), b"x").unwrap();
         }
-        age(&folder, ".partial-old", 2);
+        age(&folder, ".fulgurite-partial-old", 2);
         folder.prune(SystemTime::now()).unwrap();
-        assert_eq!(names(&folder), [".partial-new", "a"]);
+        assert_eq!(names(&folder), [".fulgurite-partial-new", "a"]);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use super::promotion::{constant_like, position};
 use crate::prims;
 
 /// `length` elements along `dim`, from `start` on (counted from the end if negative). `start` may be an integer tensor without
-/// dimensions: a position that is known when the program runs; if it is out of range, running is an error.
+/// dimensions: a position that is known when the program runs; if it is out of range, running is an error. With a length of 0 it
+/// is not looked at.
 #[operator(torch = "narrow")]
 pub mod narrow {
     fn narrow(input: Tensor, dim: i64, start: Operand<Integer>, length: usize) -> Tensor;
@@ -60,11 +61,13 @@ pub mod narrow {
         let start = start[[]] as i64;
         let mut shape = input.shape().to_vec();
         let dim = dim.rem_euclid(shape.len() as i64) as usize;
-        let first = if start < 0 { (shape[dim] as i64 + start) as usize } else { start as usize };
-        if first + length > shape[dim] {
-            let message = format!("elements {first} to {} of a dimension of size {}", first + length, shape[dim]);
+        let first = if start < 0 { shape[dim] as i64 + start } else { start };
+        let last = shape[dim] as i64 - length as i64;
+        if length > 0 && !(0..=last).contains(&first) {
+            let message = format!("{length} elements from {first} on of a dimension of size {}", shape[dim]);
             return Err(Failure::new("IndexOutOfRange", message));
         }
+        let first = if length == 0 { 0 } else { first as usize };
         shape[dim] = length;
         Ok(rearranged(input, &shape, 0.0, |at| {
             let mut from = at.to_vec();

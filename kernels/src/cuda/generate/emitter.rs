@@ -136,6 +136,8 @@ impl<'a> Emitter<'a> {
             Pow if class == Class::I64 => return self.functions.integer_power(x, y),
             Pow => {
                 let exponent = match self.region.values.list[y_value as usize].kind {
+                    // As the region computes: an exponent that is 2 in f32 is 2.
+                    Kind::Constant(exponent) if class == Class::F32 => f64::from(exponent as f32),
                     Kind::Constant(exponent) => exponent,
                     _ => f64::NAN,
                 };

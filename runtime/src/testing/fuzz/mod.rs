@@ -97,6 +97,8 @@ pub struct Totals {
     pub skipped: u64,
     /// Programs that fail.
     pub failing: u64,
+    /// Cases that failed while they were made.
+    pub unmade: u64,
     /// How long it took, in all.
     pub time: Duration,
 }
@@ -200,7 +202,16 @@ impl Run<'_> {
         self.totals.next += 1;
         listen(Event::Begins(number));
         let seed = self.settings.seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let Ok(Some(case)) = guarded(|| Ok(self.parts.case(seed))) else { return };
+        let case = match guarded(|| Ok(self.parts.case(seed))) {
+            Ok(Some(case)) => case,
+            Ok(None) => return,
+            // A meta or a tracer that panics is a finding, even though there is no program to show.
+            Err(problem) => {
+                self.totals.unmade += 1;
+                tracing::error!("case {number} cannot be made: {}", problem.0);
+                return;
+            }
+        };
         match case.calls.len() {
             1 => self.totals.calls += 1,
             _ => self.totals.programs += 1,

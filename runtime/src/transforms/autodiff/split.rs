@@ -170,9 +170,11 @@ pub fn split(joint: &Trace, outputs: usize) -> (Trace, Trace) {
     };
     let mut backward = joint.transformed("split", backward_block);
     backward.name = format!("{}.backward", joint.name);
+    // An argument that is saved comes with its own strides.
+    let strides = |id: &ValueId| is_parameter[id.index()].and_then(|i| joint.inputs[i].strides.clone());
     backward.inputs = saved
         .iter()
-        .map(|_| Input { role: InputRole::Saved, donated: false, strides: None })
+        .map(|id| Input { role: InputRole::Saved, donated: false, strides: strides(id) })
         .chain(cotangents.iter().map(|i| joint.inputs[*i].clone()))
         .collect();
     backward.outputs = joint.outputs[outputs..].to_vec();
