@@ -94,7 +94,9 @@ macro_rules! integer_products {
                     for first in (0..inner.max(1)).step_by(INNER_BLOCK) {
                         let length = INNER_BLOCK.min(inner - first);
                         // Panels: position by position, the rows (or columns) side by side, zero beyond the edge.
-                        for (panel, packed) in packed_left.chunks_mut(ROWS * length.max(1)).take(row_count.div_ceil(ROWS)).enumerate() {
+                        for (panel, packed) in
+                            packed_left.chunks_mut(ROWS * length.max(1)).take(row_count.div_ceil(ROWS)).enumerate()
+                        {
                             for (at, packed) in packed.chunks_mut(ROWS).take(length).enumerate() {
                                 for (index, packed) in packed.iter_mut().enumerate() {
                                     let row = panel * ROWS + index;
@@ -104,7 +106,11 @@ macro_rules! integer_products {
                                 }
                             }
                         }
-                        for (panel, packed) in packed_right.chunks_mut(COLUMNS * length.max(1)).take(column_count.div_ceil(COLUMNS)).enumerate() {
+                        for (panel, packed) in packed_right
+                            .chunks_mut(COLUMNS * length.max(1))
+                            .take(column_count.div_ceil(COLUMNS))
+                            .enumerate()
+                        {
                             for (at, packed) in packed.chunks_mut(COLUMNS).take(length).enumerate() {
                                 for (index, packed) in packed.iter_mut().enumerate() {
                                     let column = panel * COLUMNS + index;

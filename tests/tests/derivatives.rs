@@ -333,6 +333,25 @@ fn views_and_numbers_are_not_saved() -> Result<()> {
     Ok(())
 }
 
+/// What backward reads of the arguments are the arguments themselves, which may be views of memory in another order.
+#[test]
+fn arguments_that_are_saved_have_any_strides() -> Result<()> {
+    for options in lists() {
+        let f = jit(|(x, w): (Tensor, Tensor)| (x * w).sum())
+            .arguments(["x", "w"])
+            .results(["loss"])
+            .options(options)
+            .vjp();
+        let x = Array::new([2, 3], &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+        let w = Array::new([3, 2], &[1.0_f32, 10.0, 2.0, 20.0, 3.0, 30.0])?.permute(&[1, 0])?;
+        let (_, pullback) = f.call((x, w))?;
+        let gradients = pullback.call([("loss", Array::new([], &[1.0_f32])?)])?;
+        near(gradients.of("x")?, &[1.0, 2.0, 3.0, 10.0, 20.0, 30.0]);
+        near(gradients.of("w")?, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    }
+    Ok(())
+}
+
 /// Kernels without gradients.
 #[executor(device = "cpu")]
 pub mod silent {}

@@ -30,7 +30,7 @@ pub mod sum {
 
     fn reference(input: &ReferenceTensor, dims: &[usize]) -> ReferenceTensor {
         if input.dtype().is_floating() {
-            reduced(input.floats(), dims, |values| values.iter().sum::<f64>()).into()
+            reduced(input.floats(), dims, |values| values.iter().fold(0.0, |sum, value| sum + value)).into()
         } else {
             reduced(input.integers(), dims, |values| values.iter().fold(0i64, |sum, value| sum.wrapping_add(*value)))
                 .into()

@@ -15,6 +15,16 @@ fn out_of_range(error: IndexOutOfRange) -> Failure {
     Failure::new("IndexOutOfRange", format!("target holds {index}, there are {size} classes"))
 }
 
+/// For references: fails unless every class but `ignore_index` is one of `classes`.
+fn check_classes(target: &fulgurite::rules::ArrayD<i64>, classes: usize, ignore_index: i64) -> Result<(), Failure> {
+    let wrong =
+        |class: &&i64| **class != ignore_index && usize::try_from(**class).map_or(true, |class| class >= classes);
+    match target.iter().find(wrong) {
+        Some(class) => Err(out_of_range(IndexOutOfRange { index: *class, size: classes, position: 0 })),
+        None => Ok(()),
+    }
+}
+
 /// Losses and log-sum-exps of rows of logits [N, C] and classes [N], both f32[N]; a row of `ignore_index` has loss 0.
 #[operator(executor = cpu, strided, no_grad = "the implementation that uses it has a gradient of its own")]
 pub mod cross_entropy_forward {
@@ -41,8 +51,9 @@ pub mod cross_entropy_forward {
         target: &ArrayD<i64>,
         ignore_index: i64,
         label_smoothing: f64,
-    ) -> (ArrayD<f64>, ArrayD<f64>) {
+    ) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
         let (classes, rows) = (input.shape()[1], input.shape()[0]);
+        super::check_classes(target, classes, ignore_index)?;
         let (mut losses, mut sums) = (Vec::new(), Vec::new());
         for i in 0..rows {
             let total = (0..classes).map(|c| input[[i, c]].exp()).sum::<f64>().ln();
@@ -53,7 +64,7 @@ pub mod cross_entropy_forward {
             losses.push(if class == ignore_index { 0.0 } else { loss });
             sums.push(total);
         }
-        (crate::core::arrays::array(&[rows], losses), crate::core::arrays::array(&[rows], sums))
+        Ok((crate::core::arrays::array(&[rows], losses), crate::core::arrays::array(&[rows], sums)))
     }
 
     fn cpu(
@@ -113,9 +124,10 @@ pub mod cross_entropy_backward {
         row_scale: &ArrayD<f64>,
         ignore_index: i64,
         label_smoothing: f64,
-    ) -> ArrayD<f64> {
+    ) -> Result<ArrayD<f64>> {
         let classes = input.shape()[1];
-        ArrayD::from_shape_fn(IxDyn(&[input.shape()[0], classes]), |at| {
+        super::check_classes(target, classes, ignore_index)?;
+        Ok(ArrayD::from_shape_fn(IxDyn(&[input.shape()[0], classes]), |at| {
             let (i, c) = (at[0], at[1]);
             if target[[i]] == ignore_index {
                 return 0.0;
@@ -123,7 +135,7 @@ pub mod cross_entropy_backward {
             let hit = f64::from(u8::from(target[[i]] == c as i64));
             let wanted = (1.0 - label_smoothing) * hit + label_smoothing / classes as f64;
             ((input[[i, c]] - log_sum_exp[[i]]).exp() - wanted) * row_scale[[i]]
-        })
+        }))
     }
 
     fn cpu(
