@@ -37,12 +37,13 @@ impl From<fulgurite_kernels::buffer::OutOfMemory> for Failure {
     }
 }
 
+/// Stands for the place of a declaration, which is the operator's. Two pointers, so that errors stay small.
+static DECLARED: &Location<'static> = Location::caller();
+
 /// A place in the author's source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    file: &'static str,
-    line: u32,
-    column: u32,
+    location: &'static Location<'static>,
     operator: Option<&'static OperatorDef>,
 }
 
@@ -50,20 +51,24 @@ impl Place {
     /// Where the caller of the calling `#[track_caller]` function stands.
     #[track_caller]
     pub fn caller() -> Place {
-        let location = Location::caller();
-        Place { file: location.file(), line: location.line(), column: location.column(), operator: None }
+        Place { location: Location::caller(), operator: None }
     }
 
     /// Where `operator` is declared.
-    pub fn declared(operator: &OperatorDef) -> Place {
-        Place { file: operator.file, line: operator.line, column: 1, operator: None }
+    pub fn declared(operator: &'static OperatorDef) -> Place {
+        Place { location: DECLARED, operator: Some(operator) }
+    }
+
+    /// The operator whose declaration the place is.
+    fn declaration(&self) -> Option<&'static OperatorDef> {
+        self.operator.filter(|_| std::ptr::eq(self.location, DECLARED))
     }
 
     /// Whether the place is in this crate: nothing that its author wrote.
     fn is_internal(&self) -> bool {
         // `runtime/src/`, as the compiler was given it.
         let own = file!().strip_suffix("error.rs").unwrap_or(file!());
-        self.file.starts_with(own)
+        self.file().starts_with(own)
     }
 
     /// The same line, for what `operator`, which is called there, consists of. The first operator stays: it is what the author wrote.
@@ -73,23 +78,29 @@ impl Place {
 
     /// The operator that is called there, if what stands at this place is a part of it.
     pub fn operator(&self) -> Option<&'static str> {
-        self.operator.map(|operator| operator.name)
+        match self.declaration() {
+            Some(_) => None,
+            None => self.operator.map(|operator| operator.name),
+        }
     }
 
     /// The source file, as the compiler names it.
     pub fn file(&self) -> &'static str {
-        self.file
+        self.declaration().map_or(self.location.file(), |operator| operator.file)
     }
 
     /// The line, from 1.
     pub fn line(&self) -> u32 {
-        self.line
+        self.declaration().map_or(self.location.line(), |operator| operator.line)
     }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+        match self.declaration() {
+            Some(operator) => write!(f, "{}:{}:1", operator.file, operator.line),
+            None => fmt::Display::fmt(self.location, f),
+        }
     }
 }
 
