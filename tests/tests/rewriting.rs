@@ -101,10 +101,9 @@ fn inner_values_stay_where_the_rewrite_keeps_them() {
     assert_eq!(rewritten(&product_plus::REWRITE, body).1, 0);
 }
 
-/// Programs four times as long take about four times as long: a search that reads the rest of the program for every symbol would
-/// take sixteen times as long. The best of several runs counts, since the machine may be shared.
+/// Every link of a long chain is found, each behind the one before. How long it takes is measured by `compile_time`.
 #[test]
-fn the_time_is_linear() {
+fn every_link_of_a_long_chain_is_rewritten() {
     let chain = |length: usize| {
         let lines: Vec<String> = (0..length)
             .map(|i| {
@@ -117,15 +116,9 @@ fn the_time_is_linear() {
             .collect();
         program(&format!("{}\nreturn s{}", lines.join("\n"), length - 1))
     };
-    let best = |trace: &Trace| {
-        let once = || {
-            let (start, mut fuel) = (std::time::Instant::now(), Fuel::UNLIMITED);
-            let block = rewrite::apply(&trace.block, &product_plus::REWRITE, &mut fuel).unwrap();
-            assert!(block.symbols.iter().all(|symbol| symbol.name() != "prims::add"));
-            start.elapsed()
-        };
-        (0..5).map(|_| once()).min().unwrap()
-    };
-    let (short, long) = (best(&chain(1000)), best(&chain(4000)));
-    assert!(long < short * 9, "1,000 links take {short:?}, 4,000 take {long:?}");
+    let trace = chain(4000);
+    let mut fuel = Fuel::UNLIMITED;
+    let block = rewrite::apply(&trace.block, &product_plus::REWRITE, &mut fuel).unwrap();
+    assert!(block.symbols.iter().all(|symbol| symbol.name() != "prims::add"));
+    assert_eq!(block.symbols.iter().filter(|symbol| symbol.name() == "prims::exp").count(), 4000);
 }
