@@ -9,7 +9,8 @@ use fulgurite_kernels::{DType, TensorMut, TensorRef};
 /// that is one tile (8192).
 pub fn widths() -> Vec<usize> {
     if cfg!(miri) {
-        return vec![1, 2, 17, 33];
+        // A vector and what is left of one.
+        return vec![17];
     }
     let vectors = [0, 1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 63, 64, 65].into_iter();
     let tiles = [1, 2, 3, 4, 8].into_iter().map(|tile| tile * 1024).flat_map(|width| [width - 1, width, width + 1]);
@@ -18,7 +19,7 @@ pub fn widths() -> Vec<usize> {
 
 /// A few of them, for kernels that do much work for each element.
 pub fn some_widths() -> Vec<usize> {
-    if cfg!(miri) { vec![1, 9] } else { vec![1, 7, 64, 65, 1023, 1025, 2049, 4097, 8193] }
+    if cfg!(miri) { vec![17] } else { vec![1, 7, 64, 65, 1023, 1025, 2049, 4097, 8193] }
 }
 
 /// How a tensor lies in memory.
@@ -32,9 +33,12 @@ pub enum Layout {
     Backwards,
 }
 
-/// The layouts that every kernel is run in.
-pub const LAYOUTS: [Layout; 6] =
-    [Layout::Step(1), Layout::Step(2), Layout::Step(3), Layout::Step(-1), Layout::Reversed(2), Layout::Backwards];
+/// The layouts that every kernel is run in; two of them under Miri, where a kernel takes hundreds of times as long.
+pub fn layouts() -> &'static [Layout] {
+    const ALL: [Layout; 6] =
+        [Layout::Step(1), Layout::Step(2), Layout::Step(3), Layout::Step(-1), Layout::Reversed(2), Layout::Backwards];
+    if cfg!(miri) { &ALL[2..4] } else { &ALL }
+}
 
 impl Layout {
     /// Strides for `shape`, the position of the first element, and how many elements the memory has.
@@ -200,7 +204,7 @@ impl Call<'_> {
             }
             self.same(&exact.split().0, &plain[index], *dtype, "contiguous", index);
         }
-        for layout in LAYOUTS {
+        for &layout in layouts() {
             for inputs in [None, Some(layout)] {
                 for (index, result) in self.results(inputs, Some(layout)).iter().enumerate() {
                     let (elements, kept) = result.split();
