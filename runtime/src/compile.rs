@@ -157,16 +157,23 @@ pub struct Reached {
 
 /// Takes a trace through every transform; the first stage is `trace` itself.
 pub fn stages(trace: Trace, options: &Options) -> Result<Vec<Stage>> {
-    let Reached { stages, ending } = stages_reached(trace, options);
-    match ending {
-        None => Ok(stages),
+    all(stages_reached(trace, options))
+}
+
+/// The stages of a compilation that came to its end.
+fn all(reached: Reached) -> Result<Vec<Stage>> {
+    match reached.ending {
+        None => Ok(reached.stages),
         Some(ending) => Err(ending.error),
     }
 }
 
 /// As [`stages`], with those before a failure kept: what led to it can be read.
 pub fn stages_reached(trace: Trace, options: &Options) -> Reached {
-    let mut stages = Stages::new(options, options.fuel);
+    reached(trace, options, Stages::new(options, options.fuel))
+}
+
+fn reached(trace: Trace, options: &Options, mut stages: Stages) -> Reached {
     let ending = stages.take_through(trace, options).err().map(|ending| *ending);
     Reached { stages: stages.made, ending }
 }
@@ -174,6 +181,8 @@ pub fn stages_reached(trace: Trace, options: &Options) -> Reached {
 /// The stages made so far.
 struct Stages {
     verify: bool,
+    /// Whether the first trace is verified whatever the options say.
+    foreign: bool,
     fuel: Fuel,
     made: Vec<Stage>,
     /// When the last stage was kept.
@@ -185,7 +194,8 @@ type Step = Result<(), Box<Ending>>;
 
 impl Stages {
     fn new(options: &Options, fuel: Fuel) -> Stages {
-        Stages { verify: options.verify, fuel, made: Vec::with_capacity(14), since: Instant::now() }
+        let (made, since) = (Vec::with_capacity(14), Instant::now());
+        Stages { verify: options.verify, foreign: false, fuel, made, since }
     }
 
     fn take_through(&mut self, trace: Trace, options: &Options) -> Step {
@@ -309,7 +319,8 @@ impl Stages {
         // Programs trust plans, claims and regions. Those that come from outside are checked whatever the options say.
         let planned = trace.block.values.iter().any(|value| value.storage.is_some());
         let taken = |symbol: &BoundSymbol| symbol.executor.is_some() || matches!(symbol.callee, Callee::Region { .. });
-        let foreign = self.made.is_empty() && (planned || trace.block.symbols.iter().any(taken));
+        let trusting = planned || trace.block.symbols.iter().any(taken);
+        let foreign = self.made.is_empty() && (self.foreign || trusting);
         self.keep(name, trace, foreign)
     }
 
@@ -355,18 +366,32 @@ impl Stages {
 }
 
 /// Compiles a trace, from whatever stage it is at.
+///
+/// # Errors
+/// Those of every stage, and of the verifier, which looks at the trace whatever the options say: a program trusts what it is made
+/// of.
 pub fn compile(trace: Trace, options: &Options) -> Result<(Program, Vec<Stage>)> {
-    let stages = stages(trace, options)?;
+    compiled(trace, options, Stages { foreign: true, ..Stages::new(options, options.fuel) })
+}
+
+/// As [`compile`], of a trace that comes from the tracer: its calls have the metas that the operators' rules give.
+pub(crate) fn compile_traced(trace: Trace, options: &Options) -> Result<(Program, Vec<Stage>)> {
+    compiled(trace, options, Stages::new(options, options.fuel))
+}
+
+fn compiled(trace: Trace, options: &Options, stages: Stages) -> Result<(Program, Vec<Stage>)> {
+    let stages = all(reached(trace, options, stages))?;
     let program = program_of(&stages, options)?;
     Ok((program, stages))
 }
 
-/// The program that the last stage is.
+/// The program that the last stage is, which the transforms made.
 fn program_of(stages: &[Stage], options: &Options) -> Result<Program> {
-    let last = stages
-        .last()
-        .map(|stage| stage.trace.clone())
-        .ok_or_else(|| Error::Argument { argument: "trace".into(), message: "no stage was made".into() })?;
-    let program = Program::new(last, options.memory_limit)?;
+    let program = Program::trusted(last_of(stages)?.clone(), options.memory_limit)?;
     Ok(if options.graph { program } else { program.without_graph() })
+}
+
+fn last_of(stages: &[Stage]) -> Result<&Trace> {
+    let last = stages.last().map(|stage| &stage.trace);
+    last.ok_or_else(|| Error::Argument { argument: "trace".into(), message: "no stage was made".into() })
 }

@@ -1,7 +1,7 @@
 //! Where results lie: over a value that dies, read through a view that shows all of it, and over nothing else. The verifier
 //! refuses every other plan, whoever made it.
 
-use fulgurite::compile::{Options, stages};
+use fulgurite::compile::{Options, compile, split_stages, stages};
 use fulgurite::jit::jit;
 use fulgurite::program::Program;
 use fulgurite::trace::{Storage, Trace, parse};
@@ -71,15 +71,42 @@ fn a_result_does_not_lie_over_a_value_that_it_reads_in_two_ways() {
     assert_eq!(run(trace), expected);
 }
 
-/// What the verifier says of a planned trace with these inputs and lines.
+/// What the verifier says of a planned trace with these inputs and lines; no program is made of it either.
 fn refused(inputs: &str, arena: u64, lines: &str) -> String {
     let text = format!(
         "# fulgurite trace 1\n# made by layout, donate, plan_memory\ntrace f for cpu ({inputs}) arena {arena} {{\n{lines}\n}}\n"
     );
     let trace = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    match trace.verify() {
-        Ok(()) => panic!("verifies:\n{text}"),
-        Err(error) => error.to_string(),
+    let Err(error) = trace.verify() else { panic!("verifies:\n{text}") };
+    let message = error.to_string();
+    assert_eq!(Program::new(trace.clone(), None).unwrap_err().to_string(), message);
+    let unverified = Options { verify: false, ..Options::default() };
+    assert_eq!(compile(trace, &unverified).unwrap_err().to_string(), message);
+    message
+}
+
+/// A trace of which the metas are wrong has no plan yet; its kernels would run over the end of `x`.
+#[test]
+fn what_is_compiled_is_verified_whatever_the_options_say() {
+    let unverified = Options { verify: false, ..Options::default() };
+    let text = "# fulgurite trace 1\ntrace f for cpu (x: f32[4]) {\ny: f32[4096] = prims::exp(x)\nreturn y\n}\n";
+    let message = compile(parse(text).unwrap(), &unverified).unwrap_err().to_string();
+    assert!(message.contains("f32[4096]"), "{message}");
+    // Two programs are made of stages that anybody may change.
+    let text = "# fulgurite trace 1\ntrace f for cpu (x: f32[4]) {\ny: f32[4] = prims::exp(x)\nreturn y\n}\n";
+    let programs = || split_stages(parse(text).unwrap(), &[0], &[0], &unverified).unwrap();
+    programs().prepare(&unverified).unwrap();
+    let mut changed = programs();
+    changed.backward.clear();
+    changed.prepare(&unverified).map(drop).unwrap_err();
+    for forward in [true, false] {
+        let mut changed = programs();
+        let stages = if forward { &mut changed.forward } else { &mut changed.backward };
+        let block = &mut stages.last_mut().unwrap().trace.block;
+        let at = block.parameters[0].index();
+        block.values[at].meta = block.values[at].meta.with_shape([2]);
+        let message = changed.prepare(&unverified).map(drop).unwrap_err().to_string();
+        assert!(message.contains("f32[2]"), "{message}");
     }
 }
 
@@ -193,7 +220,7 @@ fn a_region_is_what_its_executor_reads() {
         region("0")
     );
     parse(&text).unwrap().verify().unwrap();
-    // The kernel asks as well, for those who compile without verifying.
+    // A program is made of what verifies alone.
     let unverified = parse(&text.replace("dims=[0]", "dims=[1]")).unwrap();
     let message = Program::new(unverified, None).unwrap_err().to_string();
     assert!(message.contains("does not run this region"), "{message}");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Ending, Options, Stage, Stages, Step, program_of};
+use super::{Ending, Options, Stage, Stages, Step, last_of, program_of};
 use crate::error::{Error, Result};
 use crate::meta::TensorMeta;
 use crate::program::Program;
@@ -48,7 +48,17 @@ impl Programs {
     }
 
     /// Forward and backward, ready to run.
+    ///
+    /// # Errors
+    /// If a program does not verify, is larger than the options allow, or has a symbol without a kernel.
     pub fn prepare(&self, options: &Options) -> Result<(Program, Program)> {
+        // Whoever has the stages may have changed them.
+        [&self.forward, &self.backward].into_iter().try_for_each(|stages| last_of(stages)?.verify())?;
+        self.prepare_trusted(options)
+    }
+
+    /// As [`Programs::prepare`], of stages that nobody has changed.
+    pub(crate) fn prepare_trusted(&self, options: &Options) -> Result<(Program, Program)> {
         Ok((program_of(&self.forward, options)?, program_of(&self.backward, options)?))
     }
 }

@@ -54,7 +54,7 @@ fn replayed(ran: &Ran) -> Check {
         return Ok(());
     }
     let inputs = ran.inputs.iter().map(reversed).collect::<Result<Vec<Array>, _>>()?;
-    let fresh = Program::new(ran.program.trace().clone(), None)?.run(inputs.clone())?;
+    let fresh = Program::trusted(ran.program.trace().clone(), None)?.run(inputs.clone())?;
     let expected: Vec<Array> = match fresh.iter().map(Array::to_host).collect() {
         Ok(expected) => expected,
         // In another order the data may be no operands, as a kernel then reports: an index of one tensor meets the extent of another.

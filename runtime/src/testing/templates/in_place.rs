@@ -138,7 +138,6 @@ fn over<'a>(
         block: block.canonical(),
         ..trace.clone()
     };
-    alone.verify()?;
     let program = Program::new(alone, None)?;
     let device = Device::new(device, 0);
     let arrays =
