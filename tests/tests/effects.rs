@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use fulgurite::compile::Options;
 use fulgurite::jit::jit;
-use fulgurite::tracer::value_and_grad;
+use fulgurite::tracer::{value_and_grad, value_and_grad_aux};
 use fulgurite::{Array, Tensor};
 use fulgurite_ops::prelude::{dropout, sum};
 use fulgurite_ops::prims;
@@ -106,6 +106,31 @@ pub mod drop_twice {
     }
 }
 
+/// The input plus one draw, and plus another; the gradient is multiplied by a third.
+#[operator(effects(random))]
+pub mod noisy {
+    use fulgurite_ops::prims::uniform;
+
+    fn noisy(input: Tensor<Floating>, generator: Tensor<Integer>) -> (Tensor, Tensor);
+
+    fn decomposition(input: Tensor, generator: Tensor) -> (Tensor, Tensor) {
+        let draw = || uniform(input.shape(), 0.0, 1.0, input.dtype(), generator);
+        (input + draw(), input + draw())
+    }
+
+    fn grad(input: Tensor, generator: Tensor) -> ((Tensor, Tensor), impl FnOnce((Tensor, Tensor)) -> Grads) {
+        let draw = move || uniform(input.shape(), 0.0, 1.0, input.dtype(), generator);
+        let results = (input + draw(), input + draw());
+        (results, move |(d_first, d_second): (Tensor, Tensor)| Grads { input: (d_first + d_second) * draw() })
+    }
+
+    fn samples(s: &mut Samples) {
+        if s.dtype().is_floating() {
+            s.case(with(s.normal([3]), s.integers(0, 9, [2])));
+        }
+    }
+}
+
 fn ones() -> Array {
     Array::new([64], &[1.0_f32; 64]).unwrap()
 }
@@ -183,6 +208,44 @@ fn gradients_are_of_what_was_drawn() {
         vec![drop(x, g)]
     });
     assert_eq!(values(second.call((ones(), generator(1))).unwrap())[0], drawn[1]);
+}
+
+/// A gradient rule is traced into the program, where calls before and after it draw from the same generator.
+#[test]
+fn what_a_gradient_rule_draws_is_drawn_once() {
+    let number = |g: Tensor| prims::uniform([64], 0.0, 1.0, fulgurite::DType::F32, g);
+    let with_gradients = |options: Options| {
+        let f = jit(move |(x, g): (Tensor, Tensor)| {
+            let before = number(g);
+            let half = |x: &Tensor| {
+                let (first, second) = noisy(*x, g);
+                ((sum(first) + sum(second)) * 0.5, (first, second))
+            };
+            let ((_, (first, second)), third) = value_and_grad_aux(x, half);
+            let ((_, (fourth, fifth)), sixth) = value_and_grad_aux(x, half);
+            vec![before, first, second, third, fourth, fifth, sixth, number(g)]
+        });
+        let zeros = Array::new([64], &[0.0_f32; 64]).unwrap();
+        values(f.options(options).call((zeros, generator(1))).unwrap())
+    };
+    let drawn = with_gradients(Options::default());
+    for (i, numbers) in drawn.iter().enumerate() {
+        assert!(numbers.iter().all(|number| (0.0..1.0).contains(number)), "draw {i}: {numbers:?}");
+        assert!(drawn[..i].iter().all(|other| other != numbers), "draw {i} repeats an earlier one");
+    }
+    assert_eq!(with_gradients(Options::default()), drawn, "the same program and seed give the same numbers");
+    let apart = Options { fuse: false, recompute: None, ..Options::default() };
+    assert_eq!(with_gradients(apart), drawn, "whatever transforms do");
+    // Without gradients the decomposition is run, and draws the same.
+    let without = jit(move |(x, g): (Tensor, Tensor)| {
+        let before = number(g);
+        let ((first, second), (fourth, fifth)) = (noisy(x, g), noisy(x, g));
+        vec![before, first, second, fourth, fifth, number(g)]
+    });
+    let zeros = Array::new([64], &[0.0_f32; 64]).unwrap();
+    let without = values(without.call((zeros, generator(1))).unwrap());
+    let own = [0, 1, 2, 4, 5, 7].map(|i| drawn[i].clone());
+    assert_eq!(without, own);
 }
 
 #[test]

@@ -3,12 +3,16 @@
 //! follows from n. Seed and offset both move, so that no other offset of the same seed gives the same draw.
 //!
 //! Inside an operator's rule the number follows from the operator's name as well: a composite that draws twice, called twice with
-//! one generator, draws four times.
+//! one generator, draws four times. Each rule counts for itself, so that the decomposition of a call and its gradient rule, which is
+//! traced into the program ([`within_rule`]), draw the same numbers, and neither those of a later call.
+
+use rustc_hash::FxHashMap;
 
 use super::{TRACER, Tensor, call_at, with_defaults, with_top};
 use crate::argument::{Arg, Attribute, Scalar};
 use crate::error::Place;
 use crate::operator::{OperatorDef, Role, role};
+use crate::trace::ValueId;
 
 /// Numbers above zero that are exact wherever integers are read as f64.
 const BITS: u32 = 53;
@@ -47,6 +51,25 @@ pub(super) fn tell_apart(def: &'static OperatorDef, arguments: &mut [Arg<Tensor>
     if let [moved] = moved[..] {
         *generator = moved;
     }
+}
+
+/// How often the rule of a call has been given each generator so far: its pullback goes on from there.
+#[derive(Debug, Default)]
+pub(crate) struct Draws(FxHashMap<ValueId, u64>);
+
+/// Runs a rule of `operator` whose lines stand in the program being traced; `draws` is what the rule has drawn, before and after.
+pub(crate) fn within_rule<R>(operator: &'static str, draws: &mut Draws, rule: impl FnOnce() -> R) -> R {
+    let swap = |operator: &mut &'static str, draws: &mut Draws| {
+        with_top(|builder| {
+            std::mem::swap(&mut builder.rule_of, operator);
+            std::mem::swap(&mut builder.draws, &mut draws.0);
+        });
+    };
+    let mut around = operator;
+    swap(&mut around, draws);
+    let result = rule();
+    swap(&mut around, draws);
+    result
 }
 
 #[cfg(test)]

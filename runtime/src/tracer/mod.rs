@@ -21,6 +21,7 @@ mod gradient;
 mod handle;
 mod rewriting;
 
+pub(crate) use draws::{Draws, within_rule};
 pub use gradient::{value_and_grad, value_and_grad_aux};
 pub(crate) use rewriting::{
     absolute_scope, annotate_error, append_copy, calls_since, explain_refusals, has_error, position, rename,

@@ -100,3 +100,38 @@ pub mod second_derivative {
         s.case(with(s.normal([4, 8])));
     }
 }
+
+/// Declares sums of an input, a number and twice another number, both drawn from one generator; their gradient rules draw in the order
+/// that is given.
+macro_rules! draws {
+    ($($(#[$doc:meta])* $name:ident = $text:literal: $first:literal + $second:literal;)*) => {$(
+        $(#[$doc])*
+        #[operator(name = $text, effects(random))]
+        pub mod $name {
+            fn $name(input: Tensor<Floating>, generator: Tensor<Integer>) -> Tensor;
+
+            fn decomposition(input: Tensor, generator: Tensor) -> Tensor {
+                let draw = || fulgurite_ops::prims::uniform(input.shape(), 0.0, 1.0, input.dtype(), generator);
+                input + draw() + draw() * 2.0
+            }
+
+            fn grad(input: Tensor, generator: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+                let draw = || fulgurite_ops::prims::uniform(input.shape(), 0.0, 1.0, input.dtype(), generator);
+                (input + draw() * $first + draw() * $second, move |d_out: Tensor| Grads { input: d_out })
+            }
+
+            fn samples(s: &mut Samples) {
+                if s.dtype().is_floating() {
+                    s.case(with(s.normal([3]), s.integers(0, 9, [2])));
+                }
+            }
+        }
+    )*};
+}
+
+draws! {
+    /// Draws as its decomposition does.
+    draws_alike = "wrong::draws_alike": 1.0 + 2.0;
+    /// Gives the first draw the place of the second.
+    draws_otherwise = "wrong::draws_otherwise": 2.0 + 1.0;
+}

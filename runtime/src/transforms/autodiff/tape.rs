@@ -11,7 +11,7 @@ use crate::executor::{ExecutorDef, Refusal, find_implementation};
 use crate::meta::TensorMeta;
 use crate::operator::{GradRule, Pullback};
 use crate::trace::{Block, BoundSymbol};
-use crate::tracer::{self, Tensor};
+use crate::tracer::{self, Draws, Tensor};
 
 /// A value of the program being differentiated, whatever block it stands in: cotangents are kept by these and never by
 /// handles, since a rule may give back its own argument.
@@ -26,7 +26,8 @@ pub(super) struct Tracked {
 }
 
 enum Back {
-    Rule(Pullback),
+    /// With what the rule has drawn so far.
+    Rule { operator: &'static str, draws: Draws, pullback: Pullback },
     /// There is none; an error if a cotangent arrives.
     Missing(String),
 }
@@ -220,7 +221,10 @@ impl<'a> Tape<'a> {
             return Ok(results);
         };
         // The rule's own call of the operator would be named like the result; whatever else it computes stands below it.
-        let (outputs, back) = tracer::absolute_scope(name, || rule(&handles));
+        let operator = symbol.operator().map_or("", |def| def.name);
+        let mut draws = Draws::default();
+        let traced = || tracer::within_rule(operator, &mut draws, || rule(&handles));
+        let (outputs, pullback) = tracer::absolute_scope(name, traced);
         self.explain(first, symbol, name, choice);
         tracer::annotate_error("the gradient of", symbol.name(), place);
         if let Some(error) = tracer::take_error() {
@@ -250,7 +254,7 @@ impl<'a> Tape<'a> {
             place,
             results: results.clone(),
             operands: operands.to_vec(),
-            back: Back::Rule(back),
+            back: Back::Rule { operator, draws, pullback },
         });
         Ok(results)
     }
@@ -271,8 +275,8 @@ impl<'a> Tape<'a> {
                 continue;
             }
             let stack = || CallStack { at: recorded.place, frames: Vec::new() };
-            let back = match recorded.back {
-                Back::Rule(back) => back,
+            let (operator, mut draws, pullback) = match recorded.back {
+                Back::Rule { operator, draws, pullback } => (operator, draws, pullback),
                 Back::Missing(reason) => {
                     return Err(Error::NoGradient { operator: recorded.operator, reason, stack: stack() });
                 }
@@ -280,7 +284,8 @@ impl<'a> Tape<'a> {
             let scope = format!("{BACKWARD}.{}", recorded.name);
             let first = tracer::position();
             let results: Vec<Tensor> = recorded.results.iter().map(|result| result.handle).collect();
-            let gradients = tracer::absolute_scope(&scope, || back(&arrived, &results));
+            let traced = || tracer::within_rule(operator, &mut draws, || pullback(&arrived, &results));
+            let gradients = tracer::absolute_scope(&scope, traced);
             tracer::annotate_error("the gradient of", &recorded.operator, recorded.place);
             for (operand, gradient) in recorded.operands.iter().zip(&gradients) {
                 for (operand, gradient) in operand.tensors().iter().zip(gradient.tensors()) {
