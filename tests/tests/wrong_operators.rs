@@ -223,6 +223,21 @@ fn an_operator_without_a_sample_that_it_accepts() {
 }
 
 #[test]
+fn a_symbol_that_nothing_is_compared_with() {
+    must_catch("wrong::nothing_computes", Template::Samples, "has neither a rule `reference` nor a decomposition");
+}
+
+#[test]
+fn a_gradient_rule_that_draws_other_numbers() {
+    must_catch(
+        "wrong::draws_otherwise",
+        Template::Decomposition,
+        "declared grad against that of the decomposition: result",
+    );
+    must_pass("wrong::draws_alike", Template::Decomposition);
+}
+
+#[test]
 fn an_argument_that_no_sample_varies() {
     must_catch("wrong::argument_never_varied", Template::Samples, "argument 'scale' changes no result in any sample");
     must_catch("wrong::argument_never_varied", Template::Samples, "it is 2.0 in every sample");

@@ -344,3 +344,24 @@ pub mod defines_t {
         s.case(with(s.normal([4, 8])));
     }
 }
+
+/// `2 · input`, whatever the scale is: no rule says what the kernel is to compute.
+#[operator(name = "wrong::nothing_computes", executor = careless, no_grad = "of no interest here")]
+pub mod nothing_computes {
+    fn nothing_computes(input: Tensor<Floating>, scale: f64) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        let values = fulgurite_kernels::access::read_f64(&input);
+        fulgurite_kernels::access::write_f64(out, &values.iter().map(|x| 2.0 * x).collect::<Vec<f64>>());
+        Ok(())
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3, 4]), 2.0));
+        s.case(with(s.normal([3, 4]), 3.0));
+    }
+}

@@ -20,6 +20,11 @@ const TRIED: usize = 6;
 /// See the module.
 pub(crate) fn check(context: &Context) -> Check<Outcome> {
     let def = context.def;
+    ensure!(
+        def.reference.is_some() || def.decomposition.is_some(),
+        "has neither a rule `reference` nor a decomposition, so that nothing says what its results are: \
+         write `fn reference(...)`, the same in f64"
+    );
     let mut all = Vec::new();
     for dtype in sampled_dtypes(def) {
         all.push(subjects(def, dtype)?);
@@ -180,23 +185,20 @@ fn changed(subject: &Subject, index: usize, change: &Change) -> Check<Option<boo
     if now != before {
         return Ok(Some(true));
     }
-    let Some(was) = results(subject)? else { return Ok(Some(true)) };
-    let Ok(Some(is)) = results(&other) else { return Ok(None) };
+    let was = results(subject)?;
+    let Ok(is) = results(&other) else { return Ok(None) };
     let differs = was.iter().zip(&is).zip(&before).any(|((was, is), meta)| {
         Expected::rounded(was.clone(), meta.dtype()).compare_values(is, meta.shape(), meta.dtype()).is_err()
     });
     Ok(Some(differs))
 }
 
-/// Values of the results as the reference has them, or else the decomposition; `None` if nothing here computes them.
-fn results(subject: &Subject) -> Check<Option<Vec<Vec<f64>>>> {
+/// Values of the results as the reference has them, or else the decomposition.
+fn results(subject: &Subject) -> Check<Vec<Vec<f64>>> {
     if let Some(results) = subject.reference()? {
-        return Ok(Some(results.iter().map(|result| result.floats().iter().copied().collect()).collect()));
-    }
-    if subject.def.decomposition.is_none() {
-        return Ok(None);
+        return Ok(results.iter().map(|result| result.floats().iter().copied().collect()).collect());
     }
     let ran = subject.forward(&List::plain()?);
     let ran = ran.as_ref().as_ref().map_err(Problem::clone)?;
-    Ok(Some(ran.outputs.iter().map(Array::to_f64).collect::<crate::error::Result<_>>()?))
+    Ok(ran.outputs.iter().map(Array::to_f64).collect::<crate::error::Result<_>>()?)
 }
