@@ -7,7 +7,7 @@ use fulgurite_kernels::DType;
 
 use crate::argument::Attribute;
 use crate::array::{Array, Strides};
-use crate::compile::{Options, Stage, compile};
+use crate::compile::{Options, Stage, compile_traced};
 use crate::error::{Error, Result};
 use crate::executor::Refusal;
 use crate::meta::{Device, Target, TensorMeta};
@@ -157,12 +157,10 @@ fn explain<'a>(stages: impl Iterator<Item = &'a Stage>) -> String {
     text
 }
 
-impl<O: Tree<Leaf = Tensor> + Clone> Compiled<O> {
-    /// A run's outputs as the function returns them.
-    fn results(&self, outputs: Vec<Array>) -> O::With<Array> {
-        let mut outputs = outputs.into_iter();
-        self.structure.clone().map(&mut |_| outputs.next().unwrap_or_else(|| unreachable!("one output for each leaf")))
-    }
+/// A run's outputs as the function returns them.
+fn results<O: Tree<Leaf = Tensor> + Clone>(structure: &O, outputs: Vec<Array>) -> O::With<Array> {
+    let mut outputs = outputs.into_iter();
+    structure.clone().map(&mut |_| outputs.next().unwrap_or_else(|| unreachable!("one output for each leaf")))
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -275,14 +273,14 @@ where
     /// Calls the function.
     pub fn call(&self, arguments: I) -> Result<O::With<Array>> {
         let (compiled, inputs) = self.compiled_for(arguments)?;
-        Ok(compiled.results(compiled.program.run_matching(inputs)?))
+        Ok(results(&compiled.structure, compiled.program.run_matching(inputs)?))
     }
 
     /// Calls the function, each symbol by itself, and says where the time went.
     pub fn profile(&self, arguments: I) -> Result<(O::With<Array>, Profile)> {
         let (compiled, inputs) = self.compiled_for(arguments)?;
         let (outputs, profile) = compiled.program.profile(inputs)?;
-        Ok((compiled.results(outputs), profile))
+        Ok((results(&compiled.structure, outputs), profile))
     }
 
     /// Compiles the function for arguments of this form without running it.
@@ -295,6 +293,16 @@ where
 
     /// The arguments' arrays, and what is compiled for them.
     fn compiled_for(&self, arguments: I) -> Result<(Arc<Compiled<O>>, Vec<Array>)> {
+        self.found_in(&self.cache, arguments, |key, tree| self.compile_for(key, tree))
+    }
+
+    /// The arguments' arrays, and what `cache` has for them or `compile` makes.
+    fn found_in<V>(
+        &self,
+        cache: &Cache<Key, V>,
+        arguments: I,
+        compile: impl FnOnce(&Key, I::With<Tensor>) -> Result<V>,
+    ) -> Result<(Arc<V>, Vec<Array>)> {
         let mut attributes = Vec::new();
         arguments.attributes(&mut attributes);
         let mut inputs: Vec<Array> = Vec::new();
@@ -302,13 +310,13 @@ where
             inputs.push(array);
             Tensor::PLACEHOLDER
         });
-        if let Some(compiled) = self.cache.last(|key| self.matches(key, &inputs, &attributes)) {
+        if let Some(compiled) = cache.last(|key| self.matches(key, &inputs, &attributes)) {
             return Ok((compiled, inputs));
         }
         let key = Arc::new(self.key(&inputs, attributes));
-        let compiled = match self.cache.find(&key) {
+        let compiled = match cache.find(&key) {
             Found::Ready(compiled) => compiled,
-            Found::Missing(place) => place.fill(self.compile_for(&key, tree)?),
+            Found::Missing(place) => place.fill(compile(&key, tree)?),
             Found::Recursive => {
                 return Err(Error::Argument {
                     argument: self.name.clone(),
@@ -354,10 +362,15 @@ where
 
     fn compile_for(&self, key: &Key, tree: I::With<Tensor>) -> Result<Compiled<O>> {
         let (trace, structure) = self.acquire(key, tree)?;
-        let (program, stages) = compile(trace, &self.options)?;
+        let (program, stages) = compile_traced(trace, &self.options)?;
+        self.count(&program);
+        Ok(Compiled { program, stages, structure })
+    }
+
+    /// Counts a compilation.
+    fn count(&self, program: &Program) {
         self.compiles.fetch_add(1, Ordering::Relaxed);
         tracing::info!(function = self.name, steps = program.trace().block.symbols.len(), "compiled");
-        Ok(Compiled { program, stages, structure })
     }
 
     /// The trace of the function on arguments of this form, and what it returned.

@@ -57,6 +57,11 @@ impl<K: Hash + Eq, V> Cache<K, V> {
         Cache { limit, state: Mutex::new(state), ended: Condvar::new() }
     }
 
+    /// How many values are kept at most.
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
     pub(super) fn len(&self) -> usize {
         self.lock().known.len()
     }

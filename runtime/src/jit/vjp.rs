@@ -1,18 +1,20 @@
 //! A function and its derivative as two compiled programs, run one after the other.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, OnceLock};
 
-use rustc_hash::FxHashMap;
-
-use super::{Jit, Key, below, explain};
+use super::cache::Cache;
+use super::{Jit, Key, below, explain, jit, results};
+use crate::argument::Arg;
 use crate::array::Array;
 use crate::compile::{Programs, Saved, split_stages};
 use crate::error::{Error, Result};
 use crate::meta::TensorMeta;
+use crate::operator::Role;
 use crate::program::Program;
 use crate::trace::Trace;
-use crate::tracer::Tensor;
+use crate::tracer::{Tensor, call_role};
 use crate::transforms::autodiff::floating_outputs;
+use crate::transforms::donate::{Donation, donations};
 use crate::tree::Tree;
 
 /// A function whose forward and backward pass are two programs; see [`Jit::vjp`].
@@ -20,7 +22,7 @@ pub struct Vjp<I: Tree<Leaf = Array>, O, F> {
     jit: Jit<I, O, F>,
     with_respect_to: Vec<String>,
     cotangents_of: Vec<String>,
-    compiled: Mutex<FxHashMap<Key, Arc<CompiledVjp<O>>>>,
+    cache: Cache<Key, CompiledVjp<O>>,
 }
 
 /// The two programs for one form of the arguments.
@@ -32,10 +34,19 @@ pub struct CompiledVjp<O> {
     structure: O,
     /// How many of the forward program's outputs are the function's own.
     outputs: usize,
-    /// Paths of the outputs that have cotangents, and what these must be.
-    cotangents: Vec<(String, TensorMeta)>,
+    cotangents: Vec<Cotangent>,
     /// Paths of the inputs that gradients are of.
     gradients: Vec<String>,
+}
+
+/// What the backward program takes for an output.
+#[derive(Debug)]
+struct Cotangent {
+    /// The output's path.
+    path: String,
+    meta: TensorMeta,
+    /// What it is where none is given; made once, on the program's device.
+    zero: OnceLock<Array>,
 }
 
 /// What the forward program left: takes cotangents of the results to gradients of the arguments, as often as it is asked to.
@@ -60,9 +71,11 @@ where
 {
     /// The function and its vector-Jacobian product as two programs: the forward program returns the results and saves what the
     /// backward program reads, which takes any cotangents of any results to gradients of the arguments. Gradients are of all
-    /// floating-point arguments, and cotangents of all floating-point results, unless some are chosen.
+    /// floating-point arguments, and cotangents of all floating-point results, unless some are chosen. Both programs are kept, for as
+    /// many forms of arguments as those of [`jit`] ([`Jit::keep`]); a function that calls its own `vjp` while it is traced is an error.
     pub fn vjp(self) -> Vjp<I, O, F> {
-        Vjp { jit: self, with_respect_to: Vec::new(), cotangents_of: Vec::new(), compiled: Mutex::default() }
+        let cache = Cache::new(self.cache.limit());
+        Vjp { jit: self, with_respect_to: Vec::new(), cotangents_of: Vec::new(), cache }
     }
 }
 
@@ -86,15 +99,22 @@ where
         self
     }
 
+    /// For how many forms of arguments there are programs now.
+    pub fn programs(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// How often it was compiled.
+    pub fn compiles(&self) -> usize {
+        self.jit.compiles()
+    }
+
     /// Runs the forward program: the results, and the pullback, which holds the saved values.
     pub fn call(&self, arguments: I) -> Result<(O::With<Array>, Pullback<O>)> {
         let (compiled, inputs) = self.compiled_for(arguments)?;
         let mut outputs = compiled.forward.run_matching(inputs)?;
         let saved = outputs.split_off(compiled.outputs);
-        let mut outputs = outputs.into_iter();
-        let next = &mut |_| outputs.next().unwrap_or_else(|| unreachable!("one output for each leaf"));
-        let results = compiled.structure.clone().map(next);
-        Ok((results, Pullback { compiled, saved }))
+        Ok((results(&compiled.structure, outputs), Pullback { compiled, saved }))
     }
 
     /// Compiles both programs for arguments of this form without running them.
@@ -106,22 +126,10 @@ where
     }
 
     fn compiled_for(&self, arguments: I) -> Result<(Arc<CompiledVjp<O>>, Vec<Array>)> {
-        let mut attributes = Vec::new();
-        arguments.attributes(&mut attributes);
-        let mut inputs: Vec<Array> = Vec::new();
-        let tree = arguments.map(&mut |array: Array| {
-            inputs.push(array);
-            Tensor::PLACEHOLDER
-        });
-        let key = self.jit.key(&inputs, attributes);
-        let known = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(compiled) = known().get(&key).cloned() {
-            return Ok((compiled, inputs));
-        }
-        let (trace, structure) = self.jit.acquire(&key, tree)?;
-        let compiled = Arc::new(self.compile_trace(trace, structure)?);
-        known().insert(key, compiled.clone());
-        Ok((compiled, inputs))
+        self.jit.found_in(&self.cache, arguments, |key, tree| {
+            let (trace, structure) = self.jit.acquire(key, tree)?;
+            self.compile_trace(trace, structure)
+        })
     }
 
     fn compile_trace(&self, trace: Trace, structure: O) -> Result<CompiledVjp<O>> {
@@ -132,12 +140,17 @@ where
         let wrt = chosen("argument", &inputs, &self.with_respect_to, (0..inputs.len()).filter(floating).collect())?;
         let outputs: Vec<String> = trace.outputs.iter().map(|output| output.path.clone()).collect();
         let of = chosen("result", &outputs, &self.cotangents_of, floating_outputs(&trace))?;
-        let cotangents: Vec<(String, TensorMeta)> =
-            of.iter().map(|i| (outputs[*i].clone(), block.meta(block.results[*i]).clone())).collect();
+        let cotangent = |i: &usize| Cotangent {
+            path: outputs[*i].clone(),
+            meta: block.meta(block.results[*i]).clone(),
+            zero: OnceLock::new(),
+        };
+        let cotangents = of.iter().map(cotangent).collect();
         let gradients = wrt.iter().map(name).collect();
         let options = &self.jit.options;
         let programs = split_stages(trace, &wrt, &of, options)?;
-        let (forward, backward) = programs.prepare(options)?;
+        let (forward, backward) = programs.prepare_trusted(options)?;
+        self.jit.count(&forward);
         Ok(CompiledVjp { forward, backward, programs, structure, outputs: outputs.len(), cotangents, gradients })
     }
 }
@@ -191,6 +204,12 @@ impl<O> CompiledVjp<O> {
         self.programs.saved()
     }
 
+    /// What became of each donated argument in the forward program: the result that has its memory, or why none has. What is saved
+    /// is not given away.
+    pub fn donations(&self) -> Vec<Donation> {
+        donations(self.forward.trace())
+    }
+
     /// Who supplied which gradient rule, who took which symbol, and why others did not.
     pub fn explain(&self) -> String {
         let Programs { joint, forward, backward } = &self.programs;
@@ -198,38 +217,68 @@ impl<O> CompiledVjp<O> {
     }
 }
 
+/// The values laid out row by row, on the device that they are on.
+fn laid_out(array: Array) -> Result<Array> {
+    fn copy(array: Tensor) -> Tensor {
+        call_role(Role::Contiguous, vec![Arg::Tensor(array)])
+    }
+    static COPY: LazyLock<Jit<Array, Tensor, fn(Tensor) -> Tensor>> = LazyLock::new(|| jit(copy as fn(_) -> _));
+    if array.is_contiguous() { Ok(array) } else { COPY.call(array) }
+}
+
+impl Cotangent {
+    /// Whether the backward program takes an array of this form.
+    fn check(&self, array: &Array) -> Result<(), String> {
+        let (own, device) = (&self.meta, array.device());
+        if array.shape() == own.shape() && array.dtype() == own.dtype() && (device.is_cpu() || device == own.device()) {
+            return Ok(());
+        }
+        Err(format!("is {}, expected {own}", array.meta()))
+    }
+
+    fn zero(&self) -> Result<Array> {
+        if let Some(zero) = self.zero.get() {
+            return Ok(zero.clone());
+        }
+        let zero = Array::zeros_on(self.meta.device(), self.meta.shape(), self.meta.dtype())?;
+        Ok(self.zero.get_or_init(|| zero).clone())
+    }
+}
+
 impl<O> Pullback<O> {
     /// The gradients for some cotangents, by the paths of the results that they are of. A result that is not named has the
-    /// cotangent zero.
+    /// cotangent zero. Cotangents on the program's device stay there; those on the host are taken to it.
     ///
     /// # Errors
-    /// If a path is not that of a result with a cotangent, is named twice, or its array has another shape or element type.
+    /// If a path is not that of a result with a cotangent, is named twice, or its array has another shape or element type, or is on
+    /// another device.
     pub fn call<P: AsRef<str>>(&self, cotangents: impl IntoIterator<Item = (P, Array)>) -> Result<Gradients> {
         let compiled = &self.compiled;
         let mut given: Vec<Option<Array>> = vec![None; compiled.cotangents.len()];
         for (path, array) in cotangents {
             let path = path.as_ref();
-            let wrong = |message: String| Err(Error::Argument { argument: format!("cotangent '{path}'"), message });
-            let Some(i) = compiled.cotangents.iter().position(|(own, _)| own == path) else {
-                let known = listed(compiled.cotangents.iter().map(|(own, _)| own.as_str()));
-                return wrong(format!("is of no result that has cotangents; there are: {known}"));
+            let wrong = |message: String| Error::Argument { argument: format!("cotangent '{path}'"), message };
+            let Some(i) = compiled.cotangents.iter().position(|own| own.path == path) else {
+                let known = listed(compiled.cotangents.iter().map(|own| own.path.as_str()));
+                return Err(wrong(format!("is of no result that has cotangents; there are: {known}")));
             };
-            let expected = &compiled.cotangents[i].1;
-            if array.shape() != expected.shape() || array.dtype() != expected.dtype() {
-                return wrong(format!("is {}, expected {expected}", array.meta()));
-            }
+            compiled.cotangents[i].check(&array).map_err(wrong)?;
             if given[i].replace(array).is_some() {
-                return wrong("is given twice".into());
+                return Err(wrong("is given twice".into()));
             }
         }
         let mut inputs = self.saved.clone();
-        for (array, (_, meta)) in given.into_iter().zip(&compiled.cotangents) {
-            inputs.push(match array {
-                Some(array) => array.to_contiguous()?,
-                None => Array::from_f64(meta.shape(), meta.dtype(), &vec![0.0; meta.len()])?,
-            });
+        for (array, own) in given.into_iter().zip(&compiled.cotangents) {
+            inputs.push(array.map_or_else(|| own.zero(), laid_out)?);
         }
-        let arrays = compiled.backward.run_matching(inputs)?;
+        let mut arrays = compiled.backward.run_matching(inputs)?;
+        for array in &mut arrays {
+            // A gradient may be a cotangent as it came. A kept zero is not given away: who got it could not donate it.
+            let kept = |own: &Cotangent| own.zero.get().is_some_and(|zero| zero.shares_memory(array));
+            if compiled.cotangents.iter().any(kept) {
+                *array = Array::zeros_on(array.device(), array.shape(), array.dtype())?;
+            }
+        }
         Ok(Gradients { named: compiled.gradients.iter().cloned().zip(arrays).collect() })
     }
 
