@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{BACKWARD, is_backward};
 use crate::argument::map_arguments;
@@ -11,7 +11,8 @@ use crate::transforms::dce;
 use crate::transforms::rewrite::numbers_of;
 
 /// As [`split`], for two programs that are run one after the other: of what the forward pass makes only those values are saved that
-/// cost something to make. Numbers that the program knows, and views, are made again of what they are made of.
+/// cost something to make. Numbers that the program knows, and views, are made again of what they are made of. Where views are read of
+/// a value, and nothing else, they are saved instead of it if they are much smaller.
 pub fn split_programs(joint: &Trace, outputs: usize) -> (Trace, Trace) {
     split(&with_views_again(joint, outputs), outputs)
 }
@@ -35,8 +36,10 @@ fn with_views_again(joint: &Trace, outputs: usize) -> Trace {
             (cheap || number) && symbol.results.len() == 1
         })
         .collect();
+    let parts = parts_to_save(source, outputs, &forward, &producers, &repeatable);
     let mut again = Again {
         source,
+        parts,
         block: Block { symbols: Vec::with_capacity(source.symbols.len()), ..source.clone() },
         producers,
         forward: &forward,
@@ -58,9 +61,57 @@ fn with_views_again(joint: &Trace, outputs: usize) -> Trace {
     Trace { block, ..joint.clone() }
 }
 
+/// Views are saved, each in memory of its own, instead of the value that they show parts of if they take up no more than this part of
+/// its memory together.
+const PART: usize = 2;
+
+/// Views of the forward pass that are saved instead of what they show, by value.
+fn parts_to_save(
+    source: &Block,
+    outputs: usize,
+    forward: &[bool],
+    producers: &[Option<usize>],
+    repeatable: &[bool],
+) -> Vec<bool> {
+    let again = |id: ValueId| producers[id.index()].filter(|i| forward[*i] && repeatable[*i]);
+    let bytes = |id: ValueId| source.meta(id).bytes();
+    // By the value that is shown: its parts that the backward pass reads, or `None` if it reads more than parts.
+    let mut shown: FxHashMap<ValueId, Option<Vec<ValueId>>> = FxHashMap::default();
+    let backward = source.symbols.iter().enumerate().filter(|(i, _)| !forward[*i]);
+    for id in backward.flat_map(|(_, symbol)| symbol.operands()).chain(source.results[outputs..].iter().copied()) {
+        let (mut root, mut least) = (id, id);
+        while let Some(next) = again(root).and_then(|maker| source.symbols[maker].operands().next()) {
+            root = next;
+            if bytes(root) <= bytes(least) {
+                least = root;
+            }
+        }
+        // A number is made again of nothing.
+        if again(root).is_some() {
+            continue;
+        }
+        let parts = shown.entry(root).or_insert_with(|| Some(Vec::new()));
+        match parts {
+            _ if least == root => *parts = None,
+            Some(parts) if !parts.contains(&least) => parts.push(least),
+            _ => {}
+        }
+    }
+    let mut save = vec![false; source.values.len()];
+    for (root, parts) in shown {
+        let parts = parts.unwrap_or_default();
+        if parts.iter().map(|id| bytes(*id)).sum::<usize>().saturating_mul(PART) <= bytes(root) {
+            parts.iter().for_each(|id| save[id.index()] = true);
+        }
+    }
+    save
+}
+
 /// Writes copies of numbers and views where the backward pass first reads them.
 struct Again<'a> {
     source: &'a Block,
+    /// Views that are saved as they are.
+    parts: Vec<bool>,
     block: Block,
     producers: Vec<Option<usize>>,
     forward: &'a [bool],
@@ -75,7 +126,8 @@ impl Again<'_> {
         if let Some(copy) = self.copies[id.index()] {
             return copy;
         }
-        let producer = self.producers[id.index()].filter(|i| self.forward[*i] && self.repeatable[*i]);
+        let saved = self.parts[id.index()];
+        let producer = self.producers[id.index()].filter(|i| !saved && self.forward[*i] && self.repeatable[*i]);
         let Some(producer) = producer else { return id };
         let symbol = &self.source.symbols[producer];
         let arguments = map_arguments(&symbol.arguments, |id| self.read(*id));
