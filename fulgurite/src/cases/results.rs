@@ -25,6 +25,9 @@ const MOST_HELD: usize = 64 << 20;
 /// How long a result stays in memory alone.
 const LONGEST_HELD: Duration = Duration::from_secs(5);
 
+/// How many results an error names.
+const MOST_NAMED: usize = 12;
+
 /// What is left after the last report, and is written over by the next.
 const END: &str = "\n]\n";
 
@@ -52,7 +55,6 @@ pub struct Results {
     keys: HashSet<String>,
     parts: Vec<Part>,
     held: Vec<(Entry, Vec<u8>)>,
-    held_bytes: usize,
     written: Instant,
 }
 
@@ -79,26 +81,45 @@ impl Results {
             keys: HashSet::new(),
             parts: Vec::new(),
             held: Vec::new(),
-            held_bytes: 0,
             written: Instant::now(),
         })
     }
 
     /// Takes the tensors of a case.
+    ///
+    /// # Errors
+    /// If a result of that name is there already, or what memory holds cannot be written and must be; then the tensors of this case
+    /// are given up, and those of earlier cases are kept for a later try.
     pub fn tensors(&mut self, arrays: Vec<(String, Array)>) -> Result<(), CaseError> {
+        if let Some((key, _)) = arrays.iter().find(|(key, _)| self.keys.contains(key)) {
+            return Err(CaseError::new("TwoTensors", format!("two results are called '{key}'")));
+        }
+        let earlier = self.held.len();
         for (key, array) in arrays {
-            if !self.keys.insert(key.clone()) {
-                return Err(CaseError::new("TwoTensors", format!("two results are called '{key}'")));
-            }
             let bytes = array.to_bytes().map_err(super::of_case)?;
+            self.keys.insert(key.clone());
             let entry = Entry { key, dtype: array.dtype(), shape: array.shape().to_vec(), bytes: bytes.len() };
-            self.held_bytes += bytes.len();
             self.held.push((entry, bytes));
         }
-        if self.held_bytes > MOST_HELD || (!self.held.is_empty() && self.written.elapsed() > LONGEST_HELD) {
-            self.write_part()?;
+        let due = !self.held.is_empty() && self.written.elapsed() > LONGEST_HELD;
+        if self.held_bytes() <= MOST_HELD && !due {
+            return Ok(());
+        }
+        // Where a large file is too much, those of earlier cases may not be.
+        let written = self.write_part(self.held.len());
+        let written = written.or_else(|error| if earlier > 0 { self.write_part(earlier) } else { Err(error) });
+        if self.held_bytes() > MOST_HELD && written.is_err() {
+            for (entry, _) in self.held.drain(earlier..) {
+                self.keys.remove(&entry.key);
+            }
+            written?;
         }
         Ok(())
+    }
+
+    /// How many bytes memory holds.
+    fn held_bytes(&self) -> usize {
+        self.held.iter().map(|(entry, _)| entry.bytes).sum()
     }
 
     /// Adds the report of a case. The file is whole before and after.
@@ -112,31 +133,52 @@ impl Results {
         written.map_err(|error| failed(&path, error))
     }
 
-    fn write_part(&mut self) -> Result<(), Error> {
+    /// Writes the first `count` of what memory holds; all of it is still held if that fails.
+    fn write_part(&mut self, count: usize) -> Result<(), Error> {
         let path = self.folder.join(format!("results.part-{}.safetensors", self.parts.len()));
-        let mut held = std::mem::take(&mut self.held);
-        self.held_bytes = 0;
+        let mut part: Vec<&(Entry, Vec<u8>)> = self.held[..count].iter().collect();
         // Wide types first, so that every value is aligned.
-        held.sort_by_key(|(entry, _)| std::cmp::Reverse(entry.dtype.size()));
-        let header = header(held.iter().map(|(entry, _)| entry));
-        let write = || -> io::Result<()> {
-            let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
-            file.write_all(&header)?;
-            held.iter().try_for_each(|(_, bytes)| file.write_all(bytes))
-        };
-        write().map_err(|error| failed(&path, error))?;
-        let entries = held.into_iter().map(|(entry, _)| entry).collect();
+        part.sort_by_key(|(entry, _)| std::cmp::Reverse(entry.dtype.size()));
+        let header = header(part.iter().map(|(entry, _)| entry));
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).open(&path).map_err(|error| failed(&path, error))?;
+        let written =
+            file.write_all(&header).and_then(|()| part.iter().try_for_each(|(_, bytes)| file.write_all(bytes)));
+        if let Err(error) = written {
+            // A part is whole or not there. The error that led here is the one to report.
+            let _ = std::fs::remove_file(&path);
+            return Err(failed(&path, error));
+        }
+        let mut entries: Vec<Entry> = self.held.drain(..count).map(|(entry, _)| entry).collect();
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.dtype.size()));
         self.parts.push(Part { path, start: header.len() as u64, entries });
         self.written = Instant::now();
         Ok(())
     }
 
     /// Makes the parts one file.
+    ///
+    /// # Errors
+    /// If that file cannot be written; the parts are left then, and the error names the results that are in none of them.
     pub fn finish(mut self) -> Result<(), Error> {
         let path = self.folder.join(TENSORS);
-        if !self.parts.is_empty() && !self.held.is_empty() {
-            self.write_part()?;
+        let one = self.parts.is_empty();
+        // Where a part cannot be written, the whole may be.
+        let unwritten = if one || self.held.is_empty() { Ok(()) } else { self.write_part(self.held.len()) };
+        let Err(error) = self.join(&path) else { return Ok(()) };
+        // A part that is left is better than nothing.
+        let unwritten = if one && !self.held.is_empty() { self.write_part(self.held.len()) } else { unwritten };
+        if unwritten.is_ok() {
+            return Err(failed(&path, format!("{error}; the results are in results.part-N.safetensors")));
         }
+        let mut lost: Vec<&str> = self.held.iter().map(|(entry, _)| &*entry.key).collect();
+        let count = lost.len();
+        lost.truncate(MOST_NAMED);
+        let more = if count > MOST_NAMED { ", ..." } else { "" };
+        Err(failed(&path, format!("{error}; {count} results are lost: {}{more}", lost.join(", "))))
+    }
+
+    fn join(&self, path: &Path) -> Result<(), Error> {
         // Where each tensor's data is: in a part, or still in memory.
         let mut all: Vec<(&Entry, Result<(usize, u64), &[u8]>)> = Vec::new();
         for (number, part) in self.parts.iter().enumerate() {
@@ -152,7 +194,7 @@ impl Results {
         for part in &self.parts {
             open.push(File::open(&part.path).map_err(|error| failed(&part.path, error))?);
         }
-        durable::write_with(&path, |writer| {
+        durable::write_with(path, |writer| {
             writer.write_all(&header(all.iter().map(|(entry, _)| *entry)))?;
             for (entry, place) in &all {
                 match place {
@@ -166,7 +208,7 @@ impl Results {
             }
             Ok(())
         })
-        .map_err(|error| failed(&path, error))?;
+        .map_err(|error| failed(path, error))?;
         for part in &self.parts {
             std::fs::remove_file(&part.path).map_err(|error| failed(&part.path, error))?;
         }
@@ -239,7 +281,7 @@ mod tests {
                 results.report(&i).unwrap();
                 assert_eq!(reports(folder.path()), (0..=i).collect::<Vec<_>>());
                 if parts && i != 4 {
-                    results.write_part().unwrap();
+                    results.write_part(results.held.len()).unwrap();
                     let part = folder.path().join(format!("results.part-{i}.safetensors"));
                     assert_eq!(TensorFile::read(&part).unwrap().keys().count(), 2);
                 }
@@ -265,7 +307,7 @@ mod tests {
         for i in 0..10 {
             let large = Array::zeros([4 << 20], DType::F32).unwrap();
             results.tensors(vec![(format!("{i}"), large)]).unwrap();
-            assert!(results.held_bytes <= MOST_HELD);
+            assert!(results.held_bytes() <= MOST_HELD);
         }
         assert!(results.parts.len() >= 2);
         // A run that ended here would have left these; the next run begins anew.
@@ -273,5 +315,42 @@ mod tests {
         assert!(names(folder.path()).len() > 2);
         Results::begin(folder.path()).unwrap().finish().unwrap();
         assert_eq!(names(folder.path()), [REPORTS, TENSORS]);
+    }
+    /// A folder that is not there for a while: what came before is written later, and what does not fit into memory meanwhile is the
+    /// error of its own case.
+    #[test]
+    fn results_of_earlier_cases_outlive_a_failed_write() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("results");
+        let array = |value: f32, len: usize| Array::new([len], &vec![value; len]).unwrap();
+        let large = MOST_HELD / 4;
+        let mut results = Results::begin(&folder).unwrap();
+        results.tensors(vec![("a".into(), array(1.0, 3))]).unwrap();
+        results.tensors(vec![("b".into(), array(2.0, large / 2))]).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let error = results.tensors(vec![("c".into(), array(3.0, large)), ("d".into(), array(4.0, 1))]).unwrap_err();
+        assert!(error.message.contains("results.part-0.safetensors"), "{}", error.message);
+        assert!(results.held_bytes() <= MOST_HELD);
+        // What fits is taken.
+        results.tensors(vec![("e".into(), array(5.0, 2))]).unwrap();
+        std::fs::create_dir(&folder).unwrap();
+        // The name is free again: nothing of the failed case is there.
+        results.tensors(vec![("d".into(), array(6.0, large))]).unwrap();
+        assert_eq!(names(&folder), ["results.part-0.safetensors"]);
+        results.finish().unwrap();
+        let file = TensorFile::read(&folder.join(TENSORS)).unwrap();
+        let mut keys: Vec<&str> = file.keys().collect();
+        keys.sort_unstable();
+        assert_eq!(keys, ["a", "b", "d", "e"]);
+        for (key, value, len) in [("a", 1.0, 3), ("b", 2.0, large / 2), ("e", 5.0, 2), ("d", 6.0, large)] {
+            let read: Vec<f32> = file.get(key).unwrap().to_vec().unwrap();
+            assert!(read.len() == len && read.iter().all(|own| *own == value), "{key}");
+        }
+        // What can be written nowhere is named.
+        let mut results = Results::begin(&folder).unwrap();
+        results.tensors(vec![("f".into(), array(1.0, 3))]).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let message = results.finish().unwrap_err().to_string();
+        assert!(message.contains("1 results are lost: f"), "{message}");
     }
 }

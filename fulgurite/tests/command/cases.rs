@@ -318,6 +318,38 @@ fn a_killed_run_leaves_its_reports() {
     assert!(!parts.is_empty());
 }
 
+/// Files of limited size: what fits is written, and the error names the others.
+#[test]
+#[cfg(unix)]
+fn results_that_cannot_be_written_do_not_take_others_with_them() {
+    // 32 MB each: two are too much to hold, and too much for one file.
+    let wide = object!({ "size": [8_000_000], "fill_value": 1.0, "dtype": { "dtype": "float32" }, "device": "cpu" });
+    let cases: Vec<Value> = (0..4).map(|i| call(&format!("{i}"), "full", wide.clone())).collect();
+    let folder = folder(object!(cases));
+    // The signal is ignored, so that a write fails instead of ending the process. In blocks of 512 bytes: 69.6 MB.
+    let script = "trap '' XFSZ; ulimit -f 136000; exec \"$0\" ops run . --out results";
+    let output = std::process::Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_fulgurite")])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{complaint}");
+    assert!(complaint.contains("the results are in results.part-N.safetensors"), "{complaint}");
+    // Every result is in some part, each of which is a file that can be read.
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder.path().join("results")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "safetensors") {
+            let bytes = std::fs::read(&path).unwrap();
+            let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+            found.extend(file.names().into_iter().map(str::to_owned));
+        }
+    }
+    found.sort();
+    assert_eq!(found, ["0/out0", "1/out0", "2/out0", "3/out0"]);
+}
+
 #[test]
 fn split_is_what_it_is_given() {
     let size = object!({ "tensor": named("x"), "split_size_or_sections": 2, "dim": 1 });
