@@ -48,7 +48,7 @@ pub struct Arguments {
     /// Stops after so many findings.
     #[arg(long, value_name = "NUMBER")]
     findings: Option<u64>,
-    /// The device that programs are run on.
+    /// The kind of device that programs are run on: cpu or cuda. They run on the first one of it.
     #[arg(long, default_value = "cpu")]
     device: Device,
     /// Executors that are tried besides those of the device's default list.
@@ -73,6 +73,14 @@ const EVERY: Duration = Duration::from_secs(5);
 
 /// Looks for programs that fail.
 pub fn run(arguments: &Arguments) -> Outcome {
+    if arguments.device.index() != 0 {
+        let (device, kind) = (arguments.device, arguments.device.kind());
+        return Err(Failed(format!(
+            "--device {device}: the fuzzer runs on the first device of a kind, expected '{kind}' (CUDA_VISIBLE_DEVICES={} makes \
+             another GPU the first)",
+            device.index()
+        )));
+    }
     // A device that is not there is said at once.
     Target::of(arguments.device)?;
     std::fs::create_dir_all(&arguments.out).map_err(|error| Failed::file(&arguments.out, error))?;

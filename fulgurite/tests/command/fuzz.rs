@@ -24,4 +24,8 @@ fn wrong_arguments_are_errors() {
     run(&["fuzz", "--executors", "no_such_executor"]).fails(1);
     run(&["fuzz", "--dtypes", "f33"]).fails(2);
     run(&["fuzz", "--minutes=-1"]).fails(1);
+    for device in ["cuda:1", "cpu:2"] {
+        let complaint = run(&["fuzz", "--device", device]).fails(1);
+        assert!(complaint.contains(device) && complaint.contains("first device of a kind"), "{complaint}");
+    }
 }
