@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use fulgurite::compile::compile;
-use fulgurite::jit::Jit;
 use fulgurite::tree::Tree;
 use fulgurite::{Array, Error, Result};
-use fulgurite_ops::prelude::Tensor;
 
 use super::failure::{Cause, Divergence, TrainError};
+use super::programs::ValidationLoss;
 use super::{
     COMPUTE_DTYPE, DROPOUT_STREAMS, TrainOptions, batch_arrays, initial_parameters, parameters_from, to_host, wrong,
     zeros,
@@ -17,8 +16,7 @@ use super::{
 use crate::batches::{Batch, Batches, Order, validation_batches};
 use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, SECOND_MOMENT, TrainingState};
 use crate::config::GptConfig;
-use crate::gpt2::Gpt2;
-use crate::step::{BatchTensors, TrainState};
+use crate::step::TrainState;
 use crate::tokenizer::Tokenizer;
 use crate::traces::train_step_trace;
 use crate::{kept, resume, training_data, weight_files};
@@ -147,15 +145,12 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
 
 /// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment is not finite,
 /// or the loss of a validation batch: who resumes from there could not go on.
-pub(super) fn save<F>(
+pub(super) fn save(
     path: &Path,
     run: &mut Run,
     options: &TrainOptions,
-    loss: &Jit<(Gpt2<Array>, BatchTensors<Array>), Tensor, F>,
-) -> Result<(), TrainError>
-where
-    F: Fn((Gpt2<Tensor>, BatchTensors<Tensor>)) -> Tensor,
-{
+    loss: &ValidationLoss<'_>,
+) -> Result<(), TrainError> {
     let diverged = |run: &Run, cause| run.divergence(run.done, cause);
     let mut tensors = BTreeMap::new();
     for (prefix, tree) in
@@ -213,10 +208,7 @@ where
 }
 
 /// Mean loss over the validation batches.
-pub(super) fn evaluate<F>(run: &Run, loss: &Jit<(Gpt2<Array>, BatchTensors<Array>), Tensor, F>) -> Result<f64>
-where
-    F: Fn((Gpt2<Tensor>, BatchTensors<Tensor>)) -> Tensor,
-{
+pub(super) fn evaluate(run: &Run, loss: &ValidationLoss<'_>) -> Result<f64> {
     let mut total = 0.0;
     for batch in &run.validation {
         let value: Array = loss.call((run.state.params.clone(), batch_arrays(batch)?))?;

@@ -1,0 +1,125 @@
+//! The functions of a run, compiled when they are first called.
+
+use fulgurite::compile::Stage;
+use fulgurite::jit::Jit;
+use fulgurite::program::Profile;
+use fulgurite::{Array, Result, jit};
+use fulgurite_ops::prelude::Tensor;
+
+use super::run::Run;
+use super::{OnNonFinite, TrainOptions, batch_arrays, generator, next_batch, step_scalars, zeros};
+use crate::config::GptConfig;
+use crate::gpt2::{Dropout, Gpt2};
+use crate::step::{
+    BatchTensors, StepScalars, TrainState, accumulate_step, guarded_step, guarded_update, loss_and_gradients,
+};
+
+/// A function of arrays `A`, traced with tensors `T` in their place.
+type Function<'a, A, T, O> = Jit<A, O, Box<dyn Fn(T) -> O + 'a>>;
+
+type StepArguments<T> = (TrainState<T>, BatchTensors<T>, StepScalars<T>);
+type AccumulateArguments<T> = (Gpt2<T>, Gpt2<T>, T, BatchTensors<T>, T);
+type UpdateArguments<T> = (TrainState<T>, Gpt2<T>, T, StepScalars<T>);
+type GradientArguments<T> = (Gpt2<T>, BatchTensors<T>, T);
+type LossArguments<T> = (Gpt2<T>, BatchTensors<T>);
+
+/// The loss of a validation batch.
+pub(super) type ValidationLoss<'a> = Function<'a, LossArguments<Array>, LossArguments<Tensor>, Tensor>;
+
+/// See the module.
+pub(super) struct Programs<'a> {
+    pub(super) config: &'a GptConfig,
+    /// A step on one batch.
+    pub(super) step: Function<'a, StepArguments<Array>, StepArguments<Tensor>, (TrainState<Tensor>, Tensor)>,
+    /// One batch of a step on several.
+    pub(super) accumulate:
+        Function<'a, AccumulateArguments<Array>, AccumulateArguments<Tensor>, (Gpt2<Tensor>, Tensor)>,
+    /// The end of a step on several batches.
+    pub(super) update: Function<'a, UpdateArguments<Array>, UpdateArguments<Tensor>, (TrainState<Tensor>, Tensor)>,
+    /// Run only where something is not finite, to say what.
+    pub(super) gradients: Function<'a, GradientArguments<Array>, GradientArguments<Tensor>, Gpt2<Tensor>>,
+    /// The loss of a validation batch.
+    pub(super) validation_loss: ValidationLoss<'a>,
+}
+
+impl<'a> Programs<'a> {
+    pub(super) fn new(options: &'a TrainOptions, config: &'a GptConfig) -> Programs<'a> {
+        let (optimizer, count) = (&options.optimizer, options.accumulate);
+        // Without clipping the norm takes a pass of its own: who stops notices one step later without it.
+        let measure = options.nonfinite == OnNonFinite::Skip;
+        let step = move |(state, batch, scalars): StepArguments<Tensor>| {
+            guarded_step(config, optimizer, state, batch, scalars, measure)
+        };
+        let accumulate = move |(params, gradients, loss, batch, generator): AccumulateArguments<Tensor>| {
+            accumulate_step(config, count, params, gradients, loss, batch, generator)
+        };
+        let update = move |(state, gradients, loss, scalars): UpdateArguments<Tensor>| {
+            guarded_update(config, optimizer, state, gradients, loss, &scalars, measure)
+        };
+        let gradients = move |(params, batch, generator): GradientArguments<Tensor>| {
+            loss_and_gradients(config, params, &batch, generator).1
+        };
+        let loss = move |(params, batch): LossArguments<Tensor>| {
+            params.loss(config, batch.tokens, batch.targets, &Dropout::none())
+        };
+        Programs {
+            config,
+            step: jit(Box::new(step) as Box<dyn Fn(_) -> _>)
+                .named("train_step")
+                .arguments(["state", "batch", "scalars"])
+                .results(["state", "loss_and_norm"])
+                .donate("state")
+                .options(options.compile.clone()),
+            accumulate: jit(Box::new(accumulate) as Box<dyn Fn(_) -> _>)
+                .named("accumulate_step")
+                .arguments(["params", "gradients", "loss", "batch", "generator"])
+                .results(["gradients", "loss"])
+                .donate("gradients")
+                .donate("loss")
+                .options(options.compile.clone()),
+            update: jit(Box::new(update) as Box<dyn Fn(_) -> _>)
+                .named("update_step")
+                .arguments(["state", "gradients", "loss", "scalars"])
+                .results(["state", "loss_and_norm"])
+                .donate("state")
+                .options(options.compile.clone()),
+            gradients: jit(Box::new(gradients) as Box<dyn Fn(_) -> _>)
+                .named("gradients")
+                .arguments(["params", "batch", "generator"])
+                .options(options.compile.clone()),
+            validation_loss: jit(Box::new(loss) as Box<dyn Fn(_) -> _>)
+                .named("validation_loss")
+                .arguments(["params", "batch"])
+                .options(options.compile.clone()),
+        }
+    }
+
+    /// The stages of what runs once for each batch.
+    pub(super) fn stages(&self, options: &TrainOptions, run: &Run) -> Result<Vec<Stage>> {
+        let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
+        let scalars = step_scalars(options.lr, 1, options.seed)?;
+        if options.accumulate == 1 {
+            return Ok(self.step.compile(&(run.state.clone(), batch, scalars))?.stages().to_vec());
+        }
+        let (gradients, loss) = (zeros(&run.config, options.device())?, Array::scalar(0.0));
+        let arguments = (run.state.params.clone(), gradients, loss, batch, scalars.generator);
+        Ok(self.accumulate.compile(&arguments)?.stages().to_vec())
+    }
+
+    /// Where the time of what runs once for each batch goes.
+    pub(super) fn profile(&self, options: &TrainOptions, run: Run) -> Result<Profile> {
+        let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
+        if options.accumulate == 1 {
+            let scalars = step_scalars(options.lr, 1, options.seed)?;
+            return Ok(self.step.profile((run.state, batch, scalars))?.1);
+        }
+        let (gradients, loss) = (zeros(&run.config, options.device())?, Array::scalar(0.0));
+        let generator = generator(options.seed, 1, 0)?;
+        Ok(self.accumulate.profile((run.state.params, gradients, loss, batch, generator))?.1)
+    }
+
+    /// How often what runs once for each batch was compiled.
+    pub(super) fn compiles(&self, options: &TrainOptions) -> usize {
+        if options.accumulate == 1 { self.step.compiles() } else { self.accumulate.compiles() }
+    }
+}
