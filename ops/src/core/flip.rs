@@ -9,7 +9,7 @@ use crate::prims;
 pub mod flip {
     fn flip(input: Tensor, dims: Vec<i64>) -> Tensor;
 
-    fn meta(input: &TensorMeta, dims: &[i64]) -> Result<TensorMeta> {
+    fn requires(input: &TensorMeta, dims: &[i64]) -> Result<()> {
         require!(
             named_dims(dims, input.rank()).is_some(),
             Dims,
@@ -17,7 +17,7 @@ pub mod flip {
             dims_text(Some(dims)),
             input.rank()
         );
-        Ok(input.clone())
+        Ok(())
     }
 
     fn decomposition(input: Tensor, dims: &[i64]) -> Tensor {

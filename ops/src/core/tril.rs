@@ -12,14 +12,14 @@ macro_rules! triangle {
         pub mod $name {
             fn $name(input: Tensor, #[default(0)] diagonal: i64) -> Tensor;
 
-            fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+            fn requires(input: &TensorMeta) -> Result<()> {
                 require!(
                     input.rank() >= 2,
                     Rank,
                     "input has shape {:?}, expected at least two dimensions",
                     input.shape()
                 );
-                Ok(input.clone())
+                Ok(())
             }
 
             fn decomposition(input: Tensor, diagonal: i64) -> Tensor {

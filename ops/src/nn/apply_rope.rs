@@ -11,7 +11,7 @@ use crate::prims;
 pub mod apply_rope {
     fn apply_rope(input: Tensor<Floating>, cos: Tensor<Floating>, sin: Tensor<Floating>) -> Tensor;
 
-    fn meta(input: &TensorMeta, cos: &TensorMeta, sin: &TensorMeta) -> Result<TensorMeta> {
+    fn requires(input: &TensorMeta, cos: &TensorMeta, sin: &TensorMeta) -> Result<()> {
         let even = input.shape().last().is_some_and(|extent| extent.is_multiple_of(2));
         require!(even, EvenWidth, "input has shape {:?}, expected an even last extent", input.shape());
         for (name, table) in [("cos", cos), ("sin", sin)] {
@@ -31,7 +31,7 @@ pub mod apply_rope {
                 cos.dtype()
             );
         }
-        Ok(input.clone())
+        Ok(())
     }
 
     fn decomposition(input: Tensor, cos: Tensor, sin: Tensor) -> Tensor {

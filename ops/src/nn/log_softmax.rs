@@ -11,7 +11,7 @@ use crate::prims;
 pub mod log_softmax {
     fn log_softmax(input: Tensor, dim: i64, #[default(None)] dtype: Option<DType>) -> Tensor;
 
-    fn meta(input: &TensorMeta, dim: i64, dtype: Option<DType>) -> Result<TensorMeta> {
+    fn requires(input: &TensorMeta, dim: i64, dtype: Option<DType>) -> Result<()> {
         normalize_dim(dim, input.rank())?;
         let dtype = dtype.unwrap_or(input.dtype());
         require!(
@@ -19,7 +19,7 @@ pub mod log_softmax {
             ResultType,
             "the result would be {dtype}, expected a floating-point dtype: give `dtype` for an input of another type"
         );
-        Ok(input.with_dtype(dtype))
+        Ok(())
     }
 
     fn decomposition(input: Tensor, dim: i64, dtype: Option<DType>) -> Tensor {

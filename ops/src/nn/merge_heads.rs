@@ -7,10 +7,9 @@ use crate::prims;
 pub mod merge_heads {
     fn merge_heads(input: Tensor<Floating>) -> Tensor;
 
-    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+    fn requires(input: &TensorMeta) -> Result<()> {
         require!(input.rank() == 4, InputRank, "input has shape {:?}, expected [B, H, T, D]", input.shape());
-        let shape = input.shape();
-        Ok(input.with_shape([shape[0], shape[2], shape[1] * shape[3]]))
+        Ok(())
     }
 
     fn decomposition(input: Tensor) -> Tensor {

@@ -11,7 +11,7 @@ pub mod rope {
     fn rope(q: Tensor<Floating>, k: Tensor<Floating>, cos: Tensor<Floating>, sin: Tensor<Floating>)
     -> (Tensor, Tensor);
 
-    fn meta(q: &TensorMeta, k: &TensorMeta, cos: &TensorMeta, sin: &TensorMeta) -> Result<(TensorMeta, TensorMeta)> {
+    fn requires(q: &TensorMeta, k: &TensorMeta, cos: &TensorMeta, sin: &TensorMeta) -> Result<()> {
         for (name, input) in [("q", q), ("k", k)] {
             let even = input.shape().last().is_some_and(|extent| extent.is_multiple_of(2));
             require!(even, EvenWidth, "{name} has shape {:?}, expected an even last extent", input.shape());
@@ -34,7 +34,7 @@ pub mod rope {
             sin.dtype(),
             cos.dtype()
         );
-        Ok((q.clone(), k.clone()))
+        Ok(())
     }
 
     fn decomposition(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> (Tensor, Tensor) {

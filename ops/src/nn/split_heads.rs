@@ -9,7 +9,7 @@ use crate::prims;
 pub mod split_heads {
     fn split_heads(input: Tensor<Floating>, n_head: usize) -> (Tensor, Tensor, Tensor);
 
-    fn meta(input: &TensorMeta, n_head: usize) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+    fn requires(input: &TensorMeta, n_head: usize) -> Result<()> {
         require!(input.rank() == 3, InputRank, "input has shape {:?}, expected [B, T, 3 C]", input.shape());
         let width = input.shape()[2];
         require!(
@@ -17,8 +17,7 @@ pub mod split_heads {
             Heads,
             "input's last extent is {width}, expected a multiple of 3 times n_head, which is {n_head}"
         );
-        let part = input.with_shape([input.shape()[0], n_head, input.shape()[1], width / 3 / n_head]);
-        Ok((part.clone(), part.clone(), part))
+        Ok(())
     }
 
     fn decomposition(input: Tensor, n_head: usize) -> (Tensor, Tensor, Tensor) {

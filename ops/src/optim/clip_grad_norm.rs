@@ -9,14 +9,13 @@ use crate::prims;
 pub mod clip_grad_norm {
     fn clip_grad_norm(grads: Vec<Tensor<Floating>>, max_norm: f64) -> Vec<Tensor>;
 
-    fn meta(grads: &[TensorMeta], max_norm: f64) -> Result<Vec<TensorMeta>> {
+    fn requires(grads: &[TensorMeta], max_norm: f64) -> Result<()> {
         require!(!grads.is_empty(), NoGradients, "grads is empty, expected at least one tensor");
         let dtype = grads[0].dtype();
         let same = grads.iter().all(|grad| grad.dtype() == dtype);
         require!(same, SameDType, "grads are of several dtypes, expected all {dtype}");
         require!(max_norm >= 0.0, MaxNorm, "max_norm is {max_norm}, expected at least 0");
-        let norm = TensorMeta::new([], dtype.accumulator(), grads[0].device());
-        Ok(grads.iter().cloned().chain([norm]).collect())
+        Ok(())
     }
 
     fn decomposition(grads: Vec<Tensor>, max_norm: f64) -> Vec<Tensor> {
