@@ -58,6 +58,25 @@ fn a_model_is_trained_resumed_and_sampled() {
     assert!(train("5", &["--resume"]).fails(1).contains("checkpoint.safetensors: "));
 }
 
+#[test]
+fn as_many_checkpoints_are_kept_as_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = |out: &str, keep: &[&str]| -> Vec<String> {
+        let small = ["train", "gpt2", "--batch", "2", "--context", "16", "--out", out, "--sample-tokens", "1"];
+        let often = ["--evaluate-batches", "1", "--steps", "5", "--save-every", "1"];
+        run_in(folder.path(), &[&small[..], &often, keep].concat()).ok();
+        let entries = std::fs::read_dir(folder.path().join(out)).unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| name.starts_with("checkpoint"));
+        names.sort();
+        names
+    };
+    let [three, four, newest] = ["checkpoint-3.safetensors", "checkpoint-4.safetensors", "checkpoint.safetensors"];
+    assert_eq!(kept("two", &[]), [four, newest]);
+    assert_eq!(kept("three", &["--keep", "3"]), [three, four, newest]);
+    assert_eq!(kept("one", &["--keep", "1"]), [newest]);
+}
+
 /// The exit code is 3, step and parameter are named, and no file has a weight that is not finite.
 #[test]
 fn a_run_that_diverges_exits_with_three() {

@@ -68,11 +68,12 @@ pub fn step_scalars(lr: f64, step: u64, seed: u64) -> Result<StepScalars<Array>>
     })
 }
 
-/// The random generator of batch `micro` (from 0) of step `step`, i64[2] of Philox's key and the number of the stream: the key is
-/// a function of seed and step that no two steps of a run share, all 2^64 of them; the upper half of the stream's number is the
-/// batch, the lower half is the place in the model.
+/// The random generator of batch `micro` (from 0) of step `step`, i64[2] of Philox's key and the number of the stream:
+/// the key is a function of seed and step that no two steps of a run share, all 2^64 of them; the upper half of the
+/// stream's number is the batch, the lower half is the place in the model.
 pub fn generator(seed: u64, step: u64, micro: u32) -> Result<Array> {
-    // An odd factor gives every step a key of its own; mixing the seed first keeps the keys of neighbouring seeds apart.
+    // An odd factor gives every step a key of its own; mixing the seed first keeps the keys of neighbouring seeds
+    // apart.
     let key = mixed(seed).wrapping_add(step.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     Array::new([2], &[key as i64, (u64::from(micro) << 32) as i64])
 }
@@ -109,5 +110,37 @@ mod tests {
                 }
             }
         }
+    }
+    /// What the model adds to the generator, in a model of more places than one byte counts.
+    #[test]
+    fn every_place_of_a_deep_model_draws_from_a_stream_of_its_own() {
+        use fulgurite::argument::{Arg, Attribute, Scalar};
+        use fulgurite::trace::Block;
+
+        fn shifts(block: &Block, dropouts: &mut usize, found: &mut Vec<i64>) {
+            for symbol in &block.symbols {
+                let operator = symbol.operator().map_or("value_and_grad", |def| def.name);
+                match (operator, &symbol.arguments[..]) {
+                    ("dropout", _) => *dropouts += 1,
+                    ("prims::iota", [_, _, Arg::Attribute(Attribute::Scalar(Scalar::Int(step))), ..]) => {
+                        found.push(*step)
+                    }
+                    ("value_and_grad", _) => symbol.body.iter().for_each(|body| shifts(body, dropouts, found)),
+                    _ => {}
+                }
+            }
+        }
+        let config = GptConfig { vocabulary: 16, context: 4, layers: 140, heads: 1, channels: 4, dropout: 0.1 };
+        let trace = crate::traces::train_step_trace(&config, &Default::default(), 1, 4).unwrap();
+        let (mut dropouts, mut found) = (0, Vec::new());
+        shifts(&trace.block, &mut dropouts, &mut found);
+        assert!(dropouts > 256, "{dropouts}");
+        // One numbers the positions.
+        assert_eq!(found.len(), dropouts + 1);
+        found.retain(|step| *step != 1);
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found.len(), dropouts, "two places draw from one stream");
+        assert!(found.iter().all(|step| (0..1 << 32).contains(step)), "a place reaches the number of the batch");
     }
 }
