@@ -27,16 +27,16 @@ pub struct Options {
     pub device: Option<Device>,
     /// Executors in the order they are asked; `None` is the default list of the target's device.
     pub executors: Option<Vec<&'static ExecutorDef>>,
-    /// Rewrites in the order they are tried, early and late ones; `None` is every rewrite declared `default` and those of
-    /// executors, which take part where their executor is in the list.
+    /// Rewrites in the order they are tried, early and late ones; `None` is every rewrite declared `default` and those
+    /// of executors, which take part where their executor is in the list.
     pub rewrites: Option<Vec<&'static crate::executor::RewriteDef>>,
     /// Transforms of the user's own, run after the rewrites.
     pub transforms: Vec<UserTransform>,
     /// Mixed precision: products in this type, bf16 or f16, and the rest by the operators' classes
     /// ([`crate::transforms::autocast`]). `None` computes in the types that the program is written in.
     pub autocast: Option<DType>,
-    /// From how many bytes on a value is computed again for the backward pass instead of being kept, where that is cheap
-    /// ([`crate::transforms::recompute`]); `None` keeps everything.
+    /// From how many bytes on a value is computed again for the backward pass instead of being kept, where that is
+    /// cheap ([`crate::transforms::recompute`]); `None` keeps everything.
     pub recompute: Option<u64>,
     /// How many optimizations may be made.
     pub fuel: Fuel,
@@ -113,8 +113,8 @@ impl Options {
     }
 }
 
-/// What every compilation goes through, in order. `autocast` is left out unless it is asked for, `recompute` where there is
-/// nothing to compute again, `fuse` where nothing is to be fused.
+/// What every compilation goes through, in order. `autocast` is left out unless it is asked for, `recompute` where
+/// there is nothing to compute again, `fuse` where nothing is to be fused.
 pub const STAGES: [&str; 13] = [
     "rewrite",
     "autocast",
@@ -137,12 +137,13 @@ const CLAIMED: [&str; 5] = ["claim", "fuse", "layout", "donate", "plan_memory"];
 /// One stage of compilation.
 #[derive(Debug, Clone)]
 pub struct Stage {
-    /// The transform that made it: of the first stage the last in its history (`acquire`, `vjp`), then one of [`STAGES`] or a
-    /// transform of the user's own.
+    /// The transform that made it: of the first stage the last in its history (`acquire`, `vjp`), then one of
+    /// [`STAGES`] or a transform of the user's own.
     pub name: String,
     /// The trace at its end.
     pub trace: Trace,
-    /// Of a stage that differentiates (`autodiff`, `vjp`): who supplied the rule of each call, in the order of the program.
+    /// Of a stage that differentiates (`autodiff`, `vjp`): who supplied the rule of each call, in the order of the
+    /// program.
     pub gradients: Vec<GradientRule>,
 }
 
@@ -207,8 +208,8 @@ impl Stages {
         self.place(options, &executors)
     }
 
-    /// Keeps the trace that compilation starts from, and takes it up to where it is differentiated. Whether it came there:
-    /// one that is split or claimed is past that.
+    /// Keeps the trace that compilation starts from, and takes it up to where it is differentiated. Whether it came
+    /// there: one that is split or claimed is past that.
     fn begin(&mut self, trace: Trace, options: &Options) -> Result<bool, Box<Ending>> {
         let name = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
         // Said of the author's call, and before the verifier speaks of a line.
@@ -368,8 +369,8 @@ impl Stages {
 /// Compiles a trace, from whatever stage it is at.
 ///
 /// # Errors
-/// Those of every stage, and of the verifier, which looks at the trace whatever the options say: a program trusts what it is made
-/// of.
+/// Those of every stage, and of the verifier, which looks at the trace whatever the options say: a program trusts what
+/// it is made of.
 pub fn compile(trace: Trace, options: &Options) -> Result<(Program, Vec<Stage>)> {
     compiled(trace, options, Stages { foreign: true, ..Stages::new(options, options.fuel) })
 }

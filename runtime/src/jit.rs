@@ -194,8 +194,8 @@ const MOST_PROGRAMS: usize = 64;
 /// Compiles `f` when it is first called, for the metas, layouts and attributes of its arguments, and again when these
 /// change. `f` gets the tree of its arguments with a [`Tensor`] at each leaf.
 ///
-/// Threads may call it at the same time; while one compiles, others run what is compiled already. The programs used last are kept,
-/// 64 unless [`Jit::keep`] says otherwise. A function that calls itself while it is traced is an error.
+/// Threads may call it at the same time; while one compiles, others run what is compiled already. The programs used
+/// last are kept, 64 unless [`Jit::keep`] says otherwise. A function that calls itself while it is traced is an error.
 pub fn jit<I, O, F>(f: F) -> Jit<I, O, F>
 where
     I: Tree<Leaf = Array>,
@@ -239,9 +239,8 @@ where
         self
     }
 
-    /// Gives the memory of the arguments whose paths start with `path` to results of the same path. Their arrays must not be
-    /// shared when the function is called. A path that no argument has is an error when a call is
-    /// compiled.
+    /// Gives the memory of the arguments whose paths start with `path` to results of the same path. Their arrays must
+    /// not be shared when the function is called. A path that no argument has is an error when a call is compiled.
     pub fn donate(mut self, path: &str) -> Self {
         self.donated.push(path.to_owned());
         self
@@ -253,8 +252,8 @@ where
         self
     }
 
-    /// How many programs are kept; at least one. Of more forms of arguments the one that was called longest ago is compiled again
-    /// when it is next called, and the memory of its program is given back.
+    /// How many programs are kept; at least one. Of more forms of arguments the one that was called longest ago is
+    /// compiled again when it is next called, and the memory of its program is given back.
     pub fn keep(mut self, programs: usize) -> Self {
         self.cache = Cache::new(programs.max(1));
         self

@@ -1,6 +1,6 @@
-//! Statistics that a step updates beside its gradients: batch normalization with running means and variances as auxiliary outputs,
-//! against PyTorch 2.15 (`torch.nn.functional.batch_norm(x, mean, var, w, b, training=True, momentum=0.1, eps=1e-5)`, then
-//! `((y - target) ** 2).mean()`).
+//! Statistics that a step updates beside its gradients: batch normalization with running means and variances as
+//! auxiliary outputs, against PyTorch 2.15 (`torch.nn.functional.batch_norm(x, mean, var, w, b, training=True,
+//! momentum=0.1, eps=1e-5)`, then `((y - target) ** 2).mean()`).
 
 use fulgurite::compile::Options;
 use fulgurite::{Array, Result, Tensor, jit};

@@ -1,5 +1,5 @@
-//! Declared effects through all passes: draws from one generator differ and are reproducible, collectives keep their order, and what no
-//! pass honours is refused.
+//! Declared effects through all passes: draws from one generator differ and are reproducible, collectives keep their
+//! order, and what no pass honours is refused.
 
 use std::sync::Mutex;
 

@@ -1,5 +1,5 @@
-//! Forward and backward as two programs, called: how many are kept, who compiles them, what is donated, where cotangents are, and
-//! how much is saved.
+//! Forward and backward as two programs, called: how many are kept, who compiles them, what is donated, where
+//! cotangents are, and how much is saved.
 
 use std::sync::{Mutex, OnceLock};
 use std::thread;

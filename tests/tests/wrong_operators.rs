@@ -1,5 +1,6 @@
-//! A gallery of deliberately wrong operators, kernels and rewrites. For each it is known which template must catch it, and on
-//! what; a template that stays green fails here. They live in this binary alone and never enter the registry of the suite.
+//! A gallery of deliberately wrong operators, kernels and rewrites. For each it is known which template must catch it,
+//! and on what; a template that stays green fails here. They live in this binary alone and never enter the registry of
+//! the suite.
 
 use fulgurite::jit::jit;
 use fulgurite::testing::directives::Template;

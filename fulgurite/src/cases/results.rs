@@ -1,8 +1,9 @@
-//! The results of cases, on the disk as they come: memory holds a bounded part of them, and a run that is ended early leaves what
-//! it did.
+//! The results of cases, on the disk as they come: memory holds a bounded part of them, and a run that is ended early
+//! leaves what it did.
 //!
-//! `results.json` is a list of reports, whole after every case. Tensors go to parts, `results.part-N.safetensors`, and in the end
-//! the parts become one file, `results.safetensors`. A run that was killed leaves the parts, each a file of its own.
+//! `results.json` is a list of reports, whole after every case. Tensors go to parts, `results.part-N.safetensors`, and
+//! in the end the parts become one file, `results.safetensors`. A run that was killed leaves the parts, each a file of
+//! its own.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -88,8 +89,8 @@ impl Results {
     /// Takes the tensors of a case.
     ///
     /// # Errors
-    /// If a result of that name is there already, or what memory holds cannot be written and must be; then the tensors of this case
-    /// are given up, and those of earlier cases are kept for a later try.
+    /// If a result of that name is there already, or what memory holds cannot be written and must be; then the tensors
+    /// of this case are given up, and those of earlier cases are kept for a later try.
     pub fn tensors(&mut self, arrays: Vec<(String, Array)>) -> Result<(), CaseError> {
         if let Some((key, _)) = arrays.iter().find(|(key, _)| self.keys.contains(key)) {
             return Err(CaseError::new("TwoTensors", format!("two results are called '{key}'")));
@@ -159,7 +160,8 @@ impl Results {
     /// Makes the parts one file.
     ///
     /// # Errors
-    /// If that file cannot be written; the parts are left then, and the error names the results that are in none of them.
+    /// If that file cannot be written; the parts are left then, and the error names the results that are in none of
+    /// them.
     pub fn finish(mut self) -> Result<(), Error> {
         let path = self.folder.join(TENSORS);
         let one = self.parts.is_empty();
@@ -316,8 +318,8 @@ mod tests {
         Results::begin(folder.path()).unwrap().finish().unwrap();
         assert_eq!(names(folder.path()), [REPORTS, TENSORS]);
     }
-    /// A folder that is not there for a while: what came before is written later, and what does not fit into memory meanwhile is the
-    /// error of its own case.
+    /// A folder that is not there for a while: what came before is written later, and what does not fit into memory
+    /// meanwhile is the error of its own case.
     #[test]
     fn results_of_earlier_cases_outlive_a_failed_write() {
         let outer = tempfile::tempdir().unwrap();

@@ -16,13 +16,14 @@ use crate::cases::{tensor_bytes, write_whole};
 /// Arguments of `fuzz`.
 #[derive(Args)]
 #[command(after_help = "\
-Each case is a random program, or a single call, of every operator, element type and layout, with its gradients. It is run by
-each executor, fused and not, with values computed again from the first byte on and with none, with inputs donated, on other numbers
-of threads, in fenced memory, printed and parsed: results must agree with the references within the roundings of the program, and
-bit for bit where nothing may matter. Cases are made from the seed and their number alone.
+Each case is a random program, or a single call, of every operator, element type and layout, with its gradients. It is
+run by each executor, fused and not, with values computed again from the first byte on and with none, with inputs
+donated, on other numbers of threads, in fenced memory, printed and parsed: results must agree with the references
+within the roundings of the program, and bit for bit where nothing may matter. Cases are made from the seed and their
+number alone.
 
-A program that fails is made smaller and written as a trace with its inputs; the command that repeats it is printed. The exit code
-is 1 if any program fails.
+A program that fails is made smaller and written as a trace with its inputs; the command that repeats it is printed.
+The exit code is 1 if any program fails.
 
 Examples:
   fulgurite fuzz --minutes 10
@@ -76,8 +77,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if arguments.device.index() != 0 {
         let (device, kind) = (arguments.device, arguments.device.kind());
         return Err(Failed(format!(
-            "--device {device}: the fuzzer runs on the first device of a kind, expected '{kind}' (CUDA_VISIBLE_DEVICES={} makes \
-             another GPU the first)",
+            "--device {device}: the fuzzer runs on the first device of a kind, expected '{kind}' \
+             (CUDA_VISIBLE_DEVICES={} makes another GPU the first)",
             device.index()
         )));
     }
@@ -136,7 +137,8 @@ fn tracing_begin(folder: &Path, seed: u64, case: u64) {
 
 fn summary(totals: &Totals) -> String {
     format!(
-        "{} programs and {} calls ({} with gradients, {} refused) in {:.1} min: {} comparisons of {} elements ({} left out), {} failing",
+        "{} programs and {} calls ({} with gradients, {} refused) in {:.1} min: \
+         {} comparisons of {} elements ({} left out), {} failing",
         totals.programs,
         totals.calls,
         totals.gradients,

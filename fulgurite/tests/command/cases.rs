@@ -70,7 +70,8 @@ fn cases_give_outputs_and_gradients() {
     cat["grad"] = object!({ "cotangents": ["wide"], "inputs": ["tensors.1"] });
     let mut cat_good = call("cat", "prims::cat", object!({ "tensors": [named("x")], "dim": 0 }));
     cat_good["grad"] = object!({ "cotangents": ["ones"], "inputs": ["tensors.0"] });
-    let full = object!({ "size": 2, "fill_value": { "number": "-inf" }, "dtype": { "dtype": "torch.float32" }, "device": "cpu" });
+    let (value, dtype) = (object!({ "number": "-inf" }), object!({ "dtype": "torch.float32" }));
+    let full = object!({ "size": 2, "fill_value": value, "dtype": dtype, "device": "cpu" });
     let folder = folder(object!([product, cat, cat_good, call("full", "prims::full", full)]));
     let ran = run_cases(folder.path());
     assert_eq!((ran.code, ran.out), (1, summary(3, 1)));

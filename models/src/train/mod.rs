@@ -32,8 +32,8 @@ use crate::{kept, resume};
 /// The note of a checkpoint that says in what its step was computed.
 pub const COMPUTE_DTYPE: &str = "compute_dtype";
 
-/// The note of a checkpoint whose dropout draws from streams of [`generator`]. Checkpoints without it are of a version whose masks
-/// repeated.
+/// The note of a checkpoint whose dropout draws from streams of [`generator`]. Checkpoints without it are of a version
+/// whose masks repeated.
 pub const DROPOUT_STREAMS: &str = "dropout_streams";
 
 pub(crate) fn wrong(argument: &str, message: impl ToString) -> Error {
@@ -111,7 +111,8 @@ pub fn train(
     Ok(report)
 }
 
-/// Refuses settings that no run can have, and a folder whose checkpoint is not to be replaced; the learning rates of a run otherwise.
+/// Refuses settings that no run can have, and a folder whose checkpoint is not to be replaced; the learning rates of a
+/// run otherwise.
 fn checked(options: &TrainOptions, checkpoint: &Path) -> Result<Schedule> {
     let counts = [
         ("accumulate", options.accumulate),

@@ -46,8 +46,8 @@ impl Run {
     }
 }
 
-/// Refuses a model that does not fit before its weights are made, which takes minutes where they are many: by the plan of its
-/// step, or, where gradients are accumulated over several programs, by what weights, moments and gradients take.
+/// Refuses a model that does not fit before its weights are made, which takes minutes where they are many: by the plan
+/// of its step, or, where gradients are accumulated over several programs, by what weights, moments and gradients take.
 fn within_memory(options: &TrainOptions, config: &GptConfig, context: usize) -> Result<()> {
     // A device says itself what it lacks.
     let limit = options.compile.memory_limit.filter(|_| options.device().is_cpu());
@@ -143,8 +143,8 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
     Ok(Run { state, done: 0, batches, validation, tokenizer, config, changed, passed_over, saved: None, resumed: None })
 }
 
-/// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment is not finite,
-/// or the loss of a validation batch: who resumes from there could not go on.
+/// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment is
+/// not finite, or the loss of a validation batch: who resumes from there could not go on.
 pub(super) fn save(
     path: &Path,
     run: &mut Run,

@@ -4,7 +4,8 @@ use super::arrays::along;
 use super::promotion::{accumulating, cast, position};
 use crate::prims;
 
-/// Sums of the elements up to and including each along `dim`. Integers and booleans are summed as i64, f16 and bf16 in f32.
+/// Sums of the elements up to and including each along `dim`. Integers and booleans are summed as i64, f16 and bf16 in
+/// f32.
 #[operator(torch = "cumsum", autocast = full)]
 pub mod cumsum {
     fn cumsum(input: Tensor, dim: i64, #[default(None)] dtype: Option<DType>) -> Tensor;

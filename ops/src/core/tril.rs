@@ -6,7 +6,10 @@ use super::promotion::{broadcast, constant_like};
 use crate::prims;
 
 macro_rules! triangle {
-    ($($(#[doc = $doc:tt])* $name:ident, torch = $torch:tt, $keeps:ident, |$row:ident, $column:ident, $diagonal:ident| $reference:expr;)*) => {$(
+    ($(
+        $(#[doc = $doc:tt])* $name:ident, torch = $torch:tt, $keeps:ident,
+        |$row:ident, $column:ident, $diagonal:ident| $reference:expr;
+    )*) => {$(
         $(#[doc = $doc])*
         #[operator(torch = $torch)]
         pub mod $name {

@@ -4,9 +4,9 @@ use crate::core::piece;
 use crate::core::promotion::{broadcast, broadcast_shapes, cast, sum_to};
 use crate::prims;
 
-/// Rotary position embedding of the last dimension, halves rotated: `x · cos + [-x₂, x₁] · sin`, where x₁ and x₂ are the
-/// halves of x. `cos` and `sin` broadcast to `input`, e.g. [T, D] to [B, H, T, D]; computed in the wider of the types.
-/// Su et al., "RoFormer", 2021, in the arrangement of GPT-NeoX and Llama.
+/// Rotary position embedding of the last dimension, halves rotated: `x · cos + [-x₂, x₁] · sin`, where x₁ and x₂ are
+/// the halves of x. `cos` and `sin` broadcast to `input`, e.g. [T, D] to [B, H, T, D]; computed in the wider of the
+/// types. Su et al., "RoFormer", 2021, in the arrangement of GPT-NeoX and Llama.
 #[operator]
 pub mod apply_rope {
     fn apply_rope(input: Tensor<Floating>, cos: Tensor<Floating>, sin: Tensor<Floating>) -> Tensor;

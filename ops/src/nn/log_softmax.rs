@@ -5,8 +5,8 @@ use crate::core::arrays::{along, log_softmax_row};
 use crate::core::promotion::{accumulating, cast};
 use crate::prims;
 
-/// `x - max - log Σ e^(x - max)` along `dim`, computed in f32 for f16 and bf16. `input` is converted to `dtype` first if it is
-/// given.
+/// `x - max - log Σ e^(x - max)` along `dim`, computed in f32 for f16 and bf16. `input` is converted to `dtype` first
+/// if it is given.
 #[operator(torch = "log_softmax", autocast = full)]
 pub mod log_softmax {
     fn log_softmax(input: Tensor, dim: i64, #[default(None)] dtype: Option<DType>) -> Tensor;

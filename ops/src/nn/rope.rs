@@ -3,9 +3,9 @@ use fulgurite_ops_macros::operator;
 use super::apply_rope;
 use crate::core::promotion::broadcast_shapes;
 
-/// Rotary position embedding of queries and keys with one table: `(apply_rope(q, cos, sin), apply_rope(k, cos, sin))`. What
-/// a kernel that rotates both in one pass implements; [`merge_rope`](super::merge_rope) finds where it may be used. `q` and
-/// `k` may have different numbers of heads.
+/// Rotary position embedding of queries and keys with one table: `(apply_rope(q, cos, sin), apply_rope(k, cos, sin))`.
+/// What a kernel that rotates both in one pass implements; [`merge_rope`](super::merge_rope) finds where it may be
+/// used. `q` and `k` may have different numbers of heads.
 #[operator]
 pub mod rope {
     fn rope(q: Tensor<Floating>, k: Tensor<Floating>, cos: Tensor<Floating>, sin: Tensor<Floating>)
@@ -45,7 +45,8 @@ pub mod rope {
         (rotated(q, cos, sin), rotated(k, cos, sin))
     }
 
-    /// Of each pair (x₁, x₂), x₁ in the first half of the last dimension and x₂ in the second: (x₁, x₂) · cos + (-x₂, x₁) · sin.
+    /// Of each pair (x₁, x₂), x₁ in the first half of the last dimension and x₂ in the second: (x₁, x₂) · cos + (-x₂,
+    /// x₁) · sin.
     fn rotated(x: &ArrayD<f64>, cos: &ArrayD<f64>, sin: &ArrayD<f64>) -> ArrayD<f64> {
         let last = ndarray::Axis(x.ndim() - 1);
         let (first, second) = x.view().split_at(last, x.len_of(last) / 2);

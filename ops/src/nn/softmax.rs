@@ -4,8 +4,8 @@ use crate::core::arrays::{along, softmax_row};
 use crate::core::promotion::{accumulating, cast, position};
 use crate::prims;
 
-/// `e^(x - max) / Σ e^(x - max)` along `dim`, computed in f32 for f16 and bf16. `input` is converted to `dtype` first if it is
-/// given.
+/// `e^(x - max) / Σ e^(x - max)` along `dim`, computed in f32 for f16 and bf16. `input` is converted to `dtype` first
+/// if it is given.
 #[operator(torch = "softmax", autocast = full)]
 pub mod softmax {
     fn softmax(input: Tensor, dim: i64, #[default(None)] dtype: Option<DType>) -> Tensor;
@@ -112,8 +112,8 @@ pub(crate) fn exact_softmax(input: fulgurite::Tensor, dim: i64) -> fulgurite::Te
     prims::div(exponentials, total(exponentials, dim))
 }
 
-/// The largest element along `dim`, and the logarithm of the sum of the exponentials of the differences to it. `input` has
-/// elements.
+/// The largest element along `dim`, and the logarithm of the sum of the exponentials of the differences to it. `input`
+/// has elements.
 #[track_caller]
 pub(crate) fn log_normalizer(input: fulgurite::Tensor, dim: i64) -> (fulgurite::Tensor, fulgurite::Tensor) {
     let top = reduced(input, dim, |x, dims| prims::amax(x, dims));

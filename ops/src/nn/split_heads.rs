@@ -4,7 +4,8 @@ use crate::core::promotion::constant_like;
 use crate::nn::merge_heads;
 use crate::prims;
 
-/// Queries, keys and values of all heads from one tensor [B, T, 3 C]: three tensors [B, H, T, C / H]. llm.c calls it permute.
+/// Queries, keys and values of all heads from one tensor [B, T, 3 C]: three tensors [B, H, T, C / H]. llm.c calls it
+/// permute.
 #[operator]
 pub mod split_heads {
     fn split_heads(input: Tensor<Floating>, n_head: usize) -> (Tensor, Tensor, Tensor);

@@ -3,8 +3,8 @@ use fulgurite_ops_macros::operator;
 use crate::core::promotion::{accumulating, broadcast, cast, constant_like};
 use crate::prims;
 
-/// The gradients scaled down together so that their total norm is at most `max_norm`, and that norm before, last. The factor is
-/// `min(max_norm / (norm + 1e-6), 1)`, as in torch.nn.utils.clip_grad_norm_; the norm is f32 (f64 of f64).
+/// The gradients scaled down together so that their total norm is at most `max_norm`, and that norm before, last. The
+/// factor is `min(max_norm / (norm + 1e-6), 1)`, as in torch.nn.utils.clip_grad_norm_; the norm is f32 (f64 of f64).
 #[operator(no_grad = "gradients of gradients are not clipped")]
 pub mod clip_grad_norm {
     fn clip_grad_norm(grads: Vec<Tensor<Floating>>, max_norm: f64) -> Vec<Tensor>;

@@ -10,7 +10,8 @@ use crate::trace::{InputRole, Trace};
 use crate::transforms;
 use crate::transforms::autodiff::{split_programs, vjp_of};
 
-/// The stages of a function and its derivative: up to where they are one program, and those of the two that it is split into.
+/// The stages of a function and its derivative: up to where they are one program, and those of the two that it is split
+/// into.
 #[derive(Debug, Clone)]
 pub struct Programs {
     /// From the acquired trace on, by way of `vjp`, to the last stage before the split.
@@ -63,8 +64,8 @@ impl Programs {
     }
 }
 
-/// Takes a trace and its derivative through every transform, as two programs. Gradients are those of the inputs `wrt`, cotangents
-/// those of the outputs `of`; both must be of floating-point types.
+/// Takes a trace and its derivative through every transform, as two programs. Gradients are those of the inputs `wrt`,
+/// cotangents those of the outputs `of`; both must be of floating-point types.
 ///
 /// # Errors
 /// Those of every stage: an operator without a gradient, a symbol that no executor takes.

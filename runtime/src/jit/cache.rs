@@ -1,6 +1,6 @@
-//! What was compiled, by the form of the arguments: the programs used last. A key is compiled by one thread while the others that
-//! want it wait, and nobody else does. A thread that compiles (a function may call others while it is traced) waits for no other: two
-//! that wait for each other would never end. It compiles what it wants once more.
+//! What was compiled, by the form of the arguments: the programs used last. A key is compiled by one thread while the
+//! others that want it wait, and nobody else does. A thread that compiles (a function may call others while it is
+//! traced) waits for no other: two that wait for each other would never end. It compiles what it wants once more.
 
 use std::cell::Cell;
 use std::hash::Hash;

@@ -49,7 +49,8 @@ struct Cotangent {
     zero: OnceLock<Array>,
 }
 
-/// What the forward program left: takes cotangents of the results to gradients of the arguments, as often as it is asked to.
+/// What the forward program left: takes cotangents of the results to gradients of the arguments, as often as it is
+/// asked to.
 #[derive(Debug)]
 pub struct Pullback<O> {
     compiled: Arc<CompiledVjp<O>>,
@@ -69,10 +70,11 @@ where
     O: Tree<Leaf = Tensor> + Clone,
     F: Fn(I::With<Tensor>) -> O,
 {
-    /// The function and its vector-Jacobian product as two programs: the forward program returns the results and saves what the
-    /// backward program reads, which takes any cotangents of any results to gradients of the arguments. Gradients are of all
-    /// floating-point arguments, and cotangents of all floating-point results, unless some are chosen. Both programs are kept, for as
-    /// many forms of arguments as those of [`jit`] ([`Jit::keep`]); a function that calls its own `vjp` while it is traced is an error.
+    /// The function and its vector-Jacobian product as two programs: the forward program returns the results and saves
+    /// what the backward program reads, which takes any cotangents of any results to gradients of the arguments.
+    /// Gradients are of all floating-point arguments, and cotangents of all floating-point results, unless some are
+    /// chosen. Both programs are kept, for as many forms of arguments as those of [`jit`] ([`Jit::keep`]); a function
+    /// that calls its own `vjp` while it is traced is an error.
     pub fn vjp(self) -> Vjp<I, O, F> {
         let cache = Cache::new(self.cache.limit());
         Vjp { jit: self, with_respect_to: Vec::new(), cotangents_of: Vec::new(), cache }
@@ -92,8 +94,8 @@ where
         self
     }
 
-    /// Cotangents of the results whose paths start with `path`; those of results that are not named are zero, and nothing is saved
-    /// for them.
+    /// Cotangents of the results whose paths start with `path`; those of results that are not named are zero, and
+    /// nothing is saved for them.
     pub fn cotangents_of(mut self, path: &str) -> Self {
         self.cotangents_of.push(path.to_owned());
         self
@@ -204,8 +206,8 @@ impl<O> CompiledVjp<O> {
         self.programs.saved()
     }
 
-    /// What became of each donated argument in the forward program: the result that has its memory, or why none has. What is saved
-    /// is not given away.
+    /// What became of each donated argument in the forward program: the result that has its memory, or why none has.
+    /// What is saved is not given away.
     pub fn donations(&self) -> Vec<Donation> {
         donations(self.forward.trace())
     }
@@ -246,12 +248,12 @@ impl Cotangent {
 }
 
 impl<O> Pullback<O> {
-    /// The gradients for some cotangents, by the paths of the results that they are of. A result that is not named has the
-    /// cotangent zero. Cotangents on the program's device stay there; those on the host are taken to it.
+    /// The gradients for some cotangents, by the paths of the results that they are of. A result that is not named has
+    /// the cotangent zero. Cotangents on the program's device stay there; those on the host are taken to it.
     ///
     /// # Errors
-    /// If a path is not that of a result with a cotangent, is named twice, or its array has another shape or element type, or is on
-    /// another device.
+    /// If a path is not that of a result with a cotangent, is named twice, or its array has another shape or element
+    /// type, or is on another device.
     pub fn call<P: AsRef<str>>(&self, cotangents: impl IntoIterator<Item = (P, Array)>) -> Result<Gradients> {
         let compiled = &self.compiled;
         let mut given: Vec<Option<Array>> = vec![None; compiled.cotangents.len()];

@@ -40,19 +40,20 @@ impl fmt::Debug for Program {
 }
 
 impl Program {
-    /// Prepares a planned trace (every symbol claimed, every value placed). Needs no device: that of the target is opened
-    /// when the program first runs.
+    /// Prepares a planned trace (every symbol claimed, every value placed). Needs no device: that of the target is
+    /// opened when the program first runs.
     ///
     /// # Errors
-    /// If the trace breaks a rule of the language or of the memory plan ([`Trace::verify`]), the predicted peak is above `limit`
-    /// bytes, or a symbol has no kernel.
+    /// If the trace breaks a rule of the language or of the memory plan ([`Trace::verify`]), the predicted peak is
+    /// above `limit` bytes, or a symbol has no kernel.
     pub fn new(trace: Trace, limit: Option<u64>) -> Result<Program> {
         trace.verify()?;
         Program::trusted(trace, limit)
     }
 
-    /// As [`Program::new`], of a trace that the verifier need not see: it was verified, or it is what the transforms made of one.
-    /// Kernels read and write where the plan says, so that running a plan that does not verify is undefined behaviour.
+    /// As [`Program::new`], of a trace that the verifier need not see: it was verified, or it is what the transforms
+    /// made of one. Kernels read and write where the plan says, so that running a plan that does not verify is
+    /// undefined behaviour.
     pub(crate) fn trusted(trace: Trace, limit: Option<u64>) -> Result<Program> {
         one_device(&trace).map_err(|elsewhere| elsewhere.error())?;
         honoured(&trace)?;
@@ -98,8 +99,8 @@ impl Program {
         }
     }
 
-    /// Runs the program. Donated inputs that are updated in place must not be shared. On a device the work is enqueued: what
-    /// goes wrong there is told when an output is read.
+    /// Runs the program. Donated inputs that are updated in place must not be shared. On a device the work is enqueued:
+    /// what goes wrong there is told when an output is read.
     pub fn run(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
         match &self.ready {
             Ready::Host(program) => program.run(inputs),
@@ -110,8 +111,8 @@ impl Program {
         }
     }
 
-    /// Runs the program on inputs that are known to have the metas and strides it was compiled for: looking at hundreds of them
-    /// again takes longer than having a graph replayed.
+    /// Runs the program on inputs that are known to have the metas and strides it was compiled for: looking at hundreds
+    /// of them again takes longer than having a graph replayed.
     pub(crate) fn run_matching(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
         match &self.ready {
             Ready::Host(program) => program.run(inputs),
@@ -133,8 +134,8 @@ impl Program {
         Ok((outputs, Profile::new(self, &times)))
     }
 
-    /// Launches every kernel by itself instead of replaying a graph, and waits for each symbol, so that an error of the device
-    /// names the symbol. On the host there is no difference.
+    /// Launches every kernel by itself instead of replaying a graph, and waits for each symbol, so that an error of the
+    /// device names the symbol. On the host there is no difference.
     pub fn without_graph(mut self) -> Program {
         if let Ready::Device(program) = &mut self.ready {
             program.without_graph();
@@ -142,10 +143,10 @@ impl Program {
         self
     }
 
-    /// Runs the program with every value in memory of its own between guard bytes, filled with NaN beforehand. An error if
-    /// a kernel leaves part of a result unwritten (it stays NaN for the caller to see), writes past the end of a
-    /// result, or changes an operand; on the host also if a kernel that takes any strides writes something else, or elsewhere, to
-    /// results with gaps between their elements.
+    /// Runs the program with every value in memory of its own between guard bytes, filled with NaN beforehand. An error
+    /// if a kernel leaves part of a result unwritten (it stays NaN for the caller to see), writes past the end of a
+    /// result, or changes an operand; on the host also if a kernel that takes any strides writes something else, or
+    /// elsewhere, to results with gaps between their elements.
     pub fn run_checked(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
         match &self.ready {
             Ready::Host(program) => program.run_checked(inputs),
@@ -164,10 +165,10 @@ impl Program {
         Ok(Some(Program { trace: self.trace.clone(), memory: self.memory, ready }))
     }
 
-    /// Runs the program with every value where the plan has it, on copies of the inputs, in fenced memory filled with NaN; what
-    /// a value leaves behind after its last use is filled as well. An error if a kernel writes to anything but its results
-    /// or leaves part of a result unwritten. On a device it is run as always, and what reads memory too late is found by comparing
-    /// with [`Program::run_checked`].
+    /// Runs the program with every value where the plan has it, on copies of the inputs, in fenced memory filled with
+    /// NaN; what a value leaves behind after its last use is filled as well. An error if a kernel writes to anything
+    /// but its results or leaves part of a result unwritten. On a device it is run as always, and what reads memory too
+    /// late is found by comparing with [`Program::run_checked`].
     pub fn run_planned(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
         match &self.ready {
             Ready::Host(program) => program.run_planned(inputs),

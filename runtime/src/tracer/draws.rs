@@ -1,10 +1,12 @@
-//! Draws from one generator are told apart: a random operator is a function of its generator, so that each call of a program is given
-//! one of its own. The first call with a generator gets it as it is; the n-th after it gets the sum of it and a number that
-//! follows from n. Seed and offset both move, so that no other offset of the same seed gives the same draw.
+//! Draws from one generator are told apart: a random operator is a function of its generator, so that each call of a
+//! program is given one of its own. The first call with a generator gets it as it is; the n-th after it gets the sum of
+//! it and a number that follows from n. Seed and offset both move, so that no other offset of the same seed gives the
+//! same draw.
 //!
-//! Inside an operator's rule the number follows from the operator's name as well: a composite that draws twice, called twice with
-//! one generator, draws four times. Each rule counts for itself, so that the decomposition of a call and its gradient rule, which is
-//! traced into the program ([`within_rule`]), draw the same numbers, and neither those of a later call.
+//! Inside an operator's rule the number follows from the operator's name as well: a composite that draws twice, called
+//! twice with one generator, draws four times. Each rule counts for itself, so that the decomposition of a call and its
+//! gradient rule, which is traced into the program ([`within_rule`]), draw the same numbers, and neither those of a
+//! later call.
 
 use rustc_hash::FxHashMap;
 
@@ -57,7 +59,8 @@ pub(super) fn tell_apart(def: &'static OperatorDef, arguments: &mut [Arg<Tensor>
 #[derive(Debug, Default)]
 pub(crate) struct Draws(FxHashMap<ValueId, u64>);
 
-/// Runs a rule of `operator` whose lines stand in the program being traced; `draws` is what the rule has drawn, before and after.
+/// Runs a rule of `operator` whose lines stand in the program being traced; `draws` is what the rule has drawn, before
+/// and after.
 pub(crate) fn within_rule<R>(operator: &'static str, draws: &mut Draws, rule: impl FnOnce() -> R) -> R {
     let swap = |operator: &mut &'static str, draws: &mut Draws| {
         with_top(|builder| {

@@ -1,7 +1,7 @@
 //! Tracing: traced code computes with [`Tensor`] handles, and every call becomes a line of the trace being built.
 //!
-//! A failing call neither panics nor returns a `Result`: the first error is kept, the call hands back a poisoned handle,
-//! and the function that traces (`trace`, `jit`) returns the error.
+//! A failing call neither panics nor returns a `Result`: the first error is kept, the call hands back a poisoned
+//! handle, and the function that traces (`trace`, `jit`) returns the error.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -33,7 +33,8 @@ pub(crate) use rewriting::{
 /// It lives as long as the trace that made it; using it later is an error of the next call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tensor {
-    /// The trace that made it, of all traces of the process: a handle that comes from another thread is none of this one's.
+    /// The trace that made it, of all traces of the process: a handle that comes from another thread is none of this
+    /// one's.
     builder: u64,
     value: ValueId,
 }
@@ -240,9 +241,9 @@ pub fn scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
 
 /// Calls an operator: checks the arguments, derives the results' metas and adds a line to the trace being built.
 ///
-/// Two calls of random operators with one generator draw different numbers: from the second on they get a generator that is made
-/// of it and of their number, in a line of its own. The numbers follow from the generator and from the calls before in the
-/// traced function, whatever transforms make of the program.
+/// Two calls of random operators with one generator draw different numbers: from the second on they get a generator
+/// that is made of it and of their number, in a line of its own. The numbers follow from the generator and from the
+/// calls before in the traced function, whatever transforms make of the program.
 #[track_caller]
 pub fn call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>) -> Vec<Tensor> {
     call_at(def, arguments, Place::caller())

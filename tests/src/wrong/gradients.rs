@@ -101,8 +101,8 @@ pub mod second_derivative {
     }
 }
 
-/// Declares sums of an input, a number and twice another number, both drawn from one generator; their gradient rules draw in the order
-/// that is given.
+/// Declares sums of an input, a number and twice another number, both drawn from one generator; their gradient rules
+/// draw in the order that is given.
 macro_rules! draws {
     ($($(#[$doc:meta])* $name:ident = $text:literal: $first:literal + $second:literal;)*) => {$(
         $(#[$doc])*

@@ -106,7 +106,8 @@ mod write_past_the_end_by_careless {
     fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
         let values = super::negate(&input);
         fulgurite_kernels::access::write_f64(out, &values);
-        // SAFETY: 15 f32 lie in a buffer of 64 bytes, so that the sixteenth is memory of the buffer, but not of the tensor.
+        // SAFETY: 15 f32 lie in a buffer of 64 bytes, so that the sixteenth is memory of the buffer, but not of the
+        // tensor.
         unsafe { out.as_mut_ptr().cast::<f32>().add(values.len()).write(7.0) };
         Ok(())
     }
@@ -155,8 +156,8 @@ mod strides_ignored_by_careless {
     fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
         let strides = fulgurite_kernels::view::contiguous_strides(input.shape());
         let out = out.as_mut_slice::<f32>().ok_or_else(|| Failure::new("Layout", "not contiguous"))?;
-        // Only the first row, wherever it lies, and then as if the others followed: what lies there is read no further than the
-        // widest stride reaches.
+        // Only the first row, wherever it lies, and then as if the others followed: what lies there is read no further
+        // than the widest stride reaches.
         let reach: isize = input.shape().iter().zip(input.strides()).map(|(n, s)| (*n as isize - 1) * s).sum();
         for (i, out) in out.iter_mut().enumerate() {
             let at = (i as isize * strides[1]).min(reach);

@@ -47,9 +47,13 @@ fn share(target: &ndarray::ArrayD<i64>, ignore_index: i64, reduction: Reduction)
     }
 }
 
-/// The cross entropy of logits [N, C] and classes [N] in the element type of the logits, each row's log-sum-exp (f32[N]), and the
-/// share of a row in the result (f32[]). Rows of class `ignore_index` count nothing.
-#[operator(executor = llmc, dtypes(f32, bf16, f16), no_grad = "the implementation that uses it has a gradient of its own")]
+/// The cross entropy of logits [N, C] and classes [N] in the element type of the logits, each row's log-sum-exp
+/// (f32[N]), and the share of a row in the result (f32[]). Rows of class `ignore_index` count nothing.
+#[operator(
+    executor = llmc,
+    dtypes(f32, bf16, f16),
+    no_grad = "the implementation that uses it has a gradient of its own"
+)]
 pub mod crossentropy {
     fn crossentropy(
         input: Tensor<Floating>,
@@ -147,8 +151,8 @@ pub mod crossentropy {
     }
 }
 
-/// `(softmax(row) - one at its class) · share · d_loss` for each row of logits [N, C]; `d_loss` has a number for each row if the
-/// losses were not reduced. Rows of class `ignore_index` get zeros.
+/// `(softmax(row) - one at its class) · share · d_loss` for each row of logits [N, C]; `d_loss` has a number for each
+/// row if the losses were not reduced. Rows of class `ignore_index` get zeros.
 #[operator(executor = llmc, dtypes(f32, bf16, f16), in_place, no_grad = "a gradient is not differentiated again")]
 pub mod crossentropy_softmax_backward {
     fn crossentropy_softmax_backward(

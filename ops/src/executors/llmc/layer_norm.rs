@@ -13,8 +13,8 @@ use crate::executors::cuda::support::{WIDEST, type_of};
 const THREADS: usize = 128;
 /// Threads of a block where it has one: each keeps a row, its cotangent, and the sums of two gradients.
 const MOST_THREADS: usize = 512;
-/// Multiprocessors of the largest devices. A backward launch leaves sums of the parameters' gradients for each of its blocks, of
-/// which there are as many on every device, so that every device adds in the same order.
+/// Multiprocessors of the largest devices. A backward launch leaves sums of the parameters' gradients for each of its
+/// blocks, of which there are as many on every device, so that every device adds in the same order.
 const MULTIPROCESSORS: usize = 132;
 
 /// The longest row that is taken.
@@ -22,7 +22,12 @@ const LONGEST: usize = Rows::longest(MOST_THREADS);
 
 /// `(x - mean) · rstd · weight + bias` of rows over the trailing `normalized_shape`, and each row's mean and
 /// `1 / √(variance + eps)`, both f32.
-#[operator(executor = llmc, dtypes(f32, bf16, f16), cheap, no_grad = "the implementation that uses it has a gradient of its own")]
+#[operator(
+    executor = llmc,
+    dtypes(f32, bf16, f16),
+    cheap,
+    no_grad = "the implementation that uses it has a gradient of its own"
+)]
 pub mod layernorm {
     fn layernorm(
         input: Tensor<Floating>,
@@ -308,8 +313,9 @@ struct Backward {
 }
 
 impl Backward {
-    /// For rows of `columns` elements of `size` bytes. Registers hold four numbers for each element of a thread: with many of them
-    /// there are fewer blocks at a time. Where elements have 16 bits arithmetic takes as long as memory, and more blocks hide it.
+    /// For rows of `columns` elements of `size` bytes. Registers hold four numbers for each element of a thread: with
+    /// many of them there are fewer blocks at a time. Where elements have 16 bits arithmetic takes as long as memory,
+    /// and more blocks hide it.
     fn new(columns: usize, pack: usize, size: usize) -> fulgurite::rules::Result<Backward> {
         let short = size == 2;
         if let Some(rows) = Rows::of_a_block(columns, pack, 8, MOST_THREADS).filter(|_| columns > Rows::LONGEST_OF_WARP)
@@ -409,7 +415,8 @@ mod tests {
                     let Backward { rows, blocks, depth } = Backward::new(columns, pack, size).unwrap();
                     let threads = blocks * rows.threads;
                     assert!((256..=1024).contains(&threads), "{columns} by {pack} of {size} bytes: {rows:?}, {blocks}");
-                    // The rows that are fetched, and the sums of a block with several, in the shared memory of all devices.
+                    // The rows that are fetched, and the sums of a block with several, in the shared memory of all
+                    // devices.
                     let fetched = 2 * depth * rows.of_a_thread() * size * rows.threads;
                     let sums = if rows.at_a_time() > 1 { 2 * size_of::<f32>() * columns } else { 0 };
                     assert!(fetched + sums <= 96 << 10, "{columns} by {pack} of {size} bytes: {fetched} bytes");

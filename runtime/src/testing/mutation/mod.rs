@@ -1,5 +1,5 @@
-//! Whatever verifies runs right: planned traces are changed at random (storage, order, claims, bodies, devices), and those that
-//! the verifier lets through must give what the same lines give without a plan.
+//! Whatever verifies runs right: planned traces are changed at random (storage, order, claims, bodies, devices), and
+//! those that the verifier lets through must give what the same lines give without a plan.
 //!
 //! `programs` makes planned traces of operators' samples and of random programs, with gradients; `change` changes them;
 //! [`judge`] says what became of one.
@@ -42,8 +42,8 @@ pub enum Verdict {
     Right,
 }
 
-/// How far elements may be from those of the lines run one by one, as a part of their size and that of their tensor: a fused sum is
-/// added in another order. What a wrong plan gives is poison or another value.
+/// How far elements may be from those of the lines run one by one, as a part of their size and that of their tensor: a
+/// fused sum is added in another order. What a wrong plan gives is poison or another value.
 const TOLERANCE: f64 = 2e-3;
 
 /// Verifies and runs a changed trace.

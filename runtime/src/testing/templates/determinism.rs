@@ -47,8 +47,8 @@ fn again(ran: &Ran) -> Check {
     compare("a run after others with other data")
 }
 
-/// Gives the program, which has a graph by now, the inputs with their elements in reverse order: what comes out is what a new program
-/// gives, which launches each kernel. A value that was recorded as a number would stay as it was.
+/// Gives the program, which has a graph by now, the inputs with their elements in reverse order: what comes out is what
+/// a new program gives, which launches each kernel. A value that was recorded as a number would stay as it was.
 fn replayed(ran: &Ran) -> Check {
     if ran.program.counts().is_none() {
         return Ok(());
@@ -57,7 +57,8 @@ fn replayed(ran: &Ran) -> Check {
     let fresh = Program::trusted(ran.program.trace().clone(), None)?.run(inputs.clone())?;
     let expected: Vec<Array> = match fresh.iter().map(Array::to_host).collect() {
         Ok(expected) => expected,
-        // In another order the data may be no operands, as a kernel then reports: an index of one tensor meets the extent of another.
+        // In another order the data may be no operands, as a kernel then reports: an index of one tensor meets the
+        // extent of another.
         Err(crate::Error::Run { .. }) => return Ok(()),
         Err(error) => return Err(error.into()),
     };

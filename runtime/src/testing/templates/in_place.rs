@@ -1,4 +1,5 @@
-//! A result laid over an operand, wherever the kernel says that it may be, has the bits that it has in memory of its own.
+//! A result laid over an operand, wherever the kernel says that it may be, has the bits that it has in memory of its
+//! own.
 
 use super::{Context, Outcome, PASSED, nothing};
 use crate::array::Array;
@@ -144,8 +145,8 @@ fn over<'a>(
         || parameters.iter().map(|id| value(*id).to_contiguous()?.to_device(device)).collect::<Result<Vec<_>, _>>();
     let outputs = program.run(arrays()?).map_err(|error| {
         Problem::from(error).within(
-            "fails there (a kernel in place reads by `elements` and writes by `elements_mut`: what it reads and writes at once \
-             has no slices)",
+            "fails there (a kernel in place reads by `elements` and writes by `elements_mut`: what it reads and writes \
+             at once has no slices)",
         )
     })?;
     for (id, output) in symbol.results.iter().zip(&outputs) {

@@ -1,8 +1,10 @@
-//! Samples can tell a wrong operator from a right one: there are some, and every argument decides about a result of one of them.
+//! Samples can tell a wrong operator from a right one: there are some, and every argument decides about a result of one
+//! of them.
 //!
-//! An argument that nothing depends on could be ignored by every kernel without a test that fails. So each is changed, in one sample
-//! after the other: data of tensors to other data, an attribute to its default and to what other samples give. One change at
-//! least must change a result (as the reference has it, or else the decomposition) by more than a test allows.
+//! An argument that nothing depends on could be ignored by every kernel without a test that fails. So each is changed,
+//! in one sample after the other: data of tensors to other data, an attribute to its default and to what other samples
+//! give. One change at least must change a result (as the reference has it, or else the decomposition) by more than a
+//! test allows.
 
 use super::{Context, Outcome, PASSED};
 use crate::argument::{Arg, Attribute};
@@ -69,8 +71,8 @@ fn undecided(name: &str, found: &Undecided) -> String {
         }
     };
     format!(
-        "argument '{name}' changes no result in any sample, so that nothing would notice a kernel that ignores it: {why}, \
-         or say why there is none: `waive({name} = \"reason\")`"
+        "argument '{name}' changes no result in any sample, so that nothing would notice a kernel that ignores it: \
+         {why}, or say why there is none: `waive({name} = \"reason\")`"
     )
 }
 

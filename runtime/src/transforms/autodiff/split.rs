@@ -10,14 +10,15 @@ use crate::trace::{Block, BoundSymbol, Input, InputRole, Output, Results, Trace,
 use crate::transforms::dce;
 use crate::transforms::rewrite::numbers_of;
 
-/// As [`split`], for two programs that are run one after the other: of what the forward pass makes only those values are saved that
-/// cost something to make. Numbers that the program knows, and views, are made again of what they are made of. Where views are read of
-/// a value, and nothing else, they are saved instead of it if they are much smaller.
+/// As [`split`], for two programs that are run one after the other: of what the forward pass makes only those values
+/// are saved that cost something to make. Numbers that the program knows, and views, are made again of what they are
+/// made of. Where views are read of a value, and nothing else, they are saved instead of it if they are much smaller.
 pub fn split_programs(joint: &Trace, outputs: usize) -> (Trace, Trace) {
     split(&with_views_again(joint, outputs), outputs)
 }
 
-/// The joint trace in which the backward pass has copies of its own of the numbers and views that it reads of the forward pass.
+/// The joint trace in which the backward pass has copies of its own of the numbers and views that it reads of the
+/// forward pass.
 fn with_views_again(joint: &Trace, outputs: usize) -> Trace {
     let source = &joint.block;
     let forward = forward_symbols(source, outputs);
@@ -61,8 +62,8 @@ fn with_views_again(joint: &Trace, outputs: usize) -> Trace {
     Trace { block, ..joint.clone() }
 }
 
-/// Views are saved, each in memory of its own, instead of the value that they show parts of if they take up no more than this part of
-/// its memory together.
+/// Views are saved, each in memory of its own, instead of the value that they show parts of if they take up no more
+/// than this part of its memory together.
 const PART: usize = 2;
 
 /// Views of the forward pass that are saved instead of what they show, by value.
@@ -160,8 +161,9 @@ fn forward_symbols(block: &Block, outputs: usize) -> Vec<bool> {
     forward
 }
 
-/// Splits a joint trace into forward and backward. `outputs` is how many results of the joint trace are the function's own.
-/// The forward trace returns these and the values it saves; the backward trace takes the saved values and the cotangents.
+/// Splits a joint trace into forward and backward. `outputs` is how many results of the joint trace are the function's
+/// own. The forward trace returns these and the values it saves; the backward trace takes the saved values and the
+/// cotangents.
 pub fn split(joint: &Trace, outputs: usize) -> (Trace, Trace) {
     let block = &joint.block;
     let forward_results = &block.results[..outputs];

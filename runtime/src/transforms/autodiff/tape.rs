@@ -71,8 +71,8 @@ impl<'a> Tape<'a> {
         Tracked { key: self.keys, handle, varied }
     }
 
-    /// Runs the symbols of `block` forward; `known` holds its parameters and receives every value. Values are named below
-    /// `prefix`, or as they are if it is empty.
+    /// Runs the symbols of `block` forward; `known` holds its parameters and receives every value. Values are named
+    /// below `prefix`, or as they are if it is empty.
     pub(super) fn forward(
         &mut self,
         block: &Block,
@@ -136,8 +136,8 @@ impl<'a> Tape<'a> {
         Choice { rule: def.grad, from, refusals, silent }
     }
 
-    /// Says who supplied the rule of a call and why others did not; `first` is the first line of what the call became, whose
-    /// result is `name`.
+    /// Says who supplied the rule of a call and why others did not; `first` is the first line of what the call became,
+    /// whose result is `name`.
     fn explain(&mut self, first: usize, symbol: &BoundSymbol, name: &str, choice: Choice) {
         let Some(def) = symbol.operator() else { return };
         let Choice { from, mut refusals, silent, .. } = choice;
@@ -220,7 +220,8 @@ impl<'a> Tape<'a> {
             });
             return Ok(results);
         };
-        // The rule's own call of the operator would be named like the result; whatever else it computes stands below it.
+        // The rule's own call of the operator would be named like the result; whatever else it computes stands below
+        // it.
         let operator = symbol.operator().map_or("", |def| def.name);
         let mut draws = Draws::default();
         let traced = || tracer::within_rule(operator, &mut draws, || rule(&handles));
