@@ -288,6 +288,15 @@ mod tests {
         assert_eq!(names(folder.path()), ["taken"]);
     }
 
+    /// Replaces the file; a saver that waits for somebody is an error.
+    #[cfg(unix)]
+    fn replace_at_once(path: &Path, content: &'static [u8]) {
+        let (path, (done, finished)) = (path.to_owned(), std::sync::mpsc::channel());
+        let saver = std::thread::spawn(move || done.send(replace(&path, |writer| writer.write_all(content))));
+        finished.recv_timeout(std::time::Duration::from_secs(20)).expect("the saver hangs").unwrap();
+        saver.join().unwrap().unwrap();
+    }
+
     /// The names that the next partial files of this process may get, and many after them.
     #[cfg(unix)]
     fn plant(folder: &Path, plant: impl Fn(&Path)) {
@@ -309,13 +318,13 @@ mod tests {
         std::fs::create_dir(&shared).unwrap();
         plant(&shared, |path| std::os::unix::fs::symlink(&victim, path).unwrap());
         for content in [b"first", b"later"] {
-            replace(&shared.join("out"), |writer| writer.write_all(content)).unwrap();
+            replace_at_once(&shared.join("out"), content);
             assert_eq!(std::fs::read(shared.join("out")).unwrap(), content);
         }
         assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
         // Nor if nobody reads the victim.
         drop(reader);
-        replace(&shared.join("out"), |writer| writer.write_all(b"last")).unwrap();
+        replace_at_once(&shared.join("out"), b"last");
         assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
     }
 
@@ -326,11 +335,7 @@ mod tests {
         plant(folder.path(), |path| {
             assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
         });
-        let path = folder.path().join("out");
-        let (done, finished) = std::sync::mpsc::channel();
-        let saver = std::thread::spawn(move || done.send(replace(&path, |writer| writer.write_all(b"new"))));
-        finished.recv_timeout(std::time::Duration::from_secs(20)).expect("the saver hangs").unwrap();
-        saver.join().unwrap().unwrap();
+        replace_at_once(&folder.path().join("out"), b"new");
         assert_eq!(std::fs::read(folder.path().join("out")).unwrap(), b"new");
     }
 

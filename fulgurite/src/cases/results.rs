@@ -168,16 +168,20 @@ impl Results {
         // Where a part cannot be written, the whole may be.
         let unwritten = if one || self.held.is_empty() { Ok(()) } else { self.write_part(self.held.len()) };
         let Err(error) = self.join(&path) else { return Ok(()) };
+        let noted = |note: &str| match error {
+            Error::File { path, message } => Error::File { path, message: format!("{message}; {note}") },
+            other => other,
+        };
         // A part that is left is better than nothing.
         let unwritten = if one && !self.held.is_empty() { self.write_part(self.held.len()) } else { unwritten };
         if unwritten.is_ok() {
-            return Err(failed(&path, format!("{error}; the results are in results.part-N.safetensors")));
+            return Err(noted("the results are in results.part-N.safetensors"));
         }
         let mut lost: Vec<&str> = self.held.iter().map(|(entry, _)| &*entry.key).collect();
         let count = lost.len();
         lost.truncate(MOST_NAMED);
         let more = if count > MOST_NAMED { ", ..." } else { "" };
-        Err(failed(&path, format!("{error}; {count} results are lost: {}{more}", lost.join(", "))))
+        Err(noted(&format!("{count} results are lost: {}{more}", lost.join(", "))))
     }
 
     fn join(&self, path: &Path) -> Result<(), Error> {
