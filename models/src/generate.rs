@@ -158,8 +158,14 @@ mod tests {
     use crate::train::initial_parameters;
 
     fn sample(temperature: f64, top_k: Option<usize>) -> Result<String> {
+        sample_scaled(1.0, temperature, top_k)
+    }
+
+    /// With logits that many times as large.
+    fn sample_scaled(scale: f32, temperature: f64, top_k: Option<usize>) -> Result<String> {
         let config = GptConfig { vocabulary: 256, context: 8, layers: 1, heads: 1, channels: 8, dropout: 0.0 };
-        let params = initial_parameters(&config, 3)?;
+        let mut params = initial_parameters(&config, 3)?;
+        params.ln_f.weight = Array::new([8], &[scale; 8])?;
         let sampling = Sampling { temperature, top_k, seed: 1 };
         generate(&config, Tokenizer::bytes(), &params, "abc", 12, sampling, &mut |_| {})
     }
@@ -174,6 +180,10 @@ mod tests {
             }
         }
         assert_ne!(sample(1e38, None).unwrap(), greedy);
+        // Of logits that are infinite once they are divided.
+        for temperature in [1.3e-38, 1e-36, 1e-30] {
+            assert_eq!(sample_scaled(1e6, temperature, None).unwrap(), greedy, "{temperature:e}");
+        }
     }
 
     #[test]
