@@ -76,6 +76,8 @@ impl FromStr for Device {
         let (kind, index) = text.split_once(':').unwrap_or((text, "0"));
         let named = !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         match index.parse() {
+            // It would be the host, and not equal to it.
+            Ok(index) if kind == "cpu" && index > 0 => Err(format!("'{text}' is no device: there is one host, 'cpu'")),
             Ok(index) if named => Ok(Device::new(kind, index)),
             _ => Err(format!("'{text}' is no device, expected 'cpu', 'cuda', 'cuda:1', ...")),
         }

@@ -24,8 +24,10 @@ fn wrong_arguments_are_errors() {
     run(&["fuzz", "--executors", "no_such_executor"]).fails(1);
     run(&["fuzz", "--dtypes", "f33"]).fails(2);
     run(&["fuzz", "--minutes=-1"]).fails(1);
-    for device in ["cuda:1", "cpu:2"] {
-        let complaint = run(&["fuzz", "--device", device]).fails(1);
-        assert!(complaint.contains(device) && complaint.contains("first device of a kind"), "{complaint}");
+    let complaint = run(&["fuzz", "--device", "cuda:1"]).fails(1);
+    assert!(complaint.contains("cuda:1") && complaint.contains("first device of a kind"), "{complaint}");
+    for command in [&["fuzz"][..], &["ops", "run", "cases", "--out", "results"], &["train", "gpt2"]] {
+        let complaint = run(&[command, &["--device", "cpu:2"]].concat()).fails(2);
+        assert!(complaint.contains("'cpu:2' is no device: there is one host"), "{complaint}");
     }
 }

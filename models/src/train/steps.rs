@@ -125,7 +125,7 @@ impl Steps<'_> {
             let speed = clock.speed().map_or_else(String::new, |steps| format!(", {:.0} tokens/s", tokens * steps));
             bar.inc(1);
             bar.set_message(format!("loss {loss:.4}{speed}"));
-            if number == first + 1 || number % 10 == 0 || number == options.steps {
+            if number == first + 1 || number.is_multiple_of(10) || number == options.steps {
                 let norm = norm.map_or_else(String::new, |norm| format!("grad norm {norm:.3}, "));
                 let rate = self.schedule.learning_rate(number - 1);
                 bar.suspend(|| line(&format!("step {number}: loss {loss:.4}, {norm}lr {rate:.2e}{speed}")));
