@@ -1,7 +1,7 @@
 //! Generated kernels, on machines without a device: their text, and that NVRTC compiles it to code that keeps everything
 //! in registers. Without NVRTC the latter says that it is skipped.
 
-#[path = "generated/cases.rs"]
+#[path = "generated/cases/mod.rs"]
 mod cases;
 mod common;
 #[path = "generated/operands.rs"]
@@ -10,7 +10,7 @@ mod operands;
 use cases::Case;
 use cases::Tolerance;
 use fulgurite_kernels::DType;
-use fulgurite_kernels::cuda::generate::{GenerateError, GeneratedParameter, OPTIONS};
+use fulgurite_kernels::cuda::generate::{GenerateError, GeneratedParameter, OPTIONS, StageOperand};
 use fulgurite_kernels::cuda::{Compilation, nvrtc};
 use fulgurite_kernels::fused::{FusedNode, FusedProgram};
 use fulgurite_kernels::scalar::ScalarOp;
@@ -240,6 +240,33 @@ fn stages_are_for_few_long_rows() {
     assert_eq!(shapes, [&[1, 1017, 98_304][..], &[1, 24_832], &[1, 1018]]);
     let Some(stages) = of(&[16, 1 << 20]) else { panic!("16 rows are one kernel") };
     assert_eq!(stages.list[0].shape, [16, 64, 16_384]);
+}
+
+/// Few long rows use a whole device: the pieces are many, and no element is read more often than it must be.
+#[test]
+fn stages_of_few_long_rows_use_a_whole_device() {
+    const ELEMENTS: usize = 100_000_000;
+    for (case, bytes) in cases::few_long_rows(ELEMENTS) {
+        let stages = case.stages(None).unwrap_or_else(|| panic!("{} is one kernel", case.name));
+        let mut moved = 0;
+        for stage in &stages.list {
+            let kernel = case.stage(stage).generate_for(227 << 10, true).unwrap();
+            let blocks: u32 = kernel.shape.grid.iter().product();
+            let elements: usize = stage.shape.iter().product();
+            // What reads a part of all elements runs on more blocks than any device has processors.
+            assert!(elements < ELEMENTS / 100 || blocks >= 512, "{}: {blocks} blocks for {elements}", case.name);
+            let read = |operand: &StageOperand, dtype: &DType| {
+                let repeated = |(extent, stride): (&usize, &isize)| if *stride == 0 { 1 } else { *extent };
+                stage.shape.iter().zip(&operand.strides).map(repeated).product::<usize>() * dtype.size()
+            };
+            let written = |operand: &StageOperand, dtype: DType| operand.shape.iter().product::<usize>() * dtype.size();
+            let inputs = stage.inputs.iter().zip(&stage.program.input_dtypes);
+            let outputs = stage.outputs.iter().zip(&stage.program.outputs);
+            moved += inputs.map(|(operand, dtype)| read(operand, dtype)).sum::<usize>();
+            moved += outputs.map(|(operand, (_, dtype))| written(operand, *dtype)).sum::<usize>();
+        }
+        assert!(moved <= (bytes * ELEMENTS) * 101 / 100, "{}: {moved} bytes are moved", case.name);
+    }
 }
 
 /// Beyond 2^31 elements indices have 64 bits.

@@ -5,7 +5,7 @@
 //! `cargo test -p fulgurite-kernels --test cuda_generated --no-run` prints its path. `-- --nocapture speed` prints what
 //! typical kernels reach of the bandwidth.
 
-#[path = "generated/cases.rs"]
+#[path = "generated/cases/mod.rs"]
 mod cases;
 mod common;
 #[path = "cuda_device/fixture.rs"]

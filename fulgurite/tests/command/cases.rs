@@ -303,9 +303,8 @@ fn a_killed_run_leaves_its_reports() {
         .spawn()
         .unwrap();
     let reports = folder.path().join("results/results.json");
-    let started = std::time::Instant::now();
     while std::fs::metadata(&reports).map_or(0, |file| file.len()) < 400 {
-        assert!(started.elapsed().as_secs() < 60, "no results came");
+        assert!(child.try_wait().unwrap().is_none(), "all cases ran, and no reports were written on the way");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     child.kill().unwrap();

@@ -147,9 +147,9 @@ fn events_measure_time_and_order_streams() {
     assert!(end.is_reached().unwrap() && device.stream.is_idle().unwrap());
     assert_eq!(device.download_of::<u32>(&value), [7, 7]);
 
-    // Twenty million cycles at 0.2 to 4 GHz.
+    // No device does twenty million cycles in less, at 4 GHz; how much longer it takes is up to what else runs there.
     let milliseconds = end.milliseconds_since(&start).unwrap();
-    assert!((5.0..100.0).contains(&milliseconds), "{milliseconds} ms");
+    assert!(milliseconds >= 5.0, "{milliseconds} ms");
     let untimed = Event::new(&device.context).unwrap();
     untimed.record(&device.stream).unwrap();
     untimed.synchronize().unwrap();

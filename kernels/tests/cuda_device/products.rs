@@ -454,9 +454,10 @@ fn epilogues_of_operands_that_are_hardly_aligned() {
             assert!(matches!(refused, Err(CudaError::Problem(_))), "{less}: {refused:?}");
         }
         let hardly = Problem { bias_alignment: least, aux_alignment: least, ..aligned.clone() };
-        let (Ok(first), Ok(plan)) =
-            (MatmulPlan::new(&library, &aligned, WORKSPACE), MatmulPlan::new(&library, &hardly, WORKSPACE))
-        else {
+        let plans = (MatmulPlan::new(&library, &aligned, WORKSPACE), MatmulPlan::new(&library, &hardly, WORKSPACE));
+        let (Ok(first), Ok(plan)) = plans else {
+            // Training rests on those of the other two types.
+            assert!(dtype == DType::F16, "{hardly}: {plans:?}");
             println!("{hardly}: no algorithm");
             continue;
         };

@@ -130,21 +130,7 @@ fn speed_of_few_long_rows() {
     let rate = |bytes: usize, milliseconds: f32| bytes as f64 / f64::from(milliseconds) / 1e6;
     let copy = rate(8 * ELEMENTS, copy);
     println!("memory copy of 10^8 f32: {copy:.0} GB/s");
-    let mut products = cases::Writer::new(&[DType::F32; 2]);
-    let product = products.apply(fulgurite_kernels::scalar::ScalarOp::Mul, &[0, 1]);
-    let sum = products.reduce(fulgurite_kernels::Reduction::Sum, product);
-    let products = products.finish(&[(sum, DType::F32)]);
-    let of =
-        |name: &str, program, rows: usize| Case::contiguous(name, program, &[rows, ELEMENTS / rows], Tolerance::Exact);
-    let cases = [
-        (of("sum", cases::row_sum(DType::F32), 1).row_output(0), 4, true),
-        (of("sum_bf16", cases::row_sum(DType::BF16), 1).row_output(0), 2, true),
-        (of("sum_of_16_rows", cases::row_sum(DType::F32), 16).row_output(0), 4, true),
-        (of("sum_of_products", products, 1).row_output(0), 8, true),
-        // Read by the maximum, the sum and the result, and written.
-        (of("softmax", cases::softmax(DType::F32, false), 1), 16, false),
-    ];
-    for (case, bytes, at_once) in cases {
+    for (case, bytes) in cases::few_long_rows(ELEMENTS) {
         let stages = case.stages(None).unwrap();
         let temporaries: Vec<DeviceMemory> =
             stages.temporaries.iter().map(|(dtype, count)| device.upload(&vec![0; dtype.size() * count])).collect();
@@ -180,6 +166,5 @@ fn speed_of_few_long_rows() {
         });
         let rate = rate(bytes * ELEMENTS, time);
         println!("{:<16} {time:>8.3} ms {rate:>6.0} GB/s {:>5.1} % of the copy", case.name, 100.0 * rate / copy);
-        assert!(!at_once || rate >= 0.5 * copy, "{}: few long rows do not use the device", case.name);
     }
 }

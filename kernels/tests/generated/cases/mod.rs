@@ -1,0 +1,242 @@
+//! Programs and layouts that generated kernels are compiled for and run on: one list for both kinds of tests. A [`Case`] is
+//! a program with the layouts of its operands; `elementwise`, `rows` and `random` are lists of them, of `programs`.
+
+#![allow(dead_code, unused_imports)] // each test binary uses its own part
+
+use fulgurite_kernels::DType;
+use fulgurite_kernels::cuda::generate::{
+    GenerateError, GeneratedKernel, Holder, InputOperand, OutputOperand, Problem, Stage, StageOperand, Stages,
+};
+use fulgurite_kernels::fused::{FusedProgram, OutputLayout};
+use fulgurite_kernels::view::contiguous_strides;
+
+mod elementwise;
+mod programs;
+mod random;
+mod rows;
+
+pub use elementwise::{conversions, layouts, operations};
+pub use programs::*;
+pub use random::{Random, random};
+pub use rows::{few_long_rows, one_row_over_its_value, rows, staged};
+
+/// What the elements of an input are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Domain {
+    /// -4 to 4 in steps of 1/64, exact in every floating type; small integers.
+    Plain,
+    /// Plain, positive and not zero.
+    Positive,
+    /// Plain numbers among infinities, NaN, zeros of both signs, subnormal numbers and extremes.
+    Extreme,
+}
+
+/// How near an output must be to the host's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Tolerance {
+    /// Equal; all NaN are equal, and so are zeros of both signs.
+    Exact,
+    /// Units in the last place of the output's type.
+    Ulps(u64),
+    /// Relative to the larger of the number and the given magnitude.
+    Near(f64, f64),
+}
+
+#[derive(Debug, Clone)]
+pub struct Input {
+    pub strides: Vec<isize>,
+    /// The first element's place in its memory.
+    pub first: usize,
+    /// Elements of the memory.
+    pub elements: usize,
+    pub domain: Domain,
+}
+
+#[derive(Debug, Clone)]
+pub struct Output {
+    pub shape: Vec<usize>,
+    pub strides: Vec<isize>,
+    pub first: usize,
+    pub elements: usize,
+    pub tolerance: Tolerance,
+    /// The input that it is written over.
+    pub over: Option<usize>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Case {
+    pub name: String,
+    pub program: FusedProgram,
+    pub shape: Vec<usize>,
+    pub inputs: Vec<Input>,
+    pub outputs: Vec<Output>,
+}
+
+/// Bytes that the element `first` of a memory that starts on 256 bytes is known to be a multiple of.
+fn alignment(first: usize, dtype: DType) -> usize {
+    match first * dtype.size() {
+        0 => 256,
+        bytes => 1 << bytes.trailing_zeros().min(8),
+    }
+}
+
+impl Case {
+    pub fn generate_for(&self, shared_bytes: usize, clusters: bool) -> Result<GeneratedKernel, GenerateError> {
+        self.with_problem(shared_bytes, clusters, GeneratedKernel::new)
+    }
+
+    /// Pieces of `length` elements, or those that are usual.
+    pub fn stages(&self, length: Option<usize>) -> Option<Stages> {
+        self.with_problem(0, false, |problem| match length {
+            Some(length) => Stages::with_pieces(problem, length),
+            None => Stages::of(problem),
+        })
+    }
+
+    fn with_problem<R>(&self, shared_bytes: usize, clusters: bool, f: impl FnOnce(&Problem<'_>) -> R) -> R {
+        let inputs: Vec<InputOperand<'_>> = (self.inputs.iter().zip(&self.program.input_dtypes))
+            .map(|(input, &dtype)| InputOperand { strides: &input.strides, alignment: alignment(input.first, dtype) })
+            .collect();
+        let outputs: Vec<OutputOperand<'_>> = (self.outputs.iter().zip(&self.program.outputs))
+            .map(|(output, &(_, dtype))| OutputOperand {
+                layout: OutputLayout { shape: &output.shape, strides: &output.strides },
+                alignment: alignment(output.first, dtype),
+            })
+            .collect();
+        f(&Problem {
+            name: &self.name,
+            program: &self.program,
+            shape: &self.shape,
+            inputs: &inputs,
+            outputs: &outputs,
+            shared_bytes,
+            clusters,
+        })
+    }
+
+    /// A stage of the case as a case of its own, whose operands are in the holders' memory.
+    pub fn stage(&self, stage: &Stage) -> Case {
+        let input = |operand: &StageOperand| Input {
+            strides: operand.strides.clone(),
+            first: operand.first + self.first(operand.holder),
+            elements: 0,
+            domain: Domain::Plain,
+        };
+        let output = |operand: &StageOperand| Output {
+            shape: operand.shape.clone(),
+            strides: operand.strides.clone(),
+            first: operand.first + self.first(operand.holder),
+            elements: 0,
+            tolerance: Tolerance::Exact,
+            over: None,
+        };
+        Case {
+            name: stage.name.clone(),
+            program: stage.program.clone(),
+            shape: stage.shape.clone(),
+            inputs: stage.inputs.iter().map(input).collect(),
+            outputs: stage.outputs.iter().map(output).collect(),
+        }
+    }
+
+    /// Where an operand's first element is in its memory, or in that of the input that it is written over.
+    fn first(&self, holder: Holder) -> usize {
+        match holder {
+            Holder::Input(index) => self.inputs[index].first,
+            Holder::Output(index) => match self.outputs[index].over {
+                Some(input) => self.inputs[input].first,
+                None => self.outputs[index].first,
+            },
+            Holder::Temporary(_) => 0,
+        }
+    }
+
+    /// All operands contiguous, all inputs of the iteration's shape.
+    pub fn contiguous(name: impl Into<String>, program: FusedProgram, shape: &[usize], tolerance: Tolerance) -> Case {
+        let elements = shape.iter().product();
+        let input = Input { strides: contiguous_strides(shape), first: 0, elements, domain: Domain::Plain };
+        let output = Output {
+            shape: shape.to_vec(),
+            strides: contiguous_strides(shape),
+            first: 0,
+            elements,
+            tolerance,
+            over: None,
+        };
+        Case {
+            name: name.into(),
+            shape: shape.to_vec(),
+            inputs: vec![input; program.input_dtypes.len()],
+            outputs: vec![output; program.outputs.len()],
+            program,
+        }
+    }
+
+    pub fn domain(mut self, domain: Domain) -> Case {
+        self.inputs.iter_mut().for_each(|input| input.domain = domain);
+        self
+    }
+
+    /// An input seen with these strides from its element `first` on.
+    pub fn input(mut self, index: usize, strides: &[isize], first: usize) -> Case {
+        let (low, high) = bounds(&self.shape, strides);
+        assert!(first as isize + low >= 0, "strides reach before the memory");
+        let domain = self.inputs[index].domain;
+        let elements = (first as isize + high + 1) as usize;
+        self.inputs[index] = Input { strides: strides.to_vec(), first, elements, domain };
+        self
+    }
+
+    /// An input that is the same along all but the last dimension.
+    pub fn column_input(self, index: usize) -> Case {
+        let mut strides = vec![0; self.shape.len()];
+        *strides.last_mut().unwrap() = 1;
+        self.input(index, &strides, 0)
+    }
+
+    /// An input of one value a row.
+    pub fn row_input(self, index: usize) -> Case {
+        let mut shape = self.shape.clone();
+        *shape.last_mut().unwrap() = 1;
+        let mut strides = contiguous_strides(&shape);
+        *strides.last_mut().unwrap() = 0;
+        self.input(index, &strides, 0)
+    }
+
+    /// An output of this shape, seen with these strides from its element `first` on.
+    pub fn output(mut self, index: usize, shape: &[usize], strides: &[isize], first: usize) -> Case {
+        let (low, high) = bounds(shape, strides);
+        assert!(first as isize + low >= 0, "strides reach before the memory");
+        let elements = (first as isize + high + 1) as usize;
+        let output = &mut self.outputs[index];
+        (output.shape, output.strides) = (shape.to_vec(), strides.to_vec());
+        (output.first, output.elements) = (first, elements);
+        self
+    }
+
+    /// An output of one value a row.
+    pub fn row_output(self, index: usize) -> Case {
+        let mut shape = self.shape.clone();
+        *shape.last_mut().unwrap() = 1;
+        let strides = contiguous_strides(&shape);
+        self.output(index, &shape, &strides, 0)
+    }
+
+    pub fn tolerance(mut self, index: usize, tolerance: Tolerance) -> Case {
+        self.outputs[index].tolerance = tolerance;
+        self
+    }
+
+    pub fn over(mut self, output: usize, input: usize) -> Case {
+        self.outputs[output].over = Some(input);
+        self
+    }
+}
+
+/// The least and the greatest place that a layout reaches from its first element.
+fn bounds(shape: &[usize], strides: &[isize]) -> (isize, isize) {
+    shape.iter().zip(strides).fold((0, 0), |(low, high), (&extent, &stride)| {
+        let far = (extent as isize - 1) * stride;
+        (low + far.min(0), high + far.max(0))
+    })
+}
