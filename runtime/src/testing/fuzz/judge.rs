@@ -3,6 +3,7 @@
 use super::case::{Case, largest};
 use super::config::Config;
 use super::oracle::{Answer, Compared, Oracle, about_same, is_elementwise, same_values};
+use super::slack::tolerances;
 use crate::array::Array;
 use crate::executor::ExecutorDef;
 use crate::testing::problem::{Check, Problem};
@@ -85,11 +86,14 @@ impl Verdict {
     }
 }
 
-/// What the references say to a program, in the forward pass and in its gradient as the plain executors have it.
-fn ask(case: &Case, arranged: bool) -> Check<Answer> {
+/// What the references say to a program, in the forward pass and in its gradient as the plain executors have it. It is run
+/// by those named, and those that are asked after them.
+fn ask(case: &Case, arranged: bool, executors: &[&str]) -> Check<Answer> {
     let config = Config { arranged, ..Config::plain(REFERENCE) };
     let (trace, arrays) = config.prepared(case)?;
-    Oracle::ask(&trace, &arrays)
+    let lists = executors.iter().map(|name| List::named(name)).collect::<crate::Result<Vec<List>>>()?;
+    let names: Vec<&str> = lists.iter().flat_map(|list| &list.executors).map(|executor| executor.name).collect();
+    Oracle::ask(&trace, &arrays, &tolerances(&trace, &names, case.gradient))
 }
 
 /// Runs a program in several ways, until one goes wrong.
@@ -99,10 +103,12 @@ pub(super) fn judge(case: &Case, executors: &[&'static ExecutorDef], random: &mu
     let Some(first) = executors.iter().find(|executor| executor.name != REFERENCE).or(executors.first()) else {
         return Ok(verdict);
     };
+    let names: Vec<&str> = executors.iter().map(|executor| executor.name).collect();
+    let ask = |arranged: bool| ask(case, arranged, &names);
     let trace = case.trace()?;
     let large = largest(&trace.block) > LARGE;
     let (plain, usual) = (Config::plain(first.name), Config::usual(first.name));
-    let answer = if large { Answer::Nothing } else { ask(case, false)? };
+    let answer = if large { Answer::Nothing } else { ask(false)? };
     if let Answer::Refuses(problem) = &answer {
         verdict.refused = true;
         if usual.run(case).is_ok() {
@@ -112,12 +118,12 @@ pub(super) fn judge(case: &Case, executors: &[&'static ExecutorDef], random: &mu
     }
     // Expanded inputs have other values.
     let same_inputs = case.inputs.iter().all(|input| input.arrangement != super::arrange::Arrangement::Expanded);
-    let arranged = if same_inputs || large { None } else { Some(ask(case, true)?) };
+    let arranged = if same_inputs || large { None } else { Some(ask(true)?) };
     let baseline = match plain.run(case) {
         Ok(baseline) => baseline,
         Err(problem) => {
             // Large programs are shown to the references only now.
-            match large.then(|| ask(case, false)).transpose()? {
+            match large.then(|| ask(false)).transpose()? {
                 Some(Answer::Refuses(_)) => verdict.refused = true,
                 _ => verdict.failed(Kind::Fails, &plain, problem),
             }
@@ -179,6 +185,7 @@ pub(super) fn judge(case: &Case, executors: &[&'static ExecutorDef], random: &mu
 /// Whether a program still fails like this, and how.
 pub(super) fn fails(case: &Case, failure: &Failure) -> Option<Failure> {
     let config = &failure.config;
+    let ask = || ask(case, config.arranged, &[config.executor]);
     let same = |kind: Kind, Problem(message): Problem| {
         let message = Failure { kind, message, ..failure.clone() };
         (kind == failure.kind).then_some(message)
@@ -187,22 +194,22 @@ pub(super) fn fails(case: &Case, failure: &Failure) -> Option<Failure> {
     let outputs = match (config.run(case), failure.kind) {
         (Err(problem), Kind::Fails) => {
             // A program that everybody refuses is not the one that was found.
-            let fits = matches!(ask(case, config.arranged).ok()?, Answer::Gives(_) | Answer::Nothing);
+            let fits = matches!(ask().ok()?, Answer::Gives(_) | Answer::Nothing);
             return if fits { same(Kind::Fails, problem) } else { None };
         }
         (Ok(_), Kind::Accepts) => {
-            let Answer::Refuses(problem) = ask(case, config.arranged).ok()? else { return None };
+            let Answer::Refuses(problem) = ask().ok()? else { return None };
             return same(Kind::Accepts, problem);
         }
         (Ok(outputs), Kind::Different) => outputs,
         _ => return None,
     };
-    compare(case, &outputs, &failure.against, config.arranged).err().and_then(|problem| same(Kind::Different, problem))
+    compare(case, &outputs, failure).err().and_then(|problem| same(Kind::Different, problem))
 }
 
-fn compare(case: &Case, outputs: &[Array], against: &Against, arranged: bool) -> Check<Compared> {
-    match against {
-        Against::References => match ask(case, arranged) {
+fn compare(case: &Case, outputs: &[Array], failure: &Failure) -> Check<Compared> {
+    match &failure.against {
+        Against::References => match ask(case, failure.config.arranged, &[failure.config.executor]) {
             Ok(Answer::Gives(oracle)) => oracle.compare(outputs),
             _ => Ok(Compared::default()),
         },

@@ -13,6 +13,7 @@ mod generate;
 mod judge;
 mod minimize;
 mod oracle;
+mod slack;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -12,7 +12,7 @@ use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
 use crate::operator::OperatorDef;
 use crate::reference::ReferenceTensor;
-use crate::testing::directives::{DirectiveKind, Tolerance};
+use crate::testing::directives::Tolerance;
 use crate::testing::generate::guarded;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::{Random, round_to};
@@ -113,8 +113,9 @@ pub(super) enum Answer {
 }
 
 impl Oracle {
-    /// What the references say to a trace for the host, on these inputs.
-    pub(super) fn ask(trace: &Trace, inputs: &[Array]) -> Check<Answer> {
+    /// What the references say to a trace for the host, on these inputs. `tolerances` are what directives allow each
+    /// result.
+    pub(super) fn ask(trace: &Trace, inputs: &[Array], tolerances: &[Tolerance]) -> Check<Answer> {
         let block = dce::live(decompose(trace, |_| true).block).canonical();
         if block.symbols.iter().any(|symbol| symbol.operator().is_none_or(|def| def.reference.is_none())) {
             return Ok(Answer::Nothing);
@@ -130,12 +131,11 @@ impl Oracle {
         let Ok(moved) = (0..RUNS).map(|seed| run(Noise::Moved(seed))).collect::<Check<Vec<_>>>() else {
             return Ok(Answer::Nothing);
         };
-        let tolerance = tolerance_of(trace);
         let results = (block.results.iter().enumerate())
             .map(|(i, id)| {
                 let meta = block.meta(*id);
                 let moved: Vec<&[f64]> = moved.iter().map(|run| run[i].as_slice()).collect();
-                let allowed = allowed(meta.dtype(), &rounded[i], &exact[i], &moved, tolerance);
+                let allowed = allowed(meta.dtype(), &rounded[i], &exact[i], &moved, tolerances[i]);
                 let (rounded, exact) = (rounded[i].clone(), exact[i].clone());
                 Expected { dtype: meta.dtype(), shape: meta.shape().to_vec(), rounded, exact, allowed }
             })
@@ -228,27 +228,6 @@ fn allowed(dtype: DType, rounded: &[f64], exact: &[f64], moved: &[&[f64]], toler
         Some(tolerance.factor * (own + MOVES * (step + usual) + 1.0 / largest(dtype)) + scaled)
     };
     (0..rounded.len()).map(one).collect()
-}
-
-/// What the directives of the program's operators allow besides.
-fn tolerance_of(trace: &Trace) -> Tolerance {
-    fn visit(block: &Block, found: &mut Tolerance) {
-        for symbol in &block.symbols {
-            for directive in symbol.operator().map_or(&[][..], |def| def.directives) {
-                if let DirectiveKind::Tolerance(own) = directive.kind {
-                    found.factor = found.factor.max(own.factor);
-                    found.scaled = found.scaled.max(own.scaled);
-                    found.dtype = directive.dtype.or(found.dtype);
-                }
-            }
-            if let Some(body) = &symbol.body {
-                visit(body, found);
-            }
-        }
-    }
-    let mut found = Tolerance::NONE;
-    visit(&trace.block, &mut found);
-    found
 }
 
 /// What becomes of roundings.

@@ -1,0 +1,125 @@
+//! What the directives of operators allow a program's results besides: each result what those on the way to it allow, as
+//! far as they speak of its executors, its templates and the element types that the operators meet there.
+
+use fulgurite_kernels::DType;
+
+use crate::testing::directives::{DirectiveKind, Template, Tolerance};
+use crate::trace::{Block, BoundSymbol, Trace};
+
+/// For each result the loosest tolerance of the operators that it comes from. `executors` are those that may run the
+/// program, `gradient` says whether it has its vjp.
+pub(super) fn tolerances(trace: &Trace, executors: &[&str], gradient: bool) -> Vec<Tolerance> {
+    let block = &trace.block;
+    let of = |result: usize| {
+        let mut needed = vec![false; block.values.len()];
+        needed[block.results[result].index()] = true;
+        let mut found = Tolerance::NONE;
+        for symbol in block.symbols.iter().rev() {
+            if symbol.results.iter().any(|id| needed[id.index()]) {
+                symbol.operands().for_each(|id| needed[id.index()] = true);
+                add(block, symbol, executors, gradient, &mut found);
+            }
+        }
+        found
+    };
+    (0..block.results.len()).map(of).collect()
+}
+
+/// Adds what the directives of a symbol, and of those in its body, allow.
+fn add(block: &Block, symbol: &BoundSymbol, executors: &[&str], gradient: bool, found: &mut Tolerance) {
+    let met = |dtype: DType| {
+        let mut values = symbol.operands().chain(symbol.results.iter().copied());
+        values.any(|id| block.meta(id).dtype() == dtype)
+    };
+    for directive in symbol.operator().map_or(&[][..], |def| def.directives) {
+        let DirectiveKind::Tolerance(own) = directive.kind else { continue };
+        let template =
+            directive.template == Template::Consistency || gradient && directive.template == Template::Gradient;
+        if template
+            && directive.executor.is_none_or(|name| executors.contains(&name))
+            && directive.dtype.is_none_or(met)
+        {
+            found.factor = found.factor.max(own.factor);
+            found.scaled = found.scaled.max(own.scaled);
+            found.dtype = directive.dtype.or(found.dtype);
+        }
+    }
+    if let Some(body) = &symbol.body {
+        body.symbols.iter().for_each(|inner| add(body, inner, executors, gradient, found));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::argument::Arg;
+    use crate::expansion;
+    use crate::meta::{Device, TensorMeta};
+    use crate::operator::{Class, OPERATORS, OperatorDef, OperatorKind, find_operator};
+    use crate::testing::directives::Directive;
+    use crate::testing::subject::trace_of;
+    use crate::tracer::{Tensor, call, trace_block};
+
+    const LOOSE: Directive = Directive {
+        kind: DirectiveKind::Tolerance(Tolerance::new(4096.0, 0.0)),
+        template: Template::Consistency,
+        executor: None,
+        dtype: None,
+        sample: None,
+        reason: "to be told from the others",
+    };
+
+    const BASE: OperatorDef = OperatorDef {
+        kind: OperatorKind::Prim,
+        params: &[expansion::tensor::define::<()>("input", Class::Any)],
+        meta: Some(|arguments| Ok(vec![arguments[0].tensors()[0].clone()])),
+        ..expansion::OPERATOR
+    };
+
+    macro_rules! operators {
+        ($($id:ident: $name:literal, $directives:expr;)*) => {$(
+            #[linkme::distributed_slice(OPERATORS)]
+            static $id: &OperatorDef = &OperatorDef { name: $name, directives: $directives, ..BASE };
+        )*};
+    }
+
+    operators! {
+        STRICT: "slack::strict", &[];
+        EVERYWHERE: "slack::loose", &[LOOSE];
+        ELSEWHERE: "slack::loose_elsewhere", &[Directive { executor: Some("elsewhere"), ..LOOSE }];
+        IN_F64: "slack::loose_in_f64", &[Directive { dtype: Some(DType::F64), ..LOOSE }];
+        GRADIENT: "slack::loose_gradient", &[Directive { template: Template::Gradient, ..LOOSE }];
+        SECOND: "slack::loose_second", &[Directive { template: Template::SecondGradient, ..LOOSE }];
+    }
+
+    fn factors(names: &[&str], dtype: DType, executors: &[&str], gradient: bool) -> Vec<f64> {
+        let parameters = [("x".into(), TensorMeta::new([2], dtype, Device::CPU))];
+        let apply = |name: &str, x: Tensor| call(find_operator(name).unwrap(), vec![Arg::Tensor(x)])[0];
+        // Each on its own, and then the strict one of the first.
+        let block = trace_block(&parameters, |x| {
+            let mut results: Vec<Tensor> = names.iter().map(|name| apply(name, x[0])).collect();
+            results.push(apply("slack::strict", results[0]));
+            results
+        });
+        let found = tolerances(&trace_of("slack", block.unwrap()), executors, gradient);
+        found.into_iter().map(|tolerance| tolerance.factor).collect()
+    }
+
+    #[test]
+    fn a_loose_operator_speaks_of_what_comes_from_it_alone() {
+        let names = ["slack::loose", "slack::strict"];
+        assert_eq!(factors(&names, DType::F32, &["cpu"], false), [4096.0, 1.0, 4096.0]);
+    }
+
+    #[test]
+    fn a_directive_speaks_of_its_executor_its_type_and_its_template() {
+        let of = |name: &str, dtype, executors: &[&str], gradient| factors(&[name], dtype, executors, gradient)[0];
+        assert_eq!(of("slack::loose_elsewhere", DType::F32, &["cpu"], true), 1.0);
+        assert_eq!(of("slack::loose_elsewhere", DType::F32, &["elsewhere", "cpu"], true), 4096.0);
+        assert_eq!(of("slack::loose_in_f64", DType::F32, &["cpu"], true), 1.0);
+        assert_eq!(of("slack::loose_in_f64", DType::F64, &["cpu"], true), 4096.0);
+        assert_eq!(of("slack::loose_gradient", DType::F32, &["cpu"], false), 1.0);
+        assert_eq!(of("slack::loose_gradient", DType::F32, &["cpu"], true), 4096.0);
+        assert_eq!(of("slack::loose_second", DType::F32, &["cpu"], true), 1.0);
+    }
+}
