@@ -54,15 +54,20 @@ fn replayed(ran: &Ran) -> Check {
         return Ok(());
     }
     let inputs = ran.inputs.iter().map(reversed).collect::<Result<Vec<Array>, _>>()?;
-    let fresh = Program::trusted(ran.program.trace().clone(), None)?.run(inputs.clone())?;
-    let expected: Vec<Array> = match fresh.iter().map(Array::to_host).collect() {
-        Ok(expected) => expected,
+    let hosts = |outputs: Vec<Array>| outputs.iter().map(Array::to_host).collect::<crate::Result<Vec<Array>>>();
+    let fresh = Program::trusted(ran.program.trace().clone(), None)?.run(inputs.clone()).and_then(hosts);
+    let replayed = ran.program.run(inputs).and_then(hosts);
+    let (fresh, replayed) = match (fresh, replayed) {
+        (Ok(fresh), Ok(replayed)) => (fresh, replayed),
         // In another order the data may be no operands, as a kernel then reports: an index of one tensor meets the
         // extent of another.
-        Err(crate::Error::Run { .. }) => return Ok(()),
-        Err(error) => return Err(error.into()),
+        (Err(crate::Error::Run { .. }), Err(crate::Error::Run { .. })) => return Ok(()),
+        (Err(error @ crate::Error::Run { .. }), Ok(_)) => {
+            return Err(Problem(format!("a replay accepts data that a new program refuses: {error}")));
+        }
+        (Err(error), _) | (Ok(_), Err(error)) => return Err(error.into()),
     };
-    for (i, (output, expected)) in ran.program.run(inputs)?.iter().zip(&expected).enumerate() {
+    for (i, (output, expected)) in replayed.iter().zip(&fresh).enumerate() {
         same_bits(output, expected).map_err(|problem| {
             problem.within(format!("result {i} of a replay with other data, against a new program's"))
         })?;
