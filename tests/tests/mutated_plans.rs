@@ -2,7 +2,10 @@
 //! random, and of those that verify none may differ from its lines run without a plan.
 //!
 //! The gate runs some of them. `FULGURITE_MUTANTS=10000 cargo test -p fulgurite-tests --test mutated_plans` runs as many as asked
-//! for, with other programs and samples; `FULGURITE_MUTANT_SEED=7` starts elsewhere.
+//! for, with other programs and samples; `FULGURITE_MUTANT_SEED=7` starts elsewhere. Where there is a CUDA device the same
+//! is done with plans for it.
+
+mod device;
 
 use std::time::Instant;
 
@@ -26,7 +29,7 @@ fn number(variable: &str, otherwise: usize) -> usize {
     }
 }
 
-fn training_step() -> Planned {
+fn training_step(kind: &str) -> Planned {
     let trace = train_step_trace(&CONFIG, &OptimizerSettings::default(), 2, 4).unwrap();
     let mut random = Random::new(7);
     let mut array = |id| {
@@ -39,19 +42,31 @@ fn training_step() -> Planned {
         Array::from_f64(meta.shape(), meta.dtype(), &values).unwrap()
     };
     let inputs = trace.block.parameters.iter().map(|id| array(*id)).collect();
-    planned("a training step", trace, inputs, false).unwrap()
+    planned("a training step", trace, inputs, false, kind).unwrap()
 }
 
 #[test]
 fn what_verifies_runs_right() {
+    changed_plans_run_right("cpu");
+}
+
+#[test]
+fn what_verifies_runs_right_on_a_device() {
+    if device::cuda().is_some() {
+        changed_plans_run_right("cuda");
+    }
+}
+
+/// Changes plans for a kind of device at random, and runs those that verify.
+fn changed_plans_run_right(kind: &str) {
     let (count, seed) = (number("FULGURITE_MUTANTS", IN_THE_GATE), number("FULGURITE_MUTANT_SEED", 0));
     let started = Instant::now();
-    let mut programs = vec![training_step()];
+    let mut programs = vec![training_step(kind)];
     // As many rounds of samples and programs as it takes for a few changes of each.
     for round in 0..(count / 2000).clamp(1, 8) {
-        programs.extend(sampled_programs(seed + round).unwrap());
+        programs.extend(sampled_programs(seed + round, kind).unwrap());
         let first = (seed + round * 40) as u64;
-        programs.extend(random_programs(first..first + 40).unwrap());
+        programs.extend(random_programs(first..first + 40, kind).unwrap());
     }
     for program in &programs {
         let verdict = judge(&program.trace, &program.inputs).unwrap_or_else(|why| panic!("{}: {why}", program.name));

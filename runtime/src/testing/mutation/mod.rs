@@ -12,7 +12,6 @@ use super::subject::List;
 use super::tolerance::same_bits;
 use crate::array::Array;
 use crate::compile::{Options, compile};
-use crate::executor::find_executor;
 use crate::program::Program;
 use crate::trace::{Callee, Input, Trace};
 use crate::transforms::flatten::{Flattener, inline};
@@ -123,7 +122,7 @@ pub fn unplanned(trace: &Trace) -> Trace {
 }
 
 fn without_plan(trace: &Trace) -> Check<Program> {
-    let list = List { fuse: false, ..List::of(find_executor("cpu")?) };
+    let list = List { fuse: false, ..programs::default_list(trace.target.kind())? };
     let options = Options { rewrites: Some(Vec::new()), recompute: None, ..list.options() };
     Ok(compile(unplanned(trace), &options)?.0)
 }
