@@ -5,27 +5,38 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use fulgurite::executor::implementations;
+use fulgurite::executor::{implementations, rewrites};
 use fulgurite::operator::operators;
 use fulgurite::testing::directives::Template;
 use fulgurite::testing::{Filter, Settings, generated_tests};
 
 use fulgurite_ops as _;
 
-/// Templates in the order that finds most for the least time.
-const ORDER: [Template; 12] = [
+/// Templates in the order that finds most for the least time; snapshots last, since they tell changes and not mistakes.
+const ORDER: [Template; Template::ALL.len()] = [
     Template::Errors,
     Template::Meta,
+    Template::Types,
     Template::Consistency,
     Template::Decomposition,
     Template::Gradient,
+    Template::Samples,
     Template::CotangentLinearity,
+    Template::SecondGradient,
     Template::Golden,
     Template::Layout,
     Template::Checker,
-    Template::Autocast,
+    Template::Bounds,
+    Template::InPlace,
+    Template::Bits,
     Template::Effects,
     Template::Determinism,
+    Template::RoundTrip,
+    Template::Autocast,
+    Template::Sources,
+    Template::Rewrite,
+    Template::Programs,
+    Template::Snapshot,
 ];
 
 fn main() -> ExitCode {
@@ -40,13 +51,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// Operators and implementations with the files that declare them.
+/// Operators, implementations and rewrites with the files that declare them.
 fn list() -> ExitCode {
     for def in operators() {
         println!("{}\t{}", def.name, def.file);
     }
     for implementation in implementations() {
         println!("{}\t{}", implementation.of, implementation.file);
+    }
+    for rewrite in rewrites() {
+        println!("{}\t{}", rewrite.name, rewrite.file);
     }
     ExitCode::SUCCESS
 }
@@ -66,21 +80,15 @@ fn run(root: &str, names: &str) -> ExitCode {
         println!("the list of tests");
         return ExitCode::from(1);
     };
-    tests.retain(|test| test.skip.is_none());
+    // Mutants are of what runs on the host: no device source differs.
+    tests.retain(|test| test.skip.is_none() && test.template != Template::Sources);
     let place = |template: Template| ORDER.iter().position(|other| *other == template);
-    let mut ordered: Vec<_> = tests.iter().filter(|test| test.template != Template::Snapshot).collect();
     // Of one template, every operator's tests in f32 and f64 before those in other types.
-    ordered.sort_by_key(|test| (place(test.template).unwrap_or(ORDER.len()), test.dtype.map(|dtype| dtype.size() < 4)));
-    for test in ordered {
+    tests.sort_by_key(|test| (place(test.template), test.dtype.map(|dtype| dtype.size() < 4)));
+    for test in &tests {
         if (test.run)().is_err() {
             println!("{}", test.name);
-            return ExitCode::from(1);
-        }
-    }
-    for test in tests.iter().filter(|test| test.template == Template::Snapshot) {
-        if (test.run)().is_err() {
-            println!("{}", test.name);
-            return ExitCode::from(3);
+            return ExitCode::from(if test.template == Template::Snapshot { 3 } else { 1 });
         }
     }
     ExitCode::SUCCESS

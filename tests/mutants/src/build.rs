@@ -21,6 +21,9 @@ pub fn mutant(id: u32) -> bool {
 }
 ";
 
+/// How often what does not compile is taken out: the compiler shows the errors of its earlier stages alone.
+const ROUNDS: usize = 24;
+
 /// The workspace.
 pub struct Workspace {
     root: PathBuf,
@@ -59,16 +62,21 @@ impl Workspace {
         Ok(workspace)
     }
 
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Writes the mutants into the sources and compiles them. Those that are no programs are taken out.
     pub fn build(&self, mutants: &mut Vec<Mutant>) -> Result<PathBuf, String> {
         let mut rejected = 0;
-        for round in 0..24 {
+        for round in 0..ROUNDS {
             let woven = self.write(mutants).map_err(|error| error.to_string())?;
             let (messages, done) = self.cargo(&["check", "-p", "fulgurite-ops", "--message-format=json"])?;
             if done {
                 eprintln!("{} mutants compile, {rejected} do not", mutants.len());
                 let (messages, done) = self.cargo(&["build", "-p", "runner", "--message-format=json"])?;
-                let binary = self.folder.join("target/debug/runner");
+                let binary = self.root.join("target/debug/runner");
                 return if done { Ok(binary) } else { Err(format!("the runner:\n{}", rendered(&messages))) };
             }
             let bad = blamed(&messages, &woven);
@@ -79,7 +87,7 @@ impl Workspace {
             rejected += bad.len();
             mutants.retain(|mutant| !bad.contains(&mutant.id));
         }
-        Err("mutants that do not compile are left after 24 rounds".into())
+        Err(format!("mutants that do not compile are left after {ROUNDS} rounds"))
     }
 
     fn write(&self, mutants: &[Mutant]) -> io::Result<Vec<(String, Woven)>> {
@@ -101,7 +109,8 @@ impl Workspace {
         let output = Command::new("cargo")
             .args(arguments)
             .current_dir(&self.folder)
-            .env("CARGO_TARGET_DIR", self.folder.join("target"))
+            // That of the repository: the packages of others are built already.
+            .env("CARGO_TARGET_DIR", self.root.join("target"))
             .env("CARGO_INCREMENTAL", "0")
             .stderr(Stdio::inherit())
             .output()

@@ -17,14 +17,32 @@ pub struct Mutant {
     /// The file, from the repository's root.
     pub file: String,
     pub line: usize,
-    /// The function it is in.
+    /// The function it is in, after the modules around that.
     pub function: String,
+    /// Its number among those of this function that change the same text in the same way, from 1.
+    pub ordinal: usize,
     /// What kind of change.
     pub kind: &'static str,
     /// Bytes of the expression that is changed.
     pub range: Range<usize>,
     pub original: String,
     pub replacement: String,
+}
+
+impl Mutant {
+    /// What `equivalent.txt` calls it: it stays the same when other lines of the file change, and fits no other place.
+    pub fn key(&self) -> String {
+        let Mutant { file, function, ordinal, original, replacement, .. } = self;
+        format!("{file} {function} #{ordinal} | {original} | {replacement}")
+    }
+}
+
+/// Where, what, and what it became.
+impl std::fmt::Display for Mutant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Mutant { file, line, function, ordinal, kind, original, replacement, .. } = self;
+        write!(f, "{file}:{line} {function} #{ordinal} | {kind} | {original} | {replacement}")
+    }
 }
 
 /// Rules that say how operators are tested, not what they do.
@@ -84,6 +102,14 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
+    /// Looks into an item whose name is part of the path of what is found there.
+    fn within(&mut self, name: String, visit: impl FnOnce(&mut Self)) {
+        let outer = self.function.clone();
+        self.function = if outer.is_empty() { name } else { format!("{outer}::{name}") };
+        visit(self);
+        self.function = outer;
+    }
+
     fn text(&self, node: &impl Spanned) -> &str {
         &self.source[node.span().byte_range()]
     }
@@ -99,7 +125,7 @@ impl Finder<'_> {
         let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let (original, replacement) = (flat(&original), flat(&replacement));
         let (file, function) = (self.file.to_owned(), self.function.clone());
-        self.found.push(Mutant { id: 0, file, line, function, kind, range, original, replacement });
+        self.found.push(Mutant { id: 0, file, line, function, ordinal: 0, kind, range, original, replacement });
     }
 
     /// The call of another function, or with other arguments.
@@ -154,9 +180,7 @@ impl Finder<'_> {
             let end = (close..trees.len()).find(|i| trees[*i].to_string() == ";").unwrap_or(trees.len());
             let body: TokenStream = trees[close + 1..end].iter().cloned().collect();
             if let Ok(body) = syn::parse2::<Expr>(body) {
-                let outer = std::mem::replace(&mut self.function, format!("{operator} {word}"));
-                self.visit_expr(&body);
-                self.function = outer;
+                self.within(format!("{operator}::{word}"), |finder| finder.visit_expr(&body));
             }
             at = end;
         }
@@ -169,15 +193,24 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         if NOT_CHANGED.contains(&name.as_str()) || node.sig.constness.is_some() {
             return;
         }
-        let outer = std::mem::replace(&mut self.function, name);
-        self.visit_block(&node.block);
-        self.function = outer;
+        self.within(name, |finder| finder.visit_block(&node.block));
     }
 
     fn visit_item_mod(&mut self, node: &'ast syn::ItemMod) {
         let test = node.attrs.iter().any(|attribute| self.text(attribute).contains("cfg(test)"));
         if !test {
-            visit::visit_item_mod(self, node);
+            self.within(node.ident.to_string(), |finder| visit::visit_item_mod(finder, node));
+        }
+    }
+
+    fn visit_item_impl(&mut self, node: &'ast syn::ItemImpl) {
+        let name = self.text(&node.self_ty).to_owned();
+        self.within(name, |finder| visit::visit_item_impl(finder, node));
+    }
+
+    fn visit_impl_item_fn(&mut self, node: &'ast syn::ImplItemFn) {
+        if node.sig.constness.is_none() {
+            self.within(node.sig.ident.to_string(), |finder| finder.visit_block(&node.block));
         }
     }
 
@@ -266,7 +299,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
     fn visit_field_value(&mut self, node: &'ast FieldValue) {
         // A cotangent of the other sign.
-        let gradient = self.function.contains("grad");
+        let gradient = self.function.rsplit("::").next().is_some_and(|name| name.contains("grad"));
         if gradient && node.colon_token.is_some() {
             let value = self.text(&node.expr).to_owned();
             self.add("sign", &node.expr, format!("crate::prims::neg({value})"));

@@ -1,45 +1,99 @@
 //! How many wrong versions of the operators the generated tests find:
 //!
 //! ```text
-//! cargo run --manifest-path tests/mutants/Cargo.toml -- [--file TEXT] [--every N] [--minutes N] [--list]
+//! cargo run --manifest-path tests/mutants/Cargo.toml -- \
+//!     [--file TEXT] [--sample N] [--seed S] [--jobs N] [--minutes N] [--all]
 //! ```
 //!
 //! Mutants (another sign, operator, function, constant or bound, a dropped term or condition, swapped arguments) of the
 //! operators' rules and of the host's kernels are written into a copy of `ops` behind one switch, so that one build serves all of them. Each
 //! mutant is a process that runs the generated tests of the operators that its file concerns, until one fails.
 //! Snapshots are tried last and counted apart. `equivalent.txt` lists the survivors that change nothing, each with its reason.
+//!
+//! `--list` prints the mutants, and `--all` also those that a test kills. `--prepare FOLDER` builds the runner and writes it there
+//! with the list of its mutants. Another machine runs them from there, without a compiler:
+//! `mutants --prepared FOLDER --root REPOSITORY`.
 
 mod build;
 mod find;
+mod list;
+mod prepared;
 mod run;
 mod weave;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use build::Workspace;
-use find::Mutant;
+use prepared::Prepared;
 
-/// Folders of operators, and of the kernels that run them on the host.
-const FOLDERS: [&str; 5] = ["ops/src/prims", "ops/src/core", "ops/src/nn", "ops/src/optim", "ops/src/executors/cpu"];
+/// The command line.
+struct Options {
+    root: PathBuf,
+    file: Option<String>,
+    sample: Option<usize>,
+    seed: u64,
+    jobs: usize,
+    minutes: f64,
+    list: bool,
+    all: bool,
+    prepare: Option<PathBuf>,
+    prepared: Option<PathBuf>,
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> Result<Options, String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut options = Options {
+            root: root.canonicalize().unwrap_or(root),
+            file: None,
+            sample: None,
+            seed: 1,
+            jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            minutes: 1e6,
+            list: false,
+            all: false,
+            prepare: None,
+            prepared: None,
+        };
+        let mut rest = arguments.iter();
+        while let Some(name) = rest.next() {
+            let mut value = || rest.next().ok_or_else(|| format!("{name} needs a value"));
+            fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, String> {
+                text.parse().map_err(|_| format!("{name}: '{text}' is no number"))
+            }
+            match name.as_str() {
+                "--root" => options.root = value()?.into(),
+                "--file" => options.file = Some(value()?.clone()),
+                "--sample" => options.sample = Some(number(name, value()?)?),
+                "--seed" => options.seed = number(name, value()?)?,
+                "--jobs" => options.jobs = number(name, value()?)?,
+                "--minutes" => options.minutes = number(name, value()?)?,
+                "--list" => options.list = true,
+                "--all" => options.all = true,
+                "--prepare" => options.prepare = Some(value()?.into()),
+                "--prepared" => options.prepared = Some(value()?.into()),
+                _ => return Err(format!("'{name}' is no option")),
+            }
+        }
+        Ok(options)
+    }
+
+    /// Takes what `--file` and `--sample` choose.
+    fn chosen<T>(&self, mut items: Vec<T>, file: impl Fn(&T) -> String) -> Vec<T> {
+        items.retain(|item| self.file.as_ref().is_none_or(|part| file(item).contains(part.as_str())));
+        match self.sample {
+            Some(count) => list::sample(items, file, count, self.seed),
+            None => items,
+        }
+    }
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let value = |name: &str| arguments.iter().position(|own| own == name).and_then(|at| arguments.get(at + 1)).cloned();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let root = root.canonicalize().unwrap_or(root);
-    let every = value("--every").and_then(|every| every.parse().ok()).unwrap_or(1);
-    let mut mutants = all(&root, value("--file").as_deref(), every);
-    if arguments.iter().any(|own| own == "--list") {
-        for mutant in &mutants {
-            println!("{}", run::line(mutant));
-        }
-        println!("{} mutants", mutants.len());
-        return ExitCode::SUCCESS;
-    }
-    let minutes: f64 = value("--minutes").and_then(|minutes| minutes.parse().ok()).unwrap_or(1e6);
-    match search(&root, &mut mutants, Duration::from_secs_f64(60.0 * minutes)) {
+    match Options::parse(&arguments).and_then(|options| search(&options)) {
         Ok(survivors) => ExitCode::from(u8::from(survivors > 0)),
         Err(message) => {
             eprintln!("error: {message}");
@@ -48,29 +102,37 @@ fn main() -> ExitCode {
     }
 }
 
-fn search(root: &Path, mutants: &mut Vec<Mutant>, time: Duration) -> Result<usize, String> {
-    let workspace = Workspace::new(root).map_err(|error| error.to_string())?;
-    let runner = workspace.build(mutants)?;
-    run::run(root, &runner, mutants, time)
-}
-
-/// Every n-th mutant of the files whose paths contain `part`, numbered from 1 whatever is chosen.
-fn all(root: &Path, part: Option<&str>, every: usize) -> Vec<Mutant> {
-    let mut files: Vec<PathBuf> = Vec::new();
-    for folder in FOLDERS {
-        let entries = std::fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
-        files.extend(entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "rs")));
+/// Does what is asked for; the number of survivors.
+fn search(options: &Options) -> Result<usize, String> {
+    if options.list {
+        let mutants = options.chosen(list::all(&options.root), |mutant| mutant.file.clone());
+        mutants.iter().for_each(|mutant| println!("{mutant}"));
+        println!("{} mutants", mutants.len());
+        return Ok(0);
     }
-    files.sort();
-    let mut mutants = Vec::new();
-    for path in files {
-        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
-        let source = std::fs::read_to_string(&path).unwrap_or_default();
-        mutants.extend(find::find(&name, &source));
+    let mut prepared = match &options.prepared {
+        Some(folder) => Prepared::read(folder)?,
+        None => {
+            let mut mutants = list::all(&options.root);
+            let workspace = Workspace::new(&options.root).map_err(|error| error.to_string())?;
+            let runner = workspace.build(&mut mutants)?;
+            Prepared::new(runner, &mutants, workspace.folder())?
+        }
+    };
+    if let Some(folder) = &options.prepare {
+        prepared.write(folder).map_err(|error| error.to_string())?;
+        println!("{} mutants and their runner are in {}", prepared.mutants.len(), folder.display());
+        return Ok(0);
     }
-    for (at, mutant) in mutants.iter_mut().enumerate() {
-        mutant.id = at + 1;
-    }
-    mutants.retain(|mutant| mutant.id % every.max(1) == 0 && part.is_none_or(|part| mutant.file.contains(part)));
-    mutants
+    let keys: BTreeSet<String> = prepared.mutants.iter().map(|mutant| mutant.key.clone()).collect();
+    let path = options.root.join("tests/mutants/equivalent.txt");
+    let known = run::equivalents(&std::fs::read_to_string(path).unwrap_or_default(), &keys)?;
+    prepared.mutants = options.chosen(prepared.mutants, |mutant| mutant.file.clone());
+    let settings = run::Settings {
+        root: options.root.clone(),
+        jobs: options.jobs,
+        time: Duration::from_secs_f64(60.0 * options.minutes),
+        show_killed: options.all,
+    };
+    run::run(&prepared, &known, &settings)
 }

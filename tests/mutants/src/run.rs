@@ -1,20 +1,27 @@
-//! Runs the tests that concern each mutant, and counts.
+//! Runs the tests that concern each mutant, several mutants at once, and counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::find::Mutant;
+use crate::prepared::{Listed, Prepared};
+
+/// How long the tests of one operator may take without a mutant.
+const WITHOUT_MUTANT: Duration = Duration::from_secs(600);
 
 /// What the tests say of a mutant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
     /// A generated test fails.
     Killed,
-    /// It ends the process, or never ends.
-    Crashed,
+    /// A test takes several times as long as all of them together, and is stopped.
+    Endless,
+    /// A signal ends the process: the stack or the memory is exhausted. No test is named.
+    Aborted,
     /// Snapshots alone differ.
     Snapshot,
     /// Nothing differs, and the list says why.
@@ -23,145 +30,260 @@ enum Fate {
     Survived,
 }
 
-/// A mutant in a line: where, what, and what it became.
-pub fn line(mutant: &Mutant) -> String {
-    let Mutant { file, line, function, kind, original, replacement, .. } = mutant;
-    format!("{file}:{line} {function} | {kind} | {original} | {replacement}")
+/// How mutants are run.
+pub struct Settings {
+    /// The repository: its snapshots, golden vectors and list of equivalent mutants.
+    pub root: PathBuf,
+    /// How many mutants run at once.
+    pub jobs: usize,
+    /// No mutant is started later.
+    pub time: Duration,
+    /// Whether mutants that a test kills are shown.
+    pub show_killed: bool,
 }
 
-/// Runs as many of them as fit into the time; how many survived that are not known to change nothing.
-pub fn run(root: &Path, runner: &Path, mutants: &[Mutant], time: Duration) -> Result<usize, String> {
-    let declared = declared(runner)?;
-    let equivalent = std::fs::read_to_string(root.join("tests/mutants/equivalent.txt")).unwrap_or_default();
-    let mut counts: BTreeMap<Fate, usize> = BTreeMap::new();
-    let mut limits: BTreeMap<String, Duration> = BTreeMap::new();
-    let start = Instant::now();
-    let mut ran = 0;
-    for (at, mutant) in mutants.iter().enumerate() {
-        if start.elapsed() >= time {
-            println!("{} mutants were not run: the time is over", mutants.len() - ran);
-            break;
+/// Why a mutant that `equivalent.txt` names changes nothing, by its key.
+pub type Equivalents = BTreeMap<String, String>;
+
+/// Reads `equivalent.txt`. Each entry must name a mutant of `keys` and give its reason.
+pub fn equivalents(text: &str, keys: &BTreeSet<String>) -> Result<Equivalents, String> {
+    let mut found = Equivalents::new();
+    for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
+        let parts = line.rsplit_once(" | ").filter(|(_, reason)| !reason.trim().is_empty());
+        let (key, reason) = parts.ok_or_else(|| format!("equivalent.txt: '{line}' gives no reason"))?;
+        if !keys.contains(key) {
+            return Err(format!("equivalent.txt: no mutant is called '{key}'; remove the line or correct it"));
         }
-        ran += 1;
-        let names = concerned(root, &mutant.file, &declared);
-        if names.is_empty() {
-            return Err(format!("{}: no operator is concerned", mutant.file));
-        }
-        if !limits.contains_key(&mutant.file) {
-            // Without a mutant everything passes; how long that takes bounds how long a mutant may take.
-            let begin = Instant::now();
-            let (code, name) = one(root, runner, 0, &names, Duration::from_secs(900));
-            if code != Some(0) {
-                return Err(format!("{}: '{}' fails without a mutant", mutant.file, name.trim()));
-            }
-            limits.insert(mutant.file.clone(), begin.elapsed() * 4 + Duration::from_secs(20));
-        }
-        let (code, test) = one(root, runner, mutant.id, &names, limits[&mutant.file]);
-        let known = || {
-            let Mutant { file, function, original, replacement, .. } = mutant;
-            equivalent.contains(&format!("{file} {function} | {original} | {replacement} | "))
-        };
-        let fate = match code {
-            Some(1) => Fate::Killed,
-            Some(3) if !known() => Fate::Snapshot,
-            Some(0 | 3) => {
-                if known() {
-                    Fate::Equivalent
-                } else {
-                    Fate::Survived
-                }
-            }
-            _ => Fate::Crashed,
-        };
-        *counts.entry(fate).or_default() += 1;
-        println!("{:<10} {} [{}]", format!("{fate:?}").to_lowercase(), line(mutant), test.trim());
-        if (at + 1) % 50 == 0 {
-            eprintln!(
-                "{} of {} after {:.1} min: {counts:?}",
-                at + 1,
-                mutants.len(),
-                start.elapsed().as_secs_f64() / 60.0
-            );
-        }
+        found.insert(key.to_owned(), reason.to_owned());
     }
+    Ok(found)
+}
+
+/// Runs as many of the mutants as fit into the time; how many survived that are not known to change nothing.
+pub fn run(prepared: &Prepared, known: &Equivalents, settings: &Settings) -> Result<usize, String> {
+    let start = Instant::now();
+    let limits = without_mutants(prepared, settings)?;
+    let baseline = start.elapsed();
+    let mut counts: BTreeMap<Fate, usize> = BTreeMap::new();
+    let mut templates: BTreeMap<String, usize> = BTreeMap::new();
+    let mutants = &prepared.mutants;
+    let is_over = || start.elapsed() >= settings.time;
+    parallel(
+        mutants.len(),
+        settings.jobs,
+        is_over,
+        |at| one(prepared, &mutants[at], &limits, settings),
+        |at, ran| {
+            let mutant = &mutants[at];
+            let fate = fate_of(&ran, known.contains_key(&mutant.key));
+            *counts.entry(fate).or_default() += 1;
+            if fate == Fate::Killed {
+                let template = ran.test.split("::").nth(1).unwrap_or(&ran.test).to_owned();
+                *templates.entry(template).or_default() += 1;
+            }
+            let done: usize = counts.values().sum();
+            if fate != Fate::Killed || settings.show_killed {
+                println!("{:<10} {} [{}]", format!("{fate:?}").to_lowercase(), mutant.line, ran.test);
+            }
+            if fate <= Fate::Snapshot && known.contains_key(&mutant.key) {
+                println!("           it is listed as equivalent: remove it from the list");
+            }
+            if done.is_multiple_of(100) {
+                eprintln!(
+                    "{done} of {} after {:.1} min: {counts:?}",
+                    mutants.len(),
+                    start.elapsed().as_secs_f64() / 60.0
+                );
+            }
+        },
+    );
     let count = |fate: Fate| counts.get(&fate).copied().unwrap_or(0);
-    let killed = count(Fate::Killed) + count(Fate::Crashed);
+    let ran: usize = counts.values().sum();
+    if ran < mutants.len() {
+        println!("{} mutants were not run: the time is over", mutants.len() - ran);
+    }
+    println!("killed, by template: {templates:?}");
     let changing = ran - count(Fate::Equivalent);
+    let share = |count: usize| 100.0 * count as f64 / changing.max(1) as f64;
+    let killed = count(Fate::Killed) + count(Fate::Endless);
     println!(
-        "{} mutants in {:.1} min: {killed} killed by generated tests ({} of them crash or never end), {} by snapshots alone, {} \
-         survived, {} change nothing: {:.1} % of those that change something are killed without snapshots",
-        ran,
+        "{ran} mutants in {:.1} min ({:.1} of them without mutants): {} fail a generated test, {} never end, {} abort the process, \
+         {} change snapshots alone, {} survive, {} change nothing",
         start.elapsed().as_secs_f64() / 60.0,
-        count(Fate::Crashed),
+        baseline.as_secs_f64() / 60.0,
+        count(Fate::Killed),
+        count(Fate::Endless),
+        count(Fate::Aborted),
         count(Fate::Snapshot),
         count(Fate::Survived),
         count(Fate::Equivalent),
-        100.0 * killed as f64 / changing.max(1) as f64
+    );
+    println!(
+        "killed: {:.1} % of the {changing} that change something ({:.1} % with those that abort)",
+        share(killed),
+        share(killed + count(Fate::Aborted)),
     );
     Ok(count(Fate::Survived) + count(Fate::Snapshot))
 }
 
-/// Operators and the files that declare them, or kernels for them.
-fn declared(runner: &Path) -> Result<Vec<(String, String)>, String> {
-    let output = Command::new(runner).arg("list").output().map_err(|error| error.to_string())?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let pairs = text.lines().filter_map(|line| line.split_once('\t'));
-    Ok(pairs.map(|(name, file)| (name.to_owned(), file.to_owned())).collect())
-}
-
-/// The operators whose tests say something of a file: those that it declares or has kernels for; of a file of helpers, those of
-/// the files that name it.
-fn concerned(root: &Path, file: &str, declared: &[(String, String)]) -> String {
-    let of = |file: &str| -> Vec<&str> {
-        declared.iter().filter(|(_, own)| own.ends_with(file)).map(|(name, _)| name.as_str()).collect()
-    };
-    let mut names = of(file);
-    if names.is_empty() {
-        let stem = Path::new(file).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        let mut files: Vec<&String> = declared.iter().map(|(_, file)| file).collect();
-        files.sort();
-        files.dedup();
-        for other in files {
-            let text = std::fs::read_to_string(root.join("target/mutants").join(other))
-                .or_else(|_| std::fs::read_to_string(other));
-            if text.is_ok_and(|text| text.contains(&format!("{stem}::"))) {
-                names.extend(of(other));
-            }
-        }
+fn fate_of(ran: &Ran, known: bool) -> Fate {
+    match ran.end {
+        End::Code(1) => Fate::Killed,
+        End::Late => Fate::Endless,
+        End::Code(0 | 3) if known => Fate::Equivalent,
+        End::Code(3) => Fate::Snapshot,
+        End::Code(0) => Fate::Survived,
+        End::Code(_) | End::Signal => Fate::Aborted,
     }
-    names.sort_unstable();
-    names.dedup();
-    names.join(",")
 }
 
-/// The exit code and what the runner says, or `None` if it is ended by a signal or takes too long.
-fn one(root: &Path, runner: &Path, id: usize, names: &str, limit: Duration) -> (Option<i32>, String) {
-    let child = Command::new(runner)
-        .args(["run", &root.to_string_lossy(), names])
+/// Runs the tests of every operator that a mutant concerns, without a mutant: all must pass. How long that takes bounds how
+/// long a mutant may take.
+fn without_mutants(prepared: &Prepared, settings: &Settings) -> Result<BTreeMap<String, Duration>, String> {
+    let operators: BTreeSet<&String> = prepared.mutants.iter().flat_map(|mutant| &mutant.operators).collect();
+    let operators: Vec<&String> = operators.into_iter().collect();
+    let mut taken = BTreeMap::new();
+    let mut failing = Vec::new();
+    let run = |at: usize| process(prepared, 0, operators[at], WITHOUT_MUTANT, settings);
+    parallel(
+        operators.len(),
+        settings.jobs,
+        || false,
+        run,
+        |at, ran| {
+            if !matches!(ran.end, End::Code(0)) {
+                failing.push(format!("'{}' fails without a mutant: {}", operators[at], ran.test));
+            }
+            taken.insert(operators[at].clone(), ran.time);
+        },
+    );
+    if failing.is_empty() { Ok(taken) } else { Err(failing.join("\n")) }
+}
+
+fn one(prepared: &Prepared, mutant: &Listed, taken: &BTreeMap<String, Duration>, settings: &Settings) -> Ran {
+    let usual: Duration = mutant.operators.iter().filter_map(|name| taken.get(name)).sum();
+    process(prepared, mutant.id, &mutant.operators.join(","), usual * 4 + Duration::from_secs(20), settings)
+}
+
+/// Calls `work` of every number below `count` on several threads, until `is_over`, and hands what it gives to `done` on this
+/// one.
+fn parallel<T: Send>(
+    count: usize,
+    jobs: usize,
+    is_over: impl Fn() -> bool + Sync,
+    work: impl Fn(usize) -> T + Sync,
+    mut done: impl FnMut(usize, T),
+) {
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, count.max(1)) {
+            let (next, sender, work, is_over) = (&next, sender.clone(), &work, &is_over);
+            scope.spawn(move || {
+                while !is_over() {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    if at >= count || sender.send((at, work(at))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        receiver.iter().for_each(|(at, result)| done(at, result));
+    });
+}
+
+/// How a process ended.
+enum End {
+    Code(i32),
+    Signal,
+    Late,
+}
+
+/// How a process ended, what it says (the test that fails), and how long it took.
+struct Ran {
+    end: End,
+    test: String,
+    time: Duration,
+}
+
+fn process(prepared: &Prepared, id: usize, operators: &str, limit: Duration, settings: &Settings) -> Ran {
+    let begin = Instant::now();
+    // Several processes share the machine; two threads each, so that work is still divided.
+    let threads = if settings.jobs > 1 { "2" } else { "0" };
+    let child = Command::new(&prepared.runner)
+        .args(["run", &settings.root.to_string_lossy(), operators])
         .env("FULGURITE_MUTANT", id.to_string())
         .env("INSTA_UPDATE", "no")
+        .env("RAYON_NUM_THREADS", threads)
+        // Mutants are of what runs on the host.
+        .env("CUDA_VISIBLE_DEVICES", "")
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn();
-    let Ok(mut child) = child else { return (None, "cannot be started".into()) };
-    let begin = Instant::now();
+    let (end, test) = match child.map(|child| ended(child, begin + limit)) {
+        Ok((Some(status), test)) => (status.code().map_or(End::Signal, End::Code), test),
+        Ok((None, test)) => (End::Late, format!("{test} takes more than {:.0} s", limit.as_secs_f64())),
+        Err(error) => (End::Code(2), error.to_string()),
+    };
+    let test = match end {
+        End::Signal => format!("a signal, after {}", test.trim()),
+        _ => test.trim().to_owned(),
+    };
+    Ran { end, test, time: begin.elapsed() }
+}
+
+/// Waits for a process, and ends it at the deadline; what it wrote.
+fn ended(mut child: Child, deadline: Instant) -> (Option<ExitStatus>, String) {
     let mut wait = Duration::from_millis(2);
-    loop {
+    let status = loop {
         match child.try_wait() {
-            Ok(Some(status)) => {
-                let mut text = String::new();
-                if let Some(out) = &mut child.stdout {
-                    let _ = out.read_to_string(&mut text);
-                }
-                return (status.code(), text);
-            }
-            Ok(None) if begin.elapsed() < limit => std::thread::sleep(wait),
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(wait),
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return (None, format!("takes more than {:.0} s", limit.as_secs_f64()));
+                break None;
             }
         }
         wait = (wait * 2).min(Duration::from_millis(50));
+    };
+    let mut text = String::new();
+    if let Some(out) = &mut child.stdout {
+        let _ = out.read_to_string(&mut text);
+    }
+    (status, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_the_list_names_a_mutant_and_gives_a_reason() {
+        let keys: BTreeSet<String> = ["a.rs b::meta #1 | x | y".to_owned()].into();
+        let read = |text: &str| equivalents(text, &keys);
+        assert_eq!(read("# a comment\n\na.rs b::meta #1 | x | y | both are 0").map(|found| found.len()), Ok(1));
+        assert!(read("a.rs b::meta #2 | x | y | both are 0").is_err_and(|message| message.contains("#2")));
+        assert!(read("a.rs b::meta #1 | x | y").is_err());
+    }
+
+    #[test]
+    fn what_ends_a_process_is_told_apart() {
+        let fate = |end: End, known: bool| fate_of(&Ran { end, test: String::new(), time: Duration::ZERO }, known);
+        assert_eq!(fate(End::Code(1), true), Fate::Killed);
+        assert_eq!(fate(End::Late, false), Fate::Endless);
+        assert_eq!(fate(End::Signal, true), Fate::Aborted);
+        assert_eq!((fate(End::Code(3), false), fate(End::Code(3), true)), (Fate::Snapshot, Fate::Equivalent));
+        assert_eq!((fate(End::Code(0), false), fate(End::Code(0), true)), (Fate::Survived, Fate::Equivalent));
+    }
+
+    #[test]
+    fn everything_is_done_once_until_it_is_over() {
+        let mut done = Vec::new();
+        parallel(50, 4, || false, |at| at * 2, |at, twice| done.push((at, twice)));
+        done.sort_unstable();
+        assert_eq!(done, (0..50).map(|at| (at, 2 * at)).collect::<Vec<_>>());
+        parallel(50, 4, || true, |_| panic!("it is over"), |_, ()| ());
     }
 }
