@@ -1,5 +1,6 @@
 //! The changed operators and their tests as a workspace of its own, below `target/mutants`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,16 +29,22 @@ const ROUNDS: usize = 24;
 pub struct Workspace {
     root: PathBuf,
     folder: PathBuf,
+    /// The files that mutants are written into, from the repository's root.
+    files: Vec<String>,
 }
 
 impl Workspace {
-    /// Copies the operators and writes the manifests.
-    pub fn new(root: &Path) -> io::Result<Workspace> {
-        let folder = root.join("target/mutants");
-        let workspace = Workspace { root: root.to_owned(), folder };
-        copy(&root.join("ops"), &workspace.folder.join("ops"))?;
-        let own = workspace.folder.join("ops/Cargo.toml");
-        write(&own, &fs::read_to_string(&own)?.replace("path = \"../", "path = \"../../../"))?;
+    /// Copies the operators, but for the files that mutants are written into, and writes the manifests.
+    pub fn new(root: &Path, mutants: &[Mutant]) -> io::Result<Workspace> {
+        let mut files: Vec<String> = mutants.iter().map(|mutant| mutant.file.clone()).collect();
+        files.dedup();
+        let workspace = Workspace { root: root.to_owned(), folder: root.join("target/mutants"), files };
+        let mutated = |path: &Path| workspace.files.iter().any(|file| path == root.join(file));
+        let (from, to) = (root.join("ops"), workspace.folder.join("ops"));
+        let manifest = fs::read_to_string(from.join("Cargo.toml"))?.replace("path = \"../", "path = \"../../../");
+        let library = from.join("src/lib.rs");
+        copy(&from, &to, &|path| path == library || path == from.join("Cargo.toml") || mutated(path))?;
+        write(&to.join("Cargo.toml"), &manifest)?;
         fs::create_dir_all(workspace.folder.join("runner/src"))?;
         write(&workspace.folder.join("runner/src/main.rs"), include_str!("../runner/main.rs"))?;
         write(
@@ -55,10 +62,9 @@ impl Workspace {
         });
         write(&workspace.folder.join("Cargo.toml"), &(lines.collect::<Vec<_>>().join("\n") + "\n"))?;
         fs::copy(root.join("Cargo.lock"), workspace.folder.join("Cargo.lock"))?;
-        let library = workspace.folder.join("ops/src/lib.rs");
         let text = fs::read_to_string(&library)?;
         let at = text.find("\npub mod").map_or(text.len(), |at| at + 1);
-        write(&library, &format!("{}#![allow(warnings)]\n{}{SWITCH}", &text[..at], &text[at..]))?;
+        write(&to.join("src/lib.rs"), &format!("{}#![allow(warnings)]\n{}{SWITCH}", &text[..at], &text[at..]))?;
         Ok(workspace)
     }
 
@@ -69,12 +75,16 @@ impl Workspace {
 
     /// Writes the mutants into the sources and compiles them. Those that are no programs are taken out.
     pub fn build(&self, mutants: &mut Vec<Mutant>) -> Result<PathBuf, String> {
-        let mut rejected = 0;
+        // Those of an earlier run are not tried again: what is written twice is compiled twice.
+        let list = self.folder.join("rejected.txt");
+        let mut rejected: BTreeSet<String> =
+            fs::read_to_string(&list).unwrap_or_default().lines().map(str::to_owned).collect();
+        mutants.retain(|mutant| !rejected.contains(&mutant.key()));
         for round in 0..ROUNDS {
             let woven = self.write(mutants).map_err(|error| error.to_string())?;
             let (messages, done) = self.cargo(&["check", "-p", "fulgurite-ops", "--message-format=json"])?;
             if done {
-                eprintln!("{} mutants compile, {rejected} do not", mutants.len());
+                eprintln!("{} mutants compile, {} do not", mutants.len(), rejected.len());
                 let (messages, done) = self.cargo(&["build", "-p", "runner", "--message-format=json"])?;
                 let binary = self.root.join("target/debug/runner");
                 return if done { Ok(binary) } else { Err(format!("the runner:\n{}", rendered(&messages))) };
@@ -84,17 +94,18 @@ impl Workspace {
             if bad.is_empty() {
                 return Err(format!("errors that no mutant is to blame for:\n{}", rendered(&messages)));
             }
-            rejected += bad.len();
-            mutants.retain(|mutant| !bad.contains(&mutant.id));
+            let is_bad = |mutant: &&Mutant| bad.contains(&mutant.id);
+            rejected.extend(mutants.iter().filter(is_bad).map(Mutant::key));
+            mutants.retain(|mutant| !is_bad(&mutant));
+            let text: String = rejected.iter().map(|key| format!("{key}\n")).collect();
+            write(&list, &text).map_err(|error| error.to_string())?;
         }
         Err(format!("mutants that do not compile are left after {ROUNDS} rounds"))
     }
 
     fn write(&self, mutants: &[Mutant]) -> io::Result<Vec<(String, Woven)>> {
-        let mut files: Vec<&String> = mutants.iter().map(|mutant| &mutant.file).collect();
-        files.dedup();
         let mut all = Vec::new();
-        for file in files {
+        for file in &self.files {
             let source = fs::read_to_string(self.root.join(file))?;
             let own: Vec<Mutant> = mutants.iter().filter(|mutant| mutant.file == *file).cloned().collect();
             let woven = weave(&source, &own);
@@ -172,15 +183,19 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     if fs::read_to_string(path).is_ok_and(|old| old == text) { Ok(()) } else { fs::write(path, text) }
 }
 
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
+/// Copies the files of a folder that are not skipped, and leaves those that are the same as they are.
+fn copy(from: &Path, to: &Path, skipped: &dyn Fn(&Path) -> bool) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        let target = to.join(entry.file_name());
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
         if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), target)?;
+            copy(&path, &target, skipped)?;
+        } else if !skipped(&path) {
+            let bytes = fs::read(&path)?;
+            if fs::read(&target).map_or(true, |old| old != bytes) {
+                fs::write(target, bytes)?;
+            }
         }
     }
     Ok(())

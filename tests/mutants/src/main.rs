@@ -114,7 +114,7 @@ fn search(options: &Options) -> Result<usize, String> {
         Some(folder) => Prepared::read(folder)?,
         None => {
             let mut mutants = list::all(&options.root);
-            let workspace = Workspace::new(&options.root).map_err(|error| error.to_string())?;
+            let workspace = Workspace::new(&options.root, &mutants).map_err(|error| error.to_string())?;
             let runner = workspace.build(&mut mutants)?;
             Prepared::new(runner, &mutants, workspace.folder())?
         }
