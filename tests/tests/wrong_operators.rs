@@ -80,6 +80,13 @@ fn a_term_dropped_from_a_gradient() {
 }
 
 #[test]
+fn a_result_of_the_gradients_rule_that_is_another() {
+    must_catch("wrong::result_beside_gradient", Template::Gradient, "as the rule of the gradient has it");
+    must_pass("wrong::result_beside_gradient", Template::Consistency);
+    must_pass("wrong::result_beside_gradient", Template::CotangentLinearity);
+}
+
+#[test]
 fn a_cotangent_that_is_ignored() {
     must_catch("wrong::cotangent_ignored", Template::CotangentLinearity, "times the cotangent");
     must_catch("wrong::cotangent_ignored", Template::Gradient, "by central differences");

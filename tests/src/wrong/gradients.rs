@@ -54,6 +54,31 @@ pub mod cotangent_ignored {
     }
 }
 
+/// `tanh(input)`, of which the rule of the gradient returns twice as much, beside a gradient that is right.
+#[operator(name = "wrong::result_beside_gradient")]
+pub mod result_beside_gradient {
+    use fulgurite_ops::prims;
+
+    fn result_beside_gradient(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        prims::tanh(input)
+    }
+
+    fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = prims::tanh(input);
+        (out + out, move |d_out: Tensor| Grads { input: d_out * (1.0 - out * out) })
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.mapv(f64::tanh)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+    }
+}
+
 /// The slope of a square. Its own gradient is wrong.
 #[operator(name = "wrong::slope")]
 pub mod slope {

@@ -1,5 +1,5 @@
 //! The gradient is the gradient: `<cotangent, J v> = <vjp(cotangent), v>`, with the directional derivative `J v` by central
-//! differences in f64; in other element types it is near that of f64.
+//! differences in f64; in other element types it is near that of f64. The results beside it are those of the reference.
 
 use fulgurite_kernels::DType;
 
@@ -21,6 +21,10 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     }
     let joint = subject.joint(&context.list()?);
     let Some(ran) = joint.as_ref().as_ref().map_err(Problem::clone)? else { return nothing("no gradient") };
+    // A rule for the gradient computes the results as well: training reads these, and nothing else does.
+    subject
+        .compare_plain(&ran.outputs[..ran.own], context.tolerance)
+        .map_err(|problem| problem.within("as the rule of the gradient has it"))?;
     let exact = subject.arrays.iter().all(|array| !array.dtype().is_floating() || array.dtype() == DType::F64);
     if exact { by_differences(context, subject, ran) } else { near_f64(context, subject, ran) }
 }
