@@ -1,7 +1,11 @@
 //! Inputs unchanged unless declared; outputs alias only what is declared; random draws stay apart.
 
+use fulgurite_kernels::view::contiguous_strides;
+
 use super::{Context, Outcome, PASSED};
+use crate::argument::map_arguments;
 use crate::error::Place;
+use crate::executor::Strided;
 use crate::meta::Device;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{Subject, trace_of};
@@ -45,8 +49,18 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
             );
         }
     }
+    viewed(subject)?;
     merging(subject)?;
     PASSED
+}
+
+/// What can be seen as a view is no copy, where the operands are contiguous.
+fn viewed(subject: &Subject) -> Check {
+    let Some(rule) = subject.def.view else { return Ok(()) };
+    let arguments =
+        map_arguments(&subject.metas, |meta| Strided { strides: contiguous_strides(meta.shape()), meta: meta.clone() });
+    ensure!(rule(&arguments).is_some(), "the rule `view` refuses a contiguous operand, which is copied for it");
+    Ok(())
 }
 
 fn parameter_names(trace: &Trace) -> Vec<String> {
