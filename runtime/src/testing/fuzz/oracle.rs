@@ -17,7 +17,7 @@ use crate::testing::generate::guarded;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::{Random, round_to};
 use crate::testing::tolerance::{position, root_mean_square, roundings};
-use crate::trace::{Block, BoundSymbol, Trace};
+use crate::trace::{Block, BoundSymbol, Trace, ValueId};
 use crate::transforms::dce;
 use crate::transforms::decompose::decompose;
 
@@ -128,7 +128,8 @@ impl Oracle {
         };
         // What is refused a rounding further says nothing.
         let Ok(exact) = run(Noise::Exact) else { return Ok(Answer::Nothing) };
-        let Ok(moved) = (0..RUNS).map(|seed| run(Noise::Moved(seed))).collect::<Check<Vec<_>>>() else {
+        let noises = (0..RUNS).map(Noise::Moved).chain([Noise::Alike]);
+        let Ok(moved) = noises.map(run).collect::<Check<Vec<_>>>() else {
             return Ok(Answer::Nothing);
         };
         let results = (block.results.iter().enumerate())
@@ -239,7 +240,19 @@ enum Noise {
     Rounded,
     /// Each result of arithmetic is moved by one rounding, up or down at random, and so are the terms of sums.
     Moved(u64),
+    /// As `Moved`, but all terms of a sum the same way: terms that are alike are rounded alike, and a sum of many is off by a part
+    /// of a rounding for each of them.
+    Alike,
 }
+
+impl Noise {
+    fn moves(self) -> bool {
+        matches!(self, Noise::Moved(_) | Noise::Alike)
+    }
+}
+
+/// Of how many terms that are alike each adds a rounding to a sum.
+const ALIKE: f64 = 128.0;
 
 /// Runs a decomposed block by the references; the values of its results.
 fn interpret(block: &Block, inputs: &[ReferenceTensor], noise: Noise) -> Check<Vec<Vec<f64>>> {
@@ -281,15 +294,20 @@ fn call(
 ) -> Check<Vec<ReferenceTensor>> {
     let def = symbol.operator().ok_or("not an operator")?;
     let rule = def.reference.ok_or("has no reference")?;
-    let moves = matches!(noise, Noise::Moved(_)) && !is_exact(def);
+    let moves = noise.moves() && !is_exact(def);
     // Elementwise arithmetic rounds its result alone; sums and products round their terms, in the type that they are added in.
     let terms = moves && def.scalar.is_none();
+    let alike = 1.0 + terms_of_each(block, symbol) / ALIKE;
     let arguments: Vec<Arg<ReferenceTensor>> = map_arguments(&symbol.arguments, |id| {
         let value = values[id.index()].clone().unwrap_or_else(|| ReferenceTensor::scalar(f64::NAN));
         let dtype = block.meta(*id).dtype();
         if terms && dtype.is_floating() {
             let unit = dtype.accumulator().epsilon();
-            let floats = value.floats().iter().map(|v| moved(*v, unit, random)).collect();
+            let one = |v: &f64| match noise {
+                Noise::Alike => v * (1.0 + alike * unit),
+                _ => moved(*v, unit, random),
+            };
+            let floats = value.floats().iter().map(one).collect();
             return shaped(value.dtype(), value.shape(), floats);
         }
         value
@@ -307,6 +325,14 @@ fn call(
                 let unit = dtype.epsilon();
                 let one = |v: &f64| match noise {
                     Noise::Exact => *v,
+                    // Where terms cancel, or there are none, zero has the sign of the order that they are added in.
+                    _ if terms && *v == 0.0 => {
+                        if random.next().is_multiple_of(2) {
+                            0.0
+                        } else {
+                            -0.0
+                        }
+                    }
                     _ if moves => round_to(moved(*v, unit, random), dtype),
                     _ => round_to(*v, dtype),
                 };
@@ -316,6 +342,16 @@ fn call(
         }
     });
     Ok(rounded.collect())
+}
+
+/// About how many terms each element of the results is a sum of: those of a reduction, or of a product.
+fn terms_of_each(block: &Block, symbol: &BoundSymbol) -> f64 {
+    let len = |id: &ValueId| block.meta(*id).len().max(1) as f64;
+    let operands: Vec<f64> = symbol.operands().map(|id| len(&id)).collect();
+    let result = symbol.results.iter().map(len).fold(1.0, f64::max);
+    let largest = operands.iter().copied().fold(1.0, f64::max);
+    let product = operands.iter().take(2).product::<f64>();
+    (largest / result).max((product / result).sqrt())
 }
 
 fn moved(value: f64, unit: f64, random: &mut Random) -> f64 {
