@@ -56,7 +56,8 @@ pub mod cross_entropy_forward {
         super::check_classes(target, classes, ignore_index)?;
         let (mut losses, mut sums) = (Vec::new(), Vec::new());
         for i in 0..rows {
-            let total = (0..classes).map(|c| input[[i, c]].exp()).sum::<f64>().ln();
+            let most = (0..classes).map(|c| input[[i, c]]).fold(f64::NEG_INFINITY, f64::max);
+            let total = (0..classes).map(|c| (input[[i, c]] - most).exp()).sum::<f64>().ln() + most;
             let mean: f64 = (0..classes).map(|c| input[[i, c]]).sum::<f64>() / classes as f64;
             let class = target[[i]];
             let picked = if class == ignore_index { 0.0 } else { input[[i, class as usize]] };
@@ -84,6 +85,8 @@ pub mod cross_entropy_forward {
         s.case(with(s.normal([6, 5]), s.integers(0, 5, [6]), -100, 0.0));
         s.case(with(s.normal([7, 311]), s.integers(0, 311, [7]), 3, 0.1));
         s.case(with(s.normal([0, 5]), s.integers(0, 5, [0]), -100, 0.0));
+        // Exponentials of these are zero, or too large to be told from infinity.
+        s.case(with(s.values([2, 2], [-2000.0, -2016.0, 2000.0, 2016.0]), s.integers(0, 2, [2]), -100, 0.1));
     }
 
     fn errors(e: &mut ErrorSamples) {
