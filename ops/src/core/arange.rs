@@ -70,5 +70,7 @@ pub mod arange {
         e.case(UnknownDevice, with(0i64, 2i64).device("?"), "'?' is no device");
         e.case(Step, with(0i64, 2i64).step(0i64), "step is 0");
         e.case(Bounds, with(2i64, 0i64), "no way from 2 to 0");
+        e.case(Bounds, with(0.0, f64::INFINITY), "no way from 0 to inf");
+        e.case(Bounds, with(f64::NEG_INFINITY, 0.0), "no way from -inf to 0");
     }
 }

@@ -76,6 +76,7 @@ pub mod cat {
         e.case(NoTensors, with([]), "tensors is empty");
         e.case(Rank, with([e.normal([]), e.normal([])]), "tensors have no dimensions");
         e.case(Shapes, with([e.normal([2, 3]), e.normal([2, 4])]), "expected equal extents but in dimension 0");
+        e.case(Shapes, with([e.normal([2, 3]), e.normal([2])]), "shapes [2, 3] and [2]");
     }
 }
 

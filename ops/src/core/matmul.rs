@@ -110,6 +110,7 @@ pub mod matmul {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([]), e.normal([2])), "at least one dimension of each");
+        e.case(Rank, with(e.normal([2]), e.normal([])), "at least one dimension of each");
         e.case(SameDType, with(e.normal([2, 2]), e.of(DType::I32, [2, 2])), "other is i32");
         let other = if e.dtype() == DType::I64 { DType::I32 } else { DType::I64 };
         e.case(ResultDType, with(e.normal([2, 2]), e.normal([2, 2])).out_dtype(other), "out_dtype is i");

@@ -86,6 +86,8 @@ pub mod narrow {
         s.case(with(s.normal([4, 6]), 1, s.integers(0, 3, []), 4));
         s.case(with(s.normal([5, 3]), 0, s.integers(-5, -3, []), 2));
         s.case(with(s.normal([6]), 0, s.integers(0, 7, []).cast(DType::I32), 0));
+        // All of it, from a start of zero.
+        s.case(with(s.normal([4]), 0, s.integers(0, 1, []), 4));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -156,6 +156,11 @@ pub mod pad {
             s.case(with(s.normal([2, 6]), [-2, 3]).mode(mode));
             s.case(with(s.normal([0, 2, 4]), [1, 2]).mode(mode));
         }
+        // One side alone, longer or shorter.
+        for one in [[0, 2], [2, 0], [0, -2], [-2, 0]] {
+            s.case(with(s.normal([2, 5]), one).value(1.0));
+        }
+        s.case(with(s.normal([2, 0, 4]), [1, 2]).mode(PadMode::Circular).value(0.0));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -174,7 +179,16 @@ pub mod pad {
         );
         e.case(SourceExtent, with(e.normal([2, 3]), [3, 0]).mode(PadMode::Reflect), "than the 3 of dimension 1");
         e.case(SourceExtent, with(e.normal([2, 3]), [4, 0]).mode(PadMode::Circular), "than the 3 of dimension 1");
-        e.case(PaddedExtent, with(e.normal([3]), [-2, -2]), "cuts more than there is");
+        for pad in [[-2, -2], [2, -4], [-4, 2]] {
+            e.case(PaddedExtent, with(e.normal([3]), pad), "cuts more than there is");
+        }
+        for pad in [[3, -1], [-1, 3]] {
+            e.case(SourceExtent, with(e.normal([2, 3]), pad).mode(PadMode::Circular), "than the 3 of dimension 1");
+        }
+        let none = with(e.normal([2, 0]), [1, 0]).mode(PadMode::Replicate);
+        e.case(SourceExtent, none, "than the 0 of dimension 1");
+        let none = with(e.normal([2, 0]), [0, 0]).mode(PadMode::Circular);
+        e.case(SourceExtent, none, "expected elements to take new ones from");
     }
 }
 

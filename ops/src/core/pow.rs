@@ -58,6 +58,7 @@ pub mod pow {
         s.case(with(s.uniform(1.0, 3.0, [3, 1]), s.uniform(0.5, 2.5, [2])));
         s.case(with(s.uniform(1.0, 3.0, []), s.uniform(0.5, 2.5, [0])));
         s.case(with(s.uniform(1.0, 3.0, [4]), s.of(DType::F32, [])));
+        s.case(with(s.uniform(1.0, 3.0, [4]), 0));
     }
 
     fn errors(e: &mut ErrorSamples) {

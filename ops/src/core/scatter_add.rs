@@ -85,6 +85,8 @@ pub mod scatter_add {
     fn errors(e: &mut ErrorSamples) {
         let index = e.integers(0, 2, [2, 3]);
         e.case(IndexShape, with(e.normal([2, 3]), 0, index, e.normal([1, 3])), "index has shape [2, 3]");
+        let index = e.integers(0, 2, [2, 3]);
+        e.case(IndexShape, with(e.normal([2, 3]), 0, index, e.normal([6])), "index has shape [2, 3]");
         let index = e.integers(0, 2, [2]);
         e.case(SameDType, with(e.normal([2]), 0, index, e.of(DType::I32, [2])), "src is i32");
     }

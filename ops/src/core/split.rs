@@ -105,6 +105,7 @@ fn pieces(input: fulgurite::Tensor, sizes: &[usize], dim: usize) -> Vec<fulgurit
     out
 }
 
+/// For references: the pieces of `tensor`.
 fn cut(
     input: &fulgurite::reference::ReferenceTensor,
     sizes: &[usize],

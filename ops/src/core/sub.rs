@@ -50,6 +50,9 @@ pub mod sub {
         s.case(with(s.normal([3]), s.normal([3])).alpha(2i64));
         if s.dtype().is_floating() {
             s.case(with(s.normal([2, 3]), s.normal([3])).alpha(-0.5));
+            // Numbers whose product with alpha is neither their sum nor their quotient.
+            s.case(with(s.normal([3]), 2.0).alpha(-0.5));
+            s.case(with(s.normal([3]), 3).alpha(-0.5));
         }
     }
 

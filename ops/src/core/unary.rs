@@ -62,7 +62,7 @@ floating_unary! {
     erf, torch = "erf"; Domain::ALL, |x| super::error_function(x);
 }
 
-/// The error function: the Maclaurin series below 3, the continued fraction of the complement above.
+/// For references: the error function by the Maclaurin series below 3, the continued fraction of the complement above.
 pub(crate) fn error_function(x: f64) -> f64 {
     let magnitude = x.abs();
     if x.is_nan() || x == 0.0 {

@@ -147,10 +147,13 @@ pub mod adamw {
         // Nothing of a gradient that is no number reaches what it does not update.
         let gradient = s.values([3, 5], [f64::NAN, 1.0, f64::INFINITY]);
         let unreached = ARGUMENTS.grad.set(update(&[3, 5], 1e-2, 4.0).apply(never), gradient);
+        // As large as the root of the squares that it is added to.
+        let wide_eps = update(&[6], 1e-2, 2.0).eps(0.5);
         for case in cases.into_iter().chain(conditional) {
             s.case(case);
         }
         s.case(unreached);
+        s.case(wide_eps);
         // Of mixed precision: the gradient as products leave it.
         if s.dtype() == DType::F32 {
             for grad in [DType::BF16, DType::F16] {

@@ -105,7 +105,7 @@ unary! {
     grad |input, _out, d| mul(mul(d, constant(d, std::f64::consts::FRAC_2_SQRT_PI)), exp(neg(mul(input, input))));
 }
 
-/// The error function by its series with positive terms, `2/√π e^(-x²) Σ 2ⁿ x²ⁿ⁺¹ / (2n+1)!!`.
+/// For references: the error function by its series with positive terms, `2/√π e^(-x²) Σ 2ⁿ x²ⁿ⁺¹ / (2n+1)!!`.
 fn error_function(x: f64) -> f64 {
     if x.is_nan() {
         return x;
