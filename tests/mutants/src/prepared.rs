@@ -1,7 +1,7 @@
 //! What a run needs besides the snapshots and golden vectors of the repository: the runner, and the mutants compiled into
 //! it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -42,12 +42,11 @@ impl Prepared {
         let output = Command::new(&runner).arg("list").output().map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout);
         let declared: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once('\t')).collect();
-        let mut listed: Vec<Listed> = Vec::new();
+        let mut listed = Vec::new();
+        let mut known: HashMap<(&str, &str), Vec<String>> = HashMap::new();
         for mutant in mutants {
-            let operators = match listed.last() {
-                Some(last) if last.file == mutant.file => last.operators.clone(),
-                _ => concerned(copy, &mutant.file, &declared),
-            };
+            let of = known.entry((&mutant.file, &mutant.function));
+            let operators = of.or_insert_with(|| concerned(copy, mutant, &declared)).clone();
             let file = mutant.file.clone();
             listed.push(Listed { id: mutant.id, file, operators, key: mutant.key(), line: mutant.to_string() });
         }
@@ -83,23 +82,28 @@ impl Prepared {
     }
 }
 
-/// What has tests that say something of a file: the operators and rewrites that it declares or has kernels for; of a file
-/// of helpers, those of the files that name it; of what nobody names (executors and how they fuse), random programs.
-fn concerned(copy: &Path, file: &str, declared: &[(&str, &str)]) -> Vec<String> {
+/// What has tests that say something of a function: the operators and rewrites that its file declares or has kernels for, and
+/// those of files that call it, if it is a helper; otherwise those of files that name its file; of what nobody names
+/// (executors and how they fuse), random programs.
+fn concerned(copy: &Path, mutant: &Mutant, declared: &[(&str, &str)]) -> Vec<String> {
+    let Mutant { file, function, .. } = mutant;
     let of = |file: &str| -> BTreeSet<String> {
         declared.iter().filter(|(_, own)| own.ends_with(file)).map(|(name, _)| (*name).to_owned()).collect()
     };
+    let naming = |uses: &[String]| -> BTreeSet<String> {
+        let files: BTreeSet<&str> = declared.iter().map(|(_, file)| *file).collect();
+        let text = |other: &str| fs::read_to_string(copy.join(other)).unwrap_or_default();
+        let naming = files.into_iter().filter(|other| uses.iter().any(|name| text(other).contains(name.as_str())));
+        naming.flat_map(of).collect()
+    };
     let mut names = of(file);
+    // A helper is called by its name alone, behind a space, a bracket or a path.
+    if !function.is_empty() && !function.contains("::") {
+        names.extend(naming(&[" ", "(", "::", "!"].map(|before| format!("{before}{function}("))));
+    }
     if names.is_empty() {
         let stem = Path::new(file).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        let uses = [format!("{stem}::"), format!("::{stem}("), format!("use super::{stem};")];
-        let files: BTreeSet<&str> = declared.iter().map(|(_, file)| *file).collect();
-        for other in files {
-            let text = fs::read_to_string(copy.join(other)).or_else(|_| fs::read_to_string(other)).unwrap_or_default();
-            if uses.iter().any(|name| text.contains(name)) {
-                names.extend(of(other));
-            }
-        }
+        names.extend(naming(&[format!("{stem}::"), format!("use super::{stem};")]));
     }
     if names.is_empty() {
         names.insert("programs".to_owned());
