@@ -3,12 +3,18 @@
 //! The crate `gemm` chooses among kernels for five element types at run time. Those for complex numbers and f16 are never asked for
 //! here and take their time to build, so the two that are used are called directly.
 
+use smallvec::SmallVec;
+
 use crate::dtype::{DType, Element};
 
 pub use gemm_common::Parallelism;
 
+/// The most elements of a result that the kernels may add by a way of their own, which they choose by its distances.
+const SMALL: usize = 256;
+
 /// `target = alpha · target + beta · left · right`, where the target is only read if `read` is set. `left` is m × k, `right` k × n;
-/// each matrix is followed by the distances, in elements, of its columns and of its rows.
+/// each matrix is followed by the distances, in elements, of its columns and of its rows. The order in which
+/// terms are added does not depend on gaps between the elements of the target.
 ///
 /// # Safety
 /// All elements of these matrices can be read, those of the target can be written, and the target shares no memory with the others.
@@ -31,6 +37,43 @@ pub unsafe fn gemm<T: Element>(
     beta: T,
     parallelism: Parallelism,
 ) {
+    // The kernels have ways of their own for vectors and small results, and take them where the target has no gaps: with gaps the
+    // same terms would be added in another order.
+    let special = m.min(n) <= 1 || m * n <= SMALL;
+    if special && (target_columns, target_rows) != (1, n as isize) {
+        let place = |row: usize, column: usize| {
+            target.wrapping_offset(row as isize * target_rows + column as isize * target_columns)
+        };
+        let places = || (0..m).flat_map(|row| (0..n).map(move |column| place(row, column)));
+        // SAFETY: the elements of the target can be read if `read` says so.
+        let old = |place: *mut T| if read { unsafe { place.read() } } else { T::from_f64(0.0) };
+        let mut dense: SmallVec<[T; SMALL]> = places().map(old).collect();
+        let result = dense.as_mut_ptr();
+        // SAFETY: the operands are the caller's, and the result has as many elements as the target.
+        unsafe {
+            gemm(
+                m,
+                n,
+                k,
+                result,
+                1,
+                n as isize,
+                read,
+                left,
+                left_columns,
+                left_rows,
+                right,
+                right_columns,
+                right_rows,
+                alpha,
+                beta,
+                parallelism,
+            );
+        }
+        // SAFETY: the elements of the target can be written.
+        places().zip(dense).for_each(|(place, value)| unsafe { place.write(value) });
+        return;
+    }
     // The kernels write columns: where rows are dense the transposed product is computed, of the transposed operands.
     let of_rows = target_columns.unsigned_abs() < target_rows.unsigned_abs();
     let ((m, n), mut target, mut left, mut right) = match of_rows {

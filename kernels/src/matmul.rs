@@ -319,11 +319,42 @@ mod tests {
         }
     }
 
+    fn noise(count: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * 2_654_435_761) % 8191) as f32 * 1e-3 - 4.0).collect()
+    }
+
+    #[test]
+    fn gaps_in_the_result_change_no_bit_of_it() {
+        for (m, k, n) in
+            [(1, 2960, 3), (1, 7848, 2), (3, 2960, 1), (5, 300, 7), (16, 500, 16), (257, 600, 1), (2, 90, 300)]
+        {
+            let (a, b) = (noise(m * k), noise(k * n));
+            let run = |row: usize, column: usize, accumulate: bool| -> Vec<f32> {
+                let mut out = vec![0.5f32; m * row + n * column];
+                let (left, right, result) = ([m, k], [k, n], [m, n]);
+                let (left_strides, right_strides) = ([k as isize, 1], [n as isize, 1]);
+                let strides = [row as isize, column as isize];
+                // SAFETY: the last element is at (m - 1) * row + (n - 1) * column, and the vector is longer.
+                let target = unsafe { TensorMut::new(DType::F32, &result, &strides, out.as_mut_ptr().cast()) };
+                matmul(
+                    TensorRef::from_slice(&a, &left, &left_strides),
+                    TensorRef::from_slice(&b, &right, &right_strides),
+                    target,
+                    accumulate,
+                );
+                (0..m * n).map(|i| out[i / n * row + i % n * column]).collect()
+            };
+            for accumulate in [false, true] {
+                let dense = run(n, 1, accumulate);
+                for (row, column) in [(2 * n, 2), (n + 3, 1), (3 * n + 1, 3)] {
+                    assert_eq!(run(row, column, accumulate), dense, "{m}x{k}x{n} in steps of {row}, {column}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_number_of_threads_does_not_matter() {
-        let noise = |count: usize| -> Vec<f32> {
-            (0..count).map(|i| ((i * 2_654_435_761) % 8191) as f32 * 1e-3 - 4.0).collect()
-        };
         for (m, k, n) in [(100, 9000, 130), (600, 200, 300), (1, 600, 5000), (5000, 600, 1)] {
             let (a, b) = (noise(m * k), noise(k * n));
             let run = |threads: usize| {
