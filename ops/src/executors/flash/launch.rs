@@ -37,6 +37,11 @@ impl Problem {
         self.width.next_power_of_two().max(32)
     }
 
+    /// Whether rows are of as many elements as are read at once, several times over.
+    fn has_whole_packs(&self) -> bool {
+        self.width.is_multiple_of(Products::of(self.dtype).pack())
+    }
+
     /// The extents that kernels take, and the factor of scores.
     fn extents(&self, scale: f64) -> Vec<Parameter> {
         let counts = [self.heads, self.shared_heads, self.queries, self.keys];
@@ -87,39 +92,28 @@ struct Tiling {
 
 impl Tiling {
     /// Measured on an H200: of the sizes that fit registers the fastest, or as good as any. Wide heads leave room for small tiles, and
-    /// so do rows that are not aligned, whose elements are read one by one.
-    fn forward(problem: &Problem, aligned: bool) -> Tiling {
+    /// so do widths of no whole packs, whose elements are read one by one. The size of a tile is part of the order of sums, so it
+    /// depends on the shape and on nothing that addresses or strides decide.
+    fn forward(problem: &Problem) -> Tiling {
         let products = Products::of(problem.dtype);
         let wide = problem.padded() > 64;
-        let (warps, tile) = match products {
-            Products::Bf16 => (4, if aligned { 64 } else { 32 }),
-            Products::Tf32 if !aligned && !wide => (4, 16),
+        let (warps, tile) = match (products, problem.has_whole_packs()) {
+            (Products::Bf16, whole) => (4, if whole { 64 } else { 32 }),
+            (Products::Tf32, false) if !wide => (4, 16),
             // Few queries do not fill more warps.
-            Products::Tf32 => (if problem.queries > 4 * OF_A_WARP { 8 } else { 4 }, if wide { 16 } else { 32 }),
+            (Products::Tf32, _) => (if problem.queries > 4 * OF_A_WARP { 8 } else { 4 }, if wide { 16 } else { 32 }),
         };
         Tiling { products, warps, tile }
     }
 
     /// The same of the backward kernel.
-    fn backward(problem: &Problem, aligned: bool) -> Tiling {
+    fn backward(problem: &Problem) -> Tiling {
         let products = Products::of(problem.dtype);
-        let wide = problem.padded() > 64;
-        let tile = match products {
-            _ if wide => 16,
-            Products::Bf16 => {
-                if aligned {
-                    64
-                } else {
-                    32
-                }
-            }
-            Products::Tf32 => {
-                if aligned {
-                    32
-                } else {
-                    16
-                }
-            }
+        let tile = match (products, problem.has_whole_packs()) {
+            _ if problem.padded() > 64 => 16,
+            (Products::Bf16, true) => 64,
+            (Products::Bf16, false) | (Products::Tf32, true) => 32,
+            (Products::Tf32, false) => 16,
         };
         Tiling { products, warps: 4, tile }
     }
@@ -204,9 +198,7 @@ fn define(plan: &mut Plan, problem: &Problem, tiling: Tiling, is_causal: bool, a
 fn aligned(problem: &Problem, operands: &[Heads], contiguous: &[&DeviceTensor]) -> bool {
     let pack = Products::of(problem.dtype).pack();
     let whole = |tensor: &&DeviceTensor| tensor.alignment.is_multiple_of(pack * problem.dtype.size());
-    problem.width.is_multiple_of(pack)
-        && contiguous.iter().all(whole)
-        && operands.iter().all(|heads| heads.aligned(pack))
+    problem.has_whole_packs() && contiguous.iter().all(whole) && operands.iter().all(|heads| heads.aligned(pack))
 }
 
 /// Plans [`super::attention`].
@@ -224,7 +216,7 @@ pub(super) fn forward(
         operands.push(Heads::laid_out(plan, tensor)?);
     }
     let aligned = aligned(&problem, &operands, &[out]);
-    let tiling = Tiling::forward(&problem, aligned);
+    let tiling = Tiling::forward(&problem);
     kernels!(plan, problem, tiling, "forward.cu");
     define(plan, &problem, tiling, is_causal, aligned);
     let mut parameters: Vec<Parameter> = operands.iter().map(|heads| Parameter::from(&heads.tensor)).collect();
@@ -256,7 +248,7 @@ pub(super) fn backward(
     let (out, log_sums) = (contiguous(plan, out)?, contiguous(plan, log_sums)?);
     let [d_query, d_key, d_value] = gradients;
     let aligned = aligned(&problem, &operands, &[d_query, d_key, d_value, &out]);
-    let tiling = Tiling::backward(&problem, aligned);
+    let tiling = Tiling::backward(&problem);
     kernels!(plan, problem, tiling, "backward.cu");
     define(plan, &problem, tiling, is_causal, aligned);
     plan.define("THREADS_OF_ROWS", THREADS_OF_ROWS);
