@@ -165,6 +165,12 @@ impl Program {
         Ok(Some(Program { trace: self.trace.clone(), memory: self.memory, ready }))
     }
 
+    /// Whether some of its work is done by a library, which chooses algorithms by the alignment of operands among others.
+    #[cfg(feature = "testing")]
+    pub(crate) fn has_library_work(&self) -> bool {
+        matches!(&self.ready, Ready::Device(program) if program.has_products())
+    }
+
     /// Runs the program with every value where the plan has it, on copies of the inputs, in fenced memory filled with
     /// NaN; what a value leaves behind after its last use is filled as well. An error if a kernel writes to anything
     /// but its results or leaves part of a result unwritten. On a device it is run as always, and what reads memory too

@@ -18,7 +18,7 @@ const MANY_BLOCKS: usize = 1024;
 pub(super) fn generate(region: &Region) -> Result<GeneratedKernel, GenerateError> {
     // Where all dimensions are one, the last vector may be cut off; in rows it must not be.
     let flat = region.extents.is_empty();
-    let vector = region.vector_width(!flat);
+    let vector = region.vector_width(!flat, false);
     let elements = region.rows() * region.width;
     let widest = region.inputs.iter().chain(&region.outputs).map(|operand| operand.dtype.size()).max().unwrap_or(4);
     let unroll = match elements / (vector * THREADS) {

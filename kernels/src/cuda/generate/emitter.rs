@@ -226,7 +226,8 @@ impl<'a> Emitter<'a> {
     /// Reads the elements from `at` on into `holder`. `left` is how many there are, if they may be fewer than a vector.
     pub(super) fn load(&mut self, holder: &str, operand: &Operand, at: &str, left: Option<&str>) {
         let (from, which, vector) = (&operand.name, self.which(), self.vector);
-        let one_line = vector == 1 || operand.inner == 1;
+        let packed = operand.is_packed(vector);
+        let one_line = vector == 1 || packed;
         let defined = match self.defines_loaded {
             true if one_line => format!("const {} ", self.held_type(operand)),
             true => {
@@ -235,18 +236,18 @@ impl<'a> Emitter<'a> {
             }
             false => String::new(),
         };
-        match (vector, operand.inner) {
-            (1, _) => self.text.line(format!("{defined}{holder}{which} = {from}[{at}];")),
-            (_, 1) => {
+        match vector {
+            1 => self.text.line(format!("{defined}{holder}{which} = {from}[{at}];")),
+            _ if packed => {
                 let call = match left {
                     Some(left) => format!("{}<{vector}>({from} + {at}, {left})", self.functions.load_some()),
                     None => format!("{}<{vector}>({from} + {at})", self.functions.load()),
                 };
                 self.text.line(format!("{defined}{holder}{which} = {call};"));
             }
-            (_, stride) => {
+            _ => {
                 self.text.open_unrolled('j', vector);
-                let assignment = format!("{holder}{which}.at[j] = {from}[{at} + {}];", times("j", stride));
+                let assignment = format!("{holder}{which}.at[j] = {from}[{at} + {}];", times("j", operand.inner));
                 self.text.line(match left {
                     Some(left) => format!("if (j < {left}) {assignment}"),
                     None => assignment,
@@ -259,18 +260,18 @@ impl<'a> Emitter<'a> {
     /// Writes the elements held as `holder` from `at` on.
     pub(super) fn store(&mut self, holder: &str, operand: &Operand, at: &str, left: Option<&str>) {
         let (to, vector) = (&operand.name, self.vector);
-        match (vector, operand.inner) {
-            (1, _) => self.text.line(format!("{to}[{at}] = {holder};")),
-            (_, 1) => {
+        match vector {
+            1 => self.text.line(format!("{to}[{at}] = {holder};")),
+            _ if operand.is_packed(vector) => {
                 let call = match left {
                     Some(left) => format!("{}<{vector}>({to} + {at}, {holder}, {left});", self.functions.store_some()),
                     None => format!("{}<{vector}>({to} + {at}, {holder});", self.functions.store()),
                 };
                 self.text.line(call);
             }
-            (_, stride) => {
+            _ => {
                 self.text.open_unrolled('j', vector);
-                let assignment = format!("{to}[{at} + {}] = {holder}.at[j];", times("j", stride));
+                let assignment = format!("{to}[{at} + {}] = {holder}.at[j];", times("j", operand.inner));
                 self.text.line(match left {
                     Some(left) => format!("if (j < {left}) {assignment}"),
                     None => assignment,

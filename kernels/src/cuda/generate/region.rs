@@ -38,6 +38,11 @@ impl Operand {
         outer.fold(along(width, self.inner), u64::saturating_add)
     }
 
+    /// Whether `vector` neighbours of a row are read and written at once, where vectors are.
+    pub(super) fn is_packed(&self, vector: usize) -> bool {
+        self.inner == 1 && self.alignment.is_multiple_of(vector * self.dtype.size())
+    }
+
     /// Whether it is the same for all rows.
     pub(super) fn is_same_for_all_rows(&self) -> bool {
         self.outer.iter().all(|&stride| stride == 0)
@@ -183,9 +188,11 @@ impl Region {
         operands.map(|operand| operand.reach(&[], self.width)).fold(self.width as u64, u64::max) >= INDEX_LIMIT
     }
 
-    /// Elements that a thread handles together: as many of the widest type as sixteen bytes hold, fewer where an operand
-    /// is not aligned for that or rows (`whole_rows`) are not cut evenly.
-    pub(super) fn vector_width(&self, whole_rows: bool) -> usize {
+    /// Elements that a thread handles together: as many of the widest type as sixteen bytes hold, fewer where operands do not lie
+    /// that way or rows (`whole_rows`) are not cut evenly. With `any_address` the alignment of addresses does not count: an operand
+    /// that is not aligned is read and written by element. Reductions ask for that, since the order of their sums depends on
+    /// the number.
+    pub(super) fn vector_width(&self, whole_rows: bool, any_address: bool) -> usize {
         let inputs = self.used_inputs_in(Space::Full).into_iter().map(|input| &self.inputs[input]);
         let outputs =
             (0..self.outputs.len()).filter(|&output| !self.per_row[output]).map(|output| &self.outputs[output]);
@@ -194,7 +201,7 @@ impl Region {
         let fits = |vector: usize| {
             (!whole_rows || self.width.is_multiple_of(vector))
                 && contiguous.iter().all(|operand| {
-                    operand.alignment.is_multiple_of(vector * operand.dtype.size())
+                    (any_address || operand.is_packed(vector))
                         && operand.outer.iter().all(|stride| stride.unsigned_abs().is_multiple_of(vector))
                 })
         };
@@ -208,7 +215,7 @@ impl Region {
     /// The alignment that a kernel assumes of each operand if it handles `vector` elements together.
     pub(super) fn alignments(&self, vector: usize) -> [Vec<usize>; 2] {
         [&self.inputs, &self.outputs].map(|operands| {
-            let of = |operand: &Operand| operand.dtype.size() * if operand.inner == 1 { vector } else { 1 };
+            let of = |operand: &Operand| operand.dtype.size() * if operand.is_packed(vector) { vector } else { 1 };
             operands.iter().map(of).collect()
         })
     }

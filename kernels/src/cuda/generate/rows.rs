@@ -18,8 +18,11 @@ use super::{GenerateError, GeneratedKernel, GeneratedParameter, Problem, grid};
 use crate::tile::Class;
 use crate::tile::reduction::Reduction;
 
+/// What rows that are kept in shared memory start at a multiple of, in bytes.
+const CACHE_ALIGNMENT: usize = 16;
+
 pub(super) fn generate(region: &Region, problem: &Problem<'_>) -> Result<GeneratedKernel, GenerateError> {
-    let vector = region.vector_width(true);
+    let vector = region.vector_width(true, true);
     let plan = Plan::new(region, vector, problem);
     let rows = region.rows();
     let wide_rows = rows > i32::MAX as usize;
@@ -165,7 +168,7 @@ impl Writer<'_> {
         if self.plan.cached.is_empty() {
             return;
         }
-        self.emitter.text.line("extern __shared__ __align__(16) unsigned char shared[];");
+        self.emitter.text.line(format!("extern __shared__ __align__({CACHE_ALIGNMENT}) unsigned char shared[];"));
         for &(input, offset) in &self.plan.cached {
             let kind = stored_type(self.emitter.region.inputs[input].dtype);
             self.emitter.text.line(format!("{kind}* const row{input} = reinterpret_cast<{kind}*>(shared + {offset});"));
@@ -335,7 +338,7 @@ impl Writer<'_> {
         let holder = format!("x{input}");
         let value = (0..region.used.len()).find(|&value| region.input_of(value) == Some(input));
         let Some(value) = value else { return };
-        let cache = Operand { name: format!("row{input}"), inner: 1, ..operand.clone() };
+        let cache = Operand { name: format!("row{input}"), inner: 1, alignment: CACHE_ALIGNMENT, ..operand.clone() };
         let pass = &self.plan.passes.list[number];
         if self.is_cached(input) && pass.reused.contains(&value) {
             return self.emitter.load(&holder, &cache, "column", None);

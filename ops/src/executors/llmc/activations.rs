@@ -22,6 +22,7 @@ fn each_element(plan: &mut Plan, kernel: &str, tensors: &[&DeviceTensor]) -> Res
     source!(plan, dtype, ["vectors.cuh"], "gelu.cu");
     define_threads(plan);
     plan.define("PACK", pack);
+    plan.define("ALIGNED", 1);
     let mut parameters: Vec<Parameter> = tensors.iter().map(|tensor| Parameter::from(*tensor)).collect();
     parameters.push(count.into());
     let blocks = count.div_ceil(pack * EACH * THREADS as usize);

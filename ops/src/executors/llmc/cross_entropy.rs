@@ -3,7 +3,7 @@
 use fulgurite::{DType, TensorMeta};
 use fulgurite_ops_macros::{implementation, operator};
 
-use super::{has_kernels_for, index_type_of, llmc, pack_of, source, takes};
+use super::{are_aligned, has_kernels_for, index_type_of, llmc, pack_anywhere, source, takes};
 use crate::core::arrays::array;
 use crate::nn::Reduction;
 use fulgurite::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
@@ -27,7 +27,9 @@ fn kernels(plan: &mut Plan, logits: &[&DeviceTensor], target: &DeviceTensor, red
     source!(plan, input.dtype(), ["vectors.cuh", "stream.cuh"], "cross_entropy.cu");
     plan.define("COLUMNS", input.shape()[1]);
     // Rows need not start at packs.
-    plan.define("PACK", pack_of(0, input.dtype().size(), logits));
+    let pack = pack_anywhere(0, input.dtype().size());
+    plan.define("PACK", pack);
+    plan.define("ALIGNED", u8::from(are_aligned(pack, logits)));
     plan.define("THREADS", THREADS);
     plan.define("TARGET", index_type_of(target));
     plan.define("MEAN", u8::from(reduction == Reduction::Mean));

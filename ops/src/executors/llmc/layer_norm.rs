@@ -5,7 +5,7 @@ use fulgurite::rules::LaunchShape;
 use fulgurite_ops_macros::{implementation, operator};
 
 use super::rows::Rows;
-use super::{has_kernels_for, llmc, pack_of, source, takes};
+use super::{are_aligned, has_kernels_for, llmc, pack_anywhere, source, takes};
 use crate::core::arrays::{array, values};
 use crate::executors::cuda::support::{WIDEST, type_of};
 
@@ -92,9 +92,10 @@ pub mod layernorm {
         }
         let columns: usize = normalized_shape.iter().product();
         let rows = input.len() / columns;
-        let pack = pack_of(columns, input.dtype().size(), &[input, out0, weight, bias]);
+        let pack = pack_anywhere(columns, input.dtype().size());
         let kept = super::kept(columns, pack, THREADS)?;
         super::kernels(plan, kept, input, weight);
+        plan.define("ALIGNED", u8::from(are_aligned(pack, &[input, out0, weight, bias])));
         plan.define("BLOCKS", 1);
         plan.define("DEPTH", 0);
         let parameters = binds![input, weight, bias, out0, out1, out2, rows, eps as f32];
@@ -208,12 +209,13 @@ pub mod layernorm_backward {
         }
         let columns: usize = normalized_shape.iter().product();
         let rows = input.len() / columns;
-        let pack = pack_of(columns, input.dtype().size(), &[d_out, input, out0, weight]);
+        let pack = pack_anywhere(columns, input.dtype().size());
         let size = input.dtype().size();
         let super::Backward { rows: kept, blocks, depth } = super::Backward::new(columns, pack, size)?;
         let blocks_in_all = rows.div_ceil(kept.at_a_time()).min(MULTIPROCESSORS * blocks);
         let partial = plan.workspace((blocks_in_all * 2 * columns * size_of::<f32>()) as u64);
         super::kernels(plan, kept, input, weight);
+        plan.define("ALIGNED", u8::from(are_aligned(pack, &[d_out, input, out0, weight])));
         plan.define("BLOCKS", blocks);
         let depth = if pack * size == WIDEST { depth } else { 0 };
         plan.define("DEPTH", depth);

@@ -42,16 +42,27 @@ fn takes(input: &TensorMeta) -> Claim {
 /// How many neighbouring elements of rows of `columns` elements can be read and written at once in all of `tensors`, the
 /// smallest of which are `size` bytes large.
 pub(in crate::executors) fn pack_of(columns: usize, size: usize, tensors: &[&DeviceTensor]) -> usize {
-    let fits = |pack: usize| {
-        let aligned =
-            |tensor: &&DeviceTensor| tensor.alignment.is_multiple_of((pack * tensor.dtype().size()).min(WIDEST));
-        columns.is_multiple_of(pack) && tensors.iter().all(aligned)
-    };
-    let mut pack = WIDEST / size;
-    while pack > 1 && !fits(pack) {
+    let mut pack = pack_anywhere(columns, size);
+    while pack > 1 && !are_aligned(pack, tensors) {
         pack /= 2;
     }
     pack
+}
+
+/// How many neighbouring elements of rows of `columns` elements of `size` bytes a thread of a reduction handles together, wherever
+/// the rows are: the order of sums depends on the number, so it must not depend on addresses. Rows that are not aligned for so
+/// many (`ALIGNED` of the sources) are read and written by element.
+pub(in crate::executors) fn pack_anywhere(columns: usize, size: usize) -> usize {
+    let mut pack = WIDEST / size;
+    while !columns.is_multiple_of(pack) {
+        pack /= 2;
+    }
+    pack
+}
+
+/// Whether `pack` elements of each of `tensors` can be read and written at once where rows start at multiples of as many.
+pub(in crate::executors) fn are_aligned(pack: usize, tensors: &[&DeviceTensor]) -> bool {
+    tensors.iter().all(|tensor| tensor.alignment.is_multiple_of((pack * tensor.dtype().size()).min(WIDEST)))
 }
 
 /// Takes the following kernels from these files, the last of which names them; `ELEMENT` is the element type.

@@ -3,7 +3,7 @@
 use fulgurite_ops_macros::{implementation, operator};
 
 use super::rows::Rows;
-use super::{llmc, pack_of, source, takes};
+use super::{are_aligned, llmc, pack_anywhere, source, takes};
 use crate::core::arrays::{along, softmax_row};
 use crate::executors::cuda::support::{WIDEST, has_large_shared_memory};
 use crate::nn::softmax_gradient;
@@ -93,16 +93,18 @@ pub mod softmax {
         let rows = input.len() / columns;
         let size = input.dtype().size();
         source!(plan, input.dtype(), ["vectors.cuh", "stream.cuh"], "softmax.cu");
-        let pack = pack_of(columns, size, &[input, out]);
+        let pack = pack_anywhere(columns, size);
         if let Some(kept) = Rows::kept(columns, pack, THREADS, MOST_THREADS) {
             kept.define(plan);
+            plan.define("ALIGNED", u8::from(are_aligned(pack, &[input, out])));
             return plan.launch("softmax_kept", kept.launch(rows), binds![input, out, rows]);
         }
         // Rows need not start at packs.
-        let pack = pack_of(0, size, &[input, out]);
+        let pack = pack_anywhere(0, size);
         plan.define("COLUMNS", columns);
         plan.define("PACK", pack);
-        let large = has_large_shared_memory(plan.architecture()) && pack * size == WIDEST;
+        plan.define("ALIGNED", u8::from(are_aligned(pack, &[input, out])));
+        let large = has_large_shared_memory(plan.architecture());
         // As measured on an H200: where a pack has more to compute, many packs are better spread over many threads.
         let most = if size == 2 { 8 } else { MOST_STEPS };
         if let Some(kept) = Shared::new(columns / pack, 1, most).filter(|_| large) {
@@ -163,10 +165,11 @@ pub mod softmax_backward {
         let (rows, size) = (probabilities.len() / columns, probabilities.dtype().size());
         source!(plan, probabilities.dtype(), ["vectors.cuh", "stream.cuh"], "softmax.cu");
         // Rows need not start at packs.
-        let pack = pack_of(0, size, &[probabilities, d_out, out]);
+        let pack = pack_anywhere(0, size);
         plan.define("COLUMNS", columns);
         plan.define("PACK", pack);
-        let large = has_large_shared_memory(plan.architecture()) && pack * size == WIDEST;
+        plan.define("ALIGNED", u8::from(are_aligned(pack, &[probabilities, d_out, out])));
+        let large = has_large_shared_memory(plan.architecture());
         if let Some(kept) = Shared::new((columns / pack).div_ceil(2), 2, MOST_STEPS).filter(|_| large) {
             kept.define(plan);
             plan.define("PAIRED", 1);

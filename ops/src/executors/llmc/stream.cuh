@@ -1,5 +1,5 @@
 // Rows of COLUMNS elements that are longer than registers: a block of THREADS threads goes along one. Wherever the row starts,
-// its middle is read by PACK elements at once; PACK is 1 if the tensor itself is not aligned.
+// its middle is read by PACK elements at once if the tensor itself is aligned.
 
 constexpr int AHEAD = 4;
 

@@ -18,8 +18,14 @@ template <> struct Halves<f16> {
     }
 };
 
-// N elements, at most 16 bytes at once; the address is a multiple of what is read at once.
+// N elements, at most 16 bytes at once. ALIGNED says that addresses are multiples of what is read at once; otherwise elements are read
+// one by one.
 template <int N, typename T> __device__ __forceinline__ void read(const T* from, float (&to)[N]) {
+    if constexpr (!ALIGNED) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) to[i] = widen(from[i]);
+        return;
+    }
     constexpr int AT_ONCE = N * sizeof(T) > 16 ? 16 / sizeof(T) : N;
 #pragma unroll
     for (int first = 0; first < N; first += AT_ONCE) {
@@ -46,6 +52,17 @@ template <int N, typename T> __device__ __forceinline__ void write(T* to, const 
     constexpr int BYTES = N * sizeof(T), AT_ONCE = BYTES > 16 ? 16 / sizeof(T) : N;
     if constexpr (BYTES < 4) {
         *to = narrow<T>(from[0]);
+    } else if constexpr (!ALIGNED) {
+#pragma unroll
+        for (int i = 0; i < N; i += 4 / sizeof(T)) {
+            if constexpr (sizeof(T) == 2) {
+                const u32 both = Halves<T>::of(from[i], from[i + 1]);
+                to[i].bits = (u16)both;
+                to[i + 1].bits = (u16)(both >> 16);
+            } else {
+                to[i] = narrow<T>(from[i]);
+            }
+        }
     } else {
 #pragma unroll
         for (int first = 0; first < N; first += AT_ONCE) {
@@ -64,8 +81,13 @@ template <int N, typename T> __device__ __forceinline__ void write(T* to, const 
 }
 
 // 16 bytes on their way from memory to shared memory; what was asked for since the last batch is one. The thread that asked for
-// them may read them once its batch is there; others wait for one another besides.
-__device__ __forceinline__ void fetch(void* to, const void* from) {
+// them may read them once its batch is there; others wait for one another besides. Elements that are not aligned are there at once.
+template <typename T> __device__ __forceinline__ void fetch(T* to, const T* from) {
+    if constexpr (!ALIGNED) {
+#pragma unroll
+        for (int i = 0; i < 16 / (int)sizeof(T); ++i) to[i] = from[i];
+        return;
+    }
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                  :
                  : "r"((u32)__cvta_generic_to_shared(to)), "l"(from)

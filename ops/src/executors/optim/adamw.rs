@@ -113,6 +113,7 @@ fn launch(plan: &mut Plan, kind: Kind, updates: &[&Update]) -> Result<()> {
     source!(plan, kind.param, ["../llmc/vectors.cuh", "chunks.cuh"], "adamw.cu");
     plan.define("GRAD", type_of(kind.grad));
     plan.define("PACK", kind.pack);
+    plan.define("ALIGNED", 1);
     plan.define("CONDITIONAL", u32::from(kind.conditional));
     plan.define("THREADS", THREADS);
     plan.define("TENSORS", updates.len());

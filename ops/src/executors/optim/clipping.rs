@@ -7,25 +7,29 @@ use fulgurite_ops_macros::{implementation, operator};
 use super::optim;
 use super::tables::{MOST_TENSORS, table};
 use crate::executors::cuda::support::THREADS;
-use crate::executors::llmc::{has_kernels_for, pack_of, source};
+use crate::executors::llmc::{are_aligned, has_kernels_for, pack_anywhere, source};
 
-/// Launches of tensors that are not empty: how many elements are read at once, and the tensors' positions.
-fn launches(tensors: &[Vec<&DeviceTensor>]) -> Vec<(usize, Vec<usize>)> {
-    let mut packs: Vec<(usize, Vec<usize>)> = Vec::new();
-    for (i, beside) in tensors.iter().enumerate().filter(|(_, beside)| !beside[0].is_empty()) {
-        let pack = pack_of(0, beside[0].dtype().size(), beside);
-        match packs.iter_mut().find(|(other, own)| *other == pack && own.len() < MOST_TENSORS) {
-            Some((_, own)) => own.push(i),
-            None => packs.push((pack, vec![i])),
-        }
-    }
-    packs
+/// Launches of tensors that are not empty: whether packs of all of them are aligned, and the tensors' positions. Addresses decide
+/// about neither which tensors a launch has nor the packs, since the order of sums depends on both.
+fn launches(tensors: &[Vec<&DeviceTensor>]) -> Vec<(bool, Vec<usize>)> {
+    let with_elements: Vec<usize> = (0..tensors.len()).filter(|i| !tensors[*i][0].is_empty()).collect();
+    let launch = |own: &[usize]| {
+        let aligned = own.iter().all(|i| are_aligned(pack_of(tensors[*i][0].dtype()), &tensors[*i]));
+        (aligned, own.to_vec())
+    };
+    with_elements.chunks(MOST_TENSORS).map(launch).collect()
+}
+
+/// How many elements a thread handles together.
+fn pack_of(dtype: DType) -> usize {
+    pack_anywhere(0, dtype.size())
 }
 
 /// Takes the following kernels from the source of this file.
-fn kernels(plan: &mut Plan, dtype: DType, pack: usize, tensors: usize) {
+fn kernels(plan: &mut Plan, dtype: DType, aligned: bool, tensors: usize) {
     source!(plan, dtype, ["../llmc/vectors.cuh", "chunks.cuh"], "norm.cu");
-    plan.define("PACK", pack);
+    plan.define("PACK", pack_of(dtype));
+    plan.define("ALIGNED", u8::from(aligned));
     plan.define("THREADS", THREADS);
     plan.define("TENSORS", tensors);
 }
@@ -75,10 +79,10 @@ pub mod grad_norm {
         let blocks: usize = tables.iter().map(|(_, blocks)| *blocks as usize).sum();
         let partial = plan.workspace((blocks.max(1) * size_of::<f32>()) as u64);
         // Of no elements the norm is written all the same.
-        super::kernels(plan, dtype, 1, 1);
+        super::kernels(plan, dtype, true, 1);
         let mut done = 0;
-        for ((pack, own), (table, blocks)) in groups.iter().zip(tables) {
-            super::kernels(plan, dtype, *pack, own.len());
+        for ((aligned, own), (table, blocks)) in groups.iter().zip(tables) {
+            super::kernels(plan, dtype, *aligned, own.len());
             let to = partial.offset((done * size_of::<f32>()) as u64);
             let parameters = binds![super::addresses(grads, own), table, to];
             plan.launch("sum_of_squares", LaunchShape::linear(blocks, THREADS), parameters)?;
@@ -131,8 +135,8 @@ pub mod scale_all {
         out: &[DeviceTensor],
     ) -> Result<()> {
         let beside: Vec<Vec<&DeviceTensor>> = grads.iter().zip(out).map(|(grad, out)| vec![grad, out]).collect();
-        for (pack, own) in super::launches(&beside) {
-            super::kernels(plan, grads[0].dtype(), pack, own.len());
+        for (aligned, own) in super::launches(&beside) {
+            super::kernels(plan, grads[0].dtype(), aligned, own.len());
             let (table, blocks) = super::table_of(grads, &own);
             let (from, to) = (super::addresses(grads, &own), super::addresses(out, &own));
             let parameters = binds![from, to, table, norm, max_norm as f32];
