@@ -388,6 +388,55 @@ fn the_same_bits_come_again() {
     }
 }
 
+/// A sum in the place of what is added has the bits of one in memory of its own, by each algorithm, but for elements of 16 bits.
+#[test]
+fn the_result_may_have_the_place_of_what_is_added() {
+    let Some(device) = device() else { return };
+    let library = library(&device);
+    let mut differing = Vec::new();
+    for (dtype, compute) in [(DType::F32, Compute::F32), (DType::F32, Compute::Tf32), (DType::F64, Compute::F64)] {
+        for [m, n, k] in [[4, 16, 8], [6, 7, 5], [33, 72, 64], [1, 24, 6], [1, 24, 8], [200, 136, 1000]] {
+            for epilogue in [Epilogue::None, Epilogue::Bias] {
+                let mut problem = problem((dtype, dtype, compute), m, n, k);
+                problem.b = Operand::contiguous_transposed(dtype, k, n);
+                problem.accumulate = true;
+                problem.epilogue = epilogue;
+                let random = |rows: usize, columns: usize, seed: u64| {
+                    Matrix::random(&device, Operand::contiguous(dtype, rows, columns), (1, rows, columns), seed)
+                };
+                let [a, b, c, bias] =
+                    [(m, k, 1), (n, k, 2), (m, n, 3), (1, n, 4)].map(|(r, c, seed)| random(r, c, seed));
+                let bytes = device.download(&c.memory);
+                let d = device.upload(&vec![POISON; bytes.len()]);
+                let candidates = MatmulPlan::candidates(&library, &problem, WORKSPACE, 8);
+                for (rank, algorithm) in candidates.into_iter().flatten().enumerate() {
+                    let Ok(plan) = MatmulPlan::with_algorithm(&library, &problem, &algorithm) else { continue };
+                    let workspace = DeviceMemory::new(&device.context, plan.workspace_bytes().max(1)).unwrap();
+                    let run = |c: &DeviceMemory, d: &DeviceMemory| {
+                        let operands = MatmulOperands {
+                            a: a.memory.address(),
+                            b: b.memory.address(),
+                            c: c.address(),
+                            d: d.address(),
+                            bias: bias.memory.address(),
+                            workspace: workspace.address(),
+                            ..MatmulOperands::default()
+                        };
+                        // SAFETY: all is allocated, and used on this stream alone.
+                        unsafe { plan.run(&device.stream, &operands, 1.0) }.unwrap();
+                        device.download(d)
+                    };
+                    let in_place = device.upload(&bytes);
+                    if run(&c.memory, &d) != run(&in_place, &in_place) {
+                        differing.push(format!("{problem}: number {rank}, {algorithm:?}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(differing.is_empty(), "{} differ:\n{}", differing.len(), differing.join("\n"));
+}
+
 #[test]
 fn algorithms_are_recorded_and_checked_before_use() {
     let Some(device) = device() else { return };

@@ -34,7 +34,8 @@ pub struct MatmulOperands {
     pub a: DeviceAddress,
     /// The `k x n` operand.
     pub b: DeviceAddress,
-    /// What is added if the problem accumulates; may be `d`.
+    /// What is added if the problem accumulates; may be `d`. (With elements of 16 bits many of the library's algorithms
+    /// then give other bits than in memory of its own, as seen on an H200: the product is rounded before the sum.)
     pub c: DeviceAddress,
     /// The result.
     pub d: DeviceAddress,

@@ -72,10 +72,14 @@ mod rounded {
     }
 }
 
-/// Declares how both executors run an operator; in the rules `precision` is what the executor takes and how it computes.
+/// Declares how both executors run an operator, with settings for both or for each; in the rules `precision` is what the executor
+/// takes and how it computes.
 macro_rules! by_both {
     ($of:ident, $ieee:ident, $rounded:ident, [$($setting:tt)*], { $($rules:tt)* }) => {
-        #[fulgurite_ops_macros::implementation(of = $of, by = crate::executors::cublaslt::cublaslt, $($setting)*)]
+        $crate::executors::cublaslt::by_both!($of, $ieee, $rounded, [$($setting)*] [$($setting)*], { $($rules)* });
+    };
+    ($of:ident, $ieee:ident, $rounded:ident, [$($ieee_setting:tt)*] [$($setting:tt)*], { $($rules:tt)* }) => {
+        #[fulgurite_ops_macros::implementation(of = $of, by = crate::executors::cublaslt::cublaslt, $($ieee_setting)*)]
         mod $ieee {
             use crate::executors::cublaslt::ieee as precision;
             $($rules)*
