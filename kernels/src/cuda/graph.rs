@@ -207,6 +207,19 @@ impl Graph {
     }
 }
 
+/// What a kernel node launches.
+///
+/// # Safety
+/// The node must be a kernel's, of a graph that is alive; what is returned points to the node's own memory.
+unsafe fn kernel_of(node: CUgraphNode) -> Result<CUDA_KERNEL_NODE_PARAMS> {
+    let mut parameters = MaybeUninit::<CUDA_KERNEL_NODE_PARAMS>::zeroed();
+    // SAFETY: promised by the caller; all is numbers and pointers, for which zero is a value.
+    unsafe {
+        driver!(cuGraphKernelNodeGetParams_v2(node, parameters.as_mut_ptr()))?;
+        Ok(parameters.assume_init())
+    }
+}
+
 impl ExecutableGraph {
     /// Brings the graph to the device, so that the first launch is as quick as the others.
     pub fn upload(&self, stream: &Stream) -> Result<()> {
@@ -251,9 +264,13 @@ impl ExecutableGraph {
         let updated = unsafe {
             match of {
                 NodeType::CU_GRAPH_NODE_TYPE_KERNEL => {
-                    let mut parameters = MaybeUninit::<CUDA_KERNEL_NODE_PARAMS>::zeroed();
-                    driver!(cuGraphKernelNodeGetParams_v2(other, parameters.as_mut_ptr()))?;
-                    driver!(cuGraphExecKernelNodeSetParams_v2(self.raw, node, parameters.as_ptr()))
+                    let (own, parameters) = (kernel_of(node)?, kernel_of(other)?);
+                    // The driver takes another kernel of the same context, but not the attributes of its launch: it would have the
+                    // cluster of the kernel that was recorded.
+                    if own.func != parameters.func || own.kern != parameters.kern {
+                        return Ok(false);
+                    }
+                    driver!(cuGraphExecKernelNodeSetParams_v2(self.raw, node, &parameters))
                 }
                 NodeType::CU_GRAPH_NODE_TYPE_MEMCPY => {
                     let mut parameters = MaybeUninit::<CUDA_MEMCPY3D>::zeroed();

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 const SOURCE: &str = r#"
 extern "C" __global__ void increment(unsigned* value) { *value += 1; }
+extern "C" __global__ void twice(unsigned* value) { *value *= 2; }
 extern "C" __global__ void spin(unsigned* value, long long cycles) {
     long long start = clock64();
     while (clock64() - start < cycles) {}
@@ -214,4 +215,21 @@ fn a_piece_of_a_graph_is_updated_without_recording_the_rest() {
     assert!(!executable.update(&graph, 0, &other, 0).unwrap());
     assert!(!executable.update(&graph, 0, &other, 1).unwrap());
     assert!(!executable.update(&graph, 7, &other, 0).unwrap());
+}
+
+/// A piece of the same kinds of nodes whose kernel is another one with the same parameters.
+#[test]
+fn a_piece_is_not_exchanged_for_one_of_another_kernel() {
+    let Some(device) = device() else { return };
+    let [recorded, other] = ["increment", "twice"].map(|name| device.function(SOURCE, name));
+    let value = device.upload(&3u32.to_le_bytes());
+    let capture = |function: &Function| {
+        device.stream.capture_pieces(CaptureMode::ThreadLocal, 1, |_| increment(&device, function, &value)).unwrap()
+    };
+    let (graph, others) = (capture(&recorded), capture(&other));
+    let mut executable = graph.instantiate().unwrap();
+    assert!(executable.update(&graph, 0, &capture(&recorded), 0).unwrap());
+    assert!(!executable.update(&graph, 0, &others, 0).unwrap());
+    replay(&device, &executable);
+    assert_eq!(device.download_of::<u32>(&value), [4], "what was recorded is run");
 }

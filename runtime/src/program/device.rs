@@ -53,6 +53,9 @@ pub struct RunCounts {
     pub replays: usize,
     /// Runs for which a graph was updated, since inputs or outputs were elsewhere.
     pub updates: usize,
+    /// Graphs that could not be updated. After the first one, runs with other addresses launch every kernel, or have a graph
+    /// of their own if the addresses come again.
+    pub refused: usize,
     /// Launches, products, fills and copies of one run.
     pub commands: usize,
     /// The host's time in the driver's launches of graphs, of all replays together.
@@ -97,6 +100,7 @@ pub(super) struct DeviceProgram {
     graphs: AtomicUsize,
     replays: AtomicUsize,
     updates: AtomicUsize,
+    refused: AtomicUsize,
     launching_nanoseconds: AtomicU64,
     /// Whether runs replay a graph.
     graph: bool,
@@ -260,6 +264,7 @@ impl DeviceProgram {
             graphs: AtomicUsize::new(0),
             replays: AtomicUsize::new(0),
             updates: AtomicUsize::new(0),
+            refused: AtomicUsize::new(0),
             launching_nanoseconds: AtomicU64::new(0),
             graph: std::env::var_os(GRAPH_VARIABLE).is_none_or(|value| value != "0"),
         })
@@ -282,6 +287,7 @@ impl DeviceProgram {
             graphs: self.graphs.load(Ordering::Relaxed),
             replays: self.replays.load(Ordering::Relaxed),
             updates: self.updates.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
             commands: self.steps.iter().map(|step| step.commands.len()).sum(),
             launching: Duration::from_nanos(self.launching_nanoseconds.load(Ordering::Relaxed)),
         }
@@ -295,6 +301,12 @@ impl DeviceProgram {
             Command::Matmul { instead, .. } => instead.iter().collect(),
             other => vec![other],
         }))
+    }
+
+    /// Whether it has products of the library.
+    #[cfg(feature = "testing")]
+    pub(super) fn has_products(&self) -> bool {
+        self.steps.iter().flat_map(|step| &step.commands).any(|command| matches!(command, Command::Matmul { .. }))
     }
 
     /// Has every run launch every kernel by itself, and wait for each symbol.

@@ -30,10 +30,56 @@ struct Recorded {
 pub(super) struct Graphs {
     /// The one used last is the last.
     list: Vec<Recorded>,
-    /// Addresses that were run without a graph, the latest last.
-    missed: Vec<Vec<DeviceAddress>>,
+    choice: Choice,
     /// The stream that work is recorded on.
     recorder: Option<Stream>,
+}
+
+/// How it is decided what to do with addresses that no graph has.
+#[derive(Debug, Default)]
+struct Choice {
+    /// Addresses that were run without a graph, the latest last.
+    missed: Vec<Vec<DeviceAddress>>,
+    /// A graph of this program could not be updated. No other is tried: what fails once fails each time, after the work of
+    /// recording the steps.
+    fixed: bool,
+}
+
+impl Choice {
+    /// `graphs` are those that there are: for each the number of its steps that have other addresses in this run, if
+    /// `count` is the number of all steps.
+    fn miss(&mut self, graphs: impl Iterator<Item = Vec<usize>>, count: usize, starts: &[DeviceAddress]) -> Miss {
+        // The graph with the fewest steps that are different.
+        let Some((graph, steps)) = graphs.enumerate().min_by_key(|(_, steps)| steps.len()) else { return Miss::Record };
+        if !self.fixed && steps.len() * FEW <= count {
+            return Miss::Update { graph, steps };
+        }
+        match self.missed.iter().position(|known| known == starts) {
+            // They came before, and may come again.
+            Some(at) => {
+                self.missed.remove(at);
+                Miss::Record
+            }
+            None => {
+                self.remember(starts);
+                Miss::Launch
+            }
+        }
+    }
+
+    /// Addresses that are run without a graph.
+    fn remember(&mut self, starts: &[DeviceAddress]) {
+        if self.missed.len() == MOST_MISSED {
+            self.missed.remove(0);
+        }
+        self.missed.push(starts.to_vec());
+    }
+
+    /// A graph could not be updated for these addresses.
+    fn refuse(&mut self, starts: &[DeviceAddress]) {
+        self.fixed = true;
+        self.remember(starts);
+    }
 }
 
 /// What is done where no graph has the addresses of a run.
@@ -88,17 +134,21 @@ impl DeviceProgram {
                 graphs.list.push(recorded);
             }
             Some(_) => {}
-            None => match self.missed(graphs, starts) {
-                Miss::Update { graph, steps } if self.update(graphs, loaded, starts, graph, &steps)? => {}
-                Miss::Record | Miss::Update { .. } => self.record(graphs, loaded, starts)?,
-                Miss::Launch => {
-                    if graphs.missed.len() == MOST_MISSED {
-                        graphs.missed.remove(0);
+            None => {
+                let differing: Vec<Vec<usize>> =
+                    graphs.list.iter().map(|recorded| self.steps_with(&recorded.key, starts)).collect();
+                match graphs.choice.miss(differing.into_iter(), self.steps.len(), starts) {
+                    Miss::Record => self.record(graphs, loaded, starts)?,
+                    Miss::Update { graph, steps } => {
+                        if !self.update(graphs, loaded, starts, graph, &steps)? {
+                            graphs.choice.refuse(starts);
+                            self.refused.fetch_add(1, Ordering::Relaxed);
+                            return self.launch(loaded, starts, |_, _| Ok(()));
+                        }
                     }
-                    graphs.missed.push(starts.to_vec());
-                    return self.launch(loaded, starts, |_, _| Ok(()));
+                    Miss::Launch => return self.launch(loaded, starts, |_, _| Ok(())),
                 }
-            },
+            }
         }
         if let Some(recorded) = graphs.list.last() {
             let started = Instant::now();
@@ -111,28 +161,9 @@ impl DeviceProgram {
         Ok(())
     }
 
-    fn missed(&self, graphs: &mut Graphs, starts: &[DeviceAddress]) -> Miss {
-        // The graph with the fewest steps that are different.
-        let candidates = graphs.list.iter().enumerate().map(|(graph, recorded)| {
-            let moved: Vec<bool> = recorded.key.iter().zip(starts).map(|(known, start)| known != start).collect();
-            (graph, self.steps_with(&moved))
-        });
-        let Some((graph, steps)) = candidates.min_by_key(|(_, steps)| steps.len()) else { return Miss::Record };
-        if steps.len() * FEW <= self.steps.len() {
-            return Miss::Update { graph, steps };
-        }
-        match graphs.missed.iter().position(|known| known == starts) {
-            // They came before, and may come again.
-            Some(at) => {
-                graphs.missed.remove(at);
-                Miss::Record
-            }
-            None => Miss::Launch,
-        }
-    }
-
-    /// The steps that use an input or output that was moved.
-    fn steps_with(&self, moved: &[bool]) -> Vec<usize> {
+    /// The steps that use an input or output that is at another address than `known` says.
+    fn steps_with(&self, known: &[DeviceAddress], starts: &[DeviceAddress]) -> Vec<usize> {
+        let moved: Vec<bool> = known.iter().zip(starts).map(|(known, start)| known != start).collect();
         let inputs = self.trace.block.parameters.len();
         let is_moved = |value: &usize| match self.placement.slots[*value].base {
             Base::Input(input) => moved[input],
@@ -204,5 +235,52 @@ impl DeviceProgram {
         graphs.list.push(recorded);
         self.updates.fetch_add(1, Ordering::Relaxed);
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Choice, DeviceAddress, MOST_MISSED, Miss};
+
+    /// Two of eight steps have the input.
+    const STEPS: [usize; 2] = [3, 4];
+
+    fn miss(choice: &mut Choice, graphs: usize, address: u64) -> Miss {
+        choice.miss((0..graphs).map(|_| STEPS.to_vec()), 8, &[DeviceAddress(address)])
+    }
+
+    #[test]
+    fn a_graph_is_updated_as_long_as_that_works() {
+        let mut choice = Choice::default();
+        assert_eq!(miss(&mut choice, 0, 1), Miss::Record, "the first one");
+        for address in 2..100 {
+            assert_eq!(miss(&mut choice, 1, address), Miss::Update { graph: 0, steps: STEPS.to_vec() });
+        }
+    }
+
+    #[test]
+    fn where_updates_fail_no_graph_is_recorded_for_addresses_that_never_come_again() {
+        let mut choice = Choice::default();
+        assert!(matches!(miss(&mut choice, 1, 1), Miss::Update { .. }));
+        choice.refuse(&[DeviceAddress(1)]);
+        let mut recorded = 0;
+        for address in 2..100 {
+            match miss(&mut choice, 1, address) {
+                Miss::Record => recorded += 1,
+                Miss::Update { .. } => panic!("it is known to fail"),
+                Miss::Launch => {}
+            }
+        }
+        assert_eq!(recorded, 0);
+        assert!(choice.missed.len() <= MOST_MISSED);
+    }
+
+    #[test]
+    fn where_updates_fail_addresses_that_come_again_have_a_graph_each() {
+        let mut choice = Choice::default();
+        choice.refuse(&[DeviceAddress(1)]);
+        assert_eq!(miss(&mut choice, 1, 2), Miss::Launch);
+        assert_eq!(miss(&mut choice, 1, 1), Miss::Record, "it was run when the update failed");
+        assert_eq!(miss(&mut choice, 2, 2), Miss::Record);
     }
 }
