@@ -1,11 +1,11 @@
 //! Folders that processes, and users, keep files in together: each file is there as a whole or not at all, readable by whoever
 //! may read the folder, and the oldest are removed when there are too many.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::{Builder, NamedTempFile};
 
@@ -19,6 +19,10 @@ const LEFT: f64 = 0.75;
 const PREFIX: &str = ".fulgurite-partial-";
 /// The file that those who write hold in turn.
 const LOCK: &str = ".lock";
+/// How long a process waits for that file. Who holds it writes one small file.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a process that waits for the file looks whether it is free.
+const POLL: Duration = Duration::from_millis(10);
 
 /// A folder of files of one kind.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub(super) struct Folder {
     path: PathBuf,
     /// Bytes of all files together.
     most: u64,
+    /// How long a process waits for its turn.
+    patience: Duration,
     written: AtomicUsize,
     complained: AtomicBool,
 }
@@ -33,7 +39,8 @@ pub(super) struct Folder {
 impl Folder {
     /// A folder that keeps at most `most` bytes. It is made when something is kept.
     pub(super) fn new(path: impl Into<PathBuf>, most: u64) -> Folder {
-        Folder { path: path.into(), most, written: AtomicUsize::new(0), complained: AtomicBool::new(false) }
+        let (written, complained) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Folder { path: path.into(), most, patience: PATIENCE, written, complained }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -63,7 +70,8 @@ impl Folder {
     }
 
     /// Keeps a file unless there is one that `is_good`: then gives that one. Of processes that do this at once, one keeps its
-    /// file, and all others are given it.
+    /// file, and all others are given it. Where that cannot be agreed on (the folder cannot be written, or its lock is held for
+    /// seconds) nothing is kept, which is a warning, once a process.
     pub(super) fn keep_first<T>(&self, name: &str, content: &[u8], is_good: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
         let first = || -> io::Result<Option<T>> {
             fs::create_dir_all(&self.path)?;
@@ -88,6 +96,10 @@ impl Folder {
     }
 
     /// A file that is held alone until it is dropped, or its process ends.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if another process holds it for longer than [`Folder`] waits: one that was stopped, or one on another
+    /// machine whose lock a network file system did not release.
     fn turn(&self) -> io::Result<File> {
         let path = self.path.join(LOCK);
         let mut options = OpenOptions::new();
@@ -96,8 +108,18 @@ impl Folder {
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o666);
         // Another user's may be held all the same.
         let file = options.open(&path).or_else(|error| File::open(&path).map_err(|_| error))?;
-        file.lock()?;
-        Ok(file)
+        let start = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) if start.elapsed() < self.patience => std::thread::sleep(POLL),
+                Err(TryLockError::WouldBlock) => {
+                    let message = format!("{LOCK} was held by another process for {:?}", self.patience);
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+                }
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
     }
 
     /// A complete file under a name that nobody reads.
@@ -274,6 +296,22 @@ mod tests {
         for name in ["a", "b", LOCK] {
             assert_eq!(mode(&folder.path().join(name)), mode(&plain), "{name}");
         }
+    }
+
+    #[test]
+    fn a_lock_that_is_never_released_is_not_waited_for_for_ever() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder { patience: Duration::from_millis(50), ..Folder::new(home.path(), 1000) };
+        // A file of its own that is opened apart: what another process has.
+        let held = File::create(home.path().join(LOCK)).unwrap();
+        held.lock().unwrap();
+        assert_eq!(folder.turn().unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(folder.keep_first("record", b"x", |_| Some(())), None, "it goes on");
+        assert_eq!(folder.read("record").unwrap(), None, "and keeps nothing");
+        assert!(folder.complained.load(Ordering::Relaxed), "with a warning");
+        drop(held);
+        assert_eq!(folder.keep_first("record", b"x", |_| Some(())), None);
+        assert_eq!(folder.read("record").unwrap().unwrap(), b"x", "once it is free all is as before");
     }
 
     #[test]
