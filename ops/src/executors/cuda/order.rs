@@ -1,7 +1,8 @@
 //! Positions of largest elements and running sums, along any dimension of operands of any strides.
 
-use fulgurite::binds;
-use fulgurite::rules::{DeviceTensor, Failure, LaunchShape, Parameter, Plan, Result};
+use fulgurite::executor::Claim;
+use fulgurite::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
+use fulgurite::{TensorMeta, binds, refuse_unless};
 use fulgurite_ops_macros::implementation;
 
 use super::cuda;
@@ -18,16 +19,31 @@ pub(super) struct Lines<const N: usize> {
     pub(super) along: [i64; N],
 }
 
+/// The lines of a tensor along a dimension, and the elements of each; there are none in a tensor without elements.
+pub(super) fn lines_of(input: &TensorMeta, dim: usize) -> (usize, usize) {
+    let length = input.shape()[dim];
+    (input.len() / length.max(1), length)
+}
+
+/// Whether a launch can have a block for each line.
+pub(super) fn lines_fit(input: &TensorMeta, dim: usize) -> Claim {
+    let (count, _) = lines_of(input, dim);
+    refuse_unless!(
+        count <= i32::MAX as usize,
+        "has a block for each of at most {} lines, input is {input}: {count} lines along dimension {dim}",
+        i32::MAX
+    );
+    Ok(())
+}
+
 impl<const N: usize> Lines<N> {
-    pub(super) fn new(shape: &[usize], strides: [&[isize]; N], dim: usize) -> Result<Lines<N>> {
+    /// Of tensors whose lines [`lines_fit`] a launch.
+    pub(super) fn new(shape: &[usize], strides: [&[isize]; N], dim: usize) -> Lines<N> {
         let mut all = dimensions(shape, strides);
         let (length, along) = all.remove(dim);
         let starts = collapsed(all);
         let count = positions(&starts);
-        if count > i32::MAX as usize {
-            return Err(Failure::new("TooManyLines", format!("{count} lines do not fit a launch")));
-        }
-        Ok(Lines { starts, count, length, along: along.map(|stride| stride as i64) })
+        Lines { starts, count, length, along: along.map(|stride| stride as i64) }
     }
 
     /// Threads of a block that has a line, where each thread has at least `items` elements.
@@ -38,8 +54,8 @@ impl<const N: usize> Lines<N> {
 
 #[implementation(of = crate::prims::argmax, by = cuda, strided)]
 mod argmax_by_cuda {
-    fn checker() -> Claim {
-        Ok(())
+    fn checker(input: &TensorMeta, dim: usize) -> Claim {
+        super::lines_fit(input, dim)
     }
 
     fn plan(plan: &mut Plan, input: &DeviceTensor, dim: usize, out: &DeviceTensor) -> Result<()> {
@@ -51,7 +67,7 @@ fn argmax(plan: &mut Plan, input: &DeviceTensor, dim: usize, out: &DeviceTensor)
     if out.meta.is_empty() {
         return Ok(());
     }
-    let lines = Lines::new(input.shape(), [&input.strides], dim)?;
+    let lines = Lines::new(input.shape(), [&input.strides], dim);
     let Lines { count, length, along: [along], .. } = lines;
     // Enough pieces to fill the device, none shorter than 1024 elements.
     let pieces = (ENOUGH_THREADS / count).clamp(1, (length / 1024).max(1)).min(1024);
@@ -81,8 +97,8 @@ fn argmax(plan: &mut Plan, input: &DeviceTensor, dim: usize, out: &DeviceTensor)
 
 #[implementation(of = crate::prims::cumsum, by = cuda, strided)]
 mod cumsum_by_cuda {
-    fn checker() -> Claim {
-        Ok(())
+    fn checker(input: &TensorMeta, dim: usize) -> Claim {
+        super::lines_fit(input, dim)
     }
 
     fn plan(plan: &mut Plan, input: &DeviceTensor, dim: usize, out: &DeviceTensor) -> Result<()> {
@@ -94,7 +110,7 @@ fn cumsum(plan: &mut Plan, input: &DeviceTensor, dim: usize, out: &DeviceTensor)
     if out.meta.is_empty() {
         return Ok(());
     }
-    let lines = Lines::new(input.shape(), [&input.strides, &out.strides], dim)?;
+    let lines = Lines::new(input.shape(), [&input.strides, &out.strides], dim);
     let Lines { count, length, along: [from_along, to_along], .. } = lines;
     plan.source("cumsum.cu", include_str!("cumsum.cu"));
     plan.define("IN", type_of(input.meta.dtype()));

@@ -52,8 +52,9 @@ fn problem(input: &DeviceTensor, dims: &[usize]) -> Problem {
     Problem { kept: of(kept), reduced: of(reduced) }
 }
 
-use fulgurite::rules::{DeviceTensor, Failure, LaunchShape, Plan, Result};
-use fulgurite::{DType, binds};
+use fulgurite::executor::Claim;
+use fulgurite::rules::{DeviceTensor, LaunchShape, Plan, Result};
+use fulgurite::{DType, TensorMeta, binds, refuse_unless};
 
 /// How one stage of a reduction is launched.
 fn stage(
@@ -103,6 +104,14 @@ fn stage(
     given(kernel, plan, shape)
 }
 
+/// Whether a launch can have a block for each value of a reduction.
+fn outputs_fit(input: &TensorMeta, dims: &[usize]) -> Claim {
+    let kept = (0..input.rank()).filter(|dim| !dims.contains(dim));
+    let outputs: usize = kept.map(|dim| input.shape()[dim]).product();
+    refuse_unless!(outputs <= i32::MAX as usize, "has a block for each of at most {} values, not {outputs}", i32::MAX);
+    Ok(())
+}
+
 /// Plans a reduction of `input` over `dims`.
 fn reduce(plan: &mut Plan, kind: &str, input: &DeviceTensor, dims: &[usize], out: &DeviceTensor) -> Result<()> {
     if out.meta.is_empty() {
@@ -110,9 +119,6 @@ fn reduce(plan: &mut Plan, kind: &str, input: &DeviceTensor, dims: &[usize], out
     }
     let problem = problem(input, dims);
     let (outputs, length) = (problem.outputs(), problem.length());
-    if outputs > u32::MAX as usize / 2 {
-        return Err(Failure::new("TooManyOutputs", format!("a reduction to {outputs} values does not fit a launch")));
-    }
     let dtype = input.meta.dtype();
     // Enough pieces to fill the device, none so short that the second launch costs more than it gains.
     let pieces = if problem.has_columns() {
@@ -141,8 +147,8 @@ macro_rules! reduction {
     ($($module:ident: $of:ident, $kind:literal;)*) => {$(
         #[implementation(of = crate::prims::$of, by = cuda, strided)]
         mod $module {
-            fn checker() -> Claim {
-                Ok(())
+            fn checker(input: &TensorMeta, dims: &[usize]) -> Claim {
+                super::outputs_fit(input, dims)
             }
 
             fn plan(plan: &mut Plan, input: &DeviceTensor, dims: &[usize], out: &DeviceTensor) -> Result<()> {

@@ -35,6 +35,15 @@ impl Sort {
         }
     }
 
+    /// A sort of as many keys of 32 bits in the same memory, once this one has run and given `numbers`, which it may take: nothing
+    /// else of this one is needed any more.
+    pub(super) fn then(&self, numbers: Address) -> Sort {
+        let Sort { count, keys, numbers: [first, second], counts, totals, .. } = *self;
+        // The first pass writes the second of them, and must not write what it reads.
+        let numbers = if numbers == first { [first, second] } else { [second, first] };
+        Sort { count, key: "u32", keys, numbers, counts, totals }
+    }
+
     /// Sorts by the lowest `bits` bits of the keys. Key n has number n, or that of `numbers`. Gives where the sorted keys and their
     /// numbers are.
     pub(super) fn run(&self, plan: &mut Plan, bits: u32, numbers: Option<Address>) -> Result<(Address, Address)> {

@@ -1,19 +1,20 @@
 //! The best elements of lines: a radix select by a block for each line, or for each part of a few long ones. Where many elements are
 //! wanted, they are sorted by the whole device.
 
+use fulgurite::executor::Claim;
 use fulgurite::rules::{Address, DeviceTensor, Failure, LaunchShape, Plan, Result};
-use fulgurite::{DType, binds};
+use fulgurite::{DType, TensorMeta, binds, refuse_unless};
 use fulgurite_ops_macros::implementation;
 
 use super::cuda;
-use super::order::Lines;
+use super::order::{Lines, lines_fit, lines_of};
 use super::sorting::Sort;
 use super::support::{offset, one_thread_each, type_of};
 
 #[implementation(of = crate::prims::topk, by = cuda, strided)]
 mod topk_by_cuda {
-    fn checker() -> Claim {
-        Ok(())
+    fn checker(input: &TensorMeta, k: usize, dim: usize) -> Claim {
+        super::takes(input, k, dim)
     }
 
     fn plan(
@@ -116,7 +117,7 @@ impl Best<'_> {
         }
         let (_, mut numbers) = sort.run(plan, self.key_bytes() as u32 * 8, None)?;
         if count > 1 {
-            let by_line = Sort::new(plan, count * taken, false);
+            let by_line = sort.then(numbers);
             self.source(plan);
             let shape = one_thread_each(count * taken);
             plan.launch("topk_lines", shape, binds![numbers, by_line.keys[0], count * taken, taken])?;
@@ -140,6 +141,51 @@ impl Best<'_> {
     }
 }
 
+/// How the best elements of lines are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// A block for each line.
+    Lines,
+    /// A block for each of so many parts of a line.
+    Parts(usize),
+    /// All elements are sorted.
+    Sorting,
+    /// The best of each of so many parts of a line are sorted.
+    SortingParts(usize),
+}
+
+impl Way {
+    /// Of `k` of each of `count` lines of `length` elements; or why there is none.
+    fn of(count: usize, length: usize, k: usize) -> Result<Way, String> {
+        if u32::try_from(length).is_err() {
+            return Err(format!("takes lines of at most 2^32 - 1 elements, these have {length}"));
+        }
+        let per_line = ENOUGH_BLOCKS / count.max(1);
+        if k <= HELD {
+            let parts = per_line.min(length / SHORTEST_PART);
+            return Ok(if parts > 1 { Way::Parts(parts) } else { Way::Lines });
+        }
+        let total = count.saturating_mul(length);
+        let few = count < FEW_LINES && total <= FEW_ELEMENTS;
+        if total < Sort::LIMIT && (few || k >= length / FEW_LEFT) {
+            return Ok(Way::Sorting);
+        }
+        let parts = per_line.min(length / k.max(SHORTEST_PART)).max(1);
+        if count.saturating_mul(parts).saturating_mul(k) >= Sort::LIMIT {
+            return Err(format!("sorts fewer than {} elements, these are {count} lines of {k}", Sort::LIMIT));
+        }
+        Ok(Way::SortingParts(parts))
+    }
+}
+
+fn takes(input: &TensorMeta, k: usize, dim: usize) -> Claim {
+    lines_fit(input, dim)?;
+    let (count, length) = lines_of(input, dim);
+    let way = Way::of(count, length, k);
+    refuse_unless!(way.is_ok(), "{}", way.err().unwrap_or_default());
+    Ok(())
+}
+
 fn topk(
     plan: &mut Plan,
     input: &DeviceTensor,
@@ -152,25 +198,74 @@ fn topk(
         return Ok(());
     }
     // Both results have the same strides; extents differ from the operand's along the lines only.
-    let lines = Lines::new(input.shape(), [&input.strides, &values.strides], dim)?;
-    let (count, length, k) = (lines.count, lines.length, values.shape()[dim]);
-    if u32::try_from(length).is_err() {
-        return Err(Failure::new("LineLength", format!("dimension {dim} has {length} elements, more than 2^32 - 1")));
-    }
+    let lines = Lines::new(input.shape(), [&input.strides, &values.strides], dim);
+    let k = values.shape()[dim];
+    let way = Way::of(lines.count, lines.length, k).map_err(|reason| Failure::new("TooLarge", reason))?;
     let best = Best { input, lines, k, largest, values, indices };
-    if k > HELD {
-        let total = count.saturating_mul(length);
-        let few = count < FEW_LINES && total <= FEW_ELEMENTS;
-        if total < Sort::LIMIT && (few || k >= length / FEW_LEFT) {
-            return best.by_sorting(plan, None);
-        }
-        let parts = (ENOUGH_BLOCKS / count).min(length / k.max(SHORTEST_PART)).max(1);
-        if count.saturating_mul(parts).saturating_mul(k) >= Sort::LIMIT {
-            let message = format!("{count} lines of {k} elements are more than a sort takes");
-            return Err(Failure::new("TooManyElements", message));
-        }
-        return best.by_sorting(plan, Some(parts));
+    match way {
+        Way::Lines => best.by_lines(plan),
+        Way::Parts(parts) => best.by_parts(plan, parts),
+        Way::Sorting => best.by_sorting(plan, None),
+        Way::SortingParts(parts) => best.by_sorting(plan, Some(parts)),
     }
-    let parts = (ENOUGH_BLOCKS / count).min(length / SHORTEST_PART);
-    if parts > 1 { best.by_parts(plan, parts) } else { best.by_lines(plan) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fulgurite::Device;
+    use fulgurite::device::plan::Place;
+    use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
+
+    fn tensor(shape: &[usize], dtype: DType, place: Place) -> DeviceTensor {
+        let meta = TensorMeta::new(shape, dtype, Device::new("cuda", 0));
+        let strides = contiguous_strides(shape);
+        DeviceTensor { meta, strides, address: Address { place, offset: 0 }, alignment: 256 }
+    }
+
+    #[test]
+    fn a_sort_of_lines_takes_the_memory_of_the_sort_of_keys() {
+        let workspace = |dtype: DType, count: usize, k: usize| {
+            let [input, values] = [(5000, Place::Operand(0)), (k, Place::Result(0))]
+                .map(|(length, place)| tensor(&[count, length], dtype, place));
+            let indices = tensor(&[count, k], DType::I64, Place::Result(1));
+            let mut plan = Plan::new("sm_90a");
+            topk(&mut plan, &input, 1, true, &values, &indices).unwrap();
+            plan.workspace_bytes()
+        };
+        for (dtype, key) in [(DType::F32, 4), (DType::F64, 8)] {
+            for count in [1, 8] {
+                // Keys and numbers twice, the counts of 256 digits of each tile of 1024, and a total of each 4096 counts.
+                let (all, whole) = (5000 * count as u64, |bytes: u64| bytes.next_multiple_of(256));
+                let counts = 256 * all.div_ceil(1024);
+                let exact =
+                    2 * whole(all * key) + 2 * whole(all * 4) + whole(counts * 4) + whole(counts.div_ceil(4096) * 4);
+                assert_eq!(workspace(dtype, count, 4000), exact, "{count} lines of {dtype}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_way_can_do_is_refused_when_it_is_claimed() {
+        let refused = |shape: &[usize], k: usize, dim: usize, part: &str| {
+            let meta = TensorMeta::new(shape, DType::F32, Device::new("cuda", 0));
+            let reason = takes(&meta, k, dim).unwrap_err();
+            assert!(reason.contains(part), "{reason}");
+        };
+        refused(&[1 << 31, 3], 1, 1, "at most 2147483647 lines");
+        refused(&[1, 1 << 32], 1, 1, "takes lines of at most 2^32 - 1");
+        refused(&[1 << 20, 1 << 14], 1 << 11, 1, "sorts fewer than 2147483648 elements");
+        let largest = TensorMeta::new([i32::MAX as usize, 3], DType::F32, Device::new("cuda", 0));
+        assert_eq!(takes(&largest, 1, 1), Ok(()));
+        let empty = TensorMeta::new([0, 3], DType::F32, Device::new("cuda", 0));
+        assert_eq!(takes(&empty, 1, 1), Ok(()));
+    }
+
+    #[test]
+    fn each_way_has_its_sizes() {
+        assert_eq!(Way::of(1000, 5000, 10), Ok(Way::Lines));
+        assert_eq!(Way::of(1, 1 << 24, 100), Ok(Way::Parts(264)));
+        assert_eq!(Way::of(8, 5000, 4000), Ok(Way::Sorting));
+        assert_eq!(Way::of(3, 1 << 24, 1000), Ok(Way::SortingParts(88)));
+    }
 }
