@@ -81,7 +81,12 @@ fn large(dtype: DType) -> Vec<(&'static str, Vec<Arg<TensorMeta>>)> {
     if dtype == DType::Bool {
         return Vec::new();
     }
-    vec![
+    let mut weights = Vec::new();
+    if dtype.is_floating() {
+        // More rows than a launch has blocks, and a number of them whose lower half is zero.
+        weights.push(("check_weights", vec![of(dtype, &[1 << 32, 2])]));
+    }
+    let others = vec![
         // The gradient of GPT-2's embedding.
         ("index_add", vec![of(dtype, &[50257, 768]), number(0), of(DType::I64, &[65536]), of(dtype, &[65536, 768])]),
         ("index_add", vec![of(dtype, &[3, 500, 7]), number(1), of(DType::I32, &[300]), of(dtype, &[3, 300, 7])]),
@@ -96,7 +101,8 @@ fn large(dtype: DType) -> Vec<(&'static str, Vec<Arg<TensorMeta>>)> {
         ("topk", vec![of(dtype, &[3, 1 << 24]), number(1000), number(1), truth]),
         ("matmul", vec![of(dtype, &[70_000, 3, 5]), of(dtype, &[70_000, 5, 4]), Arg::Attribute(Attribute::None)]),
         ("gather", vec![of(dtype, &[1 << 16, 1 << 16]), number(1), of(DType::I64, &[1 << 16, 1 << 16])]),
-    ]
+    ];
+    weights.into_iter().chain(others).collect()
 }
 
 /// Each layout with a type or two of its own: strides and alignment do not depend on the arithmetic.

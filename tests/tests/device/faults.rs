@@ -56,6 +56,38 @@ fn an_index_out_of_range_is_the_error_of_every_read_of_its_results_and_of_no_oth
     }
 }
 
+/// Classes are drawn by weights; what nothing can be drawn by is no class.
+#[test]
+fn weights_that_nothing_can_be_drawn_by_are_an_error_of_those_who_read() {
+    let Some(cuda) = device::cuda() else { return };
+    for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
+        let draw = jit(|(weights, generator): (Tensor, Tensor)| {
+            multinomial::with(weights, 3, generator).replacement(true).call() + 0_i64
+        })
+        .options(on(cuda));
+        let generator = Array::new([2], &[5_i64, 0]).unwrap();
+        let call = |second: [f64; 3]| {
+            let rows: Vec<f64> = [[0.0, 0.5, 0.0], second, [2.0, 0.0, 0.0]].concat();
+            let weights = Array::from_f64(&[3, 3], dtype, &rows).unwrap();
+            draw.call((weights, generator.clone())).unwrap()
+        };
+        // Before and after a graph is recorded.
+        for round in 0..3 {
+            for wrong in
+                [[0.5, f64::NAN, 0.5], [0.5, -0.25, 0.5], [0.0; 3], [0.0, -0.0, 0.0], [1.0, f64::INFINITY, 1.0]]
+            {
+                let (bad, good) = (call(wrong), call([0.0, 0.0, 0.25]));
+                let error = bad.to_vec::<i64>().unwrap_err();
+                let Error::Run { failure, .. } = &error else { panic!("{error}") };
+                assert_eq!(failure.code, "Weights", "{dtype}, round {round}, {wrong:?}");
+                let text = error.to_string();
+                assert!(text.contains("row 1 of the weights") && text.contains("multinomial"), "{text}");
+                assert_eq!(good.to_vec::<i64>().unwrap(), [1, 1, 1, 2, 2, 2, 0, 0, 0], "{dtype}, round {round}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_computed_from_a_faulted_run_is_no_number_either() {
     let Some(cuda) = device::cuda() else { return };

@@ -77,8 +77,10 @@ mod check_weights_by_cuda {
         let message = "row {index} of the weights holds a negative number, infinity or NaN, or has a sum that is zero or beyond the \
                        largest number; expected finite numbers that are not negative, with a finite sum above 0";
         let fault = plan.fault_of(Report { code: "Weights", message: message.into() });
-        let shape = LaunchShape::linear(rows as u32, columns.min(256).next_multiple_of(32) as u32);
-        let parameters = binds![input, out, columns, dtype.largest(), fault, Parameter::FaultCode];
+        // Blocks go on with further rows if there are more than a launch can have.
+        let blocks = rows.min(i32::MAX as usize) as u32;
+        let shape = LaunchShape::linear(blocks, columns.min(256).next_multiple_of(32) as u32);
+        let parameters = binds![input, out, rows, columns, dtype.largest(), fault, Parameter::FaultCode];
         plan.launch("check_weights", shape, parameters)
     }
 }
