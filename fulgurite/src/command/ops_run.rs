@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use fulgurite::device::DeviceState;
 use fulgurite::{Array, Device, Target};
 use serde::Serialize;
 
@@ -41,6 +42,11 @@ pub struct Arguments {
     device: Device,
     #[command(flatten)]
     compile: options::Compile,
+}
+
+/// Why nothing runs on a device any more, if a case left it so.
+fn lost(device: Device) -> Option<fulgurite::Error> {
+    if device.is_cpu() { None } else { DeviceState::of(device).ok()?.lost() }
 }
 
 #[derive(Serialize)]
@@ -81,7 +87,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
             failed += 1;
             complain(&format!("case '{}': {error}", case.id));
         }
-        results.report(&Report { id: case.id, status: if error.is_none() { "ok" } else { "error" }, error })?;
+        let lost = error.is_some().then(|| lost(arguments.device)).flatten();
+        results.report(&Report { id: case.id.clone(), status: if error.is_none() { "ok" } else { "error" }, error })?;
+        if let Some(lost) = lost {
+            results.finish()?;
+            return Err(Failed(format!("nothing runs on the device any more since case '{}': {lost}", case.id)));
+        }
     }
     let _ = std::panic::take_hook();
     results.finish()?;

@@ -186,4 +186,12 @@ impl DeviceState {
         unfinished.functions.retain(|(_, number)| *number > before);
         Ok(())
     }
+
+    /// Why nothing runs on the device any more in this process, after all work that is enqueued: it had a fault of the device itself.
+    pub fn lost(&self) -> Option<crate::Error> {
+        match self.stream.synchronize() {
+            Err(error) if error.is_fatal() => Some(self.faulted(error)),
+            _ => None,
+        }
+    }
 }

@@ -8,7 +8,7 @@ use crate::error::{Failure, Result};
 use crate::program::host::first_unwritten;
 use crate::transforms::layout::layouts;
 
-/// Guard bytes before and after each value.
+/// Guard bytes before and after each value: as many as the largest alignment that kernels are promised.
 const GUARD_BYTES: usize = 256;
 
 impl DeviceProgram {
@@ -25,12 +25,13 @@ impl DeviceProgram {
         // One image of all values, as it is on the device: guards, poison, inputs.
         let mut image: Vec<u8> = vec![GUARD; GUARD_BYTES];
         let mut ranges: Vec<Option<std::ops::Range<usize>>> = vec![None; block.values.len()];
-        let mut place = |index: usize, payload: &[u8], ranges: &mut Vec<_>| {
-            if self.least_aligned {
-                // On a multiple of an element, and of no more.
-                image.resize(image.len() + block.values[index].meta.dtype().size(), GUARD);
-            }
-            let start = image.len();
+        // `first` is where the first element is in the payload. It has the alignment that kernels are promised, or that of an element
+        // and no more.
+        let mut place = |index: usize, payload: &[u8], first: usize, ranges: &mut Vec<_>| {
+            let wanted = if self.least_aligned { block.values[index].meta.dtype().size() } else { 0 };
+            let behind = (image.len() + first) % GUARD_BYTES;
+            let start = image.len() + (wanted + GUARD_BYTES - behind) % GUARD_BYTES;
+            image.resize(start, GUARD);
             image.extend_from_slice(payload);
             let end = image.len();
             image.resize((end + GUARD_BYTES).next_multiple_of(GUARD_BYTES), GUARD);
@@ -42,14 +43,14 @@ impl DeviceProgram {
                 Memory::Host(buffer) => buffer.as_bytes().to_vec(),
                 Memory::Device(buffer) => buffer.to_bytes()?,
             };
-            place(parameter.index(), &bytes, &mut ranges);
+            place(parameter.index(), &bytes, array.byte_offset(), &mut ranges);
             starts[parameter.index()] = array.byte_offset();
         }
         for symbol in &block.symbols {
             for id in &symbol.results {
                 let (index, root) = (id.index(), layouts[id.index()].root.index());
                 if root == index {
-                    place(index, &vec![POISON; block.meta(*id).bytes()], &mut ranges);
+                    place(index, &vec![POISON; block.meta(*id).bytes()], 0, &mut ranges);
                 } else {
                     starts[index] = starts[root];
                 }

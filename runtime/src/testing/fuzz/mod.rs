@@ -21,8 +21,10 @@ use std::time::{Duration, Instant};
 use fulgurite_kernels::DType;
 
 use crate::array::Array;
+use crate::device::DeviceState;
 use crate::error::{Error, Result};
 use crate::executor::{ExecutorDef, default_executors, find_executor};
+use crate::meta::Device;
 use crate::operator::find_operator;
 use crate::testing::generate::guarded;
 use crate::testing::samples::Random;
@@ -139,7 +141,8 @@ pub enum Event<'a> {
 /// Makes and runs cases until time or number is reached.
 ///
 /// # Errors
-/// If an executor or an operator that is named does not exist, or none is left.
+/// If an executor or an operator that is named does not exist, or none is left; if the device has a fault after which nothing runs on
+/// it, once the program that it was found with is told.
 pub fn fuzz(settings: &Settings, listen: &mut (dyn FnMut(Event<'_>) + Send)) -> Result<Totals> {
     let mut executors: Vec<&'static ExecutorDef> = default_executors(&settings.device);
     if settings.device != "cpu" {
@@ -158,7 +161,7 @@ pub fn fuzz(settings: &Settings, listen: &mut (dyn FnMut(Event<'_>) + Send)) -> 
         let message = format!("no operator can be run on '{}'", settings.device);
         return Err(Error::Argument { argument: "device".into(), message });
     }
-    let mut run = Run { settings, executors, parts, totals: Totals::default(), causes: BTreeMap::new() };
+    let mut run = Run { settings, executors, parts, totals: Totals::default(), causes: BTreeMap::new(), lost: None };
     run.totals.next = settings.first;
     let start = Instant::now();
     while !run.is_over(start) {
@@ -179,7 +182,10 @@ pub fn fuzz(settings: &Settings, listen: &mut (dyn FnMut(Event<'_>) + Send)) -> 
             worker.map_err(|error| Error::Argument { argument: "thread".into(), message: error.to_string() }).map(drop)
         })?;
     }
-    Ok(run.totals)
+    match run.lost {
+        Some(lost) => Err(lost),
+        None => Ok(run.totals),
+    }
 }
 
 struct Run<'a> {
@@ -189,11 +195,14 @@ struct Run<'a> {
     totals: Totals,
     /// How often each cause was found.
     causes: BTreeMap<String, u64>,
+    /// Why nothing runs on the device any more.
+    lost: Option<Error>,
 }
 
 impl Run<'_> {
     fn is_over(&self, start: Instant) -> bool {
-        self.settings.cases.is_some_and(|cases| self.totals.next - self.settings.first >= cases)
+        self.lost.is_some()
+            || self.settings.cases.is_some_and(|cases| self.totals.next - self.settings.first >= cases)
             || self.settings.findings.is_some_and(|findings| self.causes.len() as u64 >= findings)
             || self.settings.time.is_some_and(|time| start.elapsed() >= time)
     }
@@ -235,7 +244,12 @@ impl Run<'_> {
         self.totals.skipped += verdict.compared.skipped;
         let Some(failure) = verdict.failure else { return };
         self.totals.failing += 1;
-        let (case, failure) = minimize(case, failure, self.settings.minimize);
+        // Each run is waited for, so that it was this program. It is told as it is: nothing smaller could be run in this process.
+        self.lost = lost(&self.settings.device);
+        let (case, failure) = match &self.lost {
+            Some(_) => (case, failure),
+            None => minimize(case, failure, self.settings.minimize),
+        };
         let finding = describe(number, &case, &failure);
         let count = self.causes.entry(finding.cause.clone()).or_default();
         *count += 1;
@@ -243,6 +257,12 @@ impl Run<'_> {
             listen(Event::Found(&finding));
         }
     }
+}
+
+/// Whether a device of this kind has had a fault after which nothing runs on it.
+fn lost(kind: &str) -> Option<Error> {
+    let device = Device::new(kind, 0);
+    if device.is_cpu() { None } else { DeviceState::of(device).ok()?.lost() }
 }
 
 fn describe(number: u64, case: &Case, failure: &Failure) -> Finding {
