@@ -2,11 +2,12 @@
 
 use super::cache::KernelCache;
 use super::context::Context;
-use super::error::Result;
+use super::error::{CudaError, Result};
 use super::launch::{Arguments, LaunchShape};
 use super::memory::DeviceAddress;
 use super::module::{Function, Module};
 use super::nvrtc::Compilation;
+use super::sources;
 use super::stream::Stream;
 
 /// Ranges of one launch: what every device has room for among a kernel's arguments (4 KiB).
@@ -38,8 +39,10 @@ impl Gather {
     /// The kernel's source, as it is compiled.
     pub fn compile(cache: &KernelCache, architecture: &str) -> Result<std::sync::Arc<super::nvrtc::Cubin>> {
         let options = [format!("-DLIMIT={LIMIT}")];
-        let source = include_str!("gather.cu");
-        cache.compile(&Compilation { name: "gather.cu", source, architecture, options: &options })
+        let name = "gather.cu";
+        let source = sources::edited(name, include_str!("gather.cu"))
+            .map_err(|text| CudaError::Nvrtc { call: "nvrtcCreateProgram", text })?;
+        cache.compile(&Compilation { name, source: &source, architecture, options: &options })
     }
 
     /// Compiles and loads it.

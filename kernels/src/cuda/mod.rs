@@ -28,6 +28,7 @@ mod memory;
 mod module;
 pub mod nvrtc;
 mod probe;
+pub mod sources;
 mod stream;
 mod symbols;
 

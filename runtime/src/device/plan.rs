@@ -6,8 +6,8 @@ use std::fmt::Display;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use fulgurite_kernels::cuda::LaunchShape;
 use fulgurite_kernels::cuda::cublaslt::Problem;
+use fulgurite_kernels::cuda::{LaunchShape, sources};
 use smallvec::SmallVec;
 
 use crate::argument::Arg;
@@ -282,18 +282,23 @@ impl Plan {
     /// Launches a kernel of the present source.
     ///
     /// # Errors
-    /// If no source was named.
+    /// If no source was named, or the folder of [`sources::SOURCES_VARIABLE`] cannot be read.
     pub fn launch(&mut self, kernel: &str, shape: LaunchShape, parameters: Vec<Parameter>) -> Result<(), Failure> {
         let Some((name, text)) = &self.source else {
             return Err(Failure::new("NoSource", format!("'{kernel}' is launched, but the plan names no source")));
         };
-        let source = self.shared.get_or_insert_with(|| {
-            let (header, defines) = (fulgurite_kernels::cuda::HEADER, &self.defines);
-            let text = format!("{header}\n{defines}#line 1 \"{name}\"\n{text}").into();
-            // No contraction of products and sums: the device computes what the host computes.
-            Arc::new(Source { name: name.clone(), text, options: vec!["--fmad=false".to_owned()] })
-        });
-        let source = source.clone();
+        let source = match &self.shared {
+            Some(source) => source.clone(),
+            None => {
+                let unread = |reason| Failure::new("Sources", reason);
+                let header = sources::header().map_err(unread)?;
+                let text = sources::edited(name, text).map_err(unread)?;
+                let text = format!("{header}\n{}#line 1 \"{name}\"\n{text}", self.defines).into();
+                // No contraction of products and sums: the device computes what the host computes.
+                Arc::new(Source { name: name.clone(), text, options: vec!["--fmad=false".to_owned()] })
+            }
+        };
+        self.shared = Some(source.clone());
         self.commands.push(Command::Launch { source, kernel: kernel.into(), shape, parameters });
         Ok(())
     }
