@@ -187,6 +187,8 @@ impl RandomProgram {
     }
 
     /// See [`super::bits`]: with all inputs in `dtype`, and with gradients. (A program whose operators refuse that type is none.)
+    /// Fused and not, kept and computed again, but for what depends on a reduction in a region of a device: that is compared with the
+    /// unfused error.
     fn has_the_same_bits(&self, dtype: DType, executor: &'static ExecutorDef) -> Check {
         let list = List::of(executor);
         let Ok(trace) = self.trace(dtype) else { return Ok(()) };
@@ -199,7 +201,7 @@ impl RandomProgram {
         for (i, id) in joint.block.parameters.iter().enumerate().skip(inputs.len()) {
             inputs.push(random_like(joint.block.meta(*id), i as u64)?);
         }
-        same_however(&joint, &list, &inputs).map_err(|problem| problem.within(format!("in {dtype}")))
+        same_however(&joint, &list, &inputs, None).map_err(|problem| problem.within(format!("in {dtype}")))
     }
 
     pub(super) fn trace(&self, dtype: DType) -> Result<Trace> {
