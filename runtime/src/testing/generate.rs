@@ -27,6 +27,9 @@ pub struct Settings {
     pub sources: Vec<PathBuf>,
     /// The command that a failure prints before the test's name.
     pub command: String,
+    /// Tests of the first executor have the directives of the second: whether tolerances that one is allowed catch what another does
+    /// wrong.
+    pub directives_of: Option<[&'static str; 2]>,
 }
 
 impl Default for Settings {
@@ -45,6 +48,7 @@ impl Default for Settings {
             golden: root.join("golden"),
             sources: vec![root.join("src")],
             command: format!("cargo test{package}{target} -- --exact"),
+            directives_of: None,
         }
     }
 }
@@ -415,8 +419,12 @@ fn operator_test(
 ) -> GeneratedTest {
     let executor_name = executor.map(|executor| executor.name);
     let name = name_of(def.name, template, executor_name, dtype);
+    let meant = match settings.directives_of {
+        Some([own, other]) if executor_name == Some(own) => Some(other),
+        _ => executor_name,
+    };
     let directives: Vec<Directive> =
-        def.directives.iter().filter(|directive| directive.matches(template, executor_name, dtype)).copied().collect();
+        def.directives.iter().filter(|directive| directive.matches(template, meant, dtype)).copied().collect();
     let whole =
         |kind: DirectiveKind| directives.iter().find(|d| d.sample.is_none() && d.kind == kind).map(|d| d.reason);
     let skip = whole(DirectiveKind::Skip).map(str::to_owned);

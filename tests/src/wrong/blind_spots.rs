@@ -1,6 +1,6 @@
 //! Kernels that are right for small and tame inputs alone, each of an executor that must be asked for: samples must reach beyond.
 
-use fulgurite_ops_macros::{executor, implementation, operator};
+use fulgurite_ops_macros::{executor, implementation};
 
 /// Attention without a running maximum: scores are exponentiated as they are.
 #[executor(device = "cpu")]
@@ -14,9 +14,13 @@ pub mod narrow_heads {}
 #[executor(device = "cpu")]
 pub mod forgetful {}
 
-/// Rounds operands of products before it multiplies.
+/// Rounds operands of products to TF32 before it multiplies.
 #[executor(device = "cpu")]
-pub mod rounding {}
+pub mod rounding_to_tf32 {}
+
+/// Rounds operands of products to bf16 before it multiplies.
+#[executor(device = "cpu")]
+pub mod rounding_to_bf16 {}
 
 /// What neither wrong attention takes.
 fn is_plain(query: &fulgurite::TensorMeta, key: &fulgurite::TensorMeta) -> bool {
@@ -132,51 +136,56 @@ mod topk_forgetful {
     }
 }
 
-/// Declares products whose operands are rounded to so many bits, with the tolerance that `tf32` has.
+/// Declares how executors run products of f32 whose operands are rounded to so many bits.
 macro_rules! products {
-    ($($name:ident = $text:literal, $implementation:ident, $bits:literal;)*) => {$(
-        /// The matrix product.
-        #[operator(
-            name = $text,
-            no_grad = "of no interest here",
-            tolerance(
-                consistency, checker,
-                executor = "rounding",
-                factor = 256.0,
-                scaled = 0.0009765625,
-                reason = "as of prims::matmul by tf32"
-            )
-        )]
-        pub mod $name {
-            fn $name(input: Tensor<Floating>, other: Tensor<Floating>) -> Tensor;
-
-            fn decomposition(input: Tensor, other: Tensor) -> Tensor {
-                fulgurite_ops::prims::matmul(input, other)
+    ($($module:ident, $linear:ident, $attention:ident, $executor:ident, $bits:literal;)*) => {$(
+        #[implementation(of = fulgurite_ops::nn::linear, by = $executor)]
+        mod $linear {
+            fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
+                refuse_unless!(input.dtype() == DType::F32 && weight.rank() == 2, "rounds f32, for several outputs");
+                Ok(())
             }
 
-            fn reference(input: &ArrayD<f64>, other: &ArrayD<f64>) -> ArrayD<f64> {
-                super::product(input, other)
-            }
-
-            fn samples(s: &mut Samples) {
-                // Those of prims::matmul.
-                for (left, right) in [
-                    (&[2, 3][..], &[3, 4][..]),
-                    (&[1, 1], &[1, 1]),
-                    (&[7, 5], &[5, 9]),
-                    (&[1, 33], &[33, 1]),
-                    (&[2, 4, 3], &[2, 3, 5]),
-                    (&[2, 3, 4, 3], &[2, 3, 3, 5]),
-                    (&[67, 31], &[31, 65]),
-                    (&[130, 257], &[257, 129]),
-                ] {
-                    s.case(with(s.normal(left), s.normal(right)));
-                }
+            fn execution(input: Tensor, weight: Tensor, bias: Option<Tensor>) -> Tensor {
+                use fulgurite_ops::prelude::*;
+                let out = matmul(input, transpose(weight, 0, 1));
+                bias.map_or(out, |bias| out + bias)
             }
         }
 
-        #[implementation(of = $name, by = rounding)]
-        mod $implementation {
+        #[implementation(of = fulgurite_ops::nn::scaled_dot_product_attention, by = $executor)]
+        mod $attention {
+            fn checker(
+                query: &TensorMeta,
+                key: &TensorMeta,
+                attn_mask: Option<&TensorMeta>,
+                dropout_p: f64,
+                is_causal: bool,
+            ) -> Claim {
+                let plain = super::is_plain(query, key) && attn_mask.is_none() && dropout_p == 0.0 && !is_causal;
+                refuse_unless!(plain && query.dtype() == DType::F32, "plain attention of f32 only");
+                Ok(())
+            }
+
+            fn execution(
+                query: Tensor,
+                key: Tensor,
+                value: Tensor,
+                _attn_mask: Option<Tensor>,
+                _dropout_p: f64,
+                _is_causal: bool,
+                scale: Option<f64>,
+                _enable_gqa: bool,
+                _generator: Option<Tensor>,
+            ) -> Tensor {
+                use fulgurite_ops::prelude::*;
+                let scale = scale.unwrap_or(1.0 / (query.size(-1) as f64).sqrt());
+                matmul(softmax(matmul(query, transpose(key, -2, -1)) * scale, -1), value)
+            }
+        }
+
+        #[implementation(of = fulgurite_ops::prims::matmul, by = $executor)]
+        mod $module {
             fn checker(input: &TensorMeta) -> Claim {
                 refuse_unless!(input.dtype() == DType::F32, "rounds f32");
                 Ok(())
@@ -197,8 +206,8 @@ macro_rules! products {
 }
 
 products! {
-    product_in_tf32 = "wrong::product_in_tf32", product_of_10_bits, 10;
-    product_in_bf16 = "wrong::product_in_bf16", product_of_7_bits, 7;
+    product_of_10_bits, linear_of_10_bits, attention_of_10_bits, rounding_to_tf32, 10;
+    product_of_7_bits, linear_of_7_bits, attention_of_7_bits, rounding_to_bf16, 7;
 }
 
 /// The products of matrices in the last two dimensions.
@@ -206,7 +215,7 @@ fn product(a: &fulgurite::rules::ArrayD<f64>, b: &fulgurite::rules::ArrayD<f64>)
     let rank = a.ndim();
     let (m, k, n) = (a.shape()[rank - 2], a.shape()[rank - 1], b.shape()[rank - 1]);
     let (left, right): (Vec<f64>, Vec<f64>) = (a.iter().copied().collect(), b.iter().copied().collect());
-    let count = a.len() / k * n;
+    let count = a.shape()[..rank - 1].iter().product::<usize>() * n;
     let element = |at: usize| {
         let (row, column) = (at / n, at % n);
         (0..k).map(|i| left[row * k + i] * right[(row / m * k + i) * n + column]).sum()
