@@ -54,6 +54,8 @@ pub mod argmax {
             s.case(with(s.values([2, 4], [1.0, f64::NAN, f64::INFINITY, f64::NAN]), 1));
             s.case(with(s.values([3], [f64::NEG_INFINITY]), 0));
         }
+        // Several pieces of a line.
+        s.case(with(s.normal([3, 5000]), 1));
     }
 
     fn errors(e: &mut ErrorSamples) {

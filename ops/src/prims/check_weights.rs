@@ -37,6 +37,8 @@ pub mod check_weights {
         s.case(with(s.values([2, 3], [1.0, 0.0, 0.0])));
         s.case(with(s.uniform(0.0, 1.0, [0, 3])));
         s.case(with(s.uniform(0.0, 1.0, [3, 1030])));
+        // A sum that is small is above zero.
+        s.case(with(s.values([2, 3], [0.0078125, 0.0, 0.0])));
     }
 
     fn errors(e: &mut ErrorSamples) {

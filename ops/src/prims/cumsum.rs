@@ -43,6 +43,8 @@ pub mod cumsum {
         s.case(with(s.normal([0, 3]), 1));
         s.case(with(s.normal([3, 0]), 1));
         s.case(with(s.normal([5, 1030]), 1));
+        // More than a block has in one round.
+        s.case(with(s.normal([3, 4100]), 1));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -99,6 +99,7 @@ pub mod topk {
         s.case(with(s.normal([1500, 2]), 1500, 0, false)).forward_only("large");
         s.case(with(s.normal([1, 50_000]), 20, 1, true)).forward_only("large");
         s.case(with(s.normal([66, 4900]), 600, 1, false)).forward_only("large");
+        s.case(with(s.normal([2, 40_000]), 20, 1, true)).forward_only("large");
     }
 
     fn errors(e: &mut ErrorSamples) {
