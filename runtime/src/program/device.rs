@@ -53,8 +53,8 @@ pub struct RunCounts {
     pub replays: usize,
     /// Runs for which a graph was updated, since inputs or outputs were elsewhere.
     pub updates: usize,
-    /// Graphs that could not be updated. After the first one, runs with other addresses launch every kernel, or have a graph
-    /// of their own if the addresses come again.
+    /// Graphs that could not be updated. After the first one, runs with other addresses launch every kernel, or have
+    /// a graph of their own if the addresses come again.
     pub refused: usize,
     /// Launches, products, fills and copies of one run.
     pub commands: usize,
@@ -80,6 +80,7 @@ struct Step {
 #[derive(Debug, Default)]
 struct Regions {
     workspace: u64,
+    workspace_bytes: usize,
     /// For each input that is staged.
     staging: Vec<Option<u64>>,
     /// What the staged inputs take up together.
@@ -552,5 +553,5 @@ fn regions(trace: &Trace, placement: &Placement, workspace_bytes: u64) -> Region
     let staged = staged_from..take(0);
     let place = |meta: &TensorMeta| (meta.bytes() <= LARGEST_STAGED).then(|| take(meta.bytes() as u64));
     let outputs = placement.fresh.iter().map(place).collect();
-    Regions { workspace, staging, staged, outputs, total: end }
+    Regions { workspace, workspace_bytes: workspace_bytes as usize, staging, staged, outputs, total: end }
 }

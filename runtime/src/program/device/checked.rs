@@ -25,8 +25,8 @@ impl DeviceProgram {
         // One image of all values, as it is on the device: guards, poison, inputs.
         let mut image: Vec<u8> = vec![GUARD; GUARD_BYTES];
         let mut ranges: Vec<Option<std::ops::Range<usize>>> = vec![None; block.values.len()];
-        // `first` is where the first element is in the payload. It has the alignment that kernels are promised, or that of an element
-        // and no more.
+        // `first` is where the first element is in the payload. It has the alignment that kernels are promised, or
+        // that of an element and no more.
         let mut place = |index: usize, payload: &[u8], first: usize, ranges: &mut Vec<_>| {
             let wanted = if self.least_aligned { block.values[index].meta.dtype().size() } else { 0 };
             let behind = (image.len() + first) % GUARD_BYTES;
@@ -76,6 +76,11 @@ impl DeviceProgram {
             for (operand, result) in &step.continued {
                 let bytes = block.values[*result].meta.bytes();
                 memory.write(loaded.state.stream(), offset(*result), &image[offset(*operand)..][..bytes])?;
+            }
+            // What a step has not written of the workspace is no number.
+            if self.regions.workspace_bytes > 0 {
+                // SAFETY: the range is the program's own, and used on this stream alone.
+                unsafe { loaded.state.stream().fill_u8(addresses.workspace, POISON, self.regions.workspace_bytes) }?;
             }
             self.enqueue(loaded, loaded.state.stream(), i, &addresses)?;
             loaded.state.synchronize()?;
