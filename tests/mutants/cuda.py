@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,8 +173,8 @@ def served(name, known):
 class Runner:
     """Runs parts of the suite with sources of their own."""
 
-    def __init__(self, binary, cache, limit):
-        self.binary, self.cache, self.limit = str(Path(binary).resolve()), cache, limit
+    def __init__(self, binary, cache, limit, deadline):
+        self.binary, self.cache, self.limit, self.deadline = str(Path(binary).resolve()), cache, limit, deadline
         self.names = [line.split(": ")[0] for line in self.start("--list")[1].split("\n") if line.endswith(": test")]
         self.known = set(re.findall(r"^(\S+)::(?:consistency|sources)::(\w+)", "\n".join(self.names), re.MULTILINE))
         self.lock, self.good = threading.Lock(), {}
@@ -190,7 +190,7 @@ class Runner:
         process = subprocess.Popen([self.binary, *arguments], cwd=ROOT / "tests", env=environment, text=True, errors="replace",
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         try:
-            output, _ = process.communicate(timeout=self.limit)
+            output, _ = process.communicate(timeout=max(0, min(self.limit, self.deadline - time.time())))
             return process.returncode, output
         except subprocess.TimeoutExpired:
             process.kill()
@@ -223,15 +223,15 @@ class Runner:
                 self.good[unit] = known
         return known
 
-    def fate(self, mutant, units, deadline):
+    def fate(self, mutant, units):
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder) / mutant.name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(mutant.text())
             for unit in units:
-                if time.time() > deadline:
-                    return "not run", ""
                 code, output = self.start(unit, folder=folder)
+                if time.time() > self.deadline:
+                    return "not run", ""
                 if "does not compile for" in output:
                     return "does not compile", unit
                 if code == 0:
@@ -271,7 +271,9 @@ def main():
         parser.error("which test binary?")
     fresh = tempfile.mkdtemp(prefix="fulgurite-mutants-")
     try:
-        return search(arguments, Runner(arguments.binary, arguments.cache or fresh, arguments.limit), mutants, start)
+        deadline = start + 60 * arguments.minutes
+        runner = Runner(arguments.binary, arguments.cache or fresh, arguments.limit, deadline)
+        return search(arguments, runner, mutants, start)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
@@ -280,23 +282,25 @@ def search(arguments, runner, mutants, start):
     names = sorted({mutant.name for mutant in mutants})
     equivalent = (Path(__file__).parent / "equivalent_cuda.txt").read_text()
     units = {name: runner.units(served(name, runner.known), arguments.compile) for name in names}
-    deadline = start + 60 * arguments.minutes
     counts, by_file = Counter(), defaultdict(Counter)
 
     def one(mutant):
         if not units[mutant.name]:
             return mutant, "without a test", ""
-        if time.time() > deadline:
+        if time.time() > runner.deadline:
             return mutant, "not run", ""
-        return mutant, *runner.fate(mutant, units[mutant.name], deadline)
+        return mutant, *runner.fate(mutant, units[mutant.name])
 
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for mutant, fate, unit in pool.map(one, mutants):
-            if fate == "survived" and f"{mutant.key()} | " in equivalent:
+        for done in as_completed([pool.submit(one, mutant) for mutant in mutants]):
+            mutant, fate, unit = done.result()
+            if fate == "survived" and arguments.compile:
+                fate = "compiles"
+            elif fate == "survived" and f"{mutant.key()} | " in equivalent:
                 fate = "equivalent"
             counts[fate] += 1
             by_file[mutant.name][fate] += 1
-            if fate not in ("killed", "equivalent", "does not compile", "not run"):
+            if fate not in ("killed", "equivalent", "compiles", "does not compile", "not run"):
                 print(f"{fate:<16} {mutant} [{unit}]", flush=True)
     for name in names:
         print(f"{name}: " + ", ".join(f"{n} {fate}" for fate, n in by_file[name].most_common()))
