@@ -20,9 +20,7 @@ use crate::prims;
         executor = "tf32",
         factor = 256.0,
         scaled = 0.0009765625,
-        reason = "operands are rounded to 10 bits, by at most 2^-11 of each, 0.4 of that as a rule: a product is off by 2^-10 at most, and \
-                  sums by half of how far they move when all operands are moved by 2^-11. Allowed are four times that (256 x 32 times \
-                  the move by 2^-23) and 2^-10 of what is usual; operands rounded to bf16 are off by four times as much, and are caught"
+        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
     )
 )]
 pub mod linear_residual {
@@ -56,8 +54,8 @@ pub mod linear_residual {
     }
 }
 
-// In the place of a residual of 16 bits many of the library's algorithms round the product before they add: the same call would have
-// other bits than with a result in memory of its own. `tf32` has f32 alone, where both are the same.
+// In the place of a residual of 16 bits many of the library's algorithms round the product before they add: the same
+// call would have other bits than with a result in memory of its own. `tf32` has f32 alone, where both are the same.
 by_both!(linear_residual, linear_residual_by_cublaslt, linear_residual_by_tf32, [] [in_place(residual)], {
     fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
         precision::takes(input.dtype())?;

@@ -72,8 +72,8 @@ mod rounded {
     }
 }
 
-/// Declares how both executors run an operator, with settings for both or for each; in the rules `precision` is what the executor
-/// takes and how it computes.
+/// Declares how both executors run an operator, with settings for both or for each; in the rules `precision` is what
+/// the executor takes and how it computes.
 macro_rules! by_both {
     ($of:ident, $ieee:ident, $rounded:ident, [$($setting:tt)*], { $($rules:tt)* }) => {
         $crate::executors::cublaslt::by_both!($of, $ieee, $rounded, [$($setting)*] [$($setting)*], { $($rules)* });

@@ -16,9 +16,7 @@ use crate::prims;
         executor = "tf32",
         factor = 256.0,
         scaled = 0.0009765625,
-        reason = "operands are rounded to 10 bits, by at most 2^-11 of each, 0.4 of that as a rule: a product is off by 2^-10 at most, and \
-                  sums by half of how far they move when all operands are moved by 2^-11. Allowed are four times that (256 x 32 times \
-                  the move by 2^-23) and 2^-10 of what is usual; operands rounded to bf16 are off by four times as much, and are caught"
+        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
     )
 )]
 pub mod weight_gradients {

@@ -71,9 +71,7 @@ fn scores(query: &ArrayD<f64>, key: &ArrayD<f64>, is_causal: bool, scale: f64) -
         dtype = f32,
         factor = 256.0,
         scaled = 0.0009765625,
-        reason = "operands are rounded to 10 bits, by at most 2^-11 of each, 0.4 of that as a rule: a product is off by 2^-10 at most, and \
-                  sums by half of how far they move when all operands are moved by 2^-11. Allowed are four times that (256 x 32 times \
-                  the move by 2^-23) and 2^-10 of what is usual; operands rounded to bf16 are off by four times as much, and are caught"
+        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
     ),
     tolerance(
         consistency,
@@ -201,9 +199,7 @@ const CASES: [(usize, [usize; 2], [usize; 2], usize, bool); 10] = [
         dtype = f32,
         factor = 256.0,
         scaled = 0.0009765625,
-        reason = "operands are rounded to 10 bits, by at most 2^-11 of each, 0.4 of that as a rule: a product is off by 2^-10 at most, and \
-                  sums by half of how far they move when all operands are moved by 2^-11. Allowed are four times that (256 x 32 times \
-                  the move by 2^-23) and 2^-10 of what is usual; operands rounded to bf16 are off by four times as much, and are caught"
+        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
     ),
     tolerance(
         consistency,
