@@ -371,7 +371,8 @@ fn updates_and_places_beyond_what_is_held() {
     assert!(message.contains("f64[1030], 600, 0, true"), "{message}");
 }
 
-/// What `executor` gives where `like` is allowed the tolerances: what the tests of a template in f32 say, of those that fail.
+/// What `executor` gives where `like` is allowed the tolerances: what the tests of a template in f32 say, of those
+/// that fail.
 fn judged_like(operator: &str, template: Template, executor: &'static str, like: &'static str) -> Vec<String> {
     let filter = Filter { templates: vec![template], ..Filter::operator(operator) };
     let settings = Settings { directives_of: Some([executor, like]), ..Settings::default() };
@@ -385,8 +386,8 @@ fn judged_like(operator: &str, template: Template, executor: &'static str, like:
 const PRODUCTS: [(&str, &str); 3] =
     [("prims::matmul", "tf32"), ("linear", "tf32"), ("scaled_dot_product_attention", "flash_tf32")];
 
-/// Products of operands that are rounded to TF32 pass by the tolerances of its executors, and those rounded to bf16 are caught, the
-/// result and its gradient alike.
+/// Products of operands that are rounded to TF32 pass by the tolerances of its executors, and those rounded to bf16
+/// are caught, the result and its gradient alike.
 #[test]
 fn a_tolerance_of_tf32_that_lets_bf16_through() {
     let mut wrong = Vec::new();

@@ -69,9 +69,9 @@ impl Folder {
         }
     }
 
-    /// Keeps a file unless there is one that `is_good`: then gives that one. Of processes that do this at once, one keeps its
-    /// file, and all others are given it. Where that cannot be agreed on (the folder cannot be written, or its lock is held for
-    /// seconds) nothing is kept, which is a warning, once a process.
+    /// Keeps a file unless there is one that `is_good`: then gives that one. Of processes that do this at once, one
+    /// keeps its file, and all others are given it. Where that cannot be agreed on (the folder cannot be written, or
+    /// its lock is held for seconds) nothing is kept, which is a warning, once a process.
     pub(super) fn keep_first<T>(&self, name: &str, content: &[u8], is_good: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
         let first = || -> io::Result<Option<T>> {
             fs::create_dir_all(&self.path)?;
@@ -98,8 +98,8 @@ impl Folder {
     /// A file that is held alone until it is dropped, or its process ends.
     ///
     /// # Errors
-    /// [`io::ErrorKind::TimedOut`] if another process holds it for longer than [`Folder`] waits: one that was stopped, or one on another
-    /// machine whose lock a network file system did not release.
+    /// [`io::ErrorKind::TimedOut`] if another process holds it for longer than [`Folder`] waits: one that was
+    /// stopped, or one on another machine whose lock a network file system did not release.
     fn turn(&self) -> io::Result<File> {
         let path = self.path.join(LOCK);
         let mut options = OpenOptions::new();

@@ -265,8 +265,8 @@ impl ExecutableGraph {
             match of {
                 NodeType::CU_GRAPH_NODE_TYPE_KERNEL => {
                     let (own, parameters) = (kernel_of(node)?, kernel_of(other)?);
-                    // The driver takes another kernel of the same context, but not the attributes of its launch: it would have the
-                    // cluster of the kernel that was recorded.
+                    // The driver takes another kernel of the same context, but not the attributes of its launch: it
+                    // would have the cluster of the kernel that was recorded.
                     if own.func != parameters.func || own.kern != parameters.kern {
                         return Ok(false);
                     }

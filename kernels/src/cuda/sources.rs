@@ -1,5 +1,5 @@
-//! Sources that are edited without building anything: the files of a folder take the place of those that the program was built with.
-//! What is compiled is the new text, which is part of the key of the cache of kernels.
+//! Sources that are edited without building anything: the files of a folder take the place of those that the program
+//! was built with. What is compiled is the new text, which is part of the key of the cache of kernels.
 
 use std::borrow::Cow;
 use std::fs;
@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 
 use super::HEADER;
 
-/// A folder whose `.cu` and `.cuh` files, and those of its folders, replace embedded sources of the same name. It is read once by
-/// each process.
+/// A folder whose `.cu` and `.cuh` files, and those of its folders, replace embedded sources of the same name. It is
+/// read once by each process.
 pub const SOURCES_VARIABLE: &str = "FULGURITE_CUDA_SOURCES";
 
 /// What a source says before the text of a file.
@@ -95,8 +95,8 @@ fn files() -> Result<Option<&'static Files>, String> {
     FILES.get_or_init(read).as_ref().map(Option::as_ref).map_err(Clone::clone)
 }
 
-/// The source `name` as it is compiled: `text`, unless [`SOURCES_VARIABLE`] names a folder with files of its names. A text that was put
-/// together from several files has a line `#line 1 "FILE"` before each.
+/// The source `name` as it is compiled: `text`, unless [`SOURCES_VARIABLE`] names a folder with files of its names. A
+/// text that was put together from several files has a line `#line 1 "FILE"` before each.
 ///
 /// # Errors
 /// If the folder cannot be read, or two of its files have the name.
@@ -107,7 +107,8 @@ pub fn edited<'a>(name: &str, text: &'a str) -> Result<Cow<'a, str>, String> {
     }
 }
 
-/// What hand-written kernels start with, as it is compiled: [`HEADER`], or the file `header.cuh` of [`SOURCES_VARIABLE`].
+/// What hand-written kernels start with, as it is compiled: [`HEADER`], or the file `header.cuh` of
+/// [`SOURCES_VARIABLE`].
 ///
 /// # Errors
 /// As [`edited`].

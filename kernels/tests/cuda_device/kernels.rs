@@ -283,8 +283,8 @@ fn many_small_copies_are_one_launch_each_hundred_and_sixty() {
     assert!(device.download(&to) == expected);
 }
 
-/// Reductions over a block one after another, as kernels with several of them have, by warps that come at different times: how many
-/// threads get a wrong sum.
+/// Reductions over a block one after another, as kernels with several of them have, by warps that come at different
+/// times: how many threads get a wrong sum.
 fn wrong_sums(device: &Device, header: &str) -> u32 {
     let source = r#"
         extern "C" __global__ void reduce(unsigned* wrong, int rounds) {
@@ -323,7 +323,8 @@ fn one_reduction_of_a_block_waits_for_the_last() {
     assert_eq!(wrong_sums(&device, &late_header()), 0);
 }
 
-/// Without that barrier some of thousands are wrong: the test before notices. (Here a race is made on purpose, which a sanitizer reports.)
+/// Without that barrier some of thousands are wrong: the test before notices. (Here a race is made on purpose, which
+/// a sanitizer reports.)
 #[test]
 fn a_missing_barrier_of_a_reduction_is_noticed() {
     let Some(device) = device() else { return };

@@ -388,7 +388,8 @@ fn the_same_bits_come_again() {
     }
 }
 
-/// A sum in the place of what is added has the bits of one in memory of its own, by each algorithm, but for elements of 16 bits.
+/// A sum in the place of what is added has the bits of one in memory of its own, by each algorithm, but for elements
+/// of 16 bits.
 #[test]
 fn the_result_may_have_the_place_of_what_is_added() {
     let Some(device) = device() else { return };

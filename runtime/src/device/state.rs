@@ -187,7 +187,8 @@ impl DeviceState {
         Ok(())
     }
 
-    /// Why nothing runs on the device any more in this process, after all work that is enqueued: it had a fault of the device itself.
+    /// Why nothing runs on the device any more in this process, after all work that is enqueued: it had a fault of
+    /// the device itself.
     pub fn lost(&self) -> Option<crate::Error> {
         match self.stream.synchronize() {
             Err(error) if error.is_fatal() => Some(self.faulted(error)),

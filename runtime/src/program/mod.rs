@@ -165,7 +165,8 @@ impl Program {
         Ok(Some(Program { trace: self.trace.clone(), memory: self.memory, ready }))
     }
 
-    /// Whether some of its work is done by a library, which chooses algorithms by the alignment of operands among others.
+    /// Whether some of its work is done by a library, which chooses algorithms by the alignment of operands among
+    /// others.
     #[cfg(feature = "testing")]
     pub(crate) fn has_library_work(&self) -> bool {
         matches!(&self.ready, Ready::Device(program) if program.has_products())

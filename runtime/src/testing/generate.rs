@@ -27,8 +27,8 @@ pub struct Settings {
     pub sources: Vec<PathBuf>,
     /// The command that a failure prints before the test's name.
     pub command: String,
-    /// Tests of the first executor have the directives of the second: whether tolerances that one is allowed catch what another does
-    /// wrong.
+    /// Tests of the first executor have the directives of the second: whether tolerances that one is allowed catch
+    /// what another does wrong.
     pub directives_of: Option<[&'static str; 2]>,
 }
 

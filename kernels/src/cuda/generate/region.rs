@@ -188,10 +188,10 @@ impl Region {
         operands.map(|operand| operand.reach(&[], self.width)).fold(self.width as u64, u64::max) >= INDEX_LIMIT
     }
 
-    /// Elements that a thread handles together: as many of the widest type as sixteen bytes hold, fewer where operands do not lie
-    /// that way or rows (`whole_rows`) are not cut evenly. With `any_address` the alignment of addresses does not count: an operand
-    /// that is not aligned is read and written by element. Reductions ask for that, since the order of their sums depends on
-    /// the number.
+    /// Elements that a thread handles together: as many of the widest type as sixteen bytes hold, fewer where
+    /// operands do not lie that way or rows (`whole_rows`) are not cut evenly. With `any_address` the alignment of
+    /// addresses does not count: an operand that is not aligned is read and written by element. Reductions ask for
+    /// that, since the order of their sums depends on the number.
     pub(super) fn vector_width(&self, whole_rows: bool, any_address: bool) -> usize {
         let inputs = self.used_inputs_in(Space::Full).into_iter().map(|input| &self.inputs[input]);
         let outputs =

@@ -35,8 +35,8 @@ impl Sort {
         }
     }
 
-    /// A sort of as many keys of 32 bits in the same memory, once this one has run and given `numbers`, which it may take: nothing
-    /// else of this one is needed any more.
+    /// A sort of as many keys of 32 bits in the same memory, once this one has run and given `numbers`, which it may
+    /// take: nothing else of this one is needed any more.
     pub(super) fn then(&self, numbers: Address) -> Sort {
         let Sort { count, keys, numbers: [first, second], counts, totals, .. } = *self;
         // The first pass writes the second of them, and must not write what it reads.

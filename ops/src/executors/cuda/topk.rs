@@ -235,7 +235,8 @@ mod tests {
         };
         for (dtype, key) in [(DType::F32, 4), (DType::F64, 8)] {
             for count in [1, 8] {
-                // Keys and numbers twice, the counts of 256 digits of each tile of 1024, and a total of each 4096 counts.
+                // Keys and numbers twice, the counts of 256 digits of each tile of 1024, and a total of each 4096
+                // counts.
                 let (all, whole) = (5000 * count as u64, |bytes: u64| bytes.next_multiple_of(256));
                 let counts = 256 * all.div_ceil(1024);
                 let exact =

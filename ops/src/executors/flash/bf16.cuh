@@ -29,7 +29,8 @@ struct Tile {
     __device__ __forceinline__ void fetch(const T* rows, i64 stride, int first, int count) const {
         static_assert(TILE * CHUNKS % THREADS == 0, "every thread fetches as much");
         constexpr int EACH = TILE * CHUNKS / THREADS;
-        // Elements that are read one by one take registers, which the widest heads do not leave for several chunks at once.
+        // Elements that are read one by one take registers, which the widest heads do not leave for several chunks at
+        // once.
 #pragma unroll(ALIGNED ? EACH : 1)
         for (int i = 0; i < EACH; ++i) {
             const int row = (threadIdx.x + i * THREADS) / CHUNKS, chunk = (threadIdx.x + i * THREADS) % CHUNKS;

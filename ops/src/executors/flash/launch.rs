@@ -91,9 +91,9 @@ struct Tiling {
 }
 
 impl Tiling {
-    /// Measured on an H200: of the sizes that fit registers the fastest, or as good as any. Wide heads leave room for small tiles, and
-    /// so do widths of no whole packs, whose elements are read one by one. The size of a tile is part of the order of sums, so it
-    /// depends on the shape and on nothing that addresses or strides decide.
+    /// Measured on an H200: of the sizes that fit registers the fastest, or as good as any. Wide heads leave room for
+    /// small tiles, and so do widths of no whole packs, whose elements are read one by one. The size of a tile is
+    /// part of the order of sums, so it depends on the shape and on nothing that addresses or strides decide.
     fn forward(problem: &Problem) -> Tiling {
         let products = Products::of(problem.dtype);
         let wide = problem.padded() > 64;

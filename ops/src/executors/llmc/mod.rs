@@ -49,9 +49,9 @@ pub(in crate::executors) fn pack_of(columns: usize, size: usize, tensors: &[&Dev
     pack
 }
 
-/// How many neighbouring elements of rows of `columns` elements of `size` bytes a thread of a reduction handles together, wherever
-/// the rows are: the order of sums depends on the number, so it must not depend on addresses. Rows that are not aligned for so
-/// many (`ALIGNED` of the sources) are read and written by element.
+/// How many neighbouring elements of rows of `columns` elements of `size` bytes a thread of a reduction handles
+/// together, wherever the rows are: the order of sums depends on the number, so it must not depend on addresses. Rows
+/// that are not aligned for so many (`ALIGNED` of the sources) are read and written by element.
 pub(in crate::executors) fn pack_anywhere(columns: usize, size: usize) -> usize {
     let mut pack = WIDEST / size;
     while !columns.is_multiple_of(pack) {
@@ -60,7 +60,8 @@ pub(in crate::executors) fn pack_anywhere(columns: usize, size: usize) -> usize 
     pack
 }
 
-/// Whether `pack` elements of each of `tensors` can be read and written at once where rows start at multiples of as many.
+/// Whether `pack` elements of each of `tensors` can be read and written at once where rows start at multiples of as
+/// many.
 pub(in crate::executors) fn are_aligned(pack: usize, tensors: &[&DeviceTensor]) -> bool {
     tensors.iter().all(|tensor| tensor.alignment.is_multiple_of((pack * tensor.dtype().size()).min(WIDEST)))
 }

@@ -18,8 +18,8 @@ template <> struct Halves<f16> {
     }
 };
 
-// N elements, at most 16 bytes at once. ALIGNED says that addresses are multiples of what is read at once; otherwise elements are read
-// one by one.
+// N elements, at most 16 bytes at once. ALIGNED says that addresses are multiples of what is read at once; otherwise
+// elements are read one by one.
 template <int N, typename T> __device__ __forceinline__ void read(const T* from, float (&to)[N]) {
     if constexpr (!ALIGNED) {
 #pragma unroll
@@ -80,8 +80,9 @@ template <int N, typename T> __device__ __forceinline__ void write(T* to, const 
     }
 }
 
-// 16 bytes on their way from memory to shared memory; what was asked for since the last batch is one. The thread that asked for
-// them may read them once its batch is there; others wait for one another besides. Elements that are not aligned are there at once.
+// 16 bytes on their way from memory to shared memory; what was asked for since the last batch is one. The thread that
+// asked for them may read them once its batch is there; others wait for one another besides. Elements that are not
+// aligned are there at once.
 template <typename T> __device__ __forceinline__ void fetch(T* to, const T* from) {
     if constexpr (!ALIGNED) {
 #pragma unroll

@@ -9,8 +9,8 @@ use super::tables::{MOST_TENSORS, table};
 use crate::executors::cuda::support::THREADS;
 use crate::executors::llmc::{are_aligned, has_kernels_for, pack_anywhere, source};
 
-/// Launches of tensors that are not empty: whether packs of all of them are aligned, and the tensors' positions. Addresses decide
-/// about neither which tensors a launch has nor the packs, since the order of sums depends on both.
+/// Launches of tensors that are not empty: whether packs of all of them are aligned, and the tensors' positions.
+/// Addresses decide about neither which tensors a launch has nor the packs, since the order of sums depends on both.
 fn launches(tensors: &[Vec<&DeviceTensor>]) -> Vec<(bool, Vec<usize>)> {
     let with_elements: Vec<usize> = (0..tensors.len()).filter(|i| !tensors[*i][0].is_empty()).collect();
     let launch = |own: &[usize]| {

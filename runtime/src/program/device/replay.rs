@@ -40,8 +40,8 @@ pub(super) struct Graphs {
 struct Choice {
     /// Addresses that were run without a graph, the latest last.
     missed: Vec<Vec<DeviceAddress>>,
-    /// A graph of this program could not be updated. No other is tried: what fails once fails each time, after the work of
-    /// recording the steps.
+    /// A graph of this program could not be updated. No other is tried: what fails once fails each time, after the
+    /// work of recording the steps.
     fixed: bool,
 }
 

@@ -12,7 +12,8 @@ use crate::testing::subject::{List, REFERENCE, coarsest};
 
 /// Values of so many elements are too large for the references.
 const LARGE: usize = 1 << 17;
-/// What references say of data that operators document as refused on the host alone, and without a defined value on a device.
+/// What references say of data that operators document as refused on the host alone, and without a defined value on a
+/// device.
 const UNDEFINED_ON_DEVICES: &str = "an integer is divided by zero";
 /// How many random ways a program is run, besides the plain and the usual one.
 const WAYS: usize = 3;

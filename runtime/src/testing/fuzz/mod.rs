@@ -141,8 +141,8 @@ pub enum Event<'a> {
 /// Makes and runs cases until time or number is reached.
 ///
 /// # Errors
-/// If an executor or an operator that is named does not exist, or none is left; if the device has a fault after which nothing runs on
-/// it, once the program that it was found with is told.
+/// If an executor or an operator that is named does not exist, or none is left; if the device has a fault after which
+/// nothing runs on it, once the program that it was found with is told.
 pub fn fuzz(settings: &Settings, listen: &mut (dyn FnMut(Event<'_>) + Send)) -> Result<Totals> {
     let mut executors: Vec<&'static ExecutorDef> = default_executors(&settings.device);
     if settings.device != "cpu" {
@@ -244,7 +244,8 @@ impl Run<'_> {
         self.totals.skipped += verdict.compared.skipped;
         let Some(failure) = verdict.failure else { return };
         self.totals.failing += 1;
-        // Each run is waited for, so that it was this program. It is told as it is: nothing smaller could be run in this process.
+        // Each run is waited for, so that it was this program. It is told as it is: nothing smaller could be run in
+        // this process.
         self.lost = lost(&self.settings.device);
         let (case, failure) = match &self.lost {
             Some(_) => (case, failure),

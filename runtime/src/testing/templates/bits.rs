@@ -58,9 +58,9 @@ fn surrounded(subject: &Subject) -> Check<Trace> {
     Ok(trace_of(def.short_name(), block))
 }
 
-/// Runs a program fused and unfused, with everything that is cheap computed again and with nothing, and compares the bits. On a device
-/// a reduction in a region is added by another kernel, in another order: what depends on one is compared by `sums`, the tolerance of
-/// the test, or by the caller if there is none.
+/// Runs a program fused and unfused, with everything that is cheap computed again and with nothing, and compares the
+/// bits. On a device a reduction in a region is added by another kernel, in another order: what depends on one is
+/// compared by `sums`, the tolerance of the test, or by the caller if there is none.
 pub(crate) fn same_however(trace: &Trace, list: &List, inputs: &[Array], sums: Option<Tolerance>) -> Check {
     let run = |fuse: bool, recompute: Option<u64>| -> Check<(Program, Vec<Array>)> {
         let how = || how(fuse, recompute);

@@ -186,9 +186,9 @@ impl RandomProgram {
         })
     }
 
-    /// See [`super::bits`]: with all inputs in `dtype`, and with gradients. (A program whose operators refuse that type is none.)
-    /// Fused and not, kept and computed again, but for what depends on a reduction in a region of a device: that is compared with the
-    /// unfused error.
+    /// See [`super::bits`]: with all inputs in `dtype`, and with gradients. (A program whose operators refuse that
+    /// type is none.) Fused and not, kept and computed again, but for what depends on a reduction in a region of a
+    /// device: that is compared with the unfused error.
     fn has_the_same_bits(&self, dtype: DType, executor: &'static ExecutorDef) -> Check {
         let list = List::of(executor);
         let Ok(trace) = self.trace(dtype) else { return Ok(()) };
