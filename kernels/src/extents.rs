@@ -1,7 +1,9 @@
 //! What safe functions check of their operands before anything is read or written, once a call: the layouts that views promise
-//! are those of their own shapes, and a kernel that goes by another tensor's shape would leave them.
+//! are those of their own shapes, and a kernel that goes by another tensor's shape would leave them; and operands that share
+//! memory with a result are read before that memory is written, or refused.
 
 use crate::dtype::DType;
+use crate::view::{TensorMut, TensorRef};
 
 /// Number of elements of a shape; a shape of more than fit a `usize` has no memory.
 #[track_caller]
@@ -35,6 +37,26 @@ pub(crate) fn dimension(function: &str, dim: usize, of: &[usize]) {
 #[track_caller]
 pub(crate) fn dtype(function: &str, operand: &str, dtype: DType, expected: DType) {
     assert!(dtype == expected, "{function}: {operand} is {dtype}, expected {expected}");
+}
+
+/// Fails if an operand shares memory with a result: what a kernel checks that reads elements after it has written others.
+#[track_caller]
+pub(crate) fn apart(function: &str, operand: &str, tensor: &TensorRef<'_>, result: &TensorMut<'_>) {
+    assert!(
+        !tensor.shares_memory_with(result),
+        "{function}: {operand} shares memory with a result, and this kernel reads elements after it has written others"
+    );
+}
+
+/// Fails if an operand shares memory with a result, unless it is exactly the view of that result: what a kernel checks that reads
+/// each element before it writes the same one.
+#[track_caller]
+pub(crate) fn apart_or_same(function: &str, operand: &str, tensor: &TensorRef<'_>, results: &[TensorMut<'_>]) {
+    assert!(
+        results.iter().all(|result| !tensor.shares_memory_with(result) || tensor.is_view_of(result)),
+        "{function}: {operand} shares memory with a result of another layout, and this kernel would read elements after it has \
+         written them"
+    );
 }
 
 /// `shape` with another extent in the place of `dim`; unchanged if it has no such dimension.

@@ -51,6 +51,12 @@ fn rank_of_index(function: &str, index: TensorRef<'_>, shape: &[usize], dim: usi
     assert!(dim < shape.len(), "{function}: dim is {dim}, the operand has shape {shape:?}");
 }
 
+/// Fails if an operand shares memory with the target.
+fn all_apart(function: &str, source: &TensorRef<'_>, index: &TensorRef<'_>, target: &TensorMut<'_>) {
+    extents::apart(function, "source", source, target);
+    extents::apart(function, "index", index, target);
+}
+
 /// Copies one element of `size` bytes.
 ///
 /// # Safety
@@ -71,7 +77,7 @@ unsafe fn copy_element(source: *const u8, target: *mut u8, size: usize) {
 /// `target[i, j, k] = source[i, index[i, j, k], k]`, for the dimension `dim` in the place of the second.
 ///
 /// `index` (i64 or i32) and `target` have one shape, of the rank of `source` and nowhere larger except in `dim`;
-/// `source` and `target` have one element type. Panics if anything else is the case.
+/// `source` and `target` have one element type. Panics if anything else is the case, or if an operand shares memory with `target`.
 pub fn gather(
     source: TensorRef<'_>,
     dim: usize,
@@ -82,6 +88,7 @@ pub fn gather(
     extents::shape("gather", "target", target.shape(), index.shape());
     extents::dtype("gather", "target", target.dtype(), source.dtype());
     no_larger("gather", index.shape(), "source", source.shape(), Some(dim));
+    all_apart("gather", &source, &index, &target);
     if index.shape().is_empty() {
         checked(index, 1)?;
         convert(source, target);
@@ -127,7 +134,7 @@ fn around(shape: &[usize], strides: [&[isize]; 2], dim: usize) -> (Walk<2>, Walk
 /// `target[i, j, k] = source[i, index[j], k]`, for the dimension `dim` in the place of the second.
 ///
 /// `index` is one-dimensional (i64 or i32); `target` has the shape of `source` but for the extent of `dim`, which is that
-/// of `index`; both have one element type. Panics if anything else is the case.
+/// of `index`; both have one element type. Panics if anything else is the case, or if an operand shares memory with `target`.
 pub fn index_select(
     source: TensorRef<'_>,
     dim: usize,
@@ -138,6 +145,7 @@ pub fn index_select(
     let expected = with_extent(source.shape(), dim, index.len());
     extents::shape("index_select", "target", target.shape(), &expected);
     extents::dtype("index_select", "target", target.dtype(), source.dtype());
+    all_apart("index_select", &source, &index, &target);
     let indices = checked(index, source.shape()[dim])?;
     let (before, mut after) = around(target.shape(), [source.strides(), target.strides()], dim);
     let (length, [source_step, target_step]) = after.pop();
@@ -237,7 +245,7 @@ macro_rules! by_class {
 /// `target[i, index[i, j, k], k] += source[i, j, k]`, for the dimension `dim` in the place of the second.
 ///
 /// `index` (i64 or i32) is nowhere larger than `source`, nor than `target` except in `dim`. f16 and bf16 are summed in
-/// f32, integers wrap. Panics if `index` is larger.
+/// f32, integers wrap. Panics if `index` is larger, or if an operand shares memory with `target`.
 pub fn scatter_add(
     mut target: TensorMut<'_>,
     dim: usize,
@@ -248,6 +256,7 @@ pub fn scatter_add(
     extents::dimension("scatter_add", dim, target.shape());
     no_larger("scatter_add", index.shape(), "source", source.shape(), None);
     no_larger("scatter_add", index.shape(), "target", target.shape(), Some(dim));
+    all_apart("scatter_add", &source, &index, &target);
     let indices = checked(index, if rank == 0 { 1 } else { target.shape()[dim] })?;
     by_class!(source, target, scatter_lines(dim, index.shape(), &indices));
     Ok(())
@@ -288,7 +297,8 @@ fn scatter_lines<T: Sum>(
 /// embeddings gets back.
 ///
 /// `index` is one-dimensional (i64 or i32); `source` has the shape of `target` but for the extent of `dim`, which is that
-/// of `index`. f16 and bf16 are summed in f32, integers wrap. Panics if anything else is the case.
+/// of `index`. f16 and bf16 are summed in f32, integers wrap. Panics if anything else is the case, or if an operand shares memory
+/// with `target`.
 pub fn index_add(
     mut target: TensorMut<'_>,
     dim: usize,
@@ -297,6 +307,7 @@ pub fn index_add(
 ) -> Result<(), IndexOutOfRange> {
     rank_of_index("index_add", index, target.shape(), dim);
     extents::shape("index_add", "source", source.shape(), &with_extent(target.shape(), dim, index.len()));
+    all_apart("index_add", &source, &index, &target);
     let indices = checked(index, target.shape()[dim])?;
     by_class!(source, target, add_rows(dim, &indices));
     Ok(())

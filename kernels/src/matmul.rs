@@ -33,9 +33,12 @@ const SMALL_RESULT: usize = 256 << 10;
 /// `left` is `[.., m, k]`, `right` is `[.., k, n]` and `target` is `[.., m, n]`, with the same leading dimensions (stride
 /// zero where one is broadcast) and any strides, so a transposed matrix costs nothing. The element types may differ:
 /// the product is computed in f64 if any of them is f64, in f32 if any is f32, bf16 or f16, and otherwise in i64, which
-/// wraps. An inner extent of zero gives zeros. The matrices of `target` do not overlap. Panics if the extents do not fit.
+/// wraps. An inner extent of zero gives zeros. The matrices of `target` do not overlap. Panics if the extents do not fit, or
+/// if an operand shares memory with `target`.
 pub fn matmul(left: TensorRef<'_>, right: TensorRef<'_>, mut target: TensorMut<'_>, accumulate: bool) {
     check(left.shape(), right.shape(), target.shape());
+    extents::apart("matmul", "left", &left, &target);
+    extents::apart("matmul", "right", &right, &target);
     if target.is_empty() {
         return;
     }
@@ -82,7 +85,7 @@ fn widened<T: Element>(tensor: TensorRef<'_>) -> (Vec<T>, Vec<isize>) {
     let mut strides = contiguous_strides(&shape);
     let mut data = vec![T::from_f64(0.0); shape.iter().product()];
     // SAFETY: a part of the tensor: the first of every dimension that repeats itself.
-    let source = unsafe { TensorRef::new(tensor.dtype(), &shape, tensor.strides(), tensor.as_ptr()) };
+    let source = unsafe { tensor.part(&shape, tensor.strides(), tensor.as_ptr()) };
     convert(source, TensorMut::from_slice(&mut data, &shape, &strides));
     strides.iter_mut().zip(tensor.strides()).for_each(|(stride, &original)| *stride *= isize::from(original != 0));
     (data, strides)

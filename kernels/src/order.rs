@@ -90,7 +90,7 @@ fn with_dimension(strides: &[isize], rank: usize, dim: usize) -> Vec<isize> {
 /// The position of the largest element along `dim`: the first of equals; a NaN counts as the largest.
 ///
 /// `target` (i64 or another type) has the shape of `source` with the dimension left out or of extent one. The dimension
-/// is not empty. Panics if it is, or if `target` has another shape.
+/// is not empty. Panics if it is, if `target` has another shape, or if it shares memory with `source`.
 pub fn argmax(source: TensorRef<'_>, dim: usize, mut target: TensorMut<'_>) {
     extents::dimension("argmax", dim, source.shape());
     let mut expected = with_extent(source.shape(), dim, 1);
@@ -98,6 +98,7 @@ pub fn argmax(source: TensorRef<'_>, dim: usize, mut target: TensorMut<'_>) {
         expected.remove(dim);
     }
     extents::shape("argmax", "target", target.shape(), &expected);
+    extents::apart("argmax", "source", &source, &target);
     let length = source.shape().get(dim).copied().unwrap_or(1);
     assert!(length > 0 || target.is_empty(), "argmax: dimension {dim} of {:?} is empty", source.shape());
     let strides = with_dimension(target.strides(), source.shape().len(), dim);
@@ -127,10 +128,11 @@ pub fn argmax(source: TensorRef<'_>, dim: usize, mut target: TensorMut<'_>) {
 }
 
 /// Running sums along `dim`, added in f64 (i64 for integers and booleans, wrapping) and converted. Both tensors have one
-/// shape; `target` may be exactly the view of `source`. Panics if their shapes differ.
+/// shape; `target` may be exactly the view of `source`. Panics if their shapes differ, or if they share memory otherwise.
 pub fn cumsum(source: TensorRef<'_>, dim: usize, mut target: TensorMut<'_>) {
     extents::dimension("cumsum", dim, source.shape());
     extents::shape("cumsum", "target", target.shape(), source.shape());
+    extents::apart_or_same("cumsum", "source", &source, std::slice::from_ref(&target));
     let strides = target.strides();
     let (dtype, stride) = (target.dtype(), strides.get(dim).copied().unwrap_or(0));
     let address = Shared::new(target.as_mut_ptr());
@@ -166,7 +168,7 @@ pub fn cumsum(source: TensorRef<'_>, dim: usize, mut target: TensorMut<'_>) {
 /// lower position comes first; NaN counts as the largest.
 ///
 /// `values` (of the type of `source`) and `indices` (i64) have the shape of `source` with the extent `k` in the place of
-/// `dim`, and `k` is at most that extent. Panics if anything else is the case.
+/// `dim`, and `k` is at most that extent. Panics if anything else is the case, or if `source` shares memory with a result.
 pub fn topk(source: TensorRef<'_>, dim: usize, largest: bool, mut values: TensorMut<'_>, mut indices: TensorMut<'_>) {
     extents::dimension("topk", dim, source.shape());
     let k = values.shape().get(dim).copied().unwrap_or(1);
@@ -175,6 +177,8 @@ pub fn topk(source: TensorRef<'_>, dim: usize, largest: bool, mut values: Tensor
     let expected = with_extent(source.shape(), dim, k);
     extents::shape("topk", "values", values.shape(), &expected);
     extents::shape("topk", "indices", indices.shape(), &expected);
+    extents::apart("topk", "source", &source, &values);
+    extents::apart("topk", "source", &source, &indices);
     if k == 0 {
         return;
     }

@@ -31,11 +31,12 @@ const ROW_GROUP: usize = 2048;
 /// shape is that of `source` with the reduced dimensions either left out or of extent one.
 ///
 /// Booleans and integers are reduced in i64 (sums wrap). A maximum or minimum is NaN if any element is. Panics if `dims` are not
-/// dimensions of `source`, or if `target` has another shape.
+/// dimensions of `source`, if `target` has another shape, or if the two share memory.
 pub fn reduce(reduction: Reduction, source: TensorRef<'_>, dims: &[usize], mut target: TensorMut<'_>) {
     let (shape, strides) = (source.shape(), source.strides());
     let keeps = target.shape().len() == shape.len();
     check(shape, dims, target.shape());
+    extents::apart("reduce", "source", &source, &target);
     let (mut kept, mut reduced) = (Vec::new(), Vec::new());
     for axis in 0..shape.len() {
         if dims.contains(&axis) {

@@ -77,12 +77,13 @@ impl PerRow {
     fn spread<'a>(&'a self, tensor: TensorRef<'a>, shape: &'a [usize]) -> TensorRef<'a> {
         extents::shape("row", "a value per row", tensor.shape(), &shape[..1]);
         // SAFETY: there is an element for each row, and the stride of zero reaches nothing new.
-        unsafe { TensorRef::new(tensor.dtype(), shape, &self.strides, tensor.as_ptr()) }
+        unsafe { tensor.part(shape, &self.strides, tensor.as_ptr()) }
     }
     fn result<'a>(&'a self, tensor: &'a mut TensorMut<'_>) -> TensorMut<'a> {
         extents::shape("row", "a value per row", tensor.shape(), &self.column[..1]);
+        let first = tensor.as_mut_ptr();
         // SAFETY: the same elements in a shape with another extent of one.
-        unsafe { TensorMut::new(tensor.dtype(), &self.column, &self.strides, tensor.as_mut_ptr()) }
+        unsafe { tensor.part(&self.column, &self.strides, first) }
     }
 }
 
@@ -91,7 +92,7 @@ fn per_column<'a>(tensor: TensorRef<'a>, shape: &'a [usize], strides: &'a mut [i
     extents::shape("row", "a value per column", tensor.shape(), &shape[1..]);
     *strides = [0, tensor.strides()[0]];
     // SAFETY: there is an element for each column, and the stride of zero reaches nothing new.
-    unsafe { TensorRef::new(tensor.dtype(), shape, strides, tensor.as_ptr()) }
+    unsafe { tensor.part(shape, strides, tensor.as_ptr()) }
 }
 
 /// The elements of a tensor, row-major, in f64.
@@ -112,7 +113,7 @@ fn write_softmax(writer: &mut Writer) -> (u32, u32, u32) {
 }
 
 /// Softmax over the last dimension: `exp(x - max) / Σ exp(x - max)`. Both tensors have one shape of rank one or more;
-/// `target` may be exactly the view of `source`. Panics if the shapes differ.
+/// `target` may be exactly the view of `source`. Panics if the shapes differ, or if the two share memory otherwise.
 pub fn softmax(source: TensorRef<'_>, target: TensorMut<'_>) {
     extents::shape("softmax", "target", target.shape(), source.shape());
     let mut writer = Writer::default();
@@ -152,7 +153,7 @@ fn classes(
         let address = logits.as_ptr().wrapping_offset(offset * logits.dtype().size() as isize);
         let mut value = [0f64];
         // SAFETY: an element of the logits.
-        let logit = unsafe { TensorRef::new(logits.dtype(), &[], &[], address) };
+        let logit = unsafe { logits.part(&[], &[], address) };
         convert(logit, TensorMut::from_slice(&mut value, &[], &[]));
         Ok(Some((index as usize, value[0])))
     };
@@ -163,7 +164,8 @@ fn classes(
 ///
 /// `logits` is `[n, c]`, `targets` `[n]` of integers, `losses` and `log_sum_exp` are `[n]`. With label smoothing `s` the
 /// loss is `(1 - s)` times the above plus `s` times the mean over all classes. A row whose target is `ignore_index` has
-/// the loss 0. A target outside `0..c` is an error, and nothing is written. Panics if a shape is another.
+/// the loss 0. A target outside `0..c` is an error, and nothing is written. Results may share memory with operands, all of which
+/// are read before the first is written. Panics if a shape is another.
 pub fn cross_entropy_forward(
     logits: TensorRef<'_>,
     targets: TensorRef<'_>,
@@ -208,7 +210,7 @@ pub fn cross_entropy_forward(
 ///
 /// `log_sum_exp` is what the forward function stored, `row_scale` `[n]` the gradient of each row's loss. Ignored rows get
 /// zeros. `d_logits` may be exactly the view of `logits`. A target outside `0..c` is an error, and nothing is written. Panics if
-/// a shape is another.
+/// a shape is another, or if `d_logits` shares memory with an operand otherwise.
 #[allow(clippy::too_many_arguments)]
 pub fn cross_entropy_backward(
     logits: TensorRef<'_>,
@@ -222,6 +224,9 @@ pub fn cross_entropy_backward(
     let classes = classes(&logits, targets, ignore_index)?;
     let (shape, width) = (logits.shape(), logits.shape()[1]);
     extents::shape("cross_entropy_backward", "d_logits", d_logits.shape(), shape);
+    for (name, operand) in [("logits", &logits), ("log_sum_exp", &log_sum_exp), ("row_scale", &row_scale)] {
+        extents::apart_or_same("cross_entropy_backward", name, operand, std::slice::from_ref(&d_logits));
+    }
     let every_class = label_smoothing / width as f64;
     let mut writer = Writer::default();
     let [x, total, scale] = [0, 1, 2].map(|input| writer.input(input));
@@ -254,7 +259,7 @@ pub fn cross_entropy_backward(
                 // SAFETY: a row of `d_logits`.
                 let target = unsafe {
                     let address = base.offset(start * dtype.size() as isize);
-                    TensorMut::new(dtype, &shape[1..], &strides[1..], address)
+                    d_logits.part(&shape[1..], &strides[1..], address)
                 };
                 crate::philox::fill(target, 0.0);
             }
@@ -266,7 +271,8 @@ pub fn cross_entropy_backward(
 /// Layer normalization of each row: `(input - mean) / sqrt(variance + epsilon) · weight + bias`, in one pass over memory.
 ///
 /// `input` and `output` are `[n, c]`, `weight` and `bias` `[c]`, `mean` and `reciprocal_deviation` (1/sqrt(variance +
-/// epsilon), for the backward function) `[n]`. `output` may be exactly the view of `input`. Panics if a shape is another.
+/// epsilon), for the backward function) `[n]`. `output` may be exactly the view of `input`. Panics if a shape is another, or if a
+/// result shares memory with an operand otherwise.
 pub fn layer_norm_forward(
     input: TensorRef<'_>,
     weight: Option<TensorRef<'_>>,
@@ -309,7 +315,8 @@ pub fn layer_norm_forward(
 }
 
 /// Gradients of [`layer_norm_forward`]. `d_output`, `input` and `d_input` are `[n, c]`, `d_weight` and `d_bias` `[c]`;
-/// outputs that are not wanted are `None`. Panics if a shape is another.
+/// outputs that are not wanted are `None`. `d_input` may be exactly the view of `d_output` or of `input`. Panics if a shape is
+/// another, or if a result shares memory with an operand otherwise.
 #[allow(clippy::too_many_arguments)]
 pub fn layer_norm_backward(
     d_output: TensorRef<'_>,
@@ -330,6 +337,19 @@ pub fn layer_norm_backward(
     }
     if let Some(d_input) = &d_input {
         extents::shape("layer_norm_backward", "d_input", d_input.shape(), input.shape());
+    }
+    let operands = [
+        ("d_output", Some(&d_output)),
+        ("input", Some(&input)),
+        ("weight", weight.as_ref()),
+        ("mean", Some(&mean)),
+        ("reciprocal_deviation", Some(&reciprocal_deviation)),
+    ];
+    for (name, operand) in operands.into_iter().filter_map(|(name, operand)| operand.map(|operand| (name, operand))) {
+        // Gradients of weight and bias are written before the operands are read for that of the input.
+        let of_columns = d_weight.iter().chain(&d_bias);
+        of_columns.for_each(|written| extents::apart("layer_norm_backward", name, operand, written));
+        extents::apart_or_same("layer_norm_backward", name, operand, d_input.as_slice());
     }
     if d_weight.is_some() || d_bias.is_some() {
         let wide = [d_output, input, mean, reciprocal_deviation].iter().any(|tensor| tensor.dtype() == DType::F64);
@@ -436,7 +456,7 @@ unsafe fn read_row(tensor: &TensorRef<'_>, offset: isize, class: Class, tile: &m
         if Class::of(tensor.dtype()) == class {
             return load(tensor.dtype(), address, tensor.strides()[1], tile.as_mut_ptr().cast(), width);
         }
-        let row = TensorRef::new(tensor.dtype(), &tensor.shape()[1..], &tensor.strides()[1..], address);
+        let row = tensor.part(&tensor.shape()[1..], &tensor.strides()[1..], address);
         let shape = [width];
         convert(row, TensorMut::new(class.dtype(), &shape, &[1], tile.as_mut_ptr().cast()));
     }

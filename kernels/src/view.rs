@@ -76,6 +76,19 @@ fn reaches_the_same(own: (&[usize], &[isize]), other: (&[usize], &[isize]), repe
     essential(own) == essential(other)
 }
 
+/// The addresses from the first to the last byte that a layout reaches; none of a tensor without elements.
+fn bytes(shape: &[usize], strides: &[isize], first: *const u8, dtype: DType) -> std::ops::Range<usize> {
+    if shape.contains(&0) {
+        return 0..0;
+    }
+    let far = |keep: fn(isize) -> bool| -> isize {
+        let steps = shape.iter().zip(strides).filter(|(_, stride)| keep(**stride));
+        steps.map(|(extent, stride)| (extent - 1) as isize * stride).sum::<isize>() * dtype.size() as isize
+    };
+    let (low, high) = (far(|stride| stride < 0), far(|stride| stride > 0));
+    first.addr().wrapping_add_signed(low)..first.addr().wrapping_add_signed(high) + dtype.size()
+}
+
 impl<'a> TensorRef<'a> {
     /// A view of memory that somebody else owns.
     ///
@@ -112,6 +125,23 @@ impl<'a> TensorRef<'a> {
     /// Whether the memory is also that of a result of the same kernel.
     pub fn is_overlapped(&self) -> bool {
         self.overlapped
+    }
+
+    /// Whether some of the memory may be that of `result`. Views that are not marked as overlapped are promised to share none.
+    pub(crate) fn shares_memory_with(&self, result: &TensorMut<'_>) -> bool {
+        self.overlapped && result.overlapped && {
+            let own = bytes(self.shape, self.strides, self.pointer, self.dtype);
+            let other = bytes(result.shape, result.strides, result.pointer, result.dtype);
+            own.start < other.end && other.start < own.end
+        }
+    }
+
+    /// Whether each element has the place of the same element of `result`, and is as large.
+    pub(crate) fn is_view_of(&self, result: &TensorMut<'_>) -> bool {
+        std::ptr::eq(self.pointer, result.pointer)
+            && self.dtype.size() == result.dtype.size()
+            && self.shape.len() == result.shape.len()
+            && reaches_the_same((self.shape, self.strides), (result.shape, result.strides), false)
     }
 
     /// The elements of a contiguous tensor, to be read one at a time; `None` if it is strided or not of type `T`. What a

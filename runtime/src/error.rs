@@ -1,5 +1,6 @@
 //! Everything that can go wrong, each with what is needed to mend it.
 
+use std::any::Any;
 use std::fmt;
 use std::panic::Location;
 
@@ -22,6 +23,12 @@ impl Failure {
     /// A failure of the precondition `code`.
     pub fn new(code: &'static str, message: impl Into<String>) -> Failure {
         Failure { code, message: message.into() }
+    }
+
+    /// What somebody said who panicked.
+    pub(crate) fn panicked(who: &str, panic: &(dyn Any + Send)) -> Failure {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        Failure::new("Panicked", format!("{who} panicked: {}", text.unwrap_or("without a message")))
     }
 }
 

@@ -24,6 +24,8 @@ mod kernels;
 mod rewrites;
 #[path = "../src/wrong/rules.rs"]
 mod rules;
+#[path = "../src/wrong/shared_memory.rs"]
+mod shared_memory;
 
 fn tests_of(operator: &str, template: Template) -> Vec<GeneratedTest> {
     let filter = Filter { templates: vec![template], ..Filter::operator(operator) };
@@ -185,6 +187,21 @@ fn a_symbol_in_place_that_takes_slices() {
     let expected: Vec<f32> = [0.0_f32, 1.0, 2.0, 3.0].iter().map(|x| x.exp() * -2.0).collect();
     let near = run(in_place::negated_in_place).unwrap();
     assert!(near.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1e-4 * b.abs()), "{near:?}");
+}
+
+#[test]
+fn symbols_in_place_by_building_blocks_that_read_what_they_have_written() {
+    let refused = "shares memory with a result";
+    for operator in ["wrong::copied_backwards_in_place", "wrong::reduced_in_place", "wrong::squared_in_place"] {
+        must_catch(operator, Template::InPlace, refused);
+        must_pass(operator, Template::Consistency);
+        must_pass(operator, Template::Bounds);
+    }
+    must_pass("wrong::softmax_in_place", Template::InPlace);
+    // In a program it is an error that names the operator, and no panic.
+    let f = jit(|x: Tensor| shared_memory::squared_in_place(fulgurite_ops::prims::exp(x)) * 2.0);
+    let error = f.call(Array::new([2, 2], &[0.0_f32; 4]).unwrap()).map(drop).unwrap_err().to_string();
+    assert!(error.contains("wrong::squared_in_place") && error.contains(refused), "{error}");
 }
 
 #[test]

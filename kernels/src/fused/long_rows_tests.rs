@@ -26,8 +26,8 @@ fn long_rows_have_the_same_bits_on_any_number_of_threads() {
             // SAFETY: one and the same view of a live slice, as an input and as an output of one kernel; or two slices.
             let (input, output) = unsafe {
                 (
-                    TensorRef::new(DType::F32, &shape, &strides, source.cast()),
-                    TensorMut::new(DType::F32, &shape, &strides, out.as_mut_ptr().cast()),
+                    TensorRef::overlapped(DType::F32, &shape, &strides, source.cast()),
+                    TensorMut::overlapped(DType::F32, &shape, &strides, out.as_mut_ptr().cast()),
                 )
             };
             let per_row = TensorMut::from_slice(&mut log_sum, &reduced, &reduced_strides);

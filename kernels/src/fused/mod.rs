@@ -18,6 +18,7 @@ mod tests;
 pub(crate) mod values;
 
 use crate::dtype::DType;
+use crate::extents;
 use crate::scalar::ScalarOp;
 use crate::tile::reduction::Reduction;
 use crate::view::{TensorMut, TensorRef};
@@ -130,7 +131,8 @@ impl FusedKernel {
 
     /// Runs the program. Inputs and outputs have the element types and layouts that the kernel was prepared for.
     ///
-    /// An output may be exactly the same view as an input: an element is read before it is written.
+    /// An output may be exactly the same view as an input: an element is read before it is written. Panics if an operand has another
+    /// type or layout, or if an input and an output share memory otherwise.
     ///
     /// # Errors
     /// If an integer is divided by zero. All outputs are written all the same.
@@ -156,6 +158,9 @@ impl FusedKernel {
                     && output.dtype() == self.plan.outputs[index].dtype,
                 "output {index} has the layout and type that the kernel was prepared for"
             );
+        }
+        for (index, input) in inputs.iter().enumerate().filter(|(_, input)| input.is_overlapped()) {
+            extents::apart_or_same("a fused program", &format!("input {index}"), input, outputs);
         }
         let inputs: smallvec::SmallVec<[*const u8; 8]> = inputs.iter().map(TensorRef::as_ptr).collect();
         let outputs: smallvec::SmallVec<[*mut u8; 4]> = outputs.iter_mut().map(TensorMut::as_mut_ptr).collect();

@@ -78,8 +78,8 @@ fn in_place_over_long_rows() {
     let pointer = in_place.as_mut_ptr().cast::<u8>();
     // SAFETY: one and the same view of a live slice, as an input and as an output of one kernel.
     unsafe {
-        let input = TensorRef::new(DType::F32, &shape, &strides, pointer);
-        let output = TensorMut::new(DType::F32, &shape, &strides, pointer);
+        let input = TensorRef::overlapped(DType::F32, &shape, &strides, pointer);
+        let output = TensorMut::overlapped(DType::F32, &shape, &strides, pointer);
         program.run(&shape, &[input], &mut [output]).unwrap();
     }
     assert_eq!(in_place, separate);

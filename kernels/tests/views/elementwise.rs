@@ -1,8 +1,8 @@
 //! Copies, conversions and scalar programs.
 
-use fulgurite_kernels::DType;
 use fulgurite_kernels::elementwise::{convert, copy, elementwise};
 use fulgurite_kernels::scalar::ScalarProgram;
+use fulgurite_kernels::{DType, TensorRef};
 
 use super::layouts::{Call, Operand, some_widths, widths};
 
@@ -102,8 +102,9 @@ fn programs_with_broadcast_operands() {
                     let columns = [0, inputs[2].strides()[0]];
                     let [rows, columns] = [(1, &rows), (2, &columns)].map(|(input, strides)| {
                         let tensor = inputs[input];
+                        let view = if tensor.is_overlapped() { TensorRef::overlapped } else { TensorRef::new };
                         // SAFETY: the stride of zero reaches nothing new.
-                        unsafe { fulgurite_kernels::TensorRef::new(tensor.dtype(), &shape, strides, tensor.as_ptr()) }
+                        unsafe { view(tensor.dtype(), &shape, strides, tensor.as_ptr()) }
                     });
                     elementwise(&program, &[inputs[0], rows, columns], &[], &mut outputs).unwrap();
                 },

@@ -5,6 +5,8 @@ use fulgurite_kernels::buffer::{Buffer, POISON};
 use fulgurite_kernels::view::contiguous_strides;
 use fulgurite_kernels::{DType, TensorMut, TensorRef};
 
+use super::shared;
+
 /// Around the lengths of vectors, of tiles (1024), of the tiles of programs without rows (2048 and 4096), and of the longest row
 /// that is one tile (8192).
 pub fn widths() -> Vec<usize> {
@@ -88,7 +90,7 @@ impl Owned {
         Owned { dtype, shape: shape.to_vec(), strides, first, buffer }
     }
 
-    fn contiguous(dtype: DType, shape: &[usize]) -> Owned {
+    pub fn contiguous(dtype: DType, shape: &[usize]) -> Owned {
         let mut tensor = Owned::poisoned(dtype, shape, Layout::Step(1));
         tensor.strides = contiguous_strides(shape);
         tensor
@@ -109,7 +111,7 @@ impl Owned {
     }
 
     /// The bytes of the elements, row-major, and whether everything else is still poison.
-    fn split(&self) -> (Vec<u8>, bool) {
+    pub fn split(&self) -> (Vec<u8>, bool) {
         match self.dtype.size() {
             1 => self.split_as::<1>(),
             2 => self.split_as::<2>(),
@@ -150,7 +152,7 @@ impl Operand {
         Operand { dtype, shape: shape.to_vec(), values }
     }
 
-    fn placed(&self, layout: Option<Layout>) -> Owned {
+    pub fn placed(&self, layout: Option<Layout>) -> Owned {
         let mut tensor = match layout {
             Some(layout) => Owned::poisoned(self.dtype, &self.shape, layout),
             None => Owned::contiguous(self.dtype, &self.shape),
@@ -191,7 +193,7 @@ impl Call<'_> {
         results
     }
 
-    /// Runs the kernel contiguously and in every layout of operands and results, and compares.
+    /// Runs the kernel contiguously, in every layout of operands and results, and with results over operands, and compares.
     pub fn check(&self) {
         let plain: Vec<Vec<u8>> = self.results(None, None).iter().map(|result| result.split().0).collect();
         for (index, expected) in self.expected.iter().enumerate() {
@@ -204,6 +206,7 @@ impl Call<'_> {
             }
             self.same(&exact.split().0, &plain[index], *dtype, "contiguous", index);
         }
+        shared::check(self, &plain);
         for &layout in layouts() {
             for inputs in [None, Some(layout)] {
                 for (index, result) in self.results(inputs, Some(layout)).iter().enumerate() {
@@ -221,7 +224,7 @@ impl Call<'_> {
         }
     }
 
-    fn same(&self, expected: &[u8], got: &[u8], dtype: DType, how: &str, index: usize) {
+    pub fn same(&self, expected: &[u8], got: &[u8], dtype: DType, how: &str, index: usize) {
         let size = dtype.size();
         let wrong = expected.chunks(size).zip(got.chunks(size)).position(|(expected, got)| expected != got);
         if let Some(at) = wrong {

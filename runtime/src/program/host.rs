@@ -1,5 +1,6 @@
 //! A planned trace made ready to run on the host: kernels prepared once, memory laid out, run as often as needed.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -170,9 +171,11 @@ impl HostProgram {
     }
 
     fn step(&self, step: &Step, bases: &[*mut u8]) -> Result<()> {
-        // A kernel in place gets no slices of what it reads and writes: its author's code is safe whatever it does.
-        let overlapped =
-            |i: usize, others: &[usize]| step.in_place && others.iter().any(|other| bases[*other] == bases[i]);
+        // A kernel in place gets no slices of what it reads and writes: its author's code is safe whatever it does. What has no
+        // elements shares none.
+        let empty = |i: usize| self.placement.slots[i].meta.is_empty();
+        let shared = |a: usize, b: usize| bases[a] == bases[b] && !empty(a) && !empty(b);
+        let overlapped = |i: usize, others: &[usize]| step.in_place && others.iter().any(|other| shared(i, *other));
         let operands: SmallVec<[TensorRef<'_>; 8]> = step
             .operands
             .iter()
@@ -205,7 +208,12 @@ impl HostProgram {
                 }
             })
             .collect();
-        (step.kernel)(&operands, &mut results).map_err(|failure| self.failed(step, failure))
+        // A panic (a building block that was given what it cannot take, an index out of bounds) is that operator's error. What
+        // it leaves behind is memory of numbers, which nobody reads after an error.
+        let run = AssertUnwindSafe(|| (step.kernel)(&operands, &mut results));
+        catch_unwind(run)
+            .unwrap_or_else(|panic| Err(Failure::panicked("the kernel", &*panic)))
+            .map_err(|failure| self.failed(step, failure))
     }
 
     fn failed(&self, step: &Step, failure: Failure) -> Error {

@@ -12,6 +12,7 @@ use super::problem::{Check, Problem};
 use super::subject::{List, REFERENCE, Subject, accepted_samples, sample_metas, subjects};
 use super::templates;
 use crate::argument::Arg;
+use crate::error::Failure;
 use crate::executor::{ExecutorDef, RewriteDef, VIEW, executors, find_executor, find_implementation, rewrites};
 use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, find_operator, operators};
@@ -461,14 +462,7 @@ fn operator_test(
 
 /// Turns a panic of a rule into a failure of its test.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Check<T>) -> Check<T> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
-        let text = payload
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-            .unwrap_or_else(|| "a panic without a message".into());
-        Err(Problem(format!("a rule panicked: {text}")))
-    })
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| Err(Problem::from(Failure::panicked("a rule", &*panic))))
 }
 
 /// The sample that `FULGURITE_SAMPLE` asks for.

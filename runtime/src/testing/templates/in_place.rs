@@ -146,7 +146,7 @@ fn over<'a>(
     let outputs = program.run(arrays()?).map_err(|error| {
         Problem::from(error).within(
             "fails there (a kernel in place reads by `elements` and writes by `elements_mut`: what it reads and writes \
-             at once has no slices)",
+             at once has no slices, and no building block reads it after it has written)",
         )
     })?;
     for (id, output) in symbol.results.iter().zip(&outputs) {
