@@ -338,8 +338,12 @@ impl Scheduler<'_> {
         let mut free: Vec<usize> = Vec::new();
         let mut in_use = 0;
         for (position, &value) in order.iter().enumerate() {
+            let taken = self.rounded_in_place(value, is_last).filter(|&(operand, _)| last_use[operand] == position);
             let computed = self.values.list[value].space == Space::Row || {
-                let (storage, computed) = self.full_storage(value, is_last, &mut free, &mut in_use);
+                let (storage, computed) = match taken {
+                    Some((_, slot)) => (Storage::Slot(slot), true),
+                    None => self.full_storage(value, is_last, &mut free, &mut in_use),
+                };
                 match storage {
                     Storage::Kept(_) => self.place_of[value] = self.kept_place(value),
                     _ => {
@@ -352,10 +356,11 @@ impl Scheduler<'_> {
                 let step = self.step(value);
                 stage.body.push(step);
             }
-            // Freed only after the result has its place, so that no step writes what it reads.
+            // Freed only after the result has its place, so that no step but a rounding writes what it reads.
             let operands: Vec<usize> = self.values.list[value].operands().collect();
             for (index, &operand) in operands.iter().enumerate() {
-                if last_use[operand] == position && !operands[..index].contains(&operand) {
+                let kept = taken.is_some_and(|(taken, _)| taken == operand);
+                if last_use[operand] == position && !operands[..index].contains(&operand) && !kept {
                     self.release(operand, &mut free);
                 }
             }
@@ -369,6 +374,20 @@ impl Scheduler<'_> {
             self.stores(|per_row| !passes || !per_row, &mut stage.body);
         }
         stage
+    }
+
+    /// Of a rounding per element, its operand and the slot where that is: the result may be there too, if nobody else reads the
+    /// operand and the result is not to be anywhere else.
+    fn rounded_in_place(&self, value: usize, is_last: bool) -> Option<(usize, usize)> {
+        let Value { kind: Kind::Round(_, operand), space: Space::Full, .. } = self.values.list[value] else {
+            return None;
+        };
+        let elsewhere = self.kept[value] || (is_last && self.output_of[value].is_some());
+        let place = self.place_of[operand as usize].filter(|_| !elsewhere)?;
+        match self.plan.places[place as usize].storage {
+            Storage::Slot(slot) => Some((operand as usize, slot)),
+            _ => None,
+        }
     }
 
     fn release(&self, value: usize, free: &mut Vec<usize>) {

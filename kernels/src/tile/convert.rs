@@ -79,52 +79,129 @@ pub(crate) unsafe fn cast(from: Class, to: Class, input: Operand, out: *mut u8, 
     }
 }
 
+/// The bits of `x` rounded to the nearest bfloat16, ties to even; a NaN stays a (quiet) NaN.
+#[inline(always)]
+fn to_bf16(bits: u32) -> u32 {
+    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
+    let kept = if bits & MAGNITUDE > INFINITE { bits | QUIET } else { rounded };
+    kept & 0xffff_0000
+}
+
+/// All bits but the sign; those of infinity; the one that a quiet NaN has set.
+const MAGNITUDE: u32 = 0x7fff_ffff;
+const INFINITE: u32 = 0x7f80_0000;
+const QUIET: u32 = 0x0040_0000;
+
 /// The bits of the bfloat16 nearest to `x`, ties to even; a NaN stays a (quiet) NaN.
 #[inline(always)]
 pub(crate) fn bf16_bits(x: f32) -> u16 {
-    let bits = x.to_bits();
-    let rounded = (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16;
-    if x.is_nan() { ((bits >> 16) | 0x40) as u16 } else { rounded }
+    (to_bf16(x.to_bits()) >> 16) as u16
+}
+
+/// The bits of `x` rounded to the nearest f16, ties to even; a NaN stays a (quiet) NaN.
+#[inline(always)]
+fn to_f16(bits: u32) -> u32 {
+    let (sign, magnitude) = (bits & !MAGNITUDE, bits & MAGNITUDE);
+    // From 2⁻¹⁴ on ten bits of the fraction are kept; from 65520 on the nearest is infinity.
+    let normal = (magnitude + 0xfff + ((magnitude >> 13) & 1)) & !0x1fff;
+    let normal = if normal >= 65536f32.to_bits() { INFINITE } else { normal };
+    // Below, multiples of 2⁻²⁴ are kept, which is what the sum with a half has room for.
+    let subnormal = ((f32::from_bits(magnitude) + 0.5) - 0.5).to_bits();
+    let finite = if magnitude < (1.0f32 / 16384.0).to_bits() { subnormal } else { normal };
+    let rounded = if magnitude > INFINITE { (magnitude | QUIET) & !0x1fff } else { finite };
+    sign | rounded
 }
 
 multiversion! {
-    fn round_bf16[FMA](input: &[f32], out: &mut [f32]) {
-        let length = out.len();
-        let input = &input[..length];
-        for i in 0..length {
-            out[i] = f32::from_bits(u32::from(bf16_bits(input[i])) << 16);
+    fn round_bf16[FMA](tile: &mut [u32]) {
+        for bits in tile {
+            *bits = to_bf16(*bits);
+        }
+    }
+}
+multiversion! {
+    fn round_f16[FMA](tile: &mut [u32]) {
+        for bits in tile {
+            *bits = to_f16(*bits);
+        }
+    }
+}
+multiversion! {
+    fn wrap_i32[FMA](tile: &mut [i64]) {
+        for value in tile {
+            *value = i64::from(*value as i32);
+        }
+    }
+}
+multiversion! {
+    fn wrap_u8[FMA](tile: &mut [i64]) {
+        for value in tile {
+            *value = i64::from(*value as u8);
         }
     }
 }
 
-fn round_f16(input: &[f32], out: &mut [f32]) {
-    use half::slice::HalfFloatSliceExt;
-    let mut narrow = [half::f16::ZERO; 64];
-    for (input, out) in input.chunks(64).zip(out.chunks_mut(64)) {
-        let narrow = &mut narrow[..input.len()];
-        narrow.convert_from_f32_slice(input);
-        narrow.convert_to_f32_slice(out);
+/// Rounds (or wraps) every element to a value of `dtype`, which is computed in the class of the tile. `out` may be `input`.
+///
+/// # Safety
+/// `input` and `out` hold `length` elements of the class of `dtype`, and are the same or do not overlap.
+pub(crate) unsafe fn round(dtype: DType, input: *const u8, out: *mut u8, length: usize) {
+    use std::slice::from_raw_parts_mut;
+    // SAFETY: promised by the caller.
+    unsafe {
+        if input != out.cast_const() {
+            std::ptr::copy_nonoverlapping(input, out, length * Class::of(dtype).size());
+        }
+        match dtype {
+            DType::F16 => round_f16(from_raw_parts_mut(out.cast(), length)),
+            DType::BF16 => round_bf16(from_raw_parts_mut(out.cast(), length)),
+            DType::I32 => wrap_i32(from_raw_parts_mut(out.cast(), length)),
+            DType::U8 => wrap_u8(from_raw_parts_mut(out.cast(), length)),
+            _ => {}
+        }
     }
 }
 
-/// Rounds (or wraps) every element to a value of `dtype`, which is computed in the class of the tile.
-///
-/// # Safety
-/// `input` and `out` hold `length` elements of the class of `dtype` and do not overlap.
-pub(crate) unsafe fn round(dtype: DType, input: *const u8, out: *mut u8, length: usize) {
-    use std::slice::{from_raw_parts, from_raw_parts_mut};
-    // SAFETY: promised by the caller.
-    unsafe {
-        match dtype {
-            DType::F16 => round_f16(from_raw_parts(input.cast(), length), from_raw_parts_mut(out.cast(), length)),
-            DType::BF16 => round_bf16(from_raw_parts(input.cast(), length), from_raw_parts_mut(out.cast(), length)),
-            DType::I32 | DType::U8 => {
-                let input: &[i64] = from_raw_parts(input.cast(), length);
-                let out: &mut [i64] = from_raw_parts_mut(out.cast(), length);
-                let narrow = |x: i64| if dtype == DType::I32 { i64::from(x as i32) } else { i64::from(x as u8) };
-                out.iter_mut().zip(input).for_each(|(out, &x)| *out = narrow(x));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every number of 16 bits, the numbers halfway between it and its neighbours, and those next to all of these.
+    fn around(widen: impl Fn(u16) -> f32) -> Vec<f32> {
+        let step = if cfg!(miri) { 997 } else { 1 };
+        let mut all = Vec::new();
+        for bits in (0..=u16::MAX).step_by(step) {
+            let (own, next) = (widen(bits), widen(bits.wrapping_add(1)));
+            for near in [own, (own + next) / 2.0, own * 1.000_001, f32::from_bits(own.to_bits() | 0x1abc)] {
+                all.extend([-1i32, 0, 1].map(|off| f32::from_bits(near.to_bits().wrapping_add_signed(off))));
             }
-            _ => std::ptr::copy_nonoverlapping(input, out, length * dtype.size()),
+        }
+        all
+    }
+
+    #[test]
+    fn rounding_in_vectors_has_the_bits_of_rounding_one_by_one() {
+        for dtype in [DType::BF16, DType::F16] {
+            let widen = |bits: u16| match dtype {
+                DType::BF16 => half::bf16::from_bits(bits).to_f32(),
+                _ => half::f16::from_bits(bits).to_f32(),
+            };
+            let values = around(widen);
+            let mut apart = vec![0f32; values.len()];
+            let mut inside = values.clone();
+            // SAFETY: both hold as many elements; the second time it is one tile.
+            unsafe {
+                round(dtype, values.as_ptr().cast(), apart.as_mut_ptr().cast(), values.len());
+                round(dtype, inside.as_ptr().cast(), inside.as_mut_ptr().cast(), values.len());
+            }
+            for ((&value, apart), inside) in values.iter().zip(apart).zip(inside) {
+                let expected = match dtype {
+                    DType::BF16 => half::bf16::from_f32(value).to_f32(),
+                    _ => half::f16::from_f32(value).to_f32(),
+                };
+                assert_eq!(apart.to_bits(), expected.to_bits(), "{dtype} of {value:e} ({:x})", value.to_bits());
+                assert_eq!(inside.to_bits(), expected.to_bits(), "{dtype} of {value:e} in its own tile");
+            }
         }
     }
 }
