@@ -35,6 +35,8 @@ pub(crate) enum Operation {
     Load(usize),
     Unary(ScalarOp, Class),
     Binary(ScalarOp, Class),
+    /// As [`Operation::Binary`] in f32, and rounded at once.
+    Rounded(ScalarOp, DType),
     Select(Class),
     Cast(Class, Class),
     Round(DType),

@@ -266,6 +266,10 @@ impl<'a> Task<'a> {
                     }
                     arithmetic::binary(op, class, a, b, out, rows, width);
                 }
+                Operation::Rounded(op, dtype) => {
+                    let (a, b) = (self.operand(a, step, tile), self.operand(b, step, tile));
+                    arithmetic::rounded(op, dtype, a, b, out, rows, width);
+                }
                 Operation::Select(class) => {
                     let (b, c) = (self.operand(b, step, tile), self.operand(c, step, tile));
                     arithmetic::select(class, self.places[a as usize], b, c, out, rows, width);

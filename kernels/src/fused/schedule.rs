@@ -8,8 +8,8 @@ use super::FusedProgram;
 use super::layout::Layout;
 use super::plan::{Operation, OutputPlan, Place, Plan, Stage, Step, Storage};
 use super::values::{Kind, Space, Value, Values};
-use crate::tile::Class;
 use crate::tile::stream::{LINE, streaming_threshold};
+use crate::tile::{Class, arithmetic};
 
 /// Elements of a tile.
 pub(crate) const TILE: usize = 1024;
@@ -80,6 +80,21 @@ fn even_piece(width: usize, flat: bool) -> usize {
         TILE.min(width.max(1))
     } else {
         width.div_ceil(width.div_ceil(TILE)).next_multiple_of(16)
+    }
+}
+
+/// The operation that does what two steps do, if the second rounds what the first gives, in whose place its own result is.
+fn rounded_at_once(first: &Step, second: &Step, places: &[Place]) -> Option<Operation> {
+    let same = |a: u16, b: u16| places[a as usize].storage == places[b as usize].storage;
+    match (first.operation, second.operation) {
+        (Operation::Binary(op, _), Operation::Round(dtype))
+            if second.operands[0] == first.out
+                && same(first.out, second.out)
+                && arithmetic::is_rounded_at_once(op, dtype) =>
+        {
+            Some(Operation::Rounded(op, dtype))
+        }
+        _ => None,
     }
 }
 
@@ -354,7 +369,12 @@ impl Scheduler<'_> {
             };
             if computed {
                 let step = self.step(value);
-                stage.body.push(step);
+                match stage.body.last_mut() {
+                    Some(last) if let Some(operation) = rounded_at_once(last, &step, &self.plan.places) => {
+                        *last = Step { operation, out: step.out, ..*last };
+                    }
+                    _ => stage.body.push(step),
+                }
             }
             // Freed only after the result has its place, so that no step but a rounding writes what it reads.
             let operands: Vec<usize> = self.values.list[value].operands().collect();

@@ -187,7 +187,7 @@ fn what_is_converted_on_the_way_has_the_bits_of_what_is_stored() {
         let x = numbers(3 * width);
         let mut nodes = vec![FusedNode::Input(0)];
         let mut apart = x.clone();
-        for op in [Mul, Maximum].iter().chain(&steps) {
+        for op in [Mul, Add, Maximum, Sub, Div].iter().chain(&steps) {
             let operands = [nodes.len() as u32 - 1, 0, 0];
             nodes.push(FusedNode::Apply(*op, operands));
             nodes.push(FusedNode::Convert(DType::BF16, nodes.len() as u32 - 1));

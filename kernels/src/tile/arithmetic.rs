@@ -3,7 +3,9 @@
 //! Every function takes `rows` rows of `width` elements that lie one after another. `out` overlaps no operand.
 
 use super::Class;
+use super::convert::{to_bf16, to_f16};
 use super::operand::{Argument, Operand, for_segments};
+use crate::dtype::DType;
 use crate::scalar::ScalarOp;
 use crate::vector::power::{integer_power, integer_remainder, remainder_f32, remainder_f64};
 use crate::vector::{self, multiversion};
@@ -145,6 +147,30 @@ macro_rules! binary_floating {
 }
 binary_floating!(binary_f32, f32, remainder_f32);
 binary_floating!(binary_f64, f64, remainder_f64);
+
+macro_rules! binary_rounded {
+    ($name:ident, $round:path) => {
+        multiversion! {
+            fn $name[FMA](op: ScalarOp, a: Argument<'_, f32>, b: Argument<'_, f32>, out: &mut [f32]) {
+                match op {
+                    ScalarOp::Add => binary_loop!(a, b, out, |x, y| $round(x + y)),
+                    ScalarOp::Sub => binary_loop!(a, b, out, |x, y| $round(x - y)),
+                    ScalarOp::Mul => binary_loop!(a, b, out, |x, y| $round(x * y)),
+                    ScalarOp::Div => binary_loop!(a, b, out, |x, y| $round(x / y)),
+                    _ => unreachable!("{op:?} is not rounded at once"),
+                }
+            }
+        }
+    };
+}
+binary_rounded!(binary_bf16, to_bf16);
+binary_rounded!(binary_f16, to_f16);
+
+/// Whether [`rounded`] has the instruction: the costly ones lose nothing by a step of its own for the rounding.
+pub(crate) fn is_rounded_at_once(op: ScalarOp, dtype: DType) -> bool {
+    matches!(op, ScalarOp::Add | ScalarOp::Sub | ScalarOp::Mul | ScalarOp::Div)
+        && matches!(dtype, DType::BF16 | DType::F16)
+}
 
 multiversion! {
     fn binary_i64[FMA](op: ScalarOp, a: Argument<'_, i64>, b: Argument<'_, i64>, out: &mut [i64]) {
@@ -317,6 +343,29 @@ pub(crate) unsafe fn binary(
         (_, Class::I64) => segments!(binary_i64, i64, i64),
         (_, Class::Bool) => unreachable!("arithmetic on booleans is carried out in i64"),
     }
+}
+
+/// An instruction of two operands in f32, each result rounded to bf16 or f16 (see [`is_rounded_at_once`]).
+///
+/// # Safety
+/// As [`binary`].
+pub(crate) unsafe fn rounded(
+    op: ScalarOp,
+    dtype: DType,
+    a: Operand,
+    b: Operand,
+    out: *mut u8,
+    rows: usize,
+    width: usize,
+) {
+    let function = if dtype == DType::BF16 { binary_bf16 } else { binary_f16 };
+    for_segments!([a, b], rows, width, |index, length| {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let out = std::slice::from_raw_parts_mut(out.cast::<f32>().add(index * length), length);
+            function(op, a.segment::<f32>(index, length), b.segment::<f32>(index, length), out);
+        }
+    })
 }
 
 /// Whether some element of an integer operand is zero.

@@ -79,12 +79,12 @@ pub(crate) unsafe fn cast(from: Class, to: Class, input: Operand, out: *mut u8, 
     }
 }
 
-/// The bits of `x` rounded to the nearest bfloat16, ties to even; a NaN stays a (quiet) NaN.
+/// The bits of the bfloat16 nearest to `x`, ties to even, in the upper half; a NaN stays a (quiet) NaN.
 #[inline(always)]
-fn to_bf16(bits: u32) -> u32 {
+fn upper_half(x: f32) -> u32 {
+    let bits = x.to_bits();
     let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
-    let kept = if bits & MAGNITUDE > INFINITE { bits | QUIET } else { rounded };
-    kept & 0xffff_0000
+    (if x.is_nan() { bits | QUIET } else { rounded }) & 0xffff_0000
 }
 
 /// All bits but the sign; those of infinity; the one that a quiet NaN has set.
@@ -95,12 +95,19 @@ const QUIET: u32 = 0x0040_0000;
 /// The bits of the bfloat16 nearest to `x`, ties to even; a NaN stays a (quiet) NaN.
 #[inline(always)]
 pub(crate) fn bf16_bits(x: f32) -> u16 {
-    (to_bf16(x.to_bits()) >> 16) as u16
+    (upper_half(x) >> 16) as u16
 }
 
-/// The bits of `x` rounded to the nearest f16, ties to even; a NaN stays a (quiet) NaN.
+/// The bfloat16 nearest to `x`, ties to even; a NaN stays a (quiet) NaN.
 #[inline(always)]
-fn to_f16(bits: u32) -> u32 {
+pub(crate) fn to_bf16(x: f32) -> f32 {
+    f32::from_bits(upper_half(x))
+}
+
+/// The f16 nearest to `x`, ties to even; a NaN stays a (quiet) NaN.
+#[inline(always)]
+pub(crate) fn to_f16(x: f32) -> f32 {
+    let bits = x.to_bits();
     let (sign, magnitude) = (bits & !MAGNITUDE, bits & MAGNITUDE);
     // From 2⁻¹⁴ on ten bits of the fraction are kept; from 65520 on the nearest is infinity.
     let normal = (magnitude + 0xfff + ((magnitude >> 13) & 1)) & !0x1fff;
@@ -108,21 +115,21 @@ fn to_f16(bits: u32) -> u32 {
     // Below, multiples of 2⁻²⁴ are kept, which is what the sum with a half has room for.
     let subnormal = ((f32::from_bits(magnitude) + 0.5) - 0.5).to_bits();
     let finite = if magnitude < (1.0f32 / 16384.0).to_bits() { subnormal } else { normal };
-    let rounded = if magnitude > INFINITE { (magnitude | QUIET) & !0x1fff } else { finite };
-    sign | rounded
+    let rounded = if x.is_nan() { (magnitude | QUIET) & !0x1fff } else { finite };
+    f32::from_bits(sign | rounded)
 }
 
 multiversion! {
-    fn round_bf16[FMA](tile: &mut [u32]) {
-        for bits in tile {
-            *bits = to_bf16(*bits);
+    fn round_bf16[FMA](tile: &mut [f32]) {
+        for value in tile {
+            *value = to_bf16(*value);
         }
     }
 }
 multiversion! {
-    fn round_f16[FMA](tile: &mut [u32]) {
-        for bits in tile {
-            *bits = to_f16(*bits);
+    fn round_f16[FMA](tile: &mut [f32]) {
+        for value in tile {
+            *value = to_f16(*value);
         }
     }
 }
