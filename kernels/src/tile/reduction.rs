@@ -18,6 +18,14 @@ const LANES: usize = 64;
 /// Elements whose sum is formed before it is added in the wider type. Chunks of a longer row are multiples of this.
 pub(crate) const BLOCK: usize = 1024;
 
+macro_rules! halves {
+    ($lanes:ident, $combine:ident, $($width:literal),*) => {$(
+        for lane in 0..$width {
+            $lanes[lane] = $combine($lanes[lane], $lanes[lane + $width]);
+        }
+    )*};
+}
+
 macro_rules! fold {
     ($input:ident, $type:ty, $start:expr, |$a:ident, $b:ident| $value:expr) => {{
         let combine = |$a: $type, $b: $type| -> $type { $value };
@@ -31,13 +39,8 @@ macro_rules! fold {
         for lane in 0..rest.len() {
             lanes[lane] = combine(lanes[lane], rest[lane]);
         }
-        let mut width = LANES;
-        while width > 1 {
-            width /= 2;
-            for lane in 0..width {
-                lanes[lane] = combine(lanes[lane], lanes[lane + width]);
-            }
-        }
+        // Each half by a loop of a length that the compiler knows.
+        halves!(lanes, combine, 32, 16, 8, 4, 2, 1);
         lanes[0]
     }};
 }
