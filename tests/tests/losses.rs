@@ -1,5 +1,9 @@
-//! Rows that a loss of classes ignores bring no infinity of theirs into it, nor into gradients.
+//! Losses of classes at their edges: rows that are ignored bring no infinity into them, nor into gradients; one class alone is
+//! certain.
 
+use fulgurite::argument::{Arg, Attribute, Scalar};
+use fulgurite::compile::Options;
+use fulgurite::operator::find_operator;
 use fulgurite::{Array, Result, Tensor, jit, tracer};
 use fulgurite_ops::prelude::*;
 
@@ -43,6 +47,27 @@ fn ignored_rows_bring_no_infinity_into_losses_and_gradients() -> Result<()> {
             let [loss, input, of_weight] = ignored(weight, reduction, cross)?;
             let all = [loss, input, of_weight].concat();
             assert!(all.iter().all(|value| value.is_finite()), "{reduction:?}, {weight:?}: {all:?}");
+        }
+    }
+    Ok(())
+}
+
+/// `logical_not` tells a loss of 0 from one of a rounding. (The fuzzer's seed 1, case 1077.)
+#[test]
+fn the_loss_of_one_class_is_zero_by_kernel_and_reference() -> Result<()> {
+    let forward = find_operator("cpu::cross_entropy_forward")?;
+    for executors in [&["cpu"][..], &["reference"]] {
+        for smoothing in [0.0, 0.1] {
+            let certain = jit(|(input, target): (Tensor, Tensor)| {
+                let numbers = [Scalar::Int(-100), Scalar::Float(smoothing)];
+                let numbers = numbers.map(|number| Arg::Attribute(Attribute::Scalar(number)));
+                let arguments = [Arg::Tensor(input), Arg::Tensor(target)].into_iter().chain(numbers).collect();
+                logical_not(tracer::call(forward, arguments)[0])
+            })
+            .options(Options::default().with_executors(executors)?);
+            let input = Array::new([3, 1], &[0.3_f32, -17.7, 1000.1])?;
+            let certain = certain.call((input, Array::new([3], &[0i64; 3])?))?;
+            assert_eq!(certain.to_f64()?, [1.0; 3], "{executors:?}, smoothing {smoothing}");
         }
     }
     Ok(())

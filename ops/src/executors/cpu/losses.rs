@@ -56,12 +56,13 @@ pub mod cross_entropy_forward {
         super::check_classes(target, classes, ignore_index)?;
         let (mut losses, mut sums) = (Vec::new(), Vec::new());
         for i in 0..rows {
+            // Less the largest, so that nothing overflows, and the loss of a row whose one class is certain is exactly 0.
             let most = (0..classes).map(|c| input[[i, c]]).fold(f64::NEG_INFINITY, f64::max);
             let total = (0..classes).map(|c| (input[[i, c]] - most).exp()).sum::<f64>().ln() + most;
             let mean: f64 = (0..classes).map(|c| input[[i, c]]).sum::<f64>() / classes as f64;
             let class = target[[i]];
             let picked = if class == ignore_index { 0.0 } else { input[[i, class as usize]] };
-            let loss = total - (1.0 - label_smoothing) * picked - label_smoothing * mean;
+            let loss = (1.0 - label_smoothing) * (total - picked) + label_smoothing * (total - mean);
             losses.push(if class == ignore_index { 0.0 } else { loss });
             sums.push(total);
         }
@@ -87,6 +88,9 @@ pub mod cross_entropy_forward {
         s.case(with(s.normal([0, 5]), s.integers(0, 5, [0]), -100, 0.0));
         // Exponentials of these are zero, or too large to be told from infinity.
         s.case(with(s.values([2, 2], [-2000.0, -2016.0, 2000.0, 2016.0]), s.integers(0, 2, [2]), -100, 0.1));
+        // One class: every loss is exactly 0.
+        s.case(with(s.normal([4, 1]), s.integers(0, 1, [4]), -100, 0.0));
+        s.case(with(s.normal([4, 1]), s.integers(0, 1, [4]), -100, 0.1));
     }
 
     fn errors(e: &mut ErrorSamples) {
