@@ -74,6 +74,12 @@ fn a_kernel_on_a_device_that_ignores_alignment() {
 }
 
 #[test]
+fn a_zero_of_the_other_sign() {
+    must_catch("wrong::sign_of_zero_lost", Template::Consistency, "expected -0.0, got 0.0");
+    must_pass("wrong::sign_of_zero_lost", Template::Bits);
+}
+
+#[test]
 fn a_term_dropped_from_a_gradient() {
     must_catch("wrong::dropped_term", Template::Gradient, "by central differences");
     must_catch("wrong::dropped_term", Template::Decomposition, "declared grad against that of the decomposition");

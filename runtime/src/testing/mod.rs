@@ -21,6 +21,8 @@ pub mod samples;
 #[cfg(feature = "testing")]
 mod causes;
 #[cfg(feature = "testing")]
+mod exact;
+#[cfg(feature = "testing")]
 pub mod fuzz;
 #[cfg(feature = "testing")]
 mod generate;

@@ -7,6 +7,7 @@ use fulgurite_kernels::DType;
 use rustc_hash::FxHashMap;
 
 use super::directives::Tolerance;
+use super::exact::is_elementwise;
 use super::problem::{Check, Problem, ensure};
 use super::samples::{Random, Sample, Samples, classes_fit, round_to};
 use super::tolerance::{self, Expected, relative_error};
@@ -386,12 +387,14 @@ impl Subject {
                 }
             }
         }
+        let elementwise = is_elementwise(self.trace()?);
         let expected = values.into_iter().zip(&metas).zip(responses).map(|((values, meta), responses)| {
             let same_length = responses.iter().all(|moved| moved.len() == values.len());
             if !meta.dtype().is_floating() || !same_length {
                 return Expected::exact(values);
             }
-            Expected::rounded(values, meta.dtype()).with_responses(&responses)
+            let expected = Expected::rounded(values, meta.dtype()).with_responses(&responses);
+            if elementwise { expected.with_signs_of_zeros() } else { expected }
         });
         Ok(Some(expected.collect()))
     }

@@ -54,6 +54,8 @@ pub(crate) struct Expected {
     pub allowed: Vec<f64>,
     /// How far each value moves when the inputs do.
     responses: Vec<f64>,
+    /// Whether zeros must have the signs of the expected ones.
+    signs: bool,
     /// The type that results are rounded to; `None` of what must be met exactly.
     dtype: Option<DType>,
 }
@@ -85,7 +87,7 @@ impl Expected {
     /// Values that must be met exactly.
     pub fn exact(values: Vec<f64>) -> Expected {
         let allowed = vec![0.0; values.len()];
-        Expected { values, allowed, responses: Vec::new(), dtype: None }
+        Expected { values, allowed, responses: Vec::new(), signs: false, dtype: None }
     }
 
     /// Values in `dtype` that may be missed by its roundings alone.
@@ -93,7 +95,7 @@ impl Expected {
         let unit = dtype.epsilon() * roundings(dtype);
         let allowed =
             values.iter().map(|v| if v.is_finite() { unit * v.abs() + smallest(dtype) } else { 0.0 }).collect();
-        Expected { values, allowed, responses: Vec::new(), dtype: Some(dtype) }
+        Expected { values, allowed, responses: Vec::new(), signs: false, dtype: Some(dtype) }
     }
 
     /// Values of a program in which `count` symbols round to `dtype`, by half a unit in the last place each; `responses` is where
@@ -128,6 +130,12 @@ impl Expected {
             *allowed = allowed.max(MOVES * (step + usual));
         }
         self
+    }
+
+    /// Zeros must have the signs of the expected ones as well. (The order of a sum may decide about its zero, and roundings about
+    /// that of a number that underflows.)
+    pub fn with_signs_of_zeros(self) -> Expected {
+        Expected { signs: true, ..self }
     }
 
     /// As much again as the reference moves when its inputs move by one rounding. An element that jumps stands at a
@@ -203,10 +211,12 @@ impl Expected {
         for (i, ((got, value), allowed)) in got.iter().zip(&self.values).zip(&self.allowed).enumerate() {
             let rounded = round_to_result(*value, dtype);
             // The rounded value is always right: a bound below half a unit would ask for the impossible.
-            let right = *got == rounded
+            let near = *got == rounded
                 || (got.is_nan() && value.is_nan())
                 || (got.is_finite() && value.is_finite() && (got - value).abs() <= *allowed)
                 || overflows(*got, *value, *allowed, dtype);
+            let zeros = self.signs && dtype.is_floating() && *got == 0.0 && *value == 0.0;
+            let right = near && (!zeros || got.is_sign_negative() == value.is_sign_negative());
             if !right {
                 wrong += 1;
                 first.get_or_insert((i, *got, rounded, (got - value).abs(), *allowed));
@@ -305,6 +315,16 @@ mod tests {
         assert!(off(Expected::exact(vec![0.0, 1.0]), DType::BF16));
         let both = tolerance.and(Tolerance::new(3.0, 0.5));
         assert_eq!((both.factor, both.scaled, both.dtype), (3.0, 0.75, Some(DType::BF16)));
+    }
+
+    #[test]
+    fn zeros_have_signs_where_they_are_asked_for() {
+        let expected = Expected::rounded(vec![0.0, -0.0, -1e-60], DType::F32);
+        assert!(expected.compare_values(&[-0.0, 0.0, 0.0], &[3], DType::F32).is_ok());
+        let signed = expected.with_signs_of_zeros();
+        assert!(signed.compare_values(&[0.0, -0.0, 0.0], &[3], DType::F32).is_ok());
+        let wrong = signed.compare_values(&[0.0, 0.0, -0.0], &[3], DType::F32);
+        assert!(wrong.is_err_and(|problem| problem.0.starts_with("element [1]: expected -0.0, got 0.0")));
     }
 
     #[test]

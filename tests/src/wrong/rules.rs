@@ -46,6 +46,24 @@ pub mod mixed_types {
     }
 }
 
+/// `-input`, but for the sign of zeros: 0 - 0 is 0.
+#[operator(name = "wrong::sign_of_zero_lost", no_grad = "of no interest here")]
+pub mod sign_of_zero_lost {
+    fn sign_of_zero_lost(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        0.0 - input
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        -input
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.values([3], [0.0, -0.0, 1.0])));
+    }
+}
+
 /// `2 · input`, which nobody checks.
 #[operator(name = "wrong::no_reference", no_grad = "of no interest here")]
 pub mod no_reference {

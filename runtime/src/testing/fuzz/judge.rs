@@ -2,10 +2,11 @@
 
 use super::case::{Case, largest};
 use super::config::Config;
-use super::oracle::{Answer, Compared, Oracle, about_same, is_elementwise, same_values};
+use super::oracle::{Answer, Compared, Oracle, about_same, same_values};
 use super::slack::tolerances;
 use crate::array::Array;
 use crate::executor::ExecutorDef;
+use crate::testing::exact::is_elementwise;
 use crate::testing::problem::{Check, Problem};
 use crate::testing::samples::Random;
 use crate::testing::subject::{List, REFERENCE, coarsest};

@@ -10,9 +10,9 @@ use ndarray::ArrayD;
 
 use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
-use crate::operator::OperatorDef;
 use crate::reference::ReferenceTensor;
 use crate::testing::directives::Tolerance;
+use crate::testing::exact::is_exact;
 use crate::testing::generate::guarded;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::{Random, round_to};
@@ -28,56 +28,6 @@ const RUNS: u64 = 3;
 const MOVES: f64 = 16.0;
 /// An element that moves by more than this part of its size, or of one, is left out.
 const JUMP: f64 = 0.1;
-
-/// Operators that only move, choose or compare: they round nothing. (One that is missing here is taken to round, which allows
-/// more than is needed and asserts less.)
-const EXACT: [&str; 34] = [
-    "abs",
-    "amax",
-    "amin",
-    "argmax",
-    "broadcast_in_dim",
-    "cat",
-    "ceil",
-    "contiguous",
-    "convert_element_type",
-    "eq",
-    "flip",
-    "floor",
-    "full",
-    "gather",
-    "ge",
-    "gt",
-    "index_select",
-    "iota",
-    "isfinite",
-    "le",
-    "logical_not",
-    "lt",
-    "maximum",
-    "minimum",
-    "ne",
-    "neg",
-    "pad",
-    "permute",
-    "reshape",
-    "select",
-    "sign",
-    "slice",
-    "topk",
-    "trunc",
-];
-
-/// Whether an operator gives the same bits whoever runs it.
-fn is_exact(def: &OperatorDef) -> bool {
-    def.view.is_some() || EXACT.contains(&def.short_name())
-}
-
-/// Whether no symbol of the program adds or multiplies over several elements: then it has the same bits fused or not, in any layout.
-pub(super) fn is_elementwise(trace: &Trace) -> bool {
-    let opened = decompose(trace, |_| true);
-    opened.block.symbols.iter().all(|symbol| symbol.operator().is_some_and(|def| def.scalar.is_some() || is_exact(def)))
-}
 
 /// An expected result.
 struct Expected {
