@@ -68,7 +68,7 @@ fn weights_that_nothing_can_be_drawn_by_are_an_error_of_those_who_read() {
         let generator = Array::new([2], &[5_i64, 0]).unwrap();
         let call = |second: [f64; 3]| {
             let rows: Vec<f64> = [[0.0, 0.5, 0.0], second, [2.0, 0.0, 0.0]].concat();
-            let weights = Array::from_f64(&[3, 3], dtype, &rows).unwrap();
+            let weights = Array::from_f64([3, 3], dtype, &rows).unwrap();
             draw.call((weights, generator.clone())).unwrap()
         };
         // Before and after a graph is recorded.

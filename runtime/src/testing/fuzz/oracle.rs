@@ -276,13 +276,7 @@ fn call(
                 let one = |v: &f64| match noise {
                     Noise::Exact => *v,
                     // Where terms cancel, or there are none, zero has the sign of the order that they are added in.
-                    _ if terms && *v == 0.0 => {
-                        if random.next().is_multiple_of(2) {
-                            0.0
-                        } else {
-                            -0.0
-                        }
-                    }
+                    Noise::Moved(seed) if terms && *v == 0.0 => [0.0, -0.0][(seed % 2) as usize],
                     _ if moves => round_to(moved(*v, unit, random), dtype),
                     _ => round_to(*v, dtype),
                 };
