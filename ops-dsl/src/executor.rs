@@ -4,10 +4,10 @@ use proc_macro2::{Ident, TokenStream};
 use syn::parse::Parser;
 use syn::{Attribute, Expr, LitStr, Visibility};
 
-use crate::errors::Errors;
+use crate::errors::{Errors, did_you_mean};
 use crate::operator::{Rule, parts};
 use crate::options;
-use crate::parse::{self, Module, Value};
+use crate::parse::{self, Module, Setting, Value};
 
 /// The rules of an executor; all of them may be absent.
 pub const RULES: [&str; 7] = ["claims", "prepare", "plan", "fuse", "admits_region", "prepare_region", "plan_region"];
@@ -39,9 +39,10 @@ pub struct Executor {
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Executor> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
     let (mut device, mut priority, mut strided) = (None, None, false);
+    options::once(&settings, &[], errors);
     for setting in &settings {
         match (setting.name.to_string().as_str(), &setting.value) {
-            ("device", _) => device = options::text(setting, errors),
+            ("device", _) => device = kind_of_device(setting, errors),
             ("priority", Value::Equals(value)) => priority = Some((**value).clone()),
             ("priority", _) => errors.at(setting, "write `priority = 10`: lower stands earlier in the default list"),
             ("strided", _) => strided = options::flag(setting, errors),
@@ -49,7 +50,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
-    let parts = parts(module.entries, &RULES, errors);
+    let mut parts = parts(module.entries, &RULES, errors);
     crate::check::executor(&parts, errors);
     let device = device.unwrap_or_else(|| {
         if !settings.iter().any(|setting| setting.name == "device") {
@@ -57,6 +58,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         }
         LitStr::new("", module.ident.span())
     });
+    never_run(&device, &mut parts.rules, errors);
     let docs = parse::documentation(&module.attrs);
     Some(Executor {
         attrs: module.attrs,
@@ -69,6 +71,39 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         rules: parts.rules,
         others: parts.others,
     })
+}
+
+/// `device = "cpu"`, of a kind that programs are compiled for.
+fn kind_of_device(setting: &Setting, errors: &mut Errors) -> Option<LitStr> {
+    let given = options::text(setting, errors)?;
+    let (name, known) = (given.value(), options::DEVICES);
+    if !known.contains(&name.as_str()) {
+        let hint = did_you_mean(&name, known);
+        errors.at(&given, format!("there is no kind of device \"{name}\"{hint}; there are: {}", known.join(", ")));
+    }
+    Some(given)
+}
+
+/// Reports and removes rules that make kernels for a kind of device that the executor does not run on.
+fn never_run(device: &LitStr, rules: &mut Vec<Rule>, errors: &mut Errors) {
+    let pairs = [("prepare", "plan"), ("prepare_region", "plan_region")];
+    for (host, other) in pairs {
+        let (idle, needed) = match device.value().as_str() {
+            "cpu" => (other, host),
+            "cuda" => (host, other),
+            _ => return,
+        };
+        for rule in rules.iter().filter(|rule| rule.name == idle) {
+            let device = device.value();
+            errors.at(
+                &rule.function.sig.ident,
+                format!(
+                    "`{idle}` is never run: on {device} the rule is `{needed}`; an executor has one kind of device"
+                ),
+            );
+        }
+        rules.retain(|rule| rule.name != idle);
+    }
 }
 
 /// The expansion of `#[executor]`.

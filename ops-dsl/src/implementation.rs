@@ -41,6 +41,7 @@ pub struct Implementation {
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Implementation> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
     let (mut of, mut by, mut strided, mut in_place, mut waived) = (None, None, false, None, Vec::new());
+    options::once(&settings, &["waive"], errors);
     for setting in &settings {
         match setting.name.to_string().as_str() {
             "of" => of = options::path(setting, errors),

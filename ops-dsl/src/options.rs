@@ -50,6 +50,19 @@ pub const DTYPES: [(&str, &str); 8] = [
 /// What autocast may make of an operator's operands: the word in settings, the variant of `Autocast`.
 pub const AUTOCAST: [(&str, &str); 4] = [("low", "Low"), ("full", "Full"), ("widest", "Widest"), ("keep", "Keep")];
 
+/// Kinds of devices that executors run on.
+pub const DEVICES: [&str; 2] = ["cpu", "cuda"];
+
+/// Reports settings that are given more than once and are not among the `repeatable` ones: the last would win unseen.
+pub fn once(settings: &[Setting], repeatable: &[&str], errors: &mut Errors) {
+    for (i, setting) in settings.iter().enumerate() {
+        let name = setting.name.to_string();
+        if !repeatable.contains(&name.as_str()) && settings[..i].iter().any(|earlier| earlier.name == setting.name) {
+            errors.at(&setting.name, format!("`{name}` is given twice"));
+        }
+    }
+}
+
 /// Reports a setting that is not known.
 pub fn unknown(setting: &Setting, of: &str, known: &[&str], errors: &mut Errors) {
     let name = setting.name.to_string();
@@ -154,13 +167,9 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         reliable: true,
     };
     let before = errors.messages().len();
-    let mut seen: Vec<String> = Vec::new();
+    once(&settings, &["waive", "skip", "expected_failure", "tolerance"], errors);
     for setting in &settings {
         let name = setting.name.to_string();
-        let repeatable = ["waive", "skip", "expected_failure", "tolerance"].contains(&name.as_str());
-        if !repeatable && seen.contains(&name) {
-            errors.at(&setting.name, format!("`{name}` is given twice"));
-        }
         let is_kind = name == "prim" || name == "executor";
         if is_kind && !matches!(options.kind, Kind::Composite) {
             errors.at(&setting.name, "an operator is a prim, or belongs to an executor, not both");
@@ -196,7 +205,6 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
             }
             _ => unknown(setting, "`#[operator]`", &KNOWN, errors),
         }
-        seen.push(name);
     }
     options.reliable = before == 0 && errors.messages().len() == before;
     options

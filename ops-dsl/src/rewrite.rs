@@ -52,6 +52,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
     let (mut default, mut late, mut executors, mut name) = (false, false, Vec::new(), None);
     let (mut commutes, mut keep_inner) = (Vec::new(), false);
+    options::once(&settings, &["executor", "commutes"], errors);
     for setting in &settings {
         match setting.name.to_string().as_str() {
             "default" => default = options::flag(setting, errors),

@@ -331,6 +331,18 @@ pub const fn takes_all(rule: &str, params: &[ParamDef], taken: &[&str]) {
     }
 }
 
+/// Fails the build if no kernel of the kind that `rule` describes is ever run by `executor`, which runs on `device`.
+pub const fn runs_on(rule: &str, executor: &str, device: &str) {
+    let needed = if equal(device, "cpu") { "cpu" } else { "plan" };
+    if !equal(rule, needed) {
+        let mut text = Text { bytes: [0; 512], len: 0 };
+        text = text.with("`").with(rule).with("` is never run: executor `").with(executor).with("` runs on ");
+        text = text.with(device).with(", where the kernel is the rule `").with(needed);
+        text = text.with("`; kernels for host and GPU are two executors, each with its own implementation");
+        panic!("{}", text.as_str());
+    }
+}
+
 const fn equal(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut same = a.len() == b.len();

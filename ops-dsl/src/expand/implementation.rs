@@ -6,16 +6,16 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 
-use super::{cpu, erased, function, grad_function, plan, register, scope};
+use super::{cpu, erased, function, grad_function, module, plan, register, scope};
 use crate::implementation::Implementation;
-use crate::model::from_inside;
 use crate::operator::{Rule, made};
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     let Implementation { attrs, vis, ident, others, .. } = implementation;
     let scope = scope();
-    let (of, by) = (from_inside(&implementation.of), from_inside(&implementation.by));
+    let (import_of, of) = module(&implementation.of, "__of");
+    let (import_by, by) = module(&implementation.by, "__by");
     let rules = implementation.rules.iter().map(|rule| match rule.name {
         "grad" => grad_function(rule),
         _ => function(&rule.function, TokenStream::new()),
@@ -48,17 +48,21 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
         quote!(::fulgurite::executor::ImplementationDef),
         made("IMPLEMENTATION"),
     );
+    let runs_on = super::runs_on(&by, &implementation.rules);
     let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
     quote! {
         #(#attrs)*
         #lenient
         #vis mod #ident {
             #scope
+            #import_of
+            #import_by
             #[allow(unused_imports)]
             use #of::{ARGUMENTS, Code, PARAMS #grads};
             #(#rules)*
             #(#others)*
             #(#exhaustive)*
+            #runs_on
             /// The record of this implementation.
             #[allow(clippy::needless_update)]
             pub static IMPLEMENTATION: ::fulgurite::executor::ImplementationDef = ::fulgurite::executor::ImplementationDef {

@@ -2,8 +2,9 @@
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::Path;
 
-use crate::model::{Param, ParamKind, RuleParam};
+use crate::model::{Param, ParamKind, RuleParam, from_inside};
 use crate::operator::Rule;
 use crate::parse::Function;
 
@@ -21,6 +22,30 @@ pub(crate) fn scope() -> TokenStream {
         #[allow(unused_imports)]
         use ::fulgurite::rules::*;
     }
+}
+
+/// The module of an operator or executor as seen from inside a declaration, and what imports it there. One that is
+/// named by one word is imported as `alias`: rustc suggests names that are alike for an import, and for no other path.
+pub(crate) fn module(path: &Path, alias: &str) -> (Option<TokenStream>, Path) {
+    let Some(name) = path.get_ident() else { return (None, from_inside(path)) };
+    let here = name.span().resolved_at(Span::call_site());
+    let alias = Ident::new(alias, here);
+    let import = quote_spanned! {here=>
+        #[allow(unused_imports)]
+        use super::#name as #alias;
+    };
+    (Some(import), alias.into())
+}
+
+/// Fails the build where a kernel is of a kind that the executor `by` never runs.
+pub(crate) fn runs_on<'a>(by: &Path, rules: impl IntoIterator<Item = &'a Rule>) -> TokenStream {
+    let kernels = rules.into_iter().filter(|rule| matches!(rule.name, "cpu" | "plan")).map(|rule| {
+        let here = rule.function.sig.ident.span().resolved_at(Span::call_site());
+        let name = rule.name;
+        let (executor, device) = (quote!(#by::EXECUTOR.name), quote!(#by::EXECUTOR.device));
+        quote_spanned!(here=> const _: () = ::fulgurite::expansion::runs_on(#name, #executor, #device);)
+    });
+    quote!(#(#kernels)*)
 }
 
 /// The fields that say whether a kernel may write a result over an operand.
@@ -141,7 +166,11 @@ pub(crate) fn plan(rule: &Rule, params: &[Param], is_list: bool) -> TokenStream 
     let sources =
         rule.function.attrs.iter().filter(|attribute| attribute.path().is_ident("cuda")).map(
             |attribute| match attribute.parse_args::<syn::LitStr>() {
-                Ok(file) => quote!(work.source(#file, include_str!(#file));),
+                Ok(file) => {
+                    // At the author's word: a file that is not there is reported at its name.
+                    let here = file.span().resolved_at(Span::call_site());
+                    quote_spanned!(here=> work.source(#file, include_str!(#file));)
+                }
                 Err(error) => error.to_compile_error(),
             },
         );

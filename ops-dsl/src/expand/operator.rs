@@ -3,10 +3,9 @@
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 
-use super::{cpu, erased, function, grad_function, plan, register, scope};
+use super::{cpu, erased, function, grad_function, module, plan, register, runs_on, scope};
 use crate::model::{
-    Class, Directive, DirectiveKind, Kind, Param, ParamKind, Results, from_inside, generic_argument, is_word,
-    result_index,
+    Class, Directive, DirectiveKind, Kind, Param, ParamKind, Results, generic_argument, is_word, result_index,
 };
 use crate::operator::{Operator, made};
 
@@ -29,7 +28,13 @@ pub fn expand(operator: &Operator, complete: bool) -> TokenStream {
         "grad" => grad_function(rule),
         _ => function(&rule.function, TokenStream::new()),
     });
-    let record = record(operator);
+    let owner = match &operator.options.kind {
+        Kind::Symbol(path) => Some(module(path, "__by")),
+        _ => None,
+    };
+    let runs_on = owner.as_ref().map(|(_, by)| runs_on(by, &operator.rules));
+    let import_by = owner.as_ref().and_then(|(import, _)| import.as_ref());
+    let record = record(operator, owner.as_ref().map(|(_, by)| by));
     let register = register(
         quote!(::fulgurite::operator::OPERATORS),
         quote!(::fulgurite::operator::OperatorDef),
@@ -50,6 +55,7 @@ pub fn expand(operator: &Operator, complete: bool) -> TokenStream {
         #lenient
         #vis mod #ident {
             #scope
+            #import_by
             #arguments
             impl ArgsWithoutCall<::fulgurite::Tensor> {
                 /// Calls the operator.
@@ -64,6 +70,7 @@ pub fn expand(operator: &Operator, complete: bool) -> TokenStream {
             ::fulgurite::__codes! { #(#codes),* }
             #(#rules)*
             #(#others)*
+            #runs_on
             /// The record of this declaration.
             #[unsafe(export_name = #guard)]
             pub static OPERATOR: ::fulgurite::operator::OperatorDef = #record;
@@ -260,8 +267,8 @@ fn directive(directive: &Directive) -> TokenStream {
     }
 }
 
-/// The static's value: what differs from a record that declares nothing.
-fn record(operator: &Operator) -> TokenStream {
+/// The static's value: what differs from a record that declares nothing. `owner` is the executor of a symbol.
+fn record(operator: &Operator, owner: Option<&syn::Path>) -> TokenStream {
     let Operator { name, docs, options, signature, .. } = operator;
     let params = &signature.params;
     let position = |wanted: &str| params.iter().position(|param| param.ident == wanted);
@@ -269,9 +276,8 @@ fn record(operator: &Operator) -> TokenStream {
     match &options.kind {
         Kind::Prim => fields.extend(quote!(kind: ::fulgurite::operator::OperatorKind::Prim,)),
         Kind::Composite => {}
-        Kind::Symbol(path) => {
-            let path = from_inside(path);
-            fields.extend(quote!(kind: ::fulgurite::operator::OperatorKind::Symbol(#path::EXECUTOR.name),));
+        Kind::Symbol(_) => {
+            fields.extend(quote!(kind: ::fulgurite::operator::OperatorKind::Symbol(#owner::EXECUTOR.name),));
         }
     }
     fields.extend(quote!(docs: #docs,));

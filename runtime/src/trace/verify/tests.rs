@@ -104,7 +104,12 @@ fn every_rule_has_a_text_that_breaks_it() {
             "'identity' is f32[], tt::identity gives f32[8]",
         ),
         // Executors.
-        ("tt::exp(x) by tt_host", "tt::exp(x) by tt_hose", "exp:", "no executor is called 'tt_hose', there are:"),
+        (
+            "tt::exp(x) by tt_host",
+            "tt::exp(x) by tt_hose",
+            "exp:",
+            "no executor is called 'tt_hose', did you mean 'tt_host'?",
+        ),
         (
             "tt::exp(x) by tt_host",
             "tt::exp(x) by tt_elsewhere",
@@ -175,7 +180,7 @@ fn every_rule_has_a_text_that_breaks_it() {
             "its body takes 2 parameters, the call has 1 tensor",
         ),
         // Regions.
-        ("executor=tt_host)", "executor=tt_hose)", "h.0:", "no executor is called 'tt_hose'"),
+        ("executor=tt_host)", "executor=tt_hose)", "h.0:", "no executor is called 'tt_hose', did you mean 'tt_host'?"),
         (
             "executor=tt_host)",
             "executor=tt_other_host)",
