@@ -316,10 +316,8 @@ impl Array {
         let extent =
             *self.shape().get(dim).ok_or_else(|| wrong("dim", format!("{dim} is out of range for {}", self.0.meta)))?;
         if start > end || end > extent || step == 0 {
-            return Err(wrong(
-                "slice",
-                format!("{start}..{end} step {step} does not lie in dimension {dim} of {}", self.0.meta),
-            ));
+            let message = format!("{start}..{end} step {step} does not lie in dimension {dim} of {}", self.0.meta);
+            return Err(Error::Array { method: "slice", message });
         }
         let mut shape = self.shape().to_vec();
         shape[dim] = (end - start).div_ceil(step);
@@ -362,7 +360,7 @@ impl Array {
     /// The values in row-major order. The element type must be `T`'s.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
-            return Err(wrong("to_vec", format!("{} holds no {}", self.0.meta, T::DTYPE)));
+            return Err(Error::Array { method: "to_vec", message: format!("{} holds no {}", self.0.meta, T::DTYPE) });
         }
         self.gather_elements()
     }
@@ -430,7 +428,7 @@ impl Array {
     pub fn item(&self) -> Result<f64> {
         match self.to_f64()?[..] {
             [value] => Ok(value),
-            _ => Err(wrong("item", format!("{} has not exactly one element", self.0.meta))),
+            _ => Err(Error::Array { method: "item", message: format!("{} has not exactly one element", self.0.meta) }),
         }
     }
 

@@ -149,6 +149,11 @@ fn list_refusals(refusals: &[Refusal]) -> String {
     refusals.iter().map(|r| format!("\n  {}: {}", r.executor, r.reason)).collect()
 }
 
+/// What comes between a hint and the names that there are: a hint is a question.
+pub(crate) fn there_are(hint: &str) -> &'static str {
+    if hint.is_empty() { ", there are:" } else { " There are:" }
+}
+
 /// An error of this library.
 #[derive(Clone, thiserror::Error)]
 pub enum Error {
@@ -232,10 +237,12 @@ pub enum Error {
         stack: CallStack,
     },
     /// An executor list names nobody.
-    #[error("no executor is called '{name}', there are: {known}")]
+    #[error("no executor is called '{name}'{hint}{} {known}", there_are(hint))]
     UnknownExecutor {
         /// The name given.
         name: String,
+        /// `, did you mean ...?` or nothing.
+        hint: String,
         /// The names there are.
         known: String,
     },
@@ -278,6 +285,26 @@ pub enum Error {
     Argument {
         /// Path of the argument.
         argument: String,
+        /// What was expected and what came.
+        message: String,
+    },
+    /// A path names no argument, result or gradient, or what is given for one does not fit it.
+    #[error("{what} '{path}': {message}{stack}")]
+    Path {
+        /// What the path is of: an argument, a result, a cotangent, a gradient.
+        what: &'static str,
+        /// The path.
+        path: String,
+        /// What is wrong, and which paths there are.
+        message: String,
+        /// The caller's source line.
+        stack: Box<CallStack>,
+    },
+    /// A method of an array cannot do what it is asked to.
+    #[error("Array::{method}: {message}")]
+    Array {
+        /// The method.
+        method: &'static str,
         /// What was expected and what came.
         message: String,
     },
@@ -355,6 +382,8 @@ impl Error {
             Error::UnknownOperator { .. } => "UnknownOperator",
             Error::PlanTooLarge { .. } => "PlanTooLarge",
             Error::Argument { .. } => "Argument",
+            Error::Path { .. } => "Path",
+            Error::Array { .. } => "Array",
             Error::OutOfMemory(_) => "OutOfMemory",
             Error::DeviceMemory { .. } => "OutOfMemory",
             Error::Cuda(error) | Error::DeviceFault { error, .. } => cuda_code(error),

@@ -6,7 +6,7 @@ use crate::argument::Arg;
 use crate::device::{DeviceTensor, Plan, PlanRule};
 use crate::error::{Error, Failure, Result};
 use crate::meta::{Target, TensorMeta};
-use crate::operator::{GradRule, HostRule, OperatorDef, TracedRule};
+use crate::operator::{GradRule, HostRule, OperatorDef, TracedRule, did_you_mean};
 use crate::trace::Block;
 
 /// Why an executor does not take a symbol.
@@ -211,6 +211,7 @@ pub fn rewrites() -> Vec<&'static RewriteDef> {
 pub fn find_executor(name: &str) -> Result<&'static ExecutorDef> {
     EXECUTORS.iter().copied().find(|executor| executor.name == name).ok_or_else(|| Error::UnknownExecutor {
         name: name.to_owned(),
+        hint: did_you_mean(name, EXECUTORS.iter().map(|executor| executor.name)),
         known: executors().iter().map(|executor| executor.name).collect::<Vec<_>>().join(", "),
     })
 }

@@ -33,6 +33,18 @@ pub struct Names {
     pub results: Vec<String>,
 }
 
+/// Fails if there are names for some of the positional `paths` and not for all: a tree without leaves has a name and no
+/// path.
+fn all_named(function: &str, names: &[String], paths: &[String]) -> Result<()> {
+    let positions = paths.iter().filter_map(|path| path.split('.').next()?.parse::<usize>().ok());
+    let count = positions.max().map_or(0, |last| last + 1);
+    if names.is_empty() || names.len() >= count {
+        return Ok(());
+    }
+    let message = format!("has {count} arguments, and names for {} of them: {}", names.len(), names.join(", "));
+    Err(Error::Path { what: "function", path: function.to_owned(), message, stack: Box::default() })
+}
+
 /// The path with its positional root replaced by a name.
 fn named(path: &str, names: &[String], positional: &str) -> String {
     if path.is_empty() {
@@ -380,10 +392,13 @@ where
         };
         let mut parameters: Vec<(Arc<str>, TensorMeta)> = Vec::with_capacity(key.leaves.len());
         let mut metas = key.leaves.iter().map(|(meta, _)| meta.clone());
+        let mut paths: Vec<String> = Vec::new();
         tree.visit("", &mut |path, _| {
+            paths.push(path.to_owned());
             let meta = metas.next().unwrap_or_else(|| unreachable!("one for each leaf"));
             parameters.push((named(path, &self.names.arguments, "arg").into(), meta));
         });
+        all_named(&self.name, &self.names.arguments, &paths)?;
         let arguments = |next: &mut dyn FnMut() -> Tensor| tree.map(&mut |_| next());
         let (mut trace, structure) =
             trace_parameters(&self.name, target, &self.names, &parameters, arguments, &self.function)?;

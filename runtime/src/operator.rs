@@ -470,9 +470,7 @@ pub fn operators() -> &'static [&'static OperatorDef] {
 pub fn find_operator(name: &str) -> Result<&'static OperatorDef> {
     registry().by_name.get(name).copied().ok_or_else(|| Error::UnknownOperator {
         name: name.to_owned(),
-        hint: nearest(name, registry().sorted.iter().map(|def| def.name))
-            .map(|near| format!(", did you mean '{near}'?"))
-            .unwrap_or_default(),
+        hint: did_you_mean(name, registry().sorted.iter().map(|def| def.name)),
     })
 }
 
@@ -493,17 +491,37 @@ pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
         .map(|(_, candidate)| candidate)
 }
 
+/// Insertions, deletions, substitutions and swaps of neighbours between two words.
 fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(row[j + 1] + 1);
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let substituted = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = substituted.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(rows[i - 2][j - 2] + 1);
+            }
         }
+        rows.push(row);
     }
-    row[b.len()]
+    rows[a.len()][b.len()]
+}
+
+/// `, did you mean 'x'?` for the candidate that is near `name`, or nothing.
+pub fn did_you_mean<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> String {
+    nearest(name, candidates).map(|near| format!(", did you mean '{near}'?")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{did_you_mean, nearest};
+
+    #[test]
+    fn two_letters_in_the_other_order_are_one_mistake() {
+        assert_eq!(nearest("gleu", ["ge", "gelu", "glu2"].into_iter()), Some("gelu"));
+        assert_eq!(did_you_mean("hots", ["host", "cpu"].into_iter()), ", did you mean 'host'?");
+        assert_eq!(did_you_mean("zzz", ["host", "cpu"].into_iter()), "");
+    }
 }

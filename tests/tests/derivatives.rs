@@ -282,6 +282,9 @@ fn chosen_arguments_and_results() -> Result<()> {
     let arguments = || (x(), x());
     let one = || Array::new([], &[1.0_f32]);
     let chosen = f().with_respect_to("w").cotangents_of("loss");
+    let unnamed = jit(|(w, x): (Tensor, Tensor)| (w * x).sum()).arguments(["w"]);
+    let refused = unnamed.call(arguments()).map(|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("has 2 arguments, and names for 1 of them: w"), "{refused}");
     let (_, pullback) = chosen.call(arguments())?;
     let gradients = pullback.call([("loss", one()?)])?;
     near(gradients.of("w")?, &[1.0, -2.0, 0.5]);
@@ -291,11 +294,24 @@ fn chosen_arguments_and_results() -> Result<()> {
     assert!(saved[0].argument && &*saved[0].name == "x", "{saved:?}");
     let message = |outcome: Result<_>| outcome.map(|_| ()).unwrap_err().to_string();
     for (error, expected) in [
-        (message(gradients.of("x").map(|_| ())), "has no gradient here, there are: w"),
-        (message(pullback.call([("other", x())]).map(|_| ())), "of no result that has cotangents; there are: loss"),
-        (message(pullback.call([("loss", x())]).map(|_| ())), "is f32[3], expected f32[]"),
-        (message(pullback.call([("loss", one()?), ("loss", one()?)]).map(|_| ())), "is given twice"),
-        (message(f().with_respect_to("y").call(arguments()).map(|_| ())), "no argument's path starts with it: w, x"),
+        (
+            message(gradients.of("x").map(|_| ())),
+            "gradient 'x': no argument of that path has a gradient here, did you mean 'w'? There are: w\n  at ",
+        ),
+        (
+            message(pullback.call([("other", x())]).map(|_| ())),
+            "cotangent 'other': is of no result that has cotangents, there are: loss\n  at ",
+        ),
+        (message(pullback.call([("loss", x())]).map(|_| ())), "cotangent 'loss': is f32[3], expected f32[]\n  at "),
+        (
+            message(pullback.call([("loss", one()?), ("loss", one()?)]).map(|_| ())),
+            "cotangent 'loss': is given twice\n  at ",
+        ),
+        (
+            message(f().with_respect_to("wieght").call(arguments()).map(|_| ())),
+            "argument 'wieght': no argument's path starts with it, there are: w, x\n  at ",
+        ),
+        (message(pullback.call([("lsos", x())]).map(|_| ())), ", did you mean 'loss'? There are: loss\n  at "),
         (message(f().cotangents_of("best").call(arguments()).map(|_| ())), "no floating-point tensor"),
     ] {
         assert!(error.contains(expected), "{error}\n  expected {expected}");

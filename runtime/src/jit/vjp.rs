@@ -7,9 +7,9 @@ use super::{Jit, Key, below, explain, jit, results};
 use crate::argument::Arg;
 use crate::array::Array;
 use crate::compile::{Programs, Saved, split_stages};
-use crate::error::{Error, Result};
+use crate::error::{self, CallStack, Error, Place, Result};
 use crate::meta::TensorMeta;
-use crate::operator::Role;
+use crate::operator::{Role, did_you_mean};
 use crate::program::Program;
 use crate::trace::Trace;
 use crate::tracer::{Tensor, call_role};
@@ -20,8 +20,8 @@ use crate::tree::Tree;
 /// A function whose forward and backward pass are two programs; see [`Jit::vjp`].
 pub struct Vjp<I: Tree<Leaf = Array>, O, F> {
     jit: Jit<I, O, F>,
-    with_respect_to: Vec<String>,
-    cotangents_of: Vec<String>,
+    with_respect_to: Vec<(String, Place)>,
+    cotangents_of: Vec<(String, Place)>,
     cache: Cache<Key, CompiledVjp<O>>,
 }
 
@@ -89,15 +89,17 @@ where
     F: Fn(I::With<Tensor>) -> O,
 {
     /// Gradients of the arguments whose paths start with `path`; of several such, if it is called again.
+    #[track_caller]
     pub fn with_respect_to(mut self, path: &str) -> Self {
-        self.with_respect_to.push(path.to_owned());
+        self.with_respect_to.push((path.to_owned(), Place::caller()));
         self
     }
 
     /// Cotangents of the results whose paths start with `path`; those of results that are not named are zero, and
     /// nothing is saved for them.
+    #[track_caller]
     pub fn cotangents_of(mut self, path: &str) -> Self {
-        self.cotangents_of.push(path.to_owned());
+        self.cotangents_of.push((path.to_owned(), Place::caller()));
         self
     }
 
@@ -158,22 +160,40 @@ where
 }
 
 /// The leaves that start with one of `paths`, of those that may be chosen; all of these if no path is given.
-fn chosen(what: &str, leaves: &[String], paths: &[String], floating: Vec<usize>) -> Result<Vec<usize>> {
+fn chosen(
+    what: &'static str,
+    leaves: &[String],
+    paths: &[(String, Place)],
+    floating: Vec<usize>,
+) -> Result<Vec<usize>> {
     if paths.is_empty() {
         return Ok(floating);
     }
-    for path in paths {
+    for (path, place) in paths {
         let named = |i: &usize| below(&leaves[*i], path);
         if !(0..leaves.len()).any(|i| named(&i)) {
-            let message = format!("no {what}'s path starts with it: {}", listed(leaves.iter().map(String::as_str)));
-            return Err(Error::Argument { argument: path.clone(), message });
+            let message =
+                format!("no {what}'s path starts with it{}", there_are(path, leaves.iter().map(String::as_str)));
+            return Err(wrong_path(what, path, message, *place));
         }
         if !floating.iter().any(named) {
             let message = format!("the {what} has no floating-point tensor, and so no derivative");
-            return Err(Error::Argument { argument: path.clone(), message });
+            return Err(wrong_path(what, path, message, *place));
         }
     }
-    Ok(floating.into_iter().filter(|i| paths.iter().any(|path| below(&leaves[*i], path))).collect())
+    Ok(floating.into_iter().filter(|i| paths.iter().any(|(path, _)| below(&leaves[*i], path))).collect())
+}
+
+/// What is wrong with a path that was given at `place`.
+fn wrong_path(what: &'static str, path: &str, message: String, place: Place) -> Error {
+    let stack = Box::new(CallStack { at: Some(place), frames: Vec::new() });
+    Error::Path { what, path: path.to_owned(), message, stack }
+}
+
+/// The names that there are, and the one that may have been meant by `path`.
+fn there_are<'a>(path: &str, names: impl Iterator<Item = &'a str> + Clone) -> String {
+    let hint = did_you_mean(path, names.clone());
+    format!("{hint}{} {}", error::there_are(&hint), listed(names))
 }
 
 /// Some names, for a message.
@@ -254,15 +274,17 @@ impl<O> Pullback<O> {
     /// # Errors
     /// If a path is not that of a result with a cotangent, is named twice, or its array has another shape or element
     /// type, or is on another device.
+    #[track_caller]
     pub fn call<P: AsRef<str>>(&self, cotangents: impl IntoIterator<Item = (P, Array)>) -> Result<Gradients> {
         let compiled = &self.compiled;
         let mut given: Vec<Option<Array>> = vec![None; compiled.cotangents.len()];
+        let place = Place::caller();
         for (path, array) in cotangents {
             let path = path.as_ref();
-            let wrong = |message: String| Error::Argument { argument: format!("cotangent '{path}'"), message };
-            let Some(i) = compiled.cotangents.iter().position(|own| own.path == path) else {
-                let known = listed(compiled.cotangents.iter().map(|own| own.path.as_str()));
-                return Err(wrong(format!("is of no result that has cotangents; there are: {known}")));
+            let wrong = |message: String| wrong_path("cotangent", path, message, place);
+            let names = compiled.cotangents.iter().map(|own| own.path.as_str());
+            let Some(i) = names.clone().position(|own| own == path) else {
+                return Err(wrong(format!("is of no result that has cotangents{}", there_are(path, names))));
             };
             compiled.cotangents[i].check(&array).map_err(wrong)?;
             if given[i].replace(array).is_some() {
@@ -293,18 +315,26 @@ impl<O> Pullback<O> {
 
 impl Gradients {
     /// The gradient of the argument of that path.
+    #[track_caller]
     pub fn of(&self, path: &str) -> Result<&Array> {
+        self.find(path, Place::caller())
+    }
+
+    fn find(&self, path: &str, place: Place) -> Result<&Array> {
         let found = self.named.iter().find(|(own, _)| own == path);
-        found.map(|(_, gradient)| gradient).ok_or_else(|| Error::Argument {
-            argument: path.to_owned(),
-            message: format!("has no gradient here, there are: {}", listed(self.iter().map(|(own, _)| own))),
+        found.map(|(_, gradient)| gradient).ok_or_else(|| {
+            let names = self.named.iter().map(|(own, _)| own.as_str());
+            let message = format!("no argument of that path has a gradient here{}", there_are(path, names));
+            wrong_path("gradient", path, message, place)
         })
     }
 
     /// The gradients of a tree of arguments that stands at `path`, in the same structure.
+    #[track_caller]
     pub fn tree<T: Tree>(&self, path: &str, tree: T) -> Result<T::With<Array>> {
+        let place = Place::caller();
         let mut gradients = Vec::new();
-        tree.visit(path, &mut |path, _| gradients.push(self.of(path).cloned()));
+        tree.visit(path, &mut |path, _| gradients.push(self.find(path, place).cloned()));
         let mut gradients = gradients.into_iter().collect::<Result<Vec<Array>>>()?.into_iter();
         Ok(tree.map(&mut |_| gradients.next().unwrap_or_else(|| unreachable!("one for each leaf"))))
     }

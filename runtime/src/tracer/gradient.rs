@@ -101,7 +101,9 @@ where
             format!("the function returned {loss}, expected a zero-dimensional floating-point tensor"),
         ))
     } else {
-        named.iter().zip(&paths).find(|((_, meta), _)| !meta.dtype().is_floating()).map(|((_, meta), path)| {
+        named.iter().zip(&paths).find(|((_, meta), _)| !meta.dtype().is_floating()).map(|((name, meta), path)| {
+            // A tensor by itself has no path inside the tree of parameters.
+            let path = if path.is_empty() { name } else { path.as_str() };
             Failure::new("ParameterDType", format!("parameter '{path}' is {meta}, expected a floating-point dtype"))
         })
     };

@@ -3,7 +3,7 @@
 use super::super::print::word_length;
 use super::Parser;
 use crate::error::{Error, Result};
-use crate::operator::nearest;
+use crate::operator::did_you_mean;
 
 /// Longer names get no "did you mean", and are cut short in messages.
 pub(super) const MAX_HINT: usize = 64;
@@ -22,7 +22,7 @@ pub(super) fn hint<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) ->
         return String::new();
     }
     let candidates = candidates.filter(|candidate| candidate.len() <= 2 * MAX_HINT);
-    nearest(name, candidates).map(|near| format!(", did you mean '{near}'?")).unwrap_or_default()
+    did_you_mean(name, candidates)
 }
 
 impl Parser<'_> {
