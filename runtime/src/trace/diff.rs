@@ -5,7 +5,7 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 
-use super::print::{PrintOptions, print, print_return, print_symbol};
+use super::print::{PrintOptions, print, print_return, print_symbol, print_typed};
 use super::{Block, BoundSymbol, Trace};
 use crate::executor::Refusal;
 
@@ -251,13 +251,13 @@ fn compare_symbols((a_block, a): (&Block, &BoundSymbol), (b_block, b): (&Block, 
 
 fn bodies(a: &Block, b: &Block) -> Vec<LineDiff> {
     let mut changes = Vec::new();
-    let list = |block: &Block, ids: &[super::ValueId], typed: bool| {
-        let one = |id: &super::ValueId| match block.values.get(id.index()) {
-            Some(value) if typed => format!("{}: {} {:?}", value.name, value.meta, value.storage),
-            Some(value) => value.name.to_string(),
-            None => "?".into(),
-        };
+    let names = |block: &Block, ids: &[super::ValueId]| {
+        let one = |id: &super::ValueId| block.values.get(id.index()).map_or("?".into(), |value| value.name.to_string());
         ids.iter().map(one).collect::<Vec<_>>().join(", ")
+    };
+    let parameters = |block: &Block| {
+        let typed: Vec<String> = block.parameters.iter().map(|id| print_typed(block, *id)).collect();
+        format!("({})", typed.join(", "))
     };
     let mut compare = |before: String, after: String| {
         if before != after {
@@ -265,8 +265,8 @@ fn bodies(a: &Block, b: &Block) -> Vec<LineDiff> {
             changes.push(LineDiff::Changed { before, after, what });
         }
     };
-    compare(format!("({})", list(a, &a.parameters, true)), format!("({})", list(b, &b.parameters, true)));
-    let result = |block: &Block| format!("yield {}", list(block, &block.results, false));
+    compare(parameters(a), parameters(b));
+    let result = |block: &Block| format!("yield {}", names(block, &block.results));
     let yields = (result(a), result(b));
     changes.extend(lines(a, b));
     if yields.0 != yields.1 {
@@ -412,6 +412,11 @@ mod tests {
             body.to_string(),
             "~ loss: f32[], grad.w: f32[8] = value_and_grad([params.w, x], wrt=[0])  # body\n  \
              - mean: f32[] = tt::mean(w)\n  + mean: f32[] = tt::mean(x)  # call\n"
+        );
+        let parameters = change("(a: f32[8], b: f32[8])", "(a: f32[8], b: f32[9])");
+        assert!(
+            parameters.to_string().contains("  - (a: f32[8], b: f32[8])\n  + (a: f32[8], b: f32[9])  # types\n"),
+            "{parameters}"
         );
         let header = change("arena 96", "arena 128");
         assert_eq!(header.to_string(), "arena: 96 -> 128\n");

@@ -58,6 +58,11 @@ pub fn print_symbol(block: &Block, symbol: &BoundSymbol) -> String {
     printer.out
 }
 
+/// A value with its type and place: `name: f32[4] at arena+64`.
+pub(super) fn print_typed(block: &Block, id: ValueId) -> String {
+    Printer { out: String::new(), options: PrintOptions::FULL }.typed(block, id)
+}
+
 /// The line that ends a trace: `return loss = loss`.
 pub(super) fn print_return(trace: &Trace) -> String {
     let items: Vec<String> = (0..trace.block.results.len()).map(|i| output(trace, i)).collect();
