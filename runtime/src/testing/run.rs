@@ -14,7 +14,7 @@ use super::generate::{
 use super::golden::Golden;
 use super::problem::excerpt;
 use super::registry;
-use crate::operator::find_operator;
+use crate::operator::{did_you_mean, find_operator, operators};
 
 /// Runs every test that the linked declarations generate, with the arguments of `cargo test` or `cargo nextest`.
 pub fn main() -> ExitCode {
@@ -66,7 +66,7 @@ pub fn run(settings: &Settings, others: Vec<Trial>) -> ExitCode {
 }
 
 fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> ExitCode {
-    let arguments = Arguments::from_args();
+    let (mut arguments, filters) = arguments_of(std::env::args().collect());
     let tests = generated_tests(filter, settings);
     let mut trials = others;
     for name in filter.operators.iter().filter(|name| tests.iter().all(|test| test.operator != **name)) {
@@ -126,11 +126,44 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
             return ExitCode::FAILURE;
         }
         // Not a failure: a filter may be meant for another test target of the workspace.
-        eprintln!("no generated test is called '{wanted}'. Tests are called operator::template::executor::dtype");
+        let operator = wanted.split("::").next().unwrap_or(wanted);
+        let names = || operators().iter().flat_map(|def| [def.name, def.short_name()]);
+        let hint = if operator.is_empty() { String::new() } else { did_you_mean(operator, names()) };
+        let hint = if hint.is_empty() { "." } else { hint.as_str() };
+        eprintln!("no generated test is called '{wanted}'{hint} Tests are called operator::template::executor::dtype");
+    }
+    if filters.len() > 1 {
+        trials.retain(|trial| {
+            let fits = |filter: &String| match arguments.exact {
+                true => trial.name() == filter,
+                false => trial.name().contains(filter.as_str()),
+            };
+            filters.iter().any(fits)
+        });
+        arguments.filter = None;
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     print!("{}", causes.report());
     conclusion.exit_code()
+}
+
+/// Options of test targets whose value is the next word.
+const WITH_VALUE: [&str; 5] = ["--format", "--skip", "--test-threads", "--color", "--logfile"];
+
+/// The arguments, of which the first filter is one, and all filters: like the standard harness this one takes several.
+fn arguments_of(words: Vec<String>) -> (Arguments, Vec<String>) {
+    let mut kept: Vec<String> = Vec::new();
+    let mut filters: Vec<String> = Vec::new();
+    for word in words {
+        let value = kept.last().is_some_and(|last| WITH_VALUE.contains(&last.as_str()));
+        if kept.is_empty() || word.starts_with('-') || value {
+            kept.push(word);
+        } else {
+            filters.push(word);
+        }
+    }
+    kept.extend(filters.first().cloned());
+    (Arguments::from_iter(kept), filters)
 }
 
 /// Fails with all lines, if there are any.
@@ -169,6 +202,17 @@ fn trial(test: GeneratedTest, causes: &Arc<Causes>) -> Trial {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_filters_are_taken() {
+        let of = |words: &str| {
+            let (arguments, filters) = arguments_of(words.split(' ').map(str::to_owned).collect());
+            (arguments.filter, filters.join(","), arguments.skip.join(","), arguments.list)
+        };
+        assert_eq!(of("tests"), (None, String::new(), String::new(), false));
+        assert_eq!(of("tests a::"), (Some("a::".into()), "a::".into(), String::new(), false));
+        assert_eq!(of("tests a:: --skip b c --list"), (Some("a::".into()), "a::,c".into(), "b".into(), true));
+    }
 
     #[test]
     fn who_asks_for_an_unlisted_file_is_told() {

@@ -13,7 +13,8 @@ pub(super) fn tolerances(trace: &Trace, executors: &[&str], gradient: bool) -> V
     let of = |result: usize| {
         let mut needed = vec![false; block.values.len()];
         needed[block.results[result].index()] = true;
-        let mut found = Tolerance::NONE;
+        // What is a part of the scale is for results in the element type of the directive, or in any if it names none.
+        let mut found = Tolerance { dtype: Some(block.meta(block.results[result]).dtype()), ..Tolerance::NONE };
         for symbol in block.symbols.iter().rev() {
             if symbol.results.iter().any(|id| needed[id.index()]) {
                 symbol.operands().for_each(|id| needed[id.index()] = true);
@@ -40,8 +41,9 @@ fn add(block: &Block, symbol: &BoundSymbol, executors: &[&str], gradient: bool, 
             && directive.dtype.is_none_or(met)
         {
             found.factor = found.factor.max(own.factor);
-            found.scaled = found.scaled.max(own.scaled);
-            found.dtype = directive.dtype.or(found.dtype);
+            if directive.dtype.is_none_or(|named| found.dtype == Some(named)) {
+                found.scaled = found.scaled.max(own.scaled);
+            }
         }
     }
     if let Some(body) = &symbol.body {
@@ -89,10 +91,20 @@ mod tests {
         ELSEWHERE: "slack::loose_elsewhere", &[Directive { executor: Some("elsewhere"), ..LOOSE }];
         IN_F64: "slack::loose_in_f64", &[Directive { dtype: Some(DType::F64), ..LOOSE }];
         GRADIENT: "slack::loose_gradient", &[Directive { template: Template::Gradient, ..LOOSE }];
+        SCALED: "slack::scaled", &[Directive { kind: DirectiveKind::Tolerance(Tolerance::new(1.0, 8.0)), ..LOOSE }];
+        SCALED_IN_F64: "slack::scaled_in_f64", &[Directive {
+            kind: DirectiveKind::Tolerance(Tolerance::new(1.0, 8.0)),
+            dtype: Some(DType::F64),
+            ..LOOSE
+        }];
         SECOND: "slack::loose_second", &[Directive { template: Template::SecondGradient, ..LOOSE }];
     }
 
     fn factors(names: &[&str], dtype: DType, executors: &[&str], gradient: bool) -> Vec<f64> {
+        found(names, dtype, executors, gradient).into_iter().map(|tolerance| tolerance.factor).collect()
+    }
+
+    fn found(names: &[&str], dtype: DType, executors: &[&str], gradient: bool) -> Vec<Tolerance> {
         let parameters = [("x".into(), TensorMeta::new([2], dtype, Device::CPU))];
         let apply = |name: &str, x: Tensor| call(find_operator(name).unwrap(), vec![Arg::Tensor(x)])[0];
         // Each on its own, and then the strict one of the first.
@@ -101,8 +113,7 @@ mod tests {
             results.push(apply("slack::strict", results[0]));
             results
         });
-        let found = tolerances(&trace_of("slack", block.unwrap()), executors, gradient);
-        found.into_iter().map(|tolerance| tolerance.factor).collect()
+        tolerances(&trace_of("slack", block.unwrap()), executors, gradient)
     }
 
     #[test]
@@ -121,5 +132,15 @@ mod tests {
         assert_eq!(of("slack::loose_gradient", DType::F32, &["cpu"], false), 1.0);
         assert_eq!(of("slack::loose_gradient", DType::F32, &["cpu"], true), 4096.0);
         assert_eq!(of("slack::loose_second", DType::F32, &["cpu"], true), 1.0);
+    }
+
+    #[test]
+    fn a_part_of_the_scale_is_allowed_in_the_types_that_a_directive_speaks_of() {
+        let of = |name: &str, dtype: DType| found(&[name], dtype, &["cpu"], false)[0].scaled_of(dtype);
+        assert_eq!(of("slack::scaled", DType::F32), 8.0);
+        assert_eq!(of("slack::scaled", DType::BF16), 8.0);
+        assert_eq!(of("slack::scaled_in_f64", DType::F64), 8.0);
+        assert_eq!(of("slack::scaled_in_f64", DType::F32), 0.0);
+        assert_eq!(of("slack::strict", DType::F32), 0.0);
     }
 }
