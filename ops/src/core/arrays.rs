@@ -1,4 +1,4 @@
-//! What references share: plain ndarray, f64, written for clarity.
+//! What references share, also those of other crates: plain ndarray, f64, written for clarity.
 
 use fulgurite::rules::{ArrayD, IxDyn, ReferenceTensor};
 
@@ -129,4 +129,27 @@ pub fn product(a: &ArrayD<f64>, b: &ArrayD<f64>) -> ArrayD<f64> {
     }
     let shape: Vec<usize> = a.shape()[..rank - 1].iter().copied().chain([n]).collect();
     array(&shape, out)
+}
+
+/// The error function, by the Maclaurin series below 3 and the continued fraction of the complement above.
+pub fn erf(x: f64) -> f64 {
+    let magnitude = x.abs();
+    if x.is_nan() || x == 0.0 {
+        x
+    } else if magnitude < 3.0 {
+        let (mut power, mut sum, mut n) = (x, x, 0.0);
+        while power.abs() > 1e-20 * sum.abs() {
+            n += 1.0;
+            power *= -x * x / n;
+            sum += power / (2.0 * n + 1.0);
+        }
+        sum * std::f64::consts::FRAC_2_SQRT_PI
+    } else {
+        let mut fraction = 0.0;
+        for n in (1..80).rev() {
+            fraction = f64::from(n) / 2.0 / (magnitude + fraction);
+        }
+        let complement = (-x * x).exp() / ((magnitude + fraction) * std::f64::consts::PI.sqrt());
+        x.signum() * (1.0 - complement)
+    }
 }

@@ -1,7 +1,7 @@
 //! PyTorch's general operators: broadcasting, promoting, with negative dimensions and optional arguments. They decompose into
 //! prims, which have none of that.
 
-pub(crate) mod arrays;
+pub mod arrays;
 pub mod promotion;
 
 fulgurite_ops_macros::operator_files! {

@@ -59,30 +59,7 @@ floating_unary! {
     tanh, torch = "tanh"; Domain::ALL, |x| x.tanh();
 
     /// Error function, elementwise: `2/√π ∫₀ˣ e^(-t²) dt`.
-    erf, torch = "erf"; Domain::ALL, |x| super::error_function(x);
-}
-
-/// For references: the error function by the Maclaurin series below 3, the continued fraction of the complement above.
-pub(crate) fn error_function(x: f64) -> f64 {
-    let magnitude = x.abs();
-    if x.is_nan() || x == 0.0 {
-        x
-    } else if magnitude < 3.0 {
-        let (mut power, mut sum, mut n) = (x, x, 0.0);
-        while power.abs() > 1e-20 * sum.abs() {
-            n += 1.0;
-            power *= -x * x / n;
-            sum += power / (2.0 * n + 1.0);
-        }
-        sum * std::f64::consts::FRAC_2_SQRT_PI
-    } else {
-        let mut fraction = 0.0;
-        for n in (1..80).rev() {
-            fraction = f64::from(n) / 2.0 / (magnitude + fraction);
-        }
-        let complement = (-x * x).exp() / ((magnitude + fraction) * std::f64::consts::PI.sqrt());
-        x.signum() * (1.0 - complement)
-    }
+    erf, torch = "erf"; Domain::ALL, |x| crate::core::arrays::erf(x);
 }
 
 /// Declares functions that keep the element type; `integers` says what becomes of them.

@@ -54,7 +54,7 @@ pub mod gelu {
 
     fn reference(input: &ArrayD<f64>, approximate: Approximate) -> ArrayD<f64> {
         elementwise(input, |x| match approximate {
-            Approximate::None => x / 2.0 * (1.0 + crate::core::error_function(x / 2f64.sqrt())),
+            Approximate::None => x / 2.0 * (1.0 + crate::core::arrays::erf(x / 2f64.sqrt())),
             Approximate::Tanh => {
                 let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
                 x / 2.0 * (1.0 + inner.tanh())

@@ -53,7 +53,7 @@ pub mod gelu_backward {
         let slope = elementwise(input, |x| match approximate {
             Approximate::None => {
                 let density = (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
-                0.5 * (1.0 + crate::core::error_function(x / 2f64.sqrt())) + x * density
+                0.5 * (1.0 + crate::core::arrays::erf(x / 2f64.sqrt())) + x * density
             }
             Approximate::Tanh => {
                 let root = (2.0 / std::f64::consts::PI).sqrt();
