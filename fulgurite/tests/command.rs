@@ -1,6 +1,9 @@
 //! The `fulgurite` command as its users run it: each subcommand, good and bad input, exit codes.
 #![cfg(feature = "command")]
 
+// What `ops new --crate` writes names its own library.
+extern crate self as placeholder_crate;
+
 #[path = "command/cases.rs"]
 mod cases;
 #[path = "command/doctor.rs"]

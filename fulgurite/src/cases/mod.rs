@@ -32,7 +32,7 @@ use fulgurite::{DType, Error};
 pub use bind::bind;
 pub use export::{ExportedCase, ExportedGrad, argument_to_json};
 pub use parse::parse_cases;
-pub use resolve::resolve_operator;
+pub use resolve::{hint, resolve_operator};
 pub use results::Results;
 pub use run::{Call, of_case, run_case, trace_call};
 pub use tensors::{TensorFile, tensor_bytes, write_whole};

@@ -33,23 +33,28 @@ pub fn resolve_operator(name: &str) -> Result<&'static OperatorDef, CaseError> {
     if let Some(def) = mirrors.min_by_key(|def| rank(def)).or_else(|| under_two_names.min_by_key(|def| rank(def))) {
         return Ok(def);
     }
-    let candidates = operators().iter().flat_map(|def| [Some(def.name), def.torch, Some(def.short_name())]).flatten();
-    let near = if name.len() > MAX_HINT { None } else { nearest(below_torch, candidates) };
-    // A short name stands for the whole one.
-    let near = near.map(|near| {
-        let own = |def: &&&'static OperatorDef| def.name == near || def.torch == Some(near);
-        match operators().iter().find(own) {
-            Some(_) => near,
-            None => operators().iter().find(|def| def.short_name() == near).map_or(near, |def| def.name),
-        }
-    });
-    let hint = match near {
-        Some(near) => format!(", did you mean '{near}'?"),
-        None if name.len() > MAX_HINT => String::new(),
-        None => alike(short),
-    };
+    let hint = hint(name);
     let shown: String = name.chars().take(MAX_HINT).collect();
     Err(CaseError::new("UnknownOperator", format!("no operator is called '{shown}'{hint}")))
+}
+
+/// `, did you mean 'x'?` for the operator whose name is near `name`, or those whose names share a part with it.
+pub fn hint(name: &str) -> String {
+    if name.len() > MAX_HINT {
+        return String::new();
+    }
+    let below_torch = name.strip_prefix("torch.").unwrap_or(name);
+    let candidates = operators().iter().flat_map(|def| [Some(def.name), def.torch, Some(def.short_name())]).flatten();
+    // A short name stands for the whole one.
+    let own = |near: &str| operators().iter().any(|def| def.name == near || def.torch == Some(near));
+    match nearest(below_torch, candidates) {
+        Some(near) if own(near) => format!(", did you mean '{near}'?"),
+        Some(near) => {
+            let whole = operators().iter().find(|def| def.short_name() == near).map_or(near, |def| def.name);
+            format!(", did you mean '{whole}'?")
+        }
+        None => alike(below_torch.strip_prefix("nn.functional.").unwrap_or(below_torch)),
+    }
 }
 
 /// Operators shown for a name that is near to none of theirs.

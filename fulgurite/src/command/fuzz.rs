@@ -10,7 +10,7 @@ use fulgurite::testing::fuzz::{Event, Finding, Settings, Totals, fuzz};
 use fulgurite::{DType, Device, Target};
 
 use super::Outcome;
-use super::output::{Failed, say};
+use super::output::{Failed, program, say};
 use crate::cases::{tensor_bytes, write_whole};
 
 /// Arguments of `fuzz`.
@@ -104,7 +104,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let mut progress = Progress { last: Instant::now(), terminal: stderr().is_terminal() };
     let mut failed: Option<Failed> = None;
     let totals = fuzz(&settings, &mut |event| match event {
-        Event::Begins(case) => tracing_begin(&arguments.out, arguments.seed, case),
+        Event::Begins(case) => {
+            // A case that ends the process is known by this file.
+            let _ = std::fs::write(arguments.out.join(CURRENT), arguments.again(case) + "\n");
+        }
         Event::Progress(totals) => progress.tell(totals),
         Event::Found(finding) => {
             progress.clear();
@@ -128,11 +131,26 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(if totals.failing > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The file that names the case at hand: a case that ends the process is known by it.
+/// The file that names the case at hand.
 const CURRENT: &str = "fuzz-current.txt";
 
-fn tracing_begin(folder: &Path, seed: u64, case: u64) {
-    let _ = std::fs::write(folder.join(CURRENT), format!("fulgurite fuzz --seed {seed} --case {case}\n"));
+impl Arguments {
+    /// The command that runs one case again: cases are made from what programs are made of, and run as the device and
+    /// executors say.
+    fn again(&self, case: u64) -> String {
+        let Arguments { seed, device, executors, operators, dtypes, .. } = self;
+        let mut text = format!("{} fuzz --seed {seed} --case {case}", program());
+        if !device.is_cpu() {
+            text += &format!(" --device {device}");
+        }
+        let dtypes: Vec<String> = dtypes.iter().map(ToString::to_string).collect();
+        for (name, values) in [("executors", executors), ("operators", operators), ("dtypes", &dtypes)] {
+            if !values.is_empty() {
+                text += &format!(" --{name} {}", values.join(","));
+            }
+        }
+        text
+    }
 }
 
 fn summary(totals: &Totals) -> String {
@@ -187,7 +205,7 @@ fn tell(arguments: &Arguments, finding: &Finding) -> Result<(), Failed> {
     say!("case {}: {}", finding.case, finding.message)?;
     say!("  {}", finding.program)?;
     let run = |trace: &Path, flags: &str| {
-        format!("fulgurite trace run {} --inputs {} {flags}", trace.display(), inputs.display())
+        format!("{} trace run {} --inputs {} {flags}", program(), trace.display(), inputs.display())
     };
     say!("  fails:    {}", run(&trace, &finding.flags))?;
     if let Some((other, flags)) = &finding.against {
@@ -199,5 +217,30 @@ fn tell(arguments: &Arguments, finding: &Finding) -> Result<(), Failed> {
     } else {
         say!("  expected: {}", run(&trace, "--executors reference --fuel 0 --no-fuse --no-recompute"))?;
     }
-    say!("  again:    fulgurite fuzz --seed {} --case {}", arguments.seed, finding.case)
+    say!("  again:    {}", arguments.again(finding.case))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::Arguments;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    /// What programs are made of decides about a case, and so do the executors that it is run by.
+    #[test]
+    fn a_case_is_repeated_by_what_made_it() {
+        let given = "fuzz --seed 7 --operators cat,pad --dtypes bf16,f32 --executors reference --minutes 2 --out found";
+        let again = Cli::parse_from(given.split(' ')).arguments.again(40);
+        let (program, rest) = again.split_once(' ').unwrap_or_default();
+        assert!(!program.is_empty());
+        assert_eq!(rest, "fuzz --seed 7 --case 40 --executors reference --operators cat,pad --dtypes bf16,f32");
+        let again = Cli::parse_from(["fuzz", "--device", "cuda:0"]).arguments.again(1);
+        assert!(again.ends_with("fuzz --seed 0 --case 1 --device cuda:0"), "{again}");
+    }
 }

@@ -3,16 +3,18 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use fulgurite::executor::rewrites;
 use fulgurite::operator::{Autocast, OperatorDef, OperatorKind, operators};
 
 use super::Outcome;
+use super::ops_show::takes_part;
 use super::output::{say, say_json};
+use crate::cases::hint;
 
 /// Arguments of `ops list`.
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  fulgurite ops list --kind prim\n  fulgurite ops list --autocast\n  fulgurite ops list --filter norm --json"
-)]
+#[command(after_help = "Examples:\n  fulgurite ops list --kind prim\n  fulgurite ops list --kind rewrite\n  \
+                  fulgurite ops list --autocast\n  fulgurite ops list --filter norm --json")]
 pub struct Arguments {
     /// As JSON.
     #[arg(long)]
@@ -37,6 +39,8 @@ enum Kind {
     Composite,
     /// Owned by an executor.
     Symbol,
+    /// Two arrangements of operators that mean the same.
+    Rewrite,
 }
 
 #[derive(serde::Serialize)]
@@ -74,6 +78,9 @@ fn summary(docs: &str) -> String {
 
 /// Lists operators.
 pub fn run(arguments: &Arguments) -> Outcome {
+    if arguments.kind == Some(Kind::Rewrite) {
+        return list_rewrites(arguments);
+    }
     let filter = arguments.filter.as_deref().unwrap_or("").to_lowercase();
     let rows: Vec<Row> = operators()
         .iter()
@@ -113,7 +120,49 @@ pub fn run(arguments: &Arguments) -> Outcome {
     for row in &rows {
         say!("{:width$}  {:9}  {}", row.name, row.kind, row.summary)?;
     }
-    say!("{} of {} operators", rows.len(), operators().len())?;
+    let near = match &arguments.filter {
+        Some(filter) if rows.is_empty() => hint(filter),
+        _ => String::new(),
+    };
+    say!("{} of {} operators{near}", rows.len(), operators().len())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(serde::Serialize)]
+struct RewriteRow {
+    name: &'static str,
+    kind: &'static str,
+    takes_part: String,
+    summary: String,
+    file: &'static str,
+    line: u32,
+}
+
+/// Lists rewrites.
+fn list_rewrites(arguments: &Arguments) -> Outcome {
+    let filter = arguments.filter.as_deref().unwrap_or("").to_lowercase();
+    let all = rewrites();
+    let rows: Vec<RewriteRow> = all
+        .iter()
+        .filter(|def| [def.name, def.docs].iter().any(|text| text.to_lowercase().contains(&filter)))
+        .map(|def| RewriteRow {
+            name: def.name,
+            kind: "rewrite",
+            takes_part: takes_part(def),
+            summary: summary(def.docs),
+            file: def.file,
+            line: def.line,
+        })
+        .collect();
+    if arguments.json {
+        say_json(&rows)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    for row in &rows {
+        say!("{:width$}  {}", row.name, row.summary)?;
+    }
+    say!("{} of {} rewrites", rows.len(), all.len())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,5 +1,8 @@
 //! `ops new`.
 
+mod crate_files;
+mod implementation;
+mod known;
 mod list;
 mod text;
 
@@ -9,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::executor::{executors, find_executor, rewrites};
-use fulgurite::operator::{find_operator, operators};
+use fulgurite::executor::{executors, rewrites};
+use fulgurite::operator::operators;
 
 use super::Outcome;
 use super::output::{Failed, say};
@@ -20,19 +23,28 @@ use super::output::{Failed, say};
 #[command(after_help = "\
 Without a kind a composite is written. The declaration compiles as it is, and its file is added to the `operator_files!` of the folder's
 mod.rs or lib.rs. Its placeholders are wrong on purpose: its generated tests fail, and say what is to be written, until they
-are replaced. Nothing is overwritten.
+are replaced. Nothing is overwritten. Operators of another crate are known to that crate's own
+command, executors also to any command that writes beside their declaration. --crate writes the files of a crate whose
+command knows the crate's own declarations.
 
 Examples:
+  fulgurite ops new --crate my_operators
   fulgurite ops new swiglu --path ops/src/nn/swiglu.rs
   fulgurite ops new softshrink --torch nn.functional.softshrink
   fulgurite ops new fast --executor
+  fulgurite ops new faster --executor --cuda
   fulgurite ops new scaled_sum --symbol fast
   fulgurite ops new relu_by_fast --implementation fast --of relu
   fulgurite ops new sum_of_negatives --rewrite")]
 pub struct Arguments {
     /// The name: a Rust identifier in lower case.
-    #[arg(value_parser = identifier)]
-    name: String,
+    #[arg(value_parser = identifier, required_unless_present = "crate_folder")]
+    name: Option<String>,
+    /// The folder of a new crate, which is called as the folder: Cargo.toml, src/lib.rs, src/main.rs,
+    /// tests/generated.rs.
+    #[arg(long = "crate", value_name = "FOLDER", id = "crate_folder",
+        conflicts_with_all = ["name", "path", "torch", "kind", "cuda"])]
+    crate_folder: Option<PathBuf>,
     /// The file to write; NAME.rs in the current folder otherwise. Its folder is made if it is not there.
     #[arg(long, value_name = "FILE")]
     path: Option<PathBuf>,
@@ -57,13 +69,14 @@ pub struct Arguments {
     /// An executor.
     #[arg(long, group = "kind")]
     executor: bool,
-    /// The kernel of a symbol is a CUDA kernel, in NAME.cu. (That is known of executors that are linked.)
-    #[arg(long, requires = "symbol")]
+    /// The executor is one of a GPU. (Of --symbol and --implementation this is known: the kernel is a CUDA kernel, in
+    /// NAME.cu, if their executor runs there.)
+    #[arg(long, conflicts_with_all = ["torch", "prim", "rewrite"])]
     cuda: bool,
 }
 
 /// Words that Rust keeps for itself (those in lower case that could be meant as a name).
-const KEYWORDS: [&str; 49] = [
+pub(super) const KEYWORDS: [&str; 49] = [
     "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else",
     "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod",
     "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static", "struct", "super", "trait", "true",
@@ -97,28 +110,32 @@ enum Kind<'a> {
     Composite { torch: Option<&'a str> },
     Prim { torch: Option<&'a str> },
     Symbol { executor: &'a str, cuda: bool },
-    Implementation { executor: &'a str, of: &'static fulgurite::operator::OperatorDef },
+    Implementation { executor: &'a str, cuda: bool, of: &'static fulgurite::operator::OperatorDef },
     Rewrite,
-    Executor,
+    Executor { cuda: bool },
 }
 
 impl Arguments {
-    fn kind(&self) -> Result<Kind<'_>, Failed> {
+    fn kind(&self, path: &Path) -> Result<Kind<'_>, Failed> {
         let torch = self.torch.as_deref();
+        let on_gpu = |executor: &str| match known::device_of(executor, path)? {
+            "cuda" => Ok(true),
+            device if self.cuda => Err(Failed(format!("--cuda: executor '{executor}' runs on {device}"))),
+            _ => Ok(false),
+        };
         if let Some(executor) = &self.symbol {
-            let linked = find_executor(executor).is_ok_and(|found| found.device == "cuda");
-            return Ok(Kind::Symbol { executor, cuda: self.cuda || linked });
+            return Ok(Kind::Symbol { executor, cuda: on_gpu(executor)? });
         }
         if let (Some(executor), Some(of)) = (&self.implementation, &self.of) {
-            return Ok(Kind::Implementation {
-                executor,
-                of: find_operator(of).map_err(|error| Failed(error.to_string()))?,
-            });
+            return Ok(Kind::Implementation { executor, cuda: on_gpu(executor)?, of: known::operator(of)? });
         }
         Ok(match (self.prim, self.rewrite, self.executor) {
+            (_, _, true) => Kind::Executor { cuda: self.cuda },
+            _ if self.cuda => {
+                return Err(Failed("--cuda: goes with --executor, --symbol or --implementation".into()));
+            }
             (true, _, _) => Kind::Prim { torch },
             (_, true, _) => Kind::Rewrite,
-            (_, _, true) => Kind::Executor,
             _ => Kind::Composite { torch },
         })
     }
@@ -132,7 +149,7 @@ fn declared(name: &str, kind: &Kind<'_>) -> Option<String> {
             .iter()
             .find(|rewrite| rewrite.name == name)
             .map(|rewrite| format!("{}:{}", rewrite.file, rewrite.line)),
-        Kind::Executor => {
+        Kind::Executor { .. } => {
             executors().iter().find(|own| own.name == name).map(|_| "an executor that is linked".to_owned())
         }
         Kind::Composite { .. } => find(name),
@@ -147,25 +164,28 @@ fn find(name: &str) -> Option<String> {
 
 /// Writes a declaration.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let name = &arguments.name;
-    let kind = arguments.kind()?;
+    if let Some(folder) = &arguments.crate_folder {
+        return crate_files::write_all(folder);
+    }
+    let Some(name) = &arguments.name else { return Err(Failed("say what it is called".into())) };
+    let path = arguments.path.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.rs")));
+    let kind = arguments.kind(&path)?;
     if let Some(place) = declared(name, &kind) {
         return Err(Failed(format!("'{name}' is declared at {place}; choose another name")));
     }
-    let path = arguments.path.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.rs")));
     let stem = module_name(&path)?;
     let surroundings = Surroundings::of(&path);
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(|error| Failed::file(folder, error))?;
     }
     let kernel = path.with_file_name(format!("{name}.cu"));
-    let cuda = matches!(kind, Kind::Symbol { cuda: true, .. });
+    let cuda = matches!(kind, Kind::Symbol { cuda: true, .. } | Kind::Implementation { cuda: true, .. });
     if cuda && kernel.exists() {
         return Err(Failed::file(&kernel, "is there already; nothing was written"));
     }
-    write(&path, &text::declaration(name, &kind, surroundings))?;
+    write(&path, &text::declaration(name, &kind, surroundings, &path))?;
     if cuda {
-        write(&kernel, &text::kernel(name))?;
+        write(&kernel, &text::kernel(name, &kind))?;
     }
     match list::add(&path, &stem, surroundings.macros()) {
         Ok(list::Added::To(list)) => say!("listed it in {}", list.display())?,
@@ -181,12 +201,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
     }
     if surroundings == Surroundings::Outside && !runs_its_tests(&path) {
-        say!(
-            "to run its tests, have tests/generated.rs (a [[test]] with harness = false) with\n    \
-             use CRATE as _;\n    fn main() -> std::process::ExitCode {{ {FACADE}::main_of_crate!() }}"
-        )?;
+        say!("to run its tests, have in Cargo.toml\n{}and in tests/generated.rs", indented(crate_files::TEST_TARGET))?;
+        say!("{}(`ops new --crate FOLDER` writes a crate with these)", indented(&crate_files::test_file("CRATE")))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The text with each line moved to the right.
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}").trim_end().to_owned() + "\n").collect()
 }
 
 /// Writes a file that must not be there yet.

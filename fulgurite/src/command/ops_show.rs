@@ -1,16 +1,21 @@
 //! `ops show`.
 
+mod call;
+mod rewrite;
+
 use std::fmt::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::executor::executors;
+use fulgurite::executor::{executors, rewrites};
 use fulgurite::operator::{Autocast, OperatorDef};
 use fulgurite::testing::directives::{Directive, DirectiveKind};
 use fulgurite::testing::samples::{ErrorSamples, Samples};
 use fulgurite::testing::{Filter, Settings, generated_tests};
 use fulgurite::{DType, Target};
 use serde::Serialize;
+
+pub(super) use rewrite::takes_part;
 
 use super::Outcome;
 use super::ops_list::kind_of;
@@ -22,7 +27,7 @@ use crate::cases::resolve_operator;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  fulgurite ops show prims::exp\n  fulgurite ops show nn.functional.gelu --json")]
 pub struct Arguments {
-    /// The operator's name, or PyTorch's.
+    /// The operator's name, or PyTorch's; or the name of a rewrite.
     operator: String,
     /// As JSON.
     #[arg(long)]
@@ -36,6 +41,7 @@ struct Description {
     executor: Option<&'static str>,
     torch: Option<&'static str>,
     signature: String,
+    rust: String,
     docs: &'static str,
     rules: Vec<&'static str>,
     no_grad: Option<&'static str>,
@@ -44,6 +50,7 @@ struct Description {
     autocast: Option<&'static str>,
     preconditions: &'static [&'static str],
     dtypes: Vec<&'static str>,
+    /// In the element type that has most of them.
     samples: usize,
     error_samples: usize,
     executors: Vec<Taking>,
@@ -98,6 +105,9 @@ impl From<&Directive> for DirectiveRow {
 
 /// Shows an operator.
 pub fn run(arguments: &Arguments) -> Outcome {
+    if let Some(def) = rewrites().into_iter().find(|def| def.name == arguments.operator) {
+        return rewrite::show(def, arguments.json);
+    }
     let description = describe(resolve_operator(&arguments.operator)?);
     if arguments.json {
         say_json(&description)?;
@@ -121,13 +131,16 @@ fn describe(def: &'static OperatorDef) -> Description {
         ("errors", def.errors.is_some()),
     ];
     let dtypes: Vec<DType> = DType::ALL.into_iter().filter(|dtype| subject::takes(def, *dtype)).collect();
-    let any = dtypes.first().copied().unwrap_or(DType::F32);
+    // Some samples are of one element type alone: a type that an operator takes besides may have few.
+    let count = |dtype: &DType| Samples::of_operator(def, *dtype).len();
+    let most = dtypes.iter().copied().rev().max_by_key(count).unwrap_or(DType::F32);
     Description {
         name: def.name,
         kind,
         executor,
         torch: def.torch,
         signature: def.signature(),
+        rust: call::in_rust(def),
         docs: def.docs.trim(),
         rules: rules.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect(),
         no_grad: def.no_grad,
@@ -136,8 +149,8 @@ fn describe(def: &'static OperatorDef) -> Description {
         role: def.overload.map(|role| format!("{role:?}")),
         preconditions: def.codes,
         dtypes: dtypes.iter().map(|dtype| dtype.name()).collect(),
-        samples: Samples::of_operator(def, any).len(),
-        error_samples: ErrorSamples::of_operator(def, any).len(),
+        samples: count(&most),
+        error_samples: ErrorSamples::of_operator(def, most).len(),
         executors: takings(def, &dtypes),
         tests: generated_tests(&Filter::operator(def.name), &Settings::default())
             .into_iter()
@@ -231,6 +244,7 @@ fn in_words(of: &Description) -> String {
         }
     };
     row("kind", of.executor.map_or(of.kind.to_owned(), |executor| format!("{} of {executor}", of.kind)));
+    row("Rust", of.rust.clone());
     row("torch", of.torch.unwrap_or("").to_owned());
     row("rules", of.rules.join(", "));
     row("no gradient", of.no_grad.unwrap_or("").to_owned());

@@ -27,6 +27,12 @@ impl From<crate::cases::CaseError> for Failed {
     }
 }
 
+/// What this command is called: a crate's own command has the crate's name.
+pub fn program() -> String {
+    let path = std::env::args_os().next().map(std::path::PathBuf::from).unwrap_or_default();
+    path.file_stem().map_or_else(|| "fulgurite".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
 /// Writes to standard output. Whoever reads it may stop early.
 pub fn write(text: Arguments<'_>) -> Result<(), Failed> {
     let mut out = stdout().lock();

@@ -61,7 +61,11 @@ pub fn claim(def: &'static OperatorDef, executor: &ExecutorDef, arguments: &[Arg
         };
     }
     if let Some(implementation) = find_implementation(def.name, executor.name) {
-        return (implementation.checker)(arguments);
+        let runs = implementation.runs_on(executor.device) || implementation.execution.is_some();
+        return match (implementation.checker)(arguments) {
+            Ok(()) if !runs => Err("its implementation has no kernel, only a gradient".into()),
+            answer => answer,
+        };
     }
     match executor.claims {
         Some(claims) => claims(def, arguments),

@@ -1,5 +1,6 @@
 //! `ops new`: what it writes are the files in `written/` beside this file, which are compiled here.
 
+use fulgurite::executor::find_implementation;
 use fulgurite::operator::find_operator;
 use fulgurite::testing::{Filter, Settings, generated_tests};
 
@@ -28,11 +29,26 @@ mod placeholder_rewrite_file;
 #[path = "written/placeholder_symbol.rs"]
 mod placeholder_symbol_file;
 
-use placeholder_fast_file::placeholder_fast;
+#[deny(warnings)]
+#[path = "written/placeholder_gpu.rs"]
+mod placeholder_gpu_file;
+#[deny(warnings)]
+#[path = "written/placeholder_relu_on_gpu.rs"]
+mod placeholder_relu_on_gpu_file;
 
-/// The executor of the kernel that is written.
-#[fulgurite::executor(device = "cuda")]
-pub mod placeholder_gpu {}
+// The files of a crate; its name is this crate's as well (see the root).
+#[allow(dead_code, unused_imports)]
+#[path = "written/placeholder_crate/src/main.rs"]
+mod placeholder_crate_command;
+#[deny(warnings)]
+#[path = "written/placeholder_crate/src/lib.rs"]
+mod placeholder_crate_library;
+#[allow(dead_code, unused_imports)]
+#[path = "written/placeholder_crate/tests/generated.rs"]
+mod placeholder_crate_tests;
+
+use placeholder_fast_file::placeholder_fast;
+use placeholder_gpu_file::placeholder_gpu;
 
 /// What is written, with a decomposition that calls another operator.
 #[deny(warnings)]
@@ -61,6 +77,7 @@ fn a_declaration_is_written_once() {
     let said = run_in(folder.path(), &new).ok();
     assert!(said.starts_with("wrote placeholder.rs\nadd to the mod.rs or lib.rs beside it:\n"), "{said}");
     assert!(said.contains("    fulgurite::operator_files! { placeholder }\n"), "{said}");
+    assert!(said.contains("    [[test]]\n    name = \"generated\"\n    harness = false\n"), "{said}");
     assert!(said.contains("fulgurite::main_of_crate!()"), "{said}");
     let file = folder.path().join("placeholder.rs");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), include_str!("written/placeholder.rs"));
@@ -76,11 +93,14 @@ fn every_kind_is_written_as_it_is_compiled_here() {
     for (name, kind, expected) in [
         ("placeholder_prim", &["--prim"][..], include_str!("written/placeholder_prim.rs")),
         ("placeholder_fast", &["--executor"], include_str!("written/placeholder_fast.rs")),
+        ("placeholder_gpu", &["--executor", "--cuda"], include_str!("written/placeholder_gpu.rs")),
+        // Executors that are not linked are found beside what is written.
         ("placeholder_symbol", &["--symbol", "placeholder_fast"], include_str!("written/placeholder_symbol.rs")),
+        ("placeholder_kernel", &["--symbol", "placeholder_gpu"], include_str!("written/placeholder_kernel.rs")),
         (
-            "placeholder_kernel",
-            &["--symbol", "placeholder_gpu", "--cuda"],
-            include_str!("written/placeholder_kernel.rs"),
+            "placeholder_relu_on_gpu",
+            &["--implementation", "placeholder_gpu", "--of", "relu", "--cuda"],
+            include_str!("written/placeholder_relu_on_gpu.rs"),
         ),
         (
             "placeholder_relu",
@@ -94,14 +114,71 @@ fn every_kind_is_written_as_it_is_compiled_here() {
         assert_eq!(read(&format!("{name}.rs")), expected, "{name}");
     }
     assert_eq!(read("placeholder_kernel.cu"), include_str!("written/placeholder_kernel.cu"));
+    assert_eq!(read("placeholder_relu_on_gpu.cu"), include_str!("written/placeholder_relu_on_gpu.cu"));
     // One kind at a time, an implementation of something that there is, a kernel that is not overwritten.
     run_in(folder.path(), &["ops", "new", "x", "--prim", "--rewrite"]).fails(2);
     run_in(folder.path(), &["ops", "new", "x", "--implementation", "cpu"]).fails(2);
     let unknown = run_in(folder.path(), &["ops", "new", "x", "--implementation", "cpu", "--of", "relo"]).fails(1);
-    assert!(unknown.contains("did you mean 'relu'?"), "{unknown}");
+    assert!(unknown.contains("did you mean 'relu'?") && unknown.contains("that crate's own command"), "{unknown}");
+    for kind in ["--symbol", "--implementation"] {
+        let of = if kind == "--implementation" { &["--of", "relu"][..] } else { &[] };
+        let unknown = run_in(folder.path(), &[&["ops", "new", "x", kind, "placeholder_fats"], of].concat()).fails(1);
+        assert!(unknown.contains("no executor is called 'placeholder_fats'"), "{unknown}");
+        assert!(unknown.contains("that crate's own command"), "{unknown}");
+        let host =
+            run_in(folder.path(), &[&["ops", "new", "x", kind, "placeholder_fast", "--cuda"], of].concat()).fails(1);
+        assert!(host.contains("executor 'placeholder_fast' runs on cpu"), "{host}");
+    }
+    run_in(folder.path(), &["ops", "new", "x", "--cuda"]).fails(1);
+    assert!(!folder.path().join("x.rs").exists());
     std::fs::remove_file(folder.path().join("placeholder_kernel.rs")).unwrap();
-    run_in(folder.path(), &["ops", "new", "placeholder_kernel", "--symbol", "placeholder_gpu", "--cuda"]).fails(1);
+    run_in(folder.path(), &["ops", "new", "placeholder_kernel", "--symbol", "placeholder_gpu"]).fails(1);
     assert!(!folder.path().join("placeholder_kernel.rs").exists());
+}
+
+#[test]
+fn a_crate_is_written_as_it_is_compiled_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = run_in(folder.path(), &["ops", "new", "--crate", "placeholder_crate"]).ok();
+    assert!(said.contains("cargo run -- ops new NAME --path src/NAME.rs, in placeholder_crate"), "{said}");
+    let root = folder.path().join("placeholder_crate");
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    assert_eq!(read("src/lib.rs"), include_str!("written/placeholder_crate/src/lib.rs"));
+    assert_eq!(read("src/main.rs"), include_str!("written/placeholder_crate/src/main.rs"));
+    assert_eq!(read("tests/generated.rs"), include_str!("written/placeholder_crate/tests/generated.rs"));
+    let manifest = include_str!("written/placeholder_crate/manifest.toml");
+    assert_eq!(read("Cargo.toml"), manifest.replace("FULGURITE", env!("CARGO_MANIFEST_DIR")));
+    // Nothing is overwritten, and a crate's name is a name of Rust.
+    let again = run_in(folder.path(), &["ops", "new", "--crate", "placeholder_crate"]).fails(1);
+    assert!(again.contains("is there already; nothing was written"), "{again}");
+    run_in(folder.path(), &["ops", "new", "--crate", "my-crate"]).fails(1);
+    run_in(folder.path(), &["ops", "new", "x", "--crate", "other"]).fails(2);
+    run_in(folder.path(), &["ops", "new"]).fails(2);
+    // The first operator is listed, and nothing more is advised: the crate has its test target.
+    let said = run_in(&root, &["ops", "new", "first", "--path", "src/first.rs"]).ok();
+    assert!(said.ends_with("listed it in src/lib.rs\n"), "{said}");
+}
+
+/// A crate of one's own is compiled as the crates of this repository are.
+#[test]
+fn the_profile_of_a_crate_is_this_repository_s() {
+    let profile = |text: &str| -> Vec<String> {
+        let mut inside = false;
+        let mut lines: Vec<String> = Vec::new();
+        for line in text.lines().map(|line| line.split('#').next().unwrap_or("").trim()).filter(|line| !line.is_empty())
+        {
+            if line.starts_with('[') {
+                inside = line.starts_with("[profile.dev");
+            }
+            if inside {
+                lines.push(line.to_owned());
+            }
+        }
+        lines
+    };
+    let own = profile(include_str!("../../../Cargo.toml"));
+    assert!(own.len() > 8, "{own:?}");
+    assert_eq!(profile(include_str!("written/placeholder_crate/manifest.toml")), own);
 }
 
 #[test]
@@ -110,6 +187,7 @@ fn the_declarations_compile_and_their_tests_fail() {
     assert!(std::hint::black_box(&placeholder_prim_file::placeholder_prim::OPERATOR).scalar.is_some());
     assert!(std::hint::black_box(&placeholder_symbol_file::placeholder_symbol::OPERATOR).cpu.is_some());
     assert!(std::hint::black_box(&placeholder_kernel_file::placeholder_kernel::OPERATOR).plan.is_some());
+    assert!(find_implementation("relu", "placeholder_gpu").is_some_and(|own| own.plan.is_some()));
     let _ = std::hint::black_box((&placeholder_fast::EXECUTOR, &placeholder_gpu::EXECUTOR));
     let def = find_operator("placeholder").unwrap();
     assert_eq!(def.torch, Some("nn.functional.placeholder"));
@@ -131,9 +209,11 @@ fn the_declarations_compile_and_their_tests_fail() {
     let tests = generated_tests(&Filter::default(), &Settings::default());
     let rewrite = tests.iter().find(|test| test.name == "placeholder_rewrite::rewrite").unwrap();
     assert!((rewrite.run)().unwrap_err().contains("of the pattern against the replacement"));
-    // The kernel fits its launch as it is written.
-    let sources = tests.iter().find(|test| test.name.contains("placeholder_kernel::sources")).unwrap();
-    (sources.run)().unwrap();
+    // The kernels fit their launches as they are written.
+    for name in ["placeholder_kernel::sources", "relu::sources::placeholder_gpu"] {
+        let sources = tests.iter().find(|test| test.name.contains(name)).unwrap_or_else(|| panic!("no test {name}"));
+        (sources.run)().unwrap();
+    }
 }
 
 #[test]

@@ -22,6 +22,8 @@ fn operators_are_listed() {
     let found = json(&run(&["ops", "list", "--json", "--filter", "natural EXPONENTIAL"]).ok());
     assert!(found.as_array().unwrap().iter().any(|row| row["name"] == "prims::exp"));
     assert!(run(&["ops", "list", "--filter", "no such thing at all"]).ok().starts_with("0 of "));
+    let near = run(&["ops", "list", "--filter", "gleu"]).ok();
+    assert!(near.starts_with("0 of ") && near.ends_with(" operators, did you mean 'gelu'?\n"), "{near}");
 }
 
 #[test]
@@ -103,4 +105,56 @@ fn names_that_are_none_have_a_hint() {
     assert!(!run(&["ops", "show", "zzzzzz"]).fails(1).contains("alike"));
     // PyTorch's names are names as well.
     assert!(run(&["ops", "show", "torch.gather"]).ok().contains("gather("));
+}
+
+#[test]
+fn rewrites_are_listed_and_shown() {
+    let rows = json(&run(&["ops", "list", "--kind", "rewrite", "--json"]).ok());
+    let names: Vec<&str> = rows.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"merge_rope"), "{names:?}");
+    let listed = run(&["ops", "list", "--kind", "rewrite", "--filter", "merge_rope"]).ok();
+    assert!(listed.contains(&format!("1 of {} rewrites", names.len())), "{listed}");
+    let shown = run(&["ops", "show", "merge_rope"]).ok();
+    assert!(shown.starts_with("merge_rope(q, k, cos, sin)\n"), "{shown}");
+    for part in
+        ["kind           rewrite\n", "1: merge_rope::rewrite\n", "= apply_rope(q, cos, sin)", "= rope(q, k, cos, sin)"]
+    {
+        assert!(shown.contains(part), "no {part:?} in\n{shown}");
+    }
+    let shown = json(&run(&["ops", "show", "merge_rope", "--json"]).ok());
+    assert!(shown["pattern"].as_str().unwrap().contains("apply_rope("), "{shown}");
+}
+
+/// The form of a call in Rust: what is given by place, what by name, and names that Rust keeps for itself.
+#[test]
+fn calls_are_shown_in_rust() {
+    for (name, call) in [
+        ("where", "where_(condition, input, other)"),
+        ("prims::exp", "prims::exp(input)"),
+        ("gelu", "gelu(input), or gelu::with(input).approximate(..).call()"),
+    ] {
+        let shown = run(&["ops", "show", name]).ok();
+        assert!(shown.contains(&format!("Rust           {call}\n")), "{shown}");
+    }
+}
+
+/// The number is that of the element type that has most samples: booleans have few.
+#[test]
+fn samples_are_counted_where_there_are_most() {
+    for name in ["log_softmax", "pow", "gelu"] {
+        let shown = json(&run(&["ops", "show", name, "--json"]).ok());
+        assert!(shown["samples"].as_u64().unwrap() > 5, "{name}: {}", shown["samples"]);
+    }
+}
+
+#[test]
+fn two_letters_in_the_other_order_are_one_mistake() {
+    let complaint = run(&["ops", "show", "gleu"]).fails(1);
+    assert!(complaint.contains("did you mean 'gelu'?"), "{complaint}");
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let complaint = run(&["ops", "samples", "--op", "gleu", "--out", out]).fails(1);
+    assert!(complaint.contains("did you mean 'gelu'?"), "{complaint}");
+    let complaint = run(&["trace", "show", "gelu", "--executors", "cpuu", "--stage", "claim"]).fails(1);
+    assert!(complaint.contains("no executor is called 'cpuu', did you mean 'cpu'?"), "{complaint}");
 }

@@ -1,60 +1,87 @@
 //! What `ops new` writes: declarations as the library's own files have them.
 
-use fulgurite::operator::{OperatorDef, ParamKind, ResultsDef};
+use std::path::Path;
 
-use super::{Kind, Surroundings};
+use super::{Kind, Surroundings, implementation};
 
-/// The file of a declaration.
-pub(super) fn declaration(name: &str, kind: &Kind<'_>, surroundings: Surroundings) -> String {
+/// The file of a declaration, which is going to be `path`.
+pub(super) fn declaration(name: &str, kind: &Kind<'_>, surroundings: Surroundings, path: &Path) -> String {
     match kind {
         Kind::Composite { torch } => {
             let settings = torch.map(|torch| format!("(torch = \"{torch}\")")).unwrap_or_default();
-            imports("operator", surroundings, None, true) + &operator(name, &settings, COMPOSITE)
+            imports("operator", surroundings, &[], true) + &called(&operator(name, &settings, COMPOSITE), surroundings)
         }
         Kind::Prim { torch } => {
             let torch = torch.map(|torch| format!(", torch = \"{torch}\"")).unwrap_or_default();
-            imports("operator", surroundings, None, true) + &operator(name, &format!("(prim{torch})"), PRIM)
+            let text = operator(name, &format!("(prim{torch})"), PRIM);
+            imports("operator", surroundings, &[], true) + &called(&text, surroundings)
         }
         Kind::Symbol { executor, cuda } => {
             let settings =
                 format!("(executor = {executor}, dtypes(f32), no_grad = \"what calls it has the gradient\")");
             let rules = if *cuda { SYMBOL.to_owned() + PLAN } else { SYMBOL.to_owned() + CPU };
-            imports("operator", surroundings, Some(executor), false) + &operator(name, &settings, &rules)
+            imports("operator", surroundings, &[format!("super::{executor}")], false)
+                + &operator(name, &settings, &rules)
         }
-        Kind::Implementation { executor, of } => {
-            imports("implementation", surroundings, Some(executor), false)
-                + &implementation(name, executor, of, surroundings)
+        Kind::Implementation { executor, cuda, of } => {
+            let mut own = vec![format!("super::{executor}")];
+            own.extend(implementation::module_of(of, surroundings, path));
+            imports("implementation", surroundings, &own, false)
+                + &implementation::text(name, executor, of, surroundings, *cuda)
         }
-        Kind::Rewrite => imports("rewrite", surroundings, None, true) + &REWRITE.replace("NAME", name),
-        Kind::Executor => imports("executor", surroundings, None, false) + &EXECUTOR.replace("NAME", name),
+        Kind::Rewrite => {
+            imports("rewrite", surroundings, &[], true) + &called(&REWRITE.replace("NAME", name), surroundings)
+        }
+        Kind::Executor { cuda } => {
+            let device = if *cuda { "cuda" } else { "cpu" };
+            imports("executor", surroundings, &[], false) + &EXECUTOR.replace("NAME", name).replace("DEVICE", device)
+        }
     }
 }
 
-/// The kernel of a symbol.
-pub(super) fn kernel(name: &str) -> String {
-    KERNEL.replace("NAME", name)
+/// The kernel of a symbol or of an implementation.
+pub(super) fn kernel(name: &str, kind: &Kind<'_>) -> String {
+    let (inputs, outputs) = match kind {
+        Kind::Implementation { of, .. } => (implementation::tensors(of), implementation::outputs(of)),
+        _ => (vec!["input"], vec!["out".to_owned()]),
+    };
+    let parameters = inputs.iter().map(|name| format!("const float* {name}, "));
+    let parameters: String = parameters.chain(outputs.iter().map(|name| format!("float* {name}, "))).collect();
+    let value = inputs.first().map_or("0.0f".to_owned(), |name| format!("{name}[i] + {name}[i]"));
+    let out = outputs.first().map_or("out", String::as_str);
+    KERNEL.replace("NAME", name).replace("PARAMETERS", &parameters).replace("OUT", out).replace("VALUE", &value)
 }
 
-/// The macro, the executor's module, and the prims that a decomposition calls.
-fn imports(macro_name: &str, surroundings: Surroundings, executor: Option<&str>, prims: bool) -> String {
-    let mut text = match surroundings {
-        Surroundings::Operators => format!("use fulgurite_ops_macros::{macro_name};\n"),
+/// The macro, modules that are named from their crate's root or from the surrounding module, and, inside of this
+/// repository, the prims that a decomposition calls. (Elsewhere the prelude has the operators.)
+fn imports(macro_name: &str, surroundings: Surroundings, modules: &[String], prims: bool) -> String {
+    let outer = match surroundings {
+        Surroundings::Outside => "use fulgurite::prelude::*;\n".to_owned(),
         Surroundings::BesideOperators if prims => {
             format!("use fulgurite_ops::prims;\nuse fulgurite_ops_macros::{macro_name};\n")
         }
-        Surroundings::BesideOperators => format!("use fulgurite_ops_macros::{macro_name};\n"),
-        Surroundings::Outside if prims => "use fulgurite::ops::prims;\nuse fulgurite::prelude::*;\n".to_owned(),
-        Surroundings::Outside => "use fulgurite::prelude::*;\n".to_owned(),
+        _ => format!("use fulgurite_ops_macros::{macro_name};\n"),
     };
-    let own: Vec<String> = executor
-        .map(|executor| format!("use super::{executor};\n"))
-        .into_iter()
-        .chain((prims && surroundings == Surroundings::Operators).then(|| "use crate::prims;\n".to_owned()))
-        .collect();
-    if !own.is_empty() {
-        text = format!("{text}\n{}", own.concat());
+    let mut own: Vec<&str> = modules.iter().map(String::as_str).collect();
+    if prims && surroundings == Surroundings::Operators {
+        own.push("crate::prims");
     }
-    text + "\n"
+    let (mut beside, other): (Vec<&str>, Vec<&str>) = own.into_iter().partition(|path| path.starts_with("super::"));
+    beside.sort_unstable();
+    let beside: Vec<&str> = beside.into_iter().filter_map(|path| path.strip_prefix("super::")).collect();
+    let mut lines: Vec<String> = other.iter().map(|path| format!("use {path};\n")).collect();
+    match &beside[..] {
+        [] => {}
+        [one] => lines.push(format!("use super::{one};\n")),
+        several => lines.push(format!("use super::{{{}}};\n", several.join(", "))),
+    }
+    let gap = if lines.is_empty() { "" } else { "\n" };
+    format!("{outer}{gap}{}\n", lines.concat())
+}
+
+/// Calls of prims as a crate outside of this repository writes them: by the operators of the prelude.
+fn called(text: &str, surroundings: Surroundings) -> String {
+    if surroundings == Surroundings::Outside { text.replace("prims::", "") } else { text.to_owned() }
 }
 
 /// An operator with these settings and rules, and what every one has.
@@ -139,9 +166,9 @@ const PLAN: &str = "
 
 const KERNEL: &str = "\
 // PLACEHOLDER: what a thread computes. The launch has 256 threads a block and one thread an element.
-extern \"C\" __global__ void NAME(const float* input, float* out, u64 count) {
+extern \"C\" __global__ void NAME(PARAMETERSu64 count) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count) out[i] = input[i] + input[i];
+    if (i < count) OUT[i] = VALUE;
 }
 ";
 
@@ -167,71 +194,8 @@ pub mod NAME {
 ";
 
 const EXECUTOR: &str = "\
-/// PLACEHOLDER: say whose kernels these are. A lower priority comes earlier in the device's default list; without one the executor takes
-/// part only where it is asked for by name.
-#[executor(device = \"cpu\", priority = 5)]
+/// PLACEHOLDER: say whose kernels these are. A lower priority comes earlier in the device's default list; without one
+/// the executor takes part only where it is asked for by name.
+#[executor(device = \"DEVICE\", priority = 5)]
 pub mod NAME {}
 ";
-
-/// How the file's crate names the module of an operator.
-fn path_of(def: &OperatorDef, surroundings: Surroundings) -> String {
-    let short = def.short_name();
-    // `ops/src/nn/relu.rs`
-    let folder = def.file.split_once("ops/src/").and_then(|(_, rest)| rest.split_once('/')).map(|(folder, _)| folder);
-    match (surroundings, folder) {
-        (Surroundings::Operators, Some(folder)) => format!("crate::{folder}::{short}"),
-        (Surroundings::BesideOperators, Some(folder)) => format!("fulgurite_ops::{folder}::{short}"),
-        (Surroundings::Outside, Some("prims")) => format!("fulgurite::ops::prims::{short}"),
-        _ => short.to_owned(),
-    }
-}
-
-/// An implementation with a host kernel, which takes the operator's tensors by name.
-fn implementation(name: &str, executor: &str, of: &OperatorDef, surroundings: Surroundings) -> String {
-    let tensors: Vec<(&str, &str, &str)> = of
-        .params
-        .iter()
-        .filter_map(|param| match param.kind {
-            ParamKind::Tensor(_) => Some((param.name, "&TensorMeta", "TensorRef")),
-            ParamKind::Optional(_) => Some((param.name, "Option<&TensorMeta>", "Option<TensorRef>")),
-            ParamKind::List(_) => Some((param.name, "&[TensorMeta]", "&[TensorRef]")),
-            _ => None,
-        })
-        .collect();
-    let outputs: Vec<String> = match of.results {
-        ResultsDef::Fixed(1) => vec!["out: &mut TensorMut".to_owned()],
-        ResultsDef::Fixed(count) => (0..count).map(|i| format!("out{i}: &mut TensorMut")).collect(),
-        ResultsDef::List => vec!["out: &mut [TensorMut]".to_owned()],
-    };
-    let first = of.params.iter().find(|param| matches!(param.kind, ParamKind::Tensor(_))).map(|param| param.name);
-    let (checked, check) = match first {
-        Some(first) => (
-            format!("{first}: &TensorMeta"),
-            format!(
-                "        refuse_unless!({first}.dtype() == DType::F32, \"{first} is {{}}, takes f32\", {first}.dtype());\n"
-            ),
-        ),
-        None => (String::new(), String::new()),
-    };
-    let operands: Vec<String> = tensors.iter().map(|(name, _, host)| format!("_{name}: {host}")).collect();
-    let kernel: Vec<String> = operands.into_iter().chain(outputs.iter().map(|output| format!("_{output}"))).collect();
-    let path = path_of(of, surroundings);
-    format!(
-        "\
-#[implementation(of = {path}, by = {executor})]
-mod {name} {{
-    // PLACEHOLDER: which calls it takes; the others are refused with a reason. Arguments are taken by name.
-    fn checker({checked}) -> Claim {{
-{check}        Ok(())
-    }}
-
-    // PLACEHOLDER: the kernel, with the arguments that it needs (an underscore says that one is not used). In its place `execution`
-    // calls kernel symbols, and `plan` launches device kernels.
-    fn cpu({}) -> Result<()> {{
-        todo!(\"{{}}: write the kernel at PLACEHOLDER\", file!())
-    }}
-}}
-",
-        kernel.join(", ")
-    )
-}

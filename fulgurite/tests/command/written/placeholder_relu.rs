@@ -10,8 +10,8 @@ mod placeholder_relu {
         Ok(())
     }
 
-    // PLACEHOLDER: the kernel, with the arguments that it needs (an underscore says that one is not used). In its place `execution`
-    // calls kernel symbols, and `plan` launches device kernels.
+    // PLACEHOLDER: the kernel, with the arguments that it needs (an underscore says that one is not used). In its place
+    // `execution` calls kernel symbols.
     fn cpu(_input: TensorRef, _out: &mut TensorMut) -> Result<()> {
         todo!("{}: write the kernel at PLACEHOLDER", file!())
     }

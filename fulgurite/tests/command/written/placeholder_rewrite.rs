@@ -1,4 +1,3 @@
-use fulgurite::ops::prims;
 use fulgurite::prelude::*;
 
 /// PLACEHOLDER: say which arrangement becomes which, and why that is better.
@@ -6,12 +5,12 @@ use fulgurite::prelude::*;
 pub mod placeholder_rewrite {
     // PLACEHOLDER: what is looked for. Attributes are written out; a tensor that occurs twice must be the same value twice.
     fn pattern(x: Tensor, y: Tensor) -> Tensor {
-        prims::neg(prims::add(x, y))
+        neg(add(x, y))
     }
 
     // PLACEHOLDER: what takes its place. The generated test fails until the two agree.
     fn replacement(x: Tensor, y: Tensor) -> Tensor {
-        prims::sub(x, y)
+        sub(x, y)
     }
 
     // PLACEHOLDER: inputs on which both sides must agree, forward and backward.

@@ -1,0 +1,115 @@
+//! `ops show` of a rewrite.
+
+use std::process::ExitCode;
+
+use fulgurite::argument::Arg;
+use fulgurite::executor::RewriteDef;
+use fulgurite::jit::{Names, trace};
+use fulgurite::operator::TracedRule;
+use fulgurite::testing::samples::Samples;
+use fulgurite::trace::print::{PrintOptions, print};
+use fulgurite::{DType, Device, Target, Tensor, TensorMeta};
+use serde::Serialize;
+
+use super::super::Outcome;
+use super::super::output::{say, say_json};
+
+#[derive(Serialize)]
+struct Description {
+    name: &'static str,
+    docs: &'static str,
+    /// Where it takes part.
+    takes_part: String,
+    commutes: Vec<&'static str>,
+    keep_inner: bool,
+    samples: usize,
+    /// Both sides on the first sample.
+    pattern: String,
+    replacement: String,
+    file: &'static str,
+    line: u32,
+}
+
+/// When a rewrite takes part, in words.
+pub(in super::super) fn takes_part(def: &RewriteDef) -> String {
+    if !def.executors.is_empty() {
+        return format!("after autodiff, where one of these executors is in the list: {}", def.executors.join(", "));
+    }
+    let when = if def.late { "after autodiff" } else { "before autodiff" };
+    if def.default { when.to_owned() } else { format!("{when}, where it is asked for") }
+}
+
+/// Shows a rewrite.
+pub(super) fn show(def: &'static RewriteDef, json: bool) -> Outcome {
+    let samples = samples(def);
+    let side = |rule| samples.first().map_or_else(String::new, |metas| side(def, metas, rule));
+    let description = Description {
+        name: def.name,
+        docs: def.docs.trim(),
+        takes_part: takes_part(def),
+        commutes: def.commutes.iter().map(|operator| operator.name).collect(),
+        keep_inner: def.keep_inner,
+        samples: samples.len(),
+        pattern: side(def.pattern),
+        replacement: side(def.replacement),
+        file: def.file,
+        line: def.line,
+    };
+    if json {
+        say_json(&description)?;
+    } else {
+        say!("{}", in_words(&description, def.params))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The tensors of each sample in f32.
+fn samples(def: &RewriteDef) -> Vec<Vec<TensorMeta>> {
+    let mut samples = Samples::new(None, DType::F32);
+    if let Some(declare) = def.samples {
+        declare(&mut samples);
+    }
+    let metas = |arguments: &[Arg<_>]| {
+        arguments
+            .iter()
+            .flat_map(Arg::tensors)
+            .map(|tensor| fulgurite::testing::samples::SampleTensor::meta(tensor, Device::CPU))
+            .collect()
+    };
+    samples.into_cases().iter().map(|sample| metas(&sample.arguments)).collect()
+}
+
+/// One side as a trace.
+fn side(def: &RewriteDef, metas: &[TensorMeta], rule: TracedRule) -> String {
+    let names = Names { arguments: def.params.iter().map(|name| (*name).to_owned()).collect(), results: Vec::new() };
+    let called = |tensors: Vec<Tensor>| {
+        let arguments: Vec<Arg<Tensor>> = tensors.into_iter().map(Arg::Tensor).collect();
+        rule(&arguments)
+    };
+    match trace(def.name, Target::cpu(), &names, metas.to_vec(), called) {
+        Ok((trace, _)) => print(&trace, PrintOptions::OUTLINE),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn in_words(of: &Description, params: &[&str]) -> String {
+    let mut text = format!("{}({})\n", of.name, params.join(", "));
+    text.extend(of.docs.lines().map(|line| format!("    {}\n", line.trim())));
+    let commutes = if of.commutes.is_empty() { String::new() } else { of.commutes.join(", ") };
+    let rows = [
+        ("kind", "rewrite".to_owned()),
+        ("takes part", of.takes_part.clone()),
+        ("commutes", commutes),
+        ("inner values", if of.keep_inner { "may be read elsewhere".to_owned() } else { String::new() }),
+        ("samples", of.samples.to_string()),
+        ("tests", format!("1: {}::rewrite", of.name)),
+        ("declared at", format!("{}:{}", of.file, of.line)),
+    ];
+    text.extend(rows.iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| format!("{name:14} {value}\n")));
+    for (name, side) in [("pattern", &of.pattern), ("replacement", &of.replacement)] {
+        text += &format!("{name}\n");
+        text.extend(side.trim_end().lines().map(|line| format!("    {line}\n")));
+    }
+    text.truncate(text.trim_end().len());
+    text
+}

@@ -1,0 +1,3 @@
+//! Operators of placeholder_crate.
+
+fulgurite::operator_files! {}

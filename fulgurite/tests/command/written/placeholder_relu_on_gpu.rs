@@ -1,0 +1,24 @@
+use fulgurite::prelude::*;
+
+use super::placeholder_gpu;
+
+#[implementation(of = relu, by = placeholder_gpu)]
+mod placeholder_relu_on_gpu {
+    // PLACEHOLDER: which calls it takes; the others are refused with a reason. Arguments are taken by name.
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.dtype() == DType::F32, "input is {}, takes f32", input.dtype());
+        Ok(())
+    }
+
+    // PLACEHOLDER: the launch of the kernel in placeholder_relu_on_gpu.cu: its name, its grid, and what it is
+    // given, in the order of its parameters. In its place `execution` calls kernel symbols.
+    #[cuda("placeholder_relu_on_gpu.cu")]
+    fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        let count = out.meta.len();
+        if count == 0 {
+            return Ok(());
+        }
+        let shape = LaunchShape::linear(count.div_ceil(256) as u32, 256);
+        plan.launch("placeholder_relu_on_gpu", shape, binds![input, out, count])
+    }
+}
