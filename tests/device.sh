@@ -23,6 +23,7 @@ build() {
     take device_runs -p fulgurite-tests --test device_runs
     take device_ordinals -p fulgurite-tests --test device_ordinals
     take vjp_calls -p fulgurite-tests --test vjp_calls
+    take mutated_plans -p fulgurite-tests --test mutated_plans
     take wrong_operators -p fulgurite-tests --test wrong_operators
     take gpt2_parity -p fulgurite-tests --test gpt2_parity
     take cuda_device -p fulgurite-kernels --test cuda_device
@@ -64,6 +65,7 @@ run() {
         summary 'programs on the device' "$folder/device_runs"
         summary 'devices that are not the first' "$folder/device_ordinals"
         summary 'cotangents on the device' "$folder/vjp_calls" cotangents
+        summary 'changed plans on the device' "$folder/mutated_plans" on_a_device
         summary 'wrong kernels that templates catch' "$folder/wrong_operators" on_a_device
         summary 'GPT-2 beside PyTorch' "$folder/gpt2_parity"
     fi

@@ -242,32 +242,38 @@ where
     /// Names of the elements of the tuple of arguments.
     pub fn arguments<const N: usize>(mut self, names: [&str; N]) -> Self {
         self.names.arguments = names.map(str::to_owned).to_vec();
-        self
+        self.forgotten()
     }
 
     /// Names of the elements of the tuple of results.
     pub fn results<const N: usize>(mut self, names: [&str; N]) -> Self {
         self.names.results = names.map(str::to_owned).to_vec();
-        self
+        self.forgotten()
     }
 
     /// Gives the memory of the arguments whose paths start with `path` to results of the same path. Their arrays must
     /// not be shared when the function is called. A path that no argument has is an error when a call is compiled.
     pub fn donate(mut self, path: &str) -> Self {
         self.donated.push(path.to_owned());
-        self
+        self.forgotten()
     }
 
     /// How it is compiled.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
-        self
+        self.forgotten()
     }
 
     /// How many programs are kept; at least one. Of more forms of arguments the one that was called longest ago is
     /// compiled again when it is next called, and the memory of its program is given back.
     pub fn keep(mut self, programs: usize) -> Self {
         self.cache = Cache::new(programs.max(1));
+        self
+    }
+
+    /// Without the programs that were compiled before it was told otherwise.
+    fn forgotten(mut self) -> Self {
+        self.cache = Cache::new(self.cache.limit());
         self
     }
 

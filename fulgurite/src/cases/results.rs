@@ -96,12 +96,14 @@ impl Results {
             return Err(CaseError::new("TwoTensors", format!("two results are called '{key}'")));
         }
         let earlier = self.held.len();
+        let mut own = Vec::with_capacity(arrays.len());
         for (key, array) in arrays {
             let bytes = array.to_bytes().map_err(super::of_case)?;
-            self.keys.insert(key.clone());
             let entry = Entry { key, dtype: array.dtype(), shape: array.shape().to_vec(), bytes: bytes.len() };
-            self.held.push((entry, bytes));
+            own.push((entry, bytes));
         }
+        self.keys.extend(own.iter().map(|(entry, _)| entry.key.clone()));
+        self.held.extend(own);
         let due = !self.held.is_empty() && self.written.elapsed() > LONGEST_HELD;
         if self.held_bytes() <= MOST_HELD && !due {
             return Ok(());
@@ -167,7 +169,7 @@ impl Results {
         let one = self.parts.is_empty();
         // Where a part cannot be written, the whole may be.
         let unwritten = if one || self.held.is_empty() { Ok(()) } else { self.write_part(self.held.len()) };
-        let Err(error) = self.join(&path) else { return Ok(()) };
+        let Err(error) = self.join(&path) else { return self.remove_parts() };
         let noted = |note: &str| match error {
             Error::File { path, message } => Error::File { path, message: format!("{message}; {note}") },
             other => other,
@@ -214,11 +216,15 @@ impl Results {
             }
             Ok(())
         })
-        .map_err(|error| failed(path, error))?;
-        for part in &self.parts {
-            std::fs::remove_file(&part.path).map_err(|error| failed(&part.path, error))?;
-        }
-        Ok(())
+        .map_err(|error| failed(path, error))
+    }
+
+    /// Removes the parts of what is one file now.
+    fn remove_parts(&self) -> Result<(), Error> {
+        self.parts.iter().try_for_each(|part| {
+            let note = |error| failed(&part.path, format!("{error}; {TENSORS} has all results"));
+            std::fs::remove_file(&part.path).map_err(note)
+        })
     }
 }
 

@@ -89,7 +89,8 @@ fn files() -> Result<Option<&'static Files>, String> {
         let folder = PathBuf::from(folder);
         let files =
             Files::read(&folder).map_err(|error| format!("{SOURCES_VARIABLE}={}: {error}", folder.display()))?;
-        tracing::info!("{} sources are taken from {}", files.0.len(), folder.display());
+        // Whoever left the variable set should not wonder at other results.
+        tracing::warn!("{SOURCES_VARIABLE}: {} sources are taken from {}", files.0.len(), folder.display());
         Ok(Some(files))
     };
     FILES.get_or_init(read).as_ref().map(Option::as_ref).map_err(Clone::clone)

@@ -4,7 +4,7 @@ use fulgurite_kernels::DType;
 use fulgurite_kernels::order::{argmax, cumsum, topk};
 use fulgurite_kernels::reduce::{Reduction, reduce};
 
-use super::layouts::{Call, Operand, some_widths, widths};
+use super::layouts::{Call, Operand, some_widths, types, widths};
 
 /// `[outer, along, inner]`, and the values of each line along the middle dimension.
 fn lines(values: &[f64], shape: [usize; 3]) -> Vec<Vec<f64>> {
@@ -21,7 +21,7 @@ fn shapes(width: usize) -> [[usize; 3]; 4] {
 
 #[test]
 fn reductions_of_lines_of_every_width() {
-    for dtype in [DType::Bool, DType::U8, DType::I32, DType::I64, DType::BF16, DType::F32, DType::F64] {
+    for dtype in types([DType::Bool, DType::U8, DType::I32, DType::I64, DType::BF16, DType::F32, DType::F64]) {
         let sums = match dtype {
             DType::Bool | DType::U8 => DType::I64,
             DType::F16 | DType::BF16 => DType::F32,
@@ -61,7 +61,7 @@ fn reductions_of_lines_of_every_width() {
 
 #[test]
 fn running_sums_and_positions_of_the_largest() {
-    for dtype in [DType::U8, DType::I32, DType::BF16, DType::F32, DType::F64] {
+    for dtype in types([DType::U8, DType::I32, DType::BF16, DType::F32, DType::F64]) {
         for width in widths() {
             for shape in [[2, width, 1], [1, 2, width]] {
                 let input = Operand::numbers(dtype, &shape, 4);
@@ -105,7 +105,7 @@ fn running_sums_and_positions_of_the_largest() {
 
 #[test]
 fn the_largest_in_order() {
-    for dtype in [DType::U8, DType::I64, DType::F16, DType::F32] {
+    for dtype in types([DType::U8, DType::I64, DType::F16, DType::F32]) {
         for width in some_widths() {
             for k in [1, 2, width / 2, width - 1, width].into_iter().filter(|k| *k <= width) {
                 let shape = [2, width];

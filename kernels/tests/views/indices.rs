@@ -4,7 +4,7 @@ use fulgurite_kernels::DType;
 use fulgurite_kernels::elementwise::copy;
 use fulgurite_kernels::indexing::{gather, index_add, index_select, scatter_add};
 
-use super::layouts::{Call, Operand, widths};
+use super::layouts::{Call, Operand, types, widths};
 
 const TABLE: usize = 5;
 
@@ -17,7 +17,7 @@ fn indices(shape: &[usize]) -> Operand {
 #[test]
 fn rows_and_elements_are_read_at_indices() {
     // One of each size.
-    for dtype in [DType::Bool, DType::BF16, DType::I32, DType::F64] {
+    for dtype in types([DType::Bool, DType::BF16, DType::I32, DType::F64]) {
         for width in widths() {
             let table = Operand::numbers(dtype, &[TABLE, width], 1);
             let at = indices(&[3]);
@@ -65,7 +65,7 @@ fn rows_and_elements_are_read_at_indices() {
 
 #[test]
 fn rows_and_elements_are_added_at_indices() {
-    for dtype in [DType::U8, DType::F16, DType::F32, DType::I64] {
+    for dtype in types([DType::U8, DType::F16, DType::F32, DType::I64]) {
         for width in widths() {
             let table = Operand::numbers(dtype, &[TABLE, width], 1);
             let (at, rows) = (indices(&[3]), Operand::numbers(dtype, &[3, width], 2));

@@ -4,11 +4,11 @@ use fulgurite_kernels::DType;
 use fulgurite_kernels::philox::{fill, iota, iota_integer, uniform};
 
 use super::elementwise::shapes;
-use super::layouts::{Call, widths};
+use super::layouts::{Call, types, widths};
 
 #[test]
 fn constants_and_evenly_spaced_numbers() {
-    for dtype in [DType::Bool, DType::U8, DType::BF16, DType::I32, DType::F32, DType::I64] {
+    for dtype in types([DType::Bool, DType::U8, DType::BF16, DType::I32, DType::F32, DType::I64]) {
         for width in widths() {
             for shape in shapes(width) {
                 let count = shape.iter().product::<usize>();
@@ -52,7 +52,7 @@ fn constants_and_evenly_spaced_numbers() {
 
 #[test]
 fn random_numbers() {
-    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+    for dtype in types([DType::F16, DType::BF16, DType::F32, DType::F64]) {
         for width in widths() {
             for shape in [vec![width], vec![3, width]] {
                 Call {

@@ -88,10 +88,12 @@ where
     O: Tree<Leaf = Tensor> + Clone,
     F: Fn(I::With<Tensor>) -> O,
 {
-    /// Gradients of the arguments whose paths start with `path`; of several such, if it is called again.
+    /// Gradients of the arguments whose paths start with `path`; of several such, if it is called again. What was compiled
+    /// before is forgotten.
     #[track_caller]
     pub fn with_respect_to(mut self, path: &str) -> Self {
         self.with_respect_to.push((path.to_owned(), Place::caller()));
+        self.cache = Cache::new(self.cache.limit());
         self
     }
 
@@ -100,6 +102,7 @@ where
     #[track_caller]
     pub fn cotangents_of(mut self, path: &str) -> Self {
         self.cotangents_of.push((path.to_owned(), Place::caller()));
+        self.cache = Cache::new(self.cache.limit());
         self
     }
 

@@ -4,8 +4,8 @@ use crate::operator::OperatorDef;
 use crate::trace::Trace;
 use crate::transforms::decompose::decompose;
 
-/// Operators that only move, choose or compare: they round nothing. (One that is missing here is taken to round, which allows
-/// more than is needed and asserts less.)
+/// Operators of the library that only move, choose or compare: they round nothing. (One that is missing here is taken to round,
+/// which allows more than is needed and asserts less.)
 const EXACT: [&str; 34] = [
     "abs",
     "amax",
@@ -45,7 +45,7 @@ const EXACT: [&str; 34] = [
 
 /// Whether an operator gives the same bits whoever runs it.
 pub(crate) fn is_exact(def: &OperatorDef) -> bool {
-    def.view.is_some() || EXACT.contains(&def.short_name())
+    def.view.is_some() || EXACT.contains(&def.name.strip_prefix("prims::").unwrap_or(def.name))
 }
 
 /// Whether no symbol of the program adds or multiplies over several elements: then it has the same bits fused or not, in any layout.

@@ -75,7 +75,6 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
         trials.push(Trial::test(format!("{name}::is_declared"), move || Err(Failed::from(message))));
     }
     let unlisted = registry::unlisted(&settings.sources);
-    let asked_for_unlisted = asked_for(&arguments, &unlisted);
     let all_listed = lines_of(unlisted.iter().map(registry::describe_unlisted));
     trials.push(Trial::test("registry::every_declaration_is_linked", move || all_listed));
     let stale = registry::stale_snapshots(&settings.snapshots);
@@ -117,11 +116,9 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
         let trial = Trial::test(format!("device::{kind}::is_absent"), move || Err(Failed::from(reason)));
         trials.push(trial.with_ignored_flag(!required));
     }
-    if let Some(wanted) = &arguments.filter
-        && !arguments.list
-        && !trials.iter().any(|trial| trial.name().contains(wanted.as_str()))
-    {
-        if let Some(message) = asked_for_unlisted {
+    let unmatched = |filter: &&String| !trials.iter().any(|trial| trial.name().contains(filter.as_str()));
+    for wanted in filters.iter().filter(unmatched).filter(|_| !arguments.list) {
+        if let Some(message) = asked_for(wanted, &unlisted) {
             eprintln!("error: no generated test is called '{wanted}': {message}");
             return ExitCode::FAILURE;
         }
@@ -148,7 +145,7 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
 }
 
 /// Options of test targets whose value is the next word.
-const WITH_VALUE: [&str; 5] = ["--format", "--skip", "--test-threads", "--color", "--logfile"];
+const WITH_VALUE: [&str; 6] = ["--format", "--skip", "--test-threads", "--color", "--logfile", "-Z"];
 
 /// The arguments, of which the first filter is one, and all filters: like the standard harness this one takes several.
 fn arguments_of(words: Vec<String>) -> (Arguments, Vec<String>) {
@@ -172,9 +169,9 @@ fn lines_of(lines: impl Iterator<Item = String>) -> Result<(), Failed> {
     if lines.is_empty() { Ok(()) } else { Err(Failed::from(lines.join("\n"))) }
 }
 
-/// What is wrong with the unlisted file that declares what the filter names, if there is one.
-fn asked_for(arguments: &Arguments, unlisted: &[(PathBuf, usize, usize)]) -> Option<String> {
-    let wanted = arguments.filter.as_deref()?.trim_end_matches(':');
+/// What is wrong with the unlisted file that declares what a filter names, if there is one.
+fn asked_for(filter: &str, unlisted: &[(PathBuf, usize, usize)]) -> Option<String> {
+    let wanted = filter.trim_end_matches(':');
     let operator = wanted.split("::").next().unwrap_or(wanted);
     let declares = |path: &PathBuf| {
         let named = path.file_stem().is_some_and(|stem| stem.to_string_lossy() == *operator);
@@ -221,7 +218,7 @@ mod tests {
         std::fs::write(folder.join("lost.rs"), "#[operator]\npub mod found_inside {\n}\n").expect("a file");
         let unlisted = registry::unlisted(std::slice::from_ref(&folder));
         std::fs::remove_file(folder.join("lost.rs")).expect("it is there");
-        let asked = |filter: &str| asked_for(&Arguments::from_iter(["tests", filter]), &unlisted);
+        let asked = |filter: &str| asked_for(filter, &unlisted);
         assert!(asked("lost").is_some_and(|message| message.contains("operator_files! { lost, ... }")));
         assert!(asked("lost::").is_some() && asked("lost::meta::cpu").is_some());
         assert_eq!(asked("other"), None);
