@@ -80,6 +80,26 @@ fn quotients_of_infinities_and_zeros_are_those_of_pytorch() {
     }
 }
 
+/// PyTorch's gradients of both operands are zero everywhere, also where the quotient is infinite or no number.
+#[test]
+fn gradients_are_zero_where_the_divisor_is_zero_as_well() {
+    let (a, b) = ([1.0, -1.0, 0.0, 7.0, INF], [0.0, -0.0, 0.0, 2.0, 3.0]);
+    for executors in [&["cpu", "reference"][..], &["reference"]] {
+        for dtype in [DType::F16, DType::F32, DType::F64] {
+            for mode in [RoundingMode::Floor, RoundingMode::Trunc] {
+                let options = Options::default().with_executors(executors).unwrap();
+                let gradients = jit(move |operands: (Tensor, Tensor)| {
+                    value_and_grad(operands, |(a, b)| div::with(*a, *b).rounding_mode(mode).call().sum()).1
+                });
+                let of = gradients.options(options).call((array(dtype, &a), array(dtype, &b))).unwrap();
+                for gradient in [of.0, of.1] {
+                    assert_eq!(gradient.to_f64().unwrap(), [0.0; 5], "{mode:?}, {dtype}, {executors:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_divisor_that_is_a_number_of_zero_or_infinity() {
     for (b, expected) in [(0.0, INF), (-0.0, -INF), (INF, 0.0), (-INF, -1.0)] {

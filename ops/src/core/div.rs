@@ -2,7 +2,10 @@ use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
 use super::promotion::{constant_like, elementwise_meta, floating, operands_in, operands_meet, result_type};
-use crate::prims::{self, support::floor_quotient};
+use crate::prims::{
+    self,
+    support::{another, floor_quotient, same_dtype, same_shape},
+};
 
 fulgurite::attribute_enum! {
     /// How a quotient becomes an integer.
@@ -15,8 +18,8 @@ fulgurite::attribute_enum! {
 }
 
 /// `input / other`, elementwise, with broadcasting and type promotion. Without `rounding_mode` the quotient of integers is f32;
-/// with it the type is kept. Integers that are divided by zero with rounding are an error on the CPU when the program runs, and
-/// give no defined value on a GPU.
+/// with it the type is kept, and gradients are zero. Integers that are divided by zero with rounding are an error on the CPU when
+/// the program runs, and give no defined value on a GPU.
 #[operator(torch = "div", overload = Div)]
 pub mod div {
     fn div(input: Operand, other: Operand, #[default(None)] rounding_mode: Option<RoundingMode>) -> Tensor;
@@ -57,27 +60,11 @@ pub mod div {
                 }
             };
         }
-        match rounding_mode {
-            RoundingMode::Trunc => {
-                // Zero keeps its sign, as does what is rounded to it.
-                let quotient = prims::div(input, other);
-                let negative = prims::lt(quotient, constant_like(quotient, 0.0));
-                prims::select(negative, prims::neg(prims::floor(prims::neg(quotient))), prims::floor(quotient))
-            }
-            RoundingMode::Floor => floor_quotient(input, other),
-        }
+        super::rounded_quotient(input, other, rounding_mode)
     }
 
     fn reference(input: ArrayD<f64>, other: ArrayD<f64>, rounding_mode: Option<RoundingMode>) -> ArrayD<f64> {
-        zip(&input, &other, |a, b| match rounding_mode {
-            None => a / b,
-            Some(RoundingMode::Trunc) => (a / b).trunc(),
-            // Infinity has no remainder, so that nothing can be taken from it to leave a multiple.
-            Some(RoundingMode::Floor) if a.is_infinite() && b != 0.0 => f64::NAN,
-            // Below zero, however little.
-            Some(RoundingMode::Floor) if b.is_infinite() && a * b < 0.0 => -1.0,
-            Some(RoundingMode::Floor) => (a / b).floor(),
-        })
+        zip(&input, &other, |a, b| rounding_mode.map_or(a / b, |mode| super::rounded(a, b, mode)))
     }
 
     fn samples(s: &mut Samples) {
@@ -124,5 +111,76 @@ pub mod div {
             with(e.booleans([2]), e.booleans([2])).rounding_mode(RoundingMode::Floor),
             "booleans cannot be divided",
         );
+    }
+}
+
+/// The quotient of floating-point numbers of one shape and type, rounded to an integer. It is constant between its jumps: both
+/// gradients are zero, also where `other` is zero and a quotient has no derivative, as in PyTorch.
+#[operator(waive(d_out = "the function is constant between its jumps"))]
+pub mod rounded_quotient {
+    fn rounded_quotient(input: Tensor<Floating>, other: Tensor<Floating>, rounding_mode: RoundingMode) -> Tensor;
+
+    fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
+        same_shape(input, other, Code::SameShape.name())?;
+        same_dtype(input, other, Code::SameDType.name())?;
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor, other: Tensor, rounding_mode: RoundingMode) -> Tensor {
+        match rounding_mode {
+            RoundingMode::Trunc => {
+                // Zero keeps its sign, as does what is rounded to it.
+                let quotient = prims::div(input, other);
+                let negative = prims::lt(quotient, constant_like(quotient, 0.0));
+                prims::select(negative, prims::neg(prims::floor(prims::neg(quotient))), prims::floor(quotient))
+            }
+            RoundingMode::Floor => floor_quotient(input, other),
+        }
+    }
+
+    fn grad(
+        input: Tensor,
+        other: Tensor,
+        rounding_mode: RoundingMode,
+    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (rounded_quotient(input, other, rounding_mode), move |_d_out: Tensor| Grads {
+            input: constant_like(input, 0.0),
+            other: constant_like(other, 0.0),
+        })
+    }
+
+    fn reference(input: &ArrayD<f64>, other: &ArrayD<f64>, rounding_mode: RoundingMode) -> ArrayD<f64> {
+        zip(input, other, |a, b| super::rounded(a, b, rounding_mode))
+    }
+
+    fn samples(s: &mut Samples) {
+        for mode in [RoundingMode::Floor, RoundingMode::Trunc] {
+            // Far from the jumps, so that differences see the zeros of the gradients.
+            s.case(with(s.uniform(4.2, 4.8, [2, 3]), s.values([2, 3], [2.0, -2.0, 1.0, -1.0]), mode));
+            s.case(with(s.uniform(0.2, 0.8, []), s.values([], [1.0]), mode));
+            s.case(with(s.normal([0, 3]), s.normal([0, 3]), mode));
+            s.case(with(s.normal([67, 65]), s.uniform(1.0, 4.0, [67, 65]), mode)).forward_only("the quotient jumps");
+            let (input, other) = (s.values([6], [1.0, -1.0, 0.0, 7.0, -0.5, -0.0]), s.values([6], [0.0, 0.0, 0.0, 2.0]));
+            s.case(with(input, other, mode)).forward_only("the quotient jumps where other is zero");
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let floor = RoundingMode::Floor;
+        e.case(SameShape, with(e.normal([2, 3]), e.normal([3]), floor), "input has shape [2, 3], other has [3]");
+        let other = e.of(another(e.dtype()), [2]);
+        e.case(SameDType, with(e.normal([2]), other, floor), "expected equal dtypes");
+    }
+}
+
+/// For references: `a / b` rounded.
+fn rounded(a: f64, b: f64, mode: RoundingMode) -> f64 {
+    match mode {
+        RoundingMode::Trunc => (a / b).trunc(),
+        // Infinity has no remainder, so that nothing can be taken from it to leave a multiple.
+        RoundingMode::Floor if a.is_infinite() && b != 0.0 => f64::NAN,
+        // Below zero, however little.
+        RoundingMode::Floor if b.is_infinite() && a * b < 0.0 => -1.0,
+        RoundingMode::Floor => (a / b).floor(),
     }
 }
