@@ -140,6 +140,11 @@ fn a_precondition_that_its_sample_does_not_trip() {
 }
 
 #[test]
+fn a_precondition_that_a_part_of_the_operator_checks() {
+    must_catch("wrong::precondition_of_a_part", Template::Errors, "is not checked by the operator itself");
+}
+
+#[test]
 fn an_expected_failure_that_passes() {
     must_catch("wrong::expected_failure_that_passes", Template::Meta, "although a directive expects it to fail");
 }

@@ -176,6 +176,34 @@ pub mod untripped_precondition {
     }
 }
 
+/// Its own check lets every shape pass: what it is made of refuses different ones, with the same code and text.
+#[operator(name = "wrong::precondition_of_a_part", no_grad = "of no interest here")]
+pub mod precondition_of_a_part {
+    fn precondition_of_a_part(input: Tensor<Floating>, other: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
+        let (a, b) = (input.shape(), other.shape());
+        require!(input.rank() < 9, SameShape, "input has shape {a:?}, other has {b:?}, expected equal shapes");
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor, other: Tensor) -> Tensor {
+        fulgurite_ops::prims::add(input, other)
+    }
+
+    fn reference(input: &ArrayD<f64>, other: &ArrayD<f64>) -> ArrayD<f64> {
+        input + other
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3]), s.normal([3])));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(SameShape, with(e.normal([2, 3]), e.normal([3])), "input has shape [2, 3], other has [3]");
+    }
+}
+
 /// Right, but a directive says otherwise.
 #[operator(
     name = "wrong::expected_failure_that_passes",
