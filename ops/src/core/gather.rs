@@ -57,6 +57,7 @@ pub mod gather {
     fn errors(e: &mut ErrorSamples) {
         e.case(IndexShape, with(e.normal([2, 3]), 0, e.integers(0, 2, [4])), "index has shape [4]");
         e.case(IndexShape, with(e.normal([2, 3]), 0, e.integers(0, 2, [4, 4])), "no extent above [2, 3]");
+        e.case(IndexShape, with(e.normal([2, 3]), 1, e.integers(0, 2, [3, 3])), "no extent above [2, 3]");
     }
 }
 

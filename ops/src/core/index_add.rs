@@ -101,6 +101,7 @@ pub mod index_add {
         if s.dtype().is_floating() {
             s.case(with(s.normal([5, 3]), 0, s.integers(0, 5, [4]), s.normal([4, 3])).alpha(-0.5));
         }
+        s.case(with(s.normal([]), 0, s.integers(0, 1, [1]), s.normal([1])));
     }
 
     fn errors(e: &mut ErrorSamples) {

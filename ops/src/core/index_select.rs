@@ -57,6 +57,7 @@ pub mod index_select {
         s.case(with(s.normal([4, 5]), 1, s.integers(0, 5, [0])));
         s.case(with(s.normal([]), 0, s.integers(0, 1, [1])));
         s.case(with(s.normal([4, 5]), 1, s.integers(0, 5, [])));
+        s.case(with(s.normal([6]), 0, s.integers(0, 6, [4])));
     }
 
     fn errors(e: &mut ErrorSamples) {

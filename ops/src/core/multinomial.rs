@@ -106,7 +106,10 @@ pub mod multinomial {
         let generator = || e.integers(0, 9, [2]);
         let (a, b, c) = (generator(), generator(), generator());
         e.case(Rows, with(e.normal([2, 0]), 1, a), "the last not empty");
+        e.case(Rows, with(e.normal([2, 2, 2]), 1, e.integers(0, 9, [2])), "one or two dimensions");
         e.case(Generator, with(e.normal([2]), 1, e.integers(0, 9, [3])), "expected i64[2]");
+        let narrow = e.integers(0, 9, [2]).cast(DType::I32);
+        e.case(Generator, with(e.normal([2]), 1, narrow), "generator is i32[2]");
         e.case(SampleCount, with(e.normal([2]), 0, b), "num_samples is 0");
         e.case(Replacement, with(e.normal([2]), 2, c), "only offered for one sample");
     }

@@ -23,7 +23,10 @@ pub mod split {
 
     fn reference(input: &ReferenceTensor, split_size: usize, dim: i64) -> Vec<ReferenceTensor> {
         let dim = dim.rem_euclid(input.shape().len() as i64) as usize;
-        super::cut(input, &super::sizes(input.shape()[dim], split_size), dim)
+        let extent = input.shape()[dim];
+        let sizes: Vec<usize> =
+            (0..extent).step_by(split_size.max(1)).map(|start| split_size.min(extent - start)).collect();
+        super::cut(input, if sizes.is_empty() { &[0] } else { &sizes }, dim)
     }
 
     fn samples(s: &mut Samples) {
@@ -33,11 +36,14 @@ pub mod split {
         s.case(with(s.normal([3]), 5));
         s.case(with(s.normal([0, 3]), 2));
         s.case(with(s.normal([0, 3]), 2).dim(1));
+        s.case(with(s.normal([3]), 1));
+        s.case(with(s.normal([0, 3]), 0));
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([]), 1), "input has no dimensions");
         e.case(SplitSize, with(e.normal([2]), 0), "split_size is 0");
+        e.case(SplitSize, with(e.normal([1]), 0), "split_size is 0");
     }
 }
 

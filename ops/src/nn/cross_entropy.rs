@@ -336,6 +336,15 @@ pub mod cross_entropy {
         s.case(with(s.normal([0, 5]), s.integers(0, 5, [0])).reduction(Reduction::Sum));
         // Of 156 classes the last but one has the bits of -100, which no u8 is.
         s.case(with(s.normal([3, 158]), s.values([3], [156.0, 157.0, 0.0]).cast(DType::U8)));
+        // What is ignored has no class, whose number could be read instead.
+        for (rows, classes, smoothing) in [(3, 1, 0.1), (3, 1, 0.0), (5, 4, 0.25)] {
+            let target = s.values([rows], [0.0, -100.0, 0.0]).cast(DType::I64);
+            let weighted = with(s.normal([rows, classes]), target).weight(s.uniform(0.5, 2.0, [classes]));
+            s.case(weighted.label_smoothing(smoothing));
+        }
+        let none = with(s.normal([0, 5]), s.integers(0, 5, [0])).weight(s.uniform(0.5, 2.0, [5]));
+        s.case(none.reduction(Reduction::Sum));
+        s.case(with(s.normal([4, 3]), s.uniform(0.1, 0.6, [4, 3])));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -80,12 +80,17 @@ pub mod dropout {
         s.case(with(s.normal([4, 8])).training(false));
         s.case(with(s.normal([4, 8])).p(0.0));
         s.case(with(s.normal([4, 8])).p(1.0));
+        s.case(with(s.normal([4, 8])).p(0.2).generator(s.integers(0, 1 << 20, [2])));
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Probability, with(e.normal([2])).p(1.5), "p is 1.5, expected a probability from 0 to 1");
         e.case(DrawsFloating, with(e.of(DType::I64, [2])), "input is i64, expected a floating-point dtype");
         e.case(NeedsGenerator, with(e.normal([2])), "give a generator");
+        e.case(NeedsGenerator, with(e.normal([2])).p(0.2), "give a generator");
+        e.case(NeedsGenerator, with(e.normal([2])).p(0.999), "give a generator");
+        let narrow = e.integers(0, 9, [2]).cast(DType::I32);
+        e.case(Generator, with(e.normal([2])).generator(narrow), "generator is i32[2]");
         e.case(Generator, with(e.normal([2])).generator(e.integers(0, 9, [3])), "generator is i64[3], expected i64[2]");
     }
 }

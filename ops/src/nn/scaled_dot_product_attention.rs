@@ -316,6 +316,11 @@ pub mod scaled_dot_product_attention {
             let (query, key) = (s.values([1, 1, 72, 8], queries), s.values([1, 1, 72, 8], keys));
             s.case(with(query, key, s.normal([1, 1, 72, 8])).is_causal(is_causal)).forward_only(saturated);
         }
+        // Another number of heads than of batches, and one head for all.
+        for shared in [2, 1] {
+            let (key, value) = (s.normal([3, shared, 5, 4]), s.normal([3, shared, 5, 4]));
+            s.case(with(s.normal([3, 4, 5, 4]), key, value).enable_gqa(true));
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -329,6 +334,8 @@ pub mod scaled_dot_product_attention {
         e.case(Heads, doubled, "or a multiple of heads");
         e.case(Width, qkv(&[3, 4], &[5, 3], &[5, 4]), "query has width 4, key 3");
         e.case(Heads, qkv(&[6, 3, 4], &[2, 5, 4], &[2, 5, 4]), "set enable_gqa");
+        let none = qkv(&[0, 3, 4], &[0, 5, 4], &[0, 5, 4]).enable_gqa(true);
+        e.case(Heads, none, "or a multiple of heads");
         e.case(MaskAndCausal, good().attn_mask(e.booleans([3, 5])).is_causal(true), "expected one of them");
         e.case(MaskShape, good().attn_mask(e.booleans([4, 5])), "does not broadcast to [2, 3, 5]");
         e.case(MaskDType, good().attn_mask(e.of(DType::I64, [3, 5])), "expected bool or");

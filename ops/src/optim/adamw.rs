@@ -149,11 +149,15 @@ pub mod adamw {
         let unreached = ARGUMENTS.grad.set(update(&[3, 5], 1e-2, 4.0).apply(never), gradient);
         // As large as the root of the squares that it is added to.
         let wide_eps = update(&[6], 1e-2, 2.0).eps(0.5);
+        let no_eps = update(&[5], 1e-2, 2.0).eps(0.0);
+        let decayed = update(&[5], 1e-2, 2.0).weight_decay(0.25);
         for case in cases.into_iter().chain(conditional) {
             s.case(case);
         }
         s.case(unreached);
-        s.case(wide_eps);
+        for case in [wide_eps, no_eps, decayed] {
+            s.case(case);
+        }
         // Of mixed precision: the gradient as products leave it.
         if s.dtype() == DType::F32 {
             for grad in [DType::BF16, DType::F16] {

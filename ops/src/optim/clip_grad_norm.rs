@@ -51,6 +51,7 @@ pub mod clip_grad_norm {
         s.case(with([s.normal([])], 0.5));
         s.case(with([s.normal([0, 3]), s.normal([65, 3])], 2.0));
         s.case(with([s.normal([5])], f64::INFINITY));
+        s.case(with([s.normal([5])], 0.0));
     }
 
     fn errors(e: &mut ErrorSamples) {

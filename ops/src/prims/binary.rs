@@ -47,6 +47,8 @@ macro_rules! binary {
             fn samples(s: &mut Samples) {
                 s.elementwise_binary($left, $right);
                 s.case(with(s.uniform(0.5, 3.0, [67, 65]), s.uniform(1.0, 3.0, [67, 65])));
+                // Equal elements: a difference to both sides is half of each slope, as the gradient has it.
+                s.case(with(s.values([4], [1.0, 2.0, 3.0]), s.values([4], [1.0, 2.0, 1.0])));
             }
 
             fn errors(e: &mut ErrorSamples) {

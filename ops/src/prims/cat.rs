@@ -80,6 +80,7 @@ pub mod cat {
         e.case(NoTensors, with([], 0), "tensors is empty");
         e.case(DimensionRange, with([e.normal([2])], 1), "dim is 1");
         e.case(SameShape, with([e.normal([2, 3]), e.normal([2, 4])], 0), "tensors[1] has shape [2, 4]");
+        e.case(SameShape, with([e.normal([2, 3]), e.normal([4, 3])], 1), "tensors[1] has shape [4, 3]");
         let other = super::super::support::another(e.dtype());
         e.case(SameDType, with([e.normal([2]), e.of(other, [2])], 0), "expected equal dtypes");
     }

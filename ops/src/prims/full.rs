@@ -56,6 +56,8 @@ pub mod full {
     fn errors(e: &mut ErrorSamples) {
         e.case(DeviceName, with([2], 1.0, e.dtype(), "the gpu"), "device is 'the gpu'");
         e.case(FillValue, with([2], 256, DType::U8, "cpu"), "fill_value is 256, which u8 cannot hold");
+        e.case(FillValue, with([2], 256.0, DType::U8, "cpu"), "which u8 cannot hold");
+        e.case(FillValue, with([2], -1.0, DType::U8, "cpu"), "which u8 cannot hold");
         e.case(ExactFillValue, with([2], i64::MAX, DType::I64, "cpu"), "does not hold exactly");
         e.case(FillValue, with([2], f64::NAN, DType::I32, "cpu"), "cannot hold");
     }

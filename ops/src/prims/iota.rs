@@ -41,6 +41,9 @@ pub mod iota {
         }
         if s.dtype() == DType::I64 {
             s.case(with(4, i64::MAX - 8, 2, DType::I64, "cpu"));
+            // No f64 is the number after 2^53; a step of a half is a fraction beside a start that is none.
+            s.case(with(4, (1i64 << 53) + 1, 2, DType::I64, "cpu"));
+            s.case(with(5, 0, 0.5, DType::I64, "cpu"));
         }
         if s.dtype() == DType::F32 {
             s.case(with(5000, 0, 1, DType::F32, "cpu"));

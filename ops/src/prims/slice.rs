@@ -57,7 +57,7 @@ pub mod slice {
                 // The elements that were stepped over: each element becomes a group of `step`, itself and zeros.
                 let taken = d_out.shape();
                 let paired = |second: &dyn Fn(usize) -> usize| -> Vec<usize> {
-                    (0..rank).flat_map(|i| [if taken.is_empty() { 0 } else { taken[i] }, second(i)]).collect()
+                    (0..rank).flat_map(|i| [taken[i], second(i)]).collect()
                 };
                 let grouped = reshape(d_input, paired(&|_| 1));
                 let high: Vec<usize> = (0..rank).flat_map(|i| [0, steps[i] - 1]).collect();

@@ -42,7 +42,7 @@ pub mod uniform {
         ReferenceTensor::from_floats(dtype, values.unwrap_or_else(|_| unreachable!("as many values as elements")))
     }
 
-    /// Philox4x32-10, by the paper.
+    /// For references: Philox4x32-10, by the paper.
     fn philox(key: u64, offset: u64, block: u64) -> [u32; 4] {
         let (mut k0, mut k1) = (key as u32, (key >> 32) as u32);
         let mut c = [block as u32, (block >> 32) as u32, offset as u32, (offset >> 32) as u32];
@@ -68,6 +68,9 @@ pub mod uniform {
         s.case(with([9], 0.0, 1.0, s.dtype(), s.integers(-9, 0, [2])));
         let far = 0.9 * s.dtype().largest();
         s.case(with([9], -far, far, s.dtype(), s.integers(0, 9, [2])));
+        let largest = s.dtype().largest();
+        s.case(with([9], -largest, 0.0, s.dtype(), s.integers(0, 9, [2])));
+        s.case(with([9], 0.0, largest, s.dtype(), s.integers(0, 9, [2])));
     }
 
     fn errors(e: &mut ErrorSamples) {
