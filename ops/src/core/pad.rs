@@ -161,6 +161,15 @@ pub mod pad {
             s.case(with(s.normal([2, 5]), one).value(1.0));
         }
         s.case(with(s.normal([2, 0, 4]), [1, 2]).mode(PadMode::Circular).value(0.0));
+        if s.dtype() != DType::Bool {
+            s.case(with(s.normal([2, 1]), [2, 1]).mode(PadMode::Replicate));
+            s.case(with(s.normal([2, 3]), [2, 2]).mode(PadMode::Reflect));
+        }
+        // All that there is.
+        s.case(with(s.normal([2, 3]), [3, 3]).mode(PadMode::Circular));
+        for one in [[0, 1], [1, 0]] {
+            s.case(with(s.normal([2, 5]), one).value(1.0));
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -182,6 +191,10 @@ pub mod pad {
             with(e.normal([3]), [1, 1]).mode(PadMode::Circular),
             "pad has 2 numbers for an input of rank 1",
         );
+        for (shape, count) in [(&[2, 2, 2, 3][..], 1), (&[2, 3], 0), (&[2; 5], 4)] {
+            let outer = with(e.normal(shape), vec![1; 2 * count]).mode(PadMode::Circular);
+            e.case(PaddedDims, outer, "behind one or two others");
+        }
         e.case(SourceExtent, with(e.normal([2, 3]), [3, 0]).mode(PadMode::Reflect), "than the 3 of dimension 1");
         e.case(SourceExtent, with(e.normal([2, 3]), [4, 0]).mode(PadMode::Circular), "than the 3 of dimension 1");
         for pad in [[-2, -2], [2, -4], [-4, 2]] {

@@ -88,6 +88,8 @@ pub mod apply_rope {
         s.case(with(s.normal([0, 4]), s.uniform(-1.0, 1.0, [4]), s.uniform(-1.0, 1.0, [4])));
         let table = || s.uniform(-1.0, 1.0, [7, 8]).cast(DType::F32);
         s.case(with(s.normal([3, 7, 8]), table(), table()));
+        // One row for all positions.
+        s.case(with(s.normal([3, 4, 6]), s.uniform(-1.0, 1.0, [1, 6]), s.uniform(-1.0, 1.0, [4, 6])));
     }
 
     fn errors(e: &mut ErrorSamples) {

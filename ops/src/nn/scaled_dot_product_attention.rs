@@ -321,6 +321,8 @@ pub mod scaled_dot_product_attention {
             let (key, value) = (s.normal([3, shared, 5, 4]), s.normal([3, shared, 5, 4]));
             s.case(with(s.normal([3, 4, 5, 4]), key, value).enable_gqa(true));
         }
+        let single = with(s.normal([2, 3, 4]), s.normal([2, 1, 4]), s.normal([2, 1, 4]));
+        s.case(single.attn_mask(s.values([3, 1], [1.0, 0.0, 1.0]).cast(DType::Bool)));
     }
 
     fn errors(e: &mut ErrorSamples) {

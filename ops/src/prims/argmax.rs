@@ -35,7 +35,7 @@ pub mod argmax {
         }
     }
 
-    /// The position of the first element that no other one beats.
+    /// For references: the position of the first element that no other one beats.
     fn first<T: Copy>(values: impl Iterator<Item = T>, beats: impl Fn(T, T) -> bool) -> i64 {
         let best = values.enumerate().reduce(|best, next| if beats(next.1, best.1) { next } else { best });
         best.map_or(0, |(position, _)| position as i64)
