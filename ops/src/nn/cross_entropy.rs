@@ -345,6 +345,8 @@ pub mod cross_entropy {
         let none = with(s.normal([0, 5]), s.integers(0, 5, [0])).weight(s.uniform(0.5, 2.0, [5]));
         s.case(none.reduction(Reduction::Sum));
         s.case(with(s.normal([4, 3]), s.uniform(0.1, 0.6, [4, 3])));
+        // More classes than the target's type counts: 3 and 3 + 256 are two.
+        s.case(with(s.normal([2, 300]), s.values([2], [3.0, 43.0]).cast(DType::U8)));
     }
 
     fn errors(e: &mut ErrorSamples) {
