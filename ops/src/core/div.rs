@@ -138,11 +138,7 @@ pub mod rounded_quotient {
         }
     }
 
-    fn grad(
-        input: Tensor,
-        other: Tensor,
-        rounding_mode: RoundingMode,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(input: Tensor, other: Tensor, rounding_mode: RoundingMode) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         (rounded_quotient(input, other, rounding_mode), move |_d_out: Tensor| Grads {
             input: constant_like(input, 0.0),
             other: constant_like(other, 0.0),
@@ -160,7 +156,8 @@ pub mod rounded_quotient {
             s.case(with(s.uniform(0.2, 0.8, []), s.values([], [1.0]), mode));
             s.case(with(s.normal([0, 3]), s.normal([0, 3]), mode));
             s.case(with(s.normal([67, 65]), s.uniform(1.0, 4.0, [67, 65]), mode)).forward_only("the quotient jumps");
-            let (input, other) = (s.values([6], [1.0, -1.0, 0.0, 7.0, -0.5, -0.0]), s.values([6], [0.0, 0.0, 0.0, 2.0]));
+            let (input, other) =
+                (s.values([6], [1.0, -1.0, 0.0, 7.0, -0.5, -0.0]), s.values([6], [0.0, 0.0, 0.0, 2.0]));
             s.case(with(input, other, mode)).forward_only("the quotient jumps where other is zero");
         }
     }

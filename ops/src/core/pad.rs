@@ -175,8 +175,13 @@ pub mod pad {
     fn errors(e: &mut ErrorSamples) {
         let beyond = with(e.of(DType::U8, [2]), vec![0, 1]).value(Some(300.0));
         e.case(Value, beyond, "value is 300.0, which u8 cannot hold");
-        let limits =
-            [(DType::I64, 2f64.powi(63)), (DType::F16, 7e4), (DType::F16, -7e4), (DType::U8, -300.0), (DType::I32, 2.5e9)];
+        let limits = [
+            (DType::I64, 2f64.powi(63)),
+            (DType::F16, 7e4),
+            (DType::F16, -7e4),
+            (DType::U8, -300.0),
+            (DType::I32, 2.5e9),
+        ];
         for (dtype, value) in limits {
             e.case(Value, with(e.of(dtype, [2]), vec![0, 1]).value(Some(value)), "cannot hold");
         }

@@ -99,9 +99,8 @@ pub mod matmul {
         if input.dtype().is_floating() {
             let (a, b) = (row_major(input.floats()), row_major(other.floats()));
             // From +0.0 on: the sum of no floats is -0.0.
-            let element = |at| {
-                (0..inner).map(|i| factors(at, i)).fold(0.0, |sum, (left, right)| sum + a[left] * b[right])
-            };
+            let element =
+                |at| (0..inner).map(|i| factors(at, i)).fold(0.0, |sum, (left, right)| sum + a[left] * b[right]);
             ArrayD::from_shape_vec(shape, (0..count).map(element).collect()).expect("one for each").into()
         } else {
             let (a, b) = (row_major(input.integers()), row_major(other.integers()));

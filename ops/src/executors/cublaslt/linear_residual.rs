@@ -56,7 +56,7 @@ pub mod linear_residual {
 
 // In the place of a residual of 16 bits many of the library's algorithms round the product before they add: the same
 // call would have other bits than with a result in memory of its own. `tf32` has f32 alone, where both are the same.
-by_both!(linear_residual, linear_residual_by_cublaslt, linear_residual_by_tf32, [] [in_place(residual)], {
+by_both!(linear_residual, linear_residual_by_cublaslt, linear_residual_by_tf32, [][in_place(residual)], {
     fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
         precision::takes(input.dtype())?;
         takes_linear(weight)

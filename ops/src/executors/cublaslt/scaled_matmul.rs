@@ -9,7 +9,9 @@ use crate::prims;
 #[operator(
     name = "cublaslt::scaled_matmul",
     tolerance(
-        consistency, gradient, checker,
+        consistency,
+        gradient,
+        checker,
         executor = "tf32",
         factor = 256.0,
         scaled = 0.0009765625,
