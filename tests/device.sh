@@ -100,8 +100,8 @@ sanitize() {
     for tool in "${tools[@]}"; do
         for executor in cuda fusion cublaslt optim llmc tf32 flash flash_tf32; do
             local dtype=${DTYPE:-f32}
-            # It has no kernel of f32.
-            [ "$executor$dtype" != flashf32 ] || dtype=bf16
+            # Its kernels of bf16 are others than those of f32.
+            [ "$executor$dtype" != flashf32 ] || watched "operators by flash" "$tool" "$folder/generated" ::consistency::flash::bf16
             watched "operators by $executor" "$tool" "$folder/generated" "::consistency::$executor::$dtype"
         done
         # Generated kernels of every kind: rows by lanes, blocks and clusters, one row over its value, stages.
