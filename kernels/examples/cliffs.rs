@@ -47,8 +47,8 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Runs all candidates by turns. For each the median time, the rate, and the median of the ratios of its rate and the first one's in
-/// the same round: others use the memory of a shared machine too.
+/// Runs all candidates by turns. For each the median time, the rate, and the median of the ratios of its rate and the
+/// first one's in the same round: others use the memory of a shared machine too.
 fn compare(title: &str, mut candidates: Vec<Candidate<'_>>) {
     candidates.iter_mut().for_each(|candidate| (candidate.run)());
     let rounds: Vec<Vec<f64>> =
@@ -89,8 +89,8 @@ fn read(x: &[f32]) -> f32 {
     lanes.iter().sum()
 }
 
-/// Few long rows. A copy counts what it reads and what it writes, sums and maxima what they read, a softmax its three passes over
-/// what it reads and what it writes.
+/// Few long rows. A copy counts what it reads and what it writes, sums and maxima what they read, a softmax its three
+/// passes over what it reads and what it writes.
 fn long_rows() {
     for (rows, width) in [(1usize, 100_000_000usize), (2, 25_000_000), (3, 10_000_000), (1, 1_000_000), (1, 100_000)] {
         let count = rows * width;

@@ -29,8 +29,8 @@ fn fused(program: &ScalarProgram, inputs: Vec<DType>, numbers: &[f64], outputs: 
 /// Computes `program` for every element: its n-th result is stored, converted, to `outputs[n]`.
 ///
 /// All inputs and outputs have one shape; inputs may be broadcast by zero strides. The arithmetic is that of
-/// [`FusedProgram`], errors included. An output may be exactly the same view as an input. Panics if a shape differs, or if
-/// an output and an input share memory otherwise.
+/// [`FusedProgram`], errors included. An output may be exactly the same view as an input. Panics if a shape differs, or
+/// if an output and an input share memory otherwise.
 pub fn elementwise(
     program: &ScalarProgram,
     inputs: &[TensorRef<'_>],
@@ -58,9 +58,9 @@ pub fn compute_dtypes(program: &ScalarProgram, inputs: &[DType], outputs: &[DTyp
     values.nodes.iter().map(dtype).collect()
 }
 
-/// Copies `source` to `target`, which have one shape, converting elements as PyTorch does: floating-point numbers truncate
-/// towards zero to integers, integers wrap, and whatever is not zero is true. Panics if their shapes differ, or if they share
-/// memory otherwise than as one and the same view.
+/// Copies `source` to `target`, which have one shape, converting elements as PyTorch does: floating-point numbers
+/// truncate towards zero to integers, integers wrap, and whatever is not zero is true. Panics if their shapes differ,
+/// or if they share memory otherwise than as one and the same view.
 pub fn convert(source: TensorRef<'_>, mut target: TensorMut<'_>) {
     extents::shape("convert", "target", target.shape(), source.shape());
     extents::apart_or_same("convert", "source", &source, std::slice::from_ref(&target));
@@ -77,8 +77,8 @@ pub fn convert(source: TensorRef<'_>, mut target: TensorMut<'_>) {
         .unwrap_or_else(|error| unreachable!("a conversion divides nothing: {error}"));
 }
 
-/// Copies `source` to `target`, which have one shape and one element type, whatever their strides. Panics if either differs,
-/// or if they share memory as [`convert`] does not take it.
+/// Copies `source` to `target`, which have one shape and one element type, whatever their strides. Panics if either
+/// differs, or if they share memory as [`convert`] does not take it.
 pub fn copy(source: TensorRef<'_>, target: TensorMut<'_>) {
     extents::dtype("copy", "target", target.dtype(), source.dtype());
     convert(source, target);

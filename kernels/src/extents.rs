@@ -1,6 +1,6 @@
-//! What safe functions check of their operands before anything is read or written, once a call: the layouts that views promise
-//! are those of their own shapes, and a kernel that goes by another tensor's shape would leave them; and operands that share
-//! memory with a result are read before that memory is written, or refused.
+//! What safe functions check of their operands before anything is read or written, once a call: the layouts that views
+//! promise are those of their own shapes, and a kernel that goes by another tensor's shape would leave them; and
+//! operands that share memory with a result are read before that memory is written, or refused.
 
 use crate::dtype::DType;
 use crate::view::{TensorMut, TensorRef};
@@ -39,7 +39,8 @@ pub(crate) fn dtype(function: &str, operand: &str, dtype: DType, expected: DType
     assert!(dtype == expected, "{function}: {operand} is {dtype}, expected {expected}");
 }
 
-/// Fails if an operand shares memory with a result: what a kernel checks that reads elements after it has written others.
+/// Fails if an operand shares memory with a result: what a kernel checks that reads elements after it has written
+/// others.
 #[track_caller]
 pub(crate) fn apart(function: &str, operand: &str, tensor: &TensorRef<'_>, result: &TensorMut<'_>) {
     assert!(
@@ -48,8 +49,8 @@ pub(crate) fn apart(function: &str, operand: &str, tensor: &TensorRef<'_>, resul
     );
 }
 
-/// Fails if an operand shares memory with a result, unless it is exactly the view of that result: what a kernel checks that reads
-/// each element before it writes the same one.
+/// Fails if an operand shares memory with a result, unless it is exactly the view of that result: what a kernel checks
+/// that reads each element before it writes the same one.
 #[track_caller]
 pub(crate) fn apart_or_same(function: &str, operand: &str, tensor: &TensorRef<'_>, results: &[TensorMut<'_>]) {
     assert!(

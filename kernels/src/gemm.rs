@@ -37,8 +37,8 @@ pub unsafe fn gemm<T: Element>(
     beta: T,
     parallelism: Parallelism,
 ) {
-    // The kernels have ways of their own for vectors and small results, and take them where the target has no gaps: with gaps the
-    // same terms would be added in another order.
+    // The kernels have ways of their own for vectors and small results, and take them where the target has no gaps:
+    // with gaps the same terms would be added in another order.
     let special = m.min(n) <= 1 || m * n <= SMALL;
     if special && (target_columns, target_rows) != (1, n as isize) {
         let place = |row: usize, column: usize| {

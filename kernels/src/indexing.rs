@@ -77,7 +77,8 @@ unsafe fn copy_element(source: *const u8, target: *mut u8, size: usize) {
 /// `target[i, j, k] = source[i, index[i, j, k], k]`, for the dimension `dim` in the place of the second.
 ///
 /// `index` (i64 or i32) and `target` have one shape, of the rank of `source` and nowhere larger except in `dim`;
-/// `source` and `target` have one element type. Panics if anything else is the case, or if an operand shares memory with `target`.
+/// `source` and `target` have one element type. Panics if anything else is the case, or if an operand shares memory
+/// with `target`.
 pub fn gather(
     source: TensorRef<'_>,
     dim: usize,
@@ -133,8 +134,9 @@ fn around(shape: &[usize], strides: [&[isize]; 2], dim: usize) -> (Walk<2>, Walk
 
 /// `target[i, j, k] = source[i, index[j], k]`, for the dimension `dim` in the place of the second.
 ///
-/// `index` is one-dimensional (i64 or i32); `target` has the shape of `source` but for the extent of `dim`, which is that
-/// of `index`; both have one element type. Panics if anything else is the case, or if an operand shares memory with `target`.
+/// `index` is one-dimensional (i64 or i32); `target` has the shape of `source` but for the extent of `dim`, which is
+/// that of `index`; both have one element type. Panics if anything else is the case, or if an operand shares memory
+/// with `target`.
 pub fn index_select(
     source: TensorRef<'_>,
     dim: usize,
@@ -296,9 +298,9 @@ fn scatter_lines<T: Sum>(
 /// `target[i, index[j], k] += source[i, j, k]`, for the dimension `dim` in the place of the second: what a table of
 /// embeddings gets back.
 ///
-/// `index` is one-dimensional (i64 or i32); `source` has the shape of `target` but for the extent of `dim`, which is that
-/// of `index`. f16 and bf16 are summed in f32, integers wrap. Panics if anything else is the case, or if an operand shares memory
-/// with `target`.
+/// `index` is one-dimensional (i64 or i32); `source` has the shape of `target` but for the extent of `dim`, which is
+/// that of `index`. f16 and bf16 are summed in f32, integers wrap. Panics if anything else is the case, or if an
+/// operand shares memory with `target`.
 pub fn index_add(
     mut target: TensorMut<'_>,
     dim: usize,

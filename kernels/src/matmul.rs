@@ -30,11 +30,11 @@ const SMALL_RESULT: usize = 256 << 10;
 
 /// `target = left · right`, or `target += left · right`, for matrices in the last two dimensions.
 ///
-/// `left` is `[.., m, k]`, `right` is `[.., k, n]` and `target` is `[.., m, n]`, with the same leading dimensions (stride
-/// zero where one is broadcast) and any strides, so a transposed matrix costs nothing. The element types may differ:
-/// the product is computed in f64 if any of them is f64, in f32 if any is f32, bf16 or f16, and otherwise in i64, which
-/// wraps. An inner extent of zero gives zeros. The matrices of `target` do not overlap. Panics if the extents do not fit, or
-/// if an operand shares memory with `target`.
+/// `left` is `[.., m, k]`, `right` is `[.., k, n]` and `target` is `[.., m, n]`, with the same leading dimensions
+/// (stride zero where one is broadcast) and any strides, so a transposed matrix costs nothing. The element types may
+/// differ: the product is computed in f64 if any of them is f64, in f32 if any is f32, bf16 or f16, and otherwise in
+/// i64, which wraps. An inner extent of zero gives zeros. The matrices of `target` do not overlap. Panics if the
+/// extents do not fit, or if an operand shares memory with `target`.
 pub fn matmul(left: TensorRef<'_>, right: TensorRef<'_>, mut target: TensorMut<'_>, accumulate: bool) {
     check(left.shape(), right.shape(), target.shape());
     extents::apart("matmul", "left", &left, &target);

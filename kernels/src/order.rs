@@ -127,8 +127,9 @@ pub fn argmax(source: TensorRef<'_>, dim: usize, mut target: TensorMut<'_>) {
     });
 }
 
-/// Running sums along `dim`, added in f64 (i64 for integers and booleans, wrapping) and converted. Both tensors have one
-/// shape; `target` may be exactly the view of `source`. Panics if their shapes differ, or if they share memory otherwise.
+/// Running sums along `dim`, added in f64 (i64 for integers and booleans, wrapping) and converted. Both tensors have
+/// one shape; `target` may be exactly the view of `source`. Panics if their shapes differ, or if they share memory
+/// otherwise.
 pub fn cumsum(source: TensorRef<'_>, dim: usize, mut target: TensorMut<'_>) {
     extents::dimension("cumsum", dim, source.shape());
     extents::shape("cumsum", "target", target.shape(), source.shape());
@@ -167,8 +168,9 @@ pub fn cumsum(source: TensorRef<'_>, dim: usize, mut target: TensorMut<'_>) {
 /// The `k` largest (or smallest) elements along `dim` in order, and their positions. Of equal elements the one with the
 /// lower position comes first; NaN counts as the largest.
 ///
-/// `values` (of the type of `source`) and `indices` (i64) have the shape of `source` with the extent `k` in the place of
-/// `dim`, and `k` is at most that extent. Panics if anything else is the case, or if `source` shares memory with a result.
+/// `values` (of the type of `source`) and `indices` (i64) have the shape of `source` with the extent `k` in the place
+/// of `dim`, and `k` is at most that extent. Panics if anything else is the case, or if `source` shares memory with a
+/// result.
 pub fn topk(source: TensorRef<'_>, dim: usize, largest: bool, mut values: TensorMut<'_>, mut indices: TensorMut<'_>) {
     extents::dimension("topk", dim, source.shape());
     let k = values.shape().get(dim).copied().unwrap_or(1);

@@ -162,10 +162,10 @@ fn classes(
 
 /// Cross-entropy of each row: `log Σ exp(logits) - logits[target]`, in two passes over the logits.
 ///
-/// `logits` is `[n, c]`, `targets` `[n]` of integers, `losses` and `log_sum_exp` are `[n]`. With label smoothing `s` the
-/// loss is `(1 - s)` times the above plus `s` times the mean over all classes. A row whose target is `ignore_index` has
-/// the loss 0. A target outside `0..c` is an error, and nothing is written. Results may share memory with operands, all of which
-/// are read before the first is written. Panics if a shape is another.
+/// `logits` is `[n, c]`, `targets` `[n]` of integers, `losses` and `log_sum_exp` are `[n]`. With label smoothing `s`
+/// the loss is `(1 - s)` times the above plus `s` times the mean over all classes. A row whose target is `ignore_index`
+/// has the loss 0. A target outside `0..c` is an error, and nothing is written. Results may share memory with operands,
+/// all of which are read before the first is written. Panics if a shape is another.
 pub fn cross_entropy_forward(
     logits: TensorRef<'_>,
     targets: TensorRef<'_>,
@@ -271,8 +271,8 @@ pub fn cross_entropy_backward(
 /// Layer normalization of each row: `(input - mean) / sqrt(variance + epsilon) · weight + bias`, in one pass over memory.
 ///
 /// `input` and `output` are `[n, c]`, `weight` and `bias` `[c]`, `mean` and `reciprocal_deviation` (1/sqrt(variance +
-/// epsilon), for the backward function) `[n]`. `output` may be exactly the view of `input`. Panics if a shape is another, or if a
-/// result shares memory with an operand otherwise.
+/// epsilon), for the backward function) `[n]`. `output` may be exactly the view of `input`. Panics if a shape is
+/// another, or if a result shares memory with an operand otherwise.
 pub fn layer_norm_forward(
     input: TensorRef<'_>,
     weight: Option<TensorRef<'_>>,
@@ -315,8 +315,8 @@ pub fn layer_norm_forward(
 }
 
 /// Gradients of [`layer_norm_forward`]. `d_output`, `input` and `d_input` are `[n, c]`, `d_weight` and `d_bias` `[c]`;
-/// outputs that are not wanted are `None`. `d_input` may be exactly the view of `d_output` or of `input`. Panics if a shape is
-/// another, or if a result shares memory with an operand otherwise.
+/// outputs that are not wanted are `None`. `d_input` may be exactly the view of `d_output` or of `input`. Panics if a
+/// shape is another, or if a result shares memory with an operand otherwise.
 #[allow(clippy::too_many_arguments)]
 pub fn layer_norm_backward(
     d_output: TensorRef<'_>,

@@ -127,7 +127,8 @@ impl<'a> TensorRef<'a> {
         self.overlapped
     }
 
-    /// Whether some of the memory may be that of `result`. Views that are not marked as overlapped are promised to share none.
+    /// Whether some of the memory may be that of `result`. Views that are not marked as overlapped are promised to
+    /// share none.
     pub(crate) fn shares_memory_with(&self, result: &TensorMut<'_>) -> bool {
         self.overlapped && result.overlapped && {
             let own = bytes(self.shape, self.strides, self.pointer, self.dtype);

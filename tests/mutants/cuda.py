@@ -8,10 +8,11 @@
     python3 tests/mutants/cuda.py BINARY --compile                     # NVRTC alone: which mutants compile
     python3 tests/mutants/cuda.py --list                               # what there is; nothing is run
 
-A mutant is a source with one mistake: another sign, comparison or constant, a dropped term or condition, a removed barrier, swapped
-arguments. Each is a process with a folder of its own in FULGURITE_CUDA_SOURCES, which runs the generated tests of the operators that
-its file serves, template by template, until one fails. A file serves the operators that the Rust files which name it declare or
-have kernels for; of a file of helpers, those of the files that name the helpers. Kernels whose text is generated (`kernels/src/cuda/generate`) have no file, and no mutants here.
+A mutant is a source with one mistake: another sign, comparison or constant, a dropped term or condition, a removed
+barrier, swapped arguments. Each is a process with a folder of its own in FULGURITE_CUDA_SOURCES, which runs the
+generated tests of the operators that its file serves, template by template, until one fails. A file serves the
+operators that the Rust files which name it declare or have kernels for; of a file of helpers, those of the files that
+name the helpers. Kernels whose text is generated (`kernels/src/cuda/generate`) have no file, and no mutants here.
 
 `equivalent_cuda.txt` lists survivors that change nothing, each with its reason: FILE | ORIGINAL LINE | CHANGED LINE | REASON.
 The exit code is 1 if any other survives."""

@@ -1,5 +1,5 @@
-//! Losses of classes at their edges: rows that are ignored bring no infinity into them, nor into gradients; one class alone is
-//! certain.
+//! Losses of classes at their edges: rows that are ignored bring no infinity into them, nor into gradients; one class
+//! alone is certain.
 
 use fulgurite::argument::{Arg, Attribute, Scalar};
 use fulgurite::compile::Options;

@@ -192,8 +192,8 @@ impl Folder {
     }
 }
 
-/// Whether a file has a name of those that are kept: a hash of 64 hexadecimal digits, and what it is a file of. The folder may be
-/// one that people keep other files in.
+/// Whether a file has a name of those that are kept: a hash of 64 hexadecimal digits, and what it is a file of. The
+/// folder may be one that people keep other files in.
 fn is_kept(name: &str) -> bool {
     name.split_once('.').is_some_and(|(hash, _)| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }

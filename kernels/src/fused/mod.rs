@@ -131,8 +131,8 @@ impl FusedKernel {
 
     /// Runs the program. Inputs and outputs have the element types and layouts that the kernel was prepared for.
     ///
-    /// An output may be exactly the same view as an input: an element is read before it is written. Panics if an operand has another
-    /// type or layout, or if an input and an output share memory otherwise.
+    /// An output may be exactly the same view as an input: an element is read before it is written. Panics if an
+    /// operand has another type or layout, or if an input and an output share memory otherwise.
     ///
     /// # Errors
     /// If an integer is divided by zero. All outputs are written all the same.

@@ -251,8 +251,8 @@ impl<'a> Task<'a> {
         };
         let [a, b, c] = step.operands;
         let out = self.places.get(step.out as usize).copied().unwrap_or(std::ptr::null_mut());
-        // SAFETY: places hold tiles of the sizes and classes that the plan gave them, and no step but a rounding writes what it
-        // reads; operands in memory are covered by the contract of `run`.
+        // SAFETY: places hold tiles of the sizes and classes that the plan gave them, and no step but a rounding writes
+        // what it reads; operands in memory are covered by the contract of `run`.
         unsafe {
             match step.operation {
                 Operation::Load(input) => self.load(input, step.space, tile, out),

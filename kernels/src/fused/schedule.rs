@@ -83,7 +83,8 @@ fn even_piece(width: usize, flat: bool) -> usize {
     }
 }
 
-/// The operation that does what two steps do, if the second rounds what the first gives, in whose place its own result is.
+/// The operation that does what two steps do, if the second rounds what the first gives, in whose place its own result
+/// is.
 fn rounded_at_once(first: &Step, second: &Step, places: &[Place]) -> Option<Operation> {
     let same = |a: u16, b: u16| places[a as usize].storage == places[b as usize].storage;
     match (first.operation, second.operation) {
@@ -396,8 +397,8 @@ impl Scheduler<'_> {
         stage
     }
 
-    /// Of a rounding per element, its operand and the slot where that is: the result may be there too, if nobody else reads the
-    /// operand and the result is not to be anywhere else.
+    /// Of a rounding per element, its operand and the slot where that is: the result may be there too, if nobody else
+    /// reads the operand and the result is not to be anywhere else.
     fn rounded_in_place(&self, value: usize, is_last: bool) -> Option<(usize, usize)> {
         let Value { kind: Kind::Round(_, operand), space: Space::Full, .. } = self.values.list[value] else {
             return None;

@@ -148,7 +148,8 @@ multiversion! {
     }
 }
 
-/// Rounds (or wraps) every element to a value of `dtype`, which is computed in the class of the tile. `out` may be `input`.
+/// Rounds (or wraps) every element to a value of `dtype`, which is computed in the class of the tile. `out` may be
+/// `input`.
 ///
 /// # Safety
 /// `input` and `out` hold `length` elements of the class of `dtype`, and are the same or do not overlap.

@@ -199,7 +199,8 @@ impl Call<'_> {
         results
     }
 
-    /// Runs the kernel contiguously, in every layout of operands and results, and with results over operands, and compares.
+    /// Runs the kernel contiguously, in every layout of operands and results, and with results over operands, and
+    /// compares.
     pub fn check(&self) {
         let plain: Vec<Vec<u8>> = self.results(None, None).iter().map(|result| result.split().0).collect();
         for (index, expected) in self.expected.iter().enumerate() {

@@ -32,7 +32,8 @@ impl Placed {
     }
 }
 
-/// Runs the call with each result over each operand, from its first element on and from the next one, and compares with `plain`.
+/// Runs the call with each result over each operand, from its first element on and from the next one, and compares with
+/// `plain`.
 pub fn check(call: &Call<'_>, plain: &[Vec<u8>]) {
     for operand in 0..call.inputs.len() {
         for result in 0..call.outputs.len() {

@@ -17,9 +17,9 @@ fulgurite::attribute_enum! {
     }
 }
 
-/// `input / other`, elementwise, with broadcasting and type promotion. Without `rounding_mode` the quotient of integers is f32;
-/// with it the type is kept, and gradients are zero. Integers that are divided by zero with rounding are an error on the CPU when
-/// the program runs, and give no defined value on a GPU.
+/// `input / other`, elementwise, with broadcasting and type promotion. Without `rounding_mode` the quotient of integers
+/// is f32; with it the type is kept, and gradients are zero. Integers that are divided by zero with rounding are an
+/// error on the CPU when the program runs, and give no defined value on a GPU.
 #[operator(torch = "div", overload = Div)]
 pub mod div {
     fn div(input: Operand, other: Operand, #[default(None)] rounding_mode: Option<RoundingMode>) -> Tensor;
@@ -114,8 +114,8 @@ pub mod div {
     }
 }
 
-/// The quotient of floating-point numbers of one shape and type, rounded to an integer. It is constant between its jumps: both
-/// gradients are zero, also where `other` is zero and a quotient has no derivative, as in PyTorch.
+/// The quotient of floating-point numbers of one shape and type, rounded to an integer. It is constant between its
+/// jumps: both gradients are zero, also where `other` is zero and a quotient has no derivative, as in PyTorch.
 #[operator(waive(d_out = "the function is constant between its jumps"))]
 pub mod rounded_quotient {
     fn rounded_quotient(input: Tensor<Floating>, other: Tensor<Floating>, rounding_mode: RoundingMode) -> Tensor;

@@ -4,9 +4,9 @@ use super::arrays::rearranged;
 use super::promotion::{constant_like, position};
 use crate::prims;
 
-/// `length` elements along `dim`, from `start` on (counted from the end if negative). `start` may be an integer tensor without
-/// dimensions: a position that is known when the program runs; if it is out of range, running is an error. With a length of 0 it
-/// is not looked at.
+/// `length` elements along `dim`, from `start` on (counted from the end if negative). `start` may be an integer tensor
+/// without dimensions: a position that is known when the program runs; if it is out of range, running is an error. With
+/// a length of 0 it is not looked at.
 #[operator(torch = "narrow")]
 pub mod narrow {
     fn narrow(input: Tensor, dim: i64, start: Operand<Integer>, length: usize) -> Tensor;

@@ -5,7 +5,8 @@ use fulgurite::rules::{ArrayD, Failure, OperatorArguments, ReferenceTensor, Resu
 
 use crate::prims::uniform;
 
-/// For references: what `prims::uniform` draws in [0, 1), by its own reference: the numbers are its business, not that of who uses them.
+/// For references: what `prims::uniform` draws in [0, 1), by its own reference: the numbers are its business, not that
+/// of who uses them.
 pub(crate) fn draws(size: &[usize], dtype: DType, generator: &ReferenceTensor) -> Result<ArrayD<f64>> {
     let arguments = uniform::with(size, 0.0, 1.0, dtype, generator.clone()).into_arguments();
     let rule =

@@ -88,8 +88,8 @@ where
     O: Tree<Leaf = Tensor> + Clone,
     F: Fn(I::With<Tensor>) -> O,
 {
-    /// Gradients of the arguments whose paths start with `path`; of several such, if it is called again. What was compiled
-    /// before is forgotten.
+    /// Gradients of the arguments whose paths start with `path`; of several such, if it is called again. What was
+    /// compiled before is forgotten.
     #[track_caller]
     pub fn with_respect_to(mut self, path: &str) -> Self {
         self.with_respect_to.push((path.to_owned(), Place::caller()));

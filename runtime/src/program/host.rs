@@ -171,8 +171,8 @@ impl HostProgram {
     }
 
     fn step(&self, step: &Step, bases: &[*mut u8]) -> Result<()> {
-        // A kernel in place gets no slices of what it reads and writes: its author's code is safe whatever it does. What has no
-        // elements shares none.
+        // A kernel in place gets no slices of what it reads and writes: its author's code is safe whatever it does.
+        // What has no elements shares none.
         let empty = |i: usize| self.placement.slots[i].meta.is_empty();
         let shared = |a: usize, b: usize| bases[a] == bases[b] && !empty(a) && !empty(b);
         let overlapped = |i: usize, others: &[usize]| step.in_place && others.iter().any(|other| shared(i, *other));
@@ -208,8 +208,8 @@ impl HostProgram {
                 }
             })
             .collect();
-        // A panic (a building block that was given what it cannot take, an index out of bounds) is that operator's error. What
-        // it leaves behind is memory of numbers, which nobody reads after an error.
+        // A panic (a building block that was given what it cannot take, an index out of bounds) is that operator's
+        // error. What it leaves behind is memory of numbers, which nobody reads after an error.
         let run = AssertUnwindSafe(|| (step.kernel)(&operands, &mut results));
         catch_unwind(run)
             .unwrap_or_else(|panic| Err(Failure::panicked("the kernel", &*panic)))

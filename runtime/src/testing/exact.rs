@@ -1,11 +1,12 @@
-//! Which operators round nothing, and which programs add nothing up: what these give has the same bits whoever runs them.
+//! Which operators round nothing, and which programs add nothing up: what these give has the same bits whoever runs
+//! them.
 
 use crate::operator::OperatorDef;
 use crate::trace::Trace;
 use crate::transforms::decompose::decompose;
 
-/// Operators of the library that only move, choose or compare: they round nothing. (One that is missing here is taken to round,
-/// which allows more than is needed and asserts less.)
+/// Operators of the library that only move, choose or compare: they round nothing. (One that is missing here is taken
+/// to round, which allows more than is needed and asserts less.)
 const EXACT: [&str; 34] = [
     "abs",
     "amax",
@@ -48,7 +49,8 @@ pub(crate) fn is_exact(def: &OperatorDef) -> bool {
     def.view.is_some() || EXACT.contains(&def.name.strip_prefix("prims::").unwrap_or(def.name))
 }
 
-/// Whether no symbol of the program adds or multiplies over several elements: then it has the same bits fused or not, in any layout.
+/// Whether no symbol of the program adds or multiplies over several elements: then it has the same bits fused or not,
+/// in any layout.
 pub(crate) fn is_elementwise(trace: &Trace) -> bool {
     let opened = decompose(trace, |_| true);
     opened.block.symbols.iter().all(|symbol| symbol.operator().is_some_and(|def| def.scalar.is_some() || is_exact(def)))

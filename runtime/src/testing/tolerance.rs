@@ -132,8 +132,8 @@ impl Expected {
         self
     }
 
-    /// Zeros must have the signs of the expected ones as well. (The order of a sum may decide about its zero, and roundings about
-    /// that of a number that underflows.)
+    /// Zeros must have the signs of the expected ones as well. (The order of a sum may decide about its zero, and
+    /// roundings about that of a number that underflows.)
     pub fn with_signs_of_zeros(self) -> Expected {
         Expected { signs: true, ..self }
     }
@@ -265,8 +265,8 @@ pub(crate) fn position(mut i: usize, shape: &[usize]) -> Vec<usize> {
     index
 }
 
-/// Compares two arrays bit for bit, but for those of NaN: what a device makes of two NaN depends on the order in which its
-/// compiler puts the operands of a sum or product, and no number says which.
+/// Compares two arrays bit for bit, but for those of NaN: what a device makes of two NaN depends on the order in which
+/// its compiler puts the operands of a sum or product, and no number says which.
 pub(crate) fn same_numbers(got: &Array, expected: &Array) -> Check {
     if got.shape() == expected.shape() && got.dtype() == expected.dtype() && got.dtype().is_floating() {
         let (a, b) = (got.to_f64()?, expected.to_f64()?);

@@ -155,8 +155,9 @@ impl<'a> Readers<'a> {
     }
 }
 
-/// Whether a region may read the elements of `read` that are where it writes an element of `written` after that: a number for each
-/// row is read for every element of the row, maybe by another thread, and a value may be read once more after a reduction.
+/// Whether a region may read the elements of `read` that are where it writes an element of `written` after that: a
+/// number for each row is read for every element of the row, maybe by another thread, and a value may be read once more
+/// after a reduction.
 fn is_read_again(body: &Block, written: ValueId, read: ValueId) -> bool {
     let shape_of = |id: ValueId| body.meta(id).shape();
     let elementwise =

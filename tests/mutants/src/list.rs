@@ -33,8 +33,8 @@ pub fn all(root: &Path) -> Vec<Mutant> {
 }
 
 /// `count` of the items, each with the same probability and spread evenly over their files: the items of a file are
-/// shuffled, then every n-th of all is taken from a random start. The sample is in random order, so that the first part of
-/// it is a sample as well.
+/// shuffled, then every n-th of all is taken from a random start. The sample is in random order, so that the first part
+/// of it is a sample as well.
 pub fn sample<T>(items: Vec<T>, file: impl Fn(&T) -> String, count: usize, seed: u64) -> Vec<T> {
     let mut random = Random(seed);
     let mut keyed: Vec<(String, u64, T)> = items.into_iter().map(|item| (file(&item), random.next(), item)).collect();

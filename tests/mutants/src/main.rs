@@ -10,9 +10,9 @@
 //! mutant is a process that runs the generated tests of the operators that its file concerns, until one fails.
 //! Snapshots are tried last and counted apart. `equivalent.txt` lists the survivors that change nothing, each with its reason.
 //!
-//! `--list` prints the mutants, and `--all` also those that a test kills. `--prepare FOLDER` builds the runner and writes it there
-//! with the list of its mutants. Another machine runs them from there, without a compiler:
-//! `mutants --prepared FOLDER --root REPOSITORY`.
+//! `--list` prints the mutants, and `--all` also those that a test kills. `--prepare FOLDER` builds the runner and
+//! writes it there with the list of its mutants. Another machine runs them from there, without a compiler: `mutants
+//! --prepared FOLDER --root REPOSITORY`.
 
 mod build;
 mod find;

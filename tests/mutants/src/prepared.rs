@@ -1,5 +1,5 @@
-//! What a run needs besides the snapshots and golden vectors of the repository: the runner, and the mutants compiled into
-//! it.
+//! What a run needs besides the snapshots and golden vectors of the repository: the runner, and the mutants compiled
+//! into it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -36,8 +36,8 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Asks the runner which operators each mutant concerns. `copy` is the folder of the sources that the runner was built
-    /// from.
+    /// Asks the runner which operators each mutant concerns. `copy` is the folder of the sources that the runner was
+    /// built from.
     pub fn new(runner: PathBuf, mutants: &[Mutant], copy: &Path) -> Result<Prepared, String> {
         let output = Command::new(&runner).arg("list").output().map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -82,9 +82,9 @@ impl Prepared {
     }
 }
 
-/// What has tests that say something of a function: the operators and rewrites that its file declares or has kernels for, and
-/// those of files that call it, if it is a helper; otherwise those of files that name its file; of what nobody names
-/// (executors and how they fuse), random programs.
+/// What has tests that say something of a function: the operators and rewrites that its file declares or has kernels
+/// for, and those of files that call it, if it is a helper; otherwise those of files that name its file; of what nobody
+/// names (executors and how they fuse), random programs.
 fn concerned(copy: &Path, mutant: &Mutant, declared: &[(&str, &str)]) -> Vec<String> {
     let Mutant { file, function, .. } = mutant;
     let of = |file: &str| -> BTreeSet<String> {

@@ -137,8 +137,8 @@ fn fate_of(ran: &Ran, known: bool) -> Fate {
     }
 }
 
-/// Runs the tests of every operator that a mutant concerns, without a mutant: all must pass. How long that takes bounds how
-/// long a mutant may take.
+/// Runs the tests of every operator that a mutant concerns, without a mutant: all must pass. How long that takes bounds
+/// how long a mutant may take.
 fn without_mutants(prepared: &Prepared, settings: &Settings) -> Result<BTreeMap<String, Duration>, String> {
     let operators: BTreeSet<&String> = prepared.mutants.iter().flat_map(|mutant| &mutant.operators).collect();
     let operators: Vec<&String> = operators.into_iter().collect();
@@ -165,8 +165,8 @@ fn one(prepared: &Prepared, mutant: &Listed, taken: &BTreeMap<String, Duration>,
     process(prepared, mutant.id, &mutant.operators.join(","), usual * 4 + Duration::from_secs(20), settings)
 }
 
-/// Calls `work` of every number below `count` on several threads, until `is_over`, and hands what it gives to `done` on this
-/// one.
+/// Calls `work` of every number below `count` on several threads, until `is_over`, and hands what it gives to `done` on
+/// this one.
 fn parallel<T: Send>(
     count: usize,
     jobs: usize,

@@ -1,5 +1,5 @@
-//! Kernel symbols that say that a result may be written over their operand, and leave the work to building blocks that read
-//! elements after they have written others.
+//! Kernel symbols that say that a result may be written over their operand, and leave the work to building blocks that
+//! read elements after they have written others.
 
 use fulgurite_ops_macros::operator;
 
@@ -96,7 +96,8 @@ pub mod squared_in_place {
     }
 }
 
-/// The softmax of each row, by a building block that may have its result where its operand is: nothing is wrong with it.
+/// The softmax of each row, by a building block that may have its result where its operand is: nothing is wrong with
+/// it.
 #[operator(name = "wrong::softmax_in_place", executor = careless, in_place, no_grad = "of no interest here")]
 pub mod softmax_in_place {
     use fulgurite::rules::fulgurite_kernels::row::softmax;

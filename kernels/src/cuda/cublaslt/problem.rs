@@ -55,8 +55,8 @@ impl Epilogue {
     }
 }
 
-/// What an epilogue's vector or matrix of 16-bit elements must be aligned to, in bytes: the heuristics cannot be told of less, and name
-/// algorithms that then refuse it when they run.
+/// What an epilogue's vector or matrix of 16-bit elements must be aligned to, in bytes: the heuristics cannot be told
+/// of less, and name algorithms that then refuse it when they run.
 const EPILOGUE_ALIGNMENT: usize = 16;
 
 /// How a matrix lies in memory: rows of contiguous elements.

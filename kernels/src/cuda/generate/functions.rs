@@ -235,8 +235,8 @@ impl Functions {
         format!("power({x}, {y})")
     }
 
-    /// A number that the compiler must not look into: the functions that it evaluates by itself differ from the device's in their
-    /// last bits.
+    /// A number that the compiler must not look into: the functions that it evaluates by itself differ from the
+    /// device's in their last bits.
     pub(super) fn opaque(&mut self, class: Class, x: &str) -> String {
         let (kind, register) = if class == Class::F32 { ("float", "f") } else { ("double", "d") };
         self.inline(

@@ -170,8 +170,8 @@ pub fn staged(width: usize) -> Vec<Case> {
     cases
 }
 
-/// Few rows of so many elements in all that only pieces of them use a whole device: sums of one and of 16 rows, a sum of
-/// products, and a softmax; and the bytes that each reads and writes for an element.
+/// Few rows of so many elements in all that only pieces of them use a whole device: sums of one and of 16 rows, a sum
+/// of products, and a softmax; and the bytes that each reads and writes for an element.
 pub fn few_long_rows(elements: usize) -> Vec<(Case, usize)> {
     let mut products = Writer::new(&[DType::F32; 2]);
     let product = products.apply(ScalarOp::Mul, &[0, 1]);

@@ -56,7 +56,8 @@ pub mod cross_entropy_forward {
         super::check_classes(target, classes, ignore_index)?;
         let (mut losses, mut sums) = (Vec::new(), Vec::new());
         for i in 0..rows {
-            // Less the largest, so that nothing overflows, and the loss of a row whose one class is certain is exactly 0.
+            // Less the largest, so that nothing overflows, and the loss of a row whose one class is certain is exactly
+            // 0.
             let most = (0..classes).map(|c| input[[i, c]]).fold(f64::NEG_INFINITY, f64::max);
             let total = (0..classes).map(|c| (input[[i, c]] - most).exp()).sum::<f64>().ln() + most;
             let mean: f64 = (0..classes).map(|c| input[[i, c]]).sum::<f64>() / classes as f64;

@@ -90,8 +90,8 @@ impl Verdict {
     }
 }
 
-/// What the references say to a program, in the forward pass and in its gradient as the plain executors have it. It is run
-/// by those named, and those that are asked after them.
+/// What the references say to a program, in the forward pass and in its gradient as the plain executors have it. It is
+/// run by those named, and those that are asked after them.
 fn ask(case: &Case, arranged: bool, executors: &[&str]) -> Check<Answer> {
     let config = Config { arranged, ..Config::plain(REFERENCE) };
     let (trace, arrays) = config.prepared(case)?;

@@ -192,8 +192,8 @@ enum Noise {
     Rounded,
     /// Each result of arithmetic is moved by one rounding, up or down at random, and so are the terms of sums.
     Moved(u64),
-    /// As `Moved`, but all terms of a sum the same way: terms that are alike are rounded alike, and a sum of many is off by a part
-    /// of a rounding for each of them.
+    /// As `Moved`, but all terms of a sum the same way: terms that are alike are rounded alike, and a sum of many is
+    /// off by a part of a rounding for each of them.
     Alike,
 }
 

@@ -1,5 +1,5 @@
-//! What the directives of operators allow a program's results besides: each result what those on the way to it allow, as
-//! far as they speak of its executors, its templates and the element types that the operators meet there.
+//! What the directives of operators allow a program's results besides: each result what those on the way to it allow,
+//! as far as they speak of its executors, its templates and the element types that the operators meet there.
 
 use fulgurite_kernels::DType;
 

@@ -17,8 +17,8 @@ use crate::{DType, Device};
 /// The most elements of a value of a sample.
 const LARGEST: usize = 1 << 12;
 
-/// A planned trace of `trace` for a kind of device. Outputs that have the form of an input are written into it where the
-/// plan can do so.
+/// A planned trace of `trace` for a kind of device. Outputs that have the form of an input are written into it where
+/// the plan can do so.
 ///
 /// # Errors
 /// If it does not compile.
@@ -53,8 +53,8 @@ fn made(name: &str, mut trace: Trace, inputs: Vec<Array>, donate: bool, kind: &s
     Ok(Planned { name: name.to_owned(), trace, inputs })
 }
 
-/// One sample of each operator that runs on this kind of device, with its gradients where there are any: the one of that
-/// number, counted anew from the first behind the last.
+/// One sample of each operator that runs on this kind of device, with its gradients where there are any: the one of
+/// that number, counted anew from the first behind the last.
 ///
 /// # Errors
 /// If a sample does not compile.

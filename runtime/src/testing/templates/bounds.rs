@@ -43,8 +43,9 @@ fn checked(context: &Context, ran: &Ran) -> Check {
     let outputs = program.run_checked(ran.inputs.clone()).map_err(Problem::from).map_err(within)?;
     for (i, (output, expected)) in outputs.iter().zip(&ran.outputs).enumerate() {
         let Err(differing) = same_bits(output, expected) else { continue };
-        // Shapes and strides alone decide the order of sums. A library's algorithm for a product depends on the alignment of
-        // its operands as well: each of the two may be off by what one result may, so they may differ by twice that.
+        // Shapes and strides alone decide the order of sums. A library's algorithm for a product depends on the
+        // alignment of its operands as well: each of the two may be off by what one result may, so they may differ by
+        // twice that.
         let near = if program.has_library_work() {
             Expected::rounded(expected.to_f64()?, expected.dtype())
                 .with_relative(2.0 * context.tolerance.factor * 8.0 * expected.dtype().epsilon())

@@ -62,7 +62,8 @@ fn expect(def: &'static OperatorDef, metas: &[Arg<TensorMeta>], code: &str, mess
         operator == def.name || stack.frames.iter().any(|(frame, _)| frame == def.name),
         "{call}: the error does not name the operator: {text}"
     );
-    // What it is made of may refuse the call as well, with the same code and text, about arguments that the caller did not give.
+    // What it is made of may refuse the call as well, with the same code and text, about arguments that the caller did
+    // not give.
     ensure!(
         operator == def.name || !def.codes.contains(&code),
         "{call}: the precondition '{code}' is not checked by the operator itself, but by {operator}: {text}"
