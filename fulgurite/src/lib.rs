@@ -21,7 +21,7 @@
 //!     }
 //! }
 //!
-//! assert_eq!(fulgurite::operator::find_operator("thrice")?.signature(), "thrice(input: tensor) -> tensor");
+//! assert_eq!(fulgurite::registry::find_operator("thrice")?.signature(), "thrice(input: tensor) -> tensor");
 //! # Ok::<(), fulgurite::Error>(())
 //! ```
 

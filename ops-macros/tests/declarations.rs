@@ -1,7 +1,13 @@
 //! Declarations of every kind, used as an operator library uses them.
 #![allow(missing_docs)]
 
-use fulgurite::operator::{OperatorKind, ResultsDef, find_operator};
+use fulgurite::arithmetic::Arithmetic;
+use fulgurite::operator::RuleSet;
+use fulgurite::operator::{OperatorKind, ResultsDef};
+use fulgurite::registry::find_operator;
+use fulgurite::testing::rules::TestRules;
+use fulgurite::tracer::rules::TracingRules;
+use fulgurite::transforms::autodiff::rules::GradientRules;
 use fulgurite::tree::Tree as _;
 use fulgurite_ops_macros::{Tree, executor, implementation, operator, operators, rewrite};
 
@@ -220,7 +226,7 @@ pub mod halves {
 #[executor(device = "cpu", priority = 10)]
 pub mod liger {
     fn claims(def: &'static fulgurite::operator::OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
-        refuse_unless!(def.scalar.is_some(), "has no scalar rule");
+        refuse_unless!(Arithmetic::of(def).scalar.is_some(), "has no scalar rule");
         Ok(())
     }
 }
@@ -388,23 +394,30 @@ fn families() {
     use fulgurite::testing::samples::{ErrorSamples, Samples};
     use fulgurite::{DType, Device};
     let log = find_operator("prims::log").unwrap();
-    assert_eq!((log.docs, log.torch, log.no_grad), ("Natural logarithm, elementwise.", Some("log"), None));
-    assert!(log.grad.is_some() && log.meta.is_some() && log.codes.is_empty());
+    assert_eq!(
+        (log.docs, log.torch, GradientRules::of(log).no_grad),
+        ("Natural logarithm, elementwise.", Some("log"), None)
+    );
+    assert!(
+        GradientRules::of(log).grad.is_some()
+            && TracingRules::of(log).meta.is_some()
+            && TestRules::of(log).codes.is_empty()
+    );
     let floor = find_operator("prims::floor").unwrap();
-    assert!(floor.grad.is_none() && floor.no_grad.is_some());
+    assert!(GradientRules::of(floor).grad.is_none() && GradientRules::of(floor).no_grad.is_some());
     assert_eq!(find_operator("prims::next").unwrap().torch, None);
 
     let gt = find_operator("prims::gt").unwrap();
-    assert_eq!(gt.codes, ["ShapeMismatch", "DTypeMismatch"]);
+    assert_eq!(TestRules::of(gt).codes, ["ShapeMismatch", "DTypeMismatch"]);
     let sample = &Samples::of_operator(gt, DType::F32)[3];
     let metas = map_arguments(&sample.arguments, |t| t.meta(Device::CPU));
-    let results = gt.meta.unwrap()(&metas).unwrap();
+    let results = TracingRules::of(gt).meta.unwrap()(&metas).unwrap();
     assert_eq!((results[0].shape(), results[0].dtype()), (&[4, 8][..], DType::Bool));
     let errors = ErrorSamples::of_operator(gt, DType::F32);
     assert_eq!(errors.len(), 2);
     for error in errors {
         let metas = map_arguments(&error.arguments, |t| t.meta(Device::CPU));
-        let failure = gt.meta.unwrap()(&metas).unwrap_err();
+        let failure = TracingRules::of(gt).meta.unwrap()(&metas).unwrap_err();
         assert_eq!(failure.code, error.code);
         assert!(failure.message.contains(error.message), "{}", failure.message);
     }
@@ -435,8 +448,8 @@ fn records() {
         "rms_norm(input: tensor, normalized_shape: size[], weight: tensor? = none, eps: float? = none, \
          casting: \"llama\"|\"none\" = \"llama\", mode: str = \"none\") -> tensor"
     );
-    assert_eq!(norm.codes, ["TrailingShape", "WeightShape"]);
-    assert_eq!(norm.directives.len(), 2);
+    assert_eq!(TestRules::of(norm).codes, ["TrailingShape", "WeightShape"]);
+    assert_eq!(TestRules::of(norm).directives.len(), 2);
     let pair = find_operator("liger::pair").unwrap();
     assert_eq!(pair.kind, OperatorKind::Symbol("liger"));
     assert_eq!(pair.results, ResultsDef::Fixed(2));
@@ -459,11 +472,12 @@ fn rules() {
     let errors = ErrorSamples::of_operator(norm, DType::F32);
     assert_eq!(errors[1].code, "WeightShape");
     let metas = fulgurite::argument::map_arguments(&errors[1].arguments, |t| t.meta(Device::CPU));
-    let failure = norm.meta.unwrap()(&metas).unwrap_err();
+    let failure = TracingRules::of(norm).meta.unwrap()(&metas).unwrap_err();
     assert_eq!(failure.code, "WeightShape");
     assert_eq!(failure.message, "weight has shape [7], expected [8]");
     let exp = find_operator("prims::exp").unwrap();
-    let (program, numbers) = exp.scalar.unwrap()(&[Arg::Tensor(TensorMeta::new([2], DType::F32, Device::CPU))]);
+    let (program, numbers) =
+        Arithmetic::of(exp).scalar.unwrap()(&[Arg::Tensor(TensorMeta::new([2], DType::F32, Device::CPU))]);
     assert_eq!((program.nodes.len(), numbers.len()), (2, 0));
 }
 

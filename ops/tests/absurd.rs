@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fulgurite::argument::{Arg, Attribute, Scalar, map_arguments};
 use fulgurite::compile::{Options, stages};
 use fulgurite::jit::{Names, trace};
-use fulgurite::operator::operators;
+use fulgurite::registry::operators;
 use fulgurite::testing::samples::{SampleTensor, Samples};
 use fulgurite::{DType, Device, Target, TensorMeta};
 use fulgurite_ops as _;

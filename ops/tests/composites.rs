@@ -6,10 +6,15 @@ mod common;
 
 use common::*;
 use fulgurite::argument::{Arg, map_arguments};
-use fulgurite::operator::{OperatorDef, OperatorKind, operators};
+use fulgurite::operator::RuleSet;
+use fulgurite::operator::{OperatorDef, OperatorKind};
+use fulgurite::registry::operators;
 use fulgurite::rules::{ArrayD, IxDyn, ReferenceTensor};
+use fulgurite::testing::rules::TestRules;
 use fulgurite::testing::samples::{Sample, round_to};
+use fulgurite::tracer::rules::TracingRules;
 use fulgurite::tracer::{call, trace_block};
+use fulgurite::transforms::autodiff::rules::GradientRules;
 use fulgurite::{Array, DType, Device, Tensor};
 
 fn composites() -> Vec<&'static OperatorDef> {
@@ -35,7 +40,7 @@ fn close(inputs: DType, result: DType, a: f64, b: f64) -> bool {
 
 /// What the operator's own reference gives: values and the shape of each result.
 fn referred(def: &'static OperatorDef, sample: &Sample) -> Result<Vec<ReferenceTensor>, String> {
-    let rule = def.reference.ok_or("declares no reference")?;
+    let rule = TestRules::of(def).reference.ok_or("declares no reference")?;
     let arguments = map_arguments(&sample.arguments, |tensor| {
         let shape = IxDyn(tensor.shape());
         let floats = ArrayD::from_shape_vec(shape, tensor.values()).expect("a value for each element");
@@ -85,7 +90,11 @@ fn metas_agree_with_decompositions() {
     for def in composites() {
         for dtype in DType::ALL {
             for sample in accepted(def, dtype) {
-                let (Some(meta), Some(decomposition)) = (def.meta, def.decomposition) else { continue };
+                let (Some(meta), Some(decomposition)) =
+                    (TracingRules::of(def).meta, TracingRules::of(def).decomposition)
+                else {
+                    continue;
+                };
                 let metas = map_arguments(&sample.arguments, |tensor| tensor.meta(Device::CPU));
                 let declared = meta(&metas).unwrap_or_else(|failure| panic!("{} {metas:?}: {failure}", def.name));
                 let parameters = metas.iter().flat_map(Arg::tensors).cloned().enumerate();
@@ -102,7 +111,8 @@ fn metas_agree_with_decompositions() {
 
 #[test]
 fn gradients_agree_with_differences() {
-    let differentiable: Vec<_> = composites().into_iter().filter(|def| def.no_grad.is_none()).collect();
+    let differentiable: Vec<_> =
+        composites().into_iter().filter(|def| GradientRules::of(def).no_grad.is_none()).collect();
     check_samples(&differentiable, &[DType::F64], |def, _, sample| {
         if has_differences(sample, 4000) { check_gradient(def, sample, true, 5e-5) } else { Ok(()) }
     });

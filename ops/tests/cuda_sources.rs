@@ -4,6 +4,8 @@
 
 mod common;
 
+use fulgurite::operator::RuleSet;
+use fulgurite::tracer::rules::TracingRules;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +14,8 @@ use fulgurite::argument::{Arg, Attribute, AttributeType, Scalar, map_arguments};
 use fulgurite::device::plan::Place;
 use fulgurite::device::{Address, Command, DeviceTensor, Parameter, Plan, Source};
 use fulgurite::executor::find_implementation;
-use fulgurite::operator::{OperatorDef, find_operator, operators};
+use fulgurite::operator::OperatorDef;
+use fulgurite::registry::{find_operator, operators};
 use fulgurite::rules::fulgurite_kernels::cuda::{Compilation, KernelCache, KernelResources, nvrtc};
 use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
 use fulgurite::{DType, Device, TensorMeta};
@@ -53,9 +56,9 @@ fn tensor(meta: &TensorMeta, place: Place, layout: Layout) -> DeviceTensor {
 /// The plan of a call on the first architecture; sources do not depend on it.
 fn planned(def: &OperatorDef, arguments: &[Arg<TensorMeta>], layout: Layout) -> Option<Planned> {
     let implementation = find_implementation(def.name, "cuda")?;
-    let rule = implementation.plan?;
-    let layout = if implementation.strided || layout != Layout::Reversed { layout } else { Layout::Contiguous };
-    let metas = def.meta.expect("a prim has a meta")(arguments).expect("the arguments are right");
+    let rule = implementation.kernel.plan?;
+    let layout = if implementation.kernel.strided || layout != Layout::Reversed { layout } else { Layout::Contiguous };
+    let metas = TracingRules::of(def).meta.expect("a prim has a meta")(arguments).expect("the arguments are right");
     let results: Vec<DeviceTensor> =
         metas.iter().enumerate().map(|(i, meta)| tensor(meta, Place::Result(i as u32), Layout::Contiguous)).collect();
     let mut operand = 0;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{accepted, tensors, with_handles};
 use fulgurite::compile::{Options, compile};
 use fulgurite::jit::{Names, trace};
-use fulgurite::operator::operators;
+use fulgurite::registry::operators;
 use fulgurite::rules::fulgurite_kernels::cuda::{Compilation, KernelCache, nvrtc};
 use fulgurite::tracer::call;
 use fulgurite::transforms::retarget::retarget;

@@ -1,13 +1,17 @@
 //! The kernels of `flash`, `llmc` and `optim` without a device: every sample of what they run is planned, and what the plans launch is
 //! compiled. NVRTC is enough; without it this is said aloud.
 
+use fulgurite::kernel::KernelRules;
+use fulgurite::operator::RuleSet;
+use fulgurite::tracer::rules::TracingRules;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fulgurite::argument::{Arg, map_arguments};
 use fulgurite::device::plan::{Address, Command, DeviceTensor, Parameter, Place, Plan, Source};
 use fulgurite::executor::find_implementation;
-use fulgurite::operator::{OperatorDef, OperatorKind, operators};
+use fulgurite::operator::{OperatorDef, OperatorKind};
+use fulgurite::registry::operators;
 use fulgurite::rules::fulgurite_kernels::cuda::{Compilation, KernelCache, nvrtc};
 use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
 use fulgurite::testing::samples::Samples;
@@ -45,10 +49,10 @@ fn planned(
     aligned: bool,
 ) -> Option<Plan> {
     let rule = match def.kind {
-        OperatorKind::Symbol(owner) => def.plan.filter(|_| owner == executor)?,
+        OperatorKind::Symbol(owner) => KernelRules::of(def).plan.filter(|_| owner == executor)?,
         _ => {
             let own = find_implementation(def.name, executor)?;
-            own.plan.filter(|_| (own.checker)(metas).is_ok())?
+            own.kernel.plan.filter(|_| (own.checker)(metas).is_ok())?
         }
     };
     let tensor = |meta: &TensorMeta, place: Place| DeviceTensor {
@@ -59,7 +63,8 @@ fn planned(
     };
     let mut operands = 0..;
     let arguments = map_arguments(metas, |meta| tensor(meta, Place::Operand(operands.next().unwrap_or(0))));
-    let results = def.meta.expect("a rule")(metas).unwrap_or_else(|failure| panic!("{}: {failure}", def.name));
+    let results =
+        TracingRules::of(def).meta.expect("a rule")(metas).unwrap_or_else(|failure| panic!("{}: {failure}", def.name));
     let results: Vec<DeviceTensor> = results.iter().zip(0..).map(|(meta, n)| tensor(meta, Place::Result(n))).collect();
     let mut plan = Plan::new(architecture);
     rule(&mut plan, &arguments, &results).unwrap_or_else(|failure| panic!("{}: {failure}", def.name));

@@ -4,9 +4,12 @@
 mod common;
 
 use common::*;
-use fulgurite::operator::{OperatorDef, OperatorKind, operators};
+use fulgurite::operator::RuleSet;
+use fulgurite::operator::{OperatorDef, OperatorKind};
+use fulgurite::registry::operators;
 use fulgurite::testing::samples::{Sample, SampleTensor};
 use fulgurite::tracer::call;
+use fulgurite::transforms::autodiff::rules::GradientRules;
 use fulgurite::{Array, DType, Result, Tensor};
 use fulgurite_ops::prims;
 
@@ -125,7 +128,7 @@ fn every_prim_is_run_by_the_host() {
 
 #[test]
 fn gradients_agree_with_differences() {
-    let differentiable: Vec<_> = prims_list().into_iter().filter(|def| def.grad.is_some()).collect();
+    let differentiable: Vec<_> = prims_list().into_iter().filter(|def| GradientRules::of(def).grad.is_some()).collect();
     let count = check_samples(&differentiable, &[DType::F64], |def, _, sample| {
         if has_differences(sample, 1500) { check_gradient(def, sample, false, 2e-5) } else { Ok(()) }
     });

@@ -13,12 +13,13 @@ use fulgurite_kernels::DType;
 
 use crate::error::{CallStack, Error, Result};
 use crate::executor::{ExecutorDef, default_executors, find_executor};
+use crate::fuel::Fuel;
 use crate::meta::Device;
 use crate::program::Program;
 use crate::trace::verify::{honoured, one_device, ordered};
 use crate::trace::{BoundSymbol, Callee, Trace};
 use crate::transforms::autodiff::GradientRule;
-use crate::transforms::{Fuel, autocast, autodiff, claim, cse, dce, donate, fuse, layout, plan, recompute, rewrite};
+use crate::transforms::{autocast, autodiff, claim, cse, dce, donate, fuse, layout, plan, recompute, rewrite};
 
 /// What a user may choose about compilation.
 #[derive(Clone)]

@@ -3,42 +3,23 @@
 use fulgurite_kernels::view::{TensorMut, TensorRef};
 
 use crate::argument::Arg;
-use crate::device::{DeviceTensor, Plan, PlanRule};
+use crate::device::{DeviceTensor, Plan};
 use crate::error::{Error, Failure, Result};
+use crate::fuel::Fuel;
+use crate::kernel::KernelRules;
 use crate::meta::{Target, TensorMeta};
-use crate::operator::{GradRule, HostRule, OperatorDef, TracedRule, did_you_mean};
+use crate::operator::{OperatorDef, did_you_mean};
+use crate::strided::Strided;
+use crate::testing::samples::Samples;
 use crate::trace::Block;
-
-/// Why an executor does not take a symbol.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Refusal {
-    /// Who refused.
-    pub executor: &'static str,
-    /// Why, as a sentence.
-    pub reason: String,
-}
-
-impl Refusal {
-    /// The refusal of a call of `operator`, for a line of what the call became.
-    pub(crate) fn inside(self, operator: &str) -> Self {
-        Refusal { reason: format!("{operator}: {}", self.reason), ..self }
-    }
-}
+use crate::tracer::rules::TracedRule;
+use crate::transforms::autodiff::rules::GradRule;
 
 /// What a checker answers: `Ok` to take the symbol, or the reason why not.
 pub type Claim = std::result::Result<(), String>;
 
 /// A kernel prepared for one symbol of a program: data of the arguments in, data of the results out.
 pub type HostKernel = Box<dyn Fn(&[TensorRef<'_>], &mut [TensorMut<'_>]) -> Result<(), Failure> + Send + Sync>;
-
-/// Shape, element type and strides of an operand when a program is prepared.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Strided {
-    /// Shape, element type, device.
-    pub meta: TensorMeta,
-    /// Strides in elements.
-    pub strides: Vec<isize>,
-}
 
 /// Whether an executor takes a call by the operator's rules.
 pub type ClaimRule = fn(&'static OperatorDef, &[Arg<TensorMeta>]) -> Claim;
@@ -73,7 +54,7 @@ pub struct ExecutorDef {
     /// The device work of a symbol taken by `claims`.
     pub plan: Option<PlanSymbolRule>,
     /// Groups claimed symbols of a flat block into regions of this executor.
-    pub fuse: Option<fn(&Block, &mut crate::transforms::Fuel) -> Block>,
+    pub fuse: Option<fn(&Block, &mut Fuel) -> Block>,
     /// Whether a region with this body, whoever made it, is one that the executor computes as the operators in it say; the
     /// verifier asks. Regions that executors make are asked for as well.
     pub admits_region: Option<AdmitsRegionRule>,
@@ -83,13 +64,6 @@ pub struct ExecutorDef {
     pub plan_region: Option<PlanRegionRule>,
     /// The package that declares it.
     pub package: &'static str,
-}
-
-impl ImplementationDef {
-    /// Whether it has a kernel for that kind of device, which runs the symbol as it is.
-    pub fn runs_on(&self, device: &str) -> bool {
-        if device == "cpu" { self.cpu.is_some() } else { self.plan.is_some() }
-    }
 }
 
 /// How an executor runs an operator that it does not own.
@@ -104,16 +78,8 @@ pub struct ImplementationDef {
     pub execution: Option<TracedRule>,
     /// A gradient of its own.
     pub grad: Option<GradRule>,
-    /// A host kernel that runs the symbol as it is.
-    pub cpu: Option<HostRule>,
-    /// Device work that runs the symbol as it is.
-    pub plan: Option<PlanRule>,
-    /// Whether the kernel takes operands of any strides; otherwise it gets contiguous ones.
-    pub strided: bool,
-    /// As [`OperatorDef::in_place`], of its kernel.
-    pub in_place: bool,
-    /// As [`OperatorDef::in_place_over`], of its kernel.
-    pub in_place_over: &'static [&'static str],
+    /// Kernels that run the symbol as it is.
+    pub kernel: KernelRules,
     /// The package that declares it.
     pub package: &'static str,
     /// Source file.
@@ -137,7 +103,7 @@ pub struct RewriteDef {
     /// Side conditions on the matched tensors, beyond the pattern itself.
     pub condition: Option<fn(&[TensorMeta]) -> Claim>,
     /// Inputs on which both sides must agree.
-    pub samples: Option<fn(&mut crate::testing::samples::Samples)>,
+    pub samples: Option<fn(&mut Samples)>,
     /// Whether it takes part without being asked for.
     pub default: bool,
     /// Whether it works on what autodiff leaves, instead of on what was acquired.

@@ -15,6 +15,7 @@ use fulgurite_kernels::view::TensorMut;
 use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar, map_arguments};
 use crate::error::Failure;
 use crate::executor::{ExecutorDef, ImplementationDef, RewriteDef};
+use crate::kernel::KernelRules;
 use crate::meta::TensorMeta;
 use crate::operator::{Class, Effects, OperatorDef, OperatorKind, ParamDef, ParamKind, ResultsDef};
 use crate::rules::{FromResults, OperatorArguments};
@@ -33,25 +34,8 @@ pub const OPERATOR: OperatorDef = OperatorDef {
     overload: None,
     autocast: None,
     dtypes: &[],
-    requires: None,
-    meta: None,
-    decomposition: None,
-    grad: None,
-    no_grad: None,
-    scalar: None,
-    reference: None,
-    cpu: None,
-    plan: None,
-    view: None,
     cheap: false,
-    strided: false,
-    in_place: false,
-    in_place_over: &[],
-    samples: None,
-    errors: None,
-    codes: &[],
-    directives: &[],
-    undecided: &[],
+    rules: &[],
     package: "",
     file: "",
     line: 0,
@@ -64,11 +48,7 @@ pub const IMPLEMENTATION: ImplementationDef = ImplementationDef {
     checker: |_| Err("has no checker".into()),
     execution: None,
     grad: None,
-    cpu: None,
-    plan: None,
-    strided: false,
-    in_place: false,
-    in_place_over: &[],
+    kernel: KernelRules::EMPTY,
     package: "",
     file: "",
     line: 0,
@@ -546,7 +526,7 @@ macro_rules! __rule {
     (grad $a:ident => $call:expr) => {{
         fn rule(
             $a: &[$crate::argument::Arg<$crate::Tensor>],
-        ) -> (::std::vec::Vec<$crate::Tensor>, $crate::operator::Pullback) {
+        ) -> (::std::vec::Vec<$crate::Tensor>, $crate::transforms::autodiff::rules::Pullback) {
             $crate::rules::erase_grad($call)
         }
         rule
@@ -572,8 +552,8 @@ macro_rules! __rule {
     }};
     (view $a:ident => $call:expr) => {{
         fn rule(
-            $a: &[$crate::argument::Arg<$crate::executor::Strided>],
-        ) -> ::core::option::Option<$crate::operator::View> {
+            $a: &[$crate::argument::Arg<$crate::strided::Strided>],
+        ) -> ::core::option::Option<$crate::strided::View> {
             $call
         }
         rule

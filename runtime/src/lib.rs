@@ -6,18 +6,25 @@
 extern crate self as fulgurite;
 
 pub mod argument;
+pub mod arithmetic;
 pub mod array;
 pub mod compile;
 pub mod device;
 pub mod error;
 pub mod executor;
 pub mod expansion;
+pub mod failure;
+pub mod fuel;
 pub mod jit;
+pub mod kernel;
 pub mod meta;
 pub mod operator;
 pub mod program;
 pub mod reference;
+pub mod refusal;
+pub mod registry;
 pub mod rules;
+pub mod strided;
 pub mod testing;
 pub mod trace;
 pub mod tracer;

@@ -97,14 +97,9 @@ impl Target {
         Target { kind: "cpu".into(), architecture: None }
     }
 
-    /// What programs for `device` are compiled for: its kind and, of a CUDA device, the architecture.
-    ///
-    /// # Errors
-    /// If the device is not available, with the reason.
-    pub fn of(device: Device) -> crate::Result<Target> {
-        let architecture =
-            if device.is_cuda() { Some(crate::device::DeviceState::of(device)?.architecture()) } else { None };
-        Ok(Target { kind: device.kind().into(), architecture })
+    /// Programs for a kind of device and, where it matters, an architecture.
+    pub(crate) fn new(kind: &str, architecture: Option<String>) -> Target {
+        Target { kind: kind.into(), architecture }
     }
 
     /// The kind of device: `cpu`, `cuda`, ...

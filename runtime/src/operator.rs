@@ -1,18 +1,13 @@
-//! The record that a declaration becomes, and the registry of all of them.
+//! The record that a declaration becomes: what traces, errors and printing see of an operator. Its rules are in sets that
+//! belong to those who ask for them, and which the record only carries.
+
+use std::any::Any;
 
 use fulgurite_kernels::DType;
-use fulgurite_kernels::scalar::ScalarProgram;
-use fulgurite_kernels::view::{TensorMut, TensorRef};
 
 use crate::argument::{Arg, Attribute};
-use crate::device::PlanRule;
-use crate::error::{Error, Failure, Result};
-use crate::executor::Strided;
+use crate::failure::Failure;
 use crate::meta::TensorMeta;
-use crate::reference::ReferenceTensor;
-use crate::testing::directives::Directive;
-use crate::testing::samples::{ErrorSamples, Samples};
-use crate::tracer::Tensor;
 
 /// What kind of operation a declaration describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,10 +118,10 @@ pub struct Effects {
     /// generator is given another that is made of it, and so on: see [`crate::tracer::call`].
     pub generator: Option<usize>,
     /// Parameters whose data the operator changes. No program with such an operator is compiled: a program's values do not change, and
-    /// an update is a result that may have the memory of an operand ([`OperatorDef::in_place`]).
+    /// an update is a result that may have the memory of an operand ([in place](crate::kernel::KernelRules::in_place)).
     pub mutates: &'static [usize],
     /// Results that share memory with a parameter: (result, parameter). No program with such an operator is compiled: what only looks
-    /// at its operand's memory has a [view rule](OperatorDef::view).
+    /// at its operand's memory has a [view rule](crate::strided::LayoutRules::view).
     pub aliases: &'static [(usize, usize)],
     /// Takes part in a collective: must be reached by every process, in order. No transform drops, merges or reorders such calls.
     pub collective: bool,
@@ -209,34 +204,21 @@ impl Autocast {
     }
 }
 
-/// The pullback of a call: cotangents of the results (absent where none arrived) and the results themselves, to the arguments'
-/// cotangents, in the order and form of the parameters (attributes and integer tensors as `Attribute::None`).
-pub type Pullback = Box<dyn FnOnce(&[Option<Tensor>], &[Tensor]) -> Vec<Arg<Tensor>>>;
-/// Whether metas are accepted.
-pub type RequiresRule = fn(&[Arg<TensorMeta>]) -> Result<(), Failure>;
-/// Metas in, metas out.
-pub type MetaRule = fn(&[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>, Failure>;
-/// Traced code in terms of other operators.
-pub type TracedRule = fn(&[Arg<Tensor>]) -> Vec<Tensor>;
-/// Outputs and pullback.
-pub type GradRule = fn(&[Arg<Tensor>]) -> (Vec<Tensor>, Pullback);
-/// The arithmetic of an elementwise operator, and the run-time numbers it was given.
-pub type ScalarRule = fn(&[Arg<TensorMeta>]) -> (ScalarProgram, Vec<f64>);
-/// The independent f64 reference.
-pub type ReferenceRule = fn(&[Arg<ReferenceTensor>]) -> Result<Vec<ReferenceTensor>, Failure>;
-/// A host kernel.
-pub type HostRule = fn(&[Arg<TensorRef<'_>>], &mut [TensorMut<'_>]) -> Result<(), Failure>;
+/// Rules of operators that belong together, since the same part of the runtime asks for them: how calls are traced, how
+/// they are differentiated, which kernels run them, how they are tested. Each part declares its set beside its code, so that
+/// the record needs none of them.
+pub trait RuleSet: Any + Send + Sync + Sized {
+    /// The set of an operator that declares none of these rules.
+    const NONE: &'static Self;
 
-/// How a result looks into the memory of the first operand: strides, and the offset of the first element, in elements.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct View {
-    /// One for each dimension of the result.
-    pub strides: Vec<isize>,
-    /// From the operand's first element.
-    pub offset: isize,
+    /// The rules that `operator` declares.
+    fn of(operator: &OperatorDef) -> &'static Self {
+        operator.rules.iter().find_map(|set| set.downcast_ref()).unwrap_or(Self::NONE)
+    }
 }
-/// The view that stands for a call, or `None` if the operand's strides do not allow one.
-pub type ViewRule = fn(&[Arg<Strided>]) -> Option<View>;
+
+/// A set of rules of any kind, as a record carries it.
+pub type AnyRules = dyn Any + Send + Sync;
 
 /// A declared operator.
 pub struct OperatorDef {
@@ -262,46 +244,11 @@ pub struct OperatorDef {
     /// The element types that its tensors may have, narrower than their classes; empty if the classes say it all. A tensor
     /// whose class has none of these types is not restricted.
     pub dtypes: &'static [DType],
-    /// Preconditions, which are checked before the results' metas are made.
-    pub requires: Option<RequiresRule>,
-    /// Shape-and-type rule; derived from the decomposition if absent.
-    pub meta: Option<MetaRule>,
-    /// What it stands for.
-    pub decomposition: Option<TracedRule>,
-    /// Its gradient; derived from the decomposition if absent.
-    pub grad: Option<GradRule>,
-    /// Why it has no gradient, if it has none.
-    pub no_grad: Option<&'static str>,
-    /// Its arithmetic, if it is elementwise.
-    pub scalar: Option<ScalarRule>,
-    /// Independent reference.
-    pub reference: Option<ReferenceRule>,
-    /// Host kernel of a kernel symbol.
-    pub cpu: Option<HostRule>,
-    /// Device work of a kernel symbol.
-    pub plan: Option<PlanRule>,
-    /// How the result looks into the memory of its first operand, if a view can stand for it.
-    pub view: Option<ViewRule>,
     /// Whether it costs about as much as reading its operands and writing its results once: it may be computed again for the
     /// backward pass instead of being kept. (Arithmetic on elements always may.)
     pub cheap: bool,
-    /// Whether the kernel takes operands of any strides; otherwise it gets contiguous ones.
-    pub strided: bool,
-    /// Whether a result may be written over an operand: the kernel has read the elements of an operand that lie at a place
-    /// before it writes that place of a result. The n-th tensor of a list belongs to the n-th result alone.
-    pub in_place: bool,
-    /// The parameters over which alone a result may be written; empty if over any.
-    pub in_place_over: &'static [&'static str],
-    /// Inputs on which it must agree with its reference.
-    pub samples: Option<fn(&mut Samples)>,
-    /// Inputs that it must refuse.
-    pub errors: Option<fn(&mut ErrorSamples)>,
-    /// Named preconditions of its rules.
-    pub codes: &'static [&'static str],
-    /// Skips and expected failures of generated tests.
-    pub directives: &'static [Directive],
-    /// Arguments that decide about no result of any sample, each with the reason.
-    pub undecided: &'static [(&'static str, &'static str)],
+    /// Its rules, at most one set of each kind: ask by [`RuleSet::of`].
+    pub rules: &'static [&'static AnyRules],
     /// The package that declares it.
     pub package: &'static str,
     /// Source file of the declaration.
@@ -311,11 +258,6 @@ pub struct OperatorDef {
 }
 
 impl OperatorDef {
-    /// Whether a kernel symbol has kernels for this kind of device.
-    pub fn runs_on(&self, device: &str) -> bool {
-        if device == "cpu" { self.cpu.is_some() } else { self.plan.is_some() }
-    }
-
     /// The name without its namespace: `exp` for `prims::exp`.
     pub fn short_name(&self) -> &'static str {
         self.name.rsplit("::").next().unwrap_or(self.name)
@@ -335,18 +277,6 @@ impl OperatorDef {
             Some((last, [])) => (*last).to_owned(),
             Some((last, others)) => format!("{} or {last}", others.join(", ")),
         }
-    }
-
-    /// What the operator itself says of the results' metas, after its preconditions; `None` if they follow from its
-    /// decomposition. The arguments fit the signature.
-    ///
-    /// # Errors
-    /// A precondition that does not hold.
-    pub fn declared_meta(&self, arguments: &[Arg<TensorMeta>]) -> Result<Option<Vec<TensorMeta>>, Failure> {
-        if let Some(requires) = self.requires {
-            requires(arguments)?;
-        }
-        self.meta.map(|meta| meta(arguments)).transpose()
     }
 
     /// Position of the parameter `name`.
@@ -438,49 +368,6 @@ impl PartialEq for OperatorDef {
     }
 }
 impl Eq for OperatorDef {}
-
-/// Every declared operator that is linked into the program. Filled by the expansion of `#[operator]`.
-#[linkme::distributed_slice]
-pub static OPERATORS: [&'static OperatorDef];
-
-struct Registry {
-    by_name: rustc_hash::FxHashMap<&'static str, &'static OperatorDef>,
-    sorted: Vec<&'static OperatorDef>,
-    roles: rustc_hash::FxHashMap<Role, &'static OperatorDef>,
-}
-
-fn registry() -> &'static Registry {
-    static REGISTRY: std::sync::OnceLock<Registry> = std::sync::OnceLock::new();
-    REGISTRY.get_or_init(|| {
-        let mut sorted: Vec<_> = OPERATORS.iter().copied().collect();
-        // Link order differs from build to build.
-        sorted.sort_by_key(|def| def.name);
-        let by_name = sorted.iter().map(|def| (def.name, *def)).collect();
-        let roles = sorted.iter().filter_map(|def| def.overload.map(|role| (role, *def))).collect();
-        Registry { by_name, sorted, roles }
-    })
-}
-
-/// All operators, sorted by name.
-pub fn operators() -> &'static [&'static OperatorDef] {
-    &registry().sorted
-}
-
-/// The operator of that name.
-pub fn find_operator(name: &str) -> Result<&'static OperatorDef> {
-    registry().by_name.get(name).copied().ok_or_else(|| Error::UnknownOperator {
-        name: name.to_owned(),
-        hint: did_you_mean(name, registry().sorted.iter().map(|def| def.name)),
-    })
-}
-
-/// The operator that plays `role`, if any is linked in.
-pub fn role(role: Role) -> Result<&'static OperatorDef> {
-    registry().roles.get(&role).copied().ok_or_else(|| Error::UnknownOperator {
-        name: format!("{role:?}"),
-        hint: " (no operator declares this role; link the operator library with `use fulgurite_ops as _`)".into(),
-    })
-}
 
 /// The candidate with the least edit distance from `name`, if it is near.
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {

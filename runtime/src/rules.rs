@@ -1,5 +1,7 @@
 //! What the expansion of `#[operator]` calls, and the names that rules are written with.
 
+use crate::arithmetic::Arithmetic;
+use crate::operator::RuleSet;
 pub use fulgurite_kernels::DType;
 pub use fulgurite_kernels::scalar::{Expr, ScalarNode, ScalarOp, ScalarProgram};
 pub use fulgurite_kernels::view::{TensorMut, TensorRef};
@@ -8,11 +10,12 @@ pub use ndarray::{ArrayD, IxDyn};
 pub use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
 pub use crate::device::{Address, Command, DeviceTensor, Parameter, Plan, Report};
 pub use crate::error::Failure;
-pub use crate::executor::{Claim, Strided};
+pub use crate::executor::Claim;
 pub use crate::meta::{Device, TensorMeta, normalize_dim};
 use crate::operator::OperatorDef;
-pub use crate::operator::View;
 pub use crate::reference::ReferenceTensor;
+pub use crate::strided::Strided;
+pub use crate::strided::View;
 pub use crate::testing::directives::Directive;
 pub use crate::testing::samples::{Domain, ErrorSamples, SampleTensor, Samples};
 pub use crate::tracer::Tensor;
@@ -344,7 +347,7 @@ pub trait Gradients {
 /// Erases a `grad` rule: results and closure to values and a boxed pullback.
 pub fn erase_grad<Results, Cotangents, Back, Grads>(
     (results, back): (Results, Back),
-) -> (Vec<Tensor>, crate::operator::Pullback)
+) -> (Vec<Tensor>, crate::transforms::autodiff::rules::Pullback)
 where
     Results: IntoResults<Tensor>,
     Cotangents: FromCotangents,
@@ -443,7 +446,7 @@ pub fn scalar_meta(def: &'static OperatorDef, arguments: &[Arg<TensorMeta>]) -> 
             ));
         }
     }
-    let Some(scalar) = def.scalar else {
+    let Some(scalar) = Arithmetic::of(def).scalar else {
         return Err(Failure::new("NoMeta", "has neither meta nor scalar rule"));
     };
     let (program, _) = scalar(arguments);

@@ -3,7 +3,6 @@
 
 use crate::argument::{Attribute, Scalar};
 use crate::meta::TensorMeta;
-use crate::tracer::Tensor;
 
 /// A type of leaf; the tree of one leaf is the leaf itself.
 pub trait Leaf: Tree<Leaf = Self> {}
@@ -30,18 +29,6 @@ pub trait Tree: Sized {
         let mut leaves = Vec::new();
         self.visit("", &mut |path, leaf| leaves.push((path.to_owned(), leaf)));
         leaves
-    }
-}
-
-impl Leaf for Tensor {}
-impl Tree for Tensor {
-    type Leaf = Tensor;
-    type With<U: Leaf> = U;
-    fn visit<'a>(&'a self, path: &str, f: &mut dyn FnMut(&str, &'a Tensor)) {
-        f(path, self);
-    }
-    fn map<U: Leaf>(self, f: &mut dyn FnMut(Tensor) -> U) -> U {
-        f(self)
     }
 }
 

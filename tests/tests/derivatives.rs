@@ -1,6 +1,8 @@
 //! Derivatives of derivatives, auxiliary outputs, and forward and backward as two programs.
 
 use fulgurite::compile::{Options, compile};
+use fulgurite::operator::RuleSet;
+use fulgurite::strided::LayoutRules;
 use fulgurite::trace::parse;
 use fulgurite::{Array, Error, Result, Tensor, jit};
 use fulgurite_ops::prelude::*;
@@ -334,7 +336,7 @@ fn views_and_numbers_are_not_saved() -> Result<()> {
     let block = &compiled.programs().forward[0].trace.block;
     for saved in compiled.saved() {
         let maker = block.symbols.iter().find(|line| line.results.iter().any(|id| block.value(*id).name == saved.name));
-        let view = maker.and_then(|line| line.operator()).is_some_and(|def| def.view.is_some());
+        let view = maker.and_then(|line| line.operator()).is_some_and(|def| LayoutRules::of(def).view.is_some());
         let number = maker.is_some_and(|line| line.operands().next().is_none());
         assert!(!view && !number, "{} is saved", saved.name);
     }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use fulgurite::compile::{Options, Stage, compile, stages};
+use fulgurite::fuel::Fuel;
 use fulgurite::trace::{Block, Trace};
-use fulgurite::transforms::Fuel;
 use fulgurite::transforms::retarget::retarget;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;

@@ -3,7 +3,7 @@
 
 use fulgurite::argument::{Arg, Attribute, Scalar};
 use fulgurite::compile::Options;
-use fulgurite::operator::find_operator;
+use fulgurite::registry::find_operator;
 use fulgurite::{Array, Result, Tensor, jit, tracer};
 use fulgurite_ops::prelude::*;
 

@@ -2,10 +2,11 @@
 //! linear in the length of the program.
 
 use fulgurite::executor::RewriteDef;
+use fulgurite::fuel::Fuel;
 use fulgurite::testing::directives::Template;
 use fulgurite::testing::{Filter, Settings, generated_tests};
 use fulgurite::trace::{Trace, parse};
-use fulgurite::transforms::{Fuel, rewrite};
+use fulgurite::transforms::rewrite;
 use fulgurite_ops_macros::rewrite;
 
 use fulgurite_ops::prims;

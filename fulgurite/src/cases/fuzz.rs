@@ -1,6 +1,6 @@
 //! Whatever stands in a file of cases, reading it gives cases or errors, never a panic.
 
-use fulgurite::operator::operators;
+use fulgurite::registry::operators;
 use fulgurite::testing::samples::Random;
 
 use super::{TensorFile, bind, parse_cases, resolve_operator};

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use fulgurite::argument::Scalar;
-use fulgurite::operator::{OperatorDef, OperatorKind, nearest, operators};
+use fulgurite::operator::{OperatorDef, OperatorKind, nearest};
+use fulgurite::registry::operators;
 
 use super::{CaseBody, CaseError, Grad, Value};
 

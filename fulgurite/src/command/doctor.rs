@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::Args;
 use fulgurite::executor::{ExecutorDef, executors, implementations, rewrites};
 use fulgurite::kernels::cuda::{self, LibraryState, Probe, probe};
-use fulgurite::operator::{OperatorKind, operators};
+use fulgurite::operator::OperatorKind;
+use fulgurite::registry::operators;
 use fulgurite::trace::print::VERSION as TRACE_VERSION;
 use serde::Serialize;
 

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use fulgurite::executor::rewrites;
-use fulgurite::operator::{Autocast, OperatorDef, OperatorKind, operators};
+use fulgurite::operator::{Autocast, OperatorDef, OperatorKind};
+use fulgurite::registry::operators;
 
 use super::Outcome;
 use super::ops_show::takes_part;

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use fulgurite::executor::{executors, rewrites};
-use fulgurite::operator::operators;
+use fulgurite::registry::operators;
 
 use super::Outcome;
 use super::output::{Failed, say};

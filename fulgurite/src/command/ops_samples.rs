@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use fulgurite::argument::Arg;
-use fulgurite::operator::{OperatorDef, OperatorKind, operators};
+use fulgurite::operator::{OperatorDef, OperatorKind};
+use fulgurite::registry::operators;
 use fulgurite::testing::samples::{Sample, SampleTensor};
 use fulgurite::testing::{golden, sampled_dtypes};
 use fulgurite::trace::Trace;

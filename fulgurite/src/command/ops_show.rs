@@ -3,6 +3,13 @@
 mod call;
 mod rewrite;
 
+use fulgurite::arithmetic::Arithmetic;
+use fulgurite::kernel::KernelRules;
+use fulgurite::operator::RuleSet;
+use fulgurite::strided::LayoutRules;
+use fulgurite::testing::rules::TestRules;
+use fulgurite::tracer::rules::TracingRules;
+use fulgurite::transforms::autodiff::rules::GradientRules;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -120,15 +127,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn describe(def: &'static OperatorDef) -> Description {
     let (kind, executor) = kind_of(def);
     let rules = [
-        ("meta", def.meta.is_some()),
-        ("decomposition", def.decomposition.is_some()),
-        ("grad", def.grad.is_some()),
-        ("scalar", def.scalar.is_some()),
-        ("reference", def.reference.is_some()),
-        ("cpu", def.cpu.is_some()),
-        ("view", def.view.is_some()),
-        ("samples", def.samples.is_some()),
-        ("errors", def.errors.is_some()),
+        ("meta", TracingRules::of(def).meta.is_some()),
+        ("decomposition", TracingRules::of(def).decomposition.is_some()),
+        ("grad", GradientRules::of(def).grad.is_some()),
+        ("scalar", Arithmetic::of(def).scalar.is_some()),
+        ("reference", TestRules::of(def).reference.is_some()),
+        ("cpu", KernelRules::of(def).cpu.is_some()),
+        ("view", LayoutRules::of(def).view.is_some()),
+        ("samples", TestRules::of(def).samples.is_some()),
+        ("errors", TestRules::of(def).errors.is_some()),
     ];
     let dtypes: Vec<DType> = DType::ALL.into_iter().filter(|dtype| subject::takes(def, *dtype)).collect();
     // Some samples are of one element type alone: a type that an operator takes besides may have few.
@@ -143,11 +150,11 @@ fn describe(def: &'static OperatorDef) -> Description {
         rust: call::in_rust(def),
         docs: def.docs.trim(),
         rules: rules.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect(),
-        no_grad: def.no_grad,
+        no_grad: GradientRules::of(def).no_grad,
         effects: effects(def),
         autocast: def.autocast.map(Autocast::name),
         role: def.overload.map(|role| format!("{role:?}")),
-        preconditions: def.codes,
+        preconditions: TestRules::of(def).codes,
         dtypes: dtypes.iter().map(|dtype| dtype.name()).collect(),
         samples: count(&most),
         error_samples: ErrorSamples::of_operator(def, most).len(),
@@ -156,7 +163,7 @@ fn describe(def: &'static OperatorDef) -> Description {
             .into_iter()
             .map(|test| test.name)
             .collect(),
-        directives: def.directives.iter().map(DirectiveRow::from).collect(),
+        directives: TestRules::of(def).directives.iter().map(DirectiveRow::from).collect(),
         file: def.file,
         line: def.line,
     }

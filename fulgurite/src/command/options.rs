@@ -2,7 +2,7 @@
 
 use clap::Args;
 use fulgurite::compile::Options;
-use fulgurite::transforms::Fuel;
+use fulgurite::fuel::Fuel;
 
 use super::output::Failed;
 

@@ -2,9 +2,13 @@
 
 use fulgurite::argument::{Arg, map_arguments};
 use fulgurite::executor::{Claim, ExecutorDef, VIEW, find_implementation};
+use fulgurite::kernel::KernelRules;
+use fulgurite::operator::RuleSet;
 use fulgurite::operator::{OperatorDef, OperatorKind};
+use fulgurite::strided::LayoutRules;
 use fulgurite::testing::samples::{Sample, SampleTensor, Samples};
 use fulgurite::trace::Trace;
+use fulgurite::transforms::autodiff::rules::GradientRules;
 use fulgurite::{DType, Device, Result, Target, TensorMeta};
 
 use crate::cases::{Call, trace_call};
@@ -39,7 +43,7 @@ pub fn trace_sample(def: &'static OperatorDef, arguments: &[Arg<SampleTensor>], 
 pub fn differentiable(def: &OperatorDef, trace: &Trace) -> Vec<usize> {
     let block = &trace.block;
     let floating = |id: &_| block.meta(*id).dtype().is_floating();
-    if def.no_grad.is_some() || !block.results.iter().any(floating) {
+    if GradientRules::of(def).no_grad.is_some() || !block.results.iter().any(floating) {
         return Vec::new();
     }
     (0..block.parameters.len()).filter(|i| floating(&block.parameters[*i])).collect()
@@ -49,19 +53,19 @@ pub fn differentiable(def: &OperatorDef, trace: &Trace) -> Vec<usize> {
 pub fn claim(def: &'static OperatorDef, executor: &ExecutorDef, arguments: &[Arg<TensorMeta>]) -> Claim {
     if let OperatorKind::Symbol(owner) = def.kind {
         return match owner == executor.name {
-            true if def.cpu.is_some() || executor.device != Device::CPU.kind() => Ok(()),
+            true if KernelRules::of(def).cpu.is_some() || executor.device != Device::CPU.kind() => Ok(()),
             true => Err("has no kernel".into()),
             false => Err(format!("belongs to {owner}")),
         };
     }
     if executor.name == VIEW {
-        return match def.view {
+        return match LayoutRules::of(def).view {
             Some(_) => Ok(()),
             None => Err("is no view".into()),
         };
     }
     if let Some(implementation) = find_implementation(def.name, executor.name) {
-        let runs = implementation.runs_on(executor.device) || implementation.execution.is_some();
+        let runs = implementation.kernel.runs_on(executor.device) || implementation.execution.is_some();
         return match (implementation.checker)(arguments) {
             Ok(()) if !runs => Err("its implementation has no kernel, only a gradient".into()),
             answer => answer,

@@ -1,5 +1,7 @@
 //! `trace show`.
 
+use fulgurite::operator::RuleSet;
+use fulgurite::transforms::autodiff::rules::GradientRules;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -190,7 +192,7 @@ fn operator_trace(def: &'static OperatorDef, arguments: &Arguments, options: &Op
     }
     let wrt = subject::differentiable(def, &trace);
     if wrt.is_empty() {
-        let reason = def.no_grad.unwrap_or("no floating-point tensor goes in or none comes out");
+        let reason = GradientRules::of(def).no_grad.unwrap_or("no floating-point tensor goes in or none comes out");
         return Err(Failed(format!("{} has no gradient here: {reason}", def.name)));
     }
     // Gradients are of what is computed, so conversions come first.

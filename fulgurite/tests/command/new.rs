@@ -1,7 +1,11 @@
 //! `ops new`: what it writes are the files in `written/` beside this file, which are compiled here.
 
+use fulgurite::arithmetic::Arithmetic;
 use fulgurite::executor::find_implementation;
-use fulgurite::operator::find_operator;
+use fulgurite::kernel::KernelRules;
+use fulgurite::operator::RuleSet;
+use fulgurite::registry::find_operator;
+use fulgurite::testing::rules::TestRules;
 use fulgurite::testing::{Filter, Settings, generated_tests};
 
 use crate::{run, run_in};
@@ -183,11 +187,15 @@ fn the_profile_of_a_crate_is_this_repository_s() {
 
 #[test]
 fn the_declarations_compile_and_their_tests_fail() {
-    assert!(std::hint::black_box(&placeholder_file::placeholder::OPERATOR).samples.is_some());
-    assert!(std::hint::black_box(&placeholder_prim_file::placeholder_prim::OPERATOR).scalar.is_some());
-    assert!(std::hint::black_box(&placeholder_symbol_file::placeholder_symbol::OPERATOR).cpu.is_some());
-    assert!(std::hint::black_box(&placeholder_kernel_file::placeholder_kernel::OPERATOR).plan.is_some());
-    assert!(find_implementation("relu", "placeholder_gpu").is_some_and(|own| own.plan.is_some()));
+    assert!(TestRules::of(std::hint::black_box(&placeholder_file::placeholder::OPERATOR)).samples.is_some());
+    assert!(Arithmetic::of(std::hint::black_box(&placeholder_prim_file::placeholder_prim::OPERATOR)).scalar.is_some());
+    assert!(
+        KernelRules::of(std::hint::black_box(&placeholder_symbol_file::placeholder_symbol::OPERATOR)).cpu.is_some()
+    );
+    assert!(
+        KernelRules::of(std::hint::black_box(&placeholder_kernel_file::placeholder_kernel::OPERATOR)).plan.is_some()
+    );
+    assert!(find_implementation("relu", "placeholder_gpu").is_some_and(|own| own.kernel.plan.is_some()));
     let _ = std::hint::black_box((&placeholder_fast::EXECUTOR, &placeholder_gpu::EXECUTOR));
     let def = find_operator("placeholder").unwrap();
     assert_eq!(def.torch, Some("nn.functional.placeholder"));

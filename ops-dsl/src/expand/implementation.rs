@@ -21,26 +21,37 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
         _ => function(&rule.function, TokenStream::new()),
     });
     let grads = implementation.rules.iter().any(|rule| rule.name == "grad").then(|| quote!(, Grads));
-    let fields = implementation.rules.iter().filter(|rule| rule.right).map(|rule| {
+    let (mut fields, mut kernel) = (TokenStream::new(), TokenStream::new());
+    for rule in implementation.rules.iter().filter(|rule| rule.right) {
         let field = made(rule.name);
-        let value = match rule.name {
-            "checker" | "grad" => erased(rule.name, rule, &[]),
-            "execution" => erased("traced", rule, &[]),
+        match rule.name {
+            "checker" => {
+                let value = erased(rule.name, rule, &[]);
+                fields.extend(quote!(#field: #value,));
+            }
+            "execution" | "grad" => {
+                let value = erased(if rule.name == "grad" { "grad" } else { "traced" }, rule, &[]);
+                fields.extend(quote!(#field: Some(#value),));
+            }
             _ => {
                 let is_list = rule.params.iter().any(|param| {
                     param.name == "out"
                         && matches!(&param.ty, syn::Type::Reference(to) if matches!(*to.elem, syn::Type::Slice(_)))
                 });
-                if rule.name == "plan" { plan(rule, &[], is_list) } else { cpu(rule, &[], is_list) }
+                let value = if rule.name == "plan" { plan(rule, &[], is_list) } else { cpu(rule, &[], is_list) };
+                kernel.extend(quote!(#field: Some(#value),));
             }
-        };
-        match rule.name {
-            "checker" => quote!(#field: #value,),
-            _ => quote!(#field: Some(#value),),
         }
-    });
-    let strided = implementation.strided.then(|| quote!(strided: true,));
-    let in_place = super::in_place(implementation.in_place.as_deref());
+    }
+    if implementation.strided {
+        kernel.extend(quote!(strided: true,));
+    }
+    kernel.extend(super::in_place(implementation.in_place.as_deref()));
+    if !kernel.is_empty() {
+        fields.extend(quote! {
+            kernel: ::fulgurite::kernel::KernelRules { #kernel ..::fulgurite::kernel::KernelRules::EMPTY },
+        });
+    }
     let exhaustive =
         implementation.rules.iter().filter(|rule| matches!(rule.name, "execution" | "grad")).map(exhaustive);
     let register = register(
@@ -68,9 +79,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
             pub static IMPLEMENTATION: ::fulgurite::executor::ImplementationDef = ::fulgurite::executor::ImplementationDef {
                 of: #of::OPERATOR.name,
                 by: #by::EXECUTOR.name,
-                #(#fields)*
-                #strided
-                #in_place
+                #fields
                 package: env!("CARGO_PKG_NAME"),
                 file: file!(),
                 line: line!(),

@@ -36,7 +36,7 @@ pub fn expand(operator: &Operator, complete: bool) -> TokenStream {
     let import_by = owner.as_ref().and_then(|(import, _)| import.as_ref());
     let record = record(operator, owner.as_ref().map(|(_, by)| by));
     let register = register(
-        quote!(::fulgurite::operator::OPERATORS),
+        quote!(::fulgurite::registry::OPERATORS),
         quote!(::fulgurite::operator::OperatorDef),
         made("OPERATOR"),
     );
@@ -73,6 +73,7 @@ pub fn expand(operator: &Operator, complete: bool) -> TokenStream {
             #runs_on
             /// The record of this declaration.
             #[unsafe(export_name = #guard)]
+            #[allow(clippy::needless_update)]
             pub static OPERATOR: ::fulgurite::operator::OperatorDef = #record;
             #register
         }
@@ -297,10 +298,6 @@ fn record(operator: &Operator, owner: Option<&syn::Path>) -> TokenStream {
     if options.cheap {
         fields.extend(quote!(cheap: true,));
     }
-    if options.strided {
-        fields.extend(quote!(strided: true,));
-    }
-    fields.extend(super::in_place(options.in_place.as_deref()));
     if let Some(role) = &options.overload {
         fields.extend(quote!(overload: Some(::fulgurite::operator::Role::#role),));
     }
@@ -311,28 +308,79 @@ fn record(operator: &Operator, owner: Option<&syn::Path>) -> TokenStream {
     if let Some(class) = &options.autocast {
         fields.extend(quote!(autocast: Some(::fulgurite::operator::Autocast::#class),));
     }
-    if let Some(reason) = &options.no_grad {
-        fields.extend(quote!(no_grad: Some(#reason),));
+    let rules = rule_sets(operator);
+    if !rules.is_empty() {
+        fields.extend(quote!(rules: &[#(#rules),*],));
     }
-    for rule in operator.rules.iter().filter(|rule| rule.right) {
-        if rule.name == "errors" && operator.derives_errors() {
-            continue;
+    quote! {
+        ::fulgurite::operator::OperatorDef {
+            #fields
+            package: env!("CARGO_PKG_NAME"),
+            file: file!(),
+            line: line!(),
+            ..::fulgurite::expansion::OPERATOR
         }
+    }
+}
+
+/// The sets of rules that the declaration fills, each `&Set { ..., ..Set::EMPTY }`.
+fn rule_sets(operator: &Operator) -> Vec<TokenStream> {
+    let Operator { options, .. } = operator;
+    let set = |path: TokenStream, fields: TokenStream| {
+        (!fields.is_empty()).then(|| quote!(&#path { #fields ..#path::EMPTY }))
+    };
+    let mut kernel = rule_fields(operator, &["cpu", "plan"]);
+    if options.strided {
+        kernel.extend(quote!(strided: true,));
+    }
+    kernel.extend(super::in_place(options.in_place.as_deref()));
+    let mut gradient = rule_fields(operator, &["grad"]);
+    if let Some(reason) = &options.no_grad {
+        gradient.extend(quote!(no_grad: Some(#reason),));
+    }
+    let mut tracing = rule_fields(operator, &["requires", "meta", "decomposition"]);
+    if operator.derives_meta() {
+        tracing.extend(quote!(meta: Some(|a| ::fulgurite::rules::scalar_meta(&OPERATOR, a)),));
+    }
+    [
+        set(quote!(::fulgurite::tracer::rules::TracingRules), tracing),
+        set(quote!(::fulgurite::transforms::autodiff::rules::GradientRules), gradient),
+        set(quote!(::fulgurite::arithmetic::Arithmetic), rule_fields(operator, &["scalar"])),
+        set(quote!(::fulgurite::strided::LayoutRules), rule_fields(operator, &["view"])),
+        set(quote!(::fulgurite::kernel::KernelRules), kernel),
+        set(quote!(::fulgurite::testing::rules::TestRules), test_fields(operator)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// `rule: Some(...)` for those of the declared rules that are named.
+fn rule_fields(operator: &Operator, names: &[&str]) -> TokenStream {
+    let (params, results) = (&operator.signature.params, operator.signature.results);
+    let mut fields = TokenStream::new();
+    for rule in operator.rules.iter().filter(|rule| rule.right && names.contains(&rule.name)) {
         let (field, function) = (made(rule.name), &rule.function.sig.ident);
         let value = match rule.name {
             "requires" | "meta" | "grad" | "scalar" | "reference" | "view" => erased(rule.name, rule, params),
             "decomposition" => erased("traced", rule, params),
-            "cpu" => cpu(rule, params, signature.results == Results::List),
-            "plan" => plan(rule, params, signature.results == Results::List),
+            "cpu" => cpu(rule, params, results == Results::List),
+            "plan" => plan(rule, params, results == Results::List),
             _ => function.to_token_stream(),
         };
         fields.extend(quote!(#field: Some(#value),));
     }
-    if operator.derives_meta() {
-        fields.extend(quote!(meta: Some(|a| ::fulgurite::rules::scalar_meta(&OPERATOR, a)),));
-    }
+    fields
+}
+
+/// How the operator is known to be right.
+fn test_fields(operator: &Operator) -> TokenStream {
+    let Operator { options, signature, .. } = operator;
+    let derived = operator.derives_errors();
+    let mut fields =
+        rule_fields(operator, if derived { &["reference", "samples"] } else { &["reference", "samples", "errors"] });
     let mut codes: Vec<String> = operator.codes.iter().map(Ident::to_string).collect();
-    if operator.derives_errors() {
+    if derived {
         let declared = operator.rule("errors").filter(|rule| rule.right).map(|rule| {
             let errors = &rule.function.sig.ident;
             quote!(#errors(e);)
@@ -341,7 +389,7 @@ fn record(operator: &Operator, owner: Option<&syn::Path>) -> TokenStream {
         codes.push("ShapeMismatch".to_owned());
         // Booleans have one dtype, which cannot mismatch.
         let boolean = |param: &Param| param.kind.class().is_none_or(|class| class == Class::Boolean);
-        if !params.iter().all(boolean) {
+        if !signature.params.iter().all(boolean) {
             codes.push("DTypeMismatch".to_owned());
         }
     }
@@ -360,15 +408,7 @@ fn record(operator: &Operator, owner: Option<&syn::Path>) -> TokenStream {
         let directives = options.directives.iter().map(directive);
         fields.extend(quote!(directives: &[#(#directives),*],));
     }
-    quote! {
-        ::fulgurite::operator::OperatorDef {
-            #fields
-            package: env!("CARGO_PKG_NAME"),
-            file: file!(),
-            line: line!(),
-            ..::fulgurite::expansion::OPERATOR
-        }
-    }
+    fields
 }
 
 fn effects(operator: &Operator, position: &impl Fn(&str) -> Option<usize>) -> Option<TokenStream> {

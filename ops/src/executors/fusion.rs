@@ -5,8 +5,8 @@ use fulgurite_ops_macros::executor;
 /// Regions of symbols that `cuda` claimed, each one generated kernel.
 #[executor(device = "cuda", priority = 20, strided)]
 pub mod fusion {
+    use fulgurite::fuel::Fuel;
     use fulgurite::trace::Block;
-    use fulgurite::transforms::Fuel;
 
     use crate::executors::cuda::elementwise::launch;
     use crate::executors::regions::{Limits, fuse as gather, iteration_shape, program_of, seen_in, stored_in};

@@ -1,24 +1,29 @@
 //! The executor that is always there: every operator that declares a `reference` and does not decompose runs it, in f64.
 
+use fulgurite::operator::RuleSet;
+use fulgurite::testing::rules::TestRules;
+use fulgurite::tracer::rules::TracingRules;
 use fulgurite_ops_macros::executor;
 
 /// Runs each operator's own f64 reference. Slow, simple, and the measure of all other executors.
 #[executor(device = "cpu", priority = 90, strided)]
 pub mod reference {
     use fulgurite::argument::map_arguments;
-    use fulgurite::executor::{HostKernel, Strided};
+    use fulgurite::executor::HostKernel;
     use fulgurite::operator::OperatorDef;
     use fulgurite::rules::fulgurite_kernels::access::{read_f64, read_i64, write_f64, write_i64};
+    use fulgurite::strided::Strided;
 
     fn claims(operator: &'static OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
         // What decomposes is run by whoever takes its parts: a composite's reference is there to be compared with.
-        refuse_unless!(operator.decomposition.is_none(), "runs what does not decompose");
-        refuse_unless!(operator.reference.is_some(), "declares no reference");
+        refuse_unless!(TracingRules::of(operator).decomposition.is_none(), "runs what does not decompose");
+        refuse_unless!(TestRules::of(operator).reference.is_some(), "declares no reference");
         Ok(())
     }
 
     fn prepare(operator: &'static OperatorDef, arguments: &[Arg<Strided>], results: &[Strided]) -> Result<HostKernel> {
-        let rule = operator.reference.ok_or_else(|| Failure::new("NoReference", "declares no reference"))?;
+        let rule =
+            TestRules::of(operator).reference.ok_or_else(|| Failure::new("NoReference", "declares no reference"))?;
         let form = map_arguments(arguments, |_| ());
         let metas: Vec<TensorMeta> = results.iter().map(|result| result.meta.clone()).collect();
         Ok(Box::new(move |operands, results| {

@@ -4,19 +4,22 @@
 //! extent missing or one). Rows come from reductions over the last dimension, and `broadcast_in_dim` makes them full again.
 //! Numbers that the program knows (`prims::full`, however broadcast) are written into each region that reads them.
 
+use fulgurite::arithmetic::Arithmetic;
+use fulgurite::operator::RuleSet;
+use fulgurite::strided::LayoutRules;
 use std::collections::VecDeque;
 
 use std::sync::Arc;
 
 use fulgurite::DType;
 use fulgurite::argument::map_arguments;
-use fulgurite::executor::Strided;
+use fulgurite::fuel::Fuel;
 use fulgurite::rules::fulgurite_kernels::Reduction;
 use fulgurite::rules::fulgurite_kernels::fused::{FusedNode, FusedProgram};
 use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
 use fulgurite::rules::*;
+use fulgurite::strided::Strided;
 use fulgurite::trace::{Block, BoundSymbol, Callee, Results, ValueId};
-use fulgurite::transforms::Fuel;
 use fulgurite::transforms::recompute::may_join;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -85,7 +88,7 @@ pub(super) fn kind_of(block: &Block, symbol: &BoundSymbol, executor: &str) -> Op
         "prims::amin" => reduction(Reduction::Min),
         "prims::reshape" => Some(Kind::Reshape),
         "prims::broadcast_in_dim" => Some(Kind::Broadcast),
-        _ => def.scalar.map(|_| Kind::Elementwise),
+        _ => Arithmetic::of(def).scalar.map(|_| Kind::Elementwise),
     }
 }
 
@@ -117,7 +120,7 @@ impl Numbers {
                 Some(Arc::new(symbol.clone()))
             } else {
                 // What a view sees of equal elements are equal elements.
-                def.view.and_then(|_| origins[symbol.operands().next()?.index()].clone())
+                LayoutRules::of(def).view.and_then(|_| origins[symbol.operands().next()?.index()].clone())
             };
             if let (Some(origin), [result]) = (origin, &symbol.results[..]) {
                 origins[result.index()] = Some(origin);
@@ -451,7 +454,10 @@ pub fn program_of(body: &Block, executor: &str) -> Result<FusedProgram> {
                 push(FusedNode::Convert(dtype, result))
             }
             Kind::Elementwise | Kind::Fill => {
-                let rule = symbol.operator().and_then(|def| def.scalar).ok_or_else(|| broken("lost a scalar rule"))?;
+                let rule = symbol
+                    .operator()
+                    .and_then(|def| Arithmetic::of(def).scalar)
+                    .ok_or_else(|| broken("lost a scalar rule"))?;
                 let (program, numbers) = rule(&body.argument_metas(symbol));
                 let mut local: Vec<u32> = Vec::with_capacity(program.nodes.len());
                 for node in &program.nodes {

@@ -2,8 +2,8 @@
 
 use fulgurite::DType;
 use fulgurite::argument::map_arguments;
+use fulgurite::fuel::Fuel;
 use fulgurite::trace::{Block, BoundSymbol, Results, ValueId};
-use fulgurite::transforms::Fuel;
 use fulgurite::transforms::dce::live;
 use rustc_hash::FxHashMap;
 

@@ -1,7 +1,9 @@
 //! Random numbers for references of operators that draw.
 
 use fulgurite::DType;
+use fulgurite::operator::RuleSet;
 use fulgurite::rules::{ArrayD, Failure, OperatorArguments, ReferenceTensor, Result};
+use fulgurite::testing::rules::TestRules;
 
 use crate::prims::uniform;
 
@@ -9,8 +11,9 @@ use crate::prims::uniform;
 /// of who uses them.
 pub(crate) fn draws(size: &[usize], dtype: DType, generator: &ReferenceTensor) -> Result<ArrayD<f64>> {
     let arguments = uniform::with(size, 0.0, 1.0, dtype, generator.clone()).into_arguments();
-    let rule =
-        uniform::OPERATOR.reference.ok_or_else(|| Failure::new("NoReference", "uniform declares no reference"))?;
+    let rule = TestRules::of(&uniform::OPERATOR)
+        .reference
+        .ok_or_else(|| Failure::new("NoReference", "uniform declares no reference"))?;
     let drawn = rule(&arguments)?;
     let first = drawn.into_iter().next().ok_or_else(|| Failure::new("NoReference", "uniform gave nothing"))?;
     Ok(first.floats().clone())

@@ -1,6 +1,8 @@
 //! What the tests of prims and of composites share: samples as arrays, runs of one call, gradients against differences.
 #![allow(dead_code, reason = "each test target uses a part")]
 
+use fulgurite::operator::RuleSet;
+use fulgurite::tracer::rules::TracingRules;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fulgurite::argument::{Arg, map_arguments};
@@ -117,7 +119,7 @@ pub fn check_error_samples(def: &'static OperatorDef, dtype: DType) {
         if def.check_arguments(&metas).is_err() {
             continue;
         }
-        let failure = def.declared_meta(&metas).expect_err(def.name);
+        let failure = TracingRules::of(def).declared_meta(&metas).expect_err(def.name);
         assert_eq!(failure.code, sample.code, "{}: {}", def.name, failure.message);
         assert!(failure.message.contains(sample.message), "{}: {}", def.name, failure.message);
     }
@@ -178,7 +180,7 @@ pub fn check_gradient(def: &'static OperatorDef, sample: &Sample, derived: bool,
                 varied.iter().zip(parameters).for_each(|(i, parameter)| replaced[*i] = *parameter);
                 if expanded {
                     // The derived gradient: the decomposition in place of the operator.
-                    let rule = def.decomposition.expect("a composite decomposes");
+                    let rule = TracingRules::of(def).decomposition.expect("a composite decomposes");
                     let results = rule(&with_handles(&sample.arguments, &replaced));
                     let mut total = prims::full([], 0.0, DType::F64, "cpu");
                     let floating = results.into_iter().filter(|result| result.dtype().is_floating());

@@ -7,7 +7,7 @@ use fulgurite_kernels::cuda::{Context, CublasLt, CudaError, DeviceMemory, Stream
 
 use super::faults::FaultLog;
 use crate::error::Result;
-use crate::meta::Device;
+use crate::meta::{Device, Target};
 
 /// Freed blocks kept for the next of their size: allocating waits for the device.
 const KEPT_BLOCKS: usize = 256;
@@ -194,5 +194,16 @@ impl DeviceState {
             Err(error) if error.is_fatal() => Some(self.faulted(error)),
             _ => None,
         }
+    }
+}
+
+impl Target {
+    /// What programs for `device` are compiled for: its kind and, of a CUDA device, the architecture.
+    ///
+    /// # Errors
+    /// If the device is not available, with the reason.
+    pub fn of(device: Device) -> Result<Target> {
+        let architecture = if device.is_cuda() { Some(DeviceState::of(device)?.architecture()) } else { None };
+        Ok(Target::new(device.kind(), architecture))
     }
 }

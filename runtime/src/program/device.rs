@@ -1,6 +1,8 @@
 //! A planned trace on a CUDA device: all work of a run is enqueued on one stream, and from the second run on replayed as a
 //! graph ([`replay`]). Addresses are static: what is small and not donated is copied to a place of the program's own first.
 
+use crate::kernel::KernelRules;
+use crate::operator::RuleSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,8 +10,8 @@ use std::time::Duration;
 
 use fulgurite_kernels::cuda::{CopyRange, DeviceAddress, DeviceMemory, Event, Gather, Stream};
 
-use super::SymbolTime;
 use super::placement::{Base, Placement, Source as OutputSource};
+use super::profile::SymbolTime;
 use crate::argument::{Arg, map_arguments};
 use crate::array::{Array, Memory, Strides};
 use crate::device::faults::Origins;
@@ -161,10 +163,10 @@ fn plan_of(
         }
         (Callee::Operator(def), Some(name)) => {
             if let OperatorKind::Symbol(_) = def.kind {
-                return def.plan.ok_or_else(|| missing(def.name))?(plan, arguments, results);
+                return KernelRules::of(def).plan.ok_or_else(|| missing(def.name))?(plan, arguments, results);
             }
             if let Some(implementation) = find_implementation(def.name, name) {
-                return implementation.plan.ok_or_else(|| missing(def.name))?(plan, arguments, results);
+                return implementation.kernel.plan.ok_or_else(|| missing(def.name))?(plan, arguments, results);
             }
             let executor = find_executor(name).map_err(|error| Failure::new("UnknownExecutor", error.to_string()))?;
             executor.plan.ok_or_else(|| missing(def.name))?(plan, def, arguments, results)

@@ -1,5 +1,7 @@
 //! A planned trace made ready to run on the host: kernels prepared once, memory laid out, run as often as needed.
 
+use crate::kernel::KernelRules;
+use crate::operator::RuleSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -8,13 +10,15 @@ use fulgurite_kernels::Buffer;
 use fulgurite_kernels::view::{TensorMut, TensorRef};
 use smallvec::SmallVec;
 
-use super::SymbolTime;
 use super::placement::{Base, Placement};
+use super::profile::SymbolTime;
 use crate::argument::{Arg, map_arguments};
 use crate::array::{Array, Memory};
 use crate::error::{Error, Failure, Result};
-use crate::executor::{HostKernel, Strided, VIEW, find_executor, find_implementation};
-use crate::operator::{HostRule, OperatorKind};
+use crate::executor::{HostKernel, VIEW, find_executor, find_implementation};
+use crate::kernel::HostRule;
+use crate::operator::OperatorKind;
+use crate::strided::Strided;
 use crate::trace::{BoundSymbol, Callee, Trace, ValueId};
 
 mod checked;
@@ -66,11 +70,11 @@ fn kernel_of(symbol: &BoundSymbol, arguments: &[Arg<Strided>], results: &[Stride
         }
         (Callee::Operator(def), Some(name)) => {
             if let OperatorKind::Symbol(_) = def.kind {
-                let rule = def.cpu.ok_or_else(|| missing(def.name))?;
+                let rule = KernelRules::of(def).cpu.ok_or_else(|| missing(def.name))?;
                 return Ok(wrap_rule(rule, &symbol.arguments));
             }
             if let Some(implementation) = find_implementation(def.name, name) {
-                let rule = implementation.cpu.ok_or_else(|| missing(def.name))?;
+                let rule = implementation.kernel.cpu.ok_or_else(|| missing(def.name))?;
                 return Ok(wrap_rule(rule, &symbol.arguments));
             }
             let executor = find_executor(name).map_err(|error| Failure::new("UnknownExecutor", error.to_string()))?;

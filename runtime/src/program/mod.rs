@@ -7,7 +7,6 @@ mod profile;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -16,10 +15,7 @@ use crate::trace::verify::{honoured, one_device};
 use crate::transforms::plan::{MemoryUse, memory_use};
 
 pub use device::RunCounts;
-pub use profile::{Profile, Span};
-
-/// Index of a symbol of the trace, and how long it took.
-pub type SymbolTime = (usize, Duration);
+pub use profile::{Profile, Span, SymbolTime};
 
 /// A program ready to run.
 pub struct Program {
@@ -131,7 +127,7 @@ impl Program {
     /// Runs the program and says where the time went.
     pub fn profile(&self, inputs: Vec<Array>) -> Result<(Vec<Array>, Profile)> {
         let (outputs, times) = self.run_timed(inputs)?;
-        Ok((outputs, Profile::new(self, &times)))
+        Ok((outputs, Profile::new(&self.trace, &times)))
     }
 
     /// Launches every kernel by itself instead of replaying a graph, and waits for each symbol, so that an error of the

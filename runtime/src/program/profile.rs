@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Program, SymbolTime};
-use crate::trace::{BoundSymbol, Callee, print_symbol};
+use crate::trace::{BoundSymbol, Callee, Trace, print_symbol};
+
+/// Index of a symbol of the trace, and how long it took.
+pub type SymbolTime = (usize, Duration);
 
 /// The time of each symbol of one run. On a device it is taken between events around the symbol, each enqueued by itself, so
 /// that the sum is above what a replayed graph takes.
@@ -43,8 +45,7 @@ fn executor(symbol: &BoundSymbol) -> &str {
 }
 
 impl Profile {
-    pub(crate) fn new(program: &Program, times: &[SymbolTime]) -> Profile {
-        let trace = program.trace();
+    pub(crate) fn new(trace: &Trace, times: &[SymbolTime]) -> Profile {
         let span = |(index, time): &SymbolTime| {
             let symbol = &trace.block.symbols[*index];
             Span {

@@ -1,7 +1,10 @@
 //! Which operators round nothing, and which programs add nothing up: what these give has the same bits whoever runs
 //! them.
 
+use crate::arithmetic::Arithmetic;
 use crate::operator::OperatorDef;
+use crate::operator::RuleSet;
+use crate::strided::LayoutRules;
 use crate::trace::Trace;
 use crate::transforms::decompose::decompose;
 
@@ -46,12 +49,16 @@ const EXACT: [&str; 34] = [
 
 /// Whether an operator gives the same bits whoever runs it.
 pub(crate) fn is_exact(def: &OperatorDef) -> bool {
-    def.view.is_some() || EXACT.contains(&def.name.strip_prefix("prims::").unwrap_or(def.name))
+    LayoutRules::of(def).view.is_some() || EXACT.contains(&def.name.strip_prefix("prims::").unwrap_or(def.name))
 }
 
 /// Whether no symbol of the program adds or multiplies over several elements: then it has the same bits fused or not,
 /// in any layout.
 pub(crate) fn is_elementwise(trace: &Trace) -> bool {
     let opened = decompose(trace, |_| true);
-    opened.block.symbols.iter().all(|symbol| symbol.operator().is_some_and(|def| def.scalar.is_some() || is_exact(def)))
+    opened
+        .block
+        .symbols
+        .iter()
+        .all(|symbol| symbol.operator().is_some_and(|def| Arithmetic::of(def).scalar.is_some() || is_exact(def)))
 }

@@ -1,5 +1,10 @@
 //! The list of generated tests: operators x templates x executors x element types.
 
+use crate::kernel::KernelRules;
+use crate::operator::RuleSet;
+use crate::testing::rules::TestRules;
+use crate::tracer::rules::TracingRules;
+use crate::transforms::autodiff::rules::GradientRules;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +20,8 @@ use crate::argument::Arg;
 use crate::error::Failure;
 use crate::executor::{ExecutorDef, RewriteDef, VIEW, executors, find_executor, find_implementation, rewrites};
 use crate::meta::{Device, Target, TensorMeta};
-use crate::operator::{OperatorDef, OperatorKind, find_operator, operators};
+use crate::operator::{OperatorDef, OperatorKind};
+use crate::registry::{find_operator, operators};
 
 /// Where a suite keeps its files, and how its tests are repeated.
 #[derive(Debug, Clone)]
@@ -183,7 +189,7 @@ pub fn sampled_dtypes(def: &'static OperatorDef) -> Vec<DType> {
 /// Whether `executor` takes the operator by itself for any of these arguments.
 fn may_claim(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
     if let OperatorKind::Symbol(owner) = def.kind {
-        return owner == executor.name && def.runs_on(executor.device);
+        return owner == executor.name && KernelRules::of(def).runs_on(executor.device);
     }
     find_implementation(def.name, executor.name).is_some()
         || executor.claims.is_some_and(|claims| metas.iter().any(|arguments| claims(def, arguments).is_ok()))
@@ -191,8 +197,9 @@ fn may_claim(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Vec<Arg
 
 /// Whether tests of `def` are made for `executor`: where it takes the operator or parts of its decomposition.
 fn tested_with(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
-    let opened =
-        def.decomposition.is_some() && executor.priority.is_some() && !matches!(def.kind, OperatorKind::Symbol(_));
+    let opened = TracingRules::of(def).decomposition.is_some()
+        && executor.priority.is_some()
+        && !matches!(def.kind, OperatorKind::Symbol(_));
     opened || may_claim(def, executor, metas)
 }
 
@@ -269,7 +276,7 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                     }
                 }
                 Template::Errors => {
-                    if first.is_some() || def.errors.is_some() {
+                    if first.is_some() || TestRules::of(def).errors.is_some() {
                         add(None, None);
                     }
                 }
@@ -289,7 +296,7 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                 }
                 Template::Decomposition => {
                     for (dtype, _) in &dtypes {
-                        if def.decomposition.is_some() {
+                        if TracingRules::of(def).decomposition.is_some() {
                             add(None, Some(*dtype));
                         }
                     }
@@ -314,7 +321,8 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                 }
                 Template::SecondGradient => {
                     let f64s = dtypes.iter().find(|(dtype, _)| *dtype == DType::F64);
-                    if def.no_grad.is_none() && f64s.is_some_and(|(_, metas)| floating_input(metas)) {
+                    if GradientRules::of(def).no_grad.is_none() && f64s.is_some_and(|(_, metas)| floating_input(metas))
+                    {
                         add(None, Some(DType::F64));
                     }
                 }
@@ -325,7 +333,7 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                             let gradients = matches!(template, Template::Gradient | Template::CotangentLinearity);
                             let identity = template == Template::Consistency
                                 && executor.name == REFERENCE
-                                && def.decomposition.is_none();
+                                && TracingRules::of(def).decomposition.is_none();
                             let claims = template != Template::Checker || may_claim(def, executor, metas);
                             if first.is_some_and(|first| wanted(template, *dtype, first))
                                 && tested_with(def, executor, metas)
@@ -333,7 +341,7 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                                 && !identity
                                 && !(matches!(template, Template::Checker | Template::Bits)
                                     && executor.name == REFERENCE)
-                                && !(gradients && (def.no_grad.is_some() || !floating_input(metas)))
+                                && !(gradients && (GradientRules::of(def).no_grad.is_some() || !floating_input(metas)))
                             {
                                 add(Some(executor), Some(*dtype));
                             }
@@ -375,7 +383,9 @@ pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
         |name: &str| find_executor(name).is_ok_and(|executor| absent.iter().any(|(kind, _)| *kind == executor.device));
     for def in operators() {
         // What speaks of an executor that cannot run here is tried where it can.
-        for directive in def.directives.iter().filter(|directive| !directive.executor.is_some_and(elsewhere)) {
+        for directive in
+            TestRules::of(def).directives.iter().filter(|directive| !directive.executor.is_some_and(elsewhere))
+        {
             let matching: Vec<&GeneratedTest> = tests
                 .iter()
                 .filter(|test| test.operator == def.name)
@@ -424,8 +434,12 @@ fn operator_test(
         Some([own, other]) if executor_name == Some(own) => Some(other),
         _ => executor_name,
     };
-    let directives: Vec<Directive> =
-        def.directives.iter().filter(|directive| directive.matches(template, meant, dtype)).copied().collect();
+    let directives: Vec<Directive> = TestRules::of(def)
+        .directives
+        .iter()
+        .filter(|directive| directive.matches(template, meant, dtype))
+        .copied()
+        .collect();
     let whole =
         |kind: DirectiveKind| directives.iter().find(|d| d.sample.is_none() && d.kind == kind).map(|d| d.reason);
     let skip = whole(DirectiveKind::Skip).map(str::to_owned);

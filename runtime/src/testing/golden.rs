@@ -26,7 +26,8 @@ use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
 use crate::error::Result;
 use crate::meta::TensorMeta;
-use crate::operator::{OperatorDef, OperatorKind, find_operator, operators};
+use crate::operator::{OperatorDef, OperatorKind};
+use crate::registry::{find_operator, operators};
 
 /// Both files are of this version.
 const VERSION: u64 = 1;

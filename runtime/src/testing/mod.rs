@@ -16,6 +16,7 @@
 //! ```
 
 pub mod directives;
+pub mod rules;
 pub mod samples;
 
 #[cfg(feature = "testing")]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::executor::{EXECUTORS, IMPLEMENTATIONS, REWRITES};
-use crate::operator::operators;
+use crate::registry::operators;
 
 /// How a declaration begins, at the start of a line.
 const DECLARATIONS: [&str; 4] = ["#[operator", "#[implementation", "#[rewrite", "operators!"];

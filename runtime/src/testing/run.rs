@@ -14,7 +14,8 @@ use super::generate::{
 use super::golden::Golden;
 use super::problem::excerpt;
 use super::registry;
-use crate::operator::{did_you_mean, find_operator, operators};
+use crate::operator::did_you_mean;
+use crate::registry::{find_operator, operators};
 
 /// Runs every test that the linked declarations generate, with the arguments of `cargo test` or `cargo nextest`.
 pub fn main() -> ExitCode {

@@ -270,15 +270,6 @@ impl Samples {
         Samples { operator, source: Source { dtype, drawn: Cell::new(1) }, cases: Vec::new() }
     }
 
-    /// The samples that `operator` declares for `dtype`.
-    pub fn of_operator(operator: &'static OperatorDef, dtype: DType) -> Vec<Sample> {
-        let mut samples = Samples::new(Some(operator), dtype);
-        if let Some(declare) = operator.samples {
-            declare(&mut samples);
-        }
-        samples.cases
-    }
-
     /// What was collected.
     pub fn into_cases(self) -> Vec<Sample> {
         self.cases
@@ -366,13 +357,14 @@ pub struct ErrorSamples {
 }
 
 impl ErrorSamples {
-    /// The error samples that `operator` declares, made in `dtype`.
-    pub fn of_operator(operator: &'static OperatorDef, dtype: DType) -> Vec<ErrorSample> {
-        let mut samples = ErrorSamples { source: Source { dtype, drawn: Cell::new(1) }, cases: RefCell::default() };
-        if let Some(declare) = operator.errors {
-            declare(&mut samples);
-        }
-        samples.cases.into_inner()
+    /// An empty collection of samples made in `dtype`.
+    pub fn new(dtype: DType) -> ErrorSamples {
+        ErrorSamples { source: Source { dtype, drawn: Cell::new(1) }, cases: RefCell::default() }
+    }
+
+    /// What was collected.
+    pub fn into_cases(self) -> Vec<ErrorSample> {
+        self.cases.into_inner()
     }
 
     /// The error samples of an elementwise operator whose meta is the library's: its first sample of two tensors, with

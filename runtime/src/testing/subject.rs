@@ -1,6 +1,10 @@
 //! One sample of one operator in one element type, made ready to be tested: its data, its trace, and the programs that it is
 //! compiled to, each made once and kept for every template that asks.
 
+use crate::operator::RuleSet;
+use crate::testing::rules::TestRules;
+use crate::tracer::rules::TracingRules;
+use crate::transforms::autodiff::rules::GradientRules;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fulgurite_kernels::DType;
@@ -16,15 +20,16 @@ use crate::array::Array;
 use crate::compile::{Options, compile};
 use crate::error::{Place, Result};
 use crate::executor::{ExecutorDef, default_executors, find_executor};
+use crate::fuel::Fuel;
 use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::OperatorDef;
 use crate::program::Program;
 use crate::reference::ReferenceTensor;
 use crate::trace::{Block, Input, InputRole, Output, Trace};
 use crate::tracer::{self, trace_rule};
+use crate::transforms;
 use crate::transforms::decompose::decompose;
 use crate::transforms::retarget::retarget;
-use crate::transforms::{self, Fuel};
 
 /// The executor that runs references.
 pub(crate) const REFERENCE: &str = "reference";
@@ -185,7 +190,7 @@ pub(crate) fn trace_of(name: &str, block: Block) -> Trace {
 pub(crate) fn trace_call(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result<Trace> {
     let block = trace_rule(def, metas, |arguments| {
         // Who reads of an error there is the operator's author.
-        tracer::call_at(def, arguments.to_vec(), Place::declared(def))
+        tracer::calls::call_at(def, arguments.to_vec(), Place::declared(def))
     })?;
     Ok(trace_of(def.short_name(), block))
 }
@@ -276,7 +281,7 @@ impl Subject {
 
     /// Whether gradients are checked here.
     pub fn differentiable(&self) -> Check<bool> {
-        Ok(self.def.no_grad.is_none()
+        Ok(GradientRules::of(self.def).no_grad.is_none()
             && self.sample.forward_only.is_none()
             && !differentiable_inputs(self.trace()?).is_empty()
             && self.results()?.iter().any(|meta| meta.dtype().is_floating()))
@@ -312,7 +317,7 @@ impl Subject {
     /// What the independent reference says, if there is one.
     pub fn reference(&self) -> Check<Option<&[ReferenceTensor]>> {
         self.reference
-            .get_or_init(|| match self.def.reference {
+            .get_or_init(|| match TestRules::of(self.def).reference {
                 None => Ok(None),
                 Some(rule) => {
                     let results = rule(&self.reference_arguments(&self.arrays)?)
@@ -359,13 +364,13 @@ impl Subject {
     fn make_expected(&self) -> Check<Option<Vec<Expected>>> {
         let metas = self.results()?;
         let kinds: Vec<DType> = metas.iter().map(TensorMeta::dtype).collect();
-        let evaluate: Evaluate<'_> = match (self.def.reference, self.twin()) {
+        let evaluate: Evaluate<'_> = match (TestRules::of(self.def).reference, self.twin()) {
             (Some(rule), _) => Box::new(move |arrays: &[Array]| {
                 let results = rule(&self.reference_arguments(arrays)?)
                     .map_err(|failure| Problem::from(failure).within("the reference fails"))?;
                 Ok(results.iter().zip(&kinds).map(|(result, dtype)| values_of(result, *dtype)).collect())
             }),
-            (None, Some(twin)) if self.def.decomposition.is_some() => {
+            (None, Some(twin)) if TracingRules::of(self.def).decomposition.is_some() => {
                 let ran = twin.forward(&List::plain()?);
                 Box::new(move |arrays: &[Array]| {
                     let ran = ran.as_ref().as_ref().map_err(Clone::clone)?;
@@ -404,7 +409,11 @@ impl Subject {
     pub fn compare(&self, outputs: &[Array], tolerance: Tolerance) -> Check<bool> {
         let Some(expected) = self.expected()? else { return Ok(false) };
         let low = self.arrays.iter().any(|array| array.dtype().is_floating() && array.dtype() != DType::F64);
-        let plain = if low && self.def.decomposition.is_some() { Some(self.forward(&List::plain()?)) } else { None };
+        let plain = if low && TracingRules::of(self.def).decomposition.is_some() {
+            Some(self.forward(&List::plain()?))
+        } else {
+            None
+        };
         for (i, (output, expected)) in outputs.iter().zip(expected).enumerate() {
             let mut expected = expected.clone();
             if let Some(Ok(plain)) = plain.as_deref().map(Result::as_ref).filter(|_| output.dtype().is_floating()) {

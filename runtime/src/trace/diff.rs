@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::print::{PrintOptions, print, print_return, print_symbol, print_typed};
 use super::{Block, BoundSymbol, Trace};
-use crate::executor::Refusal;
+use crate::refusal::Refusal;
 
 /// The changes from one trace to another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

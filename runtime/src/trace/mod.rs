@@ -5,10 +5,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::argument::{Arg, map_arguments};
-use crate::error::{CallStack, Error, Failure, Place, Result};
-use crate::executor::Refusal;
+use crate::error::Place;
 use crate::meta::{Target, TensorMeta};
 use crate::operator::OperatorDef;
+use crate::refusal::Refusal;
 
 /// A value of one block: an index into [`Block::values`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -112,16 +112,6 @@ impl BoundSymbol {
         match outer.filter(|outer| *outer != self.name()) {
             Some(outer) => format!("{outer}: {}", self.name()),
             None => self.name().to_owned(),
-        }
-    }
-
-    /// Says that it failed on its data; `block` is the one it stands in.
-    pub(crate) fn failed(&self, block: &Block, failure: Failure) -> Error {
-        Error::Run {
-            operator: self.called(),
-            failure,
-            line: print::print_symbol(block, self).into(),
-            stack: CallStack { at: self.place, frames: Vec::new() },
         }
     }
 
@@ -304,14 +294,10 @@ impl Trace {
             block: block.canonical(),
         }
     }
-
-    /// Checks every rule of the language; see [`verify`].
-    pub fn verify(&self) -> Result<()> {
-        verify::verify(self)
-    }
 }
 
 pub mod diff;
+mod failed;
 pub mod parse;
 pub mod print;
 pub mod verify;

@@ -7,18 +7,23 @@ use fulgurite_kernels::DType;
 use super::{Block, BoundSymbol, Callee, Input, InputRole, Output, Results, Storage, Trace, ValueId};
 use crate::argument::{Arg, Attribute, AttributeType, Scalar};
 use crate::error::Failure;
-use crate::executor::{Claim, EXECUTORS, ExecutorDef, HostKernel, Refusal, Strided};
+use crate::executor::{Claim, EXECUTORS, ExecutorDef, HostKernel};
 use crate::expansion;
 use crate::meta::{Device, Target, TensorMeta};
-use crate::operator::{
-    Class, Effects, OPERATORS, OperatorDef, OperatorKind, ParamDef, ParamKind, ResultsDef, find_operator,
-};
+use crate::operator::{Class, Effects, OperatorDef, OperatorKind, ParamDef, ParamKind, ResultsDef};
+use crate::refusal::Refusal;
+use crate::registry::{OPERATORS, find_operator};
+use crate::strided::Strided;
+use crate::tracer::rules::TracingRules;
 use crate::tracer::{Tensor, call};
 
 const FILE: &str = "trace/test_support.rs";
 
+/// The result is as the first tensor.
+const SAME: TracingRules = TracingRules { meta: Some(same), ..TracingRules::EMPTY };
+
 const BASE: OperatorDef =
-    OperatorDef { kind: OperatorKind::Prim, meta: Some(same), file: FILE, ..crate::expansion::OPERATOR };
+    OperatorDef { kind: OperatorKind::Prim, rules: &[&SAME], file: FILE, ..crate::expansion::OPERATOR };
 
 const fn tensor(name: &'static str) -> ParamDef {
     expansion::tensor::define::<()>(name, Class::Any)
@@ -87,50 +92,50 @@ operators! {
         attribute::<Option<DType>>("dtype"), attribute::<Mode>("mode"), attribute::<Vec<i64>>("dims"),
         attribute::<Vec<Vec<f64>>>("nested"), attribute::<Option<f64>>("maybe"),
     ] }
-    TOPK: "tt::topk" { params: &[tensor("input"), attribute::<usize>("k")], results: ResultsDef::Fixed(2), meta: Some(|a| {
+    TOPK: "tt::topk" { params: &[tensor("input"), attribute::<usize>("k")], results: ResultsDef::Fixed(2), rules: &[&TracingRules { meta: Some(|a| {
         let (input, k) = (a[0].tensors()[0].clone(), size(&a[1])?);
         if input.shape() != [k] { return Err(Failure::new("K", format!("input is {input}, expected {k} elements"))); }
         Ok(vec![input.clone(), input.with_dtype(DType::I64)])
-    }) }
-    SPLIT: "tt::split" { params: &[tensor("input"), attribute::<usize>("parts")], results: ResultsDef::List, meta: Some(|a| {
+    }), ..SAME }] }
+    SPLIT: "tt::split" { params: &[tensor("input"), attribute::<usize>("parts")], results: ResultsDef::List, rules: &[&TracingRules { meta: Some(|a| {
         Ok(vec![a[0].tensors()[0].clone(); size(&a[1])?.min(9)])
-    }) }
-    MEAN: "tt::mean" { params: &[tensor("input")], meta: Some(|a| Ok(vec![a[0].tensors()[0].with_shape([])])) }
-    IDENTITY: "tt::identity" { params: &[tensor("input")], kind: OperatorKind::Composite, decomposition: Some(|a| vec![handle(&a[0])]) }
+    }), ..SAME }] }
+    MEAN: "tt::mean" { params: &[tensor("input")], rules: &[&TracingRules { meta: Some(|a| Ok(vec![a[0].tensors()[0].with_shape([])])), ..SAME }] }
+    IDENTITY: "tt::identity" { params: &[tensor("input")], kind: OperatorKind::Composite, rules: &[&TracingRules { decomposition: Some(|a| vec![handle(&a[0])]), ..SAME }] }
     NORM: "tt::norm" { params: &[tensor("input"), optional("weight"), attribute::<f64>("eps")],
-        kind: OperatorKind::Composite, decomposition: Some(|a| {
+        kind: OperatorKind::Composite, rules: &[&TracingRules { decomposition: Some(|a| {
             let x = call(op("tt::exp"), vec![a[0].clone()])[0];
             let x = call(op("tt::identity"), vec![Arg::Tensor(x)])[0];
             match a[1].tensors() {
                 [weight] => call(op("tt::add"), vec![Arg::Tensor(x), Arg::Tensor(*weight)]),
                 _ => vec![x],
             }
-        }) }
-    DEEP: "tt::deep" { params: &[tensor("input"), optional("weight")], kind: OperatorKind::Composite, decomposition: Some(|a| {
+        }), ..SAME }] }
+    DEEP: "tt::deep" { params: &[tensor("input"), optional("weight")], kind: OperatorKind::Composite, rules: &[&TracingRules { decomposition: Some(|a| {
         let eps = Arg::Attribute(Attribute::Scalar(Scalar::Float(1e-5)));
         let x = call(op("tt::norm"), vec![a[0].clone(), a[1].clone(), eps.clone()]);
         call(op("tt::norm"), vec![Arg::Tensor(x[0]), a[1].clone(), eps])
-    }) }
+    }), ..SAME }] }
     UPDATE: "tt::update" { params: &[tensor("input"), tensor("delta")],
         effects: Effects { mutates: &[0], aliases: &[(0, 0)], ..Effects::NONE } }
     VIEW: "tt::view" { params: &[tensor("input")], effects: Effects { aliases: &[(0, 0)], ..Effects::NONE } }
     DROPOUT: "tt::dropout" { params: &[tensor("input")], effects: Effects { random: true, ..Effects::NONE } }
     REDUCE: "tt::all_reduce" { params: &[tensor("input")], effects: Effects { collective: true, ..Effects::NONE } }
-    BARRIER: "tt::barrier" { params: &[tensor("input")], results: ResultsDef::Fixed(0), meta: Some(|_| Ok(vec![])),
+    BARRIER: "tt::barrier" { params: &[tensor("input")], results: ResultsDef::Fixed(0), rules: &[&TracingRules { meta: Some(|_| Ok(vec![])), ..SAME }],
         effects: Effects { collective: true, ..Effects::NONE } }
     SLY_RANDOM: "tt::sly_random" { params: &[tensor("input")], kind: OperatorKind::Composite,
-        decomposition: Some(|a| call(op("tt::dropout"), vec![a[0].clone()])) }
+        rules: &[&TracingRules { decomposition: Some(|a| call(op("tt::dropout"), vec![a[0].clone()])), ..SAME }] }
     SLY_COLLECTIVE: "tt::sly_collective" { params: &[tensor("input")], kind: OperatorKind::Composite,
-        decomposition: Some(|a| call(op("tt::all_reduce"), vec![a[0].clone()])) }
+        rules: &[&TracingRules { decomposition: Some(|a| call(op("tt::all_reduce"), vec![a[0].clone()])), ..SAME }] }
     SLY_UPDATE: "tt::sly_update" { params: &[tensor("input"), tensor("delta")], kind: OperatorKind::Composite,
-        decomposition: Some(|a| {
+        rules: &[&TracingRules { decomposition: Some(|a| {
             let view = call(op("tt::view"), vec![a[0].clone()]);
             call(op("tt::update"), vec![Arg::Tensor(view[0]), a[1].clone()])
-        }) }
+        }), ..SAME }] }
     REGION: "region" { params: &[tensor("input")] }
-    DEL: "del" { params: &[tensor("input")], results: ResultsDef::Fixed(0), meta: Some(|_| Ok(vec![])) }
-    FAILS: "tt::fails" { params: &[tensor("input")], kind: OperatorKind::Composite, meta: Some(same),
-        decomposition: Some(|a| call(op("tt::topk"), vec![a[0].clone(), Arg::Attribute(Attribute::Scalar(Scalar::Int(7)))])) }
+    DEL: "del" { params: &[tensor("input")], results: ResultsDef::Fixed(0), rules: &[&TracingRules { meta: Some(|_| Ok(vec![])), ..SAME }] }
+    FAILS: "tt::fails" { params: &[tensor("input")], kind: OperatorKind::Composite,
+        rules: &[&TracingRules { decomposition: Some(|a| call(op("tt::topk"), vec![a[0].clone(), Arg::Attribute(Attribute::Scalar(Scalar::Int(7)))])), ..SAME }] }
 }
 
 /// What the executors here claim.

@@ -10,10 +10,12 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{TRACER, Tensor, call_at, with_defaults, with_top};
+use super::tensor::Tensor;
+use super::{TRACER, add_call, with_defaults, with_top};
 use crate::argument::{Arg, Attribute, Scalar};
 use crate::error::Place;
-use crate::operator::{OperatorDef, Role, role};
+use crate::operator::{OperatorDef, Role};
+use crate::registry::role;
 use crate::trace::ValueId;
 
 /// Numbers above zero that are exact wherever integers are read as f64.
@@ -49,7 +51,7 @@ pub(super) fn tell_apart(def: &'static OperatorDef, arguments: &mut [Arg<Tensor>
     let number = Arg::Attribute(Attribute::Scalar(Scalar::Int(distance(within, draw))));
     // Without an operator for sums the call is made as it is; nothing with arithmetic can be traced there.
     let Ok(add) = role(Role::Add) else { return };
-    let moved = call_at(add, with_defaults(add, vec![Arg::Tensor(*generator), number]), place);
+    let moved = add_call(add, with_defaults(add, vec![Arg::Tensor(*generator), number]), place);
     if let [moved] = moved[..] {
         *generator = moved;
     }

@@ -3,7 +3,8 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use super::{POISON, Poisoned, TRACER, Tensor, append, build, with_top};
+use super::tensor::{POISON, Tensor};
+use super::{Poisoned, TRACER, append, build, with_top};
 use crate::argument::Arg;
 use crate::error::{CallStack, Error, Failure, Place};
 use crate::meta::TensorMeta;

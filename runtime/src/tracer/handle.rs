@@ -4,11 +4,13 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use fulgurite_kernels::DType;
 
-use super::{Builder, POISON, TRACER, Tensor, call_role, fail};
+use super::tensor::{POISON, Tensor};
+use super::{Builder, TRACER, call_role, fail};
 use crate::argument::{Arg, Attribute, Operand, Scalar};
 use crate::meta::{Device, Shape, TensorMeta, normalize_dim};
 use crate::operator::Role;
 use crate::trace::ValueId;
+use crate::tree::{Leaf, Tree};
 
 impl Tensor {
     pub(super) fn value_in(&self, builder: &Builder) -> Option<ValueId> {
@@ -103,5 +105,17 @@ impl Neg for Tensor {
     #[track_caller]
     fn neg(self) -> Tensor {
         call_role(Role::Neg, vec![Arg::Tensor(self)])
+    }
+}
+
+impl Leaf for Tensor {}
+impl Tree for Tensor {
+    type Leaf = Tensor;
+    type With<U: Leaf> = U;
+    fn visit<'a>(&'a self, path: &str, f: &mut dyn FnMut(&str, &'a Tensor)) {
+        f(path, self);
+    }
+    fn map<U: Leaf>(self, f: &mut dyn FnMut(Tensor) -> U) -> U {
+        f(self)
     }
 }

@@ -3,6 +3,8 @@
 //! A failing call neither panics nor returns a `Result`: the first error is kept, the call hands back a poisoned
 //! handle, and the function that traces (`trace`, `jit`) returns the error.
 
+use crate::operator::RuleSet;
+use crate::tracer::rules::TracingRules;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -10,41 +12,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
 
-use crate::argument::{Arg, Attribute, AttributeType, Scalar, map_arguments};
+use crate::argument::{Arg, map_arguments};
 use crate::error::{CallStack, Error, Failure, Place, Result};
 use crate::meta::TensorMeta;
-use crate::operator::{OperatorDef, ResultsDef, Role, role};
+use crate::operator::{OperatorDef, ResultsDef};
 use crate::trace::{Block, BoundSymbol, Callee, Results, ValueId};
+use tensor::POISON;
 
+pub(crate) mod calls;
 mod draws;
 mod gradient;
 mod handle;
 mod rewriting;
+pub mod rules;
+mod tensor;
 
+pub(crate) use calls::call_role;
+pub use calls::{accumulate, call, full_like, zeros_like};
 pub(crate) use draws::{Draws, within_rule};
 pub use gradient::{value_and_grad, value_and_grad_aux};
 pub(crate) use rewriting::{
     absolute_scope, annotate_error, append_copy, calls_since, explain_refusals, has_error, position, rename,
     reserve_names, set_places, set_places_from, take_error,
 };
-
-/// A tensor of the program being traced: a handle without data, free to copy.
-///
-/// It lives as long as the trace that made it; using it later is an error of the next call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Tensor {
-    /// The trace that made it, of all traces of the process: a handle that comes from another thread is none of this
-    /// one's.
-    builder: u64,
-    value: ValueId,
-}
-
-const POISON: ValueId = ValueId(u32::MAX);
-
-impl Tensor {
-    /// A handle of no trace, which stands where one will be.
-    pub(crate) const PLACEHOLDER: Tensor = Tensor { builder: u64::MAX, value: POISON };
-}
+pub use tensor::Tensor;
 
 struct Builder {
     id: u64,
@@ -239,19 +230,8 @@ pub fn scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Calls an operator: checks the arguments, derives the results' metas and adds a line to the trace being built.
-///
-/// Two calls of random operators with one generator draw different numbers: from the second on they get a generator
-/// that is made of it and of their number, in a line of its own. The numbers follow from the generator and from the
-/// calls before in the traced function, whatever transforms make of the program.
-#[track_caller]
-pub fn call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>) -> Vec<Tensor> {
-    call_at(def, arguments, Place::caller())
-}
-
-/// As [`call`], for a call that stands at `place`.
-pub(crate) fn call_at(def: &'static OperatorDef, mut arguments: Vec<Arg<Tensor>>, place: Place) -> Vec<Tensor> {
-    draws::tell_apart(def, &mut arguments, place);
+/// Adds the line of a call that stands at `place`.
+fn add_call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>, place: Place) -> Vec<Tensor> {
     let stack = || CallStack { at: Some(place), frames: Vec::new() };
     let resolved = TRACER.with_borrow_mut(|tracer| {
         let Some(level) = tracer.stack.len().checked_sub(1) else {
@@ -357,7 +337,7 @@ pub(crate) fn infer(
     metas: &[Arg<TensorMeta>],
 ) -> Result<(Vec<TensorMeta>, Option<Arc<Block>>), InferError> {
     def.check_arguments(metas).map_err(InferError::Failure)?;
-    let declared = def.declared_meta(metas).map_err(InferError::Failure)?;
+    let declared = TracingRules::of(def).declared_meta(metas).map_err(InferError::Failure)?;
     match (&declared, def.results) {
         (Some(declared), ResultsDef::Fixed(n)) if declared.len() != n => {
             let message = format!("meta gave {} results, the signature has {n}", declared.len());
@@ -367,7 +347,7 @@ pub(crate) fn infer(
     }
     // Before the decomposition, whose arithmetic on shapes relies on it.
     declared.iter().flatten().try_for_each(TensorMeta::addressable).map_err(InferError::Failure)?;
-    let body = match def.decomposition {
+    let body = match TracingRules::of(def).decomposition {
         Some(_) => Some(decompose(def, metas).map_err(InferError::Inner)?),
         None => None,
     };
@@ -395,7 +375,7 @@ pub(crate) fn infer(
 
 /// What a call stands for, as a closed block. Equal calls share one block.
 pub fn decompose(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result<Arc<Block>> {
-    let Some(rule) = def.decomposition else {
+    let Some(rule) = TracingRules::of(def).decomposition else {
         return Err(Error::Operator {
             operator: def.name.into(),
             failure: Failure::new("NoDecomposition", "has no decomposition"),
@@ -485,55 +465,6 @@ pub fn with_defaults<V>(def: &OperatorDef, mut leading: Vec<Arg<V>>) -> Vec<Arg<
     let rest = &def.params[leading.len().min(def.params.len())..];
     leading.extend(rest.iter().map(crate::operator::ParamDef::default_argument));
     leading
-}
-
-#[track_caller]
-pub(crate) fn call_role(which: Role, leading: Vec<Arg<Tensor>>) -> Tensor {
-    let place = Place::caller();
-    match role(which) {
-        Ok(def) => {
-            let results = call_at(def, with_defaults(def, leading), place);
-            results[0]
-        }
-        Err(error) => {
-            let poison = with_top(|builder| {
-                builder.fail(error.clone());
-                builder.poison()
-            });
-            poison.unwrap_or_else(|| {
-                set_pending(error);
-                Tensor::PLACEHOLDER
-            })
-        }
-    }
-}
-
-/// A tensor like `tensor`, filled with `value`.
-#[track_caller]
-pub fn full_like(tensor: Tensor, value: f64) -> Tensor {
-    let meta = tensor.meta();
-    let number = if meta.dtype().is_floating() { Scalar::Float(value) } else { Scalar::Int(value as i64) };
-    call_role(
-        Role::Full,
-        vec![
-            Arg::Attribute(meta.shape().to_vec().to_attribute()),
-            Arg::Attribute(Attribute::Scalar(number)),
-            Arg::Attribute(Attribute::DType(meta.dtype())),
-            Arg::Attribute(Attribute::Text(meta.device().to_string().into())),
-        ],
-    )
-}
-
-/// Zeros like `tensor`.
-#[track_caller]
-pub fn zeros_like(tensor: Tensor) -> Tensor {
-    full_like(tensor, 0.0)
-}
-
-/// `a + b` by the operator that plays [`Role::Add`].
-#[track_caller]
-pub fn accumulate(a: Tensor, b: Tensor) -> Tensor {
-    call_role(Role::Add, vec![Arg::Tensor(a), Arg::Tensor(b)])
 }
 
 /// Ends the traced function with an error of the author's own: for code around operators (a model's configuration, a

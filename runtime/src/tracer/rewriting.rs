@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{POISON, Tensor, with_top};
+use super::tensor::{POISON, Tensor};
+use super::with_top;
 use crate::argument::{Arg, map_arguments};
 use crate::error::{Error, Place};
-use crate::executor::Refusal;
 use crate::meta::TensorMeta;
 use crate::operator::OperatorDef;
+use crate::refusal::Refusal;
 use crate::trace::{BoundSymbol, Results};
 
 /// Runs `f` with `name` as the whole scope, whatever the scope around is.

@@ -17,7 +17,8 @@ use super::flatten::{Flattener, Substitution};
 use crate::argument::{Arg, Attribute, map_arguments};
 use crate::error::{CallStack, Error, Failure, Result};
 use crate::meta::TensorMeta;
-use crate::operator::{Autocast, OperatorDef, ParamKind, Role, role};
+use crate::operator::{Autocast, OperatorDef, ParamKind, Role};
+use crate::registry::role;
 use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
 use crate::tracer::infer;
 

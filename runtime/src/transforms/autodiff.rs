@@ -7,11 +7,12 @@
 //! A `value_and_grad` line inside another one is expanded first, and what it becomes is differentiated again. It is expanded by the
 //! operators' own rules and decompositions: rules of executors consist of kernel symbols, which have no gradients.
 
+pub mod rules;
 mod split;
+mod supplied;
 mod tape;
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -20,49 +21,14 @@ use self::tape::{Key, Tape, Tracked};
 use super::decompose;
 use crate::argument::{Arg, map_arguments};
 use crate::error::{Error, Result};
-use crate::executor::{ExecutorDef, Refusal, executors_of};
+use crate::executor::{ExecutorDef, executors_of};
 use crate::meta::TensorMeta;
 use crate::trace::{Block, BoundSymbol, Callee, Input, InputRole, Output, Trace};
 use crate::tracer::{self, Tensor};
 
 pub use self::split::{split, split_programs};
-
-/// Below this scope stand the names of what the backward pass computes.
-const BACKWARD: &str = "grad";
-
-/// Who supplied the rule by which a call was differentiated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RuleSource {
-    /// An executor's implementation.
-    Executor(&'static str),
-    /// The operator's declaration.
-    Operator,
-    /// Nobody: what the call stands for was differentiated.
-    Decomposition,
-}
-
-impl fmt::Display for RuleSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RuleSource::Executor(name) => write!(f, "the gradient rule is that of {name}"),
-            RuleSource::Operator => f.write_str("the gradient rule is the operator's own"),
-            RuleSource::Decomposition => f.write_str("its decomposition is differentiated"),
-        }
-    }
-}
-
-/// How one call was differentiated.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GradientRule {
-    /// The name of the call's first result.
-    pub value: Arc<str>,
-    /// The operator.
-    pub operator: &'static str,
-    /// Who supplied the rule.
-    pub from: RuleSource,
-    /// Executors that have an implementation of the operator and did not supply the rule, with their reasons.
-    pub refusals: Vec<Refusal>,
-}
+use self::supplied::BACKWARD;
+pub use self::supplied::{GradientRule, RuleSource};
 
 /// Whether a line was made by a pullback: its results are named below `grad`.
 pub(super) fn is_backward(block: &Block, symbol: &BoundSymbol) -> bool {

@@ -1,15 +1,19 @@
 //! Who runs what: for each symbol the first executor of the list that accepts takes it; if none does, its decomposition
 //! is tried; a prim that nobody takes is an error that lists every refusal.
 
-use super::Fuel;
 use super::flatten::{Flattener, Substitution, inline, place_of};
 use crate::argument::Arg;
 use crate::error::{CallStack, Error, Failure, Result};
-use crate::executor::{ExecutorDef, Refusal, find_executor, find_implementation};
+use crate::executor::{ExecutorDef, find_executor, find_implementation};
+use crate::fuel::Fuel;
+use crate::kernel::KernelRules;
 use crate::meta::TensorMeta;
+use crate::operator::RuleSet;
 use crate::operator::{OperatorDef, OperatorKind};
+use crate::refusal::Refusal;
 use crate::trace::{Block, BoundSymbol, Callee, Trace};
 use crate::tracer::infer;
+use crate::tracer::rules::TracingRules;
 use crate::tracer::trace_rule;
 
 /// Claims every symbol of `trace`. A symbol that is claimed already stays as it is.
@@ -27,7 +31,7 @@ pub fn claim(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel)
 pub(super) fn takes(executor: &ExecutorDef, def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> bool {
     match find_implementation(def.name, executor.name) {
         Some(implementation) => {
-            (implementation.runs_on(executor.device) || implementation.execution.is_some())
+            (implementation.kernel.runs_on(executor.device) || implementation.execution.is_some())
                 && (implementation.checker)(metas).is_ok()
         }
         None => executor.claims.is_some_and(|claims| claims(def, metas).is_ok()),
@@ -139,7 +143,7 @@ impl Claimer<'_> {
     ) -> Result<Option<Taken>> {
         if let OperatorKind::Symbol(owner) = def.kind {
             let executor = find_executor(owner)?;
-            if executor.device == self.device && def.runs_on(self.device) {
+            if executor.device == self.device && KernelRules::of(def).runs_on(self.device) {
                 return Ok(Some(Taken::AsItIs(executor.name)));
             }
             refusals.push(Refusal {
@@ -160,9 +164,9 @@ impl Claimer<'_> {
             if let Some(implementation) = find_implementation(def.name, executor.name) {
                 match (implementation.checker)(metas) {
                     Err(reason) => refuse(reason),
-                    Ok(()) if implementation.runs_on(self.device) || implementation.execution.is_some() => {
+                    Ok(()) if implementation.kernel.runs_on(self.device) || implementation.execution.is_some() => {
                         // A prim must run whatever the fuel: only a composite has something to fall back on.
-                        if def.decomposition.is_some() && !self.fuel.burn() {
+                        if TracingRules::of(def).decomposition.is_some() && !self.fuel.burn() {
                             refuse("out of optimization fuel".into());
                             continue;
                         }
@@ -182,14 +186,14 @@ impl Claimer<'_> {
             } else if let Some(claims) = executor.claims {
                 match claims(def, metas) {
                     Ok(()) => {
-                        if def.decomposition.is_some() && !self.fuel.burn() {
+                        if TracingRules::of(def).decomposition.is_some() && !self.fuel.burn() {
                             refuse("out of optimization fuel".into());
                             continue;
                         }
                         return Ok(Some(Taken::AsItIs(executor.name)));
                     }
                     // A composite that nobody offered to take is no news.
-                    Err(_) if def.decomposition.is_some() => {}
+                    Err(_) if TracingRules::of(def).decomposition.is_some() => {}
                     Err(reason) => refuse(reason),
                 }
             }

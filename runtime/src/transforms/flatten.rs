@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::argument::map_arguments;
 use crate::error::Place;
-use crate::executor::Refusal;
+use crate::refusal::Refusal;
 use crate::trace::{Block, BoundSymbol, Results, ValueId};
 
 /// Builds a block out of the symbols of others.

@@ -1,7 +1,7 @@
 //! Fusion: each executor of the list that fuses groups the symbols it claimed into regions.
 
-use super::Fuel;
 use crate::executor::ExecutorDef;
+use crate::fuel::Fuel;
 use crate::trace::{Block, Trace};
 
 /// Lets the executors make regions, in the order of the list.

@@ -1,5 +1,8 @@
 //! Which results may have the memory of which operands: by what kernels declare, and by what regions read.
 
+use crate::arithmetic::Arithmetic;
+use crate::kernel::KernelRules;
+use crate::operator::RuleSet;
 use fulgurite_kernels::view::is_contiguous;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -17,7 +20,7 @@ pub(crate) fn updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: V
             if let Some(over) = declared_in_place(symbol) {
                 return allowed_over(def, symbol, over, operand) && beside_each_other(symbol, result, operand);
             }
-            def.scalar.is_some()
+            Arithmetic::of(def).scalar.is_some()
                 && symbol.executor.is_some_and(|name| find_executor(name).is_ok_and(|e| e.claims.is_some()))
         }
         _ => false,
@@ -58,13 +61,14 @@ pub(crate) fn may_lie_over_as_read<'a>(
 
 /// The parameters over which the kernel that runs a symbol says that it may write; empty if over any.
 fn declared_in_place(symbol: &BoundSymbol) -> Option<&'static [&'static str]> {
+    let over = |kernel: &KernelRules| kernel.in_place.then_some(kernel.in_place_over);
     let def = symbol.operator()?;
     if let OperatorKind::Symbol(_) = def.kind {
-        return def.in_place.then_some(def.in_place_over);
+        return over(KernelRules::of(def));
     }
     let executor = find_executor(symbol.executor?).ok()?;
     let implementation = find_implementation(def.name, executor.name)?;
-    (implementation.runs_on(executor.device) && implementation.in_place).then_some(implementation.in_place_over)
+    Some(&implementation.kernel).filter(|kernel| kernel.runs_on(executor.device)).and_then(over)
 }
 
 /// Whether `operand` is read as the parameters `over` alone.

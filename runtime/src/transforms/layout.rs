@@ -1,5 +1,8 @@
 //! Layout: view prims become views, and a visible `contiguous` stands before every consumer that needs one.
 
+use crate::kernel::KernelRules;
+use crate::operator::RuleSet;
+use crate::strided::LayoutRules;
 use std::sync::Arc;
 
 use fulgurite_kernels::view::{contiguous_strides, is_contiguous};
@@ -8,8 +11,11 @@ use super::flatten::Flattener;
 use crate::argument::{Arg, map_arguments};
 use crate::array::Strides;
 use crate::error::{Error, Result};
-use crate::executor::{ExecutorDef, Strided, VIEW, executors_of, find_executor, find_implementation};
-use crate::operator::{OperatorKind, Role, View, role};
+use crate::executor::{ExecutorDef, VIEW, executors_of, find_executor, find_implementation};
+use crate::operator::{OperatorKind, Role};
+use crate::registry::role;
+use crate::strided::Strided;
+use crate::strided::View;
 use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
 use crate::tracer::with_defaults;
 
@@ -54,7 +60,7 @@ fn strided(block: &Block, id: ValueId, layouts: &[Layout]) -> Strided {
 }
 
 fn view_of(block: &Block, symbol: &BoundSymbol, layouts: &[Layout]) -> Option<(ValueId, View)> {
-    let rule = symbol.operator()?.view?;
+    let rule = LayoutRules::of(symbol.operator()?).view?;
     let operand = symbol.operands().next()?;
     let arguments = map_arguments(&symbol.arguments, |id| strided(block, *id, layouts));
     Some((operand, rule(&arguments)?))
@@ -143,10 +149,10 @@ pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace
 pub(crate) fn takes_any_strides(symbol: &BoundSymbol) -> Result<bool> {
     match (&symbol.callee, symbol.executor) {
         (Callee::Operator(def), Some(executor)) => match def.kind {
-            OperatorKind::Symbol(_) => Ok(def.strided),
+            OperatorKind::Symbol(_) => Ok(KernelRules::of(def).strided),
             _ => match find_implementation(def.name, executor) {
-                Some(implementation) if implementation.runs_on(find_executor(executor)?.device) => {
-                    Ok(implementation.strided)
+                Some(implementation) if implementation.kernel.runs_on(find_executor(executor)?.device) => {
+                    Ok(implementation.kernel.strided)
                 }
                 _ => Ok(find_executor(executor)?.strided),
             },
@@ -168,7 +174,9 @@ fn contiguous_copy(
     let arguments = with_defaults(def, vec![Arg::Tensor(value)]);
     let metas = map_arguments(&arguments, |_| meta.clone());
     let taker = executors.iter().find(|executor| match find_implementation(def.name, executor.name) {
-        Some(implementation) => implementation.runs_on(executor.device) && (implementation.checker)(&metas).is_ok(),
+        Some(implementation) => {
+            implementation.kernel.runs_on(executor.device) && (implementation.checker)(&metas).is_ok()
+        }
         None => executor.claims.is_some_and(|claims| claims(def, &metas).is_ok()),
     });
     let Some(taker) = taker else {

@@ -2,6 +2,7 @@
 
 pub mod autocast;
 pub mod autodiff;
+mod cheap;
 pub mod claim;
 pub mod cse;
 pub mod dce;
@@ -35,36 +36,5 @@ pub(crate) const VJP: &str = "vjp";
 pub(crate) fn name_vjp(joint: &mut Trace) {
     if let Some(last) = joint.history.last_mut() {
         VJP.clone_into(last);
-    }
-}
-
-/// Optimization fuel: how many more claims, fusions and rewrites may be made. Halving it finds the one that breaks a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fuel(Option<u64>);
-
-impl Fuel {
-    /// Without a limit.
-    pub const UNLIMITED: Fuel = Fuel(None);
-
-    /// At most `steps` optimizations.
-    pub fn limited(steps: u64) -> Fuel {
-        Fuel(Some(steps))
-    }
-
-    /// What is left of it; `None` if there is no limit.
-    pub fn left(self) -> Option<u64> {
-        self.0
-    }
-
-    /// Takes fuel for one optimization; `false` if none is left.
-    pub fn burn(&mut self) -> bool {
-        match &mut self.0 {
-            None => true,
-            Some(0) => false,
-            Some(left) => {
-                *left -= 1;
-                true
-            }
-        }
     }
 }

@@ -6,13 +6,15 @@
 //! input, an activation from what it was applied to. The bits are the same. It costs one more pass over memory, so that small
 //! values, for which a launch takes longer than the pass, stay as they are.
 
+use crate::operator::RuleSet;
+use crate::strided::LayoutRules;
 use std::sync::Arc;
 
-use super::Fuel;
 use super::autodiff::is_backward;
-use super::cse::Cheap;
+use super::cheap::Cheap;
 use super::flatten::{Flattener, Substitution};
 use crate::argument::{Arg, map_arguments};
+use crate::fuel::Fuel;
 use crate::trace::{Block, BoundSymbol, Results, Trace, ValueId};
 
 /// The name of the stage.
@@ -89,7 +91,7 @@ impl<'a> Forward<'a> {
         for (i, symbol) in block.symbols.iter().enumerate() {
             symbol.results.iter().for_each(|id| producers[id.index()] = Some(i));
             let def = symbol.operator();
-            if def.is_some_and(|def| def.view.is_some())
+            if def.is_some_and(|def| LayoutRules::of(def).view.is_some())
                 && let (Some(operand), [result]) = (symbol.operands().next(), &symbol.results[..])
             {
                 memory[result.index()] = memory[operand.index()];

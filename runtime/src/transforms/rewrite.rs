@@ -26,11 +26,12 @@ use rustc_hash::FxHashMap;
 use self::pattern::{Owners, Pattern};
 use self::search::{Match, find_all};
 use self::uses::Uses;
+use super::dce;
 use super::flatten::{Flattener, inline};
-use super::{Fuel, dce};
 use crate::argument::Arg;
 use crate::error::Result;
 use crate::executor::{ExecutorDef, RewriteDef, executors_of, rewrites};
+use crate::fuel::Fuel;
 use crate::trace::{Block, BoundSymbol, Callee, Results, Trace};
 
 #[cfg(feature = "testing")]

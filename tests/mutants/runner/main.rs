@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use fulgurite::executor::{implementations, rewrites};
-use fulgurite::operator::operators;
+use fulgurite::registry::operators;
 use fulgurite::testing::directives::Template;
 use fulgurite::testing::{Filter, Settings, generated_tests};
 

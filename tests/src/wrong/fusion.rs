@@ -1,5 +1,7 @@
 //! A wrong fuser, of an executor that must be asked for.
 
+use fulgurite::arithmetic::Arithmetic;
+use fulgurite::operator::RuleSet;
 use fulgurite_ops_macros::executor;
 
 /// Runs elementwise arithmetic, and keeps what a region computes in f32 whatever its type: values of 16 bits are rounded where they
@@ -7,10 +9,10 @@ use fulgurite_ops_macros::executor;
 #[executor(device = "cpu", strided)]
 pub mod unrounded {
     use fulgurite::executor::HostKernel;
+    use fulgurite::fuel::Fuel;
     use fulgurite::operator::OperatorDef;
     use fulgurite::rules::fulgurite_kernels::fused::{FusedKernel, FusedNode, OutputLayout};
     use fulgurite::trace::Block;
-    use fulgurite::transforms::Fuel;
     use fulgurite_ops::executors::cpu::cpu;
     use fulgurite_ops::executors::regions::{self, Limits};
 
@@ -21,7 +23,7 @@ pub mod unrounded {
     }
 
     fn claims(operator: &'static OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
-        refuse_unless!(operator.scalar.is_some(), "is no arithmetic on elements");
+        refuse_unless!(Arithmetic::of(operator).scalar.is_some(), "is no arithmetic on elements");
         Ok(())
     }
 

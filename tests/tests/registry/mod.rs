@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use fulgurite::executor::{IMPLEMENTATIONS, default_executors, executors, find_executor, implementations, rewrites};
-use fulgurite::operator::{OPERATORS, OperatorKind, find_operator, operators};
+use fulgurite::operator::OperatorKind;
+use fulgurite::registry::{OPERATORS, find_operator, operators};
 
 type Outcome = Result<(), String>;
 

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use fulgurite::executor::find_executor;
-use fulgurite::operator::{OperatorDef, find_operator};
+use fulgurite::operator::OperatorDef;
+use fulgurite::registry::find_operator;
 
 use super::super::output::Failed;
 use super::folders_above;

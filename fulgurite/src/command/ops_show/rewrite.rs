@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use fulgurite::argument::Arg;
 use fulgurite::executor::RewriteDef;
 use fulgurite::jit::{Names, trace};
-use fulgurite::operator::TracedRule;
 use fulgurite::testing::samples::Samples;
 use fulgurite::trace::print::{PrintOptions, print};
+use fulgurite::tracer::rules::TracedRule;
 use fulgurite::{DType, Device, Target, Tensor, TensorMeta};
 use serde::Serialize;
 

@@ -1,11 +1,14 @@
 //! The kernels of regions on the host.
 
-use fulgurite::executor::{HostKernel, Strided};
+use fulgurite::arithmetic::Arithmetic;
+use fulgurite::executor::HostKernel;
+use fulgurite::fuel::Fuel;
+use fulgurite::operator::RuleSet;
 use fulgurite::rules::fulgurite_kernels::fused::{FusedKernel, OutputLayout};
 use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
 use fulgurite::rules::*;
+use fulgurite::strided::Strided;
 use fulgurite::trace::{Block, BoundSymbol};
-use fulgurite::transforms::Fuel;
 
 use crate::executors::regions::{Limits, fuse as gather, iteration_shape, program_of, seen_in, stored_in};
 
@@ -65,7 +68,7 @@ pub fn prepare_region(body: &Block, operands: &[Strided], results: &[Strided]) -
 /// Whether the arithmetic of a symbol divides integers.
 fn divides_integers(body: &Block, symbol: &BoundSymbol) -> bool {
     let integers = symbol.operands().all(|id| body.meta(id).dtype().is_integer());
-    let rule = symbol.operator().and_then(|def| def.scalar);
+    let rule = symbol.operator().and_then(|def| Arithmetic::of(def).scalar);
     integers
         && rule.is_some_and(|rule| {
             let (program, _) = rule(&body.argument_metas(symbol));

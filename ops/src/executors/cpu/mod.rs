@@ -10,12 +10,16 @@ mod order;
 mod products;
 mod reducing;
 
+use fulgurite::arithmetic::Arithmetic;
+use fulgurite::operator::RuleSet;
+use fulgurite::strided::LayoutRules;
 use fulgurite_ops_macros::executor;
 
 /// Runs on the host's processors, over threads where the work is worth it.
 #[executor(device = "cpu", priority = 10, strided)]
 pub mod cpu {
     use fulgurite::executor::HostKernel;
+    use fulgurite::fuel::Fuel;
     use fulgurite::operator::OperatorDef;
     use fulgurite::rules::fulgurite_kernels::fused::{
         DivisionByZero, FusedKernel, FusedNode, FusedProgram, OutputLayout,
@@ -24,7 +28,6 @@ pub mod cpu {
     use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
     use fulgurite::rules::fulgurite_kernels::windows::{LayoutInside, in_shape};
     use fulgurite::trace::Block;
-    use fulgurite::transforms::Fuel;
 
     fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
         super::fusion::fuse(block, fuel)
@@ -39,12 +42,15 @@ pub mod cpu {
     }
 
     fn claims(operator: &'static OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
-        refuse_unless!(operator.scalar.is_some() || operator.view.is_some(), "has no kernel for it");
+        refuse_unless!(
+            Arithmetic::of(operator).scalar.is_some() || LayoutRules::of(operator).view.is_some(),
+            "has no kernel for it"
+        );
         Ok(())
     }
 
     fn prepare(operator: &'static OperatorDef, arguments: &[Arg<Strided>], results: &[Strided]) -> Result<HostKernel> {
-        match (operator.scalar, operator.view) {
+        match (Arithmetic::of(operator).scalar, LayoutRules::of(operator).view) {
             (Some(scalar), _) => {
                 let metas: Vec<Arg<TensorMeta>> =
                     arguments.iter().map(|argument| argument.map(|tensor| tensor.meta.clone())).collect();

@@ -1,9 +1,10 @@
 //! Elementwise arithmetic and copies: scalar rules become generated kernels.
 
 use fulgurite::argument::Arg;
+use fulgurite::arithmetic::Arithmetic;
 use fulgurite::device::Source;
-use fulgurite::executor::Strided;
-use fulgurite::operator::{OperatorDef, View};
+use fulgurite::operator::OperatorDef;
+use fulgurite::operator::RuleSet;
 use fulgurite::rules::fulgurite_kernels::cuda::generate::{
     GeneratedKernel, GeneratedParameter, Holder, InputOperand, OPTIONS, OutputOperand, Problem, StageOperand, Stages,
 };
@@ -11,6 +12,9 @@ use fulgurite::rules::fulgurite_kernels::fused::{FusedNode, FusedProgram, Output
 use fulgurite::rules::fulgurite_kernels::scalar::ScalarNode;
 use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
 use fulgurite::rules::{DeviceTensor, Failure, Parameter, Plan, Result};
+use fulgurite::strided::LayoutRules;
+use fulgurite::strided::Strided;
+use fulgurite::strided::View;
 use fulgurite::{DType, Device, TensorMeta};
 
 use super::support::has_clusters;
@@ -146,7 +150,7 @@ pub(crate) fn symbol(
         ));
     };
     let operands: Vec<&DeviceTensor> = arguments.iter().flat_map(Arg::tensors).collect();
-    if let Some(scalar) = operator.scalar {
+    if let Some(scalar) = Arithmetic::of(operator).scalar {
         let metas: Vec<_> = arguments.iter().map(|argument| argument.map(|tensor| tensor.meta.clone())).collect();
         let (program, numbers) = scalar(&metas);
         let nodes = program.nodes.iter().map(|node| match *node {
@@ -172,7 +176,7 @@ pub(crate) fn symbol(
             &[(result, result.shape(), &result.strides)],
         );
     }
-    let (Some(rule), [operand]) = (operator.view, &operands[..]) else {
+    let (Some(rule), [operand]) = (LayoutRules::of(operator).view, &operands[..]) else {
         return Err(Failure::new("NoKernel", format!("cuda has no kernel for {}", operator.name)));
     };
     let strided: Vec<Arg<Strided>> = arguments

@@ -11,6 +11,9 @@ mod sorting;
 pub(crate) mod support;
 mod topk;
 
+use fulgurite::arithmetic::Arithmetic;
+use fulgurite::operator::RuleSet;
+use fulgurite::strided::LayoutRules;
 use fulgurite_ops_macros::executor;
 
 /// Every prim on an NVIDIA GPU, one kernel a symbol.
@@ -19,7 +22,10 @@ pub mod cuda {
     use fulgurite::operator::OperatorDef;
 
     fn claims(operator: &'static OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
-        refuse_unless!(operator.scalar.is_some() || operator.view.is_some(), "has no kernel for it");
+        refuse_unless!(
+            Arithmetic::of(operator).scalar.is_some() || LayoutRules::of(operator).view.is_some(),
+            "has no kernel for it"
+        );
         Ok(())
     }
 

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use fulgurite::fuel::Fuel;
 use fulgurite::rules::{Arg, Claim};
 use fulgurite::trace::{Block, BoundSymbol, Callee, Results, ValueId, print_symbol};
-use fulgurite::transforms::Fuel;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::optim;

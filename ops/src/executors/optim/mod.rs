@@ -12,8 +12,8 @@ use fulgurite_ops_macros::executor;
 /// Optimizers over all parameters in one launch.
 #[executor(device = "cuda", priority = 5)]
 pub mod optim {
+    use fulgurite::fuel::Fuel;
     use fulgurite::trace::Block;
-    use fulgurite::transforms::Fuel;
 
     fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
         super::gathering::fuse(block, fuel)

@@ -12,7 +12,7 @@ use super::{HostProgram, Step, kernel_of};
 use crate::argument::map_arguments;
 use crate::array::{Array, Strides};
 use crate::error::{Failure, Result};
-use crate::executor::Strided;
+use crate::strided::Strided;
 use crate::trace::ValueId;
 use crate::transforms::layout::takes_any_strides;
 

@@ -8,13 +8,14 @@ use crate::array::Array;
 use crate::compile::{Options, compile};
 use crate::error::Result;
 use crate::executor::ExecutorDef;
+use crate::fuel::Fuel;
 use crate::program::Program;
 use crate::testing::generate::guarded;
 use crate::testing::problem::{Check, Problem};
 use crate::testing::samples::Random;
 use crate::testing::subject::{List, joint_trace, random_like};
 use crate::trace::{Trace, parse};
-use crate::transforms::{Fuel, recompute};
+use crate::transforms::recompute;
 
 /// What must not change a single bit of what a program gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,10 @@
 //! Random programs and single calls from a seed, made of the samples of every registered operator.
 
+use crate::kernel::KernelRules;
+use crate::operator::RuleSet;
+use crate::testing::rules::TestRules;
+use crate::tracer::rules::TracingRules;
+use crate::transforms::autodiff::rules::GradientRules;
 use fulgurite_kernels::DType;
 
 use super::arrange::Arrangement;
@@ -7,7 +12,8 @@ use super::case::{Call, Case, Input, has_gradient, largest, resized_attributes};
 use super::extents;
 use crate::argument::{Arg, map_arguments};
 use crate::meta::{Device, TensorMeta};
-use crate::operator::{OperatorDef, OperatorKind, operators};
+use crate::operator::{OperatorDef, OperatorKind};
+use crate::registry::operators;
 use crate::testing::samples::{Random, Sample, SampleTensor};
 use crate::testing::subject::{accepted_samples, trace_call};
 
@@ -47,7 +53,10 @@ impl Parts {
     /// The parts of the operators that run on this kind of device; of those named alone, if any are, and in these element types.
     pub(super) fn new(device: &str, names: &[String], dtypes: &[DType]) -> Parts {
         let runs = |def: &OperatorDef| match def.kind {
-            OperatorKind::Symbol(_) => def.runs_on(device) && (def.reference.is_some() || def.decomposition.is_some()),
+            OperatorKind::Symbol(_) => {
+                KernelRules::of(def).runs_on(device)
+                    && (TestRules::of(def).reference.is_some() || TracingRules::of(def).decomposition.is_some())
+            }
             _ => true,
         };
         let wanted = |def: &OperatorDef| names.is_empty() || names.iter().any(|name| name == def.name);
@@ -133,8 +142,9 @@ impl Parts {
                 let (first, count) = (inputs.len(), results.len());
                 let call = Call { def: part.def, arguments, results: count };
                 // With its gradient a composite is often opened, and its own kernels do not run.
-                let gradient =
-                    sample.forward_only.is_none() && part.def.no_grad.is_none() && random.next().is_multiple_of(2);
+                let gradient = sample.forward_only.is_none()
+                    && GradientRules::of(part.def).no_grad.is_none()
+                    && random.next().is_multiple_of(2);
                 inputs.iter_mut().for_each(|input: &mut Input| {
                     input.tensor = input.tensor.clone().reseeded(random.next() >> 8);
                 });
@@ -315,7 +325,8 @@ impl Maker {
             call.arguments = map_arguments(&call.arguments, |value| renumbered[*value]);
         }
         case.results = returned.iter().map(|value| renumbered[*value]).collect();
-        case.gradient = case.calls.iter().all(|call| call.def.no_grad.is_none()) && random.next().is_multiple_of(2);
+        case.gradient = case.calls.iter().all(|call| GradientRules::of(call.def).no_grad.is_none())
+            && random.next().is_multiple_of(2);
         (!case.results.is_empty()).then(|| case.pruned())
     }
 }

@@ -25,7 +25,7 @@ use crate::device::DeviceState;
 use crate::error::{Error, Result};
 use crate::executor::{ExecutorDef, default_executors, find_executor};
 use crate::meta::Device;
-use crate::operator::find_operator;
+use crate::registry::find_operator;
 use crate::testing::generate::guarded;
 use crate::testing::samples::Random;
 use crate::trace::Trace;

@@ -5,6 +5,9 @@
 //! differ there. An element that moves by more than a part of its own size is ill-conditioned, or stands at a discontinuity, and
 //! says nothing about an executor. It is counted as skipped.
 
+use crate::arithmetic::Arithmetic;
+use crate::operator::RuleSet;
+use crate::testing::rules::TestRules;
 use fulgurite_kernels::DType;
 use ndarray::ArrayD;
 
@@ -67,7 +70,8 @@ impl Oracle {
     /// result.
     pub(super) fn ask(trace: &Trace, inputs: &[Array], tolerances: &[Tolerance]) -> Check<Answer> {
         let block = dce::live(decompose(trace, |_| true).block).canonical();
-        if block.symbols.iter().any(|symbol| symbol.operator().is_none_or(|def| def.reference.is_none())) {
+        if block.symbols.iter().any(|symbol| symbol.operator().is_none_or(|def| TestRules::of(def).reference.is_none()))
+        {
             return Ok(Answer::Nothing);
         }
         let given = inputs.iter().map(Array::to_reference).collect::<Result<Vec<_>, _>>()?;
@@ -245,10 +249,10 @@ fn call(
     random: &mut Random,
 ) -> Check<Vec<ReferenceTensor>> {
     let def = symbol.operator().ok_or("not an operator")?;
-    let rule = def.reference.ok_or("has no reference")?;
+    let rule = TestRules::of(def).reference.ok_or("has no reference")?;
     let moves = noise.moves() && !is_exact(def);
     // Elementwise arithmetic rounds its result alone; sums and products round their terms, in the type that they are added in.
-    let terms = moves && def.scalar.is_none();
+    let terms = moves && Arithmetic::of(def).scalar.is_none();
     let alike = 1.0 + terms_of_each(block, symbol) / ALIKE;
     let arguments: Vec<Arg<ReferenceTensor>> = map_arguments(&symbol.arguments, |id| {
         let value = values[id.index()].clone().unwrap_or_else(|| ReferenceTensor::scalar(f64::NAN));

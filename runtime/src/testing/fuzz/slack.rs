@@ -1,6 +1,8 @@
 //! What the directives of operators allow a program's results besides: each result what those on the way to it allow,
 //! as far as they speak of its executors, its templates and the element types that the operators meet there.
 
+use crate::operator::RuleSet;
+use crate::testing::rules::TestRules;
 use fulgurite_kernels::DType;
 
 use crate::testing::directives::{DirectiveKind, Template, Tolerance};
@@ -32,7 +34,7 @@ fn add(block: &Block, symbol: &BoundSymbol, executors: &[&str], gradient: bool, 
         let mut values = symbol.operands().chain(symbol.results.iter().copied());
         values.any(|id| block.meta(id).dtype() == dtype)
     };
-    for directive in symbol.operator().map_or(&[][..], |def| def.directives) {
+    for directive in symbol.operator().map_or(&[][..], |def| TestRules::of(def).directives) {
         let DirectiveKind::Tolerance(own) = directive.kind else { continue };
         let template =
             directive.template == Template::Consistency || gradient && directive.template == Template::Gradient;
@@ -57,9 +59,11 @@ mod tests {
     use crate::argument::Arg;
     use crate::expansion;
     use crate::meta::{Device, TensorMeta};
-    use crate::operator::{Class, OPERATORS, OperatorDef, OperatorKind, find_operator};
+    use crate::operator::{Class, OperatorDef, OperatorKind};
+    use crate::registry::{OPERATORS, find_operator};
     use crate::testing::directives::Directive;
     use crate::testing::subject::trace_of;
+    use crate::tracer::rules::TracingRules;
     use crate::tracer::{Tensor, call, trace_block};
 
     const LOOSE: Directive = Directive {
@@ -71,17 +75,23 @@ mod tests {
         reason: "to be told from the others",
     };
 
+    const SAME: TracingRules =
+        TracingRules { meta: Some(|arguments| Ok(vec![arguments[0].tensors()[0].clone()])), ..TracingRules::EMPTY };
+
     const BASE: OperatorDef = OperatorDef {
         kind: OperatorKind::Prim,
         params: &[expansion::tensor::define::<()>("input", Class::Any)],
-        meta: Some(|arguments| Ok(vec![arguments[0].tensors()[0].clone()])),
         ..expansion::OPERATOR
     };
 
     macro_rules! operators {
         ($($id:ident: $name:literal, $directives:expr;)*) => {$(
             #[linkme::distributed_slice(OPERATORS)]
-            static $id: &OperatorDef = &OperatorDef { name: $name, directives: $directives, ..BASE };
+            static $id: &OperatorDef = &OperatorDef {
+                name: $name,
+                rules: &[&SAME, &TestRules { directives: $directives, ..TestRules::EMPTY }],
+                ..BASE
+            };
         )*};
     }
 

@@ -5,6 +5,7 @@
 //! [`judge`] says what became of one.
 
 mod change;
+mod planned;
 mod programs;
 
 use super::problem::{Check, Problem, ensure};
@@ -17,18 +18,8 @@ use crate::trace::{Callee, Input, Trace};
 use crate::transforms::flatten::{Flattener, inline};
 
 pub use change::changed;
+pub use planned::Planned;
 pub use programs::{planned, random_programs, sampled_programs};
-
-/// A planned trace, and what it is run on.
-#[derive(Debug, Clone)]
-pub struct Planned {
-    /// Where it comes from.
-    pub name: String,
-    /// The last stage of its compilation.
-    pub trace: Trace,
-    /// One array for each input.
-    pub inputs: Vec<Array>,
-}
 
 /// What became of a changed trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

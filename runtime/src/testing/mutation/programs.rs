@@ -1,10 +1,11 @@
 //! Planned traces to be changed.
 
-use super::Planned;
+use super::planned::Planned;
 use crate::array::Array;
 use crate::compile::stages;
 use crate::executor::default_executors;
-use crate::operator::{OperatorKind, operators};
+use crate::operator::OperatorKind;
+use crate::registry::operators;
 use crate::testing::problem::{Check, Problem};
 use crate::testing::samples::Random;
 use crate::testing::subject::{

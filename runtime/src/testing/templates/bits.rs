@@ -52,7 +52,7 @@ fn surrounded(subject: &Subject) -> Check<Trace> {
                 false => argument.map(|tensor| scaled(*tensor, BEFORE)),
             })
             .collect();
-        let results = tracer::call_at(def, map_arguments(&arguments, |tensor| *tensor), Place::declared(def));
+        let results = tracer::calls::call_at(def, map_arguments(&arguments, |tensor| *tensor), Place::declared(def));
         results.into_iter().map(|result| scaled(result, AFTER)).collect()
     })?;
     Ok(trace_of(def.short_name(), block))

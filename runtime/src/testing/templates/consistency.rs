@@ -1,13 +1,15 @@
 //! Agrees with the independent reference.
 
 use super::{Context, Outcome, PASSED, nothing};
+use crate::operator::RuleSet;
 use crate::testing::problem::{Check, Problem};
+use crate::testing::rules::TestRules;
 use crate::testing::subject::{REFERENCE, Subject};
 
 /// The executor's results lie near the f64 reference; in low precision at least as near, up to a factor, as the plain
 /// decomposition. The plain decomposition itself (the list of the reference executor) must be near by its own conditioning.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
-    if context.def.reference.is_none() {
+    if TestRules::of(context.def).reference.is_none() {
         let message = "has no rule `reference`, an independent computation in f64 that its results are compared with";
         return Err(Problem::from(message.to_owned()));
     }

@@ -1,10 +1,12 @@
 //! Declared meta and grad agree with the decomposition; the reference does, in f64 and in integers.
 
 use super::{Context, Outcome, PASSED};
+use crate::operator::RuleSet;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{List, Subject, execute, joint_trace, random_like, trace_of};
 use crate::testing::tolerance::{Expected, SAME_IN_F64};
 use crate::tracer::decompose;
+use crate::transforms::autodiff::rules::GradientRules;
 use fulgurite_kernels::DType;
 
 /// See the module.
@@ -22,7 +24,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let opened = trace_of(def.short_name(), (*body).clone());
     let ran = execute(opened.clone(), &plain, subject.arrays.clone(), derived.len())?;
     subject.compare_plain(&ran.outputs, context.tolerance).map_err(|p| p.within("decomposition against reference"))?;
-    if def.grad.is_some() && subject.differentiable()? {
+    if GradientRules::of(def).grad.is_some() && subject.differentiable()? {
         let declared = subject.joint(&plain);
         let Some(declared) = declared.as_ref().as_ref().map_err(Problem::clone)? else { return PASSED };
         let Some(joint) = joint_trace(&opened, &plain.executors)? else { return PASSED };

@@ -1,12 +1,14 @@
 //! Inputs unchanged unless declared; outputs alias only what is declared; random draws stay apart.
 
+use crate::operator::RuleSet;
+use crate::strided::LayoutRules;
 use fulgurite_kernels::view::contiguous_strides;
 
 use super::{Context, Outcome, PASSED};
 use crate::argument::map_arguments;
 use crate::error::Place;
-use crate::executor::Strided;
 use crate::meta::Device;
+use crate::strided::Strided;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{Subject, trace_of};
 use crate::trace::{Callee, Trace};
@@ -56,7 +58,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
 
 /// What can be seen as a view is no copy, where the operands are contiguous.
 fn viewed(subject: &Subject) -> Check {
-    let Some(rule) = subject.def.view else { return Ok(()) };
+    let Some(rule) = LayoutRules::of(subject.def).view else { return Ok(()) };
     let arguments =
         map_arguments(&subject.metas, |meta| Strided { strides: contiguous_strides(meta.shape()), meta: meta.clone() });
     ensure!(rule(&arguments).is_some(), "the rule `view` refuses a contiguous operand, which is copied for it");
@@ -71,8 +73,8 @@ fn parameter_names(trace: &Trace) -> Vec<String> {
 fn merging(subject: &Subject) -> Check {
     let def = subject.def;
     let block = trace_rule(def, &subject.metas, |arguments| {
-        let mut results = tracer::call_at(def, arguments.to_vec(), Place::declared(def));
-        results.extend(tracer::call_at(def, arguments.to_vec(), Place::declared(def)));
+        let mut results = tracer::calls::call_at(def, arguments.to_vec(), Place::declared(def));
+        results.extend(tracer::calls::call_at(def, arguments.to_vec(), Place::declared(def)));
         results
     })?;
     // And two draws from one generator are made with two.

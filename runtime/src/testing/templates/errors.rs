@@ -1,5 +1,7 @@
 //! Error samples fail at trace time, as they say and at the caller's line; each declared precondition is tripped by one.
 
+use crate::operator::RuleSet;
+use crate::testing::rules::TestRules;
 use fulgurite_kernels::DType;
 
 use super::{Context, Outcome, PASSED};
@@ -23,7 +25,7 @@ pub(crate) fn check(context: &Context) -> Check<Outcome> {
             one(def, sample).map_err(|problem| problem.within(format!("error sample {i}")))?;
         }
     }
-    for code in def.codes {
+    for code in TestRules::of(def).codes {
         ensure!(samples.iter().any(|sample| sample.code == *code), "no error sample trips the precondition '{code}'");
     }
     if let Some((_, sample)) = accepted_samples(def, dtype).first() {
@@ -65,7 +67,7 @@ fn expect(def: &'static OperatorDef, metas: &[Arg<TensorMeta>], code: &str, mess
     // What it is made of may refuse the call as well, with the same code and text, about arguments that the caller did
     // not give.
     ensure!(
-        operator == def.name || !def.codes.contains(&code),
+        operator == def.name || !TestRules::of(def).codes.contains(&code),
         "{call}: the precondition '{code}' is not checked by the operator itself, but by {operator}: {text}"
     );
     Ok(())

@@ -1,6 +1,8 @@
 //! The gradient is the gradient: `<cotangent, J v> = <vjp(cotangent), v>`, with the directional derivative `J v` by central
 //! differences in f64; in other element types it is near that of f64. The results beside it are those of the reference.
 
+use crate::operator::RuleSet;
+use crate::testing::rules::TestRules;
 use fulgurite_kernels::DType;
 
 use super::{Context, Outcome, PASSED, nothing};
@@ -39,7 +41,7 @@ fn by_differences(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outc
     let plain = subject.forward(&List::plain()?);
     let floating: Vec<usize> = (0..ran.own).filter(|i| ran.outputs[*i].dtype().is_floating()).collect();
     let evaluate = |arrays: &[Array]| -> Check<Vec<Vec<f64>>> {
-        if let Some(rule) = subject.def.reference {
+        if let Some(rule) = TestRules::of(subject.def).reference {
             let results = rule(&subject.reference_arguments(arrays)?)?;
             return Ok(floating.iter().map(|i| results[*i].floats().iter().copied().collect()).collect());
         }

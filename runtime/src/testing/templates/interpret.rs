@@ -4,6 +4,9 @@
 //! Moving the inputs alone would not: what is rounded on the way to a step (`floor` of a product in bf16) or cancels there jumps although
 //! the inputs stand far from it, and what overflows on the way (`log(exp(199))` in f32) is finite in f64.
 
+use crate::operator::RuleSet;
+use crate::strided::LayoutRules;
+use crate::testing::rules::TestRules;
 use fulgurite_kernels::DType;
 use ndarray::{ArrayD, IxDyn};
 use rustc_hash::FxHashMap;
@@ -50,12 +53,14 @@ impl Interpreter {
         }
         for symbol in &block.symbols {
             let Some(def) = symbol.operator() else { return Err("a program of samples has operators alone".into()) };
-            let Some(rule) = def.reference else { return Err(format!("{} has no reference", def.name).into()) };
+            let Some(rule) = TestRules::of(def).reference else {
+                return Err(format!("{} has no reference", def.name).into());
+            };
             let results = rule(&map_arguments(&symbol.arguments, |id| values[id].clone())).map_err(Problem::from)?;
             ensure!(results.len() == symbol.results.len(), "{}: the reference has other results", def.name);
             for (id, result) in symbol.results.iter().zip(results) {
                 let dtype = block.meta(*id).dtype();
-                let moves = def.view.is_none();
+                let moves = LayoutRules::of(def).view.is_none();
                 values.insert(*id, held(result, dtype, if moves { roundings } else { 0.0 }, &mut random));
             }
         }

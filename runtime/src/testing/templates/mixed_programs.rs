@@ -1,6 +1,8 @@
 //! Random programs under autocast: as near to the same program in f64 as their roundings to bf16 allow, and whoever runs them
 //! no further from it than the plain executors.
 
+use crate::operator::RuleSet;
+use crate::strided::LayoutRules;
 use fulgurite_kernels::DType;
 
 use super::interpret::Interpreter;
@@ -67,7 +69,7 @@ pub(super) fn mixed(trace: &Trace) -> Result<Trace> {
 /// How many symbols give bf16, those left out that only move what there is.
 fn roundings(mixed: &Trace) -> usize {
     let block = decompose(mixed, |_| true).block;
-    let computes = |def: &'static crate::operator::OperatorDef| def.view.is_none();
+    let computes = |def: &'static crate::operator::OperatorDef| LayoutRules::of(def).view.is_none();
     let low = |line: &&crate::trace::BoundSymbol| line.results.iter().any(|id| block.meta(*id).dtype() == LOW);
     block.symbols.iter().filter(|line| line.operator().is_some_and(computes)).filter(low).count()
 }

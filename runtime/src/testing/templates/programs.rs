@@ -1,6 +1,8 @@
 //! Random programs made of samples: unfused = reference, fused at least as near as twice the unfused error, for every list of
 //! executors and every amount of fuel.
 
+use crate::operator::RuleSet;
+use crate::transforms::autodiff::rules::GradientRules;
 use std::sync::OnceLock;
 
 use fulgurite_kernels::DType;
@@ -13,15 +15,16 @@ use crate::array::Array;
 use crate::compile::compile;
 use crate::error::{Place, Result};
 use crate::executor::ExecutorDef;
+use crate::fuel::Fuel;
 use crate::meta::{Device, TensorMeta};
-use crate::operator::{Autocast, OperatorDef, OperatorKind, operators};
+use crate::operator::{Autocast, OperatorDef, OperatorKind};
+use crate::registry::operators;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::{Random, Sample, round_to};
 use crate::testing::subject::{List, accepted_samples, joint_trace, perturbed, random_like, trace_call, trace_of};
 use crate::testing::tolerance::{Expected, relative_error, same_bits};
 use crate::trace::Trace;
 use crate::tracer::{self, trace_block};
-use crate::transforms::Fuel;
 
 /// How many programs are made for each executor.
 pub(crate) const SEEDS: u64 = 24;
@@ -57,7 +60,9 @@ fn parts() -> &'static [Part] {
     static PARTS: OnceLock<Vec<Part>> = OnceLock::new();
     PARTS.get_or_init(|| {
         let fits = |def: &&OperatorDef| {
-            def.effects.mergeable() && def.no_grad.is_none() && !matches!(def.kind, OperatorKind::Symbol(_))
+            def.effects.mergeable()
+                && GradientRules::of(def).no_grad.is_none()
+                && !matches!(def.kind, OperatorKind::Symbol(_))
         };
         let sample_fits = |sample: &Sample| {
             let tensors = || sample.arguments.iter().flat_map(Arg::tensors);
@@ -215,7 +220,7 @@ impl RandomProgram {
             let mut values = handles.to_vec();
             for step in &self.steps {
                 let arguments = map_arguments(&step.arguments, |value| values[*value]);
-                values.extend(tracer::call_at(step.def, arguments, Place::declared(step.def)));
+                values.extend(tracer::calls::call_at(step.def, arguments, Place::declared(step.def)));
             }
             self.results.iter().map(|value| values[*value]).collect()
         })?;

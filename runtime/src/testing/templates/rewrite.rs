@@ -10,15 +10,16 @@ use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
 use crate::error::Result;
 use crate::executor::RewriteDef;
+use crate::fuel::Fuel;
 use crate::meta::{Device, TensorMeta};
-use crate::operator::TracedRule;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::Samples;
 use crate::testing::subject::{List, joint_trace, random_like, trace_of};
 use crate::testing::tolerance::{Expected, SAME_IN_F64};
 use crate::trace::{Block, Trace, ValueId};
+use crate::tracer::rules::TracedRule;
 use crate::tracer::trace_block;
-use crate::transforms::{Fuel, rewrite};
+use crate::transforms::rewrite;
 
 /// See the module.
 pub(crate) fn check(def: &'static RewriteDef) -> Check<Outcome> {

@@ -10,11 +10,14 @@ use super::{Context, Outcome, PASSED};
 use crate::argument::{Arg, Attribute};
 use crate::array::Array;
 use crate::meta::{Device, TensorMeta};
+use crate::operator::RuleSet;
 use crate::operator::{OperatorDef, ParamKind};
 use crate::testing::generate::sampled_dtypes;
 use crate::testing::problem::{Check, Problem, ensure};
+use crate::testing::rules::TestRules;
 use crate::testing::subject::{List, Subject, subjects};
 use crate::testing::tolerance::Expected;
+use crate::tracer::rules::TracingRules;
 
 /// How many other values of an attribute are tried in one sample.
 const TRIED: usize = 6;
@@ -23,7 +26,7 @@ const TRIED: usize = 6;
 pub(crate) fn check(context: &Context) -> Check<Outcome> {
     let def = context.def;
     ensure!(
-        def.reference.is_some() || def.decomposition.is_some(),
+        TestRules::of(def).reference.is_some() || TracingRules::of(def).decomposition.is_some(),
         "has neither a rule `reference` nor a decomposition, so that nothing says what its results are: \
          write `fn reference(...)`, the same in f64"
     );
@@ -40,7 +43,7 @@ pub(crate) fn check(context: &Context) -> Check<Outcome> {
     );
     samples.sort_by_key(|subject| subject.arrays.iter().map(|array| array.meta().len()).sum::<usize>());
     for (index, param) in def.params.iter().enumerate() {
-        let waived = def.undecided.iter().find(|(name, _)| *name == param.name);
+        let waived = TestRules::of(def).undecided.iter().find(|(name, _)| *name == param.name);
         match (decides(def, index, &samples)?, waived) {
             (Ok(()), Some(_)) => {
                 return Err(Problem(format!(

@@ -1,13 +1,15 @@
 //! The derivative of the gradient, which the gradient's own lines have by their rules, agrees with central differences of the
 //! gradient in f64; or there is none, because an operator in the gradient declares that it has no gradient.
 
+use crate::operator::RuleSet;
+use crate::transforms::autodiff::rules::GradientRules;
 use fulgurite_kernels::DType;
 
 use super::gradient::{Along, dot};
 use super::{Context, Outcome, PASSED, nothing};
 use crate::array::Array;
 use crate::error::Error;
-use crate::operator::find_operator;
+use crate::registry::find_operator;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{List, Subject, joint_trace, random_like};
 use crate::testing::tolerance::DIFFERENCES;
@@ -40,7 +42,8 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let twice = match vjp_of(&joint, &wrt, &gradients, &[], &mut Vec::new()) {
         Ok(twice) => twice,
         Err(Error::NoGradient { operator, reason, .. }) => {
-            let declared = find_operator(&operator).is_ok_and(|def| def.no_grad == Some(reason.as_str()));
+            let declared =
+                find_operator(&operator).is_ok_and(|def| GradientRules::of(def).no_grad == Some(reason.as_str()));
             ensure!(declared, "its gradient uses '{operator}', which has no gradient and gives no reason: {reason}");
             return nothing(&format!("its gradient uses {operator}, which has none: {reason}"));
         }

@@ -1,6 +1,8 @@
 //! The kernels of plans, without a device: each source compiles by NVRTC alone, and each launch names a kernel of its source and
 //! gives it the parameters that it takes.
 
+use crate::kernel::KernelRules;
+use crate::operator::RuleSet;
 use std::sync::Arc;
 
 use fulgurite_kernels::cuda::{Compilation, Cubin, KernelCache, nvrtc};
@@ -26,10 +28,10 @@ const REQUIRED: &str = "FULGURITE_REQUIRE_NVRTC";
 /// The rule that writes down the work of `def` by kernels of `executor`, if it has one for these arguments.
 fn rule_of(def: &OperatorDef, executor: &ExecutorDef, metas: Option<&[Arg<TensorMeta>]>) -> Option<PlanRule> {
     match def.kind {
-        OperatorKind::Symbol(owner) => def.plan.filter(|_| owner == executor.name),
+        OperatorKind::Symbol(owner) => KernelRules::of(def).plan.filter(|_| owner == executor.name),
         _ => {
             let own = find_implementation(def.name, executor.name)?;
-            own.plan.filter(|_| metas.is_none_or(|metas| (own.checker)(metas).is_ok()))
+            own.kernel.plan.filter(|_| metas.is_none_or(|metas| (own.checker)(metas).is_ok()))
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Mixed element types: with any one tensor of a call in another type, the call is refused, or meta, decomposition and gradients
 //! agree on the types of everything. Nothing is computed.
 
+use crate::operator::RuleSet;
+use crate::tracer::rules::TracingRules;
+use crate::transforms::autodiff::rules::GradientRules;
 use std::collections::BTreeSet;
 
 use fulgurite_kernels::DType;
@@ -66,7 +69,7 @@ fn probe(context: &Context, metas: &[Arg<TensorMeta>]) -> Check<bool> {
         Ok(trace) => trace,
         Err(error) if error.code() == META_DIFFERS => return Err(error.into()),
         // What the operator itself refuses; where it has no rule for that, a part of its decomposition does.
-        Err(error) => match def.meta.filter(|_| def.check_arguments(metas).is_ok()) {
+        Err(error) => match TracingRules::of(def).meta.filter(|_| def.check_arguments(metas).is_ok()) {
             Some(meta) if meta(metas).is_ok() => {
                 return Err(Problem::from(error).within("meta accepts it, but its decomposition does not"));
             }
@@ -74,7 +77,7 @@ fn probe(context: &Context, metas: &[Arg<TensorMeta>]) -> Check<bool> {
         },
     };
     trace.verify().map_err(|error| Problem::from(error).within("it is accepted, but does not verify"))?;
-    if def.no_grad.is_some() || matches!(def.kind, OperatorKind::Symbol(_)) {
+    if GradientRules::of(def).no_grad.is_some() || matches!(def.kind, OperatorKind::Symbol(_)) {
         return Ok(true);
     }
     let joint = joint_trace(&trace, &default_executors("cpu"))

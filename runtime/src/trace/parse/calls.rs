@@ -6,7 +6,8 @@ use super::messages::{MAX_HINT, hint, quote};
 use super::{Parser, Scope};
 use crate::argument::{Arg, Attribute, Scalar};
 use crate::error::Result;
-use crate::operator::{OperatorDef, ParamDef, ParamKind, ResultsDef, find_operator};
+use crate::operator::{OperatorDef, ParamDef, ParamKind, ResultsDef};
+use crate::registry::find_operator;
 
 impl<'a> Parser<'a> {
     /// `name=`, if that stands here.

@@ -6,7 +6,7 @@ use super::super::print::MAX_DEPTH;
 use super::super::{Block, BoundSymbol, Callee, Results, Storage};
 use super::{Parser, Scope, Typed};
 use crate::error::Result;
-use crate::executor::Refusal;
+use crate::refusal::Refusal;
 
 impl Parser<'_> {
     /// One line after its results: the call, the claim, the refusals, the body.

@@ -1,11 +1,14 @@
 //! Who runs a line: the executor is there, runs on the target, takes the call, and is the region's; and that a planned trace lacks
 //! nothing that running it needs.
 
+use crate::kernel::KernelRules;
+use crate::operator::RuleSet;
+use crate::strided::LayoutRules;
 use fulgurite_kernels::view::is_contiguous;
 
 use super::super::print::print_symbol;
 use super::super::{Block, BoundSymbol, Callee, ValueId};
-use super::{Check, Verifier, name};
+use super::verifier::{Check, Verifier, name};
 use crate::error::Result;
 use crate::executor::{ExecutorDef, VIEW, find_executor, find_implementation};
 use crate::operator::{OperatorDef, OperatorKind};
@@ -25,10 +28,14 @@ impl Verifier<'_> {
     fn taken(&self, block: &Block, symbol: &BoundSymbol, def: &'static OperatorDef, executor: &ExecutorDef) -> Check {
         let (target, name) = (self.trace.target.kind(), executor.name);
         if name == VIEW {
-            return if def.view.is_some() { Ok(()) } else { Err(format!("'{}' is no view", def.name)) };
+            return if LayoutRules::of(def).view.is_some() {
+                Ok(())
+            } else {
+                Err(format!("'{}' is no view", def.name))
+            };
         }
         if let OperatorKind::Symbol(owner) = def.kind {
-            return match owner == name && def.runs_on(target) {
+            return match owner == name && KernelRules::of(def).runs_on(target) {
                 true => Ok(()),
                 false if owner != name => Err(format!("'{}' belongs to '{owner}', not to '{name}'", def.name)),
                 false => Err(format!("'{}' has no kernel for {target}", def.name)),
@@ -37,7 +44,7 @@ impl Verifier<'_> {
         let refused = |reason: String| Err(format!("is claimed by '{name}', which does not take it: {reason}"));
         let metas = block.argument_metas(symbol);
         if let Some(implementation) = find_implementation(def.name, name) {
-            if !implementation.runs_on(target) {
+            if !implementation.kernel.runs_on(target) {
                 return refused(format!("it has no kernel of its own for {target}"));
             }
             return (implementation.checker)(&metas).or_else(refused);

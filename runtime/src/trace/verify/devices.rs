@@ -4,7 +4,7 @@ use rustc_hash::FxHashSet;
 
 use super::super::print::{print_input, print_symbol};
 use super::super::{Block, BoundSymbol, Trace, ValueId};
-use super::Verifier;
+use super::verifier::Verifier;
 use crate::error::{Error, Failure, Result};
 use crate::meta::Device;
 

@@ -1,10 +1,12 @@
 //! What lines do besides computing their results, and whether their operators declare it.
 
+use crate::operator::RuleSet;
+use crate::strided::LayoutRules;
 use rustc_hash::FxHashSet;
 
 use super::super::{Block, BoundSymbol, Trace, ValueId};
 use super::lives::State;
-use super::{Check, Verifier};
+use super::verifier::{BlockEffects, Check, Verifier};
 use crate::argument::Arg;
 use crate::error::{Failure, Result};
 
@@ -48,15 +50,6 @@ pub(crate) fn ordered(trace: &Trace) -> Vec<&str> {
     lines.map(|symbol| symbol.results.first().map_or(symbol.name(), |id| &*block.value(*id).name)).collect()
 }
 
-/// What a block does besides computing its results.
-#[derive(Debug, Clone, Default)]
-pub(super) struct BlockEffects {
-    pub(super) random: bool,
-    pub(super) collective: bool,
-    /// Which parameters' data it changes.
-    pub(super) mutates: Vec<usize>,
-}
-
 impl Verifier<'_> {
     /// What a symbol does, by declaration and by its body; `mutates` are positions among its operands.
     pub(super) fn effects(symbol: &BoundSymbol, inner: BlockEffects) -> Check<BlockEffects> {
@@ -88,7 +81,7 @@ impl Verifier<'_> {
         let Some(def) = symbol.operator() else { return };
         let operands: Vec<ValueId> = symbol.operands().collect();
         // What a view rule describes may become a view of its operand's memory.
-        if let (Some(_), Some(of), [result]) = (def.view, operands.first(), &symbol.results[..]) {
+        if let (Some(_), Some(of), [result]) = (LayoutRules::of(def).view, operands.first(), &symbol.results[..]) {
             state.root[result.index()] = state.root[of.index()];
         }
         for (result, param) in def.effects.aliases {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::{Block, BoundSymbol, Callee, ValueId};
-use super::{Check, Verifier, name};
+use super::verifier::{Check, Verifier, name};
 
 /// What is known of the values of a block while its lines are walked.
 pub(super) struct State {

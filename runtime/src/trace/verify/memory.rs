@@ -6,7 +6,7 @@ use fulgurite_kernels::view::is_contiguous;
 
 use super::super::print::{print_input, print_return, print_symbol};
 use super::super::{Block, Callee, Storage, Value, ValueId};
-use super::{Verifier, name};
+use super::verifier::{Verifier, name};
 use crate::error::{Place, Result};
 use crate::transforms::in_place::{RegionReaders, may_lie_over_as_read};
 use crate::transforms::layout::{Layout, layouts};

@@ -14,10 +14,10 @@ use rustc_hash::FxHashMap;
 
 use super::print::{MAX_DEPTH, print_input, print_return, print_symbol};
 use super::{Block, BoundSymbol, Trace, ValueId};
-use crate::error::{CallStack, Error, Place, Result};
-use effects::BlockEffects;
+use crate::error::{Error, Result};
 use lives::State;
 use signatures::Wrong;
+use verifier::{BlockEffects, Verifier, count, name};
 
 mod claims;
 mod devices;
@@ -25,9 +25,17 @@ mod effects;
 mod lives;
 mod memory;
 mod signatures;
+mod verifier;
 
 #[cfg(test)]
 mod tests;
+
+impl Trace {
+    /// Checks every rule of the language; see [`verify()`].
+    pub fn verify(&self) -> Result<()> {
+        verify(self)
+    }
+}
 
 /// Checks every rule of the language.
 pub fn verify(trace: &Trace) -> Result<()> {
@@ -43,33 +51,7 @@ pub fn verify(trace: &Trace) -> Result<()> {
 pub(crate) use devices::one_device;
 pub(crate) use effects::{honoured, ordered};
 
-/// A broken rule in words; the caller adds the line.
-type Check<T = ()> = Result<T, String>;
-
-struct Verifier<'a> {
-    trace: &'a Trace,
-    /// Bodies found right. Symbols share them, so each is checked once.
-    bodies: FxHashMap<*const Block, BlockEffects>,
-}
-
-fn name(block: &Block, id: ValueId) -> String {
-    block.values.get(id.index()).map_or_else(|| format!("?{}", id.0), |value| format!("'{}'", value.name))
-}
-
-fn count(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
 impl Verifier<'_> {
-    fn broken(&self, line: String, place: Option<Place>, message: String) -> Error {
-        Error::Verify {
-            transform: self.trace.history.last().map_or("tracing", |transform| transform).to_owned(),
-            line,
-            message,
-            stack: CallStack { at: place, frames: Vec::new() },
-        }
-    }
-
     /// Inputs and outputs against the block.
     fn interface(&self) -> Result<()> {
         let Trace { inputs, outputs, block, .. } = self.trace;

@@ -1,7 +1,7 @@
 //! Arguments, results and bodies against what is called.
 
 use super::super::{Block, BoundSymbol, Callee, ValueId};
-use super::{Check, Verifier, count, name};
+use super::verifier::{Check, Verifier, count, name};
 use crate::argument::Arg;
 use crate::error::Error;
 use crate::meta::TensorMeta;

@@ -1,5 +1,7 @@
 //! Forward and backward as two programs.
 
+use crate::operator::RuleSet;
+use crate::strided::LayoutRules;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -32,7 +34,8 @@ fn with_views_again(joint: &Trace, outputs: usize) -> Trace {
         .iter()
         .zip(numbers)
         .map(|(symbol, number)| {
-            let cheap = symbol.operator().is_some_and(|def| def.view.is_some() && def.effects.mergeable());
+            let cheap =
+                symbol.operator().is_some_and(|def| LayoutRules::of(def).view.is_some() && def.effects.mergeable());
             let number = number && symbol.operator().is_some_and(|def| def.effects.mergeable());
             (cheap || number) && symbol.results.len() == 1
         })

@@ -1,17 +1,21 @@
 //! The tape: symbols are run forward with their gradient rules, whose pullbacks are then called in reverse.
 
+use crate::operator::RuleSet;
+use crate::tracer::rules::TracingRules;
+use crate::transforms::autodiff::rules::GradientRules;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::{BACKWARD, GradientRule, RuleSource};
+use super::supplied::{BACKWARD, GradientRule, RuleSource};
 use crate::argument::{Arg, map_arguments};
 use crate::error::{CallStack, Error, Failure, Place, Result};
-use crate::executor::{ExecutorDef, Refusal, find_implementation};
+use crate::executor::{ExecutorDef, find_implementation};
 use crate::meta::TensorMeta;
-use crate::operator::{GradRule, Pullback};
+use crate::refusal::Refusal;
 use crate::trace::{Block, BoundSymbol};
 use crate::tracer::{self, Draws, Tensor};
+use crate::transforms::autodiff::rules::{GradRule, Pullback};
 
 /// A value of the program being differentiated, whatever block it stands in: cotangents are kept by these and never by
 /// handles, since a rule may give back its own argument.
@@ -132,8 +136,8 @@ impl<'a> Tape<'a> {
                 (Err(_), None) => {}
             }
         }
-        let from = if def.grad.is_some() { RuleSource::Operator } else { RuleSource::Decomposition };
-        Choice { rule: def.grad, from, refusals, silent }
+        let from = if GradientRules::of(def).grad.is_some() { RuleSource::Operator } else { RuleSource::Decomposition };
+        Choice { rule: GradientRules::of(def).grad, from, refusals, silent }
     }
 
     /// Says who supplied the rule of a call and why others did not; `first` is the first line of what the call became,
@@ -157,7 +161,7 @@ impl<'a> Tape<'a> {
         match (symbol.operator(), &symbol.body) {
             (None, _) => Ok(None),
             (_, Some(body)) => Ok(Some(body.clone())),
-            (Some(def), None) if def.decomposition.is_some() => {
+            (Some(def), None) if TracingRules::of(def).decomposition.is_some() => {
                 tracer::decompose(def, metas).map(Some).map_err(|error| error.in_operator(def.name, place))
             }
             _ => Ok(None),
@@ -201,7 +205,7 @@ impl<'a> Tape<'a> {
                 return Ok(results);
             }
             let reason = match symbol.operator() {
-                Some(def) => def.no_grad.unwrap_or("it declares no gradient").to_owned(),
+                Some(def) => GradientRules::of(def).no_grad.unwrap_or("it declares no gradient").to_owned(),
                 None => format!("'{}' cannot be differentiated", symbol.name()),
             };
             let results: Vec<(Arc<str>, TensorMeta)> =

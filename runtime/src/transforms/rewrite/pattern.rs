@@ -178,7 +178,7 @@ pub(crate) fn numbers_of(block: &Block) -> Vec<bool> {
         .collect()
 }
 
-fn trace_side(rewrite: &RewriteDef, metas: &[TensorMeta], side: crate::operator::TracedRule) -> Result<Block> {
+fn trace_side(rewrite: &RewriteDef, metas: &[TensorMeta], side: crate::tracer::rules::TracedRule) -> Result<Block> {
     let parameters: Vec<(Arc<str>, TensorMeta)> =
         rewrite.params.iter().map(|name| Arc::from(*name)).zip(metas.iter().cloned()).collect();
     trace_block(&parameters, |handles| {

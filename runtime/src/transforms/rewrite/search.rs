@@ -5,9 +5,9 @@ use std::rc::Rc;
 use super::pattern::{Owners, Pattern, Sides};
 use super::uses::Uses;
 use crate::argument::{Arg, map_arguments};
-use crate::executor::Refusal;
+use crate::fuel::Fuel;
+use crate::refusal::Refusal;
 use crate::trace::{Block, BoundSymbol, ValueId};
-use crate::transforms::Fuel;
 
 /// A match.
 pub(super) struct Match {

@@ -1,0 +1,42 @@
+//! What an executor's own kernel of one operator declares: of a kernel symbol, or of an implementation.
+
+use fulgurite_kernels::view::{TensorMut, TensorRef};
+
+use crate::argument::Arg;
+use crate::device::PlanRule;
+use crate::failure::Failure;
+use crate::operator::RuleSet;
+
+/// A host kernel.
+pub type HostRule = fn(&[Arg<TensorRef<'_>>], &mut [TensorMut<'_>]) -> Result<(), Failure>;
+
+/// The kernels of an operator, and what they may be given.
+#[derive(Clone, Copy)]
+pub struct KernelRules {
+    /// Host kernel.
+    pub cpu: Option<HostRule>,
+    /// Device work.
+    pub plan: Option<PlanRule>,
+    /// Whether the kernel takes operands of any strides; otherwise it gets contiguous ones.
+    pub strided: bool,
+    /// Whether a result may be written over an operand: the kernel has read the elements of an operand that lie at a place
+    /// before it writes that place of a result. The n-th tensor of a list belongs to the n-th result alone.
+    pub in_place: bool,
+    /// The parameters over which alone a result may be written; empty if over any.
+    pub in_place_over: &'static [&'static str],
+}
+
+impl KernelRules {
+    /// No kernel.
+    pub const EMPTY: KernelRules =
+        KernelRules { cpu: None, plan: None, strided: false, in_place: false, in_place_over: &[] };
+
+    /// Whether there is a kernel for this kind of device.
+    pub fn runs_on(&self, device: &str) -> bool {
+        if device == "cpu" { self.cpu.is_some() } else { self.plan.is_some() }
+    }
+}
+
+impl RuleSet for KernelRules {
+    const NONE: &'static KernelRules = &KernelRules::EMPTY;
+}

@@ -1,0 +1,42 @@
+//! Operands with their strides, and how a result looks into an operand's memory.
+
+use crate::argument::Arg;
+use crate::meta::TensorMeta;
+use crate::operator::RuleSet;
+
+/// Shape, element type and strides of an operand when a program is prepared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Strided {
+    /// Shape, element type, device.
+    pub meta: TensorMeta,
+    /// Strides in elements.
+    pub strides: Vec<isize>,
+}
+
+/// How a result looks into the memory of the first operand: strides, and the offset of the first element, in elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// One for each dimension of the result.
+    pub strides: Vec<isize>,
+    /// From the operand's first element.
+    pub offset: isize,
+}
+
+/// The view that stands for a call, or `None` if the operand's strides do not allow one.
+pub type ViewRule = fn(&[Arg<Strided>]) -> Option<View>;
+
+/// What the layout pass asks of an operator.
+#[derive(Clone, Copy)]
+pub struct LayoutRules {
+    /// How the result looks into the memory of its first operand, if a view can stand for it.
+    pub view: Option<ViewRule>,
+}
+
+impl LayoutRules {
+    /// No view stands for it.
+    pub const EMPTY: LayoutRules = LayoutRules { view: None };
+}
+
+impl RuleSet for LayoutRules {
+    const NONE: &'static LayoutRules = &LayoutRules::EMPTY;
+}

@@ -1,0 +1,62 @@
+//! What the generated tests ask of an operator.
+
+use fulgurite_kernels::DType;
+
+use crate::argument::Arg;
+use crate::failure::Failure;
+use crate::operator::{OperatorDef, RuleSet};
+use crate::reference::ReferenceTensor;
+use crate::testing::directives::Directive;
+use crate::testing::samples::{ErrorSample, ErrorSamples, Sample, Samples};
+
+/// The independent f64 reference.
+pub type ReferenceRule = fn(&[Arg<ReferenceTensor>]) -> Result<Vec<ReferenceTensor>, Failure>;
+
+/// How an operator is known to be right.
+#[derive(Clone, Copy)]
+pub struct TestRules {
+    /// Independent reference.
+    pub reference: Option<ReferenceRule>,
+    /// Inputs on which it must agree with its reference.
+    pub samples: Option<fn(&mut Samples)>,
+    /// Inputs that it must refuse.
+    pub errors: Option<fn(&mut ErrorSamples)>,
+    /// Named preconditions of its rules.
+    pub codes: &'static [&'static str],
+    /// Skips and expected failures of generated tests.
+    pub directives: &'static [Directive],
+    /// Arguments that decide about no result of any sample, each with the reason.
+    pub undecided: &'static [(&'static str, &'static str)],
+}
+
+impl TestRules {
+    /// Nothing that could be tested.
+    pub const EMPTY: TestRules =
+        TestRules { reference: None, samples: None, errors: None, codes: &[], directives: &[], undecided: &[] };
+}
+
+impl RuleSet for TestRules {
+    const NONE: &'static TestRules = &TestRules::EMPTY;
+}
+
+impl Samples {
+    /// The samples that `operator` declares for `dtype`.
+    pub fn of_operator(operator: &'static OperatorDef, dtype: DType) -> Vec<Sample> {
+        let mut samples = Samples::new(Some(operator), dtype);
+        if let Some(declare) = TestRules::of(operator).samples {
+            declare(&mut samples);
+        }
+        samples.into_cases()
+    }
+}
+
+impl ErrorSamples {
+    /// The error samples that `operator` declares, made in `dtype`.
+    pub fn of_operator(operator: &'static OperatorDef, dtype: DType) -> Vec<ErrorSample> {
+        let mut samples = ErrorSamples::new(dtype);
+        if let Some(declare) = TestRules::of(operator).errors {
+            declare(&mut samples);
+        }
+        samples.into_cases()
+    }
+}

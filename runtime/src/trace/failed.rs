@@ -1,0 +1,17 @@
+//! What an error says of the symbol that failed.
+
+use super::{Block, BoundSymbol, print};
+use crate::error::{CallStack, Error};
+use crate::failure::Failure;
+
+impl BoundSymbol {
+    /// Says that it failed on its data; `block` is the one it stands in.
+    pub(crate) fn failed(&self, block: &Block, failure: Failure) -> Error {
+        Error::Run {
+            operator: self.called(),
+            failure,
+            line: print::print_symbol(block, self).into(),
+            stack: CallStack { at: self.place, frames: Vec::new() },
+        }
+    }
+}

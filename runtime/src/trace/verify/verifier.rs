@@ -1,0 +1,44 @@
+//! What the checks have in common: the trace, and how a broken rule is told.
+
+use rustc_hash::FxHashMap;
+
+use crate::error::{CallStack, Error, Place, Result};
+use crate::trace::{Block, Trace, ValueId};
+
+/// A broken rule in words; the caller adds the line.
+pub(super) type Check<T = ()> = Result<T, String>;
+
+pub(super) struct Verifier<'a> {
+    pub(super) trace: &'a Trace,
+    /// Bodies found right. Symbols share them, so each is checked once.
+    pub(super) bodies: FxHashMap<*const Block, BlockEffects>,
+}
+
+pub(super) fn name(block: &Block, id: ValueId) -> String {
+    block.values.get(id.index()).map_or_else(|| format!("?{}", id.0), |value| format!("'{}'", value.name))
+}
+
+pub(super) fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// What a block does besides computing its results.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BlockEffects {
+    pub(super) random: bool,
+    pub(super) collective: bool,
+    /// Which parameters' data it changes.
+    pub(super) mutates: Vec<usize>,
+}
+
+impl Verifier<'_> {
+    /// The error that a rule is broken by a line.
+    pub(super) fn broken(&self, line: String, place: Option<Place>, message: String) -> Error {
+        Error::Verify {
+            transform: self.trace.history.last().map_or("tracing", |transform| transform).to_owned(),
+            line,
+            message,
+            stack: CallStack { at: place, frames: Vec::new() },
+        }
+    }
+}

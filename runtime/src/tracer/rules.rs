@@ -1,0 +1,46 @@
+//! What tracing asks of an operator.
+
+use super::tensor::Tensor;
+use crate::argument::Arg;
+use crate::failure::Failure;
+use crate::meta::TensorMeta;
+use crate::operator::RuleSet;
+
+/// Whether metas are accepted.
+pub type RequiresRule = fn(&[Arg<TensorMeta>]) -> Result<(), Failure>;
+/// Metas in, metas out.
+pub type MetaRule = fn(&[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>, Failure>;
+/// Traced code in terms of other operators.
+pub type TracedRule = fn(&[Arg<Tensor>]) -> Vec<Tensor>;
+
+/// How a call is checked, which results it has, and what it stands for.
+#[derive(Clone, Copy)]
+pub struct TracingRules {
+    /// Preconditions, which are checked before the results' metas are made.
+    pub requires: Option<RequiresRule>,
+    /// Shape-and-type rule; derived from the decomposition if absent.
+    pub meta: Option<MetaRule>,
+    /// What it stands for.
+    pub decomposition: Option<TracedRule>,
+}
+
+impl TracingRules {
+    /// No rule.
+    pub const EMPTY: TracingRules = TracingRules { requires: None, meta: None, decomposition: None };
+
+    /// What the operator itself says of the results' metas, after its preconditions; `None` if they follow from its
+    /// decomposition. The arguments fit the signature.
+    ///
+    /// # Errors
+    /// A precondition that does not hold.
+    pub fn declared_meta(&self, arguments: &[Arg<TensorMeta>]) -> Result<Option<Vec<TensorMeta>>, Failure> {
+        if let Some(requires) = self.requires {
+            requires(arguments)?;
+        }
+        self.meta.map(|meta| meta(arguments)).transpose()
+    }
+}
+
+impl RuleSet for TracingRules {
+    const NONE: &'static TracingRules = &TracingRules::EMPTY;
+}
