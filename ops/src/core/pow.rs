@@ -4,8 +4,8 @@ use super::arrays::zip;
 use super::promotion::{constant_like, elementwise_meta, fills, operands_meet, promoted, result_type};
 use crate::prims;
 
-/// `input` to the power `exponent`, elementwise, with broadcasting and type promotion. Small whole exponents and roots are
-/// written with products and square roots.
+/// `input` to the power `exponent`, elementwise, with broadcasting and type promotion. Small whole exponents and roots
+/// are written with products and square roots.
 #[operator(torch = "pow", autocast = full)]
 pub mod pow {
     fn pow(input: Operand, exponent: Operand) -> Tensor;
@@ -14,7 +14,9 @@ pub mod pow {
         let operands = [input, exponent];
         operands_meet(&operands, "exponent", [Code::NoTensor.name(), Code::Broadcast.name()])?;
         let dtype = result_type(&operands);
-        require!(dtype != DType::Bool, PowerOfBool, "booleans have no powers");
+        // Of true and false as numbers: the tensor itself, and true.
+        let number = matches!(exponent, Operand::Scalar(_));
+        require!(dtype != DType::Bool || number, PowerOfBool, "booleans have no powers");
         if let (false, Operand::Scalar(exponent)) = (dtype.is_floating(), exponent) {
             require!(exponent.to_i64() >= 0, NegativeExponent, "integers have no powers of negative exponents");
             fills("exponent", exponent, dtype, Code::Exponent.name())?;
@@ -46,7 +48,9 @@ pub mod pow {
 
     fn samples(s: &mut Samples) {
         if s.dtype() == DType::Bool {
-            s.case(with(s.normal([3]), 3));
+            for exponent in [Scalar::Int(3), Scalar::Bool(true), Scalar::Bool(false)] {
+                s.case(with(s.normal([3]), exponent));
+            }
             return;
         }
         for exponent in [0.0, 0.5, -0.5, -1.0, 1.0, 2.0, 3.0, 2.5] {

@@ -1,14 +1,15 @@
 use fulgurite_ops_macros::operator;
 
+use crate::core::arrays::rearranged;
 use crate::core::promotion::{broadcast, constant_like, differs_from};
 use crate::prims;
 
 /// The rows of `weight` [V, C] that `input` names: input of any shape, out [..., C]. The gradient adds the rows of one
-/// index in the order of `input`; the row `padding_idx` gets none. An index out of range is an error when the program runs.
+/// index in the order of `input`; the row `padding_idx` gets none. An index out of range is an error when the
+/// program runs.
 #[operator(torch = "nn.functional.embedding", waive(padding_idx = "it decides about the gradient of weight alone"))]
 pub mod embedding {
-    fn embedding(input: Tensor<Integer>, weight: Tensor<Floating>, #[default(None)] padding_idx: Option<i64>)
-    -> Tensor;
+    fn embedding(input: Tensor<Integer>, weight: Tensor, #[default(None)] padding_idx: Option<i64>) -> Tensor;
 
     fn meta(input: &TensorMeta, weight: &TensorMeta, padding_idx: Option<i64>) -> Result<TensorMeta> {
         require!(weight.rank() == 2, WeightRank, "weight has shape {:?}, expected [rows, channels]", weight.shape());
@@ -52,17 +53,16 @@ pub mod embedding {
         })
     }
 
-    fn reference(input: &ArrayD<i64>, weight: &ArrayD<f64>) -> Result<ArrayD<f64>> {
+    fn reference(input: &ArrayD<i64>, weight: &ReferenceTensor) -> Result<ReferenceTensor> {
         let rows = weight.shape()[0] as i64;
         if let Some(index) = input.iter().find(|index| !(0..rows).contains(*index)) {
             return Err(Failure::new("IndexOutOfRange", format!("input holds {index}, weight has {rows} rows")));
         }
         let mut shape = input.shape().to_vec();
         shape.push(weight.shape()[1]);
-        Ok(ArrayD::from_shape_fn(IxDyn(&shape), |index| {
-            let at = ndarray::Dimension::slice(&index);
-            let (last, rest) = at.split_last().unwrap_or((&0, &[]));
-            weight[[input[rest] as usize, *last]]
+        Ok(rearranged(weight, &shape, 0.0, |at| {
+            let (last, rest) = at.split_last()?;
+            Some(vec![input[rest] as usize, *last])
         }))
     }
 

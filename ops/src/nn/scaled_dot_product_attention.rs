@@ -5,10 +5,11 @@ use crate::core::promotion::{accumulating, broadcast, broadcast_shapes, cast, co
 use crate::nn::{dropout, softmax};
 use crate::prims;
 
-/// `softmax(query · keyᵀ · scale + mask) · value` over query [..., H, L, E], key [..., H, S, E], value [..., H, S, V]; out
-/// [..., H, L, V]. Leading dimensions broadcast. `scale` is 1/√E if absent. `attn_mask` broadcasts to [..., H, L, S]: booleans say who may be attended
-/// to, numbers are added. `is_causal` lets position i attend to 0 to i. With `enable_gqa` key and value have fewer heads H', each
-/// for H / H' queries, and their other leading dimensions are those of query. A row that may attend to nothing gives zeros. Vaswani et al., 2017.
+/// `softmax(query · keyᵀ · scale + mask) · value` over query [..., H, L, E], key [..., H, S, E], value [..., H, S, V];
+/// out [..., H, L, V]. Leading dimensions broadcast. `scale` is 1/√E if absent. `attn_mask` broadcasts to [..., H, L,
+/// S]: booleans say who may be attended to, numbers are added. `is_causal` lets position i attend to 0 to i. With
+/// `enable_gqa` key and value may have fewer heads H', each for H / H' queries; their other leading dimensions are then
+/// those of query. A row that may attend to nothing gives zeros. Vaswani et al., 2017.
 #[operator(
     torch = "nn.functional.scaled_dot_product_attention",
     autocast = low,
@@ -121,10 +122,13 @@ pub mod scaled_dot_product_attention {
         (leading, [matrix[0], matrix[1]])
     }
 
-    /// The leading extents of the result: those of query where heads are shared, otherwise what all broadcast to.
+    /// The leading extents of the result: those of query where heads are shared, otherwise what all broadcast to; of
+    /// equal numbers of heads none is shared.
     fn leading(query: &[usize], key: &[usize], value: &[usize], enable_gqa: bool) -> Option<Vec<usize>> {
         let [(q, _), (k, _), (v, _)] = [query, key, value].map(apart);
-        if let (true, [q_outer @ .., own], [k_outer @ .., shared]) = (enable_gqa, q, k) {
+        if let (true, [q_outer @ .., own], [k_outer @ .., shared]) = (enable_gqa, q, k)
+            && own != shared
+        {
             let shares = k == v && q_outer == k_outer && *shared > 0 && own.is_multiple_of(*shared);
             return shares.then(|| q.to_vec());
         }
@@ -306,7 +310,8 @@ pub mod scaled_dot_product_attention {
         {
             s.case(case);
         }
-        // Scores beyond the range of exp, and scores that grow along the keys, so that a running maximum moves at every step.
+        // Scores beyond the range of exp, and scores that grow along the keys, so that a running maximum moves at every
+        // step.
         let saturated = "nearly all weight is on one key: there is no derivative to speak of";
         let large = s.uniform(-12.0, 12.0, [1, 2, 40, 8]);
         s.case(with(large, s.uniform(-12.0, 12.0, [1, 2, 40, 8]), s.normal([1, 2, 40, 8]))).forward_only(saturated);
@@ -323,6 +328,9 @@ pub mod scaled_dot_product_attention {
         }
         let single = with(s.normal([2, 3, 4]), s.normal([2, 1, 4]), s.normal([2, 1, 4]));
         s.case(single.attn_mask(s.values([3, 1], [1.0, 0.0, 1.0]).cast(DType::Bool)));
+        // As many heads, and a batch that broadcasts.
+        let (key, value) = (s.normal([2, 4, 6, 8]), s.normal([2, 4, 6, 8]));
+        s.case(with(s.normal([4, 3, 8]), key, value).enable_gqa(true));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -336,7 +344,7 @@ pub mod scaled_dot_product_attention {
         e.case(Heads, doubled, "or a multiple of heads");
         e.case(Width, qkv(&[3, 4], &[5, 3], &[5, 4]), "query has width 4, key 3");
         e.case(Heads, qkv(&[6, 3, 4], &[2, 5, 4], &[2, 5, 4]), "set enable_gqa");
-        let none = qkv(&[0, 3, 4], &[0, 5, 4], &[0, 5, 4]).enable_gqa(true);
+        let none = qkv(&[2, 3, 4], &[0, 5, 4], &[0, 5, 4]).enable_gqa(true);
         e.case(Heads, none, "or a multiple of heads");
         e.case(MaskAndCausal, good().attn_mask(e.booleans([3, 5])).is_causal(true), "expected one of them");
         e.case(MaskShape, good().attn_mask(e.booleans([4, 5])), "does not broadcast to [2, 3, 5]");
