@@ -74,6 +74,13 @@ def operands(function):
     return call
 
 
+def power(input, other=None, exponent=None):
+    """Both operands may be numbers, and the second has a name of its own."""
+    second = exponent if other is None else other
+    # Of booleans torch has powers of numbers, and none of tensors.
+    return torch.pow(input, second) if isinstance(second, bool) else operands(torch.pow)(input, second)
+
+
 def without_none(function):
     """A function that has no None for what is left out."""
     return lambda **arguments: function(**{name: value for name, value in arguments.items() if value is not None})
@@ -107,8 +114,7 @@ FUNCTIONS = {
     **{name: without_none(getattr(torch, name)) for name in ("amax", "amin", "squeeze")},
     **{f"nn.functional.{name}": losses(getattr(torch.nn.functional, name)) for name in ("cross_entropy", "nll_loss")},
     "nn.functional.scaled_dot_product_attention": without_none(torch.nn.functional.scaled_dot_product_attention),
-    # Of `pow` both operands may be numbers' place-holders, and the second has a name of its own.
-    "pow": lambda input, other=None, exponent=None: operands(torch.pow)(input, exponent if other is None else other),
+    "pow": power,
     "ops.prims.convert_element_type": lambda input, dtype: input.to(dtype),
     "where": lambda condition, input, other: torch.where(condition, input, other),
     "scatter_add": scatter_add,
