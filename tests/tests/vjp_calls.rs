@@ -4,6 +4,7 @@
 use std::sync::{Mutex, OnceLock};
 use std::thread;
 
+use fulgurite::compile::Options;
 use fulgurite::jit::Vjp;
 use fulgurite::{Array, DType, Device, Result, Tensor, jit};
 use fulgurite_ops::prelude::*;
@@ -122,6 +123,51 @@ fn cotangents_stay_where_they_are() -> Result<()> {
         assert_eq!(gradients.of("w")?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         assert_eq!(gradients.of("w")?.device(), place);
     }
+    Ok(())
+}
+
+mod copies {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use fulgurite_ops_macros::{executor, implementation};
+
+    /// Copies, and counts its copies.
+    #[executor(device = "cpu")]
+    pub mod counting {}
+
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+    pub fn count() -> usize {
+        COUNT.load(Ordering::Relaxed)
+    }
+
+    #[implementation(of = fulgurite_ops::prims::contiguous, by = counting, strided)]
+    mod contiguous_by_counting {
+        fn checker(_input: &TensorMeta) -> Claim {
+            Ok(())
+        }
+
+        fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+            super::COUNT.fetch_add(1, super::Ordering::Relaxed);
+            fulgurite_kernels::access::write_f64(out, &fulgurite_kernels::access::read_f64(&input));
+            Ok(())
+        }
+    }
+}
+
+#[test]
+fn cotangents_are_laid_out_as_the_caller_runs_programs() -> Result<()> {
+    let same = |executors: &[&str]| -> Result<Vec<f32>> {
+        let options = Options::default().with_executors(executors)?;
+        let f = jit(|x: Tensor| x * 2.0).arguments(["x"]).results(["y"]).options(options).vjp();
+        let (_, pullback) = f.call(Array::new([2, 3], &[0.0_f32; 6])?)?;
+        let columns = Array::new([3, 2], &[1.0_f32, 4.0, 2.0, 5.0, 3.0, 6.0])?.permute(&[1, 0])?;
+        pullback.call([("y", columns)])?.of("x")?.to_vec()
+    };
+    assert_eq!(same(&["counting", "reference"])?, [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
+    assert_eq!(copies::count(), 1, "the cotangent was copied by another executor");
+    same(&["reference"])?;
+    assert_eq!(copies::count(), 1, "the options are those of another function");
     Ok(())
 }
 

@@ -1,12 +1,13 @@
 //! A function and its derivative as two compiled programs, run one after the other.
 
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use super::cache::Cache;
 use super::{Jit, Key, below, explain, jit, results};
 use crate::argument::Arg;
 use crate::array::Array;
-use crate::compile::{Programs, Saved, split_stages};
+use crate::compile::{Options, Programs, Saved, split_stages};
 use crate::error::{self, CallStack, Error, Place, Result};
 use crate::meta::TensorMeta;
 use crate::operator::{Role, did_you_mean};
@@ -22,6 +23,7 @@ pub struct Vjp<I: Tree<Leaf = Array>, O, F> {
     jit: Jit<I, O, F>,
     with_respect_to: Vec<(String, Place)>,
     cotangents_of: Vec<(String, Place)>,
+    layout: Arc<Layout>,
     cache: Cache<Key, CompiledVjp<O>>,
 }
 
@@ -35,6 +37,7 @@ pub struct CompiledVjp<O> {
     /// How many of the forward program's outputs are the function's own.
     outputs: usize,
     cotangents: Vec<Cotangent>,
+    layout: Arc<Layout>,
     /// Paths of the inputs that gradients are of.
     gradients: Vec<String>,
 }
@@ -77,7 +80,8 @@ where
     /// that calls its own `vjp` while it is traced is an error.
     pub fn vjp(self) -> Vjp<I, O, F> {
         let cache = Cache::new(self.cache.limit());
-        Vjp { jit: self, with_respect_to: Vec::new(), cotangents_of: Vec::new(), cache }
+        let layout = Arc::new(Layout::new(&self.options));
+        Vjp { jit: self, with_respect_to: Vec::new(), cotangents_of: Vec::new(), layout, cache }
     }
 }
 
@@ -158,7 +162,8 @@ where
         let programs = split_stages(trace, &wrt, &of, options)?;
         let (forward, backward) = programs.prepare_trusted(options)?;
         self.jit.count(&forward);
-        Ok(CompiledVjp { forward, backward, programs, structure, outputs: outputs.len(), cotangents, gradients })
+        let (outputs, layout) = (outputs.len(), self.layout.clone());
+        Ok(CompiledVjp { forward, backward, programs, structure, outputs, cotangents, layout, gradients })
     }
 }
 
@@ -242,13 +247,30 @@ impl<O> CompiledVjp<O> {
     }
 }
 
-/// The values laid out row by row, on the device that they are on.
-fn laid_out(array: Array) -> Result<Array> {
-    fn copy(array: Tensor) -> Tensor {
-        call_role(Role::Contiguous, vec![Arg::Tensor(array)])
+/// Copies what does not lie row by row, which is how backward programs take cotangents.
+struct Layout(Jit<Array, Tensor, fn(Tensor) -> Tensor>);
+
+impl Layout {
+    /// As the functions compiled with `options` are run. Transforms of the user's own and autocast are meant for the
+    /// function: a copy is no part of it, and keeps its element type.
+    fn new(options: &Options) -> Layout {
+        fn copy(array: Tensor) -> Tensor {
+            call_role(Role::Contiguous, vec![Arg::Tensor(array)])
+        }
+        let options = Options { transforms: Vec::new(), autocast: None, ..options.clone() };
+        Layout(jit(copy as fn(_) -> _).named("cotangent_layout").options(options))
     }
-    static COPY: LazyLock<Jit<Array, Tensor, fn(Tensor) -> Tensor>> = LazyLock::new(|| jit(copy as fn(_) -> _));
-    if array.is_contiguous() { Ok(array) } else { COPY.call(array) }
+
+    /// The values row by row, where the options have them.
+    fn row_by_row(&self, array: Array) -> Result<Array> {
+        if array.is_contiguous() { Ok(array) } else { self.0.call(array) }
+    }
+}
+
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Layout").field(&self.0.options).finish()
+    }
 }
 
 impl Cotangent {
@@ -296,7 +318,7 @@ impl<O> Pullback<O> {
         }
         let mut inputs = self.saved.clone();
         for (array, own) in given.into_iter().zip(&compiled.cotangents) {
-            inputs.push(array.map_or_else(|| own.zero(), laid_out)?);
+            inputs.push(array.map_or_else(|| own.zero(), |array| compiled.layout.row_by_row(array))?);
         }
         let mut arrays = compiled.backward.run_matching(inputs)?;
         for array in &mut arrays {
