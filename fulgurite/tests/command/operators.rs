@@ -116,9 +116,13 @@ fn rewrites_are_listed_and_shown() {
     assert!(listed.contains(&format!("1 of {} rewrites", names.len())), "{listed}");
     let shown = run(&["ops", "show", "merge_rope"]).ok();
     assert!(shown.starts_with("merge_rope(q, k, cos, sin)\n"), "{shown}");
-    for part in
-        ["kind           rewrite\n", "1: merge_rope::rewrite\n", "= apply_rope(q, cos, sin)", "= rope(q, k, cos, sin)"]
-    {
+    for part in [
+        "kind           rewrite\n",
+        "condition      on the matched tensors; it refuses 1 of the samples: q is f32, k is bf16\n",
+        "1: merge_rope::rewrite\n",
+        "= apply_rope(q, cos, sin)",
+        "= rope(q, k, cos, sin)",
+    ] {
         assert!(shown.contains(part), "no {part:?} in\n{shown}");
     }
     let shown = json(&run(&["ops", "show", "merge_rope", "--json"]).ok());

@@ -22,7 +22,11 @@ struct Description {
     takes_part: String,
     commutes: Vec<&'static str>,
     keep_inner: bool,
+    /// Whether the rewrite has a condition of its own on the matched tensors.
+    condition: bool,
     samples: usize,
+    /// Why the condition refuses some of the samples.
+    refused: Vec<String>,
     /// Both sides on the first sample.
     pattern: String,
     replacement: String,
@@ -49,7 +53,9 @@ pub(super) fn show(def: &'static RewriteDef, json: bool) -> Outcome {
         takes_part: takes_part(def),
         commutes: def.commutes.iter().map(|operator| operator.name).collect(),
         keep_inner: def.keep_inner,
+        condition: def.condition.is_some(),
         samples: samples.len(),
+        refused: samples.iter().filter_map(|metas| def.condition?(metas).err()).collect(),
         pattern: side(def.pattern),
         replacement: side(def.replacement),
         file: def.file,
@@ -63,12 +69,16 @@ pub(super) fn show(def: &'static RewriteDef, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tensors of each sample in f32.
+/// The tensors of each sample, in f32 if there are any in it.
 fn samples(def: &RewriteDef) -> Vec<Vec<TensorMeta>> {
-    let mut samples = Samples::new(None, DType::F32);
-    if let Some(declare) = def.samples {
+    let Some(declare) = def.samples else { return Vec::new() };
+    let declared = |dtype: DType| {
+        let mut samples = Samples::new(None, dtype);
         declare(&mut samples);
-    }
+        samples.into_cases()
+    };
+    let mut dtypes = [DType::F32].into_iter().chain(DType::ALL);
+    let cases = dtypes.find_map(|dtype| Some(declared(dtype)).filter(|cases| !cases.is_empty())).unwrap_or_default();
     let metas = |arguments: &[Arg<_>]| {
         arguments
             .iter()
@@ -76,7 +86,7 @@ fn samples(def: &RewriteDef) -> Vec<Vec<TensorMeta>> {
             .map(|tensor| fulgurite::testing::samples::SampleTensor::meta(tensor, Device::CPU))
             .collect()
     };
-    samples.into_cases().iter().map(|sample| metas(&sample.arguments)).collect()
+    cases.iter().map(|sample| metas(&sample.arguments)).collect()
 }
 
 /// One side as a trace.
@@ -96,11 +106,17 @@ fn in_words(of: &Description, params: &[&str]) -> String {
     let mut text = format!("{}({})\n", of.name, params.join(", "));
     text.extend(of.docs.lines().map(|line| format!("    {}\n", line.trim())));
     let commutes = if of.commutes.is_empty() { String::new() } else { of.commutes.join(", ") };
+    let condition = match &of.refused[..] {
+        _ if !of.condition => String::new(),
+        [] => "on the matched tensors; it takes every sample".to_owned(),
+        [first, ..] => format!("on the matched tensors; it refuses {} of the samples: {first}", of.refused.len()),
+    };
     let rows = [
         ("kind", "rewrite".to_owned()),
         ("takes part", of.takes_part.clone()),
         ("commutes", commutes),
         ("inner values", if of.keep_inner { "may be read elsewhere".to_owned() } else { String::new() }),
+        ("condition", condition),
         ("samples", of.samples.to_string()),
         ("tests", format!("1: {}::rewrite", of.name)),
         ("declared at", format!("{}:{}", of.file, of.line)),
