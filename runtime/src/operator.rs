@@ -369,31 +369,13 @@ impl PartialEq for OperatorDef {
 }
 impl Eq for OperatorDef {}
 
-/// The candidate with the least edit distance from `name`, if it is near.
+/// The candidate with the least edit distance from `name` (a swap of neighbours is one edit), if it is near.
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     candidates
-        .map(|candidate| (edit_distance(name, candidate), candidate))
+        .map(|candidate| (strsim::osa_distance(name, candidate), candidate))
         .min()
         .filter(|(distance, _)| *distance <= 1 + name.len() / 3)
         .map(|(_, candidate)| candidate)
-}
-
-/// Insertions, deletions, substitutions and swaps of neighbours between two words.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
-        for j in 1..=b.len() {
-            let substituted = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            row[j] = substituted.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(rows[i - 2][j - 2] + 1);
-            }
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }
 
 /// `, did you mean 'x'?` for the candidate that is near `name`, or nothing.
