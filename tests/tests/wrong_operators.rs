@@ -24,8 +24,6 @@ mod kernels;
 mod rewrites;
 #[path = "../src/wrong/rules.rs"]
 mod rules;
-#[path = "../src/wrong/shared_memory.rs"]
-mod shared_memory;
 
 fn tests_of(operator: &str, template: Template) -> Vec<GeneratedTest> {
     let filter = Filter { templates: vec![template], ..Filter::operator(operator) };
@@ -210,7 +208,7 @@ fn symbols_in_place_by_building_blocks_that_read_what_they_have_written() {
     }
     must_pass("wrong::softmax_in_place", Template::InPlace);
     // In a program it is an error that names the operator, and no panic.
-    let f = jit(|x: Tensor| shared_memory::squared_in_place(fulgurite_ops::prims::exp(x)) * 2.0);
+    let f = jit(|x: Tensor| in_place::squared_in_place(fulgurite_ops::prims::exp(x)) * 2.0);
     let error = f.call(Array::new([2, 2], &[0.0_f32; 4]).unwrap()).map(drop).unwrap_err().to_string();
     assert!(error.contains("wrong::squared_in_place") && error.contains(refused), "{error}");
 }

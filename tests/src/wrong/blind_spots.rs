@@ -1,5 +1,8 @@
-//! Kernels that are right for small and tame inputs alone, each of an executor that must be asked for: samples must reach beyond.
+//! Kernels that are right for small and tame inputs alone, each of an executor that must be asked for: samples must
+//! reach beyond.
 
+use fulgurite::{DType, Tensor};
+use fulgurite_ops::prelude::*;
 use fulgurite_ops_macros::{executor, implementation};
 
 /// Attention without a running maximum: scores are exponentiated as they are.
@@ -28,8 +31,7 @@ fn is_plain(query: &fulgurite::TensorMeta, key: &fulgurite::TensorMeta) -> bool 
 }
 
 /// Lower triangular where `is_causal` says so.
-fn seen(scores: fulgurite::Tensor, is_causal: bool) -> fulgurite::Tensor {
-    use fulgurite_ops::prelude::*;
+fn seen(scores: Tensor, is_causal: bool) -> Tensor {
     let (rows, columns) = (scores.size(-2), scores.size(-1));
     let device = scores.device();
     let ones = ones::with([rows, columns]).dtype(DType::F32).device(device.to_string()).call();
@@ -37,60 +39,64 @@ fn seen(scores: fulgurite::Tensor, is_causal: bool) -> fulgurite::Tensor {
     gt(kept, 0.5)
 }
 
-#[implementation(of = fulgurite_ops::nn::scaled_dot_product_attention, by = unshifted)]
-mod attention_unshifted {
-    fn checker(query: &TensorMeta, key: &TensorMeta, attn_mask: Option<&TensorMeta>, dropout_p: f64) -> Claim {
-        let plain = super::is_plain(query, key) && attn_mask.is_none() && dropout_p == 0.0;
-        refuse_unless!(plain && query.dtype() == DType::F32, "plain attention of f32 only");
-        Ok(())
-    }
+/// Declares how executors run plain attention of f32: a function of query, key, value, `is_causal` and the scale.
+macro_rules! attention {
+    ($($module:ident, $executor:ident, $takes_causal:literal, $attention:ident;)*) => {$(
+        #[implementation(of = fulgurite_ops::nn::scaled_dot_product_attention, by = $executor)]
+        mod $module {
+            fn checker(
+                query: &TensorMeta,
+                key: &TensorMeta,
+                attn_mask: Option<&TensorMeta>,
+                dropout_p: f64,
+                is_causal: bool,
+            ) -> Claim {
+                let unmasked = attn_mask.is_none() && ($takes_causal || !is_causal);
+                let plain = super::is_plain(query, key) && unmasked && dropout_p == 0.0;
+                refuse_unless!(plain && query.dtype() == DType::F32, "plain attention of f32 only");
+                Ok(())
+            }
 
-    fn execution(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        _attn_mask: Option<Tensor>,
-        _dropout_p: f64,
-        is_causal: bool,
-        scale: Option<f64>,
-        _enable_gqa: bool,
-        _generator: Option<Tensor>,
-    ) -> Tensor {
-        use fulgurite_ops::prelude::*;
-        let scale = scale.unwrap_or(1.0 / (query.size(-1) as f64).sqrt());
-        let scores = matmul(query, transpose(key, -2, -1)) * scale;
-        let weights = where_(super::seen(scores, is_causal), exp(scores), 0.0);
-        matmul(weights / sum::with(weights).dim([-1]).keepdim(true).call(), value)
-    }
+            fn execution(
+                query: Tensor,
+                key: Tensor,
+                value: Tensor,
+                _attn_mask: Option<Tensor>,
+                _dropout_p: f64,
+                is_causal: bool,
+                scale: Option<f64>,
+                _enable_gqa: bool,
+                _generator: Option<Tensor>,
+            ) -> Tensor {
+                super::$attention(query, key, value, is_causal, scale.unwrap_or(1.0 / (query.size(-1) as f64).sqrt()))
+            }
+        }
+    )*};
 }
 
-#[implementation(of = fulgurite_ops::nn::scaled_dot_product_attention, by = narrow_heads)]
-mod attention_of_narrow_heads {
-    fn checker(query: &TensorMeta, key: &TensorMeta, attn_mask: Option<&TensorMeta>, dropout_p: f64) -> Claim {
-        let plain = super::is_plain(query, key) && attn_mask.is_none() && dropout_p == 0.0;
-        refuse_unless!(plain && query.dtype() == DType::F32, "plain attention of f32 only");
-        Ok(())
-    }
+attention! {
+    attention_unshifted, unshifted, true, without_maximum;
+    attention_of_narrow_heads, narrow_heads, true, of_64_columns;
+    attention_of_10_bits, rounding_to_tf32, false, by_products;
+    attention_of_7_bits, rounding_to_bf16, false, by_products;
+}
 
-    fn execution(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        _attn_mask: Option<Tensor>,
-        _dropout_p: f64,
-        is_causal: bool,
-        scale: Option<f64>,
-        _enable_gqa: bool,
-        _generator: Option<Tensor>,
-    ) -> Tensor {
-        use fulgurite_ops::prelude::*;
-        let width = query.size(-1);
-        let scale = scale.unwrap_or(1.0 / (width as f64).sqrt());
-        let narrow = |tensor: Tensor| narrow(tensor, -1, 0, width.min(64));
-        let scores = matmul(narrow(query), transpose(narrow(key), -2, -1)) * scale;
-        let scores = masked_fill(scores, logical_not(super::seen(scores, is_causal)), f64::NEG_INFINITY);
-        matmul(softmax(scores, -1), value)
-    }
+fn without_maximum(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: f64) -> Tensor {
+    let scores = matmul(query, transpose(key, -2, -1)) * scale;
+    let weights = where_(seen(scores, is_causal), exp(scores), 0.0);
+    matmul(weights / sum::with(weights).dim([-1]).keepdim(true).call(), value)
+}
+
+fn of_64_columns(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: f64) -> Tensor {
+    let narrow = |tensor: Tensor| narrow(tensor, -1, 0, query.size(-1).min(64));
+    let scores = matmul(narrow(query), transpose(narrow(key), -2, -1)) * scale;
+    let scores = masked_fill(scores, logical_not(seen(scores, is_causal)), f64::NEG_INFINITY);
+    matmul(softmax(scores, -1), value)
+}
+
+/// By the executor's own products, and never causal.
+fn by_products(query: Tensor, key: Tensor, value: Tensor, _is_causal: bool, scale: f64) -> Tensor {
+    matmul(softmax(matmul(query, transpose(key, -2, -1)) * scale, -1), value)
 }
 
 #[implementation(of = fulgurite_ops::prims::scatter_add, by = forgetful)]
@@ -138,7 +144,7 @@ mod topk_forgetful {
 
 /// Declares how executors run products of f32 whose operands are rounded to so many bits.
 macro_rules! products {
-    ($($module:ident, $linear:ident, $attention:ident, $executor:ident, $bits:literal;)*) => {$(
+    ($($module:ident, $linear:ident, $executor:ident, $bits:literal;)*) => {$(
         #[implementation(of = fulgurite_ops::nn::linear, by = $executor)]
         mod $linear {
             fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
@@ -150,37 +156,6 @@ macro_rules! products {
                 use fulgurite_ops::prelude::*;
                 let out = matmul(input, transpose(weight, 0, 1));
                 bias.map_or(out, |bias| out + bias)
-            }
-        }
-
-        #[implementation(of = fulgurite_ops::nn::scaled_dot_product_attention, by = $executor)]
-        mod $attention {
-            fn checker(
-                query: &TensorMeta,
-                key: &TensorMeta,
-                attn_mask: Option<&TensorMeta>,
-                dropout_p: f64,
-                is_causal: bool,
-            ) -> Claim {
-                let plain = super::is_plain(query, key) && attn_mask.is_none() && dropout_p == 0.0 && !is_causal;
-                refuse_unless!(plain && query.dtype() == DType::F32, "plain attention of f32 only");
-                Ok(())
-            }
-
-            fn execution(
-                query: Tensor,
-                key: Tensor,
-                value: Tensor,
-                _attn_mask: Option<Tensor>,
-                _dropout_p: f64,
-                _is_causal: bool,
-                scale: Option<f64>,
-                _enable_gqa: bool,
-                _generator: Option<Tensor>,
-            ) -> Tensor {
-                use fulgurite_ops::prelude::*;
-                let scale = scale.unwrap_or(1.0 / (query.size(-1) as f64).sqrt());
-                matmul(softmax(matmul(query, transpose(key, -2, -1)) * scale, -1), value)
             }
         }
 
@@ -206,8 +181,8 @@ macro_rules! products {
 }
 
 products! {
-    product_of_10_bits, linear_of_10_bits, attention_of_10_bits, rounding_to_tf32, 10;
-    product_of_7_bits, linear_of_7_bits, attention_of_7_bits, rounding_to_bf16, 7;
+    product_of_10_bits, linear_of_10_bits, rounding_to_tf32, 10;
+    product_of_7_bits, linear_of_7_bits, rounding_to_bf16, 7;
 }
 
 /// The products of matrices in the last two dimensions.
