@@ -9,8 +9,6 @@ mod long_rows;
 #[cfg(test)]
 mod long_rows_tests;
 mod plan;
-#[cfg(test)]
-mod random_tests;
 mod run;
 mod schedule;
 #[cfg(test)]

@@ -69,6 +69,8 @@ impl Memories {
             // Divisions of integers by zero give 0, as on the device.
             let _ = kernel.run(&views, &mut results);
         }
+        let intact = inputs.iter().chain(&outputs).all(Buffer::guards_intact);
+        assert!(intact, "{}: the host wrote outside of its operands", case.name);
         let bytes = |buffers: &[Buffer]| buffers.iter().map(|buffer| buffer.as_bytes().to_vec()).collect();
         Memories { inputs: bytes(&inputs), outputs: bytes(&outputs) }
     }
@@ -196,7 +198,7 @@ fn element(random: &mut Random, dtype: DType, domain: Domain) -> Vec<u8> {
 }
 
 /// The number that lies in `bytes`, and its place among all numbers of its type, in order.
-fn number(dtype: DType, bytes: &[u8]) -> (f64, i128) {
+pub fn number(dtype: DType, bytes: &[u8]) -> (f64, i128) {
     let place = |bits: u64, width: u32| {
         let sign = 1u64 << (width - 1);
         if bits & sign == 0 { i128::from(bits) } else { -i128::from(bits & (sign - 1)) }

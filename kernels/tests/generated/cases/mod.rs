@@ -18,7 +18,7 @@ mod rows;
 
 pub use elementwise::{conversions, layouts, operations};
 pub use programs::*;
-pub use random::{Random, random};
+pub use random::{Random, random, random_f64};
 pub use rows::{few_long_rows, one_row_over_its_value, rows, staged};
 
 /// What the elements of an input are.
