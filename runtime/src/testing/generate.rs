@@ -1,27 +1,29 @@
 //! The list of generated tests: operators x templates x executors x element types.
 
-use crate::kernel::KernelRules;
-use crate::operator::RuleSet;
-use crate::testing::rules::TestRules;
-use crate::tracer::rules::TracingRules;
-use crate::transforms::autodiff::rules::GradientRules;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use fulgurite_kernels::DType;
 
-use super::directives::{Directive, DirectiveKind, Template, Tolerance};
+use super::directives::{Template, Tolerance};
 use super::golden::Golden;
-use super::problem::{Check, Problem};
-use super::subject::{List, REFERENCE, Subject, accepted_samples, sample_metas, subjects};
+use super::problem::Check;
+use super::subject::{List, REFERENCE, accepted_samples};
 use super::templates;
-use crate::argument::Arg;
-use crate::error::Failure;
-use crate::executor::{ExecutorDef, RewriteDef, VIEW, executors, find_executor, find_implementation, rewrites};
-use crate::meta::{Device, Target, TensorMeta};
-use crate::operator::{OperatorDef, OperatorKind};
+use crate::executor::{ExecutorDef, executors, find_executor, find_implementation, rewrites};
+use crate::operator::{OperatorDef, OperatorKind, RuleSet};
 use crate::registry::{find_operator, operators};
+use crate::testing::rules::TestRules;
+use crate::tracer::rules::TracingRules;
+use crate::transforms::autodiff::rules::GradientRules;
+use body::{operator_test, program_test, programs_test, rewrite_test};
+use choice::{DTYPES, dtypes_of, floating_input, may_claim, runnable, tested_with, wanted, wanted_under_autocast};
+
+mod body;
+mod choice;
+
+pub(crate) use body::{guarded, selected_sample};
+pub use choice::{absent_devices, sampled_dtypes};
 
 /// Where a suite keeps its files, and how its tests are repeated.
 #[derive(Debug, Clone)]
@@ -162,93 +164,6 @@ impl Context {
     }
 }
 
-/// The order in which element types are tried; where samples do not depend on it, the first that is accepted speaks for all.
-const DTYPES: [DType; 8] =
-    [DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32, DType::U8, DType::Bool];
-
-/// The element types that samples of `def` are made and accepted for.
-fn dtypes_of(def: &'static OperatorDef) -> Vec<(DType, Vec<Vec<Arg<TensorMeta>>>)> {
-    let mut found = Vec::new();
-    let mut seen = Vec::new();
-    for dtype in DTYPES {
-        let samples = accepted_samples(def, dtype);
-        if samples.is_empty() || seen.contains(&samples) {
-            continue;
-        }
-        found.push((dtype, samples.iter().map(|(_, sample)| sample_metas(sample, Device::CPU)).collect()));
-        seen.push(samples);
-    }
-    found
-}
-
-/// The element types that samples of `def` are made and accepted for; one, where samples do not depend on it.
-pub fn sampled_dtypes(def: &'static OperatorDef) -> Vec<DType> {
-    dtypes_of(def).into_iter().map(|(dtype, _)| dtype).collect()
-}
-
-/// Whether `executor` takes the operator by itself for any of these arguments.
-fn may_claim(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
-    if let OperatorKind::Symbol(owner) = def.kind {
-        return owner == executor.name && KernelRules::of(def).runs_on(executor.device);
-    }
-    find_implementation(def.name, executor.name).is_some()
-        || executor.claims.is_some_and(|claims| metas.iter().any(|arguments| claims(def, arguments).is_ok()))
-}
-
-/// Whether tests of `def` are made for `executor`: where it takes the operator or parts of its decomposition.
-fn tested_with(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
-    let opened = TracingRules::of(def).decomposition.is_some()
-        && executor.priority.is_some()
-        && !matches!(def.kind, OperatorKind::Symbol(_));
-    opened || may_claim(def, executor, metas)
-}
-
-/// The executors that can run on this machine.
-fn runnable() -> Vec<&'static ExecutorDef> {
-    let absent = absent_devices();
-    let here = |executor: &&ExecutorDef| absent.iter().all(|(kind, _)| *kind != executor.device);
-    executors().into_iter().filter(|executor| executor.name != VIEW).filter(here).collect()
-}
-
-/// Kinds of devices that executors run on and this machine lacks, each with the reason.
-pub fn absent_devices() -> Vec<(&'static str, String)> {
-    static ABSENT: OnceLock<Vec<(&'static str, String)>> = OnceLock::new();
-    let find = || {
-        let mut kinds: Vec<&'static str> = executors().iter().map(|executor| executor.device).collect();
-        kinds.retain(|kind| !["any", "cpu"].contains(kind));
-        kinds.sort_unstable();
-        kinds.dedup();
-        let opened = kinds.into_iter().map(|kind| (kind, Target::of(Device::new(kind, 0))));
-        opened.filter_map(|(kind, target)| Some((kind, target.err()?.to_string()))).collect()
-    };
-    ABSENT.get_or_init(find).clone()
-}
-
-/// Which element types a template needs to see.
-fn wanted(template: Template, dtype: DType, first: DType) -> bool {
-    match template {
-        Template::Meta
-        | Template::Consistency
-        | Template::Bounds
-        | Template::Checker
-        | Template::Decomposition
-        | Template::Bits => true,
-        // One of each way to do arithmetic.
-        Template::Layout | Template::Determinism | Template::Effects | Template::InPlace => {
-            matches!(dtype, DType::F32 | DType::BF16 | DType::I64 | DType::Bool) || dtype == first
-        }
-        Template::Gradient => dtype.is_floating(),
-        Template::CotangentLinearity => dtype == DType::F64,
-        Template::RoundTrip => dtype == first,
-        _ => false,
-    }
-}
-
-/// What autocast takes to other types, one that it must leave alone of each kind, and one that is low already.
-fn wanted_under_autocast(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::F64 | DType::BF16 | DType::I64 | DType::Bool)
-}
-
 /// Every test that the linked declarations generate, sorted by operator, template, executor and element type.
 pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTest> {
     let settings = Arc::new(settings.clone());
@@ -371,10 +286,6 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
     tests
 }
 
-fn floating_input(metas: &[Vec<Arg<TensorMeta>>]) -> bool {
-    metas.iter().flatten().flat_map(Arg::tensors).any(|meta| meta.dtype().is_floating())
-}
-
 /// The directives of linked operators that speak of no generated test or of no sample, in words.
 pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
     let mut unmatched = Vec::new();
@@ -410,207 +321,4 @@ pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
         }
     }
     unmatched
-}
-
-fn name_of(operator: &str, template: Template, executor: Option<&str>, dtype: Option<DType>) -> String {
-    let mut name = format!("{operator}::{}", template.name());
-    for part in executor.into_iter().chain(dtype.map(DType::name)) {
-        name = format!("{name}::{part}");
-    }
-    name
-}
-
-fn operator_test(
-    def: &'static OperatorDef,
-    template: Template,
-    executor: Option<&'static ExecutorDef>,
-    dtype: Option<DType>,
-    settings: &Arc<Settings>,
-    golden: &Arc<Golden>,
-) -> GeneratedTest {
-    let executor_name = executor.map(|executor| executor.name);
-    let name = name_of(def.name, template, executor_name, dtype);
-    let meant = match settings.directives_of {
-        Some([own, other]) if executor_name == Some(own) => Some(other),
-        _ => executor_name,
-    };
-    let directives: Vec<Directive> = TestRules::of(def)
-        .directives
-        .iter()
-        .filter(|directive| directive.matches(template, meant, dtype))
-        .copied()
-        .collect();
-    let whole =
-        |kind: DirectiveKind| directives.iter().find(|d| d.sample.is_none() && d.kind == kind).map(|d| d.reason);
-    let skip = whole(DirectiveKind::Skip).map(str::to_owned);
-    let must_fail = whole(DirectiveKind::ExpectedFailure);
-    let tolerance = directives
-        .iter()
-        .filter(|directive| directive.sample.is_none())
-        .filter_map(|directive| match directive.kind {
-            DirectiveKind::Tolerance(tolerance) => Some(tolerance),
-            _ => None,
-        })
-        .fold(Tolerance { dtype, ..Tolerance::NONE }, Tolerance::and);
-    let context =
-        Context { def, template, executor, dtype, tolerance, settings: settings.clone(), golden: golden.clone() };
-    let repeat = format!("{} {name}", settings.command);
-    let run: Body = Box::new(move || {
-        let outcome = guarded(|| run_template(&context, &directives, &repeat));
-        match (outcome, must_fail) {
-            (Ok(_), Some(reason)) => Err(format!(
-                "{}: {} passes, although a directive expects it to fail ({reason}); remove the directive at {}:{}\n  repeat: {repeat}",
-                def.name,
-                template.name(),
-                def.file,
-                def.line
-            )),
-            (Err(_), Some(_)) => Ok(Outcome::Passed),
-            (Ok(outcome), None) => Ok(outcome),
-            (Err(Problem(message)), None) if message.contains("\n  repeat: ") => Err(message),
-            (Err(Problem(message)), None) => Err(format!("{}: {message}\n  repeat: {repeat}", def.name)),
-        }
-    });
-    GeneratedTest { name, operator: def.name.to_owned(), template, executor: executor_name, dtype, skip, run }
-}
-
-/// Turns a panic of a rule into a failure of its test.
-pub(crate) fn guarded<T>(f: impl FnOnce() -> Check<T>) -> Check<T> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| Err(Problem::from(Failure::panicked("a rule", &*panic))))
-}
-
-/// The sample that `FULGURITE_SAMPLE` asks for.
-pub(crate) fn selected_sample() -> Option<usize> {
-    sample_variable().ok().flatten()
-}
-
-fn sample_variable() -> Check<Option<usize>> {
-    match std::env::var("FULGURITE_SAMPLE") {
-        Err(_) => Ok(None),
-        Ok(text) => match text.parse() {
-            Ok(number) => Ok(Some(number)),
-            Err(_) => Err(Problem(format!("FULGURITE_SAMPLE is '{text}', expected the number of a sample, from 0"))),
-        },
-    }
-}
-
-fn run_template(context: &Context, directives: &[Directive], repeat: &str) -> Check<Outcome> {
-    let Some(check) = templates::per_sample(context.template) else { return templates::whole(context) };
-    let Some(dtype) = context.dtype else { return Err("a template of samples needs an element type".into()) };
-    let all = subjects(context.def, dtype)?;
-    if let (Some(sample), Some(last)) = (sample_variable()?, all.iter().map(|subject| subject.index).max())
-        && sample > last
-    {
-        return Err(Problem(format!("FULGURITE_SAMPLE is {sample}, the last sample in {dtype} is {last}")));
-    }
-    let mut tested = 0;
-    let mut nothing = None;
-    for subject in all.iter() {
-        if selected_sample().is_some_and(|sample| sample != subject.index) {
-            continue;
-        }
-        let own = |kind: DirectiveKind| directives.iter().find(|d| d.sample == Some(subject.index) && d.kind == kind);
-        if own(DirectiveKind::Skip).is_some() {
-            continue;
-        }
-        let looser = directives
-            .iter()
-            .filter(|directive| directive.sample == Some(subject.index))
-            .filter_map(|directive| match directive.kind {
-                DirectiveKind::Tolerance(tolerance) => Some(tolerance),
-                _ => None,
-            })
-            .fold(Tolerance::NONE, Tolerance::and);
-        let context = Context {
-            tolerance: context.tolerance.and(looser),
-            settings: context.settings.clone(),
-            golden: context.golden.clone(),
-            ..*context
-        };
-        let outcome = guarded(|| check(&context, subject));
-        match (outcome, own(DirectiveKind::ExpectedFailure)) {
-            (Ok(_), Some(directive)) => {
-                return Err(Problem(format!(
-                    "sample {} passes, although a directive expects it to fail ({}); remove the directive",
-                    subject.index, directive.reason
-                )));
-            }
-            (Err(_), Some(_)) | (Ok(Outcome::Passed), None) => tested += 1,
-            (Ok(Outcome::Nothing(reason)), None) => nothing = Some(reason),
-            (Err(problem), None) => return Err(failure(subject, &context, &problem, repeat)),
-        }
-    }
-    match (tested, nothing) {
-        (0, Some(reason)) => Ok(Outcome::Nothing(reason)),
-        (0, None) => Ok(Outcome::Nothing("no sample was asked for".into())),
-        _ => Ok(Outcome::Passed),
-    }
-}
-
-fn failure(subject: &Subject, context: &Context, problem: &Problem, repeat: &str) -> Problem {
-    let def = subject.def;
-    let executor = context.executor.map(|executor| format!(", executor {}", executor.name)).unwrap_or_default();
-    Problem(format!(
-        "{}({}), sample {}{executor}: {}\n  declared at {}:{}\n  repeat: FULGURITE_SAMPLE={} {repeat}",
-        def.name,
-        subject.describe(),
-        subject.index,
-        problem.0,
-        def.file,
-        def.line,
-        subject.index,
-    ))
-}
-
-fn rewrite_test(rewrite: &'static RewriteDef, settings: &Arc<Settings>) -> GeneratedTest {
-    let name = name_of(rewrite.name, Template::Rewrite, None, None);
-    let repeat = format!("{} {name}", settings.command);
-    let run: Body = Box::new(move || {
-        guarded(|| templates::rewrite::check(rewrite)).map_err(|problem| {
-            format!(
-                "rewrite {}: {problem}\n  declared at {}:{}\n  repeat: {repeat}",
-                rewrite.name, rewrite.file, rewrite.line
-            )
-        })
-    });
-    let operator = rewrite.name.to_owned();
-    GeneratedTest { name, operator, template: Template::Rewrite, executor: None, dtype: None, skip: None, run }
-}
-
-fn program_test(
-    seed: u64,
-    executor: &'static ExecutorDef,
-    template: Template,
-    settings: &Arc<Settings>,
-) -> GeneratedTest {
-    let (prefix, check): (&str, fn(u64, &'static ExecutorDef) -> Check<Outcome>) = match template {
-        Template::Autocast => ("programs::autocast", templates::mixed_programs::check),
-        _ => (PROGRAMS, templates::programs::check),
-    };
-    let name = format!("{prefix}::{}::seed_{seed}", executor.name);
-    let repeat = format!("{} {name}", settings.command);
-    let run: Body = Box::new(move || {
-        guarded(|| check(seed, executor))
-            .map_err(|problem| format!("random program {seed}: {problem}\n  repeat: {repeat}"))
-    });
-    GeneratedTest {
-        name,
-        operator: PROGRAMS.into(),
-        template,
-        executor: Some(executor.name),
-        dtype: None,
-        skip: None,
-        run,
-    }
-}
-
-/// What holds of all random programs together.
-fn programs_test(settings: &Settings) -> GeneratedTest {
-    let name = format!("{PROGRAMS}::registry");
-    let repeat = format!("{} {name}", settings.command);
-    let run: Body = Box::new(move || {
-        guarded(templates::programs::check_all).map_err(|problem| format!("{problem}\n  repeat: {repeat}"))
-    });
-    let operator = PROGRAMS.to_owned();
-    GeneratedTest { name, operator, template: Template::Programs, executor: None, dtype: None, skip: None, run }
 }
