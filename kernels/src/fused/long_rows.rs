@@ -69,7 +69,7 @@ pub(super) fn run(kernel: &FusedKernel, addresses: &Addresses<'_>) {
                             task.totals.fill(Running::default());
                             let mut tile = Tile { column: chunk * CHUNK, ..whole };
                             while tile.column < width.min((chunk + 1) * CHUNK) {
-                                task.body(&stage.body, &mut tile);
+                                task.body(stage, &mut tile);
                                 tile.column += tile.columns;
                             }
                             for (total, running) in task.totals.iter().enumerate() {

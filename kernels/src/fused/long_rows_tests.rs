@@ -3,6 +3,7 @@
 use super::tests::{numbers, softmax};
 use super::*;
 use crate::scalar::ScalarOp;
+use crate::tile::stream::streaming_threshold;
 use crate::view::contiguous_strides;
 
 /// Few long rows are cut into chunks for several threads: with rows kept between passes (100,000 columns) and without, in place,
@@ -83,4 +84,42 @@ fn reductions_of_a_long_row_by_several_threads() {
         program(DType::F32).run(&shape, &[TensorRef::from_slice(&x, &shape, &strides)], &mut { outputs }).unwrap();
     });
     assert!(sum[0].is_nan() && most[0].is_nan());
+}
+
+/// Inputs larger than the caches, parts of which are fetched ahead, and a result that is written past the caches: one long row,
+/// and rows of which several are a tile.
+#[test]
+#[cfg_attr(miri, ignore = "takes hours")]
+fn what_does_not_fit_the_caches() {
+    // The last part of the last tile is fetched from behind the inputs' ends.
+    let least = streaming_threshold().min(256 << 20) / 4 + 1;
+    for width in [least + 77, 100] {
+        let rows = least.div_ceil(width);
+        let program = FusedProgram {
+            input_dtypes: vec![DType::F32, DType::F32],
+            nodes: vec![
+                FusedNode::Input(0),
+                FusedNode::Input(1),
+                FusedNode::Apply(ScalarOp::Add, [0, 1, 0]),
+                FusedNode::Reduce(Reduction::Max, 0),
+                FusedNode::Apply(ScalarOp::Sub, [2, 3, 0]),
+            ],
+            outputs: vec![(4, DType::F32), (3, DType::F32)],
+        };
+        let (shape, reduced) = ([rows, width], [rows, 1]);
+        let (strides, reduced_strides) = (contiguous_strides(&shape), contiguous_strides(&reduced));
+        let x: Vec<f32> = (0..rows * width).map(|i| (i % 1009) as f32).collect();
+        let y: Vec<f32> = (0..rows * width).map(|i| (i % 7) as f32).collect();
+        let (mut out, mut most) = (vec![f32::NAN; rows * width], vec![f32::NAN; rows]);
+        let inputs = [&x, &y].map(|x| TensorRef::from_slice(x, &shape, &strides));
+        let out_view = TensorMut::from_slice(&mut out, &shape, &strides);
+        let most_view = TensorMut::from_slice(&mut most, &reduced, &reduced_strides);
+        program.run(&shape, &inputs, &mut [out_view, most_view]).unwrap();
+        for (row, most) in most.into_iter().enumerate() {
+            let range = row * width..(row + 1) * width;
+            assert_eq!(most, x[range.clone()].iter().copied().fold(0.0, f32::max), "row {row} of {rows}x{width}");
+            let wrong = range.into_iter().find(|&i| out[i] != x[i] + y[i] - most);
+            assert_eq!(wrong, None, "{rows}x{width}");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! type inference (`values`), the iteration order (`layout`), the division into passes and the assignment of tiles
 //! (`schedule`), and the interpreter (`run`).
 
+mod ahead;
 pub(crate) mod layout;
 mod long_rows;
 #[cfg(test)]

@@ -59,6 +59,8 @@ pub(crate) struct Step {
 pub(crate) struct Stage {
     pub(crate) prologue: Vec<Step>,
     pub(crate) body: Vec<Step>,
+    /// The inputs with a value per element that the body reads.
+    pub(crate) inputs: Vec<usize>,
 }
 
 /// What is known of an output.
@@ -89,6 +91,8 @@ pub(crate) struct Plan {
     pub(crate) columns_per_tile: usize,
     /// Whether a unit of work is whole rows.
     pub(crate) whole_rows: bool,
+    /// Whether the inputs are larger than the caches.
+    pub(crate) from_memory: bool,
     pub(crate) totals: usize,
     pub(crate) tile_bytes: usize,
     pub(crate) scratch_bytes: usize,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
+use super::ahead::Ahead;
 use super::long_rows;
 use super::plan::{Operation, Stage, Step, Storage};
 use super::values::Space;
@@ -13,7 +14,6 @@ use super::{DivisionByZero, FusedKernel};
 use crate::parallel::for_ranges;
 use crate::tile::reduction::{Reduction, Total};
 use crate::tile::store::store;
-use crate::tile::stream::{Ahead, LINE};
 use crate::tile::{Class, Operand, arithmetic, convert, load, reduction, stream};
 
 /// Columns of a row whose total is formed by itself, and then combined with those before it, in order. So the order of additions
@@ -180,7 +180,7 @@ impl<'a> Task<'a> {
                     self.prologue(stage, tile);
                     tile.column = 0;
                     while !stage.body.is_empty() {
-                        self.body(&stage.body, &mut tile);
+                        self.body(stage, &mut tile);
                         tile.column += tile.columns;
                         if tile.column >= kernel.layout.width {
                             break;
@@ -189,7 +189,7 @@ impl<'a> Task<'a> {
                 }
             } else {
                 tile.column = piece * plan.columns_per_tile;
-                self.body(&plan.stages[0].body, &mut tile);
+                self.body(&plan.stages[0], &mut tile);
             }
         }
         self.finish();
@@ -201,7 +201,7 @@ impl<'a> Task<'a> {
     }
 
     /// The steps of a pass that are carried out for each tile, for the one that begins at `tile.column`.
-    pub(super) fn body(&mut self, steps: &[Step], tile: &mut Tile) {
+    pub(super) fn body(&mut self, stage: &Stage, tile: &mut Tile) {
         let plan = &self.kernel.plan;
         tile.columns = plan.columns_per_tile.min(self.kernel.layout.width - tile.column);
         for (index, place) in plan.places.iter().enumerate() {
@@ -223,7 +223,28 @@ impl<'a> Task<'a> {
                 Storage::Scratch(_) | Storage::Slot(_) => continue,
             };
         }
-        steps.iter().for_each(|step| self.step(step, *tile));
+        let ahead = self.ahead(stage, *tile);
+        for (number, step) in stage.body.iter().enumerate() {
+            ahead.fetch(number, stage.body.len());
+            self.step(step, *tile);
+        }
+    }
+
+    /// What a pass reads of the next tile, if it has to come from memory. One step alone reads without a pause, which the
+    /// machine foresees by itself.
+    fn ahead(&self, stage: &Stage, tile: Tile) -> Ahead {
+        let (layout, plan) = (&self.kernel.layout, &self.kernel.plan);
+        let mut ahead = Ahead::default();
+        if !plan.from_memory || stage.body.len() == 1 {
+            return ahead;
+        }
+        for &input in stage.inputs.iter().filter(|&&input| layout.is_block(input, tile.rows)) {
+            let size = plan.input_dtypes[input].size();
+            let here = self.element(self.addresses.inputs[input].cast_mut(), input, size, tile.row, tile.column);
+            let bytes = tile.rows * tile.columns * size;
+            ahead.add(here.wrapping_add(bytes).cast_const(), bytes);
+        }
+        ahead
     }
 
     /// Address of an element of an operand.
@@ -326,7 +347,7 @@ impl<'a> Task<'a> {
             if space == Space::Full && layout.is_block(operand, tile.rows) {
                 let length = tile.rows * tile.columns;
                 if plan.streaming {
-                    return stream::copy(source, first, length * size, &self.ahead(output, tile));
+                    return stream::copy(source, first, length * size);
                 }
                 return if source != first {
                     store(plan.dtype, source, first, 1, length)
@@ -345,22 +366,6 @@ impl<'a> Task<'a> {
                 store(plan.dtype, source.add(row * columns * class), target, strides.inner, columns);
             }
         }
-    }
-
-    /// The inputs' part of the next tile, to be fetched while `output`, if it is the first that is streamed, is written.
-    fn ahead(&self, output: usize, tile: Tile) -> SmallVec<[Ahead; 4]> {
-        let (layout, plan) = (&self.kernel.layout, &self.kernel.plan);
-        if plan.outputs[..output].iter().any(|earlier| earlier.streaming) {
-            return SmallVec::new();
-        }
-        let (length, written) = (tile.rows * tile.columns, plan.outputs[output].dtype.size());
-        let inputs = plan.input_dtypes.iter().enumerate();
-        let ahead = inputs.filter(|(input, _)| layout.is_block(*input, tile.rows)).map(|(input, dtype)| {
-            let size = dtype.size();
-            let here = self.element(self.addresses.inputs[input].cast_mut(), input, size, tile.row, tile.column);
-            Ahead { start: here.wrapping_add(length * size).cast_const(), step: (LINE * size).div_ceil(written) }
-        });
-        ahead.collect()
     }
 
     unsafe fn reduce(

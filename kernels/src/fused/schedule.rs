@@ -8,6 +8,7 @@ use super::FusedProgram;
 use super::layout::Layout;
 use super::plan::{Operation, OutputPlan, Place, Plan, Stage, Step, Storage};
 use super::values::{Kind, Space, Value, Values};
+use crate::dtype::DType;
 use crate::tile::stream::{LINE, streaming_threshold};
 use crate::tile::{Class, arithmetic};
 
@@ -55,6 +56,7 @@ impl Plan {
             rows_per_tile,
             columns_per_tile,
             whole_rows: reduces,
+            from_memory: from_memory(layout, &program.input_dtypes),
             totals: 0,
             tile_bytes: 0,
             scratch_bytes: 0,
@@ -81,6 +83,13 @@ fn even_piece(width: usize, flat: bool) -> usize {
     } else {
         width.div_ceil(width.div_ceil(TILE)).next_multiple_of(16)
     }
+}
+
+/// Whether the inputs with a value per element do not fit the caches.
+fn from_memory(layout: &Layout, dtypes: &[DType]) -> bool {
+    let full = dtypes.iter().enumerate().filter(|(input, _)| layout.space(*input) == Space::Full);
+    let bytes: usize = full.map(|(_, dtype)| dtype.size()).sum();
+    layout.rows() * layout.width * bytes >= streaming_threshold()
 }
 
 /// The operation that does what two steps do, if the second rounds what the first gives, in whose place its own result
@@ -342,6 +351,12 @@ impl Scheduler<'_> {
             order.extend((0..used.len()).filter(|&value| used[value] && self.values.list[value].space == Space::Row));
         }
         order.sort_unstable();
+        stage.inputs = (order.iter().map(|&value| self.values.list[value]))
+            .filter_map(|Value { kind, space, .. }| match kind {
+                Kind::Input(input) if space == Space::Full => Some(input),
+                _ => None,
+            })
+            .collect();
 
         let mut last_use = vec![0; self.values.list.len()];
         for (position, &value) in order.iter().enumerate() {

@@ -14,36 +14,22 @@ pub(crate) fn streaming_threshold() -> usize {
 /// Bytes in a line of the caches.
 pub(crate) const LINE: usize = 64;
 
-/// What is read after a copy: it is fetched into the second-level cache while the copy is written, so that memory is read and
-/// written at once instead of in turns.
-#[derive(Clone, Copy)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-pub(crate) struct Ahead {
-    /// Where it begins; it need not be there.
-    pub(crate) start: *const u8,
-    /// Bytes of it for each line that is written.
-    pub(crate) step: usize,
-}
-
-impl Ahead {
+/// Has a line fetched into the second-level cache, if there is memory at that address.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+pub(crate) fn fetch(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    fn fetch(self, line: usize) {
+    {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        for offset in (0..self.step).step_by(LINE) {
-            let address = self.start.wrapping_add(line * self.step + offset);
-            // SAFETY: part of the baseline of the architecture; a hint, which reads nothing and never faults.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
-        }
+        // SAFETY: part of the baseline of the architecture; a hint, which reads nothing and never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
     }
 }
 
-/// Copies `bytes` bytes to memory that nobody reads soon, and has what comes next fetched. Follow the last copy of a thread with
-/// [`fence`].
+/// Copies `bytes` bytes to memory that nobody reads soon. Follow the last copy of a thread with [`fence`].
 ///
 /// # Safety
 /// The ranges are valid and do not overlap.
-#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
-pub(crate) unsafe fn copy(source: *const u8, out: *mut u8, bytes: usize, ahead: &[Ahead]) {
+pub(crate) unsafe fn copy(source: *const u8, out: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
@@ -54,7 +40,6 @@ pub(crate) unsafe fn copy(source: *const u8, out: *mut u8, bytes: usize, ahead: 
         unsafe {
             std::ptr::copy_nonoverlapping(source, out, head);
             for line in 0..lines {
-                ahead.iter().for_each(|ahead| ahead.fetch(line));
                 let from = source.add(head + line * LINE).cast::<__m128i>();
                 let to = out.add(head + line * LINE).cast::<__m128i>();
                 let values = [
