@@ -14,6 +14,7 @@ mod judge;
 mod minimize;
 mod oracle;
 mod slack;
+mod terms;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -7,10 +7,10 @@
 
 use crate::arithmetic::Arithmetic;
 use crate::operator::RuleSet;
-use crate::testing::rules::TestRules;
+use crate::testing::rules::{ReferenceRule, TestRules};
 use fulgurite_kernels::DType;
-use ndarray::ArrayD;
 
+use super::terms::{of_floats, terms_of_each};
 use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
 use crate::reference::ReferenceTensor;
@@ -20,7 +20,7 @@ use crate::testing::generate::guarded;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::{Random, round_to};
 use crate::testing::tolerance::{position, root_mean_square, roundings};
-use crate::trace::{Block, BoundSymbol, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Trace};
 use crate::transforms::dce;
 use crate::transforms::decompose::decompose;
 
@@ -207,7 +207,8 @@ impl Noise {
     }
 }
 
-/// Of how many terms that are alike each adds a rounding to a sum.
+/// Of how many terms that are alike each adds a rounding to a sum. With [`MOVES`], a sum of n terms is allowed n / 8
+/// roundings more, one of products n / 4. (Like terms added one after another are off by n / 4 at most.)
 const ALIKE: f64 = 128.0;
 
 /// Runs a decomposed block by the references; the values of its results.
@@ -253,22 +254,16 @@ fn call(
     let moves = noise.moves() && !is_exact(def);
     // Elementwise arithmetic rounds its result alone; sums and products round their terms, in the type that they are added in.
     let terms = moves && Arithmetic::of(def).scalar.is_none();
-    let alike = 1.0 + terms_of_each(block, symbol) / ALIKE;
-    let arguments: Vec<Arg<ReferenceTensor>> = map_arguments(&symbol.arguments, |id| {
-        let value = values[id.index()].clone().unwrap_or_else(|| ReferenceTensor::scalar(f64::NAN));
-        let dtype = block.meta(*id).dtype();
-        if terms && dtype.is_floating() {
-            let unit = dtype.accumulator().epsilon();
-            let one = |v: &f64| match noise {
-                Noise::Alike => v * (1.0 + alike * unit),
-                _ => moved(*v, unit, random),
-            };
-            let floats = value.floats().iter().map(one).collect();
-            return shaped(value.dtype(), value.shape(), floats);
-        }
-        value
+    let plain: Vec<Arg<ReferenceTensor>> = map_arguments(&symbol.arguments, |id| {
+        values[id.index()].clone().unwrap_or_else(|| ReferenceTensor::scalar(f64::NAN))
     });
-    let results = rule(&arguments).map_err(|failure| Problem::from(failure).within(def.name))?;
+    let run =
+        |arguments: &[Arg<ReferenceTensor>]| rule(arguments).map_err(|failure| Problem::from(failure).within(def.name));
+    let results = match noise {
+        Noise::Alike if terms => run_alike(rule, &plain, run)?,
+        _ if terms => run(&moved_operands(&plain, |value, unit| moved(value, unit, random)))?,
+        _ => run(&plain)?,
+    };
     ensure!(results.len() == symbol.results.len(), "{}: its reference gives {} results", def.name, results.len());
     let rounded = results.into_iter().zip(&symbol.results).map(|(result, id)| {
         let dtype = block.meta(*id).dtype();
@@ -287,30 +282,54 @@ fn call(
                     _ => round_to(*v, dtype),
                 };
                 let floats = result.floats().iter().map(one).collect();
-                shaped(dtype, result.shape(), floats)
+                of_floats(dtype, result.shape(), floats)
             }
         }
     });
     Ok(rounded.collect())
 }
 
-/// About how many terms each element of the results is a sum of: those of a reduction, or of a product.
-fn terms_of_each(block: &Block, symbol: &BoundSymbol) -> f64 {
-    let len = |id: &ValueId| block.meta(*id).len().max(1) as f64;
-    let operands: Vec<f64> = symbol.operands().map(|id| len(&id)).collect();
-    let result = symbol.results.iter().map(len).fold(1.0, f64::max);
-    let largest = operands.iter().copied().fold(1.0, f64::max);
-    let product = operands.iter().take(2).product::<f64>();
-    (largest / result).max((product / result).sqrt())
+/// Runs an operator with all terms of its sums moved the same way, each element by as much as it has terms.
+fn run_alike(
+    rule: ReferenceRule,
+    plain: &[Arg<ReferenceTensor>],
+    run: impl Fn(&[Arg<ReferenceTensor>]) -> Check<Vec<ReferenceTensor>>,
+) -> Check<Vec<ReferenceTensor>> {
+    let counts = terms_of_each(rule, plain);
+    let (least, most) =
+        counts.iter().flatten().fold((f64::INFINITY, 1.0), |(least, most): (f64, f64), &n| (least.min(n), most.max(n)));
+    let alike = |terms: f64| 1.0 + terms / ALIKE;
+    let results = run(&moved_operands(plain, |value, unit| value * (1.0 + alike(most) * unit)))?;
+    if counts.len() != results.len() || least >= most {
+        return Ok(results);
+    }
+    let own = |((moved, still), counts): ((ReferenceTensor, ReferenceTensor), Vec<f64>)| {
+        if !moved.dtype().is_floating() {
+            return moved;
+        }
+        let elements = moved.floats().iter().zip(still.floats()).zip(counts);
+        let values = elements.map(|((moved, still), terms)| match moved - still {
+            step if step.is_finite() => still + step * alike(terms) / alike(most),
+            _ => *moved,
+        });
+        of_floats(moved.dtype(), moved.shape(), values.collect())
+    };
+    Ok(results.into_iter().zip(run(plain)?).zip(counts).map(own).collect())
+}
+
+/// Operands with each number moved, given the rounding of the type in which sums of it are added up.
+fn moved_operands(plain: &[Arg<ReferenceTensor>], mut to: impl FnMut(f64, f64) -> f64) -> Vec<Arg<ReferenceTensor>> {
+    map_arguments(plain, |value| {
+        if !value.dtype().is_floating() {
+            return value.clone();
+        }
+        let unit = value.dtype().accumulator().epsilon();
+        of_floats(value.dtype(), value.shape(), value.floats().iter().map(|v| to(*v, unit)).collect())
+    })
 }
 
 fn moved(value: f64, unit: f64, random: &mut Random) -> f64 {
     if random.next().is_multiple_of(2) { value * (1.0 + unit) } else { value * (1.0 - unit) }
-}
-
-fn shaped(dtype: DType, shape: &[usize], values: Vec<f64>) -> ReferenceTensor {
-    let array = ArrayD::from_shape_vec(ndarray::IxDyn(shape), values);
-    ReferenceTensor::from_floats(dtype, array.unwrap_or_else(|_| unreachable!("as many values as before")))
 }
 
 /// Compares two arrays bit for bit; one NaN is like another.
