@@ -10,11 +10,12 @@ use fulgurite::testing::fuzz::{Event, Finding, Settings, Totals, fuzz};
 use fulgurite::{DType, Device, Target};
 
 use super::Outcome;
+use super::fuzz_watch::Watch;
 use super::output::{Failed, program, say};
 use crate::cases::{tensor_bytes, write_whole};
 
 /// Arguments of `fuzz`.
-#[derive(Args)]
+#[derive(Args, Clone)]
 #[command(after_help = "\
 Each case is a random program, or a single call, of every operator, element type and layout, with its gradients. It is
 run by each executor, fused and not, with values computed again from the first byte on and with none, with inputs
@@ -24,6 +25,9 @@ number alone.
 
 A program that fails is made smaller and written as a trace with its inputs; the command that repeats it is printed.
 The exit code is 1 if any program fails.
+
+A case that takes longer than its deadline ends the search: its number and the command that repeats it are printed, and
+the exit code is 1.
 
 Examples:
   fulgurite fuzz --minutes 10
@@ -64,6 +68,9 @@ pub struct Arguments {
     /// How long a failing program is made smaller, in seconds.
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS")]
     minimize: f64,
+    /// How long a case may take before the search ends with an error, in seconds. Making it smaller has its own time.
+    #[arg(long, default_value_t = 60.0, value_name = "SECONDS")]
+    deadline: f64,
     /// Where failing programs are written.
     #[arg(long, default_value = ".", value_name = "FOLDER")]
     out: PathBuf,
@@ -101,14 +108,23 @@ pub fn run(arguments: &Arguments) -> Outcome {
         dtypes: arguments.dtypes.clone(),
         minimize: seconds(arguments.minimize, "minimize")?,
     };
+    let watch = Watch::start(seconds(arguments.deadline, "deadline")?, {
+        let arguments = arguments.clone();
+        move |case| arguments.again(case)
+    })?;
     let mut progress = Progress { last: Instant::now(), terminal: stderr().is_terminal() };
     let mut failed: Option<Failed> = None;
     let totals = fuzz(&settings, &mut |event| match event {
         Event::Begins(case) => {
+            watch.begins(case, Duration::ZERO);
             // A case that ends the process is known by this file.
             let _ = std::fs::write(arguments.out.join(CURRENT), arguments.again(case) + "\n");
         }
-        Event::Progress(totals) => progress.tell(totals),
+        Event::Fails(case) => watch.begins(case, settings.minimize),
+        Event::Progress(totals) => {
+            watch.ends();
+            progress.tell(totals);
+        }
         Event::Found(finding) => {
             progress.clear();
             if let Err(error) = tell(arguments, finding) {

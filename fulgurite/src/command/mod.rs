@@ -15,6 +15,7 @@ mod convert;
 mod doctor;
 mod files;
 mod fuzz;
+mod fuzz_watch;
 mod generate;
 mod log;
 mod ops_list;

@@ -133,6 +133,8 @@ pub struct Finding {
 pub enum Event<'a> {
     /// A case is about to be run.
     Begins(u64),
+    /// The case at hand fails, and is about to be made smaller.
+    Fails(u64),
     /// Some time has passed.
     Progress(&'a Totals),
     /// A program fails. Findings of one cause are told once.
@@ -245,6 +247,7 @@ impl Run<'_> {
         self.totals.skipped += verdict.compared.skipped;
         let Some(failure) = verdict.failure else { return };
         self.totals.failing += 1;
+        listen(Event::Fails(number));
         // Each run is waited for, so that it was this program. It is told as it is: nothing smaller could be run in
         // this process.
         self.lost = lost(&self.settings.device);
