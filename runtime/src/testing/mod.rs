@@ -44,9 +44,13 @@ mod subject;
 #[cfg(feature = "testing")]
 mod templates;
 #[cfg(feature = "testing")]
+mod test;
+#[cfg(feature = "testing")]
 mod tolerance;
 
 #[cfg(feature = "testing")]
-pub use generate::{Filter, GeneratedTest, Outcome, Settings, generated_tests, sampled_dtypes, unmatched_directives};
+pub use generate::{Filter, generated_tests, sampled_dtypes, unmatched_directives};
 #[cfg(feature = "testing")]
 pub use run::{main, main_of, main_of_package, run};
+#[cfg(feature = "testing")]
+pub use test::{GeneratedTest, Outcome, Settings};

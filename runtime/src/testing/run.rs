@@ -8,12 +8,11 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use super::causes::Causes;
 use super::directives::Template;
-use super::generate::{
-    Filter, GeneratedTest, Outcome, Settings, absent_devices, generated_tests, unmatched_directives,
-};
+use super::generate::{Filter, absent_devices, generated_tests, unmatched_directives};
 use super::golden::Golden;
 use super::problem::excerpt;
 use super::registry;
+use super::test::{GeneratedTest, Outcome, Settings};
 use crate::operator::did_you_mean;
 use crate::registry::{find_operator, operators};
 

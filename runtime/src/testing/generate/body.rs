@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use fulgurite_kernels::DType;
 
-use super::{Body, Context, GeneratedTest, Outcome, PROGRAMS, Settings};
 use crate::error::Failure;
 use crate::executor::{ExecutorDef, RewriteDef};
 use crate::operator::{OperatorDef, RuleSet};
@@ -15,6 +14,9 @@ use crate::testing::problem::{Check, Problem};
 use crate::testing::rules::TestRules;
 use crate::testing::subject::{Subject, subjects};
 use crate::testing::templates;
+use crate::testing::test::{
+    Body, Context, GeneratedTest, Outcome, PROGRAMS, Settings, sample_variable, selected_sample,
+};
 
 fn name_of(operator: &str, template: Template, executor: Option<&str>, dtype: Option<DType>) -> String {
     let mut name = format!("{operator}::{}", template.name());
@@ -82,21 +84,6 @@ pub(super) fn operator_test(
 /// Turns a panic of a rule into a failure of its test.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Check<T>) -> Check<T> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| Err(Problem::from(Failure::panicked("a rule", &*panic))))
-}
-
-/// The sample that `FULGURITE_SAMPLE` asks for.
-pub(crate) fn selected_sample() -> Option<usize> {
-    sample_variable().ok().flatten()
-}
-
-fn sample_variable() -> Check<Option<usize>> {
-    match std::env::var("FULGURITE_SAMPLE") {
-        Err(_) => Ok(None),
-        Ok(text) => match text.parse() {
-            Ok(number) => Ok(Some(number)),
-            Err(_) => Err(Problem(format!("FULGURITE_SAMPLE is '{text}', expected the number of a sample, from 0"))),
-        },
-    }
 }
 
 fn run_template(context: &Context, directives: &[Directive], repeat: &str) -> Check<Outcome> {

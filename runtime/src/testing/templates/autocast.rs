@@ -3,11 +3,11 @@
 
 use fulgurite_kernels::DType;
 
-use super::{Context, Outcome, PASSED, nothing};
 use crate::argument::Arg;
 use crate::operator::Autocast;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{List, Subject, execute, trace_of};
+use crate::testing::test::{Context, Outcome, PASSED, nothing};
 use crate::trace::{Trace, diff, parse};
 use crate::transforms::autocast::autocast;
 use crate::transforms::decompose::decompose;

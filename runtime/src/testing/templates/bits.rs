@@ -4,7 +4,6 @@
 //! The call stands between products of its floating-point operands and results with numbers, so that something can be fused
 //! with it and its operands can be computed again; only these show a value that was left unrounded in a register.
 
-use super::{Context, Outcome, PASSED, nothing};
 use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
 use crate::error::Place;
@@ -13,6 +12,7 @@ use crate::program::Program;
 use crate::testing::directives::Tolerance;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{List, Subject, joint_trace, random_like, trace_of};
+use crate::testing::test::{Context, Outcome, PASSED, nothing};
 use crate::testing::tolerance::{Expected, roundings, same_numbers};
 use crate::trace::{Block, Callee, Trace, ValueId};
 use crate::tracer::{self, Tensor, trace_rule};

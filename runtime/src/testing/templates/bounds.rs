@@ -1,8 +1,8 @@
 //! Outputs are fully written, and nothing around them or between their elements.
 
-use super::{Context, Outcome, PASSED};
 use crate::testing::problem::{Check, Problem};
 use crate::testing::subject::{Ran, Subject};
+use crate::testing::test::{Context, Outcome, PASSED};
 use crate::testing::tolerance::{Expected, same_bits};
 
 /// Runs forward and backward with every value in fenced memory of its own, filled with NaN, and where the plan has it, and

@@ -2,7 +2,6 @@
 
 use fulgurite_kernels::DType;
 
-use super::{Context, Outcome, PASSED};
 use crate::argument::{Arg, Attribute, Scalar, map_arguments};
 use crate::executor::{ExecutorDef, find_implementation};
 use crate::meta::{Device, TensorMeta};
@@ -10,6 +9,7 @@ use crate::operator::{OperatorDef, OperatorKind};
 use crate::testing::problem::{Check, Problem};
 use crate::testing::samples::{Sample, SampleTensor};
 use crate::testing::subject::{List, Subject};
+use crate::testing::test::{Context, Outcome, PASSED};
 use crate::testing::tolerance::{Expected, PLAIN, relative_error};
 
 /// See the module.

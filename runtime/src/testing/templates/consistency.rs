@@ -1,10 +1,10 @@
 //! Agrees with the independent reference.
 
-use super::{Context, Outcome, PASSED, nothing};
 use crate::operator::RuleSet;
 use crate::testing::problem::{Check, Problem};
 use crate::testing::rules::TestRules;
 use crate::testing::subject::{REFERENCE, Subject};
+use crate::testing::test::{Context, Outcome, PASSED, nothing};
 
 /// The executor's results lie near the f64 reference; in low precision at least as near, up to a factor, as the plain
 /// decomposition. The plain decomposition itself (the list of the reference executor) must be near by its own conditioning.

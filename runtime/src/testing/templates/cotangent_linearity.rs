@@ -1,9 +1,9 @@
 //! The vjp is linear in the cotangent: `vjp(a·g) = a·vjp(g)` and `vjp(0) = 0`.
 
-use super::{Context, Outcome, PASSED, nothing};
 use crate::array::Array;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{Subject, coarsest};
+use crate::testing::test::{Context, Outcome, PASSED, nothing};
 use crate::testing::tolerance::{Expected, SAME_IN_F64};
 
 /// No power of two, and negative.

@@ -1,9 +1,9 @@
 //! Declared meta and grad agree with the decomposition; the reference does, in f64 and in integers.
 
-use super::{Context, Outcome, PASSED};
 use crate::operator::RuleSet;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{List, Subject, execute, joint_trace, random_like, trace_of};
+use crate::testing::test::{Context, Outcome, PASSED};
 use crate::testing::tolerance::{Expected, SAME_IN_F64};
 use crate::tracer::decompose;
 use crate::transforms::autodiff::rules::GradientRules;

@@ -2,11 +2,11 @@
 
 use std::sync::OnceLock;
 
-use super::{Context, Outcome, PASSED};
 use crate::array::Array;
 use crate::program::Program;
 use crate::testing::problem::{Check, Problem};
 use crate::testing::subject::{Ran, Subject};
+use crate::testing::test::{Context, Outcome, PASSED};
 use crate::testing::tolerance::same_bits;
 
 /// Runs forward and backward again, with one thread and with three.

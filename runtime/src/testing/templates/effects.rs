@@ -4,13 +4,13 @@ use crate::operator::RuleSet;
 use crate::strided::LayoutRules;
 use fulgurite_kernels::view::contiguous_strides;
 
-use super::{Context, Outcome, PASSED};
 use crate::argument::map_arguments;
 use crate::error::Place;
 use crate::meta::Device;
 use crate::strided::Strided;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{Subject, trace_of};
+use crate::testing::test::{Context, Outcome, PASSED};
 use crate::trace::{Callee, Trace};
 use crate::tracer::{self, trace_rule};
 use crate::transforms::{cse, dce};

@@ -4,15 +4,15 @@ use crate::operator::RuleSet;
 use crate::testing::rules::TestRules;
 use fulgurite_kernels::DType;
 
-use super::{Context, Outcome, PASSED};
 use crate::argument::{Arg, Attribute, map_arguments};
 use crate::error::Error;
 use crate::meta::{Device, TensorMeta};
 use crate::operator::{OperatorDef, ParamKind};
-use crate::testing::generate::selected_sample;
 use crate::testing::problem::{Check, ensure};
 use crate::testing::samples::{ErrorSample, ErrorSamples};
 use crate::testing::subject::{accepted_samples, describe, sample_metas, trace_call};
+use crate::testing::test::selected_sample;
+use crate::testing::test::{Context, Outcome, PASSED};
 
 /// See the module.
 pub(crate) fn check(context: &Context) -> Check<Outcome> {

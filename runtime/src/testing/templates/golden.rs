@@ -1,10 +1,10 @@
 //! Agrees with stored PyTorch outputs and gradients.
 
-use super::{Context, Outcome, PASSED, nothing};
 use crate::array::Array;
 use crate::testing::golden::{cotangent, digest, tensor_names};
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{Subject, differentiable_inputs, execute, joint_trace};
+use crate::testing::test::{Context, Outcome, PASSED, nothing};
 use crate::testing::tolerance::{Expected, root_mean_square};
 
 /// Compares a sample with its stored vector, if it has one.

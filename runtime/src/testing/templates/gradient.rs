@@ -5,11 +5,11 @@ use crate::operator::RuleSet;
 use crate::testing::rules::TestRules;
 use fulgurite_kernels::DType;
 
-use super::{Context, Outcome, PASSED, nothing};
 use crate::array::Array;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::Random;
 use crate::testing::subject::{List, Ran, Subject, perturbed};
+use crate::testing::test::{Context, Outcome, PASSED, nothing};
 use crate::testing::tolerance::{DIFFERENCES, Expected, PLAIN, relative_error};
 
 /// Steps of the differences, relative to the size of the input. A kink or a curve that spoils one of them does not spoil all;

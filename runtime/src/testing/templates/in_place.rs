@@ -1,7 +1,6 @@
 //! A result laid over an operand, wherever the kernel says that it may be, has the bits that it has in memory of its
 //! own.
 
-use super::{Context, Outcome, PASSED, nothing};
 use crate::array::Array;
 use crate::compile::{compile, stages};
 use crate::meta::Device;
@@ -9,6 +8,7 @@ use crate::program::Program;
 use crate::testing::directives::Tolerance;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{List, Ran, Subject, joint_trace};
+use crate::testing::test::{Context, Outcome, PASSED, nothing};
 use crate::testing::tolerance::{Expected, same_bits};
 use crate::trace::{Block, BoundSymbol, Callee, Input, InputRole, Output, Storage, Trace, ValueId, print_symbol};
 use crate::transforms::in_place::may_lie_over;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use fulgurite_kernels::Buffer;
 use fulgurite_kernels::buffer::POISON;
 
-use super::{Context, Outcome, PASSED};
 use crate::array::{Array, Strides};
 use crate::testing::problem::{Check, Problem};
 use crate::testing::subject::Subject;
+use crate::testing::test::{Context, Outcome, PASSED};
 use crate::testing::tolerance::{Expected, same_bits};
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,6 +1,6 @@
 //! Metas equal what execution returns.
 
-use super::{Context, Outcome, PASSED};
+use crate::testing::test::{Context, Outcome, PASSED};
 use fulgurite_kernels::DType;
 
 use crate::argument::{Arg, Attribute, map_arguments};

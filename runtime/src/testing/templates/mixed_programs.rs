@@ -6,23 +6,16 @@ use crate::strided::LayoutRules;
 use fulgurite_kernels::DType;
 
 use super::interpret::Interpreter;
+use super::lowered::{JUMP, LOW, mixed};
 use super::programs::{RandomProgram, run, settled};
-use super::{Outcome, PASSED, nothing};
-use crate::error::Result;
 use crate::executor::ExecutorDef;
 use crate::testing::problem::{Check, ensure};
 use crate::testing::subject::{List, perturbed};
+use crate::testing::test::{Outcome, PASSED, nothing};
 use crate::testing::tolerance::{Expected, PLAIN, relative_error};
 use crate::trace::Trace;
 use crate::transforms::autocast::autocast;
 use crate::transforms::decompose::decompose;
-
-/// What products are computed in.
-const LOW: DType = DType::BF16;
-
-/// A result that moves by more than this part of its size, when values move by their roundings, stands at a discontinuity or is
-/// ill-conditioned, and says nothing about an executor.
-pub(super) const JUMP: f64 = 0.1;
 
 /// See the module.
 pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome> {
@@ -59,11 +52,6 @@ pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome>
             .map_err(|problem| problem.within(within("as near to the references in f64 as by the plain executors")))?;
     }
     PASSED
-}
-
-/// The program under autocast.
-pub(super) fn mixed(trace: &Trace) -> Result<Trace> {
-    autocast(trace, LOW)
 }
 
 /// How many symbols give bf16, those left out that only move what there is.

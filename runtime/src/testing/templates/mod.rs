@@ -15,6 +15,7 @@ pub(crate) mod gradient;
 pub(crate) mod in_place;
 pub(crate) mod interpret;
 pub(crate) mod layout;
+pub(crate) mod lowered;
 pub(crate) mod meta;
 pub(crate) mod mixed_programs;
 pub(crate) mod programs;
@@ -27,9 +28,9 @@ pub(crate) mod sources;
 pub(crate) mod types;
 
 use super::directives::Template;
-use super::generate::{Context, Outcome};
 use super::problem::Check;
 use super::subject::Subject;
+use super::test::{Context, Outcome};
 
 /// A check of one sample.
 pub(crate) type PerSample = fn(&Context, &Subject) -> Check<Outcome>;
@@ -73,12 +74,4 @@ pub(crate) fn whole(context: &Context) -> Check<Outcome> {
         Template::Types => types::check(context),
         _ => Ok(Outcome::Nothing("the template has tests of its own".into())),
     }
-}
-
-/// `Passed`.
-pub(crate) const PASSED: Check<Outcome> = Ok(Outcome::Passed);
-
-/// `Nothing`, because of `reason`.
-pub(crate) fn nothing(reason: &str) -> Check<Outcome> {
-    Ok(Outcome::Nothing(reason.to_owned()))
 }

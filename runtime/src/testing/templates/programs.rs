@@ -9,7 +9,7 @@ use fulgurite_kernels::DType;
 
 use super::bits::same_however;
 use super::interpret::{Interpreter, Moves};
-use super::{Outcome, PASSED, nothing};
+use super::lowered;
 use crate::argument::{Arg, Attribute, map_arguments};
 use crate::array::Array;
 use crate::compile::compile;
@@ -22,6 +22,7 @@ use crate::registry::operators;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::{Random, Sample, round_to};
 use crate::testing::subject::{List, accepted_samples, joint_trace, perturbed, random_like, trace_call, trace_of};
+use crate::testing::test::{Outcome, PASSED, nothing};
 use crate::testing::tolerance::{Expected, relative_error, same_bits};
 use crate::trace::Trace;
 use crate::tracer::{self, trace_block};
@@ -341,7 +342,7 @@ pub(crate) fn check_all() -> Check<Outcome> {
         for (program, mixed) in [(program, false), (RandomProgram::with_products(seed), true)] {
             let trace = program.trace(DType::F32)?;
             let (trace, jump) = match mixed {
-                true => (super::mixed_programs::mixed(&trace)?, super::mixed_programs::JUMP),
+                true => (lowered::mixed(&trace)?, lowered::JUMP),
                 false => (trace, JUMP),
             };
             let inputs = program.inputs(seed)?;

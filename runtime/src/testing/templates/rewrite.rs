@@ -5,7 +5,6 @@
 
 use fulgurite_kernels::DType;
 
-use super::{Outcome, PASSED};
 use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
 use crate::error::Result;
@@ -15,6 +14,7 @@ use crate::meta::{Device, TensorMeta};
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::Samples;
 use crate::testing::subject::{List, joint_trace, random_like, trace_of};
+use crate::testing::test::{Outcome, PASSED};
 use crate::testing::tolerance::{Expected, SAME_IN_F64};
 use crate::trace::{Block, Trace, ValueId};
 use crate::tracer::rules::TracedRule;

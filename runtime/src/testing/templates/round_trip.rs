@@ -1,10 +1,10 @@
 //! Every stage's trace prints, parses back equal, verifies, and runs to the same result.
 
-use super::{Context, Outcome, PASSED};
 use crate::array::Array;
 use crate::compile::stages;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{List, Ran, Subject, joint_trace};
+use crate::testing::test::{Context, Outcome, PASSED};
 use crate::testing::tolerance::same_bits;
 use crate::trace::{Trace, diff, parse};
 

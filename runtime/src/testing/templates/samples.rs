@@ -6,7 +6,6 @@
 //! give. One change at least must change a result (as the reference has it, or else the decomposition) by more than a
 //! test allows.
 
-use super::{Context, Outcome, PASSED};
 use crate::argument::{Arg, Attribute};
 use crate::array::Array;
 use crate::meta::{Device, TensorMeta};
@@ -16,6 +15,7 @@ use crate::testing::generate::sampled_dtypes;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::rules::TestRules;
 use crate::testing::subject::{List, Subject, subjects};
+use crate::testing::test::{Context, Outcome, PASSED};
 use crate::testing::tolerance::Expected;
 use crate::tracer::rules::TracingRules;
 

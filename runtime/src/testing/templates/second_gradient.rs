@@ -6,12 +6,12 @@ use crate::transforms::autodiff::rules::GradientRules;
 use fulgurite_kernels::DType;
 
 use super::gradient::{Along, dot};
-use super::{Context, Outcome, PASSED, nothing};
 use crate::array::Array;
 use crate::error::Error;
 use crate::registry::find_operator;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{List, Subject, joint_trace, random_like};
+use crate::testing::test::{Context, Outcome, PASSED, nothing};
 use crate::testing::tolerance::DIFFERENCES;
 use crate::transforms::autodiff::vjp_of;
 

@@ -1,6 +1,5 @@
 //! Forward and backward traces, acquired and claimed, as stored.
 
-use super::{Context, Outcome, PASSED, nothing};
 use crate::compile::{Options, stages};
 use crate::executor::find_executor;
 use crate::meta::Target;
@@ -9,6 +8,7 @@ use crate::testing::problem::{Check, Problem};
 use crate::testing::registry::snapshot_name;
 use crate::testing::snapshot;
 use crate::testing::subject::{Subject, joint_trace, subjects};
+use crate::testing::test::{Context, Outcome, PASSED, nothing};
 use crate::trace::Trace;
 use crate::transforms::autodiff::split;
 use crate::transforms::dce::dce;

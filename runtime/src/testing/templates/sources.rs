@@ -9,15 +9,16 @@ use fulgurite_kernels::cuda::{Compilation, Cubin, KernelCache, nvrtc};
 use fulgurite_kernels::view::contiguous_strides;
 use rustc_hash::FxHashMap;
 
-use super::{Context, Outcome, PASSED, nothing};
 use crate::argument::{Arg, map_arguments};
 use crate::device::plan::{Address, Command, DeviceTensor, Parameter, Place, Plan, PlanRule, Source};
 use crate::executor::{ExecutorDef, find_implementation};
 use crate::meta::{Device, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, nearest};
-use crate::testing::generate::{sampled_dtypes, selected_sample};
+use crate::testing::generate::sampled_dtypes;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{accepted_samples, describe, sample_metas};
+use crate::testing::test::selected_sample;
+use crate::testing::test::{Context, Outcome, PASSED, nothing};
 
 /// Kernels that compile for one architecture compile for others, unless they ask for what one alone has.
 const ARCHITECTURE: &str = "sm_90a";

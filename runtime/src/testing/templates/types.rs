@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 
 use fulgurite_kernels::DType;
 
-use super::{Context, Outcome, nothing};
 use crate::argument::{Arg, map_arguments};
 use crate::executor::default_executors;
 use crate::meta::TensorMeta;
 use crate::operator::OperatorKind;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{describe, differentiable_inputs, joint_trace, subjects, trace_call};
+use crate::testing::test::{Context, Outcome, nothing};
 use crate::tracer::META_DIFFERS;
 
 const DTYPES: [DType; 8] =
