@@ -93,6 +93,25 @@ fn a_result_of_the_gradients_rule_that_is_another() {
 }
 
 #[test]
+fn a_cotangent_that_does_not_arrive_and_is_not_zero() {
+    must_catch("wrong::absent_cotangent", Template::CotangentLinearity, "for the cotangent of result 0 alone");
+    must_pass("wrong::absent_cotangent", Template::Gradient);
+}
+
+#[test]
+fn a_slope_at_a_kink_that_is_not_the_stated_one() {
+    must_catch("wrong::slope_at_kink", Template::Gradient, "for cotangents of 1, 2, 3, ...: element [0]");
+    must_pass("wrong::slope_at_kink", Template::Decomposition);
+    must_pass("wrong::slope_at_kink", Template::CotangentLinearity);
+}
+
+#[test]
+fn data_that_a_kernel_does_not_refuse() {
+    must_catch("wrong::data_accepted", Template::Errors, "expected the error 'Weights', careless ran it");
+    must_pass("wrong::data_accepted", Template::Consistency);
+}
+
+#[test]
 fn a_cotangent_that_is_ignored() {
     must_catch("wrong::cotangent_ignored", Template::CotangentLinearity, "times the cotangent");
     must_catch("wrong::cotangent_ignored", Template::Gradient, "by central differences");

@@ -51,12 +51,21 @@ impl Samples {
 }
 
 impl ErrorSamples {
-    /// The error samples that `operator` declares, made in `dtype`.
+    /// The calls that `operator` declares to fail when they are traced, made in `dtype`.
     pub fn of_operator(operator: &'static OperatorDef, dtype: DType) -> Vec<ErrorSample> {
+        ErrorSamples::declared(operator, dtype).into_cases()
+    }
+
+    /// The calls that `operator` declares to fail when they run, for what their data is.
+    pub fn of_data(operator: &'static OperatorDef, dtype: DType) -> Vec<ErrorSample> {
+        ErrorSamples::declared(operator, dtype).into_runs()
+    }
+
+    fn declared(operator: &'static OperatorDef, dtype: DType) -> ErrorSamples {
         let mut samples = ErrorSamples::new(dtype);
         if let Some(declare) = TestRules::of(operator).errors {
             declare(&mut samples);
         }
-        samples.into_cases()
+        samples
     }
 }

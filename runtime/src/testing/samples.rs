@@ -194,12 +194,23 @@ pub struct Sample {
     pub arguments: Vec<Arg<SampleTensor>>,
     /// Why gradients are not checked here, if they are not (a kink, an infinity, ...).
     pub forward_only: Option<&'static str>,
+    /// What the gradients are, where that is stated; see [`Sample::gradients`].
+    pub gradients: Option<Vec<Vec<f64>>>,
 }
 
 impl Sample {
     /// Leaves the sample out of the gradient templates, because `reason`.
     pub fn forward_only(&mut self, reason: &'static str) -> &mut Sample {
         self.forward_only = Some(reason);
+        self
+    }
+
+    /// States the gradients of the floating-point tensors among the arguments, one after the other in row-major order,
+    /// for cotangents of 1, 2, 3, ... in row-major order of each floating-point result. For samples where differences
+    /// do not show them: at kinks, and where a gradient is by definition not that of the function. Zeros are stated
+    /// with their signs.
+    pub fn gradients<const N: usize>(&mut self, gradients: [&[f64]; N]) -> &mut Sample {
+        self.gradients = Some(gradients.map(<[f64]>::to_vec).into());
         self
     }
 }
@@ -282,7 +293,7 @@ impl Samples {
 
     /// Adds a call as a plain list of arguments.
     pub fn arguments(&mut self, arguments: Vec<Arg<SampleTensor>>) -> &mut Sample {
-        self.cases.push(Sample { arguments, forward_only: None });
+        self.cases.push(Sample { arguments, forward_only: None, gradients: None });
         self.cases.last_mut().expect("just pushed")
     }
 
@@ -340,7 +351,7 @@ impl Samples {
 /// One error sample: a call that must fail, and how.
 #[derive(Debug, Clone)]
 pub struct ErrorSample {
-    /// The precondition that must fail.
+    /// The precondition that must fail, or the code of the failure when the call runs.
     pub code: &'static str,
     /// Arguments in the order of the signature.
     pub arguments: Vec<Arg<SampleTensor>>,
@@ -354,17 +365,24 @@ pub struct ErrorSamples {
     source: Source,
     // Cases are added through a shared reference, so that helpers of a rule may keep making tensors meanwhile.
     cases: RefCell<Vec<ErrorSample>>,
+    runs: RefCell<Vec<ErrorSample>>,
 }
 
 impl ErrorSamples {
     /// An empty collection of samples made in `dtype`.
     pub fn new(dtype: DType) -> ErrorSamples {
-        ErrorSamples { source: Source { dtype, drawn: Cell::new(1) }, cases: RefCell::default() }
+        let source = Source { dtype, drawn: Cell::new(1) };
+        ErrorSamples { source, cases: RefCell::default(), runs: RefCell::default() }
     }
 
-    /// What was collected.
+    /// The calls that must fail when they are traced.
     pub fn into_cases(self) -> Vec<ErrorSample> {
         self.cases.into_inner()
+    }
+
+    /// The calls that must fail when they run.
+    pub fn into_runs(self) -> Vec<ErrorSample> {
+        self.runs.into_inner()
     }
 
     /// The error samples of an elementwise operator whose meta is the library's: its first sample of two tensors, with
@@ -409,6 +427,12 @@ impl ErrorSamples {
     /// Adds a call that must fail with `code` and a message that contains `message`.
     pub fn case(&self, code: Precondition, arguments: impl OperatorArguments<SampleTensor>, message: &'static str) {
         self.add(code, arguments.into_arguments(), message);
+    }
+
+    /// Adds a call that is traced, and must fail with `code` and a message that contains `message` when it runs on the
+    /// host: by every executor and by the operator's own reference.
+    pub fn when_run(&self, code: &'static str, arguments: impl OperatorArguments<SampleTensor>, message: &'static str) {
+        self.runs.borrow_mut().push(ErrorSample { code, arguments: arguments.into_arguments(), message });
     }
 
     fn add(&self, code: Precondition, arguments: Vec<Arg<SampleTensor>>, message: &'static str) {

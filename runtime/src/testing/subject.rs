@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use super::directives::Tolerance;
 use super::exact::is_elementwise;
 use super::problem::{Check, Problem, ensure};
-use super::samples::{Random, Sample, Samples, classes_fit, round_to};
+use super::samples::{Random, Sample, SampleTensor, Samples, classes_fit, round_to};
 use super::tolerance::{self, Expected, relative_error};
 use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
@@ -261,6 +261,11 @@ impl Subject {
             joint: Kept::default(),
             twin: OnceLock::new(),
         }
+    }
+
+    /// A call that is no sample.
+    pub fn of_arguments(def: &'static OperatorDef, dtype: DType, arguments: Vec<Arg<SampleTensor>>) -> Check<Subject> {
+        Subject::new(def, dtype, 0, Sample { arguments, forward_only: None, gradients: None })
     }
 
     /// A sample of the same operator with other arguments.

@@ -160,3 +160,57 @@ draws! {
     /// Gives the first draw the place of the second.
     draws_otherwise = "wrong::draws_otherwise": 2.0 + 1.0;
 }
+
+/// `-input` and `2 · input`, whose gradient takes a cotangent that does not arrive for ones.
+#[operator(name = "wrong::absent_cotangent")]
+pub mod absent_cotangent {
+    fn absent_cotangent(input: Tensor<Floating>) -> (Tensor, Tensor);
+
+    fn decomposition(input: Tensor) -> (Tensor, Tensor) {
+        (-input, input * 2.0)
+    }
+
+    fn grad(input: Tensor) -> ((Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>)) -> Grads) {
+        let out = absent_cotangent(input);
+        (out, move |(d_first, d_second): (Option<Tensor>, Option<Tensor>)| {
+            let part = |d: Option<Tensor>| d.unwrap_or_else(|| input * 0.0 + 1.0);
+            Grads { input: part(d_second) * 2.0 - part(d_first) }
+        })
+    }
+
+    fn reference(input: &ArrayD<f64>) -> (ArrayD<f64>, ArrayD<f64>) {
+        (-input, input * 2.0)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+    }
+}
+
+/// The larger of `input` and zero, whose gradient at zero is not the one that is stated.
+#[operator(name = "wrong::slope_at_kink")]
+pub mod slope_at_kink {
+    use fulgurite_ops::prims;
+
+    fn slope_at_kink(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        prims::maximum(input, prims::full(input.shape(), 0.0, input.dtype(), "cpu"))
+    }
+
+    fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (slope_at_kink(input), move |d_out: Tensor| {
+            let zero = prims::full(input.shape(), 0.0, input.dtype(), "cpu");
+            Grads { input: prims::select(prims::lt(input, zero), zero, d_out) }
+        })
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.mapv(|x| x.max(0.0))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+        s.case(with(s.values([3], [0.0, 1.0, -1.0]))).forward_only("a kink").gradients([&[0.0, 2.0, 0.0]]);
+    }
+}

@@ -366,3 +366,43 @@ pub mod nothing_computes {
         s.case(with(s.normal([3, 4]), 3.0));
     }
 }
+
+/// `-input` of weights that something can be drawn by.
+#[operator(name = "wrong::data_accepted", no_grad = "of no interest here")]
+pub mod data_accepted {
+    fn data_accepted(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        fulgurite_ops::prims::neg(fulgurite_ops::prims::check_weights(input))
+    }
+
+    fn reference(input: &ArrayD<f64>) -> Result<ArrayD<f64>> {
+        match input.iter().any(|weight| *weight < 0.0) {
+            true => Err(Failure::new("Weights", "a weight is negative")),
+            false => Ok(-input),
+        }
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.uniform(0.5, 1.0, [2, 3])));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.when_run("Weights", with(e.values([1, 3], [1.0, -1.0, 0.5])), "row 0 of the weights holds -1");
+    }
+}
+
+/// Does not look at the data.
+#[implementation(of = data_accepted, by = careless)]
+mod data_accepted_by_careless {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.dtype() == DType::F32, "f32 only");
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        let out = out.as_mut_slice::<f32>().ok_or_else(|| Failure::new("Layout", "not contiguous"))?;
+        out.iter_mut().zip(super::negate(&input)).for_each(|(out, value)| *out = value as f32);
+        Ok(())
+    }
+}

@@ -92,7 +92,10 @@ fn near_misses(sample: &Sample) -> Vec<(String, Sample)> {
                 });
                 if changed {
                     let forward_only = sample.forward_only;
-                    found.push((format!("with tensor {which} in {dtype}"), Sample { arguments, forward_only }));
+                    found.push((
+                        format!("with tensor {which} in {dtype}"),
+                        Sample { arguments, forward_only, gradients: None },
+                    ));
                 }
             }
         }
@@ -105,7 +108,7 @@ fn near_misses(sample: &Sample) -> Vec<(String, Sample)> {
         let arguments = sample.arguments.iter().map(|argument| grown(argument, extent)).collect();
         found.push((
             format!("with extents of {} instead of {extent}", extent + 1),
-            Sample { arguments, forward_only: sample.forward_only },
+            Sample { arguments, forward_only: sample.forward_only, gradients: None },
         ));
     }
     found

@@ -1,4 +1,5 @@
-//! Error samples fail at trace time, as they say and at the caller's line; each declared precondition is tripped by one.
+//! Error samples fail at trace time, as they say and at the caller's line; each declared precondition is tripped by
+//! one. Data that is refused is refused when the call runs, by every executor of the host.
 
 use crate::operator::RuleSet;
 use crate::testing::rules::TestRules;
@@ -6,11 +7,12 @@ use fulgurite_kernels::DType;
 
 use crate::argument::{Arg, Attribute, map_arguments};
 use crate::error::Error;
+use crate::executor::{ExecutorDef, VIEW, executors};
 use crate::meta::{Device, TensorMeta};
-use crate::operator::{OperatorDef, ParamKind};
+use crate::operator::{OperatorDef, OperatorKind, ParamKind};
 use crate::testing::problem::{Check, ensure};
 use crate::testing::samples::{ErrorSample, ErrorSamples};
-use crate::testing::subject::{accepted_samples, describe, sample_metas, trace_call};
+use crate::testing::subject::{List, Subject, accepted_samples, describe, sample_metas, trace_call};
 use crate::testing::test::selected_sample;
 use crate::testing::test::{Context, Outcome, PASSED};
 
@@ -24,6 +26,9 @@ pub(crate) fn check(context: &Context) -> Check<Outcome> {
         if selected_sample().is_none_or(|selected| selected == i) {
             one(def, sample).map_err(|problem| problem.within(format!("error sample {i}")))?;
         }
+    }
+    for (i, sample) in ErrorSamples::of_data(def, dtype).iter().enumerate() {
+        refused(def, sample).map_err(|problem| problem.within(format!("sample {i} of data that is refused")))?;
     }
     for code in TestRules::of(def).codes {
         ensure!(samples.iter().any(|sample| sample.code == *code), "no error sample trips the precondition '{code}'");
@@ -70,6 +75,48 @@ fn expect(def: &'static OperatorDef, metas: &[Arg<TensorMeta>], code: &str, mess
         operator == def.name || !TestRules::of(def).codes.contains(&code),
         "{call}: the precondition '{code}' is not checked by the operator itself, but by {operator}: {text}"
     );
+    Ok(())
+}
+
+/// The call is traced, and fails with the sample's code and message when it runs: by the operator's own reference,
+/// which says that it must, and by every executor of the host. (A device tells of wrong data when somebody waits for
+/// it.)
+fn refused(def: &'static OperatorDef, sample: &ErrorSample) -> Check {
+    let subject = Subject::of_arguments(def, DType::F32, sample.arguments.clone())?;
+    let call = format!("{}({})", def.name, subject.describe());
+    if let Some(rule) = TestRules::of(def).reference {
+        let answer = rule(&subject.reference_arguments(&subject.arrays)?);
+        let code = answer.as_ref().err().map(|failure| failure.code);
+        ensure!(
+            code == Some(sample.code),
+            "{call}: expected the error '{}', the reference says {:?}",
+            sample.code,
+            answer.err()
+        );
+    }
+    let may_run = |executor: &&ExecutorDef| match def.kind {
+        OperatorKind::Symbol(owner) => executor.name == owner,
+        _ => ["any", "cpu"].contains(&executor.device) && executor.name != VIEW,
+    };
+    for executor in executors().into_iter().filter(may_run) {
+        let program = List::of(executor).compile(subject.trace()?)?;
+        let error = match program.run(subject.arrays.clone()) {
+            Ok(_) => {
+                let expected = sample.code;
+                return Err(format!("{call}: expected the error '{expected}', {} ran it", executor.name).into());
+            }
+            Err(error) => error,
+        };
+        let text = error.to_string();
+        ensure!(
+            error.code() == sample.code && text.contains(sample.message),
+            "{call}, executor {}: expected the error '{}' with '{}', got '{}': {text}",
+            executor.name,
+            sample.code,
+            sample.message,
+            error.code()
+        );
+    }
     Ok(())
 }
 

@@ -1,16 +1,18 @@
 //! The gradient is the gradient: `<cotangent, J v> = <vjp(cotangent), v>`, with the directional derivative `J v` by central
 //! differences in f64; in other element types it is near that of f64. The results beside it are those of the reference.
+//! Where a sample states its gradients, they are these.
 
 use crate::operator::RuleSet;
 use crate::testing::rules::TestRules;
 use fulgurite_kernels::DType;
 
 use crate::array::Array;
+use crate::testing::directives::Tolerance;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::Random;
-use crate::testing::subject::{List, Ran, Subject, perturbed};
+use crate::testing::subject::{List, Ran, Subject, execute, joint_trace, perturbed};
 use crate::testing::test::{Context, Outcome, PASSED, nothing};
-use crate::testing::tolerance::{DIFFERENCES, Expected, PLAIN, relative_error};
+use crate::testing::tolerance::{CHAIN, DIFFERENCES, Expected, PLAIN, relative_error};
 
 /// Steps of the differences, relative to the size of the input. A kink or a curve that spoils one of them does not spoil all;
 /// a wrong gradient agrees with none.
@@ -18,8 +20,14 @@ const STEPS: [f64; 4] = [1e-3, 1e-4, 1e-5, 1e-6];
 
 /// See the module.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
+    if let Some(stated) = &subject.sample.gradients {
+        as_stated(context, subject, stated)?;
+    }
     if !subject.differentiable()? {
-        return nothing("gradients are not checked here");
+        return match subject.sample.gradients {
+            Some(_) => PASSED,
+            None => nothing("gradients are not checked here"),
+        };
     }
     let joint = subject.joint(&context.list()?);
     let Some(ran) = joint.as_ref().as_ref().map_err(Problem::clone)? else { return nothing("no gradient") };
@@ -29,6 +37,34 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         .map_err(|problem| problem.within("as the rule of the gradient has it"))?;
     let exact = subject.arrays.iter().all(|array| !array.dtype().is_floating() || array.dtype() == DType::F64);
     if exact { by_differences(context, subject, ran) } else { near_f64(context, subject, ran) }
+}
+
+/// The gradients for cotangents of 1, 2, 3, ... are those that the sample states, within the roundings of a short
+/// chain.
+fn as_stated(context: &Context, subject: &Subject, stated: &[Vec<f64>]) -> Check {
+    let (list, trace) = (context.list()?, subject.trace()?);
+    let Some(joint) = joint_trace(&list.placed(trace)?, &list.executors)? else {
+        return Err("the sample states gradients, there are none".into());
+    };
+    let mut inputs = subject.arrays.clone();
+    for id in joint.block.parameters.iter().skip(inputs.len()) {
+        let meta = joint.block.meta(*id);
+        let counted: Vec<f64> = (1..=meta.len()).map(|i| i as f64).collect();
+        inputs.push(Array::from_f64(meta.shape(), meta.dtype(), &counted)?);
+    }
+    let ran = execute(joint, &list, inputs, trace.block.results.len())?;
+    let gradients = &ran.outputs[ran.own..];
+    ensure!(gradients.len() == stated.len(), "the sample states {} gradients of {}", stated.len(), gradients.len());
+    for (i, (gradient, values)) in gradients.iter().zip(stated).enumerate() {
+        let name = &ran.program.trace().outputs[ran.own + i].path;
+        Expected::rounded(values.clone(), gradient.dtype())
+            .with_signs_of_zeros()
+            .loosened(Tolerance::new(CHAIN as f64, 0.0))
+            .loosened(context.tolerance)
+            .compare(gradient)
+            .map_err(|problem| problem.within(format!("{name} for cotangents of 1, 2, 3, ...")))?;
+    }
+    Ok(())
 }
 
 /// Without elements that are infinite or not a number: padding, say, which no input moves.

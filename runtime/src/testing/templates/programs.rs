@@ -14,14 +14,16 @@ use crate::argument::{Arg, Attribute, map_arguments};
 use crate::array::Array;
 use crate::compile::compile;
 use crate::error::{Place, Result};
-use crate::executor::ExecutorDef;
+use crate::executor::{ExecutorDef, executors};
 use crate::fuel::Fuel;
 use crate::meta::{Device, TensorMeta};
 use crate::operator::{Autocast, OperatorDef, OperatorKind};
 use crate::registry::operators;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::{Random, Sample, round_to};
-use crate::testing::subject::{List, accepted_samples, joint_trace, perturbed, random_like, trace_call, trace_of};
+use crate::testing::subject::{
+    List, accepted_samples, joint_trace, perturbed, random_like, sample_metas, trace_call, trace_of,
+};
 use crate::testing::test::{Outcome, PASSED, nothing};
 use crate::testing::tolerance::{Expected, relative_error, same_bits};
 use crate::trace::Trace;
@@ -314,8 +316,24 @@ pub(super) fn settled(output: &Array, expected: &Expected, moves: &Moves, i: usi
     expected.compare_values(&got, output.shape(), DType::F64)
 }
 
+/// An executor that takes symbols by their rules takes a sample of some operator: others run the programs of one that
+/// does not, and nothing else would tell.
+fn claims_are_made() -> Check {
+    for executor in executors() {
+        let Some(claims) = executor.claims else { continue };
+        let device = if executor.device == "any" { Device::CPU } else { Device::new(executor.device, 0) };
+        let takes = |def: &'static OperatorDef| {
+            let samples = accepted_samples(def, DType::F32);
+            samples.iter().any(|(_, sample)| claims(def, &sample_metas(sample, device)).is_ok())
+        };
+        ensure!(operators().iter().any(|def| takes(def)), "executor {} takes no operator by its rules", executor.name);
+    }
+    Ok(())
+}
+
 /// That programs depend on the operators that they call alone, and that most of their elements are compared.
 pub(crate) fn check_all() -> Check<Outcome> {
+    claims_are_made()?;
     let parts = parts();
     if parts.len() < 2 * LENGTH {
         return nothing("there are too few operators");
