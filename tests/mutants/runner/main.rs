@@ -5,10 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use fulgurite::executor::{implementations, rewrites};
+use fulgurite::argument::map_arguments;
+use fulgurite::executor::{executors, implementations, rewrites};
 use fulgurite::registry::operators;
 use fulgurite::testing::directives::Template;
+use fulgurite::testing::samples::Samples;
 use fulgurite::testing::{Filter, Settings, generated_tests};
+use fulgurite::{DType, Device};
 
 use fulgurite_ops as _;
 
@@ -51,7 +54,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Operators, implementations and rewrites with the files that declare them.
+/// Operators, implementations and rewrites with the files that declare them; what executors of the host take by rules
+/// of their own, with their files.
 fn list() -> ExitCode {
     for def in operators() {
         println!("{}\t{}", def.name, def.file);
@@ -61,6 +65,16 @@ fn list() -> ExitCode {
     }
     for rewrite in rewrites() {
         println!("{}\t{}", rewrite.name, rewrite.file);
+    }
+    for executor in executors().into_iter().filter(|executor| executor.device == "cpu") {
+        let Some(claims) = executor.claims else { continue };
+        for def in operators() {
+            let mut samples = Samples::of_operator(def, DType::F32).into_iter();
+            let takes = |metas: &[_]| claims(def, metas).is_ok();
+            if samples.next().is_some_and(|sample| takes(&map_arguments(&sample.arguments, |t| t.meta(Device::CPU)))) {
+                println!("{}\tops/src/executors/{}/mod.rs", def.name, executor.name);
+            }
+        }
     }
     ExitCode::SUCCESS
 }

@@ -1,5 +1,6 @@
 //! Finds mutants: places of a source where one thing could be another.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use proc_macro2::{TokenStream, TokenTree};
@@ -8,6 +9,8 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, ExprCall, ExprMethodCall, FieldValue, ItemFn, Lit, Macro, Token, UnOp};
+
+use crate::reach::{FAMILY_RULES, NOT_CHANGED, holds_helpers, is_helper};
 
 /// One change of a source.
 #[derive(Debug, Clone)]
@@ -44,9 +47,6 @@ impl std::fmt::Display for Mutant {
         write!(f, "{file}:{line} {function} #{ordinal} | {kind} | {original} | {replacement}")
     }
 }
-
-/// Rules that say how operators are tested, not what they do.
-const NOT_CHANGED: [&str; 3] = ["reference", "samples", "errors"];
 
 /// Functions of traced code and of scalar expressions, and what each could be mistaken for.
 const EXCHANGED: [(&str, &str); 28] = [
@@ -87,13 +87,11 @@ const ORDERED: [&str; 9] = ["sub", "div", "pow", "lt", "le", "gt", "ge", "select
 const CONDITIONS: [&str; 2] = ["require", "refuse_unless"];
 
 /// The mutants of a source, without numbers. Rules of family macros (`scalar |x| ...;`, `grad |...| ...;`) are looked into.
-pub fn find(file: &str, source: &str) -> Vec<Mutant> {
-    // References are what the rules are compared with.
-    if source.starts_with("//! What references share") {
-        return Vec::new();
-    }
+/// Helpers of references are what the rules are compared with: those in `reached`, which rules call, have mutants.
+pub fn find(file: &str, source: &str, reached: &BTreeSet<String>) -> Vec<Mutant> {
     let Ok(parsed) = syn::parse_file(source) else { return Vec::new() };
-    let mut finder = Finder { file, source, function: String::new(), found: Vec::new() };
+    let all_help = holds_helpers(source);
+    let mut finder = Finder { file, source, reached, all_help, function: String::new(), found: Vec::new() };
     finder.visit_file(&parsed);
     finder.found
 }
@@ -101,6 +99,10 @@ pub fn find(file: &str, source: &str) -> Vec<Mutant> {
 struct Finder<'a> {
     file: &'a str,
     source: &'a str,
+    /// Helpers of references that rules call.
+    reached: &'a BTreeSet<String>,
+    /// Whether the file holds such helpers alone.
+    all_help: bool,
     function: String,
     found: Vec<Mutant>,
 }
@@ -161,21 +163,20 @@ impl Finder<'_> {
         list.parse2(tokens).map(|list| list.into_iter().collect()).unwrap_or_default()
     }
 
-    /// `scalar |x| EXPRESSION;` and `grad |a, b| EXPRESSION;` in the invocation of a family's macro.
+    /// `scalar |x| EXPRESSION;` and `grad |a, b| EXPRESSION;` in the invocation of a family's macro, of the operator
+    /// that is named before: `name, torch = ...` or `name(CLASS), torch = ...`.
     fn family(&mut self, tokens: TokenStream) {
         let mut operator = String::new();
         let trees: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
         while at < trees.len() {
             let word = trees[at].to_string();
-            if at + 1 < trees.len()
-                && matches!(trees[at], TokenTree::Ident(_))
-                && ["torch", "("].iter().any(|next| trees.get(at + 2).is_some_and(|t| t.to_string() == *next))
-            {
+            let class = matches!(trees.get(at + 1), Some(TokenTree::Group(_)));
+            let torch = trees.get(at + if class { 3 } else { 2 });
+            if matches!(trees[at], TokenTree::Ident(_)) && torch.is_some_and(|torch| torch.to_string() == "torch") {
                 operator.clone_from(&word);
             }
-            let rule =
-                ["scalar", "grad"].contains(&word.as_str()) && trees.get(at + 1).is_some_and(|t| t.to_string() == "|");
+            let rule = FAMILY_RULES.contains(&word.as_str()) && trees.get(at + 1).is_some_and(|t| t.to_string() == "|");
             if !rule {
                 at += 1;
                 continue;
@@ -194,7 +195,8 @@ impl Finder<'_> {
 impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_item_fn(&mut self, node: &'ast ItemFn) {
         let name = node.sig.ident.to_string();
-        let helps = node.attrs.iter().any(|attribute| self.text(attribute).contains("/// For references:"));
+        let helper = self.all_help || node.attrs.iter().any(|attribute| is_helper(self.text(attribute)));
+        let helps = helper && !self.reached.contains(&name);
         if NOT_CHANGED.contains(&name.as_str()) || helps || node.sig.constness.is_some() {
             return;
         }
@@ -328,7 +330,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                     self.visit_expr(&expression);
                 }
             }
-            "unary" | "binary" | "comparisons" | "functions" => self.family(node.tokens.clone()),
+            // Outside of functions a macro declares a family of operators.
+            _ if self.function.is_empty() => self.family(node.tokens.clone()),
             _ => {}
         }
     }
@@ -336,10 +339,38 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::find;
+    use std::collections::BTreeSet;
+
+    use super::{Mutant, find};
+
+    fn mutants(source: &str) -> Vec<Mutant> {
+        find("a.rs", source, &BTreeSet::new())
+    }
 
     fn changes(source: &str) -> Vec<String> {
-        find("a.rs", source).into_iter().map(|m| format!("{}: {} => {}", m.kind, m.original, m.replacement)).collect()
+        mutants(source).into_iter().map(|m| format!("{}: {} => {}", m.kind, m.original, m.replacement)).collect()
+    }
+
+    #[test]
+    fn helpers_of_references_are_changed_where_rules_reach_them() {
+        let reached = BTreeSet::from(["one".to_owned()]);
+        let helpers =
+            "/// For references: a.\nfn one(x: i64) -> i64 { -x }\n/// For references: b.\nfn two(x: i64) { -x }";
+        let file = "//! What references share.\nfn one(x: i64) -> i64 { -x }\nfn two(x: i64) -> i64 { -x }";
+        for source in [helpers, file] {
+            assert!(mutants(source).is_empty());
+            let found = find("a.rs", source, &reached);
+            assert_eq!(found.iter().map(|mutant| mutant.function.as_str()).collect::<Vec<_>>(), ["one"]);
+        }
+    }
+
+    #[test]
+    fn mutants_of_families_have_the_names_of_operators() {
+        let family =
+            "binary! { add(Number), torch = \"add\", D; scalar |x, y| x + y; floats |a, b| a + b; grad |d| (d, -d);
+                      exp, torch = \"exp\"; D; scalar |x| -x; }";
+        let names: Vec<String> = mutants(family).into_iter().map(|mutant| mutant.function).collect();
+        assert_eq!(names, ["add::scalar", "add::grad", "exp::scalar"]);
     }
 
     #[test]

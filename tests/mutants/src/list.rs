@@ -4,9 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::find::{Mutant, find};
+use crate::reach::reached;
 
 /// Folders of operators, and of the kernels that run them on the host.
 const FOLDERS: [&str; 5] = ["ops/src/prims", "ops/src/core", "ops/src/nn", "ops/src/optim", "ops/src/executors/cpu"];
+
+/// What may call a function of these folders.
+const SOURCES: &str = "ops/src";
 
 /// Every mutant, numbered from 1 in the order of the sources.
 pub fn all(root: &Path) -> Vec<Mutant> {
@@ -16,11 +20,15 @@ pub fn all(root: &Path) -> Vec<Mutant> {
         files.extend(entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "rs")));
     }
     files.sort();
+    let read = |path: &PathBuf| {
+        let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
+        (name, std::fs::read_to_string(path).unwrap_or_default())
+    };
+    let reached = reached(&below(&root.join(SOURCES)).iter().map(read).collect::<Vec<_>>());
     let mut mutants = Vec::new();
-    for path in files {
-        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
-        let source = std::fs::read_to_string(&path).unwrap_or_default();
-        mutants.extend(find(&name, &source));
+    for (name, source) in files.iter().map(read) {
+        let own = reached.iter().filter(|(file, _)| *file == name).map(|(_, function)| function.clone());
+        mutants.extend(find(&name, &source, &own.collect()));
     }
     let mut seen: HashMap<String, usize> = HashMap::new();
     for (at, mutant) in mutants.iter_mut().enumerate() {
@@ -30,6 +38,19 @@ pub fn all(root: &Path) -> Vec<Mutant> {
         mutant.ordinal = *known;
     }
     mutants
+}
+
+/// The sources below a folder.
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        if path.is_dir() {
+            found.extend(below(&path));
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(path);
+        }
+    }
+    found
 }
 
 /// `count` of the items, each with the same probability and spread evenly over their files: the items of a file are

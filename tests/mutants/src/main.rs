@@ -18,6 +18,7 @@ mod build;
 mod find;
 mod list;
 mod prepared;
+mod reach;
 mod run;
 mod weave;
 

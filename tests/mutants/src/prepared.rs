@@ -83,8 +83,8 @@ impl Prepared {
 }
 
 /// What has tests that say something of a function: the operators and rewrites that its file declares or has kernels
-/// for, and those of files that call it, if it is a helper; otherwise those of files that name its file; of what nobody
-/// names (executors and how they fuse), random programs.
+/// for, and those of files that call it, if it is a helper; otherwise those of files that name its file. Of executors
+/// and how they fuse these are the operators that an executor takes by its rules, and random programs.
 fn concerned(copy: &Path, mutant: &Mutant, declared: &[(&str, &str)]) -> Vec<String> {
     let Mutant { file, function, .. } = mutant;
     let of = |file: &str| -> BTreeSet<String> {
@@ -105,7 +105,8 @@ fn concerned(copy: &Path, mutant: &Mutant, declared: &[(&str, &str)]) -> Vec<Str
         let stem = Path::new(file).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         names.extend(naming(&[format!("{stem}::"), format!("use super::{stem};")]));
     }
-    if names.is_empty() {
+    let executor = fs::read_to_string(copy.join(file)).is_ok_and(|text| text.contains("#[executor("));
+    if names.is_empty() || executor {
         names.insert("programs".to_owned());
     }
     names.into_iter().collect()

@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn mutants_inside_mutants() {
         let source = "fn f() { a + b * 2 }";
-        let mut mutants = find("a.rs", source);
+        let mut mutants = find("a.rs", source, &Default::default());
         for (id, mutant) in mutants.iter_mut().enumerate() {
             mutant.id = id + 1;
         }
