@@ -38,7 +38,7 @@ pub mod arange {
     }
 
     fn length(start: Scalar, end: Scalar, step: Scalar) -> usize {
-        ((end.to_f64() - start.to_f64()) / step.to_f64()).ceil().max(0.0) as usize
+        ((end.to_f64() - start.to_f64()) / step.to_f64()).ceil() as usize
     }
 
     fn element_type(start: Scalar, end: Scalar, step: Scalar, dtype: Option<DType>) -> DType {
@@ -69,6 +69,7 @@ pub mod arange {
     fn errors(e: &mut ErrorSamples) {
         e.case(UnknownDevice, with(0i64, 2i64).device("?"), "'?' is no device");
         e.case(Step, with(0i64, 2i64).step(0i64), "step is 0");
+        e.case(Step, with(0.0, 2.0).step(f64::INFINITY), "step is inf");
         e.case(Bounds, with(2i64, 0i64), "no way from 2 to 0");
         e.case(Bounds, with(0.0, f64::INFINITY), "no way from 0 to inf");
         e.case(Bounds, with(f64::NEG_INFINITY, 0.0), "no way from -inf to 0");

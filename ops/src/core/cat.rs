@@ -70,6 +70,7 @@ pub mod cat {
         s.case(with([s.normal([2]), s.of(DType::F32, [3])]));
         s.case(with([s.normal([3, 3]), s.normal([3, 3])]).dim(1));
         s.case(with([s.normal([4097, 2]), s.normal([4097, 1])]).dim(1));
+        s.case(with([s.normal([0])]));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -77,6 +78,7 @@ pub mod cat {
         e.case(Rank, with([e.normal([]), e.normal([])]), "tensors have no dimensions");
         e.case(Shapes, with([e.normal([2, 3]), e.normal([2, 4])]), "expected equal extents but in dimension 0");
         e.case(Shapes, with([e.normal([2, 3]), e.normal([2])]), "shapes [2, 3] and [2]");
+        e.case(Shapes, with([e.normal([2, 3]), e.normal([4, 3])]).dim(1), "equal extents but in dimension 1");
     }
 }
 

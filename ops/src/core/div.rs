@@ -158,7 +158,9 @@ pub mod rounded_quotient {
             s.case(with(s.normal([67, 65]), s.uniform(1.0, 4.0, [67, 65]), mode)).forward_only("the quotient jumps");
             let (input, other) =
                 (s.values([6], [1.0, -1.0, 0.0, 7.0, -0.5, -0.0]), s.values([6], [0.0, 0.0, 0.0, 2.0]));
-            s.case(with(input, other, mode)).forward_only("the quotient jumps where other is zero");
+            s.case(with(input, other, mode))
+                .forward_only("the quotient jumps where other is zero")
+                .gradients([&[0.0; 6], &[0.0; 6]]);
         }
     }
 

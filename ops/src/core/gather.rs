@@ -55,6 +55,10 @@ pub mod gather {
     }
 
     fn errors(e: &mut ErrorSamples) {
+        for index in [3.0, -1.0] {
+            let index = e.values([1, 2], [0.0, index]).cast(DType::I64);
+            e.when_run("IndexOutOfRange", with(e.normal([2, 3]), 1, index), "of size 3");
+        }
         e.case(IndexShape, with(e.normal([2, 3]), 0, e.integers(0, 2, [4])), "index has shape [4]");
         e.case(IndexShape, with(e.normal([2, 3]), 0, e.integers(0, 2, [4, 4])), "no extent above [2, 3]");
         e.case(IndexShape, with(e.normal([2, 3]), 1, e.integers(0, 2, [3, 3])), "no extent above [2, 3]");

@@ -31,7 +31,7 @@ pub mod index_add {
         let mut expected = one(input.shape());
         expected[dim] = index.len();
         require!(
-            one(source.shape()) == expected && (source.rank() == input.rank() || expected.len() == 1),
+            one(source.shape()) == expected,
             SourceShape,
             "source has shape {:?}, expected {expected:?}: input's, with a part for each index",
             source.shape()
@@ -109,6 +109,11 @@ pub mod index_add {
         e.case(IndexRank, wide, "index has shape [2, 3]");
         let short = with(e.normal([2, 3]), 0, e.integers(0, 2, [4]), e.normal([3, 3]));
         e.case(SourceShape, short, "source has shape [3, 3], expected [4, 3]");
+        for index in [3.0, -1.0] {
+            let index = e.values([2], [0.0, index]).cast(DType::I64);
+            let call = with(e.normal([2, 3]), 1, index, e.normal([2, 2]));
+            e.when_run("IndexOutOfRange", call, "of size 3");
+        }
         let other = with(e.normal([2]), 0, e.integers(0, 2, [2]), e.of(DType::I32, [2]));
         e.case(SameDType, other, "source is i32");
         let whole = with(e.of(DType::I64, [2]), 0, e.integers(0, 2, [2]), e.of(DType::I64, [2])).alpha(0.5);

@@ -61,6 +61,10 @@ pub mod index_select {
     }
 
     fn errors(e: &mut ErrorSamples) {
+        for index in [3.0, -1.0] {
+            let index = e.values([2], [0.0, index]).cast(DType::I64);
+            e.when_run("IndexOutOfRange", with(e.normal([2, 3]), 1, index), "of size 3");
+        }
         e.case(Rank, with(e.normal([]), 0, e.integers(0, 1, [2])), "input has no dimensions");
         e.case(IndexRank, with(e.normal([2, 3]), 0, e.integers(0, 2, [1, 2])), "index has shape [1, 2]");
     }

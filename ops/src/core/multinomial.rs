@@ -100,11 +100,22 @@ pub mod multinomial {
         s.case(with(s.values([3, 6], weights), 5, s.integers(0, 1000, [2])).replacement(true));
         s.case(with(s.values([4, 1], [0.5]), 1, s.integers(0, 1000, [2])));
         s.case(with(s.values([0, 3], [0.5]), 1, s.integers(0, 1000, [2])));
+        // The first number of seed 2, times the total of these weights, is the first of them: the second is drawn.
+        let weights = match s.dtype() {
+            DType::F32 => [7_137_822.0, 9_639_394.0],
+            DType::F64 => [3_832_089_421_015_479.0, 5_175_109_833_725_513.0],
+            _ => return,
+        };
+        s.case(with(s.values([2], weights), 1, s.values([2], [2.0, 0.0]).cast(DType::I64)));
     }
 
     fn errors(e: &mut ErrorSamples) {
         let generator = || e.integers(0, 9, [2]);
         let (a, b, c) = (generator(), generator(), generator());
+        for weight in [-1.0, 0.0, f64::NAN] {
+            let weights = e.values([2], [0.0, weight]);
+            e.when_run("Weights", with(weights, 1, e.integers(0, 9, [2])), "row 0 of the weights");
+        }
         e.case(Rows, with(e.normal([2, 0]), 1, a), "the last not empty");
         e.case(Rows, with(e.normal([2, 2, 2]), 1, e.integers(0, 9, [2])), "one or two dimensions");
         e.case(Generator, with(e.normal([2]), 1, e.integers(0, 9, [3])), "expected i64[2]");

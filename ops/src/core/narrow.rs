@@ -96,6 +96,10 @@ pub mod narrow {
         e.case(Range, with(e.normal([4]), 0, -5, 1), "start is -5");
         e.case(Start, with(e.normal([4]), 0, 1.5, 1), "start is 1.5, expected an integer");
         e.case(StartRank, with(e.normal([4]), 0, e.integers(0, 1, [1]), 1), "start has shape [1]");
+        for start in [3.0, -5.0] {
+            let start = e.values([], [start]).cast(DType::I64);
+            e.when_run("IndexOutOfRange", with(e.normal([4]), 0, start, 2), "of size 4");
+        }
         e.case(Length, with(e.normal([4]), 0, e.integers(0, 1, []), 5), "length is 5");
     }
 }

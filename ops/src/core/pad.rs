@@ -66,7 +66,7 @@ pub mod pad {
                 let enough = match mode {
                     PadMode::Constant => true,
                     PadMode::Reflect => most < extent,
-                    PadMode::Replicate => most <= 0 || extent > 0,
+                    PadMode::Replicate => extent > 0,
                     PadMode::Circular => most <= extent + low.min(0) + high.min(0),
                 };
                 require!(

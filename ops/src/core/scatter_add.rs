@@ -87,6 +87,16 @@ pub mod scatter_add {
         e.case(IndexShape, with(e.normal([2, 3]), 0, index, e.normal([1, 3])), "index has shape [2, 3]");
         let index = e.integers(0, 2, [2, 3]);
         e.case(IndexShape, with(e.normal([2, 3]), 0, index, e.normal([6])), "index has shape [2, 3]");
+        for (index, src) in [(&[4][..], &[2, 3][..]), (&[4], &[4]), (&[2, 4], &[2, 4])] {
+            let call = with(e.normal([2, 3]), 0, e.integers(0, 2, index), e.normal(src));
+            e.case(IndexShape, call, "expected no extent above those of src");
+        }
+        let beyond = with(e.normal([4]), 0, e.integers(0, 2, [2]), e.normal([]));
+        e.case(IndexShape, beyond, "index has shape [2]");
+        for index in [3.0, -1.0] {
+            let index = e.values([1, 2], [0.0, index]).cast(DType::I64);
+            e.when_run("IndexOutOfRange", with(e.normal([2, 3]), 1, index, e.normal([1, 2])), "of size 3");
+        }
         let index = e.integers(0, 2, [2]);
         e.case(SameDType, with(e.normal([2]), 0, index, e.of(DType::I32, [2])), "src is i32");
     }

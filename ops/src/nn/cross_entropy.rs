@@ -355,6 +355,12 @@ pub mod cross_entropy {
         e.case(TargetShape, with(e.normal([6, 5]), e.normal([6])), "target has shape [6], expected [6, 5]");
         e.case(TargetDType, with(e.normal([6, 5]), e.of(DType::F64, [6, 5])), "expected integers or");
         e.case(WeightShape, with(e.normal([6, 5]), e.integers(0, 5, [6])).weight(e.normal([6])), "[5]");
+        let wide = e.of(DType::F64, [5]);
+        e.case(WeightShape, with(e.normal([6, 5]), e.integers(0, 5, [6])).weight(wide), "weight is f64[5]");
+        for class in [5.0, -1.0] {
+            let target = e.values([2], [0.0, class]).cast(DType::I64);
+            e.when_run("IndexOutOfRange", with(e.normal([2, 5]), target), "holds");
+        }
         e.case(
             Smoothing,
             with(e.normal([6, 5]), e.integers(0, 5, [6])).label_smoothing(1.5),

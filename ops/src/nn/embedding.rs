@@ -73,10 +73,26 @@ pub mod embedding {
         s.case(with(s.integers(0, 50, [67]).cast(DType::I32), s.normal([50, 65])));
         s.case(with(s.integers(0, 3, [9]), s.normal([3, 4])).padding_idx(1))
             .forward_only("padding_idx changes the gradient alone, which is then not that of the function");
+        for (padding, gradient) in [
+            (0, [0.0, 0.0, 5.0, 6.0, 10.0, 12.0]),
+            (1, [1.0, 2.0, 0.0, 0.0, 10.0, 12.0]),
+            (-1, [1.0, 2.0, 5.0, 6.0, 0.0, 0.0]),
+            (-3, [0.0, 0.0, 5.0, 6.0, 10.0, 12.0]),
+        ] {
+            let input = s.values([4], [0.0, 2.0, 1.0, 2.0]).cast(DType::I64);
+            s.case(with(input, s.normal([3, 2])).padding_idx(padding))
+                .forward_only("the gradient is not that of the function")
+                .gradients([&gradient]);
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(WeightRank, with(e.integers(0, 2, [2]), e.normal([2])), "weight has shape [2]");
         e.case(PaddingIndex, with(e.integers(0, 2, [2]), e.normal([2, 3])).padding_idx(2), "expected -2 to 1");
+        e.case(PaddingIndex, with(e.integers(0, 2, [2]), e.normal([2, 3])).padding_idx(-3), "expected -2 to 1");
+        for index in [2.0, -1.0] {
+            let index = e.values([2], [0.0, index]).cast(DType::I64);
+            e.when_run("IndexOutOfRange", with(index, e.normal([2, 3])), "of size 2");
+        }
     }
 }

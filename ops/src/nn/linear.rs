@@ -37,8 +37,8 @@ pub mod linear {
             "input has shape {:?}, expected its last extent to be {inputs}, weight's last",
             input.shape()
         );
-        if let Some(bias) = bias {
-            let expected = outputs.unwrap_or(0);
+        // A vector has no bias.
+        if let (Some(bias), Some(expected)) = (bias, outputs) {
             require!(bias.shape() == [expected], BiasShape, "bias has shape {:?}, expected [{expected}]", bias.shape());
         }
         let others = [Some(weight), bias];

@@ -96,5 +96,11 @@ pub mod nll_loss {
         e.case(InputRank, with(e.normal([]), e.integers(0, 1, [])), "input is zero-dimensional");
         e.case(TargetShape, with(e.normal([6, 5]), e.integers(0, 5, [5])), "target has shape [5], expected [6]");
         e.case(WeightShape, with(e.normal([6, 5]), e.integers(0, 5, [6])).weight(e.normal([6])), "[5]");
+        let wide = e.of(DType::F64, [5]);
+        e.case(WeightShape, with(e.normal([6, 5]), e.integers(0, 5, [6])).weight(wide), "weight is f64[5]");
+        for class in [5.0, -1.0] {
+            let target = e.values([2], [0.0, class]).cast(DType::I64);
+            e.when_run("IndexOutOfRange", with(e.normal([2, 5]), target), "holds");
+        }
     }
 }

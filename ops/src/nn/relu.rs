@@ -30,6 +30,6 @@ pub mod relu {
 
     fn samples(s: &mut Samples) {
         s.elementwise_unary(Domain::ALL);
-        s.case(with(s.values([3], [0.0, 1.0, -1.0]))).forward_only("the kink at zero");
+        s.case(with(s.values([3], [0.0, 1.0, -1.0]))).forward_only("the kink at zero").gradients([&[0.0, 2.0, 0.0]]);
     }
 }

@@ -58,6 +58,8 @@ pub mod split_heads {
         e.case(InputRank, with(e.normal([3, 12]), 2), "expected [B, T, 3 C]");
         e.case(Heads, with(e.normal([2, 3, 12]), 3), "a multiple of 3 times n_head, which is 3");
         e.case(Heads, with(e.normal([2, 3, 12]), 0), "which is 0");
+        e.case(Heads, with(e.normal([2, 3, 0]), 0), "which is 0");
+        e.case(Heads, with(e.normal([2, 3, 10]), 3), "input's last extent is 10");
     }
 }
 

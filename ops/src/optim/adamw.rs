@@ -151,11 +151,13 @@ pub mod adamw {
         let wide_eps = update(&[6], 1e-2, 2.0).eps(0.5);
         let no_eps = update(&[5], 1e-2, 2.0).eps(0.0);
         let decayed = update(&[5], 1e-2, 2.0).weight_decay(0.25);
+        // Means that forget everything before.
+        let forgetful = update(&[5], 1e-2, 2.0).beta1(0.0).beta2(0.0);
         for case in cases.into_iter().chain(conditional) {
             s.case(case);
         }
         s.case(unreached);
-        for case in [wide_eps, no_eps, decayed] {
+        for case in [wide_eps, no_eps, decayed, forgetful] {
             s.case(case);
         }
         // Of mixed precision: the gradient as products leave it.
@@ -176,11 +178,14 @@ pub mod adamw {
             with(e.normal([2]), e.normal([2]), state(), state(), number.clone(), number)
         };
         e.case(SameShape, ARGUMENTS.grad.set(good(), e.normal([3])), "grad has shape [3], param [2]");
+        let longer = e.normal([3]).cast(e.dtype().accumulator());
+        e.case(SameShape, ARGUMENTS.exp_avg_sq.set(good(), longer), "exp_avg_sq has shape [3]");
         e.case(StateDType, ARGUMENTS.exp_avg.set(good(), e.of(DType::BF16, [2])), "exp_avg is bf16, expected");
         e.case(ScalarRank, ARGUMENTS.lr.set(good(), e.normal([1])), "lr has shape [1], expected []");
         let several = e.booleans([2]);
         e.case(ScalarRank, good().apply(several), "apply has shape [2], expected []");
         e.case(Beta, ARGUMENTS.beta2.set(good(), 1.0), "beta2 is 1, expected 0 to below 1");
+        e.case(Beta, ARGUMENTS.beta1.set(good(), -0.5), "beta1 is -0.5, expected 0 to below 1");
         e.case(Epsilon, ARGUMENTS.eps.set(good(), -1.0), "eps is -1");
     }
 }

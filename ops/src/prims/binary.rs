@@ -153,6 +153,12 @@ pub mod pow {
             let bases = [0.0, 0.0, -2.0, -2.0, 1.0, f64::INFINITY, f64::NAN, 2.0, 0.0];
             let exponents = [0.0, 2.0, 3.0, 0.5, f64::NAN, -1.0, 0.0, f64::NEG_INFINITY, -1.0];
             s.case(with(s.values([9], bases), s.values([9], exponents))).forward_only("special values");
+            let bases = s.values([5], [0.0, 0.0, 2.0, 4.0, 1.0]);
+            let exponents = s.values([5], [0.0, 2.0, 3.0, 0.5, 0.0]);
+            let (ln2, ln4) = (2f64.ln(), 4f64.ln());
+            s.case(with(bases, exponents))
+                .forward_only("powers of zero")
+                .gradients([&[0.0, 0.0, 36.0, 1.0, 0.0], &[0.0, 0.0, 24.0 * ln2, 8.0 * ln4, 0.0]]);
         }
     }
 
@@ -205,6 +211,8 @@ pub mod remainder {
     }
 
     fn errors(e: &mut ErrorSamples) {
+        let divisor = e.values([2], [1.0, 0.0]).cast(DType::I64);
+        e.when_run("DivisionByZero", with(e.integers(1, 9, [2]), divisor), "an integer is divided by zero");
         e.case(SameShape, with(e.normal([2, 3]), e.normal([3])), "input has shape [2, 3], other has [3]");
         e.case(SameDType, with(e.normal([2]), e.of(another(e.dtype()), [2])), "expected equal dtypes");
     }
@@ -258,6 +266,10 @@ pub mod floor_divide {
     }
 
     fn errors(e: &mut ErrorSamples) {
+        for dtype in [DType::I32, DType::I64] {
+            let (input, other) = (e.integers(1, 9, [2]).cast(dtype), e.values([2], [1.0, 0.0]).cast(dtype));
+            e.when_run("DivisionByZero", with(input, other), "an integer is divided by zero");
+        }
         e.case(
             SameShape,
             with(e.integers(1, 5, [2, 3]), e.integers(1, 5, [3])),

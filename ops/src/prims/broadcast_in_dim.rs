@@ -79,6 +79,7 @@ pub mod broadcast_in_dim {
         e.case(Placement, with(e.normal([2, 3]), [3, 2], [1, 0]), "dims is [1, 0]");
         e.case(Placement, with(e.normal([2]), [2], [1]), "dims is [1]");
         e.case(Placement, with(e.normal([2, 2]), [3, 2], [1, 1]), "dims is [1, 1]");
+        e.case(Placement, with(e.normal([2, 3]), [2, 3], [0]), "expected 2 ascending dimensions");
         e.case(Extent, with(e.normal([2]), [3], [0]), "input has shape [2]");
     }
 }

@@ -39,9 +39,24 @@ pub mod check_weights {
         s.case(with(s.uniform(0.0, 1.0, [3, 1030])));
         // A sum that is small is above zero.
         s.case(with(s.values([2, 3], [0.0078125, 0.0, 0.0])));
+        // As large as a sum may be.
+        s.case(with(s.values([1, 1], [s.dtype().largest()])));
     }
 
     fn errors(e: &mut ErrorSamples) {
+        for (weight, message) in [
+            (f64::NAN, "row 1 of the weights holds NaN"),
+            (f64::INFINITY, "row 1 of the weights holds inf"),
+            (-0.5, "row 1 of the weights holds -0.5"),
+            (0.0, "row 1 of the weights has the sum 0"),
+        ] {
+            let weights = e.values([2, 3], [1.0, 0.0, 0.0, 0.0, weight, 0.0]);
+            e.when_run("Weights", with(weights), message);
+        }
+        for dtype in [DType::F32, DType::F64] {
+            let weights = e.values([1, 3], [dtype.largest(), dtype.largest(), 0.0]).cast(dtype);
+            e.when_run("Weights", with(weights), "row 0 of the weights has the sum");
+        }
         e.case(Rows, with(e.normal([4])), "expected two dimensions");
         e.case(Rows, with(e.normal([4, 0])), "the last not empty");
     }

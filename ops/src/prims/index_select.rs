@@ -47,6 +47,10 @@ pub mod index_select {
     }
 
     fn errors(e: &mut ErrorSamples) {
+        for index in [4.0, -1.0] {
+            let index = e.values([2], [0.0, index]).cast(DType::I64);
+            e.when_run("IndexOutOfRange", with(e.normal([4, 3]), 0, index), "for dimension 0 of size 4");
+        }
         e.case(DimensionRange, with(e.normal([2]), 1, e.integers(0, 2, [2])), "dim is 1");
         e.case(IndexRank, with(e.normal([2, 3]), 1, e.integers(0, 2, [2, 3])), "index has shape [2, 3]");
     }

@@ -140,6 +140,7 @@ pub mod matmul {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([3]), e.normal([3])), "input has 1 dimensions");
+        e.case(Rank, with(e.normal([2, 3]), e.normal([2, 3, 3])), "expected equally many");
         e.case(BatchShape, with(e.normal([2, 3, 3]), e.normal([1, 3, 3])), "leading extents [2], other [1]");
         e.case(InnerExtent, with(e.normal([2, 3]), e.normal([4, 2])), "3 columns do not meet 4 rows");
         let other = if e.dtype() == DType::I64 { DType::I32 } else { DType::I64 };

@@ -71,6 +71,7 @@ pub mod pad {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([2, 3]), [0], [0, 1], 0.0), "low and high have 1 and 2 numbers");
+        e.case(Rank, with(e.normal([2, 3]), [0, 1], [0], 0.0), "low and high have 2 and 1 numbers");
         e.case(FillValue, with(e.of(DType::U8, [2]), [1], [1], -1), "value is -1, which u8 cannot hold");
     }
 }

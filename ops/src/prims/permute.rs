@@ -54,5 +54,6 @@ pub mod permute {
     fn errors(e: &mut ErrorSamples) {
         e.case(Permutation, with(e.normal([2, 3]), [0, 0]), "dims is [0, 0]");
         e.case(Permutation, with(e.normal([2, 3]), [0]), "dims is [0]");
+        e.case(Permutation, with(e.normal([2, 3]), [0, 2]), "dims is [0, 2]");
     }
 }

@@ -81,6 +81,9 @@ pub mod reshape {
         s.case(with(s.normal([3, 1, 5]), [5, 1, 3]));
         s.case(with(s.normal([0, 3]), [7, 0]));
         s.case(with(s.normal([67, 65]), [65, 67, 1]));
+        // Extents of two, which are not ones.
+        s.case(with(s.normal([2, 3, 4]), [6, 4]));
+        s.case(with(s.normal([3, 2, 2]), [3, 4]));
     }
 
     fn errors(e: &mut ErrorSamples) {

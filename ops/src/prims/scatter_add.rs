@@ -82,6 +82,14 @@ pub mod scatter_add {
             with(e.normal([2, 3]), 1, e.integers(0, 2, [2, 3]), e.normal([2, 2])),
             "index has shape [2, 3], src [2, 2]",
         );
+        for shape in [&[2][..], &[3, 3]] {
+            let (index, src) = (e.integers(0, 2, shape), e.normal(shape));
+            e.case(IndexShape, with(e.normal([2, 3]), 1, index, src), "no extent above [2, 3]");
+        }
+        for index in [4.0, -1.0] {
+            let index = e.values([2], [0.0, index]).cast(DType::I64);
+            e.when_run("IndexOutOfRange", with(e.normal([4]), 0, index, e.normal([2])), "for dimension 0 of size 4");
+        }
         let other = e.of(another(e.dtype()), [2]);
         e.case(SameDType, with(e.normal([2]), 0, e.integers(0, 2, [2]), other), "expected equal dtypes");
     }

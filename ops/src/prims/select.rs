@@ -58,6 +58,7 @@ pub mod select {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(SameShape, with(e.booleans([3]), e.normal([2, 3]), e.normal([2, 3])), "condition has shape [3]");
+        e.case(SameShape, with(e.booleans([3]), e.normal([3]), e.normal([2, 3])), "other [2, 3]");
         e.case(SameDType, with(e.booleans([3]), e.normal([3]), e.of(another(e.dtype()), [3])), "expected equal dtypes");
     }
 }

@@ -96,6 +96,10 @@ pub mod slice {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([2, 3]), [0], [2], [1]), "starts, ends and steps have 1, 1 and 1 numbers");
+        for (starts, ends, steps) in [(1, 2, 2), (2, 1, 2), (2, 2, 1)] {
+            let short = with(e.normal([2, 3]), vec![0; starts], vec![1; ends], vec![1; steps]);
+            e.case(Rank, short, "expected 2, the rank of input");
+        }
         e.case(Range, with(e.normal([2]), [0], [3], [1]), "ends is [3]");
         e.case(Range, with(e.normal([2]), [2], [1], [1]), "starts is [2]");
         e.case(Step, with(e.normal([2]), [0], [2], [0]), "steps is [0]");

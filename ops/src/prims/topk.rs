@@ -88,7 +88,9 @@ pub mod topk {
         s.case(with(s.normal([1030]), 600, 0, true)).forward_only(near);
         s.case(with(s.normal([3, 1100]), 1025, 1, false)).forward_only(near);
         s.case(with(s.normal([600, 3]), 513, 0, true)).forward_only(near);
-        s.case(with(s.values([2, 5], [1.0, 3.0, 3.0, 2.0, 3.0]), 4, 1, true)).forward_only("ties");
+        s.case(with(s.values([2, 5], [1.0, 3.0, 3.0, 2.0, 3.0]), 4, 1, true))
+            .forward_only("ties")
+            .gradients([&[0.0, 1.0, 2.0, 4.0, 3.0, 0.0, 5.0, 6.0, 8.0, 7.0]]);
         if s.dtype().is_floating() {
             let special = [1.0, f64::NAN, f64::INFINITY, f64::NAN, f64::NEG_INFINITY, 0.0];
             s.case(with(s.values([6], special), 5, 0, true)).forward_only("special values");

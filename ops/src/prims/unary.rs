@@ -146,6 +146,7 @@ pub mod abs {
     fn samples(s: &mut Samples) {
         s.elementwise_unary(Domain::ALL);
         s.case(with(s.normal([67, 65])));
+        s.case(with(s.values([3], [-2.0, 0.0, 3.0]))).forward_only("a kink").gradients([&[-1.0, 0.0, 3.0]]);
     }
 }
 
@@ -200,6 +201,7 @@ pub mod sign {
     fn samples(s: &mut Samples) {
         s.elementwise_unary(Domain::ALL);
         s.case(with(s.normal([67, 65])));
+        s.case(with(s.values([3], [-2.0, 0.0, 3.0]))).forward_only("a jump").gradients([&[0.0; 3]]);
     }
 }
 
@@ -227,6 +229,7 @@ pub mod floor {
     fn samples(s: &mut Samples) {
         s.elementwise_unary(Domain::ALL);
         s.case(with(s.normal([67, 65])));
+        s.case(with(s.values([3], [-1.5, 2.0, 2.5]))).forward_only("a jump").gradients([&[0.0; 3]]);
     }
 }
 

@@ -79,5 +79,7 @@ pub mod uniform {
         e.case(Range, with([2], -1e39, 1.0, DType::F32, e.integers(0, 9, [2])), "expected numbers that f32 holds");
         e.case(Range, with([2], 0.0, f64::INFINITY, DType::F64, e.integers(0, 9, [2])), "numbers that f64 holds");
         e.case(Generator, with([2], 0.0, 1.0, DType::F32, e.integers(0, 9, [3])), "generator is i64[3]");
+        let narrow = e.integers(0, 9, [2]).cast(DType::I32);
+        e.case(Generator, with([2], 0.0, 1.0, DType::F32, narrow), "generator is i32[2]");
     }
 }

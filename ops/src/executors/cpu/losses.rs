@@ -96,6 +96,11 @@ pub mod cross_entropy_forward {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rows, with(e.normal([6, 5]), e.integers(0, 5, [5]), -100, 0.0), "expected [N, C] and [N]");
+        e.case(Rows, with(e.normal([6, 5, 2]), e.integers(0, 5, [6]), -100, 0.0), "expected [N, C] and [N]");
+        for class in [5.0, -1.0] {
+            let target = e.values([2], [0.0, class]).cast(DType::I64);
+            e.when_run("IndexOutOfRange", with(e.normal([2, 5]), target, -100, 0.0), "there are 5 classes");
+        }
     }
 }
 
@@ -174,6 +179,18 @@ pub mod cross_entropy_backward {
     fn errors(e: &mut ErrorSamples) {
         let row = || e.of(DType::F32, [6]);
         e.case(Rows, with(e.normal([6, 5]), e.integers(0, 5, [5]), row(), row(), -100, 0.0), "the others [N]");
+        e.case(Rows, with(e.normal([6, 5, 2]), e.integers(0, 5, [6]), row(), row(), -100, 0.0), "the others [N]");
+        let wide = e.of(DType::F64, [6]);
+        e.case(RowDType, with(e.normal([6, 5]), e.integers(0, 5, [6]), wide, row(), -100, 0.0), "expected f32");
+        for class in [5.0, -1.0] {
+            let target = e.values([2], [0.0, class]).cast(DType::I64);
+            let (sums, scale) = (e.of(DType::F32, [2]), e.of(DType::F32, [2]));
+            e.when_run(
+                "IndexOutOfRange",
+                with(e.normal([2, 5]), target, sums, scale, -100, 0.0),
+                "there are 5 classes",
+            );
+        }
         let wide = e.of(DType::F64, [6]);
         e.case(RowDType, with(e.normal([6, 5]), e.integers(0, 5, [6]), row(), wide, -100, 0.0), "expected f32");
     }
