@@ -5,16 +5,6 @@
 use crate::dtype::DType;
 use crate::view::{TensorMut, TensorRef};
 
-/// Number of elements of a shape; a shape of more than fit a `usize` has no memory.
-#[track_caller]
-pub(crate) fn elements(shape: &[usize]) -> usize {
-    if shape.contains(&0) {
-        return 0;
-    }
-    let count = shape.iter().try_fold(1usize, |count, extent| count.checked_mul(*extent));
-    count.unwrap_or_else(|| panic!("shape {shape:?} has more elements than there are addresses"))
-}
-
 /// Fails unless an operand has the shape that it must have.
 #[track_caller]
 pub(crate) fn shape(function: &str, operand: &str, shape: &[usize], expected: &[usize]) {

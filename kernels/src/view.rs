@@ -4,7 +4,16 @@ use std::marker::PhantomData;
 
 use crate::dtype::{DType, Element};
 use crate::elements::{Elements, ElementsMut};
-use crate::extents::elements;
+
+/// Number of elements of a shape; a shape of more than fit a `usize` has no memory.
+#[track_caller]
+fn elements(shape: &[usize]) -> usize {
+    if shape.contains(&0) {
+        return 0;
+    }
+    let count = shape.iter().try_fold(1usize, |count, extent| count.checked_mul(*extent));
+    count.unwrap_or_else(|| panic!("shape {shape:?} has more elements than there are addresses"))
+}
 
 /// Strides of a contiguous (row-major) tensor of `shape`, in elements.
 pub fn contiguous_strides(shape: &[usize]) -> Vec<isize> {

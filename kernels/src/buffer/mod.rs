@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memory::Memory;
 
-/// Alignment of every buffer, in bytes: one cache line, and the widest vector load.
-pub const ALIGNMENT: usize = 64;
+pub use memory::ALIGNMENT;
+
 /// Bytes written before and after a fenced buffer's payload.
 pub const GUARD_BYTES: usize = 64;
 /// The value of a guard byte.

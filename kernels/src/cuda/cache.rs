@@ -5,8 +5,8 @@
 
 use super::error::Result;
 use super::folder::Folder;
+use super::library::Version;
 use super::nvrtc::{self, COMMON_OPTIONS, Compilation, Cubin};
-use super::probe::Version;
 use blake3::Hash;
 use std::collections::HashMap;
 use std::io;

@@ -1,7 +1,8 @@
-//! From the driver's result codes to [`CudaError`].
+//! From the result codes of the driver and of NVRTC to [`CudaError`].
 
 use super::error::{CudaError, Result};
 use cudarc::driver::sys::{self, CUresult};
+use cudarc::nvrtc::sys::{nvrtcGetErrorString, nvrtcResult};
 use std::ffi::{CStr, c_char};
 
 /// Calls a function of the driver and turns its code into a `Result`; the error carries the function's name.
@@ -29,6 +30,25 @@ pub(super) fn check(call: &'static str, code: CUresult) -> Result<()> {
     // SAFETY: both are null or strings that the driver keeps for the life of the process.
     let (name, text) = unsafe { (static_text(name), static_text(text)) };
     Err(CudaError::Driver { call, name: name.unwrap_or_else(|| format!("{code:?}")), text: text.unwrap_or_default() })
+}
+
+/// The answer of a query: not ready is no error.
+pub(super) fn idle(result: Result<()>) -> Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(CudaError::Driver { name, .. }) if name == "CUDA_ERROR_NOT_READY" => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// `Ok` for success, otherwise NVRTC's own text.
+pub(super) fn check_nvrtc(call: &'static str, code: nvrtcResult) -> Result<()> {
+    if code == nvrtcResult::NVRTC_SUCCESS {
+        return Ok(());
+    }
+    // SAFETY: a code came from NVRTC, so it is loaded; the text is a string that lives as long as the process.
+    let text = unsafe { static_text(nvrtcGetErrorString(code)) };
+    Err(CudaError::Nvrtc { call, text: text.unwrap_or_else(|| format!("{code:?}")) })
 }
 
 /// A copy of a C string; `None` for null.

@@ -2,7 +2,7 @@
 
 use super::call::driver;
 use super::error::Result;
-use super::probe;
+use super::library;
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute_enum as Attribute};
 use std::ffi::{CStr, c_char};
 use std::fmt;
@@ -65,7 +65,7 @@ pub fn devices() -> Result<Vec<Device>> {
 
 /// How many devices this process sees.
 pub(super) fn count() -> Result<usize> {
-    probe::driver().require()?;
+    library::driver().require()?;
     let mut count = 0;
     // SAFETY: the driver is loaded and initialized; the pointer is valid for the call.
     unsafe { driver!(cuDeviceGetCount(&mut count)) }?;

@@ -1,7 +1,8 @@
 //! What can go wrong on the way to a device, as values.
 
 use super::cublaslt::ProblemError;
-use super::nvrtc::CompileError;
+use super::diagnostics::Diagnostic;
+use std::fmt;
 
 /// Result of a CUDA call.
 pub type Result<T, E = CudaError> = std::result::Result<T, E>;
@@ -138,3 +139,26 @@ impl CudaError {
         matches!(self, CudaError::Driver { name, .. } if FATAL.contains(&name.as_str()))
     }
 }
+
+/// Why a source did not compile.
+#[derive(Debug, Clone)]
+pub struct CompileError {
+    /// What the source is called.
+    pub name: String,
+    /// The architecture compiled for.
+    pub architecture: String,
+    /// The messages, errors and warnings, in the compiler's order, each with the line it is about.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The compilers' log as it is.
+    pub log: String,
+}
+
+impl fmt::Display for CompileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} does not compile for {}", self.name, self.architecture)?;
+        self.diagnostics.iter().try_for_each(|diagnostic| write!(f, "\n{diagnostic}"))?;
+        if self.diagnostics.is_empty() { write!(f, "\n{}", self.log.trim_end()) } else { Ok(()) }
+    }
+}
+
+impl std::error::Error for CompileError {}

@@ -1,9 +1,8 @@
 //! Events: marks in a stream that others wait for, or measure time between.
 
-use super::call::driver;
+use super::call::{driver, idle};
 use super::context::Context;
 use super::error::Result;
-use super::stream::{Stream, idle};
 use cudarc::driver::sys::{CUevent, CUevent_flags_enum as Flags};
 
 /// A mark in a stream.
@@ -39,12 +38,6 @@ impl Event {
 
     pub(super) fn raw(&self) -> CUevent {
         self.raw
-    }
-
-    /// Puts the mark behind everything enqueued on `stream` by now, instead of where it was before.
-    pub fn record(&self, stream: &Stream) -> Result<()> {
-        // SAFETY: both are alive, and the stream's context is current.
-        unsafe { driver!(cuEventRecord(self.raw, stream.bound()?)) }
     }
 
     /// Waits on the host until the mark is reached; at once if it was never recorded.

@@ -23,7 +23,8 @@ mod gather;
 pub mod generate;
 mod graph;
 mod launch;
-mod libraries;
+mod library;
+mod library_files;
 mod memory;
 mod module;
 pub mod nvrtc;
@@ -43,11 +44,12 @@ pub use event::Event;
 pub use gather::{CopyRange, Gather};
 pub use graph::{CaptureMode, ExecutableGraph, Graph};
 pub use launch::{Arguments, LaunchShape};
-pub use libraries::LIBRARIES_VARIABLE;
+pub use library::{Library, LibraryState, Version};
+pub use library_files::LIBRARIES_VARIABLE;
 pub use memory::{DeviceAddress, DeviceMemory, PinnedMemory};
 pub use module::{Function, Module};
 pub use nvrtc::{Compilation, CompileError, Cubin};
-pub use probe::{Library, LibraryState, Probe, Version, probe};
+pub use probe::{Probe, probe};
 pub use stream::{Priority, Stream};
 
 /// What hand-written kernels start with: element types, conversions, reductions over warps and blocks, and the report of

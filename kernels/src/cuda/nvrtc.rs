@@ -1,14 +1,15 @@
 //! CUDA C++ to cubin, in the process: no toolkit, no driver and no device is needed.
 
-use super::call::static_text;
+use super::call::check_nvrtc;
 use super::cubin::{self, KernelResources};
 use super::diagnostics::{self, Diagnostic};
 use super::error::{CudaError, Result};
-use super::probe::{self, Version};
+use super::library::{self, Version};
 use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
 use std::ffi::CString;
-use std::fmt;
 use std::ptr;
+
+pub use super::error::CompileError;
 
 /// A source and how to compile it: all that a cubin depends on, beside NVRTC's version.
 #[derive(Debug, Clone, Copy)]
@@ -60,38 +61,15 @@ impl Cubin {
     }
 }
 
-/// Why a source did not compile.
-#[derive(Debug, Clone)]
-pub struct CompileError {
-    /// What the source is called.
-    pub name: String,
-    /// The architecture compiled for.
-    pub architecture: String,
-    /// The messages, errors and warnings, in the compiler's order, each with the line it is about.
-    pub diagnostics: Vec<Diagnostic>,
-    /// The compilers' log as it is.
-    pub log: String,
-}
-
-impl fmt::Display for CompileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} does not compile for {}", self.name, self.architecture)?;
-        self.diagnostics.iter().try_for_each(|diagnostic| write!(f, "\n{diagnostic}"))?;
-        if self.diagnostics.is_empty() { write!(f, "\n{}", self.log.trim_end()) } else { Ok(()) }
-    }
-}
-
-impl std::error::Error for CompileError {}
-
 /// Options given to every compilation; part of the cache's key. The language is pinned, since NVRTC's default moves;
 /// the assembler's report is where spills are read from.
 pub(super) const COMMON_OPTIONS: [&str; 2] = ["--std=c++17", "--ptxas-options=-v"];
 
 /// NVRTC's version; [`CudaError::Unavailable`] without NVRTC.
 pub fn version() -> Result<Version> {
-    let library = probe::nvrtc();
-    library.require()?;
-    Ok(library.version().unwrap_or(Version { major: 0, minor: 0, patch: 0 }))
+    let nvrtc = library::nvrtc();
+    nvrtc.require()?;
+    Ok(nvrtc.version().unwrap_or(Version { major: 0, minor: 0, patch: 0 }))
 }
 
 /// Compiles a source. See [`super::KernelCache`] for not doing it twice.
@@ -100,7 +78,7 @@ pub fn version() -> Result<Version> {
 /// [`CudaError::Unavailable`] without NVRTC, [`CudaError::Compile`] for a mistake in the source, [`CudaError::Nvrtc`]
 /// for an option or architecture that NVRTC does not know.
 pub fn compile(compilation: &Compilation<'_>) -> Result<Cubin> {
-    probe::nvrtc().require()?;
+    library::nvrtc().require()?;
     let program = Program::new(compilation)?;
     let architecture = format!("--gpu-architecture={}", compilation.architecture);
     match program.compile(&architecture, compilation.options)? {
@@ -143,7 +121,7 @@ impl Program {
         let code = unsafe {
             sys::nvrtcCreateProgram(&mut program, source.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null())
         };
-        check("nvrtcCreateProgram", code)?;
+        check_nvrtc("nvrtcCreateProgram", code)?;
         Ok(Program(program))
     }
 
@@ -156,7 +134,7 @@ impl Program {
         // SAFETY: the program is alive, and the strings outlive the call.
         let code = unsafe { sys::nvrtcCompileProgram(self.0, pointers.len() as i32, pointers.as_ptr()) };
         let log = into_text(self.output(sys::nvrtcGetProgramLogSize, sys::nvrtcGetProgramLog)?);
-        match check(CALL, code) {
+        match check_nvrtc(CALL, code) {
             Ok(()) => Ok(Ok(log)),
             Err(_) if code == nvrtcResult::NVRTC_ERROR_COMPILATION => Ok(Err(log)),
             Err(CudaError::Nvrtc { call, text }) => {
@@ -169,10 +147,10 @@ impl Program {
     fn output(&self, size: SizeOf, write: WriteTo) -> Result<Vec<u8>> {
         let mut bytes = 0;
         // SAFETY: the program is alive; the pointer is valid for the call.
-        check("nvrtcGet...Size", unsafe { size(self.0, &mut bytes) })?;
+        check_nvrtc("nvrtcGet...Size", unsafe { size(self.0, &mut bytes) })?;
         let mut output = vec![0u8; bytes];
         // SAFETY: as above; the output has the size that NVRTC asked for.
-        check("nvrtcGet...", unsafe { write(self.0, output.as_mut_ptr().cast()) })?;
+        check_nvrtc("nvrtcGet...", unsafe { write(self.0, output.as_mut_ptr().cast()) })?;
         Ok(output)
     }
 }
@@ -191,14 +169,4 @@ fn into_text(bytes: Vec<u8>) -> String {
 
 fn c_string(call: &'static str, text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| CudaError::Nvrtc { call, text: "a source or option has a NUL byte".into() })
-}
-
-/// `Ok` for success, otherwise NVRTC's own text.
-pub(super) fn check(call: &'static str, code: nvrtcResult) -> Result<()> {
-    if code == nvrtcResult::NVRTC_SUCCESS {
-        return Ok(());
-    }
-    // SAFETY: a code came from NVRTC, so it is loaded; the text is a string that lives as long as the process.
-    let text = unsafe { static_text(sys::nvrtcGetErrorString(code)) };
-    Err(CudaError::Nvrtc { call, text: text.unwrap_or_else(|| format!("{code:?}")) })
 }

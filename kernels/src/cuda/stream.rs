@@ -1,8 +1,8 @@
 //! Streams: queues of device work, in order within one, independent between two.
 
-use super::call::driver;
+use super::call::{driver, idle};
 use super::context::Context;
-use super::error::{CudaError, Result};
+use super::error::Result;
 use super::event::Event;
 use cudarc::driver::sys::{CUstream, CUstream_flags_enum::CU_STREAM_NON_BLOCKING};
 
@@ -85,18 +85,18 @@ impl Stream {
     }
 }
 
+// An event knows no stream; what needs both is defined here.
+impl Event {
+    /// Puts the mark behind everything enqueued on `stream` by now, instead of where it was before.
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: both are alive, and the stream's context is current.
+        unsafe { driver!(cuEventRecord(self.raw(), stream.bound()?)) }
+    }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         // SAFETY: the stream is alive and not used afterwards; the driver finishes what is enqueued.
         self.context.keep(self.bound().and_then(|raw| unsafe { driver!(cuStreamDestroy_v2(raw)) }));
-    }
-}
-
-/// The answer of a query: not ready is no error.
-pub(super) fn idle(result: Result<()>) -> Result<bool> {
-    match result {
-        Ok(()) => Ok(true),
-        Err(CudaError::Driver { name, .. }) if name == "CUDA_ERROR_NOT_READY" => Ok(false),
-        Err(error) => Err(error),
     }
 }

@@ -51,6 +51,12 @@ fn best() -> Level {
     Level::Baseline
 }
 
+/// `a·b + c`, fused where the instruction set has it (a call of a library function would cost fifty times as much).
+#[inline(always)]
+pub(crate) fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { a * b + c }
+}
+
 /// Defines a function whose body is compiled for every [`Level`]; the body sees a constant (named in brackets) that says
 /// whether fused multiply-add is an instruction.
 macro_rules! multiversion {

@@ -18,13 +18,7 @@ pub(crate) mod trigonometric;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use level::multiversion;
-
-/// `a·b + c`, fused where the instruction set has it (a call of a library function would cost fifty times as much).
-#[inline(always)]
-pub(crate) fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
-    if FMA { a.mul_add(b, c) } else { a * b + c }
-}
+pub(crate) use level::{multiply_add, multiversion};
 
 macro_rules! slice_functions {
     ($($(#[$doc:meta])* $name:ident($x:ident) = $value:expr;)*) => {$(

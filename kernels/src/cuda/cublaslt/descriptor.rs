@@ -1,7 +1,7 @@
 //! The library's descriptors, owned by values.
 
 use super::super::error::Result;
-use super::cublaslt;
+use super::library::cublaslt;
 use super::problem::{Compute, Epilogue, Operand, Problem};
 use crate::DType;
 use cudarc::cublaslt::sys::{

@@ -3,29 +3,16 @@
 use super::super::error::{CudaError, Result};
 use super::super::memory::DeviceAddress;
 use super::super::stream::Stream;
+use super::algorithm::Algorithm;
 use super::descriptor::{Layout, Operation, Preference};
+use super::library::{CublasLt, cublaslt};
 use super::problem::{Compute, Problem};
-use super::{CublasLt, cublaslt};
 use cudarc::cublaslt::sys::{
     cublasLtMatmulAlgo_t, cublasLtMatmulAlgoConfigAttributes_t as Configuration, cublasLtMatmulHeuristicResult_t,
     cublasStatus_t,
 };
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
-
-/// A way to compute a problem, as the library names it to itself. It can be recorded, and used again with the same
-/// version of the library on the same kind of device; [`MatmulPlan::with_algorithm`] checks that.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Algorithm {
-    /// The library's own encoding.
-    pub encoding: [u64; 8],
-    /// Workspace that it needs, in bytes.
-    pub workspace_bytes: usize,
-    /// How often its blocks fill the device; near to a whole number from below is good.
-    pub waves: f32,
-    /// Into how many parts `k` is split.
-    pub split_k: u32,
-}
 
 /// The addresses of a product's operands. What a problem does not use is [`DeviceAddress::NULL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -15,8 +15,9 @@ use super::super::event::Event;
 use super::super::folder::Folder;
 use super::super::memory::DeviceAddress;
 use super::super::stream::Stream;
-use super::CublasLt;
-use super::plan::{Algorithm, MatmulOperands, MatmulPlan};
+use super::algorithm::Algorithm;
+use super::library::CublasLt;
+use super::plan::{MatmulOperands, MatmulPlan};
 use super::problem::{Operand, Problem};
 use crate::DType;
 

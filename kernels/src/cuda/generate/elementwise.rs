@@ -8,8 +8,9 @@ use crate::cuda::LaunchShape;
 use crate::fused::values::Space;
 
 use super::emitter::{Emitter, row_start, sum, times};
+use super::kernel::{GeneratedKernel, GeneratedParameter, grid};
+use super::problem::GenerateError;
 use super::region::{Operand, Region};
-use super::{GenerateError, GeneratedKernel, GeneratedParameter, grid};
 
 const THREADS: usize = 256;
 /// With fewer blocks than this a thread handles one vector, so that all multiprocessors have work.

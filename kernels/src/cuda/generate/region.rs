@@ -10,8 +10,9 @@ use crate::scalar::ScalarOp;
 use crate::tile::Class;
 use crate::tile::reduction::Reduction;
 
+use super::kernel::GeneratedParameter;
+use super::problem::{GenerateError, Problem};
 use super::text::{identifier, literal, stored_type};
-use super::{GenerateError, GeneratedParameter, Problem};
 
 /// Elements that 32-bit indices reach, with room for the last block's surplus threads.
 const INDEX_LIMIT: u64 = (1 << 31) - (1 << 22);

@@ -1,8 +1,8 @@
 //! Who handles a row of a program that reduces rows: lanes of a warp, a block, or a cluster of blocks; and where the row stays
 //! between passes.
 
-use super::Problem;
 use super::passes::Passes;
+use super::problem::Problem;
 use super::region::Region;
 use crate::fused::values::Space;
 use crate::tile::Class;

@@ -11,10 +11,11 @@ use crate::fused::values::{Kind, Space};
 
 use super::emitter::{Emitter, row_start, sum, times};
 use super::functions::start_of;
+use super::kernel::{GeneratedKernel, GeneratedParameter, grid};
+use super::problem::{GenerateError, Problem};
 use super::region::{Operand, Region};
 use super::row_plan::Plan;
 use super::text::{class_type, literal, stored_type};
-use super::{GenerateError, GeneratedKernel, GeneratedParameter, Problem, grid};
 use crate::tile::Class;
 use crate::tile::reduction::Reduction;
 

@@ -16,7 +16,7 @@ use crate::tile::Class;
 use crate::tile::reduction::Reduction;
 use crate::view::contiguous_strides;
 
-use super::Problem;
+use super::problem::Problem;
 
 /// With more rows than this, a block for each fills a device well enough.
 const MOST_ROWS: usize = 64;

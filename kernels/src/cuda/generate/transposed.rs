@@ -10,9 +10,10 @@ use crate::cuda::LaunchShape;
 use crate::fused::values::Space;
 
 use super::emitter::{Emitter, row_start, sum, times};
+use super::kernel::{GeneratedKernel, grid};
+use super::problem::GenerateError;
 use super::region::{Operand, Region};
 use super::text::stored_type;
-use super::{GenerateError, GeneratedKernel, grid};
 
 const THREADS: usize = 256;
 /// Shorter dimensions leave too much of a square empty.
