@@ -4,24 +4,24 @@ use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
 use syn::{LitStr, Type, TypePath, parse_quote};
 
+use crate::declaration::{EXECUTOR_RULES, IMPLEMENTATION_RULES, OPERATOR_RULES, Operator, Parts, REWRITE_RULES, Rule};
 use crate::errors::{Errors, did_you_mean, nearest};
 use crate::model::{Kind, Param, ParamKind, Results, is_word, result_index};
-use crate::operator::{Operator, Parts, Rule};
 use crate::parse::Function;
 use crate::scan;
 
 /// Where each rule belongs, for rules that stand in the wrong declaration.
 const ELSEWHERE: [(&str, &[&str]); 4] = [
-    ("#[operator]", &crate::operator::RULES),
-    ("#[implementation]", &crate::implementation::RULES),
-    ("#[executor]", &crate::executor::RULES),
-    ("#[rewrite]", &crate::rewrite::RULES),
+    ("#[operator]", &OPERATOR_RULES),
+    ("#[implementation]", &IMPLEMENTATION_RULES),
+    ("#[executor]", &EXECUTOR_RULES),
+    ("#[rewrite]", &REWRITE_RULES),
 ];
 
 /// Checks an operator; rules that cannot be called are marked as not right.
 pub fn operator(operator: &mut Operator, parts: &Parts, errors: &mut Errors) {
     signature(&mut operator.signature.params, errors);
-    names(parts, &operator.rules, &crate::operator::RULES, "an operator", errors);
+    names(parts, &operator.rules, &OPERATOR_RULES, "an operator", errors);
     let params: Vec<String> = operator.signature.params.iter().map(|param| param.ident.to_string()).collect();
     let results = operator.signature.results;
     for rule in &mut operator.rules {
@@ -403,7 +403,7 @@ fn codes(operator: &mut Operator, helpers: &[Function], errors: &mut Errors) {
 
 /// Checks an implementation.
 pub fn implementation(ident: &Ident, parts: &Parts, waived: &[(Ident, LitStr)], errors: &mut Errors) {
-    names(parts, &parts.rules, &crate::implementation::RULES, "an implementation", errors);
+    names(parts, &parts.rules, &IMPLEMENTATION_RULES, "an implementation", errors);
     bodies(parts, errors);
     let has = |name: &str| parts.rules.iter().any(|rule| rule.name == name);
     if !has("checker") {
@@ -423,7 +423,7 @@ pub fn implementation(ident: &Ident, parts: &Parts, waived: &[(Ident, LitStr)], 
 
 /// Checks an executor.
 pub fn executor(parts: &Parts, errors: &mut Errors) {
-    names(parts, &parts.rules, &crate::executor::RULES, "an executor", errors);
+    names(parts, &parts.rules, &EXECUTOR_RULES, "an executor", errors);
     bodies(parts, errors);
 }
 
@@ -447,7 +447,7 @@ pub fn in_place(named: Option<&[Ident]>, known: &[String], what: &str, errors: &
 
 /// Checks a rewrite.
 pub fn rewrite(ident: &Ident, rules: &mut [Rule], parts: &Parts, params: &[String], errors: &mut Errors) {
-    names(parts, rules, &crate::rewrite::RULES, "a rewrite", errors);
+    names(parts, rules, &REWRITE_RULES, "a rewrite", errors);
     bodies(parts, errors);
     for (name, form) in [
         ("pattern", "fn pattern(x: Tensor, ...) -> Tensor"),

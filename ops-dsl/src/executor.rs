@@ -4,13 +4,10 @@ use proc_macro2::{Ident, TokenStream};
 use syn::parse::Parser;
 use syn::{Attribute, Expr, LitStr, Visibility};
 
+use crate::declaration::{EXECUTOR_RULES, Rule, parts};
 use crate::errors::{Errors, did_you_mean};
-use crate::operator::{Rule, parts};
 use crate::options;
 use crate::parse::{self, Module, Setting, Value};
-
-/// The rules of an executor; all of them may be absent.
-pub const RULES: [&str; 7] = ["claims", "prepare", "plan", "fuse", "admits_region", "prepare_region", "plan_region"];
 
 /// A declared executor.
 #[derive(Debug)]
@@ -50,7 +47,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
-    let mut parts = parts(module.entries, &RULES, errors);
+    let mut parts = parts(module.entries, &EXECUTOR_RULES, errors);
     crate::check::executor(&parts, errors);
     let device = device.unwrap_or_else(|| {
         if !settings.iter().any(|setting| setting.name == "device") {
@@ -104,15 +101,4 @@ fn never_run(device: &LitStr, rules: &mut Vec<Rule>, errors: &mut Errors) {
         }
         rules.retain(|rule| rule.name != idle);
     }
-}
-
-/// The expansion of `#[executor]`.
-pub fn expansion(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    let mut errors = Errors::default();
-    let executor = read(attribute, item, &mut errors);
-    let mut tokens = errors.to_compile_errors();
-    if let Some(executor) = executor {
-        tokens.extend(crate::expand::executor::expand(&executor, errors.is_empty()));
-    }
-    tokens
 }

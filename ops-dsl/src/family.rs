@@ -34,7 +34,7 @@ use syn::{Attribute, Expr, Result, Token, braced, bracketed, parenthesized};
 
 use crate::errors::{Errors, did_you_mean};
 use crate::parse::{Entry, Setting, Value};
-use crate::{operator, parse, scan};
+use crate::{parse, scan};
 
 /// What stands where a cell is `_`.
 const LEFT_OUT: &str = "__left_out";
@@ -288,15 +288,4 @@ fn substitute(tokens: TokenStream, columns: &[String], cells: &[TokenStream]) ->
         }
     }
     result
-}
-
-/// The expansion of `operators!`.
-pub fn expansion(input: TokenStream) -> TokenStream {
-    let mut errors = Errors::default();
-    let declarations = read(input, &mut errors);
-    let mut tokens = errors.to_compile_errors();
-    for (attribute, module) in declarations {
-        tokens.extend(operator::expansion(attribute, module));
-    }
-    tokens
 }

@@ -4,13 +4,10 @@ use proc_macro2::{Ident, TokenStream};
 use syn::parse::Parser;
 use syn::{Attribute, LitStr, Path, Visibility};
 
+use crate::declaration::{IMPLEMENTATION_RULES, Rule, parts};
 use crate::errors::Errors;
-use crate::operator::{Rule, parts};
 use crate::options;
 use crate::parse::{self, Module};
-
-/// The rules of an implementation.
-pub const RULES: [&str; 5] = ["checker", "execution", "grad", "cpu", "plan"];
 
 /// A declared implementation.
 #[derive(Debug)]
@@ -55,7 +52,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
-    let parts = parts(module.entries, &RULES, errors);
+    let parts = parts(module.entries, &IMPLEMENTATION_RULES, errors);
     crate::check::implementation(&module.ident, &parts, &waived, errors);
     // The signature is elsewhere, but the kernel takes what it is written over.
     let kernel = |rule: &&Rule| matches!(rule.name, "cpu" | "plan");
@@ -83,15 +80,4 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         rules: parts.rules,
         others: parts.others,
     })
-}
-
-/// The expansion of `#[implementation]`.
-pub fn expansion(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    let mut errors = Errors::default();
-    let implementation = read(attribute, item, &mut errors);
-    let mut tokens = errors.to_compile_errors();
-    if let Some(implementation) = implementation {
-        tokens.extend(crate::expand::implementation::expand(&implementation, errors.is_empty()));
-    }
-    tokens
 }

@@ -4,14 +4,11 @@ use proc_macro2::{Ident, TokenStream};
 use syn::parse::Parser;
 use syn::{Attribute, Path, Visibility};
 
+use crate::declaration::{REWRITE_RULES, Rule, parts};
 use crate::errors::Errors;
 use crate::model::{Class, Param, ParamKind, is_word};
-use crate::operator::{Rule, parts};
 use crate::options;
 use crate::parse::{self, Module};
-
-/// The rules of a rewrite.
-pub const RULES: [&str; 4] = ["pattern", "replacement", "condition", "samples"];
 
 /// What may stand in the attribute.
 const SETTINGS: [&str; 6] = ["default", "late", "executor", "commutes", "keep_inner", "name"];
@@ -74,7 +71,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
-    let mut parts = parts(module.entries, &RULES, errors);
+    let mut parts = parts(module.entries, &REWRITE_RULES, errors);
     let mut rules = std::mem::take(&mut parts.rules);
     let mut params = Vec::new();
     for param in rules.iter().filter(|rule| rule.name == "pattern").flat_map(|rule| &rule.params) {
@@ -101,15 +98,4 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         rules,
         others: parts.others,
     })
-}
-
-/// The expansion of `#[rewrite]`.
-pub fn expansion(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    let mut errors = Errors::default();
-    let rewrite = read(attribute, item, &mut errors);
-    let mut tokens = errors.to_compile_errors();
-    if let Some(rewrite) = rewrite {
-        tokens.extend(crate::expand::rewrite::expand(&rewrite, errors.is_empty()));
-    }
-    tokens
 }

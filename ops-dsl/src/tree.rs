@@ -88,14 +88,3 @@ pub fn read(input: TokenStream, errors: &mut Errors) -> Option<Tree> {
     let leaf = leaf.clone();
     Some(Tree { leaf, fields, input })
 }
-
-/// The expansion of `#[derive(Tree)]`.
-pub fn expansion(input: TokenStream) -> TokenStream {
-    let mut errors = Errors::default();
-    let tree = read(input, &mut errors);
-    let mut tokens = errors.to_compile_errors();
-    if let Some(tree) = tree {
-        tokens.extend(crate::expand::tree::expand(&tree));
-    }
-    tokens
-}

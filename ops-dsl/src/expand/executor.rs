@@ -3,9 +3,8 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use super::{function, register, scope};
+use super::{function, made, register, scope};
 use crate::executor::Executor;
-use crate::operator::made;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(executor: &Executor, complete: bool) -> TokenStream {

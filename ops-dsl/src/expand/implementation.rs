@@ -6,9 +6,9 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 
-use super::{cpu, erased, function, grad_function, module, plan, register, scope};
+use super::{cpu, erased, function, grad_function, made, module, plan, register, scope};
+use crate::declaration::Rule;
 use crate::implementation::Implementation;
-use crate::operator::{Rule, made};
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {

@@ -4,8 +4,8 @@ use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::Path;
 
+use crate::declaration::Rule;
 use crate::model::{Param, ParamKind, RuleParam, from_inside};
-use crate::operator::Rule;
 use crate::parse::Function;
 
 pub mod executor;
@@ -216,4 +216,9 @@ pub(crate) fn register(slice: TokenStream, ty: TokenStream, item: Ident) -> Toke
         #[linkme(crate = ::fulgurite::__private::linkme)]
         static REGISTERED: &'static #ty = &#item;
     }
+}
+
+/// A name made by the expansion.
+pub fn made(name: &str) -> Ident {
+    Ident::new(name, Span::call_site())
 }

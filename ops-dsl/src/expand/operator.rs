@@ -3,11 +3,11 @@
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 
-use super::{cpu, erased, function, grad_function, module, plan, register, runs_on, scope};
+use super::{cpu, erased, function, grad_function, made, module, plan, register, runs_on, scope};
+use crate::declaration::Operator;
 use crate::model::{
     Class, Directive, DirectiveKind, Kind, Param, ParamKind, Results, generic_argument, is_word, result_index,
 };
-use crate::operator::{Operator, made};
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(operator: &Operator, complete: bool) -> TokenStream {

@@ -4,9 +4,8 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 
 use super::operator::arguments;
-use super::{erased, function, register, scope};
+use super::{erased, function, made, register, scope};
 use crate::model::from_inside;
-use crate::operator::made;
 use crate::rewrite::Rewrite;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.

@@ -4,8 +4,8 @@ use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use syn::{GenericParam, Type};
 
+use super::made;
 use crate::model::{generic_argument, is_word};
-use crate::operator::made;
 use crate::tree::Tree;
 
 /// Expands a tree.

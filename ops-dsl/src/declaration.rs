@@ -1,0 +1,139 @@
+//! What a declaration is made of: the rules of each kind, and an operator as a whole.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::ToTokens;
+use syn::{Attribute, LitStr, Visibility};
+
+use crate::errors::Errors;
+use crate::model::{self, Options, ParamKind, RuleParam, Signature};
+use crate::parse::{Entry, Function};
+
+/// The rules of an operator.
+pub const OPERATOR_RULES: [&str; 11] =
+    ["requires", "meta", "decomposition", "grad", "scalar", "view", "reference", "cpu", "plan", "samples", "errors"];
+
+/// The rules of an implementation.
+pub const IMPLEMENTATION_RULES: [&str; 5] = ["checker", "execution", "grad", "cpu", "plan"];
+
+/// The rules of an executor; all of them may be absent.
+pub const EXECUTOR_RULES: [&str; 7] =
+    ["claims", "prepare", "plan", "fuse", "admits_region", "prepare_region", "plan_region"];
+
+/// The rules of a rewrite.
+pub const REWRITE_RULES: [&str; 4] = ["pattern", "replacement", "condition", "samples"];
+
+/// A rule of a declaration.
+#[derive(Debug)]
+pub struct Rule {
+    /// Its name.
+    pub name: &'static str,
+    /// As it was written.
+    pub function: Function,
+    /// Its parameters by name.
+    pub params: Vec<RuleParam>,
+    /// Whether its parameters are right, so that it can be called.
+    pub right: bool,
+}
+
+/// The rules and other entries of a module.
+#[derive(Debug, Default)]
+pub struct Parts {
+    /// Body-less functions.
+    pub signatures: Vec<Function>,
+    /// Rules by name.
+    pub rules: Vec<Rule>,
+    /// Functions that are no rules.
+    pub helpers: Vec<Function>,
+    /// Items that are no functions.
+    pub items: Vec<TokenStream>,
+    /// Everything that is passed through, helpers and items, in order.
+    pub others: Vec<TokenStream>,
+}
+
+/// Sorts the entries of a module.
+pub fn parts(entries: Vec<Entry>, known: &[&'static str], errors: &mut Errors) -> Parts {
+    let mut parts = Parts::default();
+    for entry in entries {
+        let function = match entry {
+            Entry::Other(tokens) => {
+                parts.items.push(tokens.clone());
+                parts.others.push(tokens);
+                continue;
+            }
+            Entry::Function(function) => *function,
+        };
+        let name = function.sig.ident.to_string();
+        if function.body.is_none() {
+            parts.signatures.push(function);
+        } else if let Some(name) = known.iter().find(|rule| **rule == name) {
+            if parts.rules.iter().any(|rule| rule.name == *name) {
+                errors.at(&function.sig.ident, format!("the rule `{name}` is given twice"));
+                continue;
+            }
+            let params = model::rule_params(&function, errors);
+            parts.rules.push(Rule { name, function, params, right: true });
+        } else {
+            parts.others.push(function.to_token_stream());
+            parts.helpers.push(function);
+        }
+    }
+    parts
+}
+
+/// A declared operator.
+#[derive(Debug)]
+pub struct Operator {
+    /// The module's attributes.
+    pub attrs: Vec<Attribute>,
+    /// The module's visibility.
+    pub vis: Visibility,
+    /// The module's name, which is the operator's.
+    pub ident: Ident,
+    /// The operator's name in traces.
+    pub name: String,
+    /// Documentation.
+    pub docs: String,
+    /// Settings.
+    pub options: Options,
+    /// The signature.
+    pub signature: Signature,
+    /// Rules.
+    pub rules: Vec<Rule>,
+    /// Helpers and other items.
+    pub others: Vec<TokenStream>,
+    /// The named preconditions.
+    pub codes: Vec<Ident>,
+}
+
+impl Operator {
+    /// The rule of that name.
+    pub fn rule(&self, name: &str) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.name == name)
+    }
+
+    /// The arguments that are waived, with reasons.
+    pub fn undecided(&self) -> impl Iterator<Item = &(Ident, LitStr)> {
+        self.options.waived.iter().filter(|(name, _)| self.signature.params.iter().any(|param| param.ident == *name))
+    }
+
+    /// The cotangents that are waived, with reasons: every other name.
+    pub fn waived_cotangents(&self) -> Vec<(Ident, LitStr)> {
+        let param = |name: &Ident| self.signature.params.iter().any(|param| param.ident == *name);
+        self.options.waived.iter().filter(|(name, _)| !param(name)).cloned().collect()
+    }
+
+    /// Whether its meta follows from its scalar rule.
+    pub fn derives_meta(&self) -> bool {
+        self.rule("meta").is_none() && self.rule("scalar").is_some() && self.rule("decomposition").is_none()
+    }
+
+    /// Whether that meta can fail: with several tensors, whose shapes and dtypes may differ. The library has error
+    /// samples for it.
+    pub fn derives_errors(&self) -> bool {
+        let tensors = |param: &&model::Param| {
+            matches!(param.kind, ParamKind::Tensor(_) | ParamKind::Optional(_) | ParamKind::Operand(_))
+        };
+        let lists = self.signature.params.iter().any(|param| matches!(param.kind, ParamKind::List(_)));
+        self.derives_meta() && (lists || self.signature.params.iter().filter(tensors).count() > 1)
+    }
+}

@@ -1,0 +1,33 @@
+//! The package whose declarations are expanded, which their names follow from.
+
+use std::cell::RefCell;
+
+thread_local! {
+    static PACKAGE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// The packages whose operators have names without a namespace: the library, and what tests it.
+const HOUSE: [&str; 7] = [
+    "fulgurite",
+    "fulgurite-benches",
+    "fulgurite-models",
+    "fulgurite-ops",
+    "fulgurite-ops-macros",
+    "fulgurite-runtime",
+    "fulgurite-tests",
+];
+
+/// Expands declarations of a package: its operators have the namespace of its crate unless they say their names.
+pub fn in_package<R>(package: Option<String>, expand: impl FnOnce() -> R) -> R {
+    let before = PACKAGE.replace(package);
+    let expansion = expand();
+    PACKAGE.replace(before);
+    expansion
+}
+
+/// The namespace of operators that do not say their names.
+pub(crate) fn namespace() -> Option<String> {
+    PACKAGE.with_borrow(|package| {
+        package.as_deref().filter(|package| !HOUSE.contains(package)).map(|package| package.replace('-', "_"))
+    })
+}
