@@ -3,6 +3,7 @@
 //!
 //! Everything here is deterministic: the same seed and position give the same bytes, run after run.
 
+mod argument_error;
 pub mod batches;
 pub mod checkpoint;
 pub mod config;
@@ -17,9 +18,9 @@ pub mod initialize;
 mod kept;
 pub mod llmc;
 pub mod nonfinite;
+mod parameters;
 pub mod precision;
 pub mod random;
-mod resume;
 pub mod schedule;
 pub mod step;
 pub mod tensor_file;

@@ -9,7 +9,7 @@ use fulgurite_kernels::DType;
 use crate::config::GptConfig;
 use crate::gpt2::Gpt2;
 use crate::host_tensor::HostTensor;
-use crate::train::{parameters_from, to_host};
+use crate::parameters::{parameters_from, to_host};
 
 /// A model's parameters on the host, in f32: exactly those of its configuration, each in its shape.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,9 +5,9 @@ use std::fmt;
 use fulgurite::tree::Tree;
 use fulgurite::{Array, Error, Result};
 
-use super::to_host;
 use crate::gpt2::Gpt2;
 use crate::nonfinite::NonFinite;
+use crate::parameters::to_host;
 
 /// Why a run ended before its end.
 #[derive(Debug, thiserror::Error)]

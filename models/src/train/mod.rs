@@ -2,9 +2,11 @@
 
 mod arrays;
 mod failure;
+mod notes;
 mod options;
 mod programs;
 mod record;
+mod resume;
 mod run;
 mod steps;
 
@@ -13,9 +15,10 @@ use std::path::Path;
 use fulgurite::device::DeviceState;
 use fulgurite::{Error, Result};
 
-pub(crate) use arrays::to_host;
-pub use arrays::{batch_arrays, generator, initial_parameters, parameters_from, step_scalars, zeros};
+pub use crate::parameters::{initial_parameters, parameters_from, zeros};
+pub use arrays::{batch_arrays, generator, step_scalars};
 pub use failure::{Cause, Divergence, TrainError};
+pub use notes::{COMPUTE_DTYPE, DROPOUT_STREAMS};
 pub use options::{OnNonFinite, TrainOptions, TrainReport};
 pub use record::write_stages;
 
@@ -24,25 +27,10 @@ use record::write_profile;
 use run::{Run, evaluate, prepare, save};
 use steps::Steps;
 
-use crate::batches::{Batch, Batches};
+use crate::argument_error::wrong;
 use crate::generate::{Sampling, generate};
+use crate::kept;
 use crate::schedule::Schedule;
-use crate::{kept, resume};
-
-/// The note of a checkpoint that says in what its step was computed.
-pub const COMPUTE_DTYPE: &str = "compute_dtype";
-
-/// The note of a checkpoint whose dropout draws from streams of [`generator`]. Checkpoints without it are of a version
-/// whose masks repeated.
-pub const DROPOUT_STREAMS: &str = "dropout_streams";
-
-pub(crate) fn wrong(argument: &str, message: impl ToString) -> Error {
-    Error::Argument { argument: argument.into(), message: message.to_string() }
-}
-
-fn next_batch(batches: &mut Batches) -> Result<Batch> {
-    batches.next_batch().map_err(|error| wrong("data", error))
-}
 
 /// Trains as `options` say. Progress goes to the terminal if `progress`; `line` gets every line worth keeping.
 ///
@@ -86,7 +74,7 @@ pub fn train(
     if run.done > first {
         save(checkpoint, &mut run, options, &programs.validation_loss)?;
     }
-    write_stages(&report.traces, &programs.stages(options, &run)?)?;
+    write_stages(&report.traces, &programs.stages(options, &run.state, &run.batches)?)?;
     (report.steps, report.losses, report.skipped) = (run.done, taken.losses, taken.skipped);
     (report.tokens_per_second, report.compiles) = (taken.tokens_per_second, programs.compiles(options));
     report.stopped = options.asked_to_stop();
@@ -101,7 +89,7 @@ pub fn train(
         report.stopped = options.asked_to_stop();
     }
     if options.profile && !report.stopped {
-        write_profile(&options.out, &programs.profile(options, run)?, line)?;
+        write_profile(&options.out, &programs.profile(options, run.state, &run.batches)?, line)?;
     }
     if report.stopped {
         line(&format!("stopped after step {} of {}; --resume goes on", report.steps, options.steps));
@@ -123,7 +111,7 @@ fn checked(options: &TrainOptions, checkpoint: &Path) -> Result<Schedule> {
     if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
         return Err(wrong(name, "is 0, expected at least 1"));
     }
-    resume::spare(options, checkpoint)?;
+    resume::refuse_overwrite(options, checkpoint)?;
     let settings = options.optimizer.validate();
     settings.map_err(|(name, value, expected)| wrong(name, format!("is {value}, expected {expected}")))?;
     let schedule = options.schedule();

@@ -6,10 +6,12 @@ use fulgurite::program::Profile;
 use fulgurite::{Array, Result, jit};
 use fulgurite_ops::prelude::Tensor;
 
-use super::run::Run;
-use super::{OnNonFinite, TrainOptions, batch_arrays, generator, next_batch, step_scalars, zeros};
+use super::arrays::{generator, next_arrays, step_scalars};
+use super::options::{OnNonFinite, TrainOptions};
+use crate::batches::Batches;
 use crate::config::GptConfig;
 use crate::gpt2::{Dropout, Gpt2};
+use crate::parameters::zeros;
 use crate::step::{
     BatchTensors, StepScalars, TrainState, accumulate_step, guarded_step, guarded_update, loss_and_gradients,
 };
@@ -94,28 +96,38 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// The stages of what runs once for each batch.
-    pub(super) fn stages(&self, options: &TrainOptions, run: &Run) -> Result<Vec<Stage>> {
-        let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
+    /// The stages of what runs once for each batch, in a run of this state.
+    pub(super) fn stages(
+        &self,
+        options: &TrainOptions,
+        state: &TrainState<Array>,
+        batches: &Batches,
+    ) -> Result<Vec<Stage>> {
+        let batch = next_arrays(&mut batches.clone())?;
         let scalars = step_scalars(options.lr, 1, options.seed)?;
         if options.accumulate == 1 {
-            return Ok(self.step.compile(&(run.state.clone(), batch, scalars))?.stages().to_vec());
+            return Ok(self.step.compile(&(state.clone(), batch, scalars))?.stages().to_vec());
         }
-        let (gradients, loss) = (zeros(&run.config, options.device())?, Array::scalar(0.0));
-        let arguments = (run.state.params.clone(), gradients, loss, batch, scalars.generator);
+        let (gradients, loss) = (zeros(self.config, options.device())?, Array::scalar(0.0));
+        let arguments = (state.params.clone(), gradients, loss, batch, scalars.generator);
         Ok(self.accumulate.compile(&arguments)?.stages().to_vec())
     }
 
-    /// Where the time of what runs once for each batch goes.
-    pub(super) fn profile(&self, options: &TrainOptions, run: Run) -> Result<Profile> {
-        let batch = batch_arrays(&next_batch(&mut run.batches.clone())?)?;
+    /// Where the time of what runs once for each batch goes, in a run of this state.
+    pub(super) fn profile(
+        &self,
+        options: &TrainOptions,
+        state: TrainState<Array>,
+        batches: &Batches,
+    ) -> Result<Profile> {
+        let batch = next_arrays(&mut batches.clone())?;
         if options.accumulate == 1 {
             let scalars = step_scalars(options.lr, 1, options.seed)?;
-            return Ok(self.step.profile((run.state, batch, scalars))?.1);
+            return Ok(self.step.profile((state, batch, scalars))?.1);
         }
-        let (gradients, loss) = (zeros(&run.config, options.device())?, Array::scalar(0.0));
+        let (gradients, loss) = (zeros(self.config, options.device())?, Array::scalar(0.0));
         let generator = generator(options.seed, 1, 0)?;
-        Ok(self.accumulate.profile((run.state.params, gradients, loss, batch, generator))?.1)
+        Ok(self.accumulate.profile((state.params, gradients, loss, batch, generator))?.1)
     }
 
     /// How often what runs once for each batch was compiled.

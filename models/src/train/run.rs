@@ -7,19 +7,21 @@ use fulgurite::compile::compile;
 use fulgurite::tree::Tree;
 use fulgurite::{Array, Error, Result};
 
+use super::arrays::batch_arrays;
 use super::failure::{Cause, Divergence, TrainError};
+use super::notes::{COMPUTE_DTYPE, DROPOUT_STREAMS};
+use super::options::TrainOptions;
 use super::programs::ValidationLoss;
-use super::{
-    COMPUTE_DTYPE, DROPOUT_STREAMS, TrainOptions, batch_arrays, initial_parameters, parameters_from, to_host, wrong,
-    zeros,
-};
+use super::resume;
+use crate::argument_error::wrong;
 use crate::batches::{Batch, Batches, Order, validation_batches};
 use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, SECOND_MOMENT, TrainingState};
 use crate::config::GptConfig;
+use crate::parameters::{initial_parameters, parameters_from, to_host, zeros};
 use crate::step::TrainState;
 use crate::tokenizer::Tokenizer;
 use crate::traces::train_step_trace;
-use crate::{kept, resume, training_data, weight_files};
+use crate::{kept, training_data, weight_files};
 
 /// A run at some step.
 pub(super) struct Run {

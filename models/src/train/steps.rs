@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use fulgurite::{Array, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::arrays::{generator, next_arrays, step_scalars};
 use super::failure::{Cause, TrainError, cause_of};
+use super::options::{OnNonFinite, TrainOptions};
 use super::programs::Programs;
 use super::run::{Run, evaluate, save};
-use super::{OnNonFinite, TrainOptions, batch_arrays, generator, next_batch, step_scalars, zeros};
 use crate::batches::Batches;
 use crate::gpt2::Gpt2;
+use crate::parameters::zeros;
 use crate::schedule::Schedule;
 use crate::step::{BatchTensors, TrainState};
 
@@ -147,7 +149,7 @@ impl Steps<'_> {
         let (options, programs) = (self.options, self.programs);
         let scalars = step_scalars(self.schedule.learning_rate(number - 1), number, options.seed)?;
         if options.accumulate == 1 {
-            let batch = batch_arrays(&next_batch(batches)?)?;
+            let batch = next_arrays(batches)?;
             let made_of = Gradients::Of(batch.clone(), scalars.generator.clone());
             let (state, report) = programs.step.call((state, batch, scalars))?;
             return Ok(Step::Taken(state, report.to_vec()?, made_of));
@@ -160,7 +162,7 @@ impl Steps<'_> {
                 *batches = before;
                 return Ok(Step::Stopped(state));
             }
-            let batch = batch_arrays(&next_batch(batches)?)?;
+            let batch = next_arrays(batches)?;
             let generator = generator(options.seed, number, micro as u32)?;
             (gradients, loss) = programs.accumulate.call((state.params.clone(), gradients, loss, batch, generator))?;
         }

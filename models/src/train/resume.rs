@@ -1,16 +1,18 @@
-//! What stands in a run's folder before it starts: a checkpoint to continue from, or one that must not be lost.
+//! What a run finds in its folder: a checkpoint to continue from, or one that must not be lost.
 
 use std::path::Path;
 
 use fulgurite::{Error, Result};
 
+use super::notes::{COMPUTE_DTYPE, DROPOUT_STREAMS};
+use super::options::TrainOptions;
+use crate::argument_error::wrong;
 use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
 use crate::config::{GptConfig, SIZES};
 use crate::kept;
-use crate::train::{COMPUTE_DTYPE, DROPOUT_STREAMS, TrainOptions, wrong};
 
 /// The error of a file, which it names once.
-pub(crate) fn in_file(path: &Path, error: CheckpointError) -> Error {
+pub(super) fn in_file(path: &Path, error: CheckpointError) -> Error {
     match error {
         CheckpointError::InFile { path, fault } => {
             Error::File { path: path.display().to_string(), message: fault.to_string() }
@@ -19,8 +21,8 @@ pub(crate) fn in_file(path: &Path, error: CheckpointError) -> Error {
     }
 }
 
-/// Refuses to start anew where a checkpoint lies: hours of training may be in it.
-pub(crate) fn spare(options: &TrainOptions, checkpoint: &Path) -> Result<()> {
+/// Refuses to start anew where there is a checkpoint: it may hold hours of training.
+pub(super) fn refuse_overwrite(options: &TrainOptions, checkpoint: &Path) -> Result<()> {
     if options.resume && options.overwrite {
         return Err(wrong("overwrite", "is given with 'resume': a run continues from a checkpoint or replaces it"));
     }
@@ -39,13 +41,13 @@ pub(crate) fn spare(options: &TrainOptions, checkpoint: &Path) -> Result<()> {
 }
 
 /// What a run continues from.
-pub(crate) struct Continued {
+pub(super) struct Continued {
     /// The checkpoint.
-    pub(crate) checkpoint: Checkpoint,
+    pub(super) checkpoint: Checkpoint,
     /// Whether it is the newest, and not an earlier one.
-    pub(crate) newest: bool,
+    pub(super) newest: bool,
     /// Why newer ones were passed over.
-    pub(crate) passed_over: Vec<String>,
+    pub(super) passed_over: Vec<String>,
 }
 
 /// A checkpoint that can be gone on with: whole, with all tensors of its model, and finite unless that is allowed.
@@ -77,7 +79,7 @@ fn newest_good(newest: &Path, allow_nonfinite: bool) -> Result<Continued> {
 }
 
 /// Reads the newest good checkpoint and checks that it is one of this very run: of this model, batch, seed and arithmetic.
-pub(crate) fn continued(
+pub(super) fn continued(
     options: &TrainOptions,
     path: &Path,
     config: &GptConfig,
@@ -106,7 +108,7 @@ pub(crate) fn continued(
 }
 
 /// Settings that may change when a run is resumed, and did, each with both values. (The schedule follows from the number of steps.)
-pub(crate) fn changed(options: &TrainOptions, stored: &TrainingState) -> Vec<String> {
+pub(super) fn changed(options: &TrainOptions, stored: &TrainingState) -> Vec<String> {
     let (before, now) = (stored.schedule, options.schedule());
     let (old, new) = (stored.optimizer, options.optimizer);
     let clip = |clip: Option<f64>| clip.unwrap_or(0.0);
