@@ -9,7 +9,8 @@ pub mod fusion {
     use fulgurite::trace::Block;
 
     use crate::executors::cuda::elementwise::launch;
-    use crate::executors::regions::{Limits, fuse as gather, iteration_shape, program_of, seen_in, stored_in};
+    use crate::executors::region_program::{program_of, seen_in, stored_in};
+    use crate::executors::regions::{Limits, fuse as gather, iteration_shape};
     use crate::executors::widening::gather_before;
 
     /// More operands than this do not fit a kernel's registers well.

@@ -8,6 +8,7 @@ pub mod fusion;
 pub mod llmc;
 pub mod optim;
 pub mod reference;
+pub mod region_program;
 mod region_rules;
 pub mod regions;
 mod widening;

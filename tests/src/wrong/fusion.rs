@@ -14,6 +14,7 @@ pub mod unrounded {
     use fulgurite::rules::fulgurite_kernels::fused::{FusedKernel, FusedNode, OutputLayout};
     use fulgurite::trace::Block;
     use fulgurite_ops::executors::cpu::cpu;
+    use fulgurite_ops::executors::region_program;
     use fulgurite_ops::executors::regions::{self, Limits};
 
     const LIMITS: Limits = Limits { executor: "unrounded", members: "unrounded", symbols: 48 };
@@ -34,13 +35,14 @@ pub mod unrounded {
 
     fn prepare_region(body: &Block, operands: &[Strided], results: &[Strided]) -> Result<HostKernel> {
         let iteration = regions::iteration_shape(body).unwrap_or_default();
-        let mut program = regions::program_of(body, LIMITS.executor)?;
+        let mut program = region_program::program_of(body, LIMITS.executor)?;
         for node in &mut program.nodes {
             if let FusedNode::Convert(dtype, of) = *node {
                 *node = FusedNode::Convert(dtype.accumulator(), of);
             }
         }
-        let strides: Vec<Vec<isize>> = operands.iter().map(|operand| regions::seen_in(operand, &iteration)).collect();
+        let strides: Vec<Vec<isize>> =
+            operands.iter().map(|operand| region_program::seen_in(operand, &iteration)).collect();
         let strides: Vec<&[isize]> = strides.iter().map(Vec::as_slice).collect();
         let outputs: Vec<OutputLayout<'_>> = results
             .iter()

@@ -10,7 +10,8 @@ use fulgurite::rules::*;
 use fulgurite::strided::Strided;
 use fulgurite::trace::{Block, BoundSymbol};
 
-use crate::executors::regions::{Limits, fuse as gather, iteration_shape, program_of, seen_in, stored_in};
+use crate::executors::region_program::{program_of, seen_in, stored_in};
+use crate::executors::regions::{Limits, fuse as gather, iteration_shape};
 
 /// Beyond 48 symbols tiles no longer fit the cache.
 const LIMITS: Limits = Limits { executor: "cpu", members: "cpu", symbols: 48 };
