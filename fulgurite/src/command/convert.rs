@@ -8,8 +8,8 @@ use fulgurite::models::hugging_face::Names;
 use fulgurite::models::weight_files::{Format, load, load_unchecked, save};
 use fulgurite::models::{GptConfig, Tokenizer};
 
-use super::Outcome;
-use super::output::{Failed, say};
+use super::outcome::{Failed, Outcome};
+use super::output::say;
 
 /// Arguments of `convert`.
 #[derive(Args)]

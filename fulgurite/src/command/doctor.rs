@@ -11,9 +11,10 @@ use fulgurite::registry::operators;
 use fulgurite::trace::print::VERSION as TRACE_VERSION;
 use serde::Serialize;
 
+use super::log;
+use super::outcome::Outcome;
 use super::output::{say, say_json};
 use super::system::{self, Memory};
-use super::{Outcome, log};
 
 /// Arguments of `doctor`.
 #[derive(Args)]
@@ -185,7 +186,7 @@ fn count_operators() -> Operators {
     }
 }
 
-fn in_words(report: &Report) -> Result<(), super::output::Failed> {
+fn in_words(report: &Report) -> Result<(), super::outcome::Failed> {
     let gibibytes = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
     say!("fulgurite {} ({}, trace text version {})", report.version, report.build, report.trace_text_version)?;
     let processor = report.processor.as_deref().unwrap_or("unknown processor");

@@ -1,8 +1,11 @@
-//! Files given as names or as patterns.
+//! Files of a command: those that names or patterns say, and new ones.
 
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
-use super::output::Failed;
+use super::outcome::Failed;
+use super::output::say;
 
 /// The files that these name: a file of that very name, or else all that the pattern matches, in the order of their names. A shell has
 /// expanded patterns already unless they were quoted, as llm.c's scripts do.
@@ -24,4 +27,15 @@ pub fn matching(names: &[PathBuf]) -> Result<Vec<PathBuf>, Failed> {
         }
     }
     Ok(files)
+}
+
+/// Writes a file that must not be there yet.
+pub fn write_new(path: &Path, text: &str) -> Result<(), Failed> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Failed::file(path, "is there already; nothing was written"),
+        _ => Failed::file(path, error),
+    })?;
+    file.write_all(text.as_bytes()).map_err(|error| Failed::file(path, error))?;
+    say!("wrote {}", path.display())?;
+    Ok(())
 }

@@ -9,9 +9,9 @@ use clap::Args;
 use fulgurite::testing::fuzz::{Event, Finding, Settings, Totals, fuzz};
 use fulgurite::{DType, Device, Target};
 
-use super::Outcome;
 use super::fuzz_watch::Watch;
-use super::output::{Failed, program, say};
+use super::outcome::{Failed, Outcome};
+use super::output::{program, say};
 use crate::cases::{tensor_bytes, write_whole};
 
 /// Arguments of `fuzz`.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::output::Failed;
+use super::outcome::Failed;
 
 /// How long the process may take to exit, once a case has hung: what hangs may hold what an orderly exit waits for.
 const EXIT: Duration = Duration::from_secs(10);

@@ -8,8 +8,8 @@ use fulgurite::models::Tokenizer;
 use fulgurite::models::generate::{Sampling, generate};
 use fulgurite::models::weight_files::{load, load_unchecked};
 
-use super::Outcome;
-use super::output::{Failed, say, write};
+use super::outcome::{Failed, Outcome};
+use super::output::{say, write};
 
 /// Arguments of `generate`.
 #[derive(Args)]

@@ -6,7 +6,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::output::Failed;
+use super::outcome::Failed;
 
 /// The variable that says what is logged: `info`, `fulgurite_runtime=debug`, ...
 pub const VARIABLE: &str = "FULGURITE_LOG";

@@ -12,6 +12,7 @@
 //! command was not understood, and 3 where the numbers of a training run were no longer finite.
 
 mod convert;
+mod description;
 mod doctor;
 mod files;
 mod fuzz;
@@ -24,7 +25,9 @@ mod ops_run;
 mod ops_samples;
 mod ops_show;
 mod options;
+mod outcome;
 mod output;
+mod rust_names;
 mod subject;
 mod system;
 mod target;
@@ -34,16 +37,14 @@ mod trace_inputs;
 mod trace_programs;
 mod trace_run;
 mod trace_show;
+mod trace_sources;
 mod train;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use output::{Failed, complain};
-
-/// What a command gives back.
-type Outcome = Result<ExitCode, Failed>;
+use output::complain;
 
 const EXAMPLES: &str = "\
 Examples:

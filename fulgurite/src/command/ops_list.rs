@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use fulgurite::executor::rewrites;
-use fulgurite::operator::{Autocast, OperatorDef, OperatorKind};
+use fulgurite::operator::Autocast;
 use fulgurite::registry::operators;
 
-use super::Outcome;
-use super::ops_show::takes_part;
+use super::description::{kind_of, takes_part};
+use super::outcome::Outcome;
 use super::output::{say, say_json};
 use crate::cases::hint;
 
@@ -55,15 +55,6 @@ struct Row {
     autocast: Option<&'static str>,
     file: &'static str,
     line: u32,
-}
-
-/// The kind of an operator in a word, and the executor that owns it.
-pub fn kind_of(def: &OperatorDef) -> (&'static str, Option<&'static str>) {
-    match def.kind {
-        OperatorKind::Prim => ("prim", None),
-        OperatorKind::Composite => ("composite", None),
-        OperatorKind::Symbol(executor) => ("symbol", Some(executor)),
-    }
 }
 
 /// The first sentence.

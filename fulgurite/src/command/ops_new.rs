@@ -2,12 +2,12 @@
 
 mod crate_files;
 mod implementation;
+mod kind;
 mod known;
 mod list;
+mod surroundings;
 mod text;
 
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,8 +15,13 @@ use clap::Args;
 use fulgurite::executor::{executors, rewrites};
 use fulgurite::registry::operators;
 
-use super::Outcome;
-use super::output::{Failed, say};
+use kind::Kind;
+use surroundings::{Surroundings, folders_above};
+
+use super::files::write_new;
+use super::outcome::{Failed, Outcome};
+use super::output::say;
+use super::rust_names::identifier;
 
 /// Arguments of `ops new`.
 #[derive(Args)]
@@ -75,26 +80,6 @@ pub struct Arguments {
     cuda: bool,
 }
 
-/// Words that Rust keeps for itself (those in lower case that could be meant as a name).
-pub(super) const KEYWORDS: [&str; 49] = [
-    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else",
-    "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod",
-    "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static", "struct", "super", "trait", "true",
-    "try", "type", "unsafe", "use", "virtual", "where", "while", "yield",
-];
-
-fn identifier(text: &str) -> Result<String, String> {
-    let starts = text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
-    let plain = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
-    if !starts || !plain || text.len() > 64 {
-        return Err("expected a lower-case letter, then lower-case letters, digits or '_', 64 at most".into());
-    }
-    if KEYWORDS.contains(&text) {
-        return Err("is a word that Rust keeps for itself".into());
-    }
-    Ok(text.to_owned())
-}
-
 fn torch_name(text: &str) -> Result<String, String> {
     let bare = text.strip_prefix("torch.").unwrap_or(text);
     let word = |word: &str| {
@@ -103,16 +88,6 @@ fn torch_name(text: &str) -> Result<String, String> {
             && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
     if bare.split('.').all(word) { Ok(bare.to_owned()) } else { Err("expected words with points between".into()) }
-}
-
-/// What is declared.
-enum Kind<'a> {
-    Composite { torch: Option<&'a str> },
-    Prim { torch: Option<&'a str> },
-    Symbol { executor: &'a str, cuda: bool },
-    Implementation { executor: &'a str, cuda: bool, of: &'static fulgurite::operator::OperatorDef },
-    Rewrite,
-    Executor { cuda: bool },
 }
 
 impl Arguments {
@@ -183,9 +158,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if cuda && kernel.exists() {
         return Err(Failed::file(&kernel, "is there already; nothing was written"));
     }
-    write(&path, &text::declaration(name, &kind, surroundings, &path))?;
+    write_new(&path, &text::declaration(name, &kind, surroundings, &path))?;
     if cuda {
-        write(&kernel, &text::kernel(name, &kind))?;
+        write_new(&kernel, &text::kernel(name, &kind))?;
     }
     match list::add(&path, &stem, surroundings.macros()) {
         Ok(list::Added::To(list)) => say!("listed it in {}", list.display())?,
@@ -212,17 +187,6 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("    {line}").trim_end().to_owned() + "\n").collect()
 }
 
-/// Writes a file that must not be there yet.
-fn write(path: &Path, text: &str) -> Result<(), Failed> {
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => Failed::file(path, "is there already; nothing was written"),
-        _ => Failed::file(path, error),
-    })?;
-    file.write_all(text.as_bytes()).map_err(|error| Failed::file(path, error))?;
-    say!("wrote {}", path.display())?;
-    Ok(())
-}
-
 /// What `operator_files!` calls a file: its name without `.rs`, which must be an identifier.
 fn module_name(path: &Path) -> Result<String, Failed> {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
@@ -233,52 +197,10 @@ fn module_name(path: &Path) -> Result<String, Failed> {
         .map_err(|message| Failed::file(path, format!("its name without .rs becomes a module's: {message}")))
 }
 
-/// The folders above a file, from the nearest on.
-fn folders_above(path: &Path) -> Vec<PathBuf> {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    absolute.ancestors().skip(1).map(Path::to_owned).collect()
-}
-
 /// Whether the file's crate has a test target that runs whatever the crate declares.
 fn runs_its_tests(path: &Path) -> bool {
     let root = folders_above(path).into_iter().find(|folder| folder.join("Cargo.toml").is_file());
     let tests = root.and_then(|root| std::fs::read_dir(root.join("tests")).ok());
     let runs = |path: PathBuf| std::fs::read_to_string(path).is_ok_and(|text| text.contains("main_of_crate!"));
     tests.is_some_and(|tests| tests.flatten().any(|entry| runs(entry.path())))
-}
-
-/// The crate that has everything, for crates outside of this repository.
-const FACADE: &str = "fulgurite";
-
-/// What the crate of a declaration can name.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Surroundings {
-    /// The crate of the operators.
-    Operators,
-    /// Another crate of this repository, which has them from that one.
-    BesideOperators,
-    /// A crate that has everything from the facade.
-    Outside,
-}
-
-impl Surroundings {
-    /// As the manifest of the file's crate says.
-    fn of(path: &Path) -> Surroundings {
-        let manifest =
-            folders_above(path).iter().find_map(|folder| std::fs::read_to_string(folder.join("Cargo.toml")).ok());
-        match manifest {
-            Some(manifest) if manifest.contains("package = \"fulgurite-runtime\"") => {
-                match manifest.contains("name = \"fulgurite-ops\"") {
-                    true => Surroundings::Operators,
-                    false => Surroundings::BesideOperators,
-                }
-            }
-            _ => Surroundings::Outside,
-        }
-    }
-
-    /// The crate that has the macros.
-    fn macros(self) -> &'static str {
-        if self == Surroundings::Outside { FACADE } else { "fulgurite_ops_macros" }
-    }
 }

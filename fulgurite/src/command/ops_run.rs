@@ -8,8 +8,9 @@ use fulgurite::device::DeviceState;
 use fulgurite::{Array, Device, Target};
 use serde::Serialize;
 
-use super::output::{Failed, complain, say};
-use super::{Outcome, options};
+use super::options;
+use super::outcome::{Failed, Outcome};
+use super::output::{complain, say};
 use crate::cases::{CASES, CaseError, Results, TENSORS, TensorFile, parse_cases, run_case};
 
 /// Arguments of `ops run`.

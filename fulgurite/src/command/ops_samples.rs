@@ -14,8 +14,8 @@ use fulgurite::transforms;
 use fulgurite::{Array, DType, Target};
 use serde::Serialize;
 
-use super::Outcome;
-use super::output::{Failed, say};
+use super::outcome::{Failed, Outcome};
+use super::output::say;
 use super::subject;
 use crate::cases::{
     CASES, ExportedCase, ExportedGrad, TENSORS, VERSION, argument_to_json, resolve_operator, tensor_bytes, write_whole,

@@ -22,10 +22,8 @@ use fulgurite::testing::{Filter, Settings, generated_tests};
 use fulgurite::{DType, Target};
 use serde::Serialize;
 
-pub(super) use rewrite::takes_part;
-
-use super::Outcome;
-use super::ops_list::kind_of;
+use super::description::kind_of;
+use super::outcome::Outcome;
 use super::output::{say, say_json};
 use super::subject;
 use crate::cases::resolve_operator;

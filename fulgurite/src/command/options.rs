@@ -4,7 +4,7 @@ use clap::Args;
 use fulgurite::compile::Options;
 use fulgurite::fuel::Fuel;
 
-use super::output::Failed;
+use super::outcome::Failed;
 
 /// Options of compilation.
 #[derive(Args)]

@@ -1,31 +1,9 @@
-//! Writing to the standard streams, and what a command says when it fails.
+//! Writing to the standard streams.
 
-use std::fmt::{Arguments, Display};
+use std::fmt::Arguments;
 use std::io::{ErrorKind, Write, stderr, stdout};
-use std::path::Path;
 
-/// Why a command failed, as a sentence for standard error.
-#[derive(Debug)]
-pub struct Failed(pub String);
-
-impl Failed {
-    /// Something is wrong with that file.
-    pub fn file(path: &Path, message: impl Display) -> Failed {
-        Failed(format!("{}: {message}", path.display()))
-    }
-}
-
-impl From<fulgurite::Error> for Failed {
-    fn from(error: fulgurite::Error) -> Failed {
-        Failed(error.to_string())
-    }
-}
-
-impl From<crate::cases::CaseError> for Failed {
-    fn from(error: crate::cases::CaseError) -> Failed {
-        Failed(error.message)
-    }
-}
+use super::outcome::Failed;
 
 /// What this command is called: a crate's own command has the crate's name.
 pub fn program() -> String {

@@ -9,8 +9,8 @@ use fulgurite::models::corpus::{TINY_SHAKESPEARE, read_text};
 use fulgurite::models::documents::tokens_of_documents;
 use fulgurite::models::llmc::{LlmcTokenizer, Shard};
 
-use super::Outcome;
-use super::output::{Failed, say};
+use super::outcome::{Failed, Outcome};
+use super::output::say;
 
 /// Arguments of `tokenize`.
 #[derive(Args)]

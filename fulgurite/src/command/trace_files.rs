@@ -8,8 +8,9 @@ use fulgurite::Error;
 use fulgurite::compile::{Options, compile};
 use fulgurite::trace::{self, Trace};
 
-use super::output::{Failed, say};
-use super::{Outcome, target};
+use super::outcome::{Failed, Outcome};
+use super::output::say;
+use super::target;
 
 /// Arguments of `trace verify`.
 #[derive(Args)]

@@ -6,7 +6,7 @@ use fulgurite::testing::samples::{Random, round_to};
 use fulgurite::trace::Trace;
 use fulgurite::{Array, TensorMeta};
 
-use super::output::Failed;
+use super::outcome::Failed;
 use crate::cases::TensorFile;
 
 /// The inputs of `trace` from the tensors of a file, by name. They are on the host, whatever the trace's device is.

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use fulgurite::compile::{Options, Programs, Stage};
 use fulgurite::trace::Trace;
 
-use super::Outcome;
-use super::output::{Failed, say};
-use super::trace_show::{SOURCES, print_sources};
+use super::outcome::{Failed, Outcome};
+use super::output::say;
+use super::trace_sources::{SOURCES, print_sources};
 use crate::cases::of_case;
 
 /// Prints both programs at a stage, with the values that are saved between them: as they are split if no stage is named. A stage

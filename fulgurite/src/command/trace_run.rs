@@ -8,8 +8,9 @@ use fulgurite::Array;
 use fulgurite::compile::compile;
 use serde::Serialize;
 
-use super::output::{Failed, say, say_json};
-use super::{Outcome, options, target, trace_files, trace_inputs};
+use super::outcome::{Failed, Outcome};
+use super::output::{say, say_json};
+use super::{options, target, trace_files, trace_inputs};
 use crate::cases::{tensor_bytes, write_whole};
 
 /// Arguments of `trace run`.

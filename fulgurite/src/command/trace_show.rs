@@ -3,31 +3,28 @@
 use fulgurite::operator::RuleSet;
 use fulgurite::transforms::autodiff::rules::GradientRules;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Args;
 use fulgurite::compile::{Ending, Options, Reached, STAGES, compile, stages_reached};
-use fulgurite::device::Source;
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::config::ConfigError;
 use fulgurite::models::traces::{loss_programs, loss_trace, train_step_trace};
 use fulgurite::models::{GptConfig, Tokenizer};
 use fulgurite::operator::OperatorDef;
-use fulgurite::rules::fulgurite_kernels::cuda::HEADER;
 use fulgurite::trace::Trace;
 use fulgurite::trace::print::{PrintOptions, print};
 use fulgurite::transforms::retarget::retarget;
 use fulgurite::transforms::{self, autocast, recompute};
 use fulgurite::{DType, Target};
 
-use super::output::{Failed, say};
-use super::{Outcome, options, subject, target, trace_programs};
+use super::outcome::{Failed, Outcome};
+use super::output::say;
+use super::trace_sources::{SOURCES, print_sources};
+use super::{options, subject, target, trace_programs};
 use crate::cases::{of_case, resolve_operator};
 
 /// The name of GPT-2's training step.
 const TRAINING_STEP: &str = "gpt2";
-/// The stage that is no trace.
-pub(super) const SOURCES: &str = "sources";
 /// The name of GPT-2's loss.
 const LOSS: &str = "gpt2-loss";
 
@@ -161,23 +158,6 @@ fn show_sources(trace: Trace, options: &Options) -> Outcome {
     let target = trace.target.to_string();
     let (program, _) = compile(trace, options).map_err(of_case)?;
     print_sources(&program.sources(), &target)
-}
-
-/// Prints sources, each once.
-pub(super) fn print_sources(sources: &[Arc<Source>], target: &str) -> Outcome {
-    if sources.is_empty() {
-        return Err(Failed(format!("a program for {target} has no sources: --target cuda:sm_90a has")));
-    }
-    for source in sources {
-        // What all begin with is printed by none.
-        let text = source.text.strip_prefix(HEADER).map_or_else(
-            || source.text.to_string(),
-            |rest| format!("// Behind kernels/src/cuda/header.cuh.\n{}", rest.trim_start_matches('\n')),
-        );
-        let options = if source.options.is_empty() { String::new() } else { format!(" {}", source.options.join(" ")) };
-        say!("// === {}{options} ===\n{}\n", source.name, text.trim_end())?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Where compilation ended, and why.

@@ -12,8 +12,9 @@ use fulgurite::models::precision::rounded_to_tf32;
 use fulgurite::models::train::{OnNonFinite, TrainError, TrainOptions, train};
 use fulgurite::{DType, Device};
 
-use super::output::{Failed, complain, say};
-use super::{Outcome, files, options};
+use super::outcome::{Failed, Outcome};
+use super::output::{complain, say};
+use super::{files, options};
 
 /// A family of models.
 #[derive(Subcommand)]

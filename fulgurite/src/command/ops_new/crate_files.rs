@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::super::Outcome;
-use super::super::output::{Failed, say};
-use super::{identifier, write};
+use super::super::files::write_new;
+use super::super::outcome::{Failed, Outcome};
+use super::super::output::say;
+use super::super::rust_names::identifier;
 
 /// The test target, as the manifest has it.
 pub(super) const TEST_TARGET: &str = "\
@@ -99,7 +100,7 @@ pub(super) fn write_all(folder: &Path) -> Outcome {
         std::fs::create_dir_all(&inner).map_err(|error| Failed::file(&inner, error))?;
     }
     for (file, text) in files {
-        write(&folder.join(file), &text.replace("CRATE", &name))?;
+        write_new(&folder.join(file), &text.replace("CRATE", &name))?;
     }
     if !Path::new(facade).join("Cargo.toml").is_file() {
         say!("{facade} is not there any more: write in Cargo.toml where the library is")?;

@@ -4,7 +4,7 @@ use std::path::{Component, Path};
 
 use fulgurite::operator::{OperatorDef, ParamKind, ResultsDef};
 
-use super::Surroundings;
+use super::surroundings::Surroundings;
 
 /// The folders between a crate's `src` and the file, as modules; `None` if no folder is called so.
 fn modules_above(file: &Path) -> Option<Vec<String>> {

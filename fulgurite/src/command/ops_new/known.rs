@@ -6,8 +6,8 @@ use fulgurite::executor::find_executor;
 use fulgurite::operator::OperatorDef;
 use fulgurite::registry::find_operator;
 
-use super::super::output::Failed;
-use super::folders_above;
+use super::super::outcome::Failed;
+use super::surroundings::folders_above;
 
 /// Said where a name is not known: the library's command does not link the crates of others.
 const OTHERS: &str =

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::{Kind, Surroundings, implementation};
+use super::implementation;
+use super::kind::Kind;
+use super::surroundings::Surroundings;
 
 /// The file of a declaration, which is going to be `path`.
 pub(super) fn declaration(name: &str, kind: &Kind<'_>, surroundings: Surroundings, path: &Path) -> String {

@@ -2,7 +2,7 @@
 
 use fulgurite::operator::OperatorDef;
 
-use super::super::ops_new::KEYWORDS;
+use super::super::rust_names::KEYWORDS;
 
 /// `gelu(input)`, and with arguments that may be left out `gelu::with(input).approximate(..).call()`.
 pub(super) fn in_rust(def: &OperatorDef) -> String {

@@ -11,7 +11,8 @@ use fulgurite::tracer::rules::TracedRule;
 use fulgurite::{DType, Device, Target, Tensor, TensorMeta};
 use serde::Serialize;
 
-use super::super::Outcome;
+use super::super::description::takes_part;
+use super::super::outcome::Outcome;
 use super::super::output::{say, say_json};
 
 #[derive(Serialize)]
@@ -32,15 +33,6 @@ struct Description {
     replacement: String,
     file: &'static str,
     line: u32,
-}
-
-/// When a rewrite takes part, in words.
-pub(in super::super) fn takes_part(def: &RewriteDef) -> String {
-    if !def.executors.is_empty() {
-        return format!("after autodiff, where one of these executors is in the list: {}", def.executors.join(", "));
-    }
-    let when = if def.late { "after autodiff" } else { "before autodiff" };
-    if def.default { when.to_owned() } else { format!("{when}, where it is asked for") }
 }
 
 /// Shows a rewrite.

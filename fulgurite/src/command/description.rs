@@ -1,0 +1,22 @@
+//! How lists and descriptions word what is declared.
+
+use fulgurite::executor::RewriteDef;
+use fulgurite::operator::{OperatorDef, OperatorKind};
+
+/// The kind of an operator in a word, and the executor that owns it.
+pub fn kind_of(def: &OperatorDef) -> (&'static str, Option<&'static str>) {
+    match def.kind {
+        OperatorKind::Prim => ("prim", None),
+        OperatorKind::Composite => ("composite", None),
+        OperatorKind::Symbol(executor) => ("symbol", Some(executor)),
+    }
+}
+
+/// When a rewrite takes part, in words.
+pub fn takes_part(def: &RewriteDef) -> String {
+    if !def.executors.is_empty() {
+        return format!("after autodiff, where one of these executors is in the list: {}", def.executors.join(", "));
+    }
+    let when = if def.late { "after autodiff" } else { "before autodiff" };
+    if def.default { when.to_owned() } else { format!("{when}, where it is asked for") }
+}
