@@ -107,6 +107,17 @@ impl DType {
             _ => 0.0,
         }
     }
+
+    /// The number of a floating type that is nearest to `number`; of types of 16 bits by way of f32, in which they are
+    /// computed. A number of another type is left as it is.
+    pub fn nearest(self, number: f64) -> f64 {
+        match self {
+            DType::F16 => half::f16::from_f32(number as f32).to_f64(),
+            DType::BF16 => half::bf16::from_f32(number as f32).to_f64(),
+            DType::F32 => f64::from(number as f32),
+            _ => number,
+        }
+    }
 }
 
 impl fmt::Display for DType {

@@ -35,6 +35,38 @@ impl Scalar {
             Scalar::Float(value) => value as i64,
         }
     }
+
+    /// Whether an element of `dtype` can be made of it, a fraction being cut off and whatever is not zero being true:
+    /// integers have limits, and must be exact in f64, in which scalar rules hold their numbers.
+    pub fn fits(self, dtype: DType) -> bool {
+        let limits = match dtype {
+            DType::U8 => (0, u8::MAX.into()),
+            DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+            DType::I64 => (i64::MIN, i64::MAX),
+            _ => return true,
+        };
+        match self {
+            Scalar::Bool(_) => true,
+            Scalar::Int(value) => self.is_exact() && (limits.0..=limits.1).contains(&value),
+            Scalar::Float(value) => value.trunc() >= limits.0 as f64 && value.trunc() < limits.1 as f64 + 1.0,
+        }
+    }
+
+    /// Whether f64, in which scalar rules hold their numbers, holds it exactly.
+    pub fn is_exact(self) -> bool {
+        !matches!(self, Scalar::Int(value) if value as f64 as i128 != i128::from(value))
+    }
+
+    /// Whether it can stand for a tensor of `dtype` in strict arithmetic: it [fits](Scalar::fits) exactly but for the
+    /// rounding of floating-point numbers. Integers have no fraction, booleans are 0 or 1.
+    pub fn stands_for(self, dtype: DType) -> bool {
+        let number = self.to_f64();
+        let whole = match dtype {
+            DType::Bool => number == 0.0 || number == 1.0,
+            _ => dtype.is_floating() || number.fract() == 0.0,
+        };
+        whole && self.is_exact() && self.fits(dtype)
+    }
 }
 
 // Attributes are part of cache keys: numbers are equal when their bits are, so that NaN equals itself.
@@ -240,6 +272,11 @@ impl<V> Operand<V> {
             Operand::Tensor(tensor) => Some(tensor),
             Operand::Scalar(_) => None,
         }
+    }
+
+    /// The cotangent of an operand: what `f` makes, if the operand is a tensor. A number has none.
+    pub fn cotangent<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
+        self.tensor().map(|_| f())
     }
 }
 

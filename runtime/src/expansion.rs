@@ -7,14 +7,13 @@
 #![doc(hidden)]
 
 use fulgurite_kernels::DType;
-use fulgurite_kernels::scalar::{Expr, ScalarProgram};
 use fulgurite_kernels::view::TensorMut;
 
-use crate::argument::{Arg, map_arguments};
+use crate::argument::Arg;
+pub use crate::elementwise::record_scalar;
 use crate::error::Failure;
 use crate::executor::{ExecutorDef, ImplementationDef, RewriteDef};
 use crate::kernel::KernelRules;
-use crate::meta::TensorMeta;
 use crate::operator::{Effects, OperatorDef, OperatorKind, ResultsDef};
 use crate::rules::FromResults;
 use crate::testing::directives::{Directive, DirectiveKind, Template};
@@ -99,18 +98,6 @@ pub const REWRITE: RewriteDef = RewriteDef {
 #[track_caller]
 pub fn call<Results: FromResults>(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>) -> Results {
     Results::from_results(crate::tracer::call(def, arguments))
-}
-
-/// Records a scalar rule: `rule` sees the arguments with a handle in place of each tensor.
-pub fn record_scalar(
-    arguments: &[Arg<TensorMeta>],
-    rule: impl FnOnce(&[Arg<Expr>]) -> Vec<Expr>,
-) -> (ScalarProgram, Vec<f64>) {
-    let inputs = arguments.iter().map(|argument| argument.tensors().len()).sum();
-    ScalarProgram::record_with_numbers(inputs, |handles| {
-        let mut handles = handles.iter();
-        rule(&map_arguments(arguments, |_| *handles.next().unwrap_or_else(|| unreachable!("one for each tensor"))))
-    })
 }
 
 /// The outputs of a host kernel, one by one.

@@ -10,6 +10,7 @@ pub mod arithmetic;
 pub mod array;
 pub mod compile;
 pub mod device;
+mod elementwise;
 pub mod error;
 pub mod executor;
 pub mod expansion;

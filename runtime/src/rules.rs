@@ -1,7 +1,5 @@
 //! What the expansion of `#[operator]` calls, and the names that rules are written with.
 
-use crate::arithmetic::Arithmetic;
-use crate::operator::RuleSet;
 pub use fulgurite_kernels::DType;
 pub use fulgurite_kernels::scalar::{Expr, ScalarNode, ScalarOp, ScalarProgram};
 pub use fulgurite_kernels::view::{TensorMut, TensorRef};
@@ -9,10 +7,10 @@ pub use ndarray::{ArrayD, IxDyn};
 
 pub use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
 pub use crate::device::{Address, Command, DeviceTensor, Parameter, Plan, Report};
+pub use crate::elementwise::{filled, scalar_meta};
 pub use crate::error::Failure;
 pub use crate::executor::Claim;
 pub use crate::meta::{Device, TensorMeta, normalize_dim};
-use crate::operator::OperatorDef;
 pub use crate::reference::ReferenceTensor;
 pub use crate::strided::Strided;
 pub use crate::strided::View;
@@ -421,43 +419,5 @@ impl<T: IntoReference> ReferenceOutcome for T {
 impl<T: IntoReference> ReferenceOutcome for Result<T> {
     fn outcome(self) -> Result<Vec<ReferenceTensor>> {
         self.map(IntoReference::into_reference)
-    }
-}
-
-/// The meta of an elementwise operator: its tensors have one shape and one element type, which are those of the results,
-/// except that a result which is a predicate is `bool`.
-pub fn scalar_meta(def: &'static OperatorDef, arguments: &[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>> {
-    let named = def.params.iter().zip(arguments);
-    let mut tensors = named.flat_map(|(param, argument)| argument.tensors().iter().map(|meta| (param.name, meta)));
-    let Some((first, meta)) = tensors.next() else {
-        return Err(Failure::new("NoTensor", "expected at least one tensor, got numbers alone"));
-    };
-    for (name, other) in tensors {
-        if other.shape() != meta.shape() {
-            return Err(Failure::new(
-                "ShapeMismatch",
-                format!("{name} has shape {:?}, but {first} has shape {:?}", other.shape(), meta.shape()),
-            ));
-        }
-        if other.dtype() != meta.dtype() {
-            return Err(Failure::new(
-                "DTypeMismatch",
-                format!("{name} has dtype {}, but {first} has dtype {}", other.dtype(), meta.dtype()),
-            ));
-        }
-    }
-    let Some(scalar) = Arithmetic::of(def).scalar else {
-        return Err(Failure::new("NoMeta", "has neither meta nor scalar rule"));
-    };
-    let (program, _) = scalar(arguments);
-    let dtype = |result: &u32| if is_predicate(&program, *result) { DType::Bool } else { meta.dtype() };
-    Ok(program.results.iter().map(|result| TensorMeta::new(meta.shape(), dtype(result), meta.device())).collect())
-}
-
-fn is_predicate(program: &ScalarProgram, node: u32) -> bool {
-    match program.nodes[node as usize] {
-        ScalarNode::Apply(ScalarOp::Select, [_, yes, no]) => is_predicate(program, yes) && is_predicate(program, no),
-        ScalarNode::Apply(op, _) => op.is_predicate(),
-        _ => false,
     }
 }

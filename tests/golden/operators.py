@@ -109,8 +109,10 @@ def scatter_add(input, dim, index, src):
     return torch.scatter_add(input, dim, index, src[tuple(slice(0, extent) for extent in index.shape)])
 
 
+BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "remainder", "logical_and", "logical_or"]
+BINARY += ["eq", "ne", "lt", "le", "gt", "ge"]
 FUNCTIONS = {
-    **{name: operands(getattr(torch, name)) for name in ("add", "sub", "mul", "div", "maximum", "minimum", "remainder")},
+    **{name: operands(getattr(torch, name)) for name in BINARY},
     **{name: without_none(getattr(torch, name)) for name in ("amax", "amin", "squeeze")},
     **{f"nn.functional.{name}": losses(getattr(torch.nn.functional, name)) for name in ("cross_entropy", "nll_loss")},
     "nn.functional.scaled_dot_product_attention": without_none(torch.nn.functional.scaled_dot_product_attention),

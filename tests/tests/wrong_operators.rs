@@ -63,6 +63,12 @@ fn must_pass(operator: &str, template: Template) {
 }
 
 #[test]
+fn a_number_that_is_not_rounded_to_the_element_type() {
+    must_catch("wrong::number_left_unrounded", Template::Bits, "a number, against a tensor filled with it");
+    must_pass("wrong::number_left_unrounded", Template::Meta);
+}
+
+#[test]
 fn a_kernel_on_a_device_that_ignores_alignment() {
     if device::cuda().is_none() {
         return;

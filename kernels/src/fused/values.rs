@@ -161,7 +161,7 @@ impl Values {
             FusedNode::Convert(dtype @ (DType::F16 | DType::BF16), operand)
                 if let Lowered::Number(number) = self.nodes[operand as usize] =>
             {
-                Lowered::Value(self.push(Kind::Constant(rounded(dtype, number)), Class::of(dtype)))
+                Lowered::Value(self.push(Kind::Constant(dtype.nearest(number)), Class::of(dtype)))
             }
             FusedNode::Convert(dtype, operand) => {
                 let value = self.typed(self.nodes[operand as usize], Class::of(dtype));
@@ -202,7 +202,7 @@ impl Values {
             let floating = dtype.is_floating();
             let holds = match *kind {
                 Kind::Input(input) => program.input_dtypes[input] == dtype,
-                Kind::Constant(number) => floating && rounded(dtype, number).to_bits() == number.to_bits(),
+                Kind::Constant(number) => floating && dtype.nearest(number).to_bits() == number.to_bits(),
                 Kind::Round(other, _) => other == dtype,
                 Kind::Unary(Sign, _) => floating,
                 Kind::Unary(Neg | Abs | Floor, x) => floating && operand(x),
@@ -290,14 +290,5 @@ impl Values {
         // The kernel wants one condition for each element of the result.
         let condition = self.broadcast(condition, space);
         Lowered::Value(self.push(Kind::Select(condition, a, b), class))
-    }
-}
-
-/// The number of `dtype` that is nearest to `number`; of types of 16 bits by way of f32, in which they are computed.
-fn rounded(dtype: DType, number: f64) -> f64 {
-    match dtype {
-        DType::F16 => half::f16::from_f32(number as f32).to_f64(),
-        DType::BF16 => half::bf16::from_f32(number as f32).to_f64(),
-        _ => number,
     }
 }

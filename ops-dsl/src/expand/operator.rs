@@ -386,12 +386,7 @@ fn test_fields(operator: &Operator) -> TokenStream {
             quote!(#errors(e);)
         });
         fields.extend(quote!(errors: Some(|e| { e.elementwise(&OPERATOR); #declared }),));
-        codes.push("ShapeMismatch".to_owned());
-        // Booleans have one dtype, which cannot mismatch.
-        let boolean = |param: &Param| param.kind.class().is_none_or(|class| class == Class::Boolean);
-        if !signature.params.iter().all(boolean) {
-            codes.push("DTypeMismatch".to_owned());
-        }
+        codes.extend(derived_codes(&signature.params).map(str::to_owned));
     }
     if !codes.is_empty() {
         fields.extend(quote!(codes: &[#(#codes),*],));
@@ -409,6 +404,22 @@ fn test_fields(operator: &Operator) -> TokenStream {
         fields.extend(quote!(directives: &[#(#directives),*],));
     }
     fields
+}
+
+/// The preconditions of the meta that follows from a scalar rule: see `fulgurite::rules::scalar_meta`.
+fn derived_codes(params: &[Param]) -> impl Iterator<Item = &'static str> {
+    let operands = params.iter().any(|param| matches!(param.kind, ParamKind::Operand(_)));
+    // Booleans have one dtype, which cannot mismatch.
+    let varied = || params.iter().filter(|param| param.kind.class().is_some_and(|class| class != Class::Boolean));
+    let list = varied().any(|param| matches!(param.kind, ParamKind::List(_)));
+    let tensor = varied().any(|param| matches!(param.kind, ParamKind::Tensor(_) | ParamKind::List(_)));
+    let codes = [
+        (true, "ShapeMismatch"),
+        (list || varied().count() > 1, "DTypeMismatch"),
+        (operands && !tensor, "NoTensor"),
+        (operands && varied().count() > 1, "NumberDType"),
+    ];
+    codes.into_iter().filter(|(applies, _)| *applies).map(|(_, code)| code)
 }
 
 fn effects(operator: &Operator, position: &impl Fn(&str) -> Option<usize>) -> Option<TokenStream> {

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
-use super::promotion::{alpha_fits, elementwise_meta, operands_in, operands_meet, result_type};
+use super::promotion::{alpha_fits, elementwise_meta, operands_in, operands_meet, result_type, scaled};
 use crate::prims;
 
 /// `input + alpha · other`, elementwise, with broadcasting and type promotion. Of booleans it is the disjunction.
@@ -19,22 +19,7 @@ pub mod add {
 
     fn decomposition(input: Operand<Tensor>, other: Operand<Tensor>, alpha: Scalar) -> Tensor {
         let dtype = result_type(&[input, other]);
-        let other = match (other, alpha.to_f64() == 1.0) {
-            (other, true) => other,
-            (Operand::Scalar(Scalar::Float(value)), _) => Operand::Scalar(Scalar::Float(value * alpha.to_f64())),
-            (Operand::Scalar(value), _) if dtype.is_floating() => {
-                Operand::Scalar(Scalar::Float(value.to_f64() * alpha.to_f64()))
-            }
-            (other, _) => {
-                let [other, alpha] = operands_in([other, Operand::Scalar(alpha)], dtype);
-                Operand::Tensor(if dtype == DType::Bool {
-                    prims::logical_and(other, alpha)
-                } else {
-                    prims::mul(other, alpha)
-                })
-            }
-        };
-        let [input, other] = operands_in([input, other], dtype);
+        let [input, other] = operands_in([input, scaled(other, alpha, dtype)], dtype);
         if dtype == DType::Bool { prims::logical_or(input, other) } else { prims::add(input, other) }
     }
 
@@ -57,6 +42,8 @@ pub mod add {
             s.case(with(s.normal([3]), 2.0).alpha(-0.5));
             s.case(with(s.normal([3]), 3).alpha(-0.5));
         }
+        s.case(with(s.normal([3]), 3).alpha(2i64));
+        s.case(with(s.normal([3]), true).alpha(2i64));
     }
 
     fn errors(e: &mut ErrorSamples) {

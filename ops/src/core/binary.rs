@@ -11,7 +11,7 @@ use crate::prims;
 /// Declares functions of two tensors of the type they meet in.
 macro_rules! arithmetic {
     ($($(#[doc = $doc:tt])* $name:ident($class:ident), torch = $torch:tt, $left:expr, $right:expr;
-       decomposition |$x:ident, $y:ident| $decomposition:expr;
+       of booleans $connective:ident;
        reference |$a:ident, $b:ident| $reference:expr;)*) => {$(
         $(#[doc = $doc])*
         #[operator(torch = $torch)]
@@ -30,8 +30,12 @@ macro_rules! arithmetic {
             }
 
             fn decomposition(input: Tensor, other: Operand<Tensor>) -> Tensor {
-                let [$x, $y] = promoted([Operand::Tensor(input), other]);
-                $decomposition
+                let operands = [Operand::Tensor(input), other];
+                let [input, other] = promoted(operands);
+                match result_type(&operands) {
+                    DType::Bool => prims::$connective(input, other),
+                    _ => prims::$name(input, other),
+                }
             }
 
             fn reference(input: &ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<f64> {
@@ -55,12 +59,12 @@ macro_rules! arithmetic {
 arithmetic! {
     /// The larger of two elements; NaN if either is. Where they are equal each gets half of the gradient.
     maximum(Any), torch = "maximum", Domain::ALL, Domain::ALL;
-    decomposition |x, y| if x.dtype() == DType::Bool { prims::logical_or(x, y) } else { prims::maximum(x, y) };
+    of booleans logical_or;
     reference |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) };
 
     /// The smaller of two elements; NaN if either is. Where they are equal each gets half of the gradient.
     minimum(Any), torch = "minimum", Domain::ALL, Domain::ALL;
-    decomposition |x, y| if x.dtype() == DType::Bool { prims::logical_and(x, y) } else { prims::minimum(x, y) };
+    of booleans logical_and;
     reference |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) };
 }
 
@@ -192,15 +196,16 @@ pub mod where_ {
 
     fn decomposition(condition: Tensor, input: Operand<Tensor>, other: Operand<Tensor>) -> Tensor {
         let all = [Operand::Tensor(condition), input, other];
-        let shape = common_shape(&all).unwrap_or_default();
-        let dtype = result_type(&[input, other]);
-        let meta = elementwise_meta(&all, dtype);
+        let meta = elementwise_meta(&all, result_type(&[input, other]));
         let spread = |operand: Operand<Tensor>| match operand {
-            Operand::Tensor(tensor) => broadcast(cast(tensor, dtype), &shape),
-            Operand::Scalar(scalar) => constant(operand_number(scalar, dtype), &meta),
+            Operand::Tensor(tensor) => Operand::Tensor(broadcast(cast(tensor, meta.dtype()), meta.shape())),
+            Operand::Scalar(scalar) => Operand::Scalar(operand_number(scalar, meta.dtype())),
         };
-        let condition = broadcast(condition, &shape);
-        prims::select(condition, spread(input), spread(other))
+        let chosen = match (spread(input), spread(other)) {
+            (Operand::Scalar(input), other @ Operand::Scalar(_)) => (constant(input, &meta).into(), other),
+            operands => operands,
+        };
+        prims::select(broadcast(condition, meta.shape()), chosen.0, chosen.1)
     }
 
     fn reference(condition: &ArrayD<bool>, input: ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<f64> {

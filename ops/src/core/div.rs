@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
-use super::promotion::{constant_like, elementwise_meta, floating, operands_in, operands_meet, result_type};
+use super::promotion::{as_tensor, constant_like, elementwise_meta, floating, operands_in, operands_meet, result_type};
 use crate::prims::{
     self,
     support::{another, floor_quotient, same_dtype, same_shape},
@@ -46,6 +46,7 @@ pub mod div {
             let [input, other] = operands_in([input, other], floating(dtype));
             return prims::div(input, other);
         };
+        let meta = elementwise_meta(&[input, other], dtype);
         let [input, other] = operands_in([input, other], dtype);
         if dtype.is_integer() {
             let quotient = prims::floor_divide(input, other);
@@ -53,13 +54,14 @@ pub mod div {
                 RoundingMode::Floor => quotient,
                 // One more where a negative quotient is not whole.
                 RoundingMode::Trunc => {
-                    let negative = prims::lt(quotient, constant_like(quotient, 0.0));
+                    let negative = prims::lt(quotient, 0.0);
                     let whole = prims::eq(prims::mul(quotient, other), input);
                     let up = prims::logical_and(negative, prims::logical_not(whole));
-                    prims::select(up, prims::add(quotient, constant_like(quotient, 1.0)), quotient)
+                    prims::select(up, prims::add(quotient, 1.0), quotient)
                 }
             };
         }
+        let [input, other] = [input, other].map(|operand| as_tensor(operand, &meta));
         super::rounded_quotient(input, other, rounding_mode)
     }
 
@@ -131,7 +133,7 @@ pub mod rounded_quotient {
             RoundingMode::Trunc => {
                 // Zero keeps its sign, as does what is rounded to it.
                 let quotient = prims::div(input, other);
-                let negative = prims::lt(quotient, constant_like(quotient, 0.0));
+                let negative = prims::lt(quotient, 0.0);
                 prims::select(negative, prims::neg(prims::floor(prims::neg(quotient))), prims::floor(quotient))
             }
             RoundingMode::Floor => floor_quotient(input, other),

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::reshaped;
-use super::promotion::{accumulating, alpha_fits, cast, constant_like, number, position};
+use super::promotion::{accumulating, alpha_fits, cast, number, position};
 use super::{at_least_1d, in_range};
 use crate::prims;
 
@@ -56,11 +56,11 @@ pub mod index_add {
         let [input, index, source] = [input, index, source].map(at_least_1d);
         let mut source = wide(source);
         if alpha.to_f64() != 1.0 {
-            source = prims::mul(source, constant_like(source, number(alpha, source.dtype())));
+            source = prims::mul(source, number(alpha, source.dtype()));
         }
         let sum = prims::index_add(wide(input), place, index, source);
         let sum = match dtype {
-            DType::Bool => prims::ne(sum, constant_like(sum, 0i64)),
+            DType::Bool => prims::ne(sum, 0),
             _ => cast(sum, dtype),
         };
         if shape.is_empty() { prims::reshape(sum, []) } else { sum }

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::{spread, zip};
-use super::promotion::{broadcast, broadcast_shapes, cast, constant, fills, operand_number};
+use super::promotion::{broadcast, broadcast_shapes, cast, fills, operand_number};
 use crate::prims;
 
 /// `value`, a number or a tensor without dimensions, where `mask` holds; `input` elsewhere. The result has the element type of
@@ -36,8 +36,8 @@ pub mod masked_fill {
     fn decomposition(input: Tensor, mask: Tensor, value: Operand<Tensor>) -> Tensor {
         let shape = broadcast_shapes(&[&input.shape(), &mask.shape()]).unwrap_or_default();
         let fill = match value {
-            Operand::Scalar(value) => constant(operand_number(value, input.dtype()), &input.meta().with_shape(&shape)),
-            Operand::Tensor(value) => broadcast(cast(value, input.dtype()), &shape),
+            Operand::Scalar(value) => Operand::Scalar(operand_number(value, input.dtype())),
+            Operand::Tensor(value) => Operand::Tensor(broadcast(cast(value, input.dtype()), &shape)),
         };
         prims::select(broadcast(mask, &shape), fill, broadcast(input, &shape))
     }

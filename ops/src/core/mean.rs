@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::reduce;
-use super::promotion::{accumulating, cast, constant_like, dims_text, keep_dims, reduced_dims, reduced_shape};
+use super::promotion::{accumulating, cast, dims_text, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
 /// The arithmetic mean along `dim` (all dimensions if absent or empty) of the elements in `dtype`, that of `input` if absent;
@@ -37,7 +37,7 @@ pub mod mean {
         }
         let count: usize = dims.iter().map(|dim| shape[*dim]).product();
         let total = prims::sum(accumulating(input), &dims);
-        let mean = prims::div(total, constant_like(total, count as f64));
+        let mean = prims::div(total, count as f64);
         keep_dims(cast(mean, input.dtype()), &shape, &dims, keepdim)
     }
 

@@ -16,8 +16,9 @@ pub mod mul {
     }
 
     fn decomposition(input: Operand<Tensor>, other: Operand<Tensor>) -> Tensor {
+        let boolean = result_type(&[input, other]) == DType::Bool;
         let [input, other] = promoted([input, other]);
-        if input.dtype() == DType::Bool { prims::logical_and(input, other) } else { prims::mul(input, other) }
+        if boolean { prims::logical_and(input, other) } else { prims::mul(input, other) }
     }
 
     fn reference(input: ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<f64> {

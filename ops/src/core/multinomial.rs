@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::array;
-use super::promotion::{broadcast, cast, constant_like};
+use super::promotion::{broadcast, cast};
 use crate::prims;
 
 /// Draws `num_samples` positions from each row of weights, with replacement: the position of the first partial sum of the
@@ -56,7 +56,7 @@ pub mod multinomial {
         let passed =
             prims::le(prims::broadcast_in_dim(sums, all, [0, 2]), prims::broadcast_in_dim(bounds, all, [0, 1]));
         let position = prims::sum(cast(passed, DType::I64), [2]);
-        let position = prims::minimum(position, constant_like(position, classes as i64 - 1));
+        let position = prims::minimum(position, classes as i64 - 1);
         let out: Vec<usize> = shape[..shape.len() - 1].iter().copied().chain([num_samples]).collect();
         prims::reshape(position, out)
     }

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::rearranged;
-use super::promotion::{constant_like, position};
+use super::promotion::{position};
 use crate::prims;
 
 /// `length` elements along `dim`, from `start` on (counted from the end if negative). `start` may be an integer tensor
@@ -108,9 +108,8 @@ pub mod narrow {
 #[track_caller]
 fn positions(start: fulgurite::Tensor, extent: usize, length: usize) -> fulgurite::Tensor {
     let start = super::promotion::cast(start, fulgurite::DType::I64);
-    let zero = constant_like(start, 0i64);
-    let from_end = prims::add(start, constant_like(start, extent as i64));
-    let first = prims::select(prims::lt(start, zero), from_end, start);
+    let from_end = prims::add(start, extent as i64);
+    let first = prims::select(prims::lt(start, 0), from_end, start);
     let steps = prims::iota(length, 0i64, 1i64, fulgurite::DType::I64, start.device().to_string());
     prims::add(super::promotion::broadcast(first, &[length]), steps)
 }

@@ -29,7 +29,10 @@ pub mod pow {
             Operand::Scalar(scalar) => Some(scalar.to_f64()),
             Operand::Tensor(_) => None,
         };
-        let [base, power] = promoted([input, exponent]);
+        let (base, power) = match promoted([input, exponent]) {
+            [Operand::Tensor(base), power] => (base, power),
+            [base, power] => return prims::pow(base, power),
+        };
         match known {
             Some(0.5) if base.dtype().is_floating() => prims::sqrt(base),
             Some(-0.5) if base.dtype().is_floating() => prims::rsqrt(base),

@@ -3,7 +3,7 @@
 use fulgurite::argument::{AttributeType, Operand, Scalar};
 use fulgurite::{DType, Failure, Tensor, TensorMeta};
 
-use crate::prims::{self, support::holds};
+use crate::prims;
 
 /// What stands for a tensor and knows its meta.
 pub trait HasMeta {
@@ -203,8 +203,8 @@ pub fn operand_number(scalar: Scalar, dtype: DType) -> Scalar {
 /// Whether integers differ from `value`: all do if their type does not hold it.
 #[track_caller]
 pub fn differs_from(tensor: Tensor, value: i64) -> Tensor {
-    match holds(tensor.dtype(), Scalar::Int(value)) {
-        true => prims::ne(tensor, constant_like(tensor, value)),
+    match Scalar::Int(value).fits(tensor.dtype()) {
+        true => prims::ne(tensor, value),
         false => constant(true, &tensor.meta().with_dtype(DType::Bool)),
     }
 }
@@ -239,20 +239,47 @@ pub fn fills(name: &str, value: Scalar, dtype: DType, code: &'static str) -> Res
     }
 }
 
-/// Both operands as tensors of `dtype` and of the shape they broadcast to.
+/// Operands for a prim: tensors of `dtype` and of the shape they broadcast to, and numbers that `dtype` holds.
 #[track_caller]
-pub fn operands_in<const N: usize>(operands: [Operand<Tensor>; N], dtype: DType) -> [Tensor; N] {
-    let meta = elementwise_meta(&operands, dtype);
+pub fn operands_in<const N: usize>(operands: [Operand<Tensor>; N], dtype: DType) -> [Operand<Tensor>; N] {
+    let shape = common_shape(&operands).unwrap_or_default();
     operands.map(|operand| match operand {
         // Conversion comes first: the smaller tensor is converted.
-        Operand::Tensor(tensor) => broadcast(cast(tensor, dtype), meta.shape()),
-        Operand::Scalar(scalar) => constant(operand_number(scalar, dtype), &meta),
+        Operand::Tensor(tensor) => Operand::Tensor(broadcast(cast(tensor, dtype), &shape)),
+        Operand::Scalar(scalar) => Operand::Scalar(operand_number(scalar, dtype)),
     })
 }
 
-/// Both operands as tensors of the type they meet in and of the shape they broadcast to.
+/// `alpha · other` for a sum in `dtype`. Of booleans it is the conjunction.
 #[track_caller]
-pub fn promoted<const N: usize>(operands: [Operand<Tensor>; N]) -> [Tensor; N] {
+pub fn scaled(other: Operand<Tensor>, alpha: Scalar, dtype: DType) -> Operand<Tensor> {
+    match other {
+        _ if alpha.to_f64() == 1.0 => other,
+        Operand::Scalar(value) if dtype.is_floating() => (value.to_f64() * alpha.to_f64()).into(),
+        Operand::Scalar(value) if dtype == DType::Bool => (value.to_f64() != 0.0 && alpha.to_f64() != 0.0).into(),
+        // Integers wrap, here and where the product meets its type.
+        Operand::Scalar(value) => value.to_i64().wrapping_mul(alpha.to_i64()).into(),
+        Operand::Tensor(tensor) => {
+            let (tensor, alpha) = (cast(tensor, dtype), operand_number(alpha, dtype));
+            let product =
+                if dtype == DType::Bool { prims::logical_and(tensor, alpha) } else { prims::mul(tensor, alpha) };
+            Operand::Tensor(product)
+        }
+    }
+}
+
+/// An operand as a tensor: a number in every element of one like `meta`.
+#[track_caller]
+pub fn as_tensor(operand: Operand<Tensor>, meta: &TensorMeta) -> Tensor {
+    match operand {
+        Operand::Tensor(tensor) => tensor,
+        Operand::Scalar(scalar) => constant(scalar, meta),
+    }
+}
+
+/// Operands for a prim, in the type they meet in: see [`operands_in`].
+#[track_caller]
+pub fn promoted<const N: usize>(operands: [Operand<Tensor>; N]) -> [Operand<Tensor>; N] {
     let dtype = result_type(&operands);
     operands_in(operands, dtype)
 }

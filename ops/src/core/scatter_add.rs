@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::reshaped;
-use super::promotion::{accumulating, cast, constant_like, position};
+use super::promotion::{accumulating, cast, position};
 use super::{at_least_1d, in_range};
 use crate::prims;
 
@@ -51,7 +51,7 @@ pub mod scatter_add {
         };
         let sum = prims::scatter_add(wide(input), place, index, wide(used));
         let sum = match dtype {
-            DType::Bool => prims::ne(sum, constant_like(sum, 0i64)),
+            DType::Bool => prims::ne(sum, 0),
             _ => cast(sum, dtype),
         };
         if shape.is_empty() { prims::reshape(sum, []) } else { sum }

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
-use super::promotion::{alpha_fits, elementwise_meta, operands_in, operands_meet, result_type};
+use super::promotion::{alpha_fits, elementwise_meta, operands_in, operands_meet, result_type, scaled};
 use crate::prims;
 
 /// `input - alpha · other`, elementwise, with broadcasting and type promotion.
@@ -21,17 +21,7 @@ pub mod sub {
 
     fn decomposition(input: Operand<Tensor>, other: Operand<Tensor>, alpha: Scalar) -> Tensor {
         let dtype = result_type(&[input, other]);
-        let other = match (other, alpha.to_f64() == 1.0) {
-            (other, true) => other,
-            (Operand::Scalar(value), _) if dtype.is_floating() => {
-                Operand::Scalar(Scalar::Float(value.to_f64() * alpha.to_f64()))
-            }
-            (other, _) => {
-                let [other, alpha] = operands_in([other, Operand::Scalar(alpha)], dtype);
-                Operand::Tensor(prims::mul(other, alpha))
-            }
-        };
-        let [input, other] = operands_in([input, other], dtype);
+        let [input, other] = operands_in([input, scaled(other, alpha, dtype)], dtype);
         prims::sub(input, other)
     }
 
@@ -54,6 +44,7 @@ pub mod sub {
             s.case(with(s.normal([3]), 2.0).alpha(-0.5));
             s.case(with(s.normal([3]), 3).alpha(-0.5));
         }
+        s.case(with(s.normal([3]), 3).alpha(2i64));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -2,7 +2,7 @@
 
 use fulgurite_ops_macros::operator;
 
-use super::promotion::{broadcast, constant_like};
+use super::promotion::{broadcast};
 use crate::prims;
 
 macro_rules! triangle {
@@ -27,9 +27,8 @@ macro_rules! triangle {
 
             fn decomposition(input: Tensor, diagonal: i64) -> Tensor {
                 let offset = column_minus_row(&input.meta());
-                let bound = constant_like(offset, diagonal);
-                let kept = broadcast(prims::$keeps(offset, bound), &input.shape());
-                prims::select(kept, input, constant_like(input, 0i64))
+                let kept = broadcast(prims::$keeps(offset, diagonal), &input.shape());
+                prims::select(kept, input, 0)
             }
 
             fn reference(input: &ReferenceTensor, diagonal: i64) -> ReferenceTensor {

@@ -2,7 +2,7 @@ use fulgurite_ops_macros::operator;
 
 use super::arrays::reduce;
 use super::mean;
-use super::promotion::{accumulating, cast, constant_like, dims_text, keep_dims, reduced_dims, reduced_shape};
+use super::promotion::{accumulating, cast, dims_text, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
 /// The variance along `dim` (all dimensions if absent or empty): `Σ (x - mean)² / max(0, n - correction)`, in two passes,
@@ -57,7 +57,7 @@ pub mod var {
         let deviation = wide - centre;
         let squares = prims::mul(deviation, deviation);
         let total = if dims.is_empty() { squares } else { prims::sum(squares, &dims) };
-        let variance = prims::div(total, constant_like(total, (count as f64 - correction).max(0.0)));
+        let variance = prims::div(total, (count as f64 - correction).max(0.0));
         keep_dims(cast(variance, input.dtype()), &shape, &dims, keepdim)
     }
 

@@ -5,7 +5,7 @@
 use fulgurite::rules::Claim;
 use fulgurite::trace::{Block, print_symbol};
 
-use super::regions::{Kind, Numbers, Region, is_row_shape, iteration_shape, kind_of};
+use super::regions::{Region, is_row_shape, iteration_shape, kind_of};
 
 /// Whether `executor` computes a region with this body as its operators say.
 pub fn admits(body: &Block, executor: &str) -> Claim {
@@ -13,8 +13,7 @@ pub fn admits(body: &Block, executor: &str) -> Claim {
     if iteration.contains(&0) {
         return Err("it has no elements".into());
     }
-    let numbers = Numbers::of(body);
-    let mut region = Region::over(body, &numbers, &iteration);
+    let mut region = Region::over(body, &iteration);
     let seen = |shape: &[usize]| shape == iteration || is_row_shape(shape, &iteration);
     for parameter in &body.parameters {
         let meta = body.meta(*parameter);
@@ -30,9 +29,6 @@ pub fn admits(body: &Block, executor: &str) -> Claim {
         let Some(kind) = kind_of(body, symbol, executor).filter(|_| symbol.body.is_none()) else {
             return Err(format!("'{}' cannot be part of it", line()));
         };
-        if kind == Kind::Fill {
-            continue;
-        }
         let Some(space) = region.admits(symbol, kind) else {
             return Err(format!("over {iteration:?}, '{}' is computed otherwise than it says", line()));
         };

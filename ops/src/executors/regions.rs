@@ -2,11 +2,9 @@
 //!
 //! A region has an *iteration shape*. Its values are *full* (of that shape) or *rows* (one value for each row, with the last
 //! extent missing or one). Rows come from reductions over the last dimension, and `broadcast_in_dim` makes them full again.
-//! Numbers that the program knows (`prims::full`, however broadcast) are written into each region that reads them.
 
 use fulgurite::arithmetic::Arithmetic;
 use fulgurite::operator::RuleSet;
-use fulgurite::strided::LayoutRules;
 use std::collections::VecDeque;
 
 use std::sync::Arc;
@@ -34,9 +32,6 @@ pub struct Limits {
     pub symbols: usize,
 }
 
-/// The prim that makes a number known to the program.
-const FULL: &str = "prims::full";
-
 /// What a fusable symbol does.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
@@ -50,7 +45,7 @@ pub(super) enum Kind {
     Reshape,
     /// `prims::broadcast_in_dim` from rows.
     Broadcast,
-    /// `prims::full`, written into the region by what reads it.
+    /// Arithmetic of no operands: one number in every element.
     Fill,
 }
 
@@ -66,10 +61,7 @@ pub(super) fn kind_of(block: &Block, symbol: &BoundSymbol, executor: &str) -> Op
     if symbol.executor != Some(executor) || symbol.results.len() != 1 {
         return None;
     }
-    if def.name == FULL {
-        return Some(Kind::Fill);
-    }
-    let operand = symbol.operands().next()?;
+    let Some(operand) = symbol.operands().next() else { return Arithmetic::of(def).scalar.map(|_| Kind::Fill) };
     let shape = block.meta(operand).shape();
     let reduction = |reduction| {
         let dims = attribute(symbol, "dims")?;
@@ -100,65 +92,9 @@ pub(super) fn is_row_shape(shape: &[usize], iteration: &[usize]) -> bool {
     shape == outer || (shape.len() == iteration.len() && shape.split_last() == Some((&1, outer)))
 }
 
-/// Values of which every element is a number that the program knows: results of `prims::full` and views of them.
-pub(super) struct Numbers {
-    /// The call of `prims::full` that each comes from, by value; `None` for all other values.
-    origins: Vec<Option<Arc<BoundSymbol>>>,
-}
-
-impl Numbers {
-    pub(super) fn of(block: &Block) -> Numbers {
-        let mut origins: Vec<Option<Arc<BoundSymbol>>> = vec![None; block.values.len()];
-        for symbol in &block.symbols {
-            let Some(def) = symbol.operator() else { continue };
-            let origin = if def.name == FULL {
-                Some(Arc::new(symbol.clone()))
-            } else {
-                // What a view sees of equal elements are equal elements.
-                LayoutRules::of(def).view.and_then(|_| origins[symbol.operands().next()?.index()].clone())
-            };
-            if let (Some(origin), [result]) = (origin, &symbol.results[..]) {
-                origins[result.index()] = Some(origin);
-            }
-        }
-        Numbers { origins }
-    }
-
-    fn contain(&self, id: ValueId) -> bool {
-        self.origins[id.index()].is_some()
-    }
-
-    /// `prims::full` of the shape of value `id`.
-    fn written(&self, block: &Block, id: ValueId, executor: &'static str) -> Option<BoundSymbol> {
-        let mut symbol = BoundSymbol::clone(self.origins[id.index()].as_ref()?);
-        symbol.arguments[0] = Arg::Attribute(block.meta(id).shape().to_vec().to_attribute());
-        symbol.results = Results::from_slice(&[id]);
-        symbol.executor = Some(executor);
-        symbol.refusals = Vec::new();
-        Some(symbol)
-    }
-
-    /// Takes away the lines of numbers that nobody reads any more.
-    fn sweep(&self, block: &mut Block) {
-        let mut read = vec![false; block.values.len()];
-        block.results.iter().for_each(|id| read[id.index()] = true);
-        let mut kept: Vec<BoundSymbol> = Vec::with_capacity(block.symbols.len());
-        for symbol in std::mem::take(&mut block.symbols).into_iter().rev() {
-            if symbol.results.iter().all(|id| !read[id.index()] && self.contain(*id)) {
-                continue;
-            }
-            symbol.operands().for_each(|id| read[id.index()] = true);
-            kept.push(symbol);
-        }
-        kept.reverse();
-        block.symbols = kept;
-    }
-}
-
 /// A region being gathered.
 pub(super) struct Region<'a> {
     block: &'a Block,
-    numbers: &'a Numbers,
     iteration: Vec<usize>,
     /// Places of the members among the lines ahead, in order.
     members: Vec<usize>,
@@ -168,48 +104,42 @@ pub(super) struct Region<'a> {
 
 impl<'a> Region<'a> {
     /// A region without members.
-    pub(super) fn over(block: &'a Block, numbers: &'a Numbers, iteration: &[usize]) -> Region<'a> {
-        Region { block, numbers, iteration: iteration.to_vec(), members: Vec::new(), spaces: FxHashMap::default() }
+    pub(super) fn over(block: &'a Block, iteration: &[usize]) -> Region<'a> {
+        Region { block, iteration: iteration.to_vec(), members: Vec::new(), spaces: FxHashMap::default() }
     }
 
     /// The space of a member's result if `symbol` can join, given what the region computes already.
     pub(super) fn admits(&self, symbol: &BoundSymbol, kind: Kind) -> Option<Space> {
         let result = self.block.meta(symbol.results[0]).shape();
         let inside = |id: ValueId| self.spaces.get(&id).copied();
-        // An outside operand is read in the space that its shape allows.
-        let space = |id: ValueId| {
-            inside(id).or_else(|| {
-                let shape = self.block.meta(id).shape();
-                if shape == self.iteration {
-                    Some(Space::Full)
-                } else {
-                    is_row_shape(shape, &self.iteration).then_some(Space::Row)
-                }
-            })
+        let of_shape = |shape: &[usize]| {
+            if shape == self.iteration {
+                Some(Space::Full)
+            } else {
+                is_row_shape(shape, &self.iteration).then_some(Space::Row)
+            }
         };
-        let operand = symbol.operands().next()?;
+        // An outside operand is read in the space that its shape allows.
+        let space = |id: ValueId| inside(id).or_else(|| of_shape(self.block.meta(id).shape()));
+        let operand = || symbol.operands().next();
         match kind {
             Kind::Elementwise | Kind::Convert => {
-                // A number has the space of what it is combined with.
-                let varies = |id: &ValueId| inside(*id).is_some() || !self.numbers.contain(*id);
-                let mut spaces: Vec<Space> = symbol.operands().filter(varies).map(space).collect::<Option<_>>()?;
-                if spaces.is_empty() {
-                    spaces.push(space(operand)?);
-                }
+                let spaces: Vec<Space> = symbol.operands().map(space).collect::<Option<_>>()?;
                 // Operands have one shape; a mixture would be a row shape that equals the iteration shape by chance.
                 spaces.iter().all(|s| *s == spaces[0]).then_some(spaces[0])
             }
-            Kind::Reduce(_) => (space(operand)? == Space::Full).then_some(Space::Row),
+            Kind::Reduce(_) => (space(operand()?)? == Space::Full).then_some(Space::Row),
             Kind::Reshape => {
-                (inside(operand)? == Space::Row && is_row_shape(result, &self.iteration)).then_some(Space::Row)
+                (inside(operand()?)? == Space::Row && is_row_shape(result, &self.iteration)).then_some(Space::Row)
             }
             Kind::Broadcast => {
+                let operand = operand()?;
                 let rank = self.block.meta(operand).rank() as i64;
                 let dims = attribute(symbol, "dims")?;
                 let aligned = dims == (0..rank).collect::<Vec<_>>();
                 (inside(operand)? == Space::Row && result == self.iteration && aligned).then_some(Space::Full)
             }
-            Kind::Fill => None,
+            Kind::Fill => of_shape(result),
         }
     }
 }
@@ -222,7 +152,6 @@ struct Line {
 
 /// Groups the symbols that an executor claimed into regions. The time is linear in the number of symbols.
 pub fn fuse(block: &Block, limits: Limits, fuel: &mut Fuel) -> Block {
-    let numbers = Numbers::of(block);
     // How often each value is read. Regions gather reads, but a value that was read outside stays read outside.
     let mut reads = vec![0u32; block.values.len()];
     for id in block.symbols.iter().flat_map(BoundSymbol::operands).chain(block.results.iter().copied()) {
@@ -234,24 +163,40 @@ pub fn fuse(block: &Block, limits: Limits, fuel: &mut Fuel) -> Block {
         symbols: Vec::with_capacity(block.symbols.len()),
         results: block.results.clone(),
     };
-    let mut ahead: VecDeque<Line> = block
-        .symbols
-        .iter()
-        .map(|symbol| Line { symbol: symbol.clone(), kind: kind_of(block, symbol, limits.members) })
-        .collect();
+    let mut ahead = lines(block, limits.members);
     while !ahead.is_empty() {
-        match gather(block, &numbers, limits, &ahead) {
-            Some(members) if fuel.burn() => write(block, &numbers, limits, &mut ahead, &members, &reads),
+        match gather(block, limits, &ahead) {
+            Some(members) if fuel.burn() => write(block, limits, &mut ahead, &members, &reads),
             _ => fused.symbols.extend(ahead.pop_front().map(|line| line.symbol)),
         }
     }
-    numbers.sweep(&mut fused);
     fused
 }
 
-/// The members of a region that starts with the first line ahead, if it is worth one.
-fn gather(block: &Block, numbers: &Numbers, limits: Limits, ahead: &VecDeque<Line>) -> Option<Vec<usize>> {
-    let Line { symbol: seed, kind } = ahead.front()?;
+/// The symbols of a block in order, but that numbers are filled right before they are first read: a region that reads
+/// one then fills it, and no kernel of its own.
+fn lines(block: &Block, executor: &str) -> VecDeque<Line> {
+    let mut fills: FxHashMap<ValueId, Line> = FxHashMap::default();
+    let mut lines = VecDeque::with_capacity(block.symbols.len());
+    for symbol in &block.symbols {
+        let line = Line { symbol: symbol.clone(), kind: kind_of(block, symbol, executor) };
+        lines.extend(symbol.operands().filter_map(|id| fills.remove(&id)));
+        match line.kind {
+            Some(Kind::Fill) => {
+                fills.insert(symbol.results[0], line);
+            }
+            _ => lines.push_back(line),
+        }
+    }
+    // What is returned alone.
+    lines.extend(block.results.iter().filter_map(|id| fills.remove(id)));
+    lines
+}
+
+/// The members of a region that starts with the first line ahead, if it is worth one. Numbers that it reads may stand
+/// before it.
+fn gather(block: &Block, limits: Limits, ahead: &VecDeque<Line>) -> Option<Vec<usize>> {
+    let Line { symbol: seed, kind } = ahead.iter().find(|line| line.kind != Some(Kind::Fill))?;
     let iteration = match (*kind)? {
         Kind::Elementwise | Kind::Convert => block.meta(seed.results[0]).shape(),
         Kind::Reduce(_) => block.meta(seed.operands().next()?).shape(),
@@ -261,7 +206,7 @@ fn gather(block: &Block, numbers: &Numbers, limits: Limits, ahead: &VecDeque<Lin
     if iteration.contains(&0) {
         return None;
     }
-    let mut region = Region::over(block, numbers, iteration);
+    let mut region = Region::over(block, iteration);
     // Values computed outside from what the region computes: a member must not read them.
     let mut tainted: FxHashSet<ValueId> = FxHashSet::default();
     // A collective behind one that reads the region waits for the region too.
@@ -288,7 +233,9 @@ fn gather(block: &Block, numbers: &Numbers, limits: Limits, ahead: &VecDeque<Lin
         }
     }
     let members = connected(&region, ahead);
-    let work = members.iter().filter(|i| !matches!(ahead[**i].kind, Some(Kind::Reshape | Kind::Broadcast) | None));
+    let work = members
+        .iter()
+        .filter(|i| !matches!(ahead[**i].kind, Some(Kind::Reshape | Kind::Broadcast | Kind::Fill) | None));
     (work.count() >= 2).then_some(members)
 }
 
@@ -308,7 +255,7 @@ fn connected(region: &Region<'_>, ahead: &VecDeque<Line>) -> Vec<usize> {
         let symbol = &ahead[*i].symbol;
         for id in symbol.operands().chain(symbol.results.iter().copied()) {
             // Numbers from outside are read by everyone and connect nothing.
-            let number = block.meta(id).len() <= 1 || region.numbers.contain(id);
+            let number = block.meta(id).len() <= 1;
             if number && !owner.contains_key(&id) && !symbol.results.contains(&id) {
                 continue;
             }
@@ -328,14 +275,7 @@ fn connected(region: &Region<'_>, ahead: &VecDeque<Line>) -> Vec<usize> {
 
 /// Puts one region in the place of its members: what it does not feed goes before it, what it feeds after it; all of these
 /// stay ahead, since other regions may start among them. `reads` counts the reads of each value.
-fn write(
-    block: &Block,
-    numbers: &Numbers,
-    limits: Limits,
-    ahead: &mut VecDeque<Line>,
-    members: &[usize],
-    reads: &[u32],
-) {
+fn write(block: &Block, limits: Limits, ahead: &mut VecDeque<Line>, members: &[usize], reads: &[u32]) {
     let mut defined: FxHashSet<ValueId> = FxHashSet::default();
     let mut fed: FxHashSet<ValueId> = FxHashSet::default();
     let (mut before, mut inside, mut after) = (Vec::new(), Vec::new(), Vec::new());
@@ -357,24 +297,19 @@ fn write(
         }
     }
     let mut inputs: Vec<ValueId> = Vec::new();
-    let mut written: Vec<BoundSymbol> = Vec::new();
     let mut read_inside: FxHashMap<ValueId, u32> = FxHashMap::default();
     for id in inside.iter().flat_map(BoundSymbol::operands) {
         if defined.contains(&id) {
             *read_inside.entry(id).or_default() += 1;
-        } else if !inputs.contains(&id) && !written.iter().any(|symbol| symbol.results[0] == id) {
-            match numbers.written(block, id, limits.executor) {
-                Some(symbol) => written.push(symbol),
-                None => inputs.push(id),
-            }
+        } else if !inputs.contains(&id) {
+            inputs.push(id);
         }
     }
     let read_outside = |id: &ValueId| reads[id.index()] > read_inside.get(id).copied().unwrap_or(0);
     let outputs: Results =
         inside.iter().flat_map(|symbol| symbol.results.iter().copied()).filter(read_outside).collect();
     let place = inside.first().and_then(|symbol| symbol.place);
-    written.append(&mut inside);
-    let body = closed(block, &inputs, &written, &outputs);
+    let body = closed(block, &inputs, &inside, &outputs);
     let region = BoundSymbol {
         callee: Callee::Region { executor: limits.executor },
         arguments: vec![Arg::List(inputs)],

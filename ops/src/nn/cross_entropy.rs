@@ -84,8 +84,8 @@ pub mod cross_entropy {
             let rows = classes_last(log_probabilities);
             let mut target = classes_last(accumulating(target));
             if label_smoothing > 0.0 {
-                let kept = prims::mul(target, constant_like(target, 1.0 - label_smoothing));
-                target = prims::add(kept, constant_like(target, label_smoothing / classes as f64));
+                let kept = prims::mul(target, 1.0 - label_smoothing);
+                target = prims::add(kept, label_smoothing / classes as f64);
             }
             let mut terms = prims::mul(rows, target);
             if let Some(weight) = weight {
@@ -98,7 +98,7 @@ pub mod cross_entropy {
                 Reduction::Sum => prims::sum(losses, [0]),
                 Reduction::Mean => {
                     let total = prims::sum(losses, [0]);
-                    prims::div(total, constant_like(total, count as f64))
+                    prims::div(total, count as f64)
                 }
             };
             return cast(out, dtype);
@@ -117,20 +117,21 @@ pub mod cross_entropy {
             terms = prims::mul(terms, broadcast(weight, &terms.shape()));
         }
         let uniform = prims::neg(prims::sum(terms, [1]));
-        let uniform = prims::select(counted, uniform, constant_like(uniform, 0.0));
+        let uniform = prims::select(counted, uniform, 0.0);
         let uniform = match reduction {
             Reduction::None => prims::reshape(uniform, shape),
             Reduction::Sum => prims::sum(uniform, [0]),
             Reduction::Mean => {
-                let class = prims::select(counted, flat, constant_like(flat, 0i64));
-                let one = constant_like(uniform, 1.0);
-                let weights = weight.map_or(one, |weight| prims::index_select(weight, 0, class));
-                let weights = prims::select(counted, weights, constant_like(weights, 0.0));
+                let class = prims::select(counted, flat, 0);
+                let weights = match weight {
+                    Some(weight) => prims::select(counted, prims::index_select(weight, 0, class), 0.0),
+                    None => cast(counted, uniform.dtype()),
+                };
                 prims::div(prims::sum(uniform, [0]), prims::sum(weights, [0]))
             }
         };
-        let hard = prims::mul(likelihood, constant_like(likelihood, 1.0 - label_smoothing));
-        let soft = prims::mul(uniform, constant_like(uniform, label_smoothing / classes as f64));
+        let hard = prims::mul(likelihood, 1.0 - label_smoothing);
+        let soft = prims::mul(uniform, label_smoothing / classes as f64);
         cast(prims::add(hard, soft), dtype)
     }
 
@@ -190,8 +191,8 @@ pub mod cross_entropy {
                 if label_smoothing == 0.0 {
                     return terms;
                 }
-                let kept = prims::mul(terms, constant_like(terms, 1.0 - label_smoothing));
-                prims::add(kept, constant_like(terms, label_smoothing / classes as f64))
+                let kept = prims::mul(terms, 1.0 - label_smoothing);
+                prims::add(kept, label_smoothing / classes as f64)
             };
             // Whether each row counts, and where its class is; `None` for probabilities.
             let hard = (!target.dtype().is_floating()).then(|| {
@@ -212,20 +213,20 @@ pub mod cross_entropy {
             // How much a row's loss adds to the result, times the cotangent.
             let d = accumulating(d_out);
             let count = (reduction == Reduction::Mean).then(|| match hard {
-                Some((counted, _)) => {
-                    let one = constant_like(top, 1.0);
-                    let weights = wide_weight.map_or(one, |weight| {
-                        let class = prims::select(counted, target, constant_like(target, 0i64));
+                Some((counted, _)) => Operand::Tensor(total(match wide_weight {
+                    Some(weight) => {
+                        let class = prims::select(counted, target, 0);
                         let class = prims::reshape(class, [class.meta().len()]);
-                        prims::reshape(prims::index_select(weight, 0, class), target.shape())
-                    });
-                    total(prims::select(counted, weights, constant_like(weights, 0.0)))
-                }
-                None => constant_like(d, (x.meta().len() / classes) as f64),
+                        let weights = prims::reshape(prims::index_select(weight, 0, class), target.shape());
+                        prims::select(counted, weights, 0.0)
+                    }
+                    None => cast(counted, dtype),
+                })),
+                None => Operand::from((x.meta().len() / classes) as f64),
             });
             let mut share = broadcast(count.map_or(d, |count| prims::div(d, count)), &top.shape());
             if let Some((counted, _)) = hard {
-                share = prims::select(counted, share, constant_like(share, 0.0));
+                share = prims::select(counted, share, 0.0);
             }
 
             let probabilities = prims::exp(log_probabilities);
@@ -240,20 +241,19 @@ pub mod cross_entropy {
                 Some(_) => target,
                 None => {
                     let slope = prims::mul(weighted(log_probabilities), per_row(share));
-                    cast(prims::mul(slope, constant_like(slope, label_smoothing - 1.0)), target.dtype())
+                    cast(prims::mul(slope, label_smoothing - 1.0), target.dtype())
                 }
             };
             let d_weight = weight.map(|weight| {
                 let rows: Vec<usize> = (0..shape.len()).filter(|i| *i != dim).collect();
-                let zero = constant_like(x, 0.0);
                 let surprise = match hard {
                     // Other classes do not count, not even where their logarithms are infinite.
-                    Some((_, class)) if label_smoothing == 0.0 => prims::select(class, log_probabilities, zero),
+                    Some((_, class)) if label_smoothing == 0.0 => prims::select(class, log_probabilities, 0.0),
                     _ => prims::mul(wanted, log_probabilities),
                 };
                 let mut d_weight = prims::neg(prims::sum(prims::mul(surprise, per_row(share)), &rows));
                 if let (Some((counted, class)), Some(count)) = (hard, count) {
-                    let seen = prims::select(per_row(counted), cast(class, dtype), zero);
+                    let seen = prims::select(per_row(counted), cast(class, dtype), 0.0);
                     let seen = prims::sum(seen, &rows);
                     let rate = prims::div(prims::mul(d, accumulating(out)), count);
                     d_weight = prims::sub(d_weight, prims::mul(seen, broadcast(rate, &seen.shape())));

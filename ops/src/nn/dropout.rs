@@ -41,12 +41,12 @@ pub mod dropout {
         match generator {
             Some(generator) if training && p > 0.0 && p < 1.0 => {
                 let drawn = prims::uniform(input.shape(), 0.0, 1.0, DType::F32, generator);
-                let kept = prims::ge(drawn, constant_like(drawn, p));
-                let scaled = prims::mul(input, constant_like(input, 1.0 / (1.0 - p)));
-                prims::select(kept, scaled, constant_like(input, 0.0))
+                let kept = prims::ge(drawn, p);
+                let scaled = prims::mul(input, 1.0 / (1.0 - p));
+                prims::select(kept, scaled, 0.0)
             }
             _ if training && p == 1.0 && !input.dtype().is_floating() => constant_like(input, 0i64),
-            _ if training && p == 1.0 => prims::mul(input, constant_like(input, 0.0)),
+            _ if training && p == 1.0 => prims::mul(input, 0.0),
             _ => input,
         }
     }

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use crate::core::arrays::rearranged;
-use crate::core::promotion::{broadcast, constant_like, differs_from};
+use crate::core::promotion::{broadcast, differs_from};
 use crate::prims;
 
 /// The rows of `weight` [V, C] that `input` names: input of any shape, out [..., C]. The gradient adds the rows of one
@@ -46,7 +46,7 @@ pub mod embedding {
                 let padding = if padding < 0 { padding + rows as i64 } else { padding };
                 let kept = differs_from(index, padding);
                 let kept = broadcast(prims::reshape(kept, [count, 1]), &[count, channels]);
-                d_rows = prims::select(kept, d_rows, constant_like(d_rows, 0.0));
+                d_rows = prims::select(kept, d_rows, 0.0);
             }
             let zeros = prims::full([rows, channels], 0.0, weight.dtype(), weight.device().to_string());
             Grads { weight: prims::index_add(zeros, 0, index, d_rows) }

@@ -2,7 +2,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 use fulgurite_ops_macros::operator;
 
-use crate::core::promotion::{accumulating, cast, constant_like};
+use crate::core::promotion::{accumulating, cast};
 use crate::nn::gelu_backward;
 use crate::prims;
 
@@ -42,9 +42,9 @@ pub mod gelu {
 
     fn decomposition(input: Tensor, approximate: Approximate) -> Tensor {
         let x = accumulating(input);
-        let half = prims::mul(x, constant_like(x, 0.5));
+        let half = prims::mul(x, 0.5);
         let s = super::sigmoidal(x, approximate);
-        cast(prims::mul(half, prims::add(constant_like(x, 1.0), s)), input.dtype())
+        cast(prims::mul(half, prims::add(1.0, s)), input.dtype())
     }
 
     fn grad(input: Tensor, approximate: Approximate) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
@@ -81,13 +81,12 @@ pub(crate) const CUBE_WEIGHT: f64 = 0.044715;
 /// `2 Φ(x) - 1`, or what stands for it.
 #[track_caller]
 pub(crate) fn sigmoidal(x: fulgurite::Tensor, approximate: Approximate) -> fulgurite::Tensor {
-    let number = |value: f64| constant_like(x, value);
     match approximate {
-        Approximate::None => prims::erf(prims::mul(x, number(FRAC_1_SQRT_2))),
+        Approximate::None => prims::erf(prims::mul(x, FRAC_1_SQRT_2)),
         Approximate::Tanh => {
             let cube = prims::mul(prims::mul(x, x), x);
-            let inner = prims::add(x, prims::mul(cube, number(CUBE_WEIGHT)));
-            prims::tanh(prims::mul(inner, number(ROOT)))
+            let inner = prims::add(x, prims::mul(cube, CUBE_WEIGHT));
+            prims::tanh(prims::mul(inner, ROOT))
         }
     }
 }

@@ -2,7 +2,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 use fulgurite_ops_macros::operator;
 
-use crate::core::promotion::{accumulating, cast, constant_like};
+use crate::core::promotion::{accumulating, cast};
 use crate::nn::{Approximate, CUBE_WEIGHT, ROOT, sigmoidal};
 use crate::prims;
 
@@ -31,21 +31,20 @@ pub mod gelu_backward {
 
     fn decomposition(grad_output: Tensor, input: Tensor, approximate: Approximate) -> Tensor {
         let (x, d) = (accumulating(input), accumulating(grad_output));
-        let number = |value: f64| constant_like(x, value);
         let (s, squared) = (sigmoidal(x, approximate), prims::mul(x, x));
         // d/dx of x/2 (1 + s(x)) is (1 + s)/2 + x/2 s'.
         let slope = match approximate {
             Approximate::None => {
-                let density = prims::exp(prims::mul(squared, number(-0.5)));
-                prims::mul(prims::mul(x, density), number(0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2))
+                let density = prims::exp(prims::mul(squared, -0.5));
+                prims::mul(prims::mul(x, density), 0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2)
             }
             Approximate::Tanh => {
-                let inner = prims::add(number(ROOT), prims::mul(squared, number(3.0 * ROOT * CUBE_WEIGHT)));
-                let outer = prims::sub(number(1.0), prims::mul(s, s));
-                prims::mul(prims::mul(prims::mul(x, number(0.5)), outer), inner)
+                let inner = prims::add(ROOT, prims::mul(squared, 3.0 * ROOT * CUBE_WEIGHT));
+                let outer = prims::sub(1.0, prims::mul(s, s));
+                prims::mul(prims::mul(prims::mul(x, 0.5), outer), inner)
             }
         };
-        let value = prims::mul(prims::add(number(1.0), s), number(0.5));
+        let value = prims::mul(prims::add(1.0, s), 0.5);
         cast(prims::mul(d, prims::add(value, slope)), input.dtype())
     }
 

@@ -2,7 +2,6 @@ use fulgurite_ops_macros::operator;
 
 use super::Rows;
 use crate::core::arrays::{array, values};
-use crate::core::promotion::constant_like;
 use crate::prims;
 
 /// `(x - mean) / √(var + eps) · weight + bias` over the trailing `normalized_shape` dimensions, with the biased variance;
@@ -59,7 +58,7 @@ pub mod layer_norm {
         let x = rows.wide(input);
         let centred = prims::sub(x, rows.spread(rows.mean(x)));
         let variance = rows.mean(prims::mul(centred, centred));
-        let rstd = prims::rsqrt(prims::add(variance, constant_like(variance, eps)));
+        let rstd = prims::rsqrt(prims::add(variance, eps));
         let mut y = prims::mul(centred, rows.spread(rstd));
         if let Some(weight) = weight {
             y = prims::mul(y, rows.per_column(weight));
@@ -83,7 +82,7 @@ pub mod layer_norm {
         let mean = rows.mean(x);
         let centred = prims::sub(x, rows.spread(mean));
         let variance = rows.mean(prims::mul(centred, centred));
-        let rstd = prims::rsqrt(prims::add(variance, constant_like(variance, eps)));
+        let rstd = prims::rsqrt(prims::add(variance, eps));
         (out, move |d_out: Tensor| {
             let d = rows.wide(d_out);
             let scale = rows.spread(rstd);

@@ -2,7 +2,7 @@ use fulgurite_ops_macros::operator;
 
 use crate::core::arrays::{largest, reduce};
 use crate::core::promotion::{
-    accumulating, broadcast, cast, constant_like, floating, keep_dims, reduced_dims, reduced_shape,
+    accumulating, broadcast, cast, floating, keep_dims, reduced_dims, reduced_shape,
 };
 use crate::prims;
 
@@ -37,7 +37,7 @@ pub mod logsumexp {
         } else {
             let top = prims::amax(wide, &dims);
             // Infinities need no shift, and would give their own difference, which is NaN.
-            let top = prims::select(prims::isfinite(top), top, constant_like(top, 0.0));
+            let top = prims::select(prims::isfinite(top), top, 0.0);
             let shift = broadcast(keep_dims(top, &shape, &dims, true), &shape);
             let exponentials = prims::exp(prims::sub(wide, shift));
             prims::add(prims::log(prims::sum(exponentials, &dims)), top)

@@ -3,7 +3,7 @@
 use fulgurite::attribute_enum;
 use fulgurite::{Tensor, TensorMeta};
 
-use crate::core::promotion::{constant_like, differs_from};
+use crate::core::promotion::{cast, differs_from};
 use crate::prims;
 
 attribute_enum! {
@@ -47,11 +47,10 @@ pub(crate) fn class_loss(
     let rows: usize = shape.iter().product();
     let target = prims::reshape(target, [rows]);
     let counted = differs_from(target, ignore_index);
-    let class = prims::select(counted, target, constant_like(target, 0i64));
+    let class = prims::select(counted, target, 0);
     let losses = surprise(class);
-    let zero = constant_like(losses, 0.0);
     // An ignored row must not bring in an infinity, neither its own nor that of a weight; nor may their gradients.
-    let if_counted = |rows: Tensor| prims::select(counted, rows, zero);
+    let if_counted = |rows: Tensor| prims::select(counted, rows, 0.0);
     let losses = if_counted(losses);
     let weights = weight.map(|weight| if_counted(prims::index_select(weight, 0, class)));
     let losses = weights.map_or(losses, |weights| prims::mul(losses, weights));
@@ -59,7 +58,7 @@ pub(crate) fn class_loss(
         Reduction::None => prims::reshape(losses, shape),
         Reduction::Sum => prims::sum(losses, [0]),
         Reduction::Mean => {
-            let weights = weights.unwrap_or_else(|| if_counted(constant_like(losses, 1.0)));
+            let weights = weights.unwrap_or_else(|| cast(counted, losses.dtype()));
             prims::div(prims::sum(losses, [0]), prims::sum(weights, [0]))
         }
     }

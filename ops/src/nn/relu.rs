@@ -1,6 +1,5 @@
 use fulgurite_ops_macros::operator;
 
-use crate::core::promotion::constant_like;
 use crate::prims;
 
 /// The larger of each element and zero; NaN stays NaN. The subgradient at zero is zero.
@@ -13,14 +12,13 @@ pub mod relu {
     }
 
     fn decomposition(input: Tensor) -> Tensor {
-        prims::maximum(input, constant_like(input, 0i64))
+        prims::maximum(input, 0)
     }
 
     fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let out = relu(input);
         (out, move |d_out: Tensor| {
-            let zero = constant_like(out, 0.0);
-            Grads { input: prims::select(prims::le(out, zero), zero, d_out) }
+            Grads { input: prims::select(prims::le(out, 0.0), 0.0, d_out) }
         })
     }
 

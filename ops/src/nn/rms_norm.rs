@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use crate::core::arrays::{array, values};
-use crate::core::promotion::{accumulating, broadcast, cast, constant_like};
+use crate::core::promotion::{accumulating, broadcast, cast};
 use crate::prims;
 
 /// Root-mean-square normalization over the trailing `normalized_shape` dimensions, computed in f32 for f16 and bf16:
@@ -104,7 +104,7 @@ pub mod rms_norm {
 #[track_caller]
 fn reciprocal_root(rows: &Rows, x: fulgurite::Tensor, eps: Option<f64>) -> fulgurite::Tensor {
     let mean = rows.mean(prims::mul(x, x));
-    prims::rsqrt(prims::add(mean, constant_like(mean, eps.unwrap_or(x.dtype().epsilon()))))
+    prims::rsqrt(prims::add(mean, eps.unwrap_or(x.dtype().epsilon())))
 }
 
 /// A tensor as rows of the trailing dimensions that a normalization runs over.
@@ -140,7 +140,7 @@ impl Rows {
         let dims: Vec<usize> = (self.leading..self.meta.rank()).collect();
         let columns: usize = self.meta.shape()[self.leading..].iter().product();
         let total = prims::sum(x, dims);
-        prims::mul(total, constant_like(total, 1.0 / columns as f64))
+        prims::mul(total, 1.0 / columns as f64)
     }
 
     /// A number of every row, for all of its elements.

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use crate::core::arrays::{permuted, product, softmax_row, spread, zip};
-use crate::core::promotion::{accumulating, broadcast, broadcast_shapes, cast, constant_like};
+use crate::core::promotion::{accumulating, broadcast, broadcast_shapes, cast};
 use crate::nn::{dropout, softmax};
 use crate::prims;
 
@@ -157,25 +157,24 @@ pub mod scaled_dot_product_attention {
         let sums = query.dtype().accumulator();
         let sums = (sums != query.dtype()).then_some(sums);
         let scores = prims::matmul::with(query, prims::permute(key, order)).out_dtype(sums).call();
-        let mut scores = prims::mul(scores, constant_like(scores, scale));
-        let lowest = constant_like(scores, f64::NEG_INFINITY);
+        let mut scores = prims::mul(scores, scale);
         let extents = scores.shape().to_vec();
         if is_causal {
-            scores = prims::select(broadcast(causal(&scores.meta()), &extents), scores, lowest);
+            scores = prims::select(broadcast(causal(&scores.meta()), &extents), scores, f64::NEG_INFINITY);
         }
         let mut weights = None;
         // Without keys there is nothing to mask.
         if let Some(mask) = attn_mask.filter(|_| extents[rank - 1] > 0) {
             scores = if mask.dtype() == DType::Bool {
-                prims::select(broadcast(mask, &extents), scores, lowest)
+                prims::select(broadcast(mask, &extents), scores, f64::NEG_INFINITY)
             } else {
                 prims::add(scores, broadcast(accumulating(mask), &extents))
             };
             let top = prims::reshape(prims::amax(scores, [rank - 1]), [&extents[..rank - 1], &[1]].concat());
-            let nothing = broadcast(prims::eq(top, constant_like(top, f64::NEG_INFINITY)), &extents);
-            let safe = prims::select(nothing, constant_like(scores, 0.0), scores);
+            let nothing = broadcast(prims::eq(top, f64::NEG_INFINITY), &extents);
+            let safe = prims::select(nothing, 0.0, scores);
             let attended = softmax(safe, -1);
-            weights = Some(prims::select(nothing, constant_like(attended, 0.0), attended));
+            weights = Some(prims::select(nothing, 0.0, attended));
         }
         let mut weights = cast(weights.unwrap_or_else(|| softmax(scores, -1)), query.dtype());
         if dropout_p > 0.0 {

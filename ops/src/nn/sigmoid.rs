@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use crate::core::promotion::{accumulating, cast, constant_like, floating};
+use crate::core::promotion::{accumulating, cast, floating};
 use crate::prims;
 
 /// The logistic function, elementwise: `1 / (1 + e⁻ˣ)`. Integers and booleans become f32.
@@ -21,7 +21,7 @@ pub mod sigmoid {
         let out = sigmoid(input);
         (out, move |d_out: Tensor| {
             let (y, d) = (accumulating(out), accumulating(d_out));
-            let slope = prims::mul(y, prims::sub(constant_like(y, 1.0), y));
+            let slope = prims::mul(y, prims::sub(1.0, y));
             Grads { input: cast(prims::mul(d, slope), out.dtype()) }
         })
     }
@@ -38,5 +38,5 @@ pub mod sigmoid {
 /// The logistic function in the element type of `input`.
 #[track_caller]
 pub(crate) fn logistic(input: fulgurite::Tensor) -> fulgurite::Tensor {
-    prims::reciprocal(prims::add(constant_like(input, 1.0), prims::exp(prims::neg(input))))
+    prims::reciprocal(prims::add(1.0, prims::exp(prims::neg(input))))
 }

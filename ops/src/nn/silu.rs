@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::logistic;
-use crate::core::promotion::{accumulating, cast, constant_like};
+use crate::core::promotion::{accumulating, cast};
 use crate::prims;
 
 /// Sigmoid linear unit, elementwise: `x / (1 + e⁻ˣ)`, computed in f32 for f16 and bf16. Elfwing, Uchibe & Doya, 2017.
@@ -21,8 +21,8 @@ pub mod silu {
     fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         (silu(input), move |d_out: Tensor| {
             let (x, d) = (accumulating(input), accumulating(d_out));
-            let (gate, one) = (logistic(x), constant_like(x, 1.0));
-            let slope = prims::mul(gate, prims::add(one, prims::mul(x, prims::sub(one, gate))));
+            let gate = logistic(x);
+            let slope = prims::mul(gate, prims::add(1.0, prims::mul(x, prims::sub(1.0, gate))));
             Grads { input: cast(prims::mul(d, slope), input.dtype()) }
         })
     }

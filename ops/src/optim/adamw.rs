@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use crate::core::promotion::{broadcast, cast, constant_like};
+use crate::core::promotion::{broadcast, cast};
 use crate::prims;
 
 /// One AdamW update: the new parameter, and the new running means of the gradient and of its square (f32).
@@ -78,19 +78,18 @@ pub mod adamw {
         let shape = param.shape().to_vec();
         // The few numbers of the step in f64, as PyTorch computes them on the host.
         let (lr, step) = (cast(lr, DType::F64), cast(step, DType::F64));
-        let one = constant_like(step, 1.0);
-        let correction = |beta: f64| prims::sub(one, prims::pow(constant_like(step, beta), step));
+        let correction = |beta: f64| prims::sub(1.0, prims::pow(beta, step));
         let number = |value: Tensor| broadcast(cast(value, wide), &shape);
-        let decay = number(prims::sub(one, prims::mul(lr, constant_like(lr, weight_decay))));
+        let decay = number(prims::sub(1.0, prims::mul(lr, weight_decay)));
         let rate = number(prims::neg(prims::div(lr, correction(beta1))));
         let root = number(prims::sqrt(correction(beta2)));
 
         let grad = cast(grad, wide);
-        let moved = prims::mul(prims::sub(grad, exp_avg), constant_like(grad, 1.0 - beta1));
+        let moved = prims::mul(prims::sub(grad, exp_avg), 1.0 - beta1);
         let mean = prims::add(exp_avg, moved);
-        let squares = prims::mul(prims::mul(grad, grad), constant_like(grad, 1.0 - beta2));
-        let square = prims::add(prims::mul(exp_avg_sq, constant_like(grad, beta2)), squares);
-        let below = prims::add(prims::div(prims::sqrt(square), root), constant_like(grad, eps));
+        let squares = prims::mul(prims::mul(grad, grad), 1.0 - beta2);
+        let square = prims::add(prims::mul(exp_avg_sq, beta2), squares);
+        let below = prims::add(prims::div(prims::sqrt(square), root), eps);
         let mut next = cast(param, wide);
         if weight_decay != 0.0 {
             next = prims::mul(next, decay);

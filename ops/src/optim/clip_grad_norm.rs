@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use crate::core::promotion::{accumulating, broadcast, cast, constant_like};
+use crate::core::promotion::{accumulating, broadcast, cast};
 use crate::prims;
 
 /// The gradients scaled down together so that their total norm is at most `max_norm`, and that norm before, last. The
@@ -29,8 +29,8 @@ pub mod clip_grad_norm {
         if max_norm == f64::INFINITY {
             return grads.into_iter().chain([norm]).collect();
         }
-        let bounded = prims::div(constant_like(norm, max_norm), prims::add(norm, constant_like(norm, 1e-6)));
-        let factor = prims::minimum(bounded, constant_like(norm, 1.0));
+        let bounded = prims::div(max_norm, prims::add(norm, 1e-6));
+        let factor = prims::minimum(bounded, 1.0);
         let scaled = grads.iter().map(|grad| {
             let wide = accumulating(*grad);
             cast(prims::mul(wide, broadcast(factor, &grad.shape())), grad.dtype())

@@ -1,7 +1,5 @@
 use fulgurite_ops_macros::operator;
 
-use super::support::holds;
-
 /// A tensor of shape `size`, every element `fill_value`. A fraction is cut off for integer dtypes, and whatever is not zero is
 /// true. Integers must be exact in f64, in which scalar rules hold their numbers.
 #[operator(prim, torch = "full", overload = Full)]
@@ -11,15 +9,14 @@ pub mod full {
     fn meta(size: &[usize], fill_value: Scalar, dtype: DType, device: &str) -> Result<TensorMeta> {
         let place = device.parse::<Device>();
         require!(place.is_ok(), DeviceName, "device is '{device}', expected 'cpu', 'cuda', 'cuda:1', ...");
-        let exact = !matches!(fill_value, Scalar::Int(value) if value as f64 as i128 != i128::from(value));
         require!(
-            exact,
+            fill_value.is_exact(),
             ExactFillValue,
             "fill_value is {}, which f64, the type of numbers in programs, does not hold exactly; give it as a tensor",
             fill_value.to_attribute()
         );
         require!(
-            holds(dtype, fill_value),
+            fill_value.fits(dtype),
             FillValue,
             "fill_value is {}, which {dtype} cannot hold",
             fill_value.to_attribute()

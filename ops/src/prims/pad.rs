@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use super::support::{holds, rearranged};
+use super::support::rearranged;
 use crate::prims::slice;
 
 /// `input` with `low[i]` elements of `value` before and `high[i]` after it in each dimension `i`.
@@ -18,7 +18,7 @@ pub mod pad {
             input.rank()
         );
         require!(
-            holds(input.dtype(), value),
+            value.fits(input.dtype()),
             FillValue,
             "value is {}, which {} cannot hold",
             value.to_attribute(),

@@ -1,39 +1,33 @@
 use fulgurite_ops_macros::operator;
 
-use super::support::{another, constant, same_dtype};
-
 /// `input` where `condition` holds, `other` elsewhere, elementwise. The three have one shape, `input` and `other` one
-/// element type. What is not selected has no gradient, not even where it is infinite or NaN. (`where` in PyTorch, a keyword
-/// of Rust.)
+/// element type; a number may stand for one of these two. What is not selected has no gradient, not even where it is
+/// infinite or NaN. (`where` in PyTorch, a keyword of Rust.)
 #[operator(prim, name = "prims::where", torch = "where")]
 pub mod select {
-    fn select(condition: Tensor<Boolean>, input: Tensor, other: Tensor) -> Tensor;
-
-    fn meta(condition: &TensorMeta, input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
-        require!(
-            condition.shape() == input.shape() && input.shape() == other.shape(),
-            SameShape,
-            "condition has shape {:?}, input {:?}, other {:?}, expected equal shapes",
-            condition.shape(),
-            input.shape(),
-            other.shape()
-        );
-        same_dtype(input, other, Code::SameDType.name())?;
-        Ok(input.clone())
-    }
+    fn select(condition: Tensor<Boolean>, input: Operand, other: Operand) -> Tensor;
 
     fn scalar(condition: Expr, input: Expr, other: Expr) -> Expr {
         condition.select(input, other)
     }
 
-    fn grad(condition: Tensor, input: Tensor, other: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        (select(condition, input, other), move |d_out: Tensor| {
-            let zero = constant(d_out, 0.0);
-            Grads { input: select(condition, d_out, zero), other: select(condition, zero, d_out) }
+    fn grad(
+        condition: Tensor,
+        input: Operand<Tensor>,
+        other: Operand<Tensor>,
+    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (select(condition, input, other), move |d_out: Tensor| Grads {
+            input: input.cotangent(|| select(condition, d_out, 0.0)),
+            other: other.cotangent(|| select(condition, 0.0, d_out)),
         })
     }
 
-    fn reference(condition: &ArrayD<bool>, input: &ReferenceTensor, other: &ReferenceTensor) -> ReferenceTensor {
+    fn reference(
+        condition: &ArrayD<bool>,
+        input: &Operand<ReferenceTensor>,
+        other: &Operand<ReferenceTensor>,
+    ) -> ReferenceTensor {
+        let [input, other] = filled([input, other]);
         if input.dtype().is_floating() {
             let (a, b) = (input.floats(), other.floats());
             let values = ndarray::Zip::from(condition).and(a).and(b).map_collect(|c, a, b| if *c { *a } else { *b });
@@ -54,11 +48,5 @@ pub mod select {
             s.case(with(s.booleans([4, 4]), s.values([4, 4], special), s.normal([4, 4])))
                 .forward_only("special values");
         }
-    }
-
-    fn errors(e: &mut ErrorSamples) {
-        e.case(SameShape, with(e.booleans([3]), e.normal([2, 3]), e.normal([2, 3])), "condition has shape [3]");
-        e.case(SameShape, with(e.booleans([3]), e.normal([3]), e.normal([2, 3])), "other [2, 3]");
-        e.case(SameDType, with(e.booleans([3]), e.normal([3]), e.of(another(e.dtype()), [3])), "expected equal dtypes");
     }
 }

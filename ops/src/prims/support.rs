@@ -22,21 +22,6 @@ pub fn zeros(meta: &TensorMeta) -> Tensor {
     super::full(meta.shape(), 0.0, meta.dtype(), meta.device().to_string())
 }
 
-/// Whether `value` can be made an element of `dtype`: integers have limits, and must be exact in f64 as scalar rules hold them.
-pub fn holds(dtype: DType, value: Scalar) -> bool {
-    let limits = match dtype {
-        DType::U8 => (0, u8::MAX.into()),
-        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
-        DType::I64 => (i64::MIN, i64::MAX),
-        _ => return true,
-    };
-    match value {
-        Scalar::Bool(_) => true,
-        Scalar::Int(value) => value as f64 as i128 == i128::from(value) && (limits.0..=limits.1).contains(&value),
-        Scalar::Float(value) => value.trunc() >= limits.0 as f64 && value.trunc() < limits.1 as f64 + 1.0,
-    }
-}
-
 /// For metas: fails with the caller's code (`Code::SameShape.name()`) unless both have one shape.
 pub fn same_shape(input: &TensorMeta, other: &TensorMeta, code: &'static str) -> Result<()> {
     if input.shape() == other.shape() {
@@ -125,18 +110,18 @@ pub fn zip(
 /// other sign under an infinite divisor.) Of infinity there is no remainder, and it gives no number; zero has the sign of the
 /// quotient.
 #[track_caller]
-pub fn floor_quotient(input: Tensor, other: Tensor) -> Tensor {
+pub fn floor_quotient(input: impl Into<Operand<Tensor>>, other: Tensor) -> Tensor {
+    let input = input.into();
     let (quotient, rest) = (prims::div(input, other), prims::remainder(input, other));
     let whole = prims::div(prims::sub(input, rest), other);
     // Beyond half of the type's precision a sum with 0.5 would be rounded to the next integer.
     let lower = prims::floor(whole);
-    let up = prims::gt(prims::sub(whole, lower), constant(whole, 0.5));
-    let nearest = prims::select(up, prims::add(lower, constant(lower, 1.0)), lower);
-    let zero = prims::eq(nearest, constant(nearest, 0.0));
-    let signed = prims::select(zero, prims::mul(quotient, constant(quotient, 0.0)), nearest);
+    let up = prims::gt(prims::sub(whole, lower), 0.5);
+    let nearest = prims::select(up, prims::add(lower, 1.0), lower);
+    let signed = prims::select(prims::eq(nearest, 0.0), prims::mul(quotient, 0.0), nearest);
     // By zero the quotient is infinite, or no number, as it is.
-    let below = prims::select(prims::eq(other, constant(other, 0.0)), quotient, signed);
-    prims::select(prims::eq(rest, other), constant(below, -1.0), below)
+    let below = prims::select(prims::eq(other, 0.0), quotient, signed);
+    prims::select(prims::eq(rest, other), -1.0, below)
 }
 
 /// For references: fails if a divisor is an integer and zero.

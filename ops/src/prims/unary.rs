@@ -66,13 +66,13 @@ unary! {
     sqrt, torch = "sqrt"; Domain::POSITIVE;
     scalar |x| x.sqrt();
     reference |x| x.sqrt();
-    grad |_input, out, d| div(mul(d, constant(d, 0.5)), out);
+    grad |_input, out, d| div(mul(d, 0.5), out);
 
     /// Reciprocal square root, elementwise: `1 / √x`.
     rsqrt, torch = "rsqrt", autocast = full; Domain::POSITIVE;
     scalar |x| x.rsqrt();
     reference |x| 1.0 / x.sqrt();
-    grad |_input, out, d| mul(mul(d, constant(d, -0.5)), mul(mul(out, out), out));
+    grad |_input, out, d| mul(mul(d, -0.5), mul(mul(out, out), out));
 
     /// Reciprocal, elementwise: `1 / x`.
     reciprocal, torch = "reciprocal", autocast = full; Domain::POSITIVE;
@@ -96,13 +96,13 @@ unary! {
     tanh, torch = "tanh"; Domain::ALL;
     scalar |x| x.tanh();
     reference |x| x.tanh();
-    grad |_input, out, d| mul(d, sub(constant(out, 1.0), mul(out, out)));
+    grad |_input, out, d| mul(d, sub(1.0, mul(out, out)));
 
     /// Error function, elementwise: `2/√π ∫₀ˣ e^(-t²) dt`.
     erf, torch = "erf"; Domain::ALL;
     scalar |x| x.erf();
     reference |x| error_function(x);
-    grad |input, _out, d| mul(mul(d, constant(d, std::f64::consts::FRAC_2_SQRT_PI)), exp(neg(mul(input, input))));
+    grad |input, _out, d| mul(mul(d, std::f64::consts::FRAC_2_SQRT_PI), exp(neg(mul(input, input))));
 }
 
 /// For references: the error function by its series with positive terms, `2/√π e^(-x²) Σ 2ⁿ x²ⁿ⁺¹ / (2n+1)!!`.

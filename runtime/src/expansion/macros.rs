@@ -169,7 +169,7 @@ macro_rules! __rule {
             fn rule($a: &[$crate::argument::Arg<$crate::rules::Expr>]) -> ::std::vec::Vec<$crate::rules::Expr> {
                 $crate::rules::IntoResults::into_results($call)
             }
-            $crate::expansion::record_scalar(arguments, rule)
+            $crate::expansion::record_scalar(PARAMS, arguments, rule)
         }
         rule
     }};

@@ -46,6 +46,7 @@ impl Samples {
         if let Some(declare) = TestRules::of(operator).samples {
             declare(&mut samples);
         }
+        samples.add_numbers(operator);
         samples.into_cases()
     }
 }

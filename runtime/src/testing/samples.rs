@@ -7,9 +7,11 @@ use std::sync::Arc;
 use fulgurite_kernels::DType;
 use fulgurite_kernels::dtype::Element;
 
-use crate::argument::{Arg, Operand, Scalar};
+use crate::argument::{Arg, AttributeType, Operand, Scalar};
+use crate::arithmetic::Arithmetic;
+use crate::elementwise::is_mask;
 use crate::meta::{Device, Dims, TensorMeta};
-use crate::operator::{OperatorDef, ParamKind};
+use crate::operator::{OperatorDef, ParamDef, ParamKind, RuleSet};
 use crate::rules::{OperatorArguments, Precondition};
 
 /// Where an elementwise function is smooth and defined.
@@ -281,6 +283,31 @@ impl Samples {
         Samples { operator, source: Source { dtype, drawn: Cell::new(1) }, cases: Vec::new() }
     }
 
+    /// Adds to the calls of an elementwise operator that takes numbers for tensors: declared ones with a number in the
+    /// place of each tensor that may be one. They come last and draw no values, so that those before them stay as they
+    /// are.
+    pub(crate) fn add_numbers(&mut self, operator: &OperatorDef) {
+        let of_tensors = |sample: &&Sample| {
+            let mut tensors = sample.arguments.iter().flat_map(Arg::tensors);
+            tensors.all(|tensor| tensor.shape.iter().product::<usize>() > 1)
+        };
+        let usual = self.cases.iter().find(|sample| sample.forward_only.is_none() && of_tensors(sample));
+        let special = self.cases.iter().find(|sample| sample.forward_only.is_some());
+        let places =
+            || (0..operator.params.len()).filter(|i| matches!(operator.params[*i].kind, ParamKind::Operand(_)));
+        let sources = usual.into_iter().chain(special).filter(|_| Arithmetic::of(operator).scalar.is_some());
+        let made = sources.flat_map(|sample| {
+            places().filter_map(|place| {
+                let Arg::Tensor(tensor) = &sample.arguments[place] else { return None };
+                let mut sample = Sample { gradients: None, ..sample.clone() };
+                sample.arguments[place] = Arg::Attribute(number_among(tensor)?.to_attribute());
+                Some(sample)
+            })
+        });
+        let made: Vec<Sample> = made.collect();
+        self.cases.extend(made);
+    }
+
     /// What was collected.
     pub fn into_cases(self) -> Vec<Sample> {
         self.cases
@@ -348,6 +375,19 @@ impl Samples {
     }
 }
 
+/// A number near the second element of a tensor: one that a type with fewer bits than f64 has to round, if any.
+fn number_among(tensor: &SampleTensor) -> Option<Scalar> {
+    let value = *tensor.values().get(1)?;
+    Some(match tensor.dtype {
+        DType::Bool => Scalar::Bool(value != 0.0),
+        DType::U8 | DType::I32 | DType::I64 => Scalar::Int(value as i64),
+        _ => {
+            let number = value * (1.0 + 0.3 * tensor.dtype.epsilon());
+            Scalar::Float(if tensor.dtype.nearest(number) == value { number } else { value })
+        }
+    })
+}
+
 /// One error sample: a call that must fail, and how.
 #[derive(Debug, Clone)]
 pub struct ErrorSample {
@@ -386,10 +426,13 @@ impl ErrorSamples {
     }
 
     /// The error samples of an elementwise operator whose meta is the library's: its first sample of two tensors, with
-    /// another shape and another element type of the last one.
+    /// another shape and another element type of the last one; and with numbers, where it takes any.
     pub fn elementwise(&mut self, operator: &'static OperatorDef) {
         let accepts = |dtype: &DType| Samples::of_operator(operator, *dtype).iter().any(|s| classes_fit(operator, s));
         let dtype = std::iter::once(self.dtype()).chain(DType::ALL).find(accepts);
+        for dtype in dtype.into_iter().chain([DType::U8].into_iter().filter(accepts)) {
+            self.numbers(operator, dtype);
+        }
         let samples = dtype.map(|dtype| Samples::of_operator(operator, dtype)).unwrap_or_default();
         let Some((sample, last)) = samples.into_iter().find_map(|sample| {
             let tensors = sample.arguments.iter().map(|argument| argument.tensors().len());
@@ -421,6 +464,34 @@ impl ErrorSamples {
                 arguments: other.arguments,
                 message: "has dtype",
             });
+        }
+    }
+
+    /// Calls with numbers that no tensor of `dtype` could hold, and with numbers alone.
+    fn numbers(&self, operator: &'static OperatorDef, dtype: DType) {
+        let places: Vec<usize> =
+            (0..operator.params.len()).filter(|i| matches!(operator.params[*i].kind, ParamKind::Operand(_))).collect();
+        let Some(sample) = Samples::of_operator(operator, dtype).into_iter().find(|s| classes_fit(operator, s)) else {
+            return;
+        };
+        let add = |places: &[usize], number: Scalar| {
+            let mut arguments = sample.arguments.clone();
+            places.iter().for_each(|place| arguments[*place] = Arg::Attribute(number.to_attribute()));
+            let mut tensors = operator.params.iter().zip(&arguments).filter(|(_, given)| !given.tensors().is_empty());
+            let (code, message) = match tensors.any(|(param, _)| !is_mask(param)) {
+                true => ("NumberDType", "cannot hold"),
+                false => ("NoTensor", "expected at least one tensor"),
+            };
+            self.cases.borrow_mut().push(ErrorSample { code, arguments, message });
+        };
+        for place in &places {
+            // f64 does not hold the first exactly; a fraction, 256 and -1 are no u8.
+            let wrong = [Scalar::Int(i64::MAX), Scalar::Float(0.5), Scalar::Int(256), Scalar::Int(-1)];
+            wrong.into_iter().filter(|number| !number.stands_for(dtype)).for_each(|number| add(&[*place], number));
+        }
+        let decided = |param: &ParamDef| matches!(param.kind, ParamKind::Tensor(_) | ParamKind::List(_));
+        if !places.is_empty() && !operator.params.iter().any(|param| decided(param) && !is_mask(param)) {
+            add(&places, Scalar::Int(1));
         }
     }
 

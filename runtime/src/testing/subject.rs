@@ -15,14 +15,15 @@ use super::exact::is_elementwise;
 use super::problem::{Check, Problem, ensure};
 use super::samples::{Random, Sample, SampleTensor, Samples, classes_fit, round_to};
 use super::tolerance::{self, Expected, relative_error};
-use crate::argument::{Arg, map_arguments};
+use crate::argument::{Arg, Attribute, Scalar, map_arguments};
+use crate::arithmetic::Arithmetic;
 use crate::array::Array;
 use crate::compile::{Options, compile};
 use crate::error::{Place, Result};
 use crate::executor::{ExecutorDef, default_executors, find_executor};
 use crate::fuel::Fuel;
 use crate::meta::{Device, Target, TensorMeta};
-use crate::operator::OperatorDef;
+use crate::operator::{OperatorDef, ParamDef, ParamKind};
 use crate::program::Program;
 use crate::reference::ReferenceTensor;
 use crate::trace::{Block, Input, InputRole, Output, Trace};
@@ -340,7 +341,8 @@ impl Subject {
         self.twin
             .get_or_init(|| {
                 let wide = |dtype: DType| if dtype.is_floating() { DType::F64 } else { dtype };
-                let metas = map_arguments(&self.metas, |meta| meta.with_dtype(wide(meta.dtype())));
+                let rounded = self.with_rounded_numbers();
+                let metas = map_arguments(&rounded.metas, |meta| meta.with_dtype(wide(meta.dtype())));
                 self.def.check_arguments(&metas).ok()?;
                 trace_call(self.def, &metas).ok()?;
                 let arrays = self
@@ -359,6 +361,20 @@ impl Subject {
                 Some(Arc::new(Subject::with(self.def, DType::F64, self.index, sample, metas, arrays)))
             })
             .as_ref()
+    }
+
+    /// The same call with the numbers that stand for tensors as their element type holds them.
+    pub fn with_rounded_numbers(&self) -> Subject {
+        let one = |(param, argument): (&ParamDef, &Arg<TensorMeta>)| match (param.kind, argument) {
+            (ParamKind::Operand(_), Arg::Attribute(Attribute::Scalar(Scalar::Float(number))))
+                if Arithmetic::of(self.def).scalar.is_some() =>
+            {
+                Arg::Attribute(Attribute::Scalar(Scalar::Float(self.dtype.nearest(*number))))
+            }
+            _ => argument.clone(),
+        };
+        let metas = self.def.params.iter().zip(&self.metas).map(one).collect();
+        Subject::with(self.def, self.dtype, self.index, self.sample.clone(), metas, self.arrays.clone())
     }
 
     /// Each result as it should be, by the reference, or else by the decomposition in f64; `None` if there is neither.

@@ -28,17 +28,14 @@ pub(crate) fn merge(source: &Block) -> Block {
     let mut known: FxHashMap<Key, (Vec<ValueId>, usize)> = FxHashMap::default();
     let (mut mergeable, mut cheap) = (Property::new(mergeable), Cheap::new());
     let small = recompute::small(source);
-    // Numbers that the program knows, which are read by everyone and kept by nobody.
-    let mut numbers = vec![false; source.values.len()];
     for symbol in &source.symbols {
-        let number = symbol.operands().all(|id| numbers[id.index()]);
-        symbol.results.iter().for_each(|id| numbers[id.index()] = number);
         let Some(def) = symbol.operator().filter(|_| mergeable.holds(symbol)) else {
             flattener.copy(source, symbol, &mut substitution);
             continue;
         };
         let arguments = map_arguments(&symbol.arguments, |id| Flattener::mapped(&substitution, *id));
-        let again = !number
+        // What reads nothing is needed for nothing else: once is enough.
+        let again = symbol.operands().next().is_some()
             && is_backward(source, symbol)
             && cheap.holds(symbol)
             && !recompute::is_small(source, symbol, small);

@@ -3,10 +3,9 @@
 //! The shape of a pattern (its operators and how they are connected) comes from tracing it on its first sample; where the
 //! shape is found, the pattern is traced again on the metas at hand: operators and attributes must be equal, the pattern's parameters bind to values consistently (a parameter that occurs twice must be the same value twice), and
 //! symbols that do not depend on one another may stand in any order. What lies between must not need the results: a match
-//! is written where its last symbol stood, so it is refused if a result is read before. Numbers that the program knows
-//! (`prims::full` and views of it) may be read elsewhere as well, and stand anywhere. A rewrite may declare that the operands of
-//! some operators stand in either order (`commutes`), and that inner values may be read elsewhere (`keep_inner`): what makes
-//! them then stays.
+//! is written where its last symbol stood, so it is refused if a result is read before. A rewrite may declare that the
+//! operands of some operators stand in either order (`commutes`), and that inner values may be read elsewhere
+//! (`keep_inner`): what makes them then stays.
 //!
 //! The time is linear in the length of the program: the first symbol of a pattern is looked up by its operator, the others by
 //! following the values that they share; and a pattern is traced once for all matches of the same metas.
@@ -26,7 +25,6 @@ use rustc_hash::FxHashMap;
 use self::pattern::{Owners, Pattern};
 use self::search::{Match, find_all};
 use self::uses::Uses;
-use super::dce;
 use super::flatten::{Flattener, inline};
 use crate::argument::Arg;
 use crate::error::Result;
@@ -36,7 +34,6 @@ use crate::trace::{Block, BoundSymbol, Callee, Results, Trace};
 
 #[cfg(feature = "testing")]
 pub(crate) use self::pattern::commutes;
-pub(crate) use self::pattern::numbers_of;
 
 /// The rewrites that take part without being asked for: those declared `default`, and those of executors.
 pub fn default_rewrites() -> Vec<&'static RewriteDef> {
@@ -163,8 +160,5 @@ fn replace(block: &Block, matches: &[Match], pattern: &Pattern<'_>) -> Result<Bl
             flattener.copy(block, symbol, &mut substitution);
         }
     }
-    let written = flattener.finish(block, &substitution);
-    // Numbers that the patterns alone read.
-    let numbers = matches.iter().any(|found| found.symbols.len() > found.consumed.len());
-    Ok(if numbers { dce::live(written) } else { written })
+    Ok(flattener.finish(block, &substitution))
 }

@@ -58,6 +58,46 @@ mod alignment_ignored_by_careless {
     }
 }
 
+/// `input · other`, of which one may be a number.
+#[operator(prim, name = "wrong::number_left_unrounded", no_grad = "of no interest here")]
+pub mod number_left_unrounded {
+    fn number_left_unrounded(input: Operand<Floating>, other: Operand<Floating>) -> Tensor;
+
+    fn scalar(input: Expr, other: Expr) -> Expr {
+        input * other
+    }
+
+    fn reference(input: &Operand<ReferenceTensor>, other: &Operand<ReferenceTensor>) -> ArrayD<f64> {
+        let [input, other] = filled([input, other]);
+        input.floats() * other.floats()
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3, 5]), s.normal([3, 5])));
+    }
+}
+
+/// Multiplies by the number as it was written, not by that of the element type.
+#[implementation(of = number_left_unrounded, by = careless)]
+mod number_left_unrounded_by_careless {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: Operand<TensorRef>, other: Operand<TensorRef>, out: &mut TensorMut) -> Result<()> {
+        use fulgurite::rules::fulgurite_kernels::access::read_f64;
+        let values = |operand: &Operand<TensorRef<'_>>, count: usize| match operand {
+            Operand::Tensor(tensor) => read_f64(tensor),
+            Operand::Scalar(number) => vec![number.to_f64(); count],
+        };
+        let count = out.shape().iter().product();
+        let (input, other) = (values(&input, count), values(&other, count));
+        let products: Vec<f64> = input.iter().zip(&other).map(|(a, b)| a * b).collect();
+        fulgurite_kernels::access::write_f64(out, &products);
+        Ok(())
+    }
+}
+
 fn negate(input: &fulgurite::rules::TensorRef<'_>) -> Vec<f64> {
     fulgurite::rules::fulgurite_kernels::access::read_f64(input).iter().map(|value| -value).collect()
 }

@@ -183,7 +183,7 @@ pub mod precondition_of_a_part {
 
     fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
         let (a, b) = (input.shape(), other.shape());
-        require!(input.rank() < 9, SameShape, "input has shape {a:?}, other has {b:?}, expected equal shapes");
+        require!(input.rank() < 9, ShapeMismatch, "other has shape {b:?}, but input has shape {a:?}");
         Ok(input.clone())
     }
 
@@ -200,7 +200,7 @@ pub mod precondition_of_a_part {
     }
 
     fn errors(e: &mut ErrorSamples) {
-        e.case(SameShape, with(e.normal([2, 3]), e.normal([3])), "input has shape [2, 3], other has [3]");
+        e.case(ShapeMismatch, with(e.normal([2, 3]), e.normal([3])), "other has shape [3], but input has shape [2, 3]");
     }
 }
 

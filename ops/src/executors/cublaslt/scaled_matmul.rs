@@ -1,7 +1,6 @@
 use fulgurite_ops_macros::{operator, rewrite};
 
 use super::{by_both, cublaslt, product, tf32};
-use crate::core::promotion::constant_like;
 use crate::prims;
 
 /// `factor · input · other`, matrices or batches of them: input [..., m, k], other [..., k, n]. The factor is the product's
@@ -23,7 +22,7 @@ pub mod scaled_matmul {
 
     fn decomposition(input: Tensor, other: Tensor, factor: f64) -> Tensor {
         let out = prims::matmul(input, other);
-        prims::mul(out, constant_like(out, factor))
+        prims::mul(out, factor)
     }
 
     fn reference(input: &ArrayD<f64>, other: &ArrayD<f64>, factor: f64) -> ArrayD<f64> {
@@ -60,7 +59,7 @@ by_both!(scaled_matmul, scaled_matmul_by_cublaslt, scaled_matmul_by_tf32, [strid
 pub mod matmul_then_scale {
     fn pattern(query: Tensor, key: Tensor) -> Tensor {
         let scores = prims::matmul(query, key);
-        prims::mul(scores, constant_like(scores, scale_of(query)))
+        prims::mul(scores, scale_of(query))
     }
 
     fn replacement(query: Tensor, key: Tensor) -> Tensor {

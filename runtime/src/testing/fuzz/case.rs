@@ -7,7 +7,7 @@ use super::arrange::{Arrangement, arrange};
 use crate::argument::{Arg, Attribute, Scalar, map_arguments};
 use crate::array::Array;
 use crate::meta::{Device, TensorMeta};
-use crate::operator::{OperatorDef, OperatorKind};
+use crate::operator::{OperatorDef, OperatorKind, ParamDef, ParamKind};
 use crate::testing::problem::{Check, ensure};
 use crate::testing::samples::SampleTensor;
 use crate::testing::subject::trace_of;
@@ -140,7 +140,7 @@ impl Case {
             .map(|input| Input { tensor: input.tensor.clone().resized(extent), ..input.clone() })
             .collect();
         let calls = (self.calls.iter())
-            .map(|call| Call { arguments: resized_attributes(&call.arguments, extent), ..call.clone() })
+            .map(|call| Call { arguments: resized_attributes(call.def, &call.arguments, extent), ..call.clone() })
             .collect();
         Case { inputs, calls, ..self.clone() }
     }
@@ -174,8 +174,13 @@ impl fmt::Display for Case {
     }
 }
 
-/// The arguments with other sizes in their attributes. Small numbers by themselves are axes and counts; in lists they are sizes.
-pub(super) fn resized_attributes<V: Clone>(arguments: &[Arg<V>], extent: &dyn Fn(usize) -> usize) -> Vec<Arg<V>> {
+/// The arguments with other sizes in their attributes. Small numbers by themselves are axes and counts; in lists they
+/// are sizes. What stands for a tensor is none.
+pub(super) fn resized_attributes<V: Clone>(
+    def: &OperatorDef,
+    arguments: &[Arg<V>],
+    extent: &dyn Fn(usize) -> usize,
+) -> Vec<Arg<V>> {
     fn attribute(value: &Attribute, extent: &dyn Fn(usize) -> usize, least: usize) -> Attribute {
         match value {
             Attribute::List(items) => Attribute::List(items.iter().map(|item| attribute(item, extent, 2)).collect()),
@@ -186,11 +191,11 @@ pub(super) fn resized_attributes<V: Clone>(arguments: &[Arg<V>], extent: &dyn Fn
             other => other.clone(),
         }
     }
-    let one = |argument: &Arg<V>| match argument {
-        Arg::Attribute(value) => Arg::Attribute(attribute(value, extent, 5)),
-        other => other.clone(),
+    let one = |(param, argument): (&ParamDef, &Arg<V>)| match (param.kind, argument) {
+        (ParamKind::Attribute, Arg::Attribute(value)) => Arg::Attribute(attribute(value, extent, 5)),
+        (_, other) => other.clone(),
     };
-    arguments.iter().map(one).collect()
+    def.params.iter().zip(arguments).map(one).collect()
 }
 
 /// Whether gradients of it are asked for anywhere: floating-point inputs and results.

@@ -133,7 +133,7 @@ impl Parts {
             }
             let resize = |extent: usize| known.iter().find(|(old, _)| *old == extent).map_or(extent, |(_, new)| *new);
             let mut inputs = Vec::new();
-            let arguments = map_arguments(&resized_attributes(&sample.arguments, &resize), |tensor| {
+            let arguments = map_arguments(&resized_attributes(part.def, &sample.arguments, &resize), |tensor| {
                 inputs.push(input(tensor.clone().resized(&resize)));
                 inputs.len() - 1
             });
@@ -275,7 +275,7 @@ impl Maker {
         let repeated = random.next().is_multiple_of(6);
         let before = (self.case.inputs.len(), self.metas.len());
         let mut at = 0;
-        let arguments = map_arguments(&resized_attributes(&sample.arguments, &resize), |tensor| {
+        let arguments = map_arguments(&resized_attributes(def, &sample.arguments, &resize), |tensor| {
             at += 1;
             if at == 1 || (repeated && tensor.dtype().is_floating()) {
                 return first;

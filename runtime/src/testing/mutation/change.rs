@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::argument::{Arg, Attribute, Scalar};
 use crate::executor::VIEW;
 use crate::meta::Device;
-use crate::operator::OperatorDef;
+use crate::operator::{OperatorDef, ParamKind};
 use crate::registry::operators;
 use crate::testing::samples::Random;
 use crate::trace::{Block, Callee, Storage, Trace, ValueId};
@@ -129,7 +129,18 @@ fn order(block: &mut Block, random: &mut Random) -> Option<String> {
 
 fn operand(block: &mut Block, random: &mut Random) -> Option<String> {
     let line = below(random, block.symbols.len());
-    let operands: Vec<ValueId> = block.symbols.get(line)?.operands().collect();
+    let symbol = block.symbols.get_mut(line)?;
+    if let (Some(def), true) = (symbol.operator(), one_in(random, 5)) {
+        // A number for a tensor, or another number.
+        let places = (0..symbol.arguments.len()).filter(|i| matches!(def.params[*i].kind, ParamKind::Operand(_)));
+        let place = pick(random, &places.collect::<Vec<_>>())?;
+        let numbers = [Scalar::Int(3), Scalar::Float(2.0), Scalar::Float(0.3), Scalar::Int(-1)];
+        let number = Attribute::Scalar(pick(random, &numbers)?);
+        let said = format!("argument {place} of line {line} is {number}");
+        symbol.arguments[place] = Arg::Attribute(number);
+        return Some(said);
+    }
+    let operands: Vec<ValueId> = symbol.operands().collect();
     let old = pick(random, &operands)?;
     let new = pick(random, &alike(block, old))?;
     let tensors = block.symbols[line].arguments.iter_mut().flat_map(Arg::tensors_mut);

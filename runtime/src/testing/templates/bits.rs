@@ -3,11 +3,14 @@
 //!
 //! The call stands between products of its floating-point operands and results with numbers, so that something can be fused
 //! with it and its operands can be computed again; only these show a value that was left unrounded in a register.
+//!
+//! A number for an operand gives what a tensor filled with it gives.
 
-use crate::argument::{Arg, map_arguments};
+use crate::argument::{Arg, Attribute, map_arguments};
+use crate::arithmetic::Arithmetic;
 use crate::array::Array;
 use crate::error::Place;
-use crate::operator::OperatorDef;
+use crate::operator::{OperatorDef, ParamKind, RuleSet};
 use crate::program::Program;
 use crate::testing::directives::Tolerance;
 use crate::testing::problem::{Check, Problem, ensure};
@@ -16,6 +19,7 @@ use crate::testing::test::{Context, Outcome, PASSED, nothing};
 use crate::testing::tolerance::{Expected, roundings, same_numbers};
 use crate::trace::{Block, Callee, Trace, ValueId};
 use crate::tracer::{self, Tensor, trace_rule};
+use fulgurite_kernels::DType;
 
 /// What operands and results are multiplied by. Neither is a power of two: the products round.
 const BEFORE: f64 = 0.875_976_562_5;
@@ -25,6 +29,9 @@ const AFTER: f64 = 0.685_546_875;
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let Some(executor) = context.executor else { return nothing("no executor runs it") };
     let list = List::of(executor);
+    if let Some(filled) = filled(subject)? {
+        same_as_filled(subject, &filled, &list)?;
+    }
     let trace = surrounded(subject)?;
     let mut inputs = subject.arrays.clone();
     let joint = if subject.differentiable()? { joint_trace(&list.placed(&trace)?, &list.executors)? } else { None };
@@ -56,6 +63,41 @@ fn surrounded(subject: &Subject) -> Check<Trace> {
         results.into_iter().map(|result| scaled(result, AFTER)).collect()
     })?;
     Ok(trace_of(def.short_name(), block))
+}
+
+/// The call of an elementwise operator with tensors filled with the numbers that it is given for tensors, if it is
+/// given any.
+fn filled(subject: &Subject) -> Check<Option<Trace>> {
+    let def: &'static OperatorDef = subject.def;
+    let is_number = |place: usize| {
+        let operand = matches!(def.params[place].kind, ParamKind::Operand(_));
+        operand && matches!(subject.metas[place], Arg::Attribute(_))
+    };
+    if Arithmetic::of(def).scalar.is_none() || !(0..def.params.len()).any(is_number) {
+        return Ok(None);
+    }
+    let block = trace_rule(def, &subject.metas, |arguments| {
+        // What decides the element type is no mask.
+        let operands = || arguments.iter().flat_map(Arg::tensors).copied();
+        let like = operands().find(|tensor| tensor.dtype() != DType::Bool).or_else(|| operands().next());
+        let filled = arguments.iter().enumerate().map(|(place, argument)| match (argument, like) {
+            (Arg::Attribute(Attribute::Scalar(number)), Some(like)) if is_number(place) => {
+                Arg::Tensor(tracer::full_like(like, number.to_f64()))
+            }
+            _ => argument.clone(),
+        });
+        tracer::calls::call_at(def, filled.collect(), Place::declared(def))
+    })?;
+    Ok(Some(trace_of(def.short_name(), block)))
+}
+
+fn same_as_filled(subject: &Subject, filled: &Trace, list: &List) -> Check {
+    let results = |trace: &Trace| -> Check<Vec<Array>> { Ok(list.compile(trace)?.run(subject.arrays.clone())?) };
+    for (output, expected) in results(subject.trace()?)?.iter().zip(results(filled)?) {
+        same_numbers(output, &expected)
+            .map_err(|problem| problem.within("a number, against a tensor filled with it"))?;
+    }
+    Ok(())
 }
 
 /// Runs a program fused and unfused, with everything that is cheap computed again and with nothing, and compares the

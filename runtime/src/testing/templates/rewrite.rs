@@ -130,12 +130,11 @@ fn commuted(def: &RewriteDef, pattern: &Trace) -> Vec<Trace> {
 }
 
 /// The pattern with each of its inner values returned as well, and whether the symbol that makes it makes no result of the pattern.
-/// (Numbers are no inner values.)
 fn exposed(pattern: &Trace) -> Vec<(Trace, bool)> {
     let block = &pattern.block;
     let mut found = Vec::new();
-    for (symbol, number) in block.symbols.iter().zip(rewrite::numbers_of(block)) {
-        let inner = |id: &ValueId| !number && !block.results.contains(id);
+    for symbol in &block.symbols {
+        let inner = |id: &ValueId| !block.results.contains(id);
         for id in symbol.results.iter().copied().filter(inner) {
             let mut exposed = block.clone();
             exposed.results.push(id);

@@ -10,7 +10,6 @@ use super::{BACKWARD, is_backward};
 use crate::argument::map_arguments;
 use crate::trace::{Block, BoundSymbol, Input, InputRole, Output, Results, Trace, ValueId};
 use crate::transforms::dce;
-use crate::transforms::rewrite::numbers_of;
 
 /// As [`split`], for two programs that are run one after the other: of what the forward pass makes only those values
 /// are saved that cost something to make. Numbers that the program knows, and views, are made again of what they are
@@ -63,6 +62,20 @@ fn with_views_again(joint: &Trace, outputs: usize) -> Trace {
     }
     let block = again.block.canonical();
     Trace { block, ..joint.clone() }
+}
+
+/// Which symbols compute numbers that the program knows: from nothing, or from such numbers.
+fn numbers_of(block: &Block) -> Vec<bool> {
+    let mut known = vec![false; block.values.len()];
+    block
+        .symbols
+        .iter()
+        .map(|symbol| {
+            let number = symbol.operands().all(|id| known[id.index()]);
+            symbol.results.iter().for_each(|id| known[id.index()] = number);
+            number
+        })
+        .collect()
 }
 
 /// Views are saved, each in memory of its own, instead of the value that they show parts of if they take up no more

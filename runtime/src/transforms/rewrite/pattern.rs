@@ -36,10 +36,8 @@ pub(super) struct Pattern<'a> {
 /// depend on metas and are compared later, on the pattern traced for the metas at hand.
 pub(super) struct Shape {
     pub(super) block: Block,
-    /// Whether each symbol is a number that the program knows.
-    pub(super) numbers: Vec<bool>,
-    /// The symbols in the order in which they are looked for: the first is no number, and each later one shares a value with
-    /// one before it, if any does.
+    /// The symbols in the order in which they are looked for: each but the first shares a value with one before it, if
+    /// any does.
     pub(super) order: Vec<usize>,
     /// Whether the first two arguments of each symbol may stand in either order.
     pub(super) commutes: Vec<bool>,
@@ -49,8 +47,6 @@ pub(super) struct Shape {
 pub(super) struct Sides {
     pub(super) metas: Vec<TensorMeta>,
     pub(super) pattern: Block,
-    /// Whether each symbol of the pattern is a number that the program knows.
-    pub(super) numbers: Vec<bool>,
     replacement: OnceCell<Result<Block>>,
     allowed: OnceCell<Claim>,
 }
@@ -68,9 +64,8 @@ impl<'a> Pattern<'a> {
             return known.clone();
         }
         let made = trace_side(self.rewrite, &metas, self.rewrite.pattern).ok().map(|pattern| {
-            let numbers = numbers_of(&pattern);
             let (replacement, allowed) = (OnceCell::new(), OnceCell::new());
-            Rc::new(Sides { metas: metas.clone(), pattern, numbers, replacement, allowed })
+            Rc::new(Sides { metas: metas.clone(), pattern, replacement, allowed })
         });
         self.sides.borrow_mut().insert(metas, made.clone());
         made
@@ -133,10 +128,11 @@ impl Shape {
         let metas: Vec<TensorMeta> =
             sample.arguments.iter().flat_map(Arg::tensors).map(|tensor| tensor.meta(Device::CPU)).collect();
         let block = trace_side(rewrite, &metas, rewrite.pattern)?;
-        let numbers = numbers_of(&block);
-        let Some(first) = numbers.iter().position(|number| !number) else { return Ok(None) };
+        if block.symbols.is_empty() {
+            return Ok(None);
+        }
         let commutes = block.symbols.iter().map(|symbol| commutes(rewrite, symbol)).collect();
-        Ok(Some(Shape { order: connected_order(&block, first), block, numbers, commutes }))
+        Ok(Some(Shape { order: connected_order(&block), block, commutes }))
     }
 }
 
@@ -145,16 +141,16 @@ pub(crate) fn commutes(rewrite: &RewriteDef, symbol: &BoundSymbol) -> bool {
     symbol.arguments.len() >= 2 && symbol.operator().is_some_and(|def| rewrite.commutes.contains(&def))
 }
 
-/// The symbols of a pattern from `first` on, each sharing a value with one before it if any does: what a value makes or reads is
-/// found by following it.
-fn connected_order(block: &Block, first: usize) -> Vec<usize> {
+/// The symbols of a pattern from the first on, each sharing a value with one before it if any does: what a value makes
+/// or reads is found by following it.
+fn connected_order(block: &Block) -> Vec<usize> {
     let values = |i: &usize| {
         let symbol = &block.symbols[*i];
         symbol.operands().chain(symbol.results.iter().copied()).collect::<Vec<ValueId>>()
     };
-    let mut order = vec![first];
-    let mut known = values(&first);
-    let mut left: Vec<usize> = (0..block.symbols.len()).filter(|i| *i != first).collect();
+    let mut order = vec![0];
+    let mut known = values(&0);
+    let mut left: Vec<usize> = (1..block.symbols.len()).collect();
     while !left.is_empty() {
         let connected = left.iter().position(|i| values(i).iter().any(|id| known.contains(id)));
         let next = left.remove(connected.unwrap_or(0));
@@ -162,20 +158,6 @@ fn connected_order(block: &Block, first: usize) -> Vec<usize> {
         order.push(next);
     }
     order
-}
-
-/// Which symbols compute numbers that the program knows: from nothing, or from such numbers.
-pub(crate) fn numbers_of(block: &Block) -> Vec<bool> {
-    let mut known = vec![false; block.values.len()];
-    block
-        .symbols
-        .iter()
-        .map(|symbol| {
-            let number = symbol.operands().all(|id| known[id.index()]);
-            symbol.results.iter().for_each(|id| known[id.index()] = number);
-            number
-        })
-        .collect()
 }
 
 fn trace_side(rewrite: &RewriteDef, metas: &[TensorMeta], side: crate::tracer::rules::TracedRule) -> Result<Block> {

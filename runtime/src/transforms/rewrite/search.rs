@@ -118,7 +118,7 @@ impl<'a> Search<'a> {
         let wanted = &pattern.shape.block.symbols[place];
         let both = [false, true];
         let orders = if pattern.shape.commutes[place] { &both[..] } else { &both[..1] };
-        for i in self.candidates(next, place, wanted) {
+        for i in self.candidates(next, wanted) {
             let symbol = &self.block.symbols[i as usize];
             if self.taken[i as usize]
                 || symbol.executor.is_some()
@@ -145,7 +145,7 @@ impl<'a> Search<'a> {
 
     /// The symbols that may be `wanted`, in the order in which they are tried: those after the match's first one, then those
     /// before it.
-    fn candidates(&self, next: usize, place: usize, wanted: &BoundSymbol) -> impl Iterator<Item = u32> + use<'a> {
+    fn candidates(&self, next: usize, wanted: &BoundSymbol) -> impl Iterator<Item = u32> + use<'a> {
         let uses: &'a Uses = self.uses;
         let bound = |id: &ValueId| self.bound[id.index()];
         let made = wanted.results.iter().find_map(bound).map(|value| uses.producer(value));
@@ -158,8 +158,7 @@ impl<'a> Search<'a> {
                 (None, readers().min_by_key(|readers| readers.len()).unwrap_or_else(calls))
             }
         };
-        // Numbers stand anywhere.
-        let split = if self.pattern.shape.numbers[place] { 0 } else { many.partition_point(|i| *i <= self.anchor) };
+        let split = many.partition_point(|i| *i <= self.anchor);
         one.into_iter().chain(many[split..].iter().copied()).chain(many[..split].iter().copied())
     }
 
@@ -221,7 +220,7 @@ impl<'a> Search<'a> {
         }
         let results: Vec<ValueId> = side.results.iter().map(|id| bound[id.index()]).collect::<Option<_>>()?;
         let symbols: Vec<usize> = places.iter().map(|place| place.symbol).collect();
-        let taken = self.taken_away(&symbols, &sides.numbers, &results);
+        let taken = self.taken_away(&symbols, &results);
         let consumed: Vec<usize> = taken.iter().map(|own| symbols[*own]).collect();
         let found = Match { symbols, consumed, parameters, results, sides };
         // A match that takes nothing away would be found again for ever.
@@ -240,10 +239,10 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Which symbols of the pattern a match takes away: all but numbers; and, where the rewrite says so, those that make inner
-    /// values which are read elsewhere.
-    fn taken_away(&self, symbols: &[usize], numbers: &[bool], results: &[ValueId]) -> Vec<usize> {
-        let mut stays = numbers.to_vec();
+    /// Which symbols of the pattern a match takes away: all, but for those that make inner values which are read
+    /// elsewhere, where the rewrite says so.
+    fn taken_away(&self, symbols: &[usize], results: &[ValueId]) -> Vec<usize> {
+        let mut stays = vec![false; symbols.len()];
         if self.pattern.rewrite.keep_inner {
             // What a symbol that stays reads stays as well: from the last one to the first.
             for (own, i) in symbols.iter().enumerate().rev() {
