@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::OutputLayout;
+use super::program::OutputLayout;
 use super::values::Space;
 
 type Extents = SmallVec<[usize; 6]>;

@@ -3,9 +3,9 @@
 //! A chunk's totals are formed as they are when one thread passes over the whole row, and combined in the same order; so a result
 //! has the same bits either way.
 
-use super::FusedKernel;
+use super::kernel::FusedKernel;
 use super::plan::{Operation, Storage};
-use super::run::{Addresses, CHUNK, Line, Running, Task, Tile, with_scratch};
+use super::task::{Addresses, CHUNK, Line, Running, Task, Tile, with_scratch};
 use crate::parallel::{Shared, for_ranges};
 use crate::tile::reduction::Total;
 

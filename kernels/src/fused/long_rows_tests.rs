@@ -2,9 +2,11 @@
 
 use super::tests::{numbers, softmax};
 use super::*;
+use crate::dtype::DType;
 use crate::scalar::ScalarOp;
+use crate::tile::reduction::Reduction;
 use crate::tile::stream::streaming_threshold;
-use crate::view::contiguous_strides;
+use crate::view::{TensorMut, TensorRef, contiguous_strides};
 
 /// Few long rows are cut into chunks for several threads: with rows kept between passes (100,000 columns) and without, in place,
 /// and with a value per row.

@@ -4,9 +4,9 @@
 //! pass over them. A longer row is passed over once for each reduction that others wait for, in pieces; its values are
 //! computed again in each pass that needs them, except for expensive ones, which are kept if they fit the second-level cache.
 
-use super::FusedProgram;
 use super::layout::Layout;
 use super::plan::{Operation, OutputPlan, Place, Plan, Stage, Step, Storage};
+use super::program::FusedProgram;
 use super::values::{Kind, Space, Value, Values};
 use crate::dtype::DType;
 use crate::tile::stream::{LINE, streaming_threshold};

@@ -1,8 +1,10 @@
 //! Fused programs against plain loops.
 
 use super::*;
+use crate::dtype::DType;
 use crate::scalar::ScalarOp;
-use crate::view::contiguous_strides;
+use crate::tile::reduction::Reduction;
+use crate::view::{TensorMut, TensorRef, contiguous_strides};
 
 pub(super) fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 2_654_435_761) % 4093) as f32 / 512.0 - 4.0).collect()

@@ -1,6 +1,6 @@
 //! Type inference: from the nodes of a program to values that have a class and a space.
 
-use super::{FusedNode, FusedProgram};
+use super::program::{FusedNode, FusedProgram};
 use crate::dtype::DType;
 use crate::scalar::ScalarOp;
 use crate::tile::reduction::Reduction;
