@@ -5,7 +5,6 @@ mod drawing;
 mod floors;
 mod graph;
 mod module;
-#[cfg(test)]
 mod small_crates;
 
 use std::path::Path;
