@@ -9,8 +9,20 @@ use crate::model::{self, Options, ParamKind, RuleParam, Signature};
 use crate::parse::{Entry, Function};
 
 /// The rules of an operator.
-pub const OPERATOR_RULES: [&str; 11] =
-    ["requires", "meta", "decomposition", "grad", "scalar", "view", "reference", "cpu", "plan", "samples", "errors"];
+pub const OPERATOR_RULES: [&str; 12] = [
+    "requires",
+    "meta",
+    "decomposition",
+    "grad",
+    "scalar",
+    "flops",
+    "view",
+    "reference",
+    "cpu",
+    "plan",
+    "samples",
+    "errors",
+];
 
 /// The rules of an implementation.
 pub const IMPLEMENTATION_RULES: [&str; 5] = ["checker", "execution", "grad", "cpu", "plan"];

@@ -32,11 +32,13 @@ mod subject;
 mod system;
 mod target;
 mod tokenize;
+mod trace_diff;
 mod trace_files;
 mod trace_inputs;
 mod trace_programs;
 mod trace_run;
 mod trace_show;
+mod trace_snapshots;
 mod trace_sources;
 mod train;
 
@@ -117,7 +119,9 @@ enum Trace {
     /// Checks a stored trace against the rules of the language.
     Verify(trace_files::Verify),
     /// Compares two stored traces; exits with 1 if they differ.
-    Diff(trace_files::Diff),
+    Diff(trace_diff::Arguments),
+    /// Compares the snapshots of the working tree with those of a commit, program by program.
+    Snapshots(trace_snapshots::Arguments),
 }
 
 /// Runs the command that the process was started with, on every operator and executor that is linked into it.
@@ -132,7 +136,8 @@ pub fn main() -> ExitCode {
         Command::Trace(Trace::Show(arguments)) => trace_show::run(&arguments),
         Command::Trace(Trace::Run(arguments)) => trace_run::run(&arguments),
         Command::Trace(Trace::Verify(arguments)) => trace_files::verify(&arguments),
-        Command::Trace(Trace::Diff(arguments)) => trace_files::diff(&arguments),
+        Command::Trace(Trace::Diff(arguments)) => trace_diff::run(&arguments),
+        Command::Trace(Trace::Snapshots(arguments)) => trace_snapshots::run(&arguments),
         Command::Train(model) => train::run(&model),
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),

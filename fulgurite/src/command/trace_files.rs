@@ -1,4 +1,4 @@
-//! `trace verify` and `trace diff`, and reading traces.
+//! `trace verify`, and reading traces.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,16 +23,6 @@ Example:
 pub struct Verify {
     /// The trace, of any stage.
     file: PathBuf,
-}
-
-/// Arguments of `trace diff`.
-#[derive(Args)]
-#[command(after_help = "Example:\n  fulgurite trace diff before.trace after.trace")]
-pub struct Diff {
-    /// The trace before.
-    before: PathBuf,
-    /// The trace after.
-    after: PathBuf,
 }
 
 /// Reads a trace, which need not be valid.
@@ -70,14 +60,4 @@ pub fn verify(arguments: &Verify) -> Outcome {
         trace.outputs.len()
     )?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Compares traces.
-pub fn diff(arguments: &Diff) -> Outcome {
-    let difference = trace::diff(&read(&arguments.before)?, &read(&arguments.after)?);
-    if difference.is_empty() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    say!("{}", difference.to_string().trim_end())?;
-    Ok(ExitCode::FAILURE)
 }

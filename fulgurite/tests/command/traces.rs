@@ -292,6 +292,59 @@ fn differences_exit_with_one() {
 }
 
 #[test]
+fn differences_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    show(folder.path(), "a", &["prims::matmul", "--stage", "claim"]);
+    show(folder.path(), "b", &["prims::matmul", "--stage", "claim", "--executors", "reference"]);
+    let ran = run_in(folder.path(), &["trace", "diff", "a", "b", "--json"]);
+    assert_eq!(ran.code, 1);
+    let found = json(&ran.out);
+    assert_eq!(found["counts"]["reclaimed"], 1, "{found}");
+    assert_eq!(found["totals"]["before"], found["totals"]["after"]);
+    assert!(found["totals"]["after"]["flops"].as_u64().is_some_and(|flops| flops > 0), "{found}");
+    assert_eq!(found["totals"]["after"]["launches"], 1);
+    let markdown = run_in(folder.path(), &["trace", "diff", "a", "b", "--markdown"]);
+    assert!(markdown.out.contains("1 reclaimed") && markdown.out.contains("```diff"), "{}", markdown.out);
+    assert!(run_in(folder.path(), &["trace", "diff", "a", "a", "--markdown"]).ok().contains("No difference."));
+}
+
+#[test]
+fn snapshots_are_compared_with_those_of_a_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let git = |arguments: &[&str]| {
+        let identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"];
+        let ran = std::process::Command::new("git").args(identity).args(arguments).current_dir(folder.path()).output();
+        let ran = ran.expect("git is installed");
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    };
+    let store = |file: &str, arguments: &[&str]| {
+        let text = run(&[&["trace", "show"], arguments].concat()).ok();
+        std::fs::write(folder.path().join(file), format!("---\nsource: x\n---\n== forward, claimed\n\n{text}"))
+            .unwrap();
+    };
+    git(&["init", "--quiet"]);
+    store("exp.snap", &["prims::exp", "--stage", "claim"]);
+    store("sin.snap", &["prims::sin", "--stage", "claim"]);
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "-m", "snapshots"]);
+    assert!(run_in(folder.path(), &["trace", "snapshots"]).ok().contains("no snapshot differs"));
+    // What a failed test left stands for the file; a new file is one.
+    store("exp.snap.new", &["prims::exp", "--stage", "claim", "--executors", "reference"]);
+    store("cos.snap", &["prims::cos", "--stage", "claim"]);
+    let ran = run_in(folder.path(), &["trace", "snapshots"]);
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    assert!(ran.out.contains("== cos, forward, claimed: new"), "{}", ran.out);
+    assert!(ran.out.contains("== exp, forward, claimed\nlines: 1 reclaimed"), "{}", ran.out);
+    assert!(!ran.out.contains("sin"), "{}", ran.out);
+    let found = json(&run_in(folder.path(), &["trace", "snapshots", "--json"]).out);
+    assert_eq!(found["programs"].as_array().map(Vec::len), Some(2), "{found}");
+    let markdown = run_in(folder.path(), &["trace", "snapshots", "HEAD", "--markdown"]).out;
+    assert!(markdown.contains("| exp | forward, claimed | lines: 1 reclaimed |"), "{markdown}");
+    let complaint = run_in(folder.path(), &["trace", "snapshots", "nowhere"]).fails(1);
+    assert!(complaint.contains("'nowhere' is no commit"), "{complaint}");
+}
+
+#[test]
 fn inputs_that_do_not_fit_are_refused_before_they_are_made() {
     let folder = tempfile::tempdir().unwrap();
     let text = "# fulgurite trace 1\ntrace f for cpu (x: f32[100000000000]) {\n  y: f32[100000000000] = prims::exp(x)\n  return result = y\n}\n";

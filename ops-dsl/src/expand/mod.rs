@@ -121,7 +121,7 @@ pub(crate) fn read(params: &[Param], rule: &Rule, param: &RuleParam) -> Option<T
     let by_reference = matches!(&param.ty, syn::Type::Reference(_));
     match &params[index].kind {
         ParamKind::Tensor(_) => match rule.name {
-            "requires" | "meta" | "cpu" | "plan" if by_reference => {
+            "requires" | "meta" | "flops" | "cpu" | "plan" if by_reference => {
                 Some(quote_spanned!(here=> ::fulgurite::expansion::read_tensor(a, #at)))
             }
             "decomposition" | "grad" | "scalar" if !by_reference => {

@@ -346,6 +346,7 @@ fn rule_sets(operator: &Operator) -> Vec<TokenStream> {
         set(quote!(::fulgurite::tracer::rules::TracingRules), tracing),
         set(quote!(::fulgurite::transforms::autodiff::rules::GradientRules), gradient),
         set(quote!(::fulgurite::arithmetic::Arithmetic), rule_fields(operator, &["scalar"])),
+        set(quote!(::fulgurite::cost::CostRules), rule_fields(operator, &["flops"])),
         set(quote!(::fulgurite::strided::LayoutRules), rule_fields(operator, &["view"])),
         set(quote!(::fulgurite::kernel::KernelRules), kernel),
         set(quote!(::fulgurite::testing::rules::TestRules), test_fields(operator)),
@@ -362,7 +363,7 @@ fn rule_fields(operator: &Operator, names: &[&str]) -> TokenStream {
     for rule in operator.rules.iter().filter(|rule| rule.right && names.contains(&rule.name)) {
         let (field, function) = (made(rule.name), &rule.function.sig.ident);
         let value = match rule.name {
-            "requires" | "meta" | "grad" | "scalar" | "reference" | "view" => erased(rule.name, rule, params),
+            "requires" | "meta" | "grad" | "scalar" | "flops" | "reference" | "view" => erased(rule.name, rule, params),
             "decomposition" => erased("traced", rule, params),
             "cpu" => cpu(rule, params, results == Results::List),
             "plan" => plan(rule, params, results == Results::List),

@@ -17,6 +17,10 @@ pub mod cumsum {
         Ok(input.with_dtype(if input.dtype().is_integer() { DType::I64 } else { input.dtype() }))
     }
 
+    fn flops(input: &TensorMeta) -> u64 {
+        input.len() as u64
+    }
+
     fn grad(input: Tensor, dim: usize) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         (cumsum(input, dim), move |d_out: Tensor| Grads { input: flip(cumsum(flip(d_out, [dim]), dim), [dim]) })
     }

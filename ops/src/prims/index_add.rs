@@ -34,6 +34,11 @@ pub mod index_add {
         Ok(input.clone())
     }
 
+    /// An addition for each element of `src`.
+    fn flops(src: &TensorMeta) -> u64 {
+        src.len() as u64
+    }
+
     fn grad(input: Tensor, dim: usize, index: Tensor, src: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         (index_add(input, dim, index, src), move |d_out: Tensor| Grads {
             input: d_out,

@@ -62,6 +62,12 @@ pub mod matmul {
         Ok(input.with_shape([batch, &[m, n]].concat()).with_dtype(dtype))
     }
 
+    /// A multiplication and an addition for each term.
+    fn flops(input: &TensorMeta, other: &TensorMeta) -> u64 {
+        let (_, [_, n]) = split(other);
+        2 * input.len() as u64 * n as u64
+    }
+
     fn split(meta: &TensorMeta) -> (&[usize], [usize; 2]) {
         match meta.shape() {
             [batch @ .., rows, columns] => (batch, [*rows, *columns]),

@@ -23,6 +23,10 @@ pub mod sum {
         Ok(input.with_shape(without(input.shape(), dims)).with_dtype(dtype))
     }
 
+    fn flops(input: &TensorMeta) -> u64 {
+        input.len() as u64
+    }
+
     fn grad(input: Tensor, dims: &[usize]) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let kept = others(input.rank(), dims);
         (sum(input, dims), move |d_out: Tensor| Grads { input: broadcast_in_dim(d_out, input.shape(), kept) })
@@ -91,6 +95,10 @@ macro_rules! extremum {
                     input.shape()
                 );
                 Ok(input.with_shape(without(input.shape(), dims)))
+            }
+
+            fn flops(input: &TensorMeta) -> u64 {
+                input.len() as u64
             }
 
             fn grad(input: Tensor, dims: &[usize]) -> (Tensor, impl FnOnce(Tensor) -> Grads) {

@@ -37,6 +37,11 @@ pub mod scatter_add {
         Ok(input.clone())
     }
 
+    /// An addition for each element of `src`.
+    fn flops(src: &TensorMeta) -> u64 {
+        src.len() as u64
+    }
+
     fn grad(input: Tensor, dim: usize, index: Tensor, src: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         (scatter_add(input, dim, index, src), move |d_out: Tensor| Grads {
             input: d_out,

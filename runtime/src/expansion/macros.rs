@@ -148,6 +148,12 @@ macro_rules! __rule {
         }
         rule
     }};
+    (flops $a:ident => $call:expr) => {{
+        fn rule($a: &[$crate::argument::Arg<$crate::TensorMeta>]) -> u64 {
+            $call
+        }
+        rule
+    }};
     (traced $a:ident => $call:expr) => {{
         fn rule($a: &[$crate::argument::Arg<$crate::Tensor>]) -> ::std::vec::Vec<$crate::Tensor> {
             $crate::rules::IntoResults::into_results($call)

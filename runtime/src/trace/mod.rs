@@ -303,7 +303,7 @@ pub mod print;
 pub mod verify;
 
 #[cfg(test)]
-mod test_support;
+pub(crate) mod test_support;
 
 pub use diff::{TraceDiff, diff};
 pub use parse::parse;
