@@ -113,7 +113,7 @@ fn programs_are_kept_by_the_form_of_their_trees() {
 #[test]
 fn what_was_claimed_elsewhere_is_verified_unasked() {
     let text =
-        |line: &str| format!("# fulgurite trace 1\ntrace f for cpu (x: f32[4]) {{\n  {line}\n  return y = y\n}}\n");
+        |line: &str| format!("# fulgurite trace 2\ntrace f for cpu (x: f32[4]) {{\n  {line}\n  return y = y\n}}\n");
     let options = Options { verify: false, ..Options::default() };
     let ending = |line: &str| {
         let trace = fulgurite::trace::parse(&text(line)).unwrap();

@@ -55,7 +55,7 @@ impl Counts {
                     counts.retyped += usize::from(what.types);
                     counts.reclaimed += usize::from(what.claim);
                     counts.refused += usize::from(what.refusals);
-                    counts.moved_in_memory += usize::from(what.storage);
+                    counts.moved_in_memory += usize::from(what.storage.is_some());
                     counts.called += usize::from(what.call);
                     counts.moved += usize::from(what.moved);
                     counts.bodies += usize::from(!what.body.is_empty());
@@ -211,7 +211,7 @@ fn lines_to_json(lines: &[LineDiff]) -> Vec<Value> {
             let named = [
                 (*call, "call"),
                 (*types, "types"),
-                (*storage, "storage"),
+                (storage.is_some(), "storage"),
                 (*claim, "claim"),
                 (*refusals, "refusals"),
                 (*moved, "place"),

@@ -19,7 +19,7 @@ use crate::program::Program;
 use crate::trace::verify::{honoured, one_device, ordered};
 use crate::trace::{BoundSymbol, Callee, Trace};
 use crate::transforms::autodiff::GradientRule;
-use crate::transforms::{autocast, autodiff, claim, cse, dce, donate, fuse, layout, plan, recompute, rewrite};
+use crate::transforms::{autocast, autodiff, claim, cse, dce, donate, fuse, layout, nest, plan, recompute, rewrite};
 
 /// What a user may choose about compilation.
 #[derive(Clone)]
@@ -265,13 +265,18 @@ impl Stages {
             self.make("claim", |trace, fuel| {
                 let claimed = claim::claim(trace, executors, fuel)?;
                 // Decompositions bring symbols that nobody reads and symbols that stand elsewhere already.
-                let block = dce::live(cse::merge(&claimed.block)).canonical();
+                let merged = dce::live(cse::merge(&claimed.block)).canonical();
+                let block = claim::without_bodies(merged);
                 Ok(Trace { block, ..claimed })
             })?;
             if options.fuse && !self.done("fuse") {
                 self.make("fuse", |trace, fuel| Ok(fuse::fuse(trace, executors, fuel)))?;
             }
-            self.make("layout", |trace, _| layout::layout(trace, executors))?;
+            self.make("layout", |trace, _| {
+                let laid = layout::layout(trace, executors)?;
+                let block = nest::nest(dce::live(laid.block.clone())).canonical();
+                Ok(Trace { block, ..laid })
+            })?;
             self.make("donate", |trace, _| Ok(donate::donate(trace)))?;
             self.make("plan_memory", |trace, _| Ok(plan::plan(trace)))?;
         }

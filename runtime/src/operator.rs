@@ -2,6 +2,7 @@
 //! belong to those who ask for them, and which the record only carries.
 
 use std::any::Any;
+use std::sync::Arc;
 
 use fulgurite_kernels::DType;
 
@@ -258,6 +259,21 @@ pub struct OperatorDef {
 }
 
 impl OperatorDef {
+    /// Names and metas of the parameters of a block that stands for a call: the operator's, one for each tensor.
+    pub(crate) fn rule_parameters(&self, metas: &[Arg<TensorMeta>]) -> Vec<(Arc<str>, TensorMeta)> {
+        let mut parameters: Vec<(Arc<str>, TensorMeta)> = Vec::new();
+        for (param, argument) in self.params.iter().zip(metas) {
+            match argument {
+                Arg::List(metas) => {
+                    let item = |(i, meta): (usize, &TensorMeta)| (format!("{}.{i}", param.name).into(), meta.clone());
+                    parameters.extend(metas.iter().enumerate().map(item));
+                }
+                _ => parameters.extend(argument.tensors().iter().map(|meta| (param.name.into(), meta.clone()))),
+            }
+        }
+        parameters
+    }
+
     /// The name without its namespace: `exp` for `prims::exp`.
     pub fn short_name(&self) -> &'static str {
         self.name.rsplit("::").next().unwrap_or(self.name)

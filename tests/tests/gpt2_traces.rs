@@ -1,10 +1,13 @@
 //! The traces of GPT-2: snapshots of two layers, every stage parses, verifies and runs, and names are stable.
 
+use std::sync::Arc;
+
 use fulgurite::compile::{Options, compile};
 use fulgurite::jit::{Names, trace};
+use fulgurite::registry::find_operator;
 use fulgurite::rules::fulgurite_kernels::cuda::HEADER;
 use fulgurite::trace::print::{PrintOptions, print};
-use fulgurite::trace::{Trace, parse};
+use fulgurite::trace::{Callee, Trace, parse};
 use fulgurite::tracer::scope;
 use fulgurite::transforms::retarget::retarget;
 use fulgurite::{Array, DType, Device, Target, Tensor, TensorMeta};
@@ -94,6 +97,8 @@ fn snapshots_for_cuda() {
     for stage in &stages {
         let parsed = parse(&stage.trace.to_string()).unwrap_or_else(|error| panic!("{}: {error}", stage.name));
         assert_eq!(parsed, stage.trace, "stage {} parses back to itself", stage.name);
+        let full = print(&stage.trace, PrintOptions::FULL);
+        assert_eq!(parse(&full).unwrap(), stage.trace, "stage {} parses back from its full text", stage.name);
     }
     insta::assert_snapshot!("gpt2_train_step_cuda_planned", stages.last().unwrap().trace.to_string());
     // Each kind of generated kernel once, in full; the others by name.
@@ -134,7 +139,7 @@ fn snapshots_for_cuda() {
 /// What a model calls. What the calls stand for is in the operators' own snapshots: a line for each operator of a model is what
 /// a reviewer of a model's change wants to see.
 fn acquired_text(trace: &Trace) -> String {
-    print(trace, PrintOptions { depth: 0, ..PrintOptions::FULL })
+    print(trace, PrintOptions { depth: 0, ..PrintOptions::COMPACT })
 }
 
 /// The lines that a review of the acquired snapshot of GPT-2 shows as removed or added when one operator comes between
@@ -177,5 +182,76 @@ fn inserting_an_operator_changes_few_lines() {
         let lines: Vec<_> =
             diff.iter_all_changes().filter(|change| change.tag() != similar::ChangeTag::Equal).collect();
         assert!((1..5).contains(&lines.len()), "{lines:#?}");
+    }
+}
+
+/// The acquired training step with SiLU in place of GELU.
+fn with_another_activation(trace: &Trace) -> Trace {
+    let mut trace = trace.clone();
+    let mut changed = 0;
+    for outer in &mut trace.block.symbols {
+        let Some(body) = &mut outer.body else { continue };
+        for symbol in &mut Arc::make_mut(body).symbols {
+            if symbol.name() == "gelu" {
+                symbol.callee = Callee::Operator(find_operator("silu").unwrap());
+                symbol.arguments.truncate(1);
+                symbol.body = None;
+                changed += 1;
+            }
+        }
+    }
+    assert_eq!(changed, CONFIG.layers);
+    trace
+}
+
+/// The program's statements without the memory plan, each on one line, behind the heads of those that it is nested in.
+fn statements(trace: &Trace) -> Vec<String> {
+    let text = print(trace, PrintOptions { storage: false, ..PrintOptions::COMPACT });
+    let mut statements: Vec<String> = Vec::new();
+    let mut heads: Vec<(usize, String)> = Vec::new();
+    let mut last = 0;
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        match statements.last_mut() {
+            // A line that goes on, and who refused it.
+            Some(statement) if indent >= last + 4 || line.trim_start().starts_with("refused by ") => {
+                *statement = format!("{statement} {}", line.trim());
+            }
+            _ => {
+                let closes = line.trim_start().starts_with('}');
+                heads.retain(|(outer, _)| *outer < indent || (closes && *outer == indent));
+                let around: Vec<&str> = heads.iter().map(|(_, head)| &**head).collect();
+                statements.push(format!("{}{line}", around.concat()));
+                last = indent;
+            }
+        }
+        // A loss holds all lines, and says nothing of one.
+        let statement = statements.last().map_or("", |statement| statement);
+        if line.ends_with('{') && !statement.contains("value_and_grad(") {
+            heads.push((last, statement.trim_start().to_owned()));
+        }
+    }
+    statements
+}
+
+/// Another activation changes the lines of the layers' `mlp` and no others, after every transform.
+#[test]
+fn another_activation_changes_the_lines_about_it_alone() {
+    for target in ["cpu", "cuda:sm_90a"] {
+        let acquired = train_step_trace(&CONFIG, &OptimizerSettings::default(), 2, 8).unwrap();
+        let acquired = retarget(&acquired, &target.parse().unwrap());
+        let of = |trace: Trace| compile(trace, &Options::default()).unwrap().1;
+        let (before, after) = (of(acquired.clone()), of(with_another_activation(&acquired)));
+        for (before, after) in before.iter().zip(&after) {
+            assert_eq!(before.name, after.name);
+            let (a, b) = (statements(&before.trace), statements(&after.trace));
+            let (a, b): (Vec<&str>, Vec<&str>) = (a.iter().map(|s| &**s).collect(), b.iter().map(|s| &**s).collect());
+            let diff = similar::TextDiff::from_slices(&a, &b);
+            let changes = diff.iter_all_changes().filter(|change| change.tag() != similar::ChangeTag::Equal);
+            let changed: Vec<&str> = changes.map(|change| change.value()).collect();
+            let about = |line: &str| line.contains(".mlp.") || line.contains("gelu");
+            let elsewhere: Vec<&&str> = changed.iter().filter(|line| !about(line)).collect();
+            assert!(!changed.is_empty() && elsewhere.is_empty(), "{target}, {}: {elsewhere:#?}", before.name);
+        }
     }
 }

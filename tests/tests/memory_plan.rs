@@ -11,7 +11,7 @@ use fulgurite_ops::prims;
 /// `a` is `exp(x)`, then come these lines; the last of them gives `d`.
 fn planned(lines: &str) -> Trace {
     let text = format!(
-        "# fulgurite trace 1\ntrace f for cpu (x: f32[4, 6]) {{\n\
+        "# fulgurite trace 2\ntrace f for cpu (x: f32[4, 6]) {{\n\
          a: f32[4, 6] = prims::exp(x)\n{lines}\nreturn result = d\n}}\n"
     );
     let trace = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -57,7 +57,9 @@ fn a_result_does_not_lie_over_a_value_of_which_it_reads_a_part() {
     assert_ne!(a, c, "{trace}");
     assert_eq!(run(trace.clone()), exps()[..12]);
     // The verifier refuses the plan that would.
-    let wrong = trace.to_string().replace(&format!("c: f32[2, 6] at arena+{c}"), &format!("c: f32[2, 6] at arena+{a}"));
+    let (told, there) = (format!("c at {c}"), format!("c at {a}"));
+    let wrong = trace.to_string().replace(&told, &there);
+    assert!(wrong.contains(&there), "{trace}");
     let error = parse(&wrong).unwrap().verify().unwrap_err().to_string();
     assert!(error.contains("'c' takes bytes") && error.contains("while 'a' lives"), "{error}");
 }
@@ -75,7 +77,7 @@ fn a_result_does_not_lie_over_a_value_that_it_reads_in_two_ways() {
 /// What the verifier says of a planned trace with these inputs and lines; no program is made of it either.
 fn refused(inputs: &str, arena: u64, lines: &str) -> String {
     let text = format!(
-        "# fulgurite trace 1\n# made by layout, donate, plan_memory\n\
+        "# fulgurite trace 2\n# made by layout, donate, plan_memory\n\
          trace f for cpu ({inputs}) arena {arena} {{\n{lines}\n}}\n"
     );
     let trace = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -91,11 +93,11 @@ fn refused(inputs: &str, arena: u64, lines: &str) -> String {
 #[test]
 fn what_is_compiled_is_verified_whatever_the_options_say() {
     let unverified = Options { verify: false, ..Options::default() };
-    let text = "# fulgurite trace 1\ntrace f for cpu (x: f32[4]) {\ny: f32[4096] = prims::exp(x)\nreturn y\n}\n";
+    let text = "# fulgurite trace 2\ntrace f for cpu (x: f32[4]) {\ny: f32[4096] = prims::exp(x)\nreturn y\n}\n";
     let message = compile(parse(text).unwrap(), &unverified).unwrap_err().to_string();
     assert!(message.contains("f32[4096]"), "{message}");
     // Two programs are made of stages that anybody may change.
-    let text = "# fulgurite trace 1\ntrace f for cpu (x: f32[4]) {\ny: f32[4] = prims::exp(x)\nreturn y\n}\n";
+    let text = "# fulgurite trace 2\ntrace f for cpu (x: f32[4]) {\ny: f32[4] = prims::exp(x)\nreturn y\n}\n";
     let programs = || split_stages(parse(text).unwrap(), &[0], &[0], &unverified).unwrap();
     programs().prepare(&unverified).unwrap();
     let mut changed = programs();
@@ -119,29 +121,29 @@ fn an_input_is_not_written_over_while_it_is_read() {
     let message = refused(
         TWO,
         0,
-        "b: f32[8] in x = prims::exp(x) by cpu\nc: f32[8] at output = prims::add(x, y) by cpu\nreturn b = b, c = c",
+        "b: f32[8] = prims::exp(x) by cpu\nc: f32[8] = prims::add(x, y) by cpu\nreturn b = b, c = c memory { b in x }",
     );
     assert!(message.contains("'b' takes the memory of 'x', which is read later"), "{message}");
-    let message = refused(TWO, 0, "b: f32[8] in x = prims::exp(y) by cpu\nreturn b = b, x = x");
+    let message = refused(TWO, 0, "b: f32[8] = prims::exp(y) by cpu\nreturn b = b, x = x memory { b in x }");
     assert!(message.contains("'b' takes the memory of 'x', which is read later"), "{message}");
     // A view of it is read later.
     let message = refused(
         TWO,
         0,
-        "v: f32[2, 4] in x = prims::reshape(x, shape=[2, 4]) by view\nb: f32[8] in x = prims::exp(y) by cpu\n\
-         c: f32[2, 4] at output = prims::neg(v) by cpu\nreturn b = b, c = c",
+        "v: f32[2, 4] = prims::reshape(x, shape=[2, 4]) by view\nb: f32[8] = prims::exp(y) by cpu\n\
+         c: f32[2, 4] = prims::neg(v) by cpu\nreturn b = b, c = c memory { b in x }",
     );
     assert!(message.contains("'b' takes the memory of 'x', which is read later"), "{message}");
 }
 
 #[test]
 fn a_value_in_the_arena_is_not_written_over_while_it_is_read() {
-    let lines = "a: f32[8] at arena+0 = prims::exp(y) by cpu\nb: f32[8] in a = prims::neg(y) by cpu\n\
-                 c: f32[8] at output = prims::add(a, b) by cpu\nreturn c = c";
+    let lines = "a: f32[8] = prims::exp(y) by cpu\nb: f32[8] = prims::neg(y) by cpu\n\
+                 c: f32[8] = prims::add(a, b) by cpu\nreturn c = c memory { a at 0, b in a }";
     let message = refused(TWO, 64, lines);
     assert!(message.contains("'b' takes bytes 0..32 of the arena while 'a' lives in bytes 0..32"), "{message}");
     let lines =
-        "a: f32[8] at output = prims::exp(y) by cpu\nb: f32[8] in a = prims::neg(y) by cpu\nreturn a = a, b = b";
+        "a: f32[8] = prims::exp(y) by cpu\nb: f32[8] = prims::neg(y) by cpu\nreturn a = a, b = b memory { b in a }";
     let message = refused(TWO, 64, lines);
     assert!(message.contains("'b' takes the memory of 'a', which is read later"), "{message}");
 }
@@ -149,18 +151,19 @@ fn a_value_in_the_arena_is_not_written_over_while_it_is_read() {
 #[test]
 fn a_number_for_each_row_is_not_written_over_in_a_region() {
     // Every thread that has a part of the row reads it.
-    let region = "s: f32[] in k, b: f32[8] at output = region([k, y], executor=cpu) by cpu {\n(k: f32[], y: f32[8])\n\
+    let region = "s: f32[], b: f32[8] = region([k, y], executor=cpu) by cpu {\n(k: f32[], y: f32[8])\n\
                   s: f32[] = prims::neg(k) by cpu\n\
                   all: f32[8] = prims::broadcast_in_dim(s, shape=[8], dims=[]) by cpu\n\
-                  b: f32[8] = prims::add(y, all) by cpu\nyield s, b\n}\nreturn s = s, b = b";
+                  b: f32[8] = prims::add(y, all) by cpu\nyield s, b\n}\nreturn s = s, b = b memory { s in k }";
     let message = refused("k: f32[] donated, y: f32[8]", 0, region);
     assert!(message.contains("'s' takes the memory of 'k', which the same line reads"), "{message}");
 }
 
 #[test]
 fn a_region_that_is_given_a_value_twice_is_not_written_over_it() {
-    let region = "b: f32[8] in x = region([x, x], executor=cpu) by cpu {\n(x: f32[8], same: f32[8])\n\
-                  a: f32[8] = prims::exp(x) by cpu\nb: f32[8] = prims::add(a, same) by cpu\nyield b\n}\nreturn b = b";
+    let region = "b: f32[8] = region([x, x], executor=cpu) by cpu {\n(x: f32[8], same: f32[8])\n\
+                  a: f32[8] = prims::exp(x) by cpu\nb: f32[8] = prims::add(a, same) by cpu\nyield b\n}\nreturn b = b\n\
+                  memory { b in x }";
     let message = refused(TWO, 0, region);
     assert!(message.contains("'b' takes the memory of 'x', which the same line reads"), "{message}");
 }
@@ -200,7 +203,7 @@ fn a_row_is_not_written_over_before_it_is_read_for_the_last_time() {
 
 #[test]
 fn what_is_returned_has_memory_of_its_own() {
-    let lines = "v: f32[2, 4] in y = prims::reshape(y, shape=[2, 4]) by view\nreturn v = v";
+    let lines = "v: f32[2, 4] = prims::reshape(y, shape=[2, 4]) by view\nreturn v = v";
     let message = refused(TWO, 0, lines);
     assert!(message.contains("returns 'v', which is a view"), "{message}");
 }
@@ -209,7 +212,7 @@ fn what_is_returned_has_memory_of_its_own() {
 fn a_region_is_what_its_executor_reads() {
     let region = |broadcast: &str| {
         format!(
-            "b: f32[8, 8] at output = region([x], executor=cpu) by cpu {{\n(x: f32[8, 8])\n\
+            "b: f32[8, 8] = region([x], executor=cpu) by cpu {{\n(x: f32[8, 8])\n\
              s: f32[8] = prims::sum(x, dims=[1]) by cpu\n\
              all: f32[8, 8] = prims::broadcast_in_dim(s, shape=[8, 8], dims=[{broadcast}]) by cpu\n\
              b: f32[8, 8] = prims::sub(x, all) by cpu\nyield b\n}}\nreturn b = b"
@@ -218,7 +221,7 @@ fn a_region_is_what_its_executor_reads() {
     let message = refused("x: f32[8, 8]", 0, &region("1"));
     assert!(message.contains("'cpu' does not run this region") && message.contains("dims=[1]"), "{message}");
     let text = format!(
-        "# fulgurite trace 1\n# made by plan_memory\ntrace f for cpu (x: f32[8, 8]) arena 0 {{\n{}\n}}\n",
+        "# fulgurite trace 2\n# made by plan_memory\ntrace f for cpu (x: f32[8, 8]) arena 0 {{\n{}\n}}\n",
         region("0")
     );
     parse(&text).unwrap().verify().unwrap();
@@ -230,24 +233,23 @@ fn a_region_is_what_its_executor_reads() {
 
 #[test]
 fn all_values_are_on_one_device() {
-    let text = "# fulgurite trace 1\ntrace f for cuda:sm_90a (x: f32[8]@cuda:0) {\n\
-                a: i64[8] = prims::full(size=[8], fill_value=1, dtype=i64, device=\"cpu\")\nreturn x = x, a = a\n}\n";
+    let text = "# fulgurite trace 2\ntrace f for cuda:sm_90a (x: f32[8]) {\n\
+                a: i64[8]@cpu = prims::full(size=[8], fill_value=1, dtype=i64, device=\"cpu\")\nreturn x = x, a = a\n}\n";
     let trace = parse(text).unwrap();
     let message = trace.verify().unwrap_err().to_string();
     assert!(message.contains("'a' is on cpu, the program runs on cuda:0"), "{message}");
     let message = stages(trace, &Options { verify: false, ..Options::default() }).unwrap_err().to_string();
     assert!(message.contains("prims::full") && message.contains("create it on cuda:0"), "{message}");
-    let two =
-        "# fulgurite trace 1\ntrace f for cuda:sm_90a (x: f32[8]@cuda:0, y: f32[8]@cuda:1) {\nreturn x = x, y = y\n}\n";
+    let two = "# fulgurite trace 2\ntrace f for cuda:sm_90a (x: f32[8], y: f32[8]@cuda:1) {\nreturn x = x, y = y\n}\n";
     let message = parse(two).unwrap().verify().unwrap_err().to_string();
     assert!(message.contains("'y' is on cuda:1, the program runs on cuda:0"), "{message}");
 }
 
 #[test]
 fn a_kernel_gets_the_strides_that_it_takes() {
-    let lines = "t: f32[6, 4] in x = prims::permute(x, dims=[1, 0]) by view\n\
-                 c: f32[6, 4] at output = prims::neg(t) by cpu\nreturn c = c";
+    let lines = "t: f32[6, 4] = prims::permute(x, dims=[1, 0]) by view\n\
+                 c: f32[6, 4] = prims::neg(t) by cpu\nreturn c = c";
     let text =
-        format!("# fulgurite trace 1\n# made by plan_memory\ntrace f for cpu (x: f32[4, 6]) arena 0 {{\n{lines}\n}}\n");
+        format!("# fulgurite trace 2\n# made by plan_memory\ntrace f for cpu (x: f32[4, 6]) arena 0 {{\n{lines}\n}}\n");
     parse(&text).unwrap().verify().unwrap();
 }

@@ -44,7 +44,7 @@ mod log_of_exp {
 }
 
 fn program(body: &str) -> Trace {
-    let text = format!("# fulgurite trace 1\ntrace f for cpu (a: f32[6], b: f32[6], c: f32[6]) {{\n{body}\n}}\n");
+    let text = format!("# fulgurite trace 2\ntrace f for cpu (a: f32[6], b: f32[6], c: f32[6]) {{\n{body}\n}}\n");
     let trace = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     trace.verify().unwrap();
     trace

@@ -68,6 +68,9 @@ pub struct Arguments {
     /// Without nested bodies, memory plan and refusals.
     #[arg(long)]
     plain: bool,
+    /// With what follows from the rest: devices, arguments at their defaults, parameters of bodies, operands of regions.
+    #[arg(long, conflicts_with = "plain")]
+    full: bool,
     /// The size of a model: nano, micro, mini, small, 124M, ...
     #[arg(long, default_value = "nano")]
     size: String,
@@ -94,10 +97,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
         TRAINING_STEP | LOSS => model_trace(arguments)?,
         name => operator_trace(resolve_operator(name)?, arguments, &options)?,
     };
-    let show = |trace: &Trace| {
-        let text = print(trace, if arguments.plain { PrintOptions::OUTLINE } else { PrintOptions::FULL });
-        text.trim_end().to_owned()
+    let form = match (arguments.plain, arguments.full) {
+        (true, _) => PrintOptions::OUTLINE,
+        (false, true) => PrintOptions::FULL,
+        (false, false) => PrintOptions::COMPACT,
     };
+    let show = |trace: &Trace| print(trace, form).trim_end().to_owned();
     match arguments.name.as_str() {
         LOSS if arguments.backward => {
             let programs = loss_programs(trace, &options).map_err(of_case)?;

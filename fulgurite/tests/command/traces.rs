@@ -22,7 +22,7 @@ fn traces_of_operators() {
     let text = run(&["trace", "show", "prims::exp", "--sample", "3"]).ok();
     assert_eq!(
         text,
-        "# fulgurite trace 1\n# made by acquire\ntrace exp for cpu (input: f32[4, 8]) {\n  \
+        "# fulgurite trace 2\n# made by acquire\ntrace exp for cpu (input: f32[4, 8]) {\n  \
          exp: f32[4, 8] = prims::exp(input)\n  return out0 = exp\n}\n"
     );
     let text = run(&["trace", "show", "prims::exp", "--backward", "--dtype", "bf16", "--stage", "claim"]).ok();
@@ -33,7 +33,9 @@ fn traces_of_operators() {
     assert!(text.starts_with("# === acquire ===\n") && text.contains("\n# === plan_memory ===\n"), "{text}");
     // No device is needed for what no executor is asked for.
     let text = run(&["trace", "show", "prims::exp", "--target", "cuda:sm_90a"]).ok();
-    assert!(text.contains("input: f32[]@cuda:0"), "{text}");
+    assert!(text.contains("trace exp for cuda:sm_90a (input: f32[]) {"), "{text}");
+    let text = run(&["trace", "show", "prims::exp", "--target", "cuda:sm_90a", "--full"]).ok();
+    assert!(text.contains("trace exp for cuda:sm_90a (input: f32[]@cuda:0) {"), "{text}");
 }
 
 #[test]
@@ -98,7 +100,7 @@ fn targets_that_nothing_runs_on_are_refused() {
     ] {
         let complaint = run(&["trace", "show", "prims::exp", "--target", target]).fails(2);
         assert!(complaint.contains(message), "{complaint}");
-        let text = format!("# fulgurite trace 1\n# made by acquire\ntrace f for {target} () {{\n  return\n}}\n");
+        let text = format!("# fulgurite trace 2\n# made by acquire\ntrace f for {target} () {{\n  return\n}}\n");
         std::fs::write(folder.path().join("elsewhere.trace"), text).unwrap();
         let complaint = run_in(folder.path(), &["trace", "run", "elsewhere.trace"]).fails(1);
         assert!(complaint.contains(&format!("elsewhere.trace: {message}")), "{complaint}");
@@ -115,7 +117,7 @@ fn a_compilation_that_fails_shows_what_it_came_to() {
     let place = "error: compilation ends in stage 'claim', at line 'softmax: ";
     assert!(ran.err.starts_with(place) && ran.err.contains("no executor takes it"), "{}", ran.err);
     // A stage before is shown as if nothing had failed; one after is not there.
-    assert!(run(&[&broken[..], &["--stage", "cse"]].concat()).ok().starts_with("# fulgurite trace 1\n"));
+    assert!(run(&[&broken[..], &["--stage", "cse"]].concat()).ok().starts_with("# fulgurite trace 2\n"));
     assert!(run(&[&broken[..], &["--stage", "layout"]].concat()).fails(1).starts_with(place));
     let complaint = run(&[&broken[..], &["--stage", "nope"]].concat()).fails(1);
     assert!(complaint.contains("no stage is called 'nope', there are: acquire, rewrite, "), "{complaint}");
@@ -207,36 +209,40 @@ fn files_that_are_no_traces() {
 #[test]
 fn plans_that_reach_elsewhere_are_not_run() {
     let folder = tempfile::tempdir().unwrap();
-    let head = "# fulgurite trace 1\n# made by acquire, claim, layout, donate, plan_memory\ntrace f for cpu";
-    let result = "  s: f32[] at output = prims::sum(w, dims=[0]) by cpu\n  return out0 = s\n}\n";
-    let fill = "prims::full(size=[100000], fill_value=1.0, dtype=f32, device=\"cpu\") by cpu";
+    let head = "# fulgurite trace 2\n# made by acquire, claim, layout, donate, plan_memory\ntrace f for cpu";
+    let result = "  s: f32[] = prims::sum(w, dims=[0]) by cpu\n  return out0 = s\n";
+    let fill = "prims::full(size=[100000], fill_value=1.0, dtype=f32) by cpu";
     let bad = [
         (
             "(x: f32[4] donated)",
-            format!("  w: f32[100000] in x = {fill}\n"),
+            format!("  w: f32[100000] = {fill}\n"),
+            "w in x",
             "takes the memory of 'x', which is f32[4]",
         ),
-        ("(x: f32[4])", "  w: f32[4] in x = prims::exp(x) by cpu\n".into(), "'x', which is not donated"),
+        ("(x: f32[4])", "  w: f32[4] = prims::exp(x) by cpu\n".into(), "w in x", "'x', which is not donated"),
         (
             "(x: f32[4] donated strides [0])",
-            "  w: f32[4] in x = prims::exp(x) by cpu\n".into(),
+            "  w: f32[4] = prims::exp(x) by cpu\n".into(),
+            "w in x",
             "takes the memory of 'x', which is f32[4] in another layout",
         ),
         (
             "(x: f32[4], y: f32[1])",
-            "  w: f32[2] in y = prims::slice(x, starts=[0], ends=[2], steps=[1]) by view\n".into(),
+            "  w: f32[2] = prims::slice(x, starts=[0], ends=[2], steps=[1]) by view\n".into(),
+            "w in y",
             "'w' is a view of 'x', which lies elsewhere",
         ),
-        ("(x: f32[4])", "  w: f32[4] at arena+1 = prims::exp(x) by cpu\n".into(), "not a multiple of 4"),
+        ("(x: f32[4])", "  w: f32[4] = prims::exp(x) by cpu\n".into(), "w at 1", "not a multiple of 4"),
         (
             "(x: f32[2, 2])",
-            "  t: f32[2, 2] in x = prims::permute(x, dims=[1, 0]) by view\n  w: f32[4] at arena+0 = prims::reshape(t, shape=[4]) by view\n".into(),
+            "  t: f32[2, 2] = prims::permute(x, dims=[1, 0]) by view\n  w: f32[4] = prims::reshape(t, shape=[4]) by view\n".into(),
+            "w at 0",
             "its operand's memory cannot be looked at in that way",
         ),
     ];
-    for (inputs, line, part) in bad {
-        std::fs::write(folder.path().join("bad.trace"), format!("{head} {inputs} arena 64 {{\n{line}{result}"))
-            .unwrap();
+    for (inputs, line, memory, part) in bad {
+        let text = format!("{head} {inputs} arena 64 {{\n{line}{result}  memory {{ {memory} }}\n}}\n");
+        std::fs::write(folder.path().join("bad.trace"), text).unwrap();
         let complaint = run_in(folder.path(), &["trace", "run", "bad.trace"]).fails(1);
         assert!(complaint.contains(part), "{line}: {complaint}");
     }
@@ -245,9 +251,9 @@ fn plans_that_reach_elsewhere_are_not_run() {
 #[test]
 fn outputs_have_memory_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "# fulgurite trace 1\n# made by acquire, claim, plan_memory\ntrace f for cpu (x: f32[4]) arena 0 {\n  \
-                w: f32[4] at output = prims::contiguous(x) by cpu\n  v: f32[4] in w = prims::contiguous(x) by cpu\n  \
-                return out0 = w, out1 = v\n}\n";
+    let text = "# fulgurite trace 2\n# made by acquire, claim, plan_memory\ntrace f for cpu (x: f32[4]) arena 0 {\n  \
+                w: f32[4] = prims::contiguous(x) by cpu\n  v: f32[4] = prims::contiguous(x) by cpu\n  \
+                return out0 = w, out1 = v memory { v in w }\n}\n";
     std::fs::write(folder.path().join("bad.trace"), text).unwrap();
     for command in ["verify", "run"] {
         let complaint = run_in(folder.path(), &["trace", command, "bad.trace"]).fails(1);
@@ -264,15 +270,18 @@ fn regions_that_cannot_be_run_are_errors() {
     let reshaped = "(x: f32[1]) {\n  r: f32[] = region([x], executor=cpu) by cpu {\n    (x: f32[1])\n    \
                     r: f32[] = prims::reshape(x, shape=[]) by cpu\n    yield r\n  }\n  return out0 = r\n}\n";
     let deleted = "(x: f32[2]) {\n  y: f32[2] = region([x], executor=cpu) by cpu {\n    (x: f32[2])\n    \
-                   a: f32[2] = prims::exp(x) by cpu\n    y: f32[2] = prims::add(a, x) by cpu\n    del a\n    yield y\n  }\n  \
+                   a: f32[2] = prims::exp(x) by cpu\n    y: f32[2] = prims::add(a, x) by cpu; del a\n    yield y\n  }\n  \
                    return out = y\n}\n";
     let bad = [
         (deleted, "a region holds operators, not 'del'"),
-        (mixed, "'cpu' does not run this region: it gives 'a', f32[4], which no line over [9] or its rows computes"),
+        (
+            mixed,
+            "'cpu' does not run this region: over [9], 'a: f32[4] = prims::full(size=[4], fill_value=1.0, dtype=f32)",
+        ),
         (reshaped, "'x' is f32[1], the region is over [] and reads its shape or rows of it"),
     ];
     for (text, part) in bad {
-        std::fs::write(folder.path().join("bad.trace"), format!("# fulgurite trace 1\ntrace f for cpu {text}"))
+        std::fs::write(folder.path().join("bad.trace"), format!("# fulgurite trace 2\ntrace f for cpu {text}"))
             .unwrap();
         let complaint = run_in(folder.path(), &["trace", "run", "bad.trace"]).fails(1);
         assert!(complaint.contains(part), "{complaint}");
@@ -347,7 +356,7 @@ fn snapshots_are_compared_with_those_of_a_commit() {
 #[test]
 fn inputs_that_do_not_fit_are_refused_before_they_are_made() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "# fulgurite trace 1\ntrace f for cpu (x: f32[100000000000]) {\n  y: f32[100000000000] = prims::exp(x)\n  return result = y\n}\n";
+    let text = "# fulgurite trace 2\ntrace f for cpu (x: f32[100000000000]) {\n  y: f32[100000000000] = prims::exp(x)\n  return result = y\n}\n";
     std::fs::write(folder.path().join("large.trace"), text).unwrap();
     let complaint = run_in(folder.path(), &["trace", "run", "large.trace"]).fails(1);
     assert!(complaint.contains("the limit is"), "{complaint}");

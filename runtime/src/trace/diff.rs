@@ -53,8 +53,8 @@ pub struct Changes {
     pub call: bool,
     /// Results of another type.
     pub types: bool,
-    /// Another place in the memory plan.
-    pub storage: bool,
+    /// Other places in the memory plan: those of all results, before and after.
+    pub storage: Option<(String, String)>,
     /// Claimed by another executor, or by none.
     pub claim: bool,
     /// Other refusals.
@@ -121,7 +121,7 @@ pub fn diff(before: &Trace, after: &Trace) -> TraceDiff {
     let mut difference = TraceDiff { header, operators, lines: lines(&before.block, &after.block) };
     // Whatever the comparison above does not see (a path or a name that hides behind a quote) still is a difference.
     if difference.is_empty() {
-        let (a, b) = (print(before, PrintOptions::FULL), print(after, PrintOptions::FULL));
+        let (a, b) = (print(before, PrintOptions::COMPACT), print(after, PrintOptions::COMPACT));
         let differing = a.lines().zip(b.lines()).find(|(a, b)| a != b);
         if let Some((a, b)) = differing {
             difference.header.push(("text".to_owned(), a.trim().to_owned(), b.trim().to_owned()));
@@ -218,16 +218,19 @@ fn compare_symbols((a_block, a): (&Block, &BoundSymbol), (b_block, b): (&Block, 
         let values = symbol.results.iter().map(|id| block.values.get(id.index()));
         values.map(|value| value.map_or_else(String::new, |value| format!("{}: {}", value.name, value.meta))).collect()
     };
-    let storage = |block: &Block, symbol: &BoundSymbol| -> Vec<String> {
+    let storage = |block: &Block, symbol: &BoundSymbol| -> String {
         let of = |id: &super::ValueId| block.values.get(id.index()).and_then(|value| value.storage);
         let text = |storage| match storage {
+            None => "none".to_owned(),
+            Some(super::Storage::Arena(offset)) => offset.to_string(),
+            Some(super::Storage::Output) => "output".to_owned(),
             Some(super::Storage::Shared(id)) => {
                 format!("in {}", block.values.get(id.index()).map_or("?", |value| &value.name))
             }
-            other => format!("{other:?}"),
         };
-        symbol.results.iter().map(|id| text(of(id))).collect()
+        symbol.results.iter().map(|id| text(of(id))).collect::<Vec<String>>().join(", ")
     };
+    let places = (storage(a_block, a), storage(b_block, b));
     let refusals = |refusals: &[Refusal]| -> Vec<(String, String)> {
         refusals.iter().map(|refusal| (refusal.executor.to_owned(), refusal.reason.clone())).collect()
     };
@@ -242,7 +245,7 @@ fn compare_symbols((a_block, a): (&Block, &BoundSymbol), (b_block, b): (&Block, 
         moved,
         call: strip(a_block, a) != strip(b_block, b),
         types: types(a_block, a) != types(b_block, b),
-        storage: storage(a_block, a) != storage(b_block, b),
+        storage: (places.0 != places.1).then_some(places),
         claim: a.executor != b.executor,
         refusals: refusals(&a.refusals) != refusals(&b.refusals),
         body,
@@ -319,10 +322,11 @@ fn write_lines(f: &mut fmt::Formatter<'_>, lines: &[LineDiff], depth: usize) -> 
             LineDiff::Added { line } => writeln!(f, "{indent}+ {line}")?,
             LineDiff::Changed { before, after, what } => {
                 let Changes { moved, call, types, storage, claim, refusals, body } = what;
+                let storage = storage.as_ref().map(|(was, is)| format!("storage {was} -> {is}"));
                 let named = [
                     (*call, "call"),
                     (*types, "types"),
-                    (*storage, "storage"),
+                    (storage.is_some(), storage.as_deref().unwrap_or("")),
                     (*claim, "claim"),
                     (*refusals, "refusals"),
                     (*moved, "moved"),
@@ -392,8 +396,7 @@ mod tests {
         let claim = change("tt::exp(x) by tt_host", "tt::exp(x) by tt_other_host");
         assert_eq!(
             claim.to_string(),
-            "- exp: f32[8] at arena+0 = tt::exp(x) by tt_host\n\
-             + exp: f32[8] at arena+0 = tt::exp(x) by tt_other_host  # claim\n"
+            "- exp: f32[8] = tt::exp(x) by tt_host\n+ exp: f32[8] = tt::exp(x) by tt_other_host  # claim\n"
         );
         assert_eq!(claim.reclaimed().count(), 1);
         let types = change("cat: f32[8]", "cat: f32[9]");
@@ -403,17 +406,17 @@ mod tests {
         );
         let call = change("other=-0.0", "other=0.0");
         assert!(call.to_string().ends_with("other=0.0, last=many)  # call\n"), "{call}");
-        let storage = change("at arena+32", "at arena+64");
-        assert!(storage.to_string().ends_with("# storage\n"), "{storage}");
+        let storage = change("values at 32", "values at 64");
+        assert!(storage.to_string().ends_with("# storage 32, none -> 64, none\n"), "{storage}");
         let refusals = change("needs CUDA", "wants CUDA");
-        assert_eq!(refusals.to_string(), "~ exp: f32[8] at arena+0 = tt::exp(x) by tt_host  # refusals\n");
+        assert_eq!(refusals.to_string(), "~ exp: f32[8] = tt::exp(x) by tt_host  # refusals\n");
         let body = change("mean: f32[] = tt::mean(w)", "mean: f32[] = tt::mean(x)");
         assert_eq!(
             body.to_string(),
             "~ loss: f32[], grad.w: f32[8] = value_and_grad([params.w, x], wrt=[0])  # body\n  \
              - mean: f32[] = tt::mean(w)\n  + mean: f32[] = tt::mean(x)  # call\n"
         );
-        let parameters = change("(a: f32[8], b: f32[8])", "(a: f32[8], b: f32[9])");
+        let parameters = change("(a, b: f32[8])", "(a: f32[8], b: f32[9])");
         assert!(
             parameters.to_string().contains("  - (a: f32[8], b: f32[8])\n  + (a: f32[8], b: f32[9])  # types\n"),
             "{parameters}"
@@ -430,9 +433,9 @@ mod tests {
 
     #[test]
     fn moved_lines_are_the_fewest() {
-        let many = "  many: f32[8], many.1: f32[8] = tt::split(saved, parts=2)\n";
+        let many = "  many, many.1: f32[8] = tt::split(saved, parts=2)\n";
         let before = parse(GOOD).unwrap();
-        let text = GOOD.replacen(many, "", 1).replacen("  exp: f32[8] at", &format!("{many}  exp: f32[8] at"), 1);
+        let text = GOOD.replacen(many, "", 1).replacen("  exp: f32[8] =", &format!("{many}  exp: f32[8] ="), 1);
         let moved = diff(&before, &parse(&text).unwrap());
         assert_eq!(moved.to_string(), format!("~ {}  # moved\n", many.trim()));
     }

@@ -298,7 +298,10 @@ impl Trace {
 
 pub mod diff;
 mod failed;
+pub(crate) mod implied;
+pub(crate) mod nested;
 pub mod parse;
+pub(crate) mod paths;
 pub mod print;
 pub mod verify;
 

@@ -13,7 +13,7 @@ use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::{Class, Effects, OperatorDef, OperatorKind, ParamDef, ParamKind, ResultsDef};
 use crate::refusal::Refusal;
 use crate::registry::{OPERATORS, find_operator};
-use crate::strided::Strided;
+use crate::strided::{LayoutRules, Strided, View};
 use crate::tracer::rules::TracingRules;
 use crate::tracer::{Tensor, call};
 
@@ -57,6 +57,12 @@ type Metas = Result<Vec<TensorMeta>, Failure>;
 fn same(arguments: &[Arg<TensorMeta>]) -> Metas {
     let first = arguments.iter().flat_map(|argument| argument.tensors()).next();
     Ok(vec![first.cloned().unwrap_or_else(|| TensorMeta::new([], DType::F32, Device::CPU))])
+}
+
+/// The first tensor's memory as it lies.
+fn look(arguments: &[Arg<Strided>]) -> Option<View> {
+    let seen = arguments[0].tensors().first()?;
+    Some(View { strides: seen.strides.clone(), offset: 0 })
 }
 
 fn size(argument: &Arg<TensorMeta>) -> Result<usize, Failure> {
@@ -119,6 +125,7 @@ operators! {
     UPDATE: "tt::update" { params: &[tensor("input"), tensor("delta")],
         effects: Effects { mutates: &[0], aliases: &[(0, 0)], ..Effects::NONE } }
     VIEW: "tt::view" { params: &[tensor("input")], effects: Effects { aliases: &[(0, 0)], ..Effects::NONE } }
+    LOOK: "tt::look" { params: &[tensor("input")], rules: &[&SAME, &LayoutRules { view: Some(look) }] }
     DROPOUT: "tt::dropout" { params: &[tensor("input")], effects: Effects { random: true, ..Effects::NONE } }
     REDUCE: "tt::all_reduce" { params: &[tensor("input")], effects: Effects { collective: true, ..Effects::NONE } }
     BARRIER: "tt::barrier" { params: &[tensor("input")], results: ResultsDef::Fixed(0), rules: &[&TracingRules { meta: Some(|_| Ok(vec![])), ..SAME }],
@@ -321,7 +328,69 @@ impl Generator {
         block
     }
 
+    /// A region whose body reads values of `block` by their names, often one that is written so.
+    fn region(&mut self, block: &mut Block) -> BoundSymbol {
+        let scope = self.random.pick(&["h.0.attn", "größe", "a.1", "1.e-5", "x"]);
+        let pool = self.values(block);
+        let mut body = Block::default();
+        let mut inputs: Vec<ValueId> = Vec::new();
+        for line in 0..1 + self.random.below(4) {
+            let mut operand = |g: &mut Generator| match g.random.below(body.values.len() + pool.len()) {
+                own if own < body.values.len() || pool.is_empty() => ValueId(own as u32),
+                other => {
+                    let outer = pool[other - body.values.len()];
+                    let known = inputs.iter().position(|id| *id == outer);
+                    known.map(|at| body.parameters[at]).unwrap_or_else(|| {
+                        let value = block.value(outer);
+                        let id = body.define(value.name.clone(), value.meta.clone());
+                        body.parameters.push(id);
+                        inputs.push(outer);
+                        id
+                    })
+                }
+            };
+            let arguments = match pool.is_empty() && line == 0 {
+                true => vec![Arg::Attribute(1.0.to_attribute()), Arg::Attribute(2.0.to_attribute())],
+                false => vec![Arg::Tensor(operand(self)), Arg::Tensor(operand(self))],
+            };
+            let name =
+                format!("{scope}.{}.{}", self.random.pick(&["add", "add.x", "0"]), 100 * block.values.len() + line);
+            let meta = self.meta();
+            let result = body.define(name, meta);
+            let executor = if self.random.one_in(20) { "nobody" } else { "tt_host" };
+            body.symbols.push(BoundSymbol {
+                callee: Callee::Operator(op("tt::add")),
+                arguments,
+                results: std::iter::once(result).collect(),
+                body: None,
+                executor: Some(executor),
+                refusals: Vec::new(),
+                place: None,
+            });
+            if self.random.one_in(2) {
+                body.results.push(result);
+            }
+        }
+        if self.random.one_in(20) {
+            body.results.reverse();
+        }
+        let results = body.results.iter().map(|id| block.define(body.value(*id).name.clone(), body.meta(*id).clone()));
+        let results = results.collect();
+        BoundSymbol {
+            callee: Callee::Region { executor: "tt_host" },
+            arguments: vec![Arg::List(inputs)],
+            results,
+            body: Some(Arc::new(body.canonical())),
+            executor: Some("tt_host"),
+            refusals: Vec::new(),
+            place: None,
+        }
+    }
+
     fn symbol(&mut self, block: &mut Block, depth: usize) -> BoundSymbol {
+        if depth > 0 && self.random.one_in(8) {
+            return self.region(block);
+        }
         let lists = |g: &mut Generator, block: &Block| match g.random.below(2) {
             0 => vec![Arg::List(g.values(block))],
             _ => vec![Arg::Tensor(g.value(block)), Arg::Tensor(g.value(block))],
@@ -358,7 +427,7 @@ impl Generator {
         let results: Results = (0..results).map(|_| self.define(block)).collect();
         let delete = callee == Callee::Delete;
         let body = (depth > 0 && !delete && self.random.one_in(3)).then(|| Arc::new(self.block(depth - 1)));
-        let executors = ["tt_host", "tt_elsewhere", "nobody", "a b"];
+        let executors = ["tt_host", "tt_elsewhere", "nobody", "a b", crate::executor::VIEW];
         let executor = (!delete && self.random.one_in(3)).then(|| self.random.pick(&executors));
         let refusals = if delete { 0 } else { self.random.below(8).saturating_sub(5) };
         let refusals =
@@ -391,7 +460,7 @@ impl Generator {
 
 /// A trace that is right in every respect, and uses much of the language.
 pub const GOOD: &str = "\
-# fulgurite trace 1
+# fulgurite trace 2
 # made by acquire, delete-last-used
 # memory: 160 resident (128 in inputs, 32 in outputs) + 96 transient = 256 bytes
 trace step for cpu (
@@ -400,38 +469,39 @@ trace step for cpu (
   saved: f32[8] saved,
   dy: f32[8] cotangent,
 ) arena 96 {
-  exp: f32[8] at arena+0 = tt::exp(x) by tt_host
+  exp: f32[8] = tt::exp(x) by tt_host
     refused by liger: \"needs CUDA, input is on cpu\"
-  view: f32[8] in exp = tt::view(exp)
-  values: f32[8] at arena+32, indices: i64[8] = tt::topk(view, k=8)
-  del exp, view
-  norm: f32[8] at arena+0 = tt::norm(values, weight=x, eps=1e-5) {
-    (input: f32[8], weight: f32[8])
+  view: f32[8] = tt::view(exp)
+  values: f32[8], indices: i64[8] = tt::topk(view, k=8); del exp, view
+  norm: f32[8] = tt::norm(values, weight=x, eps=1e-5) {
     exp: f32[8] = tt::exp(input)
     identity: f32[8] = tt::identity(exp) {
-      (input: f32[8])
       yield input
     }
-    add: f32[8] = tt::add(identity, weight)
-    yield add
+    yield add: f32[8] = tt::add(identity, weight)
   }
-  h.0: f32[8] at output = region([norm, dy], executor=tt_host) by tt_host {
-    (a: f32[8], b: f32[8])
-    r: f32[8] = tt::add(a, b) by tt_host
-    yield r
+  h.0: f32[8] = region([norm, dy], executor=tt_host) by tt_host {
+    (a, b: f32[8])
+    yield r: f32[8] = tt::add(a, b) by tt_host
   }
-  many: f32[8], many.1: f32[8] = tt::split(saved, parts=2)
-  mixed: f32[8] = tt::mixed(x, weight=none, other=-0.0, last=many)
+  region by tt_host in block.1 {
+    .exp: f32[8] = tt::exp(h.0)
+    yield .add: f32[8] = tt::add(.exp, x)
+  }
+  many, many.1: f32[8] = tt::split(saved, parts=2)
+  mixed: f32[8] = tt::mixed(x, other=-0.0, last=many)
   cat: f32[8] = tt::cat([mixed, x], dim=0)
-  every: f32[8] = tt::every(cat, flag=true, count=-3, size=4, rate=nan(0xfff8000000000001), number=2, \
-text=\"a \\\"b\\\"\\n\", dtype=bf16, mode=\"mean\", dims=[0, -1], nested=[[1.0], [], [inf, -inf]], maybe=none)
+  every: f32[8] = tt::every(cat, flag=true, count=-3, size=4, rate=nan(0xfff8000000000001), number=2, text=\"a \\\"b\\\"\\n\",
+      dtype=bf16, mode=\"mean\", dims=[0, -1], nested=[[1.0], [], [inf, -inf]])
   tt::barrier(every)
   loss: f32[], grad.w: f32[8] = value_and_grad([params.w, x], wrt=[0]) {
-    (w: f32[8], x: f32[8])
-    mean: f32[] = tt::mean(w)
-    yield mean
+    (w, x: f32[8])
+    yield mean: f32[] = tt::mean(w)
   }
-  new: f32[8] in params.w = tt::update(params.w, every)
+  new: f32[8] = tt::update(params.w, every)
   return loss = loss, params.w = new, h.0
+  memory {
+    exp at 0, view in exp, values at 32, norm at 0, loss at none
+  }
 }
 ";

@@ -441,16 +441,7 @@ pub(crate) fn trace_rule(
     metas: &[Arg<TensorMeta>],
     rule: impl FnOnce(&[Arg<Tensor>]) -> Vec<Tensor>,
 ) -> Result<Block> {
-    let mut parameters: Vec<(Arc<str>, TensorMeta)> = Vec::new();
-    for (param, argument) in def.params.iter().zip(metas) {
-        match argument {
-            Arg::List(metas) => {
-                parameters
-                    .extend(metas.iter().enumerate().map(|(i, m)| (format!("{}.{i}", param.name).into(), m.clone())));
-            }
-            _ => parameters.extend(argument.tensors().iter().map(|meta| (param.name.into(), meta.clone()))),
-        }
-    }
+    let parameters = def.rule_parameters(metas);
     trace_block(&parameters, |handles| {
         with_top(|builder| builder.rule_of = def.name);
         let mut handles = handles.iter();

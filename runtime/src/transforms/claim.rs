@@ -27,6 +27,16 @@ pub fn claim(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel)
     Ok(trace.transformed("claim", flattener.finish(source, &substitution)))
 }
 
+/// A claimed block without what claimed operators stand for. Their executors know the operators, and the stages before have the bodies.
+pub(crate) fn without_bodies(mut block: Block) -> Block {
+    for symbol in &mut block.symbols {
+        if symbol.executor.is_some() && symbol.operator().is_some() {
+            symbol.body = None;
+        }
+    }
+    block
+}
+
 /// Whether an executor runs a symbol, as it is or by symbols of its own.
 pub(super) fn takes(executor: &ExecutorDef, def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> bool {
     match find_implementation(def.name, executor.name) {

@@ -6,6 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::in_place::RegionReaders;
 use super::plan::last_uses;
 use crate::executor::VIEW;
+use crate::trace::paths::{input_place, output_place};
 use crate::trace::{Block, BoundSymbol, Storage, Trace, ValueId};
 
 /// What became of a donated input.
@@ -72,13 +73,8 @@ pub fn donations(trace: &Trace) -> Vec<Donation> {
     found
 }
 
-/// Where an input or output is in its tree: its path, or the number of an unnamed root (`arg0`, `result0`).
-fn place_in_tree<'a>(path: &'a str, positional: &str) -> &'a str {
-    path.strip_prefix(positional).filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit())).unwrap_or(path)
-}
-
 fn of_one_place(output: &str, input: &str) -> bool {
-    place_in_tree(output, "result") == place_in_tree(input, "arg")
+    output_place(output) == input_place(input)
 }
 
 /// The memory that a symbol reads, and of each whether it is read as it is and never through a view.
@@ -139,7 +135,7 @@ impl<'a> Donor<'a> {
         let mut donated: FxHashMap<&str, ValueId> = FxHashMap::default();
         for (id, input) in block.parameters.iter().zip(&trace.inputs).rev() {
             if input.donated && input.strides.is_none() {
-                donated.insert(place_in_tree(&block.value(*id).name, "arg"), *id);
+                donated.insert(input_place(&block.value(*id).name), *id);
             }
         }
         let mut returned: FxHashMap<ValueId, usize> = FxHashMap::default();
@@ -149,7 +145,7 @@ impl<'a> Donor<'a> {
     }
 
     fn of_path(&self, output: &str) -> Option<ValueId> {
-        self.donated.get(place_in_tree(output, "result")).copied()
+        self.donated.get(output_place(output)).copied()
     }
 
     /// Whether `result` may have the memory of `parameter`, or why not.

@@ -6,6 +6,7 @@ use crate::strided::LayoutRules;
 use std::sync::Arc;
 
 use fulgurite_kernels::view::{contiguous_strides, is_contiguous};
+use rustc_hash::FxHashMap;
 
 use super::flatten::Flattener;
 use crate::argument::{Arg, map_arguments};
@@ -17,7 +18,7 @@ use crate::registry::role;
 use crate::strided::Strided;
 use crate::strided::View;
 use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
-use crate::tracer::with_defaults;
+use crate::tracer::{infer, with_defaults};
 
 /// How a value lies in the memory of its root: strides and offset in elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,8 +49,7 @@ pub fn layouts(trace: &Trace) -> Vec<Layout> {
         let viewed = (symbol.executor == Some(VIEW)).then(|| view_of(block, symbol, &layouts)).flatten();
         if let Some((operand, view)) = viewed {
             let base = layouts[operand.index()].clone();
-            layouts[symbol.results[0].index()] =
-                Layout { root: base.root, strides: view.strides.into(), offset: base.offset + view.offset };
+            layouts[symbol.results[0].index()] = laid_over(&base, view);
         }
     }
     layouts
@@ -64,6 +64,23 @@ fn view_of(block: &Block, symbol: &BoundSymbol, layouts: &[Layout]) -> Option<(V
     let operand = symbol.operands().next()?;
     let arguments = map_arguments(&symbol.arguments, |id| strided(block, *id, layouts));
     Some((operand, rule(&arguments)?))
+}
+
+/// The layout of a view of a value that lies as `base` says.
+fn laid_over(base: &Layout, view: View) -> Layout {
+    Layout { root: base.root, strides: view.strides.into(), offset: base.offset + view.offset }
+}
+
+/// Whether the view `symbol`, with `operand` in place of its own, is of the same type and looks at memory as `laid` says.
+fn looks_at(block: &Block, symbol: &BoundSymbol, operand: ValueId, known: &[Layout], laid: &Layout) -> bool {
+    let Some(own) = symbol.operands().next() else { return false };
+    let arguments = map_arguments(&symbol.arguments, |id| if *id == own { operand } else { *id });
+    let metas =
+        |symbol: &BoundSymbol| infer(symbol.operator()?, &block.argument_metas(symbol)).ok().map(|(metas, _)| metas);
+    let other = BoundSymbol { arguments, ..symbol.clone() };
+    // Its rules may refuse the other operand, and are not asked for a view of it then.
+    metas(&other).is_some_and(|other| Some(other) == metas(symbol))
+        && view_of(block, &other, known).is_some_and(|(_, view)| laid_over(&known[operand.index()], view) == *laid)
 }
 
 /// Decides views and inserts `contiguous` where a kernel or an output needs it.
@@ -85,18 +102,35 @@ pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace
             known[i].strides = strides.as_slice().into();
         }
     }
+    // What each view looks at.
+    let mut viewed: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     for symbol in &source.symbols {
         let arguments = map_arguments(&symbol.arguments, |id| Flattener::mapped(&substitution, *id));
         let probe = BoundSymbol { arguments, ..symbol.clone() };
         if let Some((operand, view)) = view_of(flattener.block(), &probe, &known) {
+            let result = symbol.results[0];
+            let laid = laid_over(&known[operand.index()], view);
+            let chain: Vec<ValueId> = std::iter::successors(Some(operand), |id| viewed.get(id).copied()).collect();
+            let same = |id: &&ValueId| known[id.index()] == laid && flattener.block().meta(**id) == source.meta(result);
+            if let Some(same) = chain.iter().find(same).filter(|_| !source.results.contains(&result)) {
+                substitution[result.index()] = Some(*same);
+                continue;
+            }
+            // A view of a view that looks at the same memory as a view of the first does is one.
+            let nearest = chain.iter().rev().find(|id| looks_at(flattener.block(), &probe, **id, &known, &laid));
+            let from = *nearest.unwrap_or(&operand);
+            let read =
+                symbol.operands().next().and_then(|id| substitution[id.index()].replace(from).map(|old| (id, old)));
             let copied = flattener.copy(source, symbol, &mut substitution);
             copied.executor = Some(VIEW);
             copied.refusals.clear();
-            let result = copied.results[0];
+            viewed.insert(copied.results[0], from);
+            let copied = copied.results[0];
+            if let Some((id, old)) = read {
+                substitution[id.index()] = Some(old);
+            }
             extend(&mut known, flattener.block());
-            let base = known[operand.index()].clone();
-            known[result.index()] =
-                Layout { root: base.root, strides: view.strides.into(), offset: base.offset + view.offset };
+            known[copied.index()] = laid;
             continue;
         }
         if !takes_any_strides(symbol)? {

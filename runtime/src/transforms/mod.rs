@@ -12,6 +12,7 @@ pub mod flatten;
 pub mod fuse;
 pub(crate) mod in_place;
 pub mod layout;
+pub(crate) mod nest;
 pub mod plan;
 pub mod recompute;
 pub mod retarget;

@@ -6,6 +6,9 @@
 use super::in_place::may_lie_over;
 use super::layout::layouts;
 use crate::argument::Arg;
+use crate::executor::VIEW;
+use crate::trace::implied::regions;
+use crate::trace::nested::Nested;
 use crate::trace::{Block, BoundSymbol, Callee, Results, Storage, Trace, ValueId};
 
 /// Alignment of values in the arena, in bytes.
@@ -177,15 +180,22 @@ impl Arena {
     }
 }
 
-/// Adds a `del` line after the last use of every value that is neither an input nor an output.
+/// Adds a `del` after the last use of every value that is neither an input nor an output.
 pub fn delete_last_used(trace: &Trace) -> Trace {
     let source = &trace.block;
     let mut last: Vec<Option<usize>> = vec![None; source.values.len()];
     let mut keep = vec![false; source.values.len()];
     source.parameters.iter().chain(&source.results).for_each(|id| keep[id.index()] = true);
+    // What a view reads that is written inside a line ends behind the line.
+    let nested = Nested::new(source, VIEW, &regions(source), false);
+    let mut line = 0;
     for (i, symbol) in source.symbols.iter().enumerate() {
+        line = line.max(i);
+        while nested.contains(line) {
+            line += 1;
+        }
         for id in symbol.operands().chain(symbol.results.iter().copied()) {
-            last[id.index()] = Some(i);
+            last[id.index()] = Some(line);
         }
     }
     let mut dying: Vec<Vec<ValueId>> = vec![Vec::new(); source.symbols.len()];
@@ -200,7 +210,7 @@ pub fn delete_last_used(trace: &Trace) -> Trace {
         if !dying.is_empty() {
             block.symbols.push(BoundSymbol {
                 callee: Callee::Delete,
-                arguments: vec![Arg::List(dying)],
+                arguments: dying.into_iter().map(Arg::Tensor).collect(),
                 results: Results::new(),
                 body: None,
                 executor: None,

@@ -324,7 +324,7 @@ mod tests {
     /// What becomes of a program of this body, over `w` and `x`.
     fn again(body: &str) -> Option<String> {
         let text =
-            format!("# fulgurite trace 1\ntrace f for cpu (w: f32[1000] donated, x: f32[1000]) {{\n{body}\n}}\n");
+            format!("# fulgurite trace 2\ntrace f for cpu (w: f32[1000] donated, x: f32[1000]) {{\n{body}\n}}\n");
         let trace = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         trace.verify().unwrap();
         let with = |bytes, mut fuel| recompute(&trace, bytes, &mut fuel);
@@ -366,15 +366,15 @@ mod tests {
     fn what_is_written_over_before_is_not_read_again() {
         let kept = "b: f32[1000] = tt::cheap(w)\ngrad.d: f32[1000] = tt::add(b, x)\nreturn grad.d";
         assert!(again(kept).is_some());
-        let update = "new: f32[1000] in w = tt::update(w, x)\n";
+        let update = "new: f32[1000] = tt::update(w, x)\n";
         let gradient = "grad.d: f32[1000] = tt::add(b, x)\n";
         let made = "b: f32[1000] = tt::cheap(w)\n";
-        let end = "return grad.d, w = new";
+        let end = "return grad.d, w = new memory { new in w }";
         assert_eq!(again(&format!("{made}{update}{gradient}{end}")), None);
         // Who writes over it after the backward pass does no harm.
         assert!(again(&format!("{made}{gradient}{update}{end}")).is_some());
         // Nor may it be written over through a view,
-        let through = "v: f32[1000] = tt::view(w)\nnew: f32[1000] in w = tt::update(v, x)\n";
+        let through = "v: f32[1000] = tt::view(w)\nnew: f32[1000] = tt::update(v, x)\n";
         assert_eq!(again(&format!("{made}{through}{gradient}{end}")), None);
         // nor a value that would itself be made again.
         let own = "b: f32[1000] = tt::cheap(x)\ngrad.c: f32[1000] = tt::add(b, x)\nnew: f32[1000] = tt::update(b, x)\n\

@@ -1,9 +1,9 @@
 //! Calls: what is called, with what.
 
-use super::super::{Callee, ValueId};
+use super::super::{Callee, ValueId, implied};
 use super::attributes::fits;
 use super::messages::{MAX_HINT, hint, quote};
-use super::{Parser, Scope};
+use super::{Parser, Scope, Typed};
 use crate::argument::{Arg, Attribute, Scalar};
 use crate::error::Result;
 use crate::operator::{OperatorDef, ParamDef, ParamKind, ResultsDef};
@@ -22,20 +22,24 @@ impl<'a> Parser<'a> {
         None
     }
 
-    pub(super) fn argument(&mut self, scope: &Scope, param: &ParamDef) -> Result<Arg<ValueId>> {
+    fn argument(&mut self, scope: &mut Scope, param: &ParamDef, reader: Option<&str>) -> Result<Arg<ValueId>> {
         self.skip();
         let start = self.at;
         Ok(match param.kind {
-            ParamKind::Tensor(_) => Arg::Tensor(self.value(scope)?),
+            ParamKind::Tensor(_) => Arg::Tensor(self.argument_of(reader, param, None, |p| p.value(scope))?),
             ParamKind::Optional(_) if self.eat_word("none") => Arg::Optional(None),
-            ParamKind::Optional(_) => Arg::Optional(Some(self.value(scope)?)),
+            ParamKind::Optional(_) => Arg::Optional(Some(self.argument_of(reader, param, None, |p| p.value(scope))?)),
             ParamKind::List(_) => {
                 self.expect('[', &format!("and tensors: '{}' is a list", param.name))?;
-                Arg::List(self.list(']', |p| p.value(scope))?)
+                let mut item = 0;
+                Arg::List(self.values(scope, |p, scope| {
+                    item += 1;
+                    p.argument_of(reader, param, Some(item - 1), |p| p.value(scope))
+                })?)
             }
             ParamKind::Operand(_) => match self.scalar()? {
                 Some(scalar) => Arg::Attribute(Attribute::Scalar(scalar)),
-                None => Arg::Tensor(self.value(scope)?),
+                None => Arg::Tensor(self.argument_of(reader, param, None, |p| p.value(scope))?),
             },
             ParamKind::Attribute => {
                 let attribute = self.attribute(0)?;
@@ -55,7 +59,14 @@ impl<'a> Parser<'a> {
         })
     }
 
-    pub(super) fn call(&mut self, scope: &Scope, def: &'static OperatorDef, start: usize) -> Result<Vec<Arg<ValueId>>> {
+    /// The arguments of a call at `start`, whose first result is `reader`.
+    pub(super) fn call(
+        &mut self,
+        scope: &mut Scope,
+        def: &'static OperatorDef,
+        start: usize,
+        reader: Option<&str>,
+    ) -> Result<Vec<Arg<ValueId>>> {
         let mut slots: Vec<Option<Arg<ValueId>>> = vec![None; def.params.len()];
         let mut position = Some(0);
         self.expect('(', "and arguments after the operator")?;
@@ -100,32 +111,34 @@ impl<'a> Parser<'a> {
             if slots[index].is_some() {
                 return p.fail(at, format!("argument '{}' is given twice", param.name));
             }
-            slots[index] = Some(p.argument(scope, param)?);
+            slots[index] = Some(p.argument(scope, param, reader)?);
             Ok(())
         })?;
-        if let Some(missing) = slots.iter().position(Option::is_none) {
-            let param = &def.params[missing];
-            let message = format!(
-                "{} lacks argument '{}' ({}); in a trace every argument is given",
-                def.name,
-                param.name,
-                (param.type_name)()
-            );
-            return self.fail(start, message);
+        for (slot, param) in slots.iter_mut().zip(def.params).filter(|(slot, _)| slot.is_none()) {
+            *slot = implied::argument(param, Some(self.home));
+            if slot.is_none() {
+                let message = format!(
+                    "{} lacks argument '{}' ({}), which has no default",
+                    def.name,
+                    param.name,
+                    (param.type_name)()
+                );
+                return self.fail(start, message);
+            }
         }
         Ok(slots.into_iter().flatten().collect())
     }
 
     /// A tensor or a list of tensors, of a call that no definition directs.
-    pub(super) fn tensors(&mut self, scope: &Scope) -> Result<Arg<ValueId>> {
+    pub(super) fn tensors(&mut self, scope: &mut Scope) -> Result<Arg<ValueId>> {
         if self.eat('[') {
-            return Ok(Arg::List(self.list(']', |p| p.value(scope))?));
+            return Ok(Arg::List(self.values(scope, Self::value)?));
         }
         Ok(Arg::Tensor(self.value(scope)?))
     }
 
     /// What is called, with what.
-    pub(super) fn callee(&mut self, scope: &Scope, results: usize) -> Result<(Callee, Vec<Arg<ValueId>>)> {
+    pub(super) fn callee(&mut self, scope: &mut Scope, results: &[Typed]) -> Result<(Callee, Vec<Arg<ValueId>>)> {
         let quoted = self.peek() == Some('"');
         let (name, start) = self.name("an operator")?;
         if !quoted && name == "value_and_grad" {
@@ -141,7 +154,13 @@ impl<'a> Parser<'a> {
                     Some((name, at)) => {
                         return p.fail(at, format!("expected tensors and one 'wrt=', found {}", quote(name)));
                     }
-                    None => arguments.push(p.tensors(scope)?),
+                    None => {
+                        let outside = p.scope.clone();
+                        p.follow(scope, arguments.last(), &outside);
+                        let argument = p.tensors(scope);
+                        p.scope = outside;
+                        arguments.push(argument?);
+                    }
                 }
                 Ok(())
             })?;
@@ -160,7 +179,13 @@ impl<'a> Parser<'a> {
                     Some((name, at)) => {
                         return p.fail(at, format!("expected tensors and one 'executor=', found {}", quote(name)));
                     }
-                    None => arguments.push(p.tensors(scope)?),
+                    None => {
+                        let outside = p.scope.clone();
+                        p.follow(scope, arguments.last(), &outside);
+                        let argument = p.tensors(scope);
+                        p.scope = outside;
+                        arguments.push(argument?);
+                    }
                 }
                 Ok(())
             })?;
@@ -176,13 +201,14 @@ impl<'a> Parser<'a> {
             None => return self.fail(start, format!("no operator is called {}", quote(&name))),
         };
         if let ResultsDef::Fixed(expected) = def.results
-            && expected != results
+            && expected != results.len()
         {
             let tensors = if expected == 1 { "tensor" } else { "tensors" };
-            let message = format!("{} returns {expected} {tensors}, this line names {results}", def.name);
+            let message = format!("{} returns {expected} {tensors}, this line names {}", def.name, results.len());
             return self.fail(start, message);
         }
-        let arguments = self.call(scope, def, start)?;
+        let reader = Self::reader(results);
+        let arguments = self.call(scope, def, start, reader.as_deref())?;
         Ok((Callee::Operator(def), arguments))
     }
 }

@@ -1,7 +1,10 @@
 //! A whole trace: version, history, name, target, inputs and outputs.
 
+use super::super::implied::{deletes, scope_of};
 use super::super::print::VERSION;
 use super::super::{Input, InputRole, Output, Trace, ValueId};
+use super::lines::End;
+use super::memory::follow;
 use super::messages::quote;
 use super::{Parser, Scope};
 use crate::error::Result;
@@ -17,21 +20,50 @@ impl Parser<'_> {
         self.at = self.text.len() - version.len();
         let version = version.lines().next().unwrap_or("").trim_end();
         if version != VERSION.to_string() {
-            let message = format!("this is version {} of the text, only {VERSION} is known", quote(version));
+            let message = format!(
+                "this is version {} of the text, only {VERSION} is read; print the trace again with this version",
+                quote(version)
+            );
             return self.fail(self.at, message);
         }
         self.at += version.len();
         let history = self.history()?;
+        self.deletes = deletes(&history);
         if !self.eat_word("trace") {
             return self.expected("'trace' and a name");
         }
         let name = self.label("the name of the trace")?;
         self.expect_word("for")?;
         let target = self.target()?;
+        self.home = self.kind_of_device(target.kind())?;
         let mut scope = Scope::default();
         self.expect('(', "and the inputs")?;
-        let inputs = self.list(')', |p| {
-            let typed = p.typed()?;
+        let inputs = self.inputs(&mut scope)?;
+        let arena = if self.eat_word("arena") { Some(self.integer("a size in bytes")?) } else { None };
+        self.expect('{', "and the lines of the trace")?;
+        self.symbols(&mut scope, End::Program, 0)?;
+        let (outputs, results): (Vec<Output>, Vec<ValueId>) =
+            self.results(|p, previous| p.output(&mut scope, previous))?.into_iter().unzip();
+        scope.block.results = results;
+        let told = self.memory(&mut scope)?;
+        self.expect('}', "after 'return'")?;
+        if self.peek().is_some() {
+            return self.expected("the end of the text");
+        }
+        let mut block = scope.block;
+        if arena.is_some() {
+            follow(&mut block, &inputs, &outputs, &told);
+        }
+        Ok(Trace { name, target, history, inputs, outputs, arena, block })
+    }
+
+    /// The inputs, after `(`.
+    fn inputs(&mut self, scope: &mut Scope) -> Result<Vec<Input>> {
+        self.list(')', |p| {
+            p.follow_value(scope, scope.block.parameters.last().copied(), &"".into());
+            let typed = p.typed();
+            p.scope = "".into();
+            let typed = typed?;
             let role = if p.eat_word("parameter") {
                 InputRole::Parameter
             } else if p.eat_word("saved") {
@@ -48,20 +80,10 @@ impl Parser<'_> {
             } else {
                 None
             };
-            let id = p.define(&mut scope, typed)?;
+            let id = p.define(scope, typed)?;
             scope.block.parameters.push(id);
             Ok(Input { role, donated, strides })
-        })?;
-        let arena = if self.eat_word("arena") { Some(self.integer("a size in bytes")?) } else { None };
-        self.expect('{', "and the lines of the trace")?;
-        self.symbols(&mut scope, "return", 0)?;
-        let (outputs, results) = self.results(|p| p.output(&scope))?.into_iter().unzip();
-        scope.block.results = results;
-        self.expect('}', "after 'return'")?;
-        if self.peek().is_some() {
-            return self.expected("the end of the text");
-        }
-        Ok(Trace { name, target, history, inputs, outputs, arena, block: self.finish(scope)? })
+        })
     }
 
     /// `# made by acquire, dce` on the line after the version.
@@ -101,11 +123,18 @@ impl Parser<'_> {
         }
     }
 
-    /// `loss = value` or just a value.
-    pub(super) fn output(&mut self, scope: &Scope) -> Result<(Output, ValueId)> {
+    /// `loss = value` or just a value, after the output `previous`, below whose scope a path may be.
+    fn output(&mut self, scope: &mut Scope, previous: Option<&(Output, ValueId)>) -> Result<(Output, ValueId)> {
         self.skip();
         let start = self.at;
-        let path = self.label("a value")?;
+        let path = if self.peek() == Some('.') {
+            self.scope = scope_of(previous.map_or("", |(output, _)| &output.path)).into();
+            let path = self.relative_name();
+            self.scope = "".into();
+            path?.0
+        } else {
+            self.label("a value")?
+        };
         if self.eat('=') {
             return Ok((Output { path }, self.value(scope)?));
         }

@@ -1,19 +1,37 @@
-//! Lines, and the blocks that they stand in.
+//! Lines.
 
 use std::sync::Arc;
 
-use super::super::print::MAX_DEPTH;
-use super::super::{Block, BoundSymbol, Callee, Results, Storage};
+use super::super::{BoundSymbol, Callee, Results, ValueId};
 use super::{Parser, Scope, Typed};
+use crate::argument::Arg;
 use crate::error::Result;
 use crate::refusal::Refusal;
 
+/// What ends the lines of a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// `return`, which is read.
+    Program,
+    /// `yield` and results, which are read, or the results' marks at their lines.
+    Body,
+}
+
+/// The end of its arguments' lives.
+fn delete(arguments: Vec<Arg<ValueId>>) -> BoundSymbol {
+    BoundSymbol {
+        callee: Callee::Delete,
+        arguments,
+        results: Results::new(),
+        body: None,
+        executor: None,
+        refusals: Vec::new(),
+        place: None,
+    }
+}
+
 impl Parser<'_> {
-    /// One line after its results: the call, the claim, the refusals, the body.
-    pub(super) fn symbol(&mut self, scope: &mut Scope, results: Vec<Typed>, depth: usize) -> Result<()> {
-        let (callee, arguments) = self.callee(scope, results.len())?;
-        let executor = if self.eat_word("by") { Some(self.executor()?) } else { None };
-        let open = self.eat('{');
+    pub(super) fn refusals(&mut self) -> Result<Vec<Refusal>> {
         let mut refusals = Vec::new();
         while self.eat_word("refused") {
             self.expect_word("by")?;
@@ -24,100 +42,196 @@ impl Parser<'_> {
             }
             refusals.push(Refusal { executor, reason: self.string()? });
         }
-        let body = if open { Some(Arc::new(self.body(depth + 1)?)) } else { None };
-        let mut ids = Results::with_capacity(results.len());
-        for typed in results {
-            ids.push(self.define(scope, typed)?);
+        Ok(refusals)
+    }
+
+    /// One line after its results: the call, the claim, what it reads last, the refusals, the body.
+    fn symbol(&mut self, scope: &mut Scope, results: Vec<Typed>, depth: usize) -> Result<Results> {
+        let (callee, arguments) = self.callee(scope, &results)?;
+        let executor = if self.eat_word("by") { Some(self.executor()?) } else { self.region };
+        let mut symbol = BoundSymbol {
+            callee,
+            arguments,
+            results: Results::new(),
+            body: None,
+            executor,
+            refusals: Vec::new(),
+            place: None,
+        };
+        // Behind the views inside the line.
+        let at = scope.block.symbols.len();
+        if self.eat('{') {
+            symbol.refusals = self.refusals()?;
+            symbol.body = Some(Arc::new(self.body(&scope.block, &symbol, depth + 1)?));
         }
-        let place = None;
-        scope.block.symbols.push(BoundSymbol { callee, arguments, results: ids, body, executor, refusals, place });
+        let ids = results.into_iter().map(|typed| self.define(scope, typed)).collect::<Result<Results>>()?;
+        let open = symbol.body.is_none();
+        scope.block.symbols.push(BoundSymbol { results: ids.clone(), ..symbol });
+        self.deletes(scope)?;
+        if open {
+            scope.block.symbols[at].refusals = self.refusals()?;
+        }
+        Ok(ids)
+    }
+
+    /// `; del a, b`, as often as it is there. Behind a line of a program, views inside the line end with the first.
+    fn deletes(&mut self, scope: &mut Scope) -> Result<()> {
+        let mut ending = match self.region.is_none() && scope.around.is_none() {
+            true => std::mem::take(&mut self.ending),
+            false => Vec::new(),
+        };
+        if !self.deletes {
+            ending.clear();
+        }
+        if !ending.is_empty() && self.peek() != Some(';') {
+            ending.sort_unstable();
+            scope.block.symbols.push(delete(ending.into_iter().map(Arg::Tensor).collect()));
+            return Ok(());
+        }
+        while self.eat(';') {
+            self.expect_word("del")?;
+            self.delete(scope, std::mem::take(&mut ending))?;
+        }
         Ok(())
     }
 
-    /// Lines up to the keyword `end`.
-    pub(super) fn symbols(&mut self, scope: &mut Scope, end: &str, depth: usize) -> Result<()> {
+    /// Values after `del`, and the views that end with them.
+    fn delete(&mut self, scope: &mut Scope, ending: Vec<ValueId>) -> Result<()> {
+        let mut arguments: Vec<Arg<ValueId>> = Vec::new();
+        let outside = self.scope.clone();
+        loop {
+            self.follow(scope, arguments.last(), &outside);
+            let argument = self.tensors(scope);
+            self.scope = outside.clone();
+            arguments.push(argument?);
+            if !self.eat(',') {
+                break;
+            }
+        }
+        if !ending.is_empty() {
+            arguments.extend(ending.into_iter().map(Arg::Tensor));
+            // In the order of their definition, as the transform has them.
+            arguments.sort_by_key(|argument| argument.tensors().first().copied());
+        }
+        scope.block.symbols.push(delete(arguments));
+        Ok(())
+    }
+
+    /// Whether a line's results come after a `yield`, not a list of values.
+    fn at_results(&mut self) -> bool {
+        if self.at_region() {
+            return true;
+        }
+        let start = self.at;
+        let mut typed = false;
+        loop {
+            // Names below a scope are read when it is known.
+            self.eat('.');
+            if self.label("a name").is_err() {
+                break;
+            }
+            typed = self.peek() == Some(':');
+            if !self.eat(',') {
+                break;
+            }
+        }
+        self.at = start;
+        typed
+    }
+
+    /// Lines up to `end`.
+    pub(super) fn symbols(&mut self, scope: &mut Scope, end: End, depth: usize) -> Result<()> {
         loop {
             let quoted = self.peek() == Some('"');
-            if !quoted && self.eat_word(end) {
-                return Ok(());
-            }
-            if !quoted && self.eat_word("del") {
-                let mut arguments = vec![self.tensors(scope)?];
-                while self.eat(',') {
-                    arguments.push(self.tensors(scope)?);
+            let mut yields = false;
+            if !quoted {
+                let start = self.at;
+                if end == End::Program && self.eat_word("return") {
+                    return Ok(());
                 }
-                scope.block.symbols.push(BoundSymbol {
-                    callee: Callee::Delete,
-                    arguments,
-                    results: Results::new(),
-                    body: None,
-                    executor: None,
-                    refusals: Vec::new(),
-                    place: None,
-                });
-                continue;
-            }
-            if !quoted && matches!(self.peek(), None | Some('}')) {
-                return self.expected(&format!("a line or '{end}'"));
-            }
-            // `name: type, ... = call` or just a call.
-            let start = self.at;
-            self.name(&format!("a line or '{end}'"))?;
-            let bare = self.peek() == Some('(');
-            self.at = start;
-            let mut results = Vec::new();
-            if !bare {
-                loop {
-                    results.push(self.typed()?);
-                    if !self.eat(',') {
-                        break;
+                if end == End::Body {
+                    if self.peek() == Some('}') || self.at_memory() {
+                        return Ok(());
+                    }
+                    yields = self.eat_word("yield");
+                    if yields && !self.at_results() {
+                        if !scope.block.results.is_empty() {
+                            return self.fail(start, "results are marked at their lines or listed here, not both");
+                        }
+                        let outside = self.scope.clone();
+                        scope.block.results = self.results(|p, previous| {
+                            p.follow_value(scope, previous.copied(), &outside);
+                            let value = p.name("a value").and_then(|(name, at)| p.look_up(scope, &name, at));
+                            p.scope = outside.clone();
+                            value
+                        })?;
+                        return Ok(());
                     }
                 }
-                self.expect('=', "and a call after the results")?;
+                if self.eat_word("del") {
+                    if !scope.block.symbols.is_empty() {
+                        return self.fail(start, "'del' ends the line that reads last: write '; del' behind it");
+                    }
+                    self.delete(scope, Vec::new())?;
+                    self.deletes(scope)?;
+                    continue;
+                }
+                if matches!(self.peek(), None | Some('}')) {
+                    return self.expected(if end == End::Program { "a line or 'return'" } else { "a line or 'yield'" });
+                }
             }
-            self.symbol(scope, results, depth)?;
-        }
-    }
-
-    /// Values after `return` or `yield`, each perhaps with a path; several lines stand between parentheses.
-    pub(super) fn results<T>(&mut self, item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
-        let mut item = item;
-        if self.eat('(') {
-            return self.list(')', item);
-        }
-        let mut items = Vec::new();
-        if self.peek() != Some('}') {
-            items.push(item(self)?);
-            while self.eat(',') {
-                items.push(item(self)?);
+            let results = if !quoted && self.at_region() {
+                let results = self.region(scope, depth)?;
+                self.deletes(scope)?;
+                results
+            } else {
+                let results = self.results_of_line(end)?;
+                self.symbol(scope, results, depth)?
+            };
+            if yields {
+                scope.block.results.extend(results);
             }
         }
-        Ok(items)
     }
 
-    pub(super) fn finish(&self, mut scope: Scope) -> Result<Block> {
-        for (id, other, at) in std::mem::take(&mut scope.shared) {
-            let other = self.look_up(&scope, &other, at)?;
-            scope.block.values[id.index()].storage = Some(Storage::Shared(other));
+    /// `name: type, ... =`, or nothing before a call.
+    fn results_of_line(&mut self, end: End) -> Result<Vec<Typed>> {
+        let start = self.at;
+        self.name(if end == End::Program { "a line or 'return'" } else { "a line or 'yield'" })?;
+        let bare = self.peek() == Some('(');
+        self.at = start;
+        if bare {
+            return Ok(Vec::new());
         }
-        Ok(scope.block)
+        let results = self.typed_list('=')?;
+        Ok(results)
     }
 
-    /// A nested block after its `{` and refusals.
-    pub(super) fn body(&mut self, depth: usize) -> Result<Block> {
-        if depth > MAX_DEPTH {
-            return self.fail(self.at, format!("bodies nest deeper than {MAX_DEPTH}"));
+    /// Values after `return` or `yield`, each perhaps with a path; several lines stand between parentheses. An item is given the item
+    /// before it.
+    pub(super) fn results<T: Clone>(
+        &mut self,
+        mut item: impl FnMut(&mut Self, Option<&T>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let closed = self.eat('(');
+        let mut items: Vec<T> = Vec::new();
+        loop {
+            let end = match closed {
+                true => self.eat(')'),
+                // The end of the block, or its memory.
+                false => items.is_empty() && (self.peek() == Some('}') || self.at_memory()),
+            };
+            if end {
+                return Ok(items);
+            }
+            let next = item(self, items.last())?;
+            items.push(next);
+            if !self.eat(',') {
+                if closed {
+                    self.expect(')', "or ','")?;
+                }
+                return Ok(items);
+            }
         }
-        let mut scope = Scope::default();
-        self.expect('(', "and the body's parameters")?;
-        let parameters = self.list(')', Self::typed)?;
-        for typed in parameters {
-            let id = self.define(&mut scope, typed)?;
-            scope.block.parameters.push(id);
-        }
-        self.symbols(&mut scope, "yield", depth)?;
-        scope.block.results = self.results(|p| p.value(&scope))?;
-        self.expect('}', "after 'yield'")?;
-        self.finish(scope)
     }
 }

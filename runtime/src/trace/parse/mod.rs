@@ -1,21 +1,26 @@
 //! Text back into traces. Any input gives a trace or an [`Error::Parse`](crate::Error::Parse) with a line and a column.
 //!
 //! `messages` says what is wrong, `words` reads characters, words and lists; `attributes`, `types` and `names` what
-//! lines are made of, `calls` and `lines` the lines, `header` all around them.
+//! lines are made of, `calls`, `nested` and `lines` the lines, `bodies` what is in their braces, `memory` the memory that values have, `header` all
+//! around them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Block, Storage, Trace, ValueId};
+use super::{Block, Trace, ValueId};
 use crate::error::Result;
+use crate::executor::VIEW;
 use crate::meta::{Device, TensorMeta};
 
 mod attributes;
+mod bodies;
 mod calls;
 mod header;
 mod lines;
+mod memory;
 mod messages;
 mod names;
+mod nested;
 mod types;
 mod words;
 
@@ -29,7 +34,20 @@ const MAX_KINDS: usize = 64;
 
 /// Reads the text of a trace. The result is canonical: values are numbered in the order of their definition.
 pub fn parse(text: &str) -> Result<Trace> {
-    let mut parser = Parser { text, at: 0, devices: HashMap::new(), executors: HashMap::new() };
+    let mut parser = Parser {
+        text,
+        at: 0,
+        devices: HashMap::new(),
+        executors: HashMap::new(),
+        home: Device::CPU,
+        scope: Arc::from(""),
+        region: None,
+        views: Some(VIEW),
+        argument: None,
+        inside: 0,
+        deletes: false,
+        ending: Vec::new(),
+    };
     parser.trace()
 }
 
@@ -38,17 +56,17 @@ pub fn parse(text: &str) -> Result<Trace> {
 struct Scope {
     block: Block,
     names: HashMap<Arc<str>, ValueId>,
-    /// Storage shared with a value that may be defined further below: (value, whose, where it says so).
-    shared: Vec<(ValueId, String, usize)>,
+    /// The block around the body of a region that reads its values by their names.
+    around: Option<Box<Scope>>,
+    /// Those that it has read: values of the block around.
+    read: Vec<ValueId>,
 }
 
-/// Name, type and storage of a value, before it is defined.
+/// Name and type of a value, before it is defined.
 struct Typed {
     name: String,
     at: usize,
     meta: TensorMeta,
-    storage: Option<Storage>,
-    shared: Option<(String, usize)>,
 }
 
 struct Parser<'a> {
@@ -56,4 +74,20 @@ struct Parser<'a> {
     at: usize,
     devices: HashMap<String, Device>,
     executors: HashMap<String, &'static str>,
+    /// The device of types that name none: that of the target.
+    home: Device,
+    /// What names that begin with a dot are below; empty if such names have no place here.
+    scope: Arc<str>,
+    /// The executor of lines that name none: that of the region whose body is read.
+    region: Option<&'static str>,
+    /// The executor of calls inside lines; none where lines hold no calls.
+    views: Option<&'static str>,
+    /// What the next argument of a call is called, if it is a call itself.
+    argument: Option<Arc<str>>,
+    /// How many calls the one that is read is inside of.
+    inside: usize,
+    /// Whether views end behind the line that they are in.
+    deletes: bool,
+    /// The views inside the line that is read.
+    ending: Vec<ValueId>,
 }

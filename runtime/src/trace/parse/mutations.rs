@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::trace::test_support::{GOOD, Generator, Random};
 
 fn mutate(random: &mut Random, texts: &[String]) -> String {
-    const TOKENS: [&str; 38] = [
+    const TOKENS: [&str; 44] = [
         "(",
         ")",
         "{",
@@ -30,15 +30,21 @@ fn mutate(random: &mut Random, texts: &[String]) -> String {
         "none",
         "true",
         "inf",
-        "del ",
+        "; del ",
+        ";",
+        ".",
+        ".x",
+        "memory {",
+        "none, ",
         "return ",
         "yield ",
         "by ",
         "in ",
-        "at ",
+        " at ",
         "arena",
         "value_and_grad(",
         "region(",
+        "region by ",
         "refused by ",
         "tt::exp(",
         "é",

@@ -4,8 +4,10 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::super::ValueId;
+use super::super::implied::scope_of;
 use super::messages::{MAX_HINT, hint, quote};
 use super::{MAX_KINDS, Parser, Scope, Typed};
+use crate::argument::Arg;
 use crate::error::Result;
 use crate::executor::EXECUTORS;
 
@@ -32,30 +34,96 @@ impl Parser<'_> {
             return self.fail(typed.at, "too many values");
         }
         let id = scope.block.define(name.clone(), typed.meta);
-        scope.block.values[id.index()].storage = typed.storage;
-        if let Some((other, at)) = typed.shared {
-            scope.shared.push((id, other, at));
-        }
         if scope.names.insert(name.clone(), id).is_some() {
             return self.fail(typed.at, format!("{} is defined twice", quote(&name)));
         }
         Ok(id)
     }
 
-    pub(super) fn look_up(&self, scope: &Scope, name: &str, at: usize) -> Result<ValueId> {
-        match scope.names.get(name) {
-            Some(id) => Ok(*id),
-            None => {
-                // The nearest of the latest: texts may have any number of values.
-                let hint = hint(name, scope.block.values.iter().rev().take(1000).map(|value| &*value.name));
-                self.fail(at, format!("no value is called {} at this line{hint}", quote(name)))
-            }
+    /// The value that `name` names: one of the block, or, in the body of a region that reads them by their names, of the block
+    /// around, which then is a parameter of the body.
+    pub(super) fn look_up(&self, scope: &mut Scope, name: &str, at: usize) -> Result<ValueId> {
+        if let Some(id) = scope.names.get(name) {
+            return Ok(*id);
         }
+        if let Some(around) = &scope.around
+            && let Some((name, outer)) = around.names.get_key_value(name)
+        {
+            let (name, outer, meta) = (name.clone(), *outer, around.block.meta(*outer).clone());
+            let id = scope.block.define(name.clone(), meta);
+            scope.block.parameters.push(id);
+            scope.names.insert(name, id);
+            scope.read.push(outer);
+            return Ok(id);
+        }
+        self.unknown(scope, name, at)
     }
 
-    pub(super) fn value(&mut self, scope: &Scope) -> Result<ValueId> {
+    fn unknown<T>(&self, scope: &Scope, name: &str, at: usize) -> Result<T> {
+        // The nearest of the latest: texts may have any number of values.
+        let latest = |scope: &Scope| {
+            let values = scope.block.values.iter().rev().take(1000);
+            values.map(|value| value.name.clone()).collect::<Vec<Arc<str>>>()
+        };
+        let mut known = latest(scope);
+        known.extend(scope.around.iter().flat_map(|around| latest(around)));
+        let hint = hint(name, known.iter().map(|name| &**name));
+        self.fail(at, format!("no value is called {} at this line{hint}", quote(name)))
+    }
+
+    /// A value of the block itself.
+    pub(super) fn own(&self, scope: &Scope, name: &str, at: usize) -> Result<ValueId> {
+        scope.names.get(name).copied().map_or_else(|| self.unknown(scope, name, at), Ok)
+    }
+
+    /// A value by its name, or a view in place of one.
+    pub(super) fn value(&mut self, scope: &mut Scope) -> Result<ValueId> {
+        if self.at_view() {
+            return self.view_around(scope);
+        }
         let (name, at) = self.name("a value")?;
-        self.look_up(scope, &name, at)
+        if self.peek() == Some('(') { self.nested(scope, &name, at) } else { self.look_up(scope, &name, at) }
+    }
+
+    /// The values of a list, after its `[`.
+    pub(super) fn values(
+        &mut self,
+        scope: &mut Scope,
+        mut item: impl FnMut(&mut Self, &mut Scope) -> Result<ValueId>,
+    ) -> Result<Vec<ValueId>> {
+        let outside = self.scope.clone();
+        let mut previous = None;
+        let values = self.list(']', |p| {
+            p.follow_value(scope, previous, &outside);
+            let defined = scope.block.symbols.len();
+            let around = scope.around.as_ref().map_or(0, |around| around.block.symbols.len());
+            let id = item(p, scope)?;
+            // A view in place of a value has no name in the text that the next could follow.
+            let named = defined == scope.block.symbols.len()
+                && around == scope.around.as_ref().map_or(0, |around| around.block.symbols.len());
+            previous = named.then_some(id);
+            Ok(id)
+        });
+        self.scope = outside;
+        values
+    }
+
+    /// A name that begins with a dot is below the scope of the value before it in its list, or else below `outside`.
+    pub(super) fn follow_value(&mut self, scope: &Scope, previous: Option<ValueId>, outside: &Arc<str>) {
+        let name = previous.map(|id| scope.block.value(id).name.clone());
+        self.follow_name(name.as_deref(), outside);
+    }
+
+    /// As [`Parser::follow_value`], after an argument.
+    pub(super) fn follow(&mut self, scope: &Scope, previous: Option<&Arg<ValueId>>, outside: &Arc<str>) {
+        let previous = if let Some(Arg::Tensor(id)) = previous { Some(*id) } else { None };
+        self.follow_value(scope, previous, outside);
+    }
+
+    /// As [`Parser::follow_value`], after a name.
+    pub(super) fn follow_name(&mut self, previous: Option<&str>, outside: &Arc<str>) {
+        let below = previous.map_or("", scope_of);
+        self.scope = if below.is_empty() { outside.clone() } else { below.into() };
     }
 
     pub(super) fn executor(&mut self) -> Result<&'static str> {

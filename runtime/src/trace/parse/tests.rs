@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::error::Error;
+use crate::trace::Storage;
 use crate::trace::print::MAX_DEPTH;
 use crate::trace::test_support::{GOOD, Generator, Random};
 
@@ -14,7 +15,7 @@ fn failure(text: &str) -> (usize, usize, String) {
 }
 
 fn line_failure(line: &str) -> (usize, String) {
-    let text = format!("# fulgurite trace 1\ntrace f for cpu (x: f32[4], yy: f32[4]) {{\n{line}\nreturn\n}}\n");
+    let text = format!("# fulgurite trace 2\ntrace f for cpu (x: f32[4], yy: f32[4]) {{\n{line}\nreturn\n}}\n");
     let (at, column, message) = failure(&text);
     assert!(at >= 3, "{message}");
     (column, message)
@@ -67,7 +68,7 @@ fn messages_say_what_to_write() {
         ("y: f32[4] = tt::exp(yyy)", 21, "no value is called 'yyy' at this line, did you mean 'yy'?"),
         ("y: f32[4], z: f32[4] = tt::exp(x)", 24, "tt::exp returns 1 tensor, this line names 2"),
         ("y: f32[4] = tt::topk(x)", 13, "tt::topk returns 2 tensors, this line names 1"),
-        ("y: f32[4], z: i64[4] = tt::topk(x)", 24, "tt::topk lacks argument 'k' (size)"),
+        ("y: f32[4], z: i64[4] = tt::topk(x)", 24, "tt::topk lacks argument 'k' (size), which has no default"),
         ("y: f32[4], z: i64[4] = tt::topk(x, 4)", 36, "argument 'k' is named, write 'k=...'"),
         ("y: f32[4], z: i64[4] = tt::topk(x, k=-4)", 38, "'k' is size, found '-4'"),
         ("y: f32[4], z: i64[4] = tt::topk(x, kk=4)", 36, "tt::topk has no argument 'kk', did you mean 'k'?"),
@@ -79,8 +80,16 @@ fn messages_say_what_to_write() {
         ("x: f32[4] = tt::exp(x)", 1, "'x' is defined twice"),
         ("y: f33[4] = tt::exp(x)", 4, "expected a type like 'f32[4, 5]', found 'f33', did you mean 'f32'?"),
         ("y: f32[-4] = tt::exp(x)", 8, "'-4' is out of range for an extent"),
-        ("y: f32[4] in z = tt::exp(x)", 14, "no value is called 'z'"),
-        ("y: f32[4] at 7 = tt::exp(x)", 14, "expected 'arena+' and an offset, or 'output', found '7'"),
+        ("y: f32[4] = tt::exp(x)\nreturn y memory { z at 0 }", 19, "no value is called 'z'"),
+        ("y: f32[4] = tt::exp(x)\nreturn y memory { y at top }", 24, "expected an offset in the arena, 'output' or"),
+        ("y: f32[4] = tt::exp(x)\nreturn y memory { y at 0, y at 8 }", 27, "the memory of 'y' is told twice"),
+        ("y: f32[4] = tt::exp(x)\ndel y", 1, "'del' ends the line that reads last: write '; del' behind it"),
+        ("y: f32[4] = tt::exp(.x)", 21, "'.x' is below a scope, and there is none here"),
+        ("y: f32[4] = tt::exp(.)", 21, "expected the rest of a name behind its dot"),
+        ("y, z = tt::exp(x)", 6, "expected ',' or ':' and a type after the name, found '='"),
+        ("y: f32[4] = tt::exp(x) {\nyield z: f32[4] = tt::exp(input)\nyield z\n}", 1, "not both"),
+        ("region by tt_host {\nyield y: f32[4] = tt::exp(xx)\n}", 27, "no value is called 'xx' at this line, did you"),
+        ("region by tt_host {\nx: f32[4] = tt::exp(yy)\nyield yy: f32[4] = tt::exp(x)\n}", 7, "'yy' is defined twice"),
         ("y: f32[4] = value_and_grad(x)", 13, "value_and_grad lacks argument 'wrt' (size[])"),
         ("y: f32[4] = region(x)", 13, "region lacks argument 'executor'"),
         ("y: f32[4] = tt::add(x, 99999999999999999999)", 24, "is out of range for an integer"),
@@ -89,15 +98,25 @@ fn messages_say_what_to_write() {
         ("y: f32[4] = tt::exp(\"x", 21, "this string does not end on its line"),
         ("y: f32[4] = tt::exp(\"\\q\")", 22, "no escape is called '\\q'"),
         ("y: f32[4] = tt::exp(\"\\u{d800}\")", 22, "expected a character's code"),
-        ("y: f32[4] = tt::exp(x) {\nyield\n}", 1, "expected '(' and the body's parameters, found 'yield'"),
+        (
+            "y: f32[4] = value_and_grad(x, wrt=[0]) {\nyield\n}",
+            1,
+            "expected '(' and the body's parameters, found 'yield'",
+        ),
+        ("y: f32[4] = tt::exp(tt::exp(x))", 21, "tt::exp is no view: it takes a line of its own"),
+        ("y: f32[4] = tt::exp(tt::looks(x))", 21, "no operator is called 'tt::looks'"),
+        ("y: f32[4] = tt::exp(view tt::look(x))", 21, "no value is called 'view'"),
+        ("tt::barrier(tt::look(x))", 13, "calls are inside lines of programs and regions that have results"),
+        ("y.input: f32[4] = tt::exp(x)\ny: f32[4] = tt::exp(tt::look(x))", 21, "'y.input' is defined twice"),
         ("}", 1, "expected a line or 'return', found '}'"),
     ] {
         let (at, message) = line_failure(line);
         assert!(message.contains(part) && at == column, "{line}\n  {at}: {message}");
     }
-    assert!(failure("").2.contains("expected the first line '# fulgurite trace 1'"));
-    assert!(failure("# fulgurite trace 2\n").2.contains("this is version '2' of the text, only 1 is known"));
-    assert!(failure("# fulgurite trace 1\ntrace f for cpu: () {").2.contains("expected a target"));
+    assert!(failure("").2.contains("expected the first line '# fulgurite trace 2'"));
+    let old = failure("# fulgurite trace 1\n").2;
+    assert_eq!(old, "this is version '1' of the text, only 2 is read; print the trace again with this version");
+    assert!(failure("# fulgurite trace 2\ntrace f for cpu: () {").2.contains("expected a target"));
     assert!(failure(&GOOD.replace("made by acquire,", "made by ,")).2.contains("the name of a transform"));
     assert!(failure(&format!("{GOOD}more")).2.contains("expected the end of the text, found 'more'"));
     assert_eq!(failure(&GOOD.replace("x: f32[8] strides", "x: f32[é8] strides")).0, 6);
@@ -105,12 +124,16 @@ fn messages_say_what_to_write() {
 
 #[test]
 fn hostile_texts_fail_quickly() {
-    let head = "# fulgurite trace 1\ntrace f for cpu (x: f32[4]) {\n";
+    let head = "# fulgurite trace 2\ntrace f for cpu (x: f32[4]) {\n";
     let deep = "y: f32[4] = tt::exp(x) { (x: f32[4])\n".repeat(100_000);
     assert!(failure(&format!("{head}{deep}")).2.contains("bodies nest deeper than 64"));
     let lists = format!("{head}y: f32[4] = tt::cat([x], dim={}", "[".repeat(1_000_000));
     assert!(failure(&lists).2.contains("lists nest deeper than 64"));
     let long = "y".repeat(10_000_000);
+    let views = format!("{head}y: f32[4] = tt::exp({}", "tt::look(".repeat(100_000));
+    assert!(failure(&views).2.contains("calls inside lines nest deeper than 4"));
+    let names = format!("{head}z: f32[4] = tt::cat([x{}", ", .x.x".repeat(100_000));
+    assert!(failure(&names).2.len() < 500);
     for text in [
         format!("{head}z: f32[4] = {long}(x)"),
         format!("{head}z: f32[4] = tt::exp({long})"),
@@ -129,7 +152,7 @@ fn hostile_texts_fail_quickly() {
 
 #[test]
 fn bodies_nest_up_to_the_bound() {
-    let head = "# fulgurite trace 1\ntrace f for cpu (x: f32[4]) {\n";
+    let head = "# fulgurite trace 2\ntrace f for cpu (x: f32[4]) {\n";
     let text = format!(
         "{head}{}{}return\n}}\n",
         "y: f32[4] = tt::exp(x) {\n(x: f32[4])\n".repeat(MAX_DEPTH),

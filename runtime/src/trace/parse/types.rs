@@ -2,25 +2,30 @@
 
 use fulgurite_kernels::DType;
 
-use super::super::Storage;
 use super::messages::{MAX_HINT, hint, quote};
 use super::{MAX_KINDS, Parser, Typed};
 use crate::error::Result;
 use crate::meta::{Device, Dims, TensorMeta};
 
 impl Parser<'_> {
-    pub(super) fn device(&mut self) -> Result<Device> {
-        let kind = self.peek_word();
-        if kind.is_empty() || !kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-            return self.expected("a device like 'cuda:0'");
-        }
+    /// The first device of a kind.
+    pub(super) fn kind_of_device(&mut self, kind: &str) -> Result<Device> {
         let known = self.devices.get(kind).copied();
         if known.is_none() && (kind.len() > MAX_HINT || self.devices.len() >= MAX_KINDS) {
             return self.fail(self.at, format!("{} is one kind of device too many, or too long", quote(kind)));
         }
-        self.at += kind.len();
         let known = known.unwrap_or_else(|| Device::new(kind, 0));
         self.devices.insert(kind.to_owned(), known);
+        Ok(known)
+    }
+
+    fn device(&mut self) -> Result<Device> {
+        let kind = self.peek_word();
+        if kind.is_empty() || !kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            return self.expected("a device like 'cuda:0'");
+        }
+        let known = self.kind_of_device(kind)?;
+        self.at += kind.len();
         let index = if self.eat(':') { self.integer("the index of a device")? } else { 0 };
         Ok(if known.index() == index { known } else { Device::new(known.kind(), index) })
     }
@@ -36,28 +41,45 @@ impl Parser<'_> {
         self.at += word.len();
         self.expect('[', "and extents after the dtype")?;
         let shape: Dims = self.list(']', |p| p.integer::<usize>("an extent"))?.into();
-        let device = if self.eat('@') { self.device()? } else { Device::CPU };
+        let device = if self.eat('@') { self.device()? } else { self.home };
         Ok(TensorMeta::new(shape, dtype, device))
     }
 
-    /// `name: f32[4] at arena+64`.
+    /// `name: f32[4]`.
     pub(super) fn typed(&mut self) -> Result<Typed> {
         let (name, at) = self.name("a name")?;
         self.expect(':', "and a type after the name")?;
         let meta = self.meta()?;
-        let (mut storage, mut shared) = (None, None);
-        if self.eat_word("at") {
-            if self.eat_word("output") {
-                storage = Some(Storage::Output);
-            } else if self.eat_word("arena") {
-                self.expect('+', "and an offset after 'arena'")?;
-                storage = Some(Storage::Arena(self.integer("an offset in bytes")?));
-            } else {
-                return self.expected("'arena+' and an offset, or 'output'");
+        Ok(Typed { name, at, meta })
+    }
+
+    /// `a, b: f32[4], c: i64[4]` up to `end`: a type is that of all names before it that have none.
+    pub(super) fn typed_list(&mut self, end: char) -> Result<Vec<Typed>> {
+        let outside = self.scope.clone();
+        let mut named: Vec<(String, usize)> = Vec::new();
+        let mut typed: Vec<Typed> = Vec::new();
+        loop {
+            // A comma may be behind the last parameter of a body, not behind the last result of a line.
+            if end == ')' && named.is_empty() && self.eat(end) {
+                break;
             }
-        } else if self.eat_word("in") {
-            shared = Some(self.name("a value")?);
+            let previous = named.last().map(|(name, _)| &**name).or(typed.last().map(|typed| &*typed.name));
+            let previous = previous.map(str::to_owned);
+            self.follow_name(previous.as_deref(), &outside);
+            let name = self.name("a name");
+            self.scope = outside.clone();
+            named.push(name?);
+            if self.eat(':') {
+                let meta = self.meta()?;
+                typed.extend(named.drain(..).map(|(name, at)| Typed { name, at, meta: meta.clone() }));
+                if self.eat(',') {
+                    continue;
+                }
+                self.expect(end, if end == '=' { "and a call after the results" } else { "or ','" })?;
+                break;
+            }
+            self.expect(',', "or ':' and a type after the name")?;
         }
-        Ok(Typed { name, at, meta, storage, shared })
+        Ok(typed)
     }
 }

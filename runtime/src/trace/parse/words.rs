@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use super::super::implied::MAX_RELATIVE;
 use super::super::print::{is_numeric, is_reserved, word_length};
 use super::Parser;
 use super::messages::quote;
@@ -83,6 +84,12 @@ impl<'a> Parser<'a> {
                         't' => '\t',
                         '0' => '\0',
                         '"' | '\'' | '\\' => escape,
+                        // The string goes on in the next line, behind the white space that it begins with.
+                        '\n' | '\r' => {
+                            let rest = self.rest();
+                            self.at += rest.len() - rest.trim_start().len();
+                            continue;
+                        }
                         'u' => {
                             let code = self.rest().strip_prefix('{').and_then(|rest| {
                                 let digits = &rest[..rest.bytes().take(7).position(|byte| byte == b'}')?];
@@ -121,17 +128,44 @@ impl<'a> Parser<'a> {
         Ok(word.to_owned())
     }
 
-    /// A name where a number or a keyword could stand as well, and where it stands.
+    /// A name where a number or a keyword could stand as well, and where it stands. It may be below the scope.
     pub(super) fn name(&mut self, what: &str) -> Result<(String, usize)> {
         self.skip();
         let at = self.at;
-        if self.peek() != Some('"') {
-            let word = self.peek_word();
-            if is_numeric(word) || is_reserved(word) {
-                return self.fail(at, format!("expected {what}, found {}; a name like this is quoted", quote(word)));
+        match self.peek() {
+            Some('.') => return self.relative_name(),
+            Some('"') => {}
+            _ => {
+                let word = self.peek_word();
+                if is_numeric(word) || is_reserved(word) {
+                    return self
+                        .fail(at, format!("expected {what}, found {}; a name like this is quoted", quote(word)));
+                }
             }
         }
         Ok((self.label(what)?, at))
+    }
+
+    /// `.rest`: a name below the scope.
+    pub(super) fn relative_name(&mut self) -> Result<(String, usize)> {
+        self.skip();
+        let at = self.at;
+        if !self.eat('.') {
+            return self.name("a name");
+        }
+        let word = &self.rest()[..word_length(self.rest())];
+        if word.is_empty() {
+            return self.fail(at, "expected the rest of a name behind its dot");
+        }
+        if self.scope.is_empty() {
+            return self.fail(at, format!("'.{word}' is below a scope, and there is none here"));
+        }
+        let name = format!("{}.{word}", self.scope);
+        if name.len() > MAX_RELATIVE {
+            return self.fail(at, format!("a name below a scope has at most {MAX_RELATIVE} bytes; write it in full"));
+        }
+        self.at += word.len();
+        Ok((name, at))
     }
 
     /// A word that may have a sign in front.

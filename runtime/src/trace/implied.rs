@@ -1,0 +1,165 @@
+//! What a text leaves out because it follows from the rest of the text. The printer leaves out what is as it follows, and the parser
+//! puts it back: both ask here.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::nested::Nested;
+use super::paths::{input_place, output_place};
+use super::{Block, BoundSymbol, Callee, Input, Output, Storage, ValueId};
+use crate::argument::{Arg, Attribute};
+use crate::executor::VIEW;
+use crate::meta::{Device, TensorMeta};
+use crate::operator::{ParamDef, ParamKind};
+
+/// Names longer than this are never written relative to another, so that a text cannot make names that are much longer than it.
+pub(super) const MAX_RELATIVE: usize = 1024;
+
+/// The argument of a call that gives none: no tensor, the declared default, `none` where the type allows it, and the program's
+/// device (`home`) where an attribute is called `device`.
+pub(super) fn argument<V>(param: &ParamDef, home: Option<Device>) -> Option<Arg<V>> {
+    match param.kind {
+        ParamKind::Optional(_) => return Some(Arg::Optional(None)),
+        ParamKind::Attribute => {}
+        _ => return None,
+    }
+    if let Some(default) = param.default {
+        return Some(Arg::Attribute(default()));
+    }
+    let type_name = (param.type_name)();
+    if type_name.ends_with('?') {
+        return Some(Arg::Attribute(Attribute::None));
+    }
+    let device = home.filter(|_| param.name == "device" && type_name == "str")?;
+    Some(Arg::Attribute(Attribute::Text(device.to_string().into())))
+}
+
+/// The scope of a name, to which the next name of a list may be relative: the name without its counter and its last word. Empty if there
+/// is none.
+pub(super) fn scope_of(name: &str) -> &str {
+    let mut end = name.len();
+    while let Some(dot) = name[..end].rfind('.') {
+        let last = &name[dot + 1..end];
+        end = dot;
+        if last.is_empty() || !last.bytes().all(|byte| byte.is_ascii_digit()) {
+            return &name[..end];
+        }
+    }
+    ""
+}
+
+/// The parameters of the body of an operator's call: named by the operator, typed by the operands. `None` if the symbol is no such call,
+/// or reads what the block does not have.
+pub(super) fn parameters(block: &Block, symbol: &BoundSymbol) -> Option<Vec<(Arc<str>, TensorMeta)>> {
+    let Callee::Operator(def) = symbol.callee else { return None };
+    if symbol.operands().any(|id| id.index() >= block.values.len()) {
+        return None;
+    }
+    Some(def.rule_parameters(&block.argument_metas(symbol)))
+}
+
+/// Which lines of a body give its results: each line all that it defines, in order. `None` if the results are others.
+pub(super) fn yields(body: &Block) -> Option<Vec<bool>> {
+    let mut rest = &body.results[..];
+    let mut marks = Vec::with_capacity(body.symbols.len());
+    for symbol in &body.symbols {
+        let mark = !symbol.results.is_empty() && rest.starts_with(&symbol.results);
+        if mark {
+            rest = &rest[symbol.results.len()..];
+        }
+        marks.push(mark);
+    }
+    rest.is_empty().then_some(marks)
+}
+
+/// What is nested in the body of a region whose operands, parameters and results follow from it, and `None` for another: its parameters
+/// are called as the operands, in the order of their first use in the text; its results are called as those of the region, and defined in
+/// their order; one executor takes all lines.
+pub(crate) fn region(block: &Block, symbol: &BoundSymbol, body: &Block) -> Option<Nested> {
+    let (Callee::Region { executor }, [Arg::List(operands)]) = (&symbol.callee, &symbol.arguments[..]) else {
+        return None;
+    };
+    let ours = |line: &BoundSymbol| match line.callee {
+        Callee::Delete => true,
+        _ => line.executor == Some(*executor),
+    };
+    let same =
+        |outer: &ValueId, inner: &ValueId| match (block.values.get(outer.index()), body.values.get(inner.index())) {
+            (Some(outer), Some(inner)) => outer.name == inner.name && outer.meta == inner.meta,
+            _ => false,
+        };
+    let pairs = |outer: &[ValueId], inner: &[ValueId]| {
+        outer.len() == inner.len() && outer.iter().zip(inner).all(|(outer, inner)| same(outer, inner))
+    };
+    let names: FxHashSet<&str> = body.values.iter().map(|value| &*value.name).collect();
+    let follows = symbol.executor == Some(*executor)
+        && body.symbols.iter().all(ours)
+        && names.len() == body.values.len()
+        && pairs(operands, &body.parameters)
+        && pairs(&symbol.results, &body.results)
+        && yields(body).is_some();
+    if !follows {
+        return None;
+    }
+    let nested = Nested::new(body, executor, &FxHashMap::default(), false);
+    let mut seen: FxHashSet<ValueId> = body.symbols.iter().flat_map(|line| line.results.iter().copied()).collect();
+    let occurrences = nested.occurrences(body);
+    let mut used = occurrences.iter().map(|(_, id)| *id).filter(|id| seen.insert(*id));
+    used.by_ref().eq(body.parameters.iter().copied()).then_some(nested)
+}
+
+/// The regions of a program that are written short, with what is nested in their bodies.
+pub(crate) fn regions(block: &Block) -> FxHashMap<usize, (&Block, Nested)> {
+    let mut short = FxHashMap::default();
+    // Calls of operators are no regions, and are not looked into.
+    for (at, symbol) in block.symbols.iter().enumerate().filter(|(_, symbol)| symbol.operator().is_none()) {
+        if let Some(body) = symbol.body.as_deref()
+            && let Some(nested) = region(block, symbol, body)
+        {
+            short.insert(at, (body, nested));
+        }
+    }
+    short
+}
+
+/// Whether values end where they are read last in a program with this history.
+pub(crate) fn deletes(history: &[String]) -> bool {
+    history.iter().any(|transform| transform == "delete_last_used")
+}
+
+/// The storage of the results of a planned program: views have the memory of what they look at, what is returned has that of the donated
+/// input of the same path, or memory of its own.
+pub(super) struct Storages {
+    returned: FxHashMap<ValueId, Storage>,
+}
+
+impl Storages {
+    pub(super) fn new(block: &Block, inputs: &[Input], outputs: &[Output]) -> Storages {
+        let mut donated: FxHashMap<&str, ValueId> = FxHashMap::default();
+        for (id, input) in block.parameters.iter().zip(inputs) {
+            if let (true, None, Some(value)) = (input.donated, &input.strides, block.values.get(id.index())) {
+                donated.entry(input_place(&value.name)).or_insert(*id);
+            }
+        }
+        let mut returned = FxHashMap::default();
+        for (id, output) in block.results.iter().zip(outputs) {
+            let meta = |id: &ValueId| block.values.get(id.index()).map(|value| &value.meta);
+            let input = donated.get(output_place(&output.path)).filter(|input| meta(input) == meta(id));
+            returned.entry(*id).or_insert(input.map_or(Storage::Output, |input| Storage::Shared(*input)));
+        }
+        Storages { returned }
+    }
+
+    /// The storage of result `id` of `symbol`, once what it reads has its own.
+    pub(super) fn of(&self, block: &Block, symbol: &BoundSymbol, id: ValueId) -> Option<Storage> {
+        if symbol.executor != Some(VIEW) {
+            return self.returned.get(&id).copied();
+        }
+        let operand = symbol.operands().next()?;
+        Some(match block.values.get(operand.index())?.storage {
+            Some(Storage::Shared(root)) => Storage::Shared(root),
+            _ => Storage::Shared(operand),
+        })
+    }
+}

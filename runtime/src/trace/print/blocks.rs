@@ -1,0 +1,142 @@
+//! Lines of blocks: symbols with what is nested in them, and the memory that values have.
+
+use super::super::nested::Nested;
+use super::super::{Block, BoundSymbol, Callee, Storage, ValueId, implied};
+use super::calls::{Around, Style};
+use super::fold::{self, SOFT, comma, prose};
+use super::words::{label, scope_of_body};
+use super::{Printer, value_name};
+use crate::argument::Arg;
+
+impl Printer {
+    /// The lines of a block; of those that are marked all results are the block's.
+    pub(super) fn symbols(&mut self, style: &Style<'_>, depth: usize, yields: Option<&[bool]>) {
+        let symbols = &style.names.block.symbols;
+        let mut next = 0;
+        while let Some(symbol) = symbols.get(next) {
+            if style.nested.is_some_and(|nested| nested.contains(next)) {
+                next += 1;
+                continue;
+            }
+            let deletes = symbols[next + 1..].iter().take_while(|symbol| symbol.callee == Callee::Delete);
+            let deletes: Vec<String> = deletes.map(|delete| Self::deleted(style, delete)).collect();
+            let yields = if yields.is_some_and(|yields| yields[next]) { "yield " } else { "" };
+            self.symbol(style, symbol, depth, (yields, &deletes.concat()));
+            next += 1 + deletes.len();
+        }
+    }
+
+    /// `; del a, b`, without what is written inside the line.
+    fn deleted(style: &Style<'_>, delete: &BoundSymbol) -> String {
+        let inside = |argument: &Arg<ValueId>| match (argument, style.nested) {
+            (Arg::Tensor(id), Some(nested)) => nested.symbol_of(*id).is_some(),
+            _ => false,
+        };
+        let shown: Vec<Arg<ValueId>> = delete.arguments.iter().filter(|argument| !inside(argument)).cloned().collect();
+        if shown.is_empty() && !delete.arguments.is_empty() {
+            return String::new();
+        }
+        format!(";{SOFT}{}", style.delete(&shown))
+    }
+
+    /// A symbol between what is written before it and behind it.
+    fn symbol(&mut self, style: &Style<'_>, symbol: &BoundSymbol, depth: usize, (before, behind): (&str, &str)) {
+        let block = style.names.block;
+        let body = symbol.body.as_deref().filter(|_| depth <= self.options.depth);
+        let in_region = style.around.is_some();
+        let nested =
+            body.filter(|_| !style.explicit && !in_region).and_then(|body| implied::region(block, symbol, body));
+        let head = match (body, &nested, &symbol.callee) {
+            (Some(body), Some(_), Callee::Region { executor }) => match scope_of_body(body) {
+                "" => format!("region by {}", label(executor)),
+                scope => format!("region by {} in {}", label(executor), label(scope)),
+            },
+            // All lines of a region are its executor's.
+            _ if in_region => style.line(&BoundSymbol { executor: None, ..symbol.clone() }),
+            _ => style.line(symbol),
+        };
+        match body {
+            None => self.line(depth, &format!("{before}{head}{behind}")),
+            Some(_) => self.line(depth, &format!("{before}{head} {{")),
+        }
+        if self.options.refusals {
+            for refusal in &symbol.refusals {
+                let reason = prose(&refusal.reason);
+                self.line(depth + 1, &format!("refused by {}:{SOFT}{reason}", label(refusal.executor)));
+            }
+        }
+        let Some(body) = body else { return };
+        let none = Nested::none(block);
+        let around = Around { block, region: symbol, nested: style.nested.unwrap_or(&none) };
+        let region = nested.as_ref().map(|nested| (around, nested));
+        if region.is_none() && !self.parameters_follow(block, symbol, body) {
+            let style = self.style(body, "");
+            self.line(depth + 1, &format!("({})", comma(&style.all_typed(&body.parameters))));
+        }
+        self.body(body, depth + 1, region);
+        self.line(depth, &format!("}}{behind}"));
+    }
+
+    /// The lines of a body, its results and memory; of a region that is written short with what is around and in it.
+    fn body(&mut self, body: &Block, depth: usize, region: Option<(Around<'_>, &Nested)>) {
+        let style = self.style(body, if region.is_some() { scope_of_body(body) } else { "" });
+        let (around, nested) = region.unzip();
+        let style = Style { nested, around, ..style };
+        let yields = implied::yields(body).filter(|_| !style.explicit);
+        self.symbols(&style, depth, yields.as_deref());
+        if yields.is_none() {
+            let results = comma(&style.names.list(&body.results));
+            self.line(depth, format!("yield {results}").trim_end());
+        }
+        self.memory(&style, depth, |_, _| None);
+    }
+
+    /// Whether the parameters of a body are those that the operator's declaration gives it.
+    fn parameters_follow(&self, outer: &Block, symbol: &BoundSymbol, body: &Block) -> bool {
+        let Some(expected) = implied::parameters(outer, symbol).filter(|_| !self.options.explicit) else {
+            return false;
+        };
+        let same = |(id, (name, meta)): (&ValueId, &(_, _))| {
+            body.values.get(id.index()).is_some_and(|value| value.name == *name && value.meta == *meta)
+        };
+        expected.len() == body.parameters.len() && body.parameters.iter().zip(&expected).all(same)
+    }
+
+    /// The memory that values of a block have, where it is not what `follows` says of the results of a symbol.
+    pub(super) fn memory(
+        &mut self,
+        style: &Style<'_>,
+        depth: usize,
+        follows: impl Fn(&BoundSymbol, ValueId) -> Option<Storage>,
+    ) {
+        let block = style.names.block;
+        if !self.options.storage {
+            return;
+        }
+        let parameters = block.parameters.iter().map(|id| (*id, None));
+        let results = block.symbols.iter().flat_map(|symbol| symbol.results.iter().map(move |id| (*id, Some(symbol))));
+        let mut entries: Vec<String> = Vec::new();
+        let mut previous = None;
+        for (id, symbol) in parameters.chain(results) {
+            let storage = block.values.get(id.index()).and_then(|value| value.storage);
+            let expected = symbol.and_then(|symbol| follows(symbol, id));
+            if storage == expected && !(style.explicit && storage.is_some()) {
+                continue;
+            }
+            let place = match storage {
+                None => "at none".to_owned(),
+                Some(Storage::Arena(offset)) => format!("at {offset}"),
+                Some(Storage::Output) => "at output".to_owned(),
+                Some(Storage::Shared(of)) => format!("in {}", value_name(block, of)),
+            };
+            entries.push(format!("{} {place}", style.names.after(previous, id)));
+            previous = Some(id);
+        }
+        if entries.is_empty() {
+            return;
+        }
+        self.line(depth, "memory {");
+        fold::fold(&mut self.out, 2 * (depth + 1), 0, &comma(&entries));
+        self.line(depth, "}");
+    }
+}
