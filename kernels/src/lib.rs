@@ -14,6 +14,7 @@ pub mod fused;
 pub mod gemm;
 pub mod indexing;
 mod integers;
+pub mod launch;
 pub mod machine;
 pub mod matmul;
 pub mod order;

@@ -5,8 +5,8 @@
 
 use super::call::driver;
 use super::error::Result;
-use super::memory::DeviceAddress;
 use super::stream::Stream;
+use crate::launch::DeviceAddress;
 
 impl Stream {
     /// Copies `from` to device memory. From page-locked memory the host does not wait.

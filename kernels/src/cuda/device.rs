@@ -1,7 +1,7 @@
 //! The devices of this machine and what they offer.
 
 use super::call::driver;
-use super::error::Result;
+use super::error::{CudaError, Result};
 use super::library;
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute_enum as Attribute};
 use std::ffi::{CStr, c_char};
@@ -61,6 +61,15 @@ impl fmt::Display for Device {
 /// a driver without a device is an error of the driver.
 pub fn devices() -> Result<Vec<Device>> {
     (0..count()?).map(describe).collect()
+}
+
+/// Device `ordinal` of this process.
+///
+/// # Errors
+/// [`CudaError::Unavailable`] without a driver, [`CudaError::NoSuchDevice`], or what the driver says.
+pub fn device(ordinal: usize) -> Result<Device> {
+    let count = count()?;
+    if ordinal < count { describe(ordinal) } else { Err(CudaError::NoSuchDevice { ordinal, count }) }
 }
 
 /// How many devices this process sees.

@@ -3,12 +3,12 @@
 use super::cache::KernelCache;
 use super::context::Context;
 use super::error::{CudaError, Result};
-use super::launch::{Arguments, LaunchShape};
-use super::memory::DeviceAddress;
+use super::launch::Arguments;
 use super::module::{Function, Module};
 use super::nvrtc::Compilation;
 use super::sources;
 use super::stream::Stream;
+use crate::launch::{CopyRange, LaunchShape};
 
 /// Ranges of one launch: what every device has room for among a kernel's arguments (4 KiB).
 const LIMIT: usize = 160;
@@ -17,17 +17,6 @@ const THREADS: u32 = 256;
 const BYTES_OF_BLOCK: usize = 4 * 16 * THREADS as usize;
 /// Blocks of a range at most.
 const MOST_BLOCKS: usize = 32;
-
-/// A copy within a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CopyRange {
-    /// From here.
-    pub from: DeviceAddress,
-    /// To here.
-    pub to: DeviceAddress,
-    /// How many bytes.
-    pub bytes: usize,
-}
 
 /// The kernel that copies, loaded into a context.
 #[derive(Debug)]

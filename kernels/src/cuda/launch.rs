@@ -2,9 +2,9 @@
 
 use super::call::driver;
 use super::error::{CudaError, Result};
-use super::memory::DeviceAddress;
 use super::module::Function;
 use super::stream::Stream;
+use crate::launch::{DeviceAddress, LaunchShape};
 use cudarc::driver::sys::{
     CUlaunchAttribute, CUlaunchAttributeID_enum as Attribute, CUlaunchAttributeValue,
     CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterDimensions, CUlaunchConfig,
@@ -84,64 +84,6 @@ impl Arguments {
     }
 }
 
-/// The shape of a launch. Zero is no size: what has nothing to do is not launched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LaunchShape {
-    /// Blocks, along x, y, z.
-    pub grid: [u32; 3],
-    /// Threads of a block.
-    pub block: [u32; 3],
-    /// Blocks of a cluster, if the kernel is launched in clusters (compute capability 9.0 and newer).
-    pub cluster: Option<[u32; 3]>,
-    /// Dynamic shared memory of a block, in bytes.
-    pub shared_bytes: u32,
-    /// Whether all blocks must be resident at once, so that they may wait for each other.
-    pub cooperative: bool,
-    /// Whether the kernel may start while the one before it on the stream still runs. It must wait, by
-    /// `griddepcontrol.wait`, before it reads what that one writes (compute capability 9.0 and newer).
-    pub overlaps_previous: bool,
-}
-
-impl LaunchShape {
-    /// `grid` blocks of `block` threads, along x.
-    pub fn linear(grid: u32, block: u32) -> LaunchShape {
-        LaunchShape::new([grid, 1, 1], [block, 1, 1])
-    }
-
-    /// A plain launch.
-    pub fn new(grid: [u32; 3], block: [u32; 3]) -> LaunchShape {
-        LaunchShape { grid, block, cluster: None, shared_bytes: 0, cooperative: false, overlaps_previous: false }
-    }
-
-    /// With dynamic shared memory.
-    pub fn shared(self, shared_bytes: u32) -> LaunchShape {
-        LaunchShape { shared_bytes, ..self }
-    }
-
-    /// In clusters.
-    pub fn cluster(self, cluster: [u32; 3]) -> LaunchShape {
-        LaunchShape { cluster: Some(cluster), ..self }
-    }
-
-    /// What is wrong with it for a kernel of at most `max_threads` threads a block, if anything is.
-    fn fault(&self, max_threads: u32) -> Option<String> {
-        let cluster = self.cluster.unwrap_or([1; 3]);
-        if [self.grid, self.block, cluster].concat().contains(&0) {
-            return Some(format!(
-                "a size is zero in grid {:?}, block {:?}, cluster {cluster:?}",
-                self.grid, self.block
-            ));
-        }
-        let threads = self.block.iter().map(|&n| u64::from(n)).product::<u64>();
-        if threads > u64::from(max_threads) {
-            return Some(format!("{threads} threads a block, at most {max_threads} are possible with its registers"));
-        }
-        (0..3)
-            .find(|&axis| !self.grid[axis].is_multiple_of(cluster[axis]))
-            .map(|_| format!("grid {:?} is no multiple of cluster {cluster:?}", self.grid))
-    }
-}
-
 impl Function {
     /// Enqueues the kernel on `stream`.
     ///
@@ -207,19 +149,4 @@ impl Function {
 
 fn attribute(id: Attribute, value: CUlaunchAttributeValue) -> CUlaunchAttribute {
     CUlaunchAttribute { id, pad: [0; 4], value }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn impossible_shapes_are_told_before_the_driver_is_asked() {
-        let shape = LaunchShape::linear(6, 256);
-        assert_eq!(shape.fault(1024), None);
-        assert!(shape.fault(128).unwrap().contains("256 threads"));
-        assert!(shape.cluster([4, 1, 1]).fault(1024).unwrap().contains("no multiple"));
-        assert_eq!(shape.cluster([3, 1, 1]).fault(1024), None);
-        assert!(LaunchShape::linear(0, 1).fault(1024).unwrap().contains("zero"));
-    }
 }

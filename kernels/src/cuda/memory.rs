@@ -4,35 +4,10 @@ use super::call::driver;
 use super::context::Context;
 use super::error::{CudaError, Result};
 use super::stream::Stream;
+use crate::launch::DeviceAddress;
 use cudarc::driver::sys::CU_MEMHOSTALLOC_PORTABLE;
-use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
-
-/// An address in device memory. It owns nothing: what lies there is the business of whoever plans the memory.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct DeviceAddress(pub u64);
-
-impl DeviceAddress {
-    /// No address: for operands that a call does not use.
-    pub const NULL: DeviceAddress = DeviceAddress(0);
-
-    /// The address `bytes` bytes further.
-    pub fn offset(self, bytes: usize) -> DeviceAddress {
-        DeviceAddress(self.0 + bytes as u64)
-    }
-
-    /// Whether it is no address.
-    pub fn is_null(self) -> bool {
-        self == DeviceAddress::NULL
-    }
-}
-
-impl fmt::Debug for DeviceAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.0)
-    }
-}
 
 /// A block of device memory, freed when the value is dropped. It starts on a multiple of 256 bytes.
 ///

@@ -37,20 +37,22 @@ pub use cache::{CACHE_VARIABLE, CacheStatistics, KernelCache};
 pub use context::{Context, MemoryInfo};
 pub use cubin::{KernelResources, Parameter};
 pub use cublaslt::CublasLt;
-pub use device::{Device, devices};
+pub use device::{Device, device, devices};
 pub use diagnostics::{Diagnostic, Severity};
 pub use error::{CudaError, Result};
 pub use event::Event;
-pub use gather::{CopyRange, Gather};
+pub use gather::Gather;
 pub use graph::{CaptureMode, ExecutableGraph, Graph};
-pub use launch::{Arguments, LaunchShape};
+pub use launch::Arguments;
 pub use library::{Library, LibraryState, Version};
 pub use library_files::LIBRARIES_VARIABLE;
-pub use memory::{DeviceAddress, DeviceMemory, PinnedMemory};
+pub use memory::{DeviceMemory, PinnedMemory};
 pub use module::{Function, Module};
 pub use nvrtc::{Compilation, CompileError, Cubin};
 pub use probe::{Probe, probe};
 pub use stream::{Priority, Stream};
+
+pub use crate::launch::{CopyRange, DeviceAddress, LaunchShape};
 
 /// What hand-written kernels start with: element types, conversions, reductions over warps and blocks, and the report of
 /// an index out of range.

@@ -1,12 +1,12 @@
 //! Plans: a problem with its descriptors and a chosen algorithm.
 
 use super::super::error::{CudaError, Result};
-use super::super::memory::DeviceAddress;
 use super::super::stream::Stream;
 use super::algorithm::Algorithm;
 use super::descriptor::{Layout, Operation, Preference};
 use super::library::{CublasLt, cublaslt};
 use super::problem::{Compute, Problem};
+use crate::launch::DeviceAddress;
 use cudarc::cublaslt::sys::{
     cublasLtMatmulAlgo_t, cublasLtMatmulAlgoConfigAttributes_t as Configuration, cublasLtMatmulHeuristicResult_t,
     cublasStatus_t,
