@@ -107,7 +107,7 @@ pub fn measure(setting: &Setting, params: Gpt2<Array>, batch: &Batch, started: I
     let piped_ms = start.elapsed().as_secs_f64() * 1e3 / setting.steps.max(1) as f64;
     let arguments = (training, batch_arrays(batch)?, step_scalars(LEARNING_RATE, 1, 42)?);
     let compiled = step.compile(&arguments)?;
-    let counted = state.context().peak_bytes() as u64;
+    let counted = state.context().memory_held().peak as u64;
     let profile = setting.profile.then(|| step.profile(arguments)).transpose()?.map(|(_, profile)| profile);
     Ok(Measured {
         losses,

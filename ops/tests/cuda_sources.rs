@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{accepted, report};
 use fulgurite::argument::{Arg, Attribute, AttributeType, Scalar, map_arguments};
-use fulgurite::device::plan::Place;
+use fulgurite::device::Place;
 use fulgurite::device::{Address, Command, DeviceTensor, Parameter, Plan, Source};
 use fulgurite::executor::find_implementation;
 use fulgurite::operator::OperatorDef;
@@ -66,7 +66,7 @@ fn planned(def: &OperatorDef, arguments: &[Arg<TensorMeta>], layout: Layout) -> 
         operand += 1;
         tensor(meta, Place::Operand(operand - 1), layout)
     });
-    let mut plan = Plan::new(ARCHITECTURES[0].0);
+    let mut plan = Plan::of(&format!("cuda:{}", ARCHITECTURES[0].0).parse().expect("a target")).expect("a kind");
     let what = format!("{} {layout:?} {arguments:?}", def.name);
     rule(&mut plan, &arguments, &results).unwrap_or_else(|failure| panic!("{what}: {}", failure.message));
     let workspace = plan.workspace_bytes();

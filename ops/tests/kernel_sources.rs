@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fulgurite::argument::{Arg, map_arguments};
-use fulgurite::device::plan::{Address, Command, DeviceTensor, Parameter, Place, Plan, Source};
+use fulgurite::device::{Address, Command, DeviceTensor, Parameter, Place, Plan, Source};
 use fulgurite::executor::find_implementation;
 use fulgurite::operator::{OperatorDef, OperatorKind};
 use fulgurite::registry::operators;
@@ -66,7 +66,7 @@ fn planned(
     let results =
         TracingRules::of(def).meta.expect("a rule")(metas).unwrap_or_else(|failure| panic!("{}: {failure}", def.name));
     let results: Vec<DeviceTensor> = results.iter().zip(0..).map(|(meta, n)| tensor(meta, Place::Result(n))).collect();
-    let mut plan = Plan::new(architecture);
+    let mut plan = Plan::of(&format!("cuda:{architecture}").parse().expect("a target")).expect("a kind");
     rule(&mut plan, &arguments, &results).unwrap_or_else(|failure| panic!("{}: {failure}", def.name));
     Some(plan)
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::Location;
 
+use crate::device::error::DeviceError;
 pub use crate::failure::Failure;
 use crate::operator::OperatorDef;
 use crate::refusal::Refusal;
@@ -291,12 +292,12 @@ pub enum Error {
     DeviceFault {
         /// The functions that ran since the device was last waited for, in quotes.
         functions: String,
-        /// The driver's error.
-        error: Box<fulgurite_kernels::cuda::CudaError>,
+        /// The device's error.
+        error: DeviceError,
     },
     /// A device is absent, refused a call, or faulted.
     #[error(transparent)]
-    Cuda(Box<fulgurite_kernels::cuda::CudaError>),
+    Device(DeviceError),
 
     // === Files ===
     /// A file could not be read or written.
@@ -316,20 +317,9 @@ impl fmt::Debug for Error {
     }
 }
 
-/// A short name of what went wrong with a device.
-fn cuda_code(error: &fulgurite_kernels::cuda::CudaError) -> &'static str {
-    use fulgurite_kernels::cuda::CudaError;
-    match error {
-        CudaError::Unavailable { .. } | CudaError::NoSuchDevice { .. } => "NoDevice",
-        CudaError::OutOfMemory { .. } => "OutOfMemory",
-        CudaError::Compile(_) | CudaError::Nvrtc { .. } => "Compile",
-        _ => "Device",
-    }
-}
-
-impl From<fulgurite_kernels::cuda::CudaError> for Error {
-    fn from(error: fulgurite_kernels::cuda::CudaError) -> Error {
-        Error::Cuda(Box::new(error))
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Error {
+        Error::Device(error)
     }
 }
 
@@ -352,7 +342,7 @@ impl Error {
             Error::Array { .. } => "Array",
             Error::OutOfMemory(_) => "OutOfMemory",
             Error::DeviceMemory { .. } => "OutOfMemory",
-            Error::Cuda(error) | Error::DeviceFault { error, .. } => cuda_code(error),
+            Error::Device(error) | Error::DeviceFault { error, .. } => error.code(),
             Error::File { .. } => "File",
         }
     }

@@ -392,7 +392,7 @@ where
 
     /// The trace of the function on arguments of this form, and what it returned.
     fn acquire(&self, key: &Key, tree: I::With<Tensor>) -> Result<(Trace, O)> {
-        let target = match key.leaves.iter().map(|(meta, _)| meta.device()).find(Device::is_cuda) {
+        let target = match key.leaves.iter().map(|(meta, _)| meta.device()).find(|device| !device.is_cpu()) {
             Some(device) => Target::of(device)?,
             None => Target::cpu(),
         };

@@ -8,6 +8,7 @@ extern crate self as fulgurite;
 pub mod argument;
 pub mod arithmetic;
 pub mod array;
+pub mod backends;
 pub mod comparison;
 pub mod compile;
 pub mod cost;

@@ -19,7 +19,7 @@ pub use crate::testing::samples::{Domain, ErrorSamples, SampleTensor, Samples};
 pub use crate::tracer::Tensor;
 pub use crate::{binds, refuse_unless, require};
 pub use fulgurite_kernels;
-pub use fulgurite_kernels::cuda::LaunchShape;
+pub use fulgurite_kernels::launch::LaunchShape;
 
 /// The result of a rule.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;

@@ -121,7 +121,7 @@ fn predicted_is_counted(cuda: Device) {
     }
     let arguments = (training, batch(0), step_scalars(1e-3, 1, 42).unwrap());
     let predicted = step.compile(&arguments).unwrap().program().memory().peak();
-    let counted = fulgurite::device::DeviceState::of(cuda).unwrap().context().peak_bytes() as u64;
+    let counted = fulgurite::device::DeviceState::of(cuda).unwrap().context().memory_held().peak as u64;
     assert_eq!(predicted, counted);
 }
 

@@ -5,14 +5,14 @@
 //! events, median of the runs; backward is forward with its vjp, less forward.
 
 use fulgurite::compile::{Options, compile};
-use fulgurite::device::DeviceState;
+use fulgurite::device::{DeviceMemory, DeviceState};
 use fulgurite::jit::{Names, trace};
 use fulgurite::program::Program;
 use fulgurite::transforms::vjp;
 use fulgurite::{Array, DType, Device, Result, Target, Tensor, TensorMeta};
 use fulgurite_benches::gpt2::argument;
 use fulgurite_benches::median_of;
-use fulgurite_kernels::cuda::{DeviceMemory, Event};
+use fulgurite_kernels::launch::CopyRange;
 use fulgurite_ops::prelude::*;
 
 type Function = Box<dyn Fn(Vec<Tensor>) -> Vec<Tensor>>;
@@ -102,20 +102,22 @@ fn main() -> Result<()> {
     let runs = argument("--runs").and_then(|text| text.parse().ok()).unwrap_or(9);
     let filter = argument("--filter").unwrap_or_default();
     let bytes = 512 << 20;
-    let (from, to) = (DeviceMemory::new(state.context(), bytes)?, DeviceMemory::new(state.context(), bytes)?);
+    let block = || -> Result<Box<dyn DeviceMemory>> { Ok(state.context().allocate(bytes)?) };
+    let (from, to) = (block()?, block()?);
+    let range = CopyRange { from: from.address(), to: to.address(), bytes };
     let mut copies = Vec::new();
     for _ in 0..runs + 2 {
-        let (start, end) = (Event::timed(state.context())?, Event::timed(state.context())?);
-        start.record(state.stream())?;
+        let (start, end) = (state.context().event(true)?, state.context().event(true)?);
+        state.stream().record(&*start)?;
         // SAFETY: both blocks are this function's, and as large.
-        unsafe { state.stream().copy_on_device(to.address(), from.address(), bytes) }?;
-        end.record(state.stream())?;
+        unsafe { state.stream().copy(range) }?;
+        state.stream().record(&*end)?;
         end.synchronize()?;
-        copies.push(f64::from(end.milliseconds_since(&start)?));
+        copies.push(end.milliseconds_since(&*start)?);
     }
     drop((from, to));
     let copy = 2.0 * bytes as f64 / median_of(copies.split_off(2)) / 1e6;
-    println!("{}; copy {copy:.0} GB/s", state.context().device());
+    println!("{}; copy {copy:.0} GB/s", state.context().properties().model);
     println!(
         "| operator | input | executors | forward us | of copy | backward us | of copy |\n|---|---|---|---|---|---|---|"
     );

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use fulgurite::device::{DeviceKind, device_kinds};
 use fulgurite::executor::{ExecutorDef, executors, implementations, rewrites};
 use fulgurite::kernels::cuda::{self, LibraryState, Probe, probe};
 use fulgurite::operator::OperatorKind;
@@ -128,26 +129,27 @@ fn report() -> Report {
 
 fn devices(executors: &[&'static ExecutorDef]) -> Vec<Device> {
     let runs_on = |kind: &str| executors.iter().any(|executor| executor.device == kind);
-    let found = &probe().devices;
-    let models = found.iter().flatten().map(ToString::to_string).collect::<Vec<_>>();
-    let reason = match found {
-        _ if !runs_on("cuda") => Some("this build has no executor for CUDA".into()),
-        Err(error) => Some(error.to_string()),
-        Ok(devices) if devices.is_empty() => Some("the driver lists no device".into()),
-        Ok(_) => [&probe().nvrtc, &probe().cublaslt]
-            .into_iter()
-            .find_map(|library| Some(library.require().err()?.to_string())),
+    let host = Device {
+        kind: "cpu",
+        count: 1,
+        models: Vec::new(),
+        usable: runs_on("cpu"),
+        reason: (!runs_on("cpu")).then(|| "no executor for the host is linked".into()),
     };
-    vec![
-        Device {
-            kind: "cpu",
-            count: 1,
-            models: Vec::new(),
-            usable: runs_on("cpu"),
-            reason: (!runs_on("cpu")).then(|| "no executor for the host is linked".into()),
-        },
-        Device { kind: "cuda", count: models.len(), usable: reason.is_none(), models, reason },
-    ]
+    let of = |kind: &'static dyn DeviceKind| {
+        let count = kind.count();
+        let models: Vec<String> = (0..count.as_ref().map_or(0, |count| *count))
+            .filter_map(|ordinal| Some(kind.properties(ordinal).ok()?.model))
+            .collect();
+        let reason = match count {
+            _ if !runs_on(kind.name()) => Some(format!("this build has no executor for '{}'", kind.name())),
+            Err(error) => Some(error.to_string()),
+            Ok(0) => Some("there is no device".into()),
+            Ok(_) => kind.complete().err().map(|error| error.to_string()),
+        };
+        Device { kind: kind.name(), count: models.len(), usable: reason.is_none(), models, reason }
+    };
+    std::iter::once(host).chain(device_kinds().into_iter().map(of)).collect()
 }
 
 fn libraries() -> Vec<Library> {

@@ -1,6 +1,7 @@
 //! Targets that programs can be compiled for.
 
 use fulgurite::Target;
+use fulgurite::device::find_kind;
 use fulgurite::executor::executors;
 
 /// Reads a target for the command line.
@@ -23,31 +24,9 @@ pub fn check(target: &Target) -> Result<(), String> {
     }
     match (kind, target.architecture()) {
         ("cpu", Some(architecture)) => Err(format!("'cpu' has no architectures, got '{architecture}'")),
-        ("cuda", Some(architecture)) if !is_cuda_architecture(architecture) => {
-            Err(format!("'{architecture}' is no architecture of 'cuda', expected sm_ and a number such as sm_90a"))
+        (kind, Some(architecture)) => {
+            find_kind(kind).map_err(|error| error.to_string())?.check_architecture(architecture)
         }
         _ => Ok(()),
-    }
-}
-
-/// `sm_80`, `sm_90a`, `sm_100f`: a number of two or three digits, and maybe the letter of features that later ones lack.
-fn is_cuda_architecture(text: &str) -> bool {
-    let Some(number) = text.strip_prefix("sm_") else { return false };
-    let digits = number.strip_suffix(['a', 'f']).unwrap_or(number);
-    (2..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_cuda_architecture;
-
-    #[test]
-    fn architectures_of_cuda() {
-        for good in ["sm_80", "sm_90a", "sm_100f", "sm_120"] {
-            assert!(is_cuda_architecture(good), "{good}");
-        }
-        for bad in ["banana", "sm_", "sm_9", "sm_90b", "sm_a", "sm_90aa", "90a", "sm_1000", "compute_90"] {
-            assert!(!is_cuda_architecture(bad), "{bad}");
-        }
     }
 }

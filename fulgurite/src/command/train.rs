@@ -130,8 +130,8 @@ pub struct Gpt2 {
     /// Starts anew although the folder holds a checkpoint, and replaces it.
     #[arg(long, conflicts_with = "resume")]
     overwrite: bool,
-    /// Where it runs: cpu, cuda, cuda:1, ...
-    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    /// Where it runs: cpu, cuda, cuda:1, ..., or auto for the first device that is available.
+    #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = Device::named)]
     device: Device,
     /// Arithmetic of products: f32 (IEEE), bf16 (autocast: operands in bf16, weights and moments in f32), or tf32 on CUDA
     /// (operands rounded to 10 bits of fraction).

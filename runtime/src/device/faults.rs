@@ -7,13 +7,13 @@
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use fulgurite_kernels::cuda::{Context, DeviceAddress, Event, PinnedMemory, Stream};
+use fulgurite_kernels::launch::DeviceAddress;
 use smallvec::SmallVec;
 
+use super::code::RECORD_BYTES;
+use super::context::DeviceContext;
+use super::stream::{DeviceEvent, DeviceStream, HostMemory};
 use crate::error::{Error, Result};
-
-/// Size of a record in device memory (`struct Fault` of the shared header).
-pub(crate) const RECORD_BYTES: usize = 24;
 
 /// Copies of records that wait to be read. When all are in use, the oldest run is waited for.
 const SLOTS: usize = 64;
@@ -82,17 +82,17 @@ struct Ring {
 
 #[derive(Debug)]
 struct Slots {
-    memory: PinnedMemory,
+    memory: Box<dyn HostMemory>,
     /// For each slot a mark behind the copy into it.
-    copied: Vec<Event>,
+    copied: Vec<Box<dyn DeviceEvent>>,
     runs: Vec<Option<Arc<CheckedRun>>>,
 }
 
 impl Slots {
-    fn new(context: &Context) -> Result<Slots> {
+    fn new(context: &dyn DeviceContext) -> Result<Slots> {
         Ok(Slots {
-            memory: PinnedMemory::new(context, SLOTS * RECORD_BYTES)?,
-            copied: (0..SLOTS).map(|_| Event::new(context)).collect::<std::result::Result<_, _>>()?,
+            memory: context.host_memory(SLOTS * RECORD_BYTES)?,
+            copied: (0..SLOTS).map(|_| context.event(false)).collect::<std::result::Result<_, _>>()?,
             runs: vec![None; SLOTS],
         })
     }
@@ -101,7 +101,7 @@ impl Slots {
     fn read(&self, slot: usize) -> Record {
         let mut record = [0; RECORD_BYTES];
         // SAFETY: the slot lies in this memory, and the copy into it is complete, as the caller says; the bytes were zero before.
-        let copy = unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(slot * RECORD_BYTES), RECORD_BYTES) };
+        let copy = unsafe { std::slice::from_raw_parts(self.memory.pointer().add(slot * RECORD_BYTES), RECORD_BYTES) };
         record.copy_from_slice(copy);
         record
     }
@@ -112,7 +112,7 @@ impl FaultLog {
     /// results. Until the results' readers are gone the record is the reporter's to keep alive.
     pub(crate) fn fetch(
         &self,
-        stream: &Stream,
+        (context, stream): (&dyn DeviceContext, &dyn DeviceStream),
         address: DeviceAddress,
         reporter: Arc<dyn Reporter>,
         inputs: Origins,
@@ -121,7 +121,7 @@ impl FaultLog {
         let Ring { issued, slots } = &mut *ring;
         let slots = match slots {
             Some(slots) => slots,
-            none => none.insert(Slots::new(stream.context())?),
+            none => none.insert(Slots::new(context)?),
         };
         let slot = (*issued % SLOTS as u64) as usize;
         let earlier = slots.runs[slot].take();
@@ -132,10 +132,10 @@ impl FaultLog {
         // SAFETY: the slot lies in pinned memory that lives as long as the stream's state, and is read after the event below; no other
         // slice of these bytes exists, since the earlier run has its record.
         unsafe {
-            let to = std::slice::from_raw_parts_mut(slots.memory.as_ptr().add(slot * RECORD_BYTES), RECORD_BYTES);
-            stream.copy_to_host(to, address)?;
+            let to = std::slice::from_raw_parts_mut(slots.memory.pointer().add(slot * RECORD_BYTES), RECORD_BYTES);
+            stream.copy_out(to, address)?;
         }
-        slots.copied[slot].record(stream)?;
+        stream.record(&*slots.copied[slot])?;
         let run = Arc::new(CheckedRun {
             number: *issued,
             reporter,

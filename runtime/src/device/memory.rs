@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fulgurite_kernels::cuda::{DeviceAddress, DeviceMemory};
+use fulgurite_kernels::launch::DeviceAddress;
 
+use super::block::Block;
 use super::faults::Origins;
 use super::state::DeviceState;
 use crate::error::Result;
@@ -13,7 +14,7 @@ use crate::meta::Device;
 #[derive(Debug)]
 pub struct DeviceBuffer {
     state: Arc<DeviceState>,
-    memory: Option<DeviceMemory>,
+    memory: Option<Block>,
     /// The runs that wrote the content.
     origins: Mutex<Origins>,
 }
@@ -30,7 +31,7 @@ impl DeviceBuffer {
     pub fn zeroed(device: Device, bytes: usize) -> Result<DeviceBuffer> {
         let buffer = DeviceBuffer::new(device, bytes)?;
         // SAFETY: the memory is the buffer's own, and whoever uses it later does so on this stream.
-        unsafe { buffer.state.stream().fill_u8(buffer.address(), 0, bytes) }?;
+        unsafe { buffer.state.stream().fill(buffer.address(), 0, bytes) }?;
         Ok(buffer)
     }
 
@@ -45,12 +46,12 @@ impl DeviceBuffer {
 
     /// Where it starts.
     pub fn address(&self) -> DeviceAddress {
-        self.memory.as_ref().map_or(DeviceAddress::NULL, DeviceMemory::address)
+        self.memory.as_ref().map_or(DeviceAddress::NULL, Block::address)
     }
 
     /// Size in bytes.
     pub fn len(&self) -> usize {
-        self.memory.as_ref().map_or(0, DeviceMemory::len)
+        self.memory.as_ref().map_or(0, Block::bytes)
     }
 
     /// Whether the size is zero.

@@ -6,45 +6,17 @@ use std::fmt::Display;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use fulgurite_kernels::cuda::cublaslt::Problem;
-use fulgurite_kernels::cuda::{LaunchShape, sources};
-use smallvec::SmallVec;
+use fulgurite_kernels::launch::LaunchShape;
 
+use super::command::{Address, Command, LibraryCall, Parameter, Payload, Place, Report, Source};
+use super::kind::{DeviceKind, find_kind};
+use super::properties::Properties;
 use crate::argument::Arg;
 use crate::error::{Failure, Result};
-use crate::meta::TensorMeta;
+use crate::meta::{Target, TensorMeta};
 
 /// The device work of a symbol: arguments with an operand in place of each tensor, and the results.
 pub type PlanRule = fn(&mut Plan, &[Arg<DeviceTensor>], &[DeviceTensor]) -> Result<(), Failure>;
-
-/// What an address is counted from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Place {
-    /// The symbol's n-th tensor operand: its first element.
-    Operand(u32),
-    /// The symbol's n-th result.
-    Result(u32),
-    /// The plan's workspace.
-    Workspace,
-    /// Where kernels report an index out of range; see [`Plan::fault`].
-    Fault,
-}
-
-/// A place in device memory that is known when the program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Address {
-    /// What it is counted from.
-    pub place: Place,
-    /// In bytes.
-    pub offset: u64,
-}
-
-impl Address {
-    /// The address `bytes` bytes further.
-    pub fn offset(self, bytes: u64) -> Address {
-        Address { offset: self.offset + bytes, ..self }
-    }
-}
 
 /// A tensor that a device kernel reads or writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,151 +45,21 @@ impl DeviceTensor {
     }
 }
 
-/// An argument of a kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Parameter {
-    /// A pointer.
-    Address(Address),
-    /// A structure of pointers, passed by value. (The launch has room for 32764 bytes of arguments from compute capability 7.0
-    /// on.)
-    Addresses(Vec<Address>),
-    /// A value of these bytes.
-    Value(SmallVec<[u8; 8]>),
-    /// Who the symbol is, an `unsigned`: what a kernel gives to `report_fault`.
-    FaultCode,
-}
-
 impl From<&DeviceTensor> for Parameter {
     fn from(operand: &DeviceTensor) -> Parameter {
         Parameter::Address(operand.address)
     }
 }
-impl From<Address> for Parameter {
-    fn from(address: Address) -> Parameter {
-        Parameter::Address(address)
-    }
-}
-impl From<Vec<Address>> for Parameter {
-    fn from(addresses: Vec<Address>) -> Parameter {
-        Parameter::Addresses(addresses)
-    }
-}
-macro_rules! values {
-    ($($ty:ty)*) => {$(
-        impl From<$ty> for Parameter {
-            fn from(value: $ty) -> Parameter {
-                Parameter::Value(SmallVec::from_slice(&value.to_le_bytes()))
-            }
-        }
-    )*};
-}
-values! { i32 u32 i64 u64 f32 f64 }
-/// A structure of integers, passed by value.
-impl<const N: usize> From<[i64; N]> for Parameter {
-    fn from(values: [i64; N]) -> Parameter {
-        Parameter::Value(values.iter().flat_map(|value| value.to_le_bytes()).collect())
-    }
-}
-impl From<usize> for Parameter {
-    fn from(value: usize) -> Parameter {
-        Parameter::from(value as u64)
-    }
-}
-
-/// CUDA C++ and how it is compiled.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Source {
-    /// What messages call it, such as `layer_norm.cu`.
-    pub name: Arc<str>,
-    /// The text. It includes no headers.
-    pub text: Arc<str>,
-    /// What else NVRTC is told.
-    pub options: Vec<String>,
-}
-
-/// One piece of device work.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Command {
-    /// A kernel.
-    Launch {
-        /// Where it comes from.
-        source: Arc<Source>,
-        /// Its name (`extern "C"`).
-        kernel: String,
-        /// Grid, block, cluster, shared memory.
-        shape: LaunchShape,
-        /// In the order of its parameters.
-        parameters: Vec<Parameter>,
-    },
-    /// A product of matrices.
-    Matmul {
-        /// What product.
-        problem: Box<Problem>,
-        /// Left operand.
-        a: Address,
-        /// Right operand.
-        b: Address,
-        /// What is added if the product accumulates; otherwise, and if it is absent, what is written.
-        c: Option<Address>,
-        /// What is written.
-        d: Address,
-        /// The epilogue's vector.
-        bias: Option<Address>,
-        /// The epilogue's matrix.
-        aux: Option<Address>,
-        /// A factor of the product.
-        alpha: f64,
-        /// Its workspace and the bytes of it.
-        workspace: (Address, u64),
-        /// What is done instead if the library has no algorithm for the product on the device at hand, which is known when
-        /// the program is loaded. Empty if that is an error.
-        instead: Vec<Command>,
-    },
-    /// Equal bytes.
-    Fill {
-        /// The first byte.
-        to: Address,
-        /// Each byte's value.
-        byte: u8,
-        /// How many.
-        bytes: u64,
-    },
-    /// A copy of bytes.
-    Copy {
-        /// From here.
-        from: Address,
-        /// To here.
-        to: Address,
-        /// How many.
-        bytes: u64,
-    },
-}
-
-/// What `report_fault(fault, code, index, size)` of a kernel means: a failure.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    /// The failure's code.
-    pub code: &'static str,
-    /// Its message, with `{index}` and `{size}` where the kernel's numbers belong.
-    pub message: String,
-}
-
-impl Report {
-    /// The failure for the numbers that a kernel left.
-    pub fn failure(&self, index: i64, size: i64) -> Failure {
-        let message = self.message.replace("{index}", &index.to_string()).replace("{size}", &size.to_string());
-        Failure::new(self.code, message)
-    }
-}
 
 /// The device work of a symbol being written down.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Plan {
-    architecture: String,
+    kind: &'static dyn DeviceKind,
+    properties: Properties,
     /// The name and the text of the present source, without what comes before it.
     source: Option<(Arc<str>, String)>,
-    /// Its defines, as lines.
-    defines: String,
+    /// Names that it is given, with their values.
+    defines: Vec<(String, String)>,
     /// The present source as the last launch had it, which the next one shares if no define came between.
     shared: Option<Arc<Source>>,
     commands: Vec<Command>,
@@ -233,9 +75,29 @@ pub struct Plan {
 const WORKSPACE_ALIGNMENT: u64 = 256;
 
 impl Plan {
-    /// An empty plan for an architecture such as `sm_90a`.
-    pub fn new(architecture: &str) -> Plan {
-        Plan { architecture: architecture.to_owned(), ..Plan::default() }
+    /// An empty plan for devices of a kind that have these properties.
+    pub fn new(kind: &'static dyn DeviceKind, properties: Properties) -> Plan {
+        Plan {
+            kind,
+            properties,
+            source: None,
+            defines: Vec::new(),
+            shared: None,
+            commands: Vec::new(),
+            workspace: 0,
+            report: None,
+            overlaid: Vec::new(),
+            continued: Vec::new(),
+        }
+    }
+
+    /// An empty plan for a usual device of a target.
+    ///
+    /// # Errors
+    /// If the target's kind is not linked.
+    pub fn of(target: &Target) -> Result<Plan> {
+        let kind = find_kind(target.kind())?;
+        Ok(Plan::new(kind, kind.typical(target.architecture())))
     }
 
     /// Says that result number `result` lies over operand number `operand`: the memory plan gave both one place.
@@ -260,12 +122,20 @@ impl Plan {
         &self.continued
     }
 
-    /// The architecture that kernels are compiled for.
-    pub fn architecture(&self) -> &str {
-        &self.architecture
+    /// The device that is planned for: the one that the program runs on where it is at hand, otherwise a usual one of the
+    /// target's architecture.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
     }
 
-    /// The source that the following launches take their kernels from, after the shared header; forgets all defines.
+    /// A usual device of the target's architecture, whatever device is at hand: for what decides the order of a sum, which
+    /// must be the same on all of them.
+    pub fn typical(&self) -> Properties {
+        self.kind.typical(self.properties.architecture.as_deref())
+    }
+
+    /// The source that the following launches take their kernels from, after what the kind puts before it; forgets all
+    /// defines.
     pub fn source(&mut self, name: &str, text: &str) {
         self.source = Some((name.into(), text.to_owned()));
         self.defines.clear();
@@ -275,28 +145,21 @@ impl Plan {
     /// Gives a name a value in the source of the following launches. The line comes after the shared header, which has names of its
     /// own, and after what the compiler itself includes: there `T` is a template's parameter.
     pub fn define(&mut self, name: &str, value: impl Display) {
-        self.defines += &format!("#define {name} {value}\n");
+        self.defines.push((name.to_owned(), value.to_string()));
         self.shared = None;
     }
 
     /// Launches a kernel of the present source.
     ///
     /// # Errors
-    /// If no source was named, or the folder of [`sources::SOURCES_VARIABLE`] cannot be read.
+    /// If no source was named, or the kind cannot make one of it ([`DeviceKind::source`]).
     pub fn launch(&mut self, kernel: &str, shape: LaunchShape, parameters: Vec<Parameter>) -> Result<(), Failure> {
         let Some((name, text)) = &self.source else {
             return Err(Failure::new("NoSource", format!("'{kernel}' is launched, but the plan names no source")));
         };
         let source = match &self.shared {
             Some(source) => source.clone(),
-            None => {
-                let unread = |reason| Failure::new("Sources", reason);
-                let header = sources::header().map_err(unread)?;
-                let text = sources::edited(name, text).map_err(unread)?;
-                let text = format!("{header}\n{}#line 1 \"{name}\"\n{text}", self.defines).into();
-                // No contraction of products and sums: the device computes what the host computes.
-                Arc::new(Source { name: name.clone(), text, options: vec!["--fmad=false".to_owned()] })
-            }
+            None => Arc::new(self.kind.source(name, &self.defines, text)?),
         };
         self.shared = Some(source.clone());
         self.commands.push(Command::Launch { source, kernel: kernel.into(), shape, parameters });
@@ -333,6 +196,13 @@ impl Plan {
         self.report.as_ref()
     }
 
+    /// A call of a library: what, and what it is done to.
+    pub fn library(&mut self, payload: impl Payload, operands: impl IntoIterator<Item = Option<Address>>) {
+        let operands = operands.into_iter().collect();
+        let call = LibraryCall { payload: Arc::new(payload), operands, instead: Vec::new() };
+        self.commands.push(Command::Library(Box::new(call)));
+    }
+
     /// Any other command.
     pub fn push(&mut self, command: Command) {
         self.commands.push(command);
@@ -348,7 +218,7 @@ impl Plan {
         self.commands.push(Command::Copy { from: from.address, to: to.address, bytes: to.meta.bytes() as u64 });
     }
 
-    /// What `write` writes down, apart from the plan's own commands: see `instead` of [`Command::Matmul`].
+    /// What `write` writes down, apart from the plan's own commands: see [`LibraryCall::instead`].
     ///
     /// # Errors
     /// Those of `write`.

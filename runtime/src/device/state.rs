@@ -1,30 +1,30 @@
-//! The device in use: its context, the stream that programs run on, the products' library, and memory that is used again.
+//! The device in use: its context, the stream that programs run on, and memory that is used again.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use fulgurite_kernels::cuda::{Context, CublasLt, CudaError, DeviceMemory, Stream};
-
+use super::block::Block;
+use super::context::DeviceContext;
+use super::error::{Category, DeviceError};
 use super::faults::FaultLog;
+use super::kind::find_kind;
+use super::stream::DeviceStream;
 use crate::error::Result;
-use crate::meta::{Device, Target};
+use crate::meta::Device;
 
 /// Freed blocks kept for the next of their size: allocating waits for the device.
 const KEPT_BLOCKS: usize = 256;
 /// So many bytes of them in all; what is more goes back to the driver.
 const KEPT_BYTES: usize = 512 << 20;
 
-/// A CUDA device that this process uses. All its work is enqueued on one stream.
+/// A device that this process uses. All its work is enqueued on one stream.
 #[derive(Debug)]
 pub struct DeviceState {
-    context: Context,
-    stream: Stream,
-    cublaslt: OnceLock<CublasLt>,
-    /// Held by who opens the library.
-    opening: Mutex<()>,
-    free: Mutex<Vec<DeviceMemory>>,
+    free: Mutex<Vec<Block>>,
     faults: FaultLog,
     unfinished: Mutex<Unfinished>,
+    stream: Box<dyn DeviceStream>,
+    context: Arc<dyn DeviceContext>,
 }
 
 /// Functions that the stream has not been waited for since they were enqueued: one of them causes the next error of the device.
@@ -52,30 +52,29 @@ impl DeviceState {
     /// The state of `device`, opened on first use.
     ///
     /// # Errors
-    /// If `device` is no CUDA device, or has no driver; with the reason.
+    /// If `device` is the host, or is not available; with the reason.
     pub fn of(device: Device) -> Result<Arc<DeviceState>> {
         static OPENED: Mutex<Vec<(Device, Arc<DeviceState>)>> = Mutex::new(Vec::new());
-        if !device.is_cuda() {
+        if device.is_cpu() {
             return Err(crate::Error::Argument {
                 argument: "device".into(),
                 message: format!("'{device}' has no memory of its own, expected 'cuda', 'cuda:1', ..."),
             });
         }
+        let kind = find_kind(device.kind())?;
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, state)) = opened.iter().find(|(known, _)| *known == device) {
             return Ok(state.clone());
         }
-        let context = Context::new(device.index() as usize)?;
-        let stream = Stream::new(&context)?;
+        let context = kind.open(device.index())?;
+        let stream = context.stream()?;
         tracing::debug!(%device, "context made");
         let state = Arc::new(DeviceState {
-            context,
-            stream,
-            cublaslt: OnceLock::new(),
-            opening: Mutex::new(()),
             free: Mutex::new(Vec::new()),
             faults: FaultLog::default(),
             unfinished: Mutex::default(),
+            stream,
+            context,
         });
         opened.push((device, state.clone()));
         Ok(state)
@@ -84,43 +83,26 @@ impl DeviceState {
     /// Begins to open `device` and its libraries on a thread of its own, which takes some tenths of a second: who needs it sooner waits,
     /// and is told what is wrong with it. The thread has ended when what is returned is gone.
     pub fn open_ahead(device: Device) -> Opening {
-        let open = move || DeviceState::of(device).and_then(|state| state.cublaslt().map(|_| ()));
+        let open = move || DeviceState::of(device).and_then(|state| Ok(state.context.warm()?));
         let thread =
-            device.is_cuda().then(|| std::thread::Builder::new().name("opening the device".into()).spawn(open));
+            (!device.is_cpu()).then(|| std::thread::Builder::new().name("opening the device".into()).spawn(open));
         Opening(thread.and_then(std::io::Result::ok))
     }
 
     /// The device's context.
-    pub fn context(&self) -> &Context {
-        &self.context
+    pub fn context(&self) -> &dyn DeviceContext {
+        &*self.context
     }
 
     /// The stream that all work is enqueued on.
-    pub fn stream(&self) -> &Stream {
-        &self.stream
-    }
-
-    /// The products' library, opened on first use.
-    pub fn cublaslt(&self) -> Result<&CublasLt> {
-        let opening =
-            self.cublaslt.get().is_none().then(|| self.opening.lock().unwrap_or_else(PoisonError::into_inner));
-        if opening.is_some() && self.cublaslt.get().is_none() {
-            let library = CublasLt::new(&self.context)?;
-            tracing::debug!("cuBLASLt opened");
-            let _ = self.cublaslt.set(library);
-        }
-        Ok(self.cublaslt.get().unwrap_or_else(|| unreachable!("set above")))
-    }
-
-    /// The architecture kernels are compiled for: `sm_90a`, ...
-    pub fn architecture(&self) -> String {
-        self.context.device().architecture()
+    pub fn stream(&self) -> &dyn DeviceStream {
+        &*self.stream
     }
 
     /// A block of exactly `bytes` bytes, maybe used before.
-    pub(crate) fn take(&self, bytes: usize) -> Result<DeviceMemory> {
+    pub(crate) fn take(&self, bytes: usize) -> Result<Block> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(i) = free.iter().rposition(|memory| memory.len() == bytes) {
+        if let Some(i) = free.iter().rposition(|memory| memory.bytes() == bytes) {
             return Ok(free.swap_remove(i));
         }
         drop(free);
@@ -128,21 +110,22 @@ impl DeviceState {
     }
 
     /// A new block. If memory is short, what is kept for later is given up first.
-    pub(crate) fn allocate(&self, bytes: usize) -> Result<DeviceMemory, CudaError> {
-        match DeviceMemory::new(&self.context, bytes) {
-            Err(CudaError::OutOfMemory { .. }) => {
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<Block, DeviceError> {
+        let memory = match self.context.allocate(bytes) {
+            Err(error) if error.category() == Category::OutOfMemory => {
                 self.free.lock().unwrap_or_else(PoisonError::into_inner).clear();
-                DeviceMemory::new(&self.context, bytes)
+                self.context.allocate(bytes)
             }
             memory => memory,
-        }
+        };
+        memory.map(Block::from)
     }
 
     /// Keeps a block for the next of its size. Work on the stream that still uses it comes before that of its next user.
-    pub(crate) fn give_back(&self, memory: DeviceMemory) {
+    pub(crate) fn give_back(&self, memory: Block) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept: usize = free.iter().map(DeviceMemory::len).sum();
-        if kept + memory.len() <= KEPT_BYTES && free.len() < KEPT_BLOCKS {
+        let kept: usize = free.iter().map(Block::bytes).sum();
+        if kept + memory.bytes() <= KEPT_BYTES && free.len() < KEPT_BLOCKS {
             free.push(memory);
         }
     }
@@ -164,11 +147,11 @@ impl DeviceState {
     }
 
     /// What is told of an error that came from work enqueued earlier.
-    fn faulted(&self, error: CudaError) -> crate::Error {
+    fn faulted(&self, error: DeviceError) -> crate::Error {
         let unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
         let names: Vec<String> = unfinished.functions.iter().map(|(name, _)| format!("'{name}'")).collect();
         match names.is_empty() {
-            false => crate::Error::DeviceFault { functions: names.join(" or "), error: Box::new(error) },
+            false => crate::Error::DeviceFault { functions: names.join(" or "), error },
             true => error.into(),
         }
     }
@@ -191,19 +174,8 @@ impl DeviceState {
     /// the device itself.
     pub fn lost(&self) -> Option<crate::Error> {
         match self.stream.synchronize() {
-            Err(error) if error.is_fatal() => Some(self.faulted(error)),
+            Err(error) if error.category() == Category::Lost => Some(self.faulted(error)),
             _ => None,
         }
-    }
-}
-
-impl Target {
-    /// What programs for `device` are compiled for: its kind and, of a CUDA device, the architecture.
-    ///
-    /// # Errors
-    /// If the device is not available, with the reason.
-    pub fn of(device: Device) -> Result<Target> {
-        let architecture = if device.is_cuda() { Some(DeviceState::of(device)?.architecture()) } else { None };
-        Ok(Target::new(device.kind(), architecture))
     }
 }

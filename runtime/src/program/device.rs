@@ -1,46 +1,35 @@
-//! A planned trace on a CUDA device: all work of a run is enqueued on one stream, and from the second run on replayed as a
-//! graph ([`replay`]). Addresses are static: what is small and not donated is copied to a place of the program's own first.
+//! A planned trace on a device: the driver of its runs. All work of a run is enqueued on one stream, and from the second run on
+//! replayed where the backend can. Addresses are static: what is small and not donated is copied to a place of the program's own
+//! first.
 
-use crate::kernel::KernelRules;
-use crate::operator::RuleSet;
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fulgurite_kernels::cuda::{CopyRange, DeviceAddress, DeviceMemory, Event, Gather, Stream};
+use fulgurite_kernels::launch::{CopyRange, DeviceAddress};
 
 use super::placement::{Base, Placement, Source as OutputSource};
 use super::profile::SymbolTime;
-use crate::argument::{Arg, map_arguments};
-use crate::array::{Array, Memory, Strides};
-use crate::device::faults::Origins;
-use crate::device::plan::{Address, Command, DeviceTensor, Place, Plan, Report, Source};
-use crate::device::{DeviceBuffer, DeviceState};
+use crate::array::{Array, Memory};
+use crate::device::{
+    CodeError, DeviceBuffer, DeviceCode, DeviceError, DeviceState, Location, RECORD_BYTES, Root, Source,
+};
 use crate::error::{Error, Failure, Result};
-use crate::executor::{VIEW, find_executor, find_implementation};
-use crate::meta::{Device, TensorMeta};
-use crate::operator::OperatorKind;
-use crate::trace::{BoundSymbol, Callee, Trace, ValueId};
+use crate::trace::Trace;
 use crate::transforms::plan::{MemoryUse, memory_use};
 
 mod checked;
 mod fault;
-mod load;
-mod replay;
+mod inputs;
+mod loaded;
+mod regions;
 mod staging;
+mod steps;
 
-use fault::FaultCell;
-use load::Loaded;
-use staging::Staging;
+use loaded::{Loaded, Refused};
+use regions::Regions;
+use steps::{Step, Steps};
 
-/// Larger inputs and outputs, in bytes, are used where they are; smaller ones have a place of the program's own, so that their
-/// addresses do not change from run to run.
-const LARGEST_STAGED: usize = 1 << 20;
-/// What the address of an input's first element is a multiple of, in bytes: the widest load.
-const INPUT_ALIGNMENT: usize = 16;
-/// Alignment of the regions of the program's memory, in bytes.
-const ALIGNMENT: u64 = 256;
 /// Set to 0, each kernel is launched by itself instead of replaying a graph, and each symbol waited for: to find what fails.
 const GRAPH_VARIABLE: &str = "FULGURITE_GRAPH";
 
@@ -64,126 +53,29 @@ pub struct RunCounts {
     pub launching: Duration,
 }
 
-/// The work of one symbol.
-struct Step {
-    commands: Vec<Command>,
-    /// Indices of values.
-    operands: Vec<usize>,
-    results: Vec<usize>,
-    /// The symbol of the trace.
-    symbol: usize,
-    /// What it means if the kernels report a fault.
-    report: Option<Report>,
-    /// Operands whose elements the kernels expect where results lie: indices of values.
-    continued: Vec<(usize, usize)>,
-}
-
-/// The program's own memory, in bytes from its start.
-#[derive(Debug, Default)]
-struct Regions {
-    workspace: u64,
-    workspace_bytes: usize,
-    /// For each input that is staged.
-    staging: Vec<Option<u64>>,
-    /// What the staged inputs take up together.
-    staged: Range<u64>,
-    /// For each fresh output that is small; larger ones are written where the caller gets them.
-    outputs: Vec<Option<u64>>,
-    total: u64,
-}
-
 /// A program ready to run on a device.
 pub(super) struct DeviceProgram {
     trace: Arc<Trace>,
     placement: Placement,
+    /// One for each of the code's.
     steps: Vec<Step>,
+    code: Arc<DeviceCode>,
     regions: Regions,
     loaded: Mutex<Option<Loaded>>,
     runs: AtomicUsize,
-    graphs: AtomicUsize,
-    replays: AtomicUsize,
-    updates: AtomicUsize,
-    refused: AtomicUsize,
-    launching_nanoseconds: AtomicU64,
-    /// Whether runs replay a graph.
+    /// Whether runs are replayed.
     graph: bool,
-    /// The function's name.
-    name: Arc<str>,
     /// Whether its kernels know of no more than that operands are aligned to an element.
     least_aligned: bool,
 }
 
-/// The largest power of two that divides the distance of a value's first element from the start of an allocation.
-fn alignment(base: Base, offset: isize) -> usize {
-    let start = match base {
-        Base::Arena(start) => start as usize,
-        Base::Input(_) | Base::Output(_) => 0,
-    };
-    let distance = start.wrapping_add_signed(offset);
-    let whole = ALIGNMENT as usize;
-    let own = if distance == 0 { whole } else { (1 << distance.trailing_zeros()).min(whole) };
-    // An input may be a view of an array; `aligned` sees to it.
-    if matches!(base, Base::Input(_)) { own.min(INPUT_ALIGNMENT) } else { own }
-}
+/// The program, loaded; held as long as work is enqueued.
+struct Held<'a>(MutexGuard<'a, Option<Loaded>>);
 
-/// A copy of the array, whose first element is at `start`, that begins where kernels expect it.
-fn aligned(array: &Array, start: DeviceAddress, state: &DeviceState) -> Result<Array> {
-    // From the lowest element that strides reach to the highest one.
-    let reach = |wanted: fn(isize) -> bool| -> usize {
-        let all = array.shape().iter().zip(array.strides()).filter(|(_, stride)| wanted(**stride));
-        all.map(|(n, stride)| (n - 1) * stride.unsigned_abs()).sum()
-    };
-    let size = array.dtype().size();
-    let (before, bytes) = (reach(|stride| stride < 0) * size, (reach(|_| true) + 1) * size);
-    // The first element is what is aligned, whatever is before it.
-    let first = before.next_multiple_of(INPUT_ALIGNMENT);
-    let copy = DeviceBuffer::new(array.device(), first - before + bytes)?;
-    let to = copy.address().offset(first - before);
-    // SAFETY: the elements are the array's own, which it keeps alive; the copy is new, and used on this stream alone.
-    unsafe { state.stream().copy_on_device(to, DeviceAddress(start.0 - before as u64), bytes) }?;
-    let (meta, strides) = (array.meta().clone(), Strides::from_slice(array.strides()));
-    Ok(Array::from_memory(Memory::Device(Arc::new(copy)), meta, strides, first / size))
-}
-
-fn plan_of(
-    plan: &mut Plan,
-    symbol: &BoundSymbol,
-    arguments: &[Arg<DeviceTensor>],
-    results: &[DeviceTensor],
-) -> Result<(), Failure> {
-    let missing = |what: &str| Failure::new("NoKernel", format!("{what} has no device kernel"));
-    match (&symbol.callee, symbol.executor) {
-        (Callee::Region { executor }, _) => {
-            let executor =
-                find_executor(executor).map_err(|error| Failure::new("UnknownExecutor", error.to_string()))?;
-            let rule = executor.plan_region.ok_or_else(|| missing(executor.name))?;
-            let body = symbol.body.as_ref().ok_or_else(|| Failure::new("NoBody", "the region has no body"))?;
-            let operands: Vec<DeviceTensor> = arguments.iter().flat_map(Arg::tensors).cloned().collect();
-            rule(plan, body, &operands, results)
-        }
-        (Callee::Operator(def), Some(name)) => {
-            if let OperatorKind::Symbol(_) = def.kind {
-                return KernelRules::of(def).plan.ok_or_else(|| missing(def.name))?(plan, arguments, results);
-            }
-            if let Some(implementation) = find_implementation(def.name, name) {
-                return implementation.kernel.plan.ok_or_else(|| missing(def.name))?(plan, arguments, results);
-            }
-            let executor = find_executor(name).map_err(|error| Failure::new("UnknownExecutor", error.to_string()))?;
-            executor.plan.ok_or_else(|| missing(def.name))?(plan, def, arguments, results)
-        }
-        _ => Err(Failure::new("Unclaimed", format!("'{}' was not claimed by an executor", symbol.name()))),
+impl Held<'_> {
+    fn get(&mut self) -> &mut Loaded {
+        self.0.as_mut().unwrap_or_else(|| unreachable!("loaded where it was locked"))
     }
-}
-
-/// The sources of launches, each once, in the order of their first use.
-fn sources_of<'a>(commands: impl Iterator<Item = &'a Command>) -> Vec<Arc<Source>> {
-    let mut seen = rustc_hash::FxHashSet::default();
-    commands
-        .filter_map(|command| match command {
-            Command::Launch { source, .. } => seen.insert(source.clone()).then(|| source.clone()),
-            _ => None,
-        })
-        .collect()
 }
 
 impl DeviceProgram {
@@ -198,77 +90,32 @@ impl DeviceProgram {
     }
 
     fn planned(trace: Arc<Trace>, placement: Placement, least_aligned: bool) -> Result<DeviceProgram> {
-        let architecture = match trace.target.architecture() {
-            Some(architecture) => architecture.to_owned(),
-            None => DeviceState::of(device_of(&trace))?.architecture(),
-        };
-        let block = &trace.block;
-        let mut steps = Vec::with_capacity(block.symbols.len());
-        let mut workspace_bytes = 0;
-        for (index, symbol) in block.symbols.iter().enumerate() {
-            if symbol.callee == Callee::Delete || symbol.executor == Some(VIEW) {
-                continue;
-            }
-            let tensor = |id: ValueId, place: Place| {
-                let slot = &placement.slots[id.index()];
-                DeviceTensor {
-                    meta: slot.meta.clone(),
-                    strides: slot.strides.to_vec(),
-                    address: Address { place, offset: 0 },
-                    alignment: if least_aligned { slot.meta.dtype().size() } else { alignment(slot.base, slot.offset) },
-                }
+        let Steps { steps, work, workspace_bytes } = steps::planned(&trace, &placement, least_aligned)?;
+        let regions = Regions::new(&trace, &placement, workspace_bytes);
+        let inputs = trace.block.parameters.len();
+        let values = placement.slots.iter().map(|slot| {
+            let (root, start) = match slot.base {
+                Base::Input(n) => (Root::Given(n), 0),
+                Base::Output(n) => (Root::Given(inputs + n), 0),
+                Base::Arena(start) => (Root::Own, start),
             };
-            let mut operand = 0;
-            let arguments = map_arguments(&symbol.arguments, |id| {
-                operand += 1;
-                tensor(*id, Place::Operand(operand - 1))
-            });
-            let results: Vec<DeviceTensor> =
-                symbol.results.iter().enumerate().map(|(i, id)| tensor(*id, Place::Result(i as u32))).collect();
-            let mut plan = Plan::new(&architecture);
-            let place = |id: ValueId| (placement.slots[id.index()].base, placement.slots[id.index()].offset);
-            for (operand, read) in symbol.operands().enumerate() {
-                for (result, written) in symbol.results.iter().enumerate().filter(|(_, id)| place(**id) == place(read))
-                {
-                    // Of nothing there are no elements to be found.
-                    if !block.meta(*written).is_empty() {
-                        plan.overlay(operand as u32, result as u32);
-                    }
-                }
-            }
-            plan_of(&mut plan, symbol, &arguments, &results).map_err(|failure| symbol.failed(block, failure))?;
-            workspace_bytes = workspace_bytes.max(plan.workspace_bytes());
-            let report = plan.report().cloned();
-            let operands: Vec<usize> = symbol.operands().map(ValueId::index).collect();
-            let results: Vec<usize> = symbol.results.iter().map(|id| id.index()).collect();
-            let continued = plan.continued().iter();
-            steps.push(Step {
-                continued: continued
-                    .map(|(operand, result)| (operands[*operand as usize], results[*result as usize]))
-                    .collect(),
-                commands: plan.into_commands(),
-                operands,
-                results,
-                symbol: index,
-                report,
-            });
-        }
-        let regions = regions(&trace, &placement, workspace_bytes);
-        let name = trace.name.as_str().into();
+            Location { root, offset: start.wrapping_add_signed(slot.offset as i64) as i64 }
+        });
+        let code = DeviceCode {
+            name: trace.name.as_str().into(),
+            values: values.collect(),
+            steps: work,
+            workspace: regions.workspace,
+        };
         Ok(DeviceProgram {
-            name,
             least_aligned,
             trace,
             placement,
             steps,
+            code: Arc::new(code),
             regions,
             loaded: Mutex::new(None),
             runs: AtomicUsize::new(0),
-            graphs: AtomicUsize::new(0),
-            replays: AtomicUsize::new(0),
-            updates: AtomicUsize::new(0),
-            refused: AtomicUsize::new(0),
-            launching_nanoseconds: AtomicU64::new(0),
             graph: std::env::var_os(GRAPH_VARIABLE).is_none_or(|value| value != "0"),
         })
     }
@@ -279,37 +126,36 @@ impl DeviceProgram {
         let block = &self.trace.block;
         let direct = block.parameters.iter().zip(&self.regions.staging).filter(|(_, staged)| staged.is_none());
         let inputs = direct.map(|(id, _)| block.meta(*id).bytes() as u64).fold(0, u64::saturating_add);
-        let record = if self.steps.iter().any(|step| step.report.is_some()) { fault::BYTES as u64 } else { 0 };
+        let record = if self.steps.iter().any(|step| step.report.is_some()) { RECORD_BYTES as u64 } else { 0 };
         MemoryUse { inputs, transient: self.regions.total.saturating_add(record), ..memory_use(&self.trace) }
     }
 
     /// How often it ran, and how.
     pub(super) fn counts(&self) -> RunCounts {
+        let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let replayed = loaded.as_ref().map(|loaded| loaded.code.counts()).unwrap_or_default();
         RunCounts {
             runs: self.runs.load(Ordering::Relaxed),
-            graphs: self.graphs.load(Ordering::Relaxed),
-            replays: self.replays.load(Ordering::Relaxed),
-            updates: self.updates.load(Ordering::Relaxed),
-            refused: self.refused.load(Ordering::Relaxed),
-            commands: self.steps.iter().map(|step| step.commands.len()).sum(),
-            launching: Duration::from_nanos(self.launching_nanoseconds.load(Ordering::Relaxed)),
+            graphs: replayed.graphs,
+            replays: replayed.replays,
+            updates: replayed.updates,
+            refused: replayed.refused,
+            commands: self.code.steps.iter().map(|step| step.commands.len()).sum(),
+            launching: replayed.launching,
         }
     }
 
-    /// The sources of its kernels, each once, in the order of their first use; also of those that run only where the library
-    /// lacks a product.
+    /// The sources of its kernels, each once, in the order of their first use; also of those that run only where a library
+    /// cannot.
     pub(super) fn sources(&self) -> Vec<Arc<Source>> {
-        let commands = self.steps.iter().flat_map(|step| &step.commands);
-        sources_of(commands.flat_map(|command| match command {
-            Command::Matmul { instead, .. } => instead.iter().collect(),
-            other => vec![other],
-        }))
+        steps::sources_of(&self.code.steps)
     }
 
-    /// Whether it has products of the library.
+    /// Whether it has calls of a library.
     #[cfg(feature = "testing")]
-    pub(super) fn has_products(&self) -> bool {
-        self.steps.iter().flat_map(|step| &step.commands).any(|command| matches!(command, Command::Matmul { .. }))
+    pub(super) fn has_library_work(&self) -> bool {
+        use crate::device::Command;
+        self.code.steps.iter().flat_map(|step| &step.commands).any(|command| matches!(command, Command::Library(_)))
     }
 
     /// Has every run launch every kernel by itself, and wait for each symbol.
@@ -333,23 +179,96 @@ impl DeviceProgram {
         self.check_inputs(&inputs)?;
         let mut times = Vec::with_capacity(self.steps.len());
         let outputs = self.run_with(inputs, |loaded, starts| {
-            let addresses = self.addresses(loaded, starts);
-            let context = loaded.state.context();
-            let events = (0..=self.steps.len()).map(|_| Event::timed(context)).collect::<Result<Vec<_>, _>>()?;
-            loaded.begin(loaded.state.stream())?;
-            events[0].record(loaded.state.stream())?;
-            for i in 0..self.steps.len() {
-                self.enqueue(loaded, loaded.state.stream(), i, &addresses)?;
-                events[i + 1].record(loaded.state.stream())?;
-            }
+            let state = loaded.state.clone();
+            let event = |_| state.context().event(true);
+            let events = (0..=self.steps.len()).map(event).collect::<Result<Vec<_>, _>>()?;
+            loaded.room.begin(state.stream())?;
+            state.stream().record(&*events[0])?;
+            self.step_all(loaded, starts, |step| Ok(state.stream().record(&*events[step + 1])?))?;
             events[self.steps.len()].synchronize()?;
             for (i, step) in self.steps.iter().enumerate() {
-                let milliseconds = events[i + 1].milliseconds_since(&events[i])?;
-                times.push((step.symbol, Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3)));
+                let milliseconds = events[i + 1].milliseconds_since(&*events[i])?;
+                times.push((step.symbol, Duration::from_secs_f64(milliseconds.max(0.0) / 1e3)));
             }
             Ok(())
         })?;
         Ok((outputs, times))
+    }
+
+    /// Enqueues the work for these addresses: replayed, or every step by itself. The first run is launched, since there may be
+    /// no other.
+    fn replay(&self, loaded: &mut Loaded, starts: &[DeviceAddress]) -> Result<()> {
+        if !self.graph {
+            // Each symbol is waited for, so that an error is that of the symbol it names.
+            let state = loaded.state.clone();
+            let wait = |step| state.stream().synchronize().map_err(|error| self.located(&error, step));
+            loaded.room.begin(state.stream())?;
+            return self.step_all(loaded, starts, wait);
+        }
+        if self.runs.load(Ordering::Relaxed) > 0 {
+            // SAFETY: the code uses the program's memory, and inputs and outputs at these addresses, all alive: the caller's
+            // arrays hold them until what follows on this stream may use their memory again.
+            let replayed = unsafe { loaded.code.replay(loaded.state.stream(), starts) };
+            if replayed.map_err(|error| self.code_error(error))? {
+                return Ok(());
+            }
+        }
+        loaded.room.begin(loaded.state.stream())?;
+        self.step_all(loaded, starts, |_| Ok(()))
+    }
+
+    /// Enqueues every step by itself, and `after` behind each.
+    fn step_all(
+        &self,
+        loaded: &mut Loaded,
+        starts: &[DeviceAddress],
+        mut after: impl FnMut(usize) -> Result<()>,
+    ) -> Result<()> {
+        let addresses = self.code.addresses(&loaded.room, starts);
+        (0..self.steps.len()).try_for_each(|step| {
+            // SAFETY: as in `replay`.
+            let enqueued = unsafe { loaded.code.step(loaded.state.stream(), step, &addresses) };
+            enqueued.map_err(|error| self.located(&error, step))?;
+            after(step)
+        })
+    }
+
+    /// The program on its device, which is opened and loaded where it is first needed.
+    fn hold(&self) -> Result<Held<'_>> {
+        let mut guard = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if guard.is_none() {
+            *guard = Some(self.load()?);
+        }
+        Ok(Held(guard))
+    }
+
+    fn load(&self) -> Result<Loaded> {
+        let state = DeviceState::of(steps::device_of(&self.trace))?;
+        let mut meanings = vec![None; self.trace.block.symbols.len()];
+        for step in &self.steps {
+            meanings[step.symbol].clone_from(&step.report);
+        }
+        Loaded::new(state, &self.code, &self.regions, &self.trace, meanings).map_err(|refused| match refused {
+            Refused::Memory(error) => self.too_large(&error),
+            Refused::Code(error) => self.code_error(error),
+            Refused::Other(error) => error,
+        })
+    }
+
+    /// Names the largest values with the size that could not be had.
+    fn too_large(&self, error: &DeviceError) -> Error {
+        let mut largest: Vec<(usize, &str)> =
+            self.trace.block.values.iter().map(|value| (value.meta.bytes(), &*value.name)).collect();
+        largest.sort_unstable_by(|a, b| b.cmp(a));
+        let list: Vec<String> = largest.iter().take(5).map(|(bytes, name)| format!("{name} ({bytes} bytes)")).collect();
+        let memory = self.memory_use();
+        let message = format!(
+            "{error}; the plan's peak is {} bytes, {} of them the program's own; the largest values are {}",
+            memory.peak(),
+            self.regions.total,
+            list.join(", ")
+        );
+        Error::DeviceMemory { message }
     }
 
     /// Stages inputs, has `work` done, and gives out outputs.
@@ -358,34 +277,20 @@ impl DeviceProgram {
         inputs: Vec<Array>,
         work: impl FnOnce(&mut Loaded, &[DeviceAddress]) -> Result<()>,
     ) -> Result<Vec<Array>> {
-        let mut guard = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let loaded = match &mut *guard {
-            Some(loaded) => loaded,
-            none => none.insert(self.load()?),
-        };
-        let device = device_of(&self.trace);
-        let own = loaded.memory.address();
-        let mut origins = origins_of(&inputs, device);
+        let mut held = self.hold()?;
+        let loaded = held.get();
+        let device = steps::device_of(&self.trace);
+        let own = loaded.own();
+        let mut origins = inputs::origins_of(&inputs, device);
         self.stage(loaded, &inputs)?;
         let mut placed: Vec<Array> = Vec::with_capacity(inputs.len());
         let mut starts: Vec<DeviceAddress> = Vec::with_capacity(inputs.len());
-        for (mut array, staged) in inputs.into_iter().zip(&self.regions.staging) {
-            if let Some(offset) = staged {
-                starts.push(own.offset(*offset as usize));
-            } else {
-                if array.device() != device {
-                    array = array.to_device(device)?;
-                }
-                let start = loop {
-                    let Memory::Device(buffer) = array.memory() else { unreachable!("moved to the device above") };
-                    let start = buffer.address().offset(array.byte_offset());
-                    if start.0.is_multiple_of(INPUT_ALIGNMENT as u64) || array.meta().is_empty() {
-                        break start;
-                    }
-                    array = aligned(&array, start, &loaded.state)?;
-                };
-                starts.push(start);
-            }
+        for (array, staged) in inputs.into_iter().zip(&self.regions.staging) {
+            let (array, start) = match staged {
+                Some(offset) => (array, own.offset(*offset as usize)),
+                None => inputs::placed(array, device, &loaded.state)?,
+            };
+            starts.push(start);
             placed.push(array);
         }
         let mut fresh = Vec::with_capacity(self.placement.fresh.len());
@@ -394,8 +299,8 @@ impl DeviceProgram {
             starts.push(offset.map_or(buffer.address(), |offset| own.offset(offset as usize)));
             fresh.push(buffer);
         }
-        loaded.state.enqueued(&self.name);
-        tracing::trace!(function = %self.name, "inputs are on the device");
+        loaded.state.enqueued(&self.code.name);
+        tracing::trace!(function = %self.code.name, "inputs are on the device");
         work(loaded, &starts)?;
         if let Some(fault) = &loaded.fault {
             origins = fault.fetch(&loaded.state, origins)?;
@@ -403,8 +308,9 @@ impl DeviceProgram {
         for (buffer, offset) in fresh.iter().zip(&self.regions.outputs) {
             if let Some(offset) = offset {
                 let from = own.offset(*offset as usize);
+                let range = CopyRange { from, to: buffer.address(), bytes: buffer.len() };
                 // SAFETY: both ranges are allocated for as many bytes, and used on this stream alone.
-                unsafe { loaded.state.stream().copy_on_device(buffer.address(), from, buffer.len()) }?;
+                unsafe { loaded.state.stream().copy(range) }?;
             }
         }
         let fresh = fresh.into_iter().map(|buffer| Memory::Device(Arc::new(buffer))).collect();
@@ -421,8 +327,7 @@ impl DeviceProgram {
 
     /// Copies small inputs to their places: those of the host in one copy, those of the device in one launch.
     fn stage(&self, loaded: &mut Loaded, inputs: &[Array]) -> Result<()> {
-        let own = loaded.memory.address();
-        let stream = loaded.state.stream();
+        let own = loaded.own();
         let first = self.regions.staged.start;
         let staged =
             || inputs.iter().zip(&self.regions.staging).filter_map(|(array, staged)| Some((array, (*staged)?)));
@@ -447,113 +352,21 @@ impl DeviceProgram {
                 Memory::Host(_) => None,
             })
             .collect();
-        if let [CopyRange { from, to, bytes }] = copies[..] {
-            // SAFETY: both ranges are allocated, and whoever uses them later does so on this stream.
-            unsafe { stream.copy_on_device(to, from, bytes) }?;
-        } else if !copies.is_empty() {
-            let gather = match &mut loaded.gather {
-                Some(gather) => gather,
-                none => none.insert(Gather::new(loaded.state.context())?),
-            };
-            // SAFETY: as above, for all of them; each input has a place of its own.
-            unsafe { gather.copy(stream, &copies) }?;
-        }
+        // SAFETY: the ranges are allocated, each input has a place of its own, and whoever uses them later does so on this stream.
+        unsafe { loaded.state.stream().copy_all(&copies) }?;
         Ok(())
     }
 
-    /// Where each value starts, given where inputs and, behind them, fresh outputs do.
-    fn addresses(&self, loaded: &Loaded, starts: &[DeviceAddress]) -> Addresses {
-        let own = loaded.memory.address();
-        let values = self
-            .placement
-            .slots
-            .iter()
-            .map(|slot| {
-                let base = match slot.base {
-                    Base::Input(i) => starts[i].0,
-                    Base::Arena(offset) => own.0 + offset,
-                    Base::Output(i) => starts[self.trace.block.parameters.len() + i].0,
-                };
-                DeviceAddress(base.wrapping_add_signed(slot.offset as i64))
-            })
-            .collect();
-        Addresses { values, workspace: own.offset(self.regions.workspace as usize), fault: loaded.fault_address() }
-    }
-
-    /// Enqueues the work of a step.
-    fn enqueue(&self, loaded: &Loaded, stream: &Stream, step: usize, addresses: &Addresses) -> Result<()> {
-        let at = |address: &Address| {
-            let step = &self.steps[step];
-            let start = match address.place {
-                Place::Operand(n) => addresses.values[step.operands[n as usize]],
-                Place::Result(n) => addresses.values[step.results[n as usize]],
-                Place::Workspace => addresses.workspace,
-                Place::Fault => addresses.fault,
-            };
-            start.offset(address.offset as usize)
-        };
-        loaded.enqueue(stream, step, self.steps[step].symbol, &at).map_err(|error| self.located(error, step))
-    }
-
-    /// Says which symbol was being run.
-    fn located(&self, error: Error, step: usize) -> Error {
+    /// Says which symbol an error of its work comes from.
+    fn located(&self, error: &DeviceError, step: usize) -> Error {
         let symbol = &self.trace.block.symbols[self.steps[step].symbol];
         symbol.failed(&self.trace.block, Failure::new("Device", error.to_string()))
     }
-}
 
-/// Where everything is in one run.
-struct Addresses {
-    values: Vec<DeviceAddress>,
-    workspace: DeviceAddress,
-    fault: DeviceAddress,
-}
-
-/// The runs that arrays on a device come from, as far as they may have a fault.
-fn origins_of(arrays: &[Array], device: Device) -> Origins {
-    let mut origins = Origins::default();
-    for array in arrays {
-        // What comes from another device is read on its way, which asks its origins.
-        if let (Memory::Device(buffer), true) = (array.memory(), array.device() == device) {
-            buffer.add_origins(&mut origins);
+    fn code_error(&self, CodeError { step, error }: CodeError) -> Error {
+        match step {
+            Some(step) => self.located(&error, step),
+            None => error.into(),
         }
     }
-    origins
-}
-
-/// The device that a trace's values are on.
-fn device_of(trace: &Trace) -> Device {
-    let devices = trace.block.values.iter().map(|value| value.meta.device());
-    devices.into_iter().find(|device| !device.is_cpu()).unwrap_or_else(|| trace.target.device())
-}
-
-fn regions(trace: &Trace, placement: &Placement, workspace_bytes: u64) -> Regions {
-    let mut end = 0u64;
-    let mut take = |bytes: u64| {
-        let start = end;
-        end = end.saturating_add(bytes.next_multiple_of(ALIGNMENT));
-        start
-    };
-    take(trace.arena.unwrap_or(0));
-    let workspace = take(workspace_bytes);
-    let staged_from = take(0);
-    let staging = trace
-        .block
-        .parameters
-        .iter()
-        .enumerate()
-        .map(|(i, id)| {
-            let meta = trace.block.meta(*id);
-            let given_out = placement
-                .outputs
-                .iter()
-                .any(|source| matches!(source, OutputSource::Passed(n) | OutputSource::Donated(n) if *n == i));
-            let small = meta.bytes() <= LARGEST_STAGED && trace.inputs[i].strides.is_none();
-            (small && !given_out && !trace.inputs[i].donated).then(|| take(meta.bytes() as u64))
-        })
-        .collect();
-    let staged = staged_from..take(0);
-    let place = |meta: &TensorMeta| (meta.bytes() <= LARGEST_STAGED).then(|| take(meta.bytes() as u64));
-    let outputs = placement.fresh.iter().map(place).collect();
-    Regions { workspace, workspace_bytes: workspace_bytes as usize, staging, staged, outputs, total: end }
 }

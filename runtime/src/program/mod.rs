@@ -165,7 +165,7 @@ impl Program {
     /// others.
     #[cfg(feature = "testing")]
     pub(crate) fn has_library_work(&self) -> bool {
-        matches!(&self.ready, Ready::Device(program) if program.has_products())
+        matches!(&self.ready, Ready::Device(program) if program.has_library_work())
     }
 
     /// Runs the program with every value where the plan has it, on copies of the inputs, in fenced memory filled with

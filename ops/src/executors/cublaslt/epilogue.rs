@@ -1,5 +1,6 @@
 //! A product of contiguous matrices with what the library does as it stores it, and what is done where the library cannot.
 
+use fulgurite::backends::cuda::{Matmul, MatmulAddresses};
 use fulgurite::executor::Claim;
 use fulgurite::rules::fulgurite_kernels::cuda::cublaslt::{Compute, Epilogue, Operand, Problem};
 use fulgurite::rules::fulgurite_kernels::fused::{FusedNode, FusedProgram};
@@ -103,28 +104,27 @@ impl<'a> Product<'a> {
         };
         let mut d = operand(self.d, false, self.m, self.n);
         d.alignment = self.c.map_or(d.alignment, |c| c.alignment.min(d.alignment));
-        Command::Matmul {
-            problem: Box::new(Problem {
-                a: operand(self.a, self.a_transposed, self.m, self.k),
-                b: operand(self.b, self.b_transposed, self.k, self.n),
-                d,
-                compute: self.compute,
-                epilogue: self.epilogue,
-                accumulate: self.c.is_some(),
-                bias_alignment: self.bias.map_or(256, |bias| bias.alignment),
-                aux_alignment: self.aux.map_or(256, |aux| aux.alignment),
-                ..Problem::contiguous(dtype, self.m, self.n, self.k)
-            }),
+        let problem = Problem {
+            a: operand(self.a, self.a_transposed, self.m, self.k),
+            b: operand(self.b, self.b_transposed, self.k, self.n),
+            d,
+            compute: self.compute,
+            epilogue: self.epilogue,
+            accumulate: self.c.is_some(),
+            bias_alignment: self.bias.map_or(256, |bias| bias.alignment),
+            aux_alignment: self.aux.map_or(256, |aux| aux.alignment),
+            ..Problem::contiguous(dtype, self.m, self.n, self.k)
+        };
+        let addresses = MatmulAddresses {
             a: self.a.address,
             b: self.b.address,
             c: self.c.map(|c| c.address),
             d: self.d.address,
             bias: self.bias.map(|bias| bias.address),
             aux: self.aux.map(|aux| aux.address),
-            alpha: 1.0,
-            workspace: (workspace, WORKSPACE),
-            instead,
-        }
+            workspace,
+        };
+        Matmul { problem, alpha: 1.0, workspace_bytes: WORKSPACE }.command(&addresses, instead)
     }
 
     /// The product (and sum) by itself, and a kernel for each thing that follows.

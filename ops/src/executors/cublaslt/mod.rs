@@ -14,9 +14,10 @@ fulgurite_ops_macros::operator_files! {
     weight_gradients,
 }
 
+use fulgurite::backends::cuda::{Matmul, MatmulAddresses};
 use fulgurite::executor::Claim;
 use fulgurite::rules::fulgurite_kernels::cuda::cublaslt::{Compute, Epilogue, Operand, Problem};
-use fulgurite::rules::{Address, Command, DeviceTensor, Failure, Plan, Result};
+use fulgurite::rules::{Address, DeviceTensor, Failure, Plan, Result};
 use fulgurite::{DType, TensorMeta, refuse_unless};
 use fulgurite_ops_macros::executor;
 
@@ -186,18 +187,17 @@ pub(crate) fn product(
         tensor.address.offset((elements * tensor.meta.dtype().size() as isize) as u64)
     };
     for index in 0..walked {
-        plan.push(Command::Matmul {
-            problem: Box::new(problem.clone()),
+        let addresses = MatmulAddresses {
             a: at(&input, &input.strides, index),
             b: at(&other, &other.strides, index),
             c: None,
             d: at(out, &out.strides, index),
             bias: None,
             aux: None,
-            alpha,
-            workspace: (workspace, WORKSPACE),
-            instead: Vec::new(),
-        });
+            workspace,
+        };
+        let matmul = Matmul { problem: problem.clone(), alpha, workspace_bytes: WORKSPACE };
+        plan.push(matmul.command(&addresses, Vec::new()));
     }
     Ok(())
 }

@@ -17,8 +17,6 @@ use fulgurite::strided::Strided;
 use fulgurite::strided::View;
 use fulgurite::{DType, Device, TensorMeta};
 
-use super::support::has_clusters;
-
 /// Shared memory that a block of any supported device may have, in bytes (compute capability 8.6 has the least).
 const SHARED_BYTES: usize = 99 << 10;
 
@@ -103,7 +101,7 @@ fn with_problem<R>(
             alignment: tensor.alignment,
         })
         .collect();
-    let clusters = has_clusters(plan.architecture());
+    let clusters = plan.properties().clusters;
     f(&Problem { name, program, shape, inputs: &inputs, outputs: &outputs, shared_bytes: SHARED_BYTES, clusters })
 }
 

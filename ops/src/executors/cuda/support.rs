@@ -137,19 +137,3 @@ pub const THREADS: u32 = 256;
 pub fn one_thread_each(count: usize) -> LaunchShape {
     LaunchShape::linear(count.div_ceil(THREADS as usize).min(i32::MAX as usize) as u32, THREADS)
 }
-
-/// Compute capability of an architecture, times ten: 90 of `sm_90a`.
-fn capability(architecture: &str) -> u32 {
-    let digits = architecture.trim_start_matches("sm_").trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    digits.parse().unwrap_or(0)
-}
-
-/// Whether blocks of an architecture can work in clusters.
-pub(crate) fn has_clusters(architecture: &str) -> bool {
-    capability(architecture) >= 90
-}
-
-/// Whether a multiprocessor of an architecture has 228 KiB of shared memory, 227 of them for one block: the data centre's since 9.0.
-pub(crate) fn has_large_shared_memory(architecture: &str) -> bool {
-    matches!(capability(architecture), 90 | 100 | 103)
-}

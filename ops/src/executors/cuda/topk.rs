@@ -214,7 +214,7 @@ fn topk(
 mod tests {
     use super::*;
     use fulgurite::Device;
-    use fulgurite::device::plan::Place;
+    use fulgurite::device::Place;
     use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
 
     fn tensor(shape: &[usize], dtype: DType, place: Place) -> DeviceTensor {
@@ -229,7 +229,7 @@ mod tests {
             let [input, values] = [(5000, Place::Operand(0)), (k, Place::Result(0))]
                 .map(|(length, place)| tensor(&[count, length], dtype, place));
             let indices = tensor(&[count, k], DType::I64, Place::Result(1));
-            let mut plan = Plan::new("sm_90a");
+            let mut plan = Plan::of(&"cuda:sm_90a".parse().unwrap()).unwrap();
             topk(&mut plan, &input, 1, true, &values, &indices).unwrap();
             plan.workspace_bytes()
         };

@@ -13,9 +13,6 @@ use crate::executors::cuda::support::{WIDEST, type_of};
 const THREADS: usize = 128;
 /// Threads of a block where it has one: each keeps a row, its cotangent, and the sums of two gradients.
 const MOST_THREADS: usize = 512;
-/// Multiprocessors of the largest devices. A backward launch leaves sums of the parameters' gradients for each of its
-/// blocks, of which there are as many on every device, so that every device adds in the same order.
-const MULTIPROCESSORS: usize = 132;
 
 /// The longest row that is taken.
 const LONGEST: usize = Rows::longest(MOST_THREADS);
@@ -212,7 +209,9 @@ pub mod layernorm_backward {
         let pack = pack_anywhere(columns, input.dtype().size());
         let size = input.dtype().size();
         let super::Backward { rows: kept, blocks, depth } = super::Backward::new(columns, pack, size)?;
-        let blocks_in_all = rows.div_ceil(kept.at_a_time()).min(MULTIPROCESSORS * blocks);
+        // A launch leaves sums of the parameters' gradients for each of its blocks, of which there are as many on every device of
+        // an architecture, so that all of them add in the same order.
+        let blocks_in_all = rows.div_ceil(kept.at_a_time()).min(plan.typical().multiprocessors * blocks);
         let partial = plan.workspace((blocks_in_all * 2 * columns * size_of::<f32>()) as u64);
         super::kernels(plan, kept, input, weight);
         plan.define("ALIGNED", u8::from(are_aligned(pack, &[d_out, input, out0, weight])));

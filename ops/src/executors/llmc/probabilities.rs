@@ -5,8 +5,9 @@ use fulgurite_ops_macros::{implementation, operator};
 use super::rows::Rows;
 use super::{are_aligned, llmc, pack_anywhere, source, takes};
 use crate::core::arrays::{along, softmax_row};
-use crate::executors::cuda::support::{WIDEST, has_large_shared_memory};
+use crate::executors::cuda::support::WIDEST;
 use crate::nn::softmax_gradient;
+use fulgurite::device::Properties;
 use fulgurite::rules::{LaunchShape, Plan};
 
 /// Threads of a block where it has several rows.
@@ -16,10 +17,8 @@ const MOST_THREADS: usize = 1024;
 /// Threads of a block that streams a row.
 const STREAMING_THREADS: usize = 512;
 
-/// Multiprocessors of the devices whose shared memory rows are kept in: blocks go from row to row, and there are no more than run at
-/// a time.
-const MULTIPROCESSORS: usize = 132;
-/// Bytes of shared memory that the blocks of one of them have, and what each takes for itself.
+/// Rows are kept in the shared memory of multiprocessors that have at least so many bytes of it, and what each block takes for
+/// itself.
 const SHARED_BYTES: usize = 228 << 10;
 const OWN_BYTES: usize = 2 << 10;
 /// The most packs of a thread.
@@ -59,9 +58,9 @@ impl Shared {
         plan.define("BLOCKS", self.blocks);
     }
 
-    /// A launch of as many blocks as run at a time, or as `rows` need if each has `blocks` of its own.
-    fn launch(self, rows: usize, blocks: usize) -> LaunchShape {
-        let blocks = (rows * blocks).min(MULTIPROCESSORS * self.blocks);
+    /// A launch of as many blocks as run at a time, which go from row to row, or as `rows` need if each has `blocks` of its own.
+    fn launch(self, device: &Properties, rows: usize, blocks: usize) -> LaunchShape {
+        let blocks = (rows * blocks).min(device.multiprocessors / blocks * blocks * self.blocks);
         LaunchShape::linear(blocks as u32, self.threads as u32).shared(self.bytes() as u32)
     }
 }
@@ -104,12 +103,13 @@ pub mod softmax {
         plan.define("COLUMNS", columns);
         plan.define("PACK", pack);
         plan.define("ALIGNED", u8::from(are_aligned(pack, &[input, out])));
-        let large = has_large_shared_memory(plan.architecture());
+        let large = plan.properties().shared_bytes_per_multiprocessor >= SHARED_BYTES;
         // As measured on an H200: where a pack has more to compute, many packs are better spread over many threads.
         let most = if size == 2 { 8 } else { MOST_STEPS };
         if let Some(kept) = Shared::new(columns / pack, 1, most).filter(|_| large) {
             kept.define(plan);
-            return plan.launch("softmax_shared", kept.launch(rows, 1), binds![input, out, rows]);
+            let shape = kept.launch(plan.properties(), rows, 1);
+            return plan.launch("softmax_shared", shape, binds![input, out, rows]);
         }
         plan.define("THREADS", STREAMING_THREADS);
         let shape = LaunchShape::linear(rows as u32, STREAMING_THREADS as u32);
@@ -169,11 +169,11 @@ pub mod softmax_backward {
         plan.define("COLUMNS", columns);
         plan.define("PACK", pack);
         plan.define("ALIGNED", u8::from(are_aligned(pack, &[probabilities, d_out, out])));
-        let large = has_large_shared_memory(plan.architecture());
+        let large = plan.properties().shared_bytes_per_multiprocessor >= SHARED_BYTES;
         if let Some(kept) = Shared::new((columns / pack).div_ceil(2), 2, MOST_STEPS).filter(|_| large) {
             kept.define(plan);
             plan.define("PAIRED", 1);
-            let shape = kept.launch(rows, 2).cluster([2, 1, 1]);
+            let shape = kept.launch(plan.properties(), rows, 2).cluster([2, 1, 1]);
             return plan.launch("softmax_backward_shared", shape, binds![probabilities, d_out, out, rows]);
         }
         if rows > i32::MAX as usize {

@@ -2,8 +2,9 @@
 
 use fulgurite_kernels::buffer::{GUARD, POISON};
 
-use super::{Addresses, DeviceMemory, DeviceProgram};
+use super::DeviceProgram;
 use crate::array::{Array, Memory};
+use crate::device::Addresses;
 use crate::error::{Failure, Result};
 use crate::program::host::first_unwritten;
 use crate::transforms::layout::layouts;
@@ -15,11 +16,8 @@ impl DeviceProgram {
     /// See [`crate::program::Program::run_checked`].
     pub(in crate::program) fn run_checked(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
         self.check_inputs(&inputs)?;
-        let mut guard = self.loaded.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let loaded = match &mut *guard {
-            Some(loaded) => loaded,
-            none => none.insert(self.load()?),
-        };
+        let mut held = self.hold()?;
+        let loaded = held.get();
         let block = &self.trace.block;
         let layouts = layouts(&self.trace);
         // One image of all values, as it is on the device: guards, poison, inputs.
@@ -56,43 +54,46 @@ impl DeviceProgram {
                 }
             }
         }
-        let mut memory = DeviceMemory::new(loaded.state.context(), image.len())?;
-        memory.write(loaded.state.stream(), 0, &image)?;
+        let state = loaded.state.clone();
+        let stream = state.stream();
+        let mut memory = state.allocate(image.len())?;
+        memory.write(stream, 0, &image)?;
         let range = |index: usize| ranges[layouts[index].root.index()].clone().unwrap_or(0..0);
         let offset =
             |index: usize| (range(index).start + starts[index]).wrapping_add_signed(self.placement.slots[index].offset);
-        let own = loaded.memory.address();
         let addresses = Addresses {
             values: (0..block.values.len()).map(|index| memory.address().offset(offset(index))).collect(),
-            workspace: own.offset(self.regions.workspace as usize),
-            fault: loaded.fault_address(),
+            workspace: loaded.room.own.offset(self.code.workspace as usize),
+            fault: loaded.room.fault.unwrap_or_default(),
         };
         let mut owned = vec![false; image.len()];
         ranges.iter().flatten().for_each(|range| owned[range.clone()].fill(true));
-        loaded.begin(loaded.state.stream())?;
+        loaded.room.begin(stream)?;
         for i in 0..self.steps.len() {
-            let step = &self.steps[i];
+            let (step, work) = (&self.steps[i], &self.code.steps[i]);
             // Values that share memory in the plan do not share it here.
             for (operand, result) in &step.continued {
                 let bytes = block.values[*result].meta.bytes();
-                memory.write(loaded.state.stream(), offset(*result), &image[offset(*operand)..][..bytes])?;
+                memory.write(stream, offset(*result), &image[offset(*operand)..][..bytes])?;
             }
             // What a step has not written of the workspace is no number.
             if self.regions.workspace_bytes > 0 {
                 // SAFETY: the range is the program's own, and used on this stream alone.
-                unsafe { loaded.state.stream().fill_u8(addresses.workspace, POISON, self.regions.workspace_bytes) }?;
+                unsafe { stream.fill(addresses.workspace, POISON, self.regions.workspace_bytes) }?;
             }
-            self.enqueue(loaded, loaded.state.stream(), i, &addresses)?;
-            loaded.state.synchronize()?;
+            // SAFETY: the addresses are those of the image, where every value has a range of its own.
+            let enqueued = unsafe { loaded.code.step(stream, i, &addresses) };
+            enqueued.map_err(|error| self.located(&error, i))?;
+            state.synchronize()?;
             if let Some(fault) = &loaded.fault {
-                fault.check(loaded.state.stream())?;
+                fault.check(stream)?;
             }
             let mut after = vec![0; image.len()];
-            memory.read(loaded.state.stream(), 0, &mut after)?;
+            memory.read(stream, 0, &mut after)?;
             let problem = |code: &'static str, message: String| {
                 block.symbols[step.symbol].failed(block, Failure::new(code, message))
             };
-            let written: Vec<usize> = step.results.iter().map(|index| layouts[*index].root.index()).collect();
+            let written: Vec<usize> = work.results.iter().map(|index| layouts[*index].root.index()).collect();
             for (value, range) in ranges.iter().enumerate() {
                 let Some(range) = range else { continue };
                 if !written.contains(&value) && after[range.clone()] != image[range.clone()] {
@@ -109,7 +110,7 @@ impl DeviceProgram {
                 let name = value.map_or("a value", |(value, _)| &block.values[value].name);
                 return Err(problem("OutOfBounds", format!("the kernel wrote past the end of '{name}'")));
             }
-            for index in &step.results {
+            for index in &work.results {
                 let bytes = &after[range(*index)];
                 if let Some(element) = first_unwritten(bytes, self.placement.slots[*index].meta.dtype()) {
                     let name = &block.values[*index].name;

@@ -5,21 +5,18 @@
 
 use std::sync::Arc;
 
-use fulgurite_kernels::cuda::{DeviceAddress, DeviceMemory, Stream};
+use fulgurite_kernels::launch::DeviceAddress;
 
-use crate::device::DeviceState;
-use crate::device::faults::{Origins, RECORD_BYTES, Record, Reporter};
-use crate::device::plan::Report;
+use crate::device::block::Block;
+use crate::device::faults::{Origins, Record, Reporter};
+use crate::device::{DeviceState, DeviceStream, RECORD_BYTES, Report};
 use crate::error::{Error, Failure, Result};
 use crate::trace::Trace;
-
-/// Size of the device's record.
-pub(super) const BYTES: usize = RECORD_BYTES;
 
 /// A program's record of a fault.
 #[derive(Debug)]
 pub(super) struct FaultCell {
-    record: DeviceMemory,
+    record: Block,
     trace: Arc<Trace>,
     /// For each symbol what it means if its kernels report a fault.
     meanings: Vec<Option<Report>>,
@@ -31,7 +28,7 @@ impl FaultCell {
         trace: &Arc<Trace>,
         meanings: Vec<Option<Report>>,
     ) -> Result<Arc<FaultCell>> {
-        let record = DeviceMemory::new(state.context(), BYTES)?;
+        let record = state.allocate(RECORD_BYTES)?;
         Ok(Arc::new(FaultCell { record, trace: trace.clone(), meanings }))
     }
 
@@ -40,23 +37,16 @@ impl FaultCell {
         self.record.address()
     }
 
-    /// Enqueues that nothing is reported: the first work of a run.
-    pub(super) fn clear(&self, stream: &Stream) -> Result<()> {
-        // SAFETY: the record was allocated with as many bytes, and is used by work of this program alone, which is in one order.
-        unsafe { stream.fill_u8(self.record.address(), 0, BYTES) }?;
-        Ok(())
-    }
-
     /// Enqueues that the record is fetched: the last work of a run. Gives the origins of its results.
     pub(super) fn fetch(self: &Arc<FaultCell>, state: &DeviceState, inputs: Origins) -> Result<Origins> {
-        state.faults().fetch(state.stream(), self.record.address(), self.clone(), inputs)
+        state.faults().fetch((state.context(), state.stream()), self.record.address(), self.clone(), inputs)
     }
 
     /// Waits for the stream, and looks at the record.
     ///
     /// # Errors
     /// What was reported.
-    pub(super) fn check(&self, stream: &Stream) -> Result<()> {
+    pub(super) fn check(&self, stream: &dyn DeviceStream) -> Result<()> {
         let mut record = [0; RECORD_BYTES];
         self.record.read(stream, 0, &mut record)?;
         self.error(&record).map_or(Ok(()), Err)

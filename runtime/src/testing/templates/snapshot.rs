@@ -1,10 +1,11 @@
 //! Forward and backward traces, acquired and claimed, as stored.
 
 use crate::compile::{Options, stages};
+use crate::device::find_kind;
 use crate::executor::find_executor;
 use crate::meta::Target;
 use crate::operator::OperatorKind;
-use crate::testing::problem::{Check, Problem};
+use crate::testing::problem::Check;
 use crate::testing::registry::snapshot_name;
 use crate::testing::snapshot;
 use crate::testing::subject::{Subject, joint_trace, subjects};
@@ -61,9 +62,8 @@ fn on_target(subject: &Subject) -> Check<Trace> {
         return Ok(trace.clone());
     }
     // One architecture speaks for all: a snapshot needs no device.
-    let architecture = if owner == "cuda" { "cuda:sm_90a" } else { owner };
-    let target = architecture.parse::<Target>().map_err(Problem)?;
-    Ok(retarget(trace, &target))
+    let architecture = find_kind(owner).ok().and_then(|kind| kind.usual_architecture());
+    Ok(retarget(trace, &Target::new(owner, architecture.map(str::to_owned))))
 }
 
 fn section(title: &str, trace: &Trace) -> String {

@@ -1,16 +1,17 @@
-//! The kernels of plans, without a device: each source compiles by NVRTC alone, and each launch names a kernel of its source and
+//! The kernels of plans, without a device: each source compiles by the compiler of the device's kind alone, and each launch names a kernel of its source and
 //! gives it the parameters that it takes.
 
 use crate::kernel::KernelRules;
 use crate::operator::RuleSet;
 use std::sync::Arc;
 
-use fulgurite_kernels::cuda::{Compilation, Cubin, KernelCache, nvrtc};
 use fulgurite_kernels::view::contiguous_strides;
 use rustc_hash::FxHashMap;
 
 use crate::argument::{Arg, map_arguments};
-use crate::device::plan::{Address, Command, DeviceTensor, Parameter, Place, Plan, PlanRule, Source};
+use crate::device::{
+    Address, Command, DeviceKind, DeviceTensor, Entry, Parameter, Place, Plan, PlanRule, Source, find_kind,
+};
 use crate::executor::{ExecutorDef, find_implementation};
 use crate::meta::{Device, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, nearest};
@@ -19,9 +20,6 @@ use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{accepted_samples, describe, sample_metas};
 use crate::testing::test::selected_sample;
 use crate::testing::test::{Context, Outcome, PASSED, nothing};
-
-/// Kernels that compile for one architecture compile for others, unless they ask for what one alone has.
-const ARCHITECTURE: &str = "sm_90a";
 
 /// With this variable set to 1 a machine without NVRTC fails.
 const REQUIRED: &str = "FULGURITE_REQUIRE_NVRTC";
@@ -39,31 +37,51 @@ fn rule_of(def: &OperatorDef, executor: &ExecutorDef, metas: Option<&[Arg<Tensor
 
 /// Whether `def` has sources to be checked for `executor`.
 pub(crate) fn applies(def: &OperatorDef, executor: &ExecutorDef) -> bool {
-    executor.device == "cuda" && rule_of(def, executor, None).is_some()
+    let compiles = find_kind(executor.device).is_ok_and(|kind| kind.usual_architecture().is_some());
+    compiles && rule_of(def, executor, None).is_some()
+}
+
+/// Sources that were compiled. Kernels that compile for one architecture compile for others, unless they ask for what one alone has.
+struct Compiled {
+    kind: &'static dyn DeviceKind,
+    sources: FxHashMap<Arc<Source>, Arc<Vec<Entry>>>,
+}
+
+impl Compiled {
+    fn entries(&mut self, source: &Arc<Source>) -> Check<Arc<Vec<Entry>>> {
+        if let Some(known) = self.sources.get(source) {
+            return Ok(known.clone());
+        }
+        let architecture = self.kind.usual_architecture().unwrap_or_default();
+        let made = self.kind.entries(architecture, source).map_err(|error| Problem(error.to_string()))?;
+        let made = Arc::new(made);
+        self.sources.insert(source.clone(), made.clone());
+        Ok(made)
+    }
 }
 
 /// See the module.
 pub(crate) fn check(context: &Context) -> Check<Outcome> {
     let Some(executor) = context.executor else { return nothing("no executor was named") };
-    let absent = nvrtc::version().err();
-    let mut compiled: FxHashMap<Arc<Source>, Arc<Cubin>> = FxHashMap::default();
+    let kind = find_kind(executor.device)?;
+    let absent = kind.compiler().err();
+    let mut compiled = Compiled { kind, sources: FxHashMap::default() };
     let mut launches = 0;
     for dtype in sampled_dtypes(context.def) {
         for (index, sample) in accepted_samples(context.def, dtype) {
             if selected_sample().is_some_and(|selected| selected != index) {
                 continue;
             }
-            let metas = sample_metas(&sample, Device::new("cuda", 0));
+            let metas = sample_metas(&sample, Device::new(executor.device, 0));
             // Where every tensor begins at a multiple of many bytes, and where it is aligned for one element.
             for aligned in [true, false] {
                 let within = |problem: Problem| problem.within(format!("({}), sample {index}", describe(&metas)));
-                let plan = planned(context.def, executor, &metas, aligned).map_err(within)?;
+                let plan = planned(context.def, (executor, kind), &metas, aligned).map_err(within)?;
                 let Some(plan) = plan else { continue };
-                let workspace = plan.workspace_bytes();
                 for command in all_launches(plan.commands()) {
                     launches += 1;
                     if absent.is_none() {
-                        launch(command, workspace, &mut compiled).map_err(within)?;
+                        launch(command, &plan, &mut compiled).map_err(within)?;
                     }
                 }
             }
@@ -80,7 +98,7 @@ pub(crate) fn check(context: &Context) -> Check<Outcome> {
 /// The work of one call; `None` if the executor does not take it.
 fn planned(
     def: &'static OperatorDef,
-    executor: &ExecutorDef,
+    (executor, kind): (&ExecutorDef, &'static dyn DeviceKind),
     metas: &[Arg<TensorMeta>],
     aligned: bool,
 ) -> Check<Option<Plan>> {
@@ -98,18 +116,18 @@ fn planned(
         Err(_) => return Ok(None), // The other templates say so.
     };
     let results: Vec<DeviceTensor> = results.iter().zip(0..).map(|(meta, n)| tensor(meta, Place::Result(n))).collect();
-    let mut plan = Plan::new(ARCHITECTURE);
+    let mut plan = Plan::new(kind, kind.typical(kind.usual_architecture()));
     rule(&mut plan, &arguments, &results).map_err(|failure| Problem::from(failure).within("the plan fails"))?;
     Ok(Some(plan))
 }
 
-/// Every launch, also those that stand in for a product.
+/// Every launch, also those that stand in for a call of a library.
 fn all_launches(commands: &[Command]) -> Vec<&Command> {
     let mut all = Vec::new();
     for command in commands {
         match command {
             Command::Launch { .. } => all.push(command),
-            Command::Matmul { instead, .. } => all.extend(all_launches(instead)),
+            Command::Library(call) => all.extend(all_launches(&call.instead)),
             _ => {}
         }
     }
@@ -126,23 +144,9 @@ fn size_of(parameter: &Parameter) -> usize {
 }
 
 /// Compiles the source of a launch, and compares the launch with the kernel.
-fn launch(command: &Command, workspace: u64, compiled: &mut FxHashMap<Arc<Source>, Arc<Cubin>>) -> Check {
+fn launch(command: &Command, plan: &Plan, compiled: &mut Compiled) -> Check {
     let Command::Launch { source, kernel, shape, parameters } = command else { return Ok(()) };
-    let cubin = match compiled.get(source) {
-        Some(known) => known.clone(),
-        None => {
-            let compilation = Compilation {
-                name: &source.name,
-                source: &source.text,
-                architecture: ARCHITECTURE,
-                options: &source.options,
-            };
-            let made = KernelCache::global().compile(&compilation).map_err(|error| Problem(error.to_string()))?;
-            compiled.insert(source.clone(), made.clone());
-            made
-        }
-    };
-    let kernels = cubin.kernels();
+    let kernels = compiled.entries(source)?;
     let Some(found) = kernels.iter().find(|found| found.name == *kernel) else {
         let names: Vec<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
         let hint = nearest(kernel, names.iter().copied()).map(|near| format!(", did you mean '{near}'?"));
@@ -154,14 +158,15 @@ fn launch(command: &Command, workspace: u64, compiled: &mut FxHashMap<Arc<Source
         )));
     };
     let given: Vec<usize> = parameters.iter().map(size_of).collect();
-    let taken: Vec<usize> = found.parameters.iter().map(|own| own.bytes).collect();
+    let taken = &found.parameters;
     ensure!(
-        given == taken,
+        given == *taken,
         "kernel '{kernel}' of {} takes {} parameters of {taken:?} bytes, the launch gives {} of {given:?}",
         source.name,
         taken.len(),
         given.len()
     );
+    let workspace = plan.workspace_bytes();
     for (position, parameter) in parameters.iter().enumerate() {
         let addresses = match parameter {
             Parameter::Address(address) => std::slice::from_ref(address),
@@ -177,11 +182,15 @@ fn launch(command: &Command, workspace: u64, compiled: &mut FxHashMap<Arc<Source
         }
     }
     let threads: u64 = shape.block.iter().map(|extent| u64::from(*extent)).product();
-    ensure!((1..=1024).contains(&threads), "kernel '{kernel}': {threads} threads per block, a device takes 1 to 1024");
-    let [x, y, z] = shape.grid;
+    let most = plan.properties().threads_per_block as u64;
     ensure!(
-        x > 0 && x <= i32::MAX as u32 && (1..=65_535).contains(&y) && (1..=65_535).contains(&z),
-        "kernel '{kernel}': a grid of {:?} blocks; the first extent may be up to 2147483647, the others up to 65535, none 0",
+        (1..=most).contains(&threads),
+        "kernel '{kernel}': {threads} threads per block, a device takes 1 to {most}"
+    );
+    let limits = plan.properties().grid;
+    ensure!(
+        shape.grid.iter().zip(&limits).all(|(extent, limit)| (1..=*limit).contains(extent)),
+        "kernel '{kernel}': a grid of {:?} blocks; its extents may be 1 to {limits:?}",
         shape.grid
     );
     Ok(())

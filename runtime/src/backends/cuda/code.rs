@@ -1,0 +1,189 @@
+//! A program loaded onto a CUDA device: its steps, and graphs of whole runs, recorded once, replayed, and updated where an input
+//! or output is elsewhere.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use fulgurite_kernels::cuda::{CaptureMode, Context, CudaError, ExecutableGraph, Graph, Stream};
+use fulgurite_kernels::launch::DeviceAddress;
+
+use super::choice::{Choice, Miss};
+use super::library::Library;
+use super::stream::CudaStream;
+use super::work::{Work, enqueue, ready};
+use crate::device::{
+    Addresses, CodeError, DeviceCode, DeviceError, DeviceStream, LoadedCode, RECORD_BYTES, ReplayCounts, Room,
+};
+
+/// Graphs that are kept for different addresses of large inputs and outputs.
+const MOST_GRAPHS: usize = 4;
+
+/// A graph, and the addresses of inputs and outputs that it uses.
+struct Recorded {
+    key: Vec<DeviceAddress>,
+    /// What it was made from; an update names its nodes.
+    graph: Graph,
+    executable: ExecutableGraph,
+}
+
+/// A program on its device.
+pub(super) struct CudaCode {
+    context: Context,
+    code: Arc<DeviceCode>,
+    room: Room,
+    /// For each step.
+    work: Vec<Vec<Work>>,
+    /// The one used last is the last.
+    graphs: Vec<Recorded>,
+    choice: Choice,
+    /// The stream that work is recorded on: other threads may enqueue on the device's meanwhile, which is no part of a graph.
+    recorder: Option<Stream>,
+    counts: ReplayCounts,
+}
+
+impl CudaCode {
+    /// Compiles sources, loads modules, plans products.
+    pub(super) fn load(
+        context: &Context,
+        library: &Library,
+        code: &Arc<DeviceCode>,
+        stream: &Stream,
+        room: Room,
+    ) -> Result<CudaCode, CodeError> {
+        Ok(CudaCode {
+            context: context.clone(),
+            work: ready(context, library, code, stream, room)?,
+            code: code.clone(),
+            room,
+            graphs: Vec::new(),
+            choice: Choice::default(),
+            recorder: None,
+            counts: ReplayCounts::default(),
+        })
+    }
+
+    /// # Safety
+    /// As [`LoadedCode::step`].
+    unsafe fn enqueue(&self, stream: &Stream, step: usize, addresses: &Addresses) -> Result<(), CudaError> {
+        let of = &self.code.steps[step];
+        // SAFETY: promised by the caller.
+        unsafe { enqueue(&self.work[step], stream, of.fault_code, &|address| addresses.at(of, address)) }
+    }
+
+    /// Records the work of some steps, a piece each. Before the first piece of a whole program comes what begins a run.
+    ///
+    /// # Safety
+    /// As [`LoadedCode::step`], for when the graph is launched.
+    unsafe fn capture(&mut self, given: &[DeviceAddress], steps: &[usize]) -> Result<Graph, CodeError> {
+        let addresses = self.code.addresses(&self.room, given);
+        if self.recorder.is_none() {
+            self.recorder = Some(Stream::new(&self.context)?);
+        }
+        let recorder = self.recorder.as_ref().unwrap_or_else(|| unreachable!("made above"));
+        recorder.capture_pieces(CaptureMode::ThreadLocal, steps.len() + 1, |piece| match piece.checked_sub(1) {
+            None if steps.len() == self.code.steps.len() => match self.room.fault {
+                // SAFETY: the record has as many bytes, and is used by work of this program alone, which is in one order.
+                Some(record) => Ok(unsafe { recorder.fill_u8(record, 0, RECORD_BYTES) }?),
+                None => Ok(()),
+            },
+            None => Ok(()),
+            // SAFETY: promised by the caller.
+            Some(at) => unsafe { self.enqueue(recorder, steps[at], &addresses) }
+                .map_err(|error| CodeError::at(steps[at], error)),
+        })
+    }
+
+    /// Records the work for these addresses.
+    ///
+    /// # Safety
+    /// As [`CudaCode::capture`].
+    unsafe fn record(&mut self, stream: &Stream, given: &[DeviceAddress]) -> Result<(), CodeError> {
+        let all: Vec<usize> = (0..self.code.steps.len()).collect();
+        // SAFETY: promised by the caller.
+        let graph = unsafe { self.capture(given, &all) }?;
+        let executable = graph.instantiate()?;
+        executable.upload(stream)?;
+        self.counts.graphs += 1;
+        tracing::info!(function = %self.code.name, "recorded a graph");
+        if self.graphs.len() == MOST_GRAPHS {
+            self.graphs.remove(0);
+        }
+        self.graphs.push(Recorded { key: given.to_vec(), graph, executable });
+        Ok(())
+    }
+
+    /// Has a graph use these addresses, of which those of `steps` are new. It is then the last. False if it cannot, and is gone.
+    ///
+    /// # Safety
+    /// As [`CudaCode::capture`].
+    unsafe fn update(&mut self, given: &[DeviceAddress], graph: usize, steps: &[usize]) -> Result<bool, CodeError> {
+        let mut recorded = self.graphs.remove(graph);
+        if !steps.is_empty() {
+            // SAFETY: promised by the caller.
+            let other = unsafe { self.capture(given, steps) }?;
+            for (at, step) in steps.iter().enumerate() {
+                if !recorded.executable.update(&recorded.graph, step + 1, &other, at + 1)? {
+                    return Ok(false);
+                }
+            }
+        }
+        recorded.key = given.to_vec();
+        self.graphs.push(recorded);
+        self.counts.updates += 1;
+        Ok(true)
+    }
+}
+
+impl LoadedCode for CudaCode {
+    unsafe fn step(
+        &mut self,
+        stream: &dyn DeviceStream,
+        step: usize,
+        addresses: &Addresses,
+    ) -> Result<(), DeviceError> {
+        // SAFETY: promised by the caller.
+        Ok(unsafe { self.enqueue(CudaStream::of(stream)?.raw(), step, addresses) }?)
+    }
+
+    /// Replays a graph for these addresses. False if there is none, and it is not known that the addresses come again.
+    unsafe fn replay(&mut self, stream: &dyn DeviceStream, given: &[DeviceAddress]) -> Result<bool, CodeError> {
+        let stream = CudaStream::of(stream)?.raw();
+        match self.graphs.iter().rposition(|recorded| recorded.key == given) {
+            Some(at) if at + 1 < self.graphs.len() => {
+                let recorded = self.graphs.remove(at);
+                self.graphs.push(recorded);
+            }
+            Some(_) => {}
+            None => {
+                let moved: Vec<Vec<usize>> =
+                    self.graphs.iter().map(|recorded| self.code.moved_steps(&recorded.key, given)).collect();
+                match self.choice.miss(moved.into_iter(), self.code.steps.len(), given) {
+                    // SAFETY: promised by the caller.
+                    Miss::Record => unsafe { self.record(stream, given) }?,
+                    Miss::Update { graph, steps } => {
+                        // SAFETY: promised by the caller.
+                        if !unsafe { self.update(given, graph, &steps) }? {
+                            self.choice.refuse(given);
+                            self.counts.refused += 1;
+                            return Ok(false);
+                        }
+                    }
+                    Miss::Launch => return Ok(false),
+                }
+            }
+        }
+        if let Some(recorded) = self.graphs.last() {
+            let started = Instant::now();
+            // SAFETY: the graph uses the program's memory, and inputs and outputs at these addresses, all alive as the caller
+            // promises.
+            unsafe { recorded.executable.launch(stream) }?;
+            self.counts.launching += started.elapsed();
+            self.counts.replays += 1;
+        }
+        Ok(true)
+    }
+
+    fn counts(&self) -> ReplayCounts {
+        self.counts
+    }
+}

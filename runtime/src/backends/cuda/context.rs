@@ -1,0 +1,83 @@
+//! A CUDA device that was opened.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use fulgurite_kernels::cuda::{self, Context, CudaError, Event, PinnedMemory};
+
+use super::code::CudaCode;
+use super::library::Library;
+use super::properties::properties_of;
+use super::stream::CudaStream;
+use crate::device::{
+    CodeError, DeviceCode, DeviceContext, DeviceError, DeviceEvent, DeviceMemory, DeviceStream, HostMemory, LoadedCode,
+    MemoryHeld, Properties, Room,
+};
+
+/// A CUDA device, and the library of products.
+#[derive(Debug)]
+pub struct CudaContext {
+    context: Context,
+    properties: Properties,
+    cublaslt: Library,
+}
+
+impl CudaContext {
+    pub(super) fn new(ordinal: usize) -> Result<CudaContext, CudaError> {
+        let context = Context::new(ordinal)?;
+        let properties = properties_of(context.device());
+        let cublaslt = Library::new(&context);
+        Ok(CudaContext { context, properties, cublaslt })
+    }
+
+    /// The context that `context` is, if it is that of a CUDA device.
+    pub fn of(context: &dyn DeviceContext) -> Option<&CudaContext> {
+        (context as &dyn Any).downcast_ref()
+    }
+
+    /// The driver's context.
+    pub fn raw(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl DeviceContext for CudaContext {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn stream(&self) -> Result<Box<dyn DeviceStream>, DeviceError> {
+        Ok(Box::new(CudaStream::new(&self.context)?))
+    }
+
+    fn event(&self, timed: bool) -> Result<Box<dyn DeviceEvent>, DeviceError> {
+        Ok(Box::new(if timed { Event::timed(&self.context) } else { Event::new(&self.context) }?))
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError> {
+        Ok(Box::new(cuda::DeviceMemory::new(&self.context, bytes)?))
+    }
+
+    fn host_memory(&self, bytes: usize) -> Result<Box<dyn HostMemory>, DeviceError> {
+        Ok(Box::new(PinnedMemory::new(&self.context, bytes)?))
+    }
+
+    fn memory_held(&self) -> MemoryHeld {
+        MemoryHeld { now: self.context.allocated_bytes(), peak: self.context.peak_bytes() }
+    }
+
+    fn warm(&self) -> Result<(), DeviceError> {
+        self.cublaslt.get()?;
+        Ok(())
+    }
+
+    fn load(
+        &self,
+        code: &Arc<DeviceCode>,
+        stream: &dyn DeviceStream,
+        room: Room,
+    ) -> Result<Box<dyn LoadedCode>, CodeError> {
+        let stream = CudaStream::of(stream)?.raw();
+        Ok(Box::new(CudaCode::load(&self.context, &self.cublaslt, code, stream, room)?))
+    }
+}

@@ -1,0 +1,117 @@
+//! What CUDA devices are, and the language of their kernels.
+
+use std::sync::Arc;
+
+use fulgurite_kernels::cuda::{Compilation, KernelCache, device, devices, nvrtc, probe, sources};
+
+use super::context::CudaContext;
+use super::properties::{USUAL, of_architecture, properties_of};
+use crate::device::{DEVICE_KINDS, DeviceContext, DeviceError, DeviceKind, Entry, Properties, Source};
+use crate::error::Failure;
+
+/// The kind `cuda`.
+#[derive(Debug)]
+pub struct Cuda;
+
+#[linkme::distributed_slice(DEVICE_KINDS)]
+static CUDA: &dyn DeviceKind = &Cuda;
+
+impl DeviceKind for Cuda {
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn docs(&self) -> &'static str {
+        "NVIDIA GPUs."
+    }
+
+    fn priority(&self) -> Option<u32> {
+        Some(10)
+    }
+
+    fn count(&self) -> Result<u32, DeviceError> {
+        Ok(devices()?.len() as u32)
+    }
+
+    fn complete(&self) -> Result<(), DeviceError> {
+        Ok([&probe().nvrtc, &probe().cublaslt].into_iter().try_for_each(|library| library.require())?)
+    }
+
+    fn properties(&self, ordinal: u32) -> Result<Properties, DeviceError> {
+        Ok(properties_of(&device(ordinal as usize)?))
+    }
+
+    fn typical(&self, architecture: Option<&str>) -> Properties {
+        of_architecture(architecture.unwrap_or(USUAL))
+    }
+
+    fn usual_architecture(&self) -> Option<&'static str> {
+        Some(USUAL)
+    }
+
+    /// `sm_80`, `sm_90a`, `sm_100f`: a number of two or three digits, and maybe the letter of features that later ones lack.
+    fn check_architecture(&self, text: &str) -> Result<(), String> {
+        let number = text.strip_prefix("sm_").unwrap_or_default();
+        let digits = number.strip_suffix(['a', 'f']).unwrap_or(number);
+        match (2..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            true => Ok(()),
+            false => Err(format!("'{text}' is no architecture of 'cuda', expected sm_ and a number such as sm_90a")),
+        }
+    }
+
+    fn open(&self, ordinal: u32) -> Result<Arc<dyn DeviceContext>, DeviceError> {
+        Ok(Arc::new(CudaContext::new(ordinal as usize)?))
+    }
+
+    /// The shared header, the names that the plan defines, and the text, with lines counted from its own first one.
+    fn source(&self, name: &str, defines: &[(String, String)], text: &str) -> Result<Source, Failure> {
+        let unread = |reason| Failure::new("Sources", reason);
+        let header = sources::header().map_err(unread)?;
+        let text = sources::edited(name, text).map_err(unread)?;
+        let defines: String = defines.iter().map(|(name, value)| format!("#define {name} {value}\n")).collect();
+        let text = format!("{header}\n{defines}#line 1 \"{name}\"\n{text}").into();
+        // No contraction of products and sums: the device computes what the host computes.
+        Ok(Source { name: name.into(), text, options: vec!["--fmad=false".to_owned()] })
+    }
+
+    fn compiler(&self) -> Result<(), DeviceError> {
+        nvrtc::version()?;
+        Ok(())
+    }
+
+    fn entries(&self, architecture: &str, source: &Source) -> Result<Vec<Entry>, DeviceError> {
+        let compilation =
+            Compilation { name: &source.name, source: &source.text, architecture, options: &source.options };
+        let cubin = KernelCache::global().compile(&compilation)?;
+        let entry = |kernel: &fulgurite_kernels::cuda::KernelResources| Entry {
+            name: kernel.name.clone(),
+            parameters: kernel.parameters.iter().map(|parameter| parameter.bytes).collect(),
+        };
+        Ok(cubin.kernels().iter().map(entry).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn architectures_of_cuda() {
+        for good in ["sm_80", "sm_90a", "sm_100f", "sm_120"] {
+            assert!(Cuda.check_architecture(good).is_ok(), "{good}");
+        }
+        for bad in ["banana", "sm_", "sm_9", "sm_90b", "sm_a", "sm_90aa", "90a", "sm_1000", "compute_90"] {
+            assert!(Cuda.check_architecture(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn usual_devices_follow_from_the_architecture() {
+        let of = |text| Cuda.typical(Some(text));
+        assert_eq!(Cuda.typical(None), of("sm_90a"));
+        assert_eq!((of("sm_90a").multiprocessors, of("sm_80").multiprocessors), (132, 108));
+        assert_eq!(of("sm_90a").shared_bytes_per_block, 227 << 10);
+        assert!(of("sm_100a").clusters && !of("sm_89").clusters);
+        assert_eq!(of("sm_50").shared_bytes_per_block, 48 << 10, "an architecture that the table lacks");
+    }
+}

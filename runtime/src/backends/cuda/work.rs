@@ -1,0 +1,217 @@
+//! Commands made ready: sources compiled, modules loaded, products planned; and how they are enqueued.
+
+use std::sync::Arc;
+
+use fulgurite_kernels::cuda::cublaslt::{MatmulOperands, MatmulPlan, Problem, Tuner};
+use fulgurite_kernels::cuda::{
+    Arguments, Compilation, Context, Cubin, CudaError, Function, KernelCache, Module, Stream,
+};
+use fulgurite_kernels::launch::{DeviceAddress, LaunchShape};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::library::Library;
+use super::matmul::Matmul;
+use crate::device::{
+    Address, Category, CodeError, Command, DeviceCode, DeviceError, LibraryCall, Parameter, Room, Source,
+};
+
+/// Set to 0, products are computed by what the library's heuristics rate best, and nothing is measured or recorded.
+const TUNE_VARIABLE: &str = "FULGURITE_TUNE";
+
+/// A command with everything but its addresses.
+pub(super) enum Work {
+    Launch { function: Function, shape: LaunchShape, parameters: Vec<Parameter> },
+    Matmul { plan: Arc<MatmulPlan>, operands: [Option<Address>; 7], alpha: f64 },
+    Fill { to: Address, byte: u8, bytes: usize },
+    Copy { from: Address, to: Address, bytes: usize },
+}
+
+/// The plan of each product; `None` where the library has no algorithm and something else is done.
+type Plans = FxHashMap<Problem, Option<Arc<MatmulPlan>>>;
+
+/// The work of each step of `code`.
+pub(super) fn ready(
+    context: &Context,
+    library: &Library,
+    code: &DeviceCode,
+    stream: &Stream,
+    room: Room,
+) -> Result<Vec<Vec<Work>>, CodeError> {
+    if std::env::var_os(TUNE_VARIABLE).is_none_or(|value| value != "0") {
+        pin_products(library, code, stream, room)?;
+    }
+    tracing::debug!(function = %code.name, "algorithms of products chosen");
+    let mut plans: Plans = FxHashMap::default();
+    let mut resolved = Vec::with_capacity(code.steps.len());
+    for (i, step) in code.steps.iter().enumerate() {
+        resolved.push(resolve(&step.commands, library, &mut plans).map_err(|error| CodeError::at(i, error))?);
+    }
+    tracing::debug!(function = %code.name, products = plans.len(), "products planned");
+    let sources = sources_of(resolved.iter().flatten().copied());
+    let cubins = compile(&sources, &context.device().architecture())?;
+    tracing::debug!(function = %code.name, kernels = cubins.len(), "kernels compiled, or read from the cache");
+    let mut modules: FxHashMap<&Source, Module> = FxHashMap::default();
+    for (source, cubin) in sources.iter().zip(&cubins) {
+        modules.insert(source, Module::load(context, cubin)?);
+    }
+    let mut work = Vec::with_capacity(resolved.len());
+    for (i, commands) in resolved.iter().enumerate() {
+        let ready = commands.iter().map(|command| one(command, &modules, &plans));
+        work.push(ready.collect::<Result<Vec<Work>, _>>().map_err(|error| CodeError::at(i, error))?);
+    }
+    tracing::debug!(function = %code.name, "modules loaded");
+    Ok(work)
+}
+
+/// The product that a call asks for.
+fn matmul_of(call: &LibraryCall) -> Result<&Matmul, DeviceError> {
+    call.payload().ok_or_else(|| {
+        let message = format!("a call of a library that CUDA devices do not have: {:?}", call.payload);
+        DeviceError::new(Category::Other, message)
+    })
+}
+
+/// Has the products' algorithms measured, or their records read, in the program's memory before anything is there.
+fn pin_products(library: &Library, code: &DeviceCode, stream: &Stream, room: Room) -> Result<(), DeviceError> {
+    let mut seen: FxHashSet<&Problem> = FxHashSet::default();
+    for command in code.steps.iter().flat_map(|step| &step.commands) {
+        let Command::Library(call) = command else { continue };
+        let Matmul { problem, workspace_bytes, .. } = matmul_of(call)?;
+        if seen.insert(problem) {
+            // SAFETY: the program's memory was just allocated, and holds nothing yet.
+            let tuner = unsafe { Tuner::new(library.get()?, stream, room.own, room.bytes) };
+            match tuner.pin(problem, *workspace_bytes as usize) {
+                // What the library does not know is told, or done otherwise, where it is planned.
+                Ok(()) | Err(CudaError::Problem(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The sources of launches, each once, in the order of their first use.
+fn sources_of<'a>(commands: impl Iterator<Item = &'a Command>) -> Vec<Arc<Source>> {
+    let mut seen = FxHashSet::default();
+    commands
+        .filter_map(|command| match command {
+            Command::Launch { source, .. } => seen.insert(source.clone()).then(|| source.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Compiles every source that the cache does not have, several at a time.
+fn compile(sources: &[Arc<Source>], architecture: &str) -> Result<Vec<Arc<Cubin>>, CudaError> {
+    use rayon::prelude::*;
+    sources
+        .par_iter()
+        .map(|source| {
+            let compilation =
+                Compilation { name: &source.name, source: &source.text, architecture, options: &source.options };
+            KernelCache::global().compile(&compilation)
+        })
+        .collect()
+}
+
+/// The commands that are run on this device: products that the library does not know are replaced by what stands for them.
+fn resolve<'a>(commands: &'a [Command], library: &Library, plans: &mut Plans) -> Result<Vec<&'a Command>, DeviceError> {
+    let mut resolved = Vec::with_capacity(commands.len());
+    for command in commands {
+        let Command::Library(call) = command else {
+            resolved.push(command);
+            continue;
+        };
+        let Matmul { problem, workspace_bytes, .. } = matmul_of(call)?;
+        let plan = match plans.get(problem) {
+            Some(plan) => plan.clone(),
+            None => {
+                let plan = match MatmulPlan::new(library.get()?, problem, *workspace_bytes as usize) {
+                    Ok(plan) => Some(Arc::new(plan)),
+                    Err(CudaError::Problem(error)) if !call.instead.is_empty() => {
+                        tracing::info!(%error, "done by several commands");
+                        None
+                    }
+                    Err(error) => return Err(error.into()),
+                };
+                plans.insert(problem.clone(), plan.clone());
+                plan
+            }
+        };
+        match plan {
+            Some(_) => resolved.push(command),
+            // Another call of the same product had something to be done instead.
+            None if call.instead.is_empty() => {
+                MatmulPlan::new(library.get()?, problem, *workspace_bytes as usize)?;
+            }
+            None => resolved.extend(resolve(&call.instead, library, plans)?),
+        }
+    }
+    Ok(resolved)
+}
+
+fn one(command: &Command, modules: &FxHashMap<&Source, Module>, plans: &Plans) -> Result<Work, DeviceError> {
+    Ok(match command {
+        Command::Launch { source, kernel, shape, parameters } => {
+            let module = modules.get(&**source).unwrap_or_else(|| unreachable!("every source was loaded"));
+            let function = module.function(kernel)?;
+            // Before the first launch of any: the driver has one number for all launches of a kernel.
+            function.allow_shared(shape.shared_bytes)?;
+            Work::Launch { function, shape: *shape, parameters: parameters.clone() }
+        }
+        Command::Library(call) => {
+            let Matmul { problem, alpha, .. } = matmul_of(call)?;
+            let plan = plans.get(problem).cloned().flatten();
+            let plan = plan.unwrap_or_else(|| unreachable!("every product that is run was planned"));
+            let operands = call.operands[..].try_into().map_err(|_| {
+                DeviceError::new(Category::Other, format!("a product of {} operands, expected 7", call.operands.len()))
+            })?;
+            Work::Matmul { plan, operands, alpha: *alpha }
+        }
+        Command::Fill { to, byte, bytes } => Work::Fill { to: *to, byte: *byte, bytes: *bytes as usize },
+        Command::Copy { from, to, bytes } => Work::Copy { from: *from, to: *to, bytes: *bytes as usize },
+    })
+}
+
+/// Enqueues the work of a step, with the addresses that `at` gives. `fault_code` is the step's.
+///
+/// # Safety
+/// As [`crate::device::LoadedCode::step`].
+pub(super) unsafe fn enqueue(
+    work: &[Work],
+    stream: &Stream,
+    fault_code: u32,
+    at: &dyn Fn(&Address) -> DeviceAddress,
+) -> Result<(), CudaError> {
+    for work in work {
+        match work {
+            Work::Launch { function, shape, parameters } => {
+                let arguments = parameters.iter().fold(Arguments::new(), |arguments, parameter| match parameter {
+                    Parameter::Address(address) => arguments.pointer(at(address)),
+                    Parameter::Addresses(addresses) => {
+                        let table: Vec<u8> = addresses.iter().flat_map(|address| at(address).0.to_le_bytes()).collect();
+                        arguments.bytes(&table)
+                    }
+                    Parameter::Value(bytes) => arguments.bytes(bytes),
+                    Parameter::FaultCode => arguments.u32(fault_code),
+                });
+                // SAFETY: addresses are those of the symbol's operands, results and workspace, alive and used on this
+                // stream alone, as the caller promises; that the kernel stays within them is its author's promise, which
+                // the generated tests of bounds check.
+                unsafe { function.launch(stream, shape, &arguments) }?;
+            }
+            Work::Matmul { plan, operands, alpha } => {
+                let [a, b, c, d, bias, aux, workspace] =
+                    operands.map(|operand| operand.map_or(DeviceAddress::NULL, |address| at(&address)));
+                let operands = MatmulOperands { a, b, c, d, bias, aux, workspace };
+                // SAFETY: as above; the problem describes the operands as they lie.
+                unsafe { plan.run(stream, &operands, *alpha) }?;
+            }
+            // SAFETY: as above; the range is one tensor's.
+            Work::Fill { to, byte, bytes } => unsafe { stream.fill_u8(at(to), *byte, *bytes) }?,
+            // SAFETY: as above; the ranges are tensors of as many bytes.
+            Work::Copy { from, to, bytes } => unsafe { stream.copy_on_device(at(to), at(from), *bytes) }?,
+        }
+    }
+    Ok(())
+}

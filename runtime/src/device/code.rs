@@ -1,0 +1,204 @@
+//! The work of a program as a backend loads it: commands with places, and where the places are found in a run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite_kernels::launch::DeviceAddress;
+
+use super::command::{Address, Command, Place};
+use super::error::DeviceError;
+use super::stream::DeviceStream;
+
+/// Size of a record in device memory: the fault code of who reports as u32, four bytes of padding, and two i64, the value found
+/// and the number that it must be below.
+pub const RECORD_BYTES: usize = 24;
+
+/// What a value's address is counted from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Root {
+    /// The program's own memory.
+    Own,
+    /// The n-th of the addresses that a run is given: of inputs, and behind them of fresh outputs.
+    Given(usize),
+}
+
+/// Where a value starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Location {
+    /// What it is counted from.
+    pub root: Root,
+    /// In bytes.
+    pub offset: i64,
+}
+
+/// The work of one symbol.
+#[derive(Debug, Clone)]
+pub struct CodeStep {
+    /// In order.
+    pub commands: Vec<Command>,
+    /// Indices of values.
+    pub operands: Vec<usize>,
+    /// Indices of values.
+    pub results: Vec<usize>,
+    /// What [`super::Parameter::FaultCode`] stands for.
+    pub fault_code: u32,
+}
+
+/// The work of a program.
+#[derive(Debug)]
+pub struct DeviceCode {
+    /// The function's name.
+    pub name: Arc<str>,
+    /// In order.
+    pub steps: Vec<CodeStep>,
+    /// Of each value.
+    pub values: Vec<Location>,
+    /// Where the workspace of each step is in the program's own memory.
+    pub workspace: u64,
+}
+
+/// Memory of a program that stays where it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// The program's own memory. Nothing is in it while code is loaded, which may use it meanwhile.
+    pub own: DeviceAddress,
+    /// Its size.
+    pub bytes: usize,
+    /// Where kernels report wrong data, if one of them checks its data; see [`super::Plan::fault`].
+    pub fault: Option<DeviceAddress>,
+}
+
+impl Room {
+    /// Enqueues what comes before a run's first step: nothing is reported yet.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn begin(&self, stream: &dyn DeviceStream) -> Result<(), DeviceError> {
+        match self.fault {
+            // SAFETY: the record was allocated with as many bytes, and is used by work of this program alone, which is in one
+            // order.
+            Some(record) => unsafe { stream.fill(record, 0, RECORD_BYTES) },
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where everything is in one run.
+#[derive(Debug, Clone)]
+pub struct Addresses {
+    /// Of each value.
+    pub values: Vec<DeviceAddress>,
+    /// Of the workspace.
+    pub workspace: DeviceAddress,
+    /// Where kernels report wrong data.
+    pub fault: DeviceAddress,
+}
+
+impl Addresses {
+    /// Where a place of a step is.
+    pub fn at(&self, step: &CodeStep, address: &Address) -> DeviceAddress {
+        let start = match address.place {
+            Place::Operand(n) => self.values[step.operands[n as usize]],
+            Place::Result(n) => self.values[step.results[n as usize]],
+            Place::Workspace => self.workspace,
+            Place::Fault => self.fault,
+        };
+        start.offset(address.offset as usize)
+    }
+}
+
+impl DeviceCode {
+    /// Where everything is in a run with these addresses of inputs and fresh outputs.
+    pub fn addresses(&self, room: &Room, given: &[DeviceAddress]) -> Addresses {
+        let of = |location: &Location| {
+            let root = match location.root {
+                Root::Own => room.own,
+                Root::Given(n) => given[n],
+            };
+            DeviceAddress(root.0.wrapping_add_signed(location.offset))
+        };
+        Addresses {
+            values: self.values.iter().map(of).collect(),
+            workspace: room.own.offset(self.workspace as usize),
+            fault: room.fault.unwrap_or(DeviceAddress::NULL),
+        }
+    }
+
+    /// The steps that use an input or output that is elsewhere in a run with `given` than in one with `known`.
+    pub fn moved_steps(&self, known: &[DeviceAddress], given: &[DeviceAddress]) -> Vec<usize> {
+        let moved: Vec<bool> = known.iter().zip(given).map(|(known, given)| known != given).collect();
+        let is_moved = |value: &usize| matches!(self.values[*value].root, Root::Given(n) if moved[n]);
+        let uses = |step: &CodeStep| step.operands.iter().chain(&step.results).any(is_moved);
+        (0..self.steps.len()).filter(|step| uses(&self.steps[*step])).collect()
+    }
+}
+
+/// An error of a backend, and the step that it comes from, where that is known.
+#[derive(Debug, Clone)]
+pub struct CodeError {
+    /// The step.
+    pub step: Option<usize>,
+    /// What is wrong.
+    pub error: DeviceError,
+}
+
+impl CodeError {
+    /// Of a step.
+    pub fn at(step: usize, error: impl Into<DeviceError>) -> CodeError {
+        CodeError { step: Some(step), error: error.into() }
+    }
+}
+
+impl<E: Into<DeviceError>> From<E> for CodeError {
+    fn from(error: E) -> CodeError {
+        CodeError { step: None, error: error.into() }
+    }
+}
+
+/// How runs were replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReplayCounts {
+    /// Graphs recorded.
+    pub graphs: usize,
+    /// Runs that replayed a graph.
+    pub replays: usize,
+    /// Runs for which a graph was updated, since inputs or outputs were elsewhere.
+    pub updates: usize,
+    /// Graphs that could not be updated.
+    pub refused: usize,
+    /// The host's time in the driver's launches of graphs, of all replays together.
+    pub launching: Duration,
+}
+
+/// Code ready to run on its device.
+pub trait LoadedCode: Send {
+    /// Enqueues one step.
+    ///
+    /// # Safety
+    /// The addresses must be those of the step's operands, results and workspace, allocated, and used by no work that is not
+    /// ordered with the stream. That a kernel stays within them is its author's promise.
+    ///
+    /// # Errors
+    /// The backend's.
+    unsafe fn step(&mut self, stream: &dyn DeviceStream, step: usize, addresses: &Addresses)
+    -> Result<(), DeviceError>;
+
+    /// Enqueues a whole run, with what comes before its first step, in a way that costs the host less than its steps: as a
+    /// graph that is recorded once and replayed. False if nothing was enqueued, and the steps are to be. It is called from
+    /// the second run on.
+    ///
+    /// # Safety
+    /// As [`LoadedCode::step`], for every step.
+    ///
+    /// # Errors
+    /// The backend's.
+    unsafe fn replay(&mut self, stream: &dyn DeviceStream, given: &[DeviceAddress]) -> Result<bool, CodeError> {
+        let _ = (stream, given);
+        Ok(false)
+    }
+
+    /// How runs were replayed.
+    fn counts(&self) -> ReplayCounts {
+        ReplayCounts::default()
+    }
+}

@@ -1,0 +1,69 @@
+//! A program on its device: its memory, its code, and what goes with each run.
+
+use std::sync::Arc;
+
+use fulgurite_kernels::launch::DeviceAddress;
+
+use super::fault::FaultCell;
+use super::regions::Regions;
+use super::staging::Staging;
+use crate::device::block::Block;
+use crate::device::{CodeError, DeviceCode, DeviceError, DeviceState, LoadedCode, Report, Room};
+use crate::error::Result;
+use crate::trace::Trace;
+
+/// A program on its device.
+pub(super) struct Loaded {
+    /// Arena, workspace, staged inputs, fresh outputs. It is dropped first: freeing it waits for the work that uses it and the
+    /// code.
+    _memory: Block,
+    pub(super) staging: Staging,
+    pub(super) code: Box<dyn LoadedCode>,
+    pub(super) room: Room,
+    /// If some kernel checks its data.
+    pub(super) fault: Option<Arc<FaultCell>>,
+    pub(super) state: Arc<DeviceState>,
+}
+
+/// Why a program is not loaded.
+pub(super) enum Refused {
+    /// Its memory could not be had.
+    Memory(DeviceError),
+    /// Its code could not be loaded.
+    Code(CodeError),
+    /// Anything else.
+    Other(crate::Error),
+}
+
+impl<E: Into<crate::Error>> From<E> for Refused {
+    fn from(error: E) -> Refused {
+        Refused::Other(error.into())
+    }
+}
+
+impl Loaded {
+    /// Allocates memory for the program, and has the device's backend load its code. `meanings` says for each symbol what it
+    /// means if its kernels report a fault.
+    pub(super) fn new(
+        state: Arc<DeviceState>,
+        code: &Arc<DeviceCode>,
+        regions: &Regions,
+        trace: &Arc<Trace>,
+        meanings: Vec<Option<Report>>,
+    ) -> Result<Loaded, Refused> {
+        let memory = state.allocate(regions.total as usize).map_err(Refused::Memory)?;
+        tracing::debug!(function = %code.name, bytes = regions.total, "memory allocated");
+        let reports = meanings.iter().any(Option::is_some);
+        let fault = reports.then(|| FaultCell::new(&state, trace, meanings)).transpose()?;
+        let fault_address = fault.as_ref().map(|fault| fault.address());
+        let room = Room { own: memory.address(), bytes: memory.bytes(), fault: fault_address };
+        let loaded = state.context().load(code, state.stream(), room).map_err(Refused::Code)?;
+        let staging = Staging::new(&state, (regions.staged.end - regions.staged.start) as usize)?;
+        Ok(Loaded { _memory: memory, staging, code: loaded, room, fault, state })
+    }
+
+    /// Where the program's own memory starts.
+    pub(super) fn own(&self) -> DeviceAddress {
+        self.room.own
+    }
+}

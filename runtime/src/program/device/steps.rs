@@ -1,0 +1,142 @@
+//! The device work of every symbol of a planned trace, written down by executors without a device.
+
+use std::sync::Arc;
+
+use super::regions::alignment;
+use crate::argument::{Arg, map_arguments};
+use crate::device::kind::{find_kind, properties_for};
+use crate::device::{Address, CodeStep, Command, DeviceTensor, Place, Plan, Report, Source};
+use crate::error::{Failure, Result};
+use crate::executor::{VIEW, find_executor, find_implementation};
+use crate::kernel::KernelRules;
+use crate::meta::Device;
+use crate::operator::{OperatorKind, RuleSet};
+use crate::program::placement::Placement;
+use crate::trace::{BoundSymbol, Callee, Trace, ValueId};
+
+/// What the runtime keeps of a step beside its work.
+pub(super) struct Step {
+    /// The symbol of the trace.
+    pub(super) symbol: usize,
+    /// What it means if the kernels report a fault.
+    pub(super) report: Option<Report>,
+    /// Operands whose elements the kernels expect where results lie: indices of values.
+    pub(super) continued: Vec<(usize, usize)>,
+}
+
+/// The steps of a program.
+pub(super) struct Steps {
+    /// What the runtime keeps of each.
+    pub(super) steps: Vec<Step>,
+    /// What a backend loads of each.
+    pub(super) work: Vec<CodeStep>,
+    /// The most that a step uses, in bytes.
+    pub(super) workspace_bytes: u64,
+}
+
+/// The device that a trace's values are on.
+pub(super) fn device_of(trace: &Trace) -> Device {
+    let devices = trace.block.values.iter().map(|value| value.meta.device());
+    devices.into_iter().find(|device| !device.is_cpu()).unwrap_or_else(|| trace.target.device())
+}
+
+/// Plans every symbol. With `least_aligned` the kernels know of no more than that operands are aligned to an element.
+pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool) -> Result<Steps> {
+    let kind = find_kind(trace.target.kind())?;
+    let properties = properties_for(kind, &trace.target, device_of(trace).index());
+    let block = &trace.block;
+    let mut steps = Vec::with_capacity(block.symbols.len());
+    let mut work = Vec::with_capacity(block.symbols.len());
+    let mut workspace_bytes = 0;
+    for (index, symbol) in block.symbols.iter().enumerate() {
+        if symbol.callee == Callee::Delete || symbol.executor == Some(VIEW) {
+            continue;
+        }
+        let tensor = |id: ValueId, place: Place| {
+            let slot = &placement.slots[id.index()];
+            DeviceTensor {
+                meta: slot.meta.clone(),
+                strides: slot.strides.to_vec(),
+                address: Address { place, offset: 0 },
+                alignment: if least_aligned { slot.meta.dtype().size() } else { alignment(slot.base, slot.offset) },
+            }
+        };
+        let mut operand = 0;
+        let arguments = map_arguments(&symbol.arguments, |id| {
+            operand += 1;
+            tensor(*id, Place::Operand(operand - 1))
+        });
+        let results: Vec<DeviceTensor> =
+            symbol.results.iter().enumerate().map(|(i, id)| tensor(*id, Place::Result(i as u32))).collect();
+        let mut plan = Plan::new(kind, properties.clone());
+        let place = |id: ValueId| (placement.slots[id.index()].base, placement.slots[id.index()].offset);
+        for (operand, read) in symbol.operands().enumerate() {
+            for (result, written) in symbol.results.iter().enumerate().filter(|(_, id)| place(**id) == place(read)) {
+                // Of nothing there are no elements to be found.
+                if !block.meta(*written).is_empty() {
+                    plan.overlay(operand as u32, result as u32);
+                }
+            }
+        }
+        plan_of(&mut plan, symbol, &arguments, &results).map_err(|failure| symbol.failed(block, failure))?;
+        workspace_bytes = workspace_bytes.max(plan.workspace_bytes());
+        let report = plan.report().cloned();
+        let operands: Vec<usize> = symbol.operands().map(ValueId::index).collect();
+        let results: Vec<usize> = symbol.results.iter().map(|id| id.index()).collect();
+        let continued = plan.continued().iter();
+        steps.push(Step {
+            symbol: index,
+            report,
+            continued: continued
+                .map(|(operand, result)| (operands[*operand as usize], results[*result as usize]))
+                .collect(),
+        });
+        work.push(CodeStep { commands: plan.into_commands(), operands, results, fault_code: index as u32 + 1 });
+    }
+    Ok(Steps { steps, work, workspace_bytes })
+}
+
+fn plan_of(
+    plan: &mut Plan,
+    symbol: &BoundSymbol,
+    arguments: &[Arg<DeviceTensor>],
+    results: &[DeviceTensor],
+) -> Result<(), Failure> {
+    let missing = |what: &str| Failure::new("NoKernel", format!("{what} has no device kernel"));
+    match (&symbol.callee, symbol.executor) {
+        (Callee::Region { executor }, _) => {
+            let executor =
+                find_executor(executor).map_err(|error| Failure::new("UnknownExecutor", error.to_string()))?;
+            let rule = executor.plan_region.ok_or_else(|| missing(executor.name))?;
+            let body = symbol.body.as_ref().ok_or_else(|| Failure::new("NoBody", "the region has no body"))?;
+            let operands: Vec<DeviceTensor> = arguments.iter().flat_map(Arg::tensors).cloned().collect();
+            rule(plan, body, &operands, results)
+        }
+        (Callee::Operator(def), Some(name)) => {
+            if let OperatorKind::Symbol(_) = def.kind {
+                return KernelRules::of(def).plan.ok_or_else(|| missing(def.name))?(plan, arguments, results);
+            }
+            if let Some(implementation) = find_implementation(def.name, name) {
+                return implementation.kernel.plan.ok_or_else(|| missing(def.name))?(plan, arguments, results);
+            }
+            let executor = find_executor(name).map_err(|error| Failure::new("UnknownExecutor", error.to_string()))?;
+            executor.plan.ok_or_else(|| missing(def.name))?(plan, def, arguments, results)
+        }
+        _ => Err(Failure::new("Unclaimed", format!("'{}' was not claimed by an executor", symbol.name()))),
+    }
+}
+
+/// The sources of all steps, each once, in the order of their first use; also of those that run only where a library cannot.
+pub(super) fn sources_of(work: &[CodeStep]) -> Vec<Arc<Source>> {
+    let mut seen = rustc_hash::FxHashSet::default();
+    let mut sources = Vec::new();
+    let mut left: Vec<&Command> = work.iter().flat_map(|step| &step.commands).rev().collect();
+    while let Some(command) = left.pop() {
+        match command {
+            Command::Launch { source, .. } if seen.insert(source.clone()) => sources.push(source.clone()),
+            Command::Library(call) => left.extend(call.instead.iter().rev()),
+            _ => {}
+        }
+    }
+    sources
+}
