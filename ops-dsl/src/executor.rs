@@ -70,13 +70,16 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     })
 }
 
-/// `device = "cpu"`, of a kind that programs are compiled for.
+/// `device = "cpu"`: the host, or a kind of device. Kinds are an open set, which a crate that is linked later may add to; what is
+/// nearly the name of one that comes with Fulgurite is a mistake.
 fn kind_of_device(setting: &Setting, errors: &mut Errors) -> Option<LitStr> {
     let given = options::text(setting, errors)?;
     let (name, known) = (given.value(), options::DEVICES);
-    if !known.contains(&name.as_str()) {
-        let hint = did_you_mean(&name, known);
-        errors.at(&given, format!("there is no kind of device \"{name}\"{hint}; there are: {}", known.join(", ")));
+    let hint = did_you_mean(&name, known);
+    let is_word = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if !known.contains(&name.as_str()) && (!hint.is_empty() || !is_word) {
+        let known = known.join(", ");
+        errors.at(&given, format!("there is no kind of device \"{name}\"{hint}; Fulgurite comes with: {known}"));
     }
     Some(given)
 }
@@ -87,8 +90,7 @@ fn never_run(device: &LitStr, rules: &mut Vec<Rule>, errors: &mut Errors) {
     for (host, other) in pairs {
         let (idle, needed) = match device.value().as_str() {
             "cpu" => (other, host),
-            "cuda" => (host, other),
-            _ => return,
+            _ => (host, other),
         };
         for rule in rules.iter().filter(|rule| rule.name == idle) {
             let device = device.value();

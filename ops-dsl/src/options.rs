@@ -50,7 +50,7 @@ pub const DTYPES: [(&str, &str); 8] = [
 /// What autocast may make of an operator's operands: the word in settings, the variant of `Autocast`.
 pub const AUTOCAST: [(&str, &str); 4] = [("low", "Low"), ("full", "Full"), ("widest", "Widest"), ("keep", "Keep")];
 
-/// Kinds of devices that executors run on.
+/// Kinds of devices that Fulgurite comes with.
 pub const DEVICES: [&str; 2] = ["cpu", "cuda"];
 
 /// Reports settings that are given more than once and are not among the `repeatable` ones: the last would win unseen.
