@@ -1,11 +1,10 @@
 //! Executors: named sets of kernel symbols and implementations, tried in the order of a list.
 
-use fulgurite_kernels::view::{TensorMut, TensorRef};
-
 use crate::argument::Arg;
-use crate::device::{DeviceTensor, Plan};
+use crate::device::{DeviceTensor, Plan, find_kind};
 use crate::error::{Error, Failure, Result};
 use crate::fuel::Fuel;
+pub use crate::host_kernel::HostKernel;
 use crate::kernel::KernelRules;
 use crate::meta::{Target, TensorMeta};
 use crate::operator::{OperatorDef, did_you_mean};
@@ -17,9 +16,6 @@ use crate::transforms::autodiff::rules::GradRule;
 
 /// What a checker answers: `Ok` to take the symbol, or the reason why not.
 pub type Claim = std::result::Result<(), String>;
-
-/// A kernel prepared for one symbol of a program: data of the arguments in, data of the results out.
-pub type HostKernel = Box<dyn Fn(&[TensorRef<'_>], &mut [TensorMut<'_>]) -> Result<(), Failure> + Send + Sync>;
 
 /// Whether an executor takes a call by the operator's rules.
 pub type ClaimRule = fn(&'static OperatorDef, &[Arg<TensorMeta>]) -> Claim;
@@ -64,6 +60,13 @@ pub struct ExecutorDef {
     pub plan_region: Option<PlanRegionRule>,
     /// The package that declares it.
     pub package: &'static str,
+}
+
+impl ExecutorDef {
+    /// Whether it runs on devices of this kind.
+    pub fn runs_on(&self, device: &str) -> bool {
+        self.device == device || (self.device == "any" && device != "cpu")
+    }
 }
 
 /// How an executor runs an operator that it does not own.
@@ -122,6 +125,8 @@ pub struct RewriteDef {
     pub line: u32,
 }
 
+/// Runs what a device lacks on the host; last in the default list of kinds that ask for it.
+pub const HOST: &str = "host";
 /// Runs nothing: symbols that are views of their operand's memory.
 pub const VIEW: &str = "view";
 
@@ -185,7 +190,7 @@ pub fn find_executor(name: &str) -> Result<&'static ExecutorDef> {
 /// Those of `executors` that run on the target: the others say that they do not where lines are claimed, and take no part in what
 /// becomes of the program before.
 pub fn executors_of(executors: &[&'static ExecutorDef], target: &Target) -> Vec<&'static ExecutorDef> {
-    executors.iter().copied().filter(|executor| executor.device == target.kind()).collect()
+    executors.iter().copied().filter(|executor| executor.runs_on(target.kind())).collect()
 }
 
 /// How `executor` runs `operator`, if it brought an implementation.
@@ -202,5 +207,8 @@ pub fn find_implementation(operator: &str, executor: &str) -> Option<&'static Im
 pub fn default_executors(device: &str) -> Vec<&'static ExecutorDef> {
     let mut list: Vec<_> = EXECUTORS.iter().copied().filter(|e| e.device == device && e.priority.is_some()).collect();
     list.sort_by_key(|executor| (executor.priority, executor.name));
+    if find_kind(device).is_ok_and(|kind| kind.falls_back_to_host()) {
+        list.extend(EXECUTORS.iter().copied().filter(|executor| executor.name == HOST));
+    }
     list
 }

@@ -1,14 +1,8 @@
 //! What an executor's own kernel of one operator declares: of a kernel symbol, or of an implementation.
 
-use fulgurite_kernels::view::{TensorMut, TensorRef};
-
-use crate::argument::Arg;
 use crate::device::PlanRule;
-use crate::failure::Failure;
+pub use crate::host_kernel::HostRule;
 use crate::operator::RuleSet;
-
-/// A host kernel.
-pub type HostRule = fn(&[Arg<TensorRef<'_>>], &mut [TensorMut<'_>]) -> Result<(), Failure>;
 
 /// The kernels of an operator, and what they may be given.
 #[derive(Clone, Copy)]

@@ -59,6 +59,11 @@ pub trait DeviceKind: Send + Sync {
         Err(format!("'{}' has no architectures, got '{text}'", self.name()))
     }
 
+    /// Whether what the kind's executors lack, and does not decompose, is run on the host by default.
+    fn falls_back_to_host(&self) -> bool {
+        true
+    }
+
     /// Opens device `ordinal`. It is opened once in a process.
     ///
     /// # Errors

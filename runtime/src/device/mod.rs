@@ -56,12 +56,14 @@ pub mod command;
 pub mod context;
 pub mod error;
 pub(crate) mod faults;
+pub(crate) mod host_work;
 pub mod kind;
 pub mod memory;
 pub mod plan;
 pub mod properties;
 pub mod state;
 pub mod stream;
+pub mod tensor;
 
 pub use code::{
     Addresses, CodeError, CodeStep, DeviceCode, LoadedCode, Location, RECORD_BYTES, ReplayCounts, Room, Root,
@@ -71,7 +73,8 @@ pub use context::{DeviceContext, MemoryHeld};
 pub use error::{BackendError, Category, DeviceError};
 pub use kind::{DEVICE_KINDS, DeviceKind, device_kinds, find_kind};
 pub use memory::DeviceBuffer;
-pub use plan::{DeviceTensor, Plan, PlanRule};
+pub use plan::{Plan, PlanRule};
 pub use properties::{Entry, Properties};
 pub use state::DeviceState;
 pub use stream::{DeviceEvent, DeviceMemory, DeviceStream, HostMemory};
+pub use tensor::DeviceTensor;

@@ -3,53 +3,21 @@
 //! A plan is made without a device. What it needs beside its operands and results is a declared workspace.
 
 use std::fmt::Display;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use fulgurite_kernels::launch::LaunchShape;
 
 use super::command::{Address, Command, LibraryCall, Parameter, Payload, Place, Report, Source};
+use super::host_work::HostWork;
 use super::kind::{DeviceKind, find_kind};
 use super::properties::Properties;
+use super::tensor::DeviceTensor;
 use crate::argument::Arg;
 use crate::error::{Failure, Result};
-use crate::meta::{Target, TensorMeta};
+use crate::meta::Target;
 
 /// The device work of a symbol: arguments with an operand in place of each tensor, and the results.
 pub type PlanRule = fn(&mut Plan, &[Arg<DeviceTensor>], &[DeviceTensor]) -> Result<(), Failure>;
-
-/// A tensor that a device kernel reads or writes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceTensor {
-    /// Shape, element type, device.
-    pub meta: TensorMeta,
-    /// In elements.
-    pub strides: Vec<isize>,
-    /// Of its first element.
-    pub address: Address,
-    /// The address is a multiple of this number of bytes, a power of two.
-    pub alignment: usize,
-}
-
-impl Deref for DeviceTensor {
-    type Target = TensorMeta;
-    fn deref(&self) -> &TensorMeta {
-        &self.meta
-    }
-}
-
-impl DeviceTensor {
-    /// Whether the elements lie row-major without gaps.
-    pub fn is_contiguous(&self) -> bool {
-        fulgurite_kernels::view::is_contiguous(self.meta.shape(), &self.strides)
-    }
-}
-
-impl From<&DeviceTensor> for Parameter {
-    fn from(operand: &DeviceTensor) -> Parameter {
-        Parameter::Address(operand.address)
-    }
-}
 
 /// The device work of a symbol being written down.
 #[derive(Debug)]
@@ -69,6 +37,7 @@ pub struct Plan {
     overlaid: Vec<(u32, u32)>,
     /// Those of which the kernels make use.
     continued: Vec<(u32, u32)>,
+    host: Option<HostWork>,
 }
 
 /// Alignment of each piece of workspace, in bytes.
@@ -88,6 +57,7 @@ impl Plan {
             report: None,
             overlaid: Vec::new(),
             continued: Vec::new(),
+            host: None,
         }
     }
 
@@ -201,6 +171,16 @@ impl Plan {
         let operands = operands.into_iter().collect();
         let call = LibraryCall { payload: Arc::new(payload), operands, instead: Vec::new() };
         self.commands.push(Command::Library(Box::new(call)));
+    }
+
+    /// The whole symbol is run on the host: the plan has no commands.
+    pub(crate) fn on_host(&mut self, work: HostWork) {
+        self.host = Some(work);
+    }
+
+    /// What is run on the host.
+    pub(crate) fn host_work(&self) -> Option<&HostWork> {
+        self.host.as_ref()
     }
 
     /// Any other command.

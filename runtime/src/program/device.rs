@@ -12,7 +12,8 @@ use super::placement::{Base, Placement, Source as OutputSource};
 use super::profile::SymbolTime;
 use crate::array::{Array, Memory};
 use crate::device::{
-    CodeError, DeviceBuffer, DeviceCode, DeviceError, DeviceState, Location, RECORD_BYTES, Root, Source,
+    Address, Addresses, CodeError, DeviceBuffer, DeviceCode, DeviceError, DeviceState, Location, RECORD_BYTES, Root,
+    Source,
 };
 use crate::error::{Error, Failure, Result};
 use crate::trace::Trace;
@@ -22,6 +23,7 @@ mod checked;
 mod fault;
 mod inputs;
 mod loaded;
+mod on_host;
 mod regions;
 mod staging;
 mod steps;
@@ -205,7 +207,7 @@ impl DeviceProgram {
             loaded.room.begin(state.stream())?;
             return self.step_all(loaded, starts, wait);
         }
-        if self.runs.load(Ordering::Relaxed) > 0 {
+        if self.runs.load(Ordering::Relaxed) > 0 && self.steps.iter().all(|step| step.host.is_none()) {
             // SAFETY: the code uses the program's memory, and inputs and outputs at these addresses, all alive: the caller's
             // arrays hold them until what follows on this stream may use their memory again.
             let replayed = unsafe { loaded.code.replay(loaded.state.stream(), starts) };
@@ -227,9 +229,29 @@ impl DeviceProgram {
         let addresses = self.code.addresses(&loaded.room, starts);
         (0..self.steps.len()).try_for_each(|step| {
             // SAFETY: as in `replay`.
-            let enqueued = unsafe { loaded.code.step(loaded.state.stream(), step, &addresses) };
-            enqueued.map_err(|error| self.located(&error, step))?;
+            unsafe { self.step(loaded, step, &addresses) }?;
             after(step)
+        })
+    }
+
+    /// Enqueues a step; one that the host runs is done when this returns.
+    ///
+    /// # Safety
+    /// As [`crate::device::LoadedCode::step`].
+    unsafe fn step(&self, loaded: &mut Loaded, step: usize, addresses: &Addresses) -> Result<()> {
+        let stream = loaded.state.stream();
+        let Some(work) = &self.steps[step].host else {
+            // SAFETY: promised by the caller.
+            let enqueued = unsafe { loaded.code.step(stream, step, addresses) };
+            return enqueued.map_err(|error| self.located(&error, step));
+        };
+        let at = |address: &Address| addresses.at(&self.code.steps[step], address);
+        // SAFETY: promised by the caller.
+        unsafe { on_host::run(work, stream, &at) }.map_err(|problem| match problem {
+            on_host::Problem::Error(error) => error,
+            on_host::Problem::Data(failure) => {
+                self.trace.block.symbols[self.steps[step].symbol].failed(&self.trace.block, failure)
+            }
         })
     }
 

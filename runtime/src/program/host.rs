@@ -16,7 +16,7 @@ use crate::argument::{Arg, map_arguments};
 use crate::array::{Array, Memory};
 use crate::error::{Error, Failure, Result};
 use crate::executor::{HostKernel, VIEW, find_executor, find_implementation};
-use crate::kernel::HostRule;
+use crate::host_kernel::of_rule;
 use crate::operator::OperatorKind;
 use crate::strided::Strided;
 use crate::trace::{BoundSymbol, Callee, Trace, ValueId};
@@ -46,17 +46,6 @@ pub(super) struct HostProgram {
     arena: Mutex<Option<Buffer>>,
 }
 
-fn wrap_rule(rule: HostRule, arguments: &[Arg<ValueId>]) -> HostKernel {
-    // The form of the arguments is fixed; only the tensors change from run to run.
-    let form: Vec<Arg<()>> = map_arguments(arguments, |_| ());
-    Box::new(move |operands, results| {
-        let mut operands = operands.iter();
-        let arguments: Vec<Arg<TensorRef<'_>>> =
-            map_arguments(&form, |()| *operands.next().unwrap_or_else(|| unreachable!("one for each tensor")));
-        rule(&arguments, results)
-    })
-}
-
 fn kernel_of(symbol: &BoundSymbol, arguments: &[Arg<Strided>], results: &[Strided]) -> Result<HostKernel, Failure> {
     let missing = |what: &str| Failure::new("NoKernel", format!("{what} has no host kernel"));
     let operands: Vec<Strided> = arguments.iter().flat_map(Arg::tensors).cloned().collect();
@@ -71,11 +60,11 @@ fn kernel_of(symbol: &BoundSymbol, arguments: &[Arg<Strided>], results: &[Stride
         (Callee::Operator(def), Some(name)) => {
             if let OperatorKind::Symbol(_) = def.kind {
                 let rule = KernelRules::of(def).cpu.ok_or_else(|| missing(def.name))?;
-                return Ok(wrap_rule(rule, &symbol.arguments));
+                return Ok(of_rule(rule, &symbol.arguments));
             }
             if let Some(implementation) = find_implementation(def.name, name) {
                 let rule = implementation.kernel.cpu.ok_or_else(|| missing(def.name))?;
-                return Ok(wrap_rule(rule, &symbol.arguments));
+                return Ok(of_rule(rule, &symbol.arguments));
             }
             let executor = find_executor(name).map_err(|error| Failure::new("UnknownExecutor", error.to_string()))?;
             let prepare = executor.prepare.ok_or_else(|| missing(def.name))?;

@@ -163,7 +163,7 @@ impl Claimer<'_> {
             return Ok(None);
         }
         for executor in self.executors {
-            if executor.device != self.device {
+            if !executor.runs_on(self.device) {
                 refusals.push(Refusal {
                     executor: executor.name,
                     reason: format!("runs on {}, the target is {}", executor.device, self.device),

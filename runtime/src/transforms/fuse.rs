@@ -8,7 +8,7 @@ use crate::trace::{Block, Trace};
 pub fn fuse(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel) -> Trace {
     let mut fused: Option<Block> = None;
     for executor in executors {
-        if let Some(fuse) = executor.fuse.filter(|_| executor.device == trace.target.kind()) {
+        if let Some(fuse) = executor.fuse.filter(|_| executor.runs_on(trace.target.kind())) {
             fused = Some(fuse(fused.as_ref().unwrap_or(&trace.block), fuel).canonical());
         }
     }

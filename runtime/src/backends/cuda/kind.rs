@@ -59,6 +59,11 @@ impl DeviceKind for Cuda {
         }
     }
 
+    /// A copy to the host in the middle of a program costs more than a message that says what is missing.
+    fn falls_back_to_host(&self) -> bool {
+        false
+    }
+
     fn open(&self, ordinal: u32) -> Result<Arc<dyn DeviceContext>, DeviceError> {
         Ok(Arc::new(CudaContext::new(ordinal as usize)?))
     }

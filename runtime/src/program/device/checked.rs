@@ -82,8 +82,7 @@ impl DeviceProgram {
                 unsafe { stream.fill(addresses.workspace, POISON, self.regions.workspace_bytes) }?;
             }
             // SAFETY: the addresses are those of the image, where every value has a range of its own.
-            let enqueued = unsafe { loaded.code.step(stream, i, &addresses) };
-            enqueued.map_err(|error| self.located(&error, i))?;
+            unsafe { self.step(loaded, i, &addresses) }?;
             state.synchronize()?;
             if let Some(fault) = &loaded.fault {
                 fault.check(stream)?;

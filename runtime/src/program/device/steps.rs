@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::regions::alignment;
 use crate::argument::{Arg, map_arguments};
+use crate::device::host_work::HostWork;
 use crate::device::kind::{find_kind, properties_for};
 use crate::device::{Address, CodeStep, Command, DeviceTensor, Place, Plan, Report, Source};
 use crate::error::{Failure, Result};
@@ -20,6 +21,8 @@ pub(super) struct Step {
     pub(super) symbol: usize,
     /// What it means if the kernels report a fault.
     pub(super) report: Option<Report>,
+    /// If the symbol is run on the host: its work, and the device has none.
+    pub(super) host: Option<HostWork>,
     /// Operands whose elements the kernels expect where results lie: indices of values.
     pub(super) continued: Vec<(usize, usize)>,
 }
@@ -87,6 +90,7 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
         steps.push(Step {
             symbol: index,
             report,
+            host: plan.host_work().cloned(),
             continued: continued
                 .map(|(operand, result)| (operands[*operand as usize], results[*result as usize]))
                 .collect(),

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use fulgurite_kernels::DType;
 
 use crate::argument::Arg;
-use crate::executor::{ExecutorDef, VIEW, executors, find_implementation};
+use crate::executor::{ExecutorDef, executors, find_implementation};
 use crate::kernel::KernelRules;
 use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, RuleSet};
@@ -59,7 +59,7 @@ pub(super) fn tested_with(def: &'static OperatorDef, executor: &ExecutorDef, met
 pub(super) fn runnable() -> Vec<&'static ExecutorDef> {
     let absent = absent_devices();
     let here = |executor: &&ExecutorDef| absent.iter().all(|(kind, _)| *kind != executor.device);
-    executors().into_iter().filter(|executor| executor.name != VIEW).filter(here).collect()
+    executors().into_iter().filter(|executor| executor.device != "any").filter(here).collect()
 }
 
 /// Kinds of devices that executors run on and this machine lacks, each with the reason.

@@ -18,7 +18,7 @@ impl Verifier<'_> {
     fn executor(&self, executor: &str) -> Check<&'static ExecutorDef> {
         let found = find_executor(executor).map_err(|error| error.to_string())?;
         let target = self.trace.target.kind();
-        if found.device != target && found.device != "any" {
+        if !found.runs_on(target) && found.name != VIEW {
             return Err(format!("executor '{executor}' runs on {}, the trace is for {target}", found.device));
         }
         Ok(found)
