@@ -1,0 +1,52 @@
+//! What goes wrong on a simulated device.
+
+use fulgurite::device::{BackendError, Category};
+
+/// An error of a simulated device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SimError {
+    /// The ordinal is not one of a device.
+    #[error("there is no device 'sim:{0}'")]
+    NoSuchDevice(u32),
+    /// The device's memory is full.
+    #[error("out of memory of the simulated device: asked for {asked} bytes, {free} of {total} are free")]
+    OutOfMemory {
+        /// Bytes asked for.
+        asked: usize,
+        /// Bytes free.
+        free: usize,
+        /// Bytes of the device.
+        total: usize,
+    },
+    /// Work used memory that is not allocated, or ran over the end of a block.
+    #[error("an access of {bytes} bytes at {address:#x}, where no block of this device has as many")]
+    Access {
+        /// The first byte.
+        address: u64,
+        /// How many.
+        bytes: usize,
+    },
+    /// A command that the device does not have.
+    #[error("the simulated device cannot run {0}")]
+    Unknown(String),
+    /// A stream or event of another kind of device.
+    #[error("a stream or an event of another kind of device")]
+    Foreign,
+    /// An event that was not recorded or is not reached.
+    #[error("an event that is not reached has no time")]
+    NotReached,
+    /// The thread of a stream has ended.
+    #[error("the thread of the stream has ended")]
+    Ended,
+}
+
+impl BackendError for SimError {
+    fn category(&self) -> Category {
+        match self {
+            SimError::NoSuchDevice(_) => Category::Unavailable,
+            SimError::OutOfMemory { .. } => Category::OutOfMemory,
+            SimError::Access { .. } | SimError::Ended => Category::Lost,
+            SimError::Unknown(_) | SimError::Foreign | SimError::NotReached => Category::Other,
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The kind `sim`, and a device of it that was opened.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use fulgurite::device::{
+    CodeError, DEVICE_KINDS, DeviceCode, DeviceContext, DeviceError, DeviceEvent, DeviceKind, DeviceMemory,
+    DeviceStream, LoadedCode, MemoryHeld, Properties, Room,
+};
+use fulgurite::kernels::launch::DeviceAddress;
+
+use crate::code::SimCode;
+use crate::error::SimError;
+use crate::heap::{CAPACITY, Heap};
+use crate::stream::{Shared, SimEvent, SimStream};
+
+/// Devices of the kind.
+pub const DEVICES: u32 = 2;
+
+/// The kind.
+#[derive(Debug)]
+pub struct Sim;
+
+#[linkme::distributed_slice(DEVICE_KINDS)]
+static SIM: &dyn DeviceKind = &Sim;
+
+impl DeviceKind for Sim {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn docs(&self) -> &'static str {
+        "A simulated accelerator."
+    }
+
+    /// It must be named: nobody computes faster on it.
+    fn priority(&self) -> Option<u32> {
+        None
+    }
+
+    fn count(&self) -> Result<u32, DeviceError> {
+        Ok(DEVICES)
+    }
+
+    fn properties(&self, ordinal: u32) -> Result<Properties, DeviceError> {
+        match ordinal < DEVICES {
+            true => Ok(self.typical(None)),
+            false => Err(SimError::NoSuchDevice(ordinal).into()),
+        }
+    }
+
+    fn typical(&self, _architecture: Option<&str>) -> Properties {
+        Properties {
+            model: format!("a simulated accelerator, {} MiB", CAPACITY >> 20),
+            architecture: None,
+            multiprocessors: 1,
+            threads_per_multiprocessor: 1,
+            shared_bytes_per_multiprocessor: 0,
+            shared_bytes_per_block: 0,
+            threads_per_block: 1,
+            grid: [1; 3],
+            clusters: false,
+        }
+    }
+
+    fn open(&self, ordinal: u32) -> Result<Arc<dyn DeviceContext>, DeviceError> {
+        Ok(Arc::new(SimContext {
+            properties: self.properties(ordinal)?,
+            heap: Heap::new(ordinal),
+            lost: Arc::default(),
+            streams: Arc::default(),
+        }))
+    }
+}
+
+/// Streams whose work may use the device's memory.
+type Streams = Arc<Mutex<Vec<Weak<Shared>>>>;
+
+/// A simulated device.
+#[derive(Clone)]
+pub struct SimContext {
+    properties: Properties,
+    heap: Heap,
+    lost: Arc<Mutex<Option<SimError>>>,
+    streams: Streams,
+}
+
+impl std::fmt::Debug for SimContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SimContext")
+    }
+}
+
+impl DeviceContext for SimContext {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn stream(&self) -> Result<Box<dyn DeviceStream>, DeviceError> {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = SimStream::new(&self.heap, &self.lost, 0x9e37_79b9 + 2 * streams.len() as u64)?;
+        streams.push(Arc::downgrade(stream.shared()));
+        Ok(Box::new(stream))
+    }
+
+    fn event(&self, _timed: bool) -> Result<Box<dyn DeviceEvent>, DeviceError> {
+        Ok(Box::new(SimEvent::default()))
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError> {
+        let (heap, streams) = (self.heap.clone(), self.streams.clone());
+        Ok(Box::new(SimMemory { address: heap.allocate(bytes)?, bytes, heap, streams }))
+    }
+
+    fn memory_held(&self) -> MemoryHeld {
+        self.heap.held()
+    }
+
+    fn load(
+        &self,
+        code: &Arc<DeviceCode>,
+        _stream: &dyn DeviceStream,
+        _room: Room,
+    ) -> Result<Box<dyn LoadedCode>, CodeError> {
+        Ok(Box::new(SimCode::load(code)?))
+    }
+}
+
+/// A block of a simulated device's memory.
+struct SimMemory {
+    address: u64,
+    bytes: usize,
+    heap: Heap,
+    streams: Streams,
+}
+
+impl std::fmt::Debug for SimMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes at {:#x}", self.bytes, self.address)
+    }
+}
+
+impl DeviceMemory for SimMemory {
+    fn address(&self) -> DeviceAddress {
+        DeviceAddress(self.address)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for SimMemory {
+    /// Waits for the work that may use it.
+    fn drop(&mut self) {
+        let streams: Vec<Arc<Shared>> = {
+            let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+            streams.retain(|stream| stream.strong_count() > 0);
+            streams.iter().filter_map(Weak::upgrade).collect()
+        };
+        streams.iter().for_each(|stream| stream.drain());
+        self.heap.free(self.address);
+    }
+}

@@ -1,0 +1,267 @@
+//! Streams of a simulated device: threads that do what was enqueued, in order, each piece after a random delay. What is not
+//! ordered by a stream or an event is seen in any order.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fulgurite::device::{DeviceError, DeviceEvent, DeviceStream};
+use fulgurite::kernels::launch::{CopyRange, DeviceAddress};
+
+use crate::error::SimError;
+use crate::heap::Heap;
+
+/// The longest delay of a piece of work, in microseconds.
+const LONGEST_DELAY: u64 = 20;
+
+/// A piece of work on memory.
+pub type Work = Box<dyn FnOnce(&Heap) -> Result<(), SimError> + Send>;
+
+enum Task {
+    /// Left out once the device is lost.
+    Work(Work),
+    /// Done in any case, so that nobody waits for ever.
+    Mark(Box<dyn FnOnce() + Send>),
+}
+
+#[derive(Default)]
+struct Queue {
+    tasks: VecDeque<Task>,
+    /// Whether a task is being done.
+    busy: bool,
+    closed: bool,
+}
+
+/// What a stream's thread and its users share.
+pub struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    heap: Heap,
+    /// The first error of any stream of the device: nothing runs on it any more.
+    lost: Arc<Mutex<Option<SimError>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn push(&self, task: Task) -> Result<(), DeviceError> {
+        lock(&self.queue).tasks.push_back(task);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until nothing is enqueued.
+    pub fn drain(&self) {
+        let mut queue = lock(&self.queue);
+        while queue.busy || !queue.tasks.is_empty() {
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn work(&self, mut seed: u64) {
+        let mut queue = lock(&self.queue);
+        loop {
+            let Some(task) = queue.tasks.pop_front() else {
+                if queue.closed {
+                    return;
+                }
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            queue.busy = true;
+            drop(queue);
+            // xorshift64: any sequence does, as long as a seed repeats it.
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            std::thread::sleep(Duration::from_micros(seed % LONGEST_DELAY));
+            match task {
+                Task::Mark(mark) => mark(),
+                Task::Work(work) => {
+                    let lost = lock(&self.lost).is_some();
+                    if let (false, Err(error)) = (lost, if lost { Ok(()) } else { work(&self.heap) }) {
+                        lock(&self.lost).get_or_insert(error);
+                    }
+                }
+            }
+            queue = lock(&self.queue);
+            queue.busy = false;
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// A stream. Its thread ends, after what is enqueued, when it is dropped.
+pub struct SimStream {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SimStream {
+    /// A stream of the device with this memory, whose delays follow from `seed`.
+    pub fn new(heap: &Heap, lost: &Arc<Mutex<Option<SimError>>>, seed: u64) -> Result<SimStream, SimError> {
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            heap: heap.clone(),
+            lost: lost.clone(),
+        });
+        let own = shared.clone();
+        let thread = std::thread::Builder::new().name("a stream".into()).spawn(move || own.work(seed | 1));
+        Ok(SimStream { shared, thread: Some(thread.map_err(|_| SimError::Ended)?) })
+    }
+
+    /// The stream that `stream` is.
+    pub fn of(stream: &dyn DeviceStream) -> Result<&SimStream, SimError> {
+        (stream as &dyn Any).downcast_ref().ok_or(SimError::Foreign)
+    }
+
+    /// What its thread works on.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Enqueues work.
+    pub fn enqueue(&self, work: Work) -> Result<(), DeviceError> {
+        self.shared.push(Task::Work(work))
+    }
+}
+
+impl std::fmt::Debug for SimStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SimStream")
+    }
+}
+
+impl Drop for SimStream {
+    fn drop(&mut self) {
+        lock(&self.shared.queue).closed = true;
+        self.shared.changed.notify_all();
+        // A panic of the thread has been printed by it.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// A pointer that work takes to another thread.
+struct Pointer(*mut u8);
+
+// SAFETY: whoever enqueues a copy promises that the memory is alive, and used by nobody else, until the copy is done.
+unsafe impl Send for Pointer {}
+
+impl Pointer {
+    /// The pointer; a method, so that closures take the whole.
+    fn get(&self) -> *mut u8 {
+        self.0
+    }
+}
+
+impl DeviceStream for SimStream {
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        self.shared.drain();
+        match lock(&self.shared.lost).clone() {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn wait(&self, event: &dyn DeviceEvent) -> Result<(), DeviceError> {
+        let marks = SimEvent::of(event)?.0.clone();
+        let number = lock(&marks.state).recorded;
+        self.shared.push(Task::Mark(Box::new(move || marks.wait(number))))
+    }
+
+    fn record(&self, event: &dyn DeviceEvent) -> Result<(), DeviceError> {
+        let marks = SimEvent::of(event)?.0.clone();
+        let number = {
+            let mut state = lock(&marks.state);
+            state.recorded += 1;
+            state.recorded
+        };
+        self.shared.push(Task::Mark(Box::new(move || marks.reach(number))))
+    }
+
+    unsafe fn copy_in(&self, to: DeviceAddress, from: &[u8]) -> Result<(), DeviceError> {
+        let (pointer, bytes) = (Pointer(from.as_ptr().cast_mut()), from.len());
+        self.enqueue(Box::new(move |heap| {
+            // SAFETY: the caller keeps the memory alive and unchanged until the copy is done.
+            heap.write(to.0, unsafe { std::slice::from_raw_parts(pointer.get(), bytes) })
+        }))
+    }
+
+    unsafe fn copy_out(&self, to: &mut [u8], from: DeviceAddress) -> Result<(), DeviceError> {
+        let (pointer, bytes) = (Pointer(to.as_mut_ptr()), to.len());
+        self.enqueue(Box::new(move |heap| {
+            let content = heap.read(from.0, bytes)?;
+            // SAFETY: the caller keeps the memory alive, and looks at it after the copy.
+            unsafe { std::slice::from_raw_parts_mut(pointer.get(), bytes) }.copy_from_slice(&content);
+            Ok(())
+        }))
+    }
+
+    unsafe fn copy(&self, range: CopyRange) -> Result<(), DeviceError> {
+        self.enqueue(Box::new(move |heap| heap.write(range.to.0, &heap.read(range.from.0, range.bytes)?)))
+    }
+
+    unsafe fn fill(&self, to: DeviceAddress, byte: u8, bytes: usize) -> Result<(), DeviceError> {
+        self.enqueue(Box::new(move |heap| heap.fill(to.0, byte, bytes)))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Marks {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    recorded: u64,
+    reached: u64,
+    at: Option<Instant>,
+}
+
+impl Marks {
+    fn reach(&self, number: u64) {
+        let mut state = lock(&self.state);
+        state.reached = state.reached.max(number);
+        state.at = Some(Instant::now());
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, number: u64) {
+        let mut state = lock(&self.state);
+        while state.reached < number {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A mark in a stream.
+#[derive(Debug, Default)]
+pub struct SimEvent(Arc<Marks>);
+
+impl SimEvent {
+    fn of(event: &dyn DeviceEvent) -> Result<&SimEvent, SimError> {
+        (event as &dyn Any).downcast_ref().ok_or(SimError::Foreign)
+    }
+
+    fn at(&self) -> Result<Instant, SimError> {
+        lock(&self.0.state).at.ok_or(SimError::NotReached)
+    }
+}
+
+impl DeviceEvent for SimEvent {
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        let number = lock(&self.0.state).recorded;
+        self.0.wait(number);
+        Ok(())
+    }
+
+    fn milliseconds_since(&self, earlier: &dyn DeviceEvent) -> Result<f64, DeviceError> {
+        Ok(self.at()?.saturating_duration_since(SimEvent::of(earlier)?.at()?).as_secs_f64() * 1e3)
+    }
+}
