@@ -280,6 +280,10 @@ fn cases_run_on_the_device_that_is_asked_for() {
     let run = |device: &str| run_in(folder.path(), &["ops", "run", ".", "--out", "results", "--device", device]);
     assert_eq!(run("cpu").ok(), summary(1, 0));
     run("nowhere!").fails(2);
+    let unknown = run("cdua").fails(2);
+    assert!(unknown.contains("no kind of device is called 'cdua', did you mean 'cuda'?"), "{unknown}");
+    // The host, where there is nothing else.
+    assert_eq!(run("auto").ok(), summary(1, 0));
     let ran = run("cuda:0");
     match ran.code {
         // A machine with a GPU.
