@@ -3,6 +3,7 @@ use fulgurite_ops_macros::operator;
 use super::arrays::rearranged;
 use super::piece;
 use super::promotion::position;
+use crate::prims;
 
 /// Pieces of `split_size` elements along `dim`; the last may be smaller.
 #[operator(torch = "Tensor.split")]
@@ -19,6 +20,12 @@ pub mod split {
     fn decomposition(input: Tensor, split_size: usize, dim: i64) -> Vec<Tensor> {
         let dim = position(dim, input.rank());
         super::pieces(input, &super::sizes(input.shape()[dim], split_size), dim)
+    }
+
+    fn grad(input: Tensor, split_size: usize, dim: i64) -> (Vec<Tensor>, impl FnOnce(Vec<Tensor>) -> Grads) {
+        let dim = position(dim, input.rank());
+        let pieces = super::pieces(input, &super::sizes(input.shape()[dim], split_size), dim);
+        (pieces, move |d_out: Vec<Tensor>| Grads { input: super::joined(&d_out, dim) })
     }
 
     fn reference(input: &ReferenceTensor, split_size: usize, dim: i64) -> Vec<ReferenceTensor> {
@@ -68,6 +75,11 @@ pub mod split_with_sizes {
         super::pieces(input, split_sizes, position(dim, input.rank()))
     }
 
+    fn grad(input: Tensor, split_sizes: &[usize], dim: i64) -> (Vec<Tensor>, impl FnOnce(Vec<Tensor>) -> Grads) {
+        let dim = position(dim, input.rank());
+        (super::pieces(input, split_sizes, dim), move |d_out: Vec<Tensor>| Grads { input: super::joined(&d_out, dim) })
+    }
+
     fn reference(input: &ReferenceTensor, split_sizes: &[usize], dim: i64) -> Vec<ReferenceTensor> {
         super::cut(input, split_sizes, dim.rem_euclid(input.shape().len() as i64) as usize)
     }
@@ -109,6 +121,16 @@ fn pieces(input: fulgurite::Tensor, sizes: &[usize], dim: usize) -> Vec<fulgurit
         start += size;
     }
     out
+}
+
+/// The gradient of a tensor from those of its pieces. (Padded one by one and added, as the gradients of slices are,
+/// they take time that grows with the square of their number.)
+#[track_caller]
+fn joined(pieces: &[fulgurite::Tensor], dim: usize) -> fulgurite::Tensor {
+    match pieces {
+        [only] => *only,
+        _ => prims::cat(pieces, dim),
+    }
 }
 
 /// For references: the pieces of `tensor`.
