@@ -99,11 +99,14 @@ impl Flattener {
             self.text.extend([name, ".", &value.name]);
             value.name = self.text.as_str().into();
         }
+        // There may be thousands of results: they are found by their numbers.
+        let mut given = vec![false; named.values.len()];
         for (id, result) in body.results.iter().zip(results) {
             named.values[id.index()].name = result.clone();
+            given[id.index()] = true;
         }
-        for value in &mut named.values {
-            if !results.contains(&value.name) && self.names.contains(&value.name) {
+        for (value, given) in named.values.iter_mut().zip(given) {
+            if !given && self.names.contains(&value.name) {
                 value.name = self.fresh(&value.name);
             }
             self.names.insert(value.name.clone());
