@@ -96,6 +96,17 @@ fn the_same_seed_finds_the_same() {
     assert_eq!(text(&a), text(&b));
 }
 
+/// Pieces of one element, of rows of thousands, are thousands of symbols, and as many gradients of the whole row: such
+/// programs are made shorter, and none takes minutes.
+#[test]
+fn tensors_in_thousands_of_pieces_are_done_in_seconds() {
+    let operators = ["split", "split_with_sizes", "prims::abs"].map(str::to_owned).to_vec();
+    let settings = Settings { seed: 1, cases: Some(24), time: None, operators, ..Settings::default() };
+    let (totals, found) = search(&settings);
+    assert!(found.is_empty(), "{}", found[0].message);
+    assert!(totals.comparisons > 100 && totals.gradients > 4, "{totals:?}");
+}
+
 #[test]
 fn unknown_names_are_errors() {
     let nobody = Settings { executors: vec!["nobody".into()], cases: Some(1), ..Settings::default() };

@@ -205,6 +205,27 @@ pub(super) fn has_gradient(trace: &Trace) -> bool {
     block.parameters.iter().any(floating) && block.results.iter().any(floating)
 }
 
+/// What it takes to run a block as its composites decompose.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Work {
+    /// Symbols that stand for no others.
+    pub symbols: usize,
+    /// Elements of their results.
+    pub elements: usize,
+}
+
+/// The work of a block.
+pub(super) fn work(block: &crate::trace::Block) -> Work {
+    let one = |symbol: &crate::trace::BoundSymbol| match &symbol.body {
+        Some(body) => work(body),
+        None => Work { symbols: 1, elements: symbol.results.iter().map(|id| block.meta(*id).len()).sum() },
+    };
+    block.symbols.iter().map(one).fold(Work::default(), |all, one| Work {
+        symbols: all.symbols + one.symbols,
+        elements: all.elements + one.elements,
+    })
+}
+
 /// The most elements of any value of a trace, at any depth.
 pub(super) fn largest(block: &crate::trace::Block) -> usize {
     let inner = block.symbols.iter().filter_map(|symbol| symbol.body.as_deref()).map(largest).max().unwrap_or(0);

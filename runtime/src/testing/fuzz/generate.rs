@@ -8,7 +8,7 @@ use crate::transforms::autodiff::rules::GradientRules;
 use fulgurite_kernels::DType;
 
 use super::arrange::Arrangement;
-use super::case::{Call, Case, Input, has_gradient, largest, resized_attributes};
+use super::case::{Call, Case, Input, Work, has_gradient, largest, resized_attributes, work};
 use super::extents;
 use crate::argument::{Arg, map_arguments};
 use crate::meta::{Device, TensorMeta};
@@ -22,6 +22,10 @@ const BUDGETS: [(usize, u64); 3] = [(6_000, 14), (50_000, 3), (400_000, 1)];
 /// One of so many cases is large: from this many elements on a value of f32 has the 8 MiB from which recomputation starts.
 const LARGE_ONE_IN: u64 = 48;
 const LARGE: usize = 2_200_000;
+/// The most symbols of a program's decomposition, which every way to run it compiles, and the most elements of all its
+/// values: a case takes seconds.
+const SYMBOLS: usize = 1_000;
+const ELEMENTS: usize = 1 << 27;
 /// Calls in a program.
 const LENGTH: u64 = 9;
 /// Calls in a large one.
@@ -100,7 +104,8 @@ impl Parts {
         decorate(&mut case, &mut random);
         let trace = case.trace().ok()?;
         case.gradient &= has_gradient(&trace);
-        Some(case)
+        let Work { symbols, elements } = work(&trace.block);
+        (symbols <= SYMBOLS && elements <= ELEMENTS).then_some(case)
     }
 
     /// A part of an operator drawn evenly, in `dtype` if it has samples in it.
@@ -230,11 +235,13 @@ fn drawn(random: &mut Random, shape: &[usize], dtype: DType) -> SampleTensor {
     SampleTensor::uniform(shape, dtype, low, high, seed)
 }
 
-/// Metas of the results, if the operator takes these arguments and no value of its decomposition is larger than `most`.
+/// Metas of the results, if the operator takes these arguments, no value of its decomposition is larger than `most`, and
+/// there are not too many of them.
 fn results_of(def: &'static OperatorDef, metas: &[Arg<TensorMeta>], most: usize) -> Option<Vec<TensorMeta>> {
     def.check_arguments(metas).ok()?;
     let trace = trace_call(def, metas).ok()?;
-    let fits = !trace.block.results.is_empty() && largest(&trace.block) <= most;
+    let block = &trace.block;
+    let fits = !block.results.is_empty() && largest(block) <= most && work(block).symbols <= SYMBOLS;
     fits.then(|| trace.block.results.iter().map(|id| trace.block.meta(*id).clone()).collect())
 }
 

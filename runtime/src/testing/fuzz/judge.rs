@@ -13,6 +13,9 @@ use crate::testing::subject::{List, REFERENCE, coarsest};
 
 /// Values of so many elements are too large for the references.
 const LARGE: usize = 1 << 17;
+/// References take too long for programs, opened and with their gradients, whose values have more elements in all. (They
+/// run about ten times, at some tens of nanoseconds for each element.)
+const LONG: usize = 1 << 24;
 /// What references say of data that operators document as refused on the host alone, and without a defined value on a
 /// device.
 const UNDEFINED_ON_DEVICES: &str = "an integer is divided by zero";
@@ -91,13 +94,13 @@ impl Verdict {
 }
 
 /// What the references say to a program, in the forward pass and in its gradient as the plain executors have it. It is
-/// run by those named, and those that are asked after them.
-fn ask(case: &Case, arranged: bool, executors: &[&str]) -> Check<Answer> {
+/// run by those named, and those that are asked after them. Programs of more than `most` elements are too long.
+fn ask(case: &Case, arranged: bool, executors: &[&str], most: usize) -> Check<Answer> {
     let config = Config { arranged, ..Config::plain(REFERENCE) };
     let (trace, arrays) = config.prepared(case)?;
     let lists = executors.iter().map(|name| List::named(name)).collect::<crate::Result<Vec<List>>>()?;
     let names: Vec<&str> = lists.iter().flat_map(|list| &list.executors).map(|executor| executor.name).collect();
-    Oracle::ask(&trace, &arrays, &tolerances(&trace, &names, case.gradient))
+    Oracle::ask(&trace, &arrays, &tolerances(&trace, &names, case.gradient), most)
 }
 
 /// Runs a program in several ways, until one goes wrong.
@@ -108,11 +111,11 @@ pub(super) fn judge(case: &Case, executors: &[&'static ExecutorDef], random: &mu
         return Ok(verdict);
     };
     let names: Vec<&str> = executors.iter().map(|executor| executor.name).collect();
-    let ask = |arranged: bool| ask(case, arranged, &names);
+    let ask = |arranged: bool, most: usize| ask(case, arranged, &names, most);
     let trace = case.trace()?;
-    let large = largest(&trace.block) > LARGE;
     let (plain, usual) = (Config::plain(first.name), Config::usual(first.name));
-    let answer = if large { Answer::Nothing } else { ask(false)? };
+    let answer = if largest(&trace.block) > LARGE { Answer::TooLong } else { ask(false, LONG)? };
+    let large = matches!(answer, Answer::TooLong);
     if let Answer::Refuses(problem) = &answer {
         verdict.refused = true;
         let undefined = first.device != "cpu" && problem.0.contains(UNDEFINED_ON_DEVICES);
@@ -123,12 +126,12 @@ pub(super) fn judge(case: &Case, executors: &[&'static ExecutorDef], random: &mu
     }
     // Expanded inputs have other values.
     let same_inputs = case.inputs.iter().all(|input| input.arrangement != super::arrange::Arrangement::Expanded);
-    let arranged = if same_inputs || large { None } else { Some(ask(true)?) };
+    let arranged = if same_inputs || large { None } else { Some(ask(true, LONG)?) };
     let baseline = match plain.run(case) {
         Ok(baseline) => baseline,
         Err(problem) => {
             // Large programs are shown to the references only now.
-            match large.then(|| ask(false)).transpose()? {
+            match large.then(|| ask(false, usize::MAX)).transpose()? {
                 Some(Answer::Refuses(_)) => verdict.refused = true,
                 _ => verdict.failed(Kind::Fails, &plain, problem),
             }
@@ -190,7 +193,7 @@ pub(super) fn judge(case: &Case, executors: &[&'static ExecutorDef], random: &mu
 /// Whether a program still fails like this, and how.
 pub(super) fn fails(case: &Case, failure: &Failure) -> Option<Failure> {
     let config = &failure.config;
-    let ask = || ask(case, config.arranged, &[config.executor]);
+    let ask = || ask(case, config.arranged, &[config.executor], usize::MAX);
     let same = |kind: Kind, Problem(message): Problem| {
         let message = Failure { kind, message, ..failure.clone() };
         (kind == failure.kind).then_some(message)
@@ -214,7 +217,7 @@ pub(super) fn fails(case: &Case, failure: &Failure) -> Option<Failure> {
 
 fn compare(case: &Case, outputs: &[Array], failure: &Failure) -> Check<Compared> {
     match &failure.against {
-        Against::References => match ask(case, failure.config.arranged, &[failure.config.executor]) {
+        Against::References => match ask(case, failure.config.arranged, &[failure.config.executor], usize::MAX) {
             Ok(Answer::Gives(oracle)) => oracle.compare(outputs),
             _ => Ok(Compared::default()),
         },

@@ -10,6 +10,7 @@ use crate::operator::RuleSet;
 use crate::testing::rules::{ReferenceRule, TestRules};
 use fulgurite_kernels::DType;
 
+use super::case::work;
 use super::terms::{of_floats, terms_of_each};
 use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
@@ -63,16 +64,21 @@ pub(super) enum Answer {
     Refuses(Problem),
     /// Some symbol has no reference.
     Nothing,
+    /// They would take too long.
+    TooLong,
 }
 
 impl Oracle {
-    /// What the references say to a trace for the host, on these inputs. `tolerances` are what directives allow each
-    /// result.
-    pub(super) fn ask(trace: &Trace, inputs: &[Array], tolerances: &[Tolerance]) -> Check<Answer> {
+    /// What the references say to a trace for the host, on these inputs, if its values have no more than `most` elements
+    /// in all. `tolerances` are what directives allow each result.
+    pub(super) fn ask(trace: &Trace, inputs: &[Array], tolerances: &[Tolerance], most: usize) -> Check<Answer> {
         let block = dce::live(decompose(trace, |_| true).block).canonical();
         if block.symbols.iter().any(|symbol| symbol.operator().is_none_or(|def| TestRules::of(def).reference.is_none()))
         {
             return Ok(Answer::Nothing);
+        }
+        if work(&block).elements > most {
+            return Ok(Answer::TooLong);
         }
         let given = inputs.iter().map(Array::to_reference).collect::<Result<Vec<_>, _>>()?;
         let run = |noise: Noise| guarded(|| interpret(&block, &given, noise));

@@ -155,7 +155,7 @@ mod tests {
         let block = trace_block(&parameters, |x: &[Tensor]| call(def, x.iter().map(|x| Arg::Tensor(*x)).collect()));
         let arrays: Vec<Array> =
             (shapes.iter()).map(|shape| Array::new(*shape, &vec![number; shape.iter().product()]).unwrap()).collect();
-        let Ok(Answer::Gives(oracle)) = Oracle::ask(&trace_of(name, block.unwrap()), &arrays, &[Tolerance::NONE])
+        let Ok(Answer::Gives(oracle)) = Oracle::ask(&trace_of(name, block.unwrap()), &arrays, &[Tolerance::NONE], usize::MAX)
         else {
             panic!("{name} has references");
         };
