@@ -12,6 +12,7 @@ mod extents;
 mod generate;
 mod judge;
 mod minimize;
+mod noise;
 mod oracle;
 mod slack;
 mod terms;

@@ -7,11 +7,12 @@
 
 use crate::arithmetic::Arithmetic;
 use crate::operator::RuleSet;
-use crate::testing::rules::{ReferenceRule, TestRules};
+use crate::testing::rules::TestRules;
 use fulgurite_kernels::DType;
 
 use super::case::work;
-use super::terms::{of_floats, terms_of_each};
+use super::noise::{MOVES, Noise, moved_operands, nearly, run_alike};
+use super::terms::of_floats;
 use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
 use crate::reference::ReferenceTensor;
@@ -21,15 +22,10 @@ use crate::testing::generate::guarded;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::{Random, round_to};
 use crate::testing::tolerance::{position, root_mean_square, roundings};
-use crate::trace::{Block, BoundSymbol, Trace};
+use crate::trace::{Block, BoundSymbol, Trace, ValueId};
 use crate::transforms::dce;
 use crate::transforms::decompose::decompose;
 
-/// How many times a program is run with other roundings.
-const RUNS: u64 = 3;
-/// How many times the largest of these moves is free. Each run draws one rounding for each operation; a sum of many terms makes
-/// one for each of them.
-const MOVES: f64 = 16.0;
 /// An element that moves by more than this part of its size, or of one, is left out.
 const JUMP: f64 = 0.1;
 
@@ -88,15 +84,17 @@ impl Oracle {
         };
         // What is refused a rounding further says nothing.
         let Ok(exact) = run(Noise::Exact) else { return Ok(Answer::Nothing) };
-        let noises = (0..RUNS).map(Noise::Moved).chain([Noise::Alike]);
-        let Ok(moved) = noises.map(run).collect::<Check<Vec<_>>>() else {
+        let runs = |noises: &[Noise]| noises.iter().map(|noise| run(*noise)).collect::<Check<Vec<_>>>();
+        let far: &[Noise] = if decides(&block) { &Noise::FAR } else { &[] };
+        let (Ok(moved), Ok(far)) = (runs(&Noise::NEAR), runs(far)) else {
             return Ok(Answer::Nothing);
         };
         let results = (block.results.iter().enumerate())
             .map(|(i, id)| {
                 let meta = block.meta(*id);
-                let moved: Vec<&[f64]> = moved.iter().map(|run| run[i].as_slice()).collect();
-                let allowed = allowed(meta.dtype(), &rounded[i], &exact[i], &moved, tolerances[i]);
+                let of = |runs: &'_ [Vec<Vec<f64>>]| runs.iter().map(|run| run[i].clone()).collect::<Vec<_>>();
+                let (moved, far) = (of(&moved), of(&far));
+                let allowed = allowed(meta.dtype(), &rounded[i], &exact[i], [&moved, &far], tolerances[i]);
                 let (rounded, exact) = (rounded[i].clone(), exact[i].clone());
                 Expected { dtype: meta.dtype(), shape: meta.shape().to_vec(), rounded, exact, allowed }
             })
@@ -164,7 +162,14 @@ fn largest(dtype: DType) -> f64 {
     }
 }
 
-fn allowed(dtype: DType, rounded: &[f64], exact: &[f64], moved: &[&[f64]], tolerance: Tolerance) -> Vec<Option<f64>> {
+/// How far each element of a result may be off; `moved` and `far` are what it is with [`Noise::NEAR`] and [`Noise::FAR`].
+fn allowed(
+    dtype: DType,
+    rounded: &[f64],
+    exact: &[f64],
+    [moved, far]: [&[Vec<f64>]; 2],
+    tolerance: Tolerance,
+) -> Vec<Option<f64>> {
     let step = |j: usize| moved.iter().map(|run| (run[j] - rounded[j]).abs()).fold(0.0, f64::max);
     let usual = root_mean_square((0..rounded.len()).map(step).filter(|step| *step < JUMP));
     let scale = root_mean_square(rounded.iter().copied());
@@ -172,7 +177,8 @@ fn allowed(dtype: DType, rounded: &[f64], exact: &[f64], moved: &[&[f64]], toler
         let value = rounded[j];
         let all = || moved.iter().map(|run| run[j]).chain([exact[j]]);
         if !dtype.is_floating() {
-            return all().all(|other| other == value).then_some(0.0);
+            let far = far.iter().map(|run| run[j]);
+            return all().chain(far).all(|other| other == value).then_some(0.0);
         }
         if !value.is_finite() {
             // An infinity or no number, if everybody says so.
@@ -180,8 +186,16 @@ fn allowed(dtype: DType, rounded: &[f64], exact: &[f64], moved: &[&[f64]], toler
         }
         let wild = |v: f64| !v.is_finite() || v.abs() > largest(dtype) || (v != 0.0 && v.abs() < 1.0 / largest(dtype));
         let step = step(j);
-        let far = (exact[j] - value).abs() > JUMP * (1.0 + value.abs());
-        if wild(value) || all().any(wild) || step > JUMP * (1.0 + value.abs()) || far {
+        let drifts = (exact[j] - value).abs() > JUMP * (1.0 + value.abs());
+        if wild(value) || all().any(wild) || step > JUMP * (1.0 + value.abs()) || drifts {
+            return None;
+        }
+        // Some decision on the way falls otherwise, and the element with it.
+        let jumps = |run: &Vec<f64>| {
+            let far = (run[j] - value).abs();
+            far > JUMP * (1.0 + value.abs()) && far > MOVES * MOVES * (step + usual)
+        };
+        if far.iter().any(jumps) {
             return None;
         }
         let own = roundings(dtype) * dtype.epsilon() * value.abs();
@@ -193,33 +207,19 @@ fn allowed(dtype: DType, rounded: &[f64], exact: &[f64], moved: &[&[f64]], toler
     (0..rounded.len()).map(one).collect()
 }
 
-/// What becomes of roundings.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Noise {
-    /// None are made.
-    Exact,
-    /// Each result is rounded to its element type.
-    Rounded,
-    /// Each result of arithmetic is moved by one rounding, up or down at random, and so are the terms of sums.
-    Moved(u64),
-    /// As `Moved`, but all terms of a sum the same way: terms that are alike are rounded alike, and a sum of many is
-    /// off by a part of a rounding for each of them.
-    Alike,
+/// Whether numbers are compared on the way to an index, or to a result that is not floating-point.
+fn decides(block: &Block) -> bool {
+    let floating = |id: &ValueId| block.meta(*id).dtype().is_floating();
+    let indices = |symbol: &BoundSymbol| {
+        symbol.operands().any(|id| floating(&id))
+            && symbol.results.iter().any(|id| block.meta(*id).dtype().is_integer())
+    };
+    !block.results.iter().all(floating) || block.symbols.iter().any(indices)
 }
-
-impl Noise {
-    fn moves(self) -> bool {
-        matches!(self, Noise::Moved(_) | Noise::Alike)
-    }
-}
-
-/// Of how many terms that are alike each adds a rounding to a sum. With [`MOVES`], a sum of n terms is allowed n / 8
-/// roundings more, one of products n / 4. (Like terms added one after another are off by n / 4 at most.)
-const ALIKE: f64 = 128.0;
 
 /// Runs a decomposed block by the references; the values of its results.
 fn interpret(block: &Block, inputs: &[ReferenceTensor], noise: Noise) -> Check<Vec<Vec<f64>>> {
-    let mut random = Random::new(if let Noise::Moved(seed) = noise { seed + 911 } else { 0 });
+    let mut random = Random::new(if let Noise::Moved { seed, .. } = noise { seed + 911 } else { 0 });
     let mut last = vec![usize::MAX; block.values.len()];
     for (at, symbol) in block.symbols.iter().enumerate() {
         symbol.operands().for_each(|id| last[id.index()] = at);
@@ -267,7 +267,7 @@ fn call(
         |arguments: &[Arg<ReferenceTensor>]| rule(arguments).map_err(|failure| Problem::from(failure).within(def.name));
     let results = match noise {
         Noise::Alike if terms => run_alike(rule, &plain, run)?,
-        _ if terms => run(&moved_operands(&plain, |value, unit| moved(value, unit, random)))?,
+        _ if terms => run(&moved_operands(&plain, |value, unit| noise.moved(value, unit, random)))?,
         _ => run(&plain)?,
     };
     ensure!(results.len() == symbol.results.len(), "{}: its reference gives {} results", def.name, results.len());
@@ -283,8 +283,8 @@ fn call(
                 let one = |v: &f64| match noise {
                     Noise::Exact => *v,
                     // Where terms cancel, or there are none, zero has the sign of the order that they are added in.
-                    Noise::Moved(seed) if terms && *v == 0.0 => [0.0, -0.0][(seed % 2) as usize],
-                    _ if moves => round_to(moved(*v, unit, random), dtype),
+                    Noise::Moved { seed, .. } if terms && *v == 0.0 => [0.0, -0.0][(seed % 2) as usize],
+                    _ if moves => nearly(noise.moved(*v, unit, random), dtype),
                     _ => round_to(*v, dtype),
                 };
                 let floats = result.floats().iter().map(one).collect();
@@ -293,49 +293,6 @@ fn call(
         }
     });
     Ok(rounded.collect())
-}
-
-/// Runs an operator with all terms of its sums moved the same way, each element by as much as it has terms.
-fn run_alike(
-    rule: ReferenceRule,
-    plain: &[Arg<ReferenceTensor>],
-    run: impl Fn(&[Arg<ReferenceTensor>]) -> Check<Vec<ReferenceTensor>>,
-) -> Check<Vec<ReferenceTensor>> {
-    let counts = terms_of_each(rule, plain);
-    let (least, most) =
-        counts.iter().flatten().fold((f64::INFINITY, 1.0), |(least, most): (f64, f64), &n| (least.min(n), most.max(n)));
-    let alike = |terms: f64| 1.0 + terms / ALIKE;
-    let results = run(&moved_operands(plain, |value, unit| value * (1.0 + alike(most) * unit)))?;
-    if counts.len() != results.len() || least >= most {
-        return Ok(results);
-    }
-    let own = |((moved, still), counts): ((ReferenceTensor, ReferenceTensor), Vec<f64>)| {
-        if !moved.dtype().is_floating() {
-            return moved;
-        }
-        let elements = moved.floats().iter().zip(still.floats()).zip(counts);
-        let values = elements.map(|((moved, still), terms)| match moved - still {
-            step if step.is_finite() => still + step * alike(terms) / alike(most),
-            _ => *moved,
-        });
-        of_floats(moved.dtype(), moved.shape(), values.collect())
-    };
-    Ok(results.into_iter().zip(run(plain)?).zip(counts).map(own).collect())
-}
-
-/// Operands with each number moved, given the rounding of the type in which sums of it are added up.
-fn moved_operands(plain: &[Arg<ReferenceTensor>], mut to: impl FnMut(f64, f64) -> f64) -> Vec<Arg<ReferenceTensor>> {
-    map_arguments(plain, |value| {
-        if !value.dtype().is_floating() {
-            return value.clone();
-        }
-        let unit = value.dtype().accumulator().epsilon();
-        of_floats(value.dtype(), value.shape(), value.floats().iter().map(|v| to(*v, unit)).collect())
-    })
-}
-
-fn moved(value: f64, unit: f64, random: &mut Random) -> f64 {
-    if random.next().is_multiple_of(2) { value * (1.0 + unit) } else { value * (1.0 - unit) }
 }
 
 /// Compares two arrays bit for bit; one NaN is like another.

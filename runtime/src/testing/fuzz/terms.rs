@@ -51,7 +51,6 @@ mod tests {
     use crate::array::Array;
     use crate::error::Failure;
     use crate::expansion;
-    use crate::meta::{Device, TensorMeta};
     use crate::operator::{Class, OperatorDef, OperatorKind, ParamDef};
     use crate::registry::{OPERATORS, find_operator};
     use crate::testing::directives::Tolerance;
@@ -75,6 +74,15 @@ mod tests {
         ..TracingRules::EMPTY
     };
 
+    const ONE: TracingRules = TracingRules {
+        meta: Some(|arguments| Ok(vec![arguments[0].tensors()[0].with_shape([])])),
+        ..TracingRules::EMPTY
+    };
+    const INDICES: TracingRules = TracingRules {
+        meta: Some(|arguments| Ok(vec![arguments[0].tensors()[0].with_dtype(DType::I64)])),
+        ..TracingRules::EMPTY
+    };
+
     macro_rules! operators {
         ($($id:ident: $name:literal, $params:expr, $tracing:expr, $reference:expr;)*) => {$(
             #[linkme::distributed_slice(OPERATORS)]
@@ -92,6 +100,11 @@ mod tests {
         RUNNING: "terms::running", &[INPUT], SAME, running;
         ONTO_FIRST: "terms::onto_first", &[INPUT, OTHER], SAME, onto_first;
         DOTS: "terms::dots", &[INPUT, OTHER], PER_ROW, dots;
+        MEAN: "terms::mean", &[INPUT], ONE, mean;
+        NEARLY: "terms::rounded", &[INPUT], SAME, |arguments| {
+            given(arguments[0].tensors()[0].shape(), values(&arguments[0]))
+        };
+        ORDER: "terms::order", &[INPUT], INDICES, order;
     }
 
     fn values(argument: &Arg<ReferenceTensor>) -> Vec<f64> {
@@ -131,6 +144,15 @@ mod tests {
         given(&[], vec![values.iter().sum::<f64>() / values.len() as f64])
     }
 
+    /// Indices of the elements, the largest first.
+    fn order(arguments: &[Arg<ReferenceTensor>]) -> Results {
+        let values = values(&arguments[0]);
+        let mut indices: Vec<i64> = (0..values.len() as i64).collect();
+        indices.sort_by(|a, b| values[*b as usize].total_cmp(&values[*a as usize]));
+        let indices = ArrayD::from_shape_vec(ndarray::IxDyn(&[values.len()]), indices);
+        Ok(vec![ReferenceTensor::from_integers(DType::I64, indices.unwrap())])
+    }
+
     fn tensor(shape: &[usize]) -> Arg<ReferenceTensor> {
         Arg::Tensor(of_floats(DType::F32, shape, vec![0.25; shape.iter().product()]))
     }
@@ -148,18 +170,26 @@ mod tests {
 
     /// Whether the results of an operator in f32 are accepted, all operands being this number.
     fn accepts(name: &str, shapes: &[&[usize]], number: f32, results: &[f32]) -> bool {
-        let parameters: Vec<_> = (shapes.iter().enumerate())
-            .map(|(i, shape)| (format!("x{i}").into(), TensorMeta::new(*shape, DType::F32, Device::CPU)))
-            .collect();
-        let def = find_operator(name).unwrap();
-        let block = trace_block(&parameters, |x: &[Tensor]| call(def, x.iter().map(|x| Arg::Tensor(*x)).collect()));
         let arrays: Vec<Array> =
             (shapes.iter()).map(|shape| Array::new(*shape, &vec![number; shape.iter().product()]).unwrap()).collect();
-        let Ok(Answer::Gives(oracle)) = Oracle::ask(&trace_of(name, block.unwrap()), &arrays, &[Tolerance::NONE], usize::MAX)
+        takes(&[name], &arrays, Array::new([results.len()], results).unwrap())
+    }
+
+    /// Whether this result of operators, one after another, is accepted.
+    fn takes(names: &[&str], arrays: &[Array], result: Array) -> bool {
+        let parameters: Vec<_> =
+            (arrays.iter().enumerate()).map(|(i, array)| (format!("x{i}").into(), array.meta().clone())).collect();
+        let block = trace_block(&parameters, |x: &[Tensor]| {
+            names.iter().fold(x.to_vec(), |x, name| {
+                call(find_operator(name).unwrap(), x.iter().map(|x| Arg::Tensor(*x)).collect())
+            })
+        });
+        let Ok(Answer::Gives(oracle)) =
+            Oracle::ask(&trace_of("terms", block.unwrap()), arrays, &[Tolerance::NONE], usize::MAX)
         else {
-            panic!("{name} has references");
+            panic!("{names:?} have references");
         };
-        oracle.compare(&[Array::new([results.len()], results).unwrap()]).is_ok()
+        oracle.compare(&[result]).is_ok()
     }
 
     /// Sums of like terms added one after another in f32, as kernels may: all their roundings go one way.
@@ -191,5 +221,39 @@ mod tests {
         let shape: &[usize] = &[4096, 4];
         assert!(accepts("terms::dots", &[shape, shape], 0.1, &[dot; 4096]));
         assert!(!accepts("terms::dots", &[shape, shape], 0.1, &[dot * (1.0 + 130.0 * f32::EPSILON); 4096]));
+    }
+
+    /// In f64 the reference itself adds like terms with roundings that all go one way, and other numbers with others.
+    #[test]
+    fn like_terms_in_f64_may_be_added_more_exactly_than_the_reference_does() {
+        let accepted = |count: usize, number: f64, result: f64| {
+            let array = Array::from_f64([count], DType::F64, &vec![number; count]).unwrap();
+            takes(&["terms::mean"], &[array], Array::from_f64([], DType::F64, &[result]).unwrap())
+        };
+        for i in 0..64 {
+            let number = 0.827_219_877_199_930_2 + f64::from(i) / 97.0;
+            for count in [1000, 2049, 3246, 4095] {
+                assert!(accepted(count, number, number), "{count} times {number}");
+            }
+        }
+        // No more than a rounding for each of them.
+        assert!(!accepted(3246, 0.75, 0.75 * (1.0 + 3246.0 * f64::EPSILON)));
+    }
+
+    /// Which of two numbers is the larger one says nothing where their roundings decide about it.
+    #[test]
+    fn the_order_of_nearly_equal_numbers_is_free_and_no_other() {
+        // A hundred pairs that are three roundings apart, and as many numbers by themselves.
+        let pairs = (1..=100).map(f64::from).flat_map(|value| [value, value * (1.0 + 3e-7)]);
+        let numbers: Vec<f64> = pairs.chain((101..=200).map(f64::from)).collect();
+        let array = Array::from_f64([300], DType::F32, &numbers).unwrap();
+        let taken = |changed: fn(i64) -> i64| {
+            let indices: Vec<i64> = (0..300).rev().map(changed).collect();
+            let indices = Array::new([300], &indices).unwrap();
+            takes(&["terms::rounded", "terms::order"], std::slice::from_ref(&array), indices)
+        };
+        assert!(taken(|i| i));
+        assert!(taken(|i| if i < 200 { i ^ 1 } else { i }));
+        assert!(!taken(|i| if i < 200 { i } else { i ^ 1 }));
     }
 }
