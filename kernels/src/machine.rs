@@ -38,6 +38,13 @@ pub fn processor() -> Option<String> {
     parse_processor(&read_to_string("/proc/cpuinfo").ok()?)
 }
 
+/// Ends the process with this code while other threads run: nothing is torn down, and nothing that is buffered is
+/// written.
+pub fn exit_at_once(code: i32) -> ! {
+    // SAFETY: it takes a number and does not return; no destructor runs that another thread could be in the way of.
+    unsafe { libc::_exit(code) }
+}
+
 fn parse_processor(text: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())

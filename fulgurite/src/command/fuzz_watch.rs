@@ -1,15 +1,13 @@
 //! The deadline of a case of `fuzz`: a case that hangs is named, and ends the search.
 
 use std::io::{Write, stderr};
-use std::process::{abort, exit};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::outcome::Failed;
+use fulgurite::kernels::machine::exit_at_once;
 
-/// How long the process may take to exit, once a case has hung: what hangs may hold what an orderly exit waits for.
-const EXIT: Duration = Duration::from_secs(10);
+use super::outcome::Failed;
 
 /// The case at hand, and when it must be done.
 type Current = Option<(u64, Instant)>;
@@ -61,12 +59,8 @@ impl Watch {
                 stderr().lock(),
                 "error: case {case} takes longer than its deadline of {limit:?}\n  again:    {again}"
             );
-            // If the exit hangs as well, this still ends the process.
-            let _ = thread::Builder::new().spawn(|| {
-                thread::sleep(EXIT);
-                abort();
-            });
-            exit(1);
+            // An orderly exit tears down what the case still uses: it could wait for that, or abort.
+            exit_at_once(1);
         });
         watcher.map_err(|error| Failed(format!("the thread that watches deadlines: {error}")))?;
         Ok(Watch { shared, limit })
