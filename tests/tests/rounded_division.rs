@@ -122,3 +122,34 @@ fn negated_zeros_have_the_other_sign() {
         }
     }
 }
+
+/// Every pair of significands of bf16, and some of f16, with quotients up to where the type has no odd integers: against
+/// exact arithmetic with integers.
+#[test]
+fn quotients_of_all_significands_are_exact() {
+    for (dtype, digits, step) in [(DType::BF16, 8, 1), (DType::F16, 11, 17)] {
+        let (low, high) = (1i64 << (digits - 1), 1i64 << digits);
+        for shift in [0, 1, digits - 2, digits - 1, digits] {
+            let pairs: Vec<(i64, i64)> = (low..high)
+                .flat_map(|a| (low..high).step_by(step).map(move |b| (a << shift, b)))
+                .flat_map(|(a, b)| [(a, b), (-a, b)])
+                .filter(|(a, _)| dtype != DType::F16 || a.abs() < 1 << 16)
+                .collect();
+            let column =
+                |of: fn(&(i64, i64)) -> i64| -> Vec<f64> { pairs.iter().map(|pair| of(pair) as f64).collect() };
+            let (a, b) = (array(dtype, &column(|pair| pair.0)), array(dtype, &column(|pair| pair.1)));
+            for mode in [RoundingMode::Floor, RoundingMode::Trunc] {
+                let f = jit(move |(a, b): (Tensor, Tensor)| div::with(a, b).rounding_mode(mode).call());
+                let got = f.call((a.clone(), b.clone())).unwrap().to_f64().unwrap();
+                let exact: Vec<f64> = (pairs.iter())
+                    .map(|(a, b)| if mode == RoundingMode::Floor { a.div_euclid(*b) } else { a / b } as f64)
+                    .collect();
+                // Beyond the type's digits it is rounded.
+                let exact = array(dtype, &exact).to_f64().unwrap();
+                let wrong = (0..pairs.len()).filter(|i| got[*i] != exact[*i]);
+                let (count, first) = (wrong.clone().count(), wrong.clone().next().unwrap_or(0));
+                assert_eq!(count, 0, "{mode:?} {dtype}: {:?} gave {}", pairs[first], got[first]);
+            }
+        }
+    }
+}

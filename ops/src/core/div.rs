@@ -4,7 +4,7 @@ use super::arrays::zip;
 use super::promotion::{as_tensor, constant_like, elementwise_meta, floating, operands_in, operands_meet, result_type};
 use crate::prims::{
     self,
-    support::{another, floor_quotient, same_dtype, same_shape},
+    support::{another, floor_quotient, in_accumulator, same_dtype, same_shape},
 };
 
 fulgurite::attribute_enum! {
@@ -130,12 +130,13 @@ pub mod rounded_quotient {
 
     fn decomposition(input: Tensor, other: Tensor, rounding_mode: RoundingMode) -> Tensor {
         match rounding_mode {
-            RoundingMode::Trunc => {
+            // In bf16 the quotient might be rounded up to an integer before it is cut off.
+            RoundingMode::Trunc => in_accumulator([input, other], |input, other| {
                 // Zero keeps its sign, as does what is rounded to it.
                 let quotient = prims::div(input, other);
                 let negative = prims::lt(quotient, 0.0);
                 prims::select(negative, prims::neg(prims::floor(prims::neg(quotient))), prims::floor(quotient))
-            }
+            }),
             RoundingMode::Floor => floor_quotient(input, other),
         }
     }
