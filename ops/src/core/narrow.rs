@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::rearranged;
-use super::promotion::{position};
+use super::promotion::position;
 use crate::prims;
 
 /// `length` elements along `dim`, from `start` on (counted from the end if negative). `start` may be an integer tensor

@@ -2,7 +2,7 @@
 
 use fulgurite_ops_macros::operator;
 
-use super::promotion::{broadcast};
+use super::promotion::broadcast;
 use crate::prims;
 
 macro_rules! triangle {

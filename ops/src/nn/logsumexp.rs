@@ -1,9 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use crate::core::arrays::{largest, reduce};
-use crate::core::promotion::{
-    accumulating, broadcast, cast, floating, keep_dims, reduced_dims, reduced_shape,
-};
+use crate::core::promotion::{accumulating, broadcast, cast, floating, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
 /// `log Σ eˣ` along `dim`, computed around the largest element, in f32 for f16 and bf16; -inf of no elements. Integers and

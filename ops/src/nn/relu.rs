@@ -17,9 +17,7 @@ pub mod relu {
 
     fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let out = relu(input);
-        (out, move |d_out: Tensor| {
-            Grads { input: prims::select(prims::le(out, 0.0), 0.0, d_out) }
-        })
+        (out, move |d_out: Tensor| Grads { input: prims::select(prims::le(out, 0.0), 0.0, d_out) })
     }
 
     fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
