@@ -7,12 +7,12 @@ use fulgurite_example_outside::squareplus;
 
 /// The executor of what is written.
 #[fulgurite::executor(device = "cpu")]
-pub mod host {}
+pub mod plain {}
 
 // What `ops new` writes for an operator of this crate.
 #[deny(warnings)]
-#[path = "written/squareplus_by_host.rs"]
-mod squareplus_by_host_file;
+#[path = "written/squareplus_by_plain.rs"]
+mod squareplus_by_plain_file;
 
 fn run(folder: &Path, arguments: &[&str]) -> String {
     let output =
@@ -43,11 +43,11 @@ fn operators_of_this_crate_are_listed_shown_traced_and_run() {
 fn an_implementation_of_an_operator_of_this_crate_is_written_with_its_imports() {
     let folder = tempfile::tempdir().expect("a folder");
     let run = |arguments: &[&str]| run(folder.path(), arguments);
-    run(&["ops", "new", "host", "--executor"]);
+    run(&["ops", "new", "plain", "--executor"]);
     let rows: serde_json::Value = serde_json::from_str(&run(&["ops", "list", "--json"])).expect("JSON");
     let mut names = rows.as_array().expect("a list").iter().filter_map(|row| row["name"].as_str());
     let own = names.find(|name| name.rsplit("::").next() == Some("squareplus")).expect("it is linked");
-    run(&["ops", "new", "squareplus_by_host", "--implementation", "host", "--of", own]);
-    let written = std::fs::read_to_string(folder.path().join("squareplus_by_host.rs")).expect("written");
-    assert_eq!(written, include_str!("written/squareplus_by_host.rs"));
+    run(&["ops", "new", "squareplus_by_plain", "--implementation", "plain", "--of", own]);
+    let written = std::fs::read_to_string(folder.path().join("squareplus_by_plain.rs")).expect("written");
+    assert_eq!(written, include_str!("written/squareplus_by_plain.rs"));
 }

@@ -1,9 +1,9 @@
 use fulgurite::prelude::*;
 
-use super::{host, squareplus};
+use super::{plain, squareplus};
 
-#[implementation(of = squareplus, by = host)]
-mod squareplus_by_host {
+#[implementation(of = squareplus, by = plain)]
+mod squareplus_by_plain {
     // PLACEHOLDER: which calls it takes; the others are refused with a reason. Arguments are taken by name.
     fn checker(input: &TensorMeta) -> Claim {
         refuse_unless!(input.dtype() == DType::F32, "input is {}, takes f32", input.dtype());
