@@ -1,18 +1,16 @@
 //! What a program costs, counted from its text: lines, launches, bytes moved, arithmetic. Nothing is measured.
 
+use fulgurite_kernels::scalar::ScalarNode;
 use serde_json::{Value, json};
 
 use crate::argument::Arg;
 use crate::arithmetic::Arithmetic;
 use crate::executor::VIEW;
 use crate::meta::TensorMeta;
-use crate::operator::{OperatorDef, RuleSet};
-use crate::strided::LayoutRules;
+use crate::operator::RuleSet;
 use crate::trace::{Block, BoundSymbol, Callee, Trace};
-use crate::tracer::decompose;
-use crate::tracer::rules::TracingRules;
+use crate::tracer::infer;
 use crate::transforms::plan::memory_use;
-use fulgurite_kernels::scalar::ScalarNode;
 
 /// How many floating-point (or integer) operations a call takes.
 pub type FlopsRule = fn(&[Arg<TensorMeta>]) -> u64;
@@ -93,14 +91,16 @@ fn bytes(block: &Block, symbol: &BoundSymbol) -> u64 {
             seen.push(id);
         }
     }
-    seen.iter().map(|id| block.meta(*id).bytes() as u64).sum()
+    seen.iter().fold(0, |sum: u64, id| sum.saturating_add(block.meta(*id).bytes() as u64))
 }
 
-/// The operations of a line. A broken trace has none where its lines do not fit.
+/// The operations of a line. A line that its operator refuses, in a trace that was not verified, has none: rules rely on
+/// what the operator asks of its arguments.
 fn flops(block: &Block, symbol: &BoundSymbol) -> u64 {
     let whole = |body: &Block| body.symbols.iter().fold(0u64, |sum, line| sum.saturating_add(flops(body, line)));
     let Some(def) = symbol.operator() else { return symbol.body.as_deref().map_or(0, whole) };
     let arguments = block.argument_metas(symbol);
+    let Ok((_, stands_for)) = infer(def, &arguments) else { return 0 };
     if let Some(rule) = CostRules::of(def).flops {
         return rule(&arguments);
     }
@@ -111,15 +111,8 @@ fn flops(block: &Block, symbol: &BoundSymbol) -> u64 {
     }
     match &symbol.body {
         Some(body) => whole(body),
-        None => decomposed(def, &arguments).map_or(0, |body| whole(&body)),
+        None => stands_for.map_or(0, |body| whole(&body)),
     }
-}
-
-fn decomposed(def: &'static OperatorDef, arguments: &[Arg<TensorMeta>]) -> Option<std::sync::Arc<Block>> {
-    if LayoutRules::of(def).view.is_some() || TracingRules::of(def).decomposition.is_none() {
-        return None;
-    }
-    decompose(def, arguments).ok()
 }
 
 #[cfg(test)]

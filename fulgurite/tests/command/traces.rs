@@ -315,6 +315,27 @@ fn differences_are_counted() {
     let markdown = run_in(folder.path(), &["trace", "diff", "a", "b", "--markdown"]);
     assert!(markdown.out.contains("1 reclaimed") && markdown.out.contains("```diff"), "{}", markdown.out);
     assert!(run_in(folder.path(), &["trace", "diff", "a", "a", "--markdown"]).ok().contains("No difference."));
+    // A product has two operations a term; each operand and each result is moved once.
+    let store = |file: &str, inputs: &str, call: &str, result: &str| {
+        let text = format!(
+            "# fulgurite trace 2\ntrace f for cpu ({inputs}) {{\n  y: {result} = {call}\n  return out = y\n}}\n"
+        );
+        std::fs::write(folder.path().join(file), text).unwrap();
+    };
+    store("product", "a: f32[2, 3], b: f32[3, 5]", "prims::matmul(a, b) by cpu", "f32[2, 5]");
+    store("square", "a: f32[2, 3], b: f32[3, 5]", "prims::mul(a, a) by cpu", "f32[2, 3]");
+    let totals = json(&run_in(folder.path(), &["trace", "diff", "product", "square", "--json"]).out)["totals"].take();
+    assert_eq!((&totals["before"]["flops"], &totals["before"]["bytes"]), (&60.into(), &124.into()), "{totals}");
+    assert_eq!((&totals["after"]["flops"], &totals["after"]["bytes"]), (&6.into(), &48.into()), "{totals}");
+    // What is compared need not be valid: neither arguments that the operator refuses, nor what no memory holds.
+    store("refused", "a: f32[2], b: f32[3]", "prims::matmul(a, b) by cpu", "f32[2]");
+    let large = "f32[4000000000, 4000000000]";
+    store("large", &format!("a: {large}, b: {large}"), "prims::matmul(a, b) by cpu", large);
+    for file in ["refused", "large"] {
+        let ran = run_in(folder.path(), &["trace", "diff", "product", file, "--json"]);
+        assert_eq!((ran.code, ran.err.as_str()), (1, ""), "{file}");
+        assert_eq!(json(&ran.out)["totals"]["after"]["flops"], 0, "{file}");
+    }
 }
 
 #[test]
