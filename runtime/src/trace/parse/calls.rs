@@ -137,6 +137,15 @@ impl<'a> Parser<'a> {
         Ok(Arg::Tensor(self.value(scope)?))
     }
 
+    /// As [`Parser::tensors`], behind the argument `previous`, whose scope names without one are below.
+    pub(super) fn tensors_after(&mut self, scope: &mut Scope, previous: Option<&Arg<ValueId>>) -> Result<Arg<ValueId>> {
+        let outside = self.scope.clone();
+        self.follow(scope, previous, &outside);
+        let tensors = self.tensors(scope);
+        self.scope = outside;
+        tensors
+    }
+
     /// What is called, with what.
     pub(super) fn callee(&mut self, scope: &mut Scope, results: &[Typed]) -> Result<(Callee, Vec<Arg<ValueId>>)> {
         let quoted = self.peek() == Some('"');
@@ -155,11 +164,8 @@ impl<'a> Parser<'a> {
                         return p.fail(at, format!("expected tensors and one 'wrt=', found {}", quote(name)));
                     }
                     None => {
-                        let outside = p.scope.clone();
-                        p.follow(scope, arguments.last(), &outside);
-                        let argument = p.tensors(scope);
-                        p.scope = outside;
-                        arguments.push(argument?);
+                        let argument = p.tensors_after(scope, arguments.last())?;
+                        arguments.push(argument);
                     }
                 }
                 Ok(())
@@ -180,11 +186,8 @@ impl<'a> Parser<'a> {
                         return p.fail(at, format!("expected tensors and one 'executor=', found {}", quote(name)));
                     }
                     None => {
-                        let outside = p.scope.clone();
-                        p.follow(scope, arguments.last(), &outside);
-                        let argument = p.tensors(scope);
-                        p.scope = outside;
-                        arguments.push(argument?);
+                        let argument = p.tensors_after(scope, arguments.last())?;
+                        arguments.push(argument);
                     }
                 }
                 Ok(())

@@ -98,12 +98,9 @@ impl Parser<'_> {
     /// Values after `del`, and the views that end with them.
     fn delete(&mut self, scope: &mut Scope, ending: Vec<ValueId>) -> Result<()> {
         let mut arguments: Vec<Arg<ValueId>> = Vec::new();
-        let outside = self.scope.clone();
         loop {
-            self.follow(scope, arguments.last(), &outside);
-            let argument = self.tensors(scope);
-            self.scope = outside.clone();
-            arguments.push(argument?);
+            let argument = self.tensors_after(scope, arguments.last())?;
+            arguments.push(argument);
             if !self.eat(',') {
                 break;
             }
@@ -207,8 +204,8 @@ impl Parser<'_> {
         Ok(results)
     }
 
-    /// Values after `return` or `yield`, each perhaps with a path; several lines stand between parentheses. An item is given the item
-    /// before it.
+    /// Values after `return` or `yield`, each perhaps with a path; several lines stand between parentheses. An item is
+    /// given the item before it.
     pub(super) fn results<T: Clone>(
         &mut self,
         mut item: impl FnMut(&mut Self, Option<&T>) -> Result<T>,

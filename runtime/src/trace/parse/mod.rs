@@ -1,8 +1,8 @@
 //! Text back into traces. Any input gives a trace or an [`Error::Parse`](crate::Error::Parse) with a line and a column.
 //!
 //! `messages` says what is wrong, `words` reads characters, words and lists; `attributes`, `types` and `names` what
-//! lines are made of, `calls`, `nested` and `lines` the lines, `bodies` what is in their braces, `memory` the memory that values have, `header` all
-//! around them.
+//! lines are made of, `calls`, `nested` and `lines` the lines, `bodies` what is in their braces, `memory` the memory
+//! that values have, `header` all around them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -40,8 +40,8 @@ impl Parser<'_> {
         Ok(id)
     }
 
-    /// The value that `name` names: one of the block, or, in the body of a region that reads them by their names, of the block
-    /// around, which then is a parameter of the body.
+    /// The value that `name` names: one of the block, or, in the body of a region that reads them by their names, of
+    /// the block around, which then is a parameter of the body.
     pub(super) fn look_up(&self, scope: &mut Scope, name: &str, at: usize) -> Result<ValueId> {
         if let Some(id) = scope.names.get(name) {
             return Ok(*id);

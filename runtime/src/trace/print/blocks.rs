@@ -4,8 +4,8 @@ use super::super::nested::Nested;
 use super::super::{Block, BoundSymbol, Callee, Storage, ValueId, implied};
 use super::calls::{Around, Style};
 use super::fold::{self, SOFT, comma, prose};
+use super::printer::{Printer, value_name};
 use super::words::{label, scope_of_body};
-use super::{Printer, value_name};
 use crate::argument::Arg;
 
 impl Printer {

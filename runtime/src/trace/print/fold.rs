@@ -1,6 +1,8 @@
-//! Lines folded at a width. What is printed marks where a line may end; one rule decides where it does: as late as it can.
+//! Lines folded at a width. What is printed marks where a line may end; one rule decides where it does: as late as it
+//! can.
 
-use super::WIDTH;
+/// Lines are folded at this many characters, at spaces between arguments.
+pub const WIDTH: usize = 120;
 
 /// A space between two arguments, at which a line may end. Names and strings have such characters escaped.
 pub(super) const SOFT: char = '\u{1}';

@@ -4,9 +4,9 @@ use super::super::implied::{self, Storages, scope_of};
 use super::super::nested::Nested;
 use super::super::{Input, InputRole, Trace, ValueId};
 use super::calls::Style;
-use super::fold::{HANG, fold};
+use super::fold::{HANG, WIDTH, fold};
+use super::printer::{Printer, VERSION, value_name};
 use super::words::{below, label};
-use super::{Printer, VERSION, WIDTH, value_name};
 use crate::executor::VIEW;
 use crate::transforms::donate::{Donation, donations};
 use crate::transforms::plan::memory_use;
@@ -136,7 +136,8 @@ impl Printer {
         }
     }
 
-    /// Items between two texts: all on one line if they fit, else the items of each scope on a line of their own, between parentheses.
+    /// Items between two texts: all on one line if they fit, else the items of each scope on a line of their own,
+    /// between parentheses.
     fn list(&mut self, depth: usize, before: &str, lines: &[Vec<String>], behind: &str, parentheses: bool) {
         let (open, close) = if parentheses { ("(", ")") } else { ("", "") };
         let items: Vec<String> = lines.iter().map(|line| line.join(", ")).collect();
