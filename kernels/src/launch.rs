@@ -1,9 +1,11 @@
-//! What work on a device of any kind is described by: addresses of its memory, copies within it, and the shape of a launch.
+//! What work on a device of any kind is described by: addresses of its memory, copies within it, and the shape of a
+//! launch.
 
 use std::fmt;
 
-/// An address in device memory: a number that the device's backend gives for the start of an allocation. Bytes further on are
-/// found by adding. It is no pointer of the host, and owns nothing: whoever plans the memory knows what is there.
+/// An address in device memory: a number that the device's backend gives for the start of an allocation. Bytes further
+/// on are found by adding. It is no pointer of the host, and owns nothing: whoever plans the memory knows what is
+/// there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct DeviceAddress(pub u64);
 

@@ -70,8 +70,8 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     })
 }
 
-/// `device = "cpu"`: the host, or a kind of device. Kinds are an open set, which a crate that is linked later may add to; what is
-/// nearly the name of one that comes with Fulgurite is a mistake.
+/// `device = "cpu"`: the host, or a kind of device. Kinds are an open set, which a crate that is linked later may add
+/// to; what is nearly the name of one that comes with Fulgurite is a mistake.
 fn kind_of_device(setting: &Setting, errors: &mut Errors) -> Option<LitStr> {
     let given = options::text(setting, errors)?;
     let (name, known) = (given.value(), options::DEVICES);

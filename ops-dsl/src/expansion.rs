@@ -39,8 +39,8 @@ pub fn tree(input: TokenStream) -> TokenStream {
     expanded(|errors| crate::tree::read(input, errors), |tree, _| expand::tree::expand(tree))
 }
 
-/// The messages for a declaration, and what it expands to if anything can be made of it; `expand` is told whether nothing
-/// is wrong.
+/// The messages for a declaration, and what it expands to if anything can be made of it; `expand` is told whether
+/// nothing is wrong.
 fn expanded<D>(
     read: impl FnOnce(&mut Errors) -> Option<D>,
     expand: impl FnOnce(&D, bool) -> TokenStream,

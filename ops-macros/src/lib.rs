@@ -46,11 +46,11 @@ use proc_macro::TokenStream;
 /// program is traced. `#[default(value)]` makes an argument optional, and all that follow it. The result is `Tensor`, a tuple of
 /// them, or `Vec<Tensor>`.
 ///
-/// **Rules.** `meta` (from `scalar` if absent), `decomposition`, `grad`, `scalar` (over `Expr`), `flops` (operations of a call, as `u64`), `reference` (over `ArrayD`), `cpu`
-/// (over `TensorRef`; results are `out: &mut TensorMut`, or `out0`, `out1`, ...; `out: &mut [TensorMut]` for a list), `view` (over `Strided`: how the
-/// result looks into its first operand), `samples`, `errors`.
-/// `decomposition` and `grad` take every argument. A pullback of several results takes a tuple: `move |(d_out, d_indices)| ...`;
-/// a cotangent of type `Option<Tensor>` is `None` where none arrived.
+/// **Rules.** `meta` (from `scalar` if absent), `decomposition`, `grad`, `scalar` (over `Expr`), `flops` (operations of
+/// a call, as `u64`), `reference` (over `ArrayD`), `cpu` (over `TensorRef`; results are `out: &mut TensorMut`, or
+/// `out0`, `out1`, ...; `out: &mut [TensorMut]` for a list), `view` (over `Strided`: how the result looks into its
+/// first operand), `samples`, `errors`. `decomposition` and `grad` take every argument. A pullback of several results
+/// takes a tuple: `move |(d_out, d_indices)| ...`; a cotangent of type `Option<Tensor>` is `None` where none arrived.
 ///
 /// **Settings.** `torch = "..."`, `overload = Add` (the runtime's `Role`s),
 /// `autocast = low` (or `full`, `widest`, `keep`: what mixed precision makes of the operands), `effects(random, mutates(x), aliases(out, x), collective)`,

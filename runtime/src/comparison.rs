@@ -1,5 +1,5 @@
-//! Two programs side by side: which lines changed and how, and what that costs. As text, as JSON, and as Markdown for a pull
-//! request.
+//! Two programs side by side: which lines changed and how, and what that costs. As text, as JSON, and as Markdown for a
+//! pull request.
 
 use std::fmt;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! `host`: what a device lacks is run on the host. Operands are copied there, a kernel of the host's own executors runs, and
-//! results are copied back. A trace says `by host` where that happens.
+//! `host`: what a device lacks is run on the host. Operands are copied there, a kernel of the host's own executors
+//! runs, and results are copied back. A trace says `by host` where that happens.
 
 use std::sync::Arc;
 

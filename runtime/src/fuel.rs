@@ -1,6 +1,7 @@
 //! How much of what is optional transforms may do.
 
-/// Optimization fuel: how many more claims, fusions and rewrites may be made. Halving it finds the one that breaks a program.
+/// Optimization fuel: how many more claims, fusions and rewrites may be made. Halving it finds the one that breaks a
+/// program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fuel(Option<u64>);
 

@@ -13,8 +13,8 @@ pub struct KernelRules {
     pub plan: Option<PlanRule>,
     /// Whether the kernel takes operands of any strides; otherwise it gets contiguous ones.
     pub strided: bool,
-    /// Whether a result may be written over an operand: the kernel has read the elements of an operand that lie at a place
-    /// before it writes that place of a result. The n-th tensor of a list belongs to the n-th result alone.
+    /// Whether a result may be written over an operand: the kernel has read the elements of an operand that lie at a
+    /// place before it writes that place of a result. The n-th tensor of a list belongs to the n-th result alone.
     pub in_place: bool,
     /// The parameters over which alone a result may be written; empty if over any.
     pub in_place_over: &'static [&'static str],

@@ -1,5 +1,5 @@
-//! The record that a declaration becomes: what traces, errors and printing see of an operator. Its rules are in sets that
-//! belong to those who ask for them, and which the record only carries.
+//! The record that a declaration becomes: what traces, errors and printing see of an operator. Its rules are in sets
+//! that belong to those who ask for them, and which the record only carries.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -206,8 +206,8 @@ impl Autocast {
 }
 
 /// Rules of operators that belong together, since the same part of the runtime asks for them: how calls are traced, how
-/// they are differentiated, which kernels run them, how they are tested. Each part declares its set beside its code, so that
-/// the record needs none of them.
+/// they are differentiated, which kernels run them, how they are tested. Each part declares its set beside its code, so
+/// that the record needs none of them.
 pub trait RuleSet: Any + Send + Sync + Sized {
     /// The set of an operator that declares none of these rules.
     const NONE: &'static Self;

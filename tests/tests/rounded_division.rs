@@ -123,8 +123,8 @@ fn negated_zeros_have_the_other_sign() {
     }
 }
 
-/// Every pair of significands of bf16, and some of f16, with quotients up to where the type has no odd integers: against
-/// exact arithmetic with integers.
+/// Every pair of significands of bf16, and some of f16, with quotients up to where the type has no odd integers:
+/// against exact arithmetic with integers.
 #[test]
 fn quotients_of_all_significands_are_exact() {
     for (dtype, digits, step) in [(DType::BF16, 8, 1), (DType::F16, 11, 17)] {

@@ -10,7 +10,8 @@ use crate::kernels::{read, written};
 /// The longest sums that the library has.
 pub const LONGEST: usize = 256;
 
-/// `a · b` for each of `batch` pairs: a [m, k], b [k, n], contiguous, sums in f64. Operands of the call: a, b, the result.
+/// `a · b` for each of `batch` pairs: a [m, k], b [k, n], contiguous, sums in f64. Operands of the call: a, b, the
+/// result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Product {
     /// Pairs.

@@ -1,5 +1,5 @@
-//! Streams of a simulated device: threads that do what was enqueued, in order, each piece after a random delay. What is not
-//! ordered by a stream or an event is seen in any order.
+//! Streams of a simulated device: threads that do what was enqueued, in order, each piece after a random delay. What is
+//! not ordered by a stream or an event is seen in any order.
 
 use std::any::Any;
 use std::collections::VecDeque;

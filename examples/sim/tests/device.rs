@@ -90,8 +90,8 @@ fn a_missing_event_is_seen() {
         let (from, to) = (context.allocate(4).unwrap(), context.allocate(4).unwrap());
         let event = context.event(false).unwrap();
         let mut out = [0; 4];
-        // SAFETY: the blocks have as many bytes, and are kept until both streams are done; what the streams leave without
-        // order is what the test is about, and the device's memory has a lock.
+        // SAFETY: the blocks have as many bytes, and are kept until both streams are done; what the streams leave
+        // without order is what the test is about, and the device's memory has a lock.
         unsafe {
             first.fill(from.address(), 1, 4).unwrap();
             first.synchronize().unwrap();
@@ -115,7 +115,8 @@ fn a_missing_event_is_seen() {
     assert!((0..20).any(|_| seen(false) != [2; 4]), "work of two streams ran as if it were ordered");
 }
 
-/// A device that used what is not allocated is lost; it has a process of its own, since nothing runs on the device afterwards.
+/// A device that used what is not allocated is lost; it has a process of its own, since nothing runs on the device
+/// afterwards.
 #[test]
 fn a_wrong_access_is_an_error_of_the_next_call_that_waits() {
     const VARIABLE: &str = "FULGURITE_SIM_FAULTS";

@@ -1,4 +1,5 @@
-//! The tests that this crate's declarations generate: `cargo test -p fulgurite-example-sim`. They run on the simulated device.
+//! The tests that this crate's declarations generate: `cargo test -p fulgurite-example-sim`. They run on the simulated
+//! device.
 
 use std::process::ExitCode;
 

@@ -53,8 +53,8 @@ pub struct Arguments {
     /// Stops after so many findings.
     #[arg(long, value_name = "NUMBER")]
     findings: Option<u64>,
-    /// The kind of device that programs are run on: cpu, cuda, or auto for the first that is available. They run on the first one
-    /// of it.
+    /// The kind of device that programs are run on: cpu, cuda, or auto for the first that is available. They run on the
+    /// first one of it.
     #[arg(long, default_value = "cpu", value_parser = Device::named)]
     device: Device,
     /// Executors that are tried besides those of the device's default list.

@@ -38,8 +38,8 @@ pub struct Arguments {
     /// The folder for results; it is made if it is not there.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Where cases run: cpu, cuda, cuda:1, ..., or auto for the first device that is available. Tensors are taken there, and an
-    /// argument `device` that is "cpu" means it.
+    /// Where cases run: cpu, cuda, cuda:1, ..., or auto for the first device that is available. Tensors are taken
+    /// there, and an argument `device` that is "cpu" means it.
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = Device::named)]
     device: Device,
     #[command(flatten)]

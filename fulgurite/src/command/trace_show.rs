@@ -68,7 +68,8 @@ pub struct Arguments {
     /// Without nested bodies, memory plan and refusals.
     #[arg(long)]
     plain: bool,
-    /// With what follows from the rest: devices, arguments at their defaults, parameters of bodies, operands of regions.
+    /// With what follows from the rest: devices, arguments at their defaults, parameters of bodies, operands of
+    /// regions.
     #[arg(long, conflicts_with = "plain")]
     full: bool,
     /// The size of a model: nano, micro, mini, small, 124M, ...

@@ -16,9 +16,9 @@ use super::output::{say, say_json};
 /// Arguments of `trace snapshots`.
 #[derive(Args)]
 #[command(after_help = "\
-Every program in a snapshot file is compared with the one of the same stage in the commit; what a failed test left beside a
-file (`.snap.new`) stands for it. Programs come in the order of how much of their cost changed; files in which nothing but
-texts without programs changed are named at the end. Exits with 1 if anything differs.
+Every program in a snapshot file is compared with the one of the same stage in the commit; what a failed test left
+beside a file (`.snap.new`) stands for it. Programs whose cost changed most come first; files in which only texts that
+are no programs changed are named at the end. Exits with 1 if anything differs.
 
 Examples:
   fulgurite trace snapshots
@@ -108,7 +108,7 @@ fn git(arguments: &[&str], folder: &Path) -> Result<Option<Vec<u8>>, Failed> {
 /// The files of snapshots that are not as they are in `base`, each by its path from here.
 fn changed_files(below: &Path, base: &str) -> Result<Vec<PathBuf>, Failed> {
     let here = Path::new(".");
-    if git(&["rev-parse", "--verify", "--quiet", &format!("{base}^{{commit}}")], here)?.is_none() {
+    if git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{base}^{{commit}}")], here)?.is_none() {
         return Err(Failed(format!("'{base}' is no commit of the repository here")));
     }
     let below = below.to_string_lossy();

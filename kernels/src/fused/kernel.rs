@@ -19,8 +19,8 @@ impl FusedKernel {
     /// Prepares `program` for the iteration `shape`.
     ///
     /// Every input is viewed in `shape`, with stride zero where it is broadcast. An output has `shape` too, or a last
-    /// extent of one where it has one value a row. Panics if the program has other numbers of operands, or if one of them has
-    /// another number of dimensions.
+    /// extent of one where it has one value a row. Panics if the program has other numbers of operands, or if one of
+    /// them has another number of dimensions.
     pub fn new(
         program: &FusedProgram,
         shape: &[usize],

@@ -88,8 +88,8 @@ fn reductions_of_a_long_row_by_several_threads() {
     assert!(sum[0].is_nan() && most[0].is_nan());
 }
 
-/// Inputs larger than the caches, parts of which are fetched ahead, and a result that is written past the caches: one long row,
-/// and rows of which several are a tile.
+/// Inputs larger than the caches, parts of which are fetched ahead, and a result that is written past the caches: one
+/// long row, and rows of which several are a tile.
 #[test]
 #[cfg_attr(miri, ignore = "takes hours")]
 fn what_does_not_fit_the_caches() {

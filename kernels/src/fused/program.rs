@@ -21,9 +21,10 @@ pub enum FusedNode {
 
 /// What a fused region computes, whatever the layout of its operands.
 ///
-/// Arithmetic is carried out in f32 for `f16`, `bf16` and `f32`, in f64, in i64 for integers (wrapped to the stored width
-/// when stored), and booleans count as integers; mixed operands are promoted. Integer division truncates, and the remainder
-/// has the divisor's sign; both are 0 for the divisor 0, which [`FusedKernel::run`](super::FusedKernel::run) reports and device code does not.
+/// Arithmetic is carried out in f32 for `f16`, `bf16` and `f32`, in f64, in i64 for integers (wrapped to the stored
+/// width when stored), and booleans count as integers; mixed operands are promoted. Integer division truncates, and the
+/// remainder has the divisor's sign; both are 0 for the divisor 0, which [`FusedKernel::run`](super::FusedKernel::run)
+/// reports and device code does not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FusedProgram {
     /// Element types of the inputs.

@@ -14,8 +14,9 @@ use crate::tile::reduction::{Reduction, Total};
 use crate::tile::store::store;
 use crate::tile::{Class, Operand, arithmetic, convert, load, reduction, stream};
 
-/// Columns of a row whose total is formed by itself, and then combined with those before it, in order. So the order of additions
-/// follows from the length of a row alone, whether one thread passes over it or several. A multiple of every tile of such rows.
+/// Columns of a row whose total is formed by itself, and then combined with those before it, in order. So the order of
+/// additions follows from the length of a row alone, whether one thread passes over it or several. A multiple of every
+/// tile of such rows.
 pub(super) const CHUNK: usize = 64 << 10;
 
 /// A cache line of scratch.
@@ -191,8 +192,8 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// What a pass reads of the next tile, if it has to come from memory. One step alone reads without a pause, which the
-    /// machine foresees by itself.
+    /// What a pass reads of the next tile, if it has to come from memory. One step alone reads without a pause, which
+    /// the machine foresees by itself.
     fn ahead(&self, stage: &Stage, tile: Tile) -> Ahead {
         let (layout, plan) = (&self.kernel.layout, &self.kernel.plan);
         let mut ahead = Ahead::default();

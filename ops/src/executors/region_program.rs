@@ -34,8 +34,9 @@ pub fn program_of(body: &Block, executor: &str) -> Result<FusedProgram> {
             .map(|id| known[id.index()].ok_or_else(|| broken("reads a value that it does not define")))
             .collect::<Result<_>>()?;
         let dtype = body.meta(symbol.results[0]).dtype();
-        // A value has the bits that its type says, wherever it is computed: narrow integers wrap and 16-bit numbers are rounded
-        // after every symbol, as they are when each result is stored. (Kernels leave out conversions that change nothing.)
+        // A value has the bits that its type says, wherever it is computed: narrow integers wrap and 16-bit numbers are
+        // rounded after every symbol, as they are when each result is stored. (Kernels leave out conversions that
+        // change nothing.)
         let node = match kind {
             Kind::Reshape | Kind::Broadcast => arguments[0],
             Kind::Convert => push(FusedNode::Convert(dtype, arguments[0])),

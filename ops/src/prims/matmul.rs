@@ -65,7 +65,7 @@ pub mod matmul {
     /// A multiplication and an addition for each term.
     fn flops(input: &TensorMeta, other: &TensorMeta) -> u64 {
         let (_, [_, n]) = split(other);
-        2 * input.len() as u64 * n as u64
+        2u64.saturating_mul(input.len() as u64).saturating_mul(n as u64)
     }
 
     fn split(meta: &TensorMeta) -> (&[usize], [usize; 2]) {

@@ -117,11 +117,11 @@ pub fn in_accumulator([input, other]: [Tensor; 2], compute: impl FnOnce(Tensor, 
     prims::convert_element_type(compute(wide(input), wide(other)), dtype)
 }
 
-/// The quotient of floating-point numbers, rounded towards negative infinity. What the remainder leaves is divided, which
-/// gives nearly an integer; the nearest one is taken. (A remainder that equals the divisor is that of a small number of
-/// the other sign, or of any of the other sign under an infinite divisor.) Infinity has no remainder, and gives no number;
-/// zero has the sign of the quotient. Of f16 and bf16 it is computed in f32: in bf16 a quotient from 64 on may be rounded
-/// to half of one below the integer, which is then as near to the next lower one.
+/// The quotient of floating-point numbers, rounded towards negative infinity. What the remainder leaves is divided,
+/// which gives nearly an integer; the nearest one is taken. (A remainder that equals the divisor is that of a small
+/// number of the other sign, or of any of the other sign under an infinite divisor.) Infinity has no remainder, and
+/// gives no number; zero has the sign of the quotient. Of f16 and bf16 it is computed in f32: in bf16 a quotient from
+/// 64 on may be rounded to half of one below the integer, which is then as near to the next lower one.
 #[track_caller]
 pub fn floor_quotient(input: impl Into<Operand<Tensor>>, other: Tensor) -> Tensor {
     match input.into() {

@@ -9,8 +9,8 @@ use super::command::{Address, Command, Place};
 use super::error::DeviceError;
 use super::stream::DeviceStream;
 
-/// Size of a record in device memory: the fault code of who reports as u32, four bytes of padding, and two i64, the value found
-/// and the number that it must be below.
+/// Size of a record in device memory: the fault code of who reports as u32, four bytes of padding, and two i64, the
+/// value found and the number that it must be below.
 pub const RECORD_BYTES: usize = 24;
 
 /// What a value's address is counted from.
@@ -75,8 +75,8 @@ impl Room {
     /// The driver's.
     pub fn begin(&self, stream: &dyn DeviceStream) -> Result<(), DeviceError> {
         match self.fault {
-            // SAFETY: the record was allocated with as many bytes, and is used by work of this program alone, which is in one
-            // order.
+            // SAFETY: the record was allocated with as many bytes, and is used by work of this program alone, which is
+            // in one order.
             Some(record) => unsafe { stream.fill(record, 0, RECORD_BYTES) },
             None => Ok(()),
         }
@@ -175,17 +175,17 @@ pub trait LoadedCode: Send {
     /// Enqueues one step.
     ///
     /// # Safety
-    /// The addresses must be those of the step's operands, results and workspace, allocated, and used by no work that is not
-    /// ordered with the stream. That a kernel stays within them is its author's promise.
+    /// The addresses must be those of the step's operands, results and workspace, allocated, and used by no work that
+    /// is not ordered with the stream. That a kernel stays within them is its author's promise.
     ///
     /// # Errors
     /// The backend's.
     unsafe fn step(&mut self, stream: &dyn DeviceStream, step: usize, addresses: &Addresses)
     -> Result<(), DeviceError>;
 
-    /// Enqueues a whole run, with what comes before its first step, in a way that costs the host less than its steps: as a
-    /// graph that is recorded once and replayed. False if nothing was enqueued, and the steps are to be. It is called from
-    /// the second run on.
+    /// Enqueues a whole run, with what comes before its first step, in a way that costs the host less than its steps:
+    /// as a graph that is recorded once and replayed. False if nothing was enqueued, and the steps are to be. It is
+    /// called from the second run on.
     ///
     /// # Safety
     /// As [`LoadedCode::step`], for every step.

@@ -43,8 +43,8 @@ impl Address {
 pub enum Parameter {
     /// A pointer.
     Address(Address),
-    /// A structure of pointers, passed by value. (The launch has room for 32764 bytes of arguments from compute capability 7.0
-    /// on.)
+    /// A structure of pointers, passed by value. (The launch has room for 32764 bytes of arguments from compute
+    /// capability 7.0 on.)
     Addresses(Vec<Address>),
     /// A value of these bytes.
     Value(SmallVec<[u8; 8]>),
@@ -95,8 +95,8 @@ pub struct Source {
     pub options: Vec<String>,
 }
 
-/// What a backend does in a library call: a type of the backend's own, by which it finds what to do. The runtime only hands it
-/// on.
+/// What a backend does in a library call: a type of the backend's own, by which it finds what to do. The runtime only
+/// hands it on.
 pub trait Payload: Any + Debug + Send + Sync {
     /// Whether both are the same call.
     fn equals(&self, other: &dyn Payload) -> bool;
@@ -115,8 +115,8 @@ pub struct LibraryCall {
     pub payload: Arc<dyn Payload>,
     /// What it is done to, in the order that the payload's type says; `None` for an operand that the call does without.
     pub operands: SmallVec<[Option<Address>; 8]>,
-    /// What is done instead if the library cannot do it on the device at hand, which is known when the program is loaded.
-    /// Empty if that is an error.
+    /// What is done instead if the library cannot do it on the device at hand, which is known when the program is
+    /// loaded. Empty if that is an error.
     pub instead: Vec<Command>,
 }
 

@@ -43,8 +43,8 @@ pub trait DeviceContext: Any + Debug + Send + Sync {
     /// [`Category::OutOfMemory`] if there is not as much, with what there is.
     fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError>;
 
-    /// Host memory that copies to and from the device are fast with, zeroed. Without one of its own, a backend copies from
-    /// ordinary memory.
+    /// Host memory that copies to and from the device are fast with, zeroed. Without one of its own, a backend copies
+    /// from ordinary memory.
     ///
     /// # Errors
     /// If there is not as much.

@@ -45,8 +45,8 @@ pub trait DeviceKind: Send + Sync {
     /// The properties of a usual device of an architecture, for plans that are made without one.
     fn typical(&self, architecture: Option<&str>) -> Properties;
 
-    /// The architecture that programs are compiled for where no device says another: in snapshots and in tests without a
-    /// device.
+    /// The architecture that programs are compiled for where no device says another: in snapshots and in tests without
+    /// a device.
     fn usual_architecture(&self) -> Option<&'static str> {
         None
     }
@@ -134,8 +134,8 @@ pub fn find_kind(name: &str) -> crate::Result<&'static dyn DeviceKind> {
     })
 }
 
-/// The properties that programs for `target` are planned by: those of device `ordinal` if it is on this machine and has the
-/// target's architecture, otherwise those of a usual device of the architecture.
+/// The properties that programs for `target` are planned by: those of device `ordinal` if it is on this machine and has
+/// the target's architecture, otherwise those of a usual device of the architecture.
 pub(crate) fn properties_for(kind: &dyn DeviceKind, target: &Target, ordinal: u32) -> Properties {
     match kind.properties(ordinal) {
         Ok(found) if target.architecture().is_none_or(|wanted| found.architecture.as_deref() == Some(wanted)) => found,
@@ -144,8 +144,8 @@ pub(crate) fn properties_for(kind: &dyn DeviceKind, target: &Target, ordinal: u3
 }
 
 impl Device {
-    /// The first device of the first kind that this machine has, in the order of the kinds' priorities; the host if there is
-    /// none.
+    /// The first device of the first kind that this machine has, in the order of the kinds' priorities; the host if
+    /// there is none.
     pub fn auto() -> Device {
         let mut kinds: Vec<_> = device_kinds().into_iter().filter_map(|kind| Some((kind.priority()?, kind))).collect();
         kinds.sort_by_key(|(priority, kind)| (*priority, kind.name()));

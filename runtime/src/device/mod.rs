@@ -1,9 +1,10 @@
-//! Devices beside the host: the interface that a kind of device implements, what a kernel's author plans, the memory of arrays,
-//! and the device in use.
+//! Devices beside the host: the interface that a kind of device implements, what a kernel's author plans, the memory of
+//! arrays, and the device in use.
 //!
 //! # A kind of device
 //!
-//! A backend is a crate, or a module such as [`crate::backends::cuda`], that implements six traits and registers one value:
+//! A backend is a crate, or a module such as [`crate::backends::cuda`], that implements six traits and registers one
+//! value:
 //!
 //! ```text
 //! #[linkme::distributed_slice(fulgurite::device::DEVICE_KINDS)]
@@ -19,19 +20,21 @@
 //! | [`DeviceEvent`] | a mark in a stream, maybe with the time |
 //! | [`LoadedCode`] | a program's work made ready: enqueues a step, and may replay a whole run at once |
 //!
-//! Everything else knows kinds by their name alone: [`crate::meta::Device`] and [`crate::meta::Target`] carry it, an executor
-//! says the kind that it runs on, and [`find_kind`] finds the value where memory or code is needed. An address is a number that
-//! the backend gives ([`fulgurite_kernels::launch::DeviceAddress`]); the runtime adds to it, and never reads memory through it.
+//! Everything else knows kinds by their name alone: [`crate::meta::Device`] and [`crate::meta::Target`] carry it, an
+//! executor says the kind that it runs on, and [`find_kind`] finds the value where memory or code is needed. An address
+//! is a number that the backend gives ([`fulgurite_kernels::launch::DeviceAddress`]); the runtime adds to it, and never
+//! reads memory through it.
 //!
 //! # What runs where
 //!
-//! An executor's plan rule writes commands into a [`Plan`], with places instead of addresses and without a device. A command
-//! is a launch of a kernel (a [`Source`] in the kind's language, an entry, a shape, parameters), a fill, a copy, or a
-//! [`LibraryCall`], whose payload is a type of the backend's own: problems of cuBLASLt, or closures of a simulated device. The
-//! runtime gathers the commands into [`DeviceCode`], allocates the program's memory, and has the backend load the code.
+//! An executor's plan rule writes commands into a [`Plan`], with places instead of addresses and without a device. A
+//! command is a launch of a kernel (a [`Source`] in the kind's language, an entry, a shape, parameters), a fill, a
+//! copy, or a [`LibraryCall`], whose payload is a type of the backend's own: problems of cuBLASLt, or closures of a
+//! simulated device. The runtime gathers the commands into [`DeviceCode`], allocates the program's memory, and has the
+//! backend load the code.
 //!
-//! A run is driven by the runtime for every kind in the same way: inputs are staged or moved, the code is stepped or replayed,
-//! records of faults are fetched, outputs are handed out. What is left to the backend is [`LoadedCode`]:
+//! A run is driven by the runtime for every kind in the same way: inputs are staged or moved, the code is stepped or
+//! replayed, records of faults are fetched, outputs are handed out. What is left to the backend is [`LoadedCode`]:
 //!
 //! 1. `load`: sources are compiled, calls of libraries are planned or replaced by what is done instead.
 //! 2. The first run calls `step` for each step in order, on the stream of the device.
@@ -40,15 +43,15 @@
 //!
 //! # Properties
 //!
-//! Kernels are planned by [`Properties`]: those of the device at hand if it has the target's architecture, otherwise those that
-//! the kind's table has for the architecture. What decides the order of a sum must not differ between devices of one
-//! architecture; it asks [`Plan::typical`].
+//! Kernels are planned by [`Properties`]: those of the device at hand if it has the target's architecture, otherwise
+//! those that the kind's table has for the architecture. What decides the order of a sum must not differ between
+//! devices of one architecture; it asks [`Plan::typical`].
 //!
 //! # Errors
 //!
-//! A backend's error is any type with a [`Category`] ([`BackendError`]). Work that fails on the device is reported by the next
-//! call that waits; the error names the functions that it may come from. What kernels find wrong with their data is written to
-//! a record ([`RECORD_BYTES`]), and is returned to whoever reads an array that depends on it.
+//! A backend's error is any type with a [`Category`] ([`BackendError`]). Work that fails on the device is reported by
+//! the next call that waits; the error names the functions that it may come from. What kernels find wrong with their
+//! data is written to a record ([`RECORD_BYTES`]), and is returned to whoever reads an array that depends on it.
 
 pub(crate) mod block;
 pub mod code;

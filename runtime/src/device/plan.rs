@@ -92,14 +92,14 @@ impl Plan {
         &self.continued
     }
 
-    /// The device that is planned for: the one that the program runs on where it is at hand, otherwise a usual one of the
-    /// target's architecture.
+    /// The device that is planned for: the one that the program runs on where it is at hand, otherwise a usual one of
+    /// the target's architecture.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// A usual device of the target's architecture, whatever device is at hand: for what decides the order of a sum, which
-    /// must be the same on all of them.
+    /// A usual device of the target's architecture, whatever device is at hand: for what decides the order of a sum,
+    /// which must be the same on all of them.
     pub fn typical(&self) -> Properties {
         self.kind.typical(self.properties.architecture.as_deref())
     }

@@ -20,8 +20,8 @@ pub trait DeviceMemory: Debug + Send + Sync {
 /// A block of host memory, freed when it is dropped.
 ///
 /// # Safety
-/// The pointer must be valid for reads and writes of `bytes` initialized bytes as long as the value lives, and aligned for any
-/// element type. Whoever enqueues copies orders them; the block itself has no lock.
+/// The pointer must be valid for reads and writes of `bytes` initialized bytes as long as the value lives, and aligned
+/// for any element type. Whoever enqueues copies orders them; the block itself has no lock.
 pub unsafe trait HostMemory: Debug + Send + Sync {
     /// Its first byte.
     fn pointer(&self) -> *mut u8;
@@ -41,8 +41,8 @@ unsafe impl HostMemory for Buffer {
     }
 }
 
-/// A queue of a device's work, in order within one, independent between two. Its methods enqueue and return; an error of the
-/// work itself is returned by a later call that waits.
+/// A queue of a device's work, in order within one, independent between two. Its methods enqueue and return; an error
+/// of the work itself is returned by a later call that waits.
 pub trait DeviceStream: Any + Debug + Send + Sync {
     /// Waits on the host until everything enqueued is done. Errors of that work come out here.
     ///
@@ -65,8 +65,8 @@ pub trait DeviceStream: Any + Debug + Send + Sync {
     /// Copies `from` to device memory.
     ///
     /// # Safety
-    /// The device range must be allocated, and used by no work that is not ordered with this stream. `from` must stay alive
-    /// and unchanged until the copy is done.
+    /// The device range must be allocated, and used by no work that is not ordered with this stream. `from` must stay
+    /// alive and unchanged until the copy is done.
     ///
     /// # Errors
     /// The driver's.
@@ -84,7 +84,8 @@ pub trait DeviceStream: Any + Debug + Send + Sync {
     /// Copies within the device.
     ///
     /// # Safety
-    /// Both ranges must be allocated, must not overlap, and must be used by no work that is not ordered with this stream.
+    /// Both ranges must be allocated, must not overlap, and must be used by no work that is not ordered with this
+    /// stream.
     ///
     /// # Errors
     /// The driver's.

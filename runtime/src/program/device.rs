@@ -1,6 +1,6 @@
-//! A planned trace on a device: the driver of its runs. All work of a run is enqueued on one stream, and from the second run on
-//! replayed where the backend can. Addresses are static: what is small and not donated is copied to a place of the program's own
-//! first.
+//! A planned trace on a device: the driver of its runs. All work of a run is enqueued on one stream, and from the
+//! second run on replayed where the backend can. Addresses are static: what is small and not donated is copied to a
+//! place of the program's own first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -147,8 +147,8 @@ impl DeviceProgram {
         }
     }
 
-    /// The sources of its kernels, each once, in the order of their first use; also of those that run only where a library
-    /// cannot.
+    /// The sources of its kernels, each once, in the order of their first use; also of those that run only where a
+    /// library cannot.
     pub(super) fn sources(&self) -> Vec<Arc<Source>> {
         steps::sources_of(&self.code.steps)
     }
@@ -197,8 +197,8 @@ impl DeviceProgram {
         Ok((outputs, times))
     }
 
-    /// Enqueues the work for these addresses: replayed, or every step by itself. The first run is launched, since there may be
-    /// no other.
+    /// Enqueues the work for these addresses: replayed, or every step by itself. The first run is launched, since there
+    /// may be no other.
     fn replay(&self, loaded: &mut Loaded, starts: &[DeviceAddress]) -> Result<()> {
         if !self.graph {
             // Each symbol is waited for, so that an error is that of the symbol it names.
@@ -208,8 +208,8 @@ impl DeviceProgram {
             return self.step_all(loaded, starts, wait);
         }
         if self.runs.load(Ordering::Relaxed) > 0 && self.steps.iter().all(|step| step.host.is_none()) {
-            // SAFETY: the code uses the program's memory, and inputs and outputs at these addresses, all alive: the caller's
-            // arrays hold them until what follows on this stream may use their memory again.
+            // SAFETY: the code uses the program's memory, and inputs and outputs at these addresses, all alive: the
+            // caller's arrays hold them until what follows on this stream may use their memory again.
             let replayed = unsafe { loaded.code.replay(loaded.state.stream(), starts) };
             if replayed.map_err(|error| self.code_error(error))? {
                 return Ok(());
@@ -374,7 +374,8 @@ impl DeviceProgram {
                 Memory::Host(_) => None,
             })
             .collect();
-        // SAFETY: the ranges are allocated, each input has a place of its own, and whoever uses them later does so on this stream.
+        // SAFETY: the ranges are allocated, each input has a place of its own, and whoever uses them later does so on
+        // this stream.
         unsafe { loaded.state.stream().copy_all(&copies) }?;
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! What a text leaves out because it follows from the rest of the text. The printer leaves out what is as it follows, and the parser
-//! puts it back: both ask here.
+//! What a text leaves out because it follows from the rest of the text. The printer leaves out what is as it follows,
+//! and the parser puts it back: both ask here.
 
 use std::sync::Arc;
 
@@ -13,11 +13,12 @@ use crate::executor::VIEW;
 use crate::meta::{Device, TensorMeta};
 use crate::operator::{ParamDef, ParamKind};
 
-/// Names longer than this are never written relative to another, so that a text cannot make names that are much longer than it.
+/// Names longer than this are never written relative to another, so that a text cannot make names that are much longer
+/// than it.
 pub(super) const MAX_RELATIVE: usize = 1024;
 
-/// The argument of a call that gives none: no tensor, the declared default, `none` where the type allows it, and the program's
-/// device (`home`) where an attribute is called `device`.
+/// The argument of a call that gives none: no tensor, the declared default, `none` where the type allows it, and the
+/// program's device (`home`) where an attribute is called `device`.
 pub(super) fn argument<V>(param: &ParamDef, home: Option<Device>) -> Option<Arg<V>> {
     match param.kind {
         ParamKind::Optional(_) => return Some(Arg::Optional(None)),
@@ -35,8 +36,8 @@ pub(super) fn argument<V>(param: &ParamDef, home: Option<Device>) -> Option<Arg<
     Some(Arg::Attribute(Attribute::Text(device.to_string().into())))
 }
 
-/// The scope of a name, to which the next name of a list may be relative: the name without its counter and its last word. Empty if there
-/// is none.
+/// The scope of a name, to which the next name of a list may be relative: the name without its counter and its last
+/// word. Empty if there is none.
 pub(super) fn scope_of(name: &str) -> &str {
     let mut end = name.len();
     while let Some(dot) = name[..end].rfind('.') {
@@ -49,8 +50,8 @@ pub(super) fn scope_of(name: &str) -> &str {
     ""
 }
 
-/// The parameters of the body of an operator's call: named by the operator, typed by the operands. `None` if the symbol is no such call,
-/// or reads what the block does not have.
+/// The parameters of the body of an operator's call: named by the operator, typed by the operands. `None` if the symbol
+/// is no such call, or reads what the block does not have.
 pub(super) fn parameters(block: &Block, symbol: &BoundSymbol) -> Option<Vec<(Arc<str>, TensorMeta)>> {
     let Callee::Operator(def) = symbol.callee else { return None };
     if symbol.operands().any(|id| id.index() >= block.values.len()) {
@@ -73,9 +74,9 @@ pub(super) fn yields(body: &Block) -> Option<Vec<bool>> {
     rest.is_empty().then_some(marks)
 }
 
-/// What is nested in the body of a region whose operands, parameters and results follow from it, and `None` for another: its parameters
-/// are called as the operands, in the order of their first use in the text; its results are called as those of the region, and defined in
-/// their order; one executor takes all lines.
+/// What is nested in the body of a region whose operands, parameters and results follow from it, and `None` for
+/// another: its parameters are called as the operands, in the order of their first use in the text; its results are
+/// called as those of the region, and defined in their order; one executor takes all lines.
 pub(crate) fn region(block: &Block, symbol: &BoundSymbol, body: &Block) -> Option<Nested> {
     let (Callee::Region { executor }, [Arg::List(operands)]) = (&symbol.callee, &symbol.arguments[..]) else {
         return None;
@@ -128,8 +129,8 @@ pub(crate) fn deletes(history: &[String]) -> bool {
     history.iter().any(|transform| transform == "delete_last_used")
 }
 
-/// The storage of the results of a planned program: views have the memory of what they look at, what is returned has that of the donated
-/// input of the same path, or memory of its own.
+/// The storage of the results of a planned program: views have the memory of what they look at, what is returned has
+/// that of the donated input of the same path, or memory of its own.
 pub(super) struct Storages {
     returned: FxHashMap<ValueId, Storage>,
 }

@@ -1,7 +1,8 @@
 //! Views that are written inside the line that reads them: `matmul(reshape(x, shape=[16, 48]), w)`.
 //!
-//! The text has neither name nor type of such a view. Both follow: it is called after the first result of its reader and the parameter
-//! that takes it, its rules say its type, and it is computed right before its reader. Where deletes are in the program, it ends there.
+//! The text has neither name nor type of such a view. Both follow: it is called after the first result of its reader
+//! and the parameter that takes it, its rules say its type, and it is computed right before its reader. Where deletes
+//! are in the program, it ends there.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::tracer::infer;
 /// Calls within one line nest no deeper.
 pub(crate) const DEEPEST: usize = 4;
 
-/// What a view is called that parameter `param` of the reader whose first result is `reader` takes; `item` is its place in a list.
+/// What a view is called that parameter `param` of the reader whose first result is `reader` takes; `item` is its place
+/// in a list.
 pub(crate) fn name_of(reader: &str, param: &str, item: Option<usize>) -> Arc<str> {
     match item {
         Some(item) => format!("{reader}.{param}.{item}").into(),
@@ -55,8 +57,8 @@ impl Nested {
         Nested { inside: vec![false; block.symbols.len()], by: FxHashMap::default(), reads: FxHashMap::default() }
     }
 
-    /// The views of `block` that `executor` computes and that are written inside others. Of regions, `short` has those that are written
-    /// short, with what is nested in their bodies. With `deletes`, views end behind their readers.
+    /// The views of `block` that `executor` computes and that are written inside others. Of regions, `short` has those
+    /// that are written short, with what is nested in their bodies. With `deletes`, views end behind their readers.
     pub(crate) fn new(
         block: &Block,
         executor: &str,
@@ -97,7 +99,8 @@ impl Nested {
         self.by.get(&id).copied().filter(|at| self.inside[*at])
     }
 
-    /// The symbols of a block in the order of the text, each operand where it is read: a reader's, then those of what is inside it.
+    /// The symbols of a block in the order of the text, each operand where it is read: a reader's, then those of what
+    /// is inside it.
     pub(crate) fn occurrences<'a>(&self, block: &'a Block) -> Vec<(&'a BoundSymbol, ValueId)> {
         let mut found = Vec::new();
         for (at, symbol) in block.symbols.iter().enumerate() {

@@ -27,7 +27,8 @@ pub fn claim(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel)
     Ok(trace.transformed("claim", flattener.finish(source, &substitution)))
 }
 
-/// A claimed block without what claimed operators stand for. Their executors know the operators, and the stages before have the bodies.
+/// A claimed block without what claimed operators stand for. Their executors know the operators, and the stages before
+/// have the bodies.
 pub(crate) fn without_bodies(mut block: Block) -> Block {
     for symbol in &mut block.symbols {
         if symbol.executor.is_some() && symbol.operator().is_some() {

@@ -71,7 +71,8 @@ fn laid_over(base: &Layout, view: View) -> Layout {
     Layout { root: base.root, strides: view.strides.into(), offset: base.offset + view.offset }
 }
 
-/// Whether the view `symbol`, with `operand` in place of its own, is of the same type and looks at memory as `laid` says.
+/// Whether the view `symbol`, with `operand` in place of its own, is of the same type and looks at memory as `laid`
+/// says.
 fn looks_at(block: &Block, symbol: &BoundSymbol, operand: ValueId, known: &[Layout], laid: &Layout) -> bool {
     let Some(own) = symbol.operands().next() else { return false };
     let arguments = map_arguments(&symbol.arguments, |id| if *id == own { operand } else { *id });

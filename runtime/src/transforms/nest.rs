@@ -1,5 +1,5 @@
-//! Views beside their readers: a view that one line reads comes right before that line and is called after it, so that the text can write
-//! it inside the line (see [`crate::trace::nested`]). What is computed stays the same.
+//! Views beside their readers: a view that one line reads comes right before that line and is called after it, so that
+//! the text can write it inside the line (see [`crate::trace::nested`]). What is computed stays the same.
 
 use std::sync::Arc;
 
@@ -60,8 +60,8 @@ fn beside_readers(
     }
     let mut names: FxHashSet<Arc<str>> = block.values.iter().map(|value| value.name.clone()).collect();
     let returned: FxHashSet<ValueId> = block.results.iter().copied().collect();
-    // Of each view that moves, how many lines it is inside of. Readers come later: a view of a view is called after the name
-    // that its reader has by then.
+    // Of each view that moves, how many lines it is inside of. Readers come later: a view of a view is called after the
+    // name that its reader has by then.
     let mut depths: FxHashMap<usize, usize> = FxHashMap::default();
     for i in (0..block.symbols.len()).rev() {
         let symbol = &block.symbols[i];

@@ -1,7 +1,8 @@
 //! How the library computes a product: its own name for one of its ways.
 
 /// A way to compute a problem, as the library names it to itself. It can be recorded, and used again with the same
-/// version of the library on the same kind of device; [`MatmulPlan::with_algorithm`](super::MatmulPlan::with_algorithm) checks that.
+/// version of the library on the same kind of device; [`MatmulPlan::with_algorithm`](super::MatmulPlan::with_algorithm)
+/// checks that.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Algorithm {
     /// The library's own encoding.

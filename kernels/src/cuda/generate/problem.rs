@@ -33,7 +33,8 @@ pub struct Problem<'a> {
     pub inputs: &'a [InputOperand<'a>],
     /// In the program's order.
     pub outputs: &'a [OutputOperand<'a>],
-    /// Shared memory that a block of the device may have, in bytes (see [`crate::cuda::Device::shared_bytes_per_block`]).
+    /// Shared memory that a block of the device may have, in bytes (see
+    /// [`crate::cuda::Device::shared_bytes_per_block`]).
     pub shared_bytes: usize,
     /// Whether blocks can work in clusters (compute capability 9.0 and newer).
     pub clusters: bool,

@@ -209,8 +209,8 @@ pub mod layernorm_backward {
         let pack = pack_anywhere(columns, input.dtype().size());
         let size = input.dtype().size();
         let super::Backward { rows: kept, blocks, depth } = super::Backward::new(columns, pack, size)?;
-        // A launch leaves sums of the parameters' gradients for each of its blocks, of which there are as many on every device of
-        // an architecture, so that all of them add in the same order.
+        // A launch leaves sums of the parameters' gradients for each of its blocks, of which there are as many on every
+        // device of an architecture, so that all of them add in the same order.
         let blocks_in_all = rows.div_ceil(kept.at_a_time()).min(plan.typical().multiprocessors * blocks);
         let partial = plan.workspace((blocks_in_all * 2 * columns * size_of::<f32>()) as u64);
         super::kernels(plan, kept, input, weight);

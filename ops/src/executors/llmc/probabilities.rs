@@ -17,8 +17,8 @@ const MOST_THREADS: usize = 1024;
 /// Threads of a block that streams a row.
 const STREAMING_THREADS: usize = 512;
 
-/// Rows are kept in the shared memory of multiprocessors that have at least so many bytes of it, and what each block takes for
-/// itself.
+/// Rows are kept in the shared memory of multiprocessors that have at least so many bytes of it, and what each block
+/// takes for itself.
 const SHARED_BYTES: usize = 228 << 10;
 const OWN_BYTES: usize = 2 << 10;
 /// The most packs of a thread.
@@ -58,7 +58,8 @@ impl Shared {
         plan.define("BLOCKS", self.blocks);
     }
 
-    /// A launch of as many blocks as run at a time, which go from row to row, or as `rows` need if each has `blocks` of its own.
+    /// A launch of as many blocks as run at a time, which go from row to row, or as `rows` need if each has `blocks` of
+    /// its own.
     fn launch(self, device: &Properties, rows: usize, blocks: usize) -> LaunchShape {
         let blocks = (rows * blocks).min(device.multiprocessors / blocks * blocks * self.blocks);
         LaunchShape::linear(blocks as u32, self.threads as u32).shared(self.bytes() as u32)

@@ -2,8 +2,8 @@
 
 use fulgurite_kernels::launch::DeviceAddress;
 
-/// A graph is updated if no more than one step in so many has another address: recording a step again takes about as long as
-/// launching it.
+/// A graph is updated if no more than one step in so many has another address: recording a step again takes about as
+/// long as launching it.
 const FEW: usize = 4;
 /// Addresses that had no graph, and are remembered in case they come again.
 const MOST_MISSED: usize = 16;

@@ -1,5 +1,5 @@
-//! A program loaded onto a CUDA device: its steps, and graphs of whole runs, recorded once, replayed, and updated where an input
-//! or output is elsewhere.
+//! A program loaded onto a CUDA device: its steps, and graphs of whole runs, recorded once, replayed, and updated where
+//! an input or output is elsewhere.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,7 +36,8 @@ pub(super) struct CudaCode {
     /// The one used last is the last.
     graphs: Vec<Recorded>,
     choice: Choice,
-    /// The stream that work is recorded on: other threads may enqueue on the device's meanwhile, which is no part of a graph.
+    /// The stream that work is recorded on: other threads may enqueue on the device's meanwhile, which is no part of a
+    /// graph.
     recorder: Option<Stream>,
     counts: ReplayCounts,
 }
@@ -82,7 +83,8 @@ impl CudaCode {
         let recorder = self.recorder.as_ref().unwrap_or_else(|| unreachable!("made above"));
         recorder.capture_pieces(CaptureMode::ThreadLocal, steps.len() + 1, |piece| match piece.checked_sub(1) {
             None if steps.len() == self.code.steps.len() => match self.room.fault {
-                // SAFETY: the record has as many bytes, and is used by work of this program alone, which is in one order.
+                // SAFETY: the record has as many bytes, and is used by work of this program alone, which is in one
+                // order.
                 Some(record) => Ok(unsafe { recorder.fill_u8(record, 0, RECORD_BYTES) }?),
                 None => Ok(()),
             },
@@ -112,7 +114,8 @@ impl CudaCode {
         Ok(())
     }
 
-    /// Has a graph use these addresses, of which those of `steps` are new. It is then the last. False if it cannot, and is gone.
+    /// Has a graph use these addresses, of which those of `steps` are new. It is then the last. False if it cannot, and
+    /// is gone.
     ///
     /// # Safety
     /// As [`CudaCode::capture`].
@@ -174,8 +177,8 @@ impl LoadedCode for CudaCode {
         }
         if let Some(recorded) = self.graphs.last() {
             let started = Instant::now();
-            // SAFETY: the graph uses the program's memory, and inputs and outputs at these addresses, all alive as the caller
-            // promises.
+            // SAFETY: the graph uses the program's memory, and inputs and outputs at these addresses, all alive as the
+            // caller promises.
             unsafe { recorded.executable.launch(stream) }?;
             self.counts.launching += started.elapsed();
             self.counts.replays += 1;

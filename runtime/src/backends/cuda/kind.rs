@@ -49,7 +49,8 @@ impl DeviceKind for Cuda {
         Some(USUAL)
     }
 
-    /// `sm_80`, `sm_90a`, `sm_100f`: a number of two or three digits, and maybe the letter of features that later ones lack.
+    /// `sm_80`, `sm_90a`, `sm_100f`: a number of two or three digits, and maybe the letter of features that later ones
+    /// lack.
     fn check_architecture(&self, text: &str) -> Result<(), String> {
         let number = text.strip_prefix("sm_").unwrap_or_default();
         let digits = number.strip_suffix(['a', 'f']).unwrap_or(number);

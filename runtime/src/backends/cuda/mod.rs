@@ -1,8 +1,8 @@
 //! NVIDIA GPUs: the device kind `cuda`.
 //!
-//! Kernels are CUDA C++, compiled at run time by NVRTC; products of matrices are calls of cuBLASLt ([`Matmul`]). From its second
-//! run on a program is replayed as a CUDA graph, whose nodes are updated where inputs or outputs are elsewhere. Everything
-//! raw is in [`fulgurite_kernels::cuda`].
+//! Kernels are CUDA C++, compiled at run time by NVRTC; products of matrices are calls of cuBLASLt ([`Matmul`]). From
+//! its second run on a program is replayed as a CUDA graph, whose nodes are updated where inputs or outputs are
+//! elsewhere. Everything raw is in [`fulgurite_kernels::cuda`].
 
 mod choice;
 mod code;

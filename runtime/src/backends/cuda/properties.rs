@@ -7,9 +7,9 @@ use crate::device::Properties;
 /// The architecture that speaks for all where there is no device.
 pub(super) const USUAL: &str = "sm_90a";
 
-/// A usual device of a compute capability (times ten): multiprocessors, threads that one holds, KiB of shared memory that it has
-/// and that one block may have. The driver keeps a KiB of each block's. Figures are those of the data centre's product, and
-/// of the largest one where there is none.
+/// A usual device of a compute capability (times ten): multiprocessors, threads that one holds, KiB of shared memory
+/// that it has and that one block may have. The driver keeps a KiB of each block's. Figures are those of the data
+/// centre's product, and of the largest one where there is none.
 const TYPICAL: [(u32, usize, usize, usize, usize); 10] = [
     (70, 80, 2048, 96, 96),
     (75, 40, 1024, 64, 64),

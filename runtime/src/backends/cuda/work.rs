@@ -114,7 +114,8 @@ fn compile(sources: &[Arc<Source>], architecture: &str) -> Result<Vec<Arc<Cubin>
         .collect()
 }
 
-/// The commands that are run on this device: products that the library does not know are replaced by what stands for them.
+/// The commands that are run on this device: products that the library does not know are replaced by what stands for
+/// them.
 fn resolve<'a>(commands: &'a [Command], library: &Library, plans: &mut Plans) -> Result<Vec<&'a Command>, DeviceError> {
     let mut resolved = Vec::with_capacity(commands.len());
     for command in commands {
@@ -196,8 +197,8 @@ pub(super) unsafe fn enqueue(
                     Parameter::FaultCode => arguments.u32(fault_code),
                 });
                 // SAFETY: addresses are those of the symbol's operands, results and workspace, alive and used on this
-                // stream alone, as the caller promises; that the kernel stays within them is its author's promise, which
-                // the generated tests of bounds check.
+                // stream alone, as the caller promises; that the kernel stays within them is its author's promise,
+                // which the generated tests of bounds check.
                 unsafe { function.launch(stream, shape, &arguments) }?;
             }
             Work::Matmul { plan, operands, alpha } => {

@@ -14,8 +14,8 @@ use crate::trace::Trace;
 
 /// A program on its device.
 pub(super) struct Loaded {
-    /// Arena, workspace, staged inputs, fresh outputs. It is dropped first: freeing it waits for the work that uses it and the
-    /// code.
+    /// Arena, workspace, staged inputs, fresh outputs. It is dropped first: freeing it waits for the work that uses it
+    /// and the code.
     _memory: Block,
     pub(super) staging: Staging,
     pub(super) code: Box<dyn LoadedCode>,
@@ -42,8 +42,8 @@ impl<E: Into<crate::Error>> From<E> for Refused {
 }
 
 impl Loaded {
-    /// Allocates memory for the program, and has the device's backend load its code. `meanings` says for each symbol what it
-    /// means if its kernels report a fault.
+    /// Allocates memory for the program, and has the device's backend load its code. `meanings` says for each symbol
+    /// what it means if its kernels report a fault.
     pub(super) fn new(
         state: Arc<DeviceState>,
         code: &Arc<DeviceCode>,

@@ -1,4 +1,5 @@
-//! The memory of a program on a device: which part of its own memory is for what, and what alignment kernels may count on.
+//! The memory of a program on a device: which part of its own memory is for what, and what alignment kernels may count
+//! on.
 
 use std::ops::Range;
 
@@ -6,8 +7,8 @@ use crate::meta::TensorMeta;
 use crate::program::placement::{Base, Placement, Source as OutputSource};
 use crate::trace::Trace;
 
-/// Larger inputs and outputs, in bytes, are used where they are; smaller ones have a place of the program's own, so that their
-/// addresses do not change from run to run.
+/// Larger inputs and outputs, in bytes, are used where they are; smaller ones have a place of the program's own, so
+/// that their addresses do not change from run to run.
 const LARGEST_STAGED: usize = 1 << 20;
 /// What the address of an input's first element is a multiple of, in bytes: the widest load.
 pub(super) const INPUT_ALIGNMENT: usize = 16;

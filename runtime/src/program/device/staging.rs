@@ -38,7 +38,8 @@ impl Staging {
     ) -> Result<()> {
         let Some(sent) = self.sent.get(self.next) else { return Ok(()) };
         sent.synchronize()?;
-        // SAFETY: the slot lies in this memory, which nobody else uses; the copy from it that was enqueued last is done.
+        // SAFETY: the slot lies in this memory, which nobody else uses; the copy from it that was enqueued last is
+        // done.
         let slot =
             unsafe { std::slice::from_raw_parts_mut(self.memory.pointer().add(self.next * self.bytes), self.bytes) };
         let end = fill(slot).min(self.bytes);

@@ -130,7 +130,8 @@ fn plan_of(
     }
 }
 
-/// The sources of all steps, each once, in the order of their first use; also of those that run only where a library cannot.
+/// The sources of all steps, each once, in the order of their first use; also of those that run only where a library
+/// cannot.
 pub(super) fn sources_of(work: &[CodeStep]) -> Vec<Arc<Source>> {
     let mut seen = rustc_hash::FxHashSet::default();
     let mut sources = Vec::new();

@@ -235,8 +235,8 @@ fn drawn(random: &mut Random, shape: &[usize], dtype: DType) -> SampleTensor {
     SampleTensor::uniform(shape, dtype, low, high, seed)
 }
 
-/// Metas of the results, if the operator takes these arguments, no value of its decomposition is larger than `most`, and
-/// there are not too many of them.
+/// Metas of the results, if the operator takes these arguments, no value of its decomposition is larger than `most`,
+/// and there are not too many of them.
 fn results_of(def: &'static OperatorDef, metas: &[Arg<TensorMeta>], most: usize) -> Option<Vec<TensorMeta>> {
     def.check_arguments(metas).ok()?;
     let trace = trace_call(def, metas).ok()?;

@@ -13,8 +13,8 @@ use crate::testing::subject::{List, REFERENCE, coarsest};
 
 /// Values of so many elements are too large for the references.
 const LARGE: usize = 1 << 17;
-/// References take too long for programs, opened and with their gradients, whose values have more elements in all. (They
-/// run about ten times, at some tens of nanoseconds for each element.)
+/// References take too long for programs, opened and with their gradients, whose values have more elements in all.
+/// (They run about ten times, at some tens of nanoseconds for each element.)
 const LONG: usize = 1 << 24;
 /// What references say of data that operators document as refused on the host alone, and without a defined value on a
 /// device.

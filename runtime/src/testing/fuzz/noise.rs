@@ -11,8 +11,8 @@ use crate::testing::samples::{Random, round_to};
 
 /// How many times a program is run with other roundings.
 const RUNS: usize = 3;
-/// How many times the largest of these moves is free. Each run draws one rounding for each operation; a sum of many terms makes
-/// one for each of them.
+/// How many times the largest of these moves is free. Each run draws one rounding for each operation; a sum of many
+/// terms makes one for each of them.
 pub(super) const MOVES: f64 = 16.0;
 /// Of how many terms that are alike each adds a rounding to a sum. With [`MOVES`], a sum of n terms is allowed n / 8
 /// roundings more, one of products n / 4. (Like terms added one after another are off by n / 4 at most.)
@@ -27,8 +27,8 @@ pub(super) enum Noise {
     Exact,
     /// Each result is rounded to its element type.
     Rounded,
-    /// Each result of arithmetic is moved by about so many roundings, up or down at random, and so are the terms of sums;
-    /// `down` changes up and down.
+    /// Each result of arithmetic is moved by about so many roundings, up or down at random, and so are the terms of
+    /// sums; `down` changes up and down.
     Moved { seed: u64, roundings: f64, down: bool },
     /// As `Moved`, but all terms of a sum the same way: terms that are alike are rounded alike, and a sum of many is
     /// off by a part of a rounding for each of them.
@@ -61,8 +61,8 @@ impl Noise {
         matches!(self, Noise::Moved { .. } | Noise::Alike)
     }
 
-    /// A number moved by this noise, where `unit` is a rounding of numbers about one. It moves by half to three halves of
-    /// a rounding: where results of equal moves cancel, nothing would be left to see.
+    /// A number moved by this noise, where `unit` is a rounding of numbers about one. It moves by half to three halves
+    /// of a rounding: where results of equal moves cancel, nothing would be left to see.
     pub(super) fn moved(self, value: f64, unit: f64, random: &mut Random) -> f64 {
         let (roundings, down) = match self {
             Noise::Moved { roundings, down, .. } => (roundings, down),
@@ -73,9 +73,9 @@ impl Noise {
     }
 }
 
-/// Runs an operator with all terms of its sums moved the same way, each element by as much as it has terms. They are moved by
-/// [`PROBE`], and the results by the part of it that is asked for: by less, in f64 the roundings of the reference itself,
-/// which may go either way, would hide what is looked for.
+/// Runs an operator with all terms of its sums moved the same way, each element by as much as it has terms. They are
+/// moved by [`PROBE`], and the results by the part of it that is asked for: by less, in f64 the roundings of the
+/// reference itself, which may go either way, would hide what is looked for.
 pub(super) fn run_alike(
     rule: ReferenceRule,
     plain: &[Arg<ReferenceTensor>],
@@ -114,8 +114,8 @@ pub(super) fn moved_operands(
     })
 }
 
-/// A moved number: the nearest one of its type only where that is farther than a rounding, as where it underflows. (Rounded,
-/// two numbers that are moved by about as much would be moved by just as much.)
+/// A moved number: the nearest one of its type only where that is farther than a rounding, as where it underflows.
+/// (Rounded, two numbers that are moved by about as much would be moved by just as much.)
 pub(super) fn nearly(value: f64, dtype: DType) -> f64 {
     let nearest = round_to(value, dtype);
     if (nearest - value).abs() <= dtype.epsilon() * value.abs() { value } else { nearest }

@@ -65,8 +65,8 @@ pub(super) enum Answer {
 }
 
 impl Oracle {
-    /// What the references say to a trace for the host, on these inputs, if its values have no more than `most` elements
-    /// in all. `tolerances` are what directives allow each result.
+    /// What the references say to a trace for the host, on these inputs, if its values have no more than `most`
+    /// elements in all. `tolerances` are what directives allow each result.
     pub(super) fn ask(trace: &Trace, inputs: &[Array], tolerances: &[Tolerance], most: usize) -> Check<Answer> {
         let block = dce::live(decompose(trace, |_| true).block).canonical();
         if block.symbols.iter().any(|symbol| symbol.operator().is_none_or(|def| TestRules::of(def).reference.is_none()))
@@ -162,7 +162,8 @@ fn largest(dtype: DType) -> f64 {
     }
 }
 
-/// How far each element of a result may be off; `moved` and `far` are what it is with [`Noise::NEAR`] and [`Noise::FAR`].
+/// How far each element of a result may be off; `moved` and `far` are what it is with [`Noise::NEAR`] and
+/// [`Noise::FAR`].
 fn allowed(
     dtype: DType,
     rounded: &[f64],

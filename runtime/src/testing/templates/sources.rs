@@ -1,5 +1,5 @@
-//! The kernels of plans, without a device: each source compiles by the compiler of the device's kind alone, and each launch names a kernel of its source and
-//! gives it the parameters that it takes.
+//! The kernels of plans, without a device: each source compiles by the compiler of the device's kind alone, and each
+//! launch names a kernel of its source and gives it the parameters that it takes.
 
 use crate::kernel::KernelRules;
 use crate::operator::RuleSet;
@@ -41,7 +41,8 @@ pub(crate) fn applies(def: &OperatorDef, executor: &ExecutorDef) -> bool {
     compiles && rule_of(def, executor, None).is_some()
 }
 
-/// Sources that were compiled. Kernels that compile for one architecture compile for others, unless they ask for what one alone has.
+/// Sources that were compiled. Kernels that compile for one architecture compile for others, unless they ask for what
+/// one alone has.
 struct Compiled {
     kind: &'static dyn DeviceKind,
     sources: FxHashMap<Arc<Source>, Arc<Vec<Entry>>>,

@@ -4,8 +4,9 @@ use crate::argument::Arg;
 use crate::operator::RuleSet;
 use crate::tracer::Tensor;
 
-/// The pullback of a call: cotangents of the results (absent where none arrived) and the results themselves, to the arguments'
-/// cotangents, in the order and form of the parameters (attributes and integer tensors as `Attribute::None`).
+/// The pullback of a call: cotangents of the results (absent where none arrived) and the results themselves, to the
+/// arguments' cotangents, in the order and form of the parameters (attributes and integer tensors as
+/// `Attribute::None`).
 pub type Pullback = Box<dyn FnOnce(&[Option<Tensor>], &[Tensor]) -> Vec<Arg<Tensor>>>;
 /// Outputs and pullback.
 pub type GradRule = fn(&[Arg<Tensor>]) -> (Vec<Tensor>, Pullback);
