@@ -1,5 +1,5 @@
-//! Takes the Rust blocks of the README and of the book that declare something, each as a module of its own. Lines keep their
-//! numbers, so that a message about line 120 of `out/cuda.md` is about line 120 of the page.
+//! Takes the Rust blocks of the README and of the book that declare something, each as a module of its own. Lines keep
+//! their numbers, so that a message about line 120 of `out/cuda.md` is about line 120 of the page.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};

@@ -124,8 +124,8 @@ pub fn measure(setting: &Setting, params: Gpt2<Array>, batch: &Batch, started: I
     })
 }
 
-/// How products are computed: `f32` (IEEE), `tf32`, `bf16`; added to the options, with executors by name (none is the default
-/// list).
+/// How products are computed: `f32` (IEEE), `tf32`, `bf16`; added to the options, with executors by name (none is the
+/// default list).
 pub fn options(dtype: &str, executors: &[&str]) -> Result<Options> {
     let autocast = (dtype == "bf16").then_some(DType::BF16);
     let options = Options { verify: false, autocast, device: Some(Device::new("cuda", 0)), ..Options::default() };

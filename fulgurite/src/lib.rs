@@ -1,8 +1,9 @@
 //! Fulgurite: a tensor compiler for the people who write operators and kernels.
 //!
-//! This crate is all that a user depends on. It has the runtime at its root ([`jit`](jit()), [`Tensor`], [`Array`], traces,
-//! transforms, executors), the macros that declare operators, the operator library in [`ops`] and the models in [`models`].
-//! Expansions of the macros say `::fulgurite::...`, so that a crate which names this one can declare operators:
+//! This crate is all that a user depends on. It has the runtime at its root ([`jit`](jit()), [`Tensor`], [`Array`],
+//! traces, transforms, executors), the macros that declare operators, the operator library in [`ops`] and the models in
+//! [`models`]. Expansions of the macros say `::fulgurite::...`, so that a crate which names this one can declare
+//! operators:
 //!
 //! ```
 //! use fulgurite::prelude::*;

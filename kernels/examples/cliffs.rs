@@ -1,5 +1,5 @@
-//! Speed where a kernel that goes by rows, or by elements one after another, falls off a cliff: few long rows, integer products,
-//! many of the largest, chains that round after each operation.
+//! Speed where a kernel that goes by rows, or by elements one after another, falls off a cliff: few long rows, integer
+//! products, many of the largest, chains that round after each operation.
 //!
 //! `cargo run --release -p fulgurite-kernels --example cliffs -- [products] [topk] [rows] [passes] [rounded]`
 
@@ -62,8 +62,8 @@ fn compare(title: &str, mut candidates: Vec<Candidate<'_>>) {
     }
 }
 
-/// Programs of rows: a sum of products, a mean, a largest, and a softmax, each of one input; and the bytes that they move for each
-/// element.
+/// Programs of rows: a sum of products, a mean, a largest, and a softmax, each of one input; and the bytes that they
+/// move for each element.
 fn programs(width: usize) -> [(&'static str, Vec<FusedNode>, u32, bool); 4] {
     let (input, constant, apply) = (FusedNode::Input(0), FusedNode::Constant, FusedNode::Apply);
     let (sum, max) = (|of| FusedNode::Reduce(Reduction::Sum, of), |of| FusedNode::Reduce(Reduction::Max, of));

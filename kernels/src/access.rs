@@ -70,8 +70,8 @@ fn write<T: Element>(tensor: &mut TensorMut<'_>, mut next: impl FnMut(usize) -> 
     });
 }
 
-/// Writes values in row-major order, each rounded to the nearest that the element type holds; non-zero is true. There must be
-/// as many values as elements.
+/// Writes values in row-major order, each rounded to the nearest that the element type holds; non-zero is true. There
+/// must be as many values as elements.
 pub fn write_f64(tensor: &mut TensorMut<'_>, values: &[f64]) {
     assert_eq!(tensor.len(), values.len(), "a value for each element");
     match tensor.dtype() {

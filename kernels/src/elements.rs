@@ -1,6 +1,6 @@
-//! Elements read and written one at a time, for host kernels whose result may have the memory of an operand. A slice says that
-//! nobody else writes to its elements, which is not true there; these types say nothing of the kind, and an element has the
-//! value that was written last.
+//! Elements read and written one at a time, for host kernels whose result may have the memory of an operand. A slice
+//! says that nobody else writes to its elements, which is not true there; these types say nothing of the kind, and an
+//! element has the value that was written last.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -30,8 +30,8 @@ unsafe impl<T: Element> Sync for ElementsMut<'_, T> {}
 
 impl<'a, T: Element> Elements<'a, T> {
     /// # Safety
-    /// For `'a`, `len` elements of type `T` lie one after another from `pointer`, in live memory, aligned; whoever writes to
-    /// them meanwhile does so on the same thread or through [`ElementsMut`].
+    /// For `'a`, `len` elements of type `T` lie one after another from `pointer`, in live memory, aligned; whoever
+    /// writes to them meanwhile does so on the same thread or through [`ElementsMut`].
     pub(crate) unsafe fn new(pointer: *const u8, len: usize) -> Self {
         Elements { pointer: pointer.cast_mut(), len, memory: PhantomData }
     }
@@ -50,8 +50,8 @@ impl<'a, T: Element> Elements<'a, T> {
     #[inline]
     pub fn get(&self, index: usize) -> T {
         let at = self.at(index);
-        // SAFETY: `at` is an element by `new`'s contract: valid, and aligned for integers of its size. No element type has
-        // padding, so that its bytes are those of an integer.
+        // SAFETY: `at` is an element by `new`'s contract: valid, and aligned for integers of its size. No element type
+        // has padding, so that its bytes are those of an integer.
         unsafe {
             match size_of::<T>() {
                 1 => AtomicU8::from_ptr(at).load(Relaxed).to_ne_bytes().as_element(),

@@ -1,7 +1,7 @@
 //! Products of two matrices of f32 or f64 by the kernels of `gemm-f32` and `gemm-f64`.
 //!
-//! The crate `gemm` chooses among kernels for five element types at run time. Those for complex numbers and f16 are never asked for
-//! here and take their time to build, so the two that are used are called directly.
+//! The crate `gemm` chooses among kernels for five element types at run time. Those for complex numbers and f16 are
+//! never asked for here and take their time to build, so the two that are used are called directly.
 
 use smallvec::SmallVec;
 
@@ -12,12 +12,13 @@ pub use gemm_common::Parallelism;
 /// The most elements of a result that the kernels may add by a way of their own, which they choose by its distances.
 const SMALL: usize = 256;
 
-/// `target = alpha · target + beta · left · right`, where the target is only read if `read` is set. `left` is m × k, `right` k × n;
-/// each matrix is followed by the distances, in elements, of its columns and of its rows. The order in which
-/// terms are added does not depend on gaps between the elements of the target.
+/// `target = alpha · target + beta · left · right`, where the target is only read if `read` is set. `left` is m × k,
+/// `right` k × n; each matrix is followed by the distances, in elements, of its columns and of its rows. The order in
+/// which terms are added does not depend on gaps between the elements of the target.
 ///
 /// # Safety
-/// All elements of these matrices can be read, those of the target can be written, and the target shares no memory with the others.
+/// All elements of these matrices can be read, those of the target can be written, and the target shares no memory with
+/// the others.
 #[allow(clippy::too_many_arguments)]
 pub unsafe fn gemm<T: Element>(
     m: usize,
@@ -90,8 +91,8 @@ pub unsafe fn gemm<T: Element>(
             (left, left_rows, left_columns),
         ),
     };
-    // They take no negative distances in the target, nor between the columns of the left matrix: such a dimension is taken from its
-    // other end, in both matrices that have it.
+    // They take no negative distances in the target, nor between the columns of the left matrix: such a dimension is
+    // taken from its other end, in both matrices that have it.
     if target.2 < 0 && m > 0 {
         target = (target.0.wrapping_offset((m - 1) as isize * target.2), target.1, -target.2);
         left = (left.0.wrapping_offset((m - 1) as isize * left.2), left.1, -left.2);

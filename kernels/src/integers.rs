@@ -30,11 +30,12 @@ macro_rules! integer_products {
             }
         }
 
-        /// The product, or what it adds to the target. The addresses are those of the first elements of the operands and the
-        /// target, which hold this type.
+        /// The product, or what it adds to the target. The addresses are those of the first elements of the operands
+        /// and the target, which hold this type.
         ///
         /// # Safety
-        /// The extents and strides of the product stay within the operands, and within the target, which nobody else uses.
+        /// The extents and strides of the product stay within the operands, and within the target, which nobody else
+        /// uses.
         pub(crate) unsafe fn $multiply(
             product: &Product,
             left: Shared,

@@ -16,8 +16,8 @@ pub fn memory() -> Option<Memory> {
     parse_memory(&read_to_string("/proc/meminfo").ok()?)
 }
 
-/// The memory that this process may use, where the system tells: the machine's, or less where its control group has a limit (in
-/// a container, say).
+/// The memory that this process may use, where the system tells: the machine's, or less where its control group has a
+/// limit (in a container, say).
 pub fn memory_limit() -> Option<u64> {
     let groups = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let limits = groups.iter().filter_map(|path| parse_limit(&read_to_string(path).ok()?));

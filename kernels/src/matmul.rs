@@ -1,7 +1,7 @@
 //! Batched matrix products.
 //!
-//! A product is cut into parts in a way that depends on its shape alone, and each part is computed by one thread; so the
-//! result has the same bits for any number of threads.
+//! A product is cut into parts in a way that depends on its shape alone, and each part is computed by one thread; so
+//! the result has the same bits for any number of threads.
 
 use smallvec::SmallVec;
 
@@ -52,7 +52,8 @@ pub fn matmul(left: TensorRef<'_>, right: TensorRef<'_>, mut target: TensorMut<'
     } else if dtypes.iter().any(|dtype| dtype.is_floating()) {
         converted::<f32>(left, right, &mut target, accumulate, product::<f32>);
     } else {
-        // What is stored in 32 bits or fewer has the same bits if it is summed in 32. (But a boolean says whether any bit is set.)
+        // What is stored in 32 bits or fewer has the same bits if it is summed in 32. (But a boolean says whether any
+        // bit is set.)
         let narrow = |dtype: &DType| matches!(dtype, DType::U8 | DType::I32);
         let operands_fit = dtypes[..2].iter().all(|dtype| narrow(dtype) || *dtype == DType::Bool);
         if operands_fit && narrow(&dtypes[2]) {

@@ -1,4 +1,5 @@
-//! Operations along one dimension that depend on the order of elements: positions of maxima, running sums, largest elements.
+//! Operations along one dimension that depend on the order of elements: positions of maxima, running sums, largest
+//! elements.
 
 use std::cmp::Ordering;
 

@@ -63,7 +63,8 @@ multiversion! {
 /// Elements of a tile.
 const TILE: usize = 1024;
 
-/// Fills `target` tile by tile: `fill` gets the row-major position of the first element and a tile of the target's class.
+/// Fills `target` tile by tile: `fill` gets the row-major position of the first element and a tile of the target's
+/// class.
 fn generate(target: &mut TensorMut<'_>, fill: impl Fn(usize, &mut [u64; TILE], usize) + Sync) {
     if target.is_empty() {
         return;
@@ -93,13 +94,14 @@ pub struct Span {
     pub start: f64,
     /// How far it goes.
     pub range: f64,
-    /// 1; or 2, where the span is beyond the largest number of the type that it is computed in. Then both others are halves, and
-    /// doubling the sum is exact.
+    /// 1; or 2, where the span is beyond the largest number of the type that it is computed in. Then both others are
+    /// halves, and doubling the sum is exact.
     pub scale: f64,
 }
 
 impl Span {
-    /// The span of numbers of `dtype`, which are computed in f64 if it is that, otherwise in f32. The bounds are finite there.
+    /// The span of numbers of `dtype`, which are computed in f64 if it is that, otherwise in f32. The bounds are finite
+    /// there.
     pub fn new(dtype: DType, low: f64, high: f64) -> Span {
         let largest = if dtype == DType::F64 { DType::F64 } else { DType::F32 }.largest();
         if high - low <= largest {
@@ -111,10 +113,10 @@ impl Span {
 
 /// Uniform random numbers in `[low, high)`.
 ///
-/// The element at row-major position `i` is made from word `i % 4` of the block `i / 4` of stream `offset` of `seed` (24
-/// bits of it); in f64, from words `2·(i % 2)` and the next of block `i / 2` (53 bits). So the numbers depend on nothing
-/// else: not on strides, nor on the number of threads. Results that would round up to `high` are the value below it. Bounds that
-/// the type holds may be as far apart as they like (see [`Span`]).
+/// The element at row-major position `i` is made from word `i % 4` of the block `i / 4` of stream `offset` of `seed`
+/// (24 bits of it); in f64, from words `2·(i % 2)` and the next of block `i / 2` (53 bits). So the numbers depend on
+/// nothing else: not on strides, nor on the number of threads. Results that would round up to `high` are the value
+/// below it. Bounds that the type holds may be as far apart as they like (see [`Span`]).
 pub fn uniform(mut target: TensorMut<'_>, seed: u64, offset: u64, low: f64, high: f64) {
     let dtype = target.dtype();
     let below = largest_below(dtype, low, high);

@@ -1,7 +1,7 @@
 //! Reductions over any dimensions.
 //!
-//! f32, f16 and bf16 are added in f32 within short blocks, whose sums are added in f64; the order depends on the shape and
-//! strides alone, so the result does not depend on the number of threads.
+//! f32, f16 and bf16 are added in f32 within short blocks, whose sums are added in f64; the order depends on the shape
+//! and strides alone, so the result does not depend on the number of threads.
 
 use crate::dtype::DType;
 use crate::extents;
@@ -30,8 +30,8 @@ const ROW_GROUP: usize = 2048;
 /// Reduces `source` over the dimensions `dims` (each named once) and stores the result, converted, to `target`, whose
 /// shape is that of `source` with the reduced dimensions either left out or of extent one.
 ///
-/// Booleans and integers are reduced in i64 (sums wrap). A maximum or minimum is NaN if any element is. Panics if `dims` are not
-/// dimensions of `source`, if `target` has another shape, or if the two share memory.
+/// Booleans and integers are reduced in i64 (sums wrap). A maximum or minimum is NaN if any element is. Panics if
+/// `dims` are not dimensions of `source`, if `target` has another shape, or if the two share memory.
 pub fn reduce(reduction: Reduction, source: TensorRef<'_>, dims: &[usize], mut target: TensorMut<'_>) {
     let (shape, strides) = (source.shape(), source.strides());
     let keeps = target.shape().len() == shape.len();

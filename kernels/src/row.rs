@@ -208,9 +208,9 @@ pub fn cross_entropy_forward(
 
 /// Gradient of [`cross_entropy_forward`] by the logits: `(softmax - smoothed one-hot) · row_scale`, in one pass.
 ///
-/// `log_sum_exp` is what the forward function stored, `row_scale` `[n]` the gradient of each row's loss. Ignored rows get
-/// zeros. `d_logits` may be exactly the view of `logits`. A target outside `0..c` is an error, and nothing is written. Panics if
-/// a shape is another, or if `d_logits` shares memory with an operand otherwise.
+/// `log_sum_exp` is what the forward function stored, `row_scale` `[n]` the gradient of each row's loss. Ignored rows
+/// get zeros. `d_logits` may be exactly the view of `logits`. A target outside `0..c` is an error, and nothing is
+/// written. Panics if a shape is another, or if `d_logits` shares memory with an operand otherwise.
 #[allow(clippy::too_many_arguments)]
 pub fn cross_entropy_backward(
     logits: TensorRef<'_>,
@@ -268,7 +268,8 @@ pub fn cross_entropy_backward(
     Ok(())
 }
 
-/// Layer normalization of each row: `(input - mean) / sqrt(variance + epsilon) · weight + bias`, in one pass over memory.
+/// Layer normalization of each row: `(input - mean) / sqrt(variance + epsilon) · weight + bias`, in one pass over
+/// memory.
 ///
 /// `input` and `output` are `[n, c]`, `weight` and `bias` `[c]`, `mean` and `reciprocal_deviation` (1/sqrt(variance +
 /// epsilon), for the backward function) `[n]`. `output` may be exactly the view of `input`. Panics if a shape is

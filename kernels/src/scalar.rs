@@ -1,7 +1,8 @@
 //! Scalar programs: the arithmetic of an elementwise operator, written once.
 //!
 //! A `scalar` rule is a Rust function over [`Expr`] handles. Calling it records a straight-line [`ScalarProgram`],
-//! from which the CPU's loops, the fused tiles and generated device source are made. Equal expressions are recorded once.
+//! from which the CPU's loops, the fused tiles and generated device source are made. Equal expressions are recorded
+//! once.
 
 use std::cell::RefCell;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};

@@ -24,7 +24,8 @@ pub fn contiguous_strides(shape: &[usize]) -> Vec<isize> {
     strides
 }
 
-/// Whether `strides` lay `shape` out row-major without gaps. Extents of one may have any stride; empty tensors are contiguous.
+/// Whether `strides` lay `shape` out row-major without gaps. Extents of one may have any stride; empty tensors are
+/// contiguous.
 pub fn is_contiguous(shape: &[usize], strides: &[isize]) -> bool {
     if shape.contains(&0) {
         return true;
@@ -72,8 +73,9 @@ unsafe impl Send for TensorMut<'_> {}
 // SAFETY: shared access to a `TensorMut` only hands out its address; writing through it takes `unsafe`.
 unsafe impl Sync for TensorMut<'_> {}
 
-/// Whether two layouts reach the same elements in the same order, but for repetition: they differ in dimensions of extent
-/// one and, if `repeat`, in dimensions of stride zero. What has no elements reaches none: its address is nobody's.
+/// Whether two layouts reach the same elements in the same order, but for repetition: they differ in dimensions of
+/// extent one and, if `repeat`, in dimensions of stride zero. What has no elements reaches none: its address is
+/// nobody's.
 fn reaches_the_same(own: (&[usize], &[isize]), other: (&[usize], &[isize]), repeat: bool) -> bool {
     if own.0.contains(&0) != other.0.contains(&0) {
         return false;
@@ -109,11 +111,12 @@ impl<'a> TensorRef<'a> {
         TensorRef { dtype, shape, strides, pointer, overlapped: false, memory: PhantomData }
     }
 
-    /// As [`TensorRef::new`], of memory that is also that of a result of the same kernel: there are [elements](Self::elements)
-    /// to be read one at a time, and no slices.
+    /// As [`TensorRef::new`], of memory that is also that of a result of the same kernel: there are
+    /// [elements](Self::elements) to be read one at a time, and no slices.
     ///
     /// # Safety
-    /// As [`TensorRef::new`], but the elements may be written through a [`TensorMut::overlapped`] given to the same kernel.
+    /// As [`TensorRef::new`], but the elements may be written through a [`TensorMut::overlapped`] given to the same
+    /// kernel.
     pub unsafe fn overlapped(dtype: DType, shape: &'a [usize], strides: &'a [isize], pointer: *const u8) -> Self {
         // SAFETY: the caller's promise; what could tell the difference is not handed out.
         TensorRef { overlapped: true, ..unsafe { TensorRef::new(dtype, shape, strides, pointer) } }
@@ -154,8 +157,8 @@ impl<'a> TensorRef<'a> {
             && reaches_the_same((self.shape, self.strides), (result.shape, result.strides), false)
     }
 
-    /// The elements of a contiguous tensor, to be read one at a time; `None` if it is strided or not of type `T`. What a
-    /// kernel declared `in_place` reads an operand by.
+    /// The elements of a contiguous tensor, to be read one at a time; `None` if it is strided or not of type `T`. What
+    /// a kernel declared `in_place` reads an operand by.
     pub fn elements<T: Element>(&self) -> Option<Elements<'a, T>> {
         // SAFETY: `new`'s contract covers all `len()` elements, which lie one after another.
         (self.dtype == T::DTYPE && self.is_contiguous()).then(|| unsafe { Elements::new(self.non_null(), self.len()) })
@@ -214,8 +217,8 @@ impl<'a> TensorRef<'a> {
         is_contiguous(self.shape, self.strides)
     }
 
-    /// The elements of a contiguous tensor, or `None` if it is strided, not of type `T`, or of memory that a result of the same
-    /// kernel has too.
+    /// The elements of a contiguous tensor, or `None` if it is strided, not of type `T`, or of memory that a result of
+    /// the same kernel has too.
     pub fn as_slice<T: Element>(&self) -> Option<&'a [T]> {
         // SAFETY: `new`'s contract covers all `len()` elements, which lie one after another; nobody writes to them.
         (self.dtype == T::DTYPE && self.is_contiguous() && !self.overlapped)
@@ -241,7 +244,8 @@ impl<'a> TensorMut<'a> {
     /// [elements](Self::elements_mut) to be written one at a time, and no slices.
     ///
     /// # Safety
-    /// As [`TensorMut::new`], but the elements may be read through a [`TensorRef::overlapped`] given to the same kernel.
+    /// As [`TensorMut::new`], but the elements may be read through a [`TensorRef::overlapped`] given to the same
+    /// kernel.
     pub unsafe fn overlapped(dtype: DType, shape: &'a [usize], strides: &'a [isize], pointer: *mut u8) -> Self {
         // SAFETY: the caller's promise; what could tell the difference is not handed out.
         TensorMut { overlapped: true, ..unsafe { TensorMut::new(dtype, shape, strides, pointer) } }
@@ -266,8 +270,8 @@ impl<'a> TensorMut<'a> {
         self.overlapped
     }
 
-    /// The elements of a contiguous tensor, to be written one at a time; `None` if it is strided or not of type `T`. What a
-    /// kernel declared `in_place` writes a result by.
+    /// The elements of a contiguous tensor, to be written one at a time; `None` if it is strided or not of type `T`.
+    /// What a kernel declared `in_place` writes a result by.
     pub fn elements_mut<T: Element>(&mut self) -> Option<ElementsMut<'_, T>> {
         if self.dtype != T::DTYPE || !self.is_contiguous() {
             return None;
@@ -340,8 +344,8 @@ impl<'a> TensorMut<'a> {
         is_contiguous(self.shape, self.strides)
     }
 
-    /// The elements of a contiguous tensor, or `None` if it is strided, not of type `T`, or of memory that an operand of the
-    /// same kernel has too.
+    /// The elements of a contiguous tensor, or `None` if it is strided, not of type `T`, or of memory that an operand
+    /// of the same kernel has too.
     pub fn as_mut_slice<T: Element>(&mut self) -> Option<&mut [T]> {
         if self.dtype != T::DTYPE || !self.is_contiguous() || self.overlapped {
             return None;

@@ -1,5 +1,5 @@
-//! Parts of tensors and other layouts of their elements, each checked against the tensor, so that no caller has to promise
-//! anything.
+//! Parts of tensors and other layouts of their elements, each checked against the tensor, so that no caller has to
+//! promise anything.
 
 use crate::view::{TensorMut, TensorRef, is_contiguous};
 
@@ -50,8 +50,8 @@ struct Steps {
     size: i128,
 }
 
-/// The dimensions that reach more than one element, with their strides made positive, and how far the lowest element lies
-/// below the first.
+/// The dimensions that reach more than one element, with their strides made positive, and how far the lowest element
+/// lies below the first.
 fn steps(shape: &[usize], strides: &[isize]) -> (Vec<Steps>, i128) {
     let several = shape.iter().zip(strides).filter(|(extent, stride)| **extent > 1 && **stride != 0);
     let signed: Vec<Steps> =
@@ -61,9 +61,9 @@ fn steps(shape: &[usize], strides: &[isize]) -> (Vec<Steps>, i128) {
 }
 
 impl LayoutInside {
-    /// The layout of `shape` and `strides` that starts `offset` elements after the first of a tensor with the layout `of`. `None`
-    /// if it reaches anything else than elements of that, or in a way that is not understood: in a tensor whose dimensions
-    /// overlap.
+    /// The layout of `shape` and `strides` that starts `offset` elements after the first of a tensor with the layout
+    /// `of`. `None` if it reaches anything else than elements of that, or in a way that is not understood: in a tensor
+    /// whose dimensions overlap.
     pub fn new(of: (&[usize], &[isize]), shape: &[usize], strides: &[isize], offset: isize) -> Option<LayoutInside> {
         if of.0.len() != of.1.len() || shape.len() != strides.len() {
             return None;
@@ -96,8 +96,8 @@ impl LayoutInside {
             }
         }
         let (inner, below) = steps(shape, strides);
-        // Every element reached is a sum of the start and of steps of the inner layout. Each of these is written as steps of
-        // the outer one; if all of them together are no more than it has, each sum is one of its elements.
+        // Every element reached is a sum of the start and of steps of the inner layout. Each of these is written as
+        // steps of the outer one; if all of them together are no more than it has, each sum is one of its elements.
         let mut left: Vec<i128> = whole.iter().map(|steps| steps.count).collect();
         let mut take = |mut distance: i128, times: i128| {
             for (steps, left) in whole.iter().zip(&mut left) {

@@ -1,5 +1,5 @@
-//! Generated kernels, on machines without a device: their text, and that NVRTC compiles it to code that keeps everything
-//! in registers. Without NVRTC the latter says that it is skipped.
+//! Generated kernels, on machines without a device: their text, and that NVRTC compiles it to code that keeps
+//! everything in registers. Without NVRTC the latter says that it is skipped.
 
 #[path = "generated/cases/mod.rs"]
 mod cases;

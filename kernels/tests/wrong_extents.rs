@@ -1,5 +1,5 @@
-//! Safe functions of the crate that are called with extents that do not fit: each panics, naming itself and the operand, before it
-//! touches memory, in builds with and without debug assertions.
+//! Safe functions of the crate that are called with extents that do not fit: each panics, naming itself and the
+//! operand, before it touches memory, in builds with and without debug assertions.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

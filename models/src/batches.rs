@@ -1,7 +1,7 @@
 //! Batches of next-token prediction from a stream of tokens, in an order that a small position reproduces.
 //!
-//! The stream is cut into windows of T tokens (and the one after, as the last target). An epoch visits every window once, but for
-//! the rest that fills no batch; its order is the identity or a shuffle by (seed, epoch).
+//! The stream is cut into windows of T tokens (and the one after, as the last target). An epoch visits every window
+//! once, but for the rest that fills no batch; its order is the identity or a shuffle by (seed, epoch).
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Sequences `first..first + rows` as a batch of their own: the share of one of several processes. `None` beyond the end.
+    /// Sequences `first..first + rows` as a batch of their own: the share of one of several processes. `None` beyond
+    /// the end.
     pub fn slice_rows(&self, first: usize, rows: usize) -> Option<Batch> {
         let end = first.checked_add(rows).filter(|&end| end <= self.rows)?;
         let range = first * self.context..end * self.context;
@@ -214,8 +215,8 @@ pub fn split(tokens: &Tokens) -> (Tokens, Tokens) {
     tokens.split_at(tokens.len() - tokens.len() / 10)
 }
 
-/// The validation batches: always the same `count` at most, spread evenly over the stream, so that losses compare between steps
-/// and runs.
+/// The validation batches: always the same `count` at most, spread evenly over the stream, so that losses compare
+/// between steps and runs.
 pub fn validation_batches(
     tokens: &Tokens,
     rows: usize,

@@ -1,8 +1,9 @@
 //! Checkpoints: a training run at a step, in one safetensors file that other programs can read too.
 //!
 //! Weights stand under their own names (`h.0.attn.c_attn.weight`), Adam's moments under those with [`FIRST_MOMENT`] and
-//! [`SECOND_MOMENT`] before them. The metadata holds the [`TrainingState`] as JSON and a CRC-32 of every tensor and of the JSON
-//! itself, so that a damaged byte anywhere is an error that says where, not a run that goes on with wrong numbers.
+//! [`SECOND_MOMENT`] before them. The metadata holds the [`TrainingState`] as JSON and a CRC-32 of every tensor and of
+//! the JSON itself, so that a damaged byte anywhere is an error that says where, not a run that goes on with wrong
+//! numbers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -131,8 +132,8 @@ pub struct Checkpoint {
     pub tensors: BTreeMap<String, HostTensor>,
 }
 
-/// A checkpoint that cannot be used, or could not be written. In the latter case the file of that name is as it was, unless the
-/// message says that the new one is in place.
+/// A checkpoint that cannot be used, or could not be written. In the latter case the file of that name is as it was,
+/// unless the message says that the new one is in place.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// Another error, in a file.
@@ -267,9 +268,9 @@ impl Checkpoint {
             .map_err(|error| error.in_file(path))
     }
 
-    /// Writes a checkpoint in place of the one at `path`. Whatever happens on the way, a kill included, `path` holds either the
-    /// previous checkpoint or this one, whole. Values that are not finite are an error: nobody could use what replaced a good
-    /// checkpoint.
+    /// Writes a checkpoint in place of the one at `path`. Whatever happens on the way, a kill included, `path` holds
+    /// either the previous checkpoint or this one, whole. Values that are not finite are an error: nobody could use
+    /// what replaced a good checkpoint.
     pub fn save(&self, path: &Path) -> Result<(), CheckpointError> {
         self.validate_finite().and_then(|()| self.save_parts(path)).map_err(|error| error.in_file(path))
     }
@@ -318,7 +319,8 @@ impl Checkpoint {
         Ok(tensor)
     }
 
-    /// Checks that the tensors are exactly the model's weights and both moments of each, in f32 and of the right shapes.
+    /// Checks that the tensors are exactly the model's weights and both moments of each, in f32 and of the right
+    /// shapes.
     pub fn validate_tensors(&self) -> Result<(), CheckpointError> {
         let parameters = self.state.model.parameters();
         for parameter in &parameters {

@@ -127,8 +127,8 @@ pub enum ConfigError {
 }
 
 impl GptConfig {
-    /// A named size without dropout. `vocabulary` is the number of embedding rows: the tokenizer's, or a little more for speed
-    /// (50304 for GPT-2, a multiple of 128).
+    /// A named size without dropout. `vocabulary` is the number of embedding rows: the tokenizer's, or a little more
+    /// for speed (50304 for GPT-2, a multiple of 128).
     pub fn named(name: &str, vocabulary: usize) -> Result<Self, ConfigError> {
         let canonical =
             ALIASES.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name)).map_or(name, |(_, size)| size);
@@ -169,10 +169,11 @@ impl GptConfig {
         self.channels / self.heads
     }
 
-    /// Every parameter in the order in which the model meets them. The output projection is `wte.weight` again, and not listed.
+    /// Every parameter in the order in which the model meets them. The output projection is `wte.weight` again, and not
+    /// listed.
     ///
-    /// As in GPT-2: matrices start normal with deviation 0.02, projections into the residual stream with 0.02 / sqrt(2 L) since
-    /// 2 L of them add up, biases at 0 and gains at 1.
+    /// As in GPT-2: matrices start normal with deviation 0.02, projections into the residual stream with 0.02 / sqrt(2
+    /// L) since 2 L of them add up, biases at 0 and gains at 1.
     pub fn parameters(&self) -> Vec<Parameter> {
         let channels = self.channels;
         let into_residual = 0.02 / (2.0 * self.layers as f64).sqrt();
@@ -210,8 +211,8 @@ impl GptConfig {
         (self.vocabulary + self.context) * c + self.layers * (12 * c * c + 13 * c) + 2 * c
     }
 
-    /// Floating-point operations of forward and backward for one token at full context: 6 per parameter, and 12 L C T for
-    /// attention (not halved for the causal mask, as is the custom).
+    /// Floating-point operations of forward and backward for one token at full context: 6 per parameter, and 12 L C T
+    /// for attention (not halved for the causal mask, as is the custom).
     pub fn operations_per_token(&self) -> f64 {
         6.0 * self.parameter_count() as f64 + 12.0 * (self.layers * self.channels * self.context) as f64
     }

@@ -18,8 +18,8 @@ pub enum DocumentsError {
     },
 }
 
-/// The tokens of a text whose documents are separated by blank lines. Each document is encoded by itself, with the blank line that ends
-/// it (the last one has none), and begins with the tokenizer's end of text, if it has one.
+/// The tokens of a text whose documents are separated by blank lines. Each document is encoded by itself, with the
+/// blank line that ends it (the last one has none), and begins with the tokenizer's end of text, if it has one.
 pub fn tokens_of_documents(text: &str, tokenizer: Tokenizer) -> Result<Vec<u16>, DocumentsError> {
     let mut tokens: Vec<u16> = Vec::new();
     let mut documents = text.split("\n\n").peekable();

@@ -1,11 +1,12 @@
 //! Replacing a file so that a crash, a kill or a full disk leaves either the old file or the new one, whole.
 //!
-//! The new content goes to a partial file in the same folder, reaches the disk, and takes the old one's name in one step. Partial
-//! files of killed processes are removed by the next write; those of living ones hold a lock and are left alone.
+//! The new content goes to a partial file in the same folder, reaches the disk, and takes the old one's name in one
+//! step. Partial files of killed processes are removed by the next write; those of living ones hold a lock and are left
+//! alone.
 //!
-//! The folder may be shared with others. A partial file is always a new one, so a link that somebody put in its place is not
-//! followed; what is removed is a regular file, and opening it neither follows a link nor waits for a pipe. A path that is a
-//! symbolic link stays one: the file that it names is replaced. Only regular files are replaced.
+//! The folder may be shared with others. A partial file is always a new one, so a link that somebody put in its place
+//! is not followed; what is removed is a regular file, and opening it neither follows a link nor waits for a pipe. A
+//! path that is a symbolic link stays one: the file that it names is replaced. Only regular files are replaced.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -131,9 +132,9 @@ impl Partial {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 opened => opened?,
             };
-            // Another saver of this path may have taken the file for a leftover before it was locked. It holds the lock only
-            // until it has removed the file. (Where a file system has no locks, a file removed later fails to be renamed,
-            // and the old content stays.)
+            // Another saver of this path may have taken the file for a leftover before it was locked. It holds the lock
+            // only until it has removed the file. (Where a file system has no locks, a file removed later fails to be
+            // renamed, and the old content stays.)
             let _ = file.lock();
             let guard = Partial(Some(partial));
             if guard.names(&file) {

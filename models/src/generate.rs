@@ -68,7 +68,8 @@ pub fn next_token(
     if greedy {
         return argmax::with(logits).dim(-1).call();
     }
-    // The largest becomes 0, and what is divided by a small temperature -infinity at worst: no quotient of infinities follows.
+    // The largest becomes 0, and what is divided by a small temperature -infinity at worst: no quotient of infinities
+    // follows.
     let most = reshape(prims::amax(logits, vec![1]), [1, 1]);
     let mut logits = (logits - most) / temperature;
     if let Some(k) = top_k.filter(|k| *k < config.vocabulary) {

@@ -1,6 +1,6 @@
 //! GPT-2 in traced Rust. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; pre-norm blocks,
-//! learned positions, tied embeddings, tanh-GELU. Parameters are named as in Hugging Face's checkpoints, with the layout of
-//! `torch.nn.Linear` (out, in).
+//! learned positions, tied embeddings, tanh-GELU. Parameters are named as in Hugging Face's checkpoints, with the
+//! layout of `torch.nn.Linear` (out, in).
 
 use std::cell::Cell;
 
@@ -135,9 +135,9 @@ pub struct Dropout {
     drawn: Cell<i64>,
 }
 
-/// How far apart the offsets of a model's places are. An offset is the number of a stream, of 2^64 blocks, so places need not be
-/// far apart; there is room for 2^24 of them below the part of the offset that numbers the batches of a step
-/// ([`crate::train::generator`]).
+/// How far apart the offsets of a model's places are. An offset is the number of a stream, of 2^64 blocks, so places
+/// need not be far apart; there is room for 2^24 of them below the part of the offset that numbers the batches of a
+/// step ([`crate::train::generator`]).
 pub(crate) const DRAW_STRIDE: i64 = 1 << 8;
 
 impl Dropout {

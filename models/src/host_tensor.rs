@@ -101,10 +101,11 @@ impl HostTensor {
         &self.bytes
     }
 
-    /// The first value that is infinite or no number, with its position, row-major; none in types that have no such values.
+    /// The first value that is infinite or no number, with its position, row-major; none in types that have no such
+    /// values.
     pub fn first_nonfinite(&self) -> Option<(usize, f64)> {
-        // A value is not finite where all bits of its exponent are set: no arithmetic on what may be hundreds of millions of
-        // values.
+        // A value is not finite where all bits of its exponent are set: no arithmetic on what may be hundreds of
+        // millions of values.
         fn find<const N: usize>(bytes: &[u8], finite: impl Fn([u8; N]) -> bool) -> Option<usize> {
             bytes.as_chunks::<N>().0.iter().position(|value| !finite(*value))
         }

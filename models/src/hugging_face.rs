@@ -1,8 +1,9 @@
 //! GPT-2 as Hugging Face's `transformers` stores it: safetensors under the names of `GPT2Model` (`wte.weight`,
 //! `h.0.attn.c_attn.weight`, ...), with or without the prefix `transformer.` of `GPT2LMHeadModel`.
 //!
-//! Its `Conv1D` keeps weights as [in, out], the transpose of ours. The output projection `lm_head.weight` is the embedding again and
-//! may be left out; the buffers `h.*.attn.bias` and `h.*.attn.masked_bias` hold the causal mask and are not read.
+//! Its `Conv1D` keeps weights as [in, out], the transpose of ours. The output projection `lm_head.weight` is the
+//! embedding again and may be left out; the buffers `h.*.attn.bias` and `h.*.attn.masked_bias` hold the causal mask and
+//! are not read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -132,9 +133,9 @@ fn layer_of(name: &str) -> Option<(usize, &str)> {
     Some((number.parse().ok()?, rest))
 }
 
-/// The weights of a safetensors file, widened to f32. Its size follows from the shapes, but for the number of heads, which is:
-/// `heads` if given; `n_head` of the file's metadata; `n_head` of a `config.json` in `folder`; that of the named size with as many
-/// layers and channels. Never panics, whatever the tensors.
+/// The weights of a safetensors file, widened to f32. Its size follows from the shapes, but for the number of heads,
+/// which is: `heads` if given; `n_head` of the file's metadata; `n_head` of a `config.json` in `folder`; that of the
+/// named size with as many layers and channels. Never panics, whatever the tensors.
 pub fn read(file: TensorFile, heads: Option<usize>, folder: Option<&Path>) -> Result<Weights, HuggingFaceError> {
     let TensorFile { metadata, tensors } = file;
     let mut found = BTreeMap::new();
@@ -249,8 +250,8 @@ fn check_tied(head: HostTensor, wte: &HostTensor) -> Result<(), HuggingFaceError
     }
 }
 
-/// The content of a safetensors file of these weights, in f32. The metadata says `format: pt`, which `transformers` asks for, and
-/// the number of heads.
+/// The content of a safetensors file of these weights, in f32. The metadata says `format: pt`, which `transformers`
+/// asks for, and the number of heads.
 pub fn tensor_file(weights: &Weights, names: Names) -> TensorFile {
     let config = weights.config();
     let tensors = weights.tensors().iter().map(|(name, tensor)| {

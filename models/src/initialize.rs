@@ -3,8 +3,9 @@
 use crate::config::{Initial, Parameter};
 use crate::random::{Stream, stream_of};
 
-/// Writes the initial values of a parameter, row-major. They depend on `seed`, the parameter's name, shape and rule alone, so neither
-/// the order in which parameters are made nor the number of layers changes one of them (but for the scale of residual projections).
+/// Writes the initial values of a parameter, row-major. They depend on `seed`, the parameter's name, shape and rule
+/// alone, so neither the order in which parameters are made nor the number of layers changes one of them (but for the
+/// scale of residual projections).
 pub fn initialize(parameter: &Parameter, seed: u64, values: &mut [f32]) {
     match parameter.initial {
         Initial::Zeros => values.fill(0.0),

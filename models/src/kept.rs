@@ -1,6 +1,8 @@
-//! The checkpoints of a run's folder: the newest is `checkpoint.safetensors`, those before it are `checkpoint-STEP.safetensors`.
+//! The checkpoints of a run's folder: the newest is `checkpoint.safetensors`, those before it are
+//! `checkpoint-STEP.safetensors`.
 //!
-//! The newest is kept under its second name before the next one replaces it, so a kill at any moment leaves every file whole.
+//! The newest is kept under its second name before the next one replaces it, so a kill at any moment leaves every file
+//! whole.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,8 +45,8 @@ pub(crate) fn keep(newest: &Path, step: u64) -> io::Result<()> {
     durable::replace(&second, |writer| io::copy(&mut source, writer).map(drop)).map_err(|(_, error)| error)
 }
 
-/// Removes the earlier checkpoints but the latest `count` of those before `step`. (Those after it belong to a run that this one
-/// has replaced.) Failing to is no reason to stop.
+/// Removes the earlier checkpoints but the latest `count` of those before `step`. (Those after it belong to a run that
+/// this one has replaced.) Failing to is no reason to stop.
 pub(crate) fn prune(newest: &Path, step: u64, count: usize) {
     let all = earlier(newest);
     let (before, after): (Vec<_>, Vec<_>) = all.into_iter().partition(|(own, _)| *own < step);

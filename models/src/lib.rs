@@ -1,5 +1,6 @@
-//! GPT-2 and its training: the traced model and its step, text and tokens, batches, schedules, model sizes and their initial
-//! weights, checkpoints that survive a kill and are checked when read, the files of llm.c and of Hugging Face, and sampling.
+//! GPT-2 and its training: the traced model and its step, text and tokens, batches, schedules, model sizes and their
+//! initial weights, checkpoints that survive a kill and are checked when read, the files of llm.c and of Hugging Face,
+//! and sampling.
 //!
 //! Everything here is deterministic: the same seed and position give the same bytes, run after run.
 

@@ -6,7 +6,8 @@ use fulgurite::{DType, Result};
 /// Executors whose f32 is IEEE, or that leave f32 alone, and those that round its operands to TF32.
 const ROUNDED: [(&str, &str); 1] = [("flash", "flash_tf32")];
 
-/// `list` with products of f32 rounded to TF32 (10 bits of fraction): `tf32` first, and `flash_tf32` in place of `flash`.
+/// `list` with products of f32 rounded to TF32 (10 bits of fraction): `tf32` first, and `flash_tf32` in place of
+/// `flash`.
 ///
 /// # Errors
 /// If one of them is not linked into the program.

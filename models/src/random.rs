@@ -1,11 +1,13 @@
-//! Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011), the generator that PyTorch and JAX use on devices too.
+//! Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011), the generator that PyTorch and JAX use on devices
+//! too.
 //!
-//! A draw depends on (seed, stream, position) alone, so parameters, epochs and samples draw from streams of their own and no
-//! one's numbers move when another draws more.
+//! A draw depends on (seed, stream, position) alone, so parameters, epochs and samples draw from streams of their own
+//! and no one's numbers move when another draws more.
 
 use fulgurite_kernels::philox::philox;
 
-/// A sequence of random numbers: the Philox blocks of one seed (the key) and one stream (the upper half of the counter).
+/// A sequence of random numbers: the Philox blocks of one seed (the key) and one stream (the upper half of the
+/// counter).
 #[derive(Debug, Clone)]
 pub struct Stream {
     seed: u64,
@@ -61,8 +63,9 @@ impl Stream {
         [radius * cosine, radius * sine]
     }
 
-    /// Fills `values` with standard normal values from the start of the stream, scaled by `deviation` and rounded once to f32. A pair
-    /// takes one Philox block, so threads fill their parts independently and the values do not depend on how many there are.
+    /// Fills `values` with standard normal values from the start of the stream, scaled by `deviation` and rounded once
+    /// to f32. A pair takes one Philox block, so threads fill their parts independently and the values do not depend on
+    /// how many there are.
     pub fn fill_normals(seed: u64, stream: u64, deviation: f64, values: &mut [f32]) {
         const SMALLEST_PART: usize = 1 << 16;
         let count = values.len();

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A learning rate that rises linearly to `peak` over `warmup_steps`, falls along half a cosine until `total_steps`, and stays
-/// at `floor` from there on.
+/// A learning rate that rises linearly to `peak` over `warmup_steps`, falls along half a cosine until `total_steps`,
+/// and stays at `floor` from there on.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
@@ -55,7 +55,8 @@ impl Schedule {
         Schedule { peak: rate, floor: rate, warmup_steps: 0, total_steps: 0 }
     }
 
-    /// Checks that both rates are finite in f32, in order and not negative, and that the warm-up ends before the schedule does.
+    /// Checks that both rates are finite in f32, in order and not negative, and that the warm-up ends before the
+    /// schedule does.
     pub fn validate(&self) -> Result<(), ScheduleError> {
         for (which, value) in [("peak", self.peak), ("floor", self.floor)] {
             if !((value as f32).is_finite() && value >= 0.0) {

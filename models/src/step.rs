@@ -1,5 +1,5 @@
-//! The training step, traced whole: loss, gradients, clipping, AdamW. The learning rate, the step's number and the random
-//! generator are run-time tensors, so a run compiles once.
+//! The training step, traced whole: loss, gradients, clipping, AdamW. The learning rate, the step's number and the
+//! random generator are run-time tensors, so a run compiles once.
 
 use fulgurite::tree::{Leaf, Tree};
 use fulgurite_ops::prelude::*;
@@ -54,8 +54,8 @@ pub fn loss_and_gradients(
     })
 }
 
-/// The optimizer's update from gradients; also the gradients' total norm before clipping, where they are clipped. (Nobody else
-/// needs it, and it takes another pass over all gradients.)
+/// The optimizer's update from gradients; also the gradients' total norm before clipping, where they are clipped.
+/// (Nobody else needs it, and it takes another pass over all gradients.)
 #[track_caller]
 pub fn update(
     config: &GptConfig,
@@ -68,8 +68,8 @@ pub fn update(
     (apply_update(config, optimizer, state, &list, scalars, None), norm)
 }
 
-/// The gradients in the order of the leaves, clipped to a norm of `most`, and the norm before; as they are, and no norm, without
-/// `most`.
+/// The gradients in the order of the leaves, clipped to a norm of `most`, and the norm before; as they are, and no
+/// norm, without `most`.
 fn clipped(gradients: &Gpt2<Tensor>, most: Option<f64>) -> (Vec<Tensor>, Option<Tensor>) {
     let mut list: Vec<Tensor> = gradients.leaves().into_iter().map(|(_, gradient)| *gradient).collect();
     let norm = most.and_then(|most| {
@@ -118,10 +118,10 @@ fn apply_update(
     }
 }
 
-/// As [`update`], but the state stays as it is where the loss or the gradients' norm is not finite: one such gradient, clipped
-/// with the others, would make every weight NaN. The second result says so in one small tensor: f32[2] of loss and norm. The
-/// norm is there for clipping; without clipping it takes a pass over all gradients, which is made if `measure` is set, and
-/// otherwise the second result is f32[1], the loss alone, and decides alone.
+/// As [`update`], but the state stays as it is where the loss or the gradients' norm is not finite: one such gradient,
+/// clipped with the others, would make every weight NaN. The second result says so in one small tensor: f32[2] of loss
+/// and norm. The norm is there for clipping; without clipping it takes a pass over all gradients, which is made if
+/// `measure` is set, and otherwise the second result is f32[1], the loss alone, and decides alone.
 #[track_caller]
 pub fn guarded_update(
     config: &GptConfig,
@@ -175,8 +175,8 @@ pub fn train_step(
     (state, loss, norm)
 }
 
-/// The first of the two functions of a step over several batches: adds this batch's gradients, divided by their number, to
-/// `gradients`, and its loss likewise to `loss`.
+/// The first of the two functions of a step over several batches: adds this batch's gradients, divided by their number,
+/// to `gradients`, and its loss likewise to `loss`.
 #[track_caller]
 pub fn accumulate_step(
     config: &GptConfig,

@@ -1,7 +1,8 @@
 //! Safetensors files, read with an error for every way in which one can be wrong, and written in a fixed order.
 //!
-//! The layout: 8 bytes of header length, a JSON header of names, dtypes, shapes and offsets (and a text map `__metadata__`), then
-//! the values. Nothing is allocated on a header's word: every size is checked against the length of the file first.
+//! The layout: 8 bytes of header length, a JSON header of names, dtypes, shapes and offsets (and a text map
+//! `__metadata__`), then the values. Nothing is allocated on a header's word: every size is checked against the length
+//! of the file first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,8 +28,8 @@ pub struct TensorFile {
     pub tensors: BTreeMap<String, HostTensor>,
 }
 
-/// A file that is no safetensors file, or one cut short or damaged. Offsets count bytes from the start of the file unless they
-/// are said to be in the header or in the data.
+/// A file that is no safetensors file, or one cut short or damaged. Offsets count bytes from the start of the file
+/// unless they are said to be in the header or in the data.
 #[derive(Debug, thiserror::Error)]
 pub enum TensorFileError {
     /// Another error, in a file.
@@ -176,8 +177,8 @@ impl TensorFile {
         Ok(TensorFile { metadata: header.metadata, tensors })
     }
 
-    /// Writes a file of this content: wide dtypes first, so that every value is aligned, then by name. The tensors are borrowed,
-    /// since a large model's fit into memory once.
+    /// Writes a file of this content: wide dtypes first, so that every value is aligned, then by name. The tensors are
+    /// borrowed, since a large model's fit into memory once.
     pub fn write(
         metadata: &BTreeMap<String, String>,
         tensors: &BTreeMap<String, HostTensor>,

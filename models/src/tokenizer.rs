@@ -162,9 +162,9 @@ fn gpt2_encoder() -> Result<&'static CoreBPE, TokenizerError> {
         .map_err(|error| TokenizerError::Vocabulary(error.clone()))
 }
 
-/// Cuts a text into stretches of about [`LONGEST_PIECE`] bytes that encode independently: no token of GPT-2 goes from a visible
-/// character on to white space. Where a stretch has no such place, it is cut between two characters, which still decodes to
-/// the same text.
+/// Cuts a text into stretches of about [`LONGEST_PIECE`] bytes that encode independently: no token of GPT-2 goes from a
+/// visible character on to white space. Where a stretch has no such place, it is cut between two characters, which
+/// still decodes to the same text.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

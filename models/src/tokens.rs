@@ -1,7 +1,7 @@
 //! A stream of tokens to make batches of: tokens in memory, or shards of llm.c read as they are needed.
 //!
-//! Shards in a row are one stream, in which a sequence may go from one shard into the next. What the stream is cut into files by
-//! makes no difference to a run: it has one length and one fingerprint, which a checkpoint stores.
+//! Shards in a row are one stream, in which a sequence may go from one shard into the next. What the stream is cut into
+//! files by makes no difference to a run: it has one length and one fingerprint, which a checkpoint stores.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -90,8 +90,8 @@ impl From<Vec<u32>> for Tokens {
 }
 
 impl Tokens {
-    /// The stream of these shards, one after another. Opening checks headers and lengths; token ids are compared with the tokenizer's
-    /// vocabulary whenever tokens are read, and all of them by [`fingerprint`](Tokens::fingerprint).
+    /// The stream of these shards, one after another. Opening checks headers and lengths; token ids are compared with
+    /// the tokenizer's vocabulary whenever tokens are read, and all of them by [`fingerprint`](Tokens::fingerprint).
     pub fn open_shards(paths: &[impl AsRef<Path>], tokenizer: Tokenizer) -> Result<Self, TokensError> {
         let shards: Vec<Shard> = paths.iter().map(|path| Shard::open(path.as_ref())).collect::<Result<_, _>>()?;
         let mut length = 0_usize;

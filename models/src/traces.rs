@@ -37,8 +37,8 @@ pub fn loss_trace(config: &GptConfig, rows: usize, context: usize) -> Result<Tra
     Ok(trace)
 }
 
-/// The loss of a batch and its gradients with respect to all parameters as two programs: `loss` is [`loss_trace`]'s, on whatever
-/// target. The backward program takes the loss's cotangent.
+/// The loss of a batch and its gradients with respect to all parameters as two programs: `loss` is [`loss_trace`]'s, on
+/// whatever target. The backward program takes the loss's cotangent.
 pub fn loss_programs(loss: Trace, options: &Options) -> Result<Programs> {
     let block = &loss.block;
     let parameters = (0..block.parameters.len()).filter(|i| block.meta(block.parameters[*i]).dtype().is_floating());

@@ -33,9 +33,9 @@ pub enum DataError {
 
 /// The tokens to train on, and those to validate with.
 ///
-/// `data` names texts or shards, tinyshakespeare if it is empty; so does `validation`, which if empty leaves the last tenth of the data
-/// to validate with. Several shards are one stream. Several texts are, too, with the tokenizer's end of text between them, if it has
-/// one.
+/// `data` names texts or shards, tinyshakespeare if it is empty; so does `validation`, which if empty leaves the last
+/// tenth of the data to validate with. Several shards are one stream. Several texts are, too, with the tokenizer's end
+/// of text between them, if it has one.
 pub fn open(data: &[PathBuf], validation: &[PathBuf], tokenizer: Tokenizer) -> Result<(Tokens, Tokens), DataError> {
     let tokens = match data {
         [] => Tokens::from(tokenizer.encode(TINY_SHAKESPEARE)?),
@@ -67,7 +67,8 @@ fn tokens_of(files: &[PathBuf], tokenizer: Tokenizer) -> Result<Tokens, DataErro
     }
 }
 
-/// Whether a file says that it is a shard, by its first bytes or by its name: one that is damaged should not pass for text.
+/// Whether a file says that it is a shard, by its first bytes or by its name: one that is damaged should not pass for
+/// text.
 fn is_shard(path: &Path) -> Result<bool, CorpusError> {
     let mut start = Vec::new();
     let read = std::fs::File::open(path).and_then(|file| file.take(4).read_to_end(&mut start));

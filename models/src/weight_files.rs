@@ -1,4 +1,5 @@
-//! The files that weights come in: checkpoints of ours, checkpoints of llm.c, safetensors files under Hugging Face's names.
+//! The files that weights come in: checkpoints of ours, checkpoints of llm.c, safetensors files under Hugging Face's
+//! names.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -122,7 +123,8 @@ impl Format {
         }
     }
 
-    /// The format that a file of this name gets if nobody says: llm.c's in f32 for `.bin`, Hugging Face's for `.safetensors`.
+    /// The format that a file of this name gets if nobody says: llm.c's in f32 for `.bin`, Hugging Face's for
+    /// `.safetensors`.
     pub fn of_name(path: &Path) -> Result<Format, WeightFileError> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("bin") => Ok(Format::Llmc(Version::F32)),
@@ -169,8 +171,9 @@ impl Loaded {
     }
 }
 
-/// Reads weights from a file of any format, which its content tells. `heads` is the number of attention heads, for files under
-/// Hugging Face's names: see [`hugging_face::read`] for where it comes from otherwise. Weights that are not finite are an error.
+/// Reads weights from a file of any format, which its content tells. `heads` is the number of attention heads, for
+/// files under Hugging Face's names: see [`hugging_face::read`] for where it comes from otherwise. Weights that are not
+/// finite are an error.
 pub fn load(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
     let loaded = load_unchecked(path, heads)?;
     match NonFinite::among(loaded.weights.tensors()) {
@@ -216,8 +219,8 @@ fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightF
     Ok(Loaded { weights, format: Format::Checkpoint, tokenizer: Some(state.tokenizer) })
 }
 
-/// Writes weights to a file of this format, whole or not at all, whatever their values are. `tokenizer` is what a checkpoint gets; `names` is how a
-/// safetensors file calls its tensors.
+/// Writes weights to a file of this format, whole or not at all, whatever their values are. `tokenizer` is what a
+/// checkpoint gets; `names` is how a safetensors file calls its tensors.
 pub fn save(
     weights: Weights,
     format: Format,
@@ -233,8 +236,8 @@ pub fn save(
     }
 }
 
-/// A checkpoint at step 0: moments of 0, settings that nothing was trained with, and a place in no data. It is there to be sampled from
-/// and to start a run with; resuming it is refused, since no data has its fingerprint.
+/// A checkpoint at step 0: moments of 0, settings that nothing was trained with, and a place in no data. It is there to
+/// be sampled from and to start a run with; resuming it is refused, since no data has its fingerprint.
 pub fn checkpoint_of(weights: Weights, tokenizer: Tokenizer) -> Checkpoint {
     let (config, mut tensors) = weights.into_parts();
     let zeros: Vec<_> = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.zeros_like())).collect();

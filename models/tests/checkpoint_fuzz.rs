@@ -1,6 +1,7 @@
-//! Damaged checkpoints: whatever the bytes, `Checkpoint::parse` answers with an error or with a checkpoint that writes and reads
-//! back. 20 000 cases run with the suite; `FULGURITE_FUZZ=1000000 cargo test -p fulgurite-models --test checkpoint_fuzz` runs more,
-//! and `FULGURITE_FUZZ_CASE=n` one again.
+//! Damaged checkpoints: whatever the bytes, `Checkpoint::parse` answers with an error or with a checkpoint that writes
+//! and reads back. 20 000 cases run with the suite;
+//! `FULGURITE_FUZZ=1000000 cargo test -p fulgurite-models --test checkpoint_fuzz` runs more, and
+//! `FULGURITE_FUZZ_CASE=n` one again.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -118,8 +119,8 @@ fn replace_number(bytes: &mut Vec<u8>, position: usize, random: &mut Stream) {
     bytes.splice(start..start + length, text.bytes());
 }
 
-/// A case: the bytes of a damaged file. Every second is damaged within the metadata or the header and signed again, so that
-/// checksum and lengths do not keep the damage from what lies behind them.
+/// A case: the bytes of a damaged file. Every second is damaged within the metadata or the header and signed again, so
+/// that checksum and lengths do not keep the damage from what lies behind them.
 fn case(number: u64, plain: &[u8]) -> Vec<u8> {
     let mut random = Stream::new(number, 0xF022);
     let mut bytes = plain.to_vec();

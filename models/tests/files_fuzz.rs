@@ -1,6 +1,7 @@
-//! Damaged files of llm.c and of Hugging Face: whatever the bytes, a reader answers with an error or with something that writes and
-//! reads back, and allocates nothing that the file does not have. 20 000 cases run with the suite;
-//! `FULGURITE_FUZZ=1000000 cargo test -p fulgurite-models --test files_fuzz` runs more, and `FULGURITE_FUZZ_CASE=n` one again.
+//! Damaged files of llm.c and of Hugging Face: whatever the bytes, a reader answers with an error or with something
+//! that writes and reads back, and allocates nothing that the file does not have. 20 000 cases run with the suite;
+//! `FULGURITE_FUZZ=1000000 cargo test -p fulgurite-models --test files_fuzz` runs more, and `FULGURITE_FUZZ_CASE=n` one
+//! again.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,7 +41,8 @@ unsafe impl GlobalAlloc for Watched {
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;
 
-/// No file here has more than a few KiB. The list of a thousand layers' parameters, which a header may ask for, stays below this.
+/// No file here has more than a few KiB. The list of a thousand layers' parameters, which a header may ask for, stays
+/// below this.
 const LARGEST_ALLOWED: usize = 4 << 20;
 
 fn config() -> GptConfig {
@@ -128,7 +130,8 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Stream) {
     }
 }
 
-/// Gives the bytes to every reader; says how many took them. Panics if one of them did and what it read does not write and read back.
+/// Gives the bytes to every reader; says how many took them. Panics if one of them did and what it read does not write
+/// and read back.
 fn check(bytes: &[u8]) -> u64 {
     LARGEST.store(0, Ordering::Relaxed);
     let mut taken = 0;

@@ -1,5 +1,6 @@
-//! Files that `tests/golden/files.py` wrote straight from the formats' descriptions: what is read from them is what the program put
-//! in, and what is written is those files again, byte for byte. The debug state is a test of the model as well.
+//! Files that `tests/golden/files.py` wrote straight from the formats' descriptions: what is read from them is what the
+//! program put in, and what is written is those files again, byte for byte. The debug state is a test of the model as
+//! well.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
-//! The operators of Fulgurite, each declared once. `prims` do not decompose and are strict: equal shapes, equal element types.
-//! `core` has PyTorch's broadcasting and promoting forms, `nn` and `optim` what models are built of, `executors` who
-//! runs it all.
+//! The operators of Fulgurite, each declared once. `prims` do not decompose and are strict: equal shapes, equal element
+//! types. `core` has PyTorch's broadcasting and promoting forms, `nn` and `optim` what models are built of, `executors`
+//! who runs it all.
 
 pub mod core;
 pub mod executors;

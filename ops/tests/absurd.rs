@@ -1,5 +1,5 @@
-//! Absurd numbers in attributes are errors, never panics: every integer of every sample is replaced, and the call is traced and
-//! taken through all transforms (nothing runs).
+//! Absurd numbers in attributes are errors, never panics: every integer of every sample is replaced, and the call is
+//! traced and taken through all transforms (nothing runs).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

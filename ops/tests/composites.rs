@@ -1,5 +1,5 @@
-//! Every composite on its samples: its reference against its decomposition, run by the references of prims and by the host's
-//! kernels; gradients against differences; refusals.
+//! Every composite on its samples: its reference against its decomposition, run by the references of prims and by the
+//! host's kernels; gradients against differences; refusals.
 #![allow(missing_docs)]
 
 mod common;

@@ -1,5 +1,5 @@
-//! The hand-written kernels of `cuda`, without a device: every plan of every sample compiles, keeps to registers, and launches
-//! kernels that exist with the parameters that they have.
+//! The hand-written kernels of `cuda`, without a device: every plan of every sample compiles, keeps to registers, and
+//! launches kernels that exist with the parameters that they have.
 #![allow(missing_docs)]
 
 mod common;
@@ -21,8 +21,8 @@ use fulgurite::rules::fulgurite_kernels::view::contiguous_strides;
 use fulgurite::{DType, Device, TensorMeta};
 use fulgurite_ops as _;
 
-/// Architectures, and which part of the sources each compiles: every one, or one of so many. Sources ask for no feature of one
-/// architecture, so a part tells what there is to tell about the others.
+/// Architectures, and which part of the sources each compiles: every one, or one of so many. Sources ask for no feature
+/// of one architecture, so a part tells what there is to tell about the others.
 const ARCHITECTURES: [(&str, usize); 2] = [("sm_90a", 1), ("sm_80", 4)];
 
 /// How operands lie.

@@ -1,5 +1,5 @@
-//! Products with epilogues without a device: every sample is planned for both executors, and the kernels that stand in where
-//! the library has no algorithm compile. NVRTC is enough; without it this is said aloud.
+//! Products with epilogues without a device: every sample is planned for both executors, and the kernels that stand in
+//! where the library has no algorithm compile. NVRTC is enough; without it this is said aloud.
 #![allow(missing_docs)]
 
 mod common;

@@ -280,7 +280,8 @@ impl<V> Operand<V> {
     }
 }
 
-/// One argument of a call; `V` is what stands for a tensor at the stage at hand (a meta, a handle, a value of a trace, data).
+/// One argument of a call; `V` is what stands for a tensor at the stage at hand (a meta, a handle, a value of a trace,
+/// data).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Arg<V> {
     /// A tensor.

@@ -123,8 +123,9 @@ impl Array {
         Ok(Array::from_buffer(buffer, meta))
     }
 
-    /// An array on the host with these strides, in elements, from bytes in row-major order. A negative stride stores a dimension
-    /// backwards. What is between the elements is zero. Of elements that the strides put in one place the last one stays.
+    /// An array on the host with these strides, in elements, from bytes in row-major order. A negative stride stores a
+    /// dimension backwards. What is between the elements is zero. Of elements that the strides put in one place the
+    /// last one stays.
     ///
     /// # Errors
     /// If there is not one stride for each dimension, or the elements reach further than the machine has memory.

@@ -45,7 +45,8 @@ impl Place {
         self.file().starts_with(own)
     }
 
-    /// The same line, for what `operator`, which is called there, consists of. The first operator stays: it is what the author wrote.
+    /// The same line, for what `operator`, which is called there, consists of. The first operator stays: it is what the
+    /// author wrote.
     pub(crate) fn inside(self, operator: &'static OperatorDef) -> Place {
         Place { operator: self.operator.or(Some(operator)), ..self }
     }
@@ -310,7 +311,8 @@ pub enum Error {
     },
 }
 
-/// The message: `main` and `unwrap` print errors in this form, and the fields are what a program asks for, not what a person reads.
+/// The message: `main` and `unwrap` print errors in this form, and the fields are what a program asks for, not what a
+/// person reads.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {self}", self.code())

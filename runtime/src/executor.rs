@@ -51,8 +51,8 @@ pub struct ExecutorDef {
     pub plan: Option<PlanSymbolRule>,
     /// Groups claimed symbols of a flat block into regions of this executor.
     pub fuse: Option<fn(&Block, &mut Fuel) -> Block>,
-    /// Whether a region with this body, whoever made it, is one that the executor computes as the operators in it say; the
-    /// verifier asks. Regions that executors make are asked for as well.
+    /// Whether a region with this body, whoever made it, is one that the executor computes as the operators in it say;
+    /// the verifier asks. Regions that executors make are asked for as well.
     pub admits_region: Option<AdmitsRegionRule>,
     /// The kernel of a region: its body, operands, results.
     pub prepare_region: Option<PrepareRegionRule>,
@@ -187,8 +187,8 @@ pub fn find_executor(name: &str) -> Result<&'static ExecutorDef> {
     })
 }
 
-/// Those of `executors` that run on the target: the others say that they do not where lines are claimed, and take no part in what
-/// becomes of the program before.
+/// Those of `executors` that run on the target: the others say that they do not where lines are claimed, and take no
+/// part in what becomes of the program before.
 pub fn executors_of(executors: &[&'static ExecutorDef], target: &Target) -> Vec<&'static ExecutorDef> {
     executors.iter().copied().filter(|executor| executor.runs_on(target.kind())).collect()
 }

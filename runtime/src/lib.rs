@@ -1,6 +1,6 @@
 //! The runtime of Fulgurite: traces and their text, tracing, transforms, executors and claims, the memory plan, `jit`,
-//! the registry, and the templates of the generated tests. It knows no particular operator: what it needs of the operator
-//! library (sums of cotangents, zeros) is wired by declared [roles](operator::Role).
+//! the registry, and the templates of the generated tests. It knows no particular operator: what it needs of the
+//! operator library (sums of cotangents, zeros) is wired by declared [roles](operator::Role).
 
 // Expansions of the macros say `::fulgurite::...`; inside this crate that is the crate itself.
 extern crate self as fulgurite;

@@ -209,8 +209,8 @@ impl TensorMeta {
         self.len().saturating_mul(self.dtype.size())
     }
 
-    /// Refuses a tensor that no memory can hold: more than [`LARGEST_TENSOR`] bytes, extents of zero counted as one so that
-    /// strides and offsets are computed without overflow.
+    /// Refuses a tensor that no memory can hold: more than [`LARGEST_TENSOR`] bytes, extents of zero counted as one so
+    /// that strides and offsets are computed without overflow.
     ///
     /// # Errors
     /// `TooLarge`.

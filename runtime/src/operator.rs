@@ -115,16 +115,18 @@ pub enum ResultsDef {
 pub struct Effects {
     /// Draws random numbers: two equal calls are two draws.
     pub random: bool,
-    /// The parameter that says which numbers a random operator draws, called `generator`. The second call of a program with one
-    /// generator is given another that is made of it, and so on: see [`crate::tracer::call`].
+    /// The parameter that says which numbers a random operator draws, called `generator`. The second call of a program
+    /// with one generator is given another that is made of it, and so on: see [`crate::tracer::call`].
     pub generator: Option<usize>,
-    /// Parameters whose data the operator changes. No program with such an operator is compiled: a program's values do not change, and
-    /// an update is a result that may have the memory of an operand ([in place](crate::kernel::KernelRules::in_place)).
+    /// Parameters whose data the operator changes. No program with such an operator is compiled: a program's values do
+    /// not change, and an update is a result that may have the memory of an operand
+    /// ([in place](crate::kernel::KernelRules::in_place)).
     pub mutates: &'static [usize],
-    /// Results that share memory with a parameter: (result, parameter). No program with such an operator is compiled: what only looks
-    /// at its operand's memory has a [view rule](crate::strided::LayoutRules::view).
+    /// Results that share memory with a parameter: (result, parameter). No program with such an operator is compiled:
+    /// what only looks at its operand's memory has a [view rule](crate::strided::LayoutRules::view).
     pub aliases: &'static [(usize, usize)],
-    /// Takes part in a collective: must be reached by every process, in order. No transform drops, merges or reorders such calls.
+    /// Takes part in a collective: must be reached by every process, in order. No transform drops, merges or reorders
+    /// such calls.
     pub collective: bool,
 }
 
@@ -164,13 +166,14 @@ pub enum Role {
     Convert,
 }
 
-/// What [autocast](crate::transforms::autocast) makes of an operator's floating-point operands. f64, integers and booleans are
-/// left alone whatever the class.
+/// What [autocast](crate::transforms::autocast) makes of an operator's floating-point operands. f64, integers and
+/// booleans are left alone whatever the class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Autocast {
     /// They become the low-precision type: products.
     Low,
-    /// f16 and bf16 become f32, or, where the operator has an optional `dtype`, it is told to give f32: sums and exponentials.
+    /// f16 and bf16 become f32, or, where the operator has an optional `dtype`, it is told to give f32: sums and
+    /// exponentials.
     Full,
     /// They meet in the widest type among them.
     Widest,
@@ -239,14 +242,14 @@ pub struct OperatorDef {
     pub effects: Effects,
     /// The role it plays for the runtime.
     pub overload: Option<Role>,
-    /// What autocast makes of its operands. Where nothing is declared they stay as they are, unless its decomposition holds
-    /// an operator of the class low: then autocast goes into the decomposition.
+    /// What autocast makes of its operands. Where nothing is declared they stay as they are, unless its decomposition
+    /// holds an operator of the class low: then autocast goes into the decomposition.
     pub autocast: Option<Autocast>,
-    /// The element types that its tensors may have, narrower than their classes; empty if the classes say it all. A tensor
-    /// whose class has none of these types is not restricted.
+    /// The element types that its tensors may have, narrower than their classes; empty if the classes say it all. A
+    /// tensor whose class has none of these types is not restricted.
     pub dtypes: &'static [DType],
-    /// Whether it costs about as much as reading its operands and writing its results once: it may be computed again for the
-    /// backward pass instead of being kept. (Arithmetic on elements always may.)
+    /// Whether it costs about as much as reading its operands and writing its results once: it may be computed again
+    /// for the backward pass instead of being kept. (Arithmetic on elements always may.)
     pub cheap: bool,
     /// Its rules, at most one set of each kind: ask by [`RuleSet::of`].
     pub rules: &'static [&'static AnyRules],
@@ -318,8 +321,8 @@ impl OperatorDef {
         format!("{}({}) -> {results}", self.name, params.join(", "))
     }
 
-    /// Checks the arguments against the signature, their element types against the declared classes, and that all tensors live
-    /// on one device.
+    /// Checks the arguments against the signature, their element types against the declared classes, and that all
+    /// tensors live on one device.
     pub fn check_arguments(&self, arguments: &[Arg<TensorMeta>]) -> Result<(), Failure> {
         if arguments.len() != self.params.len() {
             return Err(Failure::new(

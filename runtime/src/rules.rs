@@ -315,7 +315,8 @@ impl<V> OperatorArguments<V> for Vec<Arg<V>> {
     }
 }
 
-/// A named precondition of an operator's rules: `Code::SameShape`. `require!` states it, and an error sample must trip it.
+/// A named precondition of an operator's rules: `Code::SameShape`. `require!` states it, and an error sample must trip
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Precondition(&'static str);
 
@@ -356,8 +357,8 @@ where
     (results, Box::new(|cotangents, results| back(Cotangents::from_cotangents(cotangents, results)).into_arguments()))
 }
 
-/// `f` of every element, for references: what `input.mapv(f)` gives. `mapv` is compiled again for every closure it is given, which
-/// was more than half of what an operator took to compile; this is compiled once for all of them.
+/// `f` of every element, for references: what `input.mapv(f)` gives. `mapv` is compiled again for every closure it is
+/// given, which was more than half of what an operator took to compile; this is compiled once for all of them.
 pub fn elementwise(input: &ArrayD<f64>, f: impl Fn(f64) -> f64) -> ArrayD<f64> {
     elementwise_dyn(input, &f)
 }

@@ -20,8 +20,8 @@ pub trait Tree: Sized {
     /// The same structure with each leaf replaced, in the same order.
     fn map<U: Leaf>(self, f: &mut dyn FnMut(Self::Leaf) -> U) -> Self::With<U>;
 
-    /// Adds what decides, beside the leaves, which program is compiled: values that are no leaves, lengths of lists, which options
-    /// are there.
+    /// Adds what decides, beside the leaves, which program is compiled: values that are no leaves, lengths of lists,
+    /// which options are there.
     fn attributes(&self, _found: &mut Vec<Attribute>) {}
 
     /// The leaves with their paths.

@@ -1,5 +1,5 @@
-//! Compiled functions called by several threads: what is compiled runs while another form is compiled, the programs used last are
-//! kept, and a handle belongs to the trace that made it.
+//! Compiled functions called by several threads: what is compiled runs while another form is compiled, the programs
+//! used last are kept, and a handle belongs to the trace that made it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex, OnceLock, mpsc};

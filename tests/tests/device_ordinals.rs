@@ -1,5 +1,5 @@
-//! Devices other than the first: every value of a program is where its arguments are, and a device that is not there is an error
-//! that names it. One GPU, or none, is enough.
+//! Devices other than the first: every value of a program is where its arguments are, and a device that is not there is
+//! an error that names it. One GPU, or none, is enough.
 
 use fulgurite::compile::{Options, compile};
 use fulgurite::device::DeviceState;

@@ -1,5 +1,5 @@
-//! Programs on a device: how often they compile and record graphs, what they predict to need, and what a wrong index becomes.
-//! Without a device each test says that it is skipped; `FULGURITE_REQUIRE_CUDA=1` makes that a failure.
+//! Programs on a device: how often they compile and record graphs, what they predict to need, and what a wrong index
+//! becomes. Without a device each test says that it is skipped; `FULGURITE_REQUIRE_CUDA=1` makes that a failure.
 
 mod device;
 #[path = "device/faults.rs"]

@@ -1,5 +1,5 @@
-//! What `flash` and `flash_tf32` take of attention, what they leave to the executors behind them, and what is kept. No device is
-//! needed.
+//! What `flash` and `flash_tf32` take of attention, what they leave to the executors behind them, and what is kept. No
+//! device is needed.
 
 use std::collections::BTreeMap;
 

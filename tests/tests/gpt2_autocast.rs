@@ -127,8 +127,8 @@ fn products_are_taken_by_cublaslt_in_bf16() {
             assert_eq!(claimed.meta(operand).dtype(), DType::BF16);
             products += 1;
         }
-        // Of each layer four projections and two products of attention, and the logits; twice as many backward. By default
-        // attention is one kernel, and one backward.
+        // Of each layer four projections and two products of attention, and the logits; twice as many backward. By
+        // default attention is one kernel, and one backward.
         let flash = |name: &str| claimed.symbols.iter().filter(|line| line.name() == name).count();
         let of_attention = if executors.is_none() { 0 } else { 2 };
         assert_eq!(products, 3 * ((4 + of_attention) * CONFIG.layers + 1));

@@ -1,5 +1,5 @@
-//! What rewrites after autodiff make of a training step of GPT-2: products that do more as they are stored, an embedding's
-//! gradient that is added where it belongs, fewer commands, less memory. No device is needed.
+//! What rewrites after autodiff make of a training step of GPT-2: products that do more as they are stored, an
+//! embedding's gradient that is added where it belongs, fewer commands, less memory. No device is needed.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What becomes of a training step of GPT-2 where hand-written kernels stand first in the list of executors. No device is needed.
+//! What becomes of a training step of GPT-2 where hand-written kernels stand first in the list of executors. No device
+//! is needed.
 
 use std::collections::BTreeMap;
 

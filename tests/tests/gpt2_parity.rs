@@ -75,7 +75,8 @@ fn ten_steps(file: &SafeTensors<'_>, options: Options) -> (Vec<[f64; 2]>, Gpt2<A
     (reported, state.params)
 }
 
-/// Ten steps whose losses and gradient norms are PyTorch's to `tolerance` and what rounding costs the norm; the weights after them.
+/// Ten steps whose losses and gradient norms are PyTorch's to `tolerance` and what rounding costs the norm; the weights
+/// after them.
 fn follows(file: &SafeTensors<'_>, options: Options, tolerance: f64) -> Gpt2<Array> {
     let (reported, params) = ten_steps(file, options);
     let (losses, norms) = (floats(file, "loss_f32"), floats(file, "norm_f64"));
@@ -90,7 +91,8 @@ fn follows(file: &SafeTensors<'_>, options: Options, tolerance: f64) -> Gpt2<Arr
     params
 }
 
-/// Ten steps by these executors, whose losses are PyTorch's to `tolerance`, relatively, and whose weights are PyTorch's after them.
+/// Ten steps by these executors, whose losses are PyTorch's to `tolerance`, relatively, and whose weights are PyTorch's
+/// after them.
 fn run(executors: &[&str], device: Option<Device>, tolerance: f64) {
     let bytes = golden();
     let file = SafeTensors::deserialize(&bytes).unwrap();
@@ -142,8 +144,9 @@ fn ten_adamw_steps_follow_pytorch_on_one_kernel_a_prim() {
     run(&["cuda"], Some(cuda), DEVICE_TOLERANCE);
 }
 
-/// Under bf16 autocast two programs round at different places, so their losses differ about as much as either differs from the
-/// run in f64: by at most the sum of both distances, each taken as PyTorch's largest, with as much again to spare.
+/// Under bf16 autocast two programs round at different places, so their losses differ about as much as either differs
+/// from the run in f64: by at most the sum of both distances, each taken as PyTorch's largest, with as much again to
+/// spare.
 fn run_in_bf16(executors: &[&str], device: Option<Device>) {
     let bytes = golden();
     let file = SafeTensors::deserialize(&bytes).unwrap();
@@ -202,7 +205,7 @@ fn ten_adamw_steps_follow_pytorch_with_attention_rounded_to_tf32() {
     let Some(cuda) = device::cuda() else { return };
     let bytes = golden();
     let file = SafeTensors::deserialize(&bytes).unwrap();
-    // Operands have 10 bits of fraction, and the losses agree to about as many. Weights are not compared: where a gradient is next to
-    // nothing, Adam makes a whole step of its noise.
+    // Operands have 10 bits of fraction, and the losses agree to about as many. Weights are not compared: where a
+    // gradient is next to nothing, Adam makes a whole step of its noise.
     follows(&file, options(&["flash_tf32", "optim", "cublaslt", "fusion", "cuda"], Some(cuda), None), 5e-4);
 }

@@ -1,5 +1,5 @@
-//! The loss of a two-layer GPT-2 and its gradients as two programs: run one after the other, compared with the one program that
-//! holds both, and stored as text with the values that are saved between them.
+//! The loss of a two-layer GPT-2 and its gradients as two programs: run one after the other, compared with the one
+//! program that holds both, and stored as text with the values that are saved between them.
 
 use fulgurite::compile::{Options, Programs, compile};
 use fulgurite::jit::{Names, trace};

@@ -136,8 +136,8 @@ fn snapshots_for_cuda() {
     }
 }
 
-/// What a model calls. What the calls stand for is in the operators' own snapshots: a line for each operator of a model is what
-/// a reviewer of a model's change wants to see.
+/// What a model calls. What the calls stand for is in the operators' own snapshots: a line for each operator of a model
+/// is what a reviewer of a model's change wants to see.
 fn acquired_text(trace: &Trace) -> String {
     print(trace, PrintOptions { depth: 0, ..PrintOptions::COMPACT })
 }

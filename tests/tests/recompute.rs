@@ -101,8 +101,8 @@ fn memory_is_less_and_nothing_changes_where_nothing_is_large() -> Result<(), Err
     Ok(())
 }
 
-/// `sum(amax(x + b, dim))` and `sum(amax(x * b, dim))`: the gradient of a maximum looks for the elements that equal it, so that a
-/// value that is computed again must have every bit of the first time.
+/// `sum(amax(x + b, dim))` and `sum(amax(x * b, dim))`: the gradient of a maximum looks for the elements that equal it,
+/// so that a value that is computed again must have every bit of the first time.
 #[test]
 fn a_maximum_is_found_again_among_values_of_16_bits() -> Result<(), Error> {
     let array = |shape: &[usize], dtype, step: f64| {

@@ -1,5 +1,5 @@
-//! What rewrites find: operands in either order, inner values that are read elsewhere, symbols in any order; and that the time is
-//! linear in the length of the program.
+//! What rewrites find: operands in either order, inner values that are read elsewhere, symbols in any order; and that
+//! the time is linear in the length of the program.
 
 use fulgurite::executor::RewriteDef;
 use fulgurite::fuel::Fuel;

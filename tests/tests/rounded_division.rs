@@ -1,7 +1,7 @@
-//! Quotients rounded to integers, and negation, at infinities and zeros: what PyTorch 2.15 gave on the CPU in each of these types, to
-//! the bit, but that all NaNs are one. Its `floor` is `(a - fmod(a, b)) / b`, less one where the remainder has another sign than
-//! `b`, taken to the nearest integer, with a zero of the sign of `a / b`, and `a / b` itself where `b` is zero; its `trunc` is that
-//! of `a / b`.
+//! Quotients rounded to integers, and negation, at infinities and zeros: what PyTorch 2.15 gave on the CPU in each of
+//! these types, to the bit, but that all NaNs are one. Its `floor` is `(a - fmod(a, b)) / b`, less one where the
+//! remainder has another sign than `b`, taken to the nearest integer, with a zero of the sign of `a / b`, and `a / b`
+//! itself where `b` is zero; its `trunc` is that of `a / b`.
 
 use fulgurite::argument::Scalar;
 use fulgurite::compile::Options;

@@ -1,5 +1,6 @@
-//! What is wrong with data is told when it is met, by the operator that the author called and by its line: integers that are
-//! divided by zero, alone and in a region of several, indices out of range, and weights that nothing can be drawn by.
+//! What is wrong with data is told when it is met, by the operator that the author called and by its line: integers
+//! that are divided by zero, alone and in a region of several, indices out of range, and weights that nothing can be
+//! drawn by.
 
 use fulgurite::argument::Scalar;
 use fulgurite::compile::Options;

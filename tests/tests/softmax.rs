@@ -1,5 +1,5 @@
-//! The gradient of softmax where `llmc` stands first: of long rows by a kernel, of others by whoever takes its parts. No device is
-//! needed.
+//! The gradient of softmax where `llmc` stands first: of long rows by a kernel, of others by whoever takes its parts.
+//! No device is needed.
 
 use fulgurite::compile::{Options, stages};
 use fulgurite::jit::{Names, trace};

@@ -1,5 +1,5 @@
-//! Everyday calls whose results are written with gaps between their elements, at the lengths where tiles end: columns appended to
-//! matrices, vectors stacked, columns padded, and gradients of slices.
+//! Everyday calls whose results are written with gaps between their elements, at the lengths where tiles end: columns
+//! appended to matrices, vectors stacked, columns padded, and gradients of slices.
 
 use fulgurite::compile::Options;
 use fulgurite::jit::jit;

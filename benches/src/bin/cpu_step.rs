@@ -1,5 +1,5 @@
-//! The CPU training step that PyTorch is compared with (`peers/gpt2_torch_cpu.py`): GPT-2 L4 H4 C128 T64 B8 V50257, f32:
-//! `cargo run --release -p fulgurite-benches --bin cpu_step [threads] [steps]`
+//! The CPU training step that PyTorch is compared with (`peers/gpt2_torch_cpu.py`): GPT-2 L4 H4 C128 T64 B8 V50257,
+//! f32: `cargo run --release -p fulgurite-benches --bin cpu_step [threads] [steps]`
 
 use fulgurite::compile::Options;
 use fulgurite::{Array, Tensor, jit};

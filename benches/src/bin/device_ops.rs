@@ -1,8 +1,8 @@
-//! Operators that are bound by memory, on a CUDA device: the time of forward and backward, and what part of the copy bandwidth
-//! measured in the same run it is. `device_ops [--filter softmax] [--runs 9]`
+//! Operators that are bound by memory, on a CUDA device: the time of forward and backward, and what part of the copy
+//! bandwidth measured in the same run it is. `device_ops [--filter softmax] [--runs 9]`
 //!
-//! Bytes are what has to move: operands and results once each way. Times are the sum of a program's kernels, each between
-//! events, median of the runs; backward is forward with its vjp, less forward.
+//! Bytes are what has to move: operands and results once each way. Times are the sum of a program's kernels, each
+//! between events, median of the runs; backward is forward with its vjp, less forward.
 
 use fulgurite::compile::{Options, compile};
 use fulgurite::device::{DeviceMemory, DeviceState};
@@ -32,7 +32,8 @@ fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::BF16] {
         let size = dtype.size();
-        // As many bytes in every type: the second-level cache, which keeps a part of what the kernel before wrote, has as much of each.
+        // As many bytes in every type: the second-level cache, which keeps a part of what the kernel before wrote, has
+        // as much of each.
         let times = DType::F32.size() / size;
         for [rows, columns] in [[65_536 * times, 768], [16_384 * times, 4096]] {
             let all = rows * columns * size;

@@ -14,7 +14,8 @@ use rayon::prelude::*;
 const ROUNDS: usize = 15;
 
 fn main() -> fulgurite::Result<()> {
-    // Well beyond the last-level cache (and beyond several, where a processor has more than one), so that neither side is served by it.
+    // Well beyond the last-level cache (and beyond several, where a processor has more than one), so that neither side
+    // is served by it.
     let len = (4 * last_level_cache()).max(1 << 30).next_multiple_of(1 << 20) / 4;
     let options = Options { verify: false, ..Options::default() };
     let x = Array::new([len], &vec![0.5f32; len])?;

@@ -1,11 +1,12 @@
-//! From a model as it was written first to a model on kernels of one's own: GPT-2 124M trains on one GPU, (1) with the default
-//! executors, (2) with `llmc` first in the list, (3) in PyTorch, all from the same weights and batch.
+//! From a model as it was written first to a model on kernels of one's own: GPT-2 124M trains on one GPU, (1) with the
+//! default executors, (2) with `llmc` first in the list, (3) in PyTorch, all from the same weights and batch.
 //!
 //! `gpt2_experiment OUT [--python python3] [--batch 4] [--context 64] [--dtypes f32,tf32,bf16]
 //! [--peers eager,graphs,graphs-fused] [--size 124M] [--steps 20]`
 //!
-//! Prints the losses of ten AdamW steps and a table of times, and fails if the losses differ from PyTorch's by more than 1e-4
-//! (f32) or 2e-2 (bf16), relatively, or if the trace of (2) does not consist of the symbols of `llmc`. Everything is kept in OUT.
+//! Prints the losses of ten AdamW steps and a table of times, and fails if the losses differ from PyTorch's by more
+//! than 1e-4 (f32) or 2e-2 (bf16), relatively, or if the trace of (2) does not consist of the symbols of `llmc`.
+//! Everything is kept in OUT.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

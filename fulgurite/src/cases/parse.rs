@@ -9,10 +9,11 @@ use serde_json::value::RawValue;
 
 use super::{Case, CaseBody, CaseError, Grad, VERSION, Value};
 
-/// Reads a file of cases. A file that does not list cases is an error with its place; a case that cannot be understood is
-/// an error of its own, under its place in the list where it has no id.
+/// Reads a file of cases. A file that does not list cases is an error with its place; a case that cannot be understood
+/// is an error of its own, under its place in the list where it has no id.
 pub fn parse_cases(text: &[u8]) -> Result<Vec<Case>, String> {
-    // The form of the whole text first, then what each part of it means: a number beyond all numbers is the case's own error.
+    // The form of the whole text first, then what each part of it means: a number beyond all numbers is the case's own
+    // error.
     let whole: &RawValue = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     if !whole.get().starts_with('{') {
         return Err(format!("expected an object with \"version\" and \"cases\", got {}", kind_of_text(whole)));

@@ -23,7 +23,8 @@ pub fn resolve_operator(name: &str) -> Result<&'static OperatorDef, CaseError> {
     }
     // PyTorch has some functions under two names: `torch.softmax` is `nn.functional.softmax`.
     let short = below_torch.strip_prefix("nn.functional.").unwrap_or(below_torch);
-    // A function of PyTorch is mirrored by an operator that promotes and broadcasts as it does, and maybe by a prim below.
+    // A function of PyTorch is mirrored by an operator that promotes and broadcasts as it does, and maybe by a prim
+    // below.
     let rank = |def: &OperatorDef| match def.kind {
         OperatorKind::Composite => 0,
         OperatorKind::Prim => 1,

@@ -143,7 +143,8 @@ fn run(
     Ok(CaseOutput { outputs, gradients: wanted.zip(results).collect() })
 }
 
-/// Arguments that name the host as the place of what an operator makes name the device instead: cases are written for the host.
+/// Arguments that name the host as the place of what an operator makes name the device instead: cases are written for
+/// the host.
 fn to_device(operator: &OperatorDef, arguments: &mut [Arg<String>], device: Device) {
     for (param, argument) in operator.params.iter().zip(arguments) {
         if param.name == "device"

@@ -42,7 +42,8 @@ pub struct Arguments {
     /// Attention heads, for a huggingface file whose metadata, config.json and size do not tell.
     #[arg(long, value_name = "COUNT")]
     heads: Option<usize>,
-    /// The tokenizer that a checkpoint gets; the file's own, or the largest that the vocabulary has room for, otherwise.
+    /// The tokenizer that a checkpoint gets; the file's own, or the largest that the vocabulary has room for,
+    /// otherwise.
     #[arg(long)]
     tokenizer: Option<String>,
     /// Takes weights that are not finite.

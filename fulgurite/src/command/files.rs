@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use super::outcome::Failed;
 use super::output::say;
 
-/// The files that these name: a file of that very name, or else all that the pattern matches, in the order of their names. A shell has
-/// expanded patterns already unless they were quoted, as llm.c's scripts do.
+/// The files that these name: a file of that very name, or else all that the pattern matches, in the order of their
+/// names. A shell has expanded patterns already unless they were quoted, as llm.c's scripts do.
 pub fn matching(names: &[PathBuf]) -> Result<Vec<PathBuf>, Failed> {
     let mut files = Vec::new();
     for name in names {

@@ -1,5 +1,5 @@
-//! The `fulgurite` command as a function: a crate with operators of its own has `trace show`, `ops run` and the others for them
-//! with a binary of three lines.
+//! The `fulgurite` command as a function: a crate with operators of its own has `trace show`, `ops run` and the others
+//! for them with a binary of three lines.
 //!
 //! ```no_run
 //! // Naming the crate links its operators: `use my_operators as _;`
@@ -8,8 +8,8 @@
 //! }
 //! ```
 //!
-//! Data goes to standard output, errors go to standard error; the exit code is 1 where something went wrong, 2 where the
-//! command was not understood, and 3 where the numbers of a training run were no longer finite.
+//! Data goes to standard output, errors go to standard error; the exit code is 1 where something went wrong, 2 where
+//! the command was not understood, and 3 where the numbers of a training run were no longer finite.
 
 mod convert;
 mod description;

@@ -24,14 +24,15 @@ pub struct Compile {
     /// Minimum size, in bytes, of what is computed again for the backward pass.
     #[arg(long, value_name = "BYTES", conflicts_with = "no_recompute")]
     recompute_from: Option<u64>,
-    /// On a device, launches every kernel by itself instead of replaying a graph, and waits for each symbol: an error names it.
+    /// On a device, launches every kernel by itself instead of replaying a graph, and waits for each symbol: an error
+    /// names it.
     #[arg(long)]
     no_graph: bool,
 }
 
 impl Compile {
-    /// As the compiler takes them. A program that needs more memory than the machine has is refused: it would take the whole
-    /// process with it.
+    /// As the compiler takes them. A program that needs more memory than the machine has is refused: it would take the
+    /// whole process with it.
     pub fn options(&self) -> Result<Options, Failed> {
         let mut options = Options::default();
         if let Some(names) = &self.executors {

@@ -25,8 +25,8 @@ pub fn accepted(def: &'static OperatorDef, dtype: DType, target: &Target) -> Vec
         .collect()
 }
 
-/// Whether `def` has samples in `dtype` and accepts them all. (Samples that no element type decides over, such as those of
-/// an operator without tensors, count for every one.)
+/// Whether `def` has samples in `dtype` and accepts them all. (Samples that no element type decides over, such as those
+/// of an operator without tensors, count for every one.)
 pub fn takes(def: &'static OperatorDef, dtype: DType) -> bool {
     let all = Samples::of_operator(def, dtype).len();
     all > 0 && accepted(def, dtype, &Target::cpu()).len() == all

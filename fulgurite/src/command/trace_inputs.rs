@@ -27,8 +27,8 @@ pub fn given(trace: &Trace, path: &Path) -> Result<Vec<Array>, Failed> {
     })
 }
 
-/// Random inputs for `trace`: numbers between 0 and 1, whose roots and logarithms are numbers; integers are 0 or 1, which are
-/// positions in most dimensions.
+/// Random inputs for `trace`: numbers between 0 and 1, whose roots and logarithms are numbers; integers are 0 or 1,
+/// which are positions in most dimensions.
 pub fn random(trace: &Trace, seed: u64) -> Result<Vec<Array>, Failed> {
     let mut random = Random::new(seed);
     collect(trace, |_, meta| {

@@ -10,8 +10,8 @@ use super::output::say;
 use super::trace_sources::{SOURCES, print_sources};
 use crate::cases::of_case;
 
-/// Prints both programs at a stage, with the values that are saved between them: as they are split if no stage is named. A stage
-/// before the split is one trace.
+/// Prints both programs at a stage, with the values that are saved between them: as they are split if no stage is
+/// named. A stage before the split is one trace.
 pub fn run(programs: &Programs, stage: Option<&str>, options: &Options, show: impl Fn(&Trace) -> String) -> Outcome {
     let Programs { joint, forward, backward } = programs;
     let named = |stages: &[Stage], name: &str| stages.iter().find(|stage| stage.name == name).map(|s| show(&s.trace));

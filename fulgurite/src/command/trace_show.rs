@@ -45,8 +45,8 @@ Examples:
 pub struct Arguments {
     /// An operator, by its name or PyTorch's; `gpt2`, a training step, or `gpt2-loss`.
     name: String,
-    /// The stage of compilation, or `all`, or `sources` for the CUDA sources of the program's kernels; the trace as acquired, or
-    /// with --backward the joint trace (`vjp`), otherwise.
+    /// The stage of compilation, or `all`, or `sources` for the CUDA sources of the program's kernels; the trace as
+    /// acquired, or with --backward the joint trace (`vjp`), otherwise.
     #[arg(long, value_name = "NAME")]
     stage: Option<String>,
     /// What it is compiled for; no such device is needed.
@@ -58,8 +58,8 @@ pub struct Arguments {
     /// Which of the operator's samples.
     #[arg(long, default_value_t = 0)]
     sample: usize,
-    /// The joint trace of an operator and its gradient; of `gpt2-loss` the forward and the backward program and what is saved
-    /// between them.
+    /// The joint trace of an operator and its gradient; of `gpt2-loss` the forward and the backward program and what is
+    /// saved between them.
     #[arg(long)]
     backward: bool,
     /// Mixed precision: products in this type, bf16 or f16. Adds the stage `autocast`.

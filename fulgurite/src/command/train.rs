@@ -105,8 +105,8 @@ pub struct Gpt2 {
     /// How many checkpoints are kept, the newest included.
     #[arg(long, default_value_t = 2, value_name = "COUNT")]
     keep: usize,
-    /// Where a loss or gradients are not finite: `stop` ends the run with exit code 3, `skip` leaves that step's update out (20 in a
-    /// row end the run).
+    /// Where a loss or gradients are not finite: `stop` ends the run with exit code 3, `skip` leaves that step's update
+    /// out (20 in a row end the run).
     #[arg(long, default_value = "stop", value_parser = ["stop", "skip"], value_name = "WHAT")]
     nonfinite: String,
     /// Takes weights that are not finite from --init or a checkpoint.
@@ -133,8 +133,8 @@ pub struct Gpt2 {
     /// Where it runs: cpu, cuda, cuda:1, ..., or auto for the first device that is available.
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = Device::named)]
     device: Device,
-    /// Arithmetic of products: f32 (IEEE), bf16 (autocast: operands in bf16, weights and moments in f32), or tf32 on CUDA
-    /// (operands rounded to 10 bits of fraction).
+    /// Arithmetic of products: f32 (IEEE), bf16 (autocast: operands in bf16, weights and moments in f32), or tf32 on
+    /// CUDA (operands rounded to 10 bits of fraction).
     #[arg(long, default_value = "f32", value_parser = ["f32", "bf16", "tf32"])]
     dtype: String,
     #[command(flatten)]

@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 /// Alignment of every buffer, in bytes: one cache line, and the widest vector load.
 pub const ALIGNMENT: usize = 64;
 
-/// What the system's allocator aligns to by itself. Asked for more, it does not know that fresh pages are zero, and a zeroed block
-/// is written from end to end by one thread; so blocks are a little larger, and aligned here.
+/// What the system's allocator aligns to by itself. Asked for more, it does not know that fresh pages are zero, and a
+/// zeroed block is written from end to end by one thread; so blocks are a little larger, and aligned here.
 const SYSTEM_ALIGNMENT: usize = 16;
 
 /// A block of memory, given back when it is dropped.

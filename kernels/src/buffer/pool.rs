@@ -1,5 +1,5 @@
-//! Large blocks that nobody uses, kept for the next buffer of their size: the system takes longer to hand out and zero fresh
-//! pages than a kernel takes to fill them.
+//! Large blocks that nobody uses, kept for the next buffer of their size: the system takes longer to hand out and zero
+//! fresh pages than a kernel takes to fill them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -31,7 +31,8 @@ impl Pool {
         self.kept.remove(at)
     }
 
-    /// Keeps a block, and lets go of those that were kept longest where there are too many. Gives back what is not kept.
+    /// Keeps a block, and lets go of those that were kept longest where there are too many. Gives back what is not
+    /// kept.
     fn keep(&mut self, memory: Memory) -> Vec<Memory> {
         if memory.size() > self.capacity {
             return vec![memory];

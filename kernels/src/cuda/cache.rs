@@ -1,7 +1,8 @@
 //! Compiled kernels, kept: in memory for the process, on disk for the next one.
 //!
 //! An entry's name is a hash of everything that its content depends on, so an entry is never stale, and processes need
-//! not agree on anything: each writes to a file of its own and renames it, and whoever comes last replaces an equal file.
+//! not agree on anything: each writes to a file of its own and renames it, and whoever comes last replaces an equal
+//! file.
 
 use super::error::Result;
 use super::folder::Folder;
@@ -20,8 +21,8 @@ pub const CACHE_VARIABLE: &str = "FULGURITE_CACHE";
 /// Entries on disk take up so many bytes at most; those that were not used for longest are removed.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// What starts every entry. The digit is the version of the layout: magic, length of the image, length of the log (eight
-/// bytes each, little-endian), BLAKE3 of what follows, image, log.
+/// What starts every entry. The digit is the version of the layout: magic, length of the image, length of the log
+/// (eight bytes each, little-endian), BLAKE3 of what follows, image, log.
 const MAGIC: &[u8; 8] = b"FULGCUB1";
 const HEADER_BYTES: usize = 8 + 8 + 8 + blake3::OUT_LEN;
 
@@ -68,8 +69,8 @@ impl KernelCache {
         })
     }
 
-    /// A cache in `folder`, which is made when something is kept, and which several users may share. A folder that cannot be
-    /// written costs time, and a warning, but is no error.
+    /// A cache in `folder`, which is made when something is kept, and which several users may share. A folder that
+    /// cannot be written costs time, and a warning, but is no error.
     pub fn new(folder: impl Into<PathBuf>) -> KernelCache {
         KernelCache { folder: Some(Folder::new(folder, MOST_BYTES)), ..KernelCache::default() }
     }
@@ -141,7 +142,8 @@ impl KernelCache {
     }
 }
 
-/// A hash of all that a cubin depends on. Each part is preceded by its length, so that no two lists of parts run together.
+/// A hash of all that a cubin depends on. Each part is preceded by its length, so that no two lists of parts run
+/// together.
 fn key(compilation: &Compilation<'_>, version: Version) -> Hash {
     let mut hasher = blake3::Hasher::new();
     let version = version.to_string();

@@ -1,5 +1,5 @@
-//! Folders that processes, and users, keep files in together: each file is there as a whole or not at all, readable by whoever
-//! may read the folder, and the oldest are removed when there are too many.
+//! Folders that processes, and users, keep files in together: each file is there as a whole or not at all, readable by
+//! whoever may read the folder, and the oldest are removed when there are too many.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
@@ -151,7 +151,8 @@ impl Folder {
         }
     }
 
-    /// Removes those files that were not used for longest, if all of them are too large, and what interrupted processes left.
+    /// Removes those files that were not used for longest, if all of them are too large, and what interrupted processes
+    /// left.
     fn prune(&self, now: SystemTime) -> io::Result<()> {
         let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.path)? {

@@ -29,8 +29,8 @@ pub enum CaptureMode {
 pub struct Graph {
     context: Context,
     raw: CUgraph,
-    /// The nodes in the order of the stream, and which of them each piece has; none if the graph was not recorded in pieces, or
-    /// its nodes have no such order.
+    /// The nodes in the order of the stream, and which of them each piece has; none if the graph was not recorded in
+    /// pieces, or its nodes have no such order.
     pieces: Option<(Vec<CUgraphNode>, Vec<Range<usize>>)>,
 }
 
@@ -103,8 +103,8 @@ impl Stream {
         Ok(capture.end()?)
     }
 
-    /// As [`Stream::capture`], of `count` pieces of work one after the other, each of which can be put in the place of its like in
-    /// another graph by [`ExecutableGraph::update`].
+    /// As [`Stream::capture`], of `count` pieces of work one after the other, each of which can be put in the place of
+    /// its like in another graph by [`ExecutableGraph::update`].
     ///
     /// # Errors
     /// As [`Stream::capture`].
@@ -140,7 +140,8 @@ impl Stream {
             return Err(no_graph());
         }
         let mut count = 0;
-        // SAFETY: the graph is the capture's, and may be looked at; with no place for nodes the driver only writes their number.
+        // SAFETY: the graph is the capture's, and may be looked at; with no place for nodes the driver only writes
+        // their number.
         unsafe { driver!(cuGraphGetNodes(graph, null_mut(), &mut count)) }?;
         Ok(count)
     }
@@ -166,7 +167,8 @@ impl Graph {
         }
         let mut all: Vec<CUgraphNode> = vec![null_mut(); count];
         let (mut found, mut edges) = (count, 0);
-        // SAFETY: the graph is alive, and there is room for `count` nodes; with no place for edges the driver writes their number.
+        // SAFETY: the graph is alive, and there is room for `count` nodes; with no place for edges the driver writes
+        // their number.
         unsafe {
             driver!(cuGraphGetNodes(self.raw, all.as_mut_ptr(), &mut found))?;
             driver!(cuGraphGetEdges_v2(self.raw, null_mut(), null_mut(), null_mut(), &mut edges))?;
@@ -227,9 +229,10 @@ impl ExecutableGraph {
         unsafe { driver!(cuGraphUpload(self.raw, stream.bound()?)) }
     }
 
-    /// Has launches from now on do a piece of work as `other` has recorded it, instead of as `own` has: the same kernels, copies and
-    /// fills, with other arguments. False if the two pieces are not alike; then part of the piece may be changed already, and the
-    /// graph must not be launched. `own` is the graph that this one was instantiated from.
+    /// Has launches from now on do a piece of work as `other` has recorded it, instead of as `own` has: the same
+    /// kernels, copies and fills, with other arguments. False if the two pieces are not alike; then part of the piece
+    /// may be changed already, and the graph must not be launched. `own` is the graph that this one was instantiated
+    /// from.
     ///
     /// # Errors
     /// The driver's.
@@ -259,8 +262,8 @@ impl ExecutableGraph {
             return Ok(false);
         }
         let context = self.context.raw();
-        // SAFETY: both nodes are of graphs that are alive, and of the kind asked for; what the driver says of one, pointers to the
-        // node's own memory among it, it takes for the other, and copies during the call.
+        // SAFETY: both nodes are of graphs that are alive, and of the kind asked for; what the driver says of one,
+        // pointers to the node's own memory among it, it takes for the other, and copies during the call.
         let updated = unsafe {
             match of {
                 NodeType::CU_GRAPH_NODE_TYPE_KERNEL => {

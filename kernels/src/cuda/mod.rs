@@ -1,12 +1,13 @@
 //! CUDA: devices, memory, streams, graphs, run-time compilation, matrix products.
 //!
-//! This module is always compiled, and it is the only place that names the bindings (`cudarc`). Its libraries are loaded
-//! when first needed; where one is absent the answer is [`CudaError::Unavailable`] with a reason and advice, never a
-//! panic. [`probe()`] says what a machine has.
+//! This module is always compiled, and it is the only place that names the bindings (`cudarc`). Its libraries are
+//! loaded when first needed; where one is absent the answer is [`CudaError::Unavailable`] with a reason and advice,
+//! never a panic. [`probe()`] says what a machine has.
 //!
-//! Three layers: the bindings' raw calls; `driver!` and its like, which turn codes into errors that carry the call's name
-//! and the library's text; and the types here, which own what they made, give it back when dropped, and keep what they
-//! need alive. What is `unsafe` in them is what no type can check: which addresses a kernel or a copy uses, and when.
+//! Three layers: the bindings' raw calls; `driver!` and its like, which turn codes into errors that carry the call's
+//! name and the library's text; and the types here, which own what they made, give it back when dropped, and keep what
+//! they need alive. What is `unsafe` in them is what no type can check: which addresses a kernel or a copy uses, and
+//! when.
 
 mod cache;
 mod call;
@@ -54,6 +55,6 @@ pub use stream::{Priority, Stream};
 
 pub use crate::launch::{CopyRange, DeviceAddress, LaunchShape};
 
-/// What hand-written kernels start with: element types, conversions, reductions over warps and blocks, and the report of
-/// an index out of range.
+/// What hand-written kernels start with: element types, conversions, reductions over warps and blocks, and the report
+/// of an index out of range.
 pub const HEADER: &str = include_str!("header.cuh");

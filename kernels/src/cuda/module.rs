@@ -24,8 +24,8 @@ struct Loaded {
     context: Context,
     raw: CUmodule,
     kernels: Vec<KernelResources>,
-    /// For each kernel the dynamic shared memory that its blocks may have by now, in bytes. The driver has one such number for a
-    /// kernel, whoever launches it.
+    /// For each kernel the dynamic shared memory that its blocks may have by now, in bytes. The driver has one such
+    /// number for a kernel, whoever launches it.
     dynamic_shared: Vec<AtomicU32>,
     /// Held by who raises one of them.
     raising: Mutex<()>,

@@ -1,7 +1,7 @@
 //! Few long rows: every pass over a row is cut into chunks, which several threads work on.
 //!
-//! A chunk's totals are formed as they are when one thread passes over the whole row, and combined in the same order; so a result
-//! has the same bits either way.
+//! A chunk's totals are formed as they are when one thread passes over the whole row, and combined in the same order;
+//! so a result has the same bits either way.
 
 use super::kernel::FusedKernel;
 use super::plan::{Operation, Storage};
@@ -40,7 +40,8 @@ pub(super) fn run(kernel: &FusedKernel, addresses: &Addresses<'_>) {
         let mut totals = vec![Total::Floating(0.0); plan.totals];
         for (number, stage) in plan.stages.iter().enumerate() {
             let whole = Tile { row, rows: 1, column: 0, columns: 0 };
-            // A task knows nothing of the passes before: it is told their totals, and computes again what is once a row.
+            // A task knows nothing of the passes before: it is told their totals, and computes again what is once a
+            // row.
             let pass = |scratch: *mut u8, body: &mut dyn FnMut(&mut Task<'_>)| {
                 let mut task = Task::new(kernel, addresses, scratch, if keeps { kept.get() } else { scratch });
                 task.begin();
@@ -73,7 +74,8 @@ pub(super) fn run(kernel: &FusedKernel, addresses: &Addresses<'_>) {
                                 tile.column += tile.columns;
                             }
                             for (total, running) in task.totals.iter().enumerate() {
-                                // SAFETY: each chunk has places of its own in `parts`, which is not touched otherwise meanwhile.
+                                // SAFETY: each chunk has places of its own in `parts`, which is not touched otherwise
+                                // meanwhile.
                                 unsafe {
                                     let place = address.get().cast::<Option<Total>>().add(chunk * plan.totals + total);
                                     place.write(running.chunk);

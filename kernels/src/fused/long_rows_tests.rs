@@ -8,8 +8,8 @@ use crate::tile::reduction::Reduction;
 use crate::tile::stream::streaming_threshold;
 use crate::view::{TensorMut, TensorRef, contiguous_strides};
 
-/// Few long rows are cut into chunks for several threads: with rows kept between passes (100,000 columns) and without, in place,
-/// and with a value per row.
+/// Few long rows are cut into chunks for several threads: with rows kept between passes (100,000 columns) and without,
+/// in place, and with a value per row.
 #[test]
 fn long_rows_have_the_same_bits_on_any_number_of_threads() {
     let sizes: &[(usize, usize)] = if cfg!(miri) {

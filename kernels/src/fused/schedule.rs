@@ -2,7 +2,8 @@
 //!
 //! A tile is some whole rows or a piece of one. Rows that fit a tile are reduced at once, and everything happens in one
 //! pass over them. A longer row is passed over once for each reduction that others wait for, in pieces; its values are
-//! computed again in each pass that needs them, except for expensive ones, which are kept if they fit the second-level cache.
+//! computed again in each pass that needs them, except for expensive ones, which are kept if they fit the second-level
+//! cache.
 
 use super::layout::Layout;
 use super::plan::{Operation, OutputPlan, Place, Plan, Stage, Step, Storage};
@@ -461,7 +462,8 @@ impl Scheduler<'_> {
         let plan = &mut self.plan;
         let widest = plan.places.iter().map(|place| place.class.size()).max().unwrap_or(8);
         if self.layout.outer.is_empty() && !plan.whole_rows {
-            // Longer tiles, since each costs the same to begin, as long as those that lie in the scratch leave the cache half empty.
+            // Longer tiles, since each costs the same to begin, as long as those that lie in the scratch leave the
+            // cache half empty.
             let tiles = self.slots + plan.outputs.iter().filter(|output| output.streaming).count();
             let longest = (SCRATCH_BYTES / widest).checked_div(tiles).unwrap_or(LONGEST_DIRECT);
             // Whole lines: a line that two tiles share would be written twice.

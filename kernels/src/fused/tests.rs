@@ -159,7 +159,8 @@ fn a_reduction_of_nothing_and_of_a_broadcast() {
     }
 }
 
-/// Runs a program of rows of `width` elements over inputs that are given in f32 and stored to `dtype`; gives the first output.
+/// Runs a program of rows of `width` elements over inputs that are given in f32 and stored to `dtype`; gives the first
+/// output.
 fn run_in(program: &FusedProgram, dtype: DType, inputs: &[Vec<f32>], width: usize) -> Vec<f32> {
     use half::bf16;
     let shape = [inputs[0].len() / width, width];

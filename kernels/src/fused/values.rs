@@ -191,8 +191,8 @@ impl Values {
         }
     }
 
-    /// Whether every element of `value` is certainly one of `dtype`, a type of 16 bits or a narrow integer: rounding or wrapping
-    /// it would change nothing.
+    /// Whether every element of `value` is certainly one of `dtype`, a type of 16 bits or a narrow integer: rounding or
+    /// wrapping it would change nothing.
     fn is_exact(&self, value: u32, dtype: DType, program: &FusedProgram) -> bool {
         use ScalarOp::*;
         let mut exact: Vec<bool> = Vec::with_capacity(value as usize + 1);

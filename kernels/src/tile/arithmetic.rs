@@ -311,7 +311,8 @@ pub(crate) unsafe fn unary(op: ScalarOp, class: Class, x: *const u8, out: *mut u
 /// An instruction of two operands of `class`; comparisons and logical operations give booleans.
 ///
 /// # Safety
-/// The operands hold what `rows` and `width` ask of them, `out` holds `rows * width` elements and overlaps none of them.
+/// The operands hold what `rows` and `width` ask of them, `out` holds `rows * width` elements and overlaps none of
+/// them.
 pub(crate) unsafe fn binary(
     op: ScalarOp,
     class: Class,

@@ -26,7 +26,8 @@ impl Operand {
     /// The operand in segment `index` of segments of `length` elements.
     ///
     /// # Safety
-    /// The address holds elements of type `T`: one for a scalar, more than `index` per row, `(index + 1) * length` for a tile.
+    /// The address holds elements of type `T`: one for a scalar, more than `index` per row, `(index + 1) * length` for
+    /// a tile.
     #[inline(always)]
     pub(crate) unsafe fn segment<'a, T: Copy>(self, index: usize, length: usize) -> Argument<'a, T> {
         // SAFETY: promised by the caller.

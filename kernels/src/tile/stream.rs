@@ -1,11 +1,12 @@
-//! Copies that go past the caches, for results larger than the last-level cache: writing such a result through the caches
-//! would first read every line that is about to be overwritten, and evict what others still need.
+//! Copies that go past the caches, for results larger than the last-level cache: writing such a result through the
+//! caches would first read every line that is about to be overwritten, and evict what others still need.
 
 use std::sync::OnceLock;
 
 use crate::machine::last_level_cache;
 
-/// Outputs of at least this many bytes are streamed: three quarters of the last-level cache, as the C library's `memcpy` does.
+/// Outputs of at least this many bytes are streamed: three quarters of the last-level cache, as the C library's
+/// `memcpy` does.
 pub(crate) fn streaming_threshold() -> usize {
     static THRESHOLD: OnceLock<usize> = OnceLock::new();
     *THRESHOLD.get_or_init(|| last_level_cache() / 4 * 3)

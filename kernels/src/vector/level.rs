@@ -57,8 +57,8 @@ pub(crate) fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
 }
 
-/// Defines a function whose body is compiled for every [`Level`]; the body sees a constant (named in brackets) that says
-/// whether fused multiply-add is an instruction.
+/// Defines a function whose body is compiled for every [`Level`]; the body sees a constant (named in brackets) that
+/// says whether fused multiply-add is an instruction.
 macro_rules! multiversion {
     ($(#[$meta:meta])* $visibility:vis fn $name:ident[$fma:ident]($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         $(#[$meta])*

@@ -1,8 +1,9 @@
 //! Mathematics over slices, written so that the compiler vectorizes it.
 //!
-//! The f32 functions are branch-free polynomials: every body is compiled three times (baseline, AVX2 + FMA, AVX-512) and
-//! the best version that the machine has is chosen at run time. They are within about two units in the last place of the
-//! true value, and exact at the special values. The f64 functions are those of the platform and of the crate `libm`.
+//! The f32 functions are branch-free polynomials: every body is compiled three times (baseline, AVX2 + FMA, AVX-512)
+//! and the best version that the machine has is chosen at run time. They are within about two units in the last place
+//! of the true value, and exact at the special values. The f64 functions are those of the platform and of the crate
+//! `libm`.
 
 // Coefficients are given to as many digits as determine their bits.
 #![allow(clippy::excessive_precision)]

@@ -1,7 +1,7 @@
 //! Powers and remainders of floating-point numbers and integers.
 
-/// `base` to the power `exponent`, modulo 2⁶⁴. A negative exponent gives what PyTorch's integers give: 1 for the base 1,
-/// ±1 for the base -1, and 0 for all others.
+/// `base` to the power `exponent`, modulo 2⁶⁴. A negative exponent gives what PyTorch's integers give: 1 for the base
+/// 1, ±1 for the base -1, and 0 for all others.
 #[inline]
 pub(crate) fn integer_power(base: i64, exponent: i64) -> i64 {
     if exponent < 0 {

@@ -3,7 +3,8 @@
 use super::exponential::ROUNDER;
 use super::{multiply_add, multiversion};
 
-/// Up to here the three-part reduction by π/2 is good to the last place; beyond, the platform's f64 functions take over.
+/// Up to here the three-part reduction by π/2 is good to the last place; beyond, the platform's f64 functions take
+/// over.
 const REDUCIBLE: f32 = 100_000.0;
 
 /// sin(x + quadrant·π/2), for |x| up to [`REDUCIBLE`]. Polynomials by N. Juffa.

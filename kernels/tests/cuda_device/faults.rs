@@ -1,5 +1,5 @@
-//! Kernels that do what they must not. A fault puts the whole process's context out of use, so each runs in a process of
-//! its own: this binary again, asked for one test.
+//! Kernels that do what they must not. A fault puts the whole process's context out of use, so each runs in a process
+//! of its own: this binary again, asked for one test.
 
 use crate::fixture::device;
 use fulgurite_kernels::cuda::{Arguments, DeviceAddress, DeviceMemory, LaunchShape};

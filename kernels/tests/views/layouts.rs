@@ -7,8 +7,8 @@ use fulgurite_kernels::{DType, TensorMut, TensorRef};
 
 use super::shared;
 
-/// Around the lengths of vectors, of tiles (1024), of the tiles of programs without rows (2048 and 4096), and of the longest row
-/// that is one tile (8192).
+/// Around the lengths of vectors, of tiles (1024), of the tiles of programs without rows (2048 and 4096), and of the
+/// longest row that is one tile (8192).
 pub fn widths() -> Vec<usize> {
     if cfg!(miri) {
         // A vector and what is left of one.
@@ -33,7 +33,8 @@ pub fn types<const N: usize>(all: [DType; N]) -> impl Iterator<Item = DType> {
 /// How a tensor lies in memory.
 #[derive(Debug, Clone, Copy)]
 pub enum Layout {
-    /// Row-major, elements of the last dimension this far apart, and a gap after each row. A negative step goes backwards.
+    /// Row-major, elements of the last dimension this far apart, and a gap after each row. A negative step goes
+    /// backwards.
     Step(isize),
     /// The dimensions in the reverse order, the first one this far apart.
     Reversed(isize),

@@ -1,4 +1,5 @@
-//! Operations on rows: softmax, losses, layer normalization, and fused programs that store a value per row beside one per element.
+//! Operations on rows: softmax, losses, layer normalization, and fused programs that store a value per row beside one
+//! per element.
 
 use fulgurite_kernels::fused::{FusedNode, FusedProgram};
 use fulgurite_kernels::row::{cross_entropy_backward, cross_entropy_forward, layer_norm_backward, layer_norm_forward};

@@ -46,13 +46,14 @@ pub struct LlmcCheckpoint {
     pub version: Version,
     /// Vp, rows of the stored embedding; V in version 1.
     pub padded_vocabulary: usize,
-    /// The weights in f32, which holds every bf16 exactly. The rows beyond the vocabulary are left out: llm.c takes the softmax over
-    /// the V token ids alone, and so does a model with V rows.
+    /// The weights in f32, which holds every bf16 exactly. The rows beyond the vocabulary are left out: llm.c takes the
+    /// softmax over the V token ids alone, and so does a model with V rows.
     pub weights: Weights,
 }
 
 impl LlmcCheckpoint {
-    /// A checkpoint of this version, padded as llm.c does it. Writing version 5 rounds to the nearest bf16, of two the even one.
+    /// A checkpoint of this version, padded as llm.c does it. Writing version 5 rounds to the nearest bf16, of two the
+    /// even one.
     pub fn new(weights: Weights, version: Version) -> Self {
         let vocabulary = weights.config().vocabulary;
         let padded_vocabulary = match version {
@@ -103,7 +104,8 @@ impl LlmcCheckpoint {
         Ok(LlmcCheckpoint { version, padded_vocabulary, weights })
     }
 
-    /// Writes the checkpoint in place of the file at `path`, which whatever happens holds either what it held or this, whole.
+    /// Writes the checkpoint in place of the file at `path`, which whatever happens holds either what it held or this,
+    /// whole.
     pub fn save(&self, path: &Path) -> Result<(), LlmcError> {
         let fields = self.fields().map_err(|error| error.in_file(path))?;
         save(path, |writer| self.write(&fields, writer))

@@ -1,5 +1,5 @@
-//! Debug states: one batch with the logits, the loss and the gradients that PyTorch computed of it, which llm.c's tests compare
-//! with. llm.c's `gpt2_124M_debug_state.bin`.
+//! Debug states: one batch with the logits, the loss and the gradients that PyTorch computed of it, which llm.c's tests
+//! compare with. llm.c's `gpt2_124M_debug_state.bin`.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -34,8 +34,8 @@ pub struct DebugState {
 }
 
 impl DebugState {
-    /// Reads a debug state held in memory, of a model of this shape whose embedding llm.c stores with `padded_vocabulary` rows: the
-    /// file does not say. Never panics, whatever the bytes.
+    /// Reads a debug state held in memory, of a model of this shape whose embedding llm.c stores with
+    /// `padded_vocabulary` rows: the file does not say. Never panics, whatever the bytes.
     pub fn parse(bytes: &[u8], config: &GptConfig, padded_vocabulary: usize) -> Result<Self, LlmcError> {
         DebugState::read(Stream::of(bytes), config, padded_vocabulary)
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::durable;
 
-/// A file of llm.c that cannot be used, or could not be written. In the latter case the file of that name is as it was, unless the
-/// message says that the new one is in place. Offsets count bytes from the start of the file.
+/// A file of llm.c that cannot be used, or could not be written. In the latter case the file of that name is as it was,
+/// unless the message says that the new one is in place. Offsets count bytes from the start of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum LlmcError {
     /// Another error, in a file.

@@ -49,8 +49,8 @@ impl<R: Read> Stream<R> {
         self.length
     }
 
-    /// What the header says of the length. A file that is too long is refused at once; one that is too short, at the first part
-    /// that is incomplete, which can then be named.
+    /// What the header says of the length. A file that is too long is refused at once; one that is too short, at the
+    /// first part that is incomplete, which can then be named.
     pub(crate) fn expect_length(&mut self, described: u64) -> Result<(), LlmcError> {
         if self.length > described {
             return Err(LlmcError::TooLong { described, length: self.length });

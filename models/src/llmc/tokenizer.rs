@@ -1,4 +1,5 @@
-//! Tokenizer files: the bytes that each token id stands for, enough to turn tokens into text. llm.c's `gpt2_tokenizer.bin`.
+//! Tokenizer files: the bytes that each token id stands for, enough to turn tokens into text. llm.c's
+//! `gpt2_tokenizer.bin`.
 
 use std::io::Read;
 use std::path::Path;

@@ -10,7 +10,8 @@ use fulgurite::compile::Options;
 use crate::checkpoint::OptimizerSettings;
 use crate::schedule::Schedule;
 
-/// What happens where a loss or gradients are infinite or no number. The state stays as it was before that step in either case.
+/// What happens where a loss or gradients are infinite or no number. The state stays as it was before that step in
+/// either case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnNonFinite {
     /// The run stops with an error that names the step and the parameter.
@@ -25,8 +26,8 @@ pub enum OnNonFinite {
 pub struct TrainOptions {
     /// Name of a size: `nano`, `micro`, `124M`, ...; not looked at where `init` is given.
     pub size: String,
-    /// Weights to start from, in any format of [`weight_files::Format`]; random ones if absent. The size is that of the file, also
-    /// when the run is resumed.
+    /// Weights to start from, in any format of [`weight_files::Format`]; random ones if absent. The size is that of the
+    /// file, also when the run is resumed.
     pub init: Option<PathBuf>,
     /// `gpt2` or `bytes`; if absent, that of `init`, or else `bytes`.
     pub tokenizer: Option<String>,
@@ -38,8 +39,8 @@ pub struct TrainOptions {
     pub steps: u64,
     /// B, sequences in a batch.
     pub batch: usize,
-    /// T, tokens in a sequence; the size's context if absent. A model of random weights gets this context; with `init`, sequences may
-    /// be shorter than the model's context.
+    /// T, tokens in a sequence; the size's context if absent. A model of random weights gets this context; with `init`,
+    /// sequences may be shorter than the model's context.
     pub context: Option<usize>,
     /// Batches whose gradients are added for one step.
     pub accumulate: usize,
@@ -73,11 +74,13 @@ pub struct TrainOptions {
     pub prompt: String,
     /// Folder for the checkpoint and the traces.
     pub out: PathBuf,
-    /// Whether one more step is timed symbol by symbol at the end, for `profile.json` in `out`. The checkpoint is not changed.
+    /// Whether one more step is timed symbol by symbol at the end, for `profile.json` in `out`. The checkpoint is not
+    /// changed.
     pub profile: bool,
     /// Continue from the checkpoint in `out`.
     pub resume: bool,
-    /// Start anew even though `out` holds a checkpoint, and replace it. Without this and `resume`, such a folder is refused.
+    /// Start anew even though `out` holds a checkpoint, and replace it. Without this and `resume`, such a folder is
+    /// refused.
     pub overwrite: bool,
     /// How it is compiled.
     pub compile: Options,

@@ -78,7 +78,8 @@ fn newest_good(newest: &Path, allow_nonfinite: bool) -> Result<Continued> {
     Err(first)
 }
 
-/// Reads the newest good checkpoint and checks that it is one of this very run: of this model, batch, seed and arithmetic.
+/// Reads the newest good checkpoint and checks that it is one of this very run: of this model, batch, seed and
+/// arithmetic.
 pub(super) fn continued(
     options: &TrainOptions,
     path: &Path,
@@ -107,7 +108,8 @@ pub(super) fn continued(
     Ok(continued)
 }
 
-/// Settings that may change when a run is resumed, and did, each with both values. (The schedule follows from the number of steps.)
+/// Settings that may change when a run is resumed, and did, each with both values. (The schedule follows from the
+/// number of steps.)
 pub(super) fn changed(options: &TrainOptions, stored: &TrainingState) -> Vec<String> {
     let (before, now) = (stored.schedule, options.schedule());
     let (old, new) = (stored.optimizer, options.optimizer);

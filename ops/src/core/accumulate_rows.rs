@@ -3,8 +3,8 @@ use fulgurite_ops_macros::rewrite;
 use super::add;
 use crate::prims;
 
-/// Adds rows to what they are added to in the end: the gradient of an embedding whose table has another gradient as well (it
-/// is also the output's weight) needs no table of zeros, and no sum of two tables.
+/// Adds rows to what they are added to in the end: the gradient of an embedding whose table has another gradient as
+/// well (it is also the output's weight) needs no table of zeros, and no sum of two tables.
 #[rewrite(default, late, commutes = add)]
 pub mod accumulate_rows {
     fn pattern(total: Tensor, index: Tensor, rows: Tensor) -> Tensor {

@@ -3,8 +3,8 @@ use fulgurite_ops_macros::operator;
 use super::promotion::number;
 use crate::prims;
 
-/// The numbers from `start` up to, not including, `end` in steps of `step`; i64 if all three are integers, otherwise f32,
-/// unless `dtype` says otherwise.
+/// The numbers from `start` up to, not including, `end` in steps of `step`; i64 if all three are integers, otherwise
+/// f32, unless `dtype` says otherwise.
 #[operator(torch = "arange")]
 pub mod arange {
     fn arange(

@@ -182,8 +182,8 @@ connective! {
     logical_or, torch = "logical_or", |a, b| a || b;
 }
 
-/// `input` where `condition` holds, `other` elsewhere, elementwise, with broadcasting and type promotion. What is not selected
-/// has no gradient, not even where it is infinite or NaN. (`where` is a keyword of Rust.)
+/// `input` where `condition` holds, `other` elsewhere, elementwise, with broadcasting and type promotion. What is not
+/// selected has no gradient, not even where it is infinite or NaN. (`where` is a keyword of Rust.)
 #[operator(name = "where", torch = "where")]
 pub mod where_ {
     fn where_(condition: Tensor<Boolean>, input: Operand, other: Operand) -> Tensor;

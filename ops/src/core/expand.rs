@@ -3,7 +3,8 @@ use fulgurite_ops_macros::operator;
 use super::arrays::{remade, spread};
 use super::promotion::{broadcast, broadcast_shapes};
 
-/// `input` repeated along dimensions of extent one, and along new leading ones, to `size`; -1 leaves an extent as it is.
+/// `input` repeated along dimensions of extent one, and along new leading ones, to `size`; -1 leaves an extent as it
+/// is.
 #[operator(torch = "Tensor.expand")]
 pub mod expand {
     fn expand(input: Tensor, size: Vec<i64>) -> Tensor;

@@ -73,15 +73,17 @@ macro_rules! extremum {
 }
 
 extremum! {
-    /// The largest element along `dim` (all dimensions if empty); NaN if there is one. Equal elements share the gradient.
+    /// The largest element along `dim` (all dimensions if empty); NaN if there is one. Equal elements share the
+    /// gradient.
     amax, torch = "amax", |a, b| a.max(b);
 
-    /// The smallest element along `dim` (all dimensions if empty); NaN if there is one. Equal elements share the gradient.
+    /// The smallest element along `dim` (all dimensions if empty); NaN if there is one. Equal elements share the
+    /// gradient.
     amin, torch = "amin", |a, b| a.min(b);
 }
 
-/// The position of the first of the largest elements along `dim`, or among all elements in row-major order; NaN counts as the
-/// largest.
+/// The position of the first of the largest elements along `dim`, or among all elements in row-major order; NaN counts
+/// as the largest.
 #[operator(torch = "argmax", no_grad = "a position has no gradient")]
 pub mod argmax {
     fn argmax(input: Tensor<Number>, #[default(None)] dim: Option<i64>, #[default(false)] keepdim: bool) -> Tensor;

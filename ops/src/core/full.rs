@@ -3,7 +3,8 @@ use fulgurite_ops_macros::operator;
 use super::promotion::{fills, operand_number, scalar_type};
 use crate::prims;
 
-/// A tensor of `size`, every element `fill_value`; without `dtype` of the type that the number brings along (f32, i64, bool).
+/// A tensor of `size`, every element `fill_value`; without `dtype` of the type that the number brings along (f32, i64,
+/// bool).
 #[operator(torch = "full")]
 pub mod full {
     fn full(

@@ -4,8 +4,8 @@ use super::arrays::rearranged;
 use super::promotion::position;
 use crate::prims;
 
-/// `out[i][j] = input[index[i][j]][j]` for `dim = 0`, likewise for other dimensions. A tensor without dimensions counts as one of
-/// a single element. An index out of range is an error when the program runs.
+/// `out[i][j] = input[index[i][j]][j]` for `dim = 0`, likewise for other dimensions. A tensor without dimensions counts
+/// as one of a single element. An index out of range is an error when the program runs.
 #[operator(torch = "gather")]
 pub mod gather {
     fn gather(input: Tensor, dim: i64, index: Tensor<Integer>) -> Tensor;

@@ -5,9 +5,9 @@ use super::promotion::{accumulating, alpha_fits, cast, number, position};
 use super::{at_least_1d, in_range};
 use crate::prims;
 
-/// `input` with `alpha` times the parts of `source` along `dim` added to those that `index` names, in order: for `dim = 0`
-/// `out[index[i]] += alpha · source[i]`. f16 and bf16 are added in f32; of booleans the result is whether one of them holds. A
-/// position out of range is an error when the program runs.
+/// `input` with `alpha` times the parts of `source` along `dim` added to those that `index` names, in order: for
+/// `dim = 0` `out[index[i]] += alpha · source[i]`. f16 and bf16 are added in f32; of booleans the result is whether one
+/// of them holds. A position out of range is an error when the program runs.
 #[operator(torch = "index_add", autocast = widest)]
 pub mod index_add {
     fn index_add(

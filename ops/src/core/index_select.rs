@@ -5,8 +5,8 @@ use super::promotion::position;
 use super::{at_least_1d, in_range};
 use crate::prims;
 
-/// The slices of `input` along `dim` at the positions `index`, of one dimension or none. A tensor without dimensions has position 0
-/// alone. A position out of range is an error when the program runs.
+/// The slices of `input` along `dim` at the positions `index`, of one dimension or none. A tensor without dimensions
+/// has position 0 alone. A position out of range is an error when the program runs.
 #[operator(torch = "index_select")]
 pub mod index_select {
     fn index_select(input: Tensor, dim: i64, index: Tensor<Integer>) -> Tensor;

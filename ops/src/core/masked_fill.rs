@@ -4,8 +4,8 @@ use super::arrays::{spread, zip};
 use super::promotion::{broadcast, broadcast_shapes, cast, fills, operand_number};
 use crate::prims;
 
-/// `value`, a number or a tensor without dimensions, where `mask` holds; `input` elsewhere. The result has the element type of
-/// `input`; for integers a fraction of `value` is cut off.
+/// `value`, a number or a tensor without dimensions, where `mask` holds; `input` elsewhere. The result has the element
+/// type of `input`; for integers a fraction of `value` is cut off.
 #[operator(torch = "masked_fill")]
 pub mod masked_fill {
     fn masked_fill(input: Tensor, mask: Tensor<Boolean>, value: Operand) -> Tensor;

@@ -5,9 +5,9 @@ use super::promotion::{broadcast, broadcast_shapes};
 use crate::prims;
 use crate::prims::support::same_dtype;
 
-/// Matrix product with PyTorch's rules: vectors are rows on the left and columns on the right, leading dimensions broadcast.
-/// The leading dimensions of `input` become rows if `other` is one matrix. bf16 and f16 are accumulated in f32, and rounded once, to
-/// the type of the result: `out_dtype`, f32 or the operands' own (which `None` means).
+/// Matrix product with PyTorch's rules: vectors are rows on the left and columns on the right, leading dimensions
+/// broadcast. The leading dimensions of `input` become rows if `other` is one matrix. bf16 and f16 are accumulated in
+/// f32, and rounded once, to the type of the result: `out_dtype`, f32 or the operands' own (which `None` means).
 #[operator(torch = "matmul", autocast = low)]
 pub mod matmul {
     fn matmul(input: Tensor<Number>, other: Tensor<Number>, #[default(None)] out_dtype: Option<DType>) -> Tensor;

@@ -4,8 +4,8 @@ use super::arrays::reduce;
 use super::promotion::{accumulating, cast, dims_text, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
-/// The arithmetic mean along `dim` (all dimensions if absent or empty) of the elements in `dtype`, that of `input` if absent;
-/// accumulated in f32 for f16 and bf16; NaN of no elements.
+/// The arithmetic mean along `dim` (all dimensions if absent or empty) of the elements in `dtype`, that of `input` if
+/// absent; accumulated in f32 for f16 and bf16; NaN of no elements.
 #[operator(torch = "mean")]
 pub mod mean {
     fn mean(

@@ -1,5 +1,5 @@
-//! PyTorch's general operators: broadcasting, promoting, with negative dimensions and optional arguments. They decompose into
-//! prims, which have none of that.
+//! PyTorch's general operators: broadcasting, promoting, with negative dimensions and optional arguments. They
+//! decompose into prims, which have none of that.
 
 pub mod arrays;
 pub mod promotion;

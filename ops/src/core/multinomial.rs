@@ -4,10 +4,11 @@ use super::arrays::array;
 use super::promotion::{broadcast, cast};
 use crate::prims;
 
-/// Draws `num_samples` positions from each row of weights, with replacement: the position of the first partial sum of the
-/// row's weights that lies above a uniform number times their total. `generator` holds seed and offset as two i64. A row with a
-/// weight that is negative, infinite or no number, or with no weight above zero, is an error when the program runs. Unlike
-/// PyTorch, drawing without replacement is only offered for one sample, where there is no difference.
+/// Draws `num_samples` positions from each row of weights, with replacement: the position of the first partial sum of
+/// the row's weights that lies above a uniform number times their total. `generator` holds seed and offset as two i64.
+/// A row with a weight that is negative, infinite or no number, or with no weight above zero, is an error when the
+/// program runs. Unlike PyTorch, drawing without replacement is only offered for one sample, where there is no
+/// difference.
 #[operator(
     effects(random),
     waive(replacement = "one position is drawn alike with and without it, and more are refused without it"),

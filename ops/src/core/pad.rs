@@ -5,9 +5,9 @@ use super::piece;
 use super::promotion::{broadcast, fills, operand_number};
 use crate::prims;
 
-/// `input` with `pad` more elements before and after each dimension: pairs, those of the last dimension first. A negative number
-/// cuts elements off. The new elements are `value`, or as `mode` says; modes other than `constant` pad one to three dimensions and
-/// leave the first one or two as they are.
+/// `input` with `pad` more elements before and after each dimension: pairs, those of the last dimension first. A
+/// negative number cuts elements off. The new elements are `value`, or as `mode` says; modes other than `constant` pad
+/// one to three dimensions and leave the first one or two as they are.
 #[operator(torch = "nn.functional.pad")]
 pub mod pad {
     fn pad(

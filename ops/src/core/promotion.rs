@@ -52,8 +52,8 @@ pub fn scalar_type(scalar: Scalar) -> DType {
     }
 }
 
-/// The element type in which operands meet. Tensors with dimensions decide; zero-dimensional ones, and after them numbers,
-/// only count if they are of a higher category (bool, integer, floating).
+/// The element type in which operands meet. Tensors with dimensions decide; zero-dimensional ones, and after them
+/// numbers, only count if they are of a higher category (bool, integer, floating).
 pub fn result_type<V: HasMeta>(operands: &[Operand<V>]) -> DType {
     let mut ranked: [Option<DType>; 3] = [None; 3];
     for operand in operands {
@@ -114,8 +114,8 @@ pub fn describe_shapes<V: HasMeta>(operands: &[Operand<V>]) -> String {
     metas(operands).iter().map(|meta| format!("{:?}", meta.shape())).collect::<Vec<_>>().join(" and ")
 }
 
-/// For metas of functions of `input` and `second`: fails with the first of the caller's codes unless one of them is a tensor,
-/// with the second unless their shapes broadcast.
+/// For metas of functions of `input` and `second`: fails with the first of the caller's codes unless one of them is a
+/// tensor, with the second unless their shapes broadcast.
 pub fn operands_meet<V: HasMeta>(
     operands: &[Operand<V>; 2],
     second: &str,
@@ -212,8 +212,9 @@ pub fn differs_from(tensor: Tensor, value: i64) -> Tensor {
 /// The largest finite bf16: seven bits of fraction, and the exponents of f32.
 const BF16_MAX: f64 = 255.0 / 128.0 * (f32::MAX as f64 / (2.0 - f32::EPSILON as f64));
 
-/// For metas: fails with the caller's code if a tensor of `dtype` cannot be filled with `value`: a number beyond the type's, or
-/// NaN or infinity for integers. A fraction is cut off, and u8 takes negative numbers down to -255, which wrap.
+/// For metas: fails with the caller's code if a tensor of `dtype` cannot be filled with `value`: a number beyond the
+/// type's, or NaN or infinity for integers. A fraction is cut off, and u8 takes negative numbers down to -255, which
+/// wrap.
 pub fn fills(name: &str, value: Scalar, dtype: DType, code: &'static str) -> Result<(), Failure> {
     let number = value.to_f64();
     let limits = match dtype {
@@ -289,7 +290,8 @@ pub fn dims_text(dims: Option<&[i64]>) -> String {
     dims.map_or_else(|| "None".into(), |dims| format!("{dims:?}"))
 }
 
-/// Positions of `dims` (all if `None` or empty) in a tensor of `rank`, ascending; `None` if one is out of range or named twice.
+/// Positions of `dims` (all if `None` or empty) in a tensor of `rank`, ascending; `None` if one is out of range or
+/// named twice.
 pub fn reduced_dims(dims: Option<&[i64]>, rank: usize) -> Option<Vec<usize>> {
     match dims {
         None | Some([]) => Some((0..rank).collect()),

@@ -4,8 +4,8 @@ use super::arrays::zip;
 use super::promotion::{elementwise_meta, operands_meet, promoted, result_type};
 use crate::prims;
 
-/// The remainder of the division, with the divisor's sign, elementwise, with broadcasting and type promotion: `a - b ⌊a/b⌋`. On the
-/// CPU an integer's remainder by zero is an error when the program runs; on a GPU it is 0.
+/// The remainder of the division, with the divisor's sign, elementwise, with broadcasting and type promotion:
+/// `a - b ⌊a/b⌋`. On the CPU an integer's remainder by zero is an error when the program runs; on a GPU it is 0.
 #[operator(torch = "remainder")]
 pub mod remainder {
     fn remainder(input: Operand, other: Operand) -> Tensor;

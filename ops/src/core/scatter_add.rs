@@ -5,8 +5,9 @@ use super::promotion::{accumulating, cast, position};
 use super::{at_least_1d, in_range};
 use crate::prims;
 
-/// `input` with `src[i][j]` added at `[index[i][j]][j]` for `dim = 0`, likewise for other dimensions, in row-major order of
-/// `index`. f16 and bf16 are added in f32; of booleans the result is whether one of them holds. A tensor without dimensions counts as one of a single element.
+/// `input` with `src[i][j]` added at `[index[i][j]][j]` for `dim = 0`, likewise for other dimensions, in row-major
+/// order of `index`. f16 and bf16 are added in f32; of booleans the result is whether one of them holds. A tensor
+/// without dimensions counts as one of a single element.
 #[operator(torch = "scatter_add", autocast = widest)]
 pub mod scatter_add {
     fn scatter_add(input: Tensor, dim: i64, index: Tensor<Integer>, src: Tensor) -> Tensor;

@@ -4,8 +4,8 @@ use super::arrays::reduce;
 use super::promotion::{accumulating, cast, dims_text, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
-/// The sum of the elements along `dim` (all dimensions if absent or empty). Integers and booleans are summed as i64; f16 and
-/// bf16 are accumulated in f32.
+/// The sum of the elements along `dim` (all dimensions if absent or empty). Integers and booleans are summed as i64;
+/// f16 and bf16 are accumulated in f32.
 #[operator(torch = "sum", autocast = full)]
 pub mod sum {
     fn sum(

@@ -2,8 +2,8 @@ use fulgurite_ops_macros::operator;
 
 use super::promotion::cast;
 
-/// `input` in another element type. Floating-point numbers become integers by truncation, booleans by whether they differ
-/// from zero.
+/// `input` in another element type. Floating-point numbers become integers by truncation, booleans by whether they
+/// differ from zero.
 #[operator(torch = "Tensor.to")]
 pub mod to {
     fn to(input: Tensor, dtype: DType) -> Tensor;

@@ -60,7 +60,8 @@ pub mod topk {
     }
 
     fn samples(s: &mut Samples) {
-        // Drawn numbers differ from each other; drawn integers do not, and PyTorch leaves open which of them comes first.
+        // Drawn numbers differ from each other; drawn integers do not, and PyTorch leaves open which of them comes
+        // first.
         if s.dtype().is_floating() {
             s.case(with(s.normal([4, 8]), 3));
             s.case(with(s.normal([5, 2, 3]), 2).dim(0).largest(false));

@@ -5,8 +5,9 @@ use super::mean;
 use super::promotion::{accumulating, cast, dims_text, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
-/// The variance along `dim` (all dimensions if absent or empty): `Σ (x - mean)² / max(0, n - correction)`, in two passes,
-/// accumulated in f32 for f16 and bf16. `correction` is 1 if absent; `unbiased` is the older way to say so: 1 if true, 0 if false.
+/// The variance along `dim` (all dimensions if absent or empty): `Σ (x - mean)² / max(0, n - correction)`, in two
+/// passes, accumulated in f32 for f16 and bf16. `correction` is 1 if absent; `unbiased` is the older way to say so: 1
+/// if true, 0 if false.
 #[operator(torch = "var")]
 pub mod var {
     fn var(

@@ -9,9 +9,9 @@ use crate::nn::{log_normalizer, log_softmax, nll_loss, normalized, restored};
 use crate::prims;
 
 /// Cross entropy of logits [N, C, d₁, ...] or [C] and targets: classes [N, d₁, ...] (integers), or probabilities of
-/// `input`'s shape. With `label_smoothing` ε the target is mixed with the uniform distribution, `(1 - ε) t + ε / C`. Targets of
-/// `ignore_index` count nothing; the mean over classes is weighted, over probabilities it is not. Statistics in f32 for f16 and
-/// bf16. A class out of range is an error when the program runs.
+/// `input`'s shape. With `label_smoothing` ε the target is mixed with the uniform distribution, `(1 - ε) t + ε / C`.
+/// Targets of `ignore_index` count nothing; the mean over classes is weighted, over probabilities it is not. Statistics
+/// in f32 for f16 and bf16. A class out of range is an error when the program runs.
 #[operator(torch = "nn.functional.cross_entropy", autocast = full)]
 pub mod cross_entropy {
     fn cross_entropy(
@@ -135,7 +135,8 @@ pub mod cross_entropy {
         cast(prims::add(hard, soft), dtype)
     }
 
-    /// The loss of classes: of each row of logits two numbers are computed and one is picked, and nothing of its size is written.
+    /// The loss of classes: of each row of logits two numbers are computed and one is picked, and nothing of its size
+    /// is written.
     fn of_classes(
         input: Tensor,
         target: Tensor,

@@ -6,9 +6,9 @@ use crate::core::promotion::{accumulating, cast};
 use crate::nn::{Approximate, CUBE_WEIGHT, ROOT, sigmoidal};
 use crate::prims;
 
-/// The gradient of [`gelu`](super::gelu) at `input`, times `grad_output`, elementwise, computed in f32 for f16 and bf16:
-/// `grad_output (Φ(x) + x Φ'(x))`, with the approximation's own derivative for `approximate = "tanh"`. It needs nothing
-/// of the forward pass but its input.
+/// The gradient of [`gelu`](super::gelu) at `input`, times `grad_output`, elementwise, computed in f32 for f16 and
+/// bf16: `grad_output (Φ(x) + x Φ'(x))`, with the approximation's own derivative for `approximate = "tanh"`. It needs
+/// nothing of the forward pass but its input.
 #[operator(
     tolerance(
         consistency,

@@ -4,8 +4,8 @@ use super::Rows;
 use crate::core::arrays::{array, values};
 use crate::prims;
 
-/// `(x - mean) / √(var + eps) · weight + bias` over the trailing `normalized_shape` dimensions, with the biased variance;
-/// computed in f32 for f16 and bf16. Ba, Kiros & Hinton, 2016.
+/// `(x - mean) / √(var + eps) · weight + bias` over the trailing `normalized_shape` dimensions, with the biased
+/// variance; computed in f32 for f16 and bf16. Ba, Kiros & Hinton, 2016.
 #[operator(cheap, torch = "nn.functional.layer_norm", autocast = full)]
 pub mod layer_norm {
     fn layer_norm(

@@ -4,8 +4,8 @@ use crate::core::arrays::{largest, reduce};
 use crate::core::promotion::{accumulating, broadcast, cast, floating, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
-/// `log Σ eˣ` along `dim`, computed around the largest element, in f32 for f16 and bf16; -inf of no elements. Integers and
-/// booleans are converted to f32.
+/// `log Σ eˣ` along `dim`, computed around the largest element, in f32 for f16 and bf16; -inf of no elements. Integers
+/// and booleans are converted to f32.
 #[operator(torch = "logsumexp", autocast = full)]
 pub mod logsumexp {
     fn logsumexp(input: Tensor, dim: Vec<i64>, #[default(false)] keepdim: bool) -> Tensor;

@@ -33,8 +33,8 @@ pub(crate) fn classes_last(input: Tensor) -> Tensor {
     }
 }
 
-/// The loss of classes `target` (any shape), reduced. `surprise` gives -log p of one class of each row, of classes [rows]; the class of
-/// rows that do not count, whose target is `ignore_index`, is 0.
+/// The loss of classes `target` (any shape), reduced. `surprise` gives -log p of one class of each row, of classes
+/// [rows]; the class of rows that do not count, whose target is `ignore_index`, is 0.
 #[track_caller]
 pub(crate) fn class_loss(
     target: Tensor,

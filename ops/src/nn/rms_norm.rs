@@ -5,8 +5,8 @@ use crate::core::promotion::{accumulating, broadcast, cast};
 use crate::prims;
 
 /// Root-mean-square normalization over the trailing `normalized_shape` dimensions, computed in f32 for f16 and bf16:
-/// `input / √(mean(input²) + eps) · weight`; without `eps` it is the machine epsilon of the type computed in. Zhang & Sennrich,
-/// 2019.
+/// `input / √(mean(input²) + eps) · weight`; without `eps` it is the machine epsilon of the type computed in. Zhang &
+/// Sennrich, 2019.
 #[operator(cheap, torch = "nn.functional.rms_norm", autocast = full)]
 pub mod rms_norm {
     fn rms_norm(

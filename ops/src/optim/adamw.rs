@@ -5,10 +5,10 @@ use crate::prims;
 
 /// One AdamW update: the new parameter, and the new running means of the gradient and of its square (f32).
 /// `m = β₁ m + (1 - β₁) g`, `v = β₂ v + (1 - β₂) g²`,
-/// `p = p (1 - lr · wd) - lr · (m / (1 - β₁ᵗ)) / (√(v / (1 - β₂ᵗ)) + ε)`, as torch.optim.AdamW computes it. `lr` and `step`
-/// (t, from 1) are zero-dimensional f32 tensors, since they change from step to step. Loshchilov and Hutter, 2019.
-/// Where `apply`, a zero-dimensional tensor, is false, the results are `param`, `exp_avg` and `exp_avg_sq` as they are: a
-/// gradient that is not finite need not reach them.
+/// `p = p (1 - lr · wd) - lr · (m / (1 - β₁ᵗ)) / (√(v / (1 - β₂ᵗ)) + ε)`, as torch.optim.AdamW computes it. `lr` and
+/// `step` (t, from 1) are zero-dimensional f32 tensors, since they change from step to step. Loshchilov and Hutter,
+/// 2019. Where `apply`, a zero-dimensional tensor, is false, the results are `param`, `exp_avg` and `exp_avg_sq` as
+/// they are: a gradient that is not finite need not reach them.
 #[operator(no_grad = "an optimizer's update is not differentiated")]
 pub mod adamw {
     fn adamw(

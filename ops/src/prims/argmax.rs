@@ -2,8 +2,8 @@ use fulgurite_ops_macros::operator;
 
 use super::support::without;
 
-/// The position of the largest element along dimension `dim`, which the result lacks: the first of several equal ones. NaN is
-/// larger than every number.
+/// The position of the largest element along dimension `dim`, which the result lacks: the first of several equal ones.
+/// NaN is larger than every number.
 #[operator(prim, torch = "argmax", no_grad = "a position has no gradient")]
 pub mod argmax {
     fn argmax(input: Tensor<Number>, dim: usize) -> Tensor;

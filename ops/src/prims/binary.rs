@@ -5,8 +5,8 @@ use fulgurite_ops_macros::operator;
 use super::support::{constant, floor_quotient, no_integer_zero, zip};
 use crate::prims::*;
 
-/// Declares elementwise functions of two tensors: their arithmetic, their reference in f64 and in i64, the cotangents of both
-/// inputs, and the domains of their samples.
+/// Declares elementwise functions of two tensors: their arithmetic, their reference in f64 and in i64, the cotangents
+/// of both inputs, and the domains of their samples.
 macro_rules! binary {
     ($(
         $(#[doc = $doc:tt])*
@@ -98,9 +98,9 @@ fn share(d_out: fulgurite::Tensor, tied: fulgurite::Tensor, lost: fulgurite::Ten
     select(tied, mul(d_out, 0.5), select(lost, 0.0, d_out))
 }
 
-/// `input` to the power `other`, elementwise. Integer powers wrap; a negative integer exponent gives 0 unless the base is 1
-/// or -1. The gradient of the exponent is 0 where the base is 0 and the exponent is not negative; that of the base is 0
-/// where the exponent is 0.
+/// `input` to the power `other`, elementwise. Integer powers wrap; a negative integer exponent gives 0 unless the base
+/// is 1 or -1. The gradient of the exponent is 0 where the base is 0 and the exponent is not negative; that of the base
+/// is 0 where the exponent is 0.
 #[operator(prim, torch = "pow", autocast = full)]
 pub mod pow {
     fn pow(input: Operand<Number>, other: Operand<Number>) -> Tensor;
@@ -171,8 +171,8 @@ pub mod pow {
     }
 }
 
-/// The remainder of the division, with the divisor's sign, elementwise: `a - b ⌊a/b⌋`. On the CPU an integer's remainder by zero
-/// is an error when the program runs; on a GPU it is 0.
+/// The remainder of the division, with the divisor's sign, elementwise: `a - b ⌊a/b⌋`. On the CPU an integer's
+/// remainder by zero is an error when the program runs; on a GPU it is 0.
 #[operator(prim, torch = "remainder")]
 pub mod remainder {
     fn remainder(input: Operand<Number>, other: Operand<Number>) -> Tensor;
@@ -215,8 +215,8 @@ pub mod remainder {
     }
 }
 
-/// The quotient of integers, rounded towards negative infinity, elementwise. On the CPU a division by zero is an error when the
-/// program runs; on a GPU it gives 0.
+/// The quotient of integers, rounded towards negative infinity, elementwise. On the CPU a division by zero is an error
+/// when the program runs; on a GPU it gives 0.
 #[operator(prim, no_grad = "integers have no gradient")]
 pub mod floor_divide {
     fn floor_divide(input: Operand<Integer>, other: Operand<Integer>) -> Tensor;

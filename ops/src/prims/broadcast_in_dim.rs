@@ -3,8 +3,8 @@ use fulgurite_ops_macros::operator;
 use super::support::{others, rearranged};
 use crate::prims::{reshape, sum};
 
-/// `input` in a larger shape: its dimension `i` becomes dimension `dims[i]` of the result, extents of one and the dimensions
-/// that are not named are repeated.
+/// `input` in a larger shape: its dimension `i` becomes dimension `dims[i]` of the result, extents of one and the
+/// dimensions that are not named are repeated.
 #[operator(prim)]
 pub mod broadcast_in_dim {
     fn broadcast_in_dim(input: Tensor, shape: Vec<usize>, dims: Vec<usize>) -> Tensor;

@@ -1,8 +1,8 @@
 use fulgurite_ops_macros::operator;
 
-/// `input` itself, once every row of it is known to hold weights that something can be drawn by: finite numbers that are not
-/// negative, with a sum above zero that is finite as well (in f64 if `input` is, otherwise in f32). Other rows are an error when
-/// the program runs.
+/// `input` itself, once every row of it is known to hold weights that something can be drawn by: finite numbers that
+/// are not negative, with a sum above zero that is finite as well (in f64 if `input` is, otherwise in f32). Other rows
+/// are an error when the program runs.
 #[operator(prim, no_grad = "what is drawn by weights has no gradient by them")]
 pub mod check_weights {
     fn check_weights(input: Tensor<Floating>) -> Tensor;

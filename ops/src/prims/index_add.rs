@@ -3,8 +3,8 @@ use fulgurite_ops_macros::operator;
 use super::support::{accumulated, another, check_indices, with_extent};
 use crate::prims::index_select;
 
-/// `input` with the parts of `src` along dimension `dim` added to those that the one-dimensional `index` names, in order. An
-/// index out of range is an error when the program runs.
+/// `input` with the parts of `src` along dimension `dim` added to those that the one-dimensional `index` names, in
+/// order. An index out of range is an error when the program runs.
 #[operator(prim, torch = "index_add")]
 pub mod index_add {
     fn index_add(input: Tensor<Number>, dim: usize, index: Tensor<Integer>, src: Tensor<Number>) -> Tensor;

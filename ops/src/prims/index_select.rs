@@ -3,8 +3,8 @@ use fulgurite_ops_macros::operator;
 use super::support::{check_indices, rearranged, with_extent, zeros};
 use crate::prims::index_add;
 
-/// The parts of `input` along dimension `dim` that the one-dimensional `index` names. An index out of range is an error when
-/// the program runs.
+/// The parts of `input` along dimension `dim` that the one-dimensional `index` names. An index out of range is an error
+/// when the program runs.
 #[operator(prim, torch = "index_select")]
 pub mod index_select {
     fn index_select(input: Tensor, dim: usize, index: Tensor<Integer>) -> Tensor;

@@ -3,9 +3,9 @@ use fulgurite_ops_macros::operator;
 use super::support::{another, same_dtype};
 use crate::prims::{convert_element_type, permute};
 
-/// Matrix product of the last two dimensions: `[..., m, k] × [..., k, n] -> [..., m, n]`, with equal leading extents. bf16 and
-/// f16 are accumulated in f32, and rounded once, to the type of the result: `out_dtype`, f32 or the operands' own (which `None`
-/// means). Integers wrap.
+/// Matrix product of the last two dimensions: `[..., m, k] × [..., k, n] -> [..., m, n]`, with equal leading extents.
+/// bf16 and f16 are accumulated in f32, and rounded once, to the type of the result: `out_dtype`, f32 or the operands'
+/// own (which `None` means). Integers wrap.
 #[operator(
     prim,
     torch = "matmul",
@@ -96,8 +96,9 @@ pub mod matmul {
         let (m, inner, n) = (input.shape()[rank - 2], input.shape()[rank - 1], other.shape()[rank - 1]);
         let shape = super::super::support::with_extent(input.shape(), rank - 1, n);
         let count = shape.iter().product();
-        // The positions, in row-major order, of the factors of the i-th term of the element at `at`. (An index of `rank` dimensions for
-        // every term is an allocation and a check of bounds in each of them; products are what references spend their time in.)
+        // The positions, in row-major order, of the factors of the i-th term of the element at `at`. (An index of
+        // `rank` dimensions for every term is an allocation and a check of bounds in each of them; products are what
+        // references spend their time in.)
         let factors = |at: usize, i: usize| {
             let (row, column) = (at / n, at % n);
             (row * inner + i, (row / m * inner + i) * n + column)

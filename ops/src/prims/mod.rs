@@ -1,6 +1,6 @@
-//! Prims: operators that do not decompose. They are strict: tensors of one call have equal shapes and equal element types
-//! unless a prim says otherwise. Elementwise prims take a number for a tensor: it has the element type of the others.
-//! Broadcasting and promotion are the business of the operators above.
+//! Prims: operators that do not decompose. They are strict: tensors of one call have equal shapes and equal element
+//! types unless a prim says otherwise. Elementwise prims take a number for a tensor: it has the element type of the
+//! others. Broadcasting and promotion are the business of the operators above.
 
 fulgurite_ops_macros::operator_files! {
     argmax,

@@ -5,8 +5,8 @@ use fulgurite_ops_macros::operator;
 use super::support::{distinct, others, without};
 use crate::prims::*;
 
-/// The sum over the dimensions `dims`, which the result lacks; `input` itself if there are none. bf16 and f16 are accumulated
-/// in f32; integers give i64 and wrap. An empty sum is 0.
+/// The sum over the dimensions `dims`, which the result lacks; `input` itself if there are none. bf16 and f16 are
+/// accumulated in f32; integers give i64 and wrap. An empty sum is 0.
 #[operator(prim, torch = "sum", autocast = full)]
 pub mod sum {
     fn sum(input: Tensor<Number>, dims: Vec<usize>) -> Tensor;
@@ -55,7 +55,8 @@ pub mod sum {
         s.case(with(s.normal([5, 1030]), [1]));
         s.case(with(s.normal([1030, 5]), [0]));
         s.case(with(s.normal([67, 65]), [0, 1]));
-        // Columns side by side: not a whole number of blocks, in several parts, reduced over several dimensions, in several pieces.
+        // Columns side by side: not a whole number of blocks, in several parts, reduced over several dimensions, in
+        // several pieces.
         s.case(with(s.normal([70, 33]), [0]));
         s.case(with(s.normal([3, 64, 40]), [1]));
         s.case(with(s.normal([3, 4, 50, 40]), [0, 2]));
@@ -158,13 +159,13 @@ macro_rules! extremum {
 }
 
 extremum! {
-    /// The largest element over the dimensions `dims`, which the result lacks; NaN if one is NaN. The gradient is shared
-    /// evenly by equal largest elements.
+    /// The largest element over the dimensions `dims`, which the result lacks; NaN if one is NaN. The gradient is
+    /// shared evenly by equal largest elements.
     amax, torch = "amax";
     reference |a, b| a.max(b);
 
-    /// The smallest element over the dimensions `dims`, which the result lacks; NaN if one is NaN. The gradient is shared
-    /// evenly by equal smallest elements.
+    /// The smallest element over the dimensions `dims`, which the result lacks; NaN if one is NaN. The gradient is
+    /// shared evenly by equal smallest elements.
     amin, torch = "amin";
     reference |a, b| a.min(b);
 }

@@ -3,9 +3,9 @@ use fulgurite_ops_macros::operator;
 use super::support::{accumulated, another, check_indices};
 use crate::prims::gather;
 
-/// `input` with every element of `src` added where `index` says: `out[i][index[i][j][k]][k] += src[i][j][k]` for `dim = 1`,
-/// likewise for others, in row-major order. `index` and `src` have one shape, with no extent above `input`'s but in dimension
-/// `dim`. An index out of range is an error when the program runs.
+/// `input` with every element of `src` added where `index` says: `out[i][index[i][j][k]][k] += src[i][j][k]` for
+/// `dim = 1`, likewise for others, in row-major order. `index` and `src` have one shape, with no extent above `input`'s
+/// but in dimension `dim`. An index out of range is an error when the program runs.
 #[operator(prim, torch = "scatter_add", autocast = widest)]
 pub mod scatter_add {
     fn scatter_add(input: Tensor<Number>, dim: usize, index: Tensor<Integer>, src: Tensor<Number>) -> Tensor;

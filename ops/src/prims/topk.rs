@@ -3,8 +3,8 @@ use fulgurite_ops_macros::operator;
 use super::support::{with_extent, zeros};
 use crate::prims::scatter_add;
 
-/// The `k` largest elements along dimension `dim` (the smallest if not `largest`), best first, and their positions. Of equal
-/// elements the earlier comes first; NaN is larger than every number.
+/// The `k` largest elements along dimension `dim` (the smallest if not `largest`), best first, and their positions. Of
+/// equal elements the earlier comes first; NaN is larger than every number.
 #[operator(prim, torch = "topk", waive(d_indices = "positions have no gradient"))]
 pub mod topk {
     fn topk(input: Tensor<Number>, k: usize, dim: usize, largest: bool) -> (Tensor, Tensor);
@@ -96,7 +96,8 @@ pub mod topk {
             s.case(with(s.values([6], special), 5, 0, true)).forward_only("special values");
             s.case(with(s.values([6], special), 5, 0, false)).forward_only("special values");
         }
-        // More than a block puts in order by itself; lines that several blocks share; many lines of which a part is wanted.
+        // More than a block puts in order by itself; lines that several blocks share; many lines of which a part is
+        // wanted.
         s.case(with(s.normal([2, 1500]), 700, 1, true)).forward_only("large");
         s.case(with(s.normal([1500, 2]), 1500, 0, false)).forward_only("large");
         s.case(with(s.normal([1, 50_000]), 20, 1, true)).forward_only("large");

@@ -5,8 +5,8 @@ use fulgurite_ops_macros::operator;
 use super::support::{constant, map};
 use crate::prims::*;
 
-/// Declares elementwise functions of a floating-point tensor: their arithmetic, their f64 reference, the cotangent of the
-/// input from the input, the output and the output's cotangent, and the domain of their samples.
+/// Declares elementwise functions of a floating-point tensor: their arithmetic, their f64 reference, the cotangent of
+/// the input from the input, the output and the output's cotangent, and the domain of their samples.
 macro_rules! unary {
     ($(
         $(#[doc = $doc:tt])*

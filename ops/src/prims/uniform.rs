@@ -1,9 +1,9 @@
 use fulgurite_ops_macros::operator;
 
-/// Random numbers, uniform in `[low, high)`. They are a function of `generator` (its seed and its offset, i64) and of the
-/// element's row-major position alone: the counter of Philox4x32-10 is the number of a block of four words and the offset, its
-/// key the seed. Each word gives one number from its upper 24 bits; in f64 two words give one, from 53 bits. A number that
-/// would round up to `high` is the one below it. Salmon et al., 2011.
+/// Random numbers, uniform in `[low, high)`. They are a function of `generator` (its seed and its offset, i64) and of
+/// the element's row-major position alone: the counter of Philox4x32-10 is the number of a block of four words and the
+/// offset, its key the seed. Each word gives one number from its upper 24 bits; in f64 two words give one, from 53
+/// bits. A number that would round up to `high` is the one below it. Salmon et al., 2011.
 #[operator(prim, effects(random), no_grad = "random numbers do not depend on anything differentiable")]
 pub mod uniform {
     fn uniform(size: Vec<usize>, low: f64, high: f64, dtype: DType, generator: Tensor<Integer>) -> Tensor;

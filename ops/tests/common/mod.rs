@@ -85,7 +85,8 @@ pub fn report(failures: Vec<String>, count: usize) {
     assert!(failures.is_empty(), "{} of {count} failed:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Runs `check` on every sample of these operators in these types, and reports all failures together. Gives their number.
+/// Runs `check` on every sample of these operators in these types, and reports all failures together. Gives their
+/// number.
 pub fn check_samples(
     operators: &[&'static OperatorDef],
     dtypes: &[DType],
@@ -138,8 +139,8 @@ fn loss(def: &'static OperatorDef, sample: &Sample, handles: &[Tensor], weights:
     total
 }
 
-/// The gradient along a random direction, by each list of executors, against central differences. `derived` asks for the
-/// gradient of the decomposition as well.
+/// The gradient along a random direction, by each list of executors, against central differences. `derived` asks for
+/// the gradient of the decomposition as well.
 pub fn check_gradient(def: &'static OperatorDef, sample: &Sample, derived: bool, tolerance: f64) -> Result<(), String> {
     let words = |error: fulgurite::Error| error.to_string();
     let all: Vec<Array> = tensors(&sample.arguments).iter().map(array).collect();

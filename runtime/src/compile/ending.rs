@@ -11,8 +11,8 @@ use crate::trace::{Block, BoundSymbol, Callee, Input, InputRole, Output, Trace, 
 pub struct Ending {
     /// The stage that could not be made, or that was made and is not valid.
     pub stage: String,
-    /// The line that it ended at, of the trace that the stage starts from; `None` if that is not known, or if the error says
-    /// it itself.
+    /// The line that it ended at, of the trace that the stage starts from; `None` if that is not known, or if the error
+    /// says it itself.
     pub line: Option<String>,
     /// What is wrong.
     pub error: Error,
@@ -34,8 +34,8 @@ impl fmt::Display for Ending {
     }
 }
 
-/// The first line of `trace` that `fails` by itself. A transform that takes line after line meets the same line first, and
-/// need not keep count of them for its errors.
+/// The first line of `trace` that `fails` by itself. A transform that takes line after line meets the same line first,
+/// and need not keep count of them for its errors.
 pub(super) fn failing_line(trace: &Trace, fails: impl Fn(&Trace) -> bool) -> Option<String> {
     let block = &trace.block;
     let called = block.symbols.iter().filter(|symbol| symbol.callee != Callee::Delete);

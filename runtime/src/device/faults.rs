@@ -1,8 +1,9 @@
-//! Wrong data that kernels report, such as an index out of range: which run reported it, and which arrays come from that run.
+//! Wrong data that kernels report, such as an index out of range: which run reported it, and which arrays come from
+//! that run.
 //!
-//! A run of a program that checks its data has a copy of its record fetched behind it. Arrays know the runs that their content
-//! comes from ([`Origins`]), through however many programs; reading an array waits for the stream and then asks those runs. So a
-//! fault is told to whoever reads what it spoiled, each time, and to nobody else.
+//! A run of a program that checks its data has a copy of its record fetched behind it. Arrays know the runs that their
+//! content comes from ([`Origins`]), through however many programs; reading an array waits for the stream and then asks
+//! those runs. So a fault is told to whoever reads what it spoiled, each time, and to nobody else.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -100,7 +101,8 @@ impl Slots {
     /// The copy in a slot. It must be complete.
     fn read(&self, slot: usize) -> Record {
         let mut record = [0; RECORD_BYTES];
-        // SAFETY: the slot lies in this memory, and the copy into it is complete, as the caller says; the bytes were zero before.
+        // SAFETY: the slot lies in this memory, and the copy into it is complete, as the caller says; the bytes were
+        // zero before.
         let copy = unsafe { std::slice::from_raw_parts(self.memory.pointer().add(slot * RECORD_BYTES), RECORD_BYTES) };
         record.copy_from_slice(copy);
         record
@@ -108,8 +110,8 @@ impl Slots {
 }
 
 impl FaultLog {
-    /// Enqueues a copy of the record at `address`, behind the run that may have written to it, and gives the origins of the run's
-    /// results. Until the results' readers are gone the record is the reporter's to keep alive.
+    /// Enqueues a copy of the record at `address`, behind the run that may have written to it, and gives the origins of
+    /// the run's results. Until the results' readers are gone the record is the reporter's to keep alive.
     pub(crate) fn fetch(
         &self,
         (context, stream): (&dyn DeviceContext, &dyn DeviceStream),
@@ -129,8 +131,8 @@ impl FaultLog {
             slots.copied[slot].synchronize()?;
             let _ = earlier.record.set(slots.read(slot));
         }
-        // SAFETY: the slot lies in pinned memory that lives as long as the stream's state, and is read after the event below; no other
-        // slice of these bytes exists, since the earlier run has its record.
+        // SAFETY: the slot lies in pinned memory that lives as long as the stream's state, and is read after the event
+        // below; no other slice of these bytes exists, since the earlier run has its record.
         unsafe {
             let to = std::slice::from_raw_parts_mut(slots.memory.pointer().add(slot * RECORD_BYTES), RECORD_BYTES);
             stream.copy_out(to, address)?;

@@ -77,8 +77,8 @@ impl DeviceBuffer {
     /// Its content, once everything enqueued is done.
     ///
     /// # Errors
-    /// What a kernel of a run that the content comes from found wrong with its data, such as an index out of range: each time, whoever
-    /// reads. The driver's otherwise.
+    /// What a kernel of a run that the content comes from found wrong with its data, such as an index out of range:
+    /// each time, whoever reads. The driver's otherwise.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         self.state.synchronize()?;
         self.state.faults().check(&self.origins.lock().unwrap_or_else(PoisonError::into_inner).clone())?;

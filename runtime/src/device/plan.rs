@@ -1,4 +1,5 @@
-//! The device work of one symbol: launches, library calls, fills and copies, in order, with places instead of addresses.
+//! The device work of one symbol: launches, library calls, fills and copies, in order, with places instead of
+//! addresses.
 //!
 //! A plan is made without a device. What it needs beside its operands and results is a declared workspace.
 
@@ -112,8 +113,8 @@ impl Plan {
         self.shared = None;
     }
 
-    /// Gives a name a value in the source of the following launches. The line comes after the shared header, which has names of its
-    /// own, and after what the compiler itself includes: there `T` is a template's parameter.
+    /// Gives a name a value in the source of the following launches. The line comes after the shared header, which has
+    /// names of its own, and after what the compiler itself includes: there `T` is a template's parameter.
     pub fn define(&mut self, name: &str, value: impl Display) {
         self.defines.push((name.to_owned(), value.to_string()));
         self.shared = None;
@@ -141,15 +142,16 @@ impl Plan {
         self.commands.push(Command::Launch { source: Arc::new(source), kernel: kernel.into(), shape, parameters });
     }
 
-    /// `bytes` bytes that the symbol alone uses while it runs, on a multiple of 256 bytes. Their content is unspecified.
+    /// `bytes` bytes that the symbol alone uses while it runs, on a multiple of 256 bytes. Their content is
+    /// unspecified.
     pub fn workspace(&mut self, bytes: u64) -> Address {
         let address = Address { place: Place::Workspace, offset: self.workspace };
         self.workspace += bytes.next_multiple_of(WORKSPACE_ALIGNMENT);
         address
     }
 
-    /// Where a kernel reports an index of `argument` that is out of range, by `report_fault(fault, code, index, size)` of the
-    /// shared header; `code` is [`Parameter::FaultCode`].
+    /// Where a kernel reports an index of `argument` that is out of range, by `report_fault(fault, code, index, size)`
+    /// of the shared header; `code` is [`Parameter::FaultCode`].
     pub fn fault(&mut self, argument: &str) -> Address {
         let message = format!("{argument} holds {{index}}, expected 0 to below {{size}}");
         self.fault_of(Report { code: "IndexOutOfRange", message })

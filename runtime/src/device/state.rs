@@ -27,7 +27,8 @@ pub struct DeviceState {
     context: Arc<dyn DeviceContext>,
 }
 
-/// Functions that the stream has not been waited for since they were enqueued: one of them causes the next error of the device.
+/// Functions that the stream has not been waited for since they were enqueued: one of them causes the next error of the
+/// device.
 #[derive(Debug, Default)]
 struct Unfinished {
     enqueued: u64,
@@ -80,8 +81,8 @@ impl DeviceState {
         Ok(state)
     }
 
-    /// Begins to open `device` and its libraries on a thread of its own, which takes some tenths of a second: who needs it sooner waits,
-    /// and is told what is wrong with it. The thread has ended when what is returned is gone.
+    /// Begins to open `device` and its libraries on a thread of its own, which takes some tenths of a second: who needs
+    /// it sooner waits, and is told what is wrong with it. The thread has ended when what is returned is gone.
     pub fn open_ahead(device: Device) -> Opening {
         let open = move || DeviceState::of(device).and_then(|state| Ok(state.context.warm()?));
         let thread =
@@ -121,7 +122,8 @@ impl DeviceState {
         memory.map(Block::from)
     }
 
-    /// Keeps a block for the next of its size. Work on the stream that still uses it comes before that of its next user.
+    /// Keeps a block for the next of its size. Work on the stream that still uses it comes before that of its next
+    /// user.
     pub(crate) fn give_back(&self, memory: Block) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let kept: usize = free.iter().map(Block::bytes).sum();
@@ -159,9 +161,9 @@ impl DeviceState {
     /// Waits for everything enqueued.
     ///
     /// # Errors
-    /// A fault of the device itself, such as an illegal address, after which nothing runs on it any more; all work is on one stream, so
-    /// whoever waits is told, with the functions that it may have come from. What kernels find wrong with their data is told to
-    /// whoever reads an array that comes from it.
+    /// A fault of the device itself, such as an illegal address, after which nothing runs on it any more; all work is
+    /// on one stream, so whoever waits is told, with the functions that it may have come from. What kernels find wrong
+    /// with their data is told to whoever reads an array that comes from it.
     pub fn synchronize(&self) -> Result<()> {
         let before = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner).enqueued;
         self.stream.synchronize().map_err(|error| self.faulted(error))?;

@@ -45,7 +45,8 @@ impl Causes {
     }
 }
 
-/// A message without what differs between tests that fail for one cause: the call, numbers, element types, how to repeat it.
+/// A message without what differs between tests that fail for one cause: the call, numbers, element types, how to
+/// repeat it.
 fn cause(message: &str) -> String {
     // `rms_norm(f32[4, 8], [8]), sample 2, executor cpu: ...`
     let rest = match message.split_once("), sample ") {

@@ -116,8 +116,8 @@ impl Template {
 pub struct Tolerance {
     /// What is allowed is multiplied by this.
     pub factor: f64,
-    /// This part of each element's scale is added: of its own size, and of what is usual in its tensor. For roundings on the way
-    /// that a sum of terms leaves also in an element where they cancel.
+    /// This part of each element's scale is added: of its own size, and of what is usual in its tensor. For roundings
+    /// on the way that a sum of terms leaves also in an element where they cancel.
     pub scaled: f64,
     /// The results that `scaled` is for: those in the element type of the test.
     pub dtype: Option<DType>,

@@ -1,5 +1,6 @@
-//! PyTorch's results for samples: `golden/operators.json` and `golden/operators.safetensors.gz` of the package under test, made
-//! from what `fulgurite ops samples` exports by a script that has PyTorch. The samples themselves are not stored.
+//! PyTorch's results for samples: `golden/operators.json` and `golden/operators.safetensors.gz` of the package under
+//! test, made from what `fulgurite ops samples` exports by a script that has PyTorch. The samples themselves are not
+//! stored.
 //!
 //! ```text
 //! { "version": 1, "torch": "2.9.0",
@@ -8,8 +9,8 @@
 //! ```
 //!
 //! The compressed safetensors file holds `gelu/f32/0/out0`, ... in the order of the results, and, for samples that are
-//! differentiated, `gelu/f32/0/grad/input`, ... (`grad/tensors.0`, ... for lists): the gradients for the cotangents that
-//! [`cotangent`] makes.
+//! differentiated, `gelu/f32/0/grad/input`, ... (`grad/tensors.0`, ... for lists): the gradients for the cotangents
+//! that [`cotangent`] makes.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -36,7 +37,8 @@ const VERSION: u64 = 1;
 const REMAKE: &str =
     "make the vectors again: fulgurite ops samples --out CASES && python tests/golden/operators.py CASES";
 
-/// What a vector stands for: the function, and how the arguments of the sample are made. Vectors of another digest are stale.
+/// What a vector stands for: the function, and how the arguments of the sample are made. Vectors of another digest are
+/// stale.
 pub fn digest(def: &OperatorDef, sample: &Sample) -> u64 {
     let arguments = map_arguments(&sample.arguments, SampleTensor::description);
     let names: Vec<&str> = def.params.iter().map(|param| param.name).collect();

@@ -1,7 +1,7 @@
 //! What declarations are tested with: samples, directives, tolerances, and the templates of the generated tests.
 //!
-//! Samples and directives are part of every declaration. The templates need the feature `testing`; a test target without a
-//! harness runs them in a few lines, for the operators of whatever crates it links:
+//! Samples and directives are part of every declaration. The templates need the feature `testing`; a test target
+//! without a harness runs them in a few lines, for the operators of whatever crates it links:
 //!
 //! ```no_run
 //! use my_operators as _;

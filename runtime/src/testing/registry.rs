@@ -37,8 +37,8 @@ fn declared(text: &str) -> usize {
     text.lines().filter(begins).count()
 }
 
-/// Files below `sources` with more declarations than the registry has of them: nobody lists their module. Each with the number
-/// declared and the number linked.
+/// Files below `sources` with more declarations than the registry has of them: nobody lists their module. Each with the
+/// number declared and the number linked.
 pub fn unlisted(sources: &[PathBuf]) -> Vec<(PathBuf, usize, usize)> {
     let mut linked: BTreeMap<&str, usize> = BTreeMap::new();
     let files = operators()

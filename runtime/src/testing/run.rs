@@ -44,7 +44,8 @@ pub fn main_of_package(package: &str) -> ExitCode {
     run_filtered(&filter, &Settings::default(), others)
 }
 
-/// Runs the generated tests of everything that the calling package declares: the body of `main` in a test target without a harness.
+/// Runs the generated tests of everything that the calling package declares: the body of `main` in a test target
+/// without a harness.
 ///
 /// ```ignore
 /// use my_operators as _; // links the declarations

@@ -99,8 +99,8 @@ impl SampleTensor {
         self
     }
 
-    /// The same kind of values with `extent` of each extent in its place. Integers up to one of them are positions in a dimension of
-    /// that extent: they stay within it.
+    /// The same kind of values with `extent` of each extent in its place. Integers up to one of them are positions in a
+    /// dimension of that extent: they stay within it.
     #[cfg(feature = "testing")]
     pub(crate) fn resized(mut self, extent: &dyn Fn(usize) -> usize) -> SampleTensor {
         self.shape.iter_mut().for_each(|own| *own = extent(*own));
@@ -341,8 +341,8 @@ impl Samples {
             .collect()
     }
 
-    /// The usual shapes for a function of one tensor: scalar, vector, matrix, odd and large sizes, empty; and the special
-    /// values where the domain has them.
+    /// The usual shapes for a function of one tensor: scalar, vector, matrix, odd and large sizes, empty; and the
+    /// special values where the domain has them.
     pub fn elementwise_unary(&mut self, domain: Domain) {
         for shape in [&[][..], &[1], &[7], &[4, 8], &[3, 1, 5], &[0, 3], &[2051]] {
             let tensor = self.uniform(domain.low, domain.high, shape);
@@ -511,7 +511,8 @@ impl ErrorSamples {
     }
 }
 
-/// Whether the sample's tensors are of classes that the signature accepts. (What else is wrong with a sample is found when it is called.)
+/// Whether the sample's tensors are of classes that the signature accepts. (What else is wrong with a sample is found
+/// when it is called.)
 pub(crate) fn classes_fit(operator: &OperatorDef, sample: &Sample) -> bool {
     let metas = crate::argument::map_arguments(&sample.arguments, |tensor| tensor.meta(Device::CPU));
     !operator.check_arguments(&metas).is_err_and(|failure| failure.code == "ArgumentDType")

@@ -1,5 +1,6 @@
-//! Stored texts in the format of insta, so that `cargo insta review` works on them: a mismatch leaves a `.snap.new` beside the
-//! stored file. `INSTA_UPDATE=always` accepts what there is, `INSTA_UPDATE=no` writes nothing, `INSTA_FORCE_PASS=1` lets pass.
+//! Stored texts in the format of insta, so that `cargo insta review` works on them: a mismatch leaves a `.snap.new`
+//! beside the stored file. `INSTA_UPDATE=always` accepts what there is, `INSTA_UPDATE=no` writes nothing,
+//! `INSTA_FORCE_PASS=1` lets pass.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! One sample of one operator in one element type, made ready to be tested: its data, its trace, and the programs that it is
-//! compiled to, each made once and kept for every template that asks.
+//! One sample of one operator in one element type, made ready to be tested: its data, its trace, and the programs that
+//! it is compiled to, each made once and kept for every template that asks.
 
 use crate::operator::RuleSet;
 use crate::testing::rules::TestRules;
@@ -219,8 +219,8 @@ pub(crate) fn joint_trace(trace: &Trace, executors: &[&'static ExecutorDef]) -> 
     transforms::vjp(trace, &wrt, executors).map(Some)
 }
 
-/// Compiles and runs, on copies: a kernel that writes to its inputs is found by the templates that look for it, and spoils
-/// nothing for the others.
+/// Compiles and runs, on copies: a kernel that writes to its inputs is found by the templates that look for it, and
+/// spoils nothing for the others.
 pub(crate) fn execute(trace: Trace, list: &List, inputs: Vec<Array>, own: usize) -> Check<Ran> {
     let program = list.compile(&trace)?;
     let copies = inputs.iter().map(Array::to_contiguous).collect::<Result<Vec<Array>>>()?;
@@ -336,7 +336,8 @@ impl Subject {
             .map_err(Clone::clone)
     }
 
-    /// The same call with every floating-point tensor in f64, holding the same numbers. `None` if it is no f64 operator.
+    /// The same call with every floating-point tensor in f64, holding the same numbers. `None` if it is no f64
+    /// operator.
     pub fn twin(&self) -> Option<&Arc<Subject>> {
         self.twin
             .get_or_init(|| {
@@ -509,8 +510,8 @@ fn wide(array: &Array) -> Result<Array> {
     }
 }
 
-/// Every floating-point element moved, up or down at random, by one rounding of `rounding`, or else of the type that arithmetic
-/// is done in, as f64.
+/// Every floating-point element moved, up or down at random, by one rounding of `rounding`, or else of the type that
+/// arithmetic is done in, as f64.
 pub(crate) fn perturbed(arrays: &[Array], seed: u64, rounding: Option<DType>) -> Result<Vec<Array>> {
     let mut random = Random::new(seed.wrapping_add(77));
     arrays

@@ -2,11 +2,11 @@
 //!
 //! Nothing here is a number found by trial. Every bound is a small multiple of
 //! - one rounding of the expected value to its element type ([`ROUNDINGS`]);
-//! - the *response*: how far the f64 reference itself moves when each input is moved by one rounding of the type in which
-//!   arithmetic is done (f32 for f16 and bf16). It measures the conditioning of the very sample, so that a sum that cancels
-//!   is allowed what its terms lose, and nothing else is ([`RESPONSES`]);
-//! - where an operator has a decomposition and the element type is lower than f64: the error of the plain decomposition, one
-//!   reference symbol after the other, each rounded to the element type ([`PLAIN`]).
+//! - the *response*: how far the f64 reference itself moves when each input is moved by one rounding of the type in
+//!   which arithmetic is done (f32 for f16 and bf16). It measures the conditioning of the very sample, so that a sum
+//!   that cancels is allowed what its terms lose, and nothing else is ([`RESPONSES`]);
+//! - where an operator has a decomposition and the element type is lower than f64: the error of the plain
+//!   decomposition, one reference symbol after the other, each rounded to the element type ([`PLAIN`]).
 //!
 //! Integers and booleans are equal or wrong.
 
@@ -17,8 +17,8 @@ use super::problem::{Check, Problem, ensure};
 use super::samples::round_to;
 use crate::array::Array;
 
-/// Roundings of a result that are free, in units of the last place: the kernels' own functions are within two units, and f64
-/// references are computed in f64 themselves.
+/// Roundings of a result that are free, in units of the last place: the kernels' own functions are within two units,
+/// and f64 references are computed in f64 themselves.
 pub(crate) const fn roundings(dtype: DType) -> f64 {
     match dtype {
         DType::F16 | DType::BF16 => 1.5,
@@ -37,8 +37,8 @@ pub(crate) const MOVES: f64 = 4.0;
 /// How many times the error of the plain decomposition is free.
 pub(crate) const PLAIN: f64 = 2.0;
 
-/// Of how many symbols in a row the roundings are free. A decomposition that loses more than this computes a sum or a statistic
-/// in low precision.
+/// Of how many symbols in a row the roundings are free. A decomposition that loses more than this computes a sum or a
+/// statistic in low precision.
 pub(crate) const CHAIN: usize = 4;
 
 /// Relative error of a directional derivative by central differences, and of everything that is compared with it.
@@ -98,9 +98,9 @@ impl Expected {
         Expected { values, allowed, responses: Vec::new(), signs: false, dtype: Some(dtype) }
     }
 
-    /// Values of a program in which `count` symbols round to `dtype`, by half a unit in the last place each; `responses` is where
-    /// the values go when the inputs are moved by a whole one. A rounding moves its own value, and what is computed from it
-    /// as far as a rounding of the inputs does.
+    /// Values of a program in which `count` symbols round to `dtype`, by half a unit in the last place each;
+    /// `responses` is where the values go when the inputs are moved by a whole one. A rounding moves its own value, and
+    /// what is computed from it as far as a rounding of the inputs does.
     pub fn of_roundings(values: &[f64], responses: &[&[f64]; 2], count: usize, dtype: DType) -> Expected {
         let mut expected = Expected::rounded(values.to_vec(), dtype);
         let step = |i: usize| {
@@ -117,8 +117,8 @@ impl Expected {
         expected.with_relative(0.5 * count as f64 * dtype.epsilon())
     }
 
-    /// At least as much as the values move when each value on the way is moved by a rounding of its type, some times over: the inputs
-    /// tell nothing of what cancels on the way.
+    /// At least as much as the values move when each value on the way is moved by a rounding of its type, some times
+    /// over: the inputs tell nothing of what cancels on the way.
     pub fn with_moves(mut self, moves: &[&[f64]]) -> Expected {
         let step = |i: usize| {
             let steps = moves.iter().map(|moved| (moved[i] - self.values[i]).abs()).filter(|step| step.is_finite());
@@ -162,9 +162,9 @@ impl Expected {
         self
     }
 
-    /// The bounds of a chain of `depth` symbols that each round to `dtype`: each adds a rounding of that type, which what
-    /// follows amplifies as it amplifies roundings of the inputs. Only so many are free ([`CHAIN`]): longer sums and statistics
-    /// are accumulated in f32.
+    /// The bounds of a chain of `depth` symbols that each round to `dtype`: each adds a rounding of that type, which
+    /// what follows amplifies as it amplifies roundings of the inputs. Only so many are free ([`CHAIN`]): longer sums
+    /// and statistics are accumulated in f32.
     pub fn of_chain(mut self, depth: usize, dtype: DType) -> Expected {
         let depth = depth.min(CHAIN);
         let unit = dtype.epsilon() / dtype.accumulator().epsilon();

@@ -12,8 +12,8 @@ use crate::trace::{BoundSymbol, Callee, Results, ValueId};
 use crate::tree::Tree;
 
 /// The value of `f` and its gradients with respect to `parameters`. `f` returns a floating-point scalar; it may use any
-/// other tensor of the trace around it, and may itself call `value_and_grad`: what that gives is differentiated again. The call
-/// is one line of the trace, which the autodiff transform expands.
+/// other tensor of the trace around it, and may itself call `value_and_grad`: what that gives is differentiated again.
+/// The call is one line of the trace, which the autodiff transform expands.
 #[track_caller]
 pub fn value_and_grad<P: Tree<Leaf = Tensor, With<Tensor> = P>>(
     parameters: P,
@@ -24,8 +24,8 @@ pub fn value_and_grad<P: Tree<Leaf = Tensor, With<Tensor> = P>>(
     (loss, gradients)
 }
 
-/// As [`value_and_grad`], of an `f` that also returns auxiliary outputs: a tree of tensors that are not differentiated, such as
-/// logits or the running statistics of a normalization. (JAX calls it `has_aux`.)
+/// As [`value_and_grad`], of an `f` that also returns auxiliary outputs: a tree of tensors that are not differentiated,
+/// such as logits or the running statistics of a normalization. (JAX calls it `has_aux`.)
 #[track_caller]
 pub fn value_and_grad_aux<P, A>(parameters: P, f: impl FnOnce(&P) -> (Tensor, A)) -> ((Tensor, A), P)
 where
@@ -35,7 +35,8 @@ where
     differentiate(parameters, f, None, Place::caller())
 }
 
-/// Traces `f` and adds the line. `aux` are the auxiliary outputs where `f` fails, if their structure is known beforehand.
+/// Traces `f` and adds the line. `aux` are the auxiliary outputs where `f` fails, if their structure is known
+/// beforehand.
 fn differentiate<P, A>(
     parameters: P,
     f: impl FnOnce(&P) -> (Tensor, A),

@@ -39,8 +39,8 @@ pub(crate) fn rename(tensor: Tensor, name: &Arc<str>) {
     });
 }
 
-/// Adds a copy of a symbol to the trace being built: the same callee, body and place, `arguments` in terms of new handles,
-/// results under the names and metas given.
+/// Adds a copy of a symbol to the trace being built: the same callee, body and place, `arguments` in terms of new
+/// handles, results under the names and metas given.
 pub(crate) fn append_copy(
     symbol: &BoundSymbol,
     arguments: Vec<Arg<Tensor>>,

@@ -1,9 +1,10 @@
 //! Mixed precision: products in a low-precision type, sums and exponentials in f32, parameters as they are.
 //!
-//! Every call gets its floating-point operands in the types that its operator's class asks for ([`Autocast`]), by conversions that
-//! stand in the trace as lines of their own. The transform runs before autodiff: the gradient of a conversion converts back, so
-//! f32 parameters get f32 gradients, and the backward pass computes in the types of the forward pass. Each use of a value is
-//! converted for itself, so that its gradients meet in the value's own type; what cse merges afterwards is the conversion.
+//! Every call gets its floating-point operands in the types that its operator's class asks for ([`Autocast`]), by
+//! conversions that stand in the trace as lines of their own. The transform runs before autodiff: the gradient of a
+//! conversion converts back, so f32 parameters get f32 gradients, and the backward pass computes in the types of the
+//! forward pass. Each use of a value is converted for itself, so that its gradients meet in the value's own type; what
+//! cse merges afterwards is the conversion.
 //!
 //! What a function takes and gives keeps its types, that of the function inside a `value_and_grad` line as well.
 //!
@@ -25,8 +26,8 @@ use crate::tracer::infer;
 /// The name in the history of traces.
 pub const NAME: &str = "autocast";
 
-/// `trace` with products in `low`, bf16 or f16. A trace that has its gradients already is refused: they would be of other types
-/// than what they are gradients of.
+/// `trace` with products in `low`, bf16 or f16. A trace that has its gradients already is refused: they would be of
+/// other types than what they are gradients of.
 pub fn autocast(trace: &Trace, low: DType) -> Result<Trace> {
     check(trace, low)?;
     Ok(trace.transformed(NAME, function(&trace.block, low)?))

@@ -1,11 +1,12 @@
 //! Reverse-mode differentiation: expands `value_and_grad` lines, and makes joint, forward and backward traces.
 //!
 //! Each symbol on the way from a differentiated input is replaced by its `grad` rule, whose closure is kept; then the
-//! closures are called in reverse. The first executor of the list that accepts the symbol and offers a gradient supplies the
-//! rule, otherwise the operator itself, otherwise its decomposition.
+//! closures are called in reverse. The first executor of the list that accepts the symbol and offers a gradient
+//! supplies the rule, otherwise the operator itself, otherwise its decomposition.
 //!
-//! A `value_and_grad` line inside another one is expanded first, and what it becomes is differentiated again. It is expanded by the
-//! operators' own rules and decompositions: rules of executors consist of kernel symbols, which have no gradients.
+//! A `value_and_grad` line inside another one is expanded first, and what it becomes is differentiated again. It is
+//! expanded by the operators' own rules and decompositions: rules of executors consist of kernel symbols, which have no
+//! gradients.
 
 pub mod rules;
 mod split;
@@ -251,8 +252,8 @@ pub fn floating_outputs(trace: &Trace) -> Vec<usize> {
     (0..block.results.len()).filter(|i| block.meta(block.results[*i]).dtype().is_floating()).collect()
 }
 
-/// As [`vjp`], with cotangents of the outputs `of` alone: those of all others are zero. `rules` receives who supplied the rule
-/// of each differentiated call. Neither `wrt` nor `of` may name what is not of a floating-point type.
+/// As [`vjp`], with cotangents of the outputs `of` alone: those of all others are zero. `rules` receives who supplied
+/// the rule of each differentiated call. Neither `wrt` nor `of` may name what is not of a floating-point type.
 pub fn vjp_of(
     trace: &Trace,
     wrt: &[usize],

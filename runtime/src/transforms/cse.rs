@@ -1,9 +1,9 @@
 //! Common subexpression elimination: two equal symbols become one, unless their declared effects keep them apart
 //! (two random draws stay two).
 //!
-//! What a gradient's closure captures is what is saved for the backward pass. So an elementwise symbol that the backward pass
-//! computes again is not merged with that of the forward pass: the value would have to be kept until then, where
-//! computing it again costs next to nothing in the region that reads it.
+//! What a gradient's closure captures is what is saved for the backward pass. So an elementwise symbol that the
+//! backward pass computes again is not merged with that of the forward pass: the value would have to be kept until
+//! then, where computing it again costs next to nothing in the region that reads it.
 
 use rustc_hash::FxHashMap;
 

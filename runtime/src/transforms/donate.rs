@@ -1,5 +1,5 @@
-//! Donation: outputs take the memory of donated inputs of the same path, where nothing reads the input after the output is
-//! written. Where that is not so, [`donations`] says why.
+//! Donation: outputs take the memory of donated inputs of the same path, where nothing reads the input after the output
+//! is written. Where that is not so, [`donations`] says why.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -18,7 +18,8 @@ pub struct Donation {
     pub outcome: Result<String, String>,
 }
 
-/// Lets outputs take the memory of donated inputs of the same path, where nothing reads the input after the output is written.
+/// Lets outputs take the memory of donated inputs of the same path, where nothing reads the input after the output is
+/// written.
 pub fn donate(trace: &Trace) -> Trace {
     let mut planned = trace.transformed("donate", trace.block.clone());
     let mut taken: FxHashSet<ValueId> = FxHashSet::default();
@@ -117,8 +118,8 @@ struct Donor<'a> {
     /// The first donated input of each path.
     donated: FxHashMap<&'a str, ValueId>,
     returned: FxHashMap<ValueId, usize>,
-    /// One line may update hundreds of parameters: what it reads is gone through once, not for each of them. By line the
-    /// memory that it reads, and of each whether it is read as it is and never through a view.
+    /// One line may update hundreds of parameters: what it reads is gone through once, not for each of them. By line
+    /// the memory that it reads, and of each whether it is read as it is and never through a view.
     reads: FxHashMap<usize, FxHashMap<ValueId, bool>>,
     regions: RegionReaders<'a>,
 }

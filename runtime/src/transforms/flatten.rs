@@ -23,7 +23,8 @@ pub struct Flattener {
 pub type Substitution = Vec<Option<ValueId>>;
 
 impl Flattener {
-    /// Starts from the parameters of `source`; also returns its substitution so far. All names of `source` are reserved.
+    /// Starts from the parameters of `source`; also returns its substitution so far. All names of `source` are
+    /// reserved.
     pub fn new(source: &Block) -> (Flattener, Substitution) {
         let (mut flattener, substitution) = Flattener::copier(source);
         flattener.names = source.values.iter().map(|value| value.name.clone()).collect();
@@ -135,7 +136,8 @@ impl Flattener {
         }
     }
 
-    /// Adds to the reasons of symbol `at` of those who did not take it, each once: another that it stands for has these.
+    /// Adds to the reasons of symbol `at` of those who did not take it, each once: another that it stands for has
+    /// these.
     pub(super) fn add_refusals(&mut self, at: usize, refusals: &[Refusal]) {
         let known = &mut self.block.symbols[at].refusals;
         for refusal in refusals {
@@ -162,8 +164,8 @@ impl Flattener {
     }
 }
 
-/// Writes one symbol of a block: the target, the block (its values; its symbols are handed over one by one), the symbol, what the
-/// block's values became.
+/// Writes one symbol of a block: the target, the block (its values; its symbols are handed over one by one), the
+/// symbol, what the block's values became.
 pub type Write<'a, E> = dyn FnMut(&mut Flattener, &Block, &BoundSymbol, &mut Substitution) -> Result<(), E> + 'a;
 
 /// Writes `symbol`'s decomposition instead of the symbol, calling `write` for each of its symbols. Places of the inner

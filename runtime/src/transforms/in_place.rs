@@ -27,8 +27,9 @@ pub(crate) fn updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: V
     }
 }
 
-/// Whether `result` may take the memory of `root`, which dies at `symbol`: the symbol reads it as one operand, which is all of it in
-/// its own order (itself, or a view of another shape), and whose elements are read before they are written.
+/// Whether `result` may take the memory of `root`, which dies at `symbol`: the symbol reads it as one operand, which is
+/// all of it in its own order (itself, or a view of another shape), and whose elements are read before they are
+/// written.
 pub(crate) fn may_lie_over(
     block: &Block,
     layouts: &[Layout],

@@ -22,8 +22,8 @@ use crate::error::Result;
 use crate::executor::ExecutorDef;
 use crate::trace::Trace;
 
-/// The joint trace of a program and its vjp, as [`autodiff::vjp`] makes it. It is called `vjp`, since `autodiff` is a stage that
-/// the compilation of every trace has, of joint traces too.
+/// The joint trace of a program and its vjp, as [`autodiff::vjp`] makes it. It is called `vjp`, since `autodiff` is a
+/// stage that the compilation of every trace has, of joint traces too.
 pub fn vjp(trace: &Trace, wrt: &[usize], executors: &[&'static ExecutorDef]) -> Result<Trace> {
     let mut joint = autodiff::vjp(trace, wrt, executors)?;
     name_vjp(&mut joint);

@@ -1,7 +1,7 @@
 //! The memory plan: where every value is kept.
 //!
-//! *Resident* memory is what the caller brings and takes away (inputs, outputs). *Transient* memory is one arena, laid out
-//! ahead from the values' lives. An output may have the memory of a donated input: see [`super::donate`].
+//! *Resident* memory is what the caller brings and takes away (inputs, outputs). *Transient* memory is one arena, laid
+//! out ahead from the values' lives. An output may have the memory of a donated input: see [`super::donate`].
 
 use super::in_place::may_lie_over;
 use super::layout::layouts;

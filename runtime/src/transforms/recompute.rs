@@ -1,10 +1,10 @@
-//! Recomputation: what the backward pass needs of the forward pass is computed again where that costs next to nothing, instead of
-//! being kept until then.
+//! Recomputation: what the backward pass needs of the forward pass is computed again where that costs next to nothing,
+//! instead of being kept until then.
 //!
-//! A value is computed again if it is large, the backward pass reads it, and arithmetic on elements (or a kernel declared
-//! `cheap`) makes it of values that are kept in any case, of small ones, and of inputs: the output of a normalization from its
-//! input, an activation from what it was applied to. The bits are the same. It costs one more pass over memory, so that small
-//! values, for which a launch takes longer than the pass, stay as they are.
+//! A value is computed again if it is large, the backward pass reads it, and arithmetic on elements (or a kernel
+//! declared `cheap`) makes it of values that are kept in any case, of small ones, and of inputs: the output of a
+//! normalization from its input, an activation from what it was applied to. The bits are the same. It costs one more
+//! pass over memory, so that small values, for which a launch takes longer than the pass, stay as they are.
 
 use crate::operator::RuleSet;
 use crate::strided::LayoutRules;
@@ -32,15 +32,15 @@ const SMALL_SHARE: u64 = 16;
 /// The longest chain of symbols that makes one value.
 const LONGEST: usize = 24;
 
-/// Whether a symbol may be gathered into one region with an earlier one, `first`: what is computed again for the backward pass is
-/// not drawn forward into the forward pass, where its result would be kept after all.
+/// Whether a symbol may be gathered into one region with an earlier one, `first`: what is computed again for the
+/// backward pass is not drawn forward into the forward pass, where its result would be kept after all.
 pub fn may_join(block: &Block, first: &BoundSymbol, symbol: &BoundSymbol) -> bool {
     let again = symbol.results.first().is_some_and(|id| block.value(*id).name.starts_with(AGAIN));
     !again || is_backward(block, first)
 }
 
-/// Bytes up to which a value that would be computed again costs nothing to keep, beside the largest that is: the statistics of
-/// rows, say.
+/// Bytes up to which a value that would be computed again costs nothing to keep, beside the largest that is: the
+/// statistics of rows, say.
 pub(super) fn small(block: &Block) -> u64 {
     let again = block.values.iter().filter(|value| value.name.starts_with(AGAIN));
     again.map(|value| value.meta.bytes() as u64).max().unwrap_or(0) / SMALL_SHARE
@@ -73,8 +73,8 @@ struct Forward<'a> {
     kept: Vec<bool>,
     /// The value in whose memory each one lies: itself, unless it is a view or declared to alias another.
     memory: Vec<ValueId>,
-    /// Whether a symbol writes over this memory before the backward pass ends: what lies there may be gone for those who would read
-    /// it later than they do.
+    /// Whether a symbol writes over this memory before the backward pass ends: what lies there may be gone for those
+    /// who would read it later than they do.
     changed: Vec<bool>,
     /// How it is computed again, if it is.
     again: Vec<Option<Recipe>>,

@@ -7,7 +7,8 @@ use crate::meta::{Device, Target};
 use crate::operator::OperatorDef;
 use crate::trace::{Block, Callee, Trace};
 
-/// `trace` with every value on the device of `target`. Attributes called `device` name it as well. Nothing may be claimed yet.
+/// `trace` with every value on the device of `target`. Attributes called `device` name it as well. Nothing may be
+/// claimed yet.
 pub fn retarget(trace: &Trace, target: &Target) -> Trace {
     let block = moved(&trace.block, target.device());
     Trace { target: target.clone(), block, ..trace.clone() }

@@ -1,17 +1,19 @@
 //! Rewrites: an arrangement of symbols is found by its shape and replaced by another that means the same.
 //!
-//! The shape of a pattern (its operators and how they are connected) comes from tracing it on its first sample; where the
-//! shape is found, the pattern is traced again on the metas at hand: operators and attributes must be equal, the pattern's parameters bind to values consistently (a parameter that occurs twice must be the same value twice), and
-//! symbols that do not depend on one another may stand in any order. What lies between must not need the results: a match
-//! is written where its last symbol stood, so it is refused if a result is read before. A rewrite may declare that the
-//! operands of some operators stand in either order (`commutes`), and that inner values may be read elsewhere
+//! The shape of a pattern (its operators and how they are connected) comes from tracing it on its first sample; where
+//! the shape is found, the pattern is traced again on the metas at hand: operators and attributes must be equal, the
+//! pattern's parameters bind to values consistently (a parameter that occurs twice must be the same value twice), and
+//! symbols that do not depend on one another may stand in any order. What lies between must not need the results: a
+//! match is written where its last symbol stood, so it is refused if a result is read before. A rewrite may declare
+//! that the operands of some operators stand in either order (`commutes`), and that inner values may be read elsewhere
 //! (`keep_inner`): what makes them then stays.
 //!
-//! The time is linear in the length of the program: the first symbol of a pattern is looked up by its operator, the others by
-//! following the values that they share; and a pattern is traced once for all matches of the same metas.
+//! The time is linear in the length of the program: the first symbol of a pattern is looked up by its operator, the
+//! others by following the values that they share; and a pattern is traced once for all matches of the same metas.
 //!
-//! Most rewrites work on what was acquired. Late ones work on what autodiff leaves; those of an executor take part where it is
-//! in the list, and leave alone what an executor before it takes, and what would become something that it does not take.
+//! Most rewrites work on what was acquired. Late ones work on what autodiff leaves; those of an executor take part
+//! where it is in the list, and leave alone what an executor before it takes, and what would become something that it
+//! does not take.
 
 mod pattern;
 mod search;

@@ -1,5 +1,5 @@
-//! Runs the generated tests of some operators, with or without a mutant, and says which test fails first. It is built with the
-//! changed operators; see `../src/main.rs`.
+//! Runs the generated tests of some operators, with or without a mutant, and says which test fails first. It is built
+//! with the changed operators; see `../src/main.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;

@@ -86,8 +86,9 @@ const ORDERED: [&str; 9] = ["sub", "div", "pow", "lt", "le", "gt", "ge", "select
 /// Macros whose first argument is a condition, without which a wrong call is accepted.
 const CONDITIONS: [&str; 2] = ["require", "refuse_unless"];
 
-/// The mutants of a source, without numbers. Rules of family macros (`scalar |x| ...;`, `grad |...| ...;`) are looked into.
-/// Helpers of references are what the rules are compared with: those in `reached`, which rules call, have mutants.
+/// The mutants of a source, without numbers. Rules of family macros (`scalar |x| ...;`, `grad |...| ...;`) are looked
+/// into. Helpers of references are what the rules are compared with: those in `reached`, which rules call, have
+/// mutants.
 pub fn find(file: &str, source: &str, reached: &BTreeSet<String>) -> Vec<Mutant> {
     let Ok(parsed) = syn::parse_file(source) else { return Vec::new() };
     let all_help = holds_helpers(source);

@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Mutants (another sign, operator, function, constant or bound, a dropped term or condition, swapped arguments) of the
-//! operators' rules and of the host's kernels are written into a copy of `ops` behind one switch, so that one build serves all of them. Each
-//! mutant is a process that runs the generated tests of the operators that its file concerns, until one fails.
-//! Snapshots are tried last and counted apart. `equivalent.txt` lists the survivors that change nothing, each with its reason.
+//! operators' rules and of the host's kernels are written into a copy of `ops` behind one switch, so that one build
+//! serves all of them. Each mutant is a process that runs the generated tests of the operators that its file concerns,
+//! until one fails. Snapshots are tried last and counted apart. `equivalent.txt` lists the survivors that change
+//! nothing, each with its reason.
 //!
 //! `--list` prints the mutants, and `--all` also those that a test kills. `--prepare FOLDER` builds the runner and
 //! writes it there with the list of its mutants. Another machine runs them from there, without a compiler: `mutants

@@ -11,7 +11,8 @@ pub struct Woven {
     pub places: Vec<(usize, Range<usize>, Range<usize>)>,
 }
 
-/// `(if crate::mutant(7) { REPLACEMENT } else { ORIGINAL })` for each mutant; those inside an original are written inside it.
+/// `(if crate::mutant(7) { REPLACEMENT } else { ORIGINAL })` for each mutant; those inside an original are written
+/// inside it.
 pub fn weave(source: &str, mutants: &[Mutant]) -> Woven {
     let mut order: Vec<&Mutant> = mutants.iter().collect();
     // Outer expressions first, and several of one expression together.

@@ -4,8 +4,8 @@ use fulgurite::arithmetic::Arithmetic;
 use fulgurite::operator::RuleSet;
 use fulgurite_ops_macros::executor;
 
-/// Runs elementwise arithmetic, and keeps what a region computes in f32 whatever its type: values of 16 bits are rounded where they
-/// are stored and nowhere else.
+/// Runs elementwise arithmetic, and keeps what a region computes in f32 whatever its type: values of 16 bits are
+/// rounded where they are stored and nowhere else.
 #[executor(device = "cpu", strided)]
 pub mod unrounded {
     use fulgurite::executor::HostKernel;

@@ -43,7 +43,8 @@ mod merge_rotations {
     }
 }
 
-/// A difference from a product as a sum. It says that the operands of the difference may stand in either order, which is wrong.
+/// A difference from a product as a sum. It says that the operands of the difference may stand in either order, which
+/// is wrong.
 #[rewrite(name = "wrong::commuted_difference", commutes = fulgurite_ops::prims::sub)]
 mod commuted_difference {
     use fulgurite_ops::prims;

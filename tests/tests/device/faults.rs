@@ -1,4 +1,5 @@
-//! What becomes of an index out of range on a device: an error for whoever reads what comes from it, and for nobody else.
+//! What becomes of an index out of range on a device: an error for whoever reads what comes from it, and for nobody
+//! else.
 
 use fulgurite::jit::Jit;
 use fulgurite::{Array, DType, Device, Error, Tensor, jit};

@@ -1,4 +1,5 @@
-//! Graphs of programs whose inputs and outputs change from run to run: in value, in place, or both. Results are those of the host.
+//! Graphs of programs whose inputs and outputs change from run to run: in value, in place, or both. Results are those
+//! of the host.
 
 use fulgurite::jit::Jit;
 use fulgurite::{Array, DType, Device, Tensor, jit};

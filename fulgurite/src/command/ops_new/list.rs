@@ -16,8 +16,8 @@ pub(super) enum Added {
     Nowhere,
 }
 
-/// Lists the file `stem`.rs beside `path`. A plain `mod` would not do: the module of the file would hide that of the operator,
-/// which has the same name, and its function.
+/// Lists the file `stem`.rs beside `path`. A plain `mod` would not do: the module of the file would hide that of the
+/// operator, which has the same name, and its function.
 pub(super) fn add(path: &Path, stem: &str, macros: &str) -> Result<Added, (PathBuf, io::Error)> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let lists = LISTS.iter().map(|name| folder.join(name));

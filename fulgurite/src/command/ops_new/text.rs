@@ -99,8 +99,8 @@ pub mod NAME {
 ";
 
 const TAIL: &str = "
-    // PLACEHOLDER: the same in f64, straight from the formula and written independently. The consistency tests fail until
-    // it is written and the two agree.
+    // PLACEHOLDER: the same in f64, straight from the formula and written independently. The consistency tests fail
+    // until it is written and the two agree.
     fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
         elementwise(input, |_| todo!(\"{}: write the rules, `reference` and `samples` at PLACEHOLDER\", file!()))
     }
@@ -121,8 +121,8 @@ const COMPOSITE: &str = "
 ";
 
 const PRIM: &str = "
-    // PLACEHOLDER: its arithmetic, which host and device make their kernels from. Its meta follows from this. (A prim that is not
-    // elementwise has `meta` in its place, and implementations that run it.)
+    // PLACEHOLDER: its arithmetic, which host and device make their kernels from. Its meta follows from this. (A prim
+    // that is not elementwise has `meta` in its place, and implementations that run it.)
     fn scalar(input: Expr) -> Expr {
         input + input
     }
@@ -178,7 +178,8 @@ const REWRITE: &str = "\
 /// PLACEHOLDER: say which arrangement becomes which, and why that is better.
 #[rewrite]
 pub mod NAME {
-    // PLACEHOLDER: what is looked for. Attributes are written out; a tensor that occurs twice must be the same value twice.
+    // PLACEHOLDER: what is looked for. Attributes are written out; a tensor that occurs twice must be the same value
+    // twice.
     fn pattern(x: Tensor, y: Tensor) -> Tensor {
         prims::neg(prims::add(x, y))
     }

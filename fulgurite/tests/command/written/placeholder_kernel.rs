@@ -23,8 +23,8 @@ pub mod placeholder_kernel {
         plan.launch("placeholder_kernel", shape, binds![input, out, count])
     }
 
-    // PLACEHOLDER: the same in f64, straight from the formula and written independently. The consistency tests fail until
-    // it is written and the two agree.
+    // PLACEHOLDER: the same in f64, straight from the formula and written independently. The consistency tests fail
+    // until it is written and the two agree.
     fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
         elementwise(input, |_| todo!("{}: write the rules, `reference` and `samples` at PLACEHOLDER", file!()))
     }

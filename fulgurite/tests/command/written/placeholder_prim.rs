@@ -5,8 +5,8 @@ use fulgurite::prelude::*;
 pub mod placeholder_prim {
     fn placeholder_prim(input: Tensor<Floating>) -> Tensor;
 
-    // PLACEHOLDER: its arithmetic, which host and device make their kernels from. Its meta follows from this. (A prim that is not
-    // elementwise has `meta` in its place, and implementations that run it.)
+    // PLACEHOLDER: its arithmetic, which host and device make their kernels from. Its meta follows from this. (A prim
+    // that is not elementwise has `meta` in its place, and implementations that run it.)
     fn scalar(input: Expr) -> Expr {
         input + input
     }
@@ -16,8 +16,8 @@ pub mod placeholder_prim {
         (placeholder_prim(input), move |d_out: Tensor| Grads { input: add(d_out, d_out) })
     }
 
-    // PLACEHOLDER: the same in f64, straight from the formula and written independently. The consistency tests fail until
-    // it is written and the two agree.
+    // PLACEHOLDER: the same in f64, straight from the formula and written independently. The consistency tests fail
+    // until it is written and the two agree.
     fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
         elementwise(input, |_| todo!("{}: write the rules, `reference` and `samples` at PLACEHOLDER", file!()))
     }

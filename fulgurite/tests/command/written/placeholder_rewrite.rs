@@ -3,7 +3,8 @@ use fulgurite::prelude::*;
 /// PLACEHOLDER: say which arrangement becomes which, and why that is better.
 #[rewrite]
 pub mod placeholder_rewrite {
-    // PLACEHOLDER: what is looked for. Attributes are written out; a tensor that occurs twice must be the same value twice.
+    // PLACEHOLDER: what is looked for. Attributes are written out; a tensor that occurs twice must be the same value
+    // twice.
     fn pattern(x: Tensor, y: Tensor) -> Tensor {
         neg(add(x, y))
     }

@@ -207,8 +207,8 @@ impl MatmulPlan {
     ///
     /// # Safety
     /// The operands must be allocated, with the extents that the problem says, and used by no work that is not ordered
-    /// with the stream. `d`, written vectors and matrices, and the workspace must not overlap anything else, except that
-    /// `c` may be `d`.
+    /// with the stream. `d`, written vectors and matrices, and the workspace must not overlap anything else, except
+    /// that `c` may be `d`.
     pub unsafe fn run(&self, stream: &Stream, operands: &MatmulOperands, alpha: f64) -> Result<()> {
         self.check(operands)?;
         let problem = &self.problem;

@@ -155,8 +155,8 @@ impl Problem {
         }
     }
 
-    /// What the addresses of all that is stored as the result is are multiples of: of the result itself, and of the epilogue's operands,
-    /// for which the library has no preference of their own.
+    /// What the addresses of all that is stored as the result is are multiples of: of the result itself, and of the
+    /// epilogue's operands, for which the library has no preference of their own.
     pub(super) fn stored_alignment(&self) -> usize {
         let mut alignment = self.d.batch_alignment(self.batch);
         if self.epilogue.has_bias() {

@@ -1,10 +1,10 @@
 //! Which algorithm computes a product fastest on this device: measured once, kept in a record, used again.
 //!
-//! The library's heuristics rate algorithms without running them; for products of a few microseconds their first answer is
-//! often not the best. Algorithms add in different orders, so a choice is part of what makes a run reproducible: it is
-//! pinned in a record (`products/` beside the cache of kernels), one file a problem, which names problem, model of the device
-//! and version of the library. Of processes that measure the same product at once the first to write is followed by all. A
-//! record that is damaged, or that the library no longer takes, is measured anew.
+//! The library's heuristics rate algorithms without running them; for products of a few microseconds their first answer
+//! is often not the best. Algorithms add in different orders, so a choice is part of what makes a run reproducible: it
+//! is pinned in a record (`products/` beside the cache of kernels), one file a problem, which names problem, model of
+//! the device and version of the library. Of processes that measure the same product at once the first to write is
+//! followed by all. A record that is damaged, or that the library no longer takes, is measured anew.
 
 use std::path::{Path, PathBuf};
 
@@ -21,13 +21,15 @@ use super::problem::{Operand, Problem};
 use crate::DType;
 use crate::launch::DeviceAddress;
 
-/// Smaller products, in multiplications, are left to the heuristics: what there is to win is less than what measuring costs.
+/// Smaller products, in multiplications, are left to the heuristics: what there is to win is less than what measuring
+/// costs.
 const SMALLEST: usize = 5_000_000;
 /// Algorithms that are measured, of those that the heuristics rate best.
 const CANDIDATES: usize = 12;
 /// Runs of each algorithm; the median counts.
 const RUNS: usize = 7;
-/// What is written between runs, so that operands come from memory as they do in a training step: more than the L2 cache.
+/// What is written between runs, so that operands come from memory as they do in a training step: more than the L2
+/// cache.
 const FLUSH_BYTES: usize = 128 << 20;
 /// Random bytes that operands are filled with, again and again: an odd number of 16-byte words, so that rows differ.
 const RANDOM_BYTES: usize = (1 << 20) + 16;
@@ -48,8 +50,8 @@ impl<'a> Tuner<'a> {
     /// With `bytes` bytes of scratch memory at `scratch`; records are kept beside the process's cache of kernels.
     ///
     /// # Safety
-    /// The scratch memory must be allocated, start on a multiple of 256 bytes, and be used by no work that is not ordered with
-    /// the stream, as long as the tuner lives. Its content is lost.
+    /// The scratch memory must be allocated, start on a multiple of 256 bytes, and be used by no work that is not
+    /// ordered with the stream, as long as the tuner lives. Its content is lost.
     pub unsafe fn new(library: &'a CublasLt, stream: &'a Stream, scratch: DeviceAddress, bytes: usize) -> Tuner<'a> {
         let folder = KernelCache::global().folder().and_then(Path::parent).map(|folder| folder.join("products"));
         let tuner = Tuner { library, stream, scratch: (scratch, bytes), folder: None };
@@ -64,8 +66,8 @@ impl<'a> Tuner<'a> {
         Tuner { folder: Some(Folder::new(folder, MOST_BYTES)), ..self }
     }
 
-    /// Has the plans of this problem use the fastest algorithm: the recorded one, or one that is measured now. Small problems,
-    /// and those whose operands the scratch memory cannot hold, stay with the heuristics.
+    /// Has the plans of this problem use the fastest algorithm: the recorded one, or one that is measured now. Small
+    /// problems, and those whose operands the scratch memory cannot hold, stay with the heuristics.
     ///
     /// # Errors
     /// Those of the library or the driver. That a record cannot be kept is a warning.
@@ -128,8 +130,8 @@ impl<'a> Tuner<'a> {
         let context = self.stream.context();
         let (start, end) = (Event::timed(context)?, Event::timed(context)?);
         self.fill(problem.d.dtype, problem.a.dtype, &operands, used)?;
-        // What is behind the operands is written between runs. Where that is little, the program's own memory is, and stays in
-        // the cache when the program runs.
+        // What is behind the operands is written between runs. Where that is little, the program's own memory is, and
+        // stays in the cache when the program runs.
         let (behind, others) = (self.scratch.0.offset(used), (self.scratch.1 - used).min(FLUSH_BYTES));
         let mut best: Option<(f32, Algorithm)> = None;
         for algorithm in candidates {
@@ -165,8 +167,9 @@ impl<'a> Tuner<'a> {
         Ok(best.map(|(_, algorithm)| algorithm))
     }
 
-    /// Fills the first `used` bytes of the scratch memory with random numbers between -1 and 1 of the operands' type, and what has the
-    /// result's type, if that is another, with those. (Products of zeros take less power, and finish sooner.)
+    /// Fills the first `used` bytes of the scratch memory with random numbers between -1 and 1 of the operands' type,
+    /// and what has the result's type, if that is another, with those. (Products of zeros take less power, and finish
+    /// sooner.)
     fn fill(&self, result: DType, operand: DType, operands: &MatmulOperands, used: usize) -> Result<()> {
         let at = |address: DeviceAddress| (address.0 - self.scratch.0.0) as usize;
         // In order of their places: d, c, a, b, bias, aux, workspace.

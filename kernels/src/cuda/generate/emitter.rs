@@ -317,8 +317,8 @@ impl<'a> Emitter<'a> {
 
     // === Places ===
 
-    /// Definitions of the coordinates `c0`, `c1`, ... along `axes` that the operands' places depend on, from their number
-    /// `row` among all combinations of them.
+    /// Definitions of the coordinates `c0`, `c1`, ... along `axes` that the operands' places depend on, from their
+    /// number `row` among all combinations of them.
     pub(super) fn coordinates(&self, row: &str, kind: &str, axes: &[usize], operands: &[&Operand]) -> Vec<String> {
         let extents = &self.region.extents;
         let mut lines = Vec::new();

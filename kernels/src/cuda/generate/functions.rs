@@ -386,8 +386,8 @@ impl Functions {
         });
     }
 
-    /// `..._of_cluster<BLOCKS>(x, partial)`: the total of a cluster of so many blocks, in the order of the blocks, the same in each
-    /// thread; `x` is the block's.
+    /// `..._of_cluster<BLOCKS>(x, partial)`: the total of a cluster of so many blocks, in the order of the blocks, the
+    /// same in each thread; `x` is the block's.
     pub(super) fn of_cluster(&mut self, reduction: Reduction, class: Class) -> String {
         let kind = class_type(class);
         let combined = self.combine(reduction, class, "total", "partial[block]");

@@ -1,20 +1,20 @@
 //! CUDA C++ for fused regions: a [`FusedProgram`] and the layout of its operands become the text of a kernel.
 //!
 //! The text is complete (no headers, no toolkit), the same for the same problem, and written to be read: it carries the
-//! name of the region, a list of the nodes, and `n7` in it is node 7. Element counts that nothing is gained from knowing
-//! are parameters; extents, strides and row lengths are constants, which is what makes divisions by them cheap.
+//! name of the region, a list of the nodes, and `n7` in it is node 7. Element counts that nothing is gained from
+//! knowing are parameters; extents, strides and row lengths are constants, which is what makes divisions by them cheap.
 //!
 //! **Arithmetic is the host's, operation by operation**, so that a program gives the same results wherever it runs:
 //! f32 for `f32`, `bf16` and `f16`, f64, and i64 for integers, wrapped where they are stored. Sources are compiled with
 //! [`OPTIONS`]: no contraction of `a * b + c` (the host has a rounding after each operation, and a contracted
 //! `x * x - y * y` may be negative for equal squares), division and square root correctly rounded, subnormal numbers
-//! kept. Regions are bound by memory, so this costs nothing that shows. Functions that no standard rounds (`exp`, `pow`,
-//! ...) are those of CUDA's device library: at most 2 units in the last place off in f32, 4 for `pow`.
+//! kept. Regions are bound by memory, so this costs nothing that shows. Functions that no standard rounds (`exp`,
+//! `pow`, ...) are those of CUDA's device library: at most 2 units in the last place off in f32, 4 for `pow`.
 //!
 //! A few long rows are reduced by several kernels, so that the whole device has work: see [`Stages`].
 //!
-//! Reductions have a fixed order (each thread in its own order, then lanes by shuffles, then warps through shared memory,
-//! no atomics): the same inputs give the same bits. The order is not the host's.
+//! Reductions have a fixed order (each thread in its own order, then lanes by shuffles, then warps through shared
+//! memory, no atomics): the same inputs give the same bits. The order is not the host's.
 
 mod elementwise;
 mod emitter;

@@ -1,5 +1,5 @@
-//! Who handles a row of a program that reduces rows: lanes of a warp, a block, or a cluster of blocks; and where the row stays
-//! between passes.
+//! Who handles a row of a program that reduces rows: lanes of a warp, a block, or a cluster of blocks; and where the
+//! row stays between passes.
 
 use super::passes::Passes;
 use super::problem::Problem;
@@ -19,8 +19,8 @@ const WORDS_OF_THREAD: usize = 16;
 const MOST_WORDS_OF_THREAD: usize = 24;
 /// Blocks of a cluster, for rows that no block's registers hold,
 const CLUSTERS: [usize; 3] = [2, 4, 8];
-/// and their threads: a multiprocessor runs two such blocks, which hide one another's barriers. (Blocks of 1024 threads took
-/// twice as long as reading the row again.)
+/// and their threads: a multiprocessor runs two such blocks, which hide one another's barriers. (Blocks of 1024 threads
+/// took twice as long as reading the row again.)
 const THREADS_OF_CLUSTERS: usize = 512;
 /// Words that a thread has during a pass, beside those that it keeps.
 const WORDS_OF_PASS: usize = 32;
@@ -79,8 +79,8 @@ impl Plan {
                     return registers(threads, threads, passes);
                 }
             }
-            // One input: with two, what a block has under way does not fill the memory's pipes, and reading the row again is
-            // faster. And what blocks of a cluster tell one another are numbers.
+            // One input: with two, what a block has under way does not fill the memory's pipes, and reading the row
+            // again is faster. And what blocks of a cluster tell one another are numbers.
             let mut reductions = passes.list.iter().flat_map(|pass| &pass.reductions);
             let suits = region.used_inputs_in(Space::Full).len() == 1
                 && reductions.all(|&value| region.class(value) != Class::Bool);
@@ -112,7 +112,8 @@ impl Plan {
         let inputs = region.used_inputs_in(Space::Full).into_iter().map(|input| region.inputs[input].dtype.size());
         let narrowest = inputs.min().unwrap_or(4);
         let unroll = (BYTES_UNDER_WAY / (vector * narrowest)).clamp(1, 8);
-        // Two blocks of 512 threads on a multiprocessor hide one another's barriers, where their rows fit beside each other.
+        // Two blocks of 512 threads on a multiprocessor hide one another's barriers, where their rows fit beside each
+        // other.
         let threads = match region.width {
             _ if used_bytes > 0 && 2 * used_bytes > available => 1024,
             0..=16_384 => 256,

@@ -1,10 +1,11 @@
 //! Programs that reduce rows, or have outputs of one value a row.
 //!
-//! Short rows belong to a few lanes of a warp, longer ones to a block, and a row's elements stay in the registers of the
-//! threads that loaded them, so that each is read from memory once however many reductions there are. A row that
-//! registers of a block do not hold belongs to a cluster of blocks where there are clusters; otherwise it is kept in shared
-//! memory as it was read, and one that does not fit there either is read again by each pass, mostly from the second-level
-//! cache. Which threads handle which columns is the same in all passes: what a thread stores, no other thread reads.
+//! Short rows belong to a few lanes of a warp, longer ones to a block, and a row's elements stay in the registers of
+//! the threads that loaded them, so that each is read from memory once however many reductions there are. A row that
+//! registers of a block do not hold belongs to a cluster of blocks where there are clusters; otherwise it is kept in
+//! shared memory as it was read, and one that does not fit there either is read again by each pass, mostly from the
+//! second-level cache. Which threads handle which columns is the same in all passes: what a thread stores, no other
+//! thread reads.
 
 use crate::cuda::LaunchShape;
 use crate::fused::values::{Kind, Space};

@@ -1,9 +1,9 @@
 //! Few long rows: a program that reduces them as several kernels, each of which has work for the whole device.
 //!
-//! Each row is cut into pieces. One kernel reduces every piece, a second one the pieces' results, for each level of reductions that
-//! wait for others; then one computes what has a value for each element, and one what has a value a row. The last reductions and
-//! the values a row are one kernel where there is nothing between them. Pieces depend on the shape alone, and so does the order
-//! in which a row is added up.
+//! Each row is cut into pieces. One kernel reduces every piece, a second one the pieces' results, for each level of
+//! reductions that wait for others; then one computes what has a value for each element, and one what has a value a
+//! row. The last reductions and the values a row are one kernel where there is nothing between them. Pieces depend on
+//! the shape alone, and so does the order in which a row is added up.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,8 @@ const MOST_ROWS: usize = 64;
 const SHORTEST: usize = 1 << 17;
 /// Pieces of all rows together: two rounds of four blocks for each multiprocessor of the largest devices.
 const PIECES: usize = 1056;
-/// Lengths of pieces are multiples of these, so that the blocks' steps end where the pieces do: of long ones, and of short ones.
+/// Lengths of pieces are multiples of these, so that the blocks' steps end where the pieces do: of long ones, and of
+/// short ones.
 const UNITS: [usize; 2] = [16_384, 4096];
 
 /// Whose memory an operand of a stage is in.
@@ -98,7 +99,8 @@ impl Stages {
         Stages::with_pieces(problem, wanted.next_multiple_of(unit))
     }
 
-    /// With pieces of `length` elements. `None` if there is nothing to reduce, or the program is none that can be taken apart.
+    /// With pieces of `length` elements. `None` if there is nothing to reduce, or the program is none that can be taken
+    /// apart.
     pub fn with_pieces(problem: &Problem<'_>, length: usize) -> Option<Stages> {
         let width = *problem.shape.last()?;
         let program = problem.program;
@@ -337,7 +339,8 @@ impl<'a> Writer<'a> {
         self.push_cut(name, shape, roots, outputs, known, 0, row);
     }
 
-    /// A stage over `shape`, where an input's strides are what `seen` makes of them, from the element `from` of each row on.
+    /// A stage over `shape`, where an input's strides are what `seen` makes of them, from the element `from` of each
+    /// row on.
     #[allow(clippy::too_many_arguments, reason = "a stage is made of so many parts")]
     fn push_cut(
         &mut self,
@@ -381,8 +384,8 @@ impl<'a> Writer<'a> {
         });
     }
 
-    /// The nodes that `roots` depend on as far as they are not known, the temporaries that they read, in the order of the inputs
-    /// that follow the problem's own, and the new place of each node.
+    /// The nodes that `roots` depend on as far as they are not known, the temporaries that they read, in the order of
+    /// the inputs that follow the problem's own, and the new place of each node.
     fn part_of_program(
         &self,
         roots: &[(u32, DType)],

@@ -39,7 +39,8 @@ impl Text {
         self.line("}");
     }
 
-    /// A loop whose counter is a compile-time constant in each iteration, so that arrays indexed by it lie in registers.
+    /// A loop whose counter is a compile-time constant in each iteration, so that arrays indexed by it lie in
+    /// registers.
     pub(super) fn open_unrolled(&mut self, counter: char, count: usize) {
         self.line("#pragma unroll");
         self.open(format!("for (int {counter} = 0; {counter} < {count}; ++{counter})"));

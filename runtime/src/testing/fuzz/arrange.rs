@@ -78,7 +78,8 @@ impl Arrangement {
     }
 }
 
-/// The values of `array` in an arrangement; what lies between the elements is poison. [`Arrangement::Expanded`] has other values.
+/// The values of `array` in an arrangement; what lies between the elements is poison. [`Arrangement::Expanded`] has
+/// other values.
 pub(super) fn arrange(array: &Array, arrangement: Arrangement) -> Check<Array> {
     let shape = array.shape();
     if array.meta().is_empty() || arrangement == Arrangement::Dense {

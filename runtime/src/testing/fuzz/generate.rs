@@ -19,7 +19,8 @@ use crate::testing::subject::{accepted_samples, trace_call};
 
 /// The most elements of a value, and how many of so many cases may have them.
 const BUDGETS: [(usize, u64); 3] = [(6_000, 14), (50_000, 3), (400_000, 1)];
-/// One of so many cases is large: from this many elements on a value of f32 has the 8 MiB from which recomputation starts.
+/// One of so many cases is large: from this many elements on a value of f32 has the 8 MiB from which recomputation
+/// starts.
 const LARGE_ONE_IN: u64 = 48;
 const LARGE: usize = 2_200_000;
 /// The most symbols of a program's decomposition, which every way to run it compiles, and the most elements of all its
@@ -54,7 +55,8 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// The parts of the operators that run on this kind of device; of those named alone, if any are, and in these element types.
+    /// The parts of the operators that run on this kind of device; of those named alone, if any are, and in these
+    /// element types.
     pub(super) fn new(device: &str, names: &[String], dtypes: &[DType]) -> Parts {
         let runs = |def: &OperatorDef| match def.kind {
             OperatorKind::Symbol(_) => {
@@ -245,7 +247,8 @@ fn results_of(def: &'static OperatorDef, metas: &[Arg<TensorMeta>], most: usize)
     fits.then(|| trace.block.results.iter().map(|id| trace.block.meta(*id).clone()).collect())
 }
 
-/// A program in the making. Inputs may be added at any time: values are numbered in the order they are made, and renumbered at the end.
+/// A program in the making. Inputs may be added at any time: values are numbered in the order they are made, and
+/// renumbered at the end.
 struct Maker {
     case: Case,
     /// Metas of the values, and the input each one is, if it is one.

@@ -1,9 +1,10 @@
-//! What a program must give: its decomposition, one reference after another, and how far roundings on the way may move it.
+//! What a program must give: its decomposition, one reference after another, and how far roundings on the way may move
+//! it.
 //!
-//! The program is run as the references say, each result rounded to its element type. It is run again with every rounding made
-//! anew at random ([`Noise`]): how far an element moves is how far executors, which round elsewhere or add in another order, may
-//! differ there. An element that moves by more than a part of its own size is ill-conditioned, or stands at a discontinuity, and
-//! says nothing about an executor. It is counted as skipped.
+//! The program is run as the references say, each result rounded to its element type. It is run again with every
+//! rounding made anew at random ([`Noise`]): how far an element moves is how far executors, which round elsewhere or
+//! add in another order, may differ there. An element that moves by more than a part of its own size is
+//! ill-conditioned, or stands at a discontinuity, and says nothing about an executor. It is counted as skipped.
 
 use crate::arithmetic::Arithmetic;
 use crate::operator::RuleSet;
@@ -259,7 +260,8 @@ fn call(
     let def = symbol.operator().ok_or("not an operator")?;
     let rule = TestRules::of(def).reference.ok_or("has no reference")?;
     let moves = noise.moves() && !is_exact(def);
-    // Elementwise arithmetic rounds its result alone; sums and products round their terms, in the type that they are added in.
+    // Elementwise arithmetic rounds its result alone; sums and products round their terms, in the type that they are
+    // added in.
     let terms = moves && Arithmetic::of(def).scalar.is_none();
     let plain: Vec<Arg<ReferenceTensor>> = map_arguments(&symbol.arguments, |id| {
         values[id.index()].clone().unwrap_or_else(|| ReferenceTensor::scalar(f64::NAN))
@@ -328,8 +330,8 @@ pub(super) fn same_values(got: &[Array], expected: &[Array]) -> Check<Compared> 
     Ok(compared)
 }
 
-/// Compares large results, of which the references would take too long, with those of another way to run them: where one has
-/// numbers the other has numbers, and few elements are far apart.
+/// Compares large results, of which the references would take too long, with those of another way to run them: where
+/// one has numbers the other has numbers, and few elements are far apart.
 pub(super) fn about_same(got: &[Array], expected: &[Array], coarsest: DType) -> Check<Compared> {
     let mut compared = Compared::default();
     for (i, (got, expected)) in got.iter().zip(expected).enumerate() {

@@ -1,5 +1,5 @@
-//! Mixed precision: a call under autocast has the types of its class, keeps its signature, and is as near to the reference as
-//! arithmetic in those types can be.
+//! Mixed precision: a call under autocast has the types of its class, keeps its signature, and is as near to the
+//! reference as arithmetic in those types can be.
 
 use fulgurite_kernels::DType;
 

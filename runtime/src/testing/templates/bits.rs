@@ -1,8 +1,8 @@
-//! A value has the bits that its type says, wherever it is computed: fused with its neighbours or alone, kept for the backward
-//! pass or computed again.
+//! A value has the bits that its type says, wherever it is computed: fused with its neighbours or alone, kept for the
+//! backward pass or computed again.
 //!
-//! The call stands between products of its floating-point operands and results with numbers, so that something can be fused
-//! with it and its operands can be computed again; only these show a value that was left unrounded in a register.
+//! The call stands between products of its floating-point operands and results with numbers, so that something can be
+//! fused with it and its operands can be computed again; only these show a value that was left unrounded in a register.
 //!
 //! A number for an operand gives what a tensor filled with it gives.
 

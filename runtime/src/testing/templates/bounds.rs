@@ -5,12 +5,12 @@ use crate::testing::subject::{Ran, Subject};
 use crate::testing::test::{Context, Outcome, PASSED};
 use crate::testing::tolerance::{Expected, same_bits};
 
-/// Runs forward and backward with every value in fenced memory of its own, filled with NaN, and where the plan has it, and
-/// compares with the plain run: a kernel that leaves an integer unwritten, or that reads what it should have written,
-/// differs, and so does a plan that gives memory away too early. On the host a kernel that takes any strides is run once more
-/// with NaN between the elements of its results, where it must stay. On a device all is run once more with every value on a
-/// multiple of an element and of no more: a kernel that loads several elements at once, whatever it was told of the address,
-/// faults or differs, and so does one whose order of sums depends on the address.
+/// Runs forward and backward with every value in fenced memory of its own, filled with NaN, and where the plan has it,
+/// and compares with the plain run: a kernel that leaves an integer unwritten, or that reads what it should have
+/// written, differs, and so does a plan that gives memory away too early. On the host a kernel that takes any strides
+/// is run once more with NaN between the elements of its results, where it must stay. On a device all is run once more
+/// with every value on a multiple of an element and of no more: a kernel that loads several elements at once, whatever
+/// it was told of the address, faults or differs, and so does one whose order of sums depends on the address.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let list = context.list()?;
     let ran = subject.forward(&list);

@@ -53,8 +53,8 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     PASSED
 }
 
-/// PyTorch computes in the element type itself, so that both sides have errors: those of the coarsest type that takes part,
-/// and, where results cancel, those of what was put in.
+/// PyTorch computes in the element type itself, so that both sides have errors: those of the coarsest type that takes
+/// part, and, where results cancel, those of what was put in.
 fn near(context: &Context, output: &Array, stored: &Array, inputs: &[Array]) -> Check {
     ensure!(output.meta() == stored.meta(), "is {}, PyTorch gives {}", output.meta(), stored.meta());
     if !output.dtype().is_floating() {

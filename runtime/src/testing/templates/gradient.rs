@@ -1,6 +1,6 @@
-//! The gradient is the gradient: `<cotangent, J v> = <vjp(cotangent), v>`, with the directional derivative `J v` by central
-//! differences in f64; in other element types it is near that of f64. The results beside it are those of the reference.
-//! Where a sample states its gradients, they are these.
+//! The gradient is the gradient: `<cotangent, J v> = <vjp(cotangent), v>`, with the directional derivative `J v` by
+//! central differences in f64; in other element types it is near that of f64. The results beside it are those of the
+//! reference. Where a sample states its gradients, they are these.
 
 use crate::operator::RuleSet;
 use crate::testing::rules::TestRules;
@@ -14,8 +14,8 @@ use crate::testing::subject::{List, Ran, Subject, execute, joint_trace, perturbe
 use crate::testing::test::{Context, Outcome, PASSED, nothing};
 use crate::testing::tolerance::{CHAIN, DIFFERENCES, Expected, PLAIN, relative_error};
 
-/// Steps of the differences, relative to the size of the input. A kink or a curve that spoils one of them does not spoil all;
-/// a wrong gradient agrees with none.
+/// Steps of the differences, relative to the size of the input. A kink or a curve that spoils one of them does not
+/// spoil all; a wrong gradient agrees with none.
 const STEPS: [f64; 4] = [1e-3, 1e-4, 1e-5, 1e-6];
 
 /// See the module.
@@ -126,8 +126,8 @@ pub(super) struct Along<'a> {
 }
 
 impl Along<'_> {
-    /// Compares with central differences of `evaluate` along two directions. Directions along which the function has a kink or
-    /// jumps say nothing if `smooth_alone` is set.
+    /// Compares with central differences of `evaluate` along two directions. Directions along which the function has a
+    /// kink or jumps say nothing if `smooth_alone` is set.
     pub fn check(&self, evaluate: &dyn Fn(&[f64]) -> Check<f64>, smooth_alone: bool) -> Check {
         let Along { values, gradient, allowed, .. } = *self;
         for seed in 0..2u64 {
@@ -171,8 +171,8 @@ impl Along<'_> {
     }
 }
 
-/// Whether the slopes on both sides differ however near they are taken. Those of a smooth function approach each other with the
-/// step.
+/// Whether the slopes on both sides differ however near they are taken. Those of a smooth function approach each other
+/// with the step.
 fn has_kink(at: &dyn Fn(f64) -> Check<f64>) -> Check<bool> {
     let middle = at(0.0)?;
     for step in [1e-4, 1e-5] {
@@ -184,8 +184,8 @@ fn has_kink(at: &dyn Fn(f64) -> Check<f64>) -> Check<bool> {
     Ok(true)
 }
 
-/// In element types other than f64: near the gradient in f64, at the same inputs and cotangents, by the plain executors; as near
-/// as the plain executors in this type, up to a factor, and by the conditioning of the gradient.
+/// In element types other than f64: near the gradient in f64, at the same inputs and cotangents, by the plain
+/// executors; as near as the plain executors in this type, up to a factor, and by the conditioning of the gradient.
 fn near_f64(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outcome> {
     let Some(twin) = subject.twin() else { return nothing("the operator is not declared for f64") };
     let plain = List::plain()?;

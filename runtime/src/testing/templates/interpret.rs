@@ -1,8 +1,9 @@
-//! A program symbol by symbol, by the references in f64, with values of the range that their types have, and moved by their
-//! roundings. It tells which elements of a result say something about an executor.
+//! A program symbol by symbol, by the references in f64, with values of the range that their types have, and moved by
+//! their roundings. It tells which elements of a result say something about an executor.
 //!
-//! Moving the inputs alone would not: what is rounded on the way to a step (`floor` of a product in bf16) or cancels there jumps although
-//! the inputs stand far from it, and what overflows on the way (`log(exp(199))` in f32) is finite in f64.
+//! Moving the inputs alone would not: what is rounded on the way to a step (`floor` of a product in bf16) or cancels
+//! there jumps although the inputs stand far from it, and what overflows on the way (`log(exp(199))` in f32) is finite
+//! in f64.
 
 use crate::operator::RuleSet;
 use crate::strided::LayoutRules;
@@ -110,8 +111,8 @@ fn range(dtype: DType) -> (f64, f64) {
 }
 
 impl Moves {
-    /// Whether element `j` of result `i`, which should be `value`, tells anything about an executor: it neither overflows, nor
-    /// moves by more than `jump` of its size (or of one), nor stands at a step.
+    /// Whether element `j` of result `i`, which should be `value`, tells anything about an executor: it neither
+    /// overflows, nor moves by more than `jump` of its size (or of one), nor stands at a step.
     pub fn settled(&self, i: usize, j: usize, value: f64, jump: f64) -> bool {
         let wild = |v: f64| !v.is_finite() || v.abs() > 1e30 || (v != 0.0 && v.abs() < 1e-30);
         let moved = |times: &[Vec<Vec<f64>>]| {

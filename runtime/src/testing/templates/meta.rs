@@ -9,8 +9,8 @@ use crate::operator::ResultsDef;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{Subject, trace_call};
 
-/// The sample's metas are accepted, as many as the signature says, follow the device of the arguments, and have the shape and
-/// kind that the reference and the executor return.
+/// The sample's metas are accepted, as many as the signature says, follow the device of the arguments, and have the
+/// shape and kind that the reference and the executor return.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let metas = subject.results()?;
     if let ResultsDef::Fixed(n) = subject.def.results {

@@ -1,5 +1,5 @@
-//! Random programs made of samples: unfused = reference, fused at least as near as twice the unfused error, for every list of
-//! executors and every amount of fuel.
+//! Random programs made of samples: unfused = reference, fused at least as near as twice the unfused error, for every
+//! list of executors and every amount of fuel.
 
 use crate::operator::RuleSet;
 use crate::transforms::autodiff::rules::GradientRules;
@@ -58,7 +58,8 @@ pub(super) struct RandomProgram {
 /// An operator and those of its samples that programs are made of.
 type Part = (&'static OperatorDef, Vec<Sample>);
 
-/// Operators whose samples programs are made of: without effects, differentiable (so smooth nearly everywhere), floating.
+/// Operators whose samples programs are made of: without effects, differentiable (so smooth nearly everywhere),
+/// floating.
 fn parts() -> &'static [Part] {
     static PARTS: OnceLock<Vec<Part>> = OnceLock::new();
     PARTS.get_or_init(|| {
@@ -113,10 +114,12 @@ fn drawn(numbers: &[u64], name: &str) -> u64 {
     Random::new(hash).next()
 }
 
-/// A program of values that mostly have this shape. Every third call is of operators that are `preferred`, if there are any.
+/// A program of values that mostly have this shape. Every third call is of operators that are `preferred`, if there are
+/// any.
 ///
-/// For each call the operators stand in an order of their own, by a hash of their names, and the first that takes what there is is called.
-/// So an operator more changes a program only where it comes first and fits; all others stay as they were.
+/// For each call the operators stand in an order of their own, by a hash of their names, and the first that takes what
+/// there is is called. So an operator more changes a program only where it comes first and fits; all others stay as
+/// they were.
 fn generate_of(shape: &[usize], seed: u64, parts: &[Part], preferred: fn(&OperatorDef) -> bool) -> RandomProgram {
     let meta = TensorMeta::new(shape, DType::F32, Device::CPU);
     let mut program =
@@ -298,8 +301,8 @@ pub(super) fn run(trace: &Trace, list: &List, inputs: &[Array]) -> Check<Vec<Arr
     Ok(program.run(inputs.to_vec())?)
 }
 
-/// Compares where the program is well behaved: an element that overflows, or that jumps when its program is moved by roundings, says
-/// nothing about an executor. `jump` is the part of a value, or of one, that such a move is more than.
+/// Compares where the program is well behaved: an element that overflows, or that jumps when its program is moved by
+/// roundings, says nothing about an executor. `jump` is the part of a value, or of one, that such a move is more than.
 pub(super) fn settled(output: &Array, expected: &Expected, moves: &Moves, i: usize, jump: f64) -> Check {
     ensure!(
         output.meta().len() == expected.values.len(),

@@ -1,7 +1,7 @@
-//! Both sides of a rewrite agree on its samples, forward and backward; it fires on its own pattern, and on nothing that only looks
-//! like it: where two tensors of the pattern are told apart, both sides must differ only as the program does. It fires as well
-//! where operands that it declares to commute stand in the other order, and, if it keeps inner values, where one of them is
-//! returned; otherwise it leaves such a program alone, or right.
+//! Both sides of a rewrite agree on its samples, forward and backward; it fires on its own pattern, and on nothing that
+//! only looks like it: where two tensors of the pattern are told apart, both sides must differ only as the program
+//! does. It fires as well where operands that it declares to commute stand in the other order, and, if it keeps inner
+//! values, where one of them is returned; otherwise it leaves such a program alone, or right.
 
 use fulgurite_kernels::DType;
 
@@ -85,8 +85,8 @@ fn one(def: &'static RewriteDef, metas: &[TensorMeta], arrays: &[Array], dtype: 
                 stays_right(def, &exposed, arrays, dtype)?;
             }
         }
-        // A tensor that stands more than once in the pattern is told apart: the rewrite must leave the program alone, or keep what
-        // it means.
+        // A tensor that stands more than once in the pattern is told apart: the rewrite must leave the program alone,
+        // or keep what it means.
         for apart in told_apart(program) {
             stays_right(def, &apart, arrays, dtype)?;
         }
@@ -112,8 +112,8 @@ fn stays_right(def: &'static RewriteDef, program: &Trace, arrays: &[Array], dtyp
         .map_err(|problem| problem.within(format!("it fires where it must not, on\n{program}")))
 }
 
-/// The pattern with the first two arguments exchanged of each symbol by itself where the rewrite says that they commute, and of all
-/// of them at once if there are several.
+/// The pattern with the first two arguments exchanged of each symbol by itself where the rewrite says that they
+/// commute, and of all of them at once if there are several.
 fn commuted(def: &RewriteDef, pattern: &Trace) -> Vec<Trace> {
     let symbols = &pattern.block.symbols;
     let places: Vec<usize> = (0..symbols.len()).filter(|i| rewrite::commutes(def, &symbols[*i])).collect();
@@ -129,7 +129,8 @@ fn commuted(def: &RewriteDef, pattern: &Trace) -> Vec<Trace> {
     blocks.into_iter().map(|block| trace_of("commuted", block)).collect()
 }
 
-/// The pattern with each of its inner values returned as well, and whether the symbol that makes it makes no result of the pattern.
+/// The pattern with each of its inner values returned as well, and whether the symbol that makes it makes no result of
+/// the pattern.
 fn exposed(pattern: &Trace) -> Vec<(Trace, bool)> {
     let block = &pattern.block;
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! The derivative of the gradient, which the gradient's own lines have by their rules, agrees with central differences of the
-//! gradient in f64; or there is none, because an operator in the gradient declares that it has no gradient.
+//! The derivative of the gradient, which the gradient's own lines have by their rules, agrees with central differences
+//! of the gradient in f64; or there is none, because an operator in the gradient declares that it has no gradient.
 
 use crate::operator::RuleSet;
 use crate::transforms::autodiff::rules::GradientRules;

@@ -1,5 +1,5 @@
-//! Mixed element types: with any one tensor of a call in another type, the call is refused, or meta, decomposition and gradients
-//! agree on the types of everything. Nothing is computed.
+//! Mixed element types: with any one tensor of a call in another type, the call is refused, or meta, decomposition and
+//! gradients agree on the types of everything. Nothing is computed.
 
 use crate::operator::RuleSet;
 use crate::tracer::rules::TracingRules;

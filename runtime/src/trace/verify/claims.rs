@@ -1,5 +1,5 @@
-//! Who runs a line: the executor is there, runs on the target, takes the call, and is the region's; and that a planned trace lacks
-//! nothing that running it needs.
+//! Who runs a line: the executor is there, runs on the target, takes the call, and is the region's; and that a planned
+//! trace lacks nothing that running it needs.
 
 use crate::kernel::KernelRules;
 use crate::operator::RuleSet;
@@ -55,7 +55,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// What has a memory plan is compiled no further: each of its lines has somebody who runs it, and each value a place.
+    /// What has a memory plan is compiled no further: each of its lines has somebody who runs it, and each value a
+    /// place.
     pub(super) fn planned(&self) -> Result<()> {
         let block = &self.trace.block;
         if !self.trace.history.iter().any(|past| past == "plan_memory") {
@@ -75,8 +76,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// What is claimed as a view is one in the layouts at hand: nothing runs for it. And what a planned trace gives to a kernel
-    /// has the strides that the kernel takes.
+    /// What is claimed as a view is one in the layouts at hand: nothing runs for it. And what a planned trace gives to
+    /// a kernel has the strides that the kernel takes.
     pub(super) fn views(&self) -> Result<()> {
         let block = &self.trace.block;
         let planned = block.values.iter().any(|value| value.storage.is_some());
@@ -135,7 +136,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Whether the executor of a region computes what the operators in it say, whoever made the region. The body is known to be valid.
+    /// Whether the executor of a region computes what the operators in it say, whoever made the region. The body is
+    /// known to be valid.
     pub(super) fn admitted(&self, symbol: &BoundSymbol, body: &Block) -> Check {
         let Callee::Region { executor } = symbol.callee else { return Ok(()) };
         match self.executor(executor)?.admits_region {

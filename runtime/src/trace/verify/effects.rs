@@ -10,8 +10,8 @@ use super::verifier::{BlockEffects, Check, Verifier};
 use crate::argument::Arg;
 use crate::error::{Failure, Result};
 
-/// That no operator of a trace declares an effect which no transform honours: values of a program do not change, and nothing but
-/// views shares memory as the program says.
+/// That no operator of a trace declares an effect which no transform honours: values of a program do not change, and
+/// nothing but views shares memory as the program says.
 pub(crate) fn honoured(trace: &Trace) -> Result<()> {
     let mut seen: FxHashSet<*const Block> = FxHashSet::default();
     let mut blocks: Vec<&Block> = vec![&trace.block];

@@ -83,8 +83,8 @@ impl Verifier<'_> {
         )
     }
 
-    /// That what a value shares is its own: a view's memory is that of its operand, and a result that is written over another
-    /// value has exactly that value's layout. Kernels trust both.
+    /// That what a value shares is its own: a view's memory is that of its operand, and a result that is written over
+    /// another value has exactly that value's layout. Kernels trust both.
     fn shared(&self, roots: &[usize], layouts: &[Layout]) -> Result<()> {
         let block = &self.trace.block;
         if let Some(i) = block.parameters.iter().position(|id| block.value(*id).storage.is_some()) {

@@ -2,8 +2,8 @@
 //!
 //! Names are unique in their block; values are defined once, before they are read, and not read after they were deleted
 //! or overwritten; metas are what the operators' rules say; a nested body fits its symbol and has no effect that the
-//! operator does not declare; executors exist, run on the target and take what they claim; a planned trace lacks nothing that
-//! running it needs; all values are on one device; the memory plan gives no byte to two values at once.
+//! operator does not declare; executors exist, run on the target and take what they claim; a planned trace lacks
+//! nothing that running it needs; all values are on one device; the memory plan gives no byte to two values at once.
 //!
 //! `lives` follows values through a block, `claims` asks for executors, `signatures` for metas and bodies, `effects`
 //! for what is done besides computing, `devices` for where values are, `memory` for the plan.

@@ -28,7 +28,8 @@ pub(super) struct Pattern<'a> {
     pub(super) rewrite: &'a RewriteDef,
     pub(super) owners: Option<Owners<'a>>,
     pub(super) shape: Shape,
-    /// Both sides, for each list of metas of the pattern's parameters that was met. A model repeats its layers: there are few.
+    /// Both sides, for each list of metas of the pattern's parameters that was met. A model repeats its layers: there
+    /// are few.
     sides: RefCell<FxHashMap<Vec<TensorMeta>, Option<Rc<Sides>>>>,
 }
 
@@ -77,8 +78,9 @@ impl<'a> Pattern<'a> {
         made.as_ref().map_err(Clone::clone)
     }
 
-    /// Whether a match of these metas may be made; `consumed` are the symbols of the pattern that it takes away. The answer is
-    /// the same for all matches of these metas, unless inner values may be kept: then matches take different symbols away.
+    /// Whether a match of these metas may be made; `consumed` are the symbols of the pattern that it takes away. The
+    /// answer is the same for all matches of these metas, unless inner values may be kept: then matches take different
+    /// symbols away.
     pub(super) fn allowed(&self, sides: &Sides, consumed: &[usize]) -> Claim {
         let decide = || {
             self.rewrite.condition.map_or(Ok(()), |condition| condition(&sides.metas))?;

@@ -1,4 +1,5 @@
-//! The search for a pattern's matches. From its first symbol on it follows uses: whoever makes or reads a value that is bound.
+//! The search for a pattern's matches. From its first symbol on it follows uses: whoever makes or reads a value that is
+//! bound.
 
 use std::rc::Rc;
 
@@ -143,8 +144,8 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// The symbols that may be `wanted`, in the order in which they are tried: those after the match's first one, then those
-    /// before it.
+    /// The symbols that may be `wanted`, in the order in which they are tried: those after the match's first one, then
+    /// those before it.
     fn candidates(&self, next: usize, wanted: &BoundSymbol) -> impl Iterator<Item = u32> + use<'a> {
         let uses: &'a Uses = self.uses;
         let bound = |id: &ValueId| self.bound[id.index()];
@@ -261,8 +262,8 @@ impl<'a> Search<'a> {
         (0..symbols.len()).filter(|own| !stays[*own]).collect()
     }
 
-    /// Whether the match can be written where its last symbol stood: nothing before that reads a matched result, no inner
-    /// value is needed elsewhere, and the matched symbols do not feed parameters of the pattern.
+    /// Whether the match can be written where its last symbol stood: nothing before that reads a matched result, no
+    /// inner value is needed elsewhere, and the matched symbols do not feed parameters of the pattern.
     fn independent(&self, found: &Match) -> bool {
         let (block, last) = (self.block, found.place() as u32);
         let defined = || found.consumed.iter().flat_map(|i| block.symbols[*i].results.iter().copied());
