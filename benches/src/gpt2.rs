@@ -2,11 +2,6 @@
 
 use std::time::Instant;
 
-use fulgurite::compile::Options;
-use fulgurite::device::DeviceState;
-use fulgurite::program::{Profile, RunCounts};
-use fulgurite::trace::Trace;
-use fulgurite::{Array, DType, Device, Error, Result, Tensor, jit};
 use fulgurite_models::batches::Batch;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
@@ -14,6 +9,11 @@ use fulgurite_models::gpt2::Gpt2;
 use fulgurite_models::precision::rounded_to_tf32;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::{batch_arrays, step_scalars, zeros};
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::device::DeviceState;
+use fulgurite_runtime::program::{Profile, RunCounts};
+use fulgurite_runtime::trace::Trace;
+use fulgurite_runtime::{Array, DType, Device, Error, Result, Tensor, jit};
 
 use crate::median_of;
 
@@ -131,7 +131,7 @@ pub fn options(dtype: &str, executors: &[&str]) -> Result<Options> {
     let options = Options { verify: false, autocast, device: Some(Device::new("cuda", 0)), ..Options::default() };
     let mut list = match executors {
         [] => options.executor_list("cuda"),
-        names => names.iter().map(|name| fulgurite::executor::find_executor(name)).collect::<Result<_>>()?,
+        names => names.iter().map(|name| fulgurite_runtime::executor::find_executor(name)).collect::<Result<_>>()?,
     };
     match dtype {
         "f32" | "bf16" => {}

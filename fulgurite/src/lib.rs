@@ -1,9 +1,9 @@
 //! Fulgurite: a tensor compiler for the people who write operators and kernels.
 //!
 //! This crate is all that a user depends on. It has the runtime at its root ([`jit`](jit()), [`Tensor`], [`Array`],
-//! traces, transforms, executors), the macros that declare operators, the operator library in [`ops`] and the models in
-//! [`models`]. Expansions of the macros say `::fulgurite::...`, so that a crate which names this one can declare
-//! operators:
+//! traces, transforms), the macros that declare operators, the operator library in [`ops`], its executors in
+//! [`executors`] and the models in [`models`]. Expansions of the macros say `::fulgurite::...`, so that a crate which
+//! names this one can declare operators:
 //!
 //! ```
 //! use fulgurite::prelude::*;
@@ -35,7 +35,8 @@ mod cases;
 pub mod command;
 
 pub use fulgurite_models as models;
-// Naming the crate is also what links its operators and executors into a program.
+// Naming these crates is also what links their operators and executors into a program.
+pub use fulgurite_executors as executors;
 pub use fulgurite_ops as ops;
 pub use fulgurite_ops_macros::{Tree, executor, implementation, operator, operator_files, operators, rewrite};
 pub use fulgurite_runtime::*;

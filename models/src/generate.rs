@@ -1,10 +1,10 @@
 //! Sampling from a model: one token after another, over a window of the model's context.
 
-use fulgurite::compile::Options;
-use fulgurite::tree::Tree;
-use fulgurite::{Array, DType, Error, Result};
 use fulgurite_ops::prelude::*;
 use fulgurite_ops::prims;
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::tree::Tree;
+use fulgurite_runtime::{Array, DType, Error, Result};
 
 use crate::config::GptConfig;
 use crate::gpt2::{Dropout, Gpt2};
@@ -111,7 +111,7 @@ pub fn generate(
     let choice = (sampling.is_greedy(), sampling.top_k);
     // Where the parameters are.
     let device = params.leaves().first().map(|(_, array)| array.device()).filter(|device| !device.is_cpu());
-    let step = fulgurite::jit(
+    let step = fulgurite_runtime::jit(
         |(params, tokens, last, temperature, generator): (Gpt2<Tensor>, Tensor, Tensor, Tensor, Tensor)| {
             next_token(config, &params, tokens, last, temperature, generator, choice)
         },

@@ -8,8 +8,8 @@ use fulgurite_ops::prelude::*;
 use fulgurite_ops::prims;
 use fulgurite_ops_macros::Tree;
 
-use fulgurite::argument::Scalar;
-use fulgurite::tree::Leaf;
+use fulgurite_runtime::argument::Scalar;
+use fulgurite_runtime::tree::Leaf;
 
 use crate::config::GptConfig;
 
@@ -177,9 +177,9 @@ impl Gpt2<Tensor> {
     pub fn hidden(&self, config: &GptConfig, tokens: Tensor, dropout: &Dropout) -> Tensor {
         let length = tokens.size(1);
         if length > config.context {
-            fulgurite::tracer::fail(
+            fulgurite_runtime::tracer::fail(
                 "gpt2",
-                fulgurite::Failure::new(
+                fulgurite_runtime::Failure::new(
                     "ContextLength",
                     format!("tokens has {length} positions, the model's context is {}", config.context),
                 ),

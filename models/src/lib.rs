@@ -4,6 +4,9 @@
 //!
 //! Everything here is deterministic: the same seed and position give the same bytes, run after run.
 
+// Naming the crate links the executors into every program that has models.
+use fulgurite_executors as _;
+
 mod argument_error;
 pub mod batches;
 pub mod checkpoint;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite::{Array, DType, Device, Result};
+use fulgurite_runtime::{Array, DType, Device, Result};
 
 use crate::argument_error::wrong;
 use crate::config::GptConfig;

@@ -1,7 +1,7 @@
 //! Products of f32 in TF32: which executors take the place of which.
 
-use fulgurite::executor::{ExecutorDef, find_executor};
-use fulgurite::{DType, Result};
+use fulgurite_runtime::executor::{ExecutorDef, find_executor};
+use fulgurite_runtime::{DType, Result};
 
 /// Executors whose f32 is IEEE, or that leave f32 alone, and those that round its operands to TF32.
 const ROUNDED: [(&str, &str); 1] = [("flash", "flash_tf32")];
@@ -35,7 +35,7 @@ pub fn compute_dtype(autocast: Option<DType>, executors: Option<&[&'static Execu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fulgurite::executor::default_executors;
+    use fulgurite_runtime::executor::default_executors;
 
     #[test]
     fn rounded_executors_take_the_place_of_exact_ones() {

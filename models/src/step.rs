@@ -1,10 +1,10 @@
 //! The training step, traced whole: loss, gradients, clipping, AdamW. The learning rate, the step's number and the
 //! random generator are run-time tensors, so a run compiles once.
 
-use fulgurite::tree::{Leaf, Tree};
 use fulgurite_ops::prelude::*;
 use fulgurite_ops::prims;
 use fulgurite_ops_macros::Tree;
+use fulgurite_runtime::tree::{Leaf, Tree};
 
 use crate::checkpoint::OptimizerSettings;
 use crate::config::GptConfig;

@@ -1,10 +1,10 @@
 //! The traces of GPT-2 at every stage, without weights: for `fulgurite trace show gpt2`, snapshots and measurements.
 
-use fulgurite::compile::{Options, Programs, Stage, split_stages, stages};
-use fulgurite::jit::{Names, trace};
-use fulgurite::trace::Trace;
-use fulgurite::tree::Tree;
-use fulgurite::{DType, Device, Result, Target, TensorMeta};
+use fulgurite_runtime::compile::{Options, Programs, Stage, split_stages, stages};
+use fulgurite_runtime::jit::{Names, trace};
+use fulgurite_runtime::trace::Trace;
+use fulgurite_runtime::tree::Tree;
+use fulgurite_runtime::{DType, Device, Result, Target, TensorMeta};
 
 use crate::checkpoint::OptimizerSettings;
 use crate::config::GptConfig;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite::tree::Tree;
-use fulgurite::{Array, Result as RuntimeResult};
 use fulgurite_kernels::DType;
+use fulgurite_runtime::tree::Tree;
+use fulgurite_runtime::{Array, Result as RuntimeResult};
 
 use crate::config::GptConfig;
 use crate::gpt2::Gpt2;
@@ -72,8 +72,10 @@ impl Weights {
         for (name, array) in params.leaves() {
             tensors.insert(name, to_host(array)?);
         }
-        let wrong =
-            |error: WeightsError| fulgurite::Error::Argument { argument: "params".into(), message: error.to_string() };
+        let wrong = |error: WeightsError| fulgurite_runtime::Error::Argument {
+            argument: "params".into(),
+            message: error.to_string(),
+        };
         Weights::new(config.clone(), tensors).map_err(wrong)
     }
 

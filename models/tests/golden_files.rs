@@ -111,19 +111,19 @@ fn the_debug_state_is_what_the_model_computes() {
 
     let ids = |ids: &[i32]| {
         let ids: Vec<i64> = ids.iter().map(|&id| id.into()).collect();
-        fulgurite::Array::new([state.rows, state.context], &ids).unwrap()
+        fulgurite_runtime::Array::new([state.rows, state.context], &ids).unwrap()
     };
     let batch = BatchTensors { tokens: ids(&state.inputs), targets: ids(&state.targets) };
     let params = checkpoint.weights.params().unwrap();
     type Arguments<T> = (Gpt2<T>, BatchTensors<T>, T);
     use fulgurite_ops::prelude::Tensor;
-    let step = fulgurite::jit(|(params, batch, generator): Arguments<Tensor>| {
+    let step = fulgurite_runtime::jit(|(params, batch, generator): Arguments<Tensor>| {
         let logits = params.logits(&config, batch.tokens, &Dropout::none());
         (logits, loss_and_gradients(&config, params, &batch, generator))
     });
-    let generator = fulgurite::Array::new([2], &[0_i64, 0]).unwrap();
+    let generator = fulgurite_runtime::Array::new([2], &[0_i64, 0]).unwrap();
     type Results<T> = (T, (T, Gpt2<T>));
-    let (logits, (loss, gradients)): Results<fulgurite::Array> = step.call((params, batch, generator)).unwrap();
+    let (logits, (loss, gradients)): Results<fulgurite_runtime::Array> = step.call((params, batch, generator)).unwrap();
     let near = |found: &[f32], expected: &[f32], what: &str| {
         assert_eq!(found.len(), expected.len(), "{what}");
         for (index, (found, expected)) in found.iter().zip(expected).enumerate() {

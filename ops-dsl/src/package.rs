@@ -7,9 +7,17 @@ thread_local! {
 }
 
 /// The packages whose operators have names without a namespace: the library, and what tests it.
-const HOUSE: [&str; 7] = [
+const HOUSE: [&str; 15] = [
     "fulgurite",
     "fulgurite-benches",
+    "fulgurite-executor-cpu",
+    "fulgurite-executor-cublaslt",
+    "fulgurite-executor-cuda",
+    "fulgurite-executor-flash",
+    "fulgurite-executor-llmc",
+    "fulgurite-executor-optim",
+    "fulgurite-executor-regions",
+    "fulgurite-executors",
     "fulgurite-models",
     "fulgurite-ops",
     "fulgurite-ops-macros",

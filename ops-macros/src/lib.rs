@@ -5,7 +5,10 @@
 //! the stage it works on. `_eps` takes `eps` and says that it is not used. Other functions, types and `use`s in the module are
 //! the author's own and are passed through. The module sees its surroundings and the names of `fulgurite::rules`.
 //!
-//! Expansions say `::fulgurite::...`: a crate that declares operators has the facade, or the runtime, under that name.
+//! Expansions name what they need at the root of the facade, `::fulgurite`, or at that of the runtime where the crate that
+//! declares operators depends on the runtime alone, as the crates of this repository do.
+
+mod root;
 
 use proc_macro::TokenStream;
 
@@ -65,7 +68,7 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let package = std::env::var("CARGO_PKG_NAME").ok();
-    fulgurite_ops_dsl::in_package(package, || fulgurite_ops_dsl::operator(attribute.into(), item.into())).into()
+    root::rooted(fulgurite_ops_dsl::in_package(package, || fulgurite_ops_dsl::operator(attribute.into(), item.into())))
 }
 
 /// Declares how an executor runs an operator that it does not own.
@@ -87,7 +90,7 @@ pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// and `strided` as for operators.
 #[proc_macro_attribute]
 pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    fulgurite_ops_dsl::implementation(attribute.into(), item.into()).into()
+    root::rooted(fulgurite_ops_dsl::implementation(attribute.into(), item.into()))
 }
 
 /// Declares an executor: `#[executor(device = "cpu", priority = 10)] pub mod liger { ... }`.
@@ -97,7 +100,7 @@ pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream 
 /// `claims`, `prepare`, `fuse`, `admits_region` and `prepare_region` of `ExecutorDef`, and gives `EXECUTOR`.
 #[proc_macro_attribute]
 pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    fulgurite_ops_dsl::executor(attribute.into(), item.into()).into()
+    root::rooted(fulgurite_ops_dsl::executor(attribute.into(), item.into()))
 }
 
 /// Lists files that hold one operator each, named after it: `operator_files! { exp, rms_norm }`.
@@ -106,7 +109,7 @@ pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// hide the operator's module.
 #[proc_macro]
 pub fn operator_files(input: TokenStream) -> TokenStream {
-    fulgurite_ops_dsl::operator_files(input.into()).into()
+    root::rooted(fulgurite_ops_dsl::operator_files(input.into()))
 }
 
 /// Declares two arrangements of operators that mean the same; `#[rewrite(default)]` takes part without being asked for.
@@ -124,7 +127,7 @@ pub fn operator_files(input: TokenStream) -> TokenStream {
 /// ```
 #[proc_macro_attribute]
 pub fn rewrite(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    fulgurite_ops_dsl::rewrite(attribute.into(), item.into()).into()
+    root::rooted(fulgurite_ops_dsl::rewrite(attribute.into(), item.into()))
 }
 
 /// Declares a family of operators: a template and a table of what differs.
@@ -157,7 +160,7 @@ pub fn rewrite(attribute: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro]
 pub fn operators(input: TokenStream) -> TokenStream {
     let package = std::env::var("CARGO_PKG_NAME").ok();
-    fulgurite_ops_dsl::in_package(package, || fulgurite_ops_dsl::operators(input.into())).into()
+    root::rooted(fulgurite_ops_dsl::in_package(package, || fulgurite_ops_dsl::operators(input.into())))
 }
 
 /// Makes a tree of a struct that is generic over its leaf.
@@ -177,5 +180,5 @@ pub fn operators(input: TokenStream) -> TokenStream {
 /// ```
 #[proc_macro_derive(Tree, attributes(tree))]
 pub fn tree(input: TokenStream) -> TokenStream {
-    fulgurite_ops_dsl::tree(input.into()).into()
+    root::rooted(fulgurite_ops_dsl::tree(input.into()))
 }

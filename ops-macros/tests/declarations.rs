@@ -1,17 +1,17 @@
 //! Declarations of every kind, used as an operator library uses them.
 #![allow(missing_docs)]
 
-use fulgurite::arithmetic::Arithmetic;
-use fulgurite::operator::RuleSet;
-use fulgurite::operator::{OperatorKind, ResultsDef};
-use fulgurite::registry::find_operator;
-use fulgurite::testing::rules::TestRules;
-use fulgurite::tracer::rules::TracingRules;
-use fulgurite::transforms::autodiff::rules::GradientRules;
-use fulgurite::tree::Tree as _;
 use fulgurite_ops_macros::{Tree, executor, implementation, operator, operators, rewrite};
+use fulgurite_runtime::arithmetic::Arithmetic;
+use fulgurite_runtime::operator::RuleSet;
+use fulgurite_runtime::operator::{OperatorKind, ResultsDef};
+use fulgurite_runtime::registry::find_operator;
+use fulgurite_runtime::testing::rules::TestRules;
+use fulgurite_runtime::tracer::rules::TracingRules;
+use fulgurite_runtime::transforms::autodiff::rules::GradientRules;
+use fulgurite_runtime::tree::Tree as _;
 
-fulgurite::attribute_enum! {
+fulgurite_runtime::attribute_enum! {
     /// Where f32 is used.
     pub enum Casting {
         /// In the statistics.
@@ -225,7 +225,7 @@ pub mod halves {
 /// Fused kernels.
 #[executor(device = "cpu", priority = 10)]
 pub mod liger {
-    fn claims(def: &'static fulgurite::operator::OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
+    fn claims(def: &'static fulgurite_runtime::operator::OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
         refuse_unless!(Arithmetic::of(def).scalar.is_some(), "has no scalar rule");
         Ok(())
     }
@@ -363,7 +363,7 @@ pub struct Model<Leaf> {
 
 #[test]
 fn trees() {
-    use fulgurite::{DType, Device, TensorMeta};
+    use fulgurite_runtime::{DType, Device, TensorMeta};
     let meta = |n: usize| TensorMeta::new([n], DType::F32, Device::CPU);
     let model = Model {
         embedding: meta(1),
@@ -390,9 +390,9 @@ fn trees() {
 
 #[test]
 fn families() {
-    use fulgurite::argument::map_arguments;
-    use fulgurite::testing::samples::{ErrorSamples, Samples};
-    use fulgurite::{DType, Device};
+    use fulgurite_runtime::argument::map_arguments;
+    use fulgurite_runtime::testing::samples::{ErrorSamples, Samples};
+    use fulgurite_runtime::{DType, Device};
     let log = find_operator("prims::log").unwrap();
     assert_eq!(
         (log.docs, log.torch, GradientRules::of(log).no_grad),
@@ -425,9 +425,9 @@ fn families() {
 
 #[test]
 fn rewrites() {
-    use fulgurite::testing::samples::Samples;
-    use fulgurite::{DType, Device, TensorMeta};
-    let [rewrite] = fulgurite::executor::rewrites()[..] else { panic!("one rewrite") };
+    use fulgurite_runtime::testing::samples::Samples;
+    use fulgurite_runtime::{DType, Device, TensorMeta};
+    let [rewrite] = fulgurite_runtime::executor::rewrites()[..] else { panic!("one rewrite") };
     assert_eq!((rewrite.name, rewrite.params, rewrite.default), ("merge_exp", &["x", "y"][..], true));
     let meta = TensorMeta::new([2], DType::F32, Device::CPU);
     assert_eq!(rewrite.condition.unwrap()(&[meta.clone(), meta]), Ok(()));
@@ -456,22 +456,22 @@ fn records() {
     assert_eq!(pair.effects.mutates, [0]);
     assert_eq!(pair.effects.aliases, [(1, 0)]);
     assert!(pair.effects.random);
-    assert_eq!(fulgurite::executor::implementations().len(), 2);
-    assert_eq!(fulgurite::executor::find_executor("liger").unwrap().docs, "Fused kernels.");
-    assert!(fulgurite::executor::find_implementation("rms_norm", "liger").unwrap().grad.is_some());
+    assert_eq!(fulgurite_runtime::executor::implementations().len(), 2);
+    assert_eq!(fulgurite_runtime::executor::find_executor("liger").unwrap().docs, "Fused kernels.");
+    assert!(fulgurite_runtime::executor::find_implementation("rms_norm", "liger").unwrap().grad.is_some());
 }
 
 #[test]
 fn rules() {
-    use fulgurite::argument::Arg;
-    use fulgurite::testing::samples::{ErrorSamples, Samples};
-    use fulgurite::{DType, Device, TensorMeta};
+    use fulgurite_runtime::argument::Arg;
+    use fulgurite_runtime::testing::samples::{ErrorSamples, Samples};
+    use fulgurite_runtime::{DType, Device, TensorMeta};
     let norm = find_operator("rms_norm").unwrap();
     let samples = Samples::of_operator(norm, DType::F32);
     assert_eq!(samples.len(), 2);
     let errors = ErrorSamples::of_operator(norm, DType::F32);
     assert_eq!(errors[1].code, "WeightShape");
-    let metas = fulgurite::argument::map_arguments(&errors[1].arguments, |t| t.meta(Device::CPU));
+    let metas = fulgurite_runtime::argument::map_arguments(&errors[1].arguments, |t| t.meta(Device::CPU));
     let failure = TracingRules::of(norm).meta.unwrap()(&metas).unwrap_err();
     assert_eq!(failure.code, "WeightShape");
     assert_eq!(failure.message, "weight has shape [7], expected [8]");
@@ -483,9 +483,9 @@ fn rules() {
 
 #[test]
 fn tracing() {
-    use fulgurite::{DType, Device, TensorMeta};
+    use fulgurite_runtime::{DType, Device, TensorMeta};
     let x = TensorMeta::new([4, 8], DType::F32, Device::CPU);
-    let block = fulgurite::tracer::trace_block(&[("x".into(), x)], |x| {
+    let block = fulgurite_runtime::tracer::trace_block(&[("x".into(), x)], |x| {
         let y = x[0].rms_norm([8]);
         let z = rms_norm::with(y, [8]).eps(1e-6).call();
         let (a, _) = pair([z * 2.0, y], None, vec![-1]);

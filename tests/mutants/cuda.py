@@ -32,7 +32,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where sources are, from which their names in FULGURITE_CUDA_SOURCES are counted.
-FOLDERS = [ROOT / "ops/src/executors", ROOT / "kernels/src/cuda"]
+FOLDERS = [ROOT / "executors", ROOT / "kernels/src/cuda"]
 # The order in which templates are asked: those first that find most.
 TEMPLATES = ["consistency", "bounds", "gradient", "decomposition", "layout", "determinism", "in_place", "effects", "errors", "bits"]
 

@@ -1,8 +1,9 @@
 //! Attention of 16-bit elements: scores stay f32 until they are weights, forward and backward.
 
-use fulgurite::compile::Options;
-use fulgurite::{Array, DType, Error, Tensor, jit};
+use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::{Array, DType, Error, Tensor, jit};
 
 type Inputs<T> = (T, T, T);
 

@@ -1,14 +1,15 @@
 //! What autocast makes of operators that declare nothing, of functions and their gradients, and what it refuses.
 
-use fulgurite::argument::{Arg, Attribute};
-use fulgurite::compile::{Options, stages};
-use fulgurite::jit::{Names, trace};
-use fulgurite::trace::{BoundSymbol, Callee, Trace};
-use fulgurite::transforms::autocast::autocast;
-use fulgurite::{Array, DType, Device, Target, Tensor, TensorMeta, jit, tracer};
+use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;
 use fulgurite_ops::prims;
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::argument::{Arg, Attribute};
+use fulgurite_runtime::compile::{Options, stages};
+use fulgurite_runtime::jit::{Names, trace};
+use fulgurite_runtime::trace::{BoundSymbol, Callee, Trace};
+use fulgurite_runtime::transforms::autocast::autocast;
+use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta, jit, tracer};
 
 /// `relu(input · weightᵀ)`, of a crate that knows nothing of mixed precision.
 #[operator]
@@ -86,7 +87,7 @@ fn lines<'a>(trace: &'a Trace, name: &str) -> Vec<&'a BoundSymbol> {
 /// The types that the only line of an operator reads and gives.
 fn types(trace: &Trace, name: &str) -> (Vec<DType>, DType) {
     let [line] = lines(trace, name)[..] else { panic!("{name} is no line, or several, of\n{trace}") };
-    let of = |id: &fulgurite::trace::ValueId| trace.block.meta(*id).dtype();
+    let of = |id: &fulgurite_runtime::trace::ValueId| trace.block.meta(*id).dtype();
     (line.operands().map(|id| of(&id)).collect(), of(&line.results[0]))
 }
 
@@ -162,7 +163,7 @@ fn gradients_of_f32_weights_are_f32_and_a_weight_is_converted_once() {
         panic!("no gradient is taken in\n{trace}")
     };
     let body = line.body.as_ref().unwrap();
-    let converted = |block: &fulgurite::trace::Block| {
+    let converted = |block: &fulgurite_runtime::trace::Block| {
         let of_weight = |line: &&BoundSymbol| {
             line.name() == "prims::convert_element_type" && line.operands().any(|id| &*block.value(id).name == "w")
         };
@@ -188,7 +189,8 @@ fn what_cannot_be_is_refused() {
         "{}",
         refused(&written, FULL)
     );
-    let joint = fulgurite::transforms::vjp(&written, &[0, 1], &Options::default().executor_list("cpu")).unwrap();
+    let joint =
+        fulgurite_runtime::transforms::vjp(&written, &[0, 1], &Options::default().executor_list("cpu")).unwrap();
     assert!(refused(&joint, LOW).contains("before autodiff"), "{}", refused(&joint, LOW));
     let options = Options { autocast: Some(LOW), ..Options::default() };
     let error = stages(joint, &options).unwrap_err().to_string();

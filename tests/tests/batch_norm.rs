@@ -2,9 +2,10 @@
 //! auxiliary outputs, against PyTorch 2.15 (`torch.nn.functional.batch_norm(x, mean, var, w, b, training=True,
 //! momentum=0.1, eps=1e-5)`, then `((y - target) ** 2).mean()`).
 
-use fulgurite::compile::Options;
-use fulgurite::{Array, Result, Tensor, jit};
+use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::{Array, Result, Tensor, jit};
 
 const MOMENTUM: f64 = 0.1;
 const EPS: f64 = 1e-5;

@@ -6,11 +6,12 @@ use std::sync::{Barrier, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use fulgurite::jit::{Jit, jit};
-use fulgurite::rules::fulgurite_kernels::buffer::allocated_bytes;
-use fulgurite::{Array, Tensor};
+use fulgurite_executors as _;
 use fulgurite_ops::prelude::sum;
 use fulgurite_ops::prims;
+use fulgurite_runtime::jit::{Jit, jit};
+use fulgurite_runtime::rules::fulgurite_kernels::buffer::allocated_bytes;
+use fulgurite_runtime::{Array, Tensor};
 
 /// Tests of this file that look at what is allocated do not run beside others.
 static ALONE: Mutex<()> = Mutex::new(());

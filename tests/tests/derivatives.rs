@@ -1,12 +1,13 @@
 //! Derivatives of derivatives, auxiliary outputs, and forward and backward as two programs.
 
-use fulgurite::compile::{Options, compile};
-use fulgurite::operator::RuleSet;
-use fulgurite::strided::LayoutRules;
-use fulgurite::trace::parse;
-use fulgurite::{Array, Error, Result, Tensor, jit};
+use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;
 use fulgurite_ops_macros::{executor, implementation, operator};
+use fulgurite_runtime::compile::{Options, compile};
+use fulgurite_runtime::operator::RuleSet;
+use fulgurite_runtime::strided::LayoutRules;
+use fulgurite_runtime::trace::parse;
+use fulgurite_runtime::{Array, Error, Result, Tensor, jit};
 
 /// `Σ x³`, whose gradient it also gives.
 #[operator(name = "test::cubes_and_slope")]

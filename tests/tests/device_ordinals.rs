@@ -1,18 +1,19 @@
 //! Devices other than the first: every value of a program is where its arguments are, and a device that is not there is
 //! an error that names it. One GPU, or none, is enough.
 
-use fulgurite::compile::{Options, compile};
-use fulgurite::device::DeviceState;
-use fulgurite::jit::{Names, trace};
-use fulgurite::trace::print::{PrintOptions, print};
-use fulgurite::{Array, DType, Device, Target, Tensor, TensorMeta};
+use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::compile::{Options, compile};
+use fulgurite_runtime::device::DeviceState;
+use fulgurite_runtime::jit::{Names, trace};
+use fulgurite_runtime::trace::print::{PrintOptions, print};
+use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta};
 
 /// Makes values of its own: numbers, positions, masks, random ones.
 fn makes_values(x: Tensor, generator: Tensor) -> Tensor {
     let scores = softmax(tril(matmul(x, x) * 2.0), -1);
     let dropped = dropout::with(scores).generator(generator).call();
-    sum(dropped + fulgurite::tracer::zeros_like(x) + 1.0)
+    sum(dropped + fulgurite_runtime::tracer::zeros_like(x) + 1.0)
 }
 
 #[test]
@@ -43,7 +44,7 @@ fn a_device_that_is_not_there_is_an_error_that_names_it() {
         let moved = array.to_device(absent).unwrap_err().to_string();
         assert!(moved.contains("97"), "{moved}");
         let options = Options { device: Some(absent), ..Options::default() };
-        let called = fulgurite::jit(|x: Tensor| x + 1.0).options(options).call(array).unwrap_err().to_string();
+        let called = fulgurite_runtime::jit(|x: Tensor| x + 1.0).options(options).call(array).unwrap_err().to_string();
         assert!(called.contains("97"), "{called}");
     }
 }

@@ -7,8 +7,6 @@ mod faults;
 #[path = "device/graphs.rs"]
 mod graphs;
 
-use fulgurite::compile::Options;
-use fulgurite::{Array, DType, Device, Tensor, jit};
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::gpt2::Gpt2;
@@ -16,6 +14,8 @@ use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::step_scalars;
 use fulgurite_ops::prelude::*;
 use fulgurite_ops_macros::{executor, implementation, operator};
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::{Array, DType, Device, Tensor, jit};
 
 const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.2 };
 const ROWS: usize = 2;
@@ -121,7 +121,7 @@ fn predicted_is_counted(cuda: Device) {
     }
     let arguments = (training, batch(0), step_scalars(1e-3, 1, 42).unwrap());
     let predicted = step.compile(&arguments).unwrap().program().memory().peak();
-    let counted = fulgurite::device::DeviceState::of(cuda).unwrap().context().memory_held().peak as u64;
+    let counted = fulgurite_runtime::device::DeviceState::of(cuda).unwrap().context().memory_held().peak as u64;
     assert_eq!(predicted, counted);
 }
 

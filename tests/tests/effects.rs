@@ -3,13 +3,14 @@
 
 use std::sync::Mutex;
 
-use fulgurite::compile::Options;
-use fulgurite::jit::jit;
-use fulgurite::tracer::{value_and_grad, value_and_grad_aux};
-use fulgurite::{Array, Tensor};
+use fulgurite_executors as _;
 use fulgurite_ops::prelude::{dropout, sum};
 use fulgurite_ops::prims;
 use fulgurite_ops_macros::{executor, operator};
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::jit::jit;
+use fulgurite_runtime::tracer::{value_and_grad, value_and_grad_aux};
+use fulgurite_runtime::{Array, Tensor};
 
 /// Runs the symbols of this file.
 #[executor(device = "cpu")]
@@ -170,7 +171,7 @@ fn two_draws_from_one_generator_differ_and_are_reproducible() {
     assert_eq!(values(third.call((ones(), generator(1))).unwrap())[0], drawn[2]);
     // Numbers by themselves.
     let numbers = jit(|g: Tensor| {
-        let draw = || prims::uniform([64], 0.0, 1.0, fulgurite::DType::F32, g);
+        let draw = || prims::uniform([64], 0.0, 1.0, fulgurite_runtime::DType::F32, g);
         vec![draw(), draw()]
     });
     let numbers = values(numbers.call(generator(1)).unwrap());
@@ -213,7 +214,7 @@ fn gradients_are_of_what_was_drawn() {
 /// A gradient rule is traced into the program, where calls before and after it draw from the same generator.
 #[test]
 fn what_a_gradient_rule_draws_is_drawn_once() {
-    let number = |g: Tensor| prims::uniform([64], 0.0, 1.0, fulgurite::DType::F32, g);
+    let number = |g: Tensor| prims::uniform([64], 0.0, 1.0, fulgurite_runtime::DType::F32, g);
     let with_gradients = |options: Options| {
         let f = jit(move |(x, g): (Tensor, Tensor)| {
             let before = number(g);

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite::compile::{Options, Stage, stages};
-use fulgurite::executor::{default_executors, find_executor};
-use fulgurite::jit::{Names, trace};
-use fulgurite::trace::Trace;
-use fulgurite::transforms::autodiff::{autodiff, vjp};
-use fulgurite::{DType, Device, Target, Tensor, TensorMeta, tracer};
 use fulgurite_models::precision::rounded_to_tf32;
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::compile::{Options, Stage, stages};
+use fulgurite_runtime::executor::{default_executors, find_executor};
+use fulgurite_runtime::jit::{Names, trace};
+use fulgurite_runtime::trace::Trace;
+use fulgurite_runtime::transforms::autodiff::{autodiff, vjp};
+use fulgurite_runtime::{DType, Device, Target, Tensor, TensorMeta, tracer};
 
 const LENGTH: usize = 40;
 const OTHER: usize = 50;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use fulgurite::compile::{Options, compile};
-use fulgurite::testing::directives::Template;
-use fulgurite::testing::fuzz::{Event, Finding, Settings, Totals, fuzz};
-use fulgurite::testing::{Filter, generated_tests};
-use fulgurite::trace::parse;
-use fulgurite::{Array, DType};
+use fulgurite_runtime::compile::{Options, compile};
+use fulgurite_runtime::testing::directives::Template;
+use fulgurite_runtime::testing::fuzz::{Event, Finding, Settings, Totals, fuzz};
+use fulgurite_runtime::testing::{Filter, generated_tests};
+use fulgurite_runtime::trace::parse;
+use fulgurite_runtime::{Array, DType};
 
-use fulgurite_ops as _;
+use fulgurite_executors as _;
 
 #[path = "../src/wrong/hasty.rs"]
 mod hasty;
@@ -45,7 +45,7 @@ fn planted(operator: &str) -> Settings {
 /// What is found of a planted operator; the samples do not find it.
 fn found(operator: &str) -> Vec<Finding> {
     let filter = Filter { templates: vec![Template::Consistency, Template::Bounds], ..Filter::operator(operator) };
-    for test in generated_tests(&filter, &fulgurite::testing::Settings::default()) {
+    for test in generated_tests(&filter, &fulgurite_runtime::testing::Settings::default()) {
         (test.run)().unwrap_or_else(|message| panic!("{} is found by its samples: {message}", test.name));
     }
     let (totals, found) = search(&planted(operator));

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use fulgurite::testing::{Settings, run};
+use fulgurite_runtime::testing::{Settings, run};
 use libtest_mimic::{Failed, Trial};
 
 // Without this the linker leaves every declaration out.
-use fulgurite_ops as _;
+use fulgurite_executors as _;
 
 mod registry;
 

@@ -1,14 +1,14 @@
 //! GPT-2 in mixed precision: the stage that makes it so, what follows from it, and the step for GPUs.
 
-use fulgurite::compile::{Options, Stage, compile};
-use fulgurite::rules::fulgurite_kernels::cuda::{Compilation, nvrtc};
-use fulgurite::trace::{BoundSymbol, Trace, parse};
-use fulgurite::transforms::autocast::autocast;
-use fulgurite::transforms::retarget::retarget;
-use fulgurite::{Array, DType};
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::traces::{loss_trace, train_step_stages, train_step_trace};
+use fulgurite_runtime::compile::{Options, Stage, compile};
+use fulgurite_runtime::rules::fulgurite_kernels::cuda::{Compilation, nvrtc};
+use fulgurite_runtime::trace::{BoundSymbol, Trace, parse};
+use fulgurite_runtime::transforms::autocast::autocast;
+use fulgurite_runtime::transforms::retarget::retarget;
+use fulgurite_runtime::{Array, DType};
 
 const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.0 };
 
@@ -28,7 +28,7 @@ fn stage<'a>(stages: &'a [Stage], name: &str) -> &'a Trace {
 }
 
 fn results(trace: Trace) -> Vec<Vec<u8>> {
-    let mut random = fulgurite::testing::samples::Random::new(7);
+    let mut random = fulgurite_runtime::testing::samples::Random::new(7);
     let inputs: Vec<Array> = trace
         .block
         .parameters
@@ -76,7 +76,7 @@ fn a_step_keeps_f32_weights_and_converts_each_once() {
     let trace = stage(&stages, "cse");
     let block = &trace.block;
     let converted = |name: &str| {
-        let reads = |line: &&fulgurite::trace::BoundSymbol| {
+        let reads = |line: &&fulgurite_runtime::trace::BoundSymbol| {
             line.name() == "prims::convert_element_type"
                 && line.operands().all(|id| &*block.value(id).name == name)
                 && block.meta(line.results[0]).dtype() == DType::BF16
@@ -93,16 +93,16 @@ fn a_step_keeps_f32_weights_and_converts_each_once() {
         assert_eq!(block.meta(*id).dtype(), DType::F32, "{input:?}");
     }
     assert!(trace.outputs.iter().zip(&block.results).all(|(_, id)| block.meta(*id).dtype() == DType::F32));
-    let low = |line: &&fulgurite::trace::BoundSymbol| {
+    let low = |line: &&fulgurite_runtime::trace::BoundSymbol| {
         ["linear", "prims::matmul"].contains(&line.name())
             && line.operands().all(|id| block.meta(id).dtype() == DType::BF16)
     };
-    let products = |line: &&fulgurite::trace::BoundSymbol| ["linear", "prims::matmul"].contains(&line.name());
+    let products = |line: &&fulgurite_runtime::trace::BoundSymbol| ["linear", "prims::matmul"].contains(&line.name());
     assert_eq!(block.symbols.iter().filter(products).count(), block.symbols.iter().filter(low).count(), "{trace}");
 }
 
 /// The step for a GPU by these executors; none is needed to compile it.
-fn for_cuda(target: &str, executors: Option<&[&str]>) -> (fulgurite::program::Program, Vec<Stage>) {
+fn for_cuda(target: &str, executors: Option<&[&str]>) -> (fulgurite_runtime::program::Program, Vec<Stage>) {
     let trace = retarget(&step(), &target.parse().unwrap());
     let mut options = in_bf16();
     if let Some(names) = executors {
@@ -122,7 +122,7 @@ fn products_are_taken_by_cublaslt_in_bf16() {
         // Each operator of the library's own stands for one product and what follows it.
         let is_product = |name: &str| ["linear", "prims::matmul"].contains(&name) || name.starts_with("cublaslt::");
         for line in claimed.symbols.iter().filter(|line| is_product(line.name())) {
-            assert_eq!(line.executor, Some("cublaslt"), "{}", fulgurite::trace::print_symbol(claimed, line));
+            assert_eq!(line.executor, Some("cublaslt"), "{}", fulgurite_runtime::trace::print_symbol(claimed, line));
             let operand = line.operands().next().expect("a product has operands");
             assert_eq!(claimed.meta(operand).dtype(), DType::BF16);
             products += 1;
@@ -197,7 +197,7 @@ fn logits_are_not_written_again_in_f32() {
         .iter()
         .filter(wide)
         .filter(|line| line.name() != "prims::broadcast_in_dim")
-        .map(|line| fulgurite::trace::print_symbol(fused, line))
+        .map(|line| fulgurite_runtime::trace::print_symbol(fused, line))
         .collect();
     assert!(written.is_empty(), "{written:?}");
 }
@@ -205,23 +205,27 @@ fn logits_are_not_written_again_in_f32() {
 /// What is widened for a gather alone is not widened as a whole.
 #[test]
 fn only_what_a_gather_takes_is_widened() {
-    use fulgurite::jit::{Names, trace};
-    use fulgurite::{Device, Target, TensorMeta};
+    use fulgurite_runtime::jit::{Names, trace};
+    use fulgurite_runtime::{Device, Target, TensorMeta};
     let device = Device::new("cuda", 0);
     let metas = [
         TensorMeta::new([4, 100], DType::BF16, device),
         TensorMeta::new([4, 1], DType::I64, device),
         TensorMeta::new([4, 200], DType::I64, device),
     ];
-    let widths =
-        |f: &dyn Fn(fulgurite::Tensor, fulgurite::Tensor, fulgurite::Tensor) -> fulgurite::Tensor| -> Vec<usize> {
-            let target: Target = "cuda:sm_90a".parse().unwrap();
-            let (traced, _) = trace("few", target, &Names::default(), metas.to_vec(), |x| f(x[0], x[1], x[2])).unwrap();
-            let (_, stages) = compile(traced, &Options { verify: true, ..Options::default() }).unwrap();
-            let fused = &stage(&stages, "fuse").block;
-            let converts = fused.symbols.iter().filter(|line| line.name() == "prims::convert_element_type");
-            converts.map(|line| fused.meta(line.results[0]).shape()[1]).collect()
-        };
+    let widths = |f: &dyn Fn(
+        fulgurite_runtime::Tensor,
+        fulgurite_runtime::Tensor,
+        fulgurite_runtime::Tensor,
+    ) -> fulgurite_runtime::Tensor|
+     -> Vec<usize> {
+        let target: Target = "cuda:sm_90a".parse().unwrap();
+        let (traced, _) = trace("few", target, &Names::default(), metas.to_vec(), |x| f(x[0], x[1], x[2])).unwrap();
+        let (_, stages) = compile(traced, &Options { verify: true, ..Options::default() }).unwrap();
+        let fused = &stage(&stages, "fuse").block;
+        let converts = fused.symbols.iter().filter(|line| line.name() == "prims::convert_element_type");
+        converts.map(|line| fused.meta(line.results[0]).shape()[1]).collect()
+    };
     let wide = |x| fulgurite_ops::prims::convert_element_type(x, DType::F32);
     assert_eq!(widths(&|x, few, _| fulgurite_ops::prelude::gather(wide(x), 1, few)), [1]);
     // More is taken than there is: it is widened before.

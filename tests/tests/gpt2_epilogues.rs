@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite::compile::{Options, Stage, compile, stages};
-use fulgurite::fuel::Fuel;
-use fulgurite::trace::{Block, Trace};
-use fulgurite::transforms::retarget::retarget;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::traces::{loss_trace, train_step_trace};
+use fulgurite_runtime::compile::{Options, Stage, compile, stages};
+use fulgurite_runtime::fuel::Fuel;
+use fulgurite_runtime::trace::{Block, Trace};
+use fulgurite_runtime::transforms::retarget::retarget;
 
 const LAYERS: usize = 2;
 const CONFIG: GptConfig =
@@ -103,7 +103,8 @@ fn the_gradient_of_an_embedding_is_added_where_it_belongs() {
     let planned = &stages.last().unwrap().trace;
     let block = &planned.block;
     let table = |name: &str| {
-        let of = |id: &fulgurite::trace::ValueId| block.meta(*id).shape() == [CONFIG.vocabulary, CONFIG.channels];
+        let of =
+            |id: &fulgurite_runtime::trace::ValueId| block.meta(*id).shape() == [CONFIG.vocabulary, CONFIG.channels];
         block.symbols.iter().filter(|symbol| symbol.name() == name && symbol.results.iter().any(of)).collect::<Vec<_>>()
     };
     assert!(table("prims::full").is_empty() && table("prims::add").is_empty(), "{planned}");

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite::compile::{Options, Stage, compile, stages};
-use fulgurite::trace::{Block, Callee, Storage, Trace};
-use fulgurite::transforms::retarget::retarget;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::traces::train_step_trace;
+use fulgurite_runtime::compile::{Options, Stage, compile, stages};
+use fulgurite_runtime::trace::{Block, Callee, Storage, Trace};
+use fulgurite_runtime::transforms::retarget::retarget;
 
 const LAYERS: usize = 2;
 const CONFIG: GptConfig =

@@ -2,13 +2,13 @@
 
 mod device;
 
-use fulgurite::compile::Options;
-use fulgurite::{Array, DType, Device, Tensor, jit};
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::gpt2::Gpt2;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::step_scalars;
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::{Array, DType, Device, Tensor, jit};
 use safetensors::SafeTensors;
 
 const CONFIG: GptConfig = GptConfig { vocabulary: 131, context: 16, layers: 2, heads: 2, channels: 32, dropout: 0.0 };
@@ -69,7 +69,7 @@ fn ten_steps(file: &SafeTensors<'_>, options: Options) -> (Vec<[f64; 2]>, Gpt2<A
     }
     assert_eq!(step.compiles(), 1, "ten steps compile once");
     for tree in [&state.params, &state.exp_avg, &state.exp_avg_sq] {
-        let leaves = fulgurite::tree::Tree::leaves(tree);
+        let leaves = fulgurite_runtime::tree::Tree::leaves(tree);
         assert!(leaves.iter().all(|(_, array)| array.dtype() == DType::F32), "weights and moments stay f32");
     }
     (reported, state.params)
@@ -97,7 +97,7 @@ fn run(executors: &[&str], device: Option<Device>, tolerance: f64) {
     let bytes = golden();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let params = follows(&file, options(executors, device, None), tolerance);
-    for (name, array) in fulgurite::tree::Tree::leaves(&params) {
+    for (name, array) in fulgurite_runtime::tree::Tree::leaves(&params) {
         let expected = floats(&file, &format!("final_f64/{name}"));
         let c = CONFIG.channels;
         for (element, (found, expected)) in array.to_f64().unwrap().iter().zip(&expected).enumerate() {

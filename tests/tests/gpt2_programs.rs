@@ -1,21 +1,21 @@
 //! The loss of a two-layer GPT-2 and its gradients as two programs: run one after the other, compared with the one
 //! program that holds both, and stored as text with the values that are saved between them.
 
-use fulgurite::compile::{Options, Programs, compile};
-use fulgurite::jit::{Names, trace};
-use fulgurite::trace::print::{PrintOptions, print};
-use fulgurite::trace::{Trace, parse};
-use fulgurite::transforms::retarget::retarget;
-use fulgurite::{Array, DType, Device, Target, Tensor, TensorMeta};
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::gpt2::{Dropout, Gpt2};
 use fulgurite_models::traces::{loss_programs, loss_trace};
 use fulgurite_ops::prelude::value_and_grad;
+use fulgurite_runtime::compile::{Options, Programs, compile};
+use fulgurite_runtime::jit::{Names, trace};
+use fulgurite_runtime::trace::print::{PrintOptions, print};
+use fulgurite_runtime::trace::{Trace, parse};
+use fulgurite_runtime::transforms::retarget::retarget;
+use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta};
 
 const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.0 };
 
 fn inputs(trace: &Trace) -> Vec<Array> {
-    let mut random = fulgurite::testing::samples::Random::new(7);
+    let mut random = fulgurite_runtime::testing::samples::Random::new(7);
     let array = |meta: &TensorMeta| {
         let mut value = || match meta.dtype() {
             DType::I64 => (random.next() % 50) as f64,
@@ -86,7 +86,8 @@ fn both_programs_are_whole_at_every_stage() {
         let text = stage.trace.to_string();
         assert_eq!(parse(&text).unwrap(), stage.trace, "{}", stage.name);
     }
-    let names = |stages: &[fulgurite::compile::Stage]| stages.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
+    let names =
+        |stages: &[fulgurite_runtime::compile::Stage]| stages.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&programs.joint), ["acquire", "rewrite", "vjp", "dce", "cse", "late_rewrite"]);
     let halves = ["split", "claim", "fuse", "layout", "donate", "plan_memory", "delete_last_used"];
     assert_eq!(names(&programs.forward), halves);
@@ -97,7 +98,7 @@ fn both_programs_are_whole_at_every_stage() {
 }
 
 fn text(programs: &Programs, stage: &str, options: PrintOptions) -> String {
-    let of = |stages: &[fulgurite::compile::Stage]| {
+    let of = |stages: &[fulgurite_runtime::compile::Stage]| {
         print(&stages.iter().find(|own| own.name == stage).unwrap().trace, options)
     };
     let saved: Vec<String> = programs

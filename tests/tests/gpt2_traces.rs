@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use fulgurite::compile::{Options, compile};
-use fulgurite::jit::{Names, trace};
-use fulgurite::registry::find_operator;
-use fulgurite::rules::fulgurite_kernels::cuda::HEADER;
-use fulgurite::trace::print::{PrintOptions, print};
-use fulgurite::trace::{Callee, Trace, parse};
-use fulgurite::tracer::scope;
-use fulgurite::transforms::retarget::retarget;
-use fulgurite::{Array, DType, Device, Target, Tensor, TensorMeta};
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::gpt2::{Dropout, Gpt2};
 use fulgurite_models::traces::{loss_trace, train_step_stages, train_step_trace};
 use fulgurite_ops::prelude::{cross_entropy, linear, relu, reshape, tanh};
+use fulgurite_runtime::compile::{Options, compile};
+use fulgurite_runtime::jit::{Names, trace};
+use fulgurite_runtime::registry::find_operator;
+use fulgurite_runtime::rules::fulgurite_kernels::cuda::HEADER;
+use fulgurite_runtime::trace::print::{PrintOptions, print};
+use fulgurite_runtime::trace::{Callee, Trace, parse};
+use fulgurite_runtime::tracer::scope;
+use fulgurite_runtime::transforms::retarget::retarget;
+use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta};
 
 const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.0 };
 
 fn inputs(trace: &Trace) -> Vec<Array> {
-    let mut random = fulgurite::testing::samples::Random::new(7);
+    let mut random = fulgurite_runtime::testing::samples::Random::new(7);
     trace
         .block
         .parameters

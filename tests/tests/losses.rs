@@ -1,11 +1,12 @@
 //! Losses of classes at their edges: rows that are ignored bring no infinity into them, nor into gradients; one class
 //! alone is certain.
 
-use fulgurite::argument::{Arg, Attribute, Scalar};
-use fulgurite::compile::Options;
-use fulgurite::registry::find_operator;
-use fulgurite::{Array, Result, Tensor, jit, tracer};
+use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::argument::{Arg, Attribute, Scalar};
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::registry::find_operator;
+use fulgurite_runtime::{Array, Result, Tensor, jit, tracer};
 
 const INPUT: [f32; 4] = [f32::NEG_INFINITY, -0.1, -0.7, -0.7];
 

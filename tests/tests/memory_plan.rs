@@ -1,12 +1,13 @@
 //! Where results lie: over a value that dies, read through a view that shows all of it, and over nothing else. The
 //! verifier refuses every other plan, whoever made it.
 
-use fulgurite::compile::{Options, compile, split_stages, stages};
-use fulgurite::jit::jit;
-use fulgurite::program::Program;
-use fulgurite::trace::{Storage, Trace, parse};
-use fulgurite::{Array, Tensor};
+use fulgurite_executors as _;
 use fulgurite_ops::prims;
+use fulgurite_runtime::compile::{Options, compile, split_stages, stages};
+use fulgurite_runtime::jit::jit;
+use fulgurite_runtime::program::Program;
+use fulgurite_runtime::trace::{Storage, Trace, parse};
+use fulgurite_runtime::{Array, Tensor};
 
 /// `a` is `exp(x)`, then come these lines; the last of them gives `d`.
 fn planned(lines: &str) -> Trace {

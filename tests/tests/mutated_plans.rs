@@ -9,13 +9,15 @@ mod device;
 
 use std::time::Instant;
 
-use fulgurite::testing::mutation::{Planned, Verdict, changed, judge, planned, random_programs, sampled_programs};
-use fulgurite::testing::samples::Random;
-use fulgurite::{Array, DType};
+use fulgurite_executors as _;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::traces::train_step_trace;
-use fulgurite_ops as _;
+use fulgurite_runtime::testing::mutation::{
+    Planned, Verdict, changed, judge, planned, random_programs, sampled_programs,
+};
+use fulgurite_runtime::testing::samples::Random;
+use fulgurite_runtime::{Array, DType};
 
 const CONFIG: GptConfig = GptConfig { vocabulary: 31, context: 4, layers: 1, heads: 2, channels: 8, dropout: 0.0 };
 

@@ -1,8 +1,9 @@
 //! What the backward pass computes again: the bits are those of values that were kept, and the memory is less.
 
-use fulgurite::compile::Options;
-use fulgurite::{Array, DType, Error, Tensor, jit};
+use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::{Array, DType, Error, Tensor, jit};
 
 type Inputs<T> = (T, T, T, T, T);
 
@@ -39,7 +40,7 @@ fn with(recompute: Option<u64>) -> Options {
 /// What is asked of a compiled step.
 struct Compiled {
     transient: u64,
-    recomputed: Option<fulgurite::trace::Trace>,
+    recomputed: Option<fulgurite_runtime::trace::Trace>,
 }
 
 fn compiled(recompute: Option<u64>, names: &[&str]) -> Result<Compiled, Error> {

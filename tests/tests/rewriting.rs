@@ -1,13 +1,14 @@
 //! What rewrites find: operands in either order, inner values that are read elsewhere, symbols in any order; and that
 //! the time is linear in the length of the program.
 
-use fulgurite::executor::RewriteDef;
-use fulgurite::fuel::Fuel;
-use fulgurite::testing::directives::Template;
-use fulgurite::testing::{Filter, Settings, generated_tests};
-use fulgurite::trace::{Trace, parse};
-use fulgurite::transforms::rewrite;
+use fulgurite_executors as _;
 use fulgurite_ops_macros::rewrite;
+use fulgurite_runtime::executor::RewriteDef;
+use fulgurite_runtime::fuel::Fuel;
+use fulgurite_runtime::testing::directives::Template;
+use fulgurite_runtime::testing::{Filter, Settings, generated_tests};
+use fulgurite_runtime::trace::{Trace, parse};
+use fulgurite_runtime::transforms::rewrite;
 
 use fulgurite_ops::prims;
 

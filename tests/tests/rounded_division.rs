@@ -3,13 +3,14 @@
 //! remainder has another sign than `b`, taken to the nearest integer, with a zero of the sign of `a / b`, and `a / b`
 //! itself where `b` is zero; its `trunc` is that of `a / b`.
 
-use fulgurite::argument::Scalar;
-use fulgurite::compile::Options;
-use fulgurite::jit::jit;
-use fulgurite::tracer::Tensor;
-use fulgurite::{Array, DType};
+use fulgurite_executors as _;
 use fulgurite_ops::core::RoundingMode;
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::argument::Scalar;
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::jit::jit;
+use fulgurite_runtime::tracer::Tensor;
+use fulgurite_runtime::{Array, DType};
 
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;

@@ -2,13 +2,14 @@
 //! that are divided by zero, alone and in a region of several, indices out of range, and weights that nothing can be
 //! drawn by.
 
-use fulgurite::argument::Scalar;
-use fulgurite::compile::Options;
-use fulgurite::jit::jit;
-use fulgurite::tracer::Tensor;
-use fulgurite::{Array, Error};
+use fulgurite_executors as _;
 use fulgurite_ops::core::RoundingMode;
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::argument::Scalar;
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::jit::jit;
+use fulgurite_runtime::tracer::Tensor;
+use fulgurite_runtime::{Array, Error};
 
 fn divided(
     f: impl Fn(Tensor, Tensor) -> Tensor + 'static,

@@ -1,11 +1,12 @@
 //! The gradient of softmax where `llmc` stands first: of long rows by a kernel, of others by whoever takes its parts.
 //! No device is needed.
 
-use fulgurite::compile::{Options, stages};
-use fulgurite::jit::{Names, trace};
-use fulgurite::trace::{Block, BoundSymbol};
-use fulgurite::{DType, Device, Tensor, TensorMeta, tracer};
+use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::compile::{Options, stages};
+use fulgurite_runtime::jit::{Names, trace};
+use fulgurite_runtime::trace::{Block, BoundSymbol};
+use fulgurite_runtime::{DType, Device, Tensor, TensorMeta, tracer};
 
 /// The step after the stage `claim`, of rows of so many elements.
 fn claimed(columns: usize) -> Block {

@@ -1,12 +1,13 @@
 //! Everyday calls whose results are written with gaps between their elements, at the lengths where tiles end: columns
 //! appended to matrices, vectors stacked, columns padded, and gradients of slices.
 
-use fulgurite::compile::Options;
-use fulgurite::jit::jit;
-use fulgurite::tracer::{self, Tensor};
-use fulgurite::{Array, DType};
+use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;
 use fulgurite_ops::prims;
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::jit::jit;
+use fulgurite_runtime::tracer::{self, Tensor};
+use fulgurite_runtime::{Array, DType};
 
 /// A tile's length and one more: of f32, f64, 16-bit types and i64; of i32 and u8; and two and three tiles.
 const ROWS: [usize; 7] = [1025, 2048, 2049, 4096, 4097, 8193, 12_289];

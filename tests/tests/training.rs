@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use fulgurite::DType;
-use fulgurite::compile::Options;
 use fulgurite_models::checkpoint::Checkpoint;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::llmc::{LlmcCheckpoint, Shard, Version};
 use fulgurite_models::train::{COMPUTE_DTYPE, Cause, OnNonFinite, TrainError, TrainOptions, initial_parameters, train};
 use fulgurite_models::{GptConfig, Weights};
+use fulgurite_runtime::DType;
+use fulgurite_runtime::compile::Options;
 
 fn options(out: &Path, steps: u64) -> TrainOptions {
     TrainOptions {
@@ -116,7 +116,7 @@ fn a_model_that_does_not_fit_is_refused_before_its_weights_are_made() {
         let error = train(&large, false, &mut |_| {}).unwrap_err();
         let limit = gigabytes << 30;
         assert!(
-            matches!(error, TrainError::Failed(fulgurite::Error::PlanTooLarge { limit: l, .. }) if l == limit),
+            matches!(error, TrainError::Failed(fulgurite_runtime::Error::PlanTooLarge { limit: l, .. }) if l == limit),
             "{error}"
         );
         println!("{size}: {error} after {:?}", started.elapsed());
@@ -238,31 +238,31 @@ fn the_parameter_is_named_and_the_update_is_left_out() {
 /// One gradient that is not finite, clipped with the others, would make all weights NaN.
 #[test]
 fn a_guarded_update_is_the_update_or_nothing() {
-    use fulgurite::Array;
     use fulgurite_models::gpt2::Gpt2;
     use fulgurite_models::step::{StepScalars, TrainState, guarded_update, update};
     use fulgurite_models::train::{step_scalars, zeros};
     use fulgurite_ops::prelude::Tensor;
+    use fulgurite_runtime::Array;
     type Arguments<T> = (TrainState<T>, Gpt2<T>, T, StepScalars<T>);
 
     let config = GptConfig { vocabulary: 256, context: 4, layers: 1, heads: 1, channels: 4, dropout: 0.0 };
-    let cpu = fulgurite::Device::CPU;
+    let cpu = fulgurite_runtime::Device::CPU;
     let state = || TrainState {
         params: initial_parameters(&config, 1).unwrap(),
         exp_avg: initial_parameters(&config, 2).unwrap(),
         exp_avg_sq: zeros(&config, cpu).unwrap(),
     };
     let bits = |state: &TrainState<Array>| -> Vec<Vec<u8>> {
-        fulgurite::tree::Tree::leaves(state).into_iter().map(|(_, leaf)| leaf.to_bytes().unwrap()).collect()
+        fulgurite_runtime::tree::Tree::leaves(state).into_iter().map(|(_, leaf)| leaf.to_bytes().unwrap()).collect()
     };
     for (clip, measure) in [(Some(1.0), false), (Some(1.0), true), (None, true), (None, false)] {
         let optimizer = OptimizerSettings { clip, ..OptimizerSettings::default() };
-        let guarded = fulgurite::jit(|(state, gradients, loss, scalars): Arguments<Tensor>| {
+        let guarded = fulgurite_runtime::jit(|(state, gradients, loss, scalars): Arguments<Tensor>| {
             guarded_update(&config, &optimizer, state, gradients, loss, &scalars, measure)
         })
         .arguments(["state", "gradients", "loss", "scalars"])
         .donate("state");
-        let plain = fulgurite::jit(|(state, gradients, _, scalars): Arguments<Tensor>| {
+        let plain = fulgurite_runtime::jit(|(state, gradients, _, scalars): Arguments<Tensor>| {
             update(&config, &optimizer, state, gradients, &scalars)
         });
         for (gradient, loss, finite) in [

@@ -4,10 +4,11 @@
 use std::sync::{Mutex, OnceLock};
 use std::thread;
 
-use fulgurite::compile::Options;
-use fulgurite::jit::Vjp;
-use fulgurite::{Array, DType, Device, Result, Tensor, jit};
+use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::jit::Vjp;
+use fulgurite_runtime::{Array, DType, Device, Result, Tensor, jit};
 
 mod device;
 

@@ -2,12 +2,12 @@
 //! and on what; a template that stays green fails here. They live in this binary alone and never enter the registry of
 //! the suite.
 
-use fulgurite::jit::jit;
-use fulgurite::testing::directives::Template;
-use fulgurite::testing::{Filter, GeneratedTest, Settings, generated_tests, unmatched_directives};
+use fulgurite_runtime::jit::jit;
+use fulgurite_runtime::testing::directives::Template;
+use fulgurite_runtime::testing::{Filter, GeneratedTest, Settings, generated_tests, unmatched_directives};
 
-use fulgurite::{Array, Tensor};
-use fulgurite_ops as _;
+use fulgurite_executors as _;
+use fulgurite_runtime::{Array, Tensor};
 
 #[path = "../src/wrong/blind_spots.rs"]
 mod blind_spots;
@@ -330,7 +330,7 @@ fn a_decomposition_that_calls_itself() {
 
 /// Whether kernels can be compiled here; where they must be, they can.
 fn has_nvrtc() -> bool {
-    let found = fulgurite::rules::fulgurite_kernels::cuda::nvrtc::version();
+    let found = fulgurite_runtime::rules::fulgurite_kernels::cuda::nvrtc::version();
     let required = std::env::var("FULGURITE_REQUIRE_NVRTC").is_ok_and(|value| value == "1");
     assert!(found.is_ok() || !required, "{found:?}");
     found.is_ok()
@@ -385,10 +385,10 @@ fn a_meta_that_forgets_the_types_of_other_operands() {
     must_catch("wrong::mixed_types", Template::Types, "meta says bf16[2, 3], its decomposition gives f32[2, 3]");
     must_pass("wrong::mixed_types", Template::Consistency);
     // And so says a user's call, whatever is verified.
-    let options = fulgurite::compile::Options { verify: false, ..Default::default() };
-    let call = fulgurite::jit(|(input, weight)| rules::mixed_types(input, weight)).options(options);
-    let array = |dtype| fulgurite::Array::from_f64([2, 3], dtype, &[0.5; 6]).unwrap();
-    let error = call.call((array(fulgurite::DType::BF16), array(fulgurite::DType::F32))).unwrap_err();
+    let options = fulgurite_runtime::compile::Options { verify: false, ..Default::default() };
+    let call = fulgurite_runtime::jit(|(input, weight)| rules::mixed_types(input, weight)).options(options);
+    let array = |dtype| fulgurite_runtime::Array::from_f64([2, 3], dtype, &[0.5; 6]).unwrap();
+    let error = call.call((array(fulgurite_runtime::DType::BF16), array(fulgurite_runtime::DType::F32))).unwrap_err();
     assert!(error.to_string().contains("meta says bf16[2, 3], its decomposition gives f32[2, 3]"), "{error}");
 }
 

@@ -3,16 +3,16 @@
 //!
 //! `FULGURITE_LOG=fulgurite_runtime::compile=debug` also logs how long each stage takes.
 
-use fulgurite::compile::{Options, Stage, stages};
-use fulgurite::transforms::retarget::retarget;
-use fulgurite::{Error, Result, Target};
 use fulgurite_benches::gpt2::argument;
 use fulgurite_benches::{log_to_stderr, median, processor};
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::traces::train_step_trace;
+use fulgurite_runtime::compile::{Options, Stage, stages};
+use fulgurite_runtime::transforms::retarget::retarget;
+use fulgurite_runtime::{Error, Result, Target};
 // The executors of all targets are linked in.
-use fulgurite_ops as _;
+use fulgurite_executors as _;
 
 fn invalid(argument: &str, message: String) -> Error {
     Error::Argument { argument: argument.into(), message }

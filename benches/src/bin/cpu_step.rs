@@ -1,16 +1,16 @@
 //! The CPU training step that PyTorch is compared with (`peers/gpt2_torch_cpu.py`): GPT-2 L4 H4 C128 T64 B8 V50257,
 //! f32: `cargo run --release -p fulgurite-benches --bin cpu_step [threads] [steps]`
 
-use fulgurite::compile::Options;
-use fulgurite::{Array, Tensor, jit};
 use fulgurite_benches::{peak_resident_mib, processor};
 use fulgurite_models::batches::Batch;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::{batch_arrays, initial_parameters, step_scalars};
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::{Array, Tensor, jit};
 
-fn main() -> fulgurite::Result<()> {
+fn main() -> fulgurite_runtime::Result<()> {
     let mut arguments = std::env::args().skip(1).filter_map(|text| text.parse::<usize>().ok());
     let threads = arguments.next().unwrap_or(2);
     let steps = arguments.next().unwrap_or(20);
@@ -29,10 +29,10 @@ fn main() -> fulgurite::Result<()> {
     .donate("state")
     .options(Options { verify: false, ..Options::default() });
     let params = initial_parameters(&config, 42)?;
-    let zeros = |params: &fulgurite_models::gpt2::Gpt2<Array>| -> fulgurite::Result<_> {
+    let zeros = |params: &fulgurite_models::gpt2::Gpt2<Array>| -> fulgurite_runtime::Result<_> {
         fulgurite_models::gpt2::Gpt2::build(&config, &mut |_, shape| {
             let _ = params;
-            Array::zeros(shape, fulgurite::DType::F32)
+            Array::zeros(shape, fulgurite_runtime::DType::F32)
         })
     };
     let (exp_avg, exp_avg_sq) = (zeros(&params)?, zeros(&params)?);
@@ -60,7 +60,7 @@ fn main() -> fulgurite::Result<()> {
     if std::env::args().any(|argument| argument == "profile") {
         let compiled = step.compile(&(state.clone(), batch_arrays(&batch)?, step_scalars(1e-3, 1, 42)?))?;
         let mut inputs: Vec<Array> = Vec::new();
-        fulgurite::tree::Tree::visit(
+        fulgurite_runtime::tree::Tree::visit(
             &(state, batch_arrays(&batch)?, step_scalars(1e-3, 1, 42)?),
             "",
             &mut |_, array| {
@@ -71,7 +71,7 @@ fn main() -> fulgurite::Result<()> {
         spent.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
         let block = &compiled.program().trace().block;
         for (symbol, time) in spent.iter().take(40) {
-            let line = fulgurite::trace::print_symbol(block, &block.symbols[*symbol]);
+            let line = fulgurite_runtime::trace::print_symbol(block, &block.symbols[*symbol]);
             eprintln!("{:9.3} ms  {}", time.as_secs_f64() * 1e3, line.chars().take(220).collect::<String>());
         }
         return Ok(());

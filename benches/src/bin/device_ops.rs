@@ -4,16 +4,16 @@
 //! Bytes are what has to move: operands and results once each way. Times are the sum of a program's kernels, each
 //! between events, median of the runs; backward is forward with its vjp, less forward.
 
-use fulgurite::compile::{Options, compile};
-use fulgurite::device::{DeviceMemory, DeviceState};
-use fulgurite::jit::{Names, trace};
-use fulgurite::program::Program;
-use fulgurite::transforms::vjp;
-use fulgurite::{Array, DType, Device, Result, Target, Tensor, TensorMeta};
 use fulgurite_benches::gpt2::argument;
 use fulgurite_benches::median_of;
 use fulgurite_kernels::launch::CopyRange;
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::compile::{Options, compile};
+use fulgurite_runtime::device::{DeviceMemory, DeviceState};
+use fulgurite_runtime::jit::{Names, trace};
+use fulgurite_runtime::program::Program;
+use fulgurite_runtime::transforms::vjp;
+use fulgurite_runtime::{Array, DType, Device, Result, Target, Tensor, TensorMeta};
 
 type Function = Box<dyn Fn(Vec<Tensor>) -> Vec<Tensor>>;
 

@@ -7,12 +7,12 @@
 
 use std::time::Instant;
 
-use fulgurite::device::DeviceState;
-use fulgurite::{Error, Result};
 use fulgurite_benches::gpt2::{Setting, argument, config, measure, options};
 use fulgurite_models::batches::Batch;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::train::initial_parameters;
+use fulgurite_runtime::device::DeviceState;
+use fulgurite_runtime::{Error, Result};
 
 fn main() -> Result<()> {
     let started = Instant::now();

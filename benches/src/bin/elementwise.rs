@@ -3,17 +3,17 @@
 
 use std::time::Instant;
 
-use fulgurite::compile::Options;
-use fulgurite::{Array, Tensor, jit};
 use fulgurite_benches::{median_of, processor};
 use fulgurite_kernels::machine::last_level_cache;
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::{Array, Tensor, jit};
 use rayon::prelude::*;
 
 /// Medians are of so many.
 const ROUNDS: usize = 15;
 
-fn main() -> fulgurite::Result<()> {
+fn main() -> fulgurite_runtime::Result<()> {
     // Well beyond the last-level cache (and beyond several, where a processor has more than one), so that neither side
     // is served by it.
     let len = (4 * last_level_cache()).max(1 << 30).next_multiple_of(1 << 20) / 4;
@@ -36,7 +36,7 @@ fn main() -> fulgurite::Result<()> {
     // By turns: others may use the memory too, now more and now less.
     let mut times: [Vec<f64>; 3] = Default::default();
     for round in 0..=ROUNDS {
-        let work: [&mut dyn FnMut() -> fulgurite::Result<()>; 3] = [&mut copy, &mut first, &mut second];
+        let work: [&mut dyn FnMut() -> fulgurite_runtime::Result<()>; 3] = [&mut copy, &mut first, &mut second];
         for (times, work) in times.iter_mut().zip(work) {
             let start = Instant::now();
             work()?;

@@ -13,10 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use fulgurite::device::DeviceState;
-use fulgurite::trace::Trace;
-use fulgurite::tree::Tree;
-use fulgurite::{DType, Error, Result};
 use fulgurite_benches::gpt2::{Setting, argument, config, measure, options};
 use fulgurite_models::batches::Batch;
 use fulgurite_models::checkpoint::OptimizerSettings;
@@ -25,6 +21,10 @@ use fulgurite_models::host_tensor::HostTensor;
 use fulgurite_models::tensor_file::TensorFile;
 use fulgurite_models::tokenizer::Tokenizer;
 use fulgurite_models::train::{initial_parameters, parameters_from};
+use fulgurite_runtime::device::DeviceState;
+use fulgurite_runtime::trace::Trace;
+use fulgurite_runtime::tree::Tree;
+use fulgurite_runtime::{DType, Error, Result};
 use serde_json::{Value, json};
 
 /// The lists of executors that are compared; the first is the default one.

@@ -3,15 +3,15 @@
 
 use std::time::Instant;
 
-use fulgurite::{Array, Tensor};
 use fulgurite_benches::processor;
 use fulgurite_kernels::elementwise::elementwise;
 use fulgurite_kernels::scalar::ScalarProgram;
 use fulgurite_kernels::view::{TensorMut, contiguous_strides};
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::{Array, Tensor};
 
-fn main() -> fulgurite::Result<()> {
-    let step = fulgurite::jit(|x: Tensor| exp(x)).named("exp");
+fn main() -> fulgurite_runtime::Result<()> {
+    let step = fulgurite_runtime::jit(|x: Tensor| exp(x)).named("exp");
     let x = Array::new([16], &[0.5f32; 16])?;
     let calls = 20_000u32;
     let mut best_call = f64::INFINITY;

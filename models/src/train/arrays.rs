@@ -1,6 +1,6 @@
 //! The arrays that a step takes besides its state: batches, numbers, random generators.
 
-use fulgurite::{Array, Result};
+use fulgurite_runtime::{Array, Result};
 
 use crate::argument_error::wrong;
 use crate::batches::{Batch, Batches};
@@ -73,8 +73,8 @@ mod tests {
     /// What the model adds to the generator, in a model of more places than one byte counts.
     #[test]
     fn every_place_of_a_deep_model_draws_from_a_stream_of_its_own() {
-        use fulgurite::argument::{Arg, Attribute, Scalar};
-        use fulgurite::trace::Block;
+        use fulgurite_runtime::argument::{Arg, Attribute, Scalar};
+        use fulgurite_runtime::trace::Block;
 
         fn shifts(block: &Block, dropouts: &mut usize, found: &mut Vec<i64>) {
             for symbol in &block.symbols {

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use fulgurite::tree::Tree;
-use fulgurite::{Array, Error, Result};
+use fulgurite_runtime::tree::Tree;
+use fulgurite_runtime::{Array, Error, Result};
 
 use crate::gpt2::Gpt2;
 use crate::nonfinite::NonFinite;

@@ -12,8 +12,8 @@ mod steps;
 
 use std::path::Path;
 
-use fulgurite::device::DeviceState;
-use fulgurite::{Error, Result};
+use fulgurite_runtime::device::DeviceState;
+use fulgurite_runtime::{Error, Result};
 
 pub use crate::parameters::{initial_parameters, parameters_from, zeros};
 pub use arrays::{batch_arrays, generator, step_scalars};

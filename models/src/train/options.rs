@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use fulgurite::Device;
-use fulgurite::compile::Options;
+use fulgurite_runtime::Device;
+use fulgurite_runtime::compile::Options;
 
 use crate::checkpoint::OptimizerSettings;
 use crate::schedule::Schedule;

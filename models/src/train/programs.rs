@@ -1,10 +1,10 @@
 //! The functions of a run, compiled when they are first called.
 
-use fulgurite::compile::Stage;
-use fulgurite::jit::Jit;
-use fulgurite::program::Profile;
-use fulgurite::{Array, Result, jit};
 use fulgurite_ops::prelude::Tensor;
+use fulgurite_runtime::compile::Stage;
+use fulgurite_runtime::jit::Jit;
+use fulgurite_runtime::program::Profile;
+use fulgurite_runtime::{Array, Result, jit};
 
 use super::arrays::{generator, next_arrays, step_scalars};
 use super::options::{OnNonFinite, TrainOptions};

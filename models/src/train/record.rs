@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use fulgurite::compile::Stage;
-use fulgurite::program::Profile;
-use fulgurite::{Error, Result};
+use fulgurite_runtime::compile::Stage;
+use fulgurite_runtime::program::Profile;
+use fulgurite_runtime::{Error, Result};
 
 /// Writes every stage of a compiled function as text.
 pub fn write_stages(folder: &Path, stages: &[Stage]) -> Result<()> {

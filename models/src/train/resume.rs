@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fulgurite::{Error, Result};
+use fulgurite_runtime::{Error, Result};
 
 use super::notes::{COMPUTE_DTYPE, DROPOUT_STREAMS};
 use super::options::TrainOptions;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fulgurite::compile::compile;
-use fulgurite::tree::Tree;
-use fulgurite::{Array, Error, Result};
+use fulgurite_runtime::compile::compile;
+use fulgurite_runtime::tree::Tree;
+use fulgurite_runtime::{Array, Error, Result};
 
 use super::arrays::batch_arrays;
 use super::failure::{Cause, Divergence, TrainError};
@@ -222,7 +222,7 @@ pub(super) fn evaluate(run: &Run, loss: &ValidationLoss<'_>) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fulgurite::compile::Options;
+    use fulgurite_runtime::compile::Options;
 
     fn limited(gigabytes: u64, accumulate: usize) -> TrainOptions {
         TrainOptions {
@@ -268,7 +268,7 @@ mod tests {
         }
         within_memory(&limited(8, 1), &config("124M"), 64).unwrap();
         let mut elsewhere = limited(1, 1);
-        elsewhere.compile.device = Some(fulgurite::Device::new("cuda", 0));
+        elsewhere.compile.device = Some(fulgurite_runtime::Device::new("cuda", 0));
         within_memory(&elsewhere, &config("1558M"), 1024).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use fulgurite::{Array, Result};
+use fulgurite_runtime::{Array, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::arrays::{generator, next_arrays, step_scalars};

@@ -28,7 +28,7 @@ pub mod twice {
     }
 }
 
-fn gradient_of_norm(input: fulgurite::Tensor) -> norm::Grads {
+fn gradient_of_norm(input: fulgurite_runtime::Tensor) -> norm::Grads {
     norm::Grads { input, weight: None }
 }
 

@@ -14,11 +14,11 @@ pub mod scaled {
     }
 }
 
-fn given_back(input: fulgurite::Tensor) -> fulgurite::Tensor {
+fn given_back(input: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
     scaled::with(input).by(2.0)
 }
 
-fn handed_on(input: fulgurite::Tensor) -> fulgurite::Tensor {
+fn handed_on(input: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
     scaled(scaled::with(input).by(2.0))
 }
 

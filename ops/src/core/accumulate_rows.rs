@@ -23,6 +23,6 @@ pub mod accumulate_rows {
 }
 
 #[track_caller]
-fn zeros_like(tensor: fulgurite::Tensor) -> fulgurite::Tensor {
+fn zeros_like(tensor: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
     prims::full(&*tensor.shape(), 0.0, tensor.dtype(), tensor.device().to_string())
 }

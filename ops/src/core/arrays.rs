@@ -1,6 +1,6 @@
 //! What references share, also those of other crates: plain ndarray, f64, written for clarity.
 
-use fulgurite::rules::{ArrayD, IxDyn, ReferenceTensor};
+use fulgurite_runtime::rules::{ArrayD, IxDyn, ReferenceTensor};
 
 use super::promotion::{broadcast_shapes, position, reduced_dims, reduced_shape};
 

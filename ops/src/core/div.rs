@@ -7,7 +7,7 @@ use crate::prims::{
     support::{another, floor_quotient, in_accumulator, same_dtype, same_shape},
 };
 
-fulgurite::attribute_enum! {
+fulgurite_runtime::attribute_enum! {
     /// How a quotient becomes an integer.
     pub enum RoundingMode {
         /// Towards negative infinity.

@@ -67,14 +67,17 @@ pub mod gather {
 
 /// `tensor`, or its one element along a dimension.
 #[track_caller]
-pub(crate) fn at_least_1d(tensor: fulgurite::Tensor) -> fulgurite::Tensor {
+pub(crate) fn at_least_1d(tensor: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
     if tensor.rank() == 0 { prims::reshape(tensor, [1]) } else { tensor }
 }
 
 /// For references: fails unless every index lies below `extent`.
-pub(crate) fn in_range(index: &fulgurite::rules::ArrayD<i64>, extent: usize) -> Result<(), fulgurite::Failure> {
+pub(crate) fn in_range(
+    index: &fulgurite_runtime::rules::ArrayD<i64>,
+    extent: usize,
+) -> Result<(), fulgurite_runtime::Failure> {
     match index.iter().find(|i| usize::try_from(**i).map_or(true, |i| i >= extent)) {
-        Some(i) => Err(fulgurite::Failure::new(
+        Some(i) => Err(fulgurite_runtime::Failure::new(
             "IndexOutOfRange",
             format!("index holds {i}, which is out of range for a dimension of size {extent}"),
         )),

@@ -106,11 +106,11 @@ pub mod narrow {
 
 /// `length` positions from `start` on in a dimension of `extent`; a negative `start` counts from the end.
 #[track_caller]
-fn positions(start: fulgurite::Tensor, extent: usize, length: usize) -> fulgurite::Tensor {
-    let start = super::promotion::cast(start, fulgurite::DType::I64);
+fn positions(start: fulgurite_runtime::Tensor, extent: usize, length: usize) -> fulgurite_runtime::Tensor {
+    let start = super::promotion::cast(start, fulgurite_runtime::DType::I64);
     let from_end = prims::add(start, extent as i64);
     let first = prims::select(prims::lt(start, 0), from_end, start);
-    let steps = prims::iota(length, 0i64, 1i64, fulgurite::DType::I64, start.device().to_string());
+    let steps = prims::iota(length, 0i64, 1i64, fulgurite_runtime::DType::I64, start.device().to_string());
     prims::add(super::promotion::broadcast(first, &[length]), steps)
 }
 
@@ -120,7 +120,12 @@ fn first(extent: usize, start: i64) -> Option<usize> {
 
 /// Elements `start..start + length` along dimension `dim`; the tensor itself if these are all.
 #[track_caller]
-pub(crate) fn piece(input: fulgurite::Tensor, dim: usize, start: usize, length: usize) -> fulgurite::Tensor {
+pub(crate) fn piece(
+    input: fulgurite_runtime::Tensor,
+    dim: usize,
+    start: usize,
+    length: usize,
+) -> fulgurite_runtime::Tensor {
     let mut ends = input.shape().to_vec();
     if ends[dim] == length {
         return input;

@@ -215,7 +215,7 @@ pub mod pad {
     }
 }
 
-fulgurite::attribute_enum! {
+fulgurite_runtime::attribute_enum! {
     /// What a tensor is continued with.
     pub enum PadMode {
         /// One value.
@@ -231,7 +231,13 @@ fulgurite::attribute_enum! {
 
 /// Dimension `dim` with `low` elements before and `high` after it, made from its own; negative numbers cut off.
 #[track_caller]
-fn continued(input: fulgurite::Tensor, dim: usize, low: i64, high: i64, mode: PadMode) -> fulgurite::Tensor {
+fn continued(
+    input: fulgurite_runtime::Tensor,
+    dim: usize,
+    low: i64,
+    high: i64,
+    mode: PadMode,
+) -> fulgurite_runtime::Tensor {
     // Circular padding continues what is left, the others continue the whole.
     let circular = mode == PadMode::Circular;
     let input = if circular { cropped(input, dim, low, high) } else { input };
@@ -256,14 +262,14 @@ fn continued(input: fulgurite::Tensor, dim: usize, low: i64, high: i64, mode: Pa
             ((before > 0).then(|| repeated(0, before)), (after > 0).then(|| repeated(extent - 1, after)))
         }
     };
-    let parts: Vec<fulgurite::Tensor> = [first, Some(input), last].into_iter().flatten().collect();
+    let parts: Vec<fulgurite_runtime::Tensor> = [first, Some(input), last].into_iter().flatten().collect();
     let padded = if parts.len() == 1 { input } else { prims::cat(parts, dim) };
     if circular { padded } else { cropped(padded, dim, low, high) }
 }
 
 /// Without `-low` elements at the beginning of dimension `dim` and `-high` at its end, where these are positive.
 #[track_caller]
-fn cropped(input: fulgurite::Tensor, dim: usize, low: i64, high: i64) -> fulgurite::Tensor {
+fn cropped(input: fulgurite_runtime::Tensor, dim: usize, low: i64, high: i64) -> fulgurite_runtime::Tensor {
     let (first, last) = ((-low).max(0) as usize, (-high).max(0) as usize);
     piece(input, dim, first, input.shape()[dim] - first - last)
 }

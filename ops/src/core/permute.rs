@@ -92,7 +92,7 @@ fn positions(dims: &[i64], rank: usize) -> Option<Vec<usize>> {
     let mut seen = vec![false; rank];
     let order: Vec<usize> = dims
         .iter()
-        .map(|dim| fulgurite::meta::normalize_dim(*dim, rank).ok().filter(|dim| *dim < rank))
+        .map(|dim| fulgurite_runtime::meta::normalize_dim(*dim, rank).ok().filter(|dim| *dim < rank))
         .collect::<Option<_>>()?;
     order.iter().for_each(|dim| seen[*dim] = true);
     (order.len() == rank && seen.into_iter().all(|seen| seen)).then_some(order)

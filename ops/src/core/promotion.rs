@@ -1,7 +1,7 @@
 //! PyTorch's rules of type promotion and broadcasting, for metas and for traced tensors.
 
-use fulgurite::argument::{AttributeType, Operand, Scalar};
-use fulgurite::{DType, Failure, Tensor, TensorMeta};
+use fulgurite_runtime::argument::{AttributeType, Operand, Scalar};
+use fulgurite_runtime::{DType, Failure, Tensor, TensorMeta};
 
 use crate::prims;
 
@@ -142,7 +142,7 @@ pub fn alpha_fits(alpha: Scalar, dtype: DType, code: &'static str) -> Result<(),
 
 /// The meta of an elementwise function of `operands` in `dtype`; whether they broadcast was checked.
 pub fn elementwise_meta<V: HasMeta>(operands: &[Operand<V>], dtype: DType) -> TensorMeta {
-    let device = metas(operands).first().map_or(fulgurite::Device::CPU, TensorMeta::device);
+    let device = metas(operands).first().map_or(fulgurite_runtime::Device::CPU, TensorMeta::device);
     TensorMeta::new(common_shape(operands).unwrap_or_default(), dtype, device)
 }
 
@@ -303,7 +303,7 @@ pub fn reduced_dims(dims: Option<&[i64]>, rank: usize) -> Option<Vec<usize>> {
 pub fn named_dims(given: &[i64], rank: usize) -> Option<Vec<usize>> {
     let mut positions = Vec::new();
     for dim in given {
-        let dim = fulgurite::meta::normalize_dim(*dim, rank).ok()?;
+        let dim = fulgurite_runtime::meta::normalize_dim(*dim, rank).ok()?;
         if positions.contains(&dim) {
             return None;
         }
@@ -329,7 +329,7 @@ pub fn keep_dims(reduced: Tensor, shape: &[usize], dims: &[usize], keepdim: bool
 
 /// Position of `dim`, for rules whose meta has checked it.
 pub fn position(dim: i64, rank: usize) -> usize {
-    fulgurite::meta::normalize_dim(dim, rank).unwrap_or(0)
+    fulgurite_runtime::meta::normalize_dim(dim, rank).unwrap_or(0)
 }
 
 /// Sums `gradient` down to the shape of a tensor that was broadcast to its shape.
@@ -349,7 +349,7 @@ pub fn sum_to(gradient: Tensor, shape: &[usize]) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fulgurite::Device;
+    use fulgurite_runtime::Device;
 
     fn meta(shape: &[usize], dtype: DType) -> Operand<TensorMeta> {
         Operand::Tensor(TensorMeta::new(shape, dtype, Device::CPU))

@@ -103,7 +103,7 @@ fn sizes(extent: usize, size: usize) -> Vec<usize> {
     (0..count).map(|i| (extent - i * size).min(size)).collect()
 }
 
-fn metas(input: &fulgurite::TensorMeta, sizes: &[usize], dim: usize) -> Vec<fulgurite::TensorMeta> {
+fn metas(input: &fulgurite_runtime::TensorMeta, sizes: &[usize], dim: usize) -> Vec<fulgurite_runtime::TensorMeta> {
     let mut shape = input.shape().to_vec();
     let with_extent = |size: &usize| {
         shape[dim] = *size;
@@ -113,7 +113,7 @@ fn metas(input: &fulgurite::TensorMeta, sizes: &[usize], dim: usize) -> Vec<fulg
 }
 
 #[track_caller]
-fn pieces(input: fulgurite::Tensor, sizes: &[usize], dim: usize) -> Vec<fulgurite::Tensor> {
+fn pieces(input: fulgurite_runtime::Tensor, sizes: &[usize], dim: usize) -> Vec<fulgurite_runtime::Tensor> {
     let mut start = 0;
     let mut out = Vec::with_capacity(sizes.len());
     for size in sizes {
@@ -126,7 +126,7 @@ fn pieces(input: fulgurite::Tensor, sizes: &[usize], dim: usize) -> Vec<fulgurit
 /// The gradient of a tensor from those of its pieces. (Padded one by one and added, as the gradients of slices are,
 /// they take time that grows with the square of their number.)
 #[track_caller]
-fn joined(pieces: &[fulgurite::Tensor], dim: usize) -> fulgurite::Tensor {
+fn joined(pieces: &[fulgurite_runtime::Tensor], dim: usize) -> fulgurite_runtime::Tensor {
     match pieces {
         [only] => *only,
         _ => prims::cat(pieces, dim),
@@ -135,10 +135,10 @@ fn joined(pieces: &[fulgurite::Tensor], dim: usize) -> fulgurite::Tensor {
 
 /// For references: the pieces of `tensor`.
 fn cut(
-    input: &fulgurite::reference::ReferenceTensor,
+    input: &fulgurite_runtime::reference::ReferenceTensor,
     sizes: &[usize],
     dim: usize,
-) -> Vec<fulgurite::reference::ReferenceTensor> {
+) -> Vec<fulgurite_runtime::reference::ReferenceTensor> {
     let mut start = 0;
     let mut shape = input.shape().to_vec();
     let part = |size: &usize| {

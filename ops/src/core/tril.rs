@@ -67,12 +67,13 @@ triangle! {
 
 /// For each place of the last two dimensions its column less its row, as i64.
 #[track_caller]
-pub(crate) fn column_minus_row(meta: &fulgurite::TensorMeta) -> fulgurite::Tensor {
+pub(crate) fn column_minus_row(meta: &fulgurite_runtime::TensorMeta) -> fulgurite_runtime::Tensor {
     let (rows, columns) = match meta.shape() {
         [.., rows, columns] => (*rows, *columns),
         _ => (1, 1),
     };
-    let count = |length: usize| prims::iota(length, 0i64, 1i64, fulgurite::DType::I64, meta.device().to_string());
+    let count =
+        |length: usize| prims::iota(length, 0i64, 1i64, fulgurite_runtime::DType::I64, meta.device().to_string());
     let row = prims::broadcast_in_dim(count(rows), [rows, columns], [0]);
     let column = prims::broadcast_in_dim(count(columns), [rows, columns], [1]);
     prims::sub(column, row)

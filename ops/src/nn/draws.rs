@@ -1,9 +1,9 @@
 //! Random numbers for references of operators that draw.
 
-use fulgurite::DType;
-use fulgurite::operator::RuleSet;
-use fulgurite::rules::{ArrayD, Failure, OperatorArguments, ReferenceTensor, Result};
-use fulgurite::testing::rules::TestRules;
+use fulgurite_runtime::DType;
+use fulgurite_runtime::operator::RuleSet;
+use fulgurite_runtime::rules::{ArrayD, Failure, OperatorArguments, ReferenceTensor, Result};
+use fulgurite_runtime::testing::rules::TestRules;
 
 use crate::prims::uniform;
 

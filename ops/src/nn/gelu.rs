@@ -6,7 +6,7 @@ use crate::core::promotion::{accumulating, cast};
 use crate::nn::gelu_backward;
 use crate::prims;
 
-fulgurite::attribute_enum! {
+fulgurite_runtime::attribute_enum! {
     /// How the Gaussian distribution function is computed.
     pub enum Approximate {
         /// By the error function.
@@ -73,20 +73,20 @@ pub mod gelu {
     }
 }
 
-/// √(2/π).
-pub(crate) const ROOT: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
-/// What the cube is weighted with.
-pub(crate) const CUBE_WEIGHT: f64 = 0.044715;
+/// √(2/π), the scale of what the hyperbolic tangent of `gelu` is taken of.
+pub const GELU_INNER_SCALE: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
+/// The weight of the cube in what the hyperbolic tangent of `gelu` is taken of.
+pub const GELU_CUBE_WEIGHT: f64 = 0.044715;
 
 /// `2 Φ(x) - 1`, or what stands for it.
 #[track_caller]
-pub(crate) fn sigmoidal(x: fulgurite::Tensor, approximate: Approximate) -> fulgurite::Tensor {
+pub(crate) fn sigmoidal(x: fulgurite_runtime::Tensor, approximate: Approximate) -> fulgurite_runtime::Tensor {
     match approximate {
         Approximate::None => prims::erf(prims::mul(x, FRAC_1_SQRT_2)),
         Approximate::Tanh => {
             let cube = prims::mul(prims::mul(x, x), x);
-            let inner = prims::add(x, prims::mul(cube, CUBE_WEIGHT));
-            prims::tanh(prims::mul(inner, ROOT))
+            let inner = prims::add(x, prims::mul(cube, GELU_CUBE_WEIGHT));
+            prims::tanh(prims::mul(inner, GELU_INNER_SCALE))
         }
     }
 }

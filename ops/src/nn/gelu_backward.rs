@@ -3,7 +3,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use fulgurite_ops_macros::operator;
 
 use crate::core::promotion::{accumulating, cast};
-use crate::nn::{Approximate, CUBE_WEIGHT, ROOT, sigmoidal};
+use crate::nn::{Approximate, GELU_CUBE_WEIGHT, GELU_INNER_SCALE, sigmoidal};
 use crate::prims;
 
 /// The gradient of [`gelu`](super::gelu) at `input`, times `grad_output`, elementwise, computed in f32 for f16 and
@@ -39,7 +39,8 @@ pub mod gelu_backward {
                 prims::mul(prims::mul(x, density), 0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2)
             }
             Approximate::Tanh => {
-                let inner = prims::add(ROOT, prims::mul(squared, 3.0 * ROOT * CUBE_WEIGHT));
+                let inner =
+                    prims::add(GELU_INNER_SCALE, prims::mul(squared, 3.0 * GELU_INNER_SCALE * GELU_CUBE_WEIGHT));
                 let outer = prims::sub(1.0, prims::mul(s, s));
                 prims::mul(prims::mul(prims::mul(x, 0.5), outer), inner)
             }

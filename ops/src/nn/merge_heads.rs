@@ -38,7 +38,7 @@ pub mod merge_heads {
 
 /// The result of [`merge_heads`]; a view where the heads of a position lie beside each other.
 #[track_caller]
-pub(crate) fn heads_beside(input: fulgurite::Tensor) -> fulgurite::Tensor {
+pub fn heads_beside(input: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
     let (batch, heads, length, size) = (input.size(0), input.size(1), input.size(2), input.size(3));
     prims::reshape(prims::permute(input, [0, 2, 1, 3]), [batch, length, heads * size])
 }

@@ -1,7 +1,7 @@
 //! How losses are reduced, and the arrangement of their arguments.
 
-use fulgurite::attribute_enum;
-use fulgurite::{Tensor, TensorMeta};
+use fulgurite_runtime::attribute_enum;
+use fulgurite_runtime::{Tensor, TensorMeta};
 
 use crate::core::promotion::{cast, differs_from};
 use crate::prims;

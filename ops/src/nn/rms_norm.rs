@@ -102,7 +102,7 @@ pub mod rms_norm {
 
 /// `1 / √(mean(x²) + eps)` of every row.
 #[track_caller]
-fn reciprocal_root(rows: &Rows, x: fulgurite::Tensor, eps: Option<f64>) -> fulgurite::Tensor {
+fn reciprocal_root(rows: &Rows, x: fulgurite_runtime::Tensor, eps: Option<f64>) -> fulgurite_runtime::Tensor {
     let mean = rows.mean(prims::mul(x, x));
     prims::rsqrt(prims::add(mean, eps.unwrap_or(x.dtype().epsilon())))
 }
@@ -110,33 +110,33 @@ fn reciprocal_root(rows: &Rows, x: fulgurite::Tensor, eps: Option<f64>) -> fulgu
 /// A tensor as rows of the trailing dimensions that a normalization runs over.
 #[derive(Debug, Clone)]
 pub(crate) struct Rows {
-    meta: fulgurite::TensorMeta,
+    meta: fulgurite_runtime::TensorMeta,
     /// How many leading dimensions number the rows.
     leading: usize,
 }
 
 impl Rows {
     /// The rows of `input` over its trailing `shape`.
-    pub(crate) fn of(input: fulgurite::Tensor, shape: &[usize]) -> Rows {
+    pub(crate) fn of(input: fulgurite_runtime::Tensor, shape: &[usize]) -> Rows {
         let meta = input.meta();
         Rows { leading: meta.rank().saturating_sub(shape.len()), meta }
     }
 
     /// In the type computed in.
     #[track_caller]
-    pub(crate) fn wide(&self, tensor: fulgurite::Tensor) -> fulgurite::Tensor {
+    pub(crate) fn wide(&self, tensor: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
         accumulating(tensor)
     }
 
     /// Back in the element type of the input.
     #[track_caller]
-    pub(crate) fn narrowed(&self, tensor: fulgurite::Tensor) -> fulgurite::Tensor {
+    pub(crate) fn narrowed(&self, tensor: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
         cast(tensor, self.meta.dtype())
     }
 
     /// The mean of every row.
     #[track_caller]
-    pub(crate) fn mean(&self, x: fulgurite::Tensor) -> fulgurite::Tensor {
+    pub(crate) fn mean(&self, x: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
         let dims: Vec<usize> = (self.leading..self.meta.rank()).collect();
         let columns: usize = self.meta.shape()[self.leading..].iter().product();
         let total = prims::sum(x, dims);
@@ -145,19 +145,23 @@ impl Rows {
 
     /// A number of every row, for all of its elements.
     #[track_caller]
-    pub(crate) fn spread(&self, row: fulgurite::Tensor) -> fulgurite::Tensor {
+    pub(crate) fn spread(&self, row: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
         prims::broadcast_in_dim(row, self.meta.shape(), (0..self.leading).collect::<Vec<_>>())
     }
 
     /// A parameter of every column, in the type computed in, for all rows.
     #[track_caller]
-    pub(crate) fn per_column(&self, parameter: fulgurite::Tensor) -> fulgurite::Tensor {
+    pub(crate) fn per_column(&self, parameter: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
         broadcast(cast(parameter, self.meta.dtype().accumulator()), self.meta.shape())
     }
 
     /// The sum over all rows, in the element type of `parameter`.
     #[track_caller]
-    pub(crate) fn column_sums(&self, x: fulgurite::Tensor, parameter: fulgurite::Tensor) -> fulgurite::Tensor {
+    pub(crate) fn column_sums(
+        &self,
+        x: fulgurite_runtime::Tensor,
+        parameter: fulgurite_runtime::Tensor,
+    ) -> fulgurite_runtime::Tensor {
         let summed = match self.leading {
             0 => x,
             leading => prims::sum(x, (0..leading).collect::<Vec<_>>()),

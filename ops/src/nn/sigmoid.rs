@@ -37,6 +37,6 @@ pub mod sigmoid {
 
 /// The logistic function in the element type of `input`.
 #[track_caller]
-pub(crate) fn logistic(input: fulgurite::Tensor) -> fulgurite::Tensor {
+pub(crate) fn logistic(input: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
     prims::reciprocal(prims::add(1.0, prims::exp(prims::neg(input))))
 }

@@ -65,10 +65,10 @@ pub mod softmax {
 /// The reduction of `input` along `dim` by `reduce`; a zero-dimensional tensor is its own.
 #[track_caller]
 pub(crate) fn reduced(
-    input: fulgurite::Tensor,
+    input: fulgurite_runtime::Tensor,
     dim: i64,
-    reduce: impl FnOnce(fulgurite::Tensor, [usize; 1]) -> fulgurite::Tensor,
-) -> fulgurite::Tensor {
+    reduce: impl FnOnce(fulgurite_runtime::Tensor, [usize; 1]) -> fulgurite_runtime::Tensor,
+) -> fulgurite_runtime::Tensor {
     match input.rank() {
         0 => input,
         rank => reduce(input, [position(dim, rank)]),
@@ -77,7 +77,11 @@ pub(crate) fn reduced(
 
 /// What was reduced along `dim`, for all elements of `like` again.
 #[track_caller]
-pub(crate) fn restored(reduced: fulgurite::Tensor, like: fulgurite::Tensor, dim: i64) -> fulgurite::Tensor {
+pub(crate) fn restored(
+    reduced: fulgurite_runtime::Tensor,
+    like: fulgurite_runtime::Tensor,
+    dim: i64,
+) -> fulgurite_runtime::Tensor {
     let shape = like.shape();
     if shape.is_empty() {
         return reduced;
@@ -88,13 +92,17 @@ pub(crate) fn restored(reduced: fulgurite::Tensor, like: fulgurite::Tensor, dim:
 
 /// The sum along `dim`, for all elements again.
 #[track_caller]
-pub(crate) fn total(input: fulgurite::Tensor, dim: i64) -> fulgurite::Tensor {
+pub(crate) fn total(input: fulgurite_runtime::Tensor, dim: i64) -> fulgurite_runtime::Tensor {
     restored(reduced(input, dim, |x, dims| prims::sum(x, dims)), input, dim)
 }
 
 /// The gradient of softmax along `dim`, from its result `out`, in the element type of `out`.
 #[track_caller]
-pub(crate) fn softmax_gradient(out: fulgurite::Tensor, d_out: fulgurite::Tensor, dim: i64) -> fulgurite::Tensor {
+pub fn softmax_gradient(
+    out: fulgurite_runtime::Tensor,
+    d_out: fulgurite_runtime::Tensor,
+    dim: i64,
+) -> fulgurite_runtime::Tensor {
     let (p, d) = (accumulating(out), accumulating(d_out));
     let product = prims::mul(p, d);
     let total = total(product, dim);
@@ -103,7 +111,7 @@ pub(crate) fn softmax_gradient(out: fulgurite::Tensor, d_out: fulgurite::Tensor,
 
 /// The softmax in the element type of `input`.
 #[track_caller]
-pub(crate) fn exact_softmax(input: fulgurite::Tensor, dim: i64) -> fulgurite::Tensor {
+pub(crate) fn exact_softmax(input: fulgurite_runtime::Tensor, dim: i64) -> fulgurite_runtime::Tensor {
     if input.meta().is_empty() {
         return input;
     }
@@ -115,7 +123,10 @@ pub(crate) fn exact_softmax(input: fulgurite::Tensor, dim: i64) -> fulgurite::Te
 /// The largest element along `dim`, and the logarithm of the sum of the exponentials of the differences to it. `input`
 /// has elements.
 #[track_caller]
-pub(crate) fn log_normalizer(input: fulgurite::Tensor, dim: i64) -> (fulgurite::Tensor, fulgurite::Tensor) {
+pub(crate) fn log_normalizer(
+    input: fulgurite_runtime::Tensor,
+    dim: i64,
+) -> (fulgurite_runtime::Tensor, fulgurite_runtime::Tensor) {
     let top = reduced(input, dim, |x, dims| prims::amax(x, dims));
     let exponentials = prims::exp(prims::sub(input, restored(top, input, dim)));
     (top, prims::log(reduced(exponentials, dim, |x, dims| prims::sum(x, dims))))
@@ -123,7 +134,7 @@ pub(crate) fn log_normalizer(input: fulgurite::Tensor, dim: i64) -> (fulgurite::
 
 /// The logarithm of the softmax in the element type of `input`.
 #[track_caller]
-pub(crate) fn exact_log_softmax(input: fulgurite::Tensor, dim: i64) -> fulgurite::Tensor {
+pub(crate) fn exact_log_softmax(input: fulgurite_runtime::Tensor, dim: i64) -> fulgurite_runtime::Tensor {
     if input.meta().is_empty() {
         return input;
     }
@@ -134,10 +145,10 @@ pub(crate) fn exact_log_softmax(input: fulgurite::Tensor, dim: i64) -> fulgurite
 /// `input - top - log_sum`.
 #[track_caller]
 pub(crate) fn normalized(
-    input: fulgurite::Tensor,
-    top: fulgurite::Tensor,
-    log_sum: fulgurite::Tensor,
+    input: fulgurite_runtime::Tensor,
+    top: fulgurite_runtime::Tensor,
+    log_sum: fulgurite_runtime::Tensor,
     dim: i64,
-) -> fulgurite::Tensor {
+) -> fulgurite_runtime::Tensor {
     prims::sub(prims::sub(input, restored(top, input, dim)), restored(log_sum, input, dim))
 }

@@ -65,10 +65,10 @@ pub mod split_heads {
 
 /// The three tensors of [`split_heads`], as views of its input.
 #[track_caller]
-pub(crate) fn heads_apart(
-    input: fulgurite::Tensor,
+pub fn heads_apart(
+    input: fulgurite_runtime::Tensor,
     n_head: usize,
-) -> (fulgurite::Tensor, fulgurite::Tensor, fulgurite::Tensor) {
+) -> (fulgurite_runtime::Tensor, fulgurite_runtime::Tensor, fulgurite_runtime::Tensor) {
     let (batch, length, width) = (input.size(0), input.size(1), input.size(2));
     let channels = width / 3;
     let part = |i: usize| {

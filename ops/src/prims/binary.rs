@@ -94,7 +94,11 @@ binary! {
 }
 
 /// The part of a cotangent that goes to one of two: half of it where they are `tied`, nothing where it has `lost`.
-fn share(d_out: fulgurite::Tensor, tied: fulgurite::Tensor, lost: fulgurite::Tensor) -> fulgurite::Tensor {
+fn share(
+    d_out: fulgurite_runtime::Tensor,
+    tied: fulgurite_runtime::Tensor,
+    lost: fulgurite_runtime::Tensor,
+) -> fulgurite_runtime::Tensor {
     select(tied, mul(d_out, 0.5), select(lost, 0.0, d_out))
 }
 

@@ -40,7 +40,7 @@ pub mod cat {
     fn grad(tensors: Vec<Tensor>, dim: usize) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         (cat(&tensors, dim), move |d_out: Tensor| {
             let mut at = 0;
-            let part = |tensor: &fulgurite::Tensor| {
+            let part = |tensor: &fulgurite_runtime::Tensor| {
                 let (mut ends, rank) = (tensor.shape().to_vec(), tensor.rank());
                 let mut starts = vec![0; rank];
                 starts[dim] = at;

@@ -63,13 +63,13 @@ pub mod check_weights {
 }
 
 /// The failure for a weight that nothing can be drawn by.
-pub(crate) fn wrong_weight(row: usize, weight: f64) -> fulgurite::Failure {
+pub fn wrong_weight(row: usize, weight: f64) -> fulgurite_runtime::Failure {
     let message = format!("row {row} of the weights holds {weight}, expected finite numbers that are not negative");
-    fulgurite::Failure::new("Weights", message)
+    fulgurite_runtime::Failure::new("Weights", message)
 }
 
 /// The failure for weights whose sum is zero, or beyond the largest number.
-pub(crate) fn wrong_sum(row: usize, sum: f64) -> fulgurite::Failure {
+pub fn wrong_sum(row: usize, sum: f64) -> fulgurite_runtime::Failure {
     let message = format!("row {row} of the weights has the sum {sum}, expected a finite one above 0");
-    fulgurite::Failure::new("Weights", message)
+    fulgurite_runtime::Failure::new("Weights", message)
 }

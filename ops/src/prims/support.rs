@@ -1,7 +1,7 @@
 //! What declarations of prims share: constants for gradients, shapes, and the writing of references.
 
-use fulgurite::rules::*;
-use fulgurite::{DType, Tensor};
+use fulgurite_runtime::rules::*;
+use fulgurite_runtime::{DType, Tensor};
 use ndarray::Dimension;
 
 use crate::prims;

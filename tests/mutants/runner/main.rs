@@ -5,15 +5,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use fulgurite::argument::map_arguments;
-use fulgurite::executor::{executors, implementations, rewrites};
-use fulgurite::registry::operators;
-use fulgurite::testing::directives::Template;
-use fulgurite::testing::samples::Samples;
-use fulgurite::testing::{Filter, Settings, generated_tests};
-use fulgurite::{DType, Device};
+use fulgurite_runtime::argument::map_arguments;
+use fulgurite_runtime::executor::{executors, implementations, rewrites};
+use fulgurite_runtime::registry::operators;
+use fulgurite_runtime::testing::directives::Template;
+use fulgurite_runtime::testing::samples::Samples;
+use fulgurite_runtime::testing::{Filter, Settings, generated_tests};
+use fulgurite_runtime::{DType, Device};
 
-use fulgurite_ops as _;
+use fulgurite_executors as _;
 
 /// Templates in the order that finds most for the least time; snapshots last, since they tell changes and not mistakes.
 const ORDER: [Template; Template::ALL.len()] = [
@@ -72,7 +72,7 @@ fn list() -> ExitCode {
             let mut samples = Samples::of_operator(def, DType::F32).into_iter();
             let takes = |metas: &[_]| claims(def, metas).is_ok();
             if samples.next().is_some_and(|sample| takes(&map_arguments(&sample.arguments, |t| t.meta(Device::CPU)))) {
-                println!("{}\tops/src/executors/{}/mod.rs", def.name, executor.name);
+                println!("{}\texecutors/{}/src/lib.rs", def.name, executor.name);
             }
         }
     }

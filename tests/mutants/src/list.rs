@@ -7,7 +7,7 @@ use crate::find::{Mutant, find};
 use crate::reach::reached;
 
 /// Folders of operators, and of the kernels that run them on the host.
-const FOLDERS: [&str; 5] = ["ops/src/prims", "ops/src/core", "ops/src/nn", "ops/src/optim", "ops/src/executors/cpu"];
+const FOLDERS: [&str; 5] = ["ops/src/prims", "ops/src/core", "ops/src/nn", "ops/src/optim", "executors/cpu/src"];
 
 /// What may call a function of these folders.
 const SOURCES: &str = "ops/src";

@@ -1,9 +1,9 @@
 //! Kernels that are right for small and tame inputs alone, each of an executor that must be asked for: samples must
 //! reach beyond.
 
-use fulgurite::{DType, Tensor};
 use fulgurite_ops::prelude::*;
 use fulgurite_ops_macros::{executor, implementation};
+use fulgurite_runtime::{DType, Tensor};
 
 /// Attention without a running maximum: scores are exponentiated as they are.
 #[executor(device = "cpu")]
@@ -26,7 +26,7 @@ pub mod rounding_to_tf32 {}
 pub mod rounding_to_bf16 {}
 
 /// What neither wrong attention takes.
-fn is_plain(query: &fulgurite::TensorMeta, key: &fulgurite::TensorMeta) -> bool {
+fn is_plain(query: &fulgurite_runtime::TensorMeta, key: &fulgurite_runtime::TensorMeta) -> bool {
     query.rank() == 4 && key.rank() == 4 && query.shape()[..2] == key.shape()[..2]
 }
 
@@ -186,7 +186,10 @@ products! {
 }
 
 /// The products of matrices in the last two dimensions.
-fn product(a: &fulgurite::rules::ArrayD<f64>, b: &fulgurite::rules::ArrayD<f64>) -> fulgurite::rules::ArrayD<f64> {
+fn product(
+    a: &fulgurite_runtime::rules::ArrayD<f64>,
+    b: &fulgurite_runtime::rules::ArrayD<f64>,
+) -> fulgurite_runtime::rules::ArrayD<f64> {
     let rank = a.ndim();
     let (m, k, n) = (a.shape()[rank - 2], a.shape()[rank - 1], b.shape()[rank - 1]);
     let (left, right): (Vec<f64>, Vec<f64>) = (a.iter().copied().collect(), b.iter().copied().collect());
@@ -197,7 +200,8 @@ fn product(a: &fulgurite::rules::ArrayD<f64>, b: &fulgurite::rules::ArrayD<f64>)
     };
     let shape = [&a.shape()[..rank - 1], &[n]].concat();
     let values = (0..count).map(element).collect();
-    fulgurite::rules::ArrayD::from_shape_vec(fulgurite::rules::IxDyn(&shape), values).expect("a value for each element")
+    fulgurite_runtime::rules::ArrayD::from_shape_vec(fulgurite_runtime::rules::IxDyn(&shape), values)
+        .expect("a value for each element")
 }
 
 /// The number of so many bits of fraction that is nearest to `x`, ties to even.

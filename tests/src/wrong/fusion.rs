@@ -1,26 +1,26 @@
 //! A wrong fuser, of an executor that must be asked for.
 
-use fulgurite::arithmetic::Arithmetic;
-use fulgurite::operator::RuleSet;
 use fulgurite_ops_macros::executor;
+use fulgurite_runtime::arithmetic::Arithmetic;
+use fulgurite_runtime::operator::RuleSet;
 
 /// Runs elementwise arithmetic, and keeps what a region computes in f32 whatever its type: values of 16 bits are
 /// rounded where they are stored and nowhere else.
 #[executor(device = "cpu", strided)]
 pub mod unrounded {
-    use fulgurite::executor::HostKernel;
-    use fulgurite::fuel::Fuel;
-    use fulgurite::operator::OperatorDef;
-    use fulgurite::rules::fulgurite_kernels::fused::{FusedKernel, FusedNode, OutputLayout};
-    use fulgurite::trace::Block;
-    use fulgurite_ops::executors::cpu::cpu;
-    use fulgurite_ops::executors::region_program;
-    use fulgurite_ops::executors::regions::{self, Limits};
+    use fulgurite_executors::cpu::cpu;
+    use fulgurite_executors::regions::grouping::Limits;
+    use fulgurite_executors::regions::{grouping, program};
+    use fulgurite_runtime::executor::HostKernel;
+    use fulgurite_runtime::fuel::Fuel;
+    use fulgurite_runtime::operator::OperatorDef;
+    use fulgurite_runtime::rules::fulgurite_kernels::fused::{FusedKernel, FusedNode, OutputLayout};
+    use fulgurite_runtime::trace::Block;
 
     const LIMITS: Limits = Limits { executor: "unrounded", members: "unrounded", symbols: 48 };
 
     fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
-        regions::fuse(block, LIMITS, fuel)
+        grouping::fuse(block, LIMITS, fuel)
     }
 
     fn claims(operator: &'static OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
@@ -34,15 +34,14 @@ pub mod unrounded {
     }
 
     fn prepare_region(body: &Block, operands: &[Strided], results: &[Strided]) -> Result<HostKernel> {
-        let iteration = regions::iteration_shape(body).unwrap_or_default();
-        let mut program = region_program::program_of(body, LIMITS.executor)?;
+        let iteration = grouping::iteration_shape(body).unwrap_or_default();
+        let mut program = program::program_of(body, LIMITS.executor)?;
         for node in &mut program.nodes {
             if let FusedNode::Convert(dtype, of) = *node {
                 *node = FusedNode::Convert(dtype.accumulator(), of);
             }
         }
-        let strides: Vec<Vec<isize>> =
-            operands.iter().map(|operand| region_program::seen_in(operand, &iteration)).collect();
+        let strides: Vec<Vec<isize>> = operands.iter().map(|operand| program::seen_in(operand, &iteration)).collect();
         let strides: Vec<&[isize]> = strides.iter().map(Vec::as_slice).collect();
         let outputs: Vec<OutputLayout<'_>> = results
             .iter()

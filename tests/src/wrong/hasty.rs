@@ -35,8 +35,8 @@ sums! {
     backwards_ignored = "wrong::backwards_ignored";
 }
 
-fn sum(input: &fulgurite::rules::TensorRef<'_>, other: &fulgurite::rules::TensorRef<'_>) -> Vec<f64> {
-    use fulgurite::rules::fulgurite_kernels::access::read_f64;
+fn sum(input: &fulgurite_runtime::rules::TensorRef<'_>, other: &fulgurite_runtime::rules::TensorRef<'_>) -> Vec<f64> {
+    use fulgurite_runtime::rules::fulgurite_kernels::access::read_f64;
     read_f64(input).iter().zip(read_f64(other)).map(|(a, b)| a + b).collect()
 }
 

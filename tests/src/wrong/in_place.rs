@@ -2,10 +2,10 @@
 //! not theirs alone, or leave the work to building blocks that read elements after they have written others; and right
 //! ones beside them.
 
-use fulgurite::Failure;
-use fulgurite::rules::fulgurite_kernels::{elementwise, matmul, reduce, row, windows};
-use fulgurite::rules::{ArrayD, TensorMut, TensorRef};
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Failure;
+use fulgurite_runtime::rules::fulgurite_kernels::{elementwise, matmul, reduce, row, windows};
+use fulgurite_runtime::rules::{ArrayD, TensorMut, TensorRef};
 
 use crate::kernels::careless;
 

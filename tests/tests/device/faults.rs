@@ -1,9 +1,9 @@
 //! What becomes of an index out of range on a device: an error for whoever reads what comes from it, and for nobody
 //! else.
 
-use fulgurite::jit::Jit;
-use fulgurite::{Array, DType, Device, Error, Tensor, jit};
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::jit::Jit;
+use fulgurite_runtime::{Array, DType, Device, Error, Tensor, jit};
 
 use crate::{device, on};
 

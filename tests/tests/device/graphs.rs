@@ -1,9 +1,9 @@
 //! Graphs of programs whose inputs and outputs change from run to run: in value, in place, or both. Results are those
 //! of the host.
 
-use fulgurite::jit::Jit;
-use fulgurite::{Array, DType, Device, Tensor, jit};
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::jit::Jit;
+use fulgurite_runtime::{Array, DType, Device, Tensor, jit};
 
 use crate::{device, on};
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use fulgurite::Device;
-use fulgurite::device::DeviceState;
+use fulgurite_runtime::Device;
+use fulgurite_runtime::device::DeviceState;
 
 /// The first CUDA device; says so if there is none. With `FULGURITE_REQUIRE_CUDA=1` that is a failure.
 pub fn cuda() -> Option<Device> {

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite::executor::{IMPLEMENTATIONS, default_executors, executors, find_executor, implementations, rewrites};
-use fulgurite::operator::OperatorKind;
-use fulgurite::registry::{OPERATORS, find_operator, operators};
+use fulgurite_runtime::executor::{
+    IMPLEMENTATIONS, default_executors, executors, find_executor, implementations, rewrites,
+};
+use fulgurite_runtime::operator::OperatorKind;
+use fulgurite_runtime::registry::{OPERATORS, find_operator, operators};
 
 type Outcome = Result<(), String>;
 

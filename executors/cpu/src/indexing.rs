@@ -1,0 +1,63 @@
+//! Reading and adding at indices.
+
+use fulgurite_ops_macros::implementation;
+use fulgurite_runtime::Failure;
+use fulgurite_runtime::rules::fulgurite_kernels::elementwise::copy;
+use fulgurite_runtime::rules::fulgurite_kernels::indexing::{self, IndexOutOfRange};
+
+use super::cpu;
+
+/// The failure that names what was wrong.
+fn out_of_range(error: IndexOutOfRange, dim: usize) -> Failure {
+    let IndexOutOfRange { index, size, .. } = error;
+    Failure::new(
+        "IndexOutOfRange",
+        format!("index holds {index}, which is out of range for dimension {dim} of size {size}"),
+    )
+}
+
+#[implementation(of = fulgurite_ops::prims::gather, by = cpu, strided)]
+mod gather_by_cpu {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, dim: usize, index: TensorRef, out: &mut TensorMut) -> Result<()> {
+        indexing::gather(input, dim, index, out.reborrow()).map_err(|error| out_of_range(error, dim))
+    }
+}
+
+#[implementation(of = fulgurite_ops::prims::index_select, by = cpu, strided)]
+mod index_select_by_cpu {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, dim: usize, index: TensorRef, out: &mut TensorMut) -> Result<()> {
+        indexing::index_select(input, dim, index, out.reborrow()).map_err(|error| out_of_range(error, dim))
+    }
+}
+
+#[implementation(of = fulgurite_ops::prims::scatter_add, by = cpu, strided)]
+mod scatter_add_by_cpu {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, dim: usize, index: TensorRef, src: TensorRef, out: &mut TensorMut) -> Result<()> {
+        copy(input, out.reborrow());
+        indexing::scatter_add(out.reborrow(), dim, index, src).map_err(|error| out_of_range(error, dim))
+    }
+}
+
+#[implementation(of = fulgurite_ops::prims::index_add, by = cpu, strided)]
+mod index_add_by_cpu {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, dim: usize, index: TensorRef, src: TensorRef, out: &mut TensorMut) -> Result<()> {
+        copy(input, out.reborrow());
+        indexing::index_add(out.reborrow(), dim, index, src).map_err(|error| out_of_range(error, dim))
+    }
+}

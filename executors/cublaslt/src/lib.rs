@@ -1,0 +1,282 @@
+//! `cublaslt`: products of floating-point matrices by NVIDIA's library, in IEEE f32 and f64, and in f32 sums of bf16 and f16.
+//! `tf32` does those of f32 with operands rounded to TF32, and must be asked for by name.
+//!
+//! What the library does as it stores a product (bias, GELU and its gradient, the sum with a residual, a factor, the
+//! gradient of a bias) has an operator here, and rewrites that make it of what autodiff leaves.
+
+mod epilogue;
+
+fulgurite_ops_macros::operator_files! {
+    linear_gelu,
+    linear_residual,
+    matmul_gelu_backward,
+    scaled_matmul,
+    weight_gradients,
+}
+
+use fulgurite_ops_macros::executor;
+use fulgurite_runtime::backends::cuda::{Matmul, MatmulAddresses};
+use fulgurite_runtime::executor::Claim;
+use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::{Compute, Epilogue, Operand, Problem};
+use fulgurite_runtime::rules::{Address, DeviceTensor, Failure, Plan, Result};
+use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
+
+/// What the library may use beside its operands, in bytes.
+const WORKSPACE: u64 = 32 << 20;
+
+/// Products of floating-point matrices by cuBLASLt, in the element type's own precision.
+#[executor(device = "cuda", priority = 10, strided)]
+pub mod cublaslt {}
+
+/// Products of f32 matrices by cuBLASLt with operands rounded to TF32 (10 bits of fraction).
+#[executor(device = "cuda", strided)]
+pub mod tf32 {}
+
+/// What `cublaslt` takes, and how it computes.
+mod ieee {
+    use super::{Claim, Compute, DType};
+
+    pub(super) fn takes(dtype: DType) -> Claim {
+        fulgurite_runtime::refuse_unless!(dtype.is_floating(), "has no products of {dtype}");
+        Ok(())
+    }
+
+    /// The library's hyperbolic tangent is the hardware's approximation, of 11 bits.
+    pub(super) fn takes_approximations(dtype: DType) -> Claim {
+        fulgurite_runtime::refuse_unless!(
+            dtype != DType::F32,
+            "approximates the hyperbolic tangent to 11 bits, and f32 is IEEE here; tf32 takes it"
+        );
+        Ok(())
+    }
+
+    pub(super) fn compute(dtype: DType) -> Compute {
+        if dtype == DType::F64 { Compute::F64 } else { Compute::F32 }
+    }
+}
+
+/// What `tf32` takes, and how it computes.
+mod rounded {
+    use super::{Claim, Compute, DType};
+
+    pub(super) fn takes(dtype: DType) -> Claim {
+        fulgurite_runtime::refuse_unless!(dtype == DType::F32, "rounds operands of f32, input is {dtype}");
+        Ok(())
+    }
+
+    pub(super) fn takes_approximations(_dtype: DType) -> Claim {
+        Ok(())
+    }
+
+    pub(super) fn compute(_dtype: DType) -> Compute {
+        Compute::Tf32
+    }
+}
+
+/// Declares how both executors run an operator, with settings for both or for each; in the rules `precision` is what
+/// the executor takes and how it computes.
+macro_rules! by_both {
+    ($of:ident, $ieee:ident, $rounded:ident, [$($setting:tt)*], { $($rules:tt)* }) => {
+        $crate::by_both!($of, $ieee, $rounded, [$($setting)*] [$($setting)*], { $($rules)* });
+    };
+    ($of:ident, $ieee:ident, $rounded:ident, [$($ieee_setting:tt)*] [$($setting:tt)*], { $($rules:tt)* }) => {
+        #[fulgurite_ops_macros::implementation(of = $of, by = crate::cublaslt, $($ieee_setting)*)]
+        mod $ieee {
+            use crate::ieee as precision;
+            $($rules)*
+        }
+
+        #[fulgurite_ops_macros::implementation(of = $of, by = crate::tf32, $($setting)*)]
+        mod $rounded {
+            use crate::rounded as precision;
+            $($rules)*
+        }
+    };
+}
+use by_both;
+
+/// How the last two dimensions lie, if the library can take them: transposed, and the distance of rows.
+fn matrix(shape: &[usize], strides: &[isize]) -> Option<(bool, usize)> {
+    let [.., rows, columns] = shape else { return None };
+    let [.., row, column] = strides else { return None };
+    let (row, column) = (usize::try_from(*row).ok()?, usize::try_from(*column).ok()?);
+    // A stride along one element says nothing; a row must not overlap the next.
+    if (column == 1 || *columns == 1) && (row >= *columns || *rows == 1) {
+        return Some((false, if *rows == 1 { row.max(*columns) } else { row }));
+    }
+    ((row == 1 || *rows == 1) && (column >= *rows || *columns == 1))
+        .then_some((true, if *columns == 1 { column.max(*rows) } else { column }))
+}
+
+/// The batch dimensions as one, with one stride for each operand: as many leading ones as cannot be merged stay apart.
+fn merged(batch: &[usize], strides: [&[isize]; 3]) -> Option<(usize, [usize; 3])> {
+    let mut count = 1usize;
+    let mut step: [Option<isize>; 3] = [None; 3];
+    for i in (0..batch.len()).rev().filter(|i| batch[*i] != 1) {
+        for (operand, step) in step.iter_mut().enumerate() {
+            let stride = strides[operand][i];
+            match step {
+                None => *step = Some(stride),
+                Some(step) if stride == *step * count as isize => {}
+                Some(_) => return None,
+            }
+        }
+        count *= batch[i];
+    }
+    let [a, b, d] = step.map(|step| usize::try_from(step.unwrap_or(0)).ok());
+    Some((count, [a?, b?, d?]))
+}
+
+/// Plans `out = input · other`, with a factor.
+pub(crate) fn product(
+    plan: &mut Plan,
+    input: &DeviceTensor,
+    other: &DeviceTensor,
+    out: &DeviceTensor,
+    compute: Compute,
+    alpha: f64,
+) -> Result<()> {
+    let rank = out.shape().len();
+    let [m, n] = [out.shape()[rank - 2], out.shape()[rank - 1]];
+    let k = input.shape()[rank - 1];
+    if out.meta.is_empty() {
+        return Ok(());
+    }
+    if k == 0 {
+        plan.fill(out, 0);
+        return Ok(());
+    }
+    let (input, other) = (laid_out(plan, input, rank - 2)?, laid_out(plan, other, rank - 2)?);
+    let lost = || Failure::new("Layout", "an operand was laid out for the library and still does not fit it");
+    let (a_transposed, a_leading) = matrix(input.shape(), &input.strides).ok_or_else(lost)?;
+    let (b_transposed, b_leading) = matrix(other.shape(), &other.strides).ok_or_else(lost)?;
+    let batch = &out.shape()[..rank - 2];
+    let workspace = plan.workspace(WORKSPACE);
+    let leads = [&input.strides[..rank - 2], &other.strides[..rank - 2], &out.strides[..rank - 2]];
+    // What cannot be one batch is several: the leading dimensions are walked.
+    let apart = (0..=batch.len())
+        .find(|apart| merged(&batch[*apart..], leads.map(|strides| &strides[*apart..])).is_some())
+        .unwrap_or(batch.len());
+    let (count, [a_step, b_step, d_step]) =
+        merged(&batch[apart..], leads.map(|strides| &strides[apart..])).ok_or_else(lost)?;
+    let dtype = out.meta.dtype();
+    let operand = |tensor: &DeviceTensor, transposed, leading, batch_stride| Operand {
+        dtype: tensor.meta.dtype(),
+        transposed,
+        leading,
+        batch_stride,
+        // Every walked matrix starts on a multiple of an element at least.
+        alignment: if apart == 0 { tensor.alignment } else { tensor.meta.dtype().size() },
+    };
+    let problem = Problem {
+        a: operand(&input, a_transposed, a_leading, a_step),
+        b: operand(&other, b_transposed, b_leading, b_step),
+        d: operand(out, false, n, d_step),
+        batch: count,
+        compute,
+        ..Problem::contiguous(dtype, m, n, k)
+    };
+    let walked: usize = batch[..apart].iter().product();
+    let at = |tensor: &DeviceTensor, strides: &[isize], index: usize| -> Address {
+        let mut rest = index;
+        let mut elements = 0isize;
+        for i in (0..apart).rev() {
+            elements += (rest % batch[i]) as isize * strides[i];
+            rest /= batch[i];
+        }
+        tensor.address.offset((elements * tensor.meta.dtype().size() as isize) as u64)
+    };
+    for index in 0..walked {
+        let addresses = MatmulAddresses {
+            a: at(&input, &input.strides, index),
+            b: at(&other, &other.strides, index),
+            c: None,
+            d: at(out, &out.strides, index),
+            bias: None,
+            aux: None,
+            workspace,
+        };
+        let matmul = Matmul { problem: problem.clone(), alpha, workspace_bytes: WORKSPACE };
+        plan.push(matmul.command(&addresses, Vec::new()));
+    }
+    Ok(())
+}
+
+/// The operand as it is, or a contiguous copy of it in the workspace if the library cannot take its strides, or could not
+/// take its leading `batch` dimensions as one: heads that are slices of rows, say. One small kernel takes less time than a
+/// product for each sequence of the batch. What is broadcast along a batch is not multiplied out.
+fn laid_out(plan: &mut Plan, tensor: &DeviceTensor, batch: usize) -> Result<DeviceTensor> {
+    let aligned = tensor.strides.iter().all(|stride| *stride >= 0);
+    let (sizes, strides) = (&tensor.shape()[..batch], &tensor.strides[..batch]);
+    let broadcast = sizes.iter().zip(strides).any(|(size, stride)| *size > 1 && *stride == 0);
+    let one_batch = broadcast || merged(sizes, [strides; 3]).is_some();
+    if aligned && one_batch && matrix(tensor.shape(), &tensor.strides).is_some() {
+        return Ok(tensor.clone());
+    }
+    fulgurite_executor_cuda::elementwise::contiguous_copy(plan, tensor)
+}
+
+use fulgurite_ops::nn::linear;
+use fulgurite_ops::prims::matmul;
+
+by_both!(matmul, matmul_by_cublaslt, matmul_by_tf32, [strided], {
+    fn checker(input: &TensorMeta) -> Claim {
+        precision::takes(input.dtype())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, other: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        super::product(plan, input, other, out, precision::compute(out.dtype()), 1.0)
+    }
+});
+
+/// Whether the library has a product of rows with `weight` [out, in], and a bias of its own for it.
+fn takes_linear(weight: &TensorMeta) -> Claim {
+    refuse_unless!(weight.rank() == 2, "multiplies by matrices, weight is {weight}");
+    refuse_unless!(weight.shape()[1] > 0, "has nothing to multiply, weight is {weight}");
+    // The library stores a bias of one column with no epilogue of its own.
+    refuse_unless!(weight.shape()[0] > 1, "has no bias for a single output, weight is {weight}");
+    Ok(())
+}
+
+by_both!(linear, linear_by_cublaslt, linear_by_tf32, [], {
+    fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
+        precision::takes(input.dtype())?;
+        super::takes_linear(weight)
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        input: &DeviceTensor,
+        weight: &DeviceTensor,
+        bias: Option<&DeviceTensor>,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        let epilogue = if bias.is_some() { Epilogue::Bias } else { Epilogue::None };
+        let product = super::epilogue::Product::linear(input, weight, out, precision::compute(out.dtype()));
+        super::epilogue::Product { epilogue, bias, ..product }.plan(plan)
+    }
+});
+
+#[cfg(test)]
+mod tests {
+    use super::{matrix, merged};
+
+    #[test]
+    fn matrices_are_recognized_by_their_strides() {
+        assert_eq!(matrix(&[4, 3], &[3, 1]), Some((false, 3)));
+        assert_eq!(matrix(&[4, 3], &[1, 4]), Some((true, 4)));
+        assert_eq!(matrix(&[4, 3], &[8, 1]), Some((false, 8)));
+        assert_eq!(matrix(&[4, 3], &[0, 1]), None, "rows that are one");
+        assert_eq!(matrix(&[4, 3], &[6, 2]), None);
+        assert_eq!(matrix(&[1, 3], &[0, 1]), Some((false, 3)));
+        assert_eq!(matrix(&[4, 1], &[2, 7]), Some((false, 2)));
+    }
+
+    #[test]
+    fn batches_are_merged_where_each_operand_has_one_stride() {
+        assert_eq!(merged(&[2, 3], [&[30, 10], &[60, 20], &[36, 12]]), Some((6, [10, 20, 12])));
+        assert_eq!(merged(&[2, 3], [&[30, 10], &[0, 20], &[36, 12]]), None, "one is repeated");
+        assert_eq!(merged(&[2, 3], [&[30, 10], &[0, 0], &[36, 12]]), Some((6, [10, 0, 12])));
+        assert_eq!(merged(&[], [&[], &[], &[]]), Some((1, [0, 0, 0])));
+    }
+}

@@ -1,0 +1,193 @@
+use fulgurite_ops_macros::{operator, rewrite};
+use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::Epilogue;
+
+use super::epilogue::{Product, takes_gelu};
+use super::{by_both, cublaslt, takes_linear, tf32};
+use fulgurite_ops::nn::{Approximate, gelu, linear};
+
+/// `gelu(input · weightᵀ + bias)` with the approximation by a hyperbolic tangent: input [..., in], weight [out, in], bias
+/// [out]; out [..., out]. One product.
+#[operator(
+    name = "cublaslt::linear_gelu",
+    tolerance(
+        consistency,
+        gradient,
+        checker,
+        executor = "tf32",
+        factor = 256.0,
+        scaled = 0.0009765625,
+        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
+    )
+)]
+pub mod linear_gelu {
+    fn linear_gelu(input: Tensor<Floating>, weight: Tensor<Floating>, bias: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor, weight: Tensor, bias: Tensor) -> Tensor {
+        activated(linear::with(input, weight).bias(bias).call())
+    }
+
+    fn reference(input: &ArrayD<f64>, weight: &ArrayD<f64>, bias: &ArrayD<f64>) -> ArrayD<f64> {
+        rows_times(input, weight, bias).mapv(gelu_of)
+    }
+
+    fn samples(s: &mut Samples) {
+        for (shape, outputs) in shapes() {
+            let inputs = shape[shape.len() - 1];
+            s.case(with(s.normal(&shape), s.normal([outputs, inputs]), s.normal([outputs])));
+        }
+    }
+}
+
+/// As [`linear_gelu`], and what GELU was applied to, which its gradient needs: (out, `input · weightᵀ + bias`).
+#[operator(
+    name = "cublaslt::linear_gelu_aux",
+    tolerance(
+        consistency,
+        gradient,
+        checker,
+        executor = "tf32",
+        factor = 256.0,
+        scaled = 0.0009765625,
+        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
+    )
+)]
+pub mod linear_gelu_aux {
+    fn linear_gelu_aux(input: Tensor<Floating>, weight: Tensor<Floating>, bias: Tensor<Floating>) -> (Tensor, Tensor);
+
+    fn decomposition(input: Tensor, weight: Tensor, bias: Tensor) -> (Tensor, Tensor) {
+        let before = linear::with(input, weight).bias(bias).call();
+        (activated(before), before)
+    }
+
+    fn reference(input: &ArrayD<f64>, weight: &ArrayD<f64>, bias: &ArrayD<f64>) -> (ArrayD<f64>, ArrayD<f64>) {
+        let before = rows_times(input, weight, bias);
+        (before.mapv(gelu_of), before)
+    }
+
+    fn samples(s: &mut Samples) {
+        for (shape, outputs) in shapes() {
+            let inputs = shape[shape.len() - 1];
+            s.case(with(s.normal(&shape), s.normal([outputs, inputs]), s.normal([outputs])));
+        }
+    }
+}
+
+#[track_caller]
+fn activated(x: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+    gelu::with(x).approximate(Approximate::Tanh).call()
+}
+
+fn gelu_of(x: f64) -> f64 {
+    x / 2.0 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+}
+
+/// `input · weightᵀ + bias`, one number after the other.
+pub(crate) fn rows_times(
+    input: &ndarray::ArrayD<f64>,
+    weight: &ndarray::ArrayD<f64>,
+    bias: &ndarray::ArrayD<f64>,
+) -> ndarray::ArrayD<f64> {
+    let (outputs, inputs) = (weight.shape()[0], weight.shape()[1]);
+    let mut shape = input.shape().to_vec();
+    if let Some(last) = shape.last_mut() {
+        *last = outputs;
+    }
+    ndarray::ArrayD::from_shape_fn(ndarray::IxDyn(&shape), |index| {
+        let mut at = ndarray::Dimension::slice(&index).to_vec();
+        let (end, output) = (at.len() - 1, at[at.len() - 1]);
+        let products = (0..inputs).map(|i| {
+            at[end] = i;
+            input[at.as_slice()] * weight[[output, i]]
+        });
+        products.sum::<f64>() + bias[[output]]
+    })
+}
+
+/// Shapes of inputs, and numbers of outputs: such as the library takes, and such as it does not.
+fn shapes() -> Vec<(Vec<usize>, usize)> {
+    vec![
+        (vec![4, 8], 16),
+        (vec![2, 3, 5], 8),
+        (vec![33, 64], 72),
+        (vec![6], 24),
+        (vec![0, 4], 8),
+        (vec![4, 8], 3),
+        (vec![3, 0], 8),
+    ]
+}
+
+by_both!(linear_gelu, linear_gelu_by_cublaslt, linear_gelu_by_tf32, [], {
+    fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
+        precision::takes(input.dtype())?;
+        precision::takes_approximations(input.dtype())?;
+        takes_linear(weight)?;
+        takes_gelu(input.dtype(), weight.shape()[0])
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        input: &DeviceTensor,
+        weight: &DeviceTensor,
+        bias: &DeviceTensor,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        let product = Product::linear(input, weight, out, precision::compute(out.dtype()));
+        Product { epilogue: Epilogue::GeluBias, bias: Some(bias), ..product }.plan(plan)
+    }
+});
+
+by_both!(linear_gelu_aux, linear_gelu_aux_by_cublaslt, linear_gelu_aux_by_tf32, [], {
+    fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
+        precision::takes(input.dtype())?;
+        precision::takes_approximations(input.dtype())?;
+        takes_linear(weight)?;
+        takes_gelu(input.dtype(), weight.shape()[0])
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        input: &DeviceTensor,
+        weight: &DeviceTensor,
+        bias: &DeviceTensor,
+        out0: &DeviceTensor,
+        out1: &DeviceTensor,
+    ) -> Result<()> {
+        let product = Product::linear(input, weight, out0, precision::compute(out0.dtype()));
+        Product { epilogue: Epilogue::GeluAuxBias, bias: Some(bias), aux: Some(out1), ..product }.plan(plan)
+    }
+});
+
+/// GELU of a linear layer whose result nobody else reads.
+#[rewrite(executor = cublaslt, executor = tf32)]
+pub mod linear_then_gelu {
+    fn pattern(input: Tensor, weight: Tensor, bias: Tensor) -> Tensor {
+        activated(linear::with(input, weight).bias(bias).call())
+    }
+
+    fn replacement(input: Tensor, weight: Tensor, bias: Tensor) -> Tensor {
+        linear_gelu(input, weight, bias)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8]), s.normal([16, 8]), s.normal([16])));
+        s.case(with(s.normal([2, 3, 5]), s.normal([8, 5]), s.normal([8])));
+    }
+}
+
+/// GELU of a linear layer whose result the backward pass reads too.
+#[rewrite(executor = cublaslt, executor = tf32)]
+pub mod linear_then_gelu_kept {
+    fn pattern(input: Tensor, weight: Tensor, bias: Tensor) -> (Tensor, Tensor) {
+        let before = linear::with(input, weight).bias(bias).call();
+        (activated(before), before)
+    }
+
+    fn replacement(input: Tensor, weight: Tensor, bias: Tensor) -> (Tensor, Tensor) {
+        linear_gelu_aux(input, weight, bias)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8]), s.normal([16, 8]), s.normal([16])));
+        s.case(with(s.normal([2, 3, 5]), s.normal([8, 5]), s.normal([8])));
+    }
+}

@@ -1,0 +1,40 @@
+//! `fusion`: regions of elementwise arithmetic, broadcasts and row reductions on an NVIDIA GPU, each one generated kernel.
+
+use fulgurite_ops_macros::executor;
+
+/// Regions of symbols that `cuda` claimed, each one generated kernel.
+#[executor(device = "cuda", priority = 20, strided)]
+pub mod fusion {
+    use fulgurite_runtime::fuel::Fuel;
+    use fulgurite_runtime::trace::Block;
+
+    use crate::elementwise::launch;
+    use fulgurite_executor_regions::grouping::{Limits, fuse as gather, iteration_shape};
+    use fulgurite_executor_regions::program::{program_of, seen_in, stored_in};
+    use fulgurite_executor_regions::widening::gather_before;
+
+    /// More operands than this do not fit a kernel's registers well.
+    const LIMITS: Limits = Limits { executor: "fusion", members: "cuda", symbols: 48 };
+
+    fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
+        gather(&gather_before(block, LIMITS.members, fuel), LIMITS, fuel)
+    }
+
+    fn admits_region(body: &Block) -> Claim {
+        fulgurite_executor_regions::rules::admits(body, LIMITS.executor)
+    }
+
+    fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], results: &[DeviceTensor]) -> Result<()> {
+        let iteration =
+            iteration_shape(body).ok_or_else(|| Failure::new("Region", "a region of the fusion executor is empty"))?;
+        let program = program_of(body, LIMITS.executor)?;
+        let strided = |tensor: &DeviceTensor| Strided { meta: tensor.meta.clone(), strides: tensor.strides.clone() };
+        let seen: Vec<Vec<isize>> = operands.iter().map(|operand| seen_in(&strided(operand), &iteration)).collect();
+        let stored: Vec<(Vec<usize>, Vec<isize>)> =
+            results.iter().map(|result| stored_in(&strided(result), &iteration)).collect();
+        let inputs: Vec<(&DeviceTensor, &[isize])> = operands.iter().zip(&seen).map(|(t, s)| (t, &s[..])).collect();
+        let outputs: Vec<(&DeviceTensor, &[usize], &[isize])> =
+            results.iter().zip(&stored).map(|(t, (shape, strides))| (t, &shape[..], &strides[..])).collect();
+        launch(plan, "region", &program, &iteration, &inputs, &outputs)
+    }
+}

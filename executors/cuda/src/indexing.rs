@@ -1,0 +1,301 @@
+//! Reading and adding at indices. Indices are checked on the device, and nothing is read or written at a wrong one.
+//!
+//! Additions to one element happen in the order of the updates, and there are no floating-point atomics. Where there are few
+//! updates to a line, one thread finds and adds all those of an element. Where there are many, the updates are sorted by
+//! target, with equal targets in order, and each run of them is added up: the elements are read once.
+
+use fulgurite_ops_macros::implementation;
+use fulgurite_runtime::binds;
+use fulgurite_runtime::rules::{Command, DeviceTensor, LaunchShape, Parameter, Plan, Result};
+
+use super::cuda;
+use super::moving::copy;
+use super::sorting::Sort;
+use super::support::{
+    Dimension, THREADS, bits_of, collapsed, dimensions, index_type, offset, one_thread_each, packed, positions,
+    type_of, wide_of,
+};
+
+/// Strides that are zero but, perhaps, in dimension `dim`.
+fn only(rank: usize, dim: usize, stride: isize) -> Vec<isize> {
+    let mut strides = vec![0; rank];
+    strides[dim] = stride;
+    strides
+}
+
+/// The strides without that of dimension `dim`, which becomes zero.
+fn without(strides: &[isize], dim: usize) -> Vec<isize> {
+    let mut strides = strides.to_vec();
+    strides[dim] = 0;
+    strides
+}
+
+/// `out[i]` is the element of `input` in the place of `i`, but in dimension `dim` where the index at `choices` says.
+fn take(
+    plan: &mut Plan,
+    input: &DeviceTensor,
+    dim: usize,
+    (index, choices): (&DeviceTensor, &[isize]),
+    out: &DeviceTensor,
+) -> Result<()> {
+    if out.meta.is_empty() {
+        return Ok(());
+    }
+    let (size, along) = (input.meta.dtype().size(), input.strides[dim]);
+    let source = without(&input.strides, dim);
+    let mut dims = collapsed(dimensions(out.shape(), [&source, choices]));
+    let pack = packed(&mut dims, size, [Some(input.alignment.min(out.alignment)), None], &[along]);
+    let count = positions(&dims);
+    plan.source("taking.cu", include_str!("taking.cu"));
+    plan.define("ELEMENT", bits_of(size));
+    plan.define("WORD", bits_of(size * pack));
+    plan.define("INDICES", type_of(index.meta.dtype()));
+    plan.define("INDEX", index_type(count));
+    plan.define("SOURCE(i)", offset(&dims, 0, "i"));
+    plan.define("CHOICE(i)", offset(&dims, 1, "i"));
+    let fault = plan.fault("index");
+    let extent = input.shape()[dim];
+    let parameters = binds![input, index, out, extent, along as i64, count, fault, Parameter::FaultCode];
+    plan.launch("take", one_thread_each(count), parameters)
+}
+
+#[implementation(of = fulgurite_ops::prims::gather, by = cuda, strided)]
+mod gather_by_cuda {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, dim: usize, index: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        super::take(plan, input, dim, (index, &index.strides), out)
+    }
+}
+
+#[implementation(of = fulgurite_ops::prims::index_select, by = cuda, strided)]
+mod index_select_by_cuda {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, dim: usize, index: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        let choices = super::only(out.rank(), dim, index.strides[0]);
+        super::take(plan, input, dim, (index, &choices), out)
+    }
+}
+
+/// Elements of `src`, each of which is added in `out`, where the index at `choices` says in dimension `dim`.
+struct Addition<'a> {
+    dim: usize,
+    index: &'a DeviceTensor,
+    /// Strides of the index in the shape of `src`.
+    choices: Vec<isize>,
+    src: &'a DeviceTensor,
+    out: &'a DeviceTensor,
+}
+
+impl Addition<'_> {
+    fn size(&self) -> usize {
+        self.out.shape()[self.dim]
+    }
+}
+
+/// The kernel that looks for equal indices one by one; any size.
+fn add_few(plan: &mut Plan, addition: &Addition<'_>) -> Result<()> {
+    let Addition { dim, index, choices, src, out } = addition;
+    let mut all = dimensions(src.shape(), [choices, &src.strides, &out.strides]);
+    let (length, along) = all.remove(*dim);
+    let dims = collapsed(all);
+    let lines = positions(&dims);
+    let count = length * lines;
+    plan.source("adding_few.cu", include_str!("adding_few.cu"));
+    plan.define("ELEMENT", type_of(src.meta.dtype()));
+    plan.define("INDICES", type_of(index.meta.dtype()));
+    plan.define("INDEX", index_type(count));
+    plan.define("CHOICES(i)", offset(&dims, 0, "i"));
+    plan.define("SOURCE(i)", offset(&dims, 1, "i"));
+    plan.define("TARGET(i)", offset(&dims, 2, "i"));
+    let fault = plan.fault("index");
+    let [index_along, source_along, target_along] = along.map(|stride| stride as i64);
+    let parameters = binds![
+        *index,
+        *src,
+        *out,
+        addition.size(),
+        length,
+        lines,
+        index_along,
+        source_along,
+        target_along,
+        fault,
+        Parameter::FaultCode
+    ];
+    plan.launch("add_few", one_thread_each(count), parameters)
+}
+
+/// Updates as they are sorted: each has some columns of its own.
+struct Updates<'a> {
+    index: &'a DeviceTensor,
+    /// The updates: strides of the index, of the target, and of the source.
+    updates: Vec<Dimension<3>>,
+    /// How far in the target one index is from the next, in keys; a key is `along` elements.
+    step: isize,
+    along: isize,
+    /// What an update adds: strides of the target and of the source.
+    columns: Vec<Dimension<2>>,
+    /// The extent that indices are below, and the number of keys.
+    size: usize,
+    targets: usize,
+    src: &'a DeviceTensor,
+    out: &'a DeviceTensor,
+}
+
+/// Updates of one piece of a run: as in the source.
+const CHUNK: usize = 256;
+
+fn add_sorted(plan: &mut Plan, of: &Updates<'_>) -> Result<()> {
+    let dtype = of.src.meta.dtype();
+    let count = positions(&of.updates);
+    // One key more than there are targets stands for an index out of range.
+    let bits = (usize::BITS - of.targets.leading_zeros()).max(1);
+    let (key, key_bytes) = if bits <= 32 { ("u32", 4) } else { ("u64", 8) };
+    let sort = Sort::new(plan, count, key_bytes == 8);
+    plan.source("make_keys.cu", include_str!("make_keys.cu"));
+    plan.define("KEY", key);
+    plan.define("INDICES", type_of(of.index.meta.dtype()));
+    plan.define("CHOICE(n)", offset(&of.updates, 0, "n"));
+    plan.define("BASE(n)", offset(&of.updates, 1, "n"));
+    plan.define("ALONG", format!("({}LL)", of.step));
+    let fault = plan.fault("index");
+    let parameters = binds![of.index, sort.keys[0], count as u32, of.size, of.targets, fault, Parameter::FaultCode];
+    plan.launch("make_keys", one_thread_each(count), parameters)?;
+    let count32 = count as u32;
+    let (keys, updates) = sort.run(plan, bits, None)?;
+
+    let mut columns = of.columns.clone();
+    let size = dtype.size();
+    let mut further: Vec<isize> = of.updates.iter().map(|(_, [_, _, source])| *source).collect();
+    further.push(of.along);
+    let alignments = [Some(of.out.alignment), Some(of.src.alignment)];
+    let pack = packed(&mut columns, size, alignments, &further);
+    let packs = positions(&columns);
+    // A warp has 32 packs, and more if there are very many.
+    let slabs = packs.div_ceil(32).min(1024);
+    let slots = count.div_ceil(CHUNK);
+    let wide = if wide_of(dtype) == "float" { 4 } else { 8 };
+    let is_long = count > CHUNK;
+    let sums = plan.workspace(if is_long { (2 * slots * packs * pack * wide) as u64 } else { 0 });
+    let starts = plan.workspace(slots as u64 * 4);
+    if is_long {
+        plan.push(Command::Fill { to: starts, byte: 0xff, bytes: slots as u64 * 4 });
+    }
+    plan.source("adding.cu", include_str!("adding.cu"));
+    plan.define("ELEMENT", type_of(dtype));
+    plan.define("KEY", key);
+    plan.define("PACK", pack);
+    plan.define("SOURCE(n)", offset(&of.updates, 2, "n"));
+    plan.define("COLUMN(c)", offset(&columns, 0, "c"));
+    plan.define("SOURCE_COLUMN(c)", offset(&columns, 1, "c"));
+    let along = of.along as i64;
+    let parameters =
+        binds![keys, updates, of.src, of.out, sums, starts, count32, of.targets, packs, slabs as u32, along];
+    plan.launch("add_runs", one_thread_each(count * slabs * 32), parameters)?;
+    if is_long {
+        let groups = (packs * pack).div_ceil(THREADS as usize).min(1024) as u32;
+        let shape = LaunchShape::new([slots as u32, groups, 1], [THREADS, 1, 1]);
+        plan.launch("add_chunks", shape, binds![keys, of.out, sums, starts, count32, packs, along])?;
+    }
+    Ok(())
+}
+
+/// Whether updates can be sorted: their numbers have 32 bits, and a launch has a warp for each.
+fn can_be_sorted(updates: usize, slabs: usize) -> bool {
+    updates < Sort::LIMIT && updates.saturating_mul(slabs) < 1 << 33
+}
+
+/// Lines of as many updates are searched for equal indices; longer ones are sorted.
+const FEW_ROWS: usize = 64;
+const FEW_ELEMENTS: usize = 256;
+
+/// Copies what is added to, unless it is there already.
+fn start_from(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+    if plan.lies_over(out, input) { Ok(()) } else { copy(plan, input, out) }
+}
+
+#[implementation(of = fulgurite_ops::prims::index_add, by = cuda, strided, in_place(input))]
+mod index_add_by_cuda {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        input: &DeviceTensor,
+        dim: usize,
+        index: &DeviceTensor,
+        src: &DeviceTensor,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        super::start_from(plan, input, out)?;
+        super::index_add(plan, dim, index, src, out)
+    }
+}
+
+fn index_add(plan: &mut Plan, dim: usize, index: &DeviceTensor, src: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+    let rows = index.shape()[0];
+    if src.meta.is_empty() {
+        return Ok(());
+    }
+    let columns: Vec<Dimension<2>> = {
+        let mut columns = dimensions(src.shape(), [&out.strides, &src.strides]);
+        columns.remove(dim);
+        collapsed(columns)
+    };
+    if rows <= FEW_ROWS || !can_be_sorted(rows, positions(&columns).div_ceil(32).min(1024)) {
+        let choices = only(src.rank(), dim, index.strides[0]);
+        return add_few(plan, &Addition { dim, index, choices, src, out });
+    }
+    let size = out.shape()[dim];
+    let updates = vec![(rows, [index.strides[0], 0, src.strides[dim]])];
+    let along = out.strides[dim];
+    add_sorted(plan, &Updates { index, updates, step: 1, along, columns, size, targets: size, src, out })
+}
+
+#[implementation(of = fulgurite_ops::prims::scatter_add, by = cuda, strided, in_place(input))]
+mod scatter_add_by_cuda {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        input: &DeviceTensor,
+        dim: usize,
+        index: &DeviceTensor,
+        src: &DeviceTensor,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        super::start_from(plan, input, out)?;
+        super::scatter_add(plan, dim, index, src, out)
+    }
+}
+
+fn scatter_add(
+    plan: &mut Plan,
+    dim: usize,
+    index: &DeviceTensor,
+    src: &DeviceTensor,
+    out: &DeviceTensor,
+) -> Result<()> {
+    if src.meta.is_empty() {
+        return Ok(());
+    }
+    let count: usize = src.shape().iter().product();
+    if src.shape()[dim] <= FEW_ELEMENTS || !can_be_sorted(count, 1) {
+        return add_few(plan, &Addition { dim, index, choices: index.strides.clone(), src, out });
+    }
+    // Every element of the result is a target of one column.
+    let others = without(&out.strides, dim);
+    let updates = collapsed(dimensions(src.shape(), [&index.strides, &others, &src.strides]));
+    let targets: usize = out.shape().iter().product();
+    let (step, size) = (out.strides[dim], out.shape()[dim]);
+    add_sorted(plan, &Updates { index, updates, step, along: 1, columns: Vec::new(), size, targets, src, out })
+}

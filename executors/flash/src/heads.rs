@@ -1,0 +1,44 @@
+//! Heads that are read where they lie. Executors that copy them, as llm.c does, stand behind in the list.
+
+use super::by_both;
+use fulgurite_ops::core::promotion::constant_like;
+use fulgurite_ops::nn::{heads_apart, heads_beside};
+use fulgurite_ops::prims;
+
+by_both!(fulgurite_ops::nn::split_heads, split_heads_by_flash, split_heads_by_flash_tf32, {
+    fn checker(input: &TensorMeta) -> Claim {
+        precision::takes(input)
+    }
+
+    fn execution(input: Tensor, n_head: usize) -> (Tensor, Tensor, Tensor) {
+        heads_apart(input, n_head)
+    }
+
+    fn grad(
+        input: Tensor,
+        n_head: usize,
+    ) -> ((Tensor, Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>, Option<Tensor>)) -> Grads) {
+        let out = heads_apart(input, n_head);
+        (out, move |(d_q, d_k, d_v): (Option<Tensor>, Option<Tensor>, Option<Tensor>)| {
+            let part = |d: Option<Tensor>| heads_beside(d.unwrap_or_else(|| constant_like(out.0, 0.0)));
+            Grads { input: prims::cat([part(d_q), part(d_k), part(d_v)], 2) }
+        })
+    }
+});
+
+by_both!(fulgurite_ops::nn::merge_heads, merge_heads_by_flash, merge_heads_by_flash_tf32, {
+    fn checker(input: &TensorMeta) -> Claim {
+        precision::takes(input)
+    }
+
+    fn execution(input: Tensor) -> Tensor {
+        heads_beside(input)
+    }
+
+    fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (heads_beside(input), move |d_out: Tensor| {
+            let [batch, heads, length, size] = [0, 1, 2, 3].map(|dim| input.size(dim));
+            Grads { input: prims::permute(prims::reshape(d_out, [batch, length, heads, size]), [0, 2, 1, 3]) }
+        })
+    }
+});

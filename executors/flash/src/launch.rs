@@ -1,0 +1,280 @@
+//! How the kernels of attention are launched.
+
+use fulgurite_runtime::DType;
+use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
+
+use fulgurite_executor_cuda::elementwise::contiguous_copy;
+use fulgurite_executor_cuda::source;
+
+/// The widest heads that the kernels hold.
+pub(super) const WIDEST: usize = 128;
+
+/// Rows of a warp.
+const OF_A_WARP: usize = 16;
+
+/// The problem as the kernels see it: [batch, heads, queries, width] against [batch, shared_heads, keys, width].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub batch: usize,
+    pub heads: usize,
+    pub shared_heads: usize,
+    pub queries: usize,
+    pub keys: usize,
+    pub width: usize,
+    pub dtype: DType,
+}
+
+impl Problem {
+    /// Of tensors whose metas were checked.
+    pub fn of(query: &DeviceTensor, key: &DeviceTensor) -> Problem {
+        let [batch, heads, queries, width] = [0, 1, 2, 3].map(|dim| query.shape()[dim]);
+        let (shared_heads, keys) = (key.shape()[1], key.shape()[2]);
+        Problem { batch, heads, shared_heads, queries, keys, width, dtype: query.dtype() }
+    }
+
+    /// The width with zeros behind it.
+    fn padded(&self) -> usize {
+        self.width.next_power_of_two().max(32)
+    }
+
+    /// Whether rows are of as many elements as are read at once, several times over.
+    fn has_whole_packs(&self) -> bool {
+        self.width.is_multiple_of(Products::of(self.dtype).pack())
+    }
+
+    /// The extents that kernels take, and the factor of scores.
+    fn extents(&self, scale: f64) -> Vec<Parameter> {
+        let counts = [self.heads, self.shared_heads, self.queries, self.keys];
+        let mut parameters: Vec<Parameter> = counts.iter().map(|count| Parameter::from(*count as i32)).collect();
+        parameters.push((scale as f32).into());
+        parameters
+    }
+}
+
+/// How the tensor cores multiply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Products {
+    /// Elements of bf16 as they are.
+    Bf16,
+    /// The others in TF32: f32 rounded; f16 for its range, which the gradients of scores may leave.
+    Tf32,
+}
+
+impl Products {
+    fn of(dtype: DType) -> Products {
+        if dtype == DType::BF16 { Products::Bf16 } else { Products::Tf32 }
+    }
+
+    /// Bytes of an element in shared memory.
+    fn size(self) -> usize {
+        match self {
+            Products::Bf16 => DType::BF16.size(),
+            Products::Tf32 => DType::F32.size(),
+        }
+    }
+
+    /// Neighbours that are read at once.
+    fn pack(self) -> usize {
+        WIDEST_ACCESS / self.size()
+    }
+}
+
+/// Bytes of shared memory that a thread fills at once.
+const WIDEST_ACCESS: usize = 16;
+
+/// How many warps a block has, and how many rows of the other side it reads at a time.
+#[derive(Clone, Copy)]
+struct Tiling {
+    products: Products,
+    warps: usize,
+    tile: usize,
+}
+
+impl Tiling {
+    /// Measured on an H200: of the sizes that fit registers the fastest, or as good as any. Wide heads leave room for
+    /// small tiles, and so do widths of no whole packs, whose elements are read one by one. The size of a tile is
+    /// part of the order of sums, so it depends on the shape and on nothing that addresses or strides decide.
+    fn forward(problem: &Problem) -> Tiling {
+        let products = Products::of(problem.dtype);
+        let wide = problem.padded() > 64;
+        let (warps, tile) = match (products, problem.has_whole_packs()) {
+            (Products::Bf16, whole) => (4, if whole { 64 } else { 32 }),
+            (Products::Tf32, false) if !wide => (4, 16),
+            // Few queries do not fill more warps.
+            (Products::Tf32, _) => (if problem.queries > 4 * OF_A_WARP { 8 } else { 4 }, if wide { 16 } else { 32 }),
+        };
+        Tiling { products, warps, tile }
+    }
+
+    /// The same of the backward kernel.
+    fn backward(problem: &Problem) -> Tiling {
+        let products = Products::of(problem.dtype);
+        let tile = match (products, problem.has_whole_packs()) {
+            _ if problem.padded() > 64 => 16,
+            (Products::Bf16, true) => 64,
+            (Products::Bf16, false) | (Products::Tf32, true) => 32,
+            (Products::Tf32, false) => 16,
+        };
+        Tiling { products, warps: 4, tile }
+    }
+
+    /// Blocks for each head of `rows` rows.
+    fn blocks(&self, rows: usize) -> usize {
+        rows.div_ceil(OF_A_WARP * self.warps)
+    }
+
+    /// Shared memory of the tiles of two tensors, in bytes; in bf16 the next ones are fetched beside them.
+    fn shared_bytes(&self, problem: &Problem) -> usize {
+        let stages = if self.products == Products::Bf16 { 2 } else { 1 };
+        2 * stages * self.tile * problem.padded() * self.products.size()
+    }
+
+    fn threads(&self) -> u32 {
+        32 * self.warps as u32
+    }
+}
+
+/// The tensor, or a contiguous copy of it in the workspace.
+fn contiguous(plan: &mut Plan, tensor: &DeviceTensor) -> Result<DeviceTensor> {
+    if tensor.is_contiguous() {
+        return Ok(tensor.clone());
+    }
+    contiguous_copy(plan, tensor)
+}
+
+/// A tensor of heads as kernels take it.
+struct Heads {
+    tensor: DeviceTensor,
+}
+
+impl Heads {
+    /// The tensor as it lies, or a copy in the workspace if its rows are not of neighbours, or overlap.
+    fn laid_out(plan: &mut Plan, tensor: &DeviceTensor) -> Result<Heads> {
+        if (tensor.strides[3] == 1 || tensor.shape()[3] == 1) && tensor.strides.iter().all(|stride| *stride >= 0) {
+            return Ok(Heads { tensor: tensor.clone() });
+        }
+        Ok(Heads { tensor: contiguous(plan, tensor)? })
+    }
+
+    /// Of batch, head and row, in elements.
+    fn strides(&self) -> Parameter {
+        Parameter::from([0, 1, 2].map(|dim| self.tensor.strides[dim] as i64))
+    }
+
+    /// Whether `pack` neighbours of every row can be read at once.
+    fn aligned(&self, pack: usize) -> bool {
+        let DeviceTensor { meta, strides, alignment, .. } = &self.tensor;
+        let extents = meta.shape();
+        let whole = (0..3).all(|dim| extents[dim] == 1 || strides[dim] % pack as isize == 0);
+        whole && alignment.is_multiple_of(pack * meta.dtype().size())
+    }
+}
+
+/// Takes the following kernels from a file.
+macro_rules! kernels {
+    ($plan:expr, $problem:expr, $tiling:expr, $file:literal) => {
+        match $tiling.products {
+            Products::Bf16 => {
+                source!($plan, $problem.dtype, ["../../cuda/src/vectors.cuh", "rows.cuh", "bf16.cuh"], $file);
+            }
+            Products::Tf32 => {
+                source!($plan, $problem.dtype, ["../../cuda/src/vectors.cuh", "rows.cuh", "tf32.cuh"], $file);
+            }
+        }
+    };
+}
+
+/// Tells the kernels what they are compiled for.
+fn define(plan: &mut Plan, problem: &Problem, tiling: Tiling, is_causal: bool, aligned: bool) {
+    plan.define("WIDTH", problem.width);
+    plan.define("PADDED", problem.padded());
+    plan.define("WARPS", tiling.warps);
+    plan.define("TILE", tiling.tile);
+    plan.define("CAUSAL", u8::from(is_causal));
+    plan.define("ALIGNED", u8::from(aligned));
+}
+
+/// Whether as many neighbours as the kernels take at once can be taken of all operands, and of contiguous tensors of the width.
+fn aligned(problem: &Problem, operands: &[Heads], contiguous: &[&DeviceTensor]) -> bool {
+    let pack = Products::of(problem.dtype).pack();
+    let whole = |tensor: &&DeviceTensor| tensor.alignment.is_multiple_of(pack * problem.dtype.size());
+    problem.has_whole_packs() && contiguous.iter().all(whole) && operands.iter().all(|heads| heads.aligned(pack))
+}
+
+/// Plans [`super::attention`].
+pub(super) fn forward(
+    plan: &mut Plan,
+    [query, key, value]: [&DeviceTensor; 3],
+    is_causal: bool,
+    scale: f64,
+    out: &DeviceTensor,
+    log_sums: &DeviceTensor,
+) -> Result<()> {
+    let problem = Problem::of(query, key);
+    let mut operands = Vec::new();
+    for tensor in [query, key, value] {
+        operands.push(Heads::laid_out(plan, tensor)?);
+    }
+    let aligned = aligned(&problem, &operands, &[out]);
+    let tiling = Tiling::forward(&problem);
+    kernels!(plan, problem, tiling, "forward.cu");
+    define(plan, &problem, tiling, is_causal, aligned);
+    let mut parameters: Vec<Parameter> = operands.iter().map(|heads| Parameter::from(&heads.tensor)).collect();
+    parameters.extend([Parameter::from(out), Parameter::from(log_sums)]);
+    parameters.extend(operands.iter().map(Heads::strides));
+    parameters.extend(problem.extents(scale));
+    let blocks = tiling.blocks(problem.queries) * problem.heads * problem.batch;
+    let shape = LaunchShape::linear(blocks as u32, tiling.threads()).shared(tiling.shared_bytes(&problem) as u32);
+    plan.launch("attention", shape, parameters)
+}
+
+/// Threads of the kernel that brings what backward needs of each row.
+const THREADS_OF_ROWS: usize = 256;
+
+/// Plans [`super::attention_backward`].
+pub(super) fn backward(
+    plan: &mut Plan,
+    [d_out, query, key, value]: [&DeviceTensor; 4],
+    [out, log_sums]: [&DeviceTensor; 2],
+    is_causal: bool,
+    scale: f64,
+    gradients: [&DeviceTensor; 3],
+) -> Result<()> {
+    let problem = Problem::of(query, key);
+    let mut operands = Vec::new();
+    for tensor in [d_out, query, key, value] {
+        operands.push(Heads::laid_out(plan, tensor)?);
+    }
+    let (out, log_sums) = (contiguous(plan, out)?, contiguous(plan, log_sums)?);
+    let [d_query, d_key, d_value] = gradients;
+    let aligned = aligned(&problem, &operands, &[d_query, d_key, d_value, &out]);
+    let tiling = Tiling::backward(&problem);
+    kernels!(plan, problem, tiling, "backward.cu");
+    define(plan, &problem, tiling, is_causal, aligned);
+    plan.define("THREADS_OF_ROWS", THREADS_OF_ROWS);
+    let count = problem.batch * problem.heads * problem.queries;
+    let rows = plan.workspace((count * 2 * size_of::<f32>()) as u64);
+    let mut parameters = vec![Parameter::from(&operands[0].tensor), (&out).into(), (&log_sums).into(), rows.into()];
+    parameters.push(operands[0].strides());
+    parameters.extend([(problem.heads as i32).into(), (problem.queries as i32).into(), (count as i64).into()]);
+    let blocks = (count * problem.padded() / 4).div_ceil(THREADS_OF_ROWS);
+    plan.launch("attention_rows", LaunchShape::linear(blocks as u32, THREADS_OF_ROWS as u32), parameters)?;
+
+    let mut parameters: Vec<Parameter> = operands.iter().map(|heads| Parameter::from(&heads.tensor)).collect();
+    parameters.push(rows.into());
+    parameters.extend(gradients.map(Parameter::from));
+    parameters.extend(operands.iter().map(Heads::strides));
+    parameters.push((problem.batch as i32).into());
+    parameters.extend(problem.extents(scale));
+    let blocks = tiling.blocks(problem.queries) * problem.heads * problem.batch
+        + tiling.blocks(problem.keys) * problem.shared_heads * problem.batch;
+    // Wide heads do not fit registers: each block keeps two operands of its own rows in shared memory.
+    let own = if problem.padded() > 64 {
+        2 * OF_A_WARP * tiling.warps * problem.padded() * tiling.products.size()
+    } else {
+        0
+    };
+    let shape =
+        LaunchShape::linear(blocks as u32, tiling.threads()).shared((tiling.shared_bytes(&problem) + own) as u32);
+    plan.launch("attention_backward", shape, parameters)
+}

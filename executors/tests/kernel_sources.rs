@@ -1,0 +1,154 @@
+//! The kernels of `flash`, `llmc` and `optim` without a device: every sample of what they run is planned, and what the
+//! plans launch is compiled. NVRTC is enough; without it this is said aloud.
+
+use fulgurite_runtime::kernel::KernelRules;
+use fulgurite_runtime::operator::RuleSet;
+use fulgurite_runtime::tracer::rules::TracingRules;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fulgurite_executors as _;
+use fulgurite_runtime::argument::{Arg, map_arguments};
+use fulgurite_runtime::device::{Address, Command, DeviceTensor, Parameter, Place, Plan, Source};
+use fulgurite_runtime::executor::find_implementation;
+use fulgurite_runtime::operator::{OperatorDef, OperatorKind};
+use fulgurite_runtime::registry::operators;
+use fulgurite_runtime::rules::fulgurite_kernels::cuda::{Compilation, KernelCache, nvrtc};
+use fulgurite_runtime::rules::fulgurite_kernels::view::contiguous_strides;
+use fulgurite_runtime::testing::samples::Samples;
+use fulgurite_runtime::{DType, Device, TensorMeta};
+
+const EXECUTORS: [&str; 3] = ["flash", "llmc", "optim"];
+
+/// With this variable set to 1 a machine without NVRTC fails.
+const REQUIRE_NVRTC: &str = "FULGURITE_REQUIRE_NVRTC";
+
+/// A launch that was planned: the kernel, the sizes of its arguments, and for what call.
+struct Launch {
+    kernel: String,
+    sizes: Vec<usize>,
+    call: String,
+}
+
+fn size_of_parameter(parameter: &Parameter) -> usize {
+    match parameter {
+        Parameter::Address(_) => 8,
+        Parameter::Addresses(addresses) => 8 * addresses.len(),
+        Parameter::Value(bytes) => bytes.len(),
+        Parameter::FaultCode => 4,
+    }
+}
+
+/// The work of a call by kernels of `executor`; `None` if it has none for it. `aligned` says whether tensors start at
+/// multiples of more than their elements' size.
+fn planned(
+    def: &'static OperatorDef,
+    executor: &str,
+    metas: &[Arg<TensorMeta>],
+    architecture: &str,
+    aligned: bool,
+) -> Option<Plan> {
+    let rule = match def.kind {
+        OperatorKind::Symbol(owner) => KernelRules::of(def).plan.filter(|_| owner == executor)?,
+        _ => {
+            let own = find_implementation(def.name, executor)?;
+            own.kernel.plan.filter(|_| (own.checker)(metas).is_ok())?
+        }
+    };
+    let tensor = |meta: &TensorMeta, place: Place| DeviceTensor {
+        meta: meta.clone(),
+        strides: contiguous_strides(meta.shape()),
+        address: Address { place, offset: 0 },
+        alignment: if aligned { 64 } else { meta.dtype().size() },
+    };
+    let mut operands = 0..;
+    let arguments = map_arguments(metas, |meta| tensor(meta, Place::Operand(operands.next().unwrap_or(0))));
+    let results =
+        TracingRules::of(def).meta.expect("a rule")(metas).unwrap_or_else(|failure| panic!("{}: {failure}", def.name));
+    let results: Vec<DeviceTensor> = results.iter().zip(0..).map(|(meta, n)| tensor(meta, Place::Result(n))).collect();
+    let mut plan = Plan::of(&format!("cuda:{architecture}").parse().expect("a target")).expect("a kind");
+    rule(&mut plan, &arguments, &results).unwrap_or_else(|failure| panic!("{}: {failure}", def.name));
+    Some(plan)
+}
+
+/// Every source that the executors' kernels come from, and what is launched from it.
+fn launches(architecture: &str, aligned: bool) -> BTreeMap<String, (Arc<Source>, Vec<Launch>)> {
+    let mut found: BTreeMap<String, (Arc<Source>, Vec<Launch>)> = BTreeMap::new();
+    let device = Device::new("cuda", 0);
+    for (executor, def) in EXECUTORS.iter().flat_map(|executor| operators().iter().map(move |def| (executor, def))) {
+        for dtype in [DType::F32, DType::BF16, DType::F16] {
+            for (i, sample) in Samples::of_operator(def, dtype).into_iter().enumerate() {
+                let metas = map_arguments(&sample.arguments, |tensor| tensor.meta(device));
+                let Some(plan) = planned(def, executor, &metas, architecture, aligned) else { continue };
+                for command in plan.into_commands() {
+                    let Command::Launch { source, kernel, parameters, shape } = command else { continue };
+                    let call = format!("{} in {dtype}, sample {i}, by {executor}", def.name);
+                    assert!(shape.grid.iter().chain(&shape.block).all(|extent| *extent > 0), "{call}: {shape:?}");
+                    let sizes = parameters.iter().map(size_of_parameter).collect();
+                    let key = format!("{} {:?} {}", source.name, source.options, source.text);
+                    found.entry(key).or_insert((source, Vec::new())).1.push(Launch { kernel, sizes, call });
+                }
+            }
+        }
+    }
+    assert!(found.len() > 50, "{} sources", found.len());
+    found
+}
+
+/// What is wrong with the sources: they do not compile, use local memory, or take other arguments than they are given.
+fn problems(architecture: &str, aligned: bool) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (source, launches) in launches(architecture, aligned).values() {
+        let (name, text, options) = (&*source.name, &*source.text, &source.options[..]);
+        let compilation = Compilation { name, source: text, architecture, options };
+        let cubin = match KernelCache::global().compile(&compilation) {
+            Ok(cubin) => cubin,
+            Err(error) => {
+                wrong.push(format!("{}, {options:?}: {error}", launches[0].call));
+                continue;
+            }
+        };
+        let spilling = cubin.kernels().iter().filter(|kernel| kernel.uses_local_memory());
+        wrong.extend(spilling.map(|kernel| format!("{}, {options:?} uses local memory: {kernel:?}", launches[0].call)));
+        for launch in launches {
+            let kernel = cubin.kernels().iter().find(|kernel| kernel.name == launch.kernel);
+            let sizes = kernel.map(|kernel| kernel.parameters.iter().map(|own| own.bytes).collect::<Vec<_>>());
+            if sizes.as_ref() != Some(&launch.sizes) {
+                let Launch { kernel, sizes: given, call } = launch;
+                wrong.push(format!("{call}: {kernel} takes {sizes:?} bytes, is given {given:?}"));
+            }
+        }
+    }
+    wrong
+}
+
+fn check(architecture: &str, aligned: bool) {
+    if let Err(error) = nvrtc::version() {
+        assert!(std::env::var(REQUIRE_NVRTC).map_or(true, |value| value != "1"), "{error}");
+        println!("skipped: {error}");
+        launches(architecture, aligned);
+        return;
+    }
+    let wrong = problems(architecture, aligned);
+    assert!(
+        wrong.is_empty(),
+        "{} problems, the first of them\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(6)].join("\n")
+    );
+}
+
+#[test]
+fn every_source_compiles_for_ampere() {
+    check("sm_80", true);
+}
+
+#[test]
+fn every_source_compiles_for_hopper() {
+    check("sm_90a", true);
+}
+
+#[test]
+fn every_source_compiles_for_tensors_that_start_anywhere() {
+    check("sm_90a", false);
+}
