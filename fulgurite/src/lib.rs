@@ -60,6 +60,8 @@ pub mod prelude {
 mod book {
     #[doc = include_str!("../../README.md")]
     struct Readme;
+    #[doc = include_str!("../../docs/src/one-call.md")]
+    struct OneCall;
     #[doc = include_str!("../../docs/src/concepts.md")]
     struct Concepts;
     #[doc = include_str!("../../docs/src/prim.md")]

@@ -4,6 +4,8 @@
 // What `ops new --crate` writes names its own library.
 extern crate self as placeholder_crate;
 
+#[path = "command/book.rs"]
+mod book;
 #[path = "command/cases.rs"]
 mod cases;
 #[path = "command/doctor.rs"]
