@@ -1,5 +1,5 @@
-//! The executors that come with Fulgurite, each a crate that uses the public API of the runtime and of the operators, as an
-//! executor from outside does. A program that names this crate links all of them, and so has them in its list.
+//! The executors that come with Fulgurite, each a crate that uses the public API of the runtime and of the operators,
+//! as an executor from outside does. A program that names this crate links all of them, and so has them in its list.
 
 pub use fulgurite_executor_cpu as cpu;
 pub use fulgurite_executor_cublaslt as cublaslt;

@@ -1,5 +1,5 @@
-//! The host's executor: every elementwise operator from its `scalar` rule, every view where no view is possible, and kernels
-//! for the other prims.
+//! The host's executor: every elementwise operator from its `scalar` rule, every view where no view is possible, and
+//! kernels for the other prims.
 
 mod fusion;
 mod indexing;

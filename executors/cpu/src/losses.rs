@@ -108,7 +108,8 @@ pub mod cross_entropy_forward {
     }
 }
 
-/// `(softmax(row) - target) · row_scale` for each row of logits [N, C], where target is smoothed one-hot; zeros where ignored.
+/// `(softmax(row) - target) · row_scale` for each row of logits [N, C], where target is smoothed one-hot; zeros where
+/// ignored.
 #[operator(executor = cpu, strided, no_grad = "a gradient is not differentiated again")]
 pub mod cross_entropy_backward {
     fn cross_entropy_backward(

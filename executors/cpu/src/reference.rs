@@ -1,4 +1,5 @@
-//! The executor that is always there: every operator that declares a `reference` and does not decompose runs it, in f64.
+//! The executor that is always there: every operator that declares a `reference` and does not decompose runs it, in
+//! f64.
 
 use fulgurite_ops_macros::executor;
 use fulgurite_runtime::operator::RuleSet;

@@ -1,4 +1,5 @@
-//! A product of contiguous matrices with what the library does as it stores it, and what is done where the library cannot.
+//! A product of contiguous matrices with what the library does as it stores it, and what is done where the library
+//! cannot.
 
 use fulgurite_runtime::backends::cuda::{Matmul, MatmulAddresses};
 use fulgurite_runtime::executor::Claim;
@@ -13,7 +14,8 @@ use fulgurite_executor_cuda::elementwise::launch;
 use fulgurite_executor_cuda::reducing::sum_rows;
 use fulgurite_ops::nn::{GELU_CUBE_WEIGHT, GELU_INNER_SCALE};
 
-/// What the rows of the matrix beside the result must be a multiple of, in elements: `CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD`.
+/// What the rows of the matrix beside the result must be a multiple of, in elements:
+/// `CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD`.
 const AUX_MULTIPLE: usize = 8;
 
 /// Whether the library can apply GELU to, or multiply with its gradient, products with rows of `columns` elements.

@@ -1,5 +1,5 @@
-//! `cublaslt`: products of floating-point matrices by NVIDIA's library, in IEEE f32 and f64, and in f32 sums of bf16 and f16.
-//! `tf32` does those of f32 with operands rounded to TF32, and must be asked for by name.
+//! `cublaslt`: products of floating-point matrices by NVIDIA's library, in IEEE f32 and f64, and in f32 sums of bf16
+//! and f16. `tf32` does those of f32 with operands rounded to TF32, and must be asked for by name.
 //!
 //! What the library does as it stores a product (bias, GELU and its gradient, the sum with a residual, a factor, the
 //! gradient of a bias) has an operator here, and rewrites that make it of what autodiff leaves.
@@ -202,9 +202,9 @@ pub(crate) fn product(
     Ok(())
 }
 
-/// The operand as it is, or a contiguous copy of it in the workspace if the library cannot take its strides, or could not
-/// take its leading `batch` dimensions as one: heads that are slices of rows, say. One small kernel takes less time than a
-/// product for each sequence of the batch. What is broadcast along a batch is not multiplied out.
+/// The operand as it is, or a contiguous copy of it in the workspace if the library cannot take its strides, or could
+/// not take its leading `batch` dimensions as one: heads that are slices of rows, say. One small kernel takes less time
+/// than a product for each sequence of the batch. What is broadcast along a batch is not multiplied out.
 fn laid_out(plan: &mut Plan, tensor: &DeviceTensor, batch: usize) -> Result<DeviceTensor> {
     let aligned = tensor.strides.iter().all(|stride| *stride >= 0);
     let (sizes, strides) = (&tensor.shape()[..batch], &tensor.strides[..batch]);

@@ -5,8 +5,8 @@ use super::epilogue::{Product, takes_gelu};
 use super::{by_both, cublaslt, takes_linear, tf32};
 use fulgurite_ops::nn::{Approximate, gelu, linear};
 
-/// `gelu(input · weightᵀ + bias)` with the approximation by a hyperbolic tangent: input [..., in], weight [out, in], bias
-/// [out]; out [..., out]. One product.
+/// `gelu(input · weightᵀ + bias)` with the approximation by a hyperbolic tangent: input [..., in], weight [out, in],
+/// bias [out]; out [..., out]. One product.
 #[operator(
     name = "cublaslt::linear_gelu",
     tolerance(

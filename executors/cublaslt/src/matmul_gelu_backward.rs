@@ -6,9 +6,9 @@ use super::{by_both, cublaslt, tf32};
 use fulgurite_ops::nn::{Approximate, gelu_backward};
 use fulgurite_ops::prims;
 
-/// The gradient of GELU (by a hyperbolic tangent) at `before`, times the gradient of a linear layer: `grad_output · weight`
-/// elementwise times the slope. grad_output [rows, out], weight [out, in], before and result [..., in] with as many rows.
-/// One product.
+/// The gradient of GELU (by a hyperbolic tangent) at `before`, times the gradient of a linear layer:
+/// `grad_output · weight` elementwise times the slope. grad_output [rows, out], weight [out, in], before and result
+/// [..., in] with as many rows. One product.
 #[operator(
     name = "cublaslt::matmul_gelu_backward",
     tolerance(

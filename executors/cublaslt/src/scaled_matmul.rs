@@ -3,8 +3,8 @@ use fulgurite_ops_macros::{operator, rewrite};
 use super::{by_both, cublaslt, product, tf32};
 use fulgurite_ops::prims;
 
-/// `factor · input · other`, matrices or batches of them: input [..., m, k], other [..., k, n]. The factor is the product's
-/// own.
+/// `factor · input · other`, matrices or batches of them: input [..., m, k], other [..., k, n]. The factor is the
+/// product's own.
 #[operator(
     name = "cublaslt::scaled_matmul",
     tolerance(

@@ -23,8 +23,8 @@ const SHARED_BYTES: usize = 99 << 10;
 /// An operand as generated kernels are told of it: shape and strides in the iteration.
 type Operand<'a> = (&'a DeviceTensor, &'a [usize], &'a [isize]);
 
-/// Launches a generated kernel over `shape`, or several where there are few long rows. Each operand comes with its strides in that
-/// shape, each result with shape and strides. Nothing is launched where there is nothing to compute.
+/// Launches a generated kernel over `shape`, or several where there are few long rows. Each operand comes with its
+/// strides in that shape, each result with shape and strides. Nothing is launched where there is nothing to compute.
 pub fn launch(
     plan: &mut Plan,
     name: &str,

@@ -1,4 +1,5 @@
-//! `fusion`: regions of elementwise arithmetic, broadcasts and row reductions on an NVIDIA GPU, each one generated kernel.
+//! `fusion`: regions of elementwise arithmetic, broadcasts and row reductions on an NVIDIA GPU, each one generated
+//! kernel.
 
 use fulgurite_ops_macros::executor;
 

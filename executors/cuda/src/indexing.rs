@@ -1,8 +1,8 @@
 //! Reading and adding at indices. Indices are checked on the device, and nothing is read or written at a wrong one.
 //!
-//! Additions to one element happen in the order of the updates, and there are no floating-point atomics. Where there are few
-//! updates to a line, one thread finds and adds all those of an element. Where there are many, the updates are sorted by
-//! target, with equal targets in order, and each run of them is added up: the elements are read once.
+//! Additions to one element happen in the order of the updates, and there are no floating-point atomics. Where there
+//! are few updates to a line, one thread finds and adds all those of an element. Where there are many, the updates are
+//! sorted by target, with equal targets in order, and each run of them is added up: the elements are read once.
 
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::binds;

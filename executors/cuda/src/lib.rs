@@ -1,5 +1,5 @@
-//! `cuda`: every prim on an NVIDIA GPU, from its scalar rule or by a kernel of its own. `fusion` makes one kernel of regions
-//! of its symbols. `support`, `elementwise` and `reducing` are what other CUDA executors plan with as well.
+//! `cuda`: every prim on an NVIDIA GPU, from its scalar rule or by a kernel of its own. `fusion` makes one kernel of
+//! regions of its symbols. `support`, `elementwise` and `reducing` are what other CUDA executors plan with as well.
 
 pub mod elementwise;
 pub mod fusion;

@@ -13,7 +13,8 @@ use super::support::{
     positions,
 };
 
-/// Copies all elements of `from` to a tensor of these strides at `to`, whose address is a multiple of `alignment` bytes.
+/// Copies all elements of `from` to a tensor of these strides at `to`, whose address is a multiple of `alignment`
+/// bytes.
 fn copy_to(plan: &mut Plan, from: &DeviceTensor, to: Address, strides: &[isize], alignment: usize) -> Result<()> {
     if from.meta.is_empty() {
         return Ok(());
@@ -60,8 +61,8 @@ mod cat_by_cuda {
     }
 }
 
-/// A dimension of a padded tensor: the extent of the result, the elements before the operand's, and the operand's extent and
-/// stride.
+/// A dimension of a padded tensor: the extent of the result, the elements before the operand's, and the operand's
+/// extent and stride.
 #[derive(Clone, Copy)]
 struct Padded {
     extent: usize,

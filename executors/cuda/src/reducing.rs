@@ -1,8 +1,8 @@
 //! Reductions over any dimensions, of operands of any strides.
 //!
-//! Long rows are reduced by a block each, columns that lie side by side by a block for 32 of them, others by a thread each; where too
-//! few blocks would come of that, the range is cut into pieces whose results are reduced once more. The order is fixed, so the
-//! same bits come again.
+//! Long rows are reduced by a block each, columns that lie side by side by a block for 32 of them, others by a thread
+//! each; where too few blocks would come of that, the range is cut into pieces whose results are reduced once more. The
+//! order is fixed, so the same bits come again.
 
 use fulgurite_ops_macros::implementation;
 
@@ -75,8 +75,8 @@ fn stage(
     plan.define("KEPT(i)", offset(&problem.kept, 0, "i"));
     plan.define("REDUCED(j)", offset(&problem.reduced, 0, "j"));
     plan.define("OF_A_COLUMN", OF_A_COLUMN);
-    // Blocks of a multiprocessor, and elements that a thread has on their way: the divisions of several dimensions' indices need
-    // registers.
+    // Blocks of a multiprocessor, and elements that a thread has on their way: the divisions of several dimensions'
+    // indices need registers.
     let [resident, ahead] = match problem.reduced.len() {
         2.. => [2, 2],
         // A warp reads 64 bytes or fewer at once.

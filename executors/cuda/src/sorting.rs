@@ -44,8 +44,8 @@ impl Sort {
         Sort { count, key: "u32", keys, numbers, counts, totals }
     }
 
-    /// Sorts by the lowest `bits` bits of the keys. Key n has number n, or that of `numbers`. Gives where the sorted keys and their
-    /// numbers are.
+    /// Sorts by the lowest `bits` bits of the keys. Key n has number n, or that of `numbers`. Gives where the sorted
+    /// keys and their numbers are.
     pub(super) fn run(&self, plan: &mut Plan, bits: u32, numbers: Option<Address>) -> Result<(Address, Address)> {
         let tiles = self.count.div_ceil(TILE as u32);
         let length = 256 * tiles;

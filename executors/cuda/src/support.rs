@@ -100,9 +100,9 @@ pub fn bits_of(bytes: usize) -> &'static str {
 /// The most bytes that one thread reads or writes at once.
 pub const WIDEST: usize = 16;
 
-/// How many neighbouring elements of `size` bytes can be read and written at once; the innermost dimension is then counted in
-/// packs of so many. For each tensor its alignment is given, or `None` for one that is read by element: its innermost stride
-/// must be zero. `further` are strides by which addresses move besides.
+/// How many neighbouring elements of `size` bytes can be read and written at once; the innermost dimension is then
+/// counted in packs of so many. For each tensor its alignment is given, or `None` for one that is read by element: its
+/// innermost stride must be zero. `further` are strides by which addresses move besides.
 pub fn packed<const N: usize>(
     dims: &mut [Dimension<N>],
     size: usize,
@@ -143,8 +143,8 @@ pub fn has_kernels_for(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::BF16 | DType::F16)
 }
 
-/// How many neighbouring elements of rows of `columns` elements can be read and written at once in all of `tensors`, the
-/// smallest of which are `size` bytes large.
+/// How many neighbouring elements of rows of `columns` elements can be read and written at once in all of `tensors`,
+/// the smallest of which are `size` bytes large.
 pub fn pack_of(columns: usize, size: usize, tensors: &[&DeviceTensor]) -> usize {
     let mut pack = pack_anywhere(columns, size);
     while pack > 1 && !are_aligned(pack, tensors) {

@@ -1,5 +1,5 @@
-//! The best elements of lines: a radix select by a block for each line, or for each part of a few long ones. Where many elements are
-//! wanted, they are sorted by the whole device.
+//! The best elements of lines: a radix select by a block for each line, or for each part of a few long ones. Where many
+//! elements are wanted, they are sorted by the whole device.
 
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::executor::Claim;
@@ -37,7 +37,8 @@ const ENOUGH_BLOCKS: usize = 264;
 const SHORTEST_PART: usize = 16_384;
 /// All elements are sorted if one in so few is wanted,
 const FEW_LEFT: usize = 8;
-/// or if there are few lines, of so many elements at most together. Otherwise those that come into question are collected first.
+/// or if there are few lines, of so many elements at most together. Otherwise those that come into question are
+/// collected first.
 const FEW_LINES: usize = 64;
 const FEW_ELEMENTS: usize = 1 << 24;
 
@@ -97,7 +98,8 @@ impl Best<'_> {
         plan.launch("topk_of_candidates", shape, parameters)
     }
 
-    /// The best of each part of each line are collected, or without parts all elements are taken, and sorted: by key, then by line.
+    /// The best of each part of each line are collected, or without parts all elements are taken, and sorted: by key,
+    /// then by line.
     fn by_sorting(&self, plan: &mut Plan, parts: Option<usize>) -> Result<()> {
         let Lines { count, length, along: [from_along, to_along], .. } = self.lines;
         let k = self.k;

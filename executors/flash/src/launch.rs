@@ -194,7 +194,8 @@ fn define(plan: &mut Plan, problem: &Problem, tiling: Tiling, is_causal: bool, a
     plan.define("ALIGNED", u8::from(aligned));
 }
 
-/// Whether as many neighbours as the kernels take at once can be taken of all operands, and of contiguous tensors of the width.
+/// Whether as many neighbours as the kernels take at once can be taken of all operands, and of contiguous tensors of
+/// the width.
 fn aligned(problem: &Problem, operands: &[Heads], contiguous: &[&DeviceTensor]) -> bool {
     let pack = Products::of(problem.dtype).pack();
     let whole = |tensor: &&DeviceTensor| tensor.alignment.is_multiple_of(pack * problem.dtype.size());

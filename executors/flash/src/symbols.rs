@@ -57,9 +57,9 @@ fn scores(query: &ArrayD<f64>, key: &ArrayD<f64>, is_causal: bool, scale: f64) -
     })
 }
 
-/// Attention of query [B, H, L, E] to key and value [B, H', S, E], H a multiple of H': out [B, L, H, E], with the heads of a
-/// position beside each other, and the logarithm of the sum of each row's exponentials, f32 [B, H, L]. `is_causal` lets
-/// position i see 0 to i.
+/// Attention of query [B, H, L, E] to key and value [B, H', S, E], H a multiple of H': out [B, L, H, E], with the heads
+/// of a position beside each other, and the logarithm of the sum of each row's exponentials, f32 [B, H, L]. `is_causal`
+/// lets position i see 0 to i.
 #[operator(
     executor = flash,
     strided,
@@ -186,8 +186,9 @@ const CASES: [(usize, [usize; 2], [usize; 2], usize, bool); 10] = [
     (1, [2, 1], [70, 90], 128, true),
 ];
 
-/// The gradients of [`attention`] for query, key and value, each with the heads of a position beside each other: [B, L, H, E] and
-/// twice [B, S, H', E]. d_out [B, H, L, E] lies anyhow; attended [B, L, H, E] and log_sums [B, H, L] are the results of forward.
+/// The gradients of [`attention`] for query, key and value, each with the heads of a position beside each other: [B, L,
+/// H, E] and twice [B, S, H', E]. d_out [B, H, L, E] lies anyhow; attended [B, L, H, E] and log_sums [B, H, L] are the
+/// results of forward.
 #[operator(
     executor = flash,
     strided,

@@ -11,8 +11,8 @@ use fulgurite_ops::core::promotion::constant_like;
 /// How many packs a thread moves; the kernels know it too.
 const EACH: usize = 4;
 
-/// Launches `kernel` on the elements of `tensors`, which have heads one after another in the form of `apart`, [B, H, T, D];
-/// the kernel goes over `times` as many.
+/// Launches `kernel` on the elements of `tensors`, which have heads one after another in the form of `apart`, [B, H, T,
+/// D]; the kernel goes over `times` as many.
 fn move_heads(
     plan: &mut Plan,
     kernel: &str,

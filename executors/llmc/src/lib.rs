@@ -1,7 +1,7 @@
 //! `llmc`: the operations of GPT-2 by one hand-written kernel each, as llm.c has them.
 //!
-//! Every number is computed in an order that depends on the shapes alone, so that two runs give the same bits. Statistics are
-//! f32 for elements of 16 bits too. What a checker refuses, the next executor of the list takes.
+//! Every number is computed in an order that depends on the shapes alone, so that two runs give the same bits.
+//! Statistics are f32 for elements of 16 bits too. What a checker refuses, the next executor of the list takes.
 
 mod activations;
 mod cross_entropy;

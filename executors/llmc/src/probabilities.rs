@@ -37,8 +37,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// For parts of `packs` packs of rows of `operands` tensors, of which a thread of a block of few has at most `most`; `None` if
-    /// they do not fit.
+    /// For parts of `packs` packs of rows of `operands` tensors, of which a thread of a block of few has at most
+    /// `most`; `None` if they do not fit.
     fn new(packs: usize, operands: usize, most: usize) -> Option<Shared> {
         let threads = if packs <= 512 * most { 512 } else { MOST_THREADS };
         let kept = Shared { threads, steps: packs.div_ceil(threads), blocks: 1, operands };

@@ -22,8 +22,8 @@ impl Rows {
     /// The longest row that a part of a warp, or a warp, keeps.
     pub const LONGEST_OF_WARP: usize = 1024;
 
-    /// With blocks of `threads` threads where a warp or less has a row, of at most `most` threads where a block has one; `None`
-    /// if these cannot keep it.
+    /// With blocks of `threads` threads where a warp or less has a row, of at most `most` threads where a block has
+    /// one; `None` if these cannot keep it.
     pub fn kept(columns: usize, pack: usize, threads: usize, most: usize) -> Option<Rows> {
         let packs = columns / pack;
         if columns <= Rows::LONGEST_OF_WARP {

@@ -17,8 +17,8 @@ use fulgurite_ops::optim::adamw::ARGUMENTS;
 /// The most settings of a launch: the warp that computes the numbers of the step has a thread for each.
 const MOST_SETTINGS: usize = 32;
 
-/// What the kernel calls a setting: where learning rate and step are, and whether the update is to be made, and the bits of β₁,
-/// β₂, weight decay and ε.
+/// What the kernel calls a setting: where learning rate and step are, and whether the update is to be made, and the
+/// bits of β₁, β₂, weight decay and ε.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Setting {
     lr: Address,
@@ -60,8 +60,8 @@ impl Update {
     }
 }
 
-/// What the kernel is compiled for: element types of parameter and gradient, how many elements are read at once, and whether a
-/// tensor says if the update is made.
+/// What the kernel is compiled for: element types of parameter and gradient, how many elements are read at once, and
+/// whether a tensor says if the update is made.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Kind {
     param: DType,

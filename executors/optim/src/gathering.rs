@@ -1,5 +1,5 @@
-//! Updates of parameters that do not depend on each other become one region, and with them what only widens a gradient for its
-//! update: the kernel reads gradients of 16 bits as they are.
+//! Updates of parameters that do not depend on each other become one region, and with them what only widens a gradient
+//! for its update: the kernel reads gradients of 16 bits as they are.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ fn widenings(block: &Block, lines: &[BoundSymbol], updates: &[BoundSymbol]) -> V
     found.map(|(at, _)| at).collect()
 }
 
-/// Whether a region is a list of updates that do not read each other's results, and before them what widens their gradients:
-/// what the kernels take it for.
+/// Whether a region is a list of updates that do not read each other's results, and before them what widens their
+/// gradients: what the kernels take it for.
 pub fn admits(body: &Block) -> Claim {
     let mut widened_values: FxHashSet<ValueId> = FxHashSet::default();
     let mut written: Vec<ValueId> = Vec::new();
@@ -81,8 +81,8 @@ pub fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
     fused
 }
 
-/// What stands before the first region of `lines`, the region, and what stands after it; `None` if no two updates can be
-/// gathered.
+/// What stands before the first region of `lines`, the region, and what stands after it; `None` if no two updates can
+/// be gathered.
 fn gathered(block: &Block, lines: &[BoundSymbol]) -> Option<(Vec<BoundSymbol>, BoundSymbol, Vec<BoundSymbol>)> {
     let mut members: Vec<BoundSymbol> = Vec::new();
     let (mut before, mut after) = (Vec::new(), Vec::new());

@@ -5,8 +5,8 @@ use fulgurite_runtime::rules::Parameter;
 /// Elements of a block; the kernels know it too.
 const CHUNK: usize = 8192;
 
-/// The most tensors of a launch. With what comes with each of them the arguments stay far below the 32764 bytes that a launch has
-/// room for.
+/// The most tensors of a launch. With what comes with each of them the arguments stay far below the 32764 bytes that a
+/// launch has room for.
 pub const MOST_TENSORS: usize = 256;
 
 /// The kernels' `Table` for tensors of these lengths, none of them zero, and the blocks that they take together.

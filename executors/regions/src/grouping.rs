@@ -1,7 +1,8 @@
 //! Regions: elementwise arithmetic, broadcasts and row reductions that an executor runs in one pass over memory.
 //!
-//! A region has an *iteration shape*. Its values are *full* (of that shape) or *rows* (one value for each row, with the last
-//! extent missing or one). Rows come from reductions over the last dimension, and `broadcast_in_dim` makes them full again.
+//! A region has an *iteration shape*. Its values are *full* (of that shape) or *rows* (one value for each row, with the
+//! last extent missing or one). Rows come from reductions over the last dimension, and `broadcast_in_dim` makes them
+//! full again.
 
 use fulgurite_runtime::arithmetic::Arithmetic;
 use fulgurite_runtime::operator::RuleSet;
@@ -276,8 +277,8 @@ fn connected(region: &Region<'_>, ahead: &VecDeque<Line>) -> Vec<usize> {
     (0..members.len()).filter(|i| root(&mut group, *i) == 0).map(|i| members[i]).collect()
 }
 
-/// Puts one region in the place of its members: what it does not feed goes before it, what it feeds after it; all of these
-/// stay ahead, since other regions may start among them. `reads` counts the reads of each value.
+/// Puts one region in the place of its members: what it does not feed goes before it, what it feeds after it; all of
+/// these stay ahead, since other regions may start among them. `reads` counts the reads of each value.
 fn write(block: &Block, limits: Limits, ahead: &mut VecDeque<Line>, members: &[usize], reads: &[u32]) {
     let mut defined: FxHashSet<ValueId> = FxHashSet::default();
     let mut fed: FxHashSet<ValueId> = FxHashSet::default();

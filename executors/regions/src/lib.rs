@@ -1,6 +1,6 @@
-//! Regions: what executors that fuse symbols share. `grouping` gathers symbols of a trace into regions, `rules` says which
-//! regions compute what their operators say, `program` turns a region's body into the program that kernels are made of, and
-//! `widening` takes elements of 16-bit tensors before they are widened.
+//! Regions: what executors that fuse symbols share. `grouping` gathers symbols of a trace into regions, `rules` says
+//! which regions compute what their operators say, `program` turns a region's body into the program that kernels are
+//! made of, and `widening` takes elements of 16-bit tensors before they are widened.
 
 pub mod grouping;
 pub mod program;

@@ -17,9 +17,9 @@ pub fn widened(block: &Block, symbol: &BoundSymbol) -> Option<(ValueId, ValueId)
     (short && block.meta(to).dtype() == DType::F32).then_some((from, to))
 }
 
-/// Takes elements of what is widened before it is widened, where both are of the executor `members` and the elements are fewer.
-/// The widened tensor, of which these may be all that another kernel reads (the targets' logits, of all logits), then need
-/// not be written.
+/// Takes elements of what is widened before it is widened, where both are of the executor `members` and the elements
+/// are fewer. The widened tensor, of which these may be all that another kernel reads (the targets' logits, of all
+/// logits), then need not be written.
 pub fn gather_before(block: &Block, members: &str, fuel: &mut Fuel) -> Block {
     let mut new = block.clone();
     let mut widenings: FxHashMap<ValueId, (ValueId, &BoundSymbol)> = FxHashMap::default();

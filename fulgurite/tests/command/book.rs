@@ -1,6 +1,6 @@
-//! What the book shows of the command is what the command prints: blocks of the language `console` begin with `$ fulgurite
-//! ...`; a line `...` stands for lines that are left out. With `INSTA_UPDATE=always`, blocks that leave out nothing are
-//! written anew.
+//! What the book shows of the command is what the command prints: blocks of the language `console` begin with
+//! `$ fulgurite ...`; a line `...` stands for lines that are left out. With `INSTA_UPDATE=always`, blocks that leave
+//! out nothing are written anew.
 
 use std::path::Path;
 
