@@ -57,7 +57,7 @@ impl Scalar {
         !matches!(self, Scalar::Int(value) if value as f64 as i128 != i128::from(value))
     }
 
-    /// Whether it can stand for a tensor of `dtype` in strict arithmetic: it [fits](Scalar::fits) exactly but for the
+    /// Whether it can replace a tensor of `dtype` in strict arithmetic: it [fits](Scalar::fits) exactly but for the
     /// rounding of floating-point numbers. Integers have no fraction, booleans are 0 or 1.
     pub fn stands_for(self, dtype: DType) -> bool {
         let number = self.to_f64();
@@ -141,7 +141,7 @@ fn write_float(f: &mut fmt::Formatter<'_>, value: f64) -> fmt::Result {
     }
 }
 
-/// A Rust type that stands for an attribute in signatures.
+/// A Rust type of an attribute in signatures.
 pub trait AttributeType: Sized {
     /// What a reader of a signature sees: `int`, `float?`, `int[]`, ...
     fn type_name() -> String;
@@ -280,7 +280,7 @@ impl<V> Operand<V> {
     }
 }
 
-/// One argument of a call; `V` is what stands for a tensor at the stage at hand (a meta, a handle, a value of a trace,
+/// One argument of a call; `V` is the type of a tensor at the current stage (a meta, a handle, a value of a trace,
 /// data).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Arg<V> {

@@ -18,7 +18,7 @@ use crate::tree::{Leaf, Tree};
 /// Strides in elements, small ones without an allocation.
 pub type Strides = SmallVec<[isize; 5]>;
 
-/// Where an array's data lies.
+/// The memory of an array.
 #[derive(Debug, Clone)]
 pub(crate) enum Memory {
     Host(Arc<Buffer>),
@@ -27,7 +27,7 @@ pub(crate) enum Memory {
 
 /// A tensor with data, on the host or on a device. Clones share the data; nothing writes to shared data.
 ///
-/// It is one pointer: a training step takes and gives hundreds of arrays, which are moved a dozen times on the way.
+/// It is one pointer, because a training step moves hundreds of arrays a dozen times.
 #[derive(Clone)]
 pub struct Array(Box<Parts>);
 
@@ -56,7 +56,7 @@ impl Array {
         Ok(Array::from_buffer(buffer, meta))
     }
 
-    /// An array on the host whose elements `write` sets, in row-major order; what they are before is not specified.
+    /// An array on the host whose elements `write` sets, in row-major order; their initial values are unspecified.
     pub fn written<T: Element>(shape: impl AsRef<[usize]>, write: impl FnOnce(&mut [T])) -> Result<Array> {
         let meta = TensorMeta::new(shape, T::DTYPE, Device::CPU);
         let mut buffer = Buffer::uninitialized(meta.bytes())?;
@@ -124,8 +124,8 @@ impl Array {
     }
 
     /// An array on the host with these strides, in elements, from bytes in row-major order. A negative stride stores a
-    /// dimension backwards. What is between the elements is zero. Of elements that the strides put in one place the
-    /// last one stays.
+    /// dimension backwards. What is between the elements is zero. If several elements have one place, the last one is
+    /// stored.
     ///
     /// # Errors
     /// If there is not one stride for each dimension, or the elements reach further than the machine has memory.
@@ -246,12 +246,12 @@ impl Array {
         &self.0.strides
     }
 
-    /// Whether the elements lie row-major without gaps.
+    /// Whether the elements are in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
         is_contiguous(self.shape(), &self.0.strides)
     }
 
-    /// Whether nobody else holds the data.
+    /// Whether no other array holds the data.
     pub fn is_unique(&self) -> bool {
         match &self.0.memory {
             Memory::Host(buffer) => Arc::strong_count(buffer) == 1,
@@ -334,7 +334,8 @@ impl Array {
         })))
     }
 
-    /// The same data seen with a larger shape: missing leading dimensions and extents of one are repeated (stride 0).
+    /// The same data broadcast to a larger shape: missing leading dimensions and extents of one are repeated (stride
+    /// 0).
     pub fn expand(&self, shape: &[usize]) -> Result<Array> {
         let missing = shape.len().checked_sub(self.0.meta.rank());
         let fits =

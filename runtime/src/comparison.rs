@@ -30,17 +30,17 @@ pub struct Counts {
     pub removed: usize,
     /// Lines whose results have another type.
     pub retyped: usize,
-    /// Lines that another executor runs, or none any more.
+    /// Lines with another executor, or with none any more.
     pub reclaimed: usize,
     /// Lines that other executors refused, or for other reasons.
     pub refused: usize,
-    /// Lines whose results lie elsewhere in memory.
+    /// Lines whose results moved in memory.
     pub moved_in_memory: usize,
     /// Lines that call something else, or with other arguments.
     pub called: usize,
-    /// Lines that stand elsewhere.
+    /// Lines that moved.
     pub moved: usize,
-    /// Lines that stand for something else.
+    /// Lines whose body changed.
     pub bodies: usize,
 }
 

@@ -21,25 +21,26 @@ use crate::trace::{BoundSymbol, Callee, Trace};
 use crate::transforms::autodiff::GradientRule;
 use crate::transforms::{autocast, autodiff, claim, cse, dce, donate, fuse, layout, nest, plan, recompute, rewrite};
 
-/// What a user may choose about compilation.
+/// Options of compilation.
 #[derive(Clone)]
 pub struct Options {
-    /// Where compiled functions run: arguments on the host are taken there. `None` is where the arguments are.
+    /// The device on which compiled functions run: arguments on the host are copied to it. `None` is the device of the
+    /// arguments.
     pub device: Option<Device>,
-    /// Executors in the order they are asked; `None` is the default list of the target's device.
+    /// Executors in the order of their priority; `None` is the default list of the target's device kind.
     pub executors: Option<Vec<&'static ExecutorDef>>,
-    /// Rewrites in the order they are tried, early and late ones; `None` is every rewrite declared `default` and those
-    /// of executors, which take part where their executor is in the list.
+    /// Rewrites in the order they are tried, early and late ones; `None` is every rewrite declared `default`, and those
+    /// of the executors in the list.
     pub rewrites: Option<Vec<&'static crate::executor::RewriteDef>>,
     /// Transforms of the user's own, run after the rewrites.
     pub transforms: Vec<UserTransform>,
     /// Mixed precision: products in this type, bf16 or f16, and the rest by the operators' classes
     /// ([`crate::transforms::autocast`]). `None` computes in the types that the program is written in.
     pub autocast: Option<DType>,
-    /// From how many bytes on a value is computed again for the backward pass instead of being kept, where that is
-    /// cheap ([`crate::transforms::recompute`]); `None` keeps everything.
+    /// Minimum size, in bytes, of values that are recomputed for the backward pass instead of being saved, if that is
+    /// cheap ([`crate::transforms::recompute`]); `None` saves all values.
     pub recompute: Option<u64>,
-    /// How many optimizations may be made.
+    /// Maximum number of optimizations.
     pub fuel: Fuel,
     /// Whether symbols are fused into regions.
     pub fuse: bool,
@@ -114,8 +115,8 @@ impl Options {
     }
 }
 
-/// What every compilation goes through, in order. `autocast` is left out unless it is asked for, `recompute` where
-/// there is nothing to compute again, `fuse` where nothing is to be fused.
+/// The stages of a compilation, in order. `autocast` exists only if it is enabled, `recompute` only if a value is
+/// recomputed, and `fuse` only if fusion is enabled.
 pub const STAGES: [&str; 13] = [
     "rewrite",
     "autocast",
@@ -132,7 +133,7 @@ pub const STAGES: [&str; 13] = [
     "delete_last_used",
 ];
 
-/// Stages after which every line has somebody who runs it.
+/// Stages after which every line has an executor.
 const CLAIMED: [&str; 5] = ["claim", "fuse", "layout", "donate", "plan_memory"];
 
 /// One stage of compilation.
@@ -151,7 +152,7 @@ pub struct Stage {
 /// The stages that a compilation came to.
 #[derive(Debug, Clone)]
 pub struct Reached {
-    /// The stages in order; the first is the trace itself. One that is not valid stands last.
+    /// The stages in order; the first is the trace itself. An invalid stage is the last one.
     pub stages: Vec<Stage>,
     /// Why there are no more of them, if some are missing.
     pub ending: Option<Ending>,

@@ -34,7 +34,7 @@ impl RuleSet for CostRules {
 /// The cost of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Lines of the program itself, without what they stand for and without `del`.
+    /// Lines of the program itself, without bodies and without `del`.
     pub symbols: u64,
     /// Lines that an executor runs: claimed, and no view. A region is one. (A kernel symbol may need several launches.)
     pub launches: u64,

@@ -1,4 +1,4 @@
-//! Everything that can go wrong, each with what is needed to mend it.
+//! The errors of this library, each with the facts that are needed to fix the cause.
 
 use std::fmt;
 use std::panic::Location;
@@ -11,7 +11,7 @@ use crate::refusal::Refusal;
 /// The result of this library's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Stands for the place of a declaration, which is the operator's. Two pointers, so that errors stay small.
+/// The place of an operator's declaration. Two pointers, so that errors stay small.
 static DECLARED: &Location<'static> = Location::caller();
 
 /// A place in the author's source.
@@ -22,7 +22,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Where the caller of the calling `#[track_caller]` function stands.
+    /// The place of the caller of the calling `#[track_caller]` function.
     #[track_caller]
     pub fn caller() -> Place {
         Place { location: Location::caller(), operator: None }
@@ -51,7 +51,7 @@ impl Place {
         Place { operator: self.operator.or(Some(operator)), ..self }
     }
 
-    /// The operator that is called there, if what stands at this place is a part of it.
+    /// The operator that is called there, if the code at this place is a part of it.
     pub fn operator(&self) -> Option<&'static str> {
         match self.declaration() {
             Some(_) => None,
@@ -85,7 +85,7 @@ impl fmt::Debug for Place {
     }
 }
 
-/// Where a failing call stands, and in which operators' rules it lies, innermost first.
+/// The place of a failing call, and the operators whose rules contain it, innermost first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallStack {
     /// The failing call itself.
@@ -182,7 +182,7 @@ pub enum Error {
         /// The source line the symbol came from.
         stack: CallStack,
     },
-    /// Text is no trace.
+    /// A text that is not a trace.
     #[error("trace text, line {line}, column {column}: {message}")]
     Parse {
         /// Line, from 1.
@@ -204,7 +204,7 @@ pub enum Error {
         /// Where it was called.
         stack: CallStack,
     },
-    /// An executor list names nobody.
+    /// A list names an executor that does not exist.
     #[error("no executor is called '{name}'{hint}{} {known}", there_are(hint))]
     UnknownExecutor {
         /// The name given.
@@ -214,7 +214,7 @@ pub enum Error {
         /// The names there are.
         known: String,
     },
-    /// A name that is no operator.
+    /// No operator has this name.
     #[error("no operator is called '{name}'{hint}")]
     UnknownOperator {
         /// The name given.
@@ -248,7 +248,7 @@ pub enum Error {
         /// Where it was called.
         stack: CallStack,
     },
-    /// A compiled function was called with something else than it takes.
+    /// A compiled function was called with arguments that it does not take.
     #[error("argument '{argument}': {message}")]
     Argument {
         /// Path of the argument.
@@ -268,7 +268,7 @@ pub enum Error {
         /// The caller's source line.
         stack: Box<CallStack>,
     },
-    /// A method of an array cannot do what it is asked to.
+    /// Arguments that a method of an array refuses.
     #[error("Array::{method}: {message}")]
     Array {
         /// The method.
@@ -276,13 +276,13 @@ pub enum Error {
         /// What was expected and what came.
         message: String,
     },
-    /// Memory could not be had.
+    /// Memory allocation failed.
     #[error("{0}")]
     OutOfMemory(#[from] fulgurite_kernels::buffer::OutOfMemory),
     /// A program does not fit its device.
     #[error("{message}")]
     DeviceMemory {
-        /// What was asked for, what is free, the plan's peak, and the largest values.
+        /// The requested and the free memory, the plan's peak, and the largest values.
         message: String,
     },
     /// Work that was enqueued earlier failed. The device does not say which kernel it was.
@@ -291,7 +291,7 @@ pub enum Error {
          (FULGURITE_GRAPH=0, or --no-graph)"
     )]
     DeviceFault {
-        /// The functions that ran since the device was last waited for, in quotes.
+        /// The functions that ran since the last synchronization of the device, in quotes.
         functions: String,
         /// The device's error.
         error: DeviceError,
@@ -311,8 +311,7 @@ pub enum Error {
     },
 }
 
-/// The message: `main` and `unwrap` print errors in this form, and the fields are what a program asks for, not what a
-/// person reads.
+/// The message. `main` and `unwrap` print errors in this form; the fields are for programs.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {self}", self.code())

@@ -39,11 +39,12 @@ pub struct ExecutorDef {
     pub docs: &'static str,
     /// The kind of device it runs on.
     pub device: &'static str,
-    /// Place in the default list of its device: lower stands earlier; `None` if it must be asked for.
+    /// Priority in the default list of its device kind: lower priorities run first. An executor with `None` must be
+    /// named.
     pub priority: Option<u32>,
     /// Whether its kernels take operands of any strides; otherwise they get contiguous ones.
     pub strided: bool,
-    /// Takes symbols by their rules rather than by name (every operator with a `scalar` rule, say).
+    /// Claims symbols by their rules rather than by name, for example every operator with a `scalar` rule.
     pub claims: Option<ClaimRule>,
     /// The kernel of a symbol taken by `claims`: operator, arguments (operands in place of tensors), results.
     pub prepare: Option<PrepareRule>,
@@ -51,8 +52,8 @@ pub struct ExecutorDef {
     pub plan: Option<PlanSymbolRule>,
     /// Groups claimed symbols of a flat block into regions of this executor.
     pub fuse: Option<fn(&Block, &mut Fuel) -> Block>,
-    /// Whether a region with this body, whoever made it, is one that the executor computes as the operators in it say;
-    /// the verifier asks. Regions that executors make are asked for as well.
+    /// Whether the executor computes a region with this body exactly as its operators define, also if it did not make
+    /// the region. The verifier calls it for every region.
     pub admits_region: Option<AdmitsRegionRule>,
     /// The kernel of a region: its body, operands, results.
     pub prepare_region: Option<PrepareRegionRule>,
@@ -107,15 +108,15 @@ pub struct RewriteDef {
     pub condition: Option<fn(&[TensorMeta]) -> Claim>,
     /// Inputs on which both sides must agree.
     pub samples: Option<fn(&mut Samples)>,
-    /// Whether it takes part without being asked for.
+    /// Whether it runs without being named.
     pub default: bool,
-    /// Whether it works on what autodiff leaves, instead of on what was acquired.
+    /// Whether it runs after autodiff instead of on the acquired trace.
     pub late: bool,
-    /// The executors that it prepares for: it takes part, late, where one of them is in the list.
+    /// The executors that it serves: it runs, late, if one of them is in the list.
     pub executors: &'static [&'static str],
-    /// Operators whose first two arguments may stand in either order where the pattern calls them.
+    /// Operators whose first two arguments match in either order.
     pub commutes: &'static [&'static OperatorDef],
-    /// Whether inner values of the pattern may be read elsewhere: the symbols that make them then stay.
+    /// Whether lines outside may read inner values of the pattern: the symbols that compute them are then kept.
     pub keep_inner: bool,
     /// The package that declares it.
     pub package: &'static str,
@@ -125,7 +126,7 @@ pub struct RewriteDef {
     pub line: u32,
 }
 
-/// Runs what a device lacks on the host; last in the default list of kinds that ask for it.
+/// Runs on the host the symbols that a device has no kernel for; last in the default list of kinds that enable it.
 pub const HOST: &str = "host";
 /// Runs nothing: symbols that are views of their operand's memory.
 pub const VIEW: &str = "view";
@@ -187,8 +188,8 @@ pub fn find_executor(name: &str) -> Result<&'static ExecutorDef> {
     })
 }
 
-/// Those of `executors` that run on the target: the others say that they do not where lines are claimed, and take no
-/// part in what becomes of the program before.
+/// Those of `executors` that run on the target. The others refuse every line with that reason and do not affect the
+/// transforms before the claim.
 pub fn executors_of(executors: &[&'static ExecutorDef], target: &Target) -> Vec<&'static ExecutorDef> {
     executors.iter().copied().filter(|executor| executor.runs_on(target.kind())).collect()
 }

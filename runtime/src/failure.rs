@@ -18,7 +18,7 @@ impl Failure {
         Failure { code, message: message.into() }
     }
 
-    /// What somebody said who panicked.
+    /// The message of a panic.
     pub(crate) fn panicked(who: &str, panic: &(dyn Any + Send)) -> Failure {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
         Failure::new("Panicked", format!("{who} panicked: {}", text.unwrap_or("without a message")))

@@ -14,7 +14,7 @@ impl Fuel {
         Fuel(Some(steps))
     }
 
-    /// What is left of it; `None` if there is no limit.
+    /// The remaining fuel; `None` if there is no limit.
     pub fn left(self) -> Option<u64> {
         self.0
     }

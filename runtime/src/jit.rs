@@ -74,7 +74,7 @@ where
     trace_parameters(name, target, names, &parameters, arguments, f)
 }
 
-/// Traces `f` on handles of `parameters`, which `arguments` asks for in order.
+/// Traces `f` on handles of `parameters`, which `arguments` takes in order.
 fn trace_parameters<A, O: Tree<Leaf = Tensor>>(
     name: &str,
     target: Target,
@@ -135,7 +135,7 @@ impl<O> Compiled<O> {
         self.stages.iter().find(|stage| stage.name == name).map(|stage| &stage.trace)
     }
 
-    /// What became of each donated argument: the result that has its memory, or why none has.
+    /// For each donated argument the result that has its memory, or the reason why none has.
     pub fn donations(&self) -> Vec<Donation> {
         donations(self.program.trace())
     }
@@ -183,7 +183,7 @@ struct Key {
     autocast: Option<DType>,
 }
 
-/// Whether the leaf `name` is `path` or stands below it.
+/// Whether the leaf `name` is `path` or below it.
 fn below(name: &str, path: &str) -> bool {
     name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
@@ -200,14 +200,15 @@ pub struct Jit<I: Tree<Leaf = Array>, O, F> {
     arguments: std::marker::PhantomData<fn(I)>,
 }
 
-/// How many programs a function keeps unless it is told otherwise.
+/// Default number of programs that a function keeps.
 const MOST_PROGRAMS: usize = 64;
 
-/// Compiles `f` when it is first called, for the metas, layouts and attributes of its arguments, and again when these
-/// change. `f` gets the tree of its arguments with a [`Tensor`] at each leaf.
+/// A function that is compiled when it is first called, for the metas, strides and attributes of its arguments, and
+/// again when these change. `f` receives the tree of its arguments with a [`Tensor`] at each leaf.
 ///
-/// Threads may call it at the same time; while one compiles, others run what is compiled already. The programs used
-/// last are kept, 64 unless [`Jit::keep`] says otherwise. A function that calls itself while it is traced is an error.
+/// Several threads may call it at the same time; while one compiles, others run compiled programs. The 64 most recently
+/// used programs are kept ([`Jit::keep`] sets another number). A function that calls itself while it is traced is an
+/// error.
 pub fn jit<I, O, F>(f: F) -> Jit<I, O, F>
 where
     I: Tree<Leaf = Array>,
@@ -233,56 +234,56 @@ where
     O: Tree<Leaf = Tensor> + Clone,
     F: Fn(I::With<Tensor>) -> O,
 {
-    /// The function's name in traces.
+    /// Sets the function's name in traces.
     pub fn named(mut self, name: &str) -> Self {
         self.name = name.to_owned();
         self
     }
 
-    /// Names of the elements of the tuple of arguments.
+    /// Sets the names of the elements of the tuple of arguments.
     pub fn arguments<const N: usize>(mut self, names: [&str; N]) -> Self {
         self.names.arguments = names.map(str::to_owned).to_vec();
         self.forgotten()
     }
 
-    /// Names of the elements of the tuple of results.
+    /// Sets the names of the elements of the tuple of results.
     pub fn results<const N: usize>(mut self, names: [&str; N]) -> Self {
         self.names.results = names.map(str::to_owned).to_vec();
         self.forgotten()
     }
 
-    /// Gives the memory of the arguments whose paths start with `path` to results of the same path. Their arrays must
-    /// not be shared when the function is called. A path that no argument has is an error when a call is compiled.
+    /// Donates the memory of the arguments whose paths begin with `path` to results of the same path. The arrays must
+    /// not be shared when the function is called. A path without an argument is an error when a call is compiled.
     pub fn donate(mut self, path: &str) -> Self {
         self.donated.push(path.to_owned());
         self.forgotten()
     }
 
-    /// How it is compiled.
+    /// Sets the options of compilation.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self.forgotten()
     }
 
-    /// How many programs are kept; at least one. Of more forms of arguments the one that was called longest ago is
-    /// compiled again when it is next called, and the memory of its program is given back.
+    /// Maximum number of programs that are kept, at least one. Beyond it, the least recently used program and its
+    /// memory are freed; its next call compiles again.
     pub fn keep(mut self, programs: usize) -> Self {
         self.cache = Cache::new(programs.max(1));
         self
     }
 
-    /// Without the programs that were compiled before it was told otherwise.
+    /// Without programs that were compiled with other settings.
     fn forgotten(mut self) -> Self {
         self.cache = Cache::new(self.cache.limit());
         self
     }
 
-    /// How many programs there are now.
+    /// Number of programs that are kept now.
     pub fn programs(&self) -> usize {
         self.cache.len()
     }
 
-    /// How often it was compiled.
+    /// Number of compilations.
     pub fn compiles(&self) -> usize {
         self.compiles.load(Ordering::Relaxed)
     }
@@ -293,7 +294,7 @@ where
         Ok(results(&compiled.structure, compiled.program.run_matching(inputs)?))
     }
 
-    /// Calls the function, each symbol by itself, and says where the time went.
+    /// Calls the function and times each symbol by itself.
     pub fn profile(&self, arguments: I) -> Result<(O::With<Array>, Profile)> {
         let (compiled, inputs) = self.compiled_for(arguments)?;
         let (outputs, profile) = compiled.program.profile(inputs)?;

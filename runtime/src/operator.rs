@@ -1,5 +1,5 @@
-//! The record that a declaration becomes: what traces, errors and printing see of an operator. Its rules are in sets
-//! that belong to those who ask for them, and which the record only carries.
+//! The record of an operator's declaration: the facts that traces, errors and printing use. Its rules are in sets, each
+//! owned by the part of the runtime that uses it; the record only contains them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -125,8 +125,7 @@ pub struct Effects {
     /// Results that share memory with a parameter: (result, parameter). No program with such an operator is compiled:
     /// what only looks at its operand's memory has a [view rule](crate::strided::LayoutRules::view).
     pub aliases: &'static [(usize, usize)],
-    /// Takes part in a collective: must be reached by every process, in order. No transform drops, merges or reorders
-    /// such calls.
+    /// A collective: every process must run it, in the same order. No transform drops, merges or reorders such calls.
     pub collective: bool,
 }
 
@@ -134,7 +133,7 @@ impl Effects {
     /// No effects.
     pub const NONE: Effects = Effects { random: false, generator: None, mutates: &[], aliases: &[], collective: false };
 
-    /// Whether a symbol nobody reads may be dropped.
+    /// Whether an unused symbol may be dropped.
     pub fn removable(&self) -> bool {
         self.mutates.is_empty() && !self.collective
     }
@@ -172,7 +171,7 @@ pub enum Role {
 pub enum Autocast {
     /// They become the low-precision type: products.
     Low,
-    /// f16 and bf16 become f32, or, where the operator has an optional `dtype`, it is told to give f32: sums and
+    /// f16 and bf16 become f32; if the operator has an optional `dtype`, that is set to f32 instead: sums and
     /// exponentials.
     Full,
     /// They meet in the widest type among them.
@@ -208,9 +207,9 @@ impl Autocast {
     }
 }
 
-/// Rules of operators that belong together, since the same part of the runtime asks for them: how calls are traced, how
-/// they are differentiated, which kernels run them, how they are tested. Each part declares its set beside its code, so
-/// that the record needs none of them.
+/// Rules of operators that one part of the runtime uses: how calls are traced, how they are differentiated, which
+/// kernels run them, how they are tested. Each part declares its set beside its code, so that the record depends on
+/// none of them.
 pub trait RuleSet: Any + Send + Sync + Sized {
     /// The set of an operator that declares none of these rules.
     const NONE: &'static Self;

@@ -3,7 +3,7 @@
 use fulgurite_kernels::DType;
 use ndarray::{ArrayD, IxDyn};
 
-/// A tensor as a reference sees it: its values as f64, as i64 and as booleans, whichever the rule asks for.
+/// An argument of a reference: its values as f64, as i64 and as booleans, whichever the rule takes.
 #[derive(Debug, Clone)]
 pub struct ReferenceTensor {
     dtype: DType,

@@ -66,7 +66,7 @@ by_value!(Tensor, TensorMeta, Expr, TensorRef<'_>, ReferenceTensor);
     note = "rules take `T`, `&T`, `&[T]` for lists, `&str` for strings, `Option<&T>` for optional tensors, `Expr` in `scalar`, `&ArrayD<f64>` in `reference`"
 )]
 pub trait Pass<'a, Target> {
-    /// The argument in the form that the rule asks for.
+    /// The argument in the type that the rule takes.
     fn pass(&'a self) -> Target;
 }
 
@@ -180,7 +180,7 @@ impl<'a> Pass<'a, Vec<&'a ArrayD<f64>>> for Vec<ReferenceTensor> {
         self.iter().map(ReferenceTensor::floats).collect()
     }
 }
-/// A number stands for a zero-dimensional array.
+/// A number becomes a zero-dimensional array.
 impl<'a> Pass<'a, ArrayD<f64>> for Operand<ReferenceTensor> {
     fn pass(&'a self) -> ArrayD<f64> {
         match self {

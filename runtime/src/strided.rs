@@ -22,18 +22,18 @@ pub struct View {
     pub offset: isize,
 }
 
-/// The view that stands for a call, or `None` if the operand's strides do not allow one.
+/// The view that replaces a call, or `None` if the operand's strides do not allow one.
 pub type ViewRule = fn(&[Arg<Strided>]) -> Option<View>;
 
 /// What the layout pass asks of an operator.
 #[derive(Clone, Copy)]
 pub struct LayoutRules {
-    /// How the result looks into the memory of its first operand, if a view can stand for it.
+    /// The result as a view of its first operand's memory, if that is possible.
     pub view: Option<ViewRule>,
 }
 
 impl LayoutRules {
-    /// No view stands for it.
+    /// It cannot be a view.
     pub const EMPTY: LayoutRules = LayoutRules { view: None };
 }
 

@@ -9,7 +9,7 @@ pub trait Leaf: Tree<Leaf = Self> {}
 
 /// A structure of leaves. `#[derive(Tree)]` makes one of a struct that is generic over its leaf.
 pub trait Tree: Sized {
-    /// What stands at the leaves.
+    /// The type of the leaves.
     type Leaf: Leaf;
     /// The same structure over other leaves.
     type With<U: Leaf>: Tree<Leaf = U>;
@@ -20,8 +20,7 @@ pub trait Tree: Sized {
     /// The same structure with each leaf replaced, in the same order.
     fn map<U: Leaf>(self, f: &mut dyn FnMut(Self::Leaf) -> U) -> Self::With<U>;
 
-    /// Adds what decides, beside the leaves, which program is compiled: values that are no leaves, lengths of lists,
-    /// which options are there.
+    /// Adds the parts of the key besides the leaves: attribute fields, lengths of lists, presence of options.
     fn attributes(&self, _found: &mut Vec<Attribute>) {}
 
     /// The leaves with their paths.

@@ -58,7 +58,7 @@ impl Programs {
         self.prepare_trusted(options)
     }
 
-    /// As [`Programs::prepare`], of stages that nobody has changed.
+    /// As [`Programs::prepare`], of unchanged stages.
     pub(crate) fn prepare_trusted(&self, options: &Options) -> Result<(Program, Program)> {
         Ok((program_of(&self.forward, options)?, program_of(&self.backward, options)?))
     }

@@ -40,7 +40,7 @@ pub struct CodeStep {
     pub operands: Vec<usize>,
     /// Indices of values.
     pub results: Vec<usize>,
-    /// What [`super::Parameter::FaultCode`] stands for.
+    /// The meaning of [`super::Parameter::FaultCode`].
     pub fault_code: u32,
 }
 

@@ -59,7 +59,7 @@ pub trait DeviceContext: Any + Debug + Send + Sync {
     /// Opens the libraries that programs usually need, which may take long.
     ///
     /// # Errors
-    /// Why one cannot be had.
+    /// Why none is available.
     fn warm(&self) -> Result<(), DeviceError> {
         Ok(())
     }

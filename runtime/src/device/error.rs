@@ -8,11 +8,11 @@ use std::sync::Arc;
 pub enum Category {
     /// The device, its driver or a library is absent.
     Unavailable,
-    /// Memory could not be had. What is kept for later use is freed, and the call is tried again.
+    /// Memory allocation failed. Cached memory is freed, and the call is retried.
     OutOfMemory,
     /// Code does not compile.
     Compile,
-    /// The library or device cannot do what is asked; something else can be done instead.
+    /// The library or device does not support the request; there is an alternative.
     Unsupported,
     /// The device runs nothing any more in this process.
     Lost,

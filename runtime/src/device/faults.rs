@@ -1,9 +1,10 @@
 //! Wrong data that kernels report, such as an index out of range: which run reported it, and which arrays come from
 //! that run.
 //!
-//! A run of a program that checks its data has a copy of its record fetched behind it. Arrays know the runs that their
-//! content comes from ([`Origins`]), through however many programs; reading an array waits for the stream and then asks
-//! those runs. So a fault is told to whoever reads what it spoiled, each time, and to nobody else.
+//! After a run of a program that checks its data, its record is copied to the host. Arrays know the runs that they
+//! depend on ([`Origins`]), through any number of programs. Reading an array waits for the stream and then checks the
+//! records of these runs. So every read of an array that depends on a faulted run returns the error, and no other read
+//! does.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -24,11 +25,11 @@ pub(crate) type Record = [u8; RECORD_BYTES];
 
 /// Who says what a record means. It keeps the device's record alive.
 pub(crate) trait Reporter: Debug + Send + Sync {
-    /// The error that a record stands for; `None` if nothing was reported.
+    /// The error in a record; `None` if no fault was reported.
     fn error(&self, record: &Record) -> Option<Error>;
 }
 
-/// A record that stands for an error.
+/// A record with an error.
 #[derive(Debug)]
 struct Fault {
     /// The run that reported it.

@@ -25,7 +25,7 @@ pub trait DeviceKind: Send + Sync {
     /// How many devices there are, at least one.
     ///
     /// # Errors
-    /// Why there is none: a library is absent, say.
+    /// Why there is none, for example because a library is absent.
     fn count(&self) -> Result<u32, DeviceError>;
 
     /// Whether everything that programs usually need is on this machine beside a device: compilers, libraries.

@@ -1,5 +1,5 @@
-//! Devices beside the host: the interface that a kind of device implements, what a kernel's author plans, the memory of
-//! arrays, and the device in use.
+//! Devices other than the host: the interface that a device kind implements, the plans of kernels, the memory of
+//! arrays, and the state of an opened device.
 //!
 //! # A kind of device
 //!
@@ -11,7 +11,7 @@
 //! static TOY: &dyn DeviceKind = &Toy;
 //! ```
 //!
-//! | trait | what it stands for |
+//! | trait | meaning |
 //! |---|---|
 //! | [`DeviceKind`] | the kind: how many devices there are, what they are, how one is opened, the language of its kernels |
 //! | [`DeviceContext`] | an opened device: allocates, makes streams and events, loads code |
@@ -34,7 +34,7 @@
 //! backend load the code.
 //!
 //! A run is driven by the runtime for every kind in the same way: inputs are staged or moved, the code is stepped or
-//! replayed, records of faults are fetched, outputs are handed out. What is left to the backend is [`LoadedCode`]:
+//! replayed, records of faults are fetched, outputs are handed out. The backend implements only [`LoadedCode`]:
 //!
 //! 1. `load`: sources are compiled, calls of libraries are planned or replaced by what is done instead.
 //! 2. The first run calls `step` for each step in order, on the stream of the device.
@@ -49,9 +49,9 @@
 //!
 //! # Errors
 //!
-//! A backend's error is any type with a [`Category`] ([`BackendError`]). Work that fails on the device is reported by
-//! the next call that waits; the error names the functions that it may come from. What kernels find wrong with their
-//! data is written to a record ([`RECORD_BYTES`]), and is returned to whoever reads an array that depends on it.
+//! A backend's error is any type with a [`Category`] ([`BackendError`]). The next synchronizing call reports work that
+//! failed on the device; the error names the functions that may have caused it. Kernels write invalid data that they
+//! find to a record ([`RECORD_BYTES`]); reading an array that depends on it returns the error.
 
 pub(crate) mod block;
 pub mod code;

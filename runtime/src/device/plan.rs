@@ -1,7 +1,7 @@
 //! The device work of one symbol: launches, library calls, fills and copies, in order, with places instead of
 //! addresses.
 //!
-//! A plan is made without a device. What it needs beside its operands and results is a declared workspace.
+//! A plan is made without a device. Besides its operands and results it may use a declared workspace.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct Plan {
     commands: Vec<Command>,
     workspace: u64,
     report: Option<Report>,
-    /// Operands and the results that lie over them.
+    /// Operands and the results that share their memory.
     overlaid: Vec<(u32, u32)>,
     /// Those of which the kernels make use.
     continued: Vec<(u32, u32)>,
@@ -71,12 +71,13 @@ impl Plan {
         Ok(Plan::new(kind, kind.typical(target.architecture())))
     }
 
-    /// Says that result number `result` lies over operand number `operand`: the memory plan gave both one place.
+    /// Declares that result number `result` shares the memory of operand number `operand`: the memory plan gave both
+    /// one place.
     pub fn overlay(&mut self, operand: u32, result: u32) {
         self.overlaid.push((operand, result));
     }
 
-    /// Whether a result lies over an operand, so that its elements are there already and need no copy.
+    /// Whether a result shares the memory of an operand, so that its elements need no copy.
     pub fn lies_over(&mut self, result: &DeviceTensor, operand: &DeviceTensor) -> bool {
         let (Place::Operand(operand), Place::Result(result)) = (operand.address.place, result.address.place) else {
             return false;
@@ -195,7 +196,7 @@ impl Plan {
         self.commands.push(Command::Fill { to: to.address, byte, bytes: to.meta.bytes() as u64 });
     }
 
-    /// Copies between contiguous tensors of as many bytes.
+    /// Copies between contiguous tensors of the same size in bytes.
     pub fn copy(&mut self, from: &DeviceTensor, to: &DeviceTensor) {
         self.commands.push(Command::Copy { from: from.address, to: to.address, bytes: to.meta.bytes() as u64 });
     }

@@ -81,8 +81,8 @@ impl DeviceState {
         Ok(state)
     }
 
-    /// Begins to open `device` and its libraries on a thread of its own, which takes some tenths of a second: who needs
-    /// it sooner waits, and is told what is wrong with it. The thread has ended when what is returned is gone.
+    /// Begins to open `device` and its libraries on its own thread, which takes some tenths of a second. A call that
+    /// needs the device earlier waits and gets the error, if any. Dropping the returned value joins the thread.
     pub fn open_ahead(device: Device) -> Opening {
         let open = move || DeviceState::of(device).and_then(|state| Ok(state.context.warm()?));
         let thread =
@@ -148,7 +148,7 @@ impl DeviceState {
         }
     }
 
-    /// What is told of an error that came from work enqueued earlier.
+    /// The error for a failure of work that was enqueued earlier.
     fn faulted(&self, error: DeviceError) -> crate::Error {
         let unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
         let names: Vec<String> = unfinished.functions.iter().map(|(name, _)| format!("'{name}'")).collect();
@@ -161,9 +161,9 @@ impl DeviceState {
     /// Waits for everything enqueued.
     ///
     /// # Errors
-    /// A fault of the device itself, such as an illegal address, after which nothing runs on it any more; all work is
-    /// on one stream, so whoever waits is told, with the functions that it may have come from. What kernels find wrong
-    /// with their data is told to whoever reads an array that comes from it.
+    /// A fault of the device itself, such as an illegal address, after which the device runs nothing. All work is on
+    /// one stream, so the next synchronizing call returns the error, naming the functions that may have caused it.
+    /// Invalid data that kernels report is an error of reading an array that depends on it.
     pub fn synchronize(&self) -> Result<()> {
         let before = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner).enqueued;
         self.stream.synchronize().map_err(|error| self.faulted(error))?;

@@ -26,7 +26,7 @@ impl Deref for DeviceTensor {
 }
 
 impl DeviceTensor {
-    /// Whether the elements lie row-major without gaps.
+    /// Whether the elements are in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
         fulgurite_kernels::view::is_contiguous(self.meta.shape(), &self.strides)
     }

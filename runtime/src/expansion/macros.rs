@@ -16,7 +16,7 @@ macro_rules! __arguments {
             )*
         }
     ) => {
-        /// The arguments of a call, made by `with`; `V` is what stands for a tensor at the stage at hand.
+        /// The arguments of a call, made by `with`; `V` is the type of a tensor at the current stage.
         #[must_use = "arguments alone do nothing: end with `.call()`"]
         pub struct ArgsWithoutCall<V>(::std::vec::Vec<$crate::argument::Arg<V>>);
 

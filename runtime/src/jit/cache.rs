@@ -1,6 +1,6 @@
-//! What was compiled, by the form of the arguments: the programs used last. A key is compiled by one thread while the
-//! others that want it wait, and nobody else does. A thread that compiles (a function may call others while it is
-//! traced) waits for no other: two that wait for each other would never end. It compiles what it wants once more.
+//! Compiled programs by key, the most recently used ones. One thread compiles a key, and other threads that need this
+//! key wait for it. A thread that is compiling (a function may call others while it is traced) never waits, because two
+//! threads could wait for each other; it compiles the key again itself.
 
 use std::cell::Cell;
 use std::hash::Hash;
@@ -18,7 +18,7 @@ thread_local! {
 pub(super) struct Cache<K, V> {
     limit: usize,
     state: Mutex<State<K, V>>,
-    /// Somebody has ended a compilation.
+    /// A compilation has ended.
     ended: Condvar,
 }
 

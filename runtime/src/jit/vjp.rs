@@ -73,11 +73,11 @@ where
     O: Tree<Leaf = Tensor> + Clone,
     F: Fn(I::With<Tensor>) -> O,
 {
-    /// The function and its vector-Jacobian product as two programs: the forward program returns the results and saves
-    /// what the backward program reads, which takes any cotangents of any results to gradients of the arguments.
-    /// Gradients are of all floating-point arguments, and cotangents of all floating-point results, unless some are
-    /// chosen. Both programs are kept, for as many forms of arguments as those of [`jit`] ([`Jit::keep`]); a function
-    /// that calls its own `vjp` while it is traced is an error.
+    /// The function and its vector-Jacobian product as two programs. The forward program returns the results and saves
+    /// the values that the backward program reads. The backward program computes gradients of the arguments from
+    /// cotangents of any results. By default, gradients are computed for all floating-point arguments, from cotangents
+    /// of all floating-point results. The most recently used programs are kept, as by [`jit`] ([`Jit::keep`]). A
+    /// function that calls its own `vjp` while it is traced is an error.
     pub fn vjp(self) -> Vjp<I, O, F> {
         let cache = Cache::new(self.cache.limit());
         let layout = Arc::new(Layout::new(&self.options));
@@ -234,7 +234,7 @@ impl<O> CompiledVjp<O> {
         self.programs.saved()
     }
 
-    /// What became of each donated argument in the forward program: the result that has its memory, or why none has.
+    /// For each donated argument of the forward program the result that has its memory, or the reason why none has.
     /// What is saved is not given away.
     pub fn donations(&self) -> Vec<Donation> {
         donations(self.forward.trace())
@@ -247,7 +247,7 @@ impl<O> CompiledVjp<O> {
     }
 }
 
-/// Copies what does not lie row by row, which is how backward programs take cotangents.
+/// Copies arrays that are not in row-major order, which backward programs require of cotangents.
 struct Layout(Jit<Array, Tensor, fn(Tensor) -> Tensor>);
 
 impl Layout {
@@ -354,7 +354,7 @@ impl Gradients {
         })
     }
 
-    /// The gradients of a tree of arguments that stands at `path`, in the same structure.
+    /// The gradients of the tree of arguments at `path`, in the same structure.
     #[track_caller]
     pub fn tree<T: Tree>(&self, path: &str, tree: T) -> Result<T::With<Array>> {
         let place = Place::caller();

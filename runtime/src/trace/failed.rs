@@ -5,7 +5,7 @@ use crate::error::{CallStack, Error};
 use crate::failure::Failure;
 
 impl BoundSymbol {
-    /// Says that it failed on its data; `block` is the one it stands in.
+    /// The error of a symbol that failed on its data; `block` contains the symbol.
     pub(crate) fn failed(&self, block: &Block, failure: Failure) -> Error {
         Error::Run {
             operator: self.called(),

@@ -74,7 +74,7 @@ pub struct BoundSymbol {
     pub arguments: Vec<Arg<ValueId>>,
     /// What it defines.
     pub results: Results,
-    /// What it stands for: a closed block whose parameters are the tensors among the arguments, in order.
+    /// Its decomposition: a closed block whose parameters are the tensors among the arguments, in order.
     pub body: Option<Arc<Block>>,
     /// Who runs it, once claimed.
     pub executor: Option<&'static str>,

@@ -18,7 +18,7 @@ pub fn call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>) -> Vec<Tenso
     call_at(def, arguments, Place::caller())
 }
 
-/// As [`call`], for a call that stands at `place`.
+/// As [`call`], for a call at `place`.
 pub(crate) fn call_at(def: &'static OperatorDef, mut arguments: Vec<Arg<Tensor>>, place: Place) -> Vec<Tensor> {
     tell_apart(def, &mut arguments, place);
     add_call(def, arguments, place)

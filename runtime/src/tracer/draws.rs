@@ -1,7 +1,7 @@
-//! Draws from one generator are told apart: a random operator is a function of its generator, so that each call of a
-//! program is given one of its own. The first call with a generator gets it as it is; the n-th after it gets the sum of
-//! it and a number that follows from n. Seed and offset both move, so that no other offset of the same seed gives the
-//! same draw.
+//! Each call that draws from one generator gets a generator of its own: a random operator is a function of its
+//! generator, so that each call of a program is given one of its own. The first call with a generator gets it as it is;
+//! the n-th after it gets the sum of it and a number that follows from n. Seed and offset both move, so that no other
+//! offset of the same seed gives the same draw.
 //!
 //! Inside an operator's rule the number follows from the operator's name as well: a composite that draws twice, called
 //! twice with one generator, draws four times. Each rule counts for itself, so that the decomposition of a call and its

@@ -29,12 +29,12 @@ impl Tensor {
         self.known_meta().unwrap_or_else(|| TensorMeta::new([], DType::F32, Device::CPU))
     }
 
-    /// Whether an earlier call failed, so that this handle stands for nothing.
+    /// Whether an earlier call failed, so that this handle is poisoned.
     pub fn is_poisoned(&self) -> bool {
         self.known_meta().is_none()
     }
 
-    /// Extents. Those of a poisoned handle are one wherever they are asked for.
+    /// Extents. Those of a poisoned handle are one for every dimension.
     pub fn shape(&self) -> Shape {
         self.known_meta().map_or_else(Shape::poisoned, |meta| Shape::new(meta.shape().into()))
     }

@@ -75,7 +75,7 @@ thread_local! {
 struct Poisoned;
 
 impl Tracer {
-    /// The value of builder `level` that `tensor` stands for, captured from below if need be.
+    /// The value of `tensor` in builder `level`, captured from an outer builder if necessary.
     fn resolve(&mut self, level: usize, tensor: Tensor) -> Option<ValueId> {
         if self.stack[level].id == tensor.builder {
             return Some(tensor.value);
@@ -230,7 +230,7 @@ pub fn scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Adds the line of a call that stands at `place`.
+/// Adds the line of a call at `place`.
 fn add_call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>, place: Place) -> Vec<Tensor> {
     let stack = || CallStack { at: Some(place), frames: Vec::new() };
     let resolved = TRACER.with_borrow_mut(|tracer| {
@@ -373,7 +373,7 @@ pub(crate) fn infer(
     Ok((results, body))
 }
 
-/// What a call stands for, as a closed block. Equal calls share one block.
+/// The decomposition of a call, as a closed block. Equal calls share one block.
 pub fn decompose(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result<Arc<Block>> {
     let Some(rule) = TracingRules::of(def).decomposition else {
         return Err(Error::Operator {
@@ -400,7 +400,7 @@ pub fn decompose(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result
     Ok(block)
 }
 
-/// How deep decompositions may lie in one another. Those of the library stay below ten.
+/// Maximum nesting depth of decompositions. Those of the library stay below ten.
 const DEEPEST: usize = 64;
 
 /// An operator whose decomposition is being traced on this thread, until this is dropped.
@@ -415,7 +415,7 @@ impl Drop for Opened {
 /// Says that the decomposition of `def` is traced from now on.
 ///
 /// # Errors
-/// If it is being traced already on the same arguments, or lies too deep: it would never end.
+/// If it is already being traced on the same arguments, or is nested too deep: the recursion would not end.
 fn opening(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result<Opened> {
     OPENED.with_borrow_mut(|opened| {
         let again = opened.iter().any(|(other, arguments)| std::ptr::eq(*other, def) && arguments == metas);

@@ -13,14 +13,14 @@ pub type MetaRule = fn(&[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>, Failure>;
 /// Traced code in terms of other operators.
 pub type TracedRule = fn(&[Arg<Tensor>]) -> Vec<Tensor>;
 
-/// How a call is checked, which results it has, and what it stands for.
+/// The checks, result metas and decomposition of a call.
 #[derive(Clone, Copy)]
 pub struct TracingRules {
     /// Preconditions, which are checked before the results' metas are made.
     pub requires: Option<RequiresRule>,
     /// Shape-and-type rule; derived from the decomposition if absent.
     pub meta: Option<MetaRule>,
-    /// What it stands for.
+    /// The decomposition.
     pub decomposition: Option<TracedRule>,
 }
 

@@ -13,7 +13,7 @@ pub struct Tensor {
     pub(super) value: ValueId,
 }
 
-/// The value of a handle that stands for none.
+/// The value of a poisoned handle.
 pub(super) const POISON: ValueId = ValueId(u32::MAX);
 
 impl Tensor {

@@ -1,10 +1,10 @@
 //! Mixed precision: products in a low-precision type, sums and exponentials in f32, parameters as they are.
 //!
-//! Every call gets its floating-point operands in the types that its operator's class asks for ([`Autocast`]), by
-//! conversions that stand in the trace as lines of their own. The transform runs before autodiff: the gradient of a
-//! conversion converts back, so f32 parameters get f32 gradients, and the backward pass computes in the types of the
-//! forward pass. Each use of a value is converted for itself, so that its gradients meet in the value's own type; what
-//! cse merges afterwards is the conversion.
+//! Every call gets its floating-point operands in the types of its operator's class ([`Autocast`]). The conversions are
+//! lines of the trace. The transform runs before autodiff: the gradient of a conversion converts back, so f32
+//! parameters get f32 gradients, and the backward pass computes in the types of the forward pass. Each use of a value
+//! is converted for itself, so that its gradients meet in the value's own type; what cse merges afterwards is the
+//! conversion.
 //!
 //! What a function takes and gives keeps its types, that of the function inside a `value_and_grad` line as well.
 //!
@@ -277,7 +277,7 @@ fn in_type(meta: &TensorMeta, dtype: DType) -> TensorMeta {
     if eligible { meta.with_dtype(dtype) } else { meta.clone() }
 }
 
-/// The arguments of a call in f32, or with f32 as the type that it is told to give.
+/// The arguments of a call converted to f32, or with `dtype` set to f32.
 fn full(def: &OperatorDef, here: &[Arg<TensorMeta>]) -> Metas {
     let low = |meta: &TensorMeta| meta.dtype().is_floating() && meta.dtype() != meta.dtype().accumulator();
     let told = def.param("dtype").filter(|i| def.params[*i].kind == ParamKind::Attribute);

@@ -62,7 +62,7 @@ impl Holders {
         block.symbols.iter().any(|symbol| self.holds(symbol))
     }
 
-    /// Whether a symbol is such a line, or stands for one.
+    /// Whether a symbol is such a line, or its body contains one.
     fn holds(&mut self, symbol: &BoundSymbol) -> bool {
         match (&symbol.callee, &symbol.body) {
             (Callee::ValueAndGrad { .. }, _) => true,
@@ -79,7 +79,7 @@ impl Holders {
     }
 }
 
-/// A block without `value_and_grad` lines. Composites that stand for such lines are opened.
+/// A block without `value_and_grad` lines. Composites whose bodies contain such lines are decomposed.
 fn expanded<'a>(
     source: &'a Block,
     executors: &[&'static ExecutorDef],

@@ -15,7 +15,7 @@ fn elementwise(symbol: &BoundSymbol) -> bool {
     elementwise || symbol.body.is_some() || symbol.operands().next().is_none()
 }
 
-/// Whether symbols cost next to nothing: by what they stand for, or because they are declared to.
+/// Whether symbols are cheap: by their decomposition, or by declaration.
 pub(super) struct Cheap(Property);
 
 impl Cheap {

@@ -1,5 +1,5 @@
-//! Who runs what: for each symbol the first executor of the list that accepts takes it; if none does, its decomposition
-//! is tried; a prim that nobody takes is an error that lists every refusal.
+//! The claim: each symbol is claimed by the first executor of the list that accepts it. If none accepts, its
+//! decomposition is tried. A prim that no executor accepts is an error that lists every refusal.
 
 use super::flatten::{Flattener, Substitution, inline, place_of};
 use crate::argument::Arg;
@@ -27,7 +27,7 @@ pub fn claim(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel)
     Ok(trace.transformed("claim", flattener.finish(source, &substitution)))
 }
 
-/// A claimed block without what claimed operators stand for. Their executors know the operators, and the stages before
+/// A claimed block without the bodies of claimed operators. Their executors know the operators, and the stages before
 /// have the bodies.
 pub(crate) fn without_bodies(mut block: Block) -> Block {
     for symbol in &mut block.symbols {
@@ -57,7 +57,7 @@ struct Claimer<'a> {
     executed: Vec<(&'static OperatorDef, &'static str, Vec<Arg<TensorMeta>>)>,
 }
 
-/// How deep executions may lie in one another.
+/// Maximum nesting depth of executions.
 const DEEPEST: usize = 64;
 
 /// How a symbol is run.

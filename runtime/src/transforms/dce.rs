@@ -1,13 +1,13 @@
-//! Dead code elimination: drops symbols whose results nobody reads, unless they have effects.
+//! Dead code elimination: drops symbols with unused results, unless they have effects.
 
 use crate::trace::{Block, Callee, Trace};
 
-/// Drops what nobody reads.
+/// Drops unused symbols.
 pub fn dce(trace: &Trace) -> Trace {
     trace.transformed("dce", live(trace.block.clone()))
 }
 
-/// The block without what nobody reads.
+/// The block without unused symbols.
 pub fn live(mut block: Block) -> Block {
     let mut needed = vec![false; block.values.len()];
     for id in &block.results {

@@ -9,7 +9,7 @@ use crate::executor::VIEW;
 use crate::trace::paths::{input_place, output_place};
 use crate::trace::{Block, BoundSymbol, Storage, Trace, ValueId};
 
-/// What became of a donated input.
+/// The use of a donated input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Donation {
     /// The input's name.
@@ -40,7 +40,7 @@ pub fn donate(trace: &Trace) -> Trace {
     planned
 }
 
-/// What became of each donated input of a planned trace, in the order of the inputs.
+/// The use of each donated input of a planned trace, in the order of the inputs.
 pub fn donations(trace: &Trace) -> Vec<Donation> {
     // Texts show traces that are not valid as well.
     if trace.inputs.iter().all(|input| !input.donated) || !is_whole(&trace.block) {

@@ -1,4 +1,4 @@
-//! Layout: view prims become views, and a visible `contiguous` stands before every consumer that needs one.
+//! Layout: view prims become views, and a visible `contiguous` is inserted before every reader that needs one.
 
 use crate::kernel::KernelRules;
 use crate::operator::RuleSet;
@@ -20,7 +20,7 @@ use crate::strided::View;
 use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
 use crate::tracer::{infer, with_defaults};
 
-/// How a value lies in the memory of its root: strides and offset in elements.
+/// The layout of a value in the memory of its root: strides and offset in elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// The value whose memory it is; itself unless it is a view.
@@ -66,7 +66,7 @@ fn view_of(block: &Block, symbol: &BoundSymbol, layouts: &[Layout]) -> Option<(V
     Some((operand, rule(&arguments)?))
 }
 
-/// The layout of a view of a value that lies as `base` says.
+/// The layout of a view of a value with the layout `base`.
 fn laid_over(base: &Layout, view: View) -> Layout {
     Layout { root: base.root, strides: view.strides.into(), offset: base.offset + view.offset }
 }

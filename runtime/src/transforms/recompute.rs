@@ -71,7 +71,7 @@ struct Forward<'a> {
     roots: Vec<ValueId>,
     /// Whether the backward pass reads it, or a view of it.
     kept: Vec<bool>,
-    /// The value in whose memory each one lies: itself, unless it is a view or declared to alias another.
+    /// The value whose memory each one uses: itself, unless it is a view or declared to alias another.
     memory: Vec<ValueId>,
     /// Whether a symbol writes over this memory before the backward pass ends: what lies there may be gone for those
     /// who would read it later than they do.
@@ -321,7 +321,7 @@ mod tests {
 
     const BYTES: u64 = 4000;
 
-    /// What becomes of a program of this body, over `w` and `x`.
+    /// The stages of a program with this body, over `w` and `x`.
     fn again(body: &str) -> Option<String> {
         let text =
             format!("# fulgurite trace 2\ntrace f for cpu (w: f32[1000] donated, x: f32[1000]) {{\n{body}\n}}\n");

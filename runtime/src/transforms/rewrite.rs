@@ -1,19 +1,19 @@
-//! Rewrites: an arrangement of symbols is found by its shape and replaced by another that means the same.
+//! Rewrites: a pattern of symbols is matched by its structure and replaced by an equivalent one.
 //!
-//! The shape of a pattern (its operators and how they are connected) comes from tracing it on its first sample; where
-//! the shape is found, the pattern is traced again on the metas at hand: operators and attributes must be equal, the
-//! pattern's parameters bind to values consistently (a parameter that occurs twice must be the same value twice), and
-//! symbols that do not depend on one another may stand in any order. What lies between must not need the results: a
-//! match is written where its last symbol stood, so it is refused if a result is read before. A rewrite may declare
-//! that the operands of some operators stand in either order (`commutes`), and that inner values may be read elsewhere
-//! (`keep_inner`): what makes them then stays.
+//! The structure of a pattern (its operators and their connections) comes from tracing it on its first sample. Where
+//! the structure matches, the pattern is traced again on the matched metas: operators and attributes must be equal, and
+//! the pattern's parameters must bind to values consistently (a parameter that occurs twice must be the same value
+//! twice). Symbols that do not depend on each other match in any order. The replacement is inserted at the last matched
+//! symbol, so a match is refused if an earlier line reads a result. A rewrite may declare that the operands of some
+//! operators commute (`commutes`), and that lines outside may read inner values (`keep_inner`): the symbols that
+//! compute these are kept.
 //!
-//! The time is linear in the length of the program: the first symbol of a pattern is looked up by its operator, the
-//! others by following the values that they share; and a pattern is traced once for all matches of the same metas.
+//! The time is linear in the length of the program: the first symbol of a pattern is found by its operator, the others
+//! by the values that they share, and a pattern is traced once for all matches of the same metas.
 //!
-//! Most rewrites work on what was acquired. Late ones work on what autodiff leaves; those of an executor take part
-//! where it is in the list, and leave alone what an executor before it takes, and what would become something that it
-//! does not take.
+//! Most rewrites run on the acquired trace. Late rewrites run after autodiff. The rewrites of an executor run if it is
+//! in the list; they skip symbols that an earlier executor accepts, and matches whose replacement the executor would
+//! refuse.
 
 mod pattern;
 mod search;
@@ -37,7 +37,7 @@ use crate::trace::{Block, BoundSymbol, Callee, Results, Trace};
 #[cfg(feature = "testing")]
 pub(crate) use self::pattern::commutes;
 
-/// The rewrites that take part without being asked for: those declared `default`, and those of executors.
+/// The rewrites that run without being named: those declared `default`, and those of executors.
 pub fn default_rewrites() -> Vec<&'static RewriteDef> {
     rewrites().into_iter().filter(|rewrite| rewrite.default || !rewrite.executors.is_empty()).collect()
 }
@@ -51,7 +51,8 @@ pub fn rewrite(trace: &Trace, rewrites: &[&'static RewriteDef], fuel: &mut Fuel)
     Ok(trace.transformed("rewrite", working.block.into_owned()))
 }
 
-/// Applies each late rewrite wherever it matches. Those of executors take part for the first of theirs in the list.
+/// Applies each late rewrite to all of its matches. A rewrite of several executors runs for the first of them in the
+/// list.
 pub fn late(
     trace: &Trace,
     rewrites: &[&'static RewriteDef],
@@ -72,7 +73,7 @@ pub fn late(
     Ok(trace.transformed("late_rewrite", working.block.into_owned()))
 }
 
-/// Replaces every match of one rewrite in a block, whoever it belongs to.
+/// Replaces every match of one rewrite in a block.
 pub fn apply(block: &Block, rewrite: &RewriteDef, fuel: &mut Fuel) -> Result<Block> {
     let mut working = Working::new(block);
     working.apply(rewrite, None, fuel)?;
@@ -82,7 +83,7 @@ pub fn apply(block: &Block, rewrite: &RewriteDef, fuel: &mut Fuel) -> Result<Blo
 /// A block under change.
 struct Working<'a> {
     block: Cow<'a, Block>,
-    /// The index of the block, made when it is first asked for.
+    /// The index of the block, made when it is first used.
     uses: Option<Uses>,
 }
 

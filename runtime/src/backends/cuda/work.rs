@@ -63,7 +63,7 @@ pub(super) fn ready(
     Ok(work)
 }
 
-/// The product that a call asks for.
+/// The product of a library call.
 fn matmul_of(call: &LibraryCall) -> Result<&Matmul, DeviceError> {
     call.payload().ok_or_else(|| {
         let message = format!("a call of a library that CUDA devices do not have: {:?}", call.payload);

@@ -24,7 +24,7 @@ impl Verifier<'_> {
         Ok(found)
     }
 
-    /// Whether `executor` runs the call as it is: programs trust a claim, whoever wrote it.
+    /// Whether `executor` runs the call as it is: programs trust claims, also those of stored texts.
     fn taken(&self, block: &Block, symbol: &BoundSymbol, def: &'static OperatorDef, executor: &ExecutorDef) -> Check {
         let (target, name) = (self.trace.target.kind(), executor.name);
         if name == VIEW {
@@ -136,8 +136,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Whether the executor of a region computes what the operators in it say, whoever made the region. The body is
-    /// known to be valid.
+    /// Whether the executor of a region computes it as its operators define, whatever the origin of the region. The
+    /// body is known to be valid.
     pub(super) fn admitted(&self, symbol: &BoundSymbol, body: &Block) -> Check {
         let Callee::Region { executor } = symbol.callee else { return Ok(()) };
         match self.executor(executor)?.admits_region {

@@ -41,7 +41,7 @@ impl Elsewhere<'_> {
     }
 }
 
-/// That all values of a trace, and of what its lines stand for, are on one device of the kind that the trace is for.
+/// Checks that all values of a trace and of its bodies are on one device of the target's kind.
 pub(crate) fn one_device(trace: &Trace) -> Result<(), Elsewhere<'_>> {
     let kind = trace.target.kind();
     let ours = trace.block.values.iter().map(|value| value.meta.device()).find(|device| device.kind() == kind);

@@ -5,8 +5,8 @@
 //! operator does not declare; executors exist, run on the target and take what they claim; a planned trace lacks
 //! nothing that running it needs; all values are on one device; the memory plan gives no byte to two values at once.
 //!
-//! `lives` follows values through a block, `claims` asks for executors, `signatures` for metas and bodies, `effects`
-//! for what is done besides computing, `devices` for where values are, `memory` for the plan.
+//! `lives` follows values through a block, `claims` checks executors, `signatures` metas and bodies, `effects` for what
+//! is done besides computing, `devices` for where values are, `memory` for the plan.
 
 use std::sync::Arc;
 

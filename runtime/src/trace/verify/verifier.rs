@@ -1,4 +1,4 @@
-//! What the checks have in common: the trace, and how a broken rule is told.
+//! The parts that the checks share: the trace, and errors for violated rules.
 
 use rustc_hash::FxHashMap;
 

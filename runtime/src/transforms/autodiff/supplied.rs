@@ -15,7 +15,7 @@ pub enum RuleSource {
     Executor(&'static str),
     /// The operator's declaration.
     Operator,
-    /// Nobody: what the call stands for was differentiated.
+    /// No rule: the call's decomposition was differentiated.
     Decomposition,
 }
 

@@ -156,7 +156,7 @@ impl<'a> Tape<'a> {
         self.rules.push(GradientRule { value: name.into(), operator: def.name, from, refusals });
     }
 
-    /// What a call stands for. A trace written by hand may leave it out.
+    /// The decomposition of a call. A trace written by hand may omit it.
     fn body(symbol: &BoundSymbol, metas: &[Arg<TensorMeta>], place: Option<Place>) -> Result<Option<Arc<Block>>> {
         match (symbol.operator(), &symbol.body) {
             (None, _) => Ok(None),

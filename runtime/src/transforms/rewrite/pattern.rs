@@ -40,7 +40,7 @@ pub(super) struct Shape {
     /// The symbols in the order in which they are looked for: each but the first shares a value with one before it, if
     /// any does.
     pub(super) order: Vec<usize>,
-    /// Whether the first two arguments of each symbol may stand in either order.
+    /// Whether the first two arguments of each symbol match in either order.
     pub(super) commutes: Vec<bool>,
 }
 
@@ -138,7 +138,7 @@ impl Shape {
     }
 }
 
-/// Whether the rewrite says that the first two arguments of a symbol may stand in either order.
+/// Whether the rewrite declares that the first two arguments of a symbol commute.
 pub(crate) fn commutes(rewrite: &RewriteDef, symbol: &BoundSymbol) -> bool {
     symbol.arguments.len() >= 2 && symbol.operator().is_some_and(|def| rewrite.commutes.contains(&def))
 }

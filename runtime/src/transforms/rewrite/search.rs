@@ -1,5 +1,5 @@
-//! The search for a pattern's matches. From its first symbol on it follows uses: whoever makes or reads a value that is
-//! bound.
+//! The search for a pattern's matches. From the first symbol on it follows uses: the next candidates are the symbols
+//! that make or read a bound value.
 
 use std::rc::Rc;
 
