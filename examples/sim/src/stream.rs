@@ -13,8 +13,10 @@ use fulgurite::kernels::launch::{CopyRange, DeviceAddress};
 use crate::error::SimError;
 use crate::heap::Heap;
 
-/// The longest delay of a piece of work, in microseconds.
-const LONGEST_DELAY: u64 = 20;
+/// One piece of work of so many is late, at random,
+const RARITY: u64 = 16;
+/// by up to as many microseconds: enough for other streams to pass it.
+const LONGEST_DELAY: u64 = 200;
 
 /// A piece of work on memory.
 pub type Work = Box<dyn FnOnce(&Heap) -> Result<(), SimError> + Send>;
@@ -78,7 +80,9 @@ impl Shared {
             seed ^= seed << 13;
             seed ^= seed >> 7;
             seed ^= seed << 17;
-            std::thread::sleep(Duration::from_micros(seed % LONGEST_DELAY));
+            if seed.is_multiple_of(RARITY) {
+                std::thread::sleep(Duration::from_micros(seed / RARITY % LONGEST_DELAY));
+            }
             match task {
                 Task::Mark(mark) => mark(),
                 Task::Work(work) => {

@@ -13,10 +13,11 @@ use crate::executor::{ExecutorDef, executors, find_executor, find_implementation
 use crate::operator::{OperatorKind, RuleSet};
 use crate::registry::{find_operator, operators};
 use crate::testing::rules::TestRules;
+use crate::testing::samples::ErrorSamples;
 use crate::tracer::rules::TracingRules;
 use crate::transforms::autodiff::rules::GradientRules;
 use body::{operator_test, program_test, programs_test, rewrite_test};
-use choice::{DTYPES, dtypes_of, floating_input, may_claim, runnable, tested_with, wanted, wanted_under_autocast};
+use choice::{DTYPES, dtypes_of, floating_input, may_claim, runners, tested_with, wanted, wanted_under_autocast};
 
 mod body;
 mod choice;
@@ -35,6 +36,9 @@ pub struct Filter {
     pub executors: Vec<String>,
     /// The package that declares the operator or rewrite, the executor, or the implementation of the one by the other.
     pub package: Option<String>,
+    /// A kind of device: every operator that its default executors run together, by each template that runs something.
+    /// All templates see one element type, `consistency` sees each.
+    pub device: Option<String>,
 }
 
 impl Filter {
@@ -43,8 +47,16 @@ impl Filter {
         Filter { operators: vec![name.to_owned()], ..Filter::default() }
     }
 
+    /// The tests of one kind of device.
+    pub fn device(kind: &str) -> Filter {
+        Filter { device: Some(kind.to_owned()), ..Filter::default() }
+    }
+
     fn takes(&self, operator: &str, template: Template, executor: Option<&str>) -> bool {
         self.takes_package(operator, executor)
+            && self.device.as_deref().is_none_or(|kind| {
+                executor.is_some_and(|name| find_executor(name).is_ok_and(|executor| executor.device == kind))
+            })
             && (self.operators.is_empty() || self.operators.iter().any(|name| name == operator))
             && (self.templates.is_empty() || self.templates.contains(&template))
             && (self.executors.is_empty() || executor.is_none_or(|own| self.executors.iter().any(|name| name == own)))
@@ -70,6 +82,7 @@ impl Filter {
 pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTest> {
     let settings = Arc::new(settings.clone());
     let golden = Arc::new(Golden::open(&settings.golden));
+    let runners = runners(filter.device.as_deref());
     let mut tests = Vec::new();
     for def in operators() {
         if !filter.operators.is_empty() && !filter.operators.iter().any(|name| name == def.name) {
@@ -96,6 +109,15 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                     if first.is_some() || TestRules::of(def).errors.is_some() {
                         add(None, None);
                     }
+                    // What is wrong with data is found where the operator runs.
+                    for runner in runners.iter().filter(|_| filter.device.is_some()) {
+                        if let Some((dtype, metas)) = dtypes.first()
+                            && tested_with(def, runner, metas)
+                            && !ErrorSamples::of_data(def, *dtype).is_empty()
+                        {
+                            add(Some(runner.first), None);
+                        }
+                    }
                 }
                 Template::Snapshot => {
                     if first.is_some() {
@@ -103,10 +125,10 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                     }
                 }
                 Template::Golden => {
-                    for executor in runnable() {
+                    for runner in &runners {
                         for (dtype, metas) in &dtypes {
-                            if tested_with(def, executor, metas) && !golden.cases(def.name, *dtype).is_empty() {
-                                add(Some(executor), Some(*dtype));
+                            if tested_with(def, runner, metas) && !golden.cases(def.name, *dtype).is_empty() {
+                                add(Some(runner.first), Some(*dtype));
                             }
                         }
                     }
@@ -145,15 +167,16 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                 }
                 Template::Rewrite | Template::Programs => {}
                 _ => {
-                    for executor in runnable() {
+                    for runner in &runners {
+                        let executor = runner.first;
                         for (dtype, metas) in &dtypes {
                             let gradients = matches!(template, Template::Gradient | Template::CotangentLinearity);
                             let identity = template == Template::Consistency
                                 && executor.name == REFERENCE
                                 && TracingRules::of(def).decomposition.is_none();
                             let claims = template != Template::Checker || may_claim(def, executor, metas);
-                            if first.is_some_and(|first| wanted(template, *dtype, first))
-                                && tested_with(def, executor, metas)
+                            if first.is_some_and(|first| wanted(template, *dtype, first, filter.device.is_some()))
+                                && tested_with(def, runner, metas)
                                 && claims
                                 && !identity
                                 && !(matches!(template, Template::Checker | Template::Bits)
@@ -174,7 +197,7 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
         }
     }
     for seed in 0..templates::programs::SEEDS {
-        for executor in runnable() {
+        for executor in runners.iter().map(|runner| runner.first) {
             for template in [Template::Programs, Template::Autocast] {
                 if filter.takes(PROGRAMS, template, Some(executor.name)) && executor.priority.is_some() {
                     tests.push(program_test(seed, executor, template, &settings));

@@ -61,6 +61,21 @@ macro_rules! main_of_crate {
     };
 }
 
+/// As [`main`], for a kind of device: every linked operator is run by the executors of the kind, by all templates that
+/// run something. What the executors lack is decomposed, or falls back to the host where the kind does.
+///
+/// ```no_run
+/// use my_device as _; // links the kind and its executors
+/// # mod my_device {}
+///
+/// fn main() -> std::process::ExitCode {
+///     fulgurite_runtime::testing::main_of_device("mine")
+/// }
+/// ```
+pub fn main_of_device(kind: &str) -> ExitCode {
+    run_filtered(&Filter::device(kind), &Settings::default(), Vec::new())
+}
+
 /// As [`main`], with files where `settings` say and trials of the caller's own beside the generated ones.
 pub fn run(settings: &Settings, others: Vec<Trial>) -> ExitCode {
     run_filtered(&Filter::default(), settings, others)
@@ -82,7 +97,12 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
     let stale =
         lines_of(stale.iter().map(|path| format!("{}: no operator has this snapshot; remove it", path.display())));
     trials.push(Trial::test("snapshots::none_is_stale", move || stale));
-    let mut unmatched = unmatched_directives(&tests);
+    if let (Some(kind), true) = (&filter.device, tests.is_empty()) {
+        let message = format!("no executor of a device '{kind}' with a `priority` is linked, or there is no such device");
+        trials.push(Trial::test(format!("device::{kind}::is_tested"), move || Err(Failed::from(message))));
+    }
+    // Of a device alone there are not all tests.
+    let mut unmatched = if filter.device.is_none() { unmatched_directives(&tests) } else { Vec::new() };
     // Those of other operators were not asked for.
     let own = |message: &String| {
         let operator = message.split(" (").next().unwrap_or_default();

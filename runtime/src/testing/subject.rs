@@ -154,20 +154,41 @@ pub(crate) fn sample_metas(sample: &Sample, device: Device) -> Vec<Arg<TensorMet
     map_arguments(&sample.arguments, |tensor| tensor.meta(device))
 }
 
-/// The samples of `def` in `dtype`, made ready, once for the whole process.
+/// So many operators in an element type are kept ready. Tests come sorted by operator, and each subject keeps programs
+/// with their memory: all of them together do not fit on a small device.
+const KEPT_SUBJECTS: usize = 24;
+
+/// The samples of `def` in `dtype`, made ready. Those asked for last are kept, for every template that asks.
 pub(crate) fn subjects(def: &'static OperatorDef, dtype: DType) -> Check<Arc<Vec<Subject>>> {
-    type Known = Mutex<FxHashMap<(&'static str, DType), Arc<Vec<Subject>>>>;
-    static KNOWN: OnceLock<Known> = OnceLock::new();
-    let known = KNOWN.get_or_init(Known::default);
-    if let Some(subjects) = known.lock().unwrap_or_else(PoisonError::into_inner).get(&(def.name, dtype)) {
-        return Ok(subjects.clone());
+    /// The one asked for last is the last.
+    type Known = Vec<((&'static str, DType), Arc<Vec<Subject>>)>;
+    static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
+    let key = (def.name, dtype);
+    let find = |known: &mut Known| {
+        let at = known.iter().position(|(other, _)| *other == key)?;
+        let found = known.remove(at);
+        known.push(found.clone());
+        Some(found.1)
+    };
+    if let Some(subjects) = find(&mut KNOWN.lock().unwrap_or_else(PoisonError::into_inner)) {
+        return Ok(subjects);
     }
     let made: Vec<Subject> = accepted_samples(def, dtype)
         .into_iter()
         .map(|(index, sample)| Subject::new(def, dtype, index, sample))
         .collect::<Check<_>>()?;
-    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(known.entry((def.name, dtype)).or_insert_with(|| Arc::new(made)).clone())
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(subjects) = find(&mut known) {
+        return Ok(subjects);
+    }
+    let subjects = Arc::new(made);
+    known.push((key, subjects.clone()));
+    let surplus = known.len().saturating_sub(KEPT_SUBJECTS);
+    let dropped: Vec<_> = known.drain(..surplus).collect();
+    // Their programs are waited for, and nobody else should wait meanwhile.
+    drop(known);
+    drop(dropped);
+    Ok(subjects)
 }
 
 /// A trace of one block: named inputs, outputs `result` or `result0`, `result1`, ...

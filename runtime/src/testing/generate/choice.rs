@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use fulgurite_kernels::DType;
 
 use crate::argument::Arg;
-use crate::executor::{ExecutorDef, executors, find_implementation};
+use crate::executor::{ExecutorDef, default_executors, executors, find_implementation};
 use crate::kernel::KernelRules;
 use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, RuleSet};
@@ -47,19 +47,37 @@ pub(super) fn may_claim(def: &'static OperatorDef, executor: &ExecutorDef, metas
         || executor.claims.is_some_and(|claims| metas.iter().any(|arguments| claims(def, arguments).is_ok()))
 }
 
-/// Whether tests of `def` are made for `executor`: where it takes the operator or parts of its decomposition.
-pub(super) fn tested_with(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
-    let opened = TracingRules::of(def).decomposition.is_some()
-        && executor.priority.is_some()
-        && !matches!(def.kind, OperatorKind::Symbol(_));
-    opened || may_claim(def, executor, metas)
+/// Who runs what is tested.
+pub(super) struct Runner {
+    /// The executor that tests are named after; the others of its device come behind it by default.
+    pub first: &'static ExecutorDef,
+    /// Those whose operators are tested.
+    all: Vec<&'static ExecutorDef>,
 }
 
-/// The executors that can run on this machine.
-pub(super) fn runnable() -> Vec<&'static ExecutorDef> {
+/// The executors that can run on this machine, each by itself; or those of one kind of device, together.
+pub(super) fn runners(device: Option<&str>) -> Vec<Runner> {
     let absent = absent_devices();
-    let here = |executor: &&ExecutorDef| absent.iter().all(|(kind, _)| *kind != executor.device);
-    executors().into_iter().filter(|executor| executor.device != "any").filter(here).collect()
+    let here = |executor: &ExecutorDef| absent.iter().all(|(kind, _)| *kind != executor.device);
+    match device {
+        Some(kind) => {
+            let all = default_executors(kind);
+            let first = all.first().copied().filter(|executor| executor.device == kind && here(executor));
+            first.map(|first| Runner { first, all }).into_iter().collect()
+        }
+        None => {
+            let found = executors().into_iter().filter(|executor| executor.device != "any" && here(executor));
+            found.map(|first| Runner { first, all: vec![first] }).collect()
+        }
+    }
+}
+
+/// Whether tests of `def` are made for `runner`: where it takes the operator or parts of its decomposition.
+pub(super) fn tested_with(def: &'static OperatorDef, runner: &Runner, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
+    let opened = TracingRules::of(def).decomposition.is_some()
+        && runner.first.priority.is_some()
+        && !matches!(def.kind, OperatorKind::Symbol(_));
+    opened || runner.all.iter().any(|executor| may_claim(def, executor, metas))
 }
 
 /// Kinds of devices that executors run on and this machine lacks, each with the reason.
@@ -76,9 +94,12 @@ pub fn absent_devices() -> Vec<(&'static str, String)> {
     ABSENT.get_or_init(find).clone()
 }
 
-/// Which element types a template needs to see.
-pub(super) fn wanted(template: Template, dtype: DType, first: DType) -> bool {
+/// Which element types a template needs to see; fewer where all operators are run for the sake of one `device`.
+pub(super) fn wanted(template: Template, dtype: DType, first: DType, device: bool) -> bool {
     match template {
+        Template::Consistency if device => true,
+        Template::CotangentLinearity => dtype == DType::F64,
+        _ if device => dtype == first,
         Template::Meta
         | Template::Consistency
         | Template::Bounds
@@ -90,7 +111,6 @@ pub(super) fn wanted(template: Template, dtype: DType, first: DType) -> bool {
             matches!(dtype, DType::F32 | DType::BF16 | DType::I64 | DType::Bool) || dtype == first
         }
         Template::Gradient => dtype.is_floating(),
-        Template::CotangentLinearity => dtype == DType::F64,
         Template::RoundTrip => dtype == first,
         _ => false,
     }

@@ -6,6 +6,7 @@ use crate::testing::rules::TestRules;
 use fulgurite_kernels::DType;
 
 use crate::argument::{Arg, Attribute, map_arguments};
+use crate::array::Array;
 use crate::error::Error;
 use crate::executor::{ExecutorDef, executors};
 use crate::meta::{Device, TensorMeta};
@@ -21,6 +22,14 @@ pub(crate) fn check(context: &Context) -> Check<Outcome> {
     let def = context.def;
     let mut dtypes = [DType::F32].into_iter().chain(DType::ALL);
     let dtype = dtypes.find(|dtype| !accepted_samples(def, *dtype).is_empty()).unwrap_or(DType::F32);
+    if let Some(executor) = context.executor {
+        for (i, sample) in ErrorSamples::of_data(def, dtype).iter().enumerate() {
+            let subject = Subject::of_arguments(def, DType::F32, sample.arguments.clone())?;
+            refused_by(executor, &subject, sample)
+                .map_err(|problem| problem.within(format!("sample {i} of data that is refused")))?;
+        }
+        return PASSED;
+    }
     let samples = ErrorSamples::of_operator(def, dtype);
     for (i, sample) in samples.iter().enumerate() {
         if selected_sample().is_none_or(|selected| selected == i) {
@@ -98,25 +107,30 @@ fn refused(def: &'static OperatorDef, sample: &ErrorSample) -> Check {
         OperatorKind::Symbol(owner) => executor.name == owner,
         _ => executor.device == "cpu",
     };
-    for executor in executors().into_iter().filter(may_run) {
-        let program = List::of(executor).compile(subject.trace()?)?;
-        let error = match program.run(subject.arrays.clone()) {
-            Ok(_) => {
-                let expected = sample.code;
-                return Err(format!("{call}: expected the error '{expected}', {} ran it", executor.name).into());
-            }
-            Err(error) => error,
-        };
-        let text = error.to_string();
-        ensure!(
-            error.code() == sample.code && text.contains(sample.message),
-            "{call}, executor {}: expected the error '{}' with '{}', got '{}': {text}",
-            executor.name,
-            sample.code,
-            sample.message,
-            error.code()
-        );
-    }
+    executors().into_iter().filter(may_run).try_for_each(|executor| refused_by(executor, &subject, sample))
+}
+
+/// The call fails when `executor` runs it, or, on a device, when somebody waits for its results.
+fn refused_by(executor: &'static ExecutorDef, subject: &Subject, sample: &ErrorSample) -> Check {
+    let call = format!("{}({})", subject.def.name, subject.describe());
+    let program = List::of(executor).compile(subject.trace()?)?;
+    let ran = program.run(subject.arrays.clone());
+    let error = match ran.and_then(|outputs| outputs.iter().map(Array::to_host).collect::<crate::Result<Vec<_>>>()) {
+        Ok(_) => {
+            let expected = sample.code;
+            return Err(format!("{call}: expected the error '{expected}', {} ran it", executor.name).into());
+        }
+        Err(error) => error,
+    };
+    let text = error.to_string();
+    ensure!(
+        error.code() == sample.code && text.contains(sample.message),
+        "{call}, executor {}: expected the error '{}' with '{}', got '{}': {text}",
+        executor.name,
+        sample.code,
+        sample.message,
+        error.code()
+    );
     Ok(())
 }
 
