@@ -22,31 +22,11 @@ pub struct SimCode {
 impl SimCode {
     /// Chooses what is run: a product that the library lacks is replaced by what is done instead.
     pub fn load(code: &Arc<DeviceCode>) -> Result<SimCode, CodeError> {
-        let mut commands = Vec::with_capacity(code.steps.len());
-        for (i, step) in code.steps.iter().enumerate() {
-            let mut chosen = Vec::new();
-            choose(&step.commands, &mut chosen).map_err(|error| CodeError::at(i, error))?;
-            commands.push(chosen);
-        }
+        let runs = |call: &LibraryCall| Ok(call.payload::<Product>().is_none_or(|product| product.k <= LONGEST));
+        let commands = code.commands(runs)?;
+        let commands = commands.into_iter().map(|step| step.into_iter().cloned().collect()).collect();
         Ok(SimCode { code: code.clone(), commands })
     }
-}
-
-fn choose(commands: &[Command], chosen: &mut Vec<Command>) -> Result<(), SimError> {
-    for command in commands {
-        match command {
-            Command::Launch { kernel, .. } => return Err(SimError::Unknown(format!("kernel '{kernel}'"))),
-            Command::Library(call) => match call.payload::<Product>() {
-                Some(product) if product.k > LONGEST && call.instead.is_empty() => {
-                    return Err(SimError::Unknown(format!("a product of {} terms", product.k)));
-                }
-                Some(product) if product.k > LONGEST => choose(&call.instead, chosen)?,
-                _ => chosen.push(command.clone()),
-            },
-            Command::Fill { .. } | Command::Copy { .. } => chosen.push(command.clone()),
-        }
-    }
-    Ok(())
 }
 
 impl LoadedCode for SimCode {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fulgurite_kernels::launch::DeviceAddress;
 
-use super::command::{Address, Command, Place};
-use super::error::DeviceError;
+use super::command::{Address, Command, LibraryCall, Place};
+use super::error::{Category, DeviceError};
 use super::stream::DeviceStream;
 
 /// Size of a record in device memory: the fault code of who reports as u32, four bytes of padding, and two i64, the
@@ -124,6 +124,37 @@ impl DeviceCode {
         }
     }
 
+    /// The commands of each step as the device at hand runs them: a library call for which `runs` says false is replaced
+    /// by [`LibraryCall::instead`], of which the same is asked.
+    ///
+    /// # Errors
+    /// That of `runs`, and [`Category::Unsupported`] for a call that has nothing to be done instead; with the step.
+    pub fn commands(
+        &self,
+        mut runs: impl FnMut(&LibraryCall) -> Result<bool, DeviceError>,
+    ) -> Result<Vec<Vec<&Command>>, CodeError> {
+        let mut steps = Vec::with_capacity(self.steps.len());
+        for (i, step) in self.steps.iter().enumerate() {
+            let mut chosen = Vec::with_capacity(step.commands.len());
+            // The next one is the last.
+            let mut left: Vec<&Command> = step.commands.iter().rev().collect();
+            while let Some(command) = left.pop() {
+                match command {
+                    Command::Library(call) if !runs(call).map_err(|error| CodeError::at(i, error))? => {
+                        if call.instead.is_empty() {
+                            let message = format!("the device's library cannot do {:?}", call.payload);
+                            return Err(CodeError::at(i, DeviceError::new(Category::Unsupported, message)));
+                        }
+                        left.extend(call.instead.iter().rev());
+                    }
+                    _ => chosen.push(command),
+                }
+            }
+            steps.push(chosen);
+        }
+        Ok(steps)
+    }
+
     /// The steps that use an input or output that is elsewhere in a run with `given` than in one with `known`.
     pub fn moved_steps(&self, known: &[DeviceAddress], given: &[DeviceAddress]) -> Vec<usize> {
         let moved: Vec<bool> = known.iter().zip(given).map(|(known, given)| known != given).collect();
@@ -200,5 +231,45 @@ pub trait LoadedCode: Send {
     /// How runs were replayed.
     fn counts(&self) -> ReplayCounts {
         ReplayCounts::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(byte: u8) -> Command {
+        Command::Fill { to: Address { place: Place::Workspace, offset: 0 }, byte, bytes: 1 }
+    }
+
+    fn call(payload: &'static str, instead: Vec<Command>) -> Command {
+        let operands = smallvec::SmallVec::new();
+        Command::Library(Box::new(LibraryCall { payload: Arc::new(payload), operands, instead }))
+    }
+
+    fn code(commands: Vec<Command>) -> DeviceCode {
+        let step = |commands| CodeStep { commands, operands: Vec::new(), results: Vec::new(), fault_code: 0 };
+        let steps = vec![step(vec![fill(1)]), step(commands)];
+        DeviceCode { name: "f".into(), steps, values: Vec::new(), workspace: 0 }
+    }
+
+    #[test]
+    fn calls_that_a_library_cannot_do_are_replaced() {
+        let runs = |call: &LibraryCall| Ok(call.payload::<&str>() == Some(&"known"));
+        let inner = call("unknown", vec![fill(3), call("known", Vec::new())]);
+        let code = code(vec![fill(2), call("unknown", vec![inner, fill(4)]), fill(5)]);
+        let commands = code.commands(runs).unwrap();
+        let expected = [fill(2), fill(3), call("known", Vec::new()), fill(4), fill(5)];
+        assert_eq!(commands[0], [&fill(1)]);
+        assert_eq!(commands[1], expected.iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_call_without_a_replacement_is_an_error_of_its_step() {
+        let error = code(vec![call("unknown", Vec::new())]).commands(|_| Ok(false)).unwrap_err();
+        assert_eq!((error.step, error.error.category()), (Some(1), Category::Unsupported));
+        assert_eq!(error.error.to_string(), "the device's library cannot do \"unknown\"");
+        let failing = |_: &LibraryCall| Err(DeviceError::new(Category::Other, "no library"));
+        assert_eq!(code(vec![call("unknown", Vec::new())]).commands(failing).unwrap_err().step, Some(1));
     }
 }

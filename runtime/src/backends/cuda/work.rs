@@ -42,10 +42,7 @@ pub(super) fn ready(
     }
     tracing::debug!(function = %code.name, "algorithms of products chosen");
     let mut plans: Plans = FxHashMap::default();
-    let mut resolved = Vec::with_capacity(code.steps.len());
-    for (i, step) in code.steps.iter().enumerate() {
-        resolved.push(resolve(&step.commands, library, &mut plans).map_err(|error| CodeError::at(i, error))?);
-    }
+    let resolved = code.commands(|call| planned(call, library, &mut plans))?;
     tracing::debug!(function = %code.name, products = plans.len(), "products planned");
     let sources = sources_of(resolved.iter().flatten().copied());
     let cubins = compile(&sources, &context.device().architecture())?;
@@ -114,41 +111,25 @@ fn compile(sources: &[Arc<Source>], architecture: &str) -> Result<Vec<Arc<Cubin>
         .collect()
 }
 
-/// The commands that are run on this device: products that the library does not know are replaced by what stands for
-/// them.
-fn resolve<'a>(commands: &'a [Command], library: &Library, plans: &mut Plans) -> Result<Vec<&'a Command>, DeviceError> {
-    let mut resolved = Vec::with_capacity(commands.len());
-    for command in commands {
-        let Command::Library(call) = command else {
-            resolved.push(command);
-            continue;
-        };
-        let Matmul { problem, workspace_bytes, .. } = matmul_of(call)?;
-        let plan = match plans.get(problem) {
-            Some(plan) => plan.clone(),
-            None => {
-                let plan = match MatmulPlan::new(library.get()?, problem, *workspace_bytes as usize) {
-                    Ok(plan) => Some(Arc::new(plan)),
-                    Err(CudaError::Problem(error)) if !call.instead.is_empty() => {
-                        tracing::info!(%error, "done by several commands");
-                        None
-                    }
-                    Err(error) => return Err(error.into()),
-                };
-                plans.insert(problem.clone(), plan.clone());
-                plan
-            }
-        };
-        match plan {
-            Some(_) => resolved.push(command),
-            // Another call of the same product had something to be done instead.
-            None if call.instead.is_empty() => {
-                MatmulPlan::new(library.get()?, problem, *workspace_bytes as usize)?;
-            }
-            None => resolved.extend(resolve(&call.instead, library, plans)?),
-        }
+/// Plans the product that a call asks for. False if the library has no algorithm for it, and something else is done.
+fn planned(call: &LibraryCall, library: &Library, plans: &mut Plans) -> Result<bool, DeviceError> {
+    let Matmul { problem, workspace_bytes, .. } = matmul_of(call)?;
+    let known = plans.get(problem).map(Option::is_some);
+    // Another call of the same product may have had something to be done instead, where this one has nothing.
+    if known == Some(true) || (known == Some(false) && !call.instead.is_empty()) {
+        return Ok(known == Some(true));
     }
-    Ok(resolved)
+    let plan = match MatmulPlan::new(library.get()?, problem, *workspace_bytes as usize) {
+        Ok(plan) => Some(Arc::new(plan)),
+        Err(CudaError::Problem(error)) if !call.instead.is_empty() => {
+            tracing::info!(%error, "done by several commands");
+            None
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let found = plan.is_some();
+    plans.insert(problem.clone(), plan);
+    Ok(found)
 }
 
 fn one(command: &Command, modules: &FxHashMap<&Source, Module>, plans: &Plans) -> Result<Work, DeviceError> {
