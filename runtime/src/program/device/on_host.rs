@@ -35,8 +35,7 @@ pub(super) unsafe fn run(
     at: &dyn Fn(&Address) -> DeviceAddress,
 ) -> Result<(), Problem> {
     // SAFETY: promised by the caller.
-    let operands = work.operands.iter().map(|operand| unsafe { fetched(operand, stream, at(&operand.address)) });
-    let mut operands = operands.collect::<Result<Vec<Array>>>()?;
+    let mut operands = unsafe { fetched(&work.operands, stream, at) }?;
     if work.contiguous {
         operands = operands.iter().map(Array::to_contiguous).collect::<Result<_>>()?;
     }
@@ -58,32 +57,50 @@ pub(super) unsafe fn run(
     let run = AssertUnwindSafe(|| (work.kernel)(&views, &mut results));
     catch_unwind(run).unwrap_or_else(|panic| Err(Failure::panicked("the kernel", &*panic))).map_err(Problem::Data)?;
     drop(results);
-    for (result, buffer) in work.results.iter().zip(&buffers) {
-        // SAFETY: as above, and the copy is waited for.
-        unsafe { stream.copy_in(at(&result.address), buffer.as_bytes()) }?;
-    }
-    Ok(stream.synchronize()?)
+    let mut sent = work.results.iter().zip(&buffers);
+    // SAFETY: as above; the copies that were enqueued are waited for, also if one of them could not be.
+    let enqueued =
+        sent.try_for_each(|(result, buffer)| unsafe { stream.copy_in(at(&result.address), buffer.as_bytes()) });
+    let waited = stream.synchronize();
+    enqueued?;
+    Ok(waited?)
 }
 
-/// The tensor at `start`, on the host.
+/// The tensors on the host, once what is enqueued is done.
 ///
 /// # Safety
 /// As [`run`].
-unsafe fn fetched(tensor: &DeviceTensor, stream: &dyn DeviceStream, start: DeviceAddress) -> Result<Array> {
-    let size = tensor.dtype().size();
-    // From the lowest element that strides reach to the highest one.
-    let reach = |wanted: fn(isize) -> bool| -> usize {
+unsafe fn fetched(
+    tensors: &[DeviceTensor],
+    stream: &dyn DeviceStream,
+    at: &dyn Fn(&Address) -> DeviceAddress,
+) -> Result<Vec<Array>> {
+    let buffers = tensors.iter().map(|tensor| Buffer::zeroed(reach(tensor).1 * tensor.dtype().size()));
+    let mut buffers = buffers.collect::<Result<Vec<Buffer>, _>>()?;
+    let enqueued = tensors.iter().zip(&mut buffers).try_for_each(|(tensor, buffer)| {
+        let start = at(&tensor.address).0 - (reach(tensor).0 * tensor.dtype().size()) as u64;
+        // SAFETY: the elements are the tensor's; nobody looks at the buffers before the copies are waited for, and none
+        // is dropped, also if one of the copies could not be enqueued.
+        unsafe { stream.copy_out(buffer.as_bytes_mut(), DeviceAddress(start)) }
+    });
+    let waited = stream.synchronize();
+    enqueued?;
+    waited?;
+    let arrays = tensors.iter().zip(buffers).map(|(tensor, buffer)| {
+        let meta = tensor.meta.with_device(Device::CPU);
+        Array::from_shared(Arc::new(buffer), meta, Strides::from_slice(&tensor.strides), reach(tensor).0)
+    });
+    Ok(arrays.collect())
+}
+
+/// How many elements the strides reach before the first one, and how many in all.
+fn reach(tensor: &DeviceTensor) -> (usize, usize) {
+    if tensor.is_empty() {
+        return (0, 0);
+    }
+    let of = |wanted: fn(isize) -> bool| -> usize {
         let all = tensor.shape().iter().zip(&tensor.strides).filter(|(_, stride)| wanted(**stride));
         all.map(|(n, stride)| n.saturating_sub(1) * stride.unsigned_abs()).sum()
     };
-    let (before, elements) = match tensor.is_empty() {
-        true => (0, 0),
-        false => (reach(|stride| stride < 0), reach(|_| true) + 1),
-    };
-    let mut buffer = Buffer::zeroed(elements * size)?;
-    // SAFETY: the elements are the tensor's; the buffer is waited for before anybody looks at it.
-    unsafe { stream.copy_out(buffer.as_bytes_mut(), DeviceAddress(start.0 - (before * size) as u64)) }?;
-    stream.synchronize()?;
-    let meta = tensor.meta.with_device(Device::CPU);
-    Ok(Array::from_shared(Arc::new(buffer), meta, Strides::from_slice(&tensor.strides), before))
+    (of(|stride| stride < 0), of(|_| true) + 1)
 }
