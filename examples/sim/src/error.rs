@@ -9,7 +9,7 @@ pub enum SimError {
     #[error("there is no device 'sim:{0}'")]
     NoSuchDevice(u32),
     /// The device's memory is full.
-    #[error("out of memory of the simulated device: asked for {asked} bytes, {free} of {total} are free")]
+    #[error("out of memory: asked for {asked} bytes, {free} of {total} are free")]
     OutOfMemory {
         /// Bytes asked for.
         asked: usize,

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::meta::Device;
+
 /// What the runtime has to know of an error of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Category {
@@ -34,6 +36,11 @@ impl DeviceError {
     /// An error without a type of its own.
     pub fn new(category: Category, message: impl Into<String>) -> DeviceError {
         DeviceError(Arc::new(Plain { category, message: message.into() }))
+    }
+
+    /// The same error, whose text names the device.
+    pub(crate) fn on(&self, device: Device) -> DeviceError {
+        DeviceError::new(self.category(), format!("{device}: {self}"))
     }
 
     /// What the runtime has to know of it.

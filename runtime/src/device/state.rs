@@ -20,6 +20,7 @@ const KEPT_BYTES: usize = 512 << 20;
 /// A device that this process uses. All its work is enqueued on one stream.
 #[derive(Debug)]
 pub struct DeviceState {
+    device: Device,
     free: Mutex<Vec<Block>>,
     faults: FaultLog,
     unfinished: Mutex<Unfinished>,
@@ -71,6 +72,7 @@ impl DeviceState {
         let stream = context.stream()?;
         tracing::debug!(%device, "context made");
         let state = Arc::new(DeviceState {
+            device,
             free: Mutex::new(Vec::new()),
             faults: FaultLog::default(),
             unfinished: Mutex::default(),
@@ -119,7 +121,7 @@ impl DeviceState {
             }
             memory => memory,
         };
-        memory.map(Block::from)
+        memory.map(Block::from).map_err(|error| error.on(self.device))
     }
 
     /// Keeps a block for the next of its size. Work on the stream that still uses it comes before that of its next
