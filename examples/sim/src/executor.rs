@@ -1,17 +1,16 @@
-//! The executor, and what it runs by itself.
+//! The executor, and the elementwise operators that it runs by itself.
 
 use fulgurite::prelude::*;
-use fulgurite::rules::{Claim, DeviceTensor, Plan};
+use fulgurite::rules::Claim;
 
-use crate::kernels::{launch, unary};
-use crate::library::Product;
+use crate::kernels::{binary, unary};
 
 /// Runs on the simulated accelerator.
 #[executor(device = "sim", priority = 10)]
 pub mod sim {}
 
 /// Kernels are written for floating-point numbers.
-fn takes(input: &TensorMeta) -> Claim {
+pub(crate) fn takes(input: &TensorMeta) -> Claim {
     fulgurite::refuse_unless!(input.dtype().is_floating(), "has kernels of floating-point numbers, input is {input}");
     Ok(())
 }
@@ -47,30 +46,30 @@ unary_kernels! {
     tanh, tanh_by_sim, f64::tanh;
 }
 
-/// Writes down a product: the library's, and a kernel where the library has no sums as long.
-fn product(plan: &mut Plan, input: &DeviceTensor, other: &DeviceTensor, out: &DeviceTensor) -> Result<(), Failure> {
-    let rank = out.shape().len();
-    let [m, n] = [out.shape()[rank - 2], out.shape()[rank - 1]];
-    let batch = out.shape()[..rank - 2].iter().product();
-    let of = Product { batch, m, n, k: input.shape()[rank - 1], dtype: input.dtype(), out: out.dtype() };
-    let instead = plan.aside(|plan| {
-        launch(plan, "matmul", &[input, other], out, move |operands| of.compute(&operands[0], &operands[1]));
-        Ok(())
-    })?;
-    plan.push(of.command([input.address, other.address, out.address], instead));
-    Ok(())
+/// As [`unary_kernels!`], of two operands, of which one may be a number.
+macro_rules! binary_kernels {
+    ($($of:ident, $name:ident, $f:expr;)*) => {$(
+        #[implementation(of = fulgurite::ops::prims::$of, by = sim)]
+        mod $name {
+            fn checker(input: &Operand<TensorMeta>, other: &Operand<TensorMeta>) -> Claim {
+                [input, other].into_iter().filter_map(Operand::tensor).try_for_each(super::takes)
+            }
+
+            fn plan(
+                plan: &mut Plan,
+                input: &Operand<DeviceTensor>,
+                other: &Operand<DeviceTensor>,
+                out: &DeviceTensor,
+            ) -> Result<()> {
+                super::binary(plan, stringify!($of), $f, [input, other], out);
+                Ok(())
+            }
+        }
+    )*};
 }
 
-#[implementation(of = fulgurite::ops::prims::matmul, by = sim)]
-mod matmul_by_sim {
-    fn checker(input: &TensorMeta, other: &TensorMeta) -> Claim {
-        super::takes(input)?;
-        let batch = |meta: &TensorMeta| meta.shape()[..meta.rank().saturating_sub(2)].to_vec();
-        refuse_unless!(batch(input) == batch(other), "multiplies batches of one shape, not {input} and {other}");
-        Ok(())
-    }
-
-    fn plan(plan: &mut Plan, input: &DeviceTensor, other: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
-        super::product(plan, input, other, out)
-    }
+binary_kernels! {
+    add, add_by_sim, |x, y| x + y;
+    div, div_by_sim, |x, y| x / y;
+    mul, mul_by_sim, |x, y| x * y;
 }

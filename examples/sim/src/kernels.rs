@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use fulgurite::DType;
-use fulgurite::device::{DeviceTensor, Plan};
+use fulgurite::argument::Operand;
+use fulgurite::device::{Address, DeviceTensor, Plan};
 use fulgurite::kernels::dtype::Element;
 
 /// From the bytes of operands to the bytes of the result.
@@ -33,25 +34,71 @@ impl PartialEq for Kernel {
     }
 }
 
-/// Writes down a kernel over contiguous tensors.
+/// Memory that a kernel reads or writes: a contiguous tensor, or a piece of workspace.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    /// The first byte.
+    pub address: Address,
+    /// How many.
+    pub bytes: usize,
+}
+
+impl From<&DeviceTensor> for Span {
+    fn from(tensor: &DeviceTensor) -> Span {
+        Span { address: tensor.address, bytes: tensor.meta.bytes() }
+    }
+}
+
+/// A piece of workspace for as many numbers in f64.
+pub fn workspace(plan: &mut Plan, numbers: usize) -> Span {
+    let bytes = numbers * size_of::<f64>();
+    Span { address: plan.workspace(bytes as u64), bytes }
+}
+
+/// Writes down a kernel.
 pub fn launch(
     plan: &mut Plan,
     name: &'static str,
-    inputs: &[&DeviceTensor],
-    out: &DeviceTensor,
+    inputs: &[Span],
+    out: impl Into<Span>,
     function: impl Fn(&[Vec<u8>]) -> Vec<u8> + Send + Sync + 'static,
 ) {
-    let reads = inputs.iter().map(|input| input.meta.bytes()).collect();
-    let operands = inputs.iter().chain([&out]).map(|tensor| Some(tensor.address));
+    let reads = inputs.iter().map(|input| input.bytes).collect();
+    let operands = inputs.iter().copied().chain([out.into()]).map(|span| Some(span.address));
     plan.library(Kernel { name, reads, function: Arc::new(function) }, operands);
 }
 
 /// Writes down an elementwise kernel: computed in f64, and rounded once.
 pub fn unary(plan: &mut Plan, name: &'static str, f: fn(f64) -> f64, input: &DeviceTensor, out: &DeviceTensor) {
     let dtype = input.dtype();
-    launch(plan, name, &[input], out, move |operands| {
-        let values: Vec<f64> = read(dtype, &operands[0]).into_iter().map(f).collect();
-        written(dtype, &values)
+    launch(plan, name, &[input.into()], out, move |operands| {
+        written(dtype, &read(dtype, &operands[0]).into_iter().map(f).collect::<Vec<f64>>())
+    });
+}
+
+/// Writes down an elementwise kernel of two operands, of which a number stands for as many elements as the result has.
+/// It is rounded to the element type first, as the elements are.
+pub fn binary(
+    plan: &mut Plan,
+    name: &'static str,
+    f: fn(f64, f64) -> f64,
+    [left, right]: [&Operand<DeviceTensor>; 2],
+    out: &DeviceTensor,
+) {
+    let (dtype, count) = (out.dtype(), out.meta.len());
+    let inputs: Vec<Span> = [left, right].into_iter().filter_map(Operand::tensor).map(Span::from).collect();
+    let number = |operand: &Operand<DeviceTensor>| match operand {
+        Operand::Tensor(_) => None,
+        Operand::Scalar(number) => Some(read(dtype, &written(dtype, &[number.to_f64()]))[0]),
+    };
+    let numbers = [number(left), number(right)];
+    launch(plan, name, &inputs, out, move |operands| {
+        let mut tensors = operands.iter();
+        let [left, right] = numbers.map(|number| match number {
+            Some(number) => vec![number; count],
+            None => tensors.next().map_or_else(Vec::new, |bytes| read(dtype, bytes)),
+        });
+        written(dtype, &left.into_iter().zip(right).map(|(left, right)| f(left, right)).collect::<Vec<f64>>())
     });
 }
 

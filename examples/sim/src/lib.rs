@@ -14,5 +14,5 @@ pub mod library;
 pub mod stream;
 
 fulgurite::operator_files! {
-    executor,
+    executor, matmul, reductions,
 }

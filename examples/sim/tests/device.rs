@@ -18,7 +18,7 @@ fn numbers(shape: [usize; 2]) -> Array {
 
 /// An attention-like function: some of it is run by the device, some by its library, some by the host.
 fn function((x, weight): (Tensor, Tensor)) -> Tensor {
-    softmax(tanh(matmul(x, weight)), -1)
+    softmax(gelu(matmul(x, weight)), -1)
 }
 
 #[test]
@@ -73,11 +73,33 @@ fn the_host_cannot_look_into_the_device() {
 }
 
 #[test]
-fn little_memory_is_told() {
+fn too_little_memory_is_an_error_with_the_device_and_the_bytes() {
     let elements = CAPACITY / 4 + 1;
     let error = Array::zeros_on(sim(0), [elements], fulgurite::DType::F32).unwrap_err();
     assert_eq!(error.code(), "OutOfMemory");
-    assert!(error.to_string().contains("simulated device"), "{error}");
+    let text = error.to_string();
+    let told = format!("sim:0: out of memory: asked for {} bytes, ", elements * 4);
+    let free = text.strip_prefix(&told).and_then(|rest| rest.split_once(&format!(" of {CAPACITY} are free")));
+    let free: usize = free.unwrap_or_else(|| panic!("{text}")).0.parse().unwrap();
+    assert!(free <= CAPACITY, "{text}");
+    // What is free can be had, and the next allocation cannot.
+    let half = Array::zeros_on(sim(0), [CAPACITY / 8], fulgurite::DType::F32).unwrap();
+    let rest = Array::zeros_on(sim(0), [CAPACITY / 8 + 1], fulgurite::DType::F32).unwrap_err().to_string();
+    assert!(rest.starts_with("sim:0: out of memory"), "{rest}");
+    drop(half);
+}
+
+#[test]
+fn a_program_that_is_too_large_says_which_values_are() {
+    let outer = |(column, row): (Tensor, Tensor)| tanh(matmul(column, row)) + 1.0;
+    let (column, row) = (numbers([5000, 1]), numbers([1, 5000]));
+    let function = jit(outer).options(Options { device: Some(sim(0)), ..Options::default() });
+    let error = function.call((column, row)).unwrap_err();
+    assert_eq!(error.code(), "OutOfMemory");
+    let text = error.to_string();
+    for expected in ["sim:0: out of memory", "the plan's peak is", "matmul (100000000 bytes)"] {
+        assert!(text.contains(expected), "{text}");
+    }
 }
 
 /// Two streams are ordered by events alone: without the event a copy reads what was there before.
@@ -115,24 +137,44 @@ fn a_missing_event_is_seen() {
     assert!((0..20).any(|_| seen(false) != [2; 4]), "work of two streams ran as if it were ordered");
 }
 
-/// A device that used what is not allocated is lost; it has a process of its own, since nothing runs on the device
-/// afterwards.
+/// A device that used what is not allocated is lost, and nothing runs on it afterwards: `body` runs in a process of its
+/// own, as the test called `name`.
+fn alone(name: &str, body: impl FnOnce()) {
+    const VARIABLE: &str = "FULGURITE_SIM_FAULTS";
+    if std::env::var_os(VARIABLE).is_some() {
+        return body();
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = command.args([name, "--exact"]).env(VARIABLE, "1").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
 #[test]
 fn a_wrong_access_is_an_error_of_the_next_call_that_waits() {
-    const VARIABLE: &str = "FULGURITE_SIM_FAULTS";
-    if std::env::var_os(VARIABLE).is_none() {
-        let name = "a_wrong_access_is_an_error_of_the_next_call_that_waits";
-        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        let output = command.args([name, "--exact"]).env(VARIABLE, "1").output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-        return;
-    }
-    let state = DeviceState::of(sim(1)).unwrap();
-    let function = jit(function).named("innocent").options(Options { device: Some(sim(1)), ..Options::default() });
-    // SAFETY: nothing is there, which the device's memory finds.
-    unsafe { state.stream().fill(DeviceAddress(1 << 60), 0, 4) }.unwrap();
-    let error = state.synchronize().unwrap_err();
-    assert!(error.to_string().contains("no block of this device"), "{error}");
-    assert!(state.lost().is_some());
-    assert!(function.call((numbers([2, 2]), numbers([2, 2]))).is_err());
+    alone("a_wrong_access_is_an_error_of_the_next_call_that_waits", || {
+        let state = DeviceState::of(sim(1)).unwrap();
+        let options = Options { device: Some(sim(1)), ..Options::default() };
+        let function = jit(function).named("innocent").options(options);
+        // SAFETY: nothing is there, which the device's memory finds.
+        unsafe { state.stream().fill(DeviceAddress(1 << 60), 0, 4) }.unwrap();
+        let error = state.synchronize().unwrap_err();
+        assert!(error.to_string().contains("no block of this device"), "{error}");
+        assert!(state.lost().is_some());
+        let called = function.call((numbers([2, 2]), numbers([2, 2])));
+        assert!(called.and_then(|out| out.to_f64()).is_err());
+    });
+}
+
+#[test]
+fn an_address_of_the_host_is_none_of_the_device() {
+    alone("an_address_of_the_host_is_none_of_the_device", || {
+        let state = DeviceState::of(sim(1)).unwrap();
+        let there = state.context().allocate(16).unwrap();
+        let here = [1_u8; 16];
+        let range = CopyRange { from: DeviceAddress(here.as_ptr() as u64), to: there.address(), bytes: 16 };
+        // SAFETY: the device has no memory at an address of the host, which it finds.
+        unsafe { state.stream().copy(range) }.unwrap();
+        let error = state.synchronize().unwrap_err();
+        assert!(error.to_string().contains(&format!("{:#x}", here.as_ptr() as u64)), "{error}");
+    });
 }
