@@ -74,6 +74,8 @@ mod book {
     struct Implementation;
     #[doc = include_str!("../../docs/src/executor.md")]
     struct Executor;
+    #[doc = include_str!("../../docs/src/device.md")]
+    struct Device;
     #[doc = include_str!("../../docs/src/derivatives.md")]
     struct Derivatives;
     #[doc = include_str!("../../docs/src/rewrite.md")]

@@ -98,7 +98,8 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
         lines_of(stale.iter().map(|path| format!("{}: no operator has this snapshot; remove it", path.display())));
     trials.push(Trial::test("snapshots::none_is_stale", move || stale));
     if let (Some(kind), true) = (&filter.device, tests.is_empty()) {
-        let message = format!("no executor of a device '{kind}' with a `priority` is linked, or there is no such device");
+        let message =
+            format!("no executor of a device '{kind}' with a `priority` is linked, or there is no such device");
         trials.push(Trial::test(format!("device::{kind}::is_tested"), move || Err(Failed::from(message))));
     }
     // Of a device alone there are not all tests.
