@@ -124,11 +124,11 @@ impl DeviceCode {
         }
     }
 
-    /// The commands of each step as the device at hand runs them: a library call for which `runs` says false is replaced
-    /// by [`LibraryCall::instead`], of which the same is asked.
+    /// The commands of each step that run on the present device. A library call for which `runs` returns false is
+    /// replaced by its [`LibraryCall::instead`], and so are the calls in there.
     ///
     /// # Errors
-    /// That of `runs`, and [`Category::Unsupported`] for a call that has nothing to be done instead; with the step.
+    /// The errors of `runs`, and [`Category::Unsupported`] for a call without a replacement. Both name the step.
     pub fn commands(
         &self,
         mut runs: impl FnMut(&LibraryCall) -> Result<bool, DeviceError>,
