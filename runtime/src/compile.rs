@@ -19,7 +19,9 @@ use crate::program::Program;
 use crate::trace::verify::{honoured, one_device, ordered};
 use crate::trace::{BoundSymbol, Callee, Trace};
 use crate::transforms::autodiff::GradientRule;
-use crate::transforms::{autocast, autodiff, claim, cse, dce, donate, fuse, layout, nest, plan, recompute, rewrite};
+use crate::transforms::{
+    autocast, autodiff, claim, cse, dce, donate, fuse, layout, nest, plan, recompute, rewrite, schedule,
+};
 
 /// Options of compilation.
 #[derive(Clone)]
@@ -116,8 +118,8 @@ impl Options {
 }
 
 /// The stages of a compilation, in order. `autocast` exists only if it is enabled, `recompute` only if a value is
-/// recomputed, and `fuse` only if fusion is enabled.
-pub const STAGES: [&str; 13] = [
+/// recomputed, `fuse` only if fusion is enabled, and `schedule` only if a line is not on the compute stream.
+pub const STAGES: [&str; 14] = [
     "rewrite",
     "autocast",
     "autodiff",
@@ -128,13 +130,14 @@ pub const STAGES: [&str; 13] = [
     "claim",
     "fuse",
     "layout",
+    schedule::NAME,
     "donate",
     "plan_memory",
     "delete_last_used",
 ];
 
 /// Stages after which every line has an executor.
-const CLAIMED: [&str; 5] = ["claim", "fuse", "layout", "donate", "plan_memory"];
+const CLAIMED: [&str; 6] = ["claim", "fuse", "layout", schedule::NAME, "donate", "plan_memory"];
 
 /// One stage of compilation.
 #[derive(Debug, Clone)]
@@ -278,6 +281,9 @@ impl Stages {
                 let block = nest::nest(dce::live(laid.block.clone())).canonical();
                 Ok(Trace { block, ..laid })
             })?;
+            if let Some(next) = schedule::schedule(self.last()) {
+                self.push(schedule::NAME, next)?;
+            }
             self.make("donate", |trace, _| Ok(donate::donate(trace)))?;
             self.make("plan_memory", |trace, _| Ok(plan::plan(trace)))?;
         }

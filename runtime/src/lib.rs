@@ -30,6 +30,7 @@ pub mod reference;
 pub mod refusal;
 pub mod registry;
 pub mod rules;
+mod stream_kind;
 pub mod strided;
 pub mod testing;
 pub mod trace;

@@ -8,6 +8,7 @@ use fulgurite_models::config::GptConfig;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::{batch_arrays, initial_parameters, step_scalars};
 use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::program::SymbolTime;
 use fulgurite_runtime::{Array, Tensor, jit};
 
 fn main() -> fulgurite_runtime::Result<()> {
@@ -68,9 +69,9 @@ fn main() -> fulgurite_runtime::Result<()> {
             },
         );
         let (_, mut spent) = compiled.program().run_timed(inputs)?;
-        spent.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+        spent.sort_by_key(|symbol| std::cmp::Reverse(symbol.time));
         let block = &compiled.program().trace().block;
-        for (symbol, time) in spent.iter().take(40) {
+        for SymbolTime { symbol, time, .. } in spent.iter().take(40) {
             let line = fulgurite_runtime::trace::print_symbol(block, &block.symbols[*symbol]);
             eprintln!("{:9.3} ms  {}", time.as_secs_f64() * 1e3, line.chars().take(220).collect::<String>());
         }

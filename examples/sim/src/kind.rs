@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use fulgurite::device::{
     CodeError, DEVICE_KINDS, DeviceCode, DeviceContext, DeviceError, DeviceEvent, DeviceKind, DeviceMemory,
-    DeviceStream, LoadedCode, MemoryHeld, Properties, Room,
+    DeviceStream, LoadedCode, MemoryHeld, Properties, Room, StreamKind,
 };
 use fulgurite::kernels::launch::DeviceAddress;
 
@@ -60,6 +60,10 @@ impl DeviceKind for Sim {
             grid: [1; 3],
             clusters: false,
         }
+    }
+
+    fn streams(&self) -> &'static [StreamKind] {
+        &StreamKind::ALL
     }
 
     fn open(&self, ordinal: u32) -> Result<Arc<dyn DeviceContext>, DeviceError> {

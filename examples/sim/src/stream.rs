@@ -76,16 +76,17 @@ impl Shared {
             };
             queue.busy = true;
             drop(queue);
-            // xorshift64: any sequence does, as long as a seed repeats it.
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            if seed.is_multiple_of(RARITY) {
-                std::thread::sleep(Duration::from_micros(seed / RARITY % LONGEST_DELAY));
-            }
             match task {
+                // A mark that is late only keeps others waiting, which hides races.
                 Task::Mark(mark) => mark(),
                 Task::Work(work) => {
+                    // xorshift64: any sequence does, as long as a seed repeats it.
+                    seed ^= seed << 13;
+                    seed ^= seed >> 7;
+                    seed ^= seed << 17;
+                    if seed.is_multiple_of(RARITY) {
+                        std::thread::sleep(Duration::from_micros(seed / RARITY % LONGEST_DELAY));
+                    }
                     let lost = lock(&self.lost).is_some();
                     if let (false, Err(error)) = (lost, if lost { Ok(()) } else { work(&self.heap) }) {
                         lock(&self.lost).get_or_insert(error);

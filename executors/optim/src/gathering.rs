@@ -126,6 +126,7 @@ fn gathered(block: &Block, lines: &[BoundSymbol]) -> Option<(Vec<BoundSymbol>, B
         arguments: vec![Arg::List(inputs)],
         results,
         executor: Some(optim::EXECUTOR.name),
+        schedule: Default::default(),
         refusals: Vec::new(),
         place,
     };

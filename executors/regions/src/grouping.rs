@@ -320,6 +320,7 @@ fn write(block: &Block, limits: Limits, ahead: &mut VecDeque<Line>, members: &[u
         results: outputs,
         body: Some(Arc::new(body)),
         executor: Some(limits.executor),
+        schedule: Default::default(),
         refusals: Vec::new(),
         place,
     };

@@ -8,6 +8,7 @@ use fulgurite_kernels::launch::DeviceAddress;
 use super::command::{Address, Command, LibraryCall, Place};
 use super::error::{Category, DeviceError};
 use super::stream::DeviceStream;
+use crate::stream_kind::StreamKind;
 
 /// Size of a record in device memory: the fault code of who reports as u32, four bytes of padding, and two i64, the
 /// value found and the number that it must be below.
@@ -42,6 +43,10 @@ pub struct CodeStep {
     pub results: Vec<usize>,
     /// The meaning of [`super::Parameter::FaultCode`].
     pub fault_code: u32,
+    /// The stream that it runs on.
+    pub stream: StreamKind,
+    /// Steps that must have ended before it begins, beside those before it on its stream.
+    pub after: Vec<usize>,
 }
 
 /// The work of a program.
@@ -53,8 +58,8 @@ pub struct DeviceCode {
     pub steps: Vec<CodeStep>,
     /// Of each value.
     pub values: Vec<Location>,
-    /// Where the workspace of each step is in the program's own memory.
-    pub workspace: u64,
+    /// Where the workspace of the steps of each stream is in the program's own memory, by [`StreamKind::index`].
+    pub workspaces: [u64; StreamKind::ALL.len()],
 }
 
 /// Memory of a program that stays where it is.
@@ -88,8 +93,8 @@ impl Room {
 pub struct Addresses {
     /// Of each value.
     pub values: Vec<DeviceAddress>,
-    /// Of the workspace.
-    pub workspace: DeviceAddress,
+    /// Of the workspace of each stream, by [`StreamKind::index`].
+    pub workspaces: [DeviceAddress; StreamKind::ALL.len()],
     /// Where kernels report wrong data.
     pub fault: DeviceAddress,
 }
@@ -100,7 +105,7 @@ impl Addresses {
         let start = match address.place {
             Place::Operand(n) => self.values[step.operands[n as usize]],
             Place::Result(n) => self.values[step.results[n as usize]],
-            Place::Workspace => self.workspace,
+            Place::Workspace => self.workspaces[step.stream.index()],
             Place::Fault => self.fault,
         };
         start.offset(address.offset as usize)
@@ -119,7 +124,7 @@ impl DeviceCode {
         };
         Addresses {
             values: self.values.iter().map(of).collect(),
-            workspace: room.own.offset(self.workspace as usize),
+            workspaces: self.workspaces.map(|start| room.own.offset(start as usize)),
             fault: room.fault.unwrap_or(DeviceAddress::NULL),
         }
     }
@@ -153,6 +158,21 @@ impl DeviceCode {
             steps.push(chosen);
         }
         Ok(steps)
+    }
+
+    /// The streams beside that of computation that steps are on.
+    pub fn other_streams(&self) -> Vec<StreamKind> {
+        let other = |stream: &StreamKind| {
+            *stream != StreamKind::Compute && self.steps.iter().any(|step| step.stream == *stream)
+        };
+        StreamKind::ALL.into_iter().filter(other).collect()
+    }
+
+    /// For each step whether another waits for it.
+    pub fn awaited(&self) -> Vec<bool> {
+        let mut awaited = vec![false; self.steps.len()];
+        self.steps.iter().flat_map(|step| &step.after).for_each(|step| awaited[*step] = true);
+        awaited
     }
 
     /// The steps that use an input or output that is elsewhere in a run with `given` than in one with `known`.
@@ -203,7 +223,8 @@ pub struct ReplayCounts {
 
 /// Code ready to run on its device.
 pub trait LoadedCode: Send {
-    /// Enqueues one step.
+    /// Enqueues one step on the stream, which the runtime chose by [`CodeStep::stream`]; it has seen to what the step
+    /// waits for.
     ///
     /// # Safety
     /// The addresses must be those of the step's operands, results and workspace, allocated, and used by no work that
@@ -215,8 +236,9 @@ pub trait LoadedCode: Send {
     -> Result<(), DeviceError>;
 
     /// Enqueues a whole run, with what comes before its first step, in a way that costs the host less than its steps:
-    /// as a graph that is recorded once and replayed. False if nothing was enqueued, and the steps are to be. It is
-    /// called from the second run on.
+    /// as a graph that is recorded once and replayed. Where steps are on several streams, the backend sees to what they
+    /// wait for, and `stream` goes on when all have ended. False if nothing was enqueued, and the steps are to be. It
+    /// is called from the second run on.
     ///
     /// # Safety
     /// As [`LoadedCode::step`], for every step.
@@ -248,9 +270,16 @@ mod tests {
     }
 
     fn code(commands: Vec<Command>) -> DeviceCode {
-        let step = |commands| CodeStep { commands, operands: Vec::new(), results: Vec::new(), fault_code: 0 };
+        let step = |commands| CodeStep {
+            commands,
+            operands: Vec::new(),
+            results: Vec::new(),
+            fault_code: 0,
+            stream: StreamKind::Compute,
+            after: Vec::new(),
+        };
         let steps = vec![step(vec![fill(1)]), step(commands)];
-        DeviceCode { name: "f".into(), steps, values: Vec::new(), workspace: 0 }
+        DeviceCode { name: "f".into(), steps, values: Vec::new(), workspaces: [0; 3] }
     }
 
     #[test]

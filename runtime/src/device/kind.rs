@@ -10,6 +10,7 @@ use super::properties::{Entry, Properties};
 use crate::error::Failure;
 use crate::meta::{Device, Target};
 use crate::operator::did_you_mean;
+use crate::stream_kind::StreamKind;
 
 /// A kind of device. See [the module](super) for what a backend implements.
 pub trait DeviceKind: Send + Sync {
@@ -57,6 +58,12 @@ pub trait DeviceKind: Send + Sync {
     /// What is expected instead.
     fn check_architecture(&self, text: &str) -> Result<(), String> {
         Err(format!("'{}' has no architectures, got '{text}'", self.name()))
+    }
+
+    /// The kinds of stream that its devices have beside [`StreamKind::Compute`], which every kind has. Work for a
+    /// stream that is not listed runs on the compute stream.
+    fn streams(&self) -> &'static [StreamKind] {
+        &[]
     }
 
     /// Whether what the kind's executors lack, and does not decompose, is run on the host by default.

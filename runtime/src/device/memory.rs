@@ -6,7 +6,7 @@ use fulgurite_kernels::launch::DeviceAddress;
 
 use super::block::Block;
 use super::faults::Origins;
-use super::state::DeviceState;
+use super::state::{DeviceState, Written};
 use crate::error::Result;
 use crate::meta::Device;
 
@@ -15,8 +15,16 @@ use crate::meta::Device;
 pub struct DeviceBuffer {
     state: Arc<DeviceState>,
     memory: Option<Block>,
-    /// The runs that wrote the content.
-    origins: Mutex<Origins>,
+    content: Mutex<Content>,
+}
+
+/// Where the content of a block comes from.
+#[derive(Debug, Clone, Default)]
+struct Content {
+    /// The runs that it depends on.
+    origins: Origins,
+    /// A mark behind the last of them; `None` if it was not written by a run.
+    written: Option<Arc<Written>>,
 }
 
 impl DeviceBuffer {
@@ -24,7 +32,7 @@ impl DeviceBuffer {
     pub fn new(device: Device, bytes: usize) -> Result<DeviceBuffer> {
         let state = DeviceState::of(device)?;
         let memory = Some(state.take(bytes)?);
-        Ok(DeviceBuffer { state, memory, origins: Mutex::default() })
+        Ok(DeviceBuffer { state, memory, content: Mutex::default() })
     }
 
     /// `bytes` zero bytes.
@@ -66,26 +74,31 @@ impl DeviceBuffer {
 
     /// Adds the runs that the content comes from.
     pub(crate) fn add_origins(&self, to: &mut Origins) {
-        to.add(&self.origins.lock().unwrap_or_else(PoisonError::into_inner));
+        to.add(&self.content().origins);
     }
 
-    /// Says which runs the content comes from.
-    pub(crate) fn set_origins(&self, origins: &Origins) {
-        self.origins.lock().unwrap_or_else(PoisonError::into_inner).clone_from(origins);
+    /// Says which runs the content comes from, and what is behind the last of them.
+    pub(crate) fn set_written(&self, origins: &Origins, written: &Arc<Written>) {
+        *self.content.lock().unwrap_or_else(PoisonError::into_inner) =
+            Content { origins: origins.clone(), written: Some(written.clone()) };
     }
 
-    /// Its content, once everything enqueued is done.
+    fn content(&self) -> Content {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Its content, once the run that wrote it has ended. What is enqueued behind that run goes on meanwhile.
     ///
     /// # Errors
     /// What a kernel of a run that the content comes from found wrong with its data, such as an index out of range:
     /// each time, whoever reads. The driver's otherwise.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        self.state.synchronize()?;
-        self.state.faults().check(&self.origins.lock().unwrap_or_else(PoisonError::into_inner).clone())?;
+        let Content { origins, written } = self.content();
         let mut bytes = vec![0; self.len()];
         if let Some(memory) = &self.memory {
-            memory.read(self.state.stream(), 0, &mut bytes)?;
+            self.state.read(memory, written.as_deref(), &mut bytes)?;
         }
+        self.state.faults().check(&origins)?;
         Ok(bytes)
     }
 }

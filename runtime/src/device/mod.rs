@@ -41,6 +41,13 @@
 //! 3. Later runs call `replay`. A backend without graphs returns false, and the steps are enqueued as in the first run.
 //! 4. Checked and profiled runs, and runs that look for an error, always call `step`.
 //!
+//! # Streams
+//!
+//! Programs run on the compute stream. A kind says which others its devices have ([`DeviceKind::streams`]); without
+//! one, its work is on the compute stream too. The runtime copies inputs and reads results on the copy stream, and
+//! enqueues each step on the stream that its line of the trace says, with events around it. A backend that replays
+//! sees to the same order ([`CodeStep::stream`], [`CodeStep::after`]).
+//!
 //! # Properties
 //!
 //! Kernels are planned by [`Properties`]: those of the device at hand if it has the target's architecture, otherwise
@@ -67,7 +74,9 @@ pub mod properties;
 pub mod state;
 pub mod stream;
 pub mod tensor;
+pub mod timeline;
 
+pub use crate::stream_kind::StreamKind;
 pub use code::{
     Addresses, CodeError, CodeStep, DeviceCode, LoadedCode, Location, RECORD_BYTES, ReplayCounts, Room, Root,
 };
@@ -81,3 +90,4 @@ pub use properties::{Entry, Properties};
 pub use state::DeviceState;
 pub use stream::{DeviceEvent, DeviceMemory, DeviceStream, HostMemory};
 pub use tensor::DeviceTensor;
+pub use timeline::Activity;

@@ -8,28 +8,46 @@ use super::context::DeviceContext;
 use super::error::{Category, DeviceError};
 use super::faults::FaultLog;
 use super::kind::find_kind;
-use super::stream::DeviceStream;
+use super::stream::{DeviceEvent, DeviceStream, HostMemory};
+use super::timeline::{Activity, Marks, Timeline};
 use crate::error::Result;
 use crate::meta::Device;
+use crate::stream_kind::StreamKind;
 
 /// Freed blocks kept for the next of their size: allocating waits for the device.
 const KEPT_BLOCKS: usize = 256;
 /// So many bytes of them in all; what is more goes back to the driver.
 const KEPT_BYTES: usize = 512 << 20;
+/// Reads of at most so many bytes go through page-locked memory.
+const PINNED_BYTES: usize = 64 << 10;
 
-/// A device that this process uses. All its work is enqueued on one stream.
+/// A device that this process uses. Programs run on its compute stream, copies between the host and the device on its
+/// copy stream, if the kind has one.
 #[derive(Debug)]
 pub struct DeviceState {
     device: Device,
     free: Mutex<Vec<Block>>,
     faults: FaultLog,
     unfinished: Mutex<Unfinished>,
-    stream: Box<dyn DeviceStream>,
+    timeline: Mutex<Option<Timeline>>,
+    /// What small reads go through, once there was one.
+    pinned: Mutex<Option<Box<dyn HostMemory>>>,
+    /// By [`StreamKind::index`]; `None` where the kind of device has no such stream of its own.
+    streams: [Option<Box<dyn DeviceStream>>; StreamKind::ALL.len()],
+    compute: Box<dyn DeviceStream>,
     context: Arc<dyn DeviceContext>,
 }
 
-/// Functions that the stream has not been waited for since they were enqueued: one of them causes the next error of the
-/// device.
+/// A mark behind the run that wrote an array.
+#[derive(Debug)]
+pub(crate) struct Written {
+    event: Box<dyn DeviceEvent>,
+    /// The number of that run among those of the device.
+    number: u64,
+}
+
+/// Functions that the compute stream has not been waited for since they were enqueued: one of them causes the next
+/// error of the device.
 #[derive(Debug, Default)]
 struct Unfinished {
     enqueued: u64,
@@ -69,14 +87,21 @@ impl DeviceState {
             return Ok(state.clone());
         }
         let context = kind.open(device.index())?;
-        let stream = context.stream()?;
+        let compute = context.stream()?;
+        let mut streams: [Option<Box<dyn DeviceStream>>; StreamKind::ALL.len()] = Default::default();
+        for own in kind.streams().iter().filter(|own| **own != StreamKind::Compute) {
+            streams[own.index()] = Some(context.stream()?);
+        }
         tracing::debug!(%device, "context made");
         let state = Arc::new(DeviceState {
             device,
             free: Mutex::new(Vec::new()),
             faults: FaultLog::default(),
             unfinished: Mutex::default(),
-            stream,
+            timeline: Mutex::default(),
+            pinned: Mutex::default(),
+            streams,
+            compute,
             context,
         });
         opened.push((device, state.clone()));
@@ -97,9 +122,14 @@ impl DeviceState {
         &*self.context
     }
 
-    /// The stream that all work is enqueued on.
+    /// The compute stream: that of programs.
     pub fn stream(&self) -> &dyn DeviceStream {
-        &*self.stream
+        &*self.compute
+    }
+
+    /// The stream that work of a kind is enqueued on: the compute stream where the device has no other for it.
+    pub fn stream_of(&self, kind: StreamKind) -> &dyn DeviceStream {
+        self.streams[kind.index()].as_deref().unwrap_or(&*self.compute)
     }
 
     /// A block of exactly `bytes` bytes, maybe used before.
@@ -139,8 +169,97 @@ impl DeviceState {
         &self.faults
     }
 
-    /// Says that the work of a function is being enqueued.
-    pub(crate) fn enqueued(&self, function: &Arc<str>) {
+    /// A mark behind what is enqueued on the compute stream by now, the end of run `number`.
+    pub(crate) fn written(&self, number: u64) -> Result<Arc<Written>> {
+        let event = self.context.event(false)?;
+        self.compute.record(&*event)?;
+        Ok(Arc::new(Written { event, number }))
+    }
+
+    /// Reads the first bytes of `memory` on the copy stream, once the run that wrote them has ended, and waits for
+    /// them: work enqueued behind that run goes on meanwhile. Without `written`, it waits for all work first.
+    pub(crate) fn read(&self, memory: &Block, written: Option<&Written>, to: &mut [u8]) -> Result<()> {
+        match written {
+            Some(written) => {
+                let waits = self.stream_of(StreamKind::Copy).wait(&*written.event);
+                waits.map_err(|error| self.faulted(error))?;
+            }
+            None => self.synchronize()?,
+        }
+        let bytes = to.len();
+        self.timed(
+            StreamKind::Copy,
+            || format!("read {bytes} bytes"),
+            |stream| {
+                let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+                if bytes > PINNED_BYTES {
+                    drop(pinned);
+                    return memory.read(stream, 0, to);
+                }
+                let pinned = match &mut *pinned {
+                    Some(pinned) => pinned,
+                    none => none.insert(self.context.host_memory(PINNED_BYTES)?),
+                };
+                // SAFETY: the block has at least as many initialized bytes, and is used under its lock alone; the copy
+                // into it is waited for before the lock is given up.
+                let through = unsafe { std::slice::from_raw_parts_mut(pinned.pointer(), bytes) };
+                memory.read(stream, 0, through)?;
+                to.copy_from_slice(through);
+                Ok(())
+            },
+        )
+        .map_err(|error| self.faulted(error))?;
+        if let Some(written) = written {
+            self.finished(written.number);
+        }
+        Ok(())
+    }
+
+    /// Has `work` enqueue an activity on the stream of a kind, and times it while a timeline is recorded.
+    pub(crate) fn timed<T, E: From<DeviceError>>(
+        &self,
+        kind: StreamKind,
+        what: impl FnOnce() -> String,
+        work: impl FnOnce(&dyn DeviceStream) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let timeline = || self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = self.stream_of(kind);
+        if timeline().is_none() {
+            return work(stream);
+        }
+        let marks = Marks::begin(&*self.context, stream, kind, what())?;
+        let done = work(stream)?;
+        // It may have ended meanwhile.
+        if let Some(timeline) = &mut *timeline() {
+            marks.end(stream, timeline)?;
+        }
+        Ok(done)
+    }
+
+    /// Records what the streams do from now on, until [`DeviceState::end_timeline`]: runs, copies of inputs, reads.
+    ///
+    /// # Errors
+    /// As [`DeviceState::synchronize`].
+    pub fn begin_timeline(&self) -> Result<()> {
+        self.synchronize()?;
+        let timeline = Timeline::begin(&*self.context, &*self.compute)?;
+        *self.timeline.lock().unwrap_or_else(PoisonError::into_inner) = Some(timeline);
+        Ok(())
+    }
+
+    /// Waits for everything enqueued, and gives what the streams did since [`DeviceState::begin_timeline`], in the
+    /// order of the beginnings; nothing if no timeline was begun.
+    ///
+    /// # Errors
+    /// As [`DeviceState::synchronize`].
+    pub fn end_timeline(&self) -> Result<Vec<Activity>> {
+        self.synchronize()?;
+        let timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(timeline.map_or_else(|| Ok(Vec::new()), Timeline::activities)?)
+    }
+
+    /// Says that the work of a function is being enqueued; the number of the run.
+    pub(crate) fn enqueued(&self, function: &Arc<str>) -> u64 {
         let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
         unfinished.enqueued += 1;
         let number = unfinished.enqueued;
@@ -148,6 +267,7 @@ impl DeviceState {
             Some((_, last)) => *last = number,
             None => unfinished.functions.push((function.clone(), number)),
         }
+        number
     }
 
     /// The error for a failure of work that was enqueued earlier.
@@ -163,21 +283,29 @@ impl DeviceState {
     /// Waits for everything enqueued.
     ///
     /// # Errors
-    /// A fault of the device itself, such as an illegal address, after which the device runs nothing. All work is on
-    /// one stream, so the next synchronizing call returns the error, naming the functions that may have caused it.
+    /// A fault of the device itself, such as an illegal address, after which the device runs nothing. The next
+    /// synchronizing call returns the error, naming the functions that may have caused it.
     /// Invalid data that kernels report is an error of reading an array that depends on it.
     pub fn synchronize(&self) -> Result<()> {
         let before = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner).enqueued;
-        self.stream.synchronize().map_err(|error| self.faulted(error))?;
-        let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
-        unfinished.functions.retain(|(_, number)| *number > before);
+        let streams = std::iter::once(&self.compute).chain(self.streams.iter().flatten());
+        for stream in streams {
+            stream.synchronize().map_err(|error| self.faulted(error))?;
+        }
+        self.finished(before);
         Ok(())
+    }
+
+    /// Runs up to this number have ended.
+    fn finished(&self, number: u64) {
+        let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+        unfinished.functions.retain(|(_, last)| *last > number);
     }
 
     /// Why nothing runs on the device any more in this process, after all work that is enqueued: it had a fault of
     /// the device itself.
     pub fn lost(&self) -> Option<crate::Error> {
-        match self.stream.synchronize() {
+        match self.compute.synchronize() {
             Err(error) if error.category() == Category::Lost => Some(self.faulted(error)),
             _ => None,
         }

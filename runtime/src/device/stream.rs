@@ -50,7 +50,8 @@ pub trait DeviceStream: Any + Debug + Send + Sync {
     /// The driver's; [`Category::Lost`] if nothing runs on the device any more.
     fn synchronize(&self) -> Result<(), DeviceError>;
 
-    /// Work enqueued from now on waits until `event`, as last recorded, has happened; the host does not wait.
+    /// Work enqueued from now on waits until `event`, as last recorded, has happened; the host does not wait. An event
+    /// that was never recorded is not waited for.
     ///
     /// # Errors
     /// The driver's; that the event is of another kind of device.

@@ -1,6 +1,7 @@
-//! A planned trace on a device: the driver of its runs. All work of a run is enqueued on one stream, and from the
-//! second run on replayed where the backend can. Addresses are static: what is small and not donated is copied to a
-//! place of the program's own first.
+//! A planned trace on a device: the driver of its runs. The work of a run is enqueued on the compute stream, and from
+//! the second run on replayed where the backend can. Addresses are static: what is small and not donated is copied to a
+//! place of the program's own first, beside the run before. A mark behind the run is what readers of its results wait
+//! for.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,24 +10,27 @@ use std::time::Duration;
 use fulgurite_kernels::launch::{CopyRange, DeviceAddress};
 
 use super::placement::{Base, Placement, Source as OutputSource};
-use super::profile::SymbolTime;
 use crate::array::{Array, Memory};
 use crate::device::{
-    Address, Addresses, CodeError, DeviceBuffer, DeviceCode, DeviceError, DeviceState, Location, RECORD_BYTES, Root,
-    Source,
+    Address, Addresses, CodeError, CodeStep, DeviceBuffer, DeviceCode, DeviceError, DeviceState, DeviceStream,
+    Location, RECORD_BYTES, Root, Source,
 };
 use crate::error::{Error, Failure, Result};
+use crate::stream_kind::StreamKind;
 use crate::trace::Trace;
 use crate::transforms::plan::{MemoryUse, memory_use};
 
 mod checked;
 mod fault;
+mod fences;
 mod inputs;
 mod loaded;
 mod on_host;
 mod regions;
+mod stage;
 mod staging;
 mod steps;
+mod timed;
 
 use loaded::{Loaded, Refused};
 use regions::Regions;
@@ -71,6 +75,13 @@ pub(super) struct DeviceProgram {
     least_aligned: bool,
 }
 
+/// Before or behind a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Edge {
+    Begin,
+    End,
+}
+
 /// The program, loaded; held as long as work is enqueued.
 struct Held<'a>(MutexGuard<'a, Option<Loaded>>);
 
@@ -107,7 +118,7 @@ impl DeviceProgram {
             name: trace.name.as_str().into(),
             values: values.collect(),
             steps: work,
-            workspace: regions.workspace,
+            workspaces: regions.workspaces,
         };
         Ok(DeviceProgram {
             least_aligned,
@@ -173,28 +184,10 @@ impl DeviceProgram {
     /// Enqueues a run of inputs that have the metas and strides that the program takes.
     pub(super) fn run(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
         self.placement.check_unique(&self.trace, &inputs)?;
-        self.run_with(inputs, |loaded, starts| self.replay(loaded, starts))
-    }
-
-    /// Runs each symbol by itself, between events.
-    pub(super) fn run_timed(&self, inputs: Vec<Array>) -> Result<(Vec<Array>, Vec<SymbolTime>)> {
-        self.check_inputs(&inputs)?;
-        let mut times = Vec::with_capacity(self.steps.len());
-        let outputs = self.run_with(inputs, |loaded, starts| {
+        self.run_with(inputs, |loaded, starts| {
             let state = loaded.state.clone();
-            let event = |_| state.context().event(true);
-            let events = (0..=self.steps.len()).map(event).collect::<Result<Vec<_>, _>>()?;
-            loaded.room.begin(state.stream())?;
-            state.stream().record(&*events[0])?;
-            self.step_all(loaded, starts, |step| Ok(state.stream().record(&*events[step + 1])?))?;
-            events[self.steps.len()].synchronize()?;
-            for (i, step) in self.steps.iter().enumerate() {
-                let milliseconds = events[i + 1].milliseconds_since(&*events[i])?;
-                times.push((step.symbol, Duration::from_secs_f64(milliseconds.max(0.0) / 1e3)));
-            }
-            Ok(())
-        })?;
-        Ok((outputs, times))
+            state.timed(StreamKind::Compute, || self.trace.name.clone(), |_| self.replay(loaded, starts))
+        })
     }
 
     /// Enqueues the work for these addresses: replayed, or every step by itself. The first run is launched, since there
@@ -202,10 +195,11 @@ impl DeviceProgram {
     fn replay(&self, loaded: &mut Loaded, starts: &[DeviceAddress]) -> Result<()> {
         if !self.graph {
             // Each symbol is waited for, so that an error is that of the symbol it names.
-            let state = loaded.state.clone();
-            let wait = |step| state.stream().synchronize().map_err(|error| self.located(&error, step));
-            loaded.room.begin(state.stream())?;
-            return self.step_all(loaded, starts, wait);
+            loaded.room.begin(loaded.state.stream())?;
+            return self.step_all(loaded, starts, |stream, step, at| match at {
+                Edge::Begin => Ok(()),
+                Edge::End => stream.synchronize().map_err(|error| self.located(&error, step)),
+            });
         }
         if self.runs.load(Ordering::Relaxed) > 0 && self.steps.iter().all(|step| step.host.is_none()) {
             // SAFETY: the code uses the program's memory, and inputs and outputs at these addresses, all alive: the
@@ -216,30 +210,50 @@ impl DeviceProgram {
             }
         }
         loaded.room.begin(loaded.state.stream())?;
-        self.step_all(loaded, starts, |_| Ok(()))
+        self.step_all(loaded, starts, |_, _, _| Ok(()))
     }
 
-    /// Enqueues every step by itself, and `after` behind each.
+    /// Enqueues every step by itself on its stream, and what `around` says before and behind each.
     fn step_all(
         &self,
         loaded: &mut Loaded,
         starts: &[DeviceAddress],
-        mut after: impl FnMut(usize) -> Result<()>,
+        mut around: impl FnMut(&dyn DeviceStream, usize, Edge) -> Result<()>,
     ) -> Result<()> {
         let addresses = self.code.addresses(&loaded.room, starts);
-        (0..self.steps.len()).try_for_each(|step| {
-            // SAFETY: as in `replay`.
-            unsafe { self.step(loaded, step, &addresses) }?;
-            after(step)
-        })
+        let state = loaded.state.clone();
+        let fences = loaded.fences.take();
+        let mut enqueue = || {
+            fences.as_ref().map_or(Ok(()), |fences| fences.begin(&state))?;
+            for (step, CodeStep { stream, after, .. }) in self.code.steps.iter().enumerate() {
+                let stream = state.stream_of(*stream);
+                fences.as_ref().map_or(Ok(()), |fences| fences.before(stream, after))?;
+                around(stream, step, Edge::Begin)?;
+                // SAFETY: as in `replay`.
+                unsafe { self.step(loaded, stream, step, &addresses) }?;
+                around(stream, step, Edge::End)?;
+                fences.as_ref().map_or(Ok(()), |fences| fences.after(stream, step))?;
+            }
+            Ok(())
+        };
+        let done = enqueue();
+        // Also behind a run that was not enqueued to its end: its memory is used again on the compute stream.
+        let ended = fences.as_ref().map_or(Ok(()), |fences| fences.end(&state));
+        loaded.fences = fences;
+        done.and(ended)
     }
 
-    /// Enqueues a step; one that the host runs is done when this returns.
+    /// Enqueues a step on `stream`; one that the host runs is done when this returns.
     ///
     /// # Safety
     /// As [`crate::device::LoadedCode::step`].
-    unsafe fn step(&self, loaded: &mut Loaded, step: usize, addresses: &Addresses) -> Result<()> {
-        let stream = loaded.state.stream();
+    unsafe fn step(
+        &self,
+        loaded: &mut Loaded,
+        stream: &dyn DeviceStream,
+        step: usize,
+        addresses: &Addresses,
+    ) -> Result<()> {
         let Some(work) = &self.steps[step].host else {
             // SAFETY: promised by the caller.
             let enqueued = unsafe { loaded.code.step(stream, step, addresses) };
@@ -321,7 +335,7 @@ impl DeviceProgram {
             starts.push(offset.map_or(buffer.address(), |offset| own.offset(offset as usize)));
             fresh.push(buffer);
         }
-        loaded.state.enqueued(&self.code.name);
+        let number = loaded.state.enqueued(&self.code.name);
         tracing::trace!(function = %self.code.name, "inputs are on the device");
         work(loaded, &starts)?;
         if let Some(fault) = &loaded.fault {
@@ -335,49 +349,17 @@ impl DeviceProgram {
                 unsafe { loaded.state.stream().copy(range) }?;
             }
         }
+        let written = loaded.state.written(number)?;
         let fresh = fresh.into_iter().map(|buffer| Memory::Device(Arc::new(buffer))).collect();
         self.runs.fetch_add(1, Ordering::Relaxed);
         let outputs = self.placement.collect(placed, fresh);
         for (array, source) in outputs.iter().zip(&self.placement.outputs) {
             // An input that is given back as it came keeps the origins that it has.
             if let (Memory::Device(buffer), false) = (array.memory(), matches!(source, OutputSource::Passed(_))) {
-                buffer.set_origins(&origins);
+                buffer.set_written(&origins, &written);
             }
         }
         Ok(outputs)
-    }
-
-    /// Copies small inputs to their places: those of the host in one copy, those of the device in one launch.
-    fn stage(&self, loaded: &mut Loaded, inputs: &[Array]) -> Result<()> {
-        let own = loaded.own();
-        let first = self.regions.staged.start;
-        let staged =
-            || inputs.iter().zip(&self.regions.staging).filter_map(|(array, staged)| Some((array, (*staged)?)));
-        loaded.staging.send(&loaded.state, own.offset(first as usize), |bytes| {
-            let mut end = 0;
-            for (array, offset) in staged() {
-                if let Memory::Host(buffer) = array.memory() {
-                    let (at, length) = ((offset - first) as usize, array.meta().bytes());
-                    bytes[at..at + length].copy_from_slice(&buffer.as_bytes()[array.byte_offset()..][..length]);
-                    end = at + length;
-                }
-            }
-            end
-        })?;
-        let copies: Vec<CopyRange> = staged()
-            .filter_map(|(array, offset)| match array.memory() {
-                Memory::Device(buffer) => Some(CopyRange {
-                    from: buffer.address().offset(array.byte_offset()),
-                    to: own.offset(offset as usize),
-                    bytes: array.meta().bytes(),
-                }),
-                Memory::Host(_) => None,
-            })
-            .collect();
-        // SAFETY: the ranges are allocated, each input has a place of its own, and whoever uses them later does so on
-        // this stream.
-        unsafe { loaded.state.stream().copy_all(&copies) }?;
-        Ok(())
     }
 
     /// Says which symbol an error of its work comes from.

@@ -18,6 +18,7 @@ use crate::error::{Error, Failure, Result};
 use crate::executor::{HostKernel, VIEW, find_executor, find_implementation};
 use crate::host_kernel::of_rule;
 use crate::operator::OperatorKind;
+use crate::stream_kind::StreamKind;
 use crate::strided::Strided;
 use crate::trace::{BoundSymbol, Callee, Trace, ValueId};
 
@@ -115,10 +116,12 @@ impl HostProgram {
     /// Runs the program and says how long each symbol took: indices into the trace's symbols, in the order of the run.
     pub(super) fn run_timed(&self, inputs: Vec<Array>) -> Result<(Vec<Array>, Vec<SymbolTime>)> {
         let mut times = Vec::with_capacity(self.steps.len());
+        let origin = Instant::now();
         let outputs = self.run_with(inputs, |step, bases| {
-            let start = Instant::now();
+            let start = origin.elapsed();
             self.step(step, bases)?;
-            times.push((step.symbol, start.elapsed()));
+            let time = origin.elapsed() - start;
+            times.push(SymbolTime { symbol: step.symbol, stream: StreamKind::Compute, start, time });
             Ok(())
         })?;
         Ok((outputs, times))

@@ -5,10 +5,22 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::device::Activity;
+use crate::stream_kind::StreamKind;
 use crate::trace::{BoundSymbol, Callee, Trace, print_symbol};
 
-/// Index of a symbol of the trace, and how long it took.
-pub type SymbolTime = (usize, Duration);
+/// When a symbol of a run ran, and how long it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SymbolTime {
+    /// Its index among the trace's symbols.
+    pub symbol: usize,
+    /// The stream that it ran on.
+    pub stream: StreamKind,
+    /// When it began, after the run did.
+    pub start: Duration,
+    /// How long it took.
+    pub time: Duration,
+}
 
 /// The time of each symbol of one run. On a device it is taken between events around the symbol, each enqueued by itself, so
 /// that the sum is above what a replayed graph takes.
@@ -20,6 +32,9 @@ pub struct Profile {
     pub target: String,
     /// In the order of the run.
     pub spans: Vec<Span>,
+    /// What the streams of the device did over several runs, each replayed or enqueued as a whole
+    /// ([`crate::device::DeviceState::begin_timeline`]); empty if that was not recorded.
+    pub timeline: Vec<Activity>,
 }
 
 /// One symbol.
@@ -33,6 +48,10 @@ pub struct Span {
     pub result: String,
     /// Its line of the trace.
     pub line: String,
+    /// The stream that it ran on.
+    pub stream: StreamKind,
+    /// When it began, after the run did.
+    pub start: Duration,
     /// How long it took.
     pub time: Duration,
 }
@@ -46,13 +65,15 @@ fn executor(symbol: &BoundSymbol) -> &str {
 
 impl Profile {
     pub(crate) fn new(trace: &Trace, times: &[SymbolTime]) -> Profile {
-        let span = |(index, time): &SymbolTime| {
-            let symbol = &trace.block.symbols[*index];
+        let span = |SymbolTime { symbol, stream, start, time }: &SymbolTime| {
+            let symbol = &trace.block.symbols[*symbol];
             Span {
                 symbol: symbol.name().to_owned(),
                 executor: executor(symbol).to_owned(),
                 result: symbol.results.first().map_or_else(String::new, |id| trace.block.value(*id).name.to_string()),
                 line: print_symbol(&trace.block, symbol),
+                stream: *stream,
+                start: *start,
                 time: *time,
             }
         };
@@ -60,6 +81,7 @@ impl Profile {
             function: trace.name.clone(),
             target: trace.target.to_string(),
             spans: times.iter().map(span).collect(),
+            timeline: Vec::new(),
         }
     }
 
@@ -68,51 +90,118 @@ impl Profile {
         self.spans.iter().map(|span| span.time).sum()
     }
 
-    /// Symbols of one name and executor together, the longest first: executor, name, how many, and their time.
-    pub fn by_symbol(&self) -> Vec<(&str, &str, usize, Duration)> {
-        let mut sums: indexmap::IndexMap<(&str, &str), (usize, Duration)> = indexmap::IndexMap::new();
+    /// Symbols of one stream, executor and name together, the longest first: stream, executor, name, how many, and
+    /// their time.
+    pub fn by_symbol(&self) -> Vec<(StreamKind, &str, &str, usize, Duration)> {
+        let mut sums: indexmap::IndexMap<(StreamKind, &str, &str), (usize, Duration)> = indexmap::IndexMap::new();
         for span in &self.spans {
-            let sum = sums.entry((&span.executor, &span.symbol)).or_default();
+            let sum = sums.entry((span.stream, &span.executor, &span.symbol)).or_default();
             *sum = (sum.0 + 1, sum.1 + span.time);
         }
-        let mut rows: Vec<_> = sums.into_iter().map(|((e, name), (count, time))| (e, name, count, time)).collect();
-        rows.sort_by_key(|row| std::cmp::Reverse(row.3));
+        let row = |((stream, executor, name), (count, time))| (stream, executor, name, count, time);
+        let mut rows: Vec<_> = sums.into_iter().map(row).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.4));
         rows
     }
 
-    /// The trace-event format that Perfetto and Chrome read: one track for each executor, symbols one after the other,
-    /// times in microseconds.
+    /// The trace-event format that Perfetto and Chrome read, times in microseconds. One process has the symbols of one
+    /// run, with a track for each executor of each stream; another the timeline, with a track for each stream.
     pub fn to_chrome_trace(&self) -> String {
-        let mut tracks: indexmap::IndexSet<&str> = indexmap::IndexSet::new();
-        let mut events = Vec::with_capacity(self.spans.len() + 8);
-        let mut start = Duration::ZERO;
-        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        let mut events = Vec::with_capacity(self.spans.len() + self.timeline.len() + 16);
+        let mut tracks: indexmap::IndexSet<(StreamKind, &str)> = indexmap::IndexSet::new();
         for span in &self.spans {
-            let (track, _) = tracks.insert_full(&span.executor);
-            events.push(json!({
-                "name": span.symbol, "cat": span.executor, "ph": "X", "ts": micros(start), "dur": micros(span.time),
-                "pid": 0, "tid": track, "args": {"result": span.result, "line": span.line},
-            }));
-            start += span.time;
+            let (track, _) = tracks.insert_full((span.stream, &span.executor));
+            let arguments = json!({"result": span.result, "line": span.line, "stream": span.stream.name()});
+            events.push(complete((SYMBOLS, track), &span.symbol, &span.executor, (span.start, span.time), arguments));
         }
-        let name = |kind: &str, track: usize, name: String| json!({"name": kind, "ph": "M", "pid": 0, "tid": track, "args": {"name": name}});
-        events.push(name("process_name", 0, format!("{} on {}", self.function, self.target)));
-        events.extend(tracks.iter().enumerate().map(|(i, track)| name("thread_name", i, (*track).to_owned())));
+        events.push(named("process_name", (SYMBOLS, 0), format!("{} on {}", self.function, self.target)));
+        for (i, (stream, executor)) in tracks.iter().enumerate() {
+            let track = match stream {
+                StreamKind::Compute => (*executor).to_owned(),
+                _ => format!("{stream}: {executor}"),
+            };
+            events.push(named("thread_name", (SYMBOLS, i), track));
+        }
+        for activity in &self.timeline {
+            let track = (TIMELINE, activity.stream.index());
+            let times = (activity.start, activity.time);
+            events.push(complete(track, &activity.what, activity.stream.name(), times, json!({})));
+        }
+        if !self.timeline.is_empty() {
+            events.push(named("process_name", (TIMELINE, 0), format!("several runs on {}", self.target)));
+            let names =
+                StreamKind::ALL.map(|stream| named("thread_name", (TIMELINE, stream.index()), stream.to_string()));
+            events.extend(names);
+        }
         json!({"traceEvents": events, "displayTimeUnit": "ns"}).to_string()
+    }
+
+    /// For how long copies ran while the device computed, and how long copies took in all, in the timeline.
+    pub fn overlap(&self) -> (Duration, Duration) {
+        let of = |stream: StreamKind| self.timeline.iter().filter(move |activity| activity.stream == stream);
+        let within = |copy: &Activity| -> Duration {
+            let common = |run: &Activity| {
+                let end = (copy.start + copy.time).min(run.start + run.time);
+                end.saturating_sub(copy.start.max(run.start))
+            };
+            of(StreamKind::Compute).map(common).sum()
+        };
+        (of(StreamKind::Copy).map(within).sum(), of(StreamKind::Copy).map(|copy| copy.time).sum())
     }
 }
 
-/// The table of symbols.
+/// The process of the symbols of one run, in files for trace viewers.
+const SYMBOLS: usize = 0;
+/// That of the timeline.
+const TIMELINE: usize = 1;
+
+/// Something that took its time on a track: a process and a thread.
+fn complete(
+    (process, thread): (usize, usize),
+    name: &str,
+    category: &str,
+    (start, time): (Duration, Duration),
+    arguments: serde_json::Value,
+) -> serde_json::Value {
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
+    json!({
+        "name": name, "cat": category, "ph": "X", "ts": micros(start), "dur": micros(time), "pid": process,
+        "tid": thread, "args": arguments,
+    })
+}
+
+/// What a process or a track is called.
+fn named(kind: &str, (process, thread): (usize, usize), name: String) -> serde_json::Value {
+    json!({"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}})
+}
+
+/// The table of symbols, and the timeline.
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.total().as_secs_f64();
-        writeln!(f, "{:>10}  {:>6}  {:>5}  {:<10}  symbol", "us", "share", "calls", "executor")?;
-        for (executor, name, count, time) in self.by_symbol() {
+        writeln!(f, "{:>10}  {:>6}  {:>5}  {:<13}  {:<10}  symbol", "us", "share", "calls", "stream", "executor")?;
+        for (stream, executor, name, count, time) in self.by_symbol() {
             let seconds = time.as_secs_f64();
             let share = if total > 0.0 { 100.0 * seconds / total } else { 0.0 };
-            writeln!(f, "{:>10.1}  {share:>5.1}%  {count:>5}  {executor:<10}  {name}", seconds * 1e6)?;
+            let micros = seconds * 1e6;
+            writeln!(
+                f,
+                "{micros:>10.1}  {share:>5.1}%  {count:>5}  {stream:<13}  {executor:<10}  {name}",
+                stream = stream.name()
+            )?;
         }
-        write!(f, "{:>10.1}  100.0%  {:>5}  all of {}", total * 1e6, self.spans.len(), self.function)
+        write!(f, "{:>10.1}  100.0%  {:>5}  all of {}", total * 1e6, self.spans.len(), self.function)?;
+        if self.timeline.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\n\n{:>10}  {:>10}  {:<13}  several runs", "from us", "to us", "stream")?;
+        for Activity { what, stream, start, time } in &self.timeline {
+            let (from, to) = (start.as_secs_f64() * 1e6, (*start + *time).as_secs_f64() * 1e6);
+            writeln!(f, "{from:>10.1}  {to:>10.1}  {:<13}  {what}", stream.name())?;
+        }
+        let (beside, copies) = self.overlap();
+        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        write!(f, "copies took {:.1} us, {:.1} us of them beside computation", micros(copies), micros(beside))
     }
 }
 
@@ -121,25 +210,56 @@ mod tests {
     use super::*;
 
     fn profile() -> Profile {
-        let span = |symbol: &str, executor: &str, micros: u64| Span {
+        let span = |symbol: &str, executor: &str, start: u64, micros: u64| Span {
             symbol: symbol.into(),
             executor: executor.into(),
             result: "x".into(),
             line: format!("x = {symbol}()"),
+            stream: StreamKind::Compute,
+            start: Duration::from_micros(start),
             time: Duration::from_micros(micros),
         };
         Profile {
             function: "step".into(),
             target: "cpu".into(),
-            spans: vec![span("exp", "cpu", 2), span("matmul", "blas", 7), span("exp", "cpu", 1)],
+            spans: vec![span("exp", "cpu", 0, 2), span("matmul", "blas", 2, 7), span("exp", "cpu", 9, 1)],
+            timeline: Vec::new(),
         }
+    }
+
+    fn activity(what: &str, stream: StreamKind, start: u64, time: u64) -> Activity {
+        let micros = Duration::from_micros;
+        Activity { what: what.into(), stream, start: micros(start), time: micros(time) }
+    }
+
+    #[test]
+    fn copies_beside_computation_are_counted() {
+        let timeline = vec![
+            activity("step", StreamKind::Compute, 0, 10),
+            activity("in", StreamKind::Copy, 8, 4),
+            activity("step", StreamKind::Compute, 11, 10),
+            activity("out", StreamKind::Copy, 30, 5),
+        ];
+        let profile = Profile { timeline, ..profile() };
+        // Two before the first run ends, one after the second begins.
+        assert_eq!(profile.overlap(), (Duration::from_micros(3), Duration::from_micros(9)));
+        let text = profile.to_string();
+        assert!(text.ends_with("copies took 9.0 us, 3.0 us of them beside computation"), "{text}");
+        let file: serde_json::Value = serde_json::from_str(&profile.to_chrome_trace()).unwrap();
+        let events = file["traceEvents"].as_array().unwrap();
+        let copies: Vec<_> = events.iter().filter(|event| event["cat"] == "copy").collect();
+        assert_eq!(copies.len(), 2);
+        assert_eq!((&copies[0]["pid"], &copies[0]["tid"]), (&json!(1), &json!(1)), "a track of their own");
     }
 
     #[test]
     fn symbols_are_added_up_and_sorted() {
         let profile = profile();
         let micros = Duration::from_micros;
-        assert_eq!(profile.by_symbol(), [("blas", "matmul", 1, micros(7)), ("cpu", "exp", 2, micros(3))]);
+        assert_eq!(
+            profile.by_symbol(),
+            [(StreamKind::Compute, "blas", "matmul", 1, micros(7)), (StreamKind::Compute, "cpu", "exp", 2, micros(3))]
+        );
         let text = profile.to_string();
         assert!(text.lines().nth(1).is_some_and(|line| line.contains("70.0%") && line.ends_with("matmul")), "{text}");
         assert!(text.ends_with("all of step"), "{text}");

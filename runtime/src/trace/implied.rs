@@ -83,7 +83,7 @@ pub(crate) fn region(block: &Block, symbol: &BoundSymbol, body: &Block) -> Optio
     };
     let ours = |line: &BoundSymbol| match line.callee {
         Callee::Delete => true,
-        _ => line.executor == Some(*executor),
+        _ => line.executor == Some(*executor) && line.schedule.is_plain(),
     };
     let same =
         |outer: &ValueId, inner: &ValueId| match (block.values.get(outer.index()), body.values.get(inner.index())) {

@@ -9,6 +9,7 @@ use crate::error::Place;
 use crate::meta::{Target, TensorMeta};
 use crate::operator::OperatorDef;
 use crate::refusal::Refusal;
+use crate::stream_kind::StreamKind;
 
 /// A value of one block: an index into [`Block::values`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,6 +63,23 @@ pub enum Callee {
     Delete,
 }
 
+/// On which stream of the device a line runs, and what it waits for there. Lines of one stream run in their order;
+/// lines of two streams are ordered by what they wait for, and by nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Schedule {
+    /// The stream.
+    pub stream: StreamKind,
+    /// Values whose lines must have ended before this one begins.
+    pub after: SmallVec<[ValueId; 2]>,
+}
+
+impl Schedule {
+    /// Whether it runs on the compute stream and waits for nothing but the lines there.
+    pub fn is_plain(&self) -> bool {
+        *self == Schedule::default()
+    }
+}
+
 /// Results of a symbol; nearly always one.
 pub type Results = SmallVec<[ValueId; 2]>;
 
@@ -78,6 +96,8 @@ pub struct BoundSymbol {
     pub body: Option<Arc<Block>>,
     /// Who runs it, once claimed.
     pub executor: Option<&'static str>,
+    /// On which stream it runs, and what it waits for there.
+    pub schedule: Schedule,
     /// Who refused to run it, and why.
     pub refusals: Vec<Refusal>,
     /// The author's line that made the call; not part of the text.
@@ -90,6 +110,7 @@ impl PartialEq for BoundSymbol {
             && self.arguments == other.arguments
             && self.results == other.results
             && self.executor == other.executor
+            && self.schedule == other.schedule
             && self.refusals == other.refusals
             && match (&self.body, &other.body) {
                 (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
@@ -217,6 +238,7 @@ impl Block {
         };
         let arguments = self.symbols.iter_mut().flat_map(|symbol| &mut symbol.arguments);
         arguments.flat_map(Arg::tensors_mut).for_each(renumber);
+        self.symbols.iter_mut().flat_map(|symbol| &mut symbol.schedule.after).for_each(renumber);
         self.results.iter_mut().for_each(renumber);
         for value in &mut values {
             if let Some(Storage::Shared(id)) = &mut value.storage {
@@ -300,6 +322,7 @@ pub mod diff;
 mod failed;
 pub(crate) mod implied;
 pub(crate) mod nested;
+pub(crate) mod order;
 pub mod parse;
 pub(crate) mod paths;
 pub mod print;

@@ -172,6 +172,7 @@ impl Around<'_> {
     fn allows(&self, symbol: &BoundSymbol, id: ValueId, name: &str) -> bool {
         let Some(def) = symbol.operator().filter(|def| is_view(def)) else { return false };
         let plain = symbol.executor == Some(self.executor) && symbol.body.is_none() && symbol.refusals.is_empty();
+        let plain = plain && symbol.schedule.is_plain();
         let ends = self.dying.is_none_or(|dying| dying.contains(&id));
         let value = self.block.value(id);
         let known = symbol.operands().all(|id| id.index() < self.block.values.len());

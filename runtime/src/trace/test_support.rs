@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fulgurite_kernels::DType;
 
-use super::{Block, BoundSymbol, Callee, Input, InputRole, Output, Results, Storage, Trace, ValueId};
+use super::{Block, BoundSymbol, Callee, Input, InputRole, Output, Results, Schedule, Storage, Trace, ValueId};
 use crate::argument::{Arg, Attribute, AttributeType, Scalar};
 use crate::error::Failure;
 use crate::executor::{Claim, EXECUTORS, ExecutorDef, HostKernel};
@@ -13,6 +13,7 @@ use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::{Class, Effects, OperatorDef, OperatorKind, ParamDef, ParamKind, ResultsDef};
 use crate::refusal::Refusal;
 use crate::registry::{OPERATORS, find_operator};
+use crate::stream_kind::StreamKind;
 use crate::strided::{LayoutRules, Strided, View};
 use crate::tracer::rules::TracingRules;
 use crate::tracer::{Tensor, call};
@@ -364,6 +365,7 @@ impl Generator {
                 results: std::iter::once(result).collect(),
                 body: None,
                 executor: Some(executor),
+                schedule: Default::default(),
                 refusals: Vec::new(),
                 place: None,
             });
@@ -382,6 +384,7 @@ impl Generator {
             results,
             body: Some(Arc::new(body.canonical())),
             executor: Some("tt_host"),
+            schedule: Default::default(),
             refusals: Vec::new(),
             place: None,
         }
@@ -424,15 +427,24 @@ impl Generator {
                 (Callee::Operator(def), arguments, results)
             }
         };
+        let earlier: Vec<ValueId> = (0..block.values.len() as u32).map(ValueId).collect();
         let results: Results = (0..results).map(|_| self.define(block)).collect();
         let delete = callee == Callee::Delete;
         let body = (depth > 0 && !delete && self.random.one_in(3)).then(|| Arc::new(self.block(depth - 1)));
         let executors = ["tt_host", "tt_elsewhere", "nobody", "a b", crate::executor::VIEW];
         let executor = (!delete && self.random.one_in(3)).then(|| self.random.pick(&executors));
+        let streams = [StreamKind::Compute, StreamKind::Compute, StreamKind::Copy, StreamKind::Communication];
+        let schedule = match !delete && self.random.one_in(4) {
+            true => Schedule {
+                stream: self.random.pick(&streams),
+                after: (0..self.random.below(3)).map(|_| earlier[self.random.below(earlier.len())]).collect(),
+            },
+            false => Schedule::default(),
+        };
         let refusals = if delete { 0 } else { self.random.below(8).saturating_sub(5) };
         let refusals =
             (0..refusals).map(|_| Refusal { executor: self.random.pick(&executors), reason: self.string() }).collect();
-        BoundSymbol { callee, arguments, results, body, executor, refusals, place: None }
+        BoundSymbol { callee, arguments, results, body, executor, schedule, refusals, place: None }
     }
 
     pub fn trace(&mut self) -> Trace {

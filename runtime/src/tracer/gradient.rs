@@ -136,6 +136,7 @@ where
         results: Results::new(),
         body: Some(Arc::new(block.canonical())),
         executor: None,
+        schedule: Default::default(),
         refusals: Vec::new(),
         place: Some(place),
     };

@@ -276,6 +276,7 @@ fn add_call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>, place: Place
                 results: Results::new(),
                 body,
                 executor: None,
+                schedule: Default::default(),
                 refusals: Vec::new(),
                 place: Some(place),
             },

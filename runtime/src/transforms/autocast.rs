@@ -205,6 +205,7 @@ impl Writer {
             results: Results::from_slice(&[new]),
             body: None,
             executor: None,
+            schedule: Default::default(),
             refusals: Vec::new(),
             place: of.and_then(|symbol| symbol.place),
         });

@@ -6,6 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::in_place::RegionReaders;
 use super::plan::last_uses;
 use crate::executor::VIEW;
+use crate::trace::order::{Order, is_run};
 use crate::trace::paths::{input_place, output_place};
 use crate::trace::{Block, BoundSymbol, Storage, Trace, ValueId};
 
@@ -115,6 +116,9 @@ struct Donor<'a> {
     last: Vec<usize>,
     /// The line that writes each value.
     writer: Vec<Option<usize>>,
+    /// The lines that read the memory of each value.
+    readers: Vec<Vec<usize>>,
+    order: Order,
     /// The first donated input of each path.
     donated: FxHashMap<&'a str, ValueId>,
     returned: FxHashMap<ValueId, usize>,
@@ -141,8 +145,12 @@ impl<'a> Donor<'a> {
         }
         let mut returned: FxHashMap<ValueId, usize> = FxHashMap::default();
         block.results.iter().for_each(|id| *returned.entry(*id).or_default() += 1);
-        let (reads, regions) = (FxHashMap::default(), RegionReaders::default());
-        Donor { block, roots, last, writer, donated, returned, reads, regions }
+        let mut readers = vec![Vec::new(); block.values.len()];
+        for (line, symbol) in block.symbols.iter().enumerate().filter(|(_, symbol)| is_run(symbol)) {
+            symbol.operands().for_each(|id| readers[roots[id.index()].index()].push(line));
+        }
+        let (order, reads, regions) = (Order::of(block), FxHashMap::default(), RegionReaders::default());
+        Donor { block, roots, last, writer, readers, order, donated, returned, reads, regions }
     }
 
     fn of_path(&self, output: &str) -> Option<ValueId> {
@@ -171,6 +179,15 @@ impl<'a> Donor<'a> {
             let reader = block.symbols.get(last).and_then(|symbol| symbol.results.first());
             let reader = reader.map_or_else(|| "a later line".to_owned(), |id| format!("'{}'", block.value(*id).name));
             return Err(format!("is written before {reader} reads the input"));
+        }
+        let running = self.readers[parameter.index()]
+            .iter()
+            .find(|line| **line != written && !self.order.before(**line, written));
+        if let Some(id) = running.and_then(|line| block.symbols[*line].results.first()) {
+            return Err(format!(
+                "does not wait for '{}', which reads the input on another stream",
+                block.value(*id).name
+            ));
         }
         let reads = self.reads.entry(written).or_insert_with(|| roots_read(symbol, roots));
         // A kernel that reads an element before it writes it may update in place; views of other shapes are not that.

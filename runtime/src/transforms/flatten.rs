@@ -79,6 +79,7 @@ impl Flattener {
             results,
             body: symbol.body.clone(),
             executor: symbol.executor,
+            schedule: Default::default(),
             refusals: symbol.refusals.clone(),
             place: symbol.place,
         });

@@ -169,6 +169,7 @@ pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace
                 results: Results::new(),
                 body: None,
                 executor: None,
+                schedule: Default::default(),
                 refusals: Vec::new(),
                 place: None,
             };
@@ -230,6 +231,7 @@ fn contiguous_copy(
         results: Results::from_slice(&[result]),
         body: None,
         executor: Some(taker.name),
+        schedule: Default::default(),
         refusals: Vec::new(),
         place: consumer.place,
     });

@@ -17,6 +17,7 @@ pub mod plan;
 pub mod recompute;
 pub mod retarget;
 pub mod rewrite;
+pub mod schedule;
 
 use crate::error::Result;
 use crate::executor::ExecutorDef;

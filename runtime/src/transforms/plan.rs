@@ -1,4 +1,5 @@
-//! The memory plan: where every value is kept.
+//! The memory plan: where every value is kept. Two values have the same bytes only if all that uses the one has ended
+//! before the line that writes the other begins.
 //!
 //! *Resident* memory is what the caller brings and takes away (inputs, outputs). *Transient* memory is one arena, laid
 //! out ahead from the values' lives. An output may have the memory of a donated input: see [`super::donate`].
@@ -9,6 +10,7 @@ use crate::argument::Arg;
 use crate::executor::VIEW;
 use crate::trace::implied::regions;
 use crate::trace::nested::Nested;
+use crate::trace::order::{Clock, Order, is_run};
 use crate::trace::{Block, BoundSymbol, Callee, Results, Storage, Trace, ValueId};
 
 /// Alignment of values in the arena, in bytes.
@@ -94,7 +96,11 @@ pub fn plan(trace: &Trace) -> Trace {
         dying[last[i].min(block.symbols.len())].push(ValueId(i as u32));
     }
     let mut placed: Vec<Option<(u64, u64)>> = vec![None; block.values.len()];
+    let order = Order::of(block);
+    // For each value, which lines so far use its memory.
+    let mut used: Vec<Clock> = vec![Clock::default(); block.values.len()];
     for (i, symbol) in block.symbols.clone().iter().enumerate() {
+        let begin = order.begin(i);
         for id in &symbol.results {
             let index = id.index();
             if block.values[index].storage.is_some() {
@@ -108,6 +114,7 @@ pub fn plan(trace: &Trace) -> Trace {
                 let size = (block.values[index].meta.bytes() as u64).next_multiple_of(ALIGNMENT).max(ALIGNMENT);
                 let in_place = symbol.operands().map(|operand| roots[operand.index()]).find(|root| {
                     last[root.index()] == i
+                        && used[root.index()].is_within(begin)
                         && placed[root.index()].is_some_and(|(_, room)| room >= size)
                         && may_lie_over(block, &layouts, symbol, *id, *root)
                 });
@@ -118,16 +125,23 @@ pub fn plan(trace: &Trace) -> Trace {
                         Storage::Arena(place.map_or(0, |(offset, _)| offset))
                     }
                     None => {
-                        let offset = arena.take(size);
+                        let offset = arena.take(size, begin);
                         placed[index] = Some((offset, size));
                         Storage::Arena(offset)
                     }
                 }
             });
         }
+        if is_run(symbol) {
+            let alone = order.alone(i);
+            symbol
+                .operands()
+                .chain(symbol.results.iter().copied())
+                .for_each(|id| used[roots[id.index()].index()].join(&alone));
+        }
         for id in &dying[i] {
             if let Some((offset, size)) = placed[id.index()].take() {
-                arena.give_back(offset, size);
+                arena.give_back(FreeRange { offset, bytes: size, used: used[id.index()] });
             }
         }
     }
@@ -139,43 +153,66 @@ pub fn plan(trace: &Trace) -> Trace {
 #[derive(Default)]
 struct Arena {
     size: u64,
-    /// Disjoint, not adjacent, in order: (offset, bytes).
-    free: Vec<(u64, u64)>,
+    /// Disjoint, not adjacent, in order.
+    free: Vec<FreeRange>,
+}
+
+#[derive(Clone, Copy)]
+struct FreeRange {
+    offset: u64,
+    bytes: u64,
+    /// The lines that must have ended before it is written again.
+    used: Clock,
+}
+
+impl FreeRange {
+    fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
 }
 
 impl Arena {
-    fn take(&mut self, bytes: u64) -> u64 {
-        let best = (0..self.free.len()).filter(|i| self.free[*i].1 >= bytes).min_by_key(|i| (self.free[*i].1, *i));
+    /// A place for a line that begins after these lines have ended.
+    fn take(&mut self, bytes: u64, ended: &Clock) -> u64 {
+        let fits = |range: &FreeRange| range.bytes >= bytes && range.used.is_within(ended);
+        let best = (0..self.free.len()).filter(|i| fits(&self.free[*i])).min_by_key(|i| (self.free[*i].bytes, *i));
         if let Some(i) = best {
-            let (offset, room) = self.free[i];
+            let FreeRange { offset, bytes: room, used } = self.free[i];
             if room == bytes {
                 self.free.remove(i);
             } else {
-                self.free[i] = (offset + bytes, room - bytes);
+                self.free[i] = FreeRange { offset: offset + bytes, bytes: room - bytes, used };
             }
             return offset;
         }
         // Grow by what the last free range lacks.
-        if let Some(&(offset, room)) = self.free.last().filter(|(offset, room)| offset + room == self.size) {
+        let at_the_end = |range: &&FreeRange| range.end() == self.size && range.used.is_within(ended);
+        if let Some(last) = self.free.last().copied().filter(|range| at_the_end(&range)) {
+            // One that is large enough was taken above.
             self.free.pop();
-            self.size += bytes - room;
-            return offset;
+            self.size += bytes - last.bytes;
+            return last.offset;
         }
         let offset = self.size;
         self.size += bytes;
         offset
     }
 
-    fn give_back(&mut self, offset: u64, bytes: u64) {
-        let i = self.free.partition_point(|(start, _)| *start < offset);
-        self.free.insert(i, (offset, bytes));
-        if i + 1 < self.free.len() && self.free[i].0 + self.free[i].1 == self.free[i + 1].0 {
-            self.free[i].1 += self.free[i + 1].1;
-            self.free.remove(i + 1);
+    fn give_back(&mut self, range: FreeRange) {
+        let i = self.free.partition_point(|other| other.offset < range.offset);
+        self.free.insert(i, range);
+        self.merge(i);
+        if let Some(before) = i.checked_sub(1) {
+            self.merge(before);
         }
-        if i > 0 && self.free[i - 1].0 + self.free[i - 1].1 == self.free[i].0 {
-            self.free[i - 1].1 += self.free[i].1;
-            self.free.remove(i);
+    }
+
+    /// Joins range `i` and the next one, if they are adjacent.
+    fn merge(&mut self, i: usize) {
+        if self.free.get(i + 1).is_some_and(|next| next.offset == self.free[i].end()) {
+            let next = self.free.remove(i + 1);
+            self.free[i].bytes += next.bytes;
+            self.free[i].used.join(&next.used);
         }
     }
 }
@@ -214,6 +251,7 @@ pub fn delete_last_used(trace: &Trace) -> Trace {
                 results: Results::new(),
                 body: None,
                 executor: None,
+                schedule: Default::default(),
                 refusals: Vec::new(),
                 place: None,
             });
@@ -225,17 +263,34 @@ pub fn delete_last_used(trace: &Trace) -> Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream_kind::StreamKind;
 
     #[test]
     fn freed_ranges_are_joined_and_used_again() {
         let mut arena = Arena::default();
-        let (a, b, c) = (arena.take(64), arena.take(128), arena.take(64));
+        let ended = Clock::default();
+        let free = |offset, bytes| FreeRange { offset, bytes, used: Clock::default() };
+        let (a, b, c) = (arena.take(64, &ended), arena.take(128, &ended), arena.take(64, &ended));
         assert_eq!((a, b, c, arena.size), (0, 64, 192, 256));
-        arena.give_back(a, 64);
-        arena.give_back(b, 128);
-        assert_eq!(arena.take(192), 0);
-        arena.give_back(c, 64);
-        assert_eq!(arena.take(128), 192, "the range at the end grows");
+        arena.give_back(free(a, 64));
+        arena.give_back(free(b, 128));
+        assert_eq!(arena.take(192, &ended), 0);
+        arena.give_back(free(c, 64));
+        assert_eq!(arena.take(128, &ended), 192, "the range at the end grows");
         assert_eq!(arena.size, 320);
+    }
+
+    #[test]
+    fn a_range_is_taken_by_who_begins_after_its_users() {
+        let mut arena = Arena::default();
+        let mut used = Clock::default();
+        used.tick(StreamKind::Copy, 3);
+        let (early, mut late) = (Clock::default(), Clock::default());
+        late.tick(StreamKind::Copy, 4);
+        let offset = arena.take(64, &early);
+        arena.give_back(FreeRange { offset, bytes: 64, used });
+        assert_eq!(arena.take(64, &early), 64, "its user may still run");
+        assert_eq!(arena.take(64, &late), 0);
+        assert_eq!(arena.size, 128);
     }
 }

@@ -145,6 +145,7 @@ fn replace(block: &Block, matches: &[Match], pattern: &Pattern<'_>) -> Result<Bl
                 results: Results::from_slice(&found.results),
                 body: None,
                 executor: None,
+                schedule: Default::default(),
                 refusals: Vec::new(),
                 place: symbol.place,
             };

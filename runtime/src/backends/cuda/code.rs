@@ -9,6 +9,7 @@ use fulgurite_kernels::launch::DeviceAddress;
 
 use super::choice::{Choice, Miss};
 use super::library::Library;
+use super::recorders::Recorders;
 use super::stream::CudaStream;
 use super::work::{Work, enqueue, ready};
 use crate::device::{
@@ -36,9 +37,9 @@ pub(super) struct CudaCode {
     /// The one used last is the last.
     graphs: Vec<Recorded>,
     choice: Choice,
-    /// The stream that work is recorded on: other threads may enqueue on the device's meanwhile, which is no part of a
+    /// The streams that work is recorded on: other threads may enqueue on the device's meanwhile, which is no part of a
     /// graph.
-    recorder: Option<Stream>,
+    recorders: Recorders,
     counts: ReplayCounts,
 }
 
@@ -58,7 +59,7 @@ impl CudaCode {
             room,
             graphs: Vec::new(),
             choice: Choice::default(),
-            recorder: None,
+            recorders: Recorders::default(),
             counts: ReplayCounts::default(),
         })
     }
@@ -77,21 +78,38 @@ impl CudaCode {
     /// As [`LoadedCode::step`], for when the graph is launched.
     unsafe fn capture(&mut self, given: &[DeviceAddress], steps: &[usize]) -> Result<Graph, CodeError> {
         let addresses = self.code.addresses(&self.room, given);
-        if self.recorder.is_none() {
-            self.recorder = Some(Stream::new(&self.context)?);
-        }
-        let recorder = self.recorder.as_ref().unwrap_or_else(|| unreachable!("made above"));
-        recorder.capture_pieces(CaptureMode::ThreadLocal, steps.len() + 1, |piece| match piece.checked_sub(1) {
-            None if steps.len() == self.code.steps.len() => match self.room.fault {
-                // SAFETY: the record has as many bytes, and is used by work of this program alone, which is in one
-                // order.
-                Some(record) => Ok(unsafe { recorder.fill_u8(record, 0, RECORD_BYTES) }?),
-                None => Ok(()),
-            },
-            None => Ok(()),
-            // SAFETY: promised by the caller.
-            Some(at) => unsafe { self.enqueue(recorder, steps[at], &addresses) }
-                .map_err(|error| CodeError::at(steps[at], error)),
+        self.recorders.prepare(&self.context, &self.code)?;
+        // Part of a program is recorded in one order: it only takes the place of nodes that are in their own.
+        let whole = steps.len() == self.code.steps.len();
+        let forks = whole && !self.recorders.others.is_empty();
+        let main = self.recorders.main();
+        main.capture_pieces(CaptureMode::ThreadLocal, steps.len() + 1, |piece| {
+            let Some(at) = piece.checked_sub(1) else {
+                if let Some(record) = self.room.fault.filter(|_| whole) {
+                    // SAFETY: the record has as many bytes, and is used by work of this program alone, which the
+                    // other streams of it go on behind.
+                    unsafe { main.fill_u8(record, 0, RECORD_BYTES) }?;
+                }
+                if forks {
+                    self.recorders.begin()?;
+                }
+                return Ok(());
+            };
+            let step = steps[at];
+            let of = &self.code.steps[step];
+            let stream = if forks { self.recorders.of(of.stream) } else { main };
+            let record = || -> Result<(), CudaError> {
+                if forks {
+                    self.recorders.before(stream, &of.after)?;
+                }
+                // SAFETY: promised by the caller.
+                unsafe { self.enqueue(stream, step, &addresses) }?;
+                match forks {
+                    true => self.recorders.after(stream, step, step + 1 == self.code.steps.len()),
+                    false => Ok(()),
+                }
+            };
+            record().map_err(|error| CodeError::at(step, error))
         })
     }
 

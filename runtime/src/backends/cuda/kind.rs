@@ -8,6 +8,7 @@ use super::context::CudaContext;
 use super::properties::{USUAL, of_architecture, properties_of};
 use crate::device::{DEVICE_KINDS, DeviceContext, DeviceError, DeviceKind, Entry, Properties, Source};
 use crate::error::Failure;
+use crate::stream_kind::StreamKind;
 
 /// The kind `cuda`.
 #[derive(Debug)]
@@ -58,6 +59,10 @@ impl DeviceKind for Cuda {
             true => Ok(()),
             false => Err(format!("'{text}' is no architecture of 'cuda', expected sm_ and a number such as sm_90a")),
         }
+    }
+
+    fn streams(&self) -> &'static [StreamKind] {
+        &StreamKind::ALL
     }
 
     /// A copy to the host in the middle of a program costs more than a message that says what is missing.

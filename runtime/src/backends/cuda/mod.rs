@@ -12,6 +12,7 @@ mod kind;
 mod library;
 mod matmul;
 mod properties;
+mod recorders;
 mod stream;
 mod work;
 

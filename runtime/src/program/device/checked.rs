@@ -1,5 +1,7 @@
 //! A run in which every value has memory of its own between guard bytes, for the tests of bounds.
 
+use std::ops::Range;
+
 use fulgurite_kernels::buffer::{GUARD, POISON};
 
 use super::DeviceProgram;
@@ -63,7 +65,7 @@ impl DeviceProgram {
             |index: usize| (range(index).start + starts[index]).wrapping_add_signed(self.placement.slots[index].offset);
         let addresses = Addresses {
             values: (0..block.values.len()).map(|index| memory.address().offset(offset(index))).collect(),
-            workspace: loaded.room.own.offset(self.code.workspace as usize),
+            workspaces: self.code.workspaces.map(|start| loaded.room.own.offset(start as usize)),
             fault: loaded.room.fault.unwrap_or_default(),
         };
         let mut owned = vec![false; image.len()];
@@ -77,12 +79,13 @@ impl DeviceProgram {
                 memory.write(stream, offset(*result), &image[offset(*operand)..][..bytes])?;
             }
             // What a step has not written of the workspace is no number.
-            if self.regions.workspace_bytes > 0 {
+            let Range { start, end } = self.regions.workspace;
+            if start < end {
                 // SAFETY: the range is the program's own, and used on this stream alone.
-                unsafe { stream.fill(addresses.workspace, POISON, self.regions.workspace_bytes) }?;
+                unsafe { stream.fill(loaded.own().offset(start as usize), POISON, (end - start) as usize) }?;
             }
             // SAFETY: the addresses are those of the image, where every value has a range of its own.
-            unsafe { self.step(loaded, i, &addresses) }?;
+            unsafe { self.step(loaded, stream, i, &addresses) }?;
             state.synchronize()?;
             if let Some(fault) = &loaded.fault {
                 fault.check(stream)?;

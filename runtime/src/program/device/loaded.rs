@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fulgurite_kernels::launch::DeviceAddress;
 
 use super::fault::FaultCell;
+use super::fences::Fences;
 use super::regions::Regions;
 use super::staging::Staging;
 use crate::device::block::Block;
@@ -19,6 +20,8 @@ pub(super) struct Loaded {
     _memory: Block,
     pub(super) staging: Staging,
     pub(super) code: Box<dyn LoadedCode>,
+    /// If its steps are on several streams.
+    pub(super) fences: Option<Fences>,
     pub(super) room: Room,
     /// If some kernel checks its data.
     pub(super) fault: Option<Arc<FaultCell>>,
@@ -58,8 +61,10 @@ impl Loaded {
         let fault_address = fault.as_ref().map(|fault| fault.address());
         let room = Room { own: memory.address(), bytes: memory.bytes(), fault: fault_address };
         let loaded = state.context().load(code, state.stream(), room).map_err(Refused::Code)?;
-        let staging = Staging::new(&state, (regions.staged.end - regions.staged.start) as usize)?;
-        Ok(Loaded { _memory: memory, staging, code: loaded, room, fault, state })
+        let landings = regions.landings.map(|landing| memory.address().offset(landing as usize));
+        let staging = Staging::new(&state, (regions.staged.end - regions.staged.start) as usize, landings)?;
+        let fences = Fences::new(&state, code)?;
+        Ok(Loaded { _memory: memory, staging, code: loaded, fences, room, fault, state })
     }
 
     /// Where the program's own memory starts.

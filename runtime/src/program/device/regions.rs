@@ -3,8 +3,10 @@
 
 use std::ops::Range;
 
+use super::staging::LANDINGS;
 use crate::meta::TensorMeta;
 use crate::program::placement::{Base, Placement, Source as OutputSource};
+use crate::stream_kind::StreamKind;
 use crate::trace::Trace;
 
 /// Larger inputs and outputs, in bytes, are used where they are; smaller ones have a place of the program's own, so
@@ -18,12 +20,16 @@ const ALIGNMENT: u64 = 256;
 /// The program's own memory, in bytes from its start.
 #[derive(Debug, Default)]
 pub(super) struct Regions {
-    pub(super) workspace: u64,
-    pub(super) workspace_bytes: usize,
+    /// Of the steps of each stream, by [`StreamKind::index`].
+    pub(super) workspaces: [u64; StreamKind::ALL.len()],
+    /// Of all of them.
+    pub(super) workspace: Range<u64>,
     /// For each input that is staged.
     pub(super) staging: Vec<Option<u64>>,
     /// What the staged inputs take up together.
     pub(super) staged: Range<u64>,
+    /// Where copies of the staged inputs land, each with room for all of them.
+    pub(super) landings: [u64; LANDINGS],
     /// For each fresh output that is small; larger ones are written where the caller gets them.
     pub(super) outputs: Vec<Option<u64>>,
     pub(super) total: u64,
@@ -43,8 +49,8 @@ pub(super) fn alignment(base: Base, offset: isize) -> usize {
 }
 
 impl Regions {
-    /// Divides the memory of a planned trace whose steps use at most `workspace_bytes` of workspace.
-    pub(super) fn new(trace: &Trace, placement: &Placement, workspace_bytes: u64) -> Regions {
+    /// Divides the memory of a planned trace whose steps of each stream use at most `workspace_bytes` of workspace.
+    pub(super) fn new(trace: &Trace, placement: &Placement, workspace_bytes: [u64; StreamKind::ALL.len()]) -> Regions {
         let mut end = 0u64;
         let mut take = |bytes: u64| {
             let start = end;
@@ -52,8 +58,9 @@ impl Regions {
             start
         };
         take(trace.arena.unwrap_or(0));
-        let workspace = take(workspace_bytes);
+        let workspaces = workspace_bytes.map(&mut take);
         let staged_from = take(0);
+        let workspace = workspaces[0]..staged_from;
         let staging = trace
             .block
             .parameters
@@ -70,8 +77,9 @@ impl Regions {
             })
             .collect();
         let staged = staged_from..take(0);
+        let landings = std::array::from_fn(|_| take(staged.end - staged.start));
         let place = |meta: &TensorMeta| (meta.bytes() <= LARGEST_STAGED).then(|| take(meta.bytes() as u64));
         let outputs = placement.fresh.iter().map(place).collect();
-        Regions { workspace, workspace_bytes: workspace_bytes as usize, staging, staged, outputs, total: end }
+        Regions { workspaces, workspace, staging, staged, landings, outputs, total: end }
     }
 }

@@ -1,14 +1,20 @@
-//! Small inputs on their way to the device: gathered in page-locked memory, and sent in one copy.
+//! Small inputs on their way to the device: gathered in page-locked memory, and sent in one copy, on the copy stream
+//! and so beside the run before. They land in one of two places in turn, since that run may still read where they
+//! belong.
 
 use fulgurite_kernels::launch::DeviceAddress;
 
 use crate::device::{DeviceEvent, DeviceState, HostMemory};
 use crate::error::Result;
+use crate::stream_kind::StreamKind;
 
 /// So many runs can be on their way at once before the host waits for the oldest one's copy,
 const MOST_SLOTS: usize = 64;
-/// if their copies fit into so much page-locked memory; two can always. It is taken once, since taking it may wait for the device.
+/// if their copies fit into so much page-locked memory; two can always. It is taken once, since taking it may wait for
+/// the device.
 const MOST_BYTES: usize = 4 << 20;
+/// Places on the device where copies land.
+pub(super) const LANDINGS: usize = 2;
 
 /// Page-locked copies of the part of a program's memory that holds staged inputs.
 pub(super) struct Staging {
@@ -18,38 +24,69 @@ pub(super) struct Staging {
     /// For each copy the mark behind its last use.
     sent: Vec<Box<dyn DeviceEvent>>,
     next: usize,
+    landings: Vec<Landing>,
+    /// Where the next copy lands.
+    turn: usize,
+}
+
+/// A place on the device where copies land.
+struct Landing {
+    address: DeviceAddress,
+    /// Behind what reads it last.
+    taken: Box<dyn DeviceEvent>,
 }
 
 impl Staging {
-    /// For `bytes` bytes of staged inputs.
-    pub(super) fn new(state: &DeviceState, bytes: usize) -> Result<Staging> {
+    /// For `bytes` bytes of staged inputs that land at these addresses, which have room for as many each.
+    pub(super) fn new(state: &DeviceState, bytes: usize, landings: [DeviceAddress; LANDINGS]) -> Result<Staging> {
         let count = MOST_BYTES.checked_div(bytes).map_or(0, |count| count.clamp(2, MOST_SLOTS));
         let memory = state.context().host_memory(count * bytes)?;
-        let sent = (0..count).map(|_| Ok(state.context().event(false)?)).collect::<Result<_>>()?;
-        Ok(Staging { memory, bytes, sent, next: 0 })
+        let event = || state.context().event(false);
+        let sent = (0..count).map(|_| Ok(event()?)).collect::<Result<_>>()?;
+        let landing = |address| Ok(Landing { address, taken: event()? });
+        let landings = landings.into_iter().map(landing).collect::<Result<_>>()?;
+        Ok(Staging { memory, bytes, sent, next: 0, landings, turn: 0 })
     }
 
-    /// Has `fill` write the staged inputs, and enqueues their copy to `to`. `fill` says up to where it wrote.
+    /// Has `fill` write the staged inputs, and enqueues their copy to the device. `fill` says up to where it wrote.
+    /// Gives where they land, and how many bytes, for work of the compute stream; nothing if `fill` wrote nothing.
     pub(super) fn send(
         &mut self,
         state: &DeviceState,
-        to: DeviceAddress,
+        what: &str,
         fill: impl FnOnce(&mut [u8]) -> usize,
-    ) -> Result<()> {
-        let Some(sent) = self.sent.get(self.next) else { return Ok(()) };
+    ) -> Result<Option<(DeviceAddress, usize)>> {
+        let Some(sent) = self.sent.get(self.next) else { return Ok(None) };
         sent.synchronize()?;
         // SAFETY: the slot lies in this memory, which nobody else uses; the copy from it that was enqueued last is
         // done.
         let slot =
             unsafe { std::slice::from_raw_parts_mut(self.memory.pointer().add(self.next * self.bytes), self.bytes) };
         let end = fill(slot).min(self.bytes);
-        if end > 0 {
-            // SAFETY: the region at `to` is the program's own, as large as the slot; the slot is written again only after
-            // the event behind this copy was reached.
-            unsafe { state.stream().copy_in(to, &slot[..end]) }?;
-            state.stream().record(&**sent)?;
-            self.next = (self.next + 1) % self.sent.len();
+        if end == 0 {
+            return Ok(None);
         }
+        let landing = &self.landings[self.turn];
+        state.stream_of(StreamKind::Copy).wait(&*landing.taken)?;
+        state.timed(
+            StreamKind::Copy,
+            || format!("inputs of {what}"),
+            |stream| {
+                // SAFETY: the landing is the program's own, as large as the slot, and what read it last is waited for;
+                // the slot is written again only after the event behind this copy was reached.
+                unsafe { stream.copy_in(landing.address, &slot[..end]) }
+            },
+        )?;
+        state.stream_of(StreamKind::Copy).record(&**sent)?;
+        state.stream().wait(&**sent)?;
+        self.next = (self.next + 1) % self.sent.len();
+        Ok(Some((landing.address, end)))
+    }
+
+    /// What read the place where the last copy landed is enqueued on the compute stream: the place is free behind it.
+    pub(super) fn taken(&mut self, state: &DeviceState) -> Result<()> {
+        state.stream().record(&*self.landings[self.turn].taken)?;
+        self.turn = (self.turn + 1) % self.landings.len();
         Ok(())
     }
 }

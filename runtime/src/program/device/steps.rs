@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use super::regions::alignment;
 use crate::argument::{Arg, map_arguments};
 use crate::device::host_work::HostWork;
@@ -13,7 +15,8 @@ use crate::kernel::KernelRules;
 use crate::meta::Device;
 use crate::operator::{OperatorKind, RuleSet};
 use crate::program::placement::Placement;
-use crate::trace::{BoundSymbol, Callee, Trace, ValueId};
+use crate::stream_kind::StreamKind;
+use crate::trace::{BoundSymbol, Callee, Schedule, Trace, ValueId};
 
 /// What the runtime keeps of a step beside its work.
 pub(super) struct Step {
@@ -33,8 +36,8 @@ pub(super) struct Steps {
     pub(super) steps: Vec<Step>,
     /// What a backend loads of each.
     pub(super) work: Vec<CodeStep>,
-    /// The most that a step uses, in bytes.
-    pub(super) workspace_bytes: u64,
+    /// The most that a step of each stream uses, in bytes.
+    pub(super) workspace_bytes: [u64; StreamKind::ALL.len()],
 }
 
 /// The device that a trace's values are on.
@@ -50,7 +53,9 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
     let block = &trace.block;
     let mut steps = Vec::with_capacity(block.symbols.len());
     let mut work = Vec::with_capacity(block.symbols.len());
-    let mut workspace_bytes = 0;
+    let mut workspace_bytes = [0; StreamKind::ALL.len()];
+    // The step that computes a value.
+    let mut step_of: FxHashMap<ValueId, usize> = FxHashMap::default();
     for (index, symbol) in block.symbols.iter().enumerate() {
         if symbol.callee == Callee::Delete || symbol.executor == Some(VIEW) {
             continue;
@@ -82,7 +87,11 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
             }
         }
         plan_of(&mut plan, symbol, &arguments, &results).map_err(|failure| symbol.failed(block, failure))?;
-        workspace_bytes = workspace_bytes.max(plan.workspace_bytes());
+        let Schedule { stream, after } = &symbol.schedule;
+        let most = &mut workspace_bytes[stream.index()];
+        *most = plan.workspace_bytes().max(*most);
+        let after = after.iter().filter_map(|id| step_of.get(id).copied()).collect();
+        step_of.extend(symbol.results.iter().map(|id| (*id, work.len())));
         let report = plan.report().cloned();
         let operands: Vec<usize> = symbol.operands().map(ValueId::index).collect();
         let results: Vec<usize> = symbol.results.iter().map(|id| id.index()).collect();
@@ -95,7 +104,14 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
                 .map(|(operand, result)| (operands[*operand as usize], results[*result as usize]))
                 .collect(),
         });
-        work.push(CodeStep { commands: plan.into_commands(), operands, results, fault_code: index as u32 + 1 });
+        work.push(CodeStep {
+            commands: plan.into_commands(),
+            operands,
+            results,
+            fault_code: index as u32 + 1,
+            stream: *stream,
+            after,
+        });
     }
     Ok(Steps { steps, work, workspace_bytes })
 }
@@ -133,7 +149,7 @@ fn plan_of(
 /// The sources of all steps, each once, in the order of their first use; also of those that run only where a library
 /// cannot.
 pub(super) fn sources_of(work: &[CodeStep]) -> Vec<Arc<Source>> {
-    let mut seen = rustc_hash::FxHashSet::default();
+    let mut seen = FxHashSet::default();
     let mut sources = Vec::new();
     let mut left: Vec<&Command> = work.iter().flat_map(|step| &step.commands).rev().collect();
     while let Some(command) = left.pop() {

@@ -7,6 +7,7 @@ use crate::executor::VIEW;
 use crate::meta::Device;
 use crate::operator::{OperatorDef, ParamKind};
 use crate::registry::operators;
+use crate::stream_kind::StreamKind;
 use crate::testing::samples::Random;
 use crate::trace::{Block, Callee, Storage, Trace, ValueId};
 use crate::transforms::plan::ALIGNMENT;
@@ -40,7 +41,7 @@ fn pick<T: Clone>(random: &mut Random, items: &[T]) -> Option<T> {
 }
 
 fn one(trace: &mut Trace, random: &mut Random) -> Option<String> {
-    match below(random, 20) {
+    match below(random, 22) {
         0..6 => storage(trace, random),
         6..9 => order(&mut trace.block, random),
         9..11 => operand(&mut trace.block, random),
@@ -50,6 +51,7 @@ fn one(trace: &mut Trace, random: &mut Random) -> Option<String> {
         16 => attribute(&mut trace.block, random),
         17 => callee(&mut trace.block, random),
         18 => device(&mut trace.block, random),
+        19 | 20 => schedule(&mut trace.block, random),
         _ => header(trace, random),
     }
 }
@@ -246,6 +248,30 @@ fn device(block: &mut Block, random: &mut Random) -> Option<String> {
     let value = block.values.get_mut(id.index())?;
     value.meta = value.meta.with_device(device);
     Some(format!("'{}' is on {device:?}", value.name))
+}
+
+/// Another stream, an event that is left out, or one more.
+fn schedule(block: &mut Block, random: &mut Random) -> Option<String> {
+    let line = below(random, block.symbols.len());
+    let values = defined(block);
+    let symbol = block.symbols.get_mut(line)?;
+    let waits = symbol.schedule.after.len();
+    Some(match below(random, 4) {
+        0 => {
+            symbol.schedule.stream = pick(random, &StreamKind::ALL)?;
+            format!("line {line} is on the {} stream", symbol.schedule.stream)
+        }
+        1 | 2 if waits > 0 => {
+            let left_out = symbol.schedule.after.remove(below(random, waits));
+            format!("line {line} does not wait for '{}'", name(block, left_out))
+        }
+        1 | 2 => return None,
+        _ => {
+            let more = pick(random, &values)?;
+            symbol.schedule.after.push(more);
+            format!("line {line} waits for '{}'", name(block, more))
+        }
+    })
 }
 
 fn header(trace: &mut Trace, random: &mut Random) -> Option<String> {

@@ -79,6 +79,7 @@ impl Parser<'_> {
         self.expect_word("region")?;
         self.expect_word("by")?;
         let executor = self.executor()?;
+        let schedule = self.schedule(scope)?;
         let names = if self.eat_word("in") { self.label("a scope")? } else { String::new() };
         self.expect('{', "and the lines of the region")?;
         let refusals = self.refusals()?;
@@ -102,6 +103,7 @@ impl Parser<'_> {
             results: results.clone(),
             body: Some(Arc::new(body)),
             executor: Some(executor),
+            schedule,
             refusals,
             place: None,
         });

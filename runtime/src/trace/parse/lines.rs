@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::super::{BoundSymbol, Callee, Results, ValueId};
+use super::super::{BoundSymbol, Callee, Results, Schedule, ValueId};
 use super::{Parser, Scope, Typed};
 use crate::argument::Arg;
 use crate::error::Result;
 use crate::refusal::Refusal;
+use crate::stream_kind::StreamKind;
 
 /// What ends the lines of a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,7 @@ fn delete(arguments: Vec<Arg<ValueId>>) -> BoundSymbol {
         results: Results::new(),
         body: None,
         executor: None,
+        schedule: Default::default(),
         refusals: Vec::new(),
         place: None,
     }
@@ -45,16 +47,57 @@ impl Parser<'_> {
         Ok(refusals)
     }
 
-    /// One line after its results: the call, the claim, what it reads last, the refusals, the body.
+    /// `on copy after a, b`: both may be left out.
+    pub(super) fn schedule(&mut self, scope: &mut Scope) -> Result<Schedule> {
+        let mut schedule = Schedule::default();
+        // A value may be called as these words: its type or an equals sign follows then.
+        let here = |p: &mut Self, word: &str| {
+            let start = p.at;
+            let here = p.eat_word(word) && !matches!(p.peek(), None | Some(':' | ',' | '=' | '(' | ';' | '{' | '}'));
+            if !here {
+                p.at = start;
+            }
+            here
+        };
+        if here(self, "on") {
+            let word = self.peek_word();
+            let Some(stream) = StreamKind::ALL.into_iter().find(|stream| stream.name() == word) else {
+                return self.expected("'compute', 'copy' or 'communication'");
+            };
+            self.at += word.len();
+            schedule.stream = stream;
+        }
+        if here(self, "after") {
+            let outside = self.scope.clone();
+            let mut previous = None;
+            loop {
+                self.follow_value(scope, previous, &outside);
+                let name = self.name("a value");
+                self.scope = outside.clone();
+                let (name, at) = name?;
+                let id = self.own(scope, &name, at)?;
+                schedule.after.push(id);
+                previous = Some(id);
+                if !self.eat(',') {
+                    break;
+                }
+            }
+        }
+        Ok(schedule)
+    }
+
+    /// One line after its results: the call, the claim, the stream, what it reads last, the refusals, the body.
     fn symbol(&mut self, scope: &mut Scope, results: Vec<Typed>, depth: usize) -> Result<Results> {
         let (callee, arguments) = self.callee(scope, &results)?;
         let executor = if self.eat_word("by") { Some(self.executor()?) } else { self.region };
+        let schedule = self.schedule(scope)?;
         let mut symbol = BoundSymbol {
             callee,
             arguments,
             results: Results::new(),
             body: None,
             executor,
+            schedule,
             refusals: Vec::new(),
             place: None,
         };

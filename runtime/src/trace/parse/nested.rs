@@ -88,6 +88,7 @@ impl Parser<'_> {
             results: std::iter::once(id).collect::<Results>(),
             body: None,
             executor: Some(executor),
+            schedule: Default::default(),
             refusals: Vec::new(),
             place: None,
         });

@@ -48,8 +48,8 @@ impl Printer {
             body.filter(|_| !style.explicit && !in_region).and_then(|body| implied::region(block, symbol, body));
         let head = match (body, &nested, &symbol.callee) {
             (Some(body), Some(_), Callee::Region { executor }) => match scope_of_body(body) {
-                "" => format!("region by {}", label(executor)),
-                scope => format!("region by {} in {}", label(executor), label(scope)),
+                "" => format!("region by {}{}", label(executor), style.schedule(symbol)),
+                scope => format!("region by {}{} in {}", label(executor), style.schedule(symbol), label(scope)),
             },
             // All lines of a region are its executor's.
             _ if in_region => style.line(&BoundSymbol { executor: None, ..symbol.clone() }),

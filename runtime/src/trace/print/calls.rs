@@ -1,12 +1,13 @@
 //! Calls: results, operator, arguments.
 
 use super::super::nested::Nested;
-use super::super::{Block, BoundSymbol, Callee, ValueId, implied};
+use super::super::{Block, BoundSymbol, Callee, Schedule, ValueId, implied};
 use super::fold::{SOFT, comma};
 use super::words::{Names, label, operator_name};
 use crate::argument::Arg;
 use crate::meta::{Device, TensorMeta};
 use crate::operator::ParamKind;
+use crate::stream_kind::StreamKind;
 
 /// How calls are written.
 #[derive(Clone, Copy)]
@@ -158,7 +159,20 @@ impl<'a> Style<'a> {
         format!("del {}", comma(&self.tensors(arguments)))
     }
 
-    /// Results, operator and arguments, and who runs it.
+    /// The stream, unless it is that of computation, and what the line waits for.
+    pub(super) fn schedule(&self, symbol: &BoundSymbol) -> String {
+        let Schedule { stream, after } = &symbol.schedule;
+        let mut text = match stream {
+            StreamKind::Compute => String::new(),
+            _ => format!("{SOFT}on {stream}"),
+        };
+        if !after.is_empty() {
+            text += &format!("{SOFT}after {}", comma(&self.names.list(after)));
+        }
+        text
+    }
+
+    /// Results, operator and arguments, who runs it, and where and when.
     pub(super) fn line(&self, symbol: &BoundSymbol) -> String {
         let mut line = comma(&self.all_typed(&symbol.results));
         if !line.is_empty() {
@@ -168,6 +182,6 @@ impl<'a> Style<'a> {
         if let Some(executor) = symbol.executor {
             line += &format!("{SOFT}by {}", label(executor));
         }
-        line
+        line + &self.schedule(symbol)
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fulgurite_kernels::view::is_contiguous;
 
+use super::super::order::{Order, is_run};
 use super::super::print::{print_input, print_return, print_symbol};
 use super::super::{Block, Callee, Storage, Value, ValueId};
 use super::verifier::{Verifier, name};
@@ -208,11 +209,13 @@ impl Verifier<'_> {
         self.shared(&roots, &layouts)?;
         self.returned(&roots, &layouts)?;
         let owners = owners(block, &layouts);
+        let stays = self.stays(&roots, &owners)?;
+        self.behind_each_other(&stays, &owners)?;
         let mut readers = RegionReaders::default();
         // In the order of their lives; what is alive never overlaps, so that only neighbours need to be asked.
         let mut alive: BTreeMap<(Space, u64), Stay> = BTreeMap::new();
         let mut ends: BTreeSet<(usize, Space, u64)> = BTreeSet::new();
-        for stay in self.stays(&roots, &owners)? {
+        for stay in stays {
             while let Some(&(last, space, start)) = ends.first().filter(|(last, ..)| *last < stay.first) {
                 ends.remove(&(last, space, start));
                 alive.remove(&(space, start));
@@ -238,6 +241,41 @@ impl Verifier<'_> {
             self.aligned(stay)?;
             alive.insert(at, stay);
             ends.insert((stay.last, stay.space, stay.start));
+        }
+        Ok(())
+    }
+
+    /// What takes the place of another value is written after all that reads or writes that one has ended, whatever
+    /// streams they are on. On one stream that is the order of the lines.
+    fn behind_each_other(&self, stays: &[Stay], owners: &[usize]) -> Result<()> {
+        let block = &self.trace.block;
+        if block.symbols.iter().all(|symbol| symbol.schedule.is_plain()) {
+            return Ok(());
+        }
+        let order = Order::of(block);
+        let mut users: Vec<Vec<usize>> = vec![Vec::new(); block.values.len()];
+        for (line, symbol) in block.symbols.iter().enumerate().filter(|(_, symbol)| is_run(symbol)) {
+            symbol.operands().chain(symbol.results.iter().copied()).for_each(|id| users[owners[id.index()]].push(line));
+        }
+        for (at, stay) in stays.iter().enumerate() {
+            let Some(writer) = stay.first.checked_sub(1) else { continue };
+            for other in &stays[..at] {
+                let apart = other.space != stay.space || other.end <= stay.start || stay.end <= other.start;
+                if apart || other.first == stay.first {
+                    continue;
+                }
+                let using = users[other.value].iter().find(|line| **line != writer && !order.before(**line, writer));
+                let Some(using) = using else { continue };
+                let symbol = &block.symbols[*using];
+                let message = format!(
+                    "{}, while {} on the {} stream may not have ended; wait with 'after'",
+                    self.taken_twice(*stay, *other),
+                    symbol.results.first().map_or_else(|| symbol.name().to_owned(), |id| name(block, *id)),
+                    symbol.schedule.stream
+                );
+                let line = self.line_of(stay.value);
+                return Err(self.broken(line.0, line.1, message));
+            }
         }
         Ok(())
     }

@@ -3,10 +3,11 @@
 //! Names are unique in their block; values are defined once, before they are read, and not read after they were deleted
 //! or overwritten; metas are what the operators' rules say; a nested body fits its symbol and has no effect that the
 //! operator does not declare; executors exist, run on the target and take what they claim; a planned trace lacks
-//! nothing that running it needs; all values are on one device; the memory plan gives no byte to two values at once.
+//! nothing that running it needs; all values are on one device; a line begins after the lines that it depends on,
+//! whatever streams they are on; the memory plan gives no byte to two values at once.
 //!
 //! `lives` follows values through a block, `claims` checks executors, `signatures` metas and bodies, `effects` for what
-//! is done besides computing, `devices` for where values are, `memory` for the plan.
+//! is done besides computing, `devices` for where values are, `streams` the order of lines, `memory` the plan.
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ mod effects;
 mod lives;
 mod memory;
 mod signatures;
+mod streams;
 mod verifier;
 
 #[cfg(test)]
@@ -45,6 +47,7 @@ pub fn verify(trace: &Trace) -> Result<()> {
     verifier.devices()?;
     verifier.views()?;
     verifier.planned()?;
+    verifier.streams()?;
     verifier.storage()
 }
 
@@ -106,6 +109,11 @@ impl Verifier<'_> {
                 Wrong::Inside(error) => broken(format!("its rules fail: {error}")),
             })?;
             self.claim(block, symbol, depth).map_err(broken)?;
+            if depth > 0 && !symbol.schedule.is_plain() {
+                return Err(broken(
+                    "has a stream, or waits, inside a body; the line that the body is of has them".into(),
+                ));
+            }
             let inner = match &symbol.body {
                 Some(body) => {
                     Self::body(block, symbol, body).map_err(broken)?;

@@ -1,0 +1,232 @@
+//! Streams: what the host runs for the device is on a stream of its own; events order it, the memory plan and the
+//! verifier count on them, and the random delays of the device show where one is missing.
+
+use fulgurite::compile::{Options, stages};
+use fulgurite::device::{DeviceState, StreamKind};
+use fulgurite::ops::prelude::*;
+use fulgurite::ops::prims;
+use fulgurite::program::Program;
+use fulgurite::testing::mutation::{Verdict, changed, judge, random_programs, run_unverified};
+use fulgurite::testing::samples::Random;
+use fulgurite::trace::{Schedule, Trace, parse};
+use fulgurite::transforms::{donate, plan, schedule};
+use fulgurite::{Array, Device, Tensor, jit};
+use fulgurite_example_sim as _;
+
+fn sim() -> Device {
+    Device::new("sim", 0)
+}
+
+fn options() -> Options {
+    Options { device: Some(sim()), ..Options::default() }
+}
+
+fn numbers(shape: [usize; 2]) -> Array {
+    let values: Vec<f32> = (0..shape[0] * shape[1]).map(|i| (i * 7919 % 101) as f32 / 50.0 - 1.0).collect();
+    Array::new(shape, &values).unwrap()
+}
+
+/// Much for the device, and something for the host in the middle, beside which the device goes on.
+fn function((x, weight): (Tensor, Tensor)) -> Tensor {
+    let mut deep = x;
+    for _ in 0..30 {
+        deep = tanh(deep * 1.5);
+    }
+    let on_host = softmax(matmul(deep, weight), -1);
+    let mut beside = deep;
+    for _ in 0..10 {
+        beside = tanh(beside);
+    }
+    matmul(on_host, transpose(weight, 0, 1)) + beside
+}
+
+fn inputs() -> Vec<Array> {
+    vec![numbers([5, 12]), numbers([12, 7])]
+}
+
+/// The stages of the function, compiled for the device.
+fn stage(name: &str) -> Trace {
+    let compiled = jit(function).options(options()).compile(&(numbers([5, 12]), numbers([12, 7]))).unwrap();
+    compiled.stage(name).unwrap_or_else(|| panic!("no stage is called {name}")).clone()
+}
+
+/// The rest of a compilation, from the layout on.
+fn finished(laid_out: &Trace) -> Trace {
+    plan::delete_last_used(&plan::plan(&donate::donate(laid_out)))
+}
+
+fn bits(arrays: &[Array]) -> Vec<Vec<u8>> {
+    arrays.iter().map(|array| array.to_bytes().unwrap()).collect()
+}
+
+fn run(trace: Trace) -> Vec<Vec<u8>> {
+    bits(&Program::new(trace, None).unwrap().run(inputs()).unwrap())
+}
+
+#[test]
+fn what_the_host_runs_is_on_the_copy_stream() {
+    let scheduled = stage("schedule");
+    let text = scheduled.to_string();
+    assert!(text.contains(" by host on copy after "), "{text}");
+    assert!(text.lines().any(|line| line.contains(" by sim after ")), "nobody waits for the host:\n{text}");
+    let last = stage("delete_last_used");
+    for trace in [&scheduled, &last] {
+        assert_eq!(parse(&trace.to_string()).unwrap(), *trace, "{trace}");
+    }
+    let without = finished(&stage("layout"));
+    assert!(!without.to_string().contains(" on copy"), "{without}");
+    // All of it waits for one thing after the other.
+    let plain = run(without);
+    for _ in 0..5 {
+        assert_eq!(run(last.clone()), plain);
+    }
+}
+
+/// Whatever stream each line is given, the events and the memory plan that follow give the same bits.
+#[test]
+fn lines_on_any_streams_give_the_same_bits() {
+    let laid_out = stage("layout");
+    let plain = run(finished(&laid_out));
+    let (mut crossing, mut larger) = (0, 0);
+    let arena = finished(&laid_out).arena.unwrap();
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let scheduled = schedule::schedule_on(&laid_out, |_| StreamKind::ALL[(random.next() % 3) as usize]);
+        let last = finished(&scheduled);
+        assert_eq!(parse(&last.to_string()).unwrap(), last, "{last}");
+        crossing += last.block.symbols.iter().filter(|symbol| !symbol.schedule.after.is_empty()).count();
+        larger += usize::from(last.arena.unwrap() > arena);
+        assert_eq!(run(last), plain, "seed {seed}");
+    }
+    assert!(crossing > 100, "only {crossing} lines wait for another stream");
+    assert!(larger > 0, "no plan keeps values longer, though lines of other streams may still read them");
+}
+
+/// A race made on purpose: a line of the host no longer waits for what it reads.
+fn racing() -> Trace {
+    let mut trace = stage("delete_last_used");
+    let waits = |schedule: &Schedule| schedule.stream == StreamKind::Copy && !schedule.after.is_empty();
+    let reader = trace.block.symbols.iter_mut().find(|symbol| waits(&symbol.schedule)).unwrap();
+    reader.schedule.after.clear();
+    trace
+}
+
+#[test]
+fn the_verifier_refuses_a_missing_event() {
+    let error = racing().verify().unwrap_err().to_string();
+    assert!(error.contains("may not have been written on the compute stream; wait with 'after'"), "{error}");
+    assert!(Program::new(racing(), None).is_err());
+}
+
+#[test]
+fn the_delays_of_the_device_show_a_missing_event() {
+    let expected = run(stage("delete_last_used"));
+    let differs = |_| {
+        // SAFETY: the memory of this device has a lock, and every place of the plan is within it: a race gives other
+        // numbers, and nothing else.
+        let raced = unsafe { run_unverified(racing(), inputs()) };
+        raced.map_or(true, |outputs| bits(&outputs) != expected)
+    };
+    assert!((0..20).any(differs), "20 runs without the event gave the right bits");
+}
+
+/// Two values may not share bytes while a line of another stream may still use the first.
+#[test]
+fn the_verifier_refuses_memory_that_is_still_read() {
+    let mut random = Random::new(3);
+    let scheduled = schedule::schedule_on(&stage("layout"), |_| StreamKind::ALL[(random.next() % 2) as usize]);
+    let good = finished(&scheduled);
+    // The places that a plan for one stream has.
+    let mut bad = finished(&stage("layout"));
+    bad.block.symbols.clone_from(&good.block.symbols);
+    good.verify().unwrap();
+    let error = bad.verify().unwrap_err().to_string();
+    assert!(error.contains("may not have ended; wait with 'after'"), "{error}");
+}
+
+#[test]
+fn what_verifies_runs_right_on_several_streams() {
+    let programs = random_programs(0..8, "sim").unwrap();
+    let scheduled = |trace: &Trace, seed: u64| {
+        let mut random = Random::new(seed);
+        let unplanned = stages(fulgurite::testing::mutation::unplanned(trace), &options()).unwrap();
+        let laid_out = unplanned.iter().find(|stage| stage.name == "layout").unwrap().trace.clone();
+        finished(&schedule::schedule_on(&laid_out, |_| StreamKind::ALL[(random.next() % 3) as usize]))
+    };
+    let mut random = Random::new(1);
+    let (mut refused, mut right, mut wrong) = (0, 0, Vec::new());
+    for (i, program) in programs.iter().enumerate() {
+        let trace = scheduled(&program.trace, i as u64);
+        assert_eq!(judge(&trace, &program.inputs), Ok(Verdict::Right), "{}:\n{trace}", program.name);
+        for _ in 0..20 {
+            let (other, what) = changed(&trace, &mut random);
+            match judge(&other, &program.inputs) {
+                Ok(Verdict::Refused | Verdict::Fails) => refused += 1,
+                Ok(Verdict::Right) => right += 1,
+                Err(why) => wrong.push(format!("{}: {what}\n{why}\n{other}", program.name)),
+            }
+        }
+    }
+    eprintln!("{refused} refused, {right} right, {} wrong", wrong.len());
+    assert!(wrong.is_empty(), "{}", wrong[0]);
+    assert!(right > 10 && refused > 50, "{right} right, {refused} refused");
+}
+
+/// Inputs of the next call are copied while the call before computes, and results are read while the next one does: the
+/// numbers are those of calls that wait for one another.
+#[test]
+fn calls_that_run_ahead_give_the_same_bits() {
+    let step = |(state, x, scale): (Tensor, Tensor, Tensor)| {
+        let next = tanh(state + x * scale);
+        (next, prims::sum(next, vec![0, 1]))
+    };
+    let make =
+        || jit(step).arguments(["state", "x", "scale"]).results(["state", "sum"]).donate("state").options(options());
+    let input = |i: usize| (numbers([3, 4]), Array::scalar(i as f32 / 8.0));
+    let (ahead, waiting) = (make(), make());
+    let mut expected = Vec::new();
+    let mut state = numbers([3, 4]);
+    for i in 0..30 {
+        let (x, scale) = input(i);
+        let (next, sum) = waiting.call((state, x, scale)).unwrap();
+        expected.push(sum.to_bytes().unwrap());
+        state = next;
+        DeviceState::of(sim()).unwrap().synchronize().unwrap();
+    }
+    let last = state.to_bytes().unwrap();
+    let (mut state, mut sums, mut got) = (numbers([3, 4]), Vec::new(), Vec::new());
+    for i in 0..30 {
+        let (x, scale) = input(i);
+        let (next, sum) = ahead.call((state, x, scale)).unwrap();
+        state = next;
+        sums.push(sum);
+        // Three calls later.
+        if i >= 3 {
+            got.push(sums[i - 3].to_bytes().unwrap());
+        }
+    }
+    got.extend(sums[27..].iter().map(|sum| sum.to_bytes().unwrap()));
+    assert_eq!(got, expected);
+    assert_eq!(state.to_bytes().unwrap(), last);
+}
+
+#[test]
+fn a_timeline_has_runs_and_copies() {
+    // On a device of its own: other tests use the first.
+    let device = Device::new("sim", 1);
+    let f = jit(|x: Tensor| tanh(x)).named("timed").options(Options { device: Some(device), ..Options::default() });
+    f.call(numbers([2, 2])).unwrap();
+    let state = DeviceState::of(device).unwrap();
+    state.begin_timeline().unwrap();
+    for _ in 0..2 {
+        f.call(numbers([2, 2])).unwrap().to_bytes().unwrap();
+    }
+    let timeline = state.end_timeline().unwrap();
+    let count = |what: &str, stream: StreamKind| {
+        timeline.iter().filter(|activity| activity.what == what && activity.stream == stream).count()
+    };
+    assert_eq!(count("timed", StreamKind::Compute), 2, "{timeline:?}");
+    assert_eq!(count("inputs of timed", StreamKind::Copy), 2, "{timeline:?}");
+    assert_eq!(count("read 16 bytes", StreamKind::Copy), 2, "{timeline:?}");
+    assert!(state.end_timeline().unwrap().is_empty(), "none was begun");
+}

@@ -1,0 +1,106 @@
+//! Lines of CUDA programs on several streams: planned and verified on any machine, and run on a device where there is
+//! one, launched and as one graph. Without a device a test says that it is skipped; `FULGURITE_REQUIRE_CUDA=1` makes
+//! that a failure.
+
+mod device;
+
+use fulgurite_executors as _;
+use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::config::GptConfig;
+use fulgurite_models::traces::train_step_trace;
+use fulgurite_runtime::compile::{Options, stages};
+use fulgurite_runtime::device::StreamKind;
+use fulgurite_runtime::program::Program;
+use fulgurite_runtime::testing::mutation::{planned, unplanned};
+use fulgurite_runtime::testing::samples::Random;
+use fulgurite_runtime::trace::{Trace, parse};
+use fulgurite_runtime::transforms::retarget::retarget;
+use fulgurite_runtime::transforms::{donate, plan, schedule};
+use fulgurite_runtime::{Array, DType};
+
+const CONFIG: GptConfig = GptConfig { vocabulary: 31, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.0 };
+
+/// A training step of a small model, with the layout of a program for CUDA decided.
+fn laid_out() -> Trace {
+    let trace = train_step_trace(&CONFIG, &OptimizerSettings::default(), 2, 8).unwrap();
+    let trace = retarget(&trace, &"cuda:sm_90a".parse().unwrap());
+    let stages = stages(trace, &Options::default()).unwrap();
+    stages.into_iter().find(|stage| stage.name == "layout").unwrap().trace
+}
+
+/// Each line on a stream at random, and a memory plan for that.
+fn on_streams(laid_out: &Trace, seed: u64) -> Trace {
+    let mut random = Random::new(seed);
+    finished(&schedule::schedule_on(laid_out, |_| StreamKind::ALL[(random.next() % 3) as usize]))
+}
+
+fn finished(laid_out: &Trace) -> Trace {
+    plan::delete_last_used(&plan::plan(&donate::donate(laid_out)))
+}
+
+#[test]
+fn a_step_on_several_streams_is_planned_verified_and_read_back() {
+    let laid_out = laid_out();
+    let plain = finished(&laid_out);
+    plain.verify().unwrap();
+    for seed in 0..3 {
+        let trace = on_streams(&laid_out, seed);
+        trace.verify().unwrap();
+        assert_eq!(parse(&trace.to_string()).unwrap(), trace);
+        assert!(trace.arena > plain.arena, "lines of other streams keep values alive for longer");
+    }
+}
+
+/// Of all events that a step has, the verifier misses each one that is left out.
+#[test]
+fn each_event_is_needed() {
+    let trace = on_streams(&laid_out(), 7);
+    let (mut events, mut missed) = (0, Vec::new());
+    for line in 0..trace.block.symbols.len() {
+        for event in 0..trace.block.symbols[line].schedule.after.len() {
+            let mut without = trace.clone();
+            without.block.symbols[line].schedule.after.remove(event);
+            events += 1;
+            if without.verify().is_ok() {
+                missed.push(fulgurite_runtime::trace::print_symbol(&trace.block, &trace.block.symbols[line]));
+            }
+        }
+    }
+    assert!(events > 50, "only {events} events");
+    assert!(missed.is_empty(), "{} of {events} are not needed: {missed:#?}", missed.len());
+}
+
+#[test]
+fn a_step_on_several_streams_has_the_same_bits() {
+    let Some(cuda) = device::cuda() else { return };
+    let trace = train_step_trace(&CONFIG, &OptimizerSettings::default(), 2, 8).unwrap();
+    let mut random = Random::new(5);
+    let inputs: Vec<Array> = (trace.block.parameters.iter())
+        .map(|id| {
+            let meta = trace.block.meta(*id);
+            let mut value = || match meta.dtype() {
+                DType::I64 => (random.next() % 30) as f64,
+                _ => 0.1 * random.unit() + 0.01,
+            };
+            let values: Vec<f64> = (0..meta.len()).map(|_| value()).collect();
+            Array::from_f64(meta.shape(), meta.dtype(), &values).unwrap()
+        })
+        .collect();
+    // Nothing is donated, so that the arrays serve every run.
+    let trace = unplanned(&planned("a training step", trace, inputs.clone(), false, "cuda").unwrap().trace);
+    let compiled = stages(trace, &Options { device: Some(cuda), ..Options::default() }).unwrap();
+    let laid_out = compiled.into_iter().find(|stage| stage.name == "layout").unwrap().trace;
+    let bits = |program: &Program| -> Vec<Vec<u8>> {
+        let outputs = program.run(inputs.clone()).unwrap();
+        outputs.iter().map(|array| array.to_bytes().unwrap()).collect()
+    };
+    let expected = bits(&Program::new(finished(&laid_out), None).unwrap());
+    for seed in 0..4 {
+        let program = Program::new(on_streams(&laid_out, seed), None).unwrap();
+        for run in 0..6 {
+            assert_eq!(bits(&program), expected, "streams {seed}, run {run}");
+        }
+        let counts = program.counts().unwrap();
+        assert!(counts.graphs >= 1 && counts.replays >= 4, "{counts:?}");
+    }
+}
