@@ -118,10 +118,20 @@ fn apply_update(
     }
 }
 
+/// What a guarded update looks at beside the loss.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Guard {
+    /// Whether the gradients' norm is computed also where nothing is clipped.
+    pub measure: bool,
+    /// What the step before reported. The state stays as it is where that is not finite, so that whoever reads the
+    /// report after the next step finds the state that it is about.
+    pub previous: Option<Tensor>,
+}
+
 /// As [`update`], but the state stays as it is where the loss or the gradients' norm is not finite: one such gradient,
 /// clipped with the others, would make every weight NaN. The second result says so in one small tensor: f32[2] of loss
 /// and norm. The norm is there for clipping; without clipping it takes a pass over all gradients, which is made if
-/// `measure` is set, and otherwise the second result is f32[1], the loss alone, and decides alone.
+/// [`Guard::measure`] is set, and otherwise the second result is f32[1], the loss alone, and decides alone.
 #[track_caller]
 pub fn guarded_update(
     config: &GptConfig,
@@ -130,9 +140,9 @@ pub fn guarded_update(
     gradients: Gpt2<Tensor>,
     loss: Tensor,
     scalars: &StepScalars<Tensor>,
-    measure: bool,
+    guard: Guard,
 ) -> (TrainState<Tensor>, Tensor) {
-    let (list, norm) = clipped(&gradients, optimizer.clip.or(measure.then_some(f64::INFINITY)));
+    let (list, norm) = clipped(&gradients, optimizer.clip.or(guard.measure.then_some(f64::INFINITY)));
     let (apply, report) = scope("guard", || match norm {
         Some(norm) => {
             // NaN where one of the two is not finite, and 0 otherwise.
@@ -141,6 +151,9 @@ pub fn guarded_update(
         }
         None => (prims::isfinite(loss), reshape(loss, [1])),
     });
+    let apply = guard
+        .previous
+        .map_or(apply, |previous| scope("guard", || logical_and(apply, prims::isfinite(sum(previous * 0.0)))));
     (apply_update(config, optimizer, state, &list, scalars, Some(apply)), report)
 }
 
@@ -152,10 +165,10 @@ pub fn guarded_step(
     state: TrainState<Tensor>,
     batch: BatchTensors<Tensor>,
     scalars: StepScalars<Tensor>,
-    measure: bool,
+    guard: Guard,
 ) -> (TrainState<Tensor>, Tensor) {
     let (loss, gradients) = loss_and_gradients(config, state.params.clone(), &batch, scalars.generator);
-    guarded_update(config, optimizer, state, gradients, loss, &scalars, measure)
+    guarded_update(config, optimizer, state, gradients, loss, &scalars, guard)
 }
 
 /// What a training step gives back: the new state, the loss before it, the gradients' norm if they are clipped.

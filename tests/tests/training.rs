@@ -239,7 +239,7 @@ fn the_parameter_is_named_and_the_update_is_left_out() {
 #[test]
 fn a_guarded_update_is_the_update_or_nothing() {
     use fulgurite_models::gpt2::Gpt2;
-    use fulgurite_models::step::{StepScalars, TrainState, guarded_update, update};
+    use fulgurite_models::step::{Guard, StepScalars, TrainState, guarded_update, update};
     use fulgurite_models::train::{step_scalars, zeros};
     use fulgurite_ops::prelude::Tensor;
     use fulgurite_runtime::Array;
@@ -258,7 +258,7 @@ fn a_guarded_update_is_the_update_or_nothing() {
     for (clip, measure) in [(Some(1.0), false), (Some(1.0), true), (None, true), (None, false)] {
         let optimizer = OptimizerSettings { clip, ..OptimizerSettings::default() };
         let guarded = fulgurite_runtime::jit(|(state, gradients, loss, scalars): Arguments<Tensor>| {
-            guarded_update(&config, &optimizer, state, gradients, loss, &scalars, measure)
+            guarded_update(&config, &optimizer, state, gradients, loss, &scalars, Guard { measure, previous: None })
         })
         .arguments(["state", "gradients", "loss", "scalars"])
         .donate("state");

@@ -89,7 +89,9 @@ pub fn train(
         report.stopped = options.asked_to_stop();
     }
     if options.profile && !report.stopped {
-        write_profile(&options.out, &programs.profile(options, run.state, &run.batches)?, line)?;
+        let mut profile = programs.profile(options, run.state, &run.batches)?;
+        profile.timeline = taken.timeline;
+        write_profile(&options.out, &profile, line)?;
     }
     if report.stopped {
         line(&format!("stopped after step {} of {}; --resume goes on", report.steps, options.steps));

@@ -13,13 +13,14 @@ use crate::config::GptConfig;
 use crate::gpt2::{Dropout, Gpt2};
 use crate::parameters::zeros;
 use crate::step::{
-    BatchTensors, StepScalars, TrainState, accumulate_step, guarded_step, guarded_update, loss_and_gradients,
+    BatchTensors, Guard, StepScalars, TrainState, accumulate_step, guarded_step, guarded_update, loss_and_gradients,
 };
 
 /// A function of arrays `A`, traced with tensors `T` in their place.
 type Function<'a, A, T, O> = Jit<A, O, Box<dyn Fn(T) -> O + 'a>>;
 
-type StepArguments<T> = (TrainState<T>, BatchTensors<T>, StepScalars<T>);
+/// State, batch, numbers, and what the step before reported.
+type StepArguments<T> = (TrainState<T>, BatchTensors<T>, StepScalars<T>, T);
 type AccumulateArguments<T> = (Gpt2<T>, Gpt2<T>, T, BatchTensors<T>, T);
 type UpdateArguments<T> = (TrainState<T>, Gpt2<T>, T, StepScalars<T>);
 type GradientArguments<T> = (Gpt2<T>, BatchTensors<T>, T);
@@ -49,14 +50,14 @@ impl<'a> Programs<'a> {
         let (optimizer, count) = (&options.optimizer, options.accumulate);
         // Without clipping the norm takes a pass of its own: who stops notices one step later without it.
         let measure = options.nonfinite == OnNonFinite::Skip;
-        let step = move |(state, batch, scalars): StepArguments<Tensor>| {
-            guarded_step(config, optimizer, state, batch, scalars, measure)
+        let step = move |(state, batch, scalars, previous): StepArguments<Tensor>| {
+            guarded_step(config, optimizer, state, batch, scalars, Guard { measure, previous: Some(previous) })
         };
         let accumulate = move |(params, gradients, loss, batch, generator): AccumulateArguments<Tensor>| {
             accumulate_step(config, count, params, gradients, loss, batch, generator)
         };
         let update = move |(state, gradients, loss, scalars): UpdateArguments<Tensor>| {
-            guarded_update(config, optimizer, state, gradients, loss, &scalars, measure)
+            guarded_update(config, optimizer, state, gradients, loss, &scalars, Guard { measure, previous: None })
         };
         let gradients = move |(params, batch, generator): GradientArguments<Tensor>| {
             loss_and_gradients(config, params, &batch, generator).1
@@ -68,7 +69,7 @@ impl<'a> Programs<'a> {
             config,
             step: jit(Box::new(step) as Box<dyn Fn(_) -> _>)
                 .named("train_step")
-                .arguments(["state", "batch", "scalars"])
+                .arguments(["state", "batch", "scalars", "previous"])
                 .results(["state", "loss_and_norm"])
                 .donate("state")
                 .options(options.compile.clone()),
@@ -106,7 +107,7 @@ impl<'a> Programs<'a> {
         let batch = next_arrays(&mut batches.clone())?;
         let scalars = step_scalars(options.lr, 1, options.seed)?;
         if options.accumulate == 1 {
-            return Ok(self.step.compile(&(state.clone(), batch, scalars))?.stages().to_vec());
+            return Ok(self.step.compile(&(state.clone(), batch, scalars, no_report(options)?))?.stages().to_vec());
         }
         let (gradients, loss) = (zeros(self.config, options.device())?, Array::scalar(0.0));
         let arguments = (state.params.clone(), gradients, loss, batch, scalars.generator);
@@ -123,7 +124,7 @@ impl<'a> Programs<'a> {
         let batch = next_arrays(&mut batches.clone())?;
         if options.accumulate == 1 {
             let scalars = step_scalars(options.lr, 1, options.seed)?;
-            return Ok(self.step.profile((state, batch, scalars))?.1);
+            return Ok(self.step.profile((state, batch, scalars, no_report(options)?))?.1);
         }
         let (gradients, loss) = (zeros(self.config, options.device())?, Array::scalar(0.0));
         let generator = generator(options.seed, 1, 0)?;
@@ -134,4 +135,12 @@ impl<'a> Programs<'a> {
     pub(super) fn compiles(&self, options: &TrainOptions) -> usize {
         if options.accumulate == 1 { self.step.compiles() } else { self.accumulate.compiles() }
     }
+}
+
+/// What the first step has for the report of the step before it.
+pub(super) fn no_report(options: &TrainOptions) -> Result<Array> {
+    let norm = options.optimizer.clip.is_some() || options.nonfinite == OnNonFinite::Skip;
+    let zeros = [0.0_f32; 2];
+    let report = if norm { &zeros[..] } else { &zeros[..1] };
+    Array::new([report.len()], report)
 }

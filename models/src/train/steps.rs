@@ -1,16 +1,17 @@
-//! The steps of a run, one after the other.
+//! The steps of a run, one after the other: on a device, the next step computes while the report of one is read.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use fulgurite_runtime::device::{Activity, DeviceState};
 use fulgurite_runtime::{Array, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::arrays::{generator, next_arrays, step_scalars};
 use super::failure::{Cause, TrainError, cause_of};
 use super::options::{OnNonFinite, TrainOptions};
-use super::programs::Programs;
+use super::programs::{Programs, no_report};
 use super::run::{Run, evaluate, save};
 use crate::batches::Batches;
 use crate::gpt2::Gpt2;
@@ -20,6 +21,9 @@ use crate::step::{BatchTensors, TrainState};
 
 /// Steps in a row whose updates are left out before a run that skips them stops.
 const MOST_SKIPPED: u64 = 20;
+
+/// The last steps of a run that is profiled, whose timeline is told.
+const TIMED_STEPS: u64 = 4;
 
 /// What the steps have in common.
 pub(super) struct Steps<'a> {
@@ -39,20 +43,43 @@ pub(super) struct Taken {
     /// Steps whose update was left out.
     pub(super) skipped: u64,
     pub(super) tokens_per_second: f64,
+    /// What the device did in the last steps of a run that is profiled.
+    pub(super) timeline: Vec<Activity>,
 }
 
 /// One step.
 enum Step {
-    /// The new state, loss and norm, and the gradients.
-    Taken(TrainState<Array>, Vec<f32>, Gradients),
+    /// The new state, and the step.
+    Taken(TrainState<Array>, Enqueued),
     /// The run is to stop; nothing has changed.
     Stopped(TrainState<Array>),
+}
+
+/// A step that was enqueued and whose report was not read yet.
+struct Enqueued {
+    number: u64,
+    /// Loss and norm.
+    report: Array,
+    gradients: Gradients,
 }
 
 /// The gradients of a step, or what they are made of.
 enum Gradients {
     Sums(Gpt2<Array>),
     Of(BatchTensors<Array>, Array),
+}
+
+/// What is told of steps as their reports are read.
+struct Log<'a> {
+    bar: ProgressBar,
+    line: &'a mut dyn FnMut(&str),
+    tokens: f64,
+    /// The number of the run's first step.
+    first: u64,
+    /// Updates left out, one after the other.
+    in_a_row: u64,
+    taken: Taken,
+    clock: Clock,
 }
 
 /// How long steps take.
@@ -78,6 +105,14 @@ impl Clock {
     }
 }
 
+impl Log<'_> {
+    /// A line, above the progress bar.
+    fn tell(&mut self, text: &str) {
+        let line = &mut self.line;
+        self.bar.suspend(|| line(text));
+    }
+}
+
 fn progress_bar(progress: bool, run: &Run, steps: u64) -> ProgressBar {
     let bar = if progress { ProgressBar::new(steps) } else { ProgressBar::hidden() };
     if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} steps, {elapsed} (left {eta}) {msg}") {
@@ -88,7 +123,8 @@ fn progress_bar(progress: bool, run: &Run, steps: u64) -> ProgressBar {
 }
 
 impl Steps<'_> {
-    /// Takes steps until there are as many as asked for, or the run is to stop.
+    /// Takes steps until there are as many as asked for, or the run is to stop. On a device a step is enqueued before
+    /// the report of the one before it is read, where nothing is to be done between the two.
     ///
     /// # Errors
     /// [`TrainError::Diverged`] where loss, gradients or weights are not finite; a program's or a file's error.
@@ -96,63 +132,117 @@ impl Steps<'_> {
         let options = self.options;
         let bar = progress_bar(self.progress, &run, options.steps);
         let tokens = (options.batch * run.batches.position().context * options.accumulate) as f64;
-        let (first, mut in_a_row) = (run.done, 0);
-        let (mut taken, mut clock) = (Taken::default(), Clock::default());
+        let first = run.done + 1;
+        let (taken, clock) = (Taken::default(), Clock::default());
+        let mut log = Log { bar, line, tokens, first, in_a_row: 0, taken, clock };
+        let mut unread: Option<Enqueued> = None;
         while run.done < options.steps {
             let number = run.done + 1;
-            let (state, report, gradients) = match self.step(run.state, &mut run.batches, number, run.done > first)? {
-                Step::Taken(state, report, gradients) => (state, report, gradients),
+            if self.is_timed() && number == first.max((options.steps + 1).saturating_sub(TIMED_STEPS)) {
+                DeviceState::of(options.device())?.begin_timeline()?;
+            }
+            let previous = unread.as_ref().map(|step| step.report.clone());
+            let step = match self.step(run.state, previous, &mut run.batches, number, number > first)? {
+                Step::Taken(state, step) => {
+                    run.state = state;
+                    step
+                }
                 Step::Stopped(state) => {
                     run.state = state;
                     break;
                 }
             };
-            run.state = state;
-            let (loss, norm) = (f64::from(report[0]), report.get(1).map(|norm| f64::from(*norm)));
-            if report.iter().all(|value| value.is_finite()) {
-                in_a_row = 0;
-            } else {
-                (taken.skipped, in_a_row) = (taken.skipped + 1, in_a_row + 1);
-                let cause = self.cause(&run, loss, gradients)?;
-                let hopeless = matches!(cause, Cause::Weight(_)) || in_a_row >= MOST_SKIPPED;
-                if options.nonfinite == OnNonFinite::Stop || hopeless {
-                    bar.finish_and_clear();
-                    return Err(run.divergence(number, cause).into());
-                }
-                bar.suspend(|| line(&format!("step {number}: its update is left out: {cause}")));
-            }
             run.done = number;
-            taken.losses.push(loss);
-            clock.tick();
-            let speed = clock.speed().map_or_else(String::new, |steps| format!(", {:.0} tokens/s", tokens * steps));
-            bar.inc(1);
-            bar.set_message(format!("loss {loss:.4}{speed}"));
-            if number == first + 1 || number.is_multiple_of(10) || number == options.steps {
-                let norm = norm.map_or_else(String::new, |norm| format!("grad norm {norm:.3}, "));
-                let rate = self.schedule.learning_rate(number - 1);
-                bar.suspend(|| line(&format!("step {number}: loss {loss:.4}, {norm}lr {rate:.2e}{speed}")));
+            if let Some(before) = unread.take() {
+                self.read(&run, before, &mut log)?;
             }
+            if self.goes_on(number) && !options.asked_to_stop() {
+                unread = Some(step);
+                continue;
+            }
+            self.read(&run, step, &mut log)?;
             if options.asked_to_stop() {
                 break;
             }
             let pause = Instant::now();
-            self.between(&mut run, &mut |text| bar.suspend(|| line(text)))?;
-            clock.waited += pause.elapsed();
+            self.between(&mut run, &mut |text| log.tell(text))?;
+            log.clock.waited += pause.elapsed();
         }
-        bar.finish_and_clear();
-        taken.tokens_per_second = clock.speed().map_or(0.0, |steps| tokens * steps);
+        log.bar.finish_and_clear();
+        let mut taken = log.taken;
+        taken.tokens_per_second = log.clock.speed().map_or(0.0, |steps| tokens * steps);
+        if self.is_timed() {
+            taken.timeline = DeviceState::of(options.device())?.end_timeline()?;
+        }
         Ok((run, taken))
     }
 
-    /// One step; `may_stop` is whether it may end before its last batch.
-    fn step(&self, state: TrainState<Array>, batches: &mut Batches, number: u64, may_stop: bool) -> Result<Step> {
+    /// Whether the last steps are to be told in a profile.
+    fn is_timed(&self) -> bool {
+        self.options.profile && !self.options.device().is_cpu()
+    }
+
+    /// Whether the step after `number` is enqueued before the report of `number` is read. Not on the host, which has
+    /// computed the report by then; not over several batches, since the gradients of two steps would be held; and not
+    /// where an update is left out and the run goes on, since the cause is found by the state before the next one.
+    fn goes_on(&self, number: u64) -> bool {
+        let options = self.options;
+        let alone = options.accumulate == 1 && options.nonfinite == OnNonFinite::Stop && !options.device().is_cpu();
+        alone
+            && number != options.steps
+            && !self.due(number, options.evaluate_every)
+            && !self.due(number, options.save_every)
+    }
+
+    /// Reads the report of a step, which waits for it, and tells it. The state of `run` is the one after this step or,
+    /// if it is not finite, before it.
+    fn read(&self, run: &Run, step: Enqueued, log: &mut Log<'_>) -> Result<(), TrainError> {
+        let (options, number) = (self.options, step.number);
+        let report = step.report.to_vec::<f32>()?;
+        let (loss, norm) = (f64::from(report[0]), report.get(1).map(|norm| f64::from(*norm)));
+        if report.iter().all(|value| value.is_finite()) {
+            log.in_a_row = 0;
+        } else {
+            (log.taken.skipped, log.in_a_row) = (log.taken.skipped + 1, log.in_a_row + 1);
+            let cause = self.cause(run, loss, step.gradients)?;
+            let hopeless = matches!(cause, Cause::Weight(_)) || log.in_a_row >= MOST_SKIPPED;
+            if options.nonfinite == OnNonFinite::Stop || hopeless {
+                log.bar.finish_and_clear();
+                return Err(run.divergence(number, cause).into());
+            }
+            log.tell(&format!("step {number}: its update is left out: {cause}"));
+        }
+        log.taken.losses.push(loss);
+        log.clock.tick();
+        let speed = log.clock.speed().map_or_else(String::new, |steps| format!(", {:.0} tokens/s", log.tokens * steps));
+        log.bar.inc(1);
+        log.bar.set_message(format!("loss {loss:.4}{speed}"));
+        if number == log.first || number.is_multiple_of(10) || number == options.steps {
+            let norm = norm.map_or_else(String::new, |norm| format!("grad norm {norm:.3}, "));
+            let rate = self.schedule.learning_rate(number - 1);
+            log.tell(&format!("step {number}: loss {loss:.4}, {norm}lr {rate:.2e}{speed}"));
+        }
+        Ok(())
+    }
+
+    /// Enqueues one step after one whose report is `previous`, if that was not read; `may_stop` is whether it may end
+    /// before its last batch.
+    fn step(
+        &self,
+        state: TrainState<Array>,
+        previous: Option<Array>,
+        batches: &mut Batches,
+        number: u64,
+        may_stop: bool,
+    ) -> Result<Step> {
         let (options, programs) = (self.options, self.programs);
         let scalars = step_scalars(self.schedule.learning_rate(number - 1), number, options.seed)?;
         if options.accumulate == 1 {
             let batch = next_arrays(batches)?;
             let made_of = Gradients::Of(batch.clone(), scalars.generator.clone());
-            let (state, report) = programs.step.call((state, batch, scalars))?;
-            return Ok(Step::Taken(state, report.to_vec()?, made_of));
+            let previous = previous.map_or_else(|| no_report(options), Ok)?;
+            let (state, report) = programs.step.call((state, batch, scalars, previous))?;
+            return Ok(Step::Taken(state, Enqueued { number, report, gradients: made_of }));
         }
         let (mut gradients, mut loss) = (zeros(programs.config, options.device())?, Array::scalar(0.0));
         let before = batches.clone();
@@ -167,7 +257,7 @@ impl Steps<'_> {
             (gradients, loss) = programs.accumulate.call((state.params.clone(), gradients, loss, batch, generator))?;
         }
         let (state, report) = programs.update.call((state, gradients.clone(), loss, scalars))?;
-        Ok(Step::Taken(state, report.to_vec()?, Gradients::Sums(gradients)))
+        Ok(Step::Taken(state, Enqueued { number, report, gradients: Gradients::Sums(gradients) }))
     }
 
     /// What was not finite in a step. The state is the one before it.
@@ -181,16 +271,20 @@ impl Steps<'_> {
         cause_of(&run.state.params, loss, &gradients)
     }
 
-    /// What is done every so many steps, but not after the last.
+    /// Whether what is done every so many steps, but not after the last, is due after step `number`.
+    fn due(&self, number: u64, every: u64) -> bool {
+        every > 0 && number.is_multiple_of(every) && number != self.options.steps
+    }
+
+    /// What is done every so many steps.
     fn between(&self, run: &mut Run, line: &mut dyn FnMut(&str)) -> Result<(), TrainError> {
         let (options, number) = (self.options, run.done);
-        let due = |every: u64| every > 0 && number.is_multiple_of(every) && number != options.steps;
         let loss = &self.programs.validation_loss;
-        if due(options.evaluate_every) {
+        if self.due(number, options.evaluate_every) {
             let value = evaluate(run, loss)?;
             line(&format!("step {number}: validation loss {value:.4}"));
         }
-        if due(options.save_every) {
+        if self.due(number, options.save_every) {
             save(self.checkpoint, run, options, loss)?;
         }
         Ok(())
