@@ -26,6 +26,8 @@ pub struct Executor {
     pub priority: Option<Expr>,
     /// Whether its kernels take operands of any strides.
     pub strided: bool,
+    /// How exactly it computes: the variant of `Precision`.
+    pub precision: Option<Ident>,
     /// Its rules.
     pub rules: Vec<Rule>,
     /// Helpers and other items.
@@ -35,7 +37,7 @@ pub struct Executor {
 /// Reads a declaration; `None` if nothing can be made of it.
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Executor> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
-    let (mut device, mut priority, mut strided) = (None, None, false);
+    let (mut device, mut priority, mut strided, mut precision) = (None, None, false, None);
     options::once(&settings, &[], errors);
     for setting in &settings {
         match (setting.name.to_string().as_str(), &setting.value) {
@@ -43,7 +45,8 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
             ("priority", Value::Equals(value)) => priority = Some((**value).clone()),
             ("priority", _) => errors.at(setting, "write `priority = 10`: lower stands earlier in the default list"),
             ("strided", _) => strided = options::flag(setting, errors),
-            _ => options::unknown(setting, "`#[executor]`", &["device", "priority", "strided"], errors),
+            ("precision", _) => precision = options::precision(setting, errors),
+            _ => options::unknown(setting, "`#[executor]`", &["device", "priority", "strided", "precision"], errors),
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
@@ -65,6 +68,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         device,
         priority,
         strided,
+        precision,
         rules: parts.rules,
         others: parts.others,
     })

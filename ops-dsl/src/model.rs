@@ -183,6 +183,8 @@ pub struct Directive {
     pub template: Ident,
     /// Only with this executor.
     pub executor: Option<LitStr>,
+    /// Only with executors of this precision: the variant of `Precision`.
+    pub precision: Option<Ident>,
     /// Only with this element type: the variant of `DType`.
     pub dtype: Option<Ident>,
     /// Only for this sample.

@@ -35,6 +35,9 @@ pub const TEMPLATES: [(&str, &str); 23] = [
     ("programs", "Programs"),
 ];
 
+/// The precisions of executors, and the variants of the runtime's `Precision`.
+const PRECISIONS: [(&str, &str); 2] = [("exact", "Exact"), ("tf32", "Tf32")];
+
 /// Element types: the name in directives, the variant of `DType`.
 pub const DTYPES: [(&str, &str); 8] = [
     ("bool", "Bool"),
@@ -298,6 +301,19 @@ fn names(setting: &Setting, example: &str, errors: &mut Errors) -> Vec<Ident> {
         .collect()
 }
 
+/// `precision = tf32`: the variant of the runtime's `Precision`.
+pub fn precision(setting: &Setting, errors: &mut Errors) -> Option<Ident> {
+    let given = path(setting, errors)?;
+    let name = given.to_token_stream().to_string();
+    let known = PRECISIONS.iter().find(|(known, _)| *known == name);
+    if known.is_none() {
+        let names = PRECISIONS.map(|(known, _)| known);
+        let hint = did_you_mean(&name, names);
+        errors.at(&given, format!("there is no precision `{name}`{hint}; there are: {}", names.join(", ")));
+    }
+    known.map(|(_, variant)| Ident::new(variant, setting.name.span()))
+}
+
 /// One directive for each template that is named, each executor, and each element type.
 fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
     let word = setting.name.to_string();
@@ -307,10 +323,12 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
     };
     let inner = inner(setting, &example, errors);
     let (mut templates, mut executors, mut dtypes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut of_precision = None;
     let (mut sample, mut because, mut factor, mut scaled) = (None, None, None, None);
     for part in inner {
         match (part.name.to_string().as_str(), &part.value) {
             ("executor", _) => executors.extend(text(part, errors)),
+            ("precision", _) => of_precision = precision(part, errors),
             ("dtype", _) => {
                 dtypes.extend(path(part, errors).and_then(|path| {
                     let name = path.to_token_stream().to_string();
@@ -344,8 +362,8 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
             },
             _ => {
                 let known: &[&str] = match word.as_str() {
-                    "tolerance" => &["executor", "dtype", "sample", "factor", "scaled", "reason"],
-                    _ => &["executor", "dtype", "sample", "reason"],
+                    "tolerance" => &["executor", "precision", "dtype", "sample", "factor", "scaled", "reason"],
+                    _ => &["executor", "precision", "dtype", "sample", "reason"],
                 };
                 unknown(part, &format!("`{word}`"), known, errors);
             }
@@ -378,6 +396,7 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
                     kind: kind.clone(),
                     template: template.clone(),
                     executor: executor.clone(),
+                    precision: of_precision.clone(),
                     dtype,
                     sample: sample.clone(),
                     reason: reason.clone(),

@@ -96,7 +96,7 @@ pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream 
 /// Declares an executor: `#[executor(device = "cpu", priority = 10)] pub mod liger { ... }`.
 ///
 /// Lower priorities stand earlier in the default list of the device; without one it must be asked for. `strided` says that its kernels
-/// take operands of any strides. The module may hold the functions
+/// take operands of any strides; `precision = tf32` that it rounds operands of f32. The module may hold the functions
 /// `claims`, `prepare`, `fuse`, `admits_region` and `prepare_region` of `ExecutorDef`, and gives `EXECUTOR`.
 #[proc_macro_attribute]
 pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {

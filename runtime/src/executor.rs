@@ -8,6 +8,7 @@ pub use crate::host_kernel::HostKernel;
 use crate::kernel::KernelRules;
 use crate::meta::{Target, TensorMeta};
 use crate::operator::{OperatorDef, did_you_mean};
+use crate::precision::Precision;
 use crate::strided::Strided;
 use crate::testing::samples::Samples;
 use crate::trace::Block;
@@ -44,6 +45,8 @@ pub struct ExecutorDef {
     pub priority: Option<u32>,
     /// Whether its kernels take operands of any strides; otherwise they get contiguous ones.
     pub strided: bool,
+    /// The precision it computes in; the tolerances of its generated tests follow from it.
+    pub precision: Precision,
     /// Claims symbols by their rules rather than by name, for example every operator with a `scalar` rule.
     pub claims: Option<ClaimRule>,
     /// The kernel of a symbol taken by `claims`: operator, arguments (operands in place of tensors), results.
@@ -92,6 +95,21 @@ pub struct ImplementationDef {
     pub line: u32,
 }
 
+impl ImplementationDef {
+    /// Whether it takes a call with these arguments: each tensor is on a device that the executor runs on, and the
+    /// checker says so.
+    pub fn accepts(&self, arguments: &[Arg<TensorMeta>]) -> Claim {
+        let executor = find_executor(self.by).map_err(|error| error.to_string())?;
+        for tensor in arguments.iter().flat_map(Arg::tensors) {
+            let device = tensor.device();
+            if !executor.runs_on(device.kind()) {
+                return Err(format!("an operand is on {device}, {} runs on {}", executor.name, executor.device));
+            }
+        }
+        (self.checker)(arguments)
+    }
+}
+
 /// Two arrangements of symbols that mean the same; see `#[rewrite]`.
 pub struct RewriteDef {
     /// Unique name.
@@ -138,6 +156,7 @@ static VIEWS: &ExecutorDef = &ExecutorDef {
     device: "any",
     priority: None,
     strided: true,
+    precision: Precision::Exact,
     claims: None,
     prepare: None,
     plan: None,

@@ -15,6 +15,7 @@ use crate::error::Failure;
 use crate::executor::{ExecutorDef, ImplementationDef, RewriteDef};
 use crate::kernel::KernelRules;
 use crate::operator::{Effects, OperatorDef, OperatorKind, ResultsDef};
+use crate::precision::Precision;
 use crate::rules::FromResults;
 use crate::testing::directives::{Directive, DirectiveKind, Template};
 use crate::tracer::Tensor;
@@ -65,6 +66,7 @@ pub const EXECUTOR: ExecutorDef = ExecutorDef {
     device: "",
     priority: None,
     strided: false,
+    precision: Precision::Exact,
     claims: None,
     prepare: None,
     plan: None,
@@ -116,11 +118,12 @@ pub const fn directive(
     kind: DirectiveKind,
     template: Template,
     executor: Option<&'static str>,
+    precision: Option<Precision>,
     dtype: Option<DType>,
     sample: Option<usize>,
     reason: &'static str,
 ) -> Directive {
-    Directive { kind, template, executor, dtype, sample, reason }
+    Directive { kind, template, executor, precision, dtype, sample, reason }
 }
 
 /// A list of tensors as arguments.

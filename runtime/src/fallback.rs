@@ -13,6 +13,7 @@ use crate::executor::{Claim, EXECUTORS, ExecutorDef, HOST, default_executors, fi
 use crate::host_kernel::of_rule;
 use crate::meta::{Device, TensorMeta};
 use crate::operator::{OperatorDef, RuleSet};
+use crate::precision::Precision;
 use crate::strided::Strided;
 use crate::tracer::rules::TracingRules;
 
@@ -23,6 +24,7 @@ static FALLBACK: &ExecutorDef = &ExecutorDef {
     device: "any",
     priority: None,
     strided: true,
+    precision: Precision::Exact,
     claims: Some(claims),
     prepare: None,
     plan: Some(plan),

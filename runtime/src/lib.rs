@@ -25,6 +25,7 @@ pub mod jit;
 pub mod kernel;
 pub mod meta;
 pub mod operator;
+pub mod precision;
 pub mod program;
 pub mod reference;
 pub mod refusal;

@@ -29,7 +29,7 @@ const WORKSPACE: u64 = 32 << 20;
 pub mod cublaslt {}
 
 /// Products of f32 matrices by cuBLASLt with operands rounded to TF32 (10 bits of fraction).
-#[executor(device = "cuda", strided)]
+#[executor(device = "cuda", strided, precision = tf32)]
 pub mod tf32 {}
 
 /// What `cublaslt` takes, and how it computes.

@@ -7,18 +7,7 @@ use fulgurite_ops::nn::{Approximate, gelu, linear};
 
 /// `gelu(input · weightᵀ + bias)` with the approximation by a hyperbolic tangent: input [..., in], weight [out, in],
 /// bias [out]; out [..., out]. One product.
-#[operator(
-    name = "cublaslt::linear_gelu",
-    tolerance(
-        consistency,
-        gradient,
-        checker,
-        executor = "tf32",
-        factor = 256.0,
-        scaled = 0.0009765625,
-        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
-    )
-)]
+#[operator(name = "cublaslt::linear_gelu")]
 pub mod linear_gelu {
     fn linear_gelu(input: Tensor<Floating>, weight: Tensor<Floating>, bias: Tensor<Floating>) -> Tensor;
 
@@ -39,18 +28,7 @@ pub mod linear_gelu {
 }
 
 /// As [`linear_gelu`], and what GELU was applied to, which its gradient needs: (out, `input · weightᵀ + bias`).
-#[operator(
-    name = "cublaslt::linear_gelu_aux",
-    tolerance(
-        consistency,
-        gradient,
-        checker,
-        executor = "tf32",
-        factor = 256.0,
-        scaled = 0.0009765625,
-        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
-    )
-)]
+#[operator(name = "cublaslt::linear_gelu_aux")]
 pub mod linear_gelu_aux {
     fn linear_gelu_aux(input: Tensor<Floating>, weight: Tensor<Floating>, bias: Tensor<Floating>) -> (Tensor, Tensor);
 

@@ -11,18 +11,7 @@ use fulgurite_ops::prims;
 
 /// `residual + input · weightᵀ + bias`: input [..., in], weight [out, in], bias [out], residual and out [..., out]. One
 /// product, whose sums start from the residual.
-#[operator(
-    name = "cublaslt::linear_residual",
-    tolerance(
-        consistency,
-        gradient,
-        checker,
-        executor = "tf32",
-        factor = 256.0,
-        scaled = 0.0009765625,
-        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
-    )
-)]
+#[operator(name = "cublaslt::linear_residual")]
 pub mod linear_residual {
     fn linear_residual(
         input: Tensor<Floating>,

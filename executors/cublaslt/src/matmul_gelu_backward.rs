@@ -9,18 +9,7 @@ use fulgurite_ops::prims;
 /// The gradient of GELU (by a hyperbolic tangent) at `before`, times the gradient of a linear layer:
 /// `grad_output · weight` elementwise times the slope. grad_output [rows, out], weight [out, in], before and result
 /// [..., in] with as many rows. One product.
-#[operator(
-    name = "cublaslt::matmul_gelu_backward",
-    tolerance(
-        consistency,
-        gradient,
-        checker,
-        executor = "tf32",
-        factor = 256.0,
-        scaled = 0.0009765625,
-        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
-    )
-)]
+#[operator(name = "cublaslt::matmul_gelu_backward")]
 pub mod matmul_gelu_backward {
     fn matmul_gelu_backward(
         grad_output: Tensor<Floating>,

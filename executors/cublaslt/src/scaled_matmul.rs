@@ -5,18 +5,7 @@ use fulgurite_ops::prims;
 
 /// `factor · input · other`, matrices or batches of them: input [..., m, k], other [..., k, n]. The factor is the
 /// product's own.
-#[operator(
-    name = "cublaslt::scaled_matmul",
-    tolerance(
-        consistency,
-        gradient,
-        checker,
-        executor = "tf32",
-        factor = 256.0,
-        scaled = 0.0009765625,
-        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
-    )
-)]
+#[operator(name = "cublaslt::scaled_matmul")]
 pub mod scaled_matmul {
     fn scaled_matmul(input: Tensor<Floating>, other: Tensor<Floating>, factor: f64) -> Tensor;
 

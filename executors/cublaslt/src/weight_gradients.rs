@@ -7,18 +7,7 @@ use fulgurite_ops::prims;
 
 /// The gradients of a linear layer's weight and bias: (`grad_outputᵀ · input` [out, in], the sum of the rows of
 /// `grad_output` [out]). grad_output [rows, out], input [rows, in]. One product, which sums what it reads.
-#[operator(
-    name = "cublaslt::weight_gradients",
-    tolerance(
-        consistency,
-        gradient,
-        checker,
-        executor = "tf32",
-        factor = 256.0,
-        scaled = 0.0009765625,
-        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
-    )
-)]
+#[operator(name = "cublaslt::weight_gradients")]
 pub mod weight_gradients {
     fn weight_gradients(grad_output: Tensor<Floating>, input: Tensor<Floating>) -> (Tensor, Tensor);
 

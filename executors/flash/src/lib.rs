@@ -19,7 +19,7 @@ use fulgurite_ops_macros::executor;
 pub mod flash {}
 
 /// Attention of f32 as one kernel, with operands rounded to TF32 (10 bits of fraction).
-#[executor(device = "cuda")]
+#[executor(device = "cuda", precision = tf32)]
 pub mod flash_tf32 {}
 
 /// What `flash` takes.

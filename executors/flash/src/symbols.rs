@@ -365,7 +365,6 @@ by_both!(fulgurite_ops::nn::scaled_dot_product_attention, attention_by_flash, at
         enable_gqa: bool,
     ) -> Claim {
         precision::takes(query)?;
-        refuse_unless!(query.device().is_cuda(), "query is on {}, the kernels run on cuda", query.device());
         refuse_unless!(attn_mask.is_none(), "has no masks but the causal one");
         refuse_unless!(dropout_p == 0.0, "has no dropout, dropout_p is {dropout_p}");
         // Of what broadcasts the kernels know shared heads alone.

@@ -30,7 +30,6 @@ pub mod llmc {}
 
 /// What every checker asks first.
 fn takes(input: &TensorMeta) -> Claim {
-    refuse_unless!(input.device().is_cuda(), "input is on {}, the kernels run on cuda", input.device());
     refuse_unless!(has_kernels_for(input.dtype()), "input is {}, takes f32, bf16 and f16", input.dtype());
     Ok(())
 }

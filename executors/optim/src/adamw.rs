@@ -186,7 +186,6 @@ mod adamw_by_optim {
         lr: &TensorMeta,
         step: &TensorMeta,
     ) -> Claim {
-        refuse_unless!(param.device().is_cuda(), "param is on {}, the kernels run on cuda", param.device());
         for (name, tensor) in [("param", param), ("grad", grad)] {
             refuse_unless!(has_kernels_for(tensor.dtype()), "{name} is {}, takes f32, bf16 and f16", tensor.dtype());
         }

@@ -171,10 +171,7 @@ pub mod scale_all {
 #[implementation(of = fulgurite_ops::optim::clip_grad_norm, by = optim)]
 mod clip_grad_norm_by_optim {
     fn checker(grads: &[TensorMeta]) -> Claim {
-        let dtype = super::kernels_fit(grads)?;
-        let device = grads[0].device();
-        refuse_unless!(device.is_cuda(), "grads are {dtype} on {device}, the kernels run on cuda");
-        Ok(())
+        super::kernels_fit(grads).map(drop)
     }
 
     fn execution(grads: Vec<Tensor>, max_norm: f64) -> Vec<Tensor> {

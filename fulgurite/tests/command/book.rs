@@ -101,7 +101,10 @@ fn the_book_shows_what_commands_print() {
         }
     }
     assert!(commands > 0, "no page of {} shows a command", folder.display());
-    assert!(complaints.is_empty(), "the book shows something else (INSTA_UPDATE=always rewrites whole blocks)\n{complaints}");
+    assert!(
+        complaints.is_empty(),
+        "the book shows something else (INSTA_UPDATE=always rewrites whole blocks)\n{complaints}"
+    );
 }
 
 #[test]
@@ -111,7 +114,9 @@ fn a_block_that_is_not_what_is_printed_is_found() {
     for text in ["a b c b d", "...", "a ...", "... d", "a ... d", "... b ... d", "a ... c b ...", "... a b c b d ..."] {
         assert!(fits(&lines(text), &printed), "{text}");
     }
-    for text in ["a b c b", "a b c b d e", "b ...", "... c", "a ... x ... d", "... d ... c ...", "... b ... b ... b ...", ""] {
+    for text in
+        ["a b c b", "a b c b d e", "b ...", "... c", "a ... x ... d", "... d ... c ...", "... b ... b ... b ...", ""]
+    {
         assert!(!fits(&lines(text), &printed), "{text}");
     }
     // A line is not used twice.

@@ -8,10 +8,11 @@ use crate::executor::Executor;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
-    let Executor { attrs, vis, ident, docs, device, priority, strided, others, .. } = executor;
+    let Executor { attrs, vis, ident, docs, device, priority, strided, precision, others, .. } = executor;
     let scope = scope();
     let name = ident.to_string();
     let priority = priority.as_ref().map(|priority| quote!(priority: Some(#priority),));
+    let precision = precision.as_ref().map(|own| quote!(precision: ::fulgurite::precision::Precision::#own,));
     let strided = strided.then(|| quote!(strided: true,));
     let rules = executor.rules.iter().map(|rule| function(&rule.function, TokenStream::new()));
     let fields = executor.rules.iter().map(|rule| {
@@ -41,6 +42,7 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
                 device: #device,
                 #priority
                 #strided
+                #precision
                 #(#fields)*
                 package: env!("CARGO_PKG_NAME"),
                 ..::fulgurite::expansion::EXECUTOR

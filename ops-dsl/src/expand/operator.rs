@@ -244,7 +244,7 @@ fn gradients(params: &[Param]) -> Option<TokenStream> {
 }
 
 fn directive(directive: &Directive) -> TokenStream {
-    let Directive { kind, template, executor, dtype, sample, reason } = directive;
+    let Directive { kind, template, executor, precision, dtype, sample, reason } = directive;
     let kind = match kind {
         DirectiveKind::Skip => quote!(Skip),
         DirectiveKind::ExpectedFailure => quote!(ExpectedFailure),
@@ -257,13 +257,14 @@ fn directive(directive: &Directive) -> TokenStream {
     };
     let option = |value: Option<TokenStream>| value.map_or_else(|| quote!(None), |value| quote!(Some(#value)));
     let executor = option(executor.as_ref().map(ToTokens::to_token_stream));
+    let precision = option(precision.as_ref().map(|own| quote!(::fulgurite::precision::Precision::#own)));
     let dtype = option(dtype.as_ref().map(|dtype| quote!(::fulgurite::DType::#dtype)));
     let sample = option(sample.as_ref().map(ToTokens::to_token_stream));
     quote! {
         ::fulgurite::expansion::directive(
             ::fulgurite::testing::directives::DirectiveKind::#kind,
             ::fulgurite::testing::directives::Template::#template,
-            #executor, #dtype, #sample, #reason,
+            #executor, #precision, #dtype, #sample, #reason,
         )
     }
 }

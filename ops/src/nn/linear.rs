@@ -9,13 +9,6 @@ use crate::prims;
 #[operator(
     torch = "nn.functional.linear",
     autocast = low,
-    tolerance(
-        consistency, gradient, golden, checker,
-        executor = "tf32",
-        factor = 256.0,
-        scaled = 0.0009765625,
-        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
-    )
 )]
 pub mod linear {
     fn linear(input: Tensor<Number>, weight: Tensor<Number>, #[default(None)] bias: Option<Tensor<Number>>) -> Tensor;

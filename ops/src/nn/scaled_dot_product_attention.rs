@@ -16,19 +16,11 @@ use crate::prims;
     effects(random),
     waive(enable_gqa = "heads that need it are refused without it, and others are the same with it"),
     tolerance(
-        consistency, gradient, checker,
-        executor = "flash_tf32",
-        factor = 256.0,
-        scaled = 0.0009765625,
-        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
-    ),
-    tolerance(
         golden,
-        executor = "flash_tf32",
-        factor = 256.0,
-        scaled = 0.001953125,
-        reason = "as for the others, and twice 2^-10 of what is usual: the gradient of a query is a product of gradients \
-                  of scores that are rounded to 10 bits themselves, and PyTorch's vector has roundings of its own"
+        precision = tf32,
+        scaled = 0.0009765625,
+        reason = "twice what this precision is allowed: the gradient of a query is a product of gradients of scores \
+                  that are rounded to 10 bits themselves, and PyTorch's vector has roundings of its own"
     )
 )]
 pub mod scaled_dot_product_attention {

@@ -10,16 +10,6 @@ use crate::prims::{convert_element_type, permute};
     prim,
     torch = "matmul",
     autocast = low,
-    tolerance(
-        consistency, gradient, golden, checker,
-        executor = "tf32",
-        factor = 256.0,
-        scaled = 0.0009765625,
-        reason = "operands are rounded to 10 bits, by at most 2^-11 of each, 0.4 of that as a rule: a product is off by \
-                  2^-10 at most, and sums by half of how far they move when all operands are moved by 2^-11. Allowed are \
-                  four times that (256 x 32 times the move by 2^-23) and 2^-10 of what is usual; operands rounded to \
-                  bf16 are off by four times as much, and are caught"
-    )
 )]
 pub mod matmul {
     fn matmul(input: Tensor<Number>, other: Tensor<Number>, #[default(None)] out_dtype: Option<DType>) -> Tensor;

@@ -2,6 +2,8 @@
 
 use fulgurite_kernels::DType;
 
+use crate::precision::Precision;
+
 /// A template of the generated tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Template {
@@ -127,6 +129,21 @@ impl Tolerance {
     /// No more than the test allows.
     pub const NONE: Tolerance = Tolerance::new(1.0, 0.0);
 
+    /// What an executor of this precision is allowed by a test in `dtype`.
+    ///
+    /// TF32 rounds operands to 10 bits, by at most 2^-11 of each, 0.4 of that as a rule: a product is off by 2^-10 at
+    /// most, and sums by half of how far they move when all operands are moved by 2^-11. Allowed are four times that
+    /// (256 x 32 times the move by 2^-23) and 2^-10 of what is usual; operands rounded to bf16 are off by four times
+    /// as much, and are caught.
+    pub fn of(precision: Precision, template: Template, dtype: Option<DType>) -> Tolerance {
+        let compared =
+            matches!(template, Template::Consistency | Template::Gradient | Template::Golden | Template::Checker);
+        match precision {
+            Precision::Tf32 if compared && dtype == Some(DType::F32) => Tolerance::new(256.0, 0.0009765625),
+            _ => Tolerance::NONE,
+        }
+    }
+
     /// What a directive says.
     pub const fn new(factor: f64, scaled: f64) -> Tolerance {
         Tolerance { factor, scaled, dtype: None }
@@ -164,6 +181,8 @@ pub struct Directive {
     pub template: Template,
     /// Only with this executor.
     pub executor: Option<&'static str>,
+    /// Only with executors of this precision.
+    pub precision: Option<Precision>,
     /// Only with this element type.
     pub dtype: Option<DType>,
     /// Only for this sample.
@@ -173,10 +192,11 @@ pub struct Directive {
 }
 
 impl Directive {
-    /// Whether the directive speaks of this test.
-    pub fn matches(&self, template: Template, executor: Option<&str>, dtype: Option<DType>) -> bool {
+    /// Whether the directive speaks of this test, whose executor has this name and precision.
+    pub fn matches(&self, template: Template, executor: Option<(&str, Precision)>, dtype: Option<DType>) -> bool {
         self.template == template
-            && self.executor.is_none_or(|name| Some(name) == executor)
+            && self.executor.is_none_or(|own| executor.is_some_and(|(name, _)| name == own))
+            && self.precision.is_none_or(|own| executor.is_some_and(|(_, precision)| precision == own))
             && self.dtype.is_none_or(|own| Some(own) == dtype)
     }
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use fulgurite_kernels::DType;
 
-use super::directives::Template;
+use super::directives::{Directive, Template};
 use super::golden::Golden;
 use super::subject::{REFERENCE, accepted_samples};
 use super::templates;
 use super::test::{GeneratedTest, PROGRAMS, Settings};
 use crate::executor::{ExecutorDef, executors, find_executor, find_implementation, rewrites};
 use crate::operator::{OperatorKind, RuleSet};
+use crate::precision::Precision;
 use crate::registry::{find_operator, operators};
 use crate::testing::rules::TestRules;
 use crate::testing::samples::ErrorSamples;
@@ -211,6 +212,11 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
     tests
 }
 
+/// An executor's name with its precision.
+fn with_precision(name: Option<&'static str>) -> Option<(&'static str, Precision)> {
+    name.and_then(|name| find_executor(name).ok()).map(|executor| (executor.name, executor.precision))
+}
+
 /// The directives of linked operators that speak of no generated test or of no sample, in words.
 pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
     let mut unmatched = Vec::new();
@@ -219,13 +225,15 @@ pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
         |name: &str| find_executor(name).is_ok_and(|executor| absent.iter().any(|(kind, _)| *kind == executor.device));
     for def in operators() {
         // What speaks of an executor that cannot run here is tried where it can.
-        for directive in
-            TestRules::of(def).directives.iter().filter(|directive| !directive.executor.is_some_and(elsewhere))
-        {
+        let here = |directive: &&Directive| {
+            let of_precision = |own| executors().iter().any(|found| found.precision == own && elsewhere(found.name));
+            !directive.executor.is_some_and(elsewhere) && !directive.precision.is_some_and(of_precision)
+        };
+        for directive in TestRules::of(def).directives.iter().filter(here) {
             let matching: Vec<&GeneratedTest> = tests
                 .iter()
                 .filter(|test| test.operator == def.name)
-                .filter(|test| directive.matches(test.template, test.executor, test.dtype))
+                .filter(|test| directive.matches(test.template, with_precision(test.executor), test.dtype))
                 .collect();
             let sample = directive.sample.is_none_or(|sample| {
                 DTYPES.iter().any(|dtype| accepted_samples(def, *dtype).iter().any(|(index, _)| *index == sample))
@@ -237,7 +245,11 @@ pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
                     def.file,
                     def.line,
                     directive.template.name(),
-                    directive.executor.map(|name| format!(", executor {name}")).unwrap_or_default(),
+                    directive
+                        .executor
+                        .map(|name| format!(", executor {name}"))
+                        .or_else(|| directive.precision.map(|own| format!(", precision {}", own.name())))
+                        .unwrap_or_default(),
                     directive.dtype.map(|dtype| format!(", {dtype}")).unwrap_or_default(),
                     directive.sample.map(|sample| format!(", sample {sample}")).unwrap_or_default(),
                     directive.reason,

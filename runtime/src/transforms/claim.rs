@@ -43,7 +43,7 @@ pub(super) fn takes(executor: &ExecutorDef, def: &'static OperatorDef, metas: &[
     match find_implementation(def.name, executor.name) {
         Some(implementation) => {
             (implementation.kernel.runs_on(executor.device) || implementation.execution.is_some())
-                && (implementation.checker)(metas).is_ok()
+                && implementation.accepts(metas).is_ok()
         }
         None => executor.claims.is_some_and(|claims| claims(def, metas).is_ok()),
     }
@@ -173,7 +173,7 @@ impl Claimer<'_> {
             }
             let mut refuse = |reason: String| refusals.push(Refusal { executor: executor.name, reason });
             if let Some(implementation) = find_implementation(def.name, executor.name) {
-                match (implementation.checker)(metas) {
+                match implementation.accepts(metas) {
                     Err(reason) => refuse(reason),
                     Ok(()) if implementation.kernel.runs_on(self.device) || implementation.execution.is_some() => {
                         // A prim must run whatever the fuel: only a composite has something to fall back on.

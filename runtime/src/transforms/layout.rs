@@ -211,7 +211,7 @@ fn contiguous_copy(
     let metas = map_arguments(&arguments, |_| meta.clone());
     let taker = executors.iter().find(|executor| match find_implementation(def.name, executor.name) {
         Some(implementation) => {
-            implementation.kernel.runs_on(executor.device) && (implementation.checker)(&metas).is_ok()
+            implementation.kernel.runs_on(executor.device) && implementation.accepts(&metas).is_ok()
         }
         None => executor.claims.is_some_and(|claims| claims(def, &metas).is_ok()),
     });

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use fulgurite_runtime::executor::{
     IMPLEMENTATIONS, default_executors, executors, find_executor, implementations, rewrites,
 };
-use fulgurite_runtime::operator::OperatorKind;
+use fulgurite_runtime::operator::{OperatorDef, OperatorKind, RuleSet};
 use fulgurite_runtime::registry::{OPERATORS, find_operator, operators};
+use fulgurite_runtime::testing::rules::TestRules;
 
 type Outcome = Result<(), String>;
 
@@ -41,6 +42,18 @@ pub fn implementations_name_what_exists() -> Outcome {
         }
     }
     fail_on(problems)
+}
+
+/// An operator of the library says nothing of an executor by name: what an executor rounds is a fact of the executor.
+pub fn operators_name_no_executor() -> Outcome {
+    let of_library = |def: &&'static OperatorDef| def.package == "fulgurite-ops";
+    let directives = operators().iter().copied().filter(of_library).flat_map(|def| {
+        let named = TestRules::of(def).directives.iter().filter_map(|directive| directive.executor);
+        named.map(move |name| {
+            format!("{}:{}: a directive of {} names the executor {name}", def.file, def.line, def.name)
+        })
+    });
+    fail_on(directives.collect())
 }
 
 /// The host has a list to run programs with, and the reference stands at its end.

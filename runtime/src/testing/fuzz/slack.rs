@@ -1,7 +1,8 @@
 //! What the directives of operators allow a program's results besides: each result what those on the way to it allow,
 //! as far as they speak of its executors, its templates and the element types that the operators meet there.
 
-use crate::operator::RuleSet;
+use crate::executor::{ExecutorDef, find_executor, find_implementation};
+use crate::operator::{OperatorKind, RuleSet};
 use crate::testing::rules::TestRules;
 use fulgurite_kernels::DType;
 
@@ -34,12 +35,27 @@ fn add(block: &Block, symbol: &BoundSymbol, executors: &[&str], gradient: bool, 
         let mut values = symbol.operands().chain(symbol.results.iter().copied());
         values.any(|id| block.meta(id).dtype() == dtype)
     };
+    let runners = || executors.iter().filter_map(|name| find_executor(name).ok());
+    // Those whose precision is less than the type's, and which may run this symbol.
+    let runs = |executor: &ExecutorDef| {
+        symbol.operator().is_some_and(|def| {
+            def.kind == OperatorKind::Symbol(executor.name) || find_implementation(def.name, executor.name).is_some()
+        })
+    };
+    for executor in runners().filter(|executor| met(DType::F32) && runs(executor)) {
+        let own = Tolerance::of(executor.precision, Template::Consistency, Some(DType::F32));
+        found.factor = found.factor.max(own.factor);
+        if found.dtype == Some(DType::F32) {
+            found.scaled = found.scaled.max(own.scaled);
+        }
+    }
     for directive in symbol.operator().map_or(&[][..], |def| TestRules::of(def).directives) {
         let DirectiveKind::Tolerance(own) = directive.kind else { continue };
         let template =
             directive.template == Template::Consistency || gradient && directive.template == Template::Gradient;
         if template
             && directive.executor.is_none_or(|name| executors.contains(&name))
+            && directive.precision.is_none_or(|precision| runners().any(|executor| executor.precision == precision))
             && directive.dtype.is_none_or(met)
         {
             found.factor = found.factor.max(own.factor);
@@ -70,6 +86,7 @@ mod tests {
         kind: DirectiveKind::Tolerance(Tolerance::new(4096.0, 0.0)),
         template: Template::Consistency,
         executor: None,
+        precision: None,
         dtype: None,
         sample: None,
         reason: "to be told from the others",

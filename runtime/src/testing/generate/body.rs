@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fulgurite_kernels::DType;
 
 use crate::error::Failure;
-use crate::executor::{ExecutorDef, RewriteDef};
+use crate::executor::{ExecutorDef, RewriteDef, find_executor};
 use crate::operator::{OperatorDef, RuleSet};
 use crate::testing::directives::{Directive, DirectiveKind, Template, Tolerance};
 use crate::testing::golden::Golden;
@@ -36,10 +36,12 @@ pub(super) fn operator_test(
 ) -> GeneratedTest {
     let executor_name = executor.map(|executor| executor.name);
     let name = name_of(def.name, template, executor_name, dtype);
+    // The executor whose tolerances hold: another one's, where a test of the templates asks for it.
     let meant = match settings.directives_of {
-        Some([own, other]) if executor_name == Some(own) => Some(other),
-        _ => executor_name,
-    };
+        Some([own, other]) if executor_name == Some(own) => find_executor(other).ok(),
+        _ => executor,
+    }
+    .map(|executor| (executor.name, executor.precision));
     let directives: Vec<Directive> = TestRules::of(def)
         .directives
         .iter()
@@ -57,7 +59,8 @@ pub(super) fn operator_test(
             DirectiveKind::Tolerance(tolerance) => Some(tolerance),
             _ => None,
         })
-        .fold(Tolerance { dtype, ..Tolerance::NONE }, Tolerance::and);
+        .fold(Tolerance { dtype, ..Tolerance::NONE }, Tolerance::and)
+        .and(meant.map_or(Tolerance::NONE, |(_, precision)| Tolerance::of(precision, template, dtype)));
     let context =
         Context { def, template, executor, dtype, tolerance, settings: settings.clone(), golden: golden.clone() };
     let repeat = format!("{} {name}", settings.command);

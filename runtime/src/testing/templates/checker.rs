@@ -40,7 +40,7 @@ fn accepts(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Arg<Tenso
     match def.kind {
         OperatorKind::Symbol(owner) => owner == executor.name,
         _ => match find_implementation(def.name, executor.name) {
-            Some(implementation) => (implementation.checker)(metas).is_ok(),
+            Some(implementation) => implementation.accepts(metas).is_ok(),
             None => executor.claims.is_some_and(|claims| claims(def, metas).is_ok()),
         },
     }

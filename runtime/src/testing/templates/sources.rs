@@ -30,7 +30,7 @@ fn rule_of(def: &OperatorDef, executor: &ExecutorDef, metas: Option<&[Arg<Tensor
         OperatorKind::Symbol(owner) => KernelRules::of(def).plan.filter(|_| owner == executor.name),
         _ => {
             let own = find_implementation(def.name, executor.name)?;
-            own.kernel.plan.filter(|_| metas.is_none_or(|metas| (own.checker)(metas).is_ok()))
+            own.kernel.plan.filter(|_| metas.is_none_or(|metas| own.accepts(metas).is_ok()))
         }
     }
 }

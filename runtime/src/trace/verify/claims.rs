@@ -47,7 +47,7 @@ impl Verifier<'_> {
             if !implementation.kernel.runs_on(target) {
                 return refused(format!("it has no kernel of its own for {target}"));
             }
-            return (implementation.checker)(&metas).or_else(refused);
+            return implementation.accepts(&metas).or_else(refused);
         }
         match executor.claims {
             Some(claims) => claims(def, &metas).or_else(refused),

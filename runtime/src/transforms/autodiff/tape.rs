@@ -126,7 +126,7 @@ impl<'a> Tape<'a> {
         };
         for executor in self.executors {
             let Some(implementation) = find_implementation(def.name, executor.name) else { continue };
-            match ((implementation.checker)(metas), implementation.grad) {
+            match (implementation.accepts(metas), implementation.grad) {
                 (Ok(()), Some(grad)) => {
                     let from = RuleSource::Executor(executor.name);
                     return Choice { rule: Some(grad), from, refusals, silent };

@@ -111,7 +111,7 @@ impl<'a> Pattern<'a> {
             if offered.peek().is_none() {
                 continue;
             }
-            let answers: Vec<Claim> = offered.map(|implementation| (implementation.checker)(&arguments)).collect();
+            let answers: Vec<Claim> = offered.map(|implementation| implementation.accepts(&arguments)).collect();
             if answers.iter().all(Claim::is_err) {
                 return answers.into_iter().next().unwrap_or(Ok(()));
             }

@@ -1,0 +1,21 @@
+//! How exactly executors compute products of f32.
+
+/// The precision of an executor: a fact of it, from which the tolerances of its generated tests follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// IEEE arithmetic in the element type, or in f32 for those of 16 bits.
+    #[default]
+    Exact,
+    /// Operands of f32 are rounded to TF32, 10 bits of fraction, before they are multiplied.
+    Tf32,
+}
+
+impl Precision {
+    /// The name in declarations and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::Exact => "exact",
+            Precision::Tf32 => "tf32",
+        }
+    }
+}
