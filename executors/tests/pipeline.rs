@@ -121,7 +121,7 @@ fn what_was_claimed_elsewhere_is_verified_unasked() {
     };
     ending("y: f32[4] = prims::exp(x) by cpu").unwrap();
     let message = ending("y: f32[4] = prims::exp(x) by view").unwrap_err();
-    assert!(message.contains("'prims::exp' is no view"), "{message}");
+    assert!(message.contains("'prims::exp' is not a view"), "{message}");
 }
 
 #[test]

@@ -95,7 +95,7 @@ impl LaunchShape {
         }
         (0..3)
             .find(|&axis| !self.grid[axis].is_multiple_of(cluster[axis]))
-            .map(|_| format!("grid {:?} is no multiple of cluster {cluster:?}", self.grid))
+            .map(|_| format!("grid {:?} is not a multiple of cluster {cluster:?}", self.grid))
     }
 }
 

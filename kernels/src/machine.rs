@@ -7,7 +7,7 @@ use std::fs::read_to_string;
 pub struct Memory {
     /// In the machine.
     pub total: u64,
-    /// To be had without swapping.
+    /// Available without swapping.
     pub available: u64,
 }
 

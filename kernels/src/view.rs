@@ -101,11 +101,11 @@ fn bytes(shape: &[usize], strides: &[isize], first: *const u8, dtype: DType) -> 
 }
 
 impl<'a> TensorRef<'a> {
-    /// A view of memory that somebody else owns.
+    /// A view of memory that it does not own.
     ///
     /// # Safety
     /// For `'a`, every element that `shape` and `strides` reach from `pointer` lies in one live allocation, is aligned
-    /// for `dtype`, and is written by nobody.
+    /// for `dtype`, and is not written.
     pub unsafe fn new(dtype: DType, shape: &'a [usize], strides: &'a [isize], pointer: *const u8) -> Self {
         assert_eq!(shape.len(), strides.len(), "a view has one stride for each dimension");
         TensorRef { dtype, shape, strides, pointer, overlapped: false, memory: PhantomData }
@@ -231,10 +231,10 @@ impl<'a> TensorRef<'a> {
 }
 
 impl<'a> TensorMut<'a> {
-    /// A view of memory that somebody else owns.
+    /// A view of memory that it does not own.
     ///
     /// # Safety
-    /// As [`TensorRef::new`], and nobody else reads or writes the elements for `'a`.
+    /// As [`TensorRef::new`], and no other code reads or writes the elements for `'a`.
     pub unsafe fn new(dtype: DType, shape: &'a [usize], strides: &'a [isize], pointer: *mut u8) -> Self {
         assert_eq!(shape.len(), strides.len(), "a view has one stride for each dimension");
         TensorMut { dtype, shape, strides, pointer, overlapped: false, memory: PhantomData }

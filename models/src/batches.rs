@@ -51,7 +51,7 @@ pub enum Order {
     Shuffled,
 }
 
-/// Where a loader stands, and what it stands in: all that a checkpoint stores of the data.
+/// The position of a loader and the fingerprint of its data: everything that a checkpoint stores of the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchPosition {

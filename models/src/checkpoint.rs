@@ -20,9 +20,9 @@ use crate::schedule::{Schedule, ScheduleError};
 use crate::tensor_file::{TensorFile, TensorFileError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
-/// Stands before a weight's name in the name of Adam's running mean of its gradient.
+/// Prefix of the name of Adam's running mean of a weight's gradient.
 pub const FIRST_MOMENT: &str = "adamw.first_moment.";
-/// Stands before a weight's name in the name of Adam's running mean of its squared gradient.
+/// Prefix of the name of Adam's running mean of a weight's squared gradient.
 pub const SECOND_MOMENT: &str = "adamw.second_moment.";
 
 /// The format written; others are refused.
@@ -269,7 +269,7 @@ impl Checkpoint {
     }
 
     /// Writes a checkpoint in place of the one at `path`. Whatever happens on the way, a kill included, `path` holds
-    /// either the previous checkpoint or this one, whole. Values that are not finite are an error: nobody could use
+    /// either the previous checkpoint or this one, whole. Values that are not finite are an error: nothing could use
     /// what replaced a good checkpoint.
     pub fn save(&self, path: &Path) -> Result<(), CheckpointError> {
         self.validate_finite().and_then(|()| self.save_parts(path)).map_err(|error| error.in_file(path))

@@ -100,7 +100,7 @@ pub enum ConfigError {
     /// No size has this name.
     #[error("unknown model size '{name}', expected one of {}", SIZES.map(|size| size.name).join(", "))]
     UnknownSize {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
     /// A size of 0, or one beyond what any machine holds.

@@ -92,7 +92,7 @@ const MOST_LINKS: usize = 40;
 /// The file that is replaced when `path` is: `path` itself, or what it names where it is a symbolic link.
 ///
 /// # Errors
-/// If there is something that is no regular file: renaming a file over a device or a pipe would destroy it.
+/// If there is something that is not a regular file: renaming a file over a device or a pipe would destroy it.
 fn destination(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
@@ -102,7 +102,7 @@ fn destination(path: &Path) -> io::Result<PathBuf> {
             Ok(found) if found.is_symlink() => path = folder_of(&path).join(std::fs::read_link(&path)?),
             Ok(found) if found.is_file() => return Ok(path),
             Ok(_) => {
-                let message = format!("'{}' is no regular file, and is not replaced", path.display());
+                let message = format!("'{}' is not a regular file, and is not replaced", path.display());
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
             }
         }
@@ -188,7 +188,7 @@ fn remove_leftovers(folder: &Path, prefix: &str) {
 fn open_regular(path: &Path) -> io::Result<File> {
     let regular = |metadata: Metadata| match metadata.is_file() {
         true => Ok(()),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "is no regular file")),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file")),
     };
     regular(std::fs::symlink_metadata(path)?)?;
     let mut options = OpenOptions::new();
@@ -358,7 +358,7 @@ mod tests {
         let pipe = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let (stage, error) = replace(&pipe, |_| Ok(())).unwrap_err();
-        assert!(stage == Stage::Create && error.to_string().contains("is no regular file"), "{error}");
+        assert!(stage == Stage::Create && error.to_string().contains("is not a regular file"), "{error}");
         std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
         assert!(replace(&folder.path().join("loop"), |_| Ok(())).unwrap_err().1.to_string().contains("symbolic links"));
     }

@@ -15,7 +15,7 @@ use crate::tokenizer::{StreamingDecoder, Tokenizer};
 pub struct Sampling {
     /// Logits are divided by it, in f32; 0, and what is below the smallest normal f32, takes the most probable token.
     pub temperature: f64,
-    /// Only so many of the most probable tokens are drawn from.
+    /// Number of most probable tokens to draw from.
     pub top_k: Option<usize>,
     /// Seed of the draws.
     pub seed: u64,

@@ -11,7 +11,7 @@ pub struct HostTensor {
     bytes: Vec<u8>,
 }
 
-/// Values that do not make the tensor asked for.
+/// Values that do not fit the requested tensor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostTensorError {
     /// Another number of bytes than shape and dtype need.
@@ -32,10 +32,10 @@ pub enum HostTensorError {
         /// The byte.
         value: u8,
     },
-    /// Values asked for in a type that the tensor does not have.
+    /// Values requested in another type than the tensor's.
     #[error("the tensor holds {found}, not {expected}")]
     DType {
-        /// The type asked for.
+        /// The requested type.
         expected: DType,
         /// The type there is.
         found: DType,

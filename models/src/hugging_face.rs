@@ -90,7 +90,7 @@ pub enum HuggingFaceError {
     #[error("metadata \"n_head\" is {0:?}, expected a whole number")]
     Heads(String),
     /// A `config.json` that cannot be used.
-    #[error("'{}', which stands beside the file: {message}", path.display())]
+    #[error("'{}' beside the file: {message}", path.display())]
     ConfigFile {
         /// The file.
         path: PathBuf,

@@ -102,9 +102,9 @@ fn heads_come_from_the_caller_the_metadata_the_config_or_the_size() {
     assert_eq!(heads(tensor_file(&weights(), Names::Plain), Some(4)).unwrap(), 4);
     assert!(heads(without(), Some(3)).unwrap_err().to_string().contains("4 channels do not divide among 3 heads"));
     std::fs::write(&config, r#"{"n_head": 1, "n_embd": 768}"#).unwrap();
-    assert!(complain().contains("config.json', which stands beside the file: n_embd is 768"));
+    assert!(complain().contains("config.json' beside the file: n_embd is 768"));
     std::fs::write(&config, "{").unwrap();
-    assert!(complain().contains("config.json', which stands beside the file: EOF"));
+    assert!(complain().contains("config.json' beside the file: EOF"));
     assert_eq!(heads_of(&BTreeMap::new(), None, 12, 768).unwrap(), 12);
     assert_eq!(heads_of(&BTreeMap::new(), None, 48, 1600).unwrap(), 25);
 }

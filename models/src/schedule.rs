@@ -31,8 +31,8 @@ pub enum ScheduleError {
         /// What was given.
         value: f64,
     },
-    /// The floor lies above the peak.
-    #[error("the schedule's floor {floor} lies above its peak {peak}")]
+    /// The floor is above the peak.
+    #[error("the schedule's floor {floor} is above its peak {peak}")]
     FloorAbovePeak {
         /// The floor.
         floor: f64,

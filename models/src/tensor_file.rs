@@ -125,7 +125,7 @@ pub enum TensorFileError {
     Memory {
         /// What they are for.
         place: String,
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: u64,
     },
 }

@@ -94,7 +94,7 @@ impl Tokenizer {
         }
     }
 
-    /// The bytes that token ids stand for; `<|endoftext|>` stands for its own name.
+    /// The bytes of token ids; `<|endoftext|>` gives its own name.
     pub fn decode_bytes(self, tokens: &[u32]) -> Result<Vec<u8>, TokenizerError> {
         let vocabulary = self.vocabulary();
         if let Some((index, &id)) = tokens.iter().enumerate().find(|&(_, &id)| id as usize >= vocabulary) {

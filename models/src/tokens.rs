@@ -53,7 +53,7 @@ pub enum TokensError {
         path: PathBuf,
         /// Its position in the shard.
         token: u64,
-        /// Where it stands in the file, in bytes.
+        /// Its offset in the file, in bytes.
         offset: u64,
         /// The id.
         id: u16,
@@ -63,7 +63,7 @@ pub enum TokensError {
         vocabulary: usize,
     },
     /// More tokens than there are.
-    #[error("tokens {first} to {end} were asked for, the stream has {length}")]
+    #[error("tokens {first} to {end} are out of range, the stream has {length}")]
     BeyondEnd {
         /// The first.
         first: usize,

@@ -123,8 +123,7 @@ impl Format {
         }
     }
 
-    /// The format that a file of this name gets if nobody says: llm.c's in f32 for `.bin`, Hugging Face's for
-    /// `.safetensors`.
+    /// The default format of a file of this name: llm.c's in f32 for `.bin`, Hugging Face's for `.safetensors`.
     pub fn of_name(path: &Path) -> Result<Format, WeightFileError> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("bin") => Ok(Format::Llmc(Version::F32)),

@@ -300,7 +300,7 @@ impl Array {
         let rank = self.0.meta.rank();
         let mut seen = vec![false; rank];
         if dims.len() != rank || !dims.iter().all(|d| *d < rank && !std::mem::replace(&mut seen[*d], true)) {
-            return Err(wrong("dims", format!("{dims:?} is no permutation of {rank} dimensions")));
+            return Err(wrong("dims", format!("{dims:?} is not a permutation of {rank} dimensions")));
         }
         let shape: Vec<usize> = dims.iter().map(|d| self.shape()[*d]).collect();
         let strides = dims.iter().map(|d| self.0.strides[*d]).collect();

@@ -77,9 +77,9 @@ impl FromStr for Device {
         let named = !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         match index.parse() {
             // It would be the host, and not equal to it.
-            Ok(index) if kind == "cpu" && index > 0 => Err(format!("'{text}' is no device: there is one host, 'cpu'")),
+            Ok(index) if kind == "cpu" && index > 0 => Err(format!("'{text}' is not a device: there is one host, 'cpu'")),
             Ok(index) if named => Ok(Device::new(kind, index)),
-            _ => Err(format!("'{text}' is no device, expected 'cpu', 'cuda', 'cuda:1', ...")),
+            _ => Err(format!("'{text}' is not a device, expected 'cpu', 'cuda', 'cuda:1', ...")),
         }
     }
 }
@@ -136,7 +136,7 @@ impl FromStr for Target {
         };
         let word = |w: &str| !w.is_empty() && w.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if !word(kind) || !architecture.is_none_or(word) {
-            return Err(format!("'{text}' is no target, expected 'cpu' or 'cuda:sm_90a'"));
+            return Err(format!("'{text}' is not a target, expected 'cpu' or 'cuda:sm_90a'"));
         }
         Ok(Target { kind: kind.into(), architecture: architecture.map(Into::into) })
     }

@@ -1,11 +1,11 @@
-//! Whatever stands in a file of cases, reading it gives cases or errors, never a panic.
+//! Reading a file of cases returns cases or errors for any content, and never panics.
 
 use fulgurite::registry::operators;
 use fulgurite::testing::samples::Random;
 
 use super::{TensorFile, bind, parse_cases, resolve_operator};
 
-/// Mutated inputs in the normal suite; `FULGURITE_FUZZ` asks for another number.
+/// Number of mutated inputs in the normal suite; `FULGURITE_FUZZ` sets another number.
 const INPUTS: u64 = 20_000;
 
 const SEEDS: [&str; 3] = [

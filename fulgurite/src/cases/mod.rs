@@ -12,8 +12,8 @@
 //! A value is a tensor (`{"tensor": key}`), a number (`{"number": "inf"}` where JSON has none), a boolean, a string, an
 //! element type (`{"dtype": "float32"}`), a list of these, or null. `layout` gives the strides, in elements, of tensors
 //! that are not contiguous, by the names of the arguments; the values are in row-major order in the file. A case may
-//! have `torch` and `digest`, which `ops samples` writes and nothing here reads. Any other field is an error: one
-//! misspelt would be a request that nobody hears.
+//! have `torch` and `digest`, which `ops samples` writes and nothing here reads. Any other field is an error, so that a
+//! misspelt field is not ignored.
 
 mod bind;
 mod export;

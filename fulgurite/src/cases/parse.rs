@@ -44,7 +44,7 @@ pub fn parse_cases(text: &[u8]) -> Result<Vec<Case>, String> {
         let place = format!("cases[{i}]");
         let (id, wrong) = match (id_of(case), case) {
             (Some(id), _) => {
-                let twice = (!seen.insert(id.clone())).then(|| format!("{place}.id: '{id}' stands twice"));
+                let twice = (!seen.insert(id.clone())).then(|| format!("{place}.id: '{id}' occurs twice"));
                 (id, twice)
             }
             (None, Err(error)) => (unlike(&given, &place), Some(format!("{place}: {error}"))),

@@ -85,7 +85,7 @@ fn alike(name: &str) -> String {
     format!("; alike are {}", names.join(", "))
 }
 
-/// The call with the operator and the names that PyTorch's overloads stand for; any other call as it is.
+/// The call with the operator and the argument names of PyTorch's overload; any other call unchanged.
 ///
 /// - `split(tensor, split_size_or_sections, dim)` with a list is `split_with_sizes`, with a number `split`;
 /// - `arange(end)` begins at 0;

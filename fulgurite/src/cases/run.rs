@@ -60,7 +60,7 @@ pub fn trace_call(call: &Call<TensorMeta>, target: Target) -> Result<Trace> {
 pub struct CaseOutput {
     /// The operator's results.
     pub outputs: Vec<Array>,
-    /// The gradients asked for, by the names of the inputs.
+    /// The requested gradients, by the names of the inputs.
     pub gradients: Vec<(String, Array)>,
 }
 
@@ -156,7 +156,7 @@ fn to_device(operator: &OperatorDef, arguments: &mut [Arg<String>], device: Devi
     }
 }
 
-/// Gives tensors the strides that the case asks for.
+/// Gives tensors the strides that the case requests.
 fn lay_out(layout: &[(String, Vec<i64>)], names: &[String], inputs: &mut [Array]) -> Result<(), CaseError> {
     for (name, strides) in layout {
         let wrong = |message: String| CaseError::new("Layout", message);

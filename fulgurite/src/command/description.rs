@@ -12,11 +12,11 @@ pub fn kind_of(def: &OperatorDef) -> (&'static str, Option<&'static str>) {
     }
 }
 
-/// When a rewrite takes part, in words.
+/// When a rewrite runs, in words.
 pub fn takes_part(def: &RewriteDef) -> String {
     if !def.executors.is_empty() {
         return format!("after autodiff, where one of these executors is in the list: {}", def.executors.join(", "));
     }
     let when = if def.late { "after autodiff" } else { "before autodiff" };
-    if def.default { when.to_owned() } else { format!("{when}, where it is asked for") }
+    if def.default { when.to_owned() } else { format!("{when}, if it is named") }
 }

@@ -47,10 +47,10 @@ pub struct Arguments {
     /// The number of the first case: a longer search is continued.
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     first: u64,
-    /// At most so many cases.
+    /// Maximum number of cases.
     #[arg(long, value_name = "NUMBER")]
     cases: Option<u64>,
-    /// Stops after so many findings.
+    /// Stops after this number of findings.
     #[arg(long, value_name = "NUMBER")]
     findings: Option<u64>,
     /// The kind of device that programs are run on: cpu, cuda, or auto for the first that is available. They run on the

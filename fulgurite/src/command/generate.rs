@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Logits are divided by it; 0 takes the most probable token.
     #[arg(long, default_value_t = Sampling::default().temperature, allow_negative_numbers = true)]
     temperature: f64,
-    /// Only so many of the most probable tokens are drawn from; 0 draws from all.
+    /// Draws only from this number of most probable tokens; 0 draws from all.
     #[arg(long, default_value_t = 40)]
     top_k: usize,
     /// Takes weights that are not finite.

@@ -1,4 +1,4 @@
-//! Logging, if `FULGURITE_LOG` asks for it.
+//! Logging, enabled by `FULGURITE_LOG`.
 
 use std::io::stderr;
 
@@ -11,7 +11,7 @@ use super::outcome::Failed;
 /// The variable that says what is logged: `info`, `fulgurite_runtime=debug`, ...
 pub const VARIABLE: &str = "FULGURITE_LOG";
 
-/// Logs to standard error what the variable asks for, if it is set.
+/// Logs to standard error at the level that the variable sets.
 pub fn start() -> Result<(), Failed> {
     let Some(wanted) = std::env::var_os(VARIABLE) else { return Ok(()) };
     let wanted = wanted.to_string_lossy();

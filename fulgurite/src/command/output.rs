@@ -11,7 +11,7 @@ pub fn program() -> String {
     path.file_stem().map_or_else(|| "fulgurite".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Writes to standard output. Whoever reads it may stop early.
+/// Writes to standard output. The reader may close it early.
 pub fn write(text: Arguments<'_>) -> Result<(), Failed> {
     let mut out = stdout().lock();
     match out.write_fmt(text).and_then(|()| out.flush()) {

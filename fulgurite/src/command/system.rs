@@ -1,4 +1,4 @@
-//! What the machine offers, read from where the system says so.
+//! Properties of the machine, as the operating system reports them.
 
 use fulgurite_kernels::machine;
 
@@ -7,7 +7,7 @@ use fulgurite_kernels::machine;
 pub struct Memory {
     /// In the machine.
     pub total: u64,
-    /// To be had without swapping.
+    /// Available without swapping.
     pub available: u64,
 }
 

@@ -38,7 +38,7 @@ pub struct Arguments {
     markdown: bool,
 }
 
-/// What became of one program of a snapshot.
+/// The change of one program of a snapshot.
 enum Change {
     /// It is new, or gone.
     Whole { added: bool },
@@ -109,7 +109,7 @@ fn git(arguments: &[&str], folder: &Path) -> Result<Option<Vec<u8>>, Failed> {
 fn changed_files(below: &Path, base: &str) -> Result<Vec<PathBuf>, Failed> {
     let here = Path::new(".");
     if git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{base}^{{commit}}")], here)?.is_none() {
-        return Err(Failed(format!("'{base}' is no commit of the repository here")));
+        return Err(Failed(format!("'{base}' is not a commit of this repository")));
     }
     let below = below.to_string_lossy();
     let tracked = git(&["diff", "--name-only", "--relative", "-z", base, "--", &below], here)?.unwrap_or_default();

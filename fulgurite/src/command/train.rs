@@ -93,13 +93,13 @@ pub struct Gpt2 {
     /// Seed of the weights, the order of the data and dropout.
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Validation loss every so many steps, and at the end; 0 only at the end.
+    /// Steps between validation losses; one is also computed at the end. 0 computes only that one.
     #[arg(long, default_value_t = 0, value_name = "STEPS")]
     evaluate_every: u64,
     /// Validation batches.
     #[arg(long, default_value_t = 10, value_name = "BATCHES")]
     evaluate_batches: usize,
-    /// Checkpoint every so many steps, and at the end; 0 only at the end.
+    /// Steps between checkpoints; one is also written at the end. 0 writes only that one.
     #[arg(long, default_value_t = 0, value_name = "STEPS")]
     save_every: u64,
     /// How many checkpoints are kept, the newest included.

@@ -200,7 +200,7 @@ fn cases_without_a_name_of_their_own_are_reported_by_their_place() {
         .collect();
     let expected = [
         ("a", "ok"),
-        ("a", "cases[1].id: 'a' stands twice"),
+        ("a", "cases[1].id: 'a' occurs twice"),
         ("cases[2]'", "cases[2].id: expected a string that is not empty, got \"\""),
         ("cases[3]", "cases[3].id: expected a string that is not empty, got 7"),
         ("cases[4]", "cases[4]: expected an object with an \"id\", got an object"),

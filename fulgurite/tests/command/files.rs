@@ -70,7 +70,7 @@ fn weights_go_from_format_to_format_and_are_used() {
     std::fs::create_dir(folder.join("made")).unwrap();
     convert(&["nano.bin", "made/checkpoint.safetensors", "--to", "checkpoint"]).ok();
     let said = train(folder, &["--init", "nano.bin", "--out", "made", "--seed", "0", "--resume"]).fails(1);
-    assert!(said.contains("made from weights alone and stands in no data"), "{said}");
+    assert!(said.contains("converted from weights and has no position in data"), "{said}");
     let refused = |arguments: &[&str], code: i32, part: &str| {
         let said = convert(arguments).fails(code);
         assert!(said.contains(part), "{said} lacks {part}");

@@ -43,6 +43,6 @@ fn wrong_arguments_are_errors() {
     assert!(complaint.contains("cuda:1") && complaint.contains("first device of a kind"), "{complaint}");
     for command in [&["fuzz"][..], &["ops", "run", "cases", "--out", "results"], &["train", "gpt2"]] {
         let complaint = run(&[command, &["--device", "cpu:2"]].concat()).fails(2);
-        assert!(complaint.contains("'cpu:2' is no device: there is one host"), "{complaint}");
+        assert!(complaint.contains("'cpu:2' is not a device: there is one host"), "{complaint}");
     }
 }

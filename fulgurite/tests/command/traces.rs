@@ -95,7 +95,7 @@ fn targets_that_nothing_runs_on_are_refused() {
     for (target, message) in [
         ("gpu", "no executor runs on 'gpu'; there are cpu, cuda"),
         ("gpu:sm_90a", "no executor runs on 'gpu'; there are cpu, cuda"),
-        ("cuda:banana", "'banana' is no architecture of 'cuda', expected sm_ and a number such as sm_90a"),
+        ("cuda:banana", "'banana' is not an architecture of 'cuda', expected sm_ and a number such as sm_90a"),
         ("cpu:sm_90a", "'cpu' has no architectures, got 'sm_90a'"),
     ] {
         let complaint = run(&["trace", "show", "prims::exp", "--target", target]).fails(2);
@@ -230,7 +230,7 @@ fn plans_that_reach_elsewhere_are_not_run() {
             "(x: f32[4], y: f32[1])",
             "  w: f32[2] = prims::slice(x, starts=[0], ends=[2], steps=[1]) by view\n".into(),
             "w in y",
-            "'w' is a view of 'x', which lies elsewhere",
+            "'w' is a view of 'x', which is elsewhere",
         ),
         ("(x: f32[4])", "  w: f32[4] = prims::exp(x) by cpu\n".into(), "w at 1", "not a multiple of 4"),
         (

@@ -23,14 +23,14 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `size` bytes, all zero; `None` if they cannot be had.
+    /// `size` zeroed bytes; `None` if the allocation fails.
     pub(super) fn zeroed(size: usize) -> Option<Memory> {
         let layout = Memory::layout(size)?;
         // SAFETY: the layout has a size above zero.
         Some(Memory { base: NonNull::new(unsafe { alloc_zeroed(layout) })?, size })
     }
 
-    /// `size` bytes that nobody wrote yet: write them before they are read.
+    /// `size` uninitialized bytes: write them before they are read.
     pub(super) fn unwritten(size: usize) -> Option<Memory> {
         let layout = Memory::layout(size)?;
         // SAFETY: the layout has a size above zero.

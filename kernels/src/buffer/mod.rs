@@ -39,11 +39,11 @@ fn count(bytes: usize) {
     PEAK.fetch_max(now, Ordering::Relaxed);
 }
 
-/// Why memory could not be had.
+/// Why an allocation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("could not allocate {bytes} bytes of host memory")]
 pub struct OutOfMemory {
-    /// The size asked for.
+    /// The requested size.
     pub bytes: usize,
 }
 
@@ -129,7 +129,7 @@ impl Buffer {
         unsafe { self.start.add(self.guard) }
     }
 
-    /// The payload, for reading. Nobody may write to the buffer meanwhile.
+    /// The payload, for reading. The buffer must not be written meanwhile.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: the payload is initialized at allocation and lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.bytes) }

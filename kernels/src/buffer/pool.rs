@@ -1,5 +1,5 @@
-//! Large blocks that nobody uses, kept for the next buffer of their size: the system takes longer to hand out and zero
-//! fresh pages than a kernel takes to fill them.
+//! Unused large blocks, kept for the next buffer of their size: the system takes longer to hand out and zero fresh
+//! pages than a kernel takes to fill them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock, PoisonError};

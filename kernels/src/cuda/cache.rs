@@ -1,8 +1,7 @@
-//! Compiled kernels, kept: in memory for the process, on disk for the next one.
+//! The cache of compiled kernels: in memory for this process, on disk for the next one.
 //!
-//! An entry's name is a hash of everything that its content depends on, so an entry is never stale, and processes need
-//! not agree on anything: each writes to a file of its own and renames it, and whoever comes last replaces an equal
-//! file.
+//! An entry's name is a hash of everything that its content depends on, so an entry is never stale. Processes need no
+//! locks: each writes its own file and renames it, and the last rename replaces an equal file.
 
 use super::error::Result;
 use super::folder::Folder;
@@ -18,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// The folder of all caches; by default the user's cache folder.
 pub const CACHE_VARIABLE: &str = "FULGURITE_CACHE";
 
-/// Entries on disk take up so many bytes at most; those that were not used for longest are removed.
+/// Maximum size of all entries on disk, in bytes; the least recently used entries are removed.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// What starts every entry. The digit is the version of the layout: magic, length of the image, length of the log
@@ -26,7 +25,7 @@ const MOST_BYTES: u64 = 1 << 30;
 const MAGIC: &[u8; 8] = b"FULGCUB1";
 const HEADER_BYTES: usize = 8 + 8 + 8 + blake3::OUT_LEN;
 
-/// How often what was asked for was there.
+/// Counts of hits and misses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStatistics {
     /// Found in memory.

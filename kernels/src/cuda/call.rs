@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char};
 
 /// Calls a function of the driver and turns its code into a `Result`; the error carries the function's name.
 ///
-/// It expands to a call of an unsafe function, so it stands in an `unsafe` block with a reason.
+/// It expands to a call of an unsafe function, so it is used in an `unsafe` block with a reason.
 macro_rules! driver {
     ($function:ident($($argument:expr),* $(,)?)) => {
         $crate::cuda::call::check(stringify!($function), cudarc::driver::sys::$function($($argument),*))

@@ -1,4 +1,5 @@
-//! A device in use: its primary context, what this process holds on it, and what went wrong where nobody could be told.
+//! An opened device: its primary context, the memory that this process holds on it, and errors that could not be
+//! returned.
 
 use super::call::driver;
 use super::device::{self, Device};
@@ -99,7 +100,7 @@ impl Context {
         unsafe { driver!(cuCtxSynchronize()) }
     }
 
-    /// The first error since the last call that had nobody to go to: from freeing or destroying something.
+    /// The first error since the last call that could not be returned, because it occurred in a destructor.
     pub fn check(&self) -> Result<()> {
         self.0.error.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
@@ -111,7 +112,7 @@ impl Context {
         }
     }
 
-    /// What is free on the device, whoever holds the rest.
+    /// The free memory of the device, also counting memory of other processes as used.
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         self.bind()?;
         let mut info = MemoryInfo { free: 0, total: 0 };

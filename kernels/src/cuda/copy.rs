@@ -25,7 +25,7 @@ impl Stream {
     /// Copies device memory to `to`. Into page-locked memory the host does not wait.
     ///
     /// # Safety
-    /// As [`Stream::copy_to_device`]; `to` must stay alive, and nobody may look at it until the copy is done.
+    /// As [`Stream::copy_to_device`]; `to` must stay alive and must not be read until the copy is done.
     pub unsafe fn copy_to_host(&self, to: &mut [u8], from: DeviceAddress) -> Result<()> {
         if to.is_empty() {
             return Ok(());

@@ -9,7 +9,7 @@ use super::error::{CudaError, Result};
 /// A parameter of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameter {
-    /// Where it lies in the parameter buffer, in bytes.
+    /// Its offset in the parameter buffer, in bytes.
     pub offset: usize,
     /// Its size, in bytes.
     pub bytes: usize,
@@ -22,7 +22,7 @@ pub struct KernelResources {
     pub name: String,
     /// Registers of a thread.
     pub registers: u32,
-    /// Stack of a thread, in bytes: local arrays that are indexed at run time, and spills. It lies in local memory.
+    /// Stack of a thread, in bytes: local arrays that are indexed at run time, and spills. It is in local memory.
     pub stack_bytes: u32,
     /// Bytes of register values stored to local memory, over the kernel's code; 0 if the log does not tell.
     pub spill_store_bytes: u32,

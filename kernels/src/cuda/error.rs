@@ -25,7 +25,7 @@ pub enum CudaError {
     /// The device number is not one of this machine's.
     #[error("there is no CUDA device {ordinal}: this process sees {count}")]
     NoSuchDevice {
-        /// The number asked for.
+        /// The requested number.
         ordinal: usize,
         /// How many devices there are.
         count: usize,
@@ -44,10 +44,10 @@ pub enum CudaError {
     },
     /// The device has not enough memory left.
     #[error(
-        "out of device memory: asked for {asked} bytes, {free} of {total} are free, {held} are held by this process"
+        "out of device memory: requested {asked} bytes, {free} of {total} are free, {held} are held by this process"
     )]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Requested bytes.
         asked: usize,
         /// Bytes free on the device, for all processes.
         free: usize,
@@ -85,13 +85,13 @@ pub enum CudaError {
     /// A kernel of this name is not in the module.
     #[error("there is no kernel `{kernel}` in the module, which has {present:?}")]
     NoSuchKernel {
-        /// The name asked for.
+        /// The requested name.
         kernel: String,
         /// The names that the module has.
         present: Vec<String>,
     },
     /// A launch that the device or the kernel's signature rules out.
-    #[error("kernel `{kernel}` cannot be launched so: {reason}")]
+    #[error("kernel `{kernel}` cannot be launched: {reason}")]
     Launch {
         /// The kernel.
         kernel: String,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::{Builder, NamedTempFile};
 
-/// How often a process looks at the size of a folder: at its first file and then at every so many.
+/// A process checks the size of a folder at its first file and then after this number of files.
 const PRUNE_EVERY: usize = 256;
 /// A file that was used says so once in this time.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -47,7 +47,7 @@ impl Folder {
         &self.path
     }
 
-    /// The content of a file; `None` if there is none.
+    /// The content of a file; `None` if it does not exist.
     pub(super) fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         let path = self.path.join(name);
         match fs::read(&path) {
@@ -122,7 +122,7 @@ impl Folder {
         }
     }
 
-    /// A complete file under a name that nobody reads.
+    /// A complete file under a name that is never read.
     fn temporary(&self, parts: &[&[u8]]) -> io::Result<NamedTempFile> {
         fs::create_dir_all(&self.path)?;
         let mut builder = Builder::new();

@@ -1,4 +1,4 @@
-//! Where CUDA's libraries lie: the system's, a toolkit's, or those of Python wheels.
+//! The folders of CUDA's libraries: the system's, a toolkit's, or those of Python wheels.
 //!
 //! The bindings open a library by name alone (`libnvrtc.so`, `libnvrtc.so.13`, ...). A library that is already in the
 //! process answers to its SONAME, so opening `.../site-packages/nvidia/cu13/lib/libnvrtc.so.13` by its full path first,
@@ -35,7 +35,7 @@ pub(super) fn usual_folders() -> Vec<PathBuf> {
     roots.iter().flat_map(|root| folders_of(root)).collect()
 }
 
-/// Folders where drivers lie that were mounted into a container or a guest.
+/// Folders of drivers that were mounted into a container or a guest.
 pub(super) fn driver_folders() -> Vec<PathBuf> {
     ["/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib"].map(PathBuf::from).to_vec()
 }
@@ -82,7 +82,7 @@ pub(super) fn open(name: impl AsRef<Path>) -> Result<&'static Library, String> {
     Ok(Box::leak(Box::new(library)))
 }
 
-/// Opens `path` for the rest of the process, and before it the companions that it will ask for by name.
+/// Opens `path` for the rest of the process, and before it the libraries that it loads by name.
 ///
 /// NVRTC opens its built-in functions so, and its wheels set no search path of their own.
 pub(super) fn open_with_companions(path: &Path, companion: Option<&str>) -> Result<&'static Library, String> {

@@ -57,7 +57,7 @@ impl DeviceMemory {
         self.bytes == 0
     }
 
-    /// The context it lies in.
+    /// Its context.
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -97,7 +97,7 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Page-locked host memory: copies between it and a device run beside the host and at full speed. It starts zeroed.
+/// Page-locked host memory: copies between it and a device are asynchronous and run at full speed. It is zeroed.
 #[derive(Debug)]
 pub struct PinnedMemory {
     context: Context,

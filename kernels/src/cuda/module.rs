@@ -11,7 +11,7 @@ use std::ffi::CString;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Dynamic and static shared memory of a block, in bytes, beyond which a kernel must ask for more.
+/// Dynamic and static shared memory of a block, in bytes, above which a kernel must request more.
 const DEFAULT_SHARED_BYTES: u32 = 48 * 1024;
 
 /// A cubin loaded into a context. Clones are the same module; it is unloaded when the last of them and of its
@@ -160,7 +160,7 @@ impl Function {
         let (most, fixed) = (self.context().device().shared_bytes_per_block, self.resources().shared_bytes as usize);
         if bytes as usize + fixed > most {
             let reason = format!(
-                "it asks for {bytes} bytes of dynamic shared memory beside {fixed} static ones, a block of this device has at most {most}"
+                "{bytes} bytes of dynamic and {fixed} bytes of static shared memory exceed the {most} bytes of a block"
             );
             return Err(CudaError::Launch { kernel: self.name().to_owned(), reason });
         }

@@ -11,7 +11,7 @@ use std::ptr;
 
 pub use super::error::CompileError;
 
-/// A source and how to compile it: all that a cubin depends on, beside NVRTC's version.
+/// A source and its options: everything that a cubin depends on, except NVRTC's version.
 #[derive(Debug, Clone, Copy)]
 pub struct Compilation<'a> {
     /// What messages call the source, such as `rms_norm.cu`.

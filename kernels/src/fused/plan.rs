@@ -6,7 +6,7 @@ use crate::scalar::ScalarOp;
 use crate::tile::Class;
 use crate::tile::reduction::Reduction;
 
-/// Where a value lies.
+/// The place of a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Storage {
     /// The n-th tile of the scratch.

@@ -48,7 +48,7 @@ pub(super) struct Addresses<'a> {
 // SAFETY: plain addresses, used within the contract of `run`: tasks write disjoint elements.
 unsafe impl Sync for Addresses<'_> {}
 
-/// Calls `body` with the scratch of this thread, of at least so many bytes.
+/// Calls `body` with this thread's scratch memory of at least the given size in bytes.
 pub(super) fn with_scratch(bytes: usize, body: impl FnOnce(*mut u8)) {
     let mut scratch = SCRATCH.take();
     let lines = bytes.div_ceil(64);

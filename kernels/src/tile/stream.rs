@@ -26,7 +26,7 @@ pub(crate) fn fetch(line: *const u8) {
     }
 }
 
-/// Copies `bytes` bytes to memory that nobody reads soon. Follow the last copy of a thread with [`fence`].
+/// Copies `bytes` bytes to memory that is not read soon. Follow the last copy of a thread with [`fence`].
 ///
 /// # Safety
 /// The ranges are valid and do not overlap.

@@ -87,7 +87,7 @@ pub enum LlmcError {
     Memory {
         /// What they are for.
         place: String,
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: u64,
     },
     /// Something that the format cannot hold.

@@ -91,7 +91,7 @@ impl Header {
         Err(self.wrong(1, "version", known.join(" or ")))
     }
 
-    /// A size, which lies in `range`.
+    /// A size within `range`.
     pub(crate) fn size(
         &self,
         index: usize,

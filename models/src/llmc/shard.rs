@@ -13,8 +13,8 @@ use super::stream::{self, Stream};
 const VERSION: i32 = 1;
 const TOKEN_BYTES: u64 = 2;
 
-/// An open shard, whose tokens are read as they are asked for, so that data larger than memory can be trained on. (A
-/// mapping would end the process if another one shortened the file; reading gives an error.)
+/// An open shard, whose tokens are read on demand, so that data larger than memory can be trained on. (A mapping would
+/// end the process if another one shortened the file; reading gives an error.)
 #[derive(Debug)]
 pub struct Shard {
     path: PathBuf,
@@ -41,7 +41,7 @@ impl Shard {
         self.tokens
     }
 
-    /// Where a token stands in the file.
+    /// The offset of a token in the file.
     pub fn offset_of(token: u64) -> u64 {
         HEADER_BYTES + TOKEN_BYTES * token
     }

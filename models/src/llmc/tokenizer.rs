@@ -1,5 +1,4 @@
-//! Tokenizer files: the bytes that each token id stands for, enough to turn tokens into text. llm.c's
-//! `gpt2_tokenizer.bin`.
+//! Tokenizer files: the bytes of each token id, enough to turn tokens into text. llm.c's `gpt2_tokenizer.bin`.
 
 use std::io::Read;
 use std::path::Path;
@@ -70,14 +69,14 @@ impl LlmcTokenizer {
         self.end_of_text
     }
 
-    /// The bytes that an id stands for.
+    /// The bytes of an id.
     pub fn token(&self, id: u32) -> Option<&[u8]> {
         let end = *self.ends.get(id as usize)?;
         let start = (id as usize).checked_sub(1).map_or(0, |before| self.ends[before]);
         Some(&self.bytes[start..end])
     }
 
-    /// The bytes that token ids stand for.
+    /// The bytes of token ids.
     pub fn decode_bytes(&self, tokens: &[u32]) -> Result<Vec<u8>, TokenizerError> {
         let mut bytes = Vec::new();
         for (index, &id) in tokens.iter().enumerate() {

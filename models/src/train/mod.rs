@@ -61,7 +61,7 @@ pub fn train(
     };
     if options.resume && run.done >= options.steps && !options.profile {
         let (steps, wanted) = (run.done, options.steps);
-        line(&format!("nothing to do: the checkpoint is at step {steps}, and {wanted} steps in all are asked for"));
+        line(&format!("nothing to do: the checkpoint is at step {steps}, and {wanted} steps in all are requested"));
         return Ok(report);
     }
     announce(options, &run, line);

@@ -1,4 +1,4 @@
-//! What a training run is told, and what it says in the end.
+//! The options and the result of a training run.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,11 +56,11 @@ pub struct TrainOptions {
     pub dropout: f64,
     /// Seed of the weights, the order of the data and dropout.
     pub seed: u64,
-    /// Validation loss every so many steps, and at the end; 0 only at the end.
+    /// Steps between validation losses; one is also computed at the end. 0 computes only that one.
     pub evaluate_every: u64,
     /// Validation batches.
     pub evaluate_batches: usize,
-    /// Checkpoint every so many steps, and at the end; 0 only at the end.
+    /// Steps between checkpoints; one is also written at the end. 0 writes only that one.
     pub save_every: u64,
     /// How many checkpoints are kept, the newest included, at least 1.
     pub keep: usize,

@@ -91,7 +91,7 @@ pub(super) fn continued(
     let saved = &continued.checkpoint;
     let stored = &saved.state;
     if stored.data.tokens == 0 {
-        let message = "the checkpoint was made from weights alone and stands in no data: start a run with it (init)";
+        let message = "the checkpoint was converted from weights and has no position in data: start a run with it (init)";
         return Err(wrong("resume", message));
     }
     let different = differences(stored, config, tokenizer, options.batch, context);
@@ -135,7 +135,7 @@ pub(super) fn changed(options: &TrainOptions, stored: &TrainingState) -> Vec<Str
     changes
 }
 
-/// What differs between a checkpoint and what was asked for, each with both values, in the words of the options.
+/// The differences between a checkpoint and the options, each with both values, named by the option.
 fn differences(
     stored: &TrainingState,
     config: &GptConfig,

@@ -42,7 +42,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// That the run's numbers are no longer finite, and what is left of it.
+    /// The run's numbers are not finite; which checkpoint remains.
     pub(super) fn divergence(&self, step: u64, cause: Cause) -> Divergence {
         Divergence { step, cause, saved: self.saved.or(self.resumed) }
     }

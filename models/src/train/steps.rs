@@ -123,8 +123,8 @@ fn progress_bar(progress: bool, run: &Run, steps: u64) -> ProgressBar {
 }
 
 impl Steps<'_> {
-    /// Takes steps until there are as many as asked for, or the run is to stop. On a device a step is enqueued before
-    /// the report of the one before it is read, where nothing is to be done between the two.
+    /// Runs steps until the requested number is reached, or the run must stop. On a device, the next step is enqueued
+    /// before the report of the last one is read, unless something must be done between the two.
     ///
     /// # Errors
     /// [`TrainError::Diverged`] where loss, gradients or weights are not finite; a program's or a file's error.

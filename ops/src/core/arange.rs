@@ -17,13 +17,13 @@ pub mod arange {
 
     fn meta(start: Scalar, end: Scalar, step: Scalar, dtype: Option<DType>, device: &str) -> Result<TensorMeta> {
         let parsed = device.parse::<Device>();
-        require!(parsed.is_ok(), UnknownDevice, "'{device}' is no device, expected 'cpu', 'cuda:0', ...");
+        require!(parsed.is_ok(), UnknownDevice, "'{device}' is not a device, expected 'cpu', 'cuda:0', ...");
         let (first, last, by) = (start.to_f64(), end.to_f64(), step.to_f64());
         require!(by != 0.0 && by.is_finite(), Step, "step is {by}, expected a finite number other than zero");
         require!(
             first.is_finite() && last.is_finite() && (last - first) * by.signum() >= 0.0,
             Bounds,
-            "there is no way from {first} to {last} in steps of {by}"
+            "steps of {by} do not lead from {first} to {last}"
         );
         Ok(TensorMeta::new(
             [length(start, end, step)],
@@ -67,11 +67,11 @@ pub mod arange {
     }
 
     fn errors(e: &mut ErrorSamples) {
-        e.case(UnknownDevice, with(0i64, 2i64).device("?"), "'?' is no device");
+        e.case(UnknownDevice, with(0i64, 2i64).device("?"), "'?' is not a device");
         e.case(Step, with(0i64, 2i64).step(0i64), "step is 0");
         e.case(Step, with(0.0, 2.0).step(f64::INFINITY), "step is inf");
-        e.case(Bounds, with(2i64, 0i64), "no way from 2 to 0");
-        e.case(Bounds, with(0.0, f64::INFINITY), "no way from 0 to inf");
-        e.case(Bounds, with(f64::NEG_INFINITY, 0.0), "no way from -inf to 0");
+        e.case(Bounds, with(2i64, 0i64), "do not lead from 2 to 0");
+        e.case(Bounds, with(0.0, f64::INFINITY), "do not lead from 0 to inf");
+        e.case(Bounds, with(f64::NEG_INFINITY, 0.0), "do not lead from -inf to 0");
     }
 }

@@ -25,7 +25,7 @@ macro_rules! extremum {
                 require!(
                     dims.iter().all(|dim| input.shape()[*dim] > 0),
                     EmptyReduction,
-                    "input has shape {:?}: none of no elements can be chosen",
+                    "input has shape {:?}: cannot choose an element of an empty dimension",
                     input.shape()
                 );
                 Ok(input.with_shape(reduced_shape(input.shape(), &dims, keepdim)))
@@ -66,7 +66,7 @@ macro_rules! extremum {
 
             fn errors(e: &mut ErrorSamples) {
                 e.case(Dims, with(e.normal([2, 3])).dim([2]), "distinct dimensions of a tensor of rank 2");
-                e.case(EmptyReduction, with(e.normal([0, 3])).dim([0]), "none of no elements");
+                e.case(EmptyReduction, with(e.normal([0, 3])).dim([0]), "an empty dimension");
             }
         }
     )*};
@@ -102,7 +102,7 @@ pub mod argmax {
         require!(
             dims.iter().all(|dim| input.shape()[*dim] > 0),
             EmptyReduction,
-            "input has shape {:?}: none of no elements can be chosen",
+            "input has shape {:?}: cannot choose an element of an empty dimension",
             input.shape()
         );
         Ok(TensorMeta::new(reduced_shape(input.shape(), &dims, keepdim), DType::I64, input.device()))
@@ -143,6 +143,6 @@ pub mod argmax {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Dim, with(e.normal([2, 3])).dim(2), "a dimension of a tensor of rank 2");
-        e.case(EmptyReduction, with(e.normal([0, 3])).dim(0), "none of no elements");
+        e.case(EmptyReduction, with(e.normal([0, 3])).dim(0), "an empty dimension");
     }
 }

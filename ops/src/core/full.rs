@@ -16,7 +16,7 @@ pub mod full {
 
     fn meta(size: &[usize], fill_value: Scalar, dtype: Option<DType>, device: &str) -> Result<TensorMeta> {
         let parsed = device.parse::<Device>();
-        require!(parsed.is_ok(), UnknownDevice, "'{device}' is no device, expected 'cpu', 'cuda:0', ...");
+        require!(parsed.is_ok(), UnknownDevice, "'{device}' is not a device, expected 'cpu', 'cuda:0', ...");
         let device = parsed.unwrap_or(Device::CPU);
         let dtype = dtype.unwrap_or_else(|| scalar_type(fill_value));
         fills("fill_value", fill_value, dtype, Code::FillValue.name())?;
@@ -44,7 +44,7 @@ pub mod full {
     }
 
     fn errors(e: &mut ErrorSamples) {
-        e.case(UnknownDevice, with([2], 1.0).device("?"), "'?' is no device");
+        e.case(UnknownDevice, with([2], 1.0).device("?"), "'?' is not a device");
         e.case(FillValue, with([2], f64::NAN).dtype(DType::I64), "fill_value is nan, which i64 cannot hold");
         e.case(FillValue, with([2], 256i64).dtype(DType::U8), "fill_value is 256, which u8 cannot hold");
         e.case(FillValue, with([2], 1e6).dtype(DType::F16), "which f16 cannot hold");

@@ -161,7 +161,7 @@ impl Tolerance {
     }
 }
 
-/// What a directive asks for.
+/// The change that a directive makes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum DirectiveKind {
     /// The test is not run.
@@ -175,7 +175,7 @@ pub enum DirectiveKind {
 /// A directive on some of an operator's generated tests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Directive {
-    /// What is asked for.
+    /// The change that it makes.
     pub kind: DirectiveKind,
     /// The template.
     pub template: Template,
@@ -192,7 +192,7 @@ pub struct Directive {
 }
 
 impl Directive {
-    /// Whether the directive speaks of this test, whose executor has this name and precision.
+    /// Whether the directive matches this test, whose executor has this name and precision.
     pub fn matches(&self, template: Template, executor: Option<(&str, Precision)>, dtype: Option<DType>) -> bool {
         self.template == template
             && self.executor.is_none_or(|own| executor.is_some_and(|(name, _)| name == own))

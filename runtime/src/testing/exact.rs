@@ -47,7 +47,7 @@ const EXACT: [&str; 34] = [
     "trunc",
 ];
 
-/// Whether an operator gives the same bits whoever runs it.
+/// Whether an operator gives the same bits by every executor.
 pub(crate) fn is_exact(def: &OperatorDef) -> bool {
     LayoutRules::of(def).view.is_some() || EXACT.contains(&def.name.strip_prefix("prims::").unwrap_or(def.name))
 }

@@ -26,7 +26,7 @@ mod choice;
 pub(crate) use body::guarded;
 pub use choice::{absent_devices, sampled_dtypes};
 
-/// Which tests are asked for; an empty list lets everything through.
+/// The selected tests; an empty list selects all.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     /// Names of operators.
@@ -217,7 +217,7 @@ fn with_precision(name: Option<&'static str>) -> Option<(&'static str, Precision
     name.and_then(|name| find_executor(name).ok()).map(|executor| (executor.name, executor.precision))
 }
 
-/// The directives of linked operators that speak of no generated test or of no sample, in words.
+/// The directives of linked operators that match no generated test or no sample, in words.
 pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
     let mut unmatched = Vec::new();
     let absent = absent_devices();
@@ -240,7 +240,7 @@ pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
             });
             if matching.is_empty() || !sample {
                 unmatched.push(format!(
-                    "{} ({}:{}): the directive on '{}'{}{}{} ({}) speaks of no generated test; correct or remove it",
+                    "{} ({}:{}): the directive on '{}'{}{}{} ({}) matches no generated test; correct or remove it",
                     def.name,
                     def.file,
                     def.line,

@@ -78,7 +78,7 @@ struct Stored {
     data: Vec<u8>,
 }
 
-/// The stored vectors; they are read when they are first asked for.
+/// The stored vectors; they are read at first use.
 #[derive(Debug, Default)]
 pub(crate) struct Golden {
     folder: PathBuf,

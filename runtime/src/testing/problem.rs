@@ -48,7 +48,7 @@ impl From<&str> for Problem {
 /// How many lines of a message are shown at its beginning and at its end.
 const SHOWN: (usize, usize) = (16, 12);
 
-/// A message without the middle of the traces that it quotes, unless `FULGURITE_FULL=1` asks for all of it.
+/// A message without the middle of the traces that it quotes, unless `FULGURITE_FULL=1` is set.
 pub(crate) fn excerpt(message: &str) -> String {
     let lines: Vec<&str> = message.lines().collect();
     let (first, last) = SHOWN;

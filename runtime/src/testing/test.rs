@@ -73,7 +73,7 @@ pub struct GeneratedTest {
     pub executor: Option<&'static str>,
     /// The element type, where that matters.
     pub dtype: Option<DType>,
-    /// Why it is not run, if a directive says so.
+    /// Why a directive skips it.
     pub skip: Option<String>,
     /// The test.
     pub run: Body,
@@ -110,7 +110,7 @@ impl Context {
     }
 }
 
-/// The sample that `FULGURITE_SAMPLE` asks for.
+/// The sample that `FULGURITE_SAMPLE` selects.
 pub(crate) fn selected_sample() -> Option<usize> {
     sample_variable().ok().flatten()
 }

@@ -1,4 +1,4 @@
-//! How far a result may lie from what is expected: the one place where tolerances are declared.
+//! The allowed distance of a result from the expected one: the only place where tolerances are declared.
 //!
 //! Nothing here is a number found by trial. Every bound is a small multiple of
 //! - one rounding of the expected value to its element type ([`ROUNDINGS`]);

@@ -19,7 +19,7 @@ use super::super::output::{say, say_json};
 struct Description {
     name: &'static str,
     docs: &'static str,
-    /// Where it takes part.
+    /// When it runs.
     takes_part: String,
     commutes: Vec<&'static str>,
     keep_inner: bool,

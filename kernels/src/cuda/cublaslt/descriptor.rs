@@ -75,7 +75,8 @@ impl Operation {
         Ok(operation)
     }
 
-    /// Where the epilogue's vector and matrix lie. They are part of the descriptor, so whoever shares it must lock it.
+    /// The addresses of the epilogue's vector and matrix. They are part of the descriptor, so a shared descriptor must
+    /// be locked.
     pub(super) fn set_pointers(&mut self, bias: Option<u64>, aux: Option<u64>) -> Result<()> {
         if let Some(bias) = bias {
             self.set(OperationAttribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)?;
@@ -101,12 +102,12 @@ impl Drop for Operation {
     }
 }
 
-/// How a matrix lies.
+/// The layout of a matrix.
 #[derive(Debug)]
 pub(super) struct Layout(cublasLtMatrixLayout_t);
 
 impl Layout {
-    /// Of an operand that stands for `rows x columns`.
+    /// The layout of an operand that represents `rows x columns`.
     pub(super) fn new(operand: &Operand, rows: usize, columns: usize, batch: usize) -> Result<Layout> {
         let (rows, columns) = operand.stored(rows, columns);
         let mut raw = ptr::null_mut();

@@ -59,7 +59,7 @@ impl Epilogue {
 /// of less, and name algorithms that then refuse it when they run.
 const EPILOGUE_ALIGNMENT: usize = 16;
 
-/// How a matrix lies in memory: rows of contiguous elements.
+/// The layout of a matrix in memory: rows of contiguous elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Operand {
     /// Element type.
@@ -80,7 +80,7 @@ impl Operand {
         Operand { dtype, transposed: false, leading: columns, batch_stride: rows * columns, alignment: 256 }
     }
 
-    /// A contiguous `columns x rows` matrix that stands for its transpose, of `rows x columns`.
+    /// A contiguous `columns x rows` matrix that represents its transpose, `rows x columns`.
     pub fn contiguous_transposed(dtype: DType, rows: usize, columns: usize) -> Operand {
         Operand { transposed: true, leading: rows, ..Operand::contiguous(dtype, rows, columns) }
     }
@@ -98,7 +98,8 @@ impl Operand {
     }
 }
 
-/// `d = epilogue(alpha * op(a) op(b) + beta * c)`, for each matrix of a batch. `c` lies as `d` does; beta is 0 or 1.
+/// `d = epilogue(alpha * op(a) op(b) + beta * c)`, for each matrix of a batch. `c` has the layout of `d`; beta is 0 or
+/// 1.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Problem {
     /// Rows of `op(a)` and `d`.

@@ -33,11 +33,11 @@ const RUNS: usize = 7;
 const FLUSH_BYTES: usize = 128 << 20;
 /// Random bytes that operands are filled with, again and again: an odd number of 16-byte words, so that rows differ.
 const RANDOM_BYTES: usize = (1 << 20) + 16;
-/// Records take up so many bytes at most; those that were not used for longest are removed.
+/// Maximum size of all records, in bytes; the least recently used ones are removed.
 const MOST_BYTES: u64 = 32 << 20;
 const FIRST_LINE: &str = "fulgurite product 2";
 
-/// Measures algorithms, in memory that nobody else uses meanwhile.
+/// Measures algorithms, in memory without other users.
 #[derive(Debug)]
 pub struct Tuner<'a> {
     library: &'a CublasLt,

@@ -104,7 +104,7 @@ impl Functions {
 
     // === Conversions ===
 
-    /// An element as it lies in memory, in its class.
+    /// An element as stored in memory, in its class.
     pub(super) fn widen(&mut self, dtype: DType, element: &str) -> String {
         match dtype {
             DType::Bool => format!("{element} != 0"),
@@ -128,7 +128,7 @@ impl Functions {
         }
     }
 
-    /// A value of the class of `dtype` as it lies in memory: rounded, or wrapped.
+    /// A value of the class of `dtype` as stored in memory: rounded, or wrapped.
     pub(super) fn narrow(&mut self, dtype: DType, value: &str) -> String {
         match dtype {
             DType::U8 => format!("(unsigned char){value}"),
@@ -333,7 +333,7 @@ impl Functions {
         format!("{name}({x}, {y})")
     }
 
-    /// `..._of_lanes<LANES>(x)`: the total of so many lanes beside each other, the same in each.
+    /// `..._of_lanes<LANES>(x)`: the total of `LANES` neighbouring lanes, the same in each.
     pub(super) fn of_lanes(&mut self, reduction: Reduction, class: Class) -> String {
         let kind = class_type(class);
         let name = format!("{}_of_lanes", name_of(reduction));
@@ -357,7 +357,7 @@ impl Functions {
         name
     }
 
-    /// `..._of_block<WARPS>(x, partial)`: the total of a block of so many warps, the same in each thread.
+    /// `..._of_block<WARPS>(x, partial)`: the total of a block of `WARPS` warps, the same in each thread.
     pub(super) fn of_block(&mut self, reduction: Reduction, class: Class) -> String {
         let kind = class_type(class);
         let lanes = self.of_lanes(reduction, class);
@@ -386,7 +386,7 @@ impl Functions {
         });
     }
 
-    /// `..._of_cluster<BLOCKS>(x, partial)`: the total of a cluster of so many blocks, in the order of the blocks, the
+    /// `..._of_cluster<BLOCKS>(x, partial)`: the total of a cluster of `BLOCKS` blocks, in the order of the blocks, the
     /// same in each thread; `x` is the block's.
     pub(super) fn of_cluster(&mut self, reduction: Reduction, class: Class) -> String {
         let kind = class_type(class);

@@ -48,7 +48,7 @@ impl GeneratedKernel {
             let name = &self.name;
             assert!(
                 address.0.is_multiple_of(alignment as u64),
-                "{what} {index} of {name} at {address:?} is no multiple of {alignment} bytes"
+                "{what} {index} of {name} at {address:?} is not a multiple of {alignment} bytes"
             );
             address
         };

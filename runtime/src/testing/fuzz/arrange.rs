@@ -9,7 +9,7 @@ use fulgurite_kernels::view::contiguous_strides;
 use crate::array::{Array, Strides};
 use crate::testing::problem::Check;
 
-/// How the elements of an array lie in memory.
+/// The arrangement of an array's elements in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrangement {
     /// Row-major, from the start of the buffer.

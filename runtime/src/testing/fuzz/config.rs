@@ -26,7 +26,7 @@ pub(crate) enum Neutral {
     Donated,
     /// The verifier does not run.
     Unverified,
-    /// So many threads.
+    /// Number of threads.
     Threads(usize),
     /// Every value in fenced memory of its own, filled with NaN beforehand.
     Checked,

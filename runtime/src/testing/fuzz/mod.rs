@@ -47,9 +47,9 @@ pub struct Settings {
     pub seed: u64,
     /// The number of the first case.
     pub first: u64,
-    /// How many cases; `None` is as many as time allows.
+    /// Number of cases; `None` is limited by the time.
     pub cases: Option<u64>,
-    /// When to stop; `None` is after so many cases.
+    /// When to stop; `None` is limited by the number of cases.
     pub time: Option<Duration>,
     /// After how many findings to stop; `None` is never.
     pub findings: Option<u64>,

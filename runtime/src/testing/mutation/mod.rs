@@ -21,7 +21,7 @@ pub use change::changed;
 pub use planned::Planned;
 pub use programs::{planned, random_programs, sampled_programs};
 
-/// What became of a changed trace.
+/// The outcome for a changed trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The verifier refused it.

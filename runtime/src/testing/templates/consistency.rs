@@ -6,7 +6,7 @@ use crate::testing::rules::TestRules;
 use crate::testing::subject::{REFERENCE, Subject};
 use crate::testing::test::{Context, Outcome, PASSED, nothing};
 
-/// The executor's results lie near the f64 reference; in low precision at least as near, up to a factor, as the plain
+/// The executor's results are near the f64 reference; in low precision at least as near, up to a factor, as the plain
 /// decomposition. The plain decomposition itself (the list of the reference executor) must be near by its own
 /// conditioning.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {

@@ -31,7 +31,7 @@ impl Verifier<'_> {
             return if LayoutRules::of(def).view.is_some() {
                 Ok(())
             } else {
-                Err(format!("'{}' is no view", def.name))
+                Err(format!("'{}' is not a view", def.name))
             };
         }
         if let OperatorKind::Symbol(owner) = def.kind {

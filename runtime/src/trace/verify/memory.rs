@@ -96,7 +96,7 @@ impl Verifier<'_> {
             let (own, root) = (layouts[i].root.index(), &block.values[roots[i]]);
             let problem = if own != i {
                 (roots[own] != roots[i]).then(|| {
-                    format!("'{}' is a view of '{}', which lies elsewhere", value.name, block.values[own].name)
+                    format!("'{}' is a view of '{}', which is elsewhere", value.name, block.values[own].name)
                 })
             } else if roots[i] == i {
                 None
@@ -124,7 +124,7 @@ impl Verifier<'_> {
         let block = &self.trace.block;
         for id in &block.results {
             let problem = if let Some(Storage::Arena(_)) = block.values[roots[id.index()]].storage {
-                "which lies in the arena and does not outlive the call"
+                "which is in the arena and does not outlive the call"
             } else if layouts[id.index()].root != *id {
                 "which is a view; what a planned program returns has memory of its own"
             } else {
@@ -180,7 +180,7 @@ impl Verifier<'_> {
     fn in_the_arena(&self, value: usize, end: u64) -> Result<()> {
         let name = &self.trace.block.values[value].name;
         let message = match self.trace.arena {
-            None => format!("'{name}' lies in the arena, but the trace has none"),
+            None => format!("'{name}' is in the arena, but the trace has none"),
             Some(arena) if end > arena => format!("'{name}' ends at byte {end} of the arena, which has {arena}"),
             Some(_) => return Ok(()),
         };
@@ -195,7 +195,7 @@ impl Verifier<'_> {
             return Ok(());
         }
         let line = self.line_of(stay.value);
-        let message = format!("'{name}' lies at byte {} of the arena, not a multiple of {size}", stay.start);
+        let message = format!("'{name}' is at byte {} of the arena, not a multiple of {size}", stay.start);
         Err(self.broken(line.0, line.1, message))
     }
 

@@ -127,7 +127,7 @@ fn every_rule_has_a_text_that_breaks_it() {
             "mixed:",
             "is claimed by 'tt_host', which does not take it: takes exp and add",
         ),
-        ("= tt::view(exp)", "= tt::view(exp) by view", "view:", "'tt::view' is no view"),
+        ("= tt::view(exp)", "= tt::view(exp) by view", "view:", "'tt::view' is not a view"),
         ("= tt::exp(x) by tt_host", "= tt::own(x) by tt_other_host", "exp:", "'tt::own' belongs to 'tt_host', not to"),
         ("= tt::exp(x) by tt_host", "= tt::own(x) by tt_host", "exp:", "'tt::own' has no kernel for cpu"),
         (
@@ -251,7 +251,7 @@ fn every_rule_has_a_text_that_breaks_it() {
         // The header.
         ("strides [1]", "strides [1, 2]", "x: f32[8] strides [1, 2]", "has 2 strides for 1 dimension"),
         // Memory.
-        ("arena 96 {", "{", "exp:", "'exp' lies in the arena, but the trace has none"),
+        ("arena 96 {", "{", "exp:", "'exp' is in the arena, but the trace has none"),
         ("arena 96 ", "arena 63 ", "values:", "'values' ends at byte 64 of the arena, which has 63"),
         (
             "values at 32",
@@ -266,9 +266,9 @@ fn every_rule_has_a_text_that_breaks_it() {
             "'norm' takes bytes 40..72 of the arena while 'values' lives in bytes 32..64",
         ),
         ("norm at 0", "norm at 18446744073709551615", "norm:", "ends at byte 18446744073709551615"),
-        ("norm at 0", "norm at 0, h.0 at 64", "return", "returns 'h.0', which lies in the arena"),
+        ("norm at 0", "norm at 0, h.0 at 64", "return", "returns 'h.0', which is in the arena"),
         ("exp at 0", "exp in view", "exp:", "shares memory in a circle"),
-        ("values at 32", "values at 33", "values:", "'values' lies at byte 33 of the arena, not a multiple of 4"),
+        ("values at 32", "values at 33", "values:", "'values' is at byte 33 of the arena, not a multiple of 4"),
         ("norm at 0", "norm at 0, h.0 in dy", "h.0:", "'h.0' takes the memory of the input 'dy', which is not donated"),
         ("loss at none", "loss in params.w", "loss:", "'loss' is f32[], and takes the memory of 'params.w'"),
     ] {
