@@ -77,7 +77,9 @@ impl FromStr for Device {
         let named = !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         match index.parse() {
             // It would be the host, and not equal to it.
-            Ok(index) if kind == "cpu" && index > 0 => Err(format!("'{text}' is not a device: there is one host, 'cpu'")),
+            Ok(index) if kind == "cpu" && index > 0 => {
+                Err(format!("'{text}' is not a device: there is one host, 'cpu'"))
+            }
             Ok(index) if named => Ok(Device::new(kind, index)),
             _ => Err(format!("'{text}' is not a device, expected 'cpu', 'cuda', 'cuda:1', ...")),
         }

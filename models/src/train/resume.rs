@@ -91,7 +91,8 @@ pub(super) fn continued(
     let saved = &continued.checkpoint;
     let stored = &saved.state;
     if stored.data.tokens == 0 {
-        let message = "the checkpoint was converted from weights and has no position in data: start a run with it (init)";
+        let message =
+            "the checkpoint was converted from weights and has no position in data: start a run with it (init)";
         return Err(wrong("resume", message));
     }
     let different = differences(stored, config, tokenizer, options.batch, context);

@@ -57,7 +57,9 @@ impl DeviceKind for Cuda {
         let digits = number.strip_suffix(['a', 'f']).unwrap_or(number);
         match (2..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit()) {
             true => Ok(()),
-            false => Err(format!("'{text}' is not an architecture of 'cuda', expected sm_ and a number such as sm_90a")),
+            false => {
+                Err(format!("'{text}' is not an architecture of 'cuda', expected sm_ and a number such as sm_90a"))
+            }
         }
     }
 

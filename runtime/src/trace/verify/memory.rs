@@ -95,9 +95,8 @@ impl Verifier<'_> {
         for (i, value) in block.values.iter().enumerate().filter(|(_, value)| value.storage.is_some()) {
             let (own, root) = (layouts[i].root.index(), &block.values[roots[i]]);
             let problem = if own != i {
-                (roots[own] != roots[i]).then(|| {
-                    format!("'{}' is a view of '{}', which is elsewhere", value.name, block.values[own].name)
-                })
+                (roots[own] != roots[i])
+                    .then(|| format!("'{}' is a view of '{}', which is elsewhere", value.name, block.values[own].name))
             } else if roots[i] == i {
                 None
             } else if value.meta != root.meta || !is_contiguous(root.meta.shape(), &layouts[roots[i]].strides) {
