@@ -102,7 +102,7 @@ pub mod cpu {
         OutputLayout { shape: tensor.meta.shape(), strides: &tensor.strides }
     }
 
-    /// A copy that stands for a view: of what the view sees, or of all elements in row-major order.
+    /// A copy that replaces a view: of what the view sees, or of all elements in row-major order.
     fn copy(view: Option<View>, arguments: &[Arg<Strided>], results: &[Strided]) -> Result<HostKernel> {
         let missing = || Failure::new("ViewForm", "an operator with a view rule has a tensor and one result");
         let operand = arguments.iter().flat_map(Arg::tensors).next().ok_or_else(missing)?;

@@ -1,5 +1,5 @@
 //! `cublaslt`: products of floating-point matrices by NVIDIA's library, in IEEE f32 and f64, and in f32 sums of bf16
-//! and f16. `tf32` does those of f32 with operands rounded to TF32, and must be asked for by name.
+//! and f16. `tf32` does those of f32 with operands rounded to TF32, and must be named.
 //!
 //! What the library does as it stores a product (bias, GELU and its gradient, the sum with a residual, a factor, the
 //! gradient of a bias) has an operator here, and rewrites that make it of what autodiff leaves.
@@ -21,7 +21,7 @@ use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::{Compute, Epilo
 use fulgurite_runtime::rules::{Address, DeviceTensor, Failure, Plan, Result};
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
-/// What the library may use beside its operands, in bytes.
+/// Maximum workspace of the library, in bytes.
 const WORKSPACE: u64 = 32 << 20;
 
 /// Products of floating-point matrices by cuBLASLt, in the element type's own precision.
@@ -95,7 +95,7 @@ macro_rules! by_both {
 }
 use by_both;
 
-/// How the last two dimensions lie, if the library can take them: transposed, and the distance of rows.
+/// The layout of the last two dimensions, if the library supports it: whether transposed, and the stride of rows.
 fn matrix(shape: &[usize], strides: &[isize]) -> Option<(bool, usize)> {
     let [.., rows, columns] = shape else { return None };
     let [.., row, column] = strides else { return None };
@@ -108,7 +108,8 @@ fn matrix(shape: &[usize], strides: &[isize]) -> Option<(bool, usize)> {
         .then_some((true, if *columns == 1 { column.max(*rows) } else { column }))
 }
 
-/// The batch dimensions as one, with one stride for each operand: as many leading ones as cannot be merged stay apart.
+/// The batch dimensions merged into one, with one stride for each operand; leading dimensions that cannot be merged
+/// stay separate.
 fn merged(batch: &[usize], strides: [&[isize]; 3]) -> Option<(usize, [usize; 3])> {
     let mut count = 1usize;
     let mut step: [Option<isize>; 3] = [None; 3];

@@ -135,7 +135,7 @@ by_both!(linear_gelu_aux, linear_gelu_aux_by_cublaslt, linear_gelu_aux_by_tf32, 
     }
 });
 
-/// GELU of a linear layer whose result nobody else reads.
+/// GELU of a linear layer whose result has no other reader.
 #[rewrite(executor = cublaslt, executor = tf32)]
 pub mod linear_then_gelu {
     fn pattern(input: Tensor, weight: Tensor, bias: Tensor) -> Tensor {

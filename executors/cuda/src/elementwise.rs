@@ -20,7 +20,7 @@ use fulgurite_runtime::{DType, Device, TensorMeta};
 /// Shared memory that a block of any supported device may have, in bytes (compute capability 8.6 has the least).
 const SHARED_BYTES: usize = 99 << 10;
 
-/// An operand as generated kernels are told of it: shape and strides in the iteration.
+/// An operand of a generated kernel: shape and strides in the iteration.
 type Operand<'a> = (&'a DeviceTensor, &'a [usize], &'a [isize]);
 
 /// Launches a generated kernel over `shape`, or several where there are few long rows. Each operand comes with its
@@ -134,7 +134,7 @@ fn launch_one(
     Ok(())
 }
 
-/// Plans a symbol from the operator's scalar rule, or a copy that stands for its view.
+/// Plans a symbol from the operator's scalar rule, or a copy that replaces its view.
 pub fn symbol(
     plan: &mut Plan,
     operator: &'static OperatorDef,

@@ -77,7 +77,7 @@ impl Padded {
     }
 }
 
-/// A dimension without padding joins the one before it where the operand's elements lie behind each other.
+/// A dimension without padding is merged into the one before it if the operand's elements are adjacent.
 fn joined(dims: impl Iterator<Item = Padded>) -> Vec<Padded> {
     let mut all: Vec<Padded> = Vec::new();
     for dim in dims.filter(|dim| dim.extent != 1 || !dim.is_plain()) {

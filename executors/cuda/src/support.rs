@@ -34,7 +34,7 @@ pub fn dimensions<const N: usize>(shape: &[usize], strides: [&[isize]; N]) -> Ve
     shape.iter().enumerate().map(|(i, extent)| (*extent, strides.map(|strides| strides[i]))).collect()
 }
 
-/// Neighbouring dimensions that lie behind each other in all tensors become one; extents of one vanish.
+/// Neighbouring dimensions that are adjacent in all tensors are merged; extents of one are removed.
 pub fn collapsed<const N: usize>(dims: impl IntoIterator<Item = Dimension<N>>) -> Vec<Dimension<N>> {
     let mut merged: Vec<Dimension<N>> = Vec::new();
     for (extent, strides) in dims.into_iter().filter(|(extent, _)| *extent != 1) {
@@ -86,7 +86,7 @@ pub fn index_type(count: usize) -> &'static str {
     if count < 1 << 31 { "u32" } else { "u64" }
 }
 
-/// The C++ type of as many bytes, for elements that are moved and not looked at.
+/// The C++ type of this many bytes, for elements that are only moved.
 pub fn bits_of(bytes: usize) -> &'static str {
     match bytes {
         1 => "u8",

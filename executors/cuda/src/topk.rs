@@ -70,7 +70,7 @@ impl Best<'_> {
         plan.define("TO(i)", offset(&self.lines.starts, 1, "i"));
     }
 
-    /// Memory for a key and a position for each of so many elements.
+    /// Memory for a key and a position for each element.
     fn candidates(&self, plan: &mut Plan, count: usize) -> (Address, Address) {
         (plan.workspace((count * self.key_bytes()) as u64), plan.workspace(count as u64 * 8))
     }
@@ -148,7 +148,7 @@ impl Best<'_> {
 enum Way {
     /// A block for each line.
     Lines,
-    /// A block for each of so many parts of a line.
+    /// One block for each part of a line.
     Parts(usize),
     /// All elements are sorted.
     Sorting,

@@ -1,4 +1,4 @@
-//! Heads that are read where they lie. Executors that copy them, as llm.c does, stand behind in the list.
+//! Heads that are read through their strides. Executors that copy them, as llm.c does, come later in the list.
 
 use super::by_both;
 use fulgurite_ops::core::promotion::constant_like;

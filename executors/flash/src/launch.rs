@@ -148,7 +148,7 @@ struct Heads {
 }
 
 impl Heads {
-    /// The tensor as it lies, or a copy in the workspace if its rows are not of neighbours, or overlap.
+    /// The tensor itself, or a copy in the workspace if its rows are not contiguous, or overlap.
     fn laid_out(plan: &mut Plan, tensor: &DeviceTensor) -> Result<Heads> {
         if (tensor.strides[3] == 1 || tensor.shape()[3] == 1) && tensor.strides.iter().all(|stride| *stride >= 0) {
             return Ok(Heads { tensor: tensor.clone() });

@@ -38,7 +38,7 @@ fn row_meta(query: &TensorMeta) -> TensorMeta {
     TensorMeta::new(&query.shape()[..3], DType::F32, query.device())
 }
 
-/// The result with the heads of a position beside each other.
+/// The result with the heads of a position adjacent in memory.
 fn beside(input: &TensorMeta) -> TensorMeta {
     let [batch, heads, length, width] = [0, 1, 2, 3].map(|dim| input.shape()[dim]);
     input.with_shape([batch, length, heads, width])

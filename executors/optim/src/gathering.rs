@@ -18,7 +18,7 @@ fn is_update(symbol: &BoundSymbol) -> bool {
     update && symbol.executor == Some(optim::EXECUTOR.name)
 }
 
-/// The symbols among `lines` that widen a gradient which nobody reads but one of `updates`.
+/// The symbols among `lines` that widen a gradient whose only reader is one of `updates`.
 fn widenings(block: &Block, lines: &[BoundSymbol], updates: &[BoundSymbol]) -> Vec<usize> {
     let gradients: FxHashSet<ValueId> = updates.iter().map(|update| *ARGUMENTS.grad.read(&update.arguments)).collect();
     let mut readers: FxHashMap<ValueId, usize> = FxHashMap::default();
@@ -68,7 +68,7 @@ pub fn admits(body: &Block) -> Claim {
     Ok(())
 }
 
-/// Puts all updates that this executor claimed into regions, each with as many as are independent of each other.
+/// Groups all updates that this executor claimed into regions of mutually independent updates.
 pub fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
     let mut fused = Block { symbols: Vec::with_capacity(block.symbols.len()), ..block.clone() };
     let mut ahead = block.symbols.clone();
@@ -81,8 +81,8 @@ pub fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
     fused
 }
 
-/// What stands before the first region of `lines`, the region, and what stands after it; `None` if no two updates can
-/// be gathered.
+/// The lines before the first region of `lines`, the region, and the lines after it; `None` if no two updates can be
+/// gathered.
 fn gathered(block: &Block, lines: &[BoundSymbol]) -> Option<(Vec<BoundSymbol>, BoundSymbol, Vec<BoundSymbol>)> {
     let mut members: Vec<BoundSymbol> = Vec::new();
     let (mut before, mut after) = (Vec::new(), Vec::new());

@@ -1,6 +1,6 @@
 //! What a region must be so that its executor computes what the operators in it say. The kernels read a `reshape` as
 //! nothing and a `broadcast_in_dim` as a row's value for each of its elements, which is right in the regions that
-//! `fuse` makes: whoever else makes one is held to the same rules.
+//! `fuse` makes: the same rules apply to regions of any other origin.
 
 use fulgurite_runtime::rules::Claim;
 use fulgurite_runtime::trace::{Block, print_symbol};

@@ -5,7 +5,7 @@ use fulgurite_runtime::{DType, Failure, Tensor, TensorMeta};
 
 use crate::prims;
 
-/// What stands for a tensor and knows its meta.
+/// A stand-in for a tensor that knows its meta.
 pub trait HasMeta {
     /// Shape, element type, device.
     fn tensor_meta(&self) -> TensorMeta;

@@ -3,7 +3,7 @@ use fulgurite_ops_macros::operator;
 use super::arrays::{remade, reshaped};
 use crate::prims;
 
-/// The same elements in row-major order in another shape; one extent may be -1, which stands for what is left.
+/// The same elements in row-major order in another shape; one extent may be -1 and is then computed from the others.
 #[operator(torch = "reshape")]
 pub mod reshape {
     fn reshape(input: Tensor, shape: Vec<i64>) -> Tensor;

@@ -58,10 +58,10 @@ macro_rules! triangle {
 }
 
 triangle! {
-    /// What lies on and below the given diagonal of the last two dimensions; the rest is zero.
+    /// The elements on and below the given diagonal of the last two dimensions; the others are zero.
     tril, torch = "tril", le, |row, column, diagonal| column - row <= diagonal;
 
-    /// What lies on and above the given diagonal of the last two dimensions; the rest is zero.
+    /// The elements on and above the given diagonal of the last two dimensions; the others are zero.
     triu, torch = "triu", ge, |row, column, diagonal| column - row >= diagonal;
 }
 

@@ -7,7 +7,7 @@ use crate::core::promotion::{cast, differs_from};
 use crate::prims;
 
 attribute_enum! {
-    /// What becomes of the losses of the elements.
+    /// The reduction of the elements' losses.
     pub enum Reduction {
         /// They stay.
         None = "none",

@@ -1,4 +1,4 @@
-//! Elementwise arithmetic of two tensors of one shape and one element type. A number may stand for either.
+//! Elementwise arithmetic of two tensors of one shape and one element type. A number may replace either.
 
 use fulgurite_ops_macros::operator;
 

@@ -1,5 +1,5 @@
 //! Elementwise comparisons and connectives of two tensors of one shape and one element type; the result is
-//! boolean. A number may stand for either.
+//! boolean. A number may replace either.
 
 use fulgurite_ops_macros::operator;
 

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 /// `input` where `condition` holds, `other` elsewhere, elementwise. The three have one shape, `input` and `other` one
-/// element type; a number may stand for one of these two. What is not selected has no gradient, not even where it is
+/// element type; a number may replace one of these two. What is not selected has no gradient, not even where it is
 /// infinite or NaN. (`where` in PyTorch, a keyword of Rust.)
 #[operator(prim, name = "prims::where", torch = "where")]
 pub mod select {

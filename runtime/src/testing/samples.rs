@@ -14,7 +14,7 @@ use crate::meta::{Device, Dims, TensorMeta};
 use crate::operator::{OperatorDef, ParamDef, ParamKind, RuleSet};
 use crate::rules::{OperatorArguments, Precondition};
 
-/// Where an elementwise function is smooth and defined.
+/// The domain on which an elementwise function is smooth and defined.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Domain {
     low: f64,
@@ -34,7 +34,7 @@ impl Domain {
     }
 }
 
-/// How a sample tensor is filled.
+/// The values of a sample tensor.
 #[derive(Debug, Clone, PartialEq)]
 enum Fill {
     Normal { mean: f64, deviation: f64 },
@@ -43,7 +43,7 @@ enum Fill {
     Values(Arc<[f64]>),
 }
 
-/// A tensor of a sample: shape, element type, and how to make its values. Equal descriptions make equal values.
+/// A tensor of a sample: shape, element type, and a description of its values. Equal descriptions give equal values.
 #[derive(Clone, PartialEq)]
 pub struct SampleTensor {
     shape: Dims,
@@ -112,7 +112,7 @@ impl SampleTensor {
         self
     }
 
-    /// All that the values depend on, in words.
+    /// Everything that the values depend on, as text.
     #[cfg(feature = "testing")]
     pub(crate) fn description(&self) -> String {
         format!("{self:?} {:?} {}", self.fill, self.seed)
@@ -196,28 +196,28 @@ pub struct Sample {
     pub arguments: Vec<Arg<SampleTensor>>,
     /// Why gradients are not checked here, if they are not (a kink, an infinity, ...).
     pub forward_only: Option<&'static str>,
-    /// What the gradients are, where that is stated; see [`Sample::gradients`].
+    /// The stated gradients, if any; see [`Sample::gradients`].
     pub gradients: Option<Vec<Vec<f64>>>,
 }
 
 impl Sample {
-    /// Leaves the sample out of the gradient templates, because `reason`.
+    /// Excludes the sample from the gradient templates, with the reason.
     pub fn forward_only(&mut self, reason: &'static str) -> &mut Sample {
         self.forward_only = Some(reason);
         self
     }
 
     /// States the gradients of the floating-point tensors among the arguments, one after the other in row-major order,
-    /// for cotangents of 1, 2, 3, ... in row-major order of each floating-point result. For samples where differences
-    /// do not show them: at kinks, and where a gradient is by definition not that of the function. Zeros are stated
-    /// with their signs.
+    /// for cotangents of 1, 2, 3, ... in row-major order of each floating-point result. For samples where central
+    /// differences do not apply: at kinks, and where a gradient is by definition not that of the function. Zeros are
+    /// stated with their signs.
     pub fn gradients<const N: usize>(&mut self, gradients: [&[f64]; N]) -> &mut Sample {
         self.gradients = Some(gradients.map(<[f64]>::to_vec).into());
         self
     }
 }
 
-/// Makes tensors for samples; each call draws other values.
+/// Makes tensors for samples; each call draws new values.
 #[derive(Debug)]
 struct Source {
     dtype: DType,
@@ -283,9 +283,8 @@ impl Samples {
         Samples { operator, source: Source { dtype, drawn: Cell::new(1) }, cases: Vec::new() }
     }
 
-    /// Adds to the calls of an elementwise operator that takes numbers for tensors: declared ones with a number in the
-    /// place of each tensor that may be one. They come last and draw no values, so that those before them stay as they
-    /// are.
+    /// For an elementwise operator that takes numbers as operands, adds the declared calls with a number for each such
+    /// operand. They come last and draw no values, so that the calls before them do not change.
     pub(crate) fn add_numbers(&mut self, operator: &OperatorDef) {
         let of_tensors = |sample: &&Sample| {
             let mut tensors = sample.arguments.iter().flat_map(Arg::tensors);
@@ -308,7 +307,7 @@ impl Samples {
         self.cases.extend(made);
     }
 
-    /// What was collected.
+    /// The collected samples.
     pub fn into_cases(self) -> Vec<Sample> {
         self.cases
     }
@@ -388,7 +387,7 @@ fn number_among(tensor: &SampleTensor) -> Option<Scalar> {
     })
 }
 
-/// One error sample: a call that must fail, and how.
+/// One error sample: a call that must fail, with its code and message.
 #[derive(Debug, Clone)]
 pub struct ErrorSample {
     /// The precondition that must fail, or the code of the failure when the call runs.

@@ -1,5 +1,5 @@
-//! Kernels that are right for small and tame inputs alone, each of an executor that must be asked for: samples must
-//! reach beyond.
+//! Kernels that are right for small and tame inputs alone, each of an executor that must be named: samples must reach
+//! beyond.
 
 use fulgurite_ops::prelude::*;
 use fulgurite_ops_macros::{executor, implementation};

@@ -1,4 +1,4 @@
-//! A wrong fuser, of an executor that must be asked for.
+//! A wrong fuser, of an executor that must be named.
 
 use fulgurite_ops_macros::executor;
 use fulgurite_runtime::arithmetic::Arithmetic;

@@ -1,4 +1,4 @@
-//! Wrong kernels, of an executor that must be asked for.
+//! Wrong kernels, of an executor that must be named.
 
 use fulgurite_ops_macros::{executor, implementation, operator};
 

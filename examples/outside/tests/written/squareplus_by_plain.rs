@@ -4,14 +4,14 @@ use super::{plain, squareplus};
 
 #[implementation(of = squareplus, by = plain)]
 mod squareplus_by_plain {
-    // PLACEHOLDER: which calls it takes; the others are refused with a reason. Arguments are taken by name.
+    // PLACEHOLDER: accept the calls that it can run, and refuse the others with a reason. Arguments are taken by name.
     fn checker(input: &TensorMeta) -> Claim {
         refuse_unless!(input.dtype() == DType::F32, "input is {}, takes f32", input.dtype());
         Ok(())
     }
 
-    // PLACEHOLDER: the kernel, with the arguments that it needs (an underscore says that one is not used). In its place
-    // `execution` calls kernel symbols.
+    // PLACEHOLDER: the kernel, with the arguments that it needs (an underscore marks an unused one). Use
+    // `execution` instead to call kernel symbols.
     fn cpu(_input: TensorRef, _out: &mut TensorMut) -> Result<()> {
         todo!("{}: write the kernel at PLACEHOLDER", file!())
     }

@@ -88,8 +88,8 @@ fn parameters(of: &OperatorDef, types: [&str; 5], unused: impl Fn(&str) -> bool)
 fn cpu(of: &OperatorDef) -> String {
     let types = ["TensorRef", "Option<TensorRef>", "&[TensorRef]", "&mut TensorMut", "&mut [TensorMut]"];
     format!(
-        "    // PLACEHOLDER: the kernel, with the arguments that it needs (an underscore says that one is not used). In its place
-    // `execution` calls kernel symbols.
+        "    // PLACEHOLDER: the kernel, with the arguments that it needs (an underscore marks an unused one). Use
+    // `execution` instead to call kernel symbols.
     fn cpu({}) -> Result<()> {{
         todo!(\"{{}}: write the kernel at PLACEHOLDER\", file!())
     }}
@@ -107,8 +107,8 @@ fn plan(name: &str, of: &OperatorDef) -> String {
     let count = first.map_or("0usize".to_owned(), |out| format!("{out}.meta.len()"));
     let binds: Vec<&str> = inputs.iter().copied().chain(outputs.iter().map(String::as_str)).chain(["count"]).collect();
     format!(
-        "    // PLACEHOLDER: the launch of the kernel in {name}.cu: its name, its grid, and what it is
-    // given, in the order of its parameters. In its place `execution` calls kernel symbols.
+        "    // PLACEHOLDER: the launch of the kernel in {name}.cu: its name, its grid, and its
+    // arguments in the order of its parameters. Use `execution` instead to call kernel symbols.
     #[cuda(\"{name}.cu\")]
     fn plan(plan: &mut Plan, {}) -> Result<()> {{
         let count = {count};
@@ -142,7 +142,7 @@ pub(super) fn text(name: &str, executor: &str, of: &OperatorDef, surroundings: S
         "\
 #[implementation(of = {path}, by = {executor})]
 mod {name} {{
-    // PLACEHOLDER: which calls it takes; the others are refused with a reason. Arguments are taken by name.
+    // PLACEHOLDER: accept the calls that it can run, and refuse the others with a reason. Arguments are taken by name.
     fn checker({checked}) -> Claim {{
 {check}        Ok(())
     }}

@@ -92,7 +92,7 @@ fn operator(name: &str, settings: &str, rules: &str) -> String {
 }
 
 const HEAD: &str = "\
-/// PLACEHOLDER: say what `NAME` computes, elementwise or along which dimensions, as a formula.
+/// PLACEHOLDER: describe what `NAME` computes, elementwise or along which dimensions, as a formula.
 #[operatorSETTINGS]
 pub mod NAME {
     fn NAME(input: Tensor<Floating>) -> Tensor;
@@ -114,20 +114,20 @@ const TAIL: &str = "
 ";
 
 const COMPOSITE: &str = "
-    // PLACEHOLDER: what it is in terms of other operators. Its meta and its gradient follow from this.
+    // PLACEHOLDER: the operator in terms of other operators. Its meta and its gradient are derived from this.
     fn decomposition(input: Tensor) -> Tensor {
         prims::add(input, input)
     }
 ";
 
 const PRIM: &str = "
-    // PLACEHOLDER: its arithmetic, which host and device make their kernels from. Its meta follows from this. (A prim
-    // that is not elementwise has `meta` in its place, and implementations that run it.)
+    // PLACEHOLDER: its arithmetic. Kernels for host and device are generated from this, and its meta is derived from
+    // this. (A prim that is not elementwise has `meta` instead, and implementations that run it.)
     fn scalar(input: Expr) -> Expr {
         input + input
     }
 
-    // PLACEHOLDER: the outputs, and what a cotangent of them is to the input.
+    // PLACEHOLDER: the outputs, and the cotangent of the input from the cotangent of the outputs.
     fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         (NAME(input), move |d_out: Tensor| Grads { input: prims::add(d_out, d_out) })
     }
@@ -141,7 +141,7 @@ const SYMBOL: &str = "
 ";
 
 const CPU: &str = "
-    // PLACEHOLDER: the kernel. Operands and results are contiguous; every element of the result is written.
+    // PLACEHOLDER: the kernel. Operands and results are contiguous; write every element of the result.
     fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
         let layout = || Failure::new(\"KernelLayout\", \"operands and results are contiguous f32\");
         let input: &[f32] = input.as_slice().ok_or_else(layout)?;
@@ -154,7 +154,7 @@ const CPU: &str = "
 ";
 
 const PLAN: &str = "
-    // PLACEHOLDER: the launch of the kernel in NAME.cu: its name, its grid, and what it is given.
+    // PLACEHOLDER: the launch of the kernel in NAME.cu: its name, its grid, and its arguments.
     #[cuda(\"NAME.cu\")]
     fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
         let count = out.meta.len();
@@ -167,7 +167,7 @@ const PLAN: &str = "
 ";
 
 const KERNEL: &str = "\
-// PLACEHOLDER: what a thread computes. The launch has 256 threads a block and one thread an element.
+// PLACEHOLDER: the computation of a thread. The launch has 256 threads per block and one thread per element.
 extern \"C\" __global__ void NAME(PARAMETERSu64 count) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count) OUT[i] = VALUE;
@@ -175,16 +175,16 @@ extern \"C\" __global__ void NAME(PARAMETERSu64 count) {
 ";
 
 const REWRITE: &str = "\
-/// PLACEHOLDER: say which arrangement becomes which, and why that is better.
+/// PLACEHOLDER: describe the pattern and its replacement, and why the replacement is better.
 #[rewrite]
 pub mod NAME {
-    // PLACEHOLDER: what is looked for. Attributes are written out; a tensor that occurs twice must be the same value
+    // PLACEHOLDER: the pattern to find. Attributes are literals; a tensor that occurs twice must be the same value
     // twice.
     fn pattern(x: Tensor, y: Tensor) -> Tensor {
         prims::neg(prims::add(x, y))
     }
 
-    // PLACEHOLDER: what takes its place. The generated test fails until the two agree.
+    // PLACEHOLDER: the replacement. The generated test fails until the two agree.
     fn replacement(x: Tensor, y: Tensor) -> Tensor {
         prims::sub(x, y)
     }
@@ -197,8 +197,8 @@ pub mod NAME {
 ";
 
 const EXECUTOR: &str = "\
-/// PLACEHOLDER: say whose kernels these are. A lower priority comes earlier in the device's default list; without one
-/// the executor takes part only where it is asked for by name.
+/// PLACEHOLDER: describe the kernels of this executor. Lower priorities come first in the device's default list. An
+/// executor without a priority must be named.
 #[executor(device = \"DEVICE\", priority = 5)]
 pub mod NAME {}
 ";

@@ -1,11 +1,11 @@
 use fulgurite::prelude::*;
 
-/// PLACEHOLDER: say what `placeholder` computes, elementwise or along which dimensions, as a formula.
+/// PLACEHOLDER: describe what `placeholder` computes, elementwise or along which dimensions, as a formula.
 #[operator(torch = "nn.functional.placeholder")]
 pub mod placeholder {
     fn placeholder(input: Tensor<Floating>) -> Tensor;
 
-    // PLACEHOLDER: what it is in terms of other operators. Its meta and its gradient follow from this.
+    // PLACEHOLDER: the operator in terms of other operators. Its meta and its gradient are derived from this.
     fn decomposition(input: Tensor) -> Tensor {
         add(input, input)
     }

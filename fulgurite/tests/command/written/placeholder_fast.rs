@@ -1,6 +1,6 @@
 use fulgurite::prelude::*;
 
-/// PLACEHOLDER: say whose kernels these are. A lower priority comes earlier in the device's default list; without one
-/// the executor takes part only where it is asked for by name.
+/// PLACEHOLDER: describe the kernels of this executor. Lower priorities come first in the device's default list. An
+/// executor without a priority must be named.
 #[executor(device = "cpu", priority = 5)]
 pub mod placeholder_fast {}

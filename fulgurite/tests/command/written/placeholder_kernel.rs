@@ -2,7 +2,7 @@ use fulgurite::prelude::*;
 
 use super::placeholder_gpu;
 
-/// PLACEHOLDER: say what `placeholder_kernel` computes, elementwise or along which dimensions, as a formula.
+/// PLACEHOLDER: describe what `placeholder_kernel` computes, elementwise or along which dimensions, as a formula.
 #[operator(executor = placeholder_gpu, dtypes(f32), no_grad = "what calls it has the gradient")]
 pub mod placeholder_kernel {
     fn placeholder_kernel(input: Tensor<Floating>) -> Tensor;
@@ -12,7 +12,7 @@ pub mod placeholder_kernel {
         Ok(input.clone())
     }
 
-    // PLACEHOLDER: the launch of the kernel in placeholder_kernel.cu: its name, its grid, and what it is given.
+    // PLACEHOLDER: the launch of the kernel in placeholder_kernel.cu: its name, its grid, and its arguments.
     #[cuda("placeholder_kernel.cu")]
     fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
         let count = out.meta.len();

@@ -1,17 +1,17 @@
 use fulgurite::prelude::*;
 
-/// PLACEHOLDER: say what `placeholder_prim` computes, elementwise or along which dimensions, as a formula.
+/// PLACEHOLDER: describe what `placeholder_prim` computes, elementwise or along which dimensions, as a formula.
 #[operator(prim)]
 pub mod placeholder_prim {
     fn placeholder_prim(input: Tensor<Floating>) -> Tensor;
 
-    // PLACEHOLDER: its arithmetic, which host and device make their kernels from. Its meta follows from this. (A prim
-    // that is not elementwise has `meta` in its place, and implementations that run it.)
+    // PLACEHOLDER: its arithmetic. Kernels for host and device are generated from this, and its meta is derived from
+    // this. (A prim that is not elementwise has `meta` instead, and implementations that run it.)
     fn scalar(input: Expr) -> Expr {
         input + input
     }
 
-    // PLACEHOLDER: the outputs, and what a cotangent of them is to the input.
+    // PLACEHOLDER: the outputs, and the cotangent of the input from the cotangent of the outputs.
     fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         (placeholder_prim(input), move |d_out: Tensor| Grads { input: add(d_out, d_out) })
     }

@@ -4,14 +4,14 @@ use super::placeholder_gpu;
 
 #[implementation(of = relu, by = placeholder_gpu)]
 mod placeholder_relu_on_gpu {
-    // PLACEHOLDER: which calls it takes; the others are refused with a reason. Arguments are taken by name.
+    // PLACEHOLDER: accept the calls that it can run, and refuse the others with a reason. Arguments are taken by name.
     fn checker(input: &TensorMeta) -> Claim {
         refuse_unless!(input.dtype() == DType::F32, "input is {}, takes f32", input.dtype());
         Ok(())
     }
 
-    // PLACEHOLDER: the launch of the kernel in placeholder_relu_on_gpu.cu: its name, its grid, and what it is
-    // given, in the order of its parameters. In its place `execution` calls kernel symbols.
+    // PLACEHOLDER: the launch of the kernel in placeholder_relu_on_gpu.cu: its name, its grid, and its
+    // arguments in the order of its parameters. Use `execution` instead to call kernel symbols.
     #[cuda("placeholder_relu_on_gpu.cu")]
     fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
         let count = out.meta.len();

@@ -1,15 +1,15 @@
 use fulgurite::prelude::*;
 
-/// PLACEHOLDER: say which arrangement becomes which, and why that is better.
+/// PLACEHOLDER: describe the pattern and its replacement, and why the replacement is better.
 #[rewrite]
 pub mod placeholder_rewrite {
-    // PLACEHOLDER: what is looked for. Attributes are written out; a tensor that occurs twice must be the same value
+    // PLACEHOLDER: the pattern to find. Attributes are literals; a tensor that occurs twice must be the same value
     // twice.
     fn pattern(x: Tensor, y: Tensor) -> Tensor {
         neg(add(x, y))
     }
 
-    // PLACEHOLDER: what takes its place. The generated test fails until the two agree.
+    // PLACEHOLDER: the replacement. The generated test fails until the two agree.
     fn replacement(x: Tensor, y: Tensor) -> Tensor {
         sub(x, y)
     }

@@ -2,7 +2,7 @@ use fulgurite::prelude::*;
 
 use super::placeholder_fast;
 
-/// PLACEHOLDER: say what `placeholder_symbol` computes, elementwise or along which dimensions, as a formula.
+/// PLACEHOLDER: describe what `placeholder_symbol` computes, elementwise or along which dimensions, as a formula.
 #[operator(executor = placeholder_fast, dtypes(f32), no_grad = "what calls it has the gradient")]
 pub mod placeholder_symbol {
     fn placeholder_symbol(input: Tensor<Floating>) -> Tensor;
@@ -12,7 +12,7 @@ pub mod placeholder_symbol {
         Ok(input.clone())
     }
 
-    // PLACEHOLDER: the kernel. Operands and results are contiguous; every element of the result is written.
+    // PLACEHOLDER: the kernel. Operands and results are contiguous; write every element of the result.
     fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
         let layout = || Failure::new("KernelLayout", "operands and results are contiguous f32");
         let input: &[f32] = input.as_slice().ok_or_else(layout)?;
