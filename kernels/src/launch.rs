@@ -108,7 +108,7 @@ mod tests {
         let shape = LaunchShape::linear(6, 256);
         assert_eq!(shape.fault(1024), None);
         assert!(shape.fault(128).unwrap().contains("256 threads"));
-        assert!(shape.cluster([4, 1, 1]).fault(1024).unwrap().contains("no multiple"));
+        assert!(shape.cluster([4, 1, 1]).fault(1024).unwrap().contains("not a multiple"));
         assert_eq!(shape.cluster([3, 1, 1]).fault(1024), None);
         assert!(LaunchShape::linear(0, 1).fault(1024).unwrap().contains("zero"));
     }

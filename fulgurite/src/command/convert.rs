@@ -21,7 +21,7 @@ Formats:
   llmc-v1      llm.c's checkpoint in f32 without padding (version 1)
   huggingface  safetensors under the names of transformers' GPT2Model
 
-Only weights are converted: what a checkpoint holds of the optimizer and of the data is left out.
+Only weights are converted; a checkpoint's optimizer state and position in the data are dropped.
 
 Examples:
   fulgurite convert runs/nano/checkpoint.safetensors nano.bin
@@ -33,20 +33,20 @@ pub struct Arguments {
     from_file: PathBuf,
     /// The file to write.
     to_file: PathBuf,
-    /// What the file must be; any format that its content tells otherwise.
+    /// The format of the file; the default is detected from its content.
     #[arg(long, value_name = "FORMAT")]
     from: Option<Format>,
     /// The format to write; llmc for a name that ends in .bin, huggingface for .safetensors otherwise.
     #[arg(long, value_name = "FORMAT")]
     to: Option<Format>,
-    /// Attention heads, for a huggingface file whose metadata, config.json and size do not tell.
+    /// Attention heads, for a huggingface file whose metadata, config.json and size do not determine them.
     #[arg(long, value_name = "COUNT")]
     heads: Option<usize>,
     /// The tokenizer that a checkpoint gets; the file's own, or the largest that the vocabulary has room for,
     /// otherwise.
     #[arg(long)]
     tokenizer: Option<String>,
-    /// Takes weights that are not finite.
+    /// Accepts weights that are not finite.
     #[arg(long)]
     allow_nonfinite: bool,
     /// Writes `transformer.` before the names of huggingface, as GPT2LMHeadModel saves itself.

@@ -23,7 +23,7 @@ donated, on other numbers of threads, in fenced memory, printed and parsed: resu
 within the roundings of the program, and bit for bit where nothing may matter. Cases are made from the seed and their
 number alone.
 
-A program that fails is made smaller and written as a trace with its inputs; the command that repeats it is printed.
+A failing program is reduced and written as a trace with its inputs; the command that repeats it is printed.
 The exit code is 1 if any program fails.
 
 A case that takes longer than its deadline ends the search: its number and the command that repeats it are printed, and
@@ -35,13 +35,13 @@ Examples:
   fulgurite fuzz --minutes 60 --device cuda --out findings/
   fulgurite fuzz --operators cat,pad,narrow --minutes 2")]
 pub struct Arguments {
-    /// How long, in minutes.
+    /// Duration, in minutes.
     #[arg(long, default_value_t = 1.0, value_name = "N")]
     minutes: f64,
     /// Equal seeds make equal cases.
     #[arg(long, default_value_t = 0, value_name = "S")]
     seed: u64,
-    /// Runs this case alone.
+    /// Runs only this case.
     #[arg(long, value_name = "NUMBER", conflicts_with = "first")]
     case: Option<u64>,
     /// The number of the first case: a longer search is continued.
@@ -53,8 +53,8 @@ pub struct Arguments {
     /// Stops after this number of findings.
     #[arg(long, value_name = "NUMBER")]
     findings: Option<u64>,
-    /// The kind of device that programs are run on: cpu, cuda, or auto for the first that is available. They run on the
-    /// first one of it.
+    /// The device kind that runs the programs: cpu, cuda, or auto for the first available one. Programs run on its
+    /// first device.
     #[arg(long, default_value = "cpu", value_parser = Device::named)]
     device: Device,
     /// Executors that are tried besides those of the device's default list.
@@ -66,7 +66,7 @@ pub struct Arguments {
     /// Element types that programs and samples are in; all otherwise.
     #[arg(long, value_delimiter = ',', value_name = "DTYPES")]
     dtypes: Vec<DType>,
-    /// How long a failing program is made smaller, in seconds.
+    /// Maximum time to reduce a failing program, in seconds.
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS")]
     minimize: f64,
     /// How long a case may take before the search ends with an error, in seconds. Making it smaller has its own time.

@@ -27,7 +27,7 @@ pub struct Arguments {
     /// The text to continue.
     #[arg(long, default_value = "\n")]
     prompt: String,
-    /// How many tokens follow.
+    /// Number of tokens to generate.
     #[arg(long, default_value_t = 200)]
     tokens: usize,
     /// Logits are divided by it; 0 takes the most probable token.
@@ -36,7 +36,7 @@ pub struct Arguments {
     /// Draws only from this number of most probable tokens; 0 draws from all.
     #[arg(long, default_value_t = 40)]
     top_k: usize,
-    /// Takes weights that are not finite.
+    /// Accepts weights that are not finite.
     #[arg(long)]
     allow_nonfinite: bool,
     /// Seed of the draws.

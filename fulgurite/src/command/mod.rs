@@ -90,9 +90,9 @@ enum Command {
     Convert(convert::Arguments),
     /// Writes a text as llm.c's shards of tokens.
     Tokenize(tokenize::Arguments),
-    /// Looks for programs that give different results when they are run in different ways.
+    /// Searches for programs whose results depend on how they are run.
     Fuzz(fuzz::Arguments),
-    /// What this machine offers, and what is missing with the reason why.
+    /// Prints the devices and libraries of this machine, and why one is missing.
     Doctor(doctor::Arguments),
 }
 
@@ -100,9 +100,9 @@ enum Command {
 enum Ops {
     /// Lists operators.
     List(ops_list::Arguments),
-    /// Shows all that is declared of an operator.
+    /// Shows the declaration of an operator.
     Show(ops_show::Arguments),
-    /// Writes the declaration of a new operator, whose failing tests say what to fill in.
+    /// Writes the declaration of a new operator; its failing tests say what to fill in.
     New(ops_new::Arguments),
     /// Runs a folder of cases and writes their outputs and gradients.
     Run(ops_run::Arguments),

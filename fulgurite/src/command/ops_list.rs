@@ -26,7 +26,7 @@ pub struct Arguments {
     /// Only operators whose name, PyTorch name or documentation contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// What autocast makes of each operator's operands, by class; only operators that declare it.
+    /// The autocast class of each operator; only operators that declare one.
     #[arg(long)]
     autocast: bool,
 }
@@ -40,7 +40,7 @@ enum Kind {
     Composite,
     /// Owned by an executor.
     Symbol,
-    /// Two arrangements of operators that mean the same.
+    /// A pattern of operators and its equivalent replacement.
     Rewrite,
 }
 

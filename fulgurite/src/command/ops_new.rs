@@ -45,12 +45,12 @@ pub struct Arguments {
     /// The name: a Rust identifier in lower case.
     #[arg(value_parser = identifier, required_unless_present = "crate_folder")]
     name: Option<String>,
-    /// The folder of a new crate, which is called as the folder: Cargo.toml, src/lib.rs, src/main.rs,
+    /// The folder of a new crate of the same name: Cargo.toml, src/lib.rs, src/main.rs,
     /// tests/generated.rs.
     #[arg(long = "crate", value_name = "FOLDER", id = "crate_folder",
         conflicts_with_all = ["name", "path", "torch", "kind", "cuda"])]
     crate_folder: Option<PathBuf>,
-    /// The file to write; NAME.rs in the current folder otherwise. Its folder is made if it is not there.
+    /// The file to write; the default is NAME.rs in the current folder. Missing folders are created.
     #[arg(long, value_name = "FILE")]
     path: Option<PathBuf>,
     /// The function of PyTorch that it mirrors, below `torch.`.
@@ -62,13 +62,13 @@ pub struct Arguments {
     /// A kernel symbol of this executor.
     #[arg(long, value_name = "EXECUTOR", group = "kind", value_parser = identifier)]
     symbol: Option<String>,
-    /// How this executor runs the operator that `--of` names.
+    /// An implementation by this executor of the operator that `--of` names.
     #[arg(long, value_name = "EXECUTOR", group = "kind", value_parser = identifier, requires = "of")]
     implementation: Option<String>,
     /// The operator that an implementation is of.
     #[arg(long, value_name = "OPERATOR", requires = "implementation")]
     of: Option<String>,
-    /// Two arrangements of operators that mean the same.
+    /// A pattern of operators and its equivalent replacement.
     #[arg(long, group = "kind")]
     rewrite: bool,
     /// An executor.

@@ -24,8 +24,8 @@ The folder holds cases.json and tensors.safetensors:
 \"layout\" gives strides, in elements, of arguments that are not contiguous; tensors.safetensors has their values in row-major order.
 Results are results.json ([{\"id\", \"status\": \"ok\" or \"error\", \"error\": {\"code\", \"message\"}}]) and
 results.safetensors (ID/out0, ..., ID/grad/INPUT). \"ok\" means that the case ran: its results are compared with nothing.
-A case that fails does not keep the others from running; it is told on standard error, and the exit code is 1.
-Results are written as they come: results.json is whole after every case, and a run that is killed leaves its tensors in
+A failing case does not stop the others; it is printed to standard error, and the exit code is 1.
+Results are written during the run: results.json is complete after every case, and a killed run leaves its tensors in
 results.part-N.safetensors.
 
 Examples:
@@ -38,8 +38,8 @@ pub struct Arguments {
     /// The folder for results; it is made if it is not there.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Where cases run: cpu, cuda, cuda:1, ..., or auto for the first device that is available. Tensors are taken
-    /// there, and an argument `device` that is "cpu" means it.
+    /// The device that runs the cases: cpu, cuda, cuda:1, ..., or auto for the first available device. Tensors are
+    /// copied to it, and an argument `device` of "cpu" means this device.
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = Device::named)]
     device: Device,
     #[command(flatten)]

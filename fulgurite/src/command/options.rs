@@ -9,19 +9,19 @@ use super::outcome::Failed;
 /// Options of compilation.
 #[derive(Args)]
 pub struct Compile {
-    /// Executors in the order they are asked; the target's default list otherwise.
+    /// Executors in the order of their priority; the default is the target's default list.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     executors: Option<Vec<String>>,
-    /// How many optimizations may be made, to find the one that goes wrong.
+    /// Maximum number of optimizations, to find the one that breaks a program.
     #[arg(long, value_name = "STEPS")]
     fuel: Option<u64>,
     /// Does not fuse symbols into regions.
     #[arg(long)]
     no_fuse: bool,
-    /// Keeps everything that the backward pass needs of the forward pass: nothing large is computed again.
+    /// Saves all values that the backward pass needs: recomputes nothing large.
     #[arg(long)]
     no_recompute: bool,
-    /// Minimum size, in bytes, of what is computed again for the backward pass.
+    /// Minimum size, in bytes, of values that are recomputed for the backward pass.
     #[arg(long, value_name = "BYTES", conflicts_with = "no_recompute")]
     recompute_from: Option<u64>,
     /// On a device, launches every kernel by itself instead of replaying a graph, and waits for each symbol: an error

@@ -16,7 +16,7 @@ use crate::cases::{tensor_bytes, write_whole};
 /// Arguments of `trace run`.
 #[derive(Args)]
 #[command(after_help = "\
-Inputs that are not given are random: numbers between 0 and 1, and 0 or 1 where integers are wanted.
+Missing inputs are random: numbers between 0 and 1, and 0 or 1 for integers.
 
 Examples:
   fulgurite trace run softmax.trace

@@ -19,7 +19,7 @@ use super::{files, options};
 /// A family of models.
 #[derive(Subcommand)]
 pub enum Model {
-    /// Trains a GPT-2, from random weights and on tinyshakespeare unless files are given.
+    /// Trains a GPT-2; the defaults are random weights and tinyshakespeare.
     Gpt2(Box<Gpt2>),
 }
 
@@ -109,7 +109,7 @@ pub struct Gpt2 {
     /// out (20 in a row end the run).
     #[arg(long, default_value = "stop", value_parser = ["stop", "skip"], value_name = "WHAT")]
     nonfinite: String,
-    /// Takes weights that are not finite from --init or a checkpoint.
+    /// Accepts weights that are not finite from --init or a checkpoint.
     #[arg(long)]
     allow_nonfinite: bool,
     /// Tokens of sample text at the end.

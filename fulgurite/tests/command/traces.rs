@@ -371,7 +371,7 @@ fn snapshots_are_compared_with_those_of_a_commit() {
     let markdown = run_in(folder.path(), &["trace", "snapshots", "HEAD", "--markdown"]).out;
     assert!(markdown.contains("| exp | forward, claimed | lines: 1 reclaimed |"), "{markdown}");
     let complaint = run_in(folder.path(), &["trace", "snapshots", "nowhere"]).fails(1);
-    assert!(complaint.contains("'nowhere' is no commit"), "{complaint}");
+    assert!(complaint.contains("'nowhere' is not a commit"), "{complaint}");
 }
 
 #[test]
