@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fulgurite_executors as _;
 use fulgurite_ops::prims;
 use fulgurite_runtime::compile::{Options, UserTransform, stages, stages_reached};
 use fulgurite_runtime::jit::{Names, trace};
