@@ -5,6 +5,8 @@ use fulgurite_runtime::operator::RuleSet;
 use fulgurite_runtime::tracer::rules::TracingRules;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+// Naming the crate links the executors.
+use fulgurite_executors as _;
 use fulgurite_ops::prims;
 use fulgurite_runtime::argument::{Arg, map_arguments};
 use fulgurite_runtime::compile::{Options, compile};
