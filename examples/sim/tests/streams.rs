@@ -32,7 +32,7 @@ fn function((x, weight): (Tensor, Tensor)) -> Tensor {
     for _ in 0..30 {
         deep = tanh(deep * 1.5);
     }
-    let on_host = softmax(matmul(deep, weight), -1);
+    let on_host = gelu(matmul(deep, weight));
     let mut beside = deep;
     for _ in 0..10 {
         beside = tanh(beside);
@@ -128,6 +128,35 @@ fn the_delays_of_the_device_show_a_missing_event() {
         raced.map_or(true, |outputs| bits(&outputs) != expected)
     };
     assert!((0..20).any(differs), "20 runs without the event gave the right bits");
+}
+
+fn text(target: &str, lines: &str) -> String {
+    format!("# fulgurite trace 2\ntrace f for {target} (x: f32[4]) {{\n  {lines}\n  return b\n}}\n")
+}
+
+#[test]
+fn streams_that_mean_nothing_are_refused() {
+    let refused = |target: &str, line: &str, message: &str| {
+        let text = text(target, &format!("a: f32[4] = prims::tanh(x)\n  b: f32[4] = prims::tanh(a){line}"));
+        let error = parse(&text).and_then(|trace| trace.verify()).unwrap_err().to_string();
+        assert!(error.contains(message), "{line}: {error}");
+    };
+    refused("sim", " on copy", "reads 'a' on the copy stream while it may not have been written on the compute stream");
+    refused("cpu", " on copy after a", "is on the copy stream, which 'cpu' has not");
+    refused("sim", " after x", "waits for 'x', which no earlier line computes");
+    refused("sim", " on nowhere", "'compute', 'copy' or 'communication'");
+    let good = parse(&text("sim", "a: f32[4] = prims::tanh(x)\n  b: f32[4] = prims::tanh(a) on copy after a"));
+    good.unwrap().verify().unwrap();
+}
+
+/// The words have their meaning behind a call alone.
+#[test]
+fn values_may_be_called_on_and_after() {
+    let lines = "on: f32[4] = prims::tanh(x)\n  after: f32[4] = prims::tanh(on)\n  \
+                 b: f32[4] = prims::add(on, after) on copy after after";
+    let trace = parse(&text("sim", lines)).unwrap();
+    trace.verify().unwrap();
+    assert_eq!(parse(&trace.to_string()).unwrap(), trace);
 }
 
 /// Two values may not share bytes while a line of another stream may still use the first.
