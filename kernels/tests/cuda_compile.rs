@@ -4,7 +4,8 @@
 mod common;
 
 use fulgurite_kernels::cuda::{
-    CacheStatistics, Compilation, Cubin, CudaError, Gather, KernelCache, KernelResources, Severity, nvrtc,
+    CacheStatistics, Compilation, Cubin, CudaError, Gather, HEADERS, Header, KernelCache, KernelResources, Severity,
+    nvrtc,
 };
 
 const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90a"];
@@ -128,6 +129,42 @@ fn a_mistake_is_shown_with_its_source_line() {
     assert_eq!(found.column, Some(13));
     assert!(shown.starts_with("test.cu does not compile for sm_80\n"), "{shown}");
     assert!(shown.contains("    3 |     out[0] = undefined_thing;\n      |              ^"), "{shown}");
+}
+
+/// A header's message names the header, its line and the text of that line.
+#[test]
+fn a_mistake_that_shows_in_a_header_is_shown_with_the_headers_line() {
+    if !common::has_nvrtc() {
+        return;
+    }
+    let source = "#include \"fulgurite/vectors.cuh\"\n\
+        extern \"C\" __global__ void k(const float* in, Pack<float, 3>* out) { out[0] = load<3>(in); }\n";
+    let error = nvrtc::compile(&compilation(source, "sm_80", &[])).unwrap_err();
+    println!("{error}");
+    let CudaError::Compile(error) = error else { panic!("{error}") };
+    let of_header = error.diagnostics.iter().filter(|diagnostic| diagnostic.file == "fulgurite/vectors.cuh");
+    let texts: Vec<_> = of_header.filter_map(|diagnostic| diagnostic.text.as_deref()).collect();
+    assert!(texts.contains(&"    typedef typename Word<sizeof(T) * N>::type Bits;"), "{texts:?}");
+}
+
+#[test]
+fn headers_are_found_by_name_and_others_are_an_error() {
+    if !common::has_nvrtc() {
+        return;
+    }
+    for Header { name, .. } in HEADERS {
+        let source = format!(
+            "#include \"{name}\"\n#include \"{name}\"\nextern \"C\" __global__ void k(u32* out) {{ out[0] = 1; }}\n"
+        );
+        for architecture in ARCHITECTURES {
+            let compilation = compilation(&source, architecture, &[]);
+            let cubin = nvrtc::compile(&compilation).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(cubin.warnings(&compilation), [], "{name}");
+        }
+    }
+    let source = "#include \"fulgurite/none.cuh\"\nextern \"C\" __global__ void k() {}\n";
+    let error = nvrtc::compile(&compilation(source, "sm_80", &[])).unwrap_err().to_string();
+    assert!(error.contains("fulgurite/none.cuh"), "{error}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ pub use fulgurite_kernels::view::{TensorMut, TensorRef};
 pub use ndarray::{ArrayD, IxDyn};
 
 pub use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
-pub use crate::device::{Address, Command, DeviceTensor, Parameter, Plan, Report};
+pub use crate::device::{Address, Command, DeviceTensor, Parameter, Plan, Report, SourceText};
 pub use crate::elementwise::{filled, scalar_meta};
 pub use crate::error::Failure;
 pub use crate::executor::Claim;
@@ -17,7 +17,7 @@ pub use crate::strided::View;
 pub use crate::testing::directives::Directive;
 pub use crate::testing::samples::{Domain, ErrorSamples, SampleTensor, Samples};
 pub use crate::tracer::Tensor;
-pub use crate::{binds, refuse_unless, require};
+pub use crate::{binds, refuse_unless, require, source_files};
 pub use fulgurite_kernels;
 pub use fulgurite_kernels::launch::LaunchShape;
 

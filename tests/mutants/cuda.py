@@ -40,7 +40,7 @@ OTHER_COMPARISON = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!="
 OTHER_SIGN = {"+": "-", "-": "+", "+=": "-=", "-=": "+=", "*": "+", "/": "*", "%": "/"}
 
 
-# Parts of the suite that are run for one mutant at most: the shared header serves all operators.
+# Parts of the suite that are run for one mutant at most: a shared header serves all operators.
 MOST_UNITS = 60
 
 
@@ -151,7 +151,7 @@ def spread(mutants, count):
 def declared(path):
     """Pairs of operator and executor that a Rust file has kernels for, as far as names tell: several spellings of each operator."""
     text = path.read_text()
-    executor = path.parent.name
+    executor = path.relative_to(FOLDERS[0]).parts[0]
     pairs = [(f"{executor}::{name}", executor) for name in re.findall(r"^pub mod (\w+) \{", text, re.MULTILINE)]
     for name, by in re.findall(r"\b([a-z]\w*)_by_(cuda|cublaslt|tf32|flash|llmc|optim)\b", text):
         pairs += [(spelling, by) for spelling in (f"prims::{name}", name)]
@@ -162,7 +162,7 @@ def served(name, known):
     """Pairs of operator and executor that tests exist for and that the source may decide about."""
     rust = {path: path.read_text() for path in sorted(FOLDERS[0].rglob("*.rs"))}
     file = name.rsplit("/", 1)[-1]
-    naming = [path for path, text in rust.items() if f'"{file}"' in text or f'/{file}"' in text] if name != "header.cuh" else list(rust)
+    naming = [path for path, text in rust.items() if f'"{file}"' in text or f'/{file}"' in text] if not name.startswith("fulgurite/") else list(rust)
     pairs = [pair for path in naming for pair in declared(path)]
     if not any(pair in known for pair in pairs):
         stems = {path.stem for path in naming}

@@ -154,8 +154,8 @@ mod same_by_buggy {
         Ok(())
     }
 
-    #[cuda("device/trap.cu")]
     fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        plan.source(source_files!["device/trap.cu"]);
         plan.launch("trap", LaunchShape::linear(1, 1), binds![input, out])
     }
 }

@@ -10,7 +10,6 @@ use fulgurite_ops::prelude::{cross_entropy, linear, relu, reshape, tanh};
 use fulgurite_runtime::compile::{Options, compile};
 use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::registry::find_operator;
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::HEADER;
 use fulgurite_runtime::trace::print::{PrintOptions, print};
 use fulgurite_runtime::trace::{Callee, Trace, parse};
 use fulgurite_runtime::tracer::scope;
@@ -104,8 +103,8 @@ fn snapshots_for_cuda() {
     // Each kind of generated kernel once, in full; the others by name.
     let (mut texts, mut shown) = (String::new(), std::collections::HashSet::new());
     for source in program.sources() {
-        let rest = source.text.strip_prefix(HEADER).unwrap_or_default();
-        let defines = rest.lines().skip(1).map_while(|line| line.strip_prefix("#define "));
+        let before = source.text.lines().take_while(|line| !line.starts_with("#line"));
+        let defines = before.filter_map(|line| line.strip_prefix("#define "));
         let defines: String = defines.map(|line| format!("; {}", line.replacen(' ', "=", 1))).collect();
         texts += &format!("== {} {}{defines}\n", source.name, source.options.join(" "));
         if source.name.starts_with("region") && shown.len() < 4 && shown.insert(source.text.len()) {

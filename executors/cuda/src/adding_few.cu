@@ -1,10 +1,14 @@
-// Adding few elements at indices. Lines are independent of each other: in each, `length` elements at SOURCE(line), `source_along`
-// apart, are added to those at TARGET(line), `target_along` apart, that the indices at CHOICES(line), `index_along` apart, name.
+#include "fulgurite/faults.cuh"
+
+// Adding few elements at indices. Lines are independent of each other: in each, `length` elements at SOURCE(line),
+// `source_along` apart, are added to those at TARGET(line), `target_along` apart, that the indices at CHOICES(line),
+// `index_along` apart, name.
 //
-// A thread has an element. The first one that names a target adds all that do, in their order; so nobody else writes it, and
-// the sum is rounded once.
-extern "C" __global__ void add_few(const INDICES* index, const ELEMENT* source, ELEMENT* target, i64 size, u64 length, u64 lines,
-                                   i64 index_along, i64 source_along, i64 target_along, Fault* fault, unsigned code) {
+// A thread has an element. The first one that names a target adds all that do, in their order; so nobody else writes
+// it, and the sum is rounded once.
+extern "C" __global__ void add_few(
+    const INDICES* index, const ELEMENT* source, ELEMENT* target, i64 size, u64 length, u64 lines, i64 index_along,
+    i64 source_along, i64 target_along, Fault* fault, unsigned code) {
     const INDEX step = (INDEX)gridDim.x * blockDim.x, count = (INDEX)(length * lines);
     for (INDEX n = (INDEX)blockIdx.x * blockDim.x + threadIdx.x; n < count; n += step) {
         // Neighbouring threads have neighbouring lines.

@@ -1,6 +1,7 @@
-// Positions of largest elements: the first of equal ones, NaN above all. KEPT(i) is the offset of output i's first element; the
-// others follow `along` apart. blockIdx.y is a piece of `piece` elements; with several pieces the result of piece p for output i
-// goes to keys[p * outputs + i] and places[p * outputs + i], which are null otherwise.
+// Positions of largest elements: the first of equal ones, NaN above all. KEPT(i) is the offset of output i's first
+// element; the others follow `along` apart. blockIdx.y is a piece of `piece` elements; with several pieces the result
+// of piece p for output i goes to keys[p * outputs + i] and places[p * outputs + i], which are null otherwise.
+#include "fulgurite/arithmetic.cuh"
 
 struct Found {
     i64 key;
@@ -33,8 +34,8 @@ __device__ __forceinline__ void write(Found found, i64* out, i64* keys, i64* pla
 }
 
 // A block an output and piece.
-extern "C" __global__ void __launch_bounds__(512) argmax_rows(const IN* in, i64* out, i64* keys, i64* places, u64 outputs, u64 length, u64 piece,
-                                       i64 along) {
+extern "C" __global__ void __launch_bounds__(512) argmax_rows(
+    const IN* in, i64* out, i64* keys, i64* places, u64 outputs, u64 length, u64 piece, i64 along) {
     __shared__ Found found[32];
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
     const u64 i = blockIdx.x, begin = blockIdx.y * piece, end = begin + piece < length ? begin + piece : length;
@@ -54,8 +55,8 @@ extern "C" __global__ void __launch_bounds__(512) argmax_rows(const IN* in, i64*
 }
 
 // A thread an output and piece: neighbouring threads read neighbouring elements where outputs lie side by side.
-extern "C" __global__ void argmax_columns(const IN* in, i64* out, i64* keys, i64* places, u64 outputs, u64 length, u64 piece,
-                                          i64 along) {
+extern "C" __global__ void argmax_columns(
+    const IN* in, i64* out, i64* keys, i64* places, u64 outputs, u64 length, u64 piece, i64 along) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= outputs) return;
     const u64 begin = blockIdx.y * piece, end = begin + piece < length ? begin + piece : length;

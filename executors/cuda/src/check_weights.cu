@@ -1,3 +1,6 @@
+#include "fulgurite/faults.cuh"
+#include "fulgurite/reductions.cuh"
+
 // Copies rows of weights, a block a row at a time, and reports a row that nothing can be drawn by: with a weight that
 // is negative, infinite or no number, or with a sum of zero or beyond `largest`. The record has the row, and how many
 // weights it has.

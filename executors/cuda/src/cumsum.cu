@@ -1,10 +1,12 @@
-// Running sums of lines: line i of the operand starts at FROM(i) and that of the result at TO(i); elements are `from_along` and
-// `to_along` apart. Sums are kept in SUM (double or i64) and rounded when they are stored.
+// Running sums of lines: line i of the operand starts at FROM(i) and that of the result at TO(i); elements are
+// `from_along` and `to_along` apart. Sums are kept in SUM (double or i64) and rounded when they are stored.
+#include "fulgurite/reductions.cuh"
 
 const u32 ITEMS = 4;
 
 // A block a line, ITEMS neighbouring elements a thread and round.
-extern "C" __global__ void __launch_bounds__(512) cumsum_rows(const IN* in, OUT* out, u64 length, i64 from_along, i64 to_along) {
+extern "C" __global__ void __launch_bounds__(512) cumsum_rows(
+    const IN* in, OUT* out, u64 length, i64 from_along, i64 to_along) {
     __shared__ SUM sums[32];
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
     const u64 i = blockIdx.x;
@@ -19,11 +21,7 @@ extern "C" __global__ void __launch_bounds__(512) cumsum_rows(const IN* in, OUT*
             if (first + j < length) total += (SUM)widen(from[(i64)(first + j) * from_along]);
             own[j] = total;
         }
-        SUM through = total;
-        for (u32 distance = 1; distance < 32; distance *= 2) {
-            const SUM lower = __shfl_up_sync(0xffffffffu, through, distance);
-            if (lane >= distance) through += lower;
-        }
+        const SUM through = sum_up_to(total);
         if (lane == 31) sums[warp] = through;
         // What the lanes before this one have. A difference would not do: infinity less infinity is no number.
         SUM before = __shfl_up_sync(0xffffffffu, through, 1);
@@ -36,7 +34,9 @@ extern "C" __global__ void __launch_bounds__(512) cumsum_rows(const IN* in, OUT*
         }
 #pragma unroll
         for (u32 j = 0; j < ITEMS; ++j) {
-            if (first + j < length) to[(i64)(first + j) * to_along] = narrow<OUT>((Wide<OUT>::type)(earlier + before + own[j]));
+            if (first + j < length) {
+                to[(i64)(first + j) * to_along] = narrow<OUT>((Wide<OUT>::type)(earlier + before + own[j]));
+            }
         }
         __syncthreads();
     }

@@ -5,8 +5,8 @@
 //! sorted by target, with equal targets in order, and each run of them is added up: the elements are read once.
 
 use fulgurite_ops_macros::implementation;
-use fulgurite_runtime::binds;
 use fulgurite_runtime::rules::{Command, DeviceTensor, LaunchShape, Parameter, Plan, Result};
+use fulgurite_runtime::{binds, source_files};
 
 use super::cuda;
 use super::moving::copy;
@@ -46,7 +46,7 @@ fn take(
     let mut dims = collapsed(dimensions(out.shape(), [&source, choices]));
     let pack = packed(&mut dims, size, [Some(input.alignment.min(out.alignment)), None], &[along]);
     let count = positions(&dims);
-    plan.source("taking.cu", include_str!("taking.cu"));
+    plan.source(source_files!["taking.cu"]);
     plan.define("ELEMENT", bits_of(size));
     plan.define("WORD", bits_of(size * pack));
     plan.define("INDICES", type_of(index.meta.dtype()));
@@ -106,7 +106,7 @@ fn add_few(plan: &mut Plan, addition: &Addition<'_>) -> Result<()> {
     let dims = collapsed(all);
     let lines = positions(&dims);
     let count = length * lines;
-    plan.source("adding_few.cu", include_str!("adding_few.cu"));
+    plan.source(source_files!["adding_few.cu"]);
     plan.define("ELEMENT", type_of(src.meta.dtype()));
     plan.define("INDICES", type_of(index.meta.dtype()));
     plan.define("INDEX", index_type(count));
@@ -158,7 +158,7 @@ fn add_sorted(plan: &mut Plan, of: &Updates<'_>) -> Result<()> {
     let bits = (usize::BITS - of.targets.leading_zeros()).max(1);
     let (key, key_bytes) = if bits <= 32 { ("u32", 4) } else { ("u64", 8) };
     let sort = Sort::new(plan, count, key_bytes == 8);
-    plan.source("make_keys.cu", include_str!("make_keys.cu"));
+    plan.source(source_files!["make_keys.cu"]);
     plan.define("KEY", key);
     plan.define("INDICES", type_of(of.index.meta.dtype()));
     plan.define("CHOICE(n)", offset(&of.updates, 0, "n"));
@@ -187,7 +187,7 @@ fn add_sorted(plan: &mut Plan, of: &Updates<'_>) -> Result<()> {
     if is_long {
         plan.push(Command::Fill { to: starts, byte: 0xff, bytes: slots as u64 * 4 });
     }
-    plan.source("adding.cu", include_str!("adding.cu"));
+    plan.source(source_files!["adding.cu"]);
     plan.define("ELEMENT", type_of(dtype));
     plan.define("KEY", key);
     plan.define("PACK", pack);

@@ -1,8 +1,9 @@
 // Evenly spaced numbers.
+#include "fulgurite/arithmetic.cuh"
 
 // Floating-point numbers truncate to integers, and saturate; NaN becomes zero.
 template <typename W> __device__ __forceinline__ W from_f64(double x) { return (W)x; }
-template <> __device__ __forceinline__ i64 from_f64<i64>(double x) { return x != x ? 0 : __double2ll_rz(x); }
+template <> __device__ __forceinline__ i64 from_f64<i64>(double x) { return truncated(x); }
 
 // Integers are exact and wrap.
 extern "C" __global__ void iota_exact(OUT* out, u64 count, i64 start, i64 step) {

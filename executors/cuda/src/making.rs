@@ -16,7 +16,7 @@ mod iota_by_cuda {
         if count == 0 {
             return Ok(());
         }
-        plan.source("iota.cu", include_str!("iota.cu"));
+        plan.source(source_files!["iota.cu"]);
         plan.define("OUT", super::type_of(out.meta.dtype()));
         let shape = super::one_thread_each(count);
         let fraction = matches!(start, Scalar::Float(_)) || matches!(step, Scalar::Float(_));
@@ -44,7 +44,7 @@ mod uniform_by_cuda {
         let dtype = out.meta.dtype();
         let below = largest_below(dtype, low, high);
         let Span { start, range, scale } = Span::new(dtype, low, high);
-        plan.source("uniform.cu", include_str!("uniform.cu"));
+        plan.source(source_files!["uniform.cu"]);
         plan.define("OUT", super::type_of(dtype));
         if dtype == DType::F64 {
             plan.define("NUMBER", "double");
@@ -72,7 +72,7 @@ mod check_weights_by_cuda {
         }
         let dtype = if input.meta.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
         let (rows, columns) = (input.shape()[0], input.shape()[1]);
-        plan.source("check_weights.cu", include_str!("check_weights.cu"));
+        plan.source(source_files!["check_weights.cu"]);
         plan.define("ELEMENT", super::type_of(input.meta.dtype()));
         let message = "row {index} of the weights holds a negative number, infinity or NaN, or has a sum that is zero or beyond the \
                        largest number; expected finite numbers that are not negative, with a finite sum above 0";

@@ -1,6 +1,8 @@
-// Matrix products of any strides: a tile of 64 x 64 of the result a block, 4 x 4 of it a thread; products are summed in the order
-// of the inner dimension, in WIDE, and rounded to RESULT. LEFT(b), RIGHT(b) and b * rows * columns are where the matrices of batch b start. LEFT_ROWS and
-// RIGHT_ROWS say along which dimension neighbouring threads read: that in which elements lie closer.
+// Matrix products of any strides: a tile of 64 x 64 of the result a block, 4 x 4 of it a thread; products are summed in
+// the order of the inner dimension, in WIDE, and rounded to RESULT. LEFT(b), RIGHT(b) and b * rows * columns are where
+// the matrices of batch b start. LEFT_ROWS and RIGHT_ROWS say along which dimension neighbouring threads read: that in
+// which elements lie closer.
+#include "fulgurite/arithmetic.cuh"
 
 typedef Wide<ELEMENT>::type WIDE;
 const u32 TILE = 64, DEPTH = 16;
@@ -8,31 +10,32 @@ const u32 TILE = 64, DEPTH = 16;
 // Sums of products are rounded once a step where the device can; the host's products do so too.
 __device__ __forceinline__ float add_product(float a, float b, float sum) { return fmaf(a, b, sum); }
 __device__ __forceinline__ double add_product(double a, double b, double sum) { return fma(a, b, sum); }
-__device__ __forceinline__ i64 add_product(i64 a, i64 b, i64 sum) { return (i64)((u64)sum + (u64)a * (u64)b); }
+__device__ __forceinline__ i64 add_product(i64 a, i64 b, i64 sum) { return wrapping_add(sum, wrapping_mul(a, b)); }
 
 struct Strides {
     i64 row, column;
 };
 
-// Elements of a matrix from (row, column) on, `HEIGHT` x `WIDTH` many, zero beyond its ends: element (r, c) goes to to[r][c], or to
-// to[c][r] if TURNED. Columns are read by neighbouring threads if BY_COLUMNS, and otherwise rows.
+// Elements of a matrix from (row, column) on, `HEIGHT` x `WIDTH` many, zero beyond its ends: element (r, c) goes to
+// to[r][c], or to to[c][r] if TURNED. Columns are read by neighbouring threads if BY_COLUMNS, and otherwise rows.
 template <u32 HEIGHT, u32 WIDTH, bool TURNED, bool BY_COLUMNS>
-__device__ __forceinline__ void load_tile(const ELEMENT* from, Strides strides, u64 row, u64 column, u64 rows, u64 columns,
-                                          WIDE (*to)[TILE + 1]) {
+__device__ __forceinline__ void load_tile(
+    const ELEMENT* from, Strides strides, u64 row, u64 column, u64 rows, u64 columns, WIDE (*to)[TILE + 1]) {
 #pragma unroll
     for (u32 i = 0; i < HEIGHT * WIDTH / 256; ++i) {
         const u32 n = i * 256 + threadIdx.x;
         const u32 r = BY_COLUMNS ? n / WIDTH : n % HEIGHT, c = BY_COLUMNS ? n % WIDTH : n / HEIGHT;
         const u64 y = row + r, x = column + c;
-        const WIDE value = y < rows && x < columns ? widen(from[(i64)y * strides.row + (i64)x * strides.column]) : (WIDE)0;
+        const bool inside = y < rows && x < columns;
+        const WIDE value = inside ? widen(from[(i64)y * strides.row + (i64)x * strides.column]) : (WIDE)0;
         if (TURNED) to[c][r] = value;
         else to[r][c] = value;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) matmul(const ELEMENT* left, const ELEMENT* right, RESULT* out, u64 batches, u64 rows,
-                                                         u64 columns, u64 inner, i64 left_row, i64 left_inner,
-                                                         i64 right_inner, i64 right_column, u64 tiles_across) {
+extern "C" __global__ void __launch_bounds__(256, 1) matmul(
+    const ELEMENT* left, const ELEMENT* right, RESULT* out, u64 batches, u64 rows, u64 columns, u64 inner,
+    i64 left_row, i64 left_inner, i64 right_inner, i64 right_column, u64 tiles_across) {
     __shared__ WIDE a[DEPTH][TILE + 1], b[DEPTH][TILE + 1];
     const u32 across = threadIdx.x % 16, down = threadIdx.x / 16;
     const u64 row = blockIdx.x / tiles_across * TILE, column = blockIdx.x % tiles_across * TILE;

@@ -5,7 +5,7 @@
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::rules::fulgurite_kernels::philox;
 use fulgurite_runtime::rules::{Address, DeviceTensor, Plan, Result, Scalar, TensorMut};
-use fulgurite_runtime::{DType, binds};
+use fulgurite_runtime::{DType, binds, source_files};
 
 use super::cuda;
 use super::support::{
@@ -23,7 +23,7 @@ fn copy_to(plan: &mut Plan, from: &DeviceTensor, to: Address, strides: &[isize],
     let mut dims = collapsed(dimensions(from.shape(), [&from.strides, strides]));
     let pack = packed(&mut dims, size, [Some(from.alignment), Some(alignment)], &[]);
     let count = positions(&dims);
-    plan.source("moving.cu", include_str!("moving.cu"));
+    plan.source(source_files!["moving.cu"]);
     plan.define("ELEMENT", bits_of(size));
     plan.define("WORD", bits_of(size * pack));
     plan.define("INDEX", index_type(count));
@@ -162,7 +162,7 @@ fn pad(plan: &mut Plan, input: &DeviceTensor, low: &[usize], value: Scalar, out:
         true => none.to_owned(),
         false => format!("({})", terms.join(between)),
     };
-    plan.source("padding.cu", include_str!("padding.cu"));
+    plan.source(source_files!["padding.cu"]);
     plan.define("ELEMENT", bits_of(size));
     plan.define("WORD", bits_of(size * pack));
     plan.define("INDEX", index_type(count));

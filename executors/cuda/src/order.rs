@@ -3,7 +3,7 @@
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
-use fulgurite_runtime::{TensorMeta, binds, refuse_unless};
+use fulgurite_runtime::{TensorMeta, binds, refuse_unless, source_files};
 
 use super::cuda;
 use super::support::{Dimension, collapsed, dimensions, offset, positions, type_of};
@@ -73,7 +73,7 @@ fn argmax(plan: &mut Plan, input: &DeviceTensor, dim: usize, out: &DeviceTensor)
     let pieces = (ENOUGH_THREADS / count).clamp(1, (length / 1024).max(1)).min(1024);
     let piece = length.div_ceil(pieces);
     let pieces = length.div_ceil(piece);
-    plan.source("argmax.cu", include_str!("argmax.cu"));
+    plan.source(source_files!["argmax.cu"]);
     plan.define("IN", type_of(input.meta.dtype()));
     plan.define("KEPT(i)", offset(&lines.starts, 0, "i"));
     let (keys, places): (Parameter, Parameter) = if pieces == 1 {
@@ -112,7 +112,7 @@ fn cumsum(plan: &mut Plan, input: &DeviceTensor, dim: usize, out: &DeviceTensor)
     }
     let lines = Lines::new(input.shape(), [&input.strides, &out.strides], dim);
     let Lines { count, length, along: [from_along, to_along], .. } = lines;
-    plan.source("cumsum.cu", include_str!("cumsum.cu"));
+    plan.source(source_files!["cumsum.cu"]);
     plan.define("IN", type_of(input.meta.dtype()));
     plan.define("OUT", type_of(out.meta.dtype()));
     plan.define("SUM", if out.meta.dtype().is_floating() { "double" } else { "i64" });

@@ -1,8 +1,8 @@
 //! Matrix products where no library takes them: integers, and what has strides that libraries refuse.
 
 use fulgurite_ops_macros::implementation;
-use fulgurite_runtime::binds;
 use fulgurite_runtime::rules::{DeviceTensor, Failure, LaunchShape, Plan, Result};
+use fulgurite_runtime::{binds, source_files};
 
 use super::cuda;
 use super::support::{collapsed, dimensions, offset, type_of};
@@ -37,7 +37,7 @@ fn matmul(plan: &mut Plan, input: &DeviceTensor, other: &DeviceTensor, out: &Dev
     if tiles > i32::MAX as usize {
         return Err(Failure::new("TooManyTiles", format!("a product of {rows} x {columns} does not fit a launch")));
     }
-    plan.source("matmul.cu", include_str!("matmul.cu"));
+    plan.source(source_files!["matmul.cu"]);
     plan.define("ELEMENT", type_of(input.meta.dtype()));
     plan.define("RESULT", type_of(out.meta.dtype()));
     plan.define("LEFT(b)", offset(&dims, 0, "b"));

@@ -1,6 +1,7 @@
-// Reductions: IN elements are combined by KIND (Sum, Max, Min) in the type WIDE and stored as OUT. KEPT(i) is the offset of
-// output i's first element, REDUCED(j) that of its j-th. blockIdx.y is a piece of `piece` elements of the range; with several
-// pieces the results of piece p start at out[p * outputs].
+// Reductions: IN elements are combined by KIND (Sum, Max, Min) in the type WIDE and stored as OUT. KEPT(i) is the
+// offset of output i's first element, REDUCED(j) that of its j-th. blockIdx.y is a piece of `piece` elements of the
+// range; with several pieces the results of piece p start at out[p * outputs].
+#include "fulgurite/reductions.cuh"
 
 struct Neutral {
     template <typename R> static __device__ WIDE of();
@@ -50,10 +51,11 @@ extern "C" __global__ void reduce_columns(const IN* in, OUT* out, u64 outputs, u
     out[blockIdx.y * outputs + i] = narrow<OUT>((Wide<OUT>::type)total);
 }
 
-// A block has blockDim.x neighbouring outputs, and OF_A_COLUMN threads for each, which combine every OF_A_COLUMN-th element; their
-// results are combined in order.
+// A block has blockDim.x neighbouring outputs, and OF_A_COLUMN threads for each, which combine every OF_A_COLUMN-th
+// element; their results are combined in order.
 extern "C" __global__ void __launch_bounds__(32 * OF_A_COLUMN, RESIDENT)
-    reduce_side_by_side(const IN* in, OUT* out, u64 outputs, u64 length, u64 piece) {
+    reduce_side_by_side(
+    const IN* in, OUT* out, u64 outputs, u64 length, u64 piece) {
     __shared__ WIDE parts[OF_A_COLUMN][33];
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     const u64 begin = blockIdx.y * piece, stop = begin + piece;

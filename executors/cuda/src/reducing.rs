@@ -54,7 +54,7 @@ fn problem(input: &DeviceTensor, dims: &[usize]) -> Problem {
 
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Plan, Result};
-use fulgurite_runtime::{DType, TensorMeta, binds, refuse_unless};
+use fulgurite_runtime::{DType, TensorMeta, binds, refuse_unless, source_files};
 
 /// How one stage of a reduction is launched.
 fn stage(
@@ -67,7 +67,7 @@ fn stage(
 ) -> Result<()> {
     let (dtype, element, problem) = from;
     let (outputs, length) = (problem.outputs(), problem.length());
-    plan.source("reduce.cu", include_str!("reduce.cu"));
+    plan.source(source_files!["reduce.cu"]);
     plan.define("IN", element);
     plan.define("OUT", to);
     plan.define("WIDE", wide_of(dtype));

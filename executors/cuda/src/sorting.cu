@@ -1,5 +1,7 @@
-// A radix sort of keys with the numbers of what they belong to, from the lowest digit up; each pass keeps the order of equal digits.
-// Atomics only count, so the order of the result is that of (key, number before) whatever the order of threads.
+// A radix sort of keys with the numbers of what they belong to, from the lowest digit up; each pass keeps the order of
+// equal digits. Atomics only count, so the order of the result is that of (key, number before) whatever the order of
+// threads.
+#include "fulgurite/reductions.cuh"
 
 const u32 DIGITS = 256, WARPS = 8, THREADS = 32 * WARPS, TILE = 1024;
 // Counts that a block sums.
@@ -18,28 +20,8 @@ extern "C" __global__ void count_digits(const KEY* keys, u32* counts, u32 count,
     counts[threadIdx.x * tiles + blockIdx.x] = found[threadIdx.x];
 }
 
-// The sum of the values of the threads before this one, and of all. `sums` holds 32 numbers. All 1024 threads come here.
-__device__ __forceinline__ u32 sum_of_earlier(u32 value, u32* sums, u32& all) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    u32 through = value;
-    for (u32 distance = 1; distance < 32; distance *= 2) {
-        const u32 lower = __shfl_up_sync(0xffffffffu, through, distance);
-        if (lane >= distance) through += lower;
-    }
-    if (lane == 31) sums[warp] = through;
-    __syncthreads();
-    u32 before = through - value;
-    all = 0;
-    for (u32 i = 0; i < 32; ++i) {
-        if (i < warp) before += sums[i];
-        all += sums[i];
-    }
-    __syncthreads();
-    return before;
-}
-
-// Each count becomes the sum of those before it in its block's part of SUMMED, and each total that of a part. 1024 threads, four
-// counts each.
+// Each count becomes the sum of those before it in its block's part of SUMMED, and each total that of a part. 1024
+// threads, four counts each.
 extern "C" __global__ void __launch_bounds__(1024) sum_counts(u32* counts, u32* totals, u32 length) {
     __shared__ u32 sums[32];
     const u32 first = blockIdx.x * SUMMED + 4 * threadIdx.x;
@@ -50,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(1024) sum_counts(u32* counts, u32* 
         total += own[i];
     }
     u32 all;
-    u32 before = sum_of_earlier(total, sums, all);
+    u32 before = block_sum_before(total, sums, all);
 #pragma unroll
     for (u32 i = 0; i < 4; ++i) {
         if (first + i < length) counts[first + i] = before;
@@ -66,14 +48,14 @@ extern "C" __global__ void __launch_bounds__(1024) sum_totals(u32* totals, u32 l
     for (u32 begin = 0; begin < length; begin += 1024) {
         const u32 at = begin + threadIdx.x;
         u32 all;
-        const u32 before = sum_of_earlier(at < length ? totals[at] : 0, sums, all);
+        const u32 before = block_sum_before(at < length ? totals[at] : 0, sums, all);
         if (at < length) totals[at] = carry + before;
         carry += all;
     }
 }
 
-// Moves each key and number to its place by this digit. `before` is null where key n has number n. A warp has TILE / WARPS
-// neighbouring keys, 32 at a time.
+// Moves each key and number to its place by this digit. `before` is null where key n has number n. A warp has TILE /
+// WARPS neighbouring keys, 32 at a time.
 extern "C" __global__ void place_keys(const KEY* keys, const u32* before, KEY* sorted, u32* after, const u32* counts,
                                       const u32* totals, u32 count, u32 tiles, u32 shift) {
     __shared__ u32 next[WARPS][DIGITS];

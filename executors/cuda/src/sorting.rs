@@ -1,7 +1,7 @@
 //! Sorting keys on a device, with the numbers of what they belong to.
 
-use fulgurite_runtime::binds;
 use fulgurite_runtime::rules::{Address, LaunchShape, Parameter, Plan, Result};
+use fulgurite_runtime::{binds, source_files};
 
 /// Keys of one tile of the sort, and counts that a block sums: as in the source.
 const TILE: usize = 1024;
@@ -50,7 +50,7 @@ impl Sort {
         let tiles = self.count.div_ceil(TILE as u32);
         let length = 256 * tiles;
         let parts = length.div_ceil(SUMMED as u32);
-        plan.source("sorting.cu", include_str!("sorting.cu"));
+        plan.source(source_files!["sorting.cu"]);
         plan.define("KEY", self.key);
         let passes = bits.div_ceil(8).max(1);
         let mut before = numbers.map_or(Parameter::from(0u64), Parameter::from);

@@ -169,18 +169,3 @@ pub fn pack_anywhere(columns: usize, size: usize) -> usize {
 pub fn are_aligned(pack: usize, tensors: &[&DeviceTensor]) -> bool {
     tensors.iter().all(|tensor| tensor.alignment.is_multiple_of((pack * tensor.dtype().size()).min(WIDEST)))
 }
-
-/// Takes the following kernels from these files, the last of which names them; `ELEMENT` is the element type.
-#[macro_export]
-macro_rules! source {
-    ($plan:expr, $dtype:expr, [$($shared:literal),*], $file:literal) => {
-        $plan.source(
-            $file,
-            concat!(
-                $("#line 1 \"", $shared, "\"\n", include_str!($shared),)*
-                "#line 1 \"", $file, "\"\n", include_str!($file)
-            ),
-        );
-        $plan.define("ELEMENT", $crate::support::type_of($dtype));
-    };
-}

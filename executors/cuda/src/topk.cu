@@ -1,10 +1,12 @@
-// The k best elements of each line, best first, and their positions; of equal elements the earlier one is first. Line i starts at
-// FROM(i), its results at TO(i); elements are `from_along` and `to_along` apart. Lines have fewer than 2^32 elements.
+// The k best elements of each line, best first, and their positions; of equal elements the earlier one is first. Line i
+// starts at FROM(i), its results at TO(i); elements are `from_along` and `to_along` apart. Lines have fewer than 2^32
+// elements.
 //
-// A block finds the key of the k-th best element digit by digit, from the highest down (radix select): of the keys that agree with
-// what is known of it, each digit's are counted. Then all better elements, and as many equal ones as are missing, are collected
-// in the order of their positions. Up to HELD are put in order by counting those before each; more are sorted by other kernels.
-// KEY is u32 or u64.
+// A block finds the key of the k-th best element digit by digit, from the highest down (radix select): of the keys that
+// agree with what is known of it, each digit's are counted. Then all better elements, and as many equal ones as are
+// missing, are collected in the order of their positions. Up to HELD are put in order by counting those before each;
+// more are sorted by other kernels. KEY is u32 or u64.
+#include "fulgurite/reductions.cuh"
 
 const u32 DIGITS = 256, HELD = 512;
 
@@ -28,34 +30,16 @@ struct Candidates {
     __device__ __forceinline__ KEY operator()(u64 j) const { return keys[j]; }
 };
 
-// The sum of the values of the threads before this one, and of all. `scratch` holds 32 numbers. All threads come here.
-__device__ __forceinline__ u32 sum_before(u32 value, u32* scratch, u32& all) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
-    u32 through = value;
-    for (u32 distance = 1; distance < 32; distance *= 2) {
-        const u32 lower = __shfl_up_sync(0xffffffffu, through, distance);
-        if (lane >= distance) through += lower;
-    }
-    __syncthreads();
-    if (lane == 31) scratch[warp] = through;
-    __syncthreads();
-    u32 before = through - value;
-    all = 0;
-    for (u32 w = 0; w < warps; ++w) {
-        if (w < warp) before += scratch[w];
-        all += scratch[w];
-    }
-    return before;
-}
-
-// Collects the k best of `length` keys, in the order of their positions: `take(place, key, position)` for each. All threads come
-// here, and what is taken is there for all of them afterwards.
-template <typename Keys, typename Take> __device__ __forceinline__ void select(const Keys& key_of, u64 length, u64 k, const Take& take) {
+// Collects the k best of `length` keys, in the order of their positions: `take(place, key, position)` for each. All
+// threads come here, and what is taken is there for all of them afterwards.
+template <typename Keys, typename Take>
+__device__ __forceinline__ void select(const Keys& key_of, u64 length, u64 k, const Take& take) {
     __shared__ u32 counts[DIGITS];
     __shared__ u32 scratch[32];
     __shared__ KEY chosen_digit;
     __shared__ u32 still_missing;
-    // `known` is what is known of the k-th best key, in the digits of `mask`; `missing` is its rank among those that agree.
+    // `known` is what is known of the k-th best key, in the digits of `mask`; `missing` is its rank among those that
+    // agree.
     KEY known = 0, mask = 0;
     u32 missing = (u32)k;
     for (int shift = 8 * (int)sizeof(KEY) - 8; shift >= 0; shift -= 8) {
@@ -71,11 +55,7 @@ template <typename Keys, typename Take> __device__ __forceinline__ void select(c
             const u32 highest = DIGITS - 1 - threadIdx.x * 8;
             u32 own = 0;
             for (u32 d = 0; d < 8; ++d) own += counts[highest - d];
-            u32 through = own;
-            for (u32 distance = 1; distance < 32; distance *= 2) {
-                const u32 lower = __shfl_up_sync(0xffffffffu, through, distance);
-                if (threadIdx.x >= distance) through += lower;
-            }
+            const u32 through = sum_up_to(own);
             u32 before = through - own;
             if (before < missing && missing <= through) {
                 u32 digit = highest;
@@ -98,9 +78,9 @@ template <typename Keys, typename Take> __device__ __forceinline__ void select(c
         const KEY key = j < length ? key_of(j) : 0;
         const bool is_equal = j < length && key == known;
         u32 equal_here, taken_here;
-        const u32 equal_before = equal + sum_before(is_equal, scratch, equal_here);
+        const u32 equal_before = equal + block_sum_before((u32)is_equal, scratch, equal_here);
         const bool is_taken = j < length && (key > known || (is_equal && equal_before < missing));
-        const u32 place = collected + sum_before(is_taken, scratch, taken_here);
+        const u32 place = collected + block_sum_before((u32)is_taken, scratch, taken_here);
         if (is_taken) take(place, key, j);
         equal += equal_here;
         collected += taken_here;
@@ -126,8 +106,8 @@ struct Held {
 };
 
 // A block a line; k is at most HELD.
-extern "C" __global__ void __launch_bounds__(1024, 1) topk(const IN* in, IN* values, i64* indices, u64 length, u64 k, i64 from_along,
-                                                           i64 to_along) {
+extern "C" __global__ void __launch_bounds__(1024, 1) topk(
+    const IN* in, IN* values, i64* indices, u64 length, u64 k, i64 from_along, i64 to_along) {
     __shared__ KEY keys[HELD];
     __shared__ u32 places[HELD];
     const u64 i = blockIdx.x;
@@ -142,10 +122,10 @@ extern "C" __global__ void __launch_bounds__(1024, 1) topk(const IN* in, IN* val
     }
 }
 
-// A block a part of a line, all as long but the last, which has the rest; each has k elements at least, and k is at most HELD. The
-// best of a part are stored best first, behind those of the parts before it.
-extern "C" __global__ void __launch_bounds__(1024, 1) topk_of_parts(const IN* in, KEY* part_keys, i64* part_places, u64 length, u64 parts,
-                                                                    u64 k, i64 from_along) {
+// A block a part of a line, all as long but the last, which has the rest; each has k elements at least, and k is at
+// most HELD. The best of a part are stored best first, behind those of the parts before it.
+extern "C" __global__ void __launch_bounds__(1024, 1) topk_of_parts(
+    const IN* in, KEY* part_keys, i64* part_places, u64 length, u64 parts, u64 k, i64 from_along) {
     __shared__ KEY keys[HELD];
     __shared__ u32 places[HELD];
     const u64 i = blockIdx.x / parts, part = blockIdx.x % parts, each = length / parts, begin = part * each;
@@ -160,8 +140,9 @@ extern "C" __global__ void __launch_bounds__(1024, 1) topk_of_parts(const IN* in
 }
 
 // A block a line: the best of its parts' best. Of equal ones the earlier is also earlier among these.
-extern "C" __global__ void __launch_bounds__(1024, 1) topk_of_candidates(const IN* in, const KEY* part_keys, const i64* part_places, IN* values,
-                                                                         i64* indices, u64 candidates, u64 k, i64 from_along, i64 to_along) {
+extern "C" __global__ void __launch_bounds__(1024, 1) topk_of_candidates(
+    const IN* in, const KEY* part_keys, const i64* part_places, IN* values, i64* indices, u64 candidates, u64 k,
+    i64 from_along, i64 to_along) {
     __shared__ KEY keys[HELD];
     __shared__ u32 places[HELD];
     const u64 i = blockIdx.x;
@@ -188,8 +169,8 @@ struct Collected {
 };
 
 // A block a part of a line, as for `topk_of_parts`: its best, in the order of their positions, to be sorted.
-extern "C" __global__ void __launch_bounds__(1024, 1) topk_collect(const IN* in, KEY* keys, i64* places, u64 length, u64 parts, u64 k,
-                                                                   i64 from_along) {
+extern "C" __global__ void __launch_bounds__(1024, 1) topk_collect(
+    const IN* in, KEY* keys, i64* places, u64 length, u64 parts, u64 k, i64 from_along) {
     const u64 i = blockIdx.x / parts, part = blockIdx.x % parts, each = length / parts, begin = part * each;
     const Collected collected = {keys + (u64)blockIdx.x * k, places + (u64)blockIdx.x * k, begin};
     const Elements elements = {in + FROM(i) + (i64)begin * from_along, from_along};
@@ -211,9 +192,11 @@ extern "C" __global__ void topk_lines(const u32* numbers, u32* lines, u64 count,
     for (u32 n = blockIdx.x * blockDim.x + threadIdx.x; n < (u32)count; n += step) lines[n] = numbers[n] / (u32)taken;
 }
 
-// The first k of each line of what was sorted. `places` has the position of each number, or is null, and the number says it.
-extern "C" __global__ void topk_write(const IN* in, const u32* numbers, const i64* places, IN* values, i64* indices, u64 count, u64 taken,
-                                      u64 k, i64 from_along, i64 to_along) {
+// The first k of each line of what was sorted. `places` has the position of each number, or is null, and the number
+// says it.
+extern "C" __global__ void topk_write(
+    const IN* in, const u32* numbers, const i64* places, IN* values, i64* indices, u64 count, u64 taken, u64 k,
+    i64 from_along, i64 to_along) {
     const u32 step = gridDim.x * blockDim.x;
     for (u32 n = blockIdx.x * blockDim.x + threadIdx.x; n < (u32)(count * k); n += step) {
         const u32 i = n / (u32)k, rank = n % (u32)k;

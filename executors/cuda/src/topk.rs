@@ -4,7 +4,7 @@
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::{Address, DeviceTensor, Failure, LaunchShape, Plan, Result};
-use fulgurite_runtime::{DType, TensorMeta, binds, refuse_unless};
+use fulgurite_runtime::{DType, TensorMeta, binds, refuse_unless, source_files};
 
 use super::cuda;
 use super::order::{Lines, lines_fit, lines_of};
@@ -62,7 +62,7 @@ impl Best<'_> {
     }
 
     fn source(&self, plan: &mut Plan) {
-        plan.source("topk.cu", include_str!("topk.cu"));
+        plan.source(source_files!["topk.cu"]);
         plan.define("IN", type_of(self.input.meta.dtype()));
         plan.define("KEY", if self.is_long() { "u64" } else { "u32" });
         plan.define("LARGEST", self.largest);

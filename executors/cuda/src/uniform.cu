@@ -1,5 +1,7 @@
-// Random numbers by counter: Philox4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, 2011). The counter is the
-// number of a block of four words and the offset, the key the seed. NUMBER is float, or double for results of that type.
+// Random numbers by counter: Philox4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, 2011). The
+// counter is the number of a block of four words and the offset, the key the seed. NUMBER is float, or double for
+// results of that type.
+#include "fulgurite/elements.cuh"
 
 struct Words { u32 at[4]; };
 
@@ -38,8 +40,9 @@ template <> struct Unit<float> {
     static __device__ __forceinline__ float at_most(float x, float most) { return fminf(x, most); }
 };
 
-// `generator` holds the seed and the offset; `below` is the largest number that may come out. Where the bounds are further apart
-// than the largest number, `start` and `range` are halves, and `scale` is 2; otherwise it is 1. A thread makes a block of words.
+// `generator` holds the seed and the offset; `below` is the largest number that may come out. Where the bounds are
+// further apart than the largest number, `start` and `range` are halves, and `scale` is 2; otherwise it is 1. A thread
+// makes a block of words.
 extern "C" __global__ void uniform(const u64* generator, OUT* out, u64 count, NUMBER start, NUMBER range, NUMBER scale,
                                    NUMBER below) {
     const int per_block = Unit<NUMBER>::PER_BLOCK;

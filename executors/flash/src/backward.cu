@@ -1,7 +1,8 @@
-// The gradients of attention. Weights are computed again from the logarithms of their sums; scores are never written. Some blocks
-// have OWN queries and go over keys, the others have OWN keys and go over queries: every sum has one place, and one order.
-// With P the weights and δ = Σ d_out out of a row: d_value = Pᵀ d_out, d_scores = P (d_out valueᵀ - δ), d_query = d_scores key scale,
-// d_key = d_scoresᵀ query scale.
+// The gradients of attention. Weights are computed again from the logarithms of their sums; scores are never written.
+// Some blocks have OWN queries and go over keys, the others have OWN keys and go over queries: every sum has one place,
+// and one order. With P the weights and δ = Σ d_out out of a row: d_value = Pᵀ d_out, d_scores = P (d_out valueᵀ - δ),
+// d_query = d_scores key scale, d_key = d_scoresᵀ query scale.
+#include "fulgurite/reductions.cuh"
 
 // Registers hold the rows of a block where they are short.
 constexpr bool KEPT = PADDED <= 64;
@@ -29,14 +30,14 @@ __device__ __forceinline__ float dot(float4 a, float4 b) {
 
 // What both kinds of blocks need of each query, by QUARTERS threads each. `out` is [batch, queries, heads, WIDTH].
 extern "C" __global__ void __launch_bounds__(THREADS_OF_ROWS) attention_rows(
-    const T* d_out, const T* out, const float* log_sums, float* rows, Strides of_d_out, int heads, int queries, i64 count) {
+    const T* d_out, const T* out, const float* log_sums, float* rows, Strides of_d_out, int heads, int queries,
+    i64 count) {
     const i64 index = (blockIdx.x * (i64)THREADS_OF_ROWS + threadIdx.x) / QUARTERS, row = min(index, count - 1);
     const int at = threadIdx.x % QUARTERS * 4;
     const i64 query = row % queries, head = row / queries % heads, batch = row / queries / heads;
     const T* d = d_out + batch * of_d_out.batch + head * of_d_out.head + query * of_d_out.row;
     float delta = dot(four(d, at), four(out + ((batch * queries + query) * heads + head) * WIDTH, at));
-#pragma unroll
-    for (int offset = QUARTERS / 2; offset > 0; offset >>= 1) delta += __shfl_xor_sync(0xffffffffu, delta, offset);
+    delta = lanes_reduce<Sum, QUARTERS>(delta);
     if (at == 0 && index < count) {
         rows[row] = log_sums[row] * LOG2_E;
         rows[count + row] = delta;
@@ -60,9 +61,10 @@ __device__ __forceinline__ void of_queries(const Problem& p, int index, uint4* s
     auto ask = [&](int first) { tiles.ask(k, p.of_key.row, v, p.of_value.row, first, p.keys); };
     if constexpr (Both::EARLY) ask(0);
     uint4* const own_shared = shared + Both::BYTES / 16;
-    const Left<KEPT> query(own_shared, p.query + batch * p.of_query.batch + head * p.of_query.head, p.of_query.row, own, p.queries);
-    const Left<KEPT> d_out(own_shared + Left<KEPT>::BYTES / 16, p.d_out + batch * p.of_d_out.batch + head * p.of_d_out.head,
-                           p.of_d_out.row, own, p.queries);
+    const T* queries = p.query + batch * p.of_query.batch + head * p.of_query.head;
+    const Left<KEPT> query(own_shared, queries, p.of_query.row, own, p.queries);
+    const T* d_outs = p.d_out + batch * p.of_d_out.batch + head * p.of_d_out.head;
+    const Left<KEPT> d_out(own_shared + Left<KEPT>::BYTES / 16, d_outs, p.of_d_out.row, own, p.queries);
     const float *logs = p.logs_of(batch, head), *deltas = p.deltas_of(batch, head);
     float log[2] = {0, 0}, delta[2] = {0, 0};
 #pragma unroll
@@ -120,7 +122,8 @@ __device__ __forceinline__ void of_keys(const Problem& p, int index, uint4* shar
 
     // The queries of all heads that share these keys, tile by tile.
     const int begin = CAUSAL ? first_own / TILE * TILE : 0;
-    const int tiles_of_head = begin < p.queries ? (p.queries - begin + TILE - 1) / TILE : 0, count = times * tiles_of_head;
+    const int tiles_of_head = begin < p.queries ? (p.queries - begin + TILE - 1) / TILE : 0;
+    const int count = times * tiles_of_head;
     auto first_of = [&](int index) { return begin + index % tiles_of_head * TILE; };
     typedef Tiles<false> Both;
     Both tiles(shared);
@@ -138,9 +141,10 @@ __device__ __forceinline__ void of_keys(const Problem& p, int index, uint4* shar
     };
     if (Both::EARLY && count > 0) ask(0);
     uint4* const own_shared = shared + Both::BYTES / 16;
-    const Left<KEPT> key(own_shared, p.key + batch * p.of_key.batch + shared_head * p.of_key.head, p.of_key.row, own, p.keys);
-    const Left<KEPT> value(own_shared + Left<KEPT>::BYTES / 16, p.value + batch * p.of_value.batch + shared_head * p.of_value.head,
-                           p.of_value.row, own, p.keys);
+    const T* keys = p.key + batch * p.of_key.batch + shared_head * p.of_key.head;
+    const Left<KEPT> key(own_shared, keys, p.of_key.row, own, p.keys);
+    const T* values = p.value + batch * p.of_value.batch + shared_head * p.of_value.head;
+    const Left<KEPT> value(own_shared + Left<KEPT>::BYTES / 16, values, p.of_value.row, own, p.keys);
     float d_key[WIDE][4], d_value[WIDE][4];
     clear(d_key);
     clear(d_value);
@@ -184,9 +188,10 @@ __device__ __forceinline__ void of_keys(const Problem& p, int index, uint4* shar
 
 // The first blocks are those of keys, which have more to do.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    attention_backward(const T* d_out, const T* query, const T* key, const T* value, const float* rows, T* d_query, T* d_key,
-                       T* d_value, Strides of_d_out, Strides of_query, Strides of_key, Strides of_value, int batches,
-                       int heads, int shared_heads, int queries, int keys, float scale) {
+    attention_backward(
+    const T* d_out, const T* query, const T* key, const T* value, const float* rows, T* d_query, T* d_key,
+    T* d_value, Strides of_d_out, Strides of_query, Strides of_key, Strides of_value, int batches, int heads,
+    int shared_heads, int queries, int keys, float scale) {
     extern __shared__ uint4 shared[];
     const Problem problem = {d_out,    query,  key,      value,   rows,  d_query,      d_key,   d_value, of_d_out,
                              of_query, of_key, of_value, batches, heads, shared_heads, queries, keys,    scale};

@@ -1,15 +1,17 @@
-// Products by the tensor cores in bf16: operands as they are, sums in f32. Weights and gradients of scores, results of a product
-// in f32, are rounded before they are multiplied.
+// Products by the tensor cores in bf16: operands as they are, sums in f32. Weights and gradients of scores, results of
+// a product in f32, are rounded before they are multiplied.
 //
-// A tile is read by `ldmatrix`, which gives each thread two neighbours along the width of one row, or, transposed, of two rows
-// at one place of the width: both ways are what the multiplication wants of its right operand. Rows are chunks of 8 elements,
-// in an order that brings those of 8 neighbouring rows to different banks.
+// A tile is read by `ldmatrix`, which gives each thread two neighbours along the width of one row, or, transposed, of
+// two rows at one place of the width: both ways are what the multiplication wants of its right operand. Rows are chunks
+// of 8 elements, in an order that brings those of 8 neighbouring rows to different banks.
+#include "fulgurite/copies.cuh"
+#include "fulgurite/elements.cuh"
 
 constexpr int STEPS = PADDED / 16;
 constexpr int CHUNKS = PADDED / 8;
 
-// c += a b, with a 16 x 16, b 16 x 8. Of a the thread has elements 2 t and 2 t + 1 of rows g and g + 8, then elements 8 further; of
-// b elements 2 t and 2 t + 1 of column g, then 8 further.
+// c += a b, with a 16 x 16, b 16 x 8. Of a the thread has elements 2 t and 2 t + 1 of rows g and g + 8, then elements 8
+// further; of b elements 2 t and 2 t + 1 of column g, then 8 further.
 __device__ __forceinline__ void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b, u32 b_next) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
                  "{%0, %1, %2, %3};"
@@ -78,7 +80,9 @@ template <bool AHEAD> struct Tiles {
     Tile one, other;
 
     __device__ __forceinline__ explicit Tiles(uint4* shared) : shared(shared), turn(0), one{shared}, other{shared} {}
-    __device__ __forceinline__ uint4* place_of(int index) const { return shared + (2 * turn + index) * (Tile::BYTES / 16); }
+    __device__ __forceinline__ uint4* place_of(int index) const {
+        return shared + (2 * turn + index) * (Tile::BYTES / 16);
+    }
     // Asks for rows from `first` on.
     __device__ __forceinline__ void ask(
         const T* of_one, i64 stride, const T* of_other, i64 other_stride, int first, int count) {
@@ -95,8 +99,8 @@ template <bool AHEAD> struct Tiles {
     }
 };
 
-// 16 rows of a warp as the left operand. In registers where the width leaves room, otherwise in shared memory, where each thread
-// reads what it wrote itself.
+// 16 rows of a warp as the left operand. In registers where the width leaves room, otherwise in shared memory, where
+// each thread reads what it wrote itself.
 template <bool KEPT> struct Left {
     static constexpr int BYTES = KEPT ? 0 : OWN * PADDED * 2;
     u32 held[KEPT ? STEPS : 1][4];
@@ -135,7 +139,8 @@ template <bool KEPT> struct Left {
 };
 
 // c[j] += left rowsᵀ: column n of c[j] belongs to row 8 j + n of the tile.
-template <bool KEPT> __device__ __forceinline__ void along_width(float (&c)[TILE / 8][4], const Left<KEPT>& left, const Tile& rows) {
+template <bool KEPT>
+__device__ __forceinline__ void along_width(float (&c)[TILE / 8][4], const Left<KEPT>& left, const Tile& rows) {
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
         u32 a[4];
@@ -154,8 +159,8 @@ template <bool KEPT> __device__ __forceinline__ void along_width(float (&c)[TILE
 __device__ __forceinline__ void along_rows(float (&c)[WIDE][4], const float (&weights)[TILE / 8][4], const Tile& rows) {
 #pragma unroll
     for (int j = 0; j < TILE / 8; j += 2) {
-        const u32 a[4] = {Halves<bf16>::of(weights[j][0], weights[j][1]), Halves<bf16>::of(weights[j][2], weights[j][3]),
-                          Halves<bf16>::of(weights[j + 1][0], weights[j + 1][1]), Halves<bf16>::of(weights[j + 1][2], weights[j + 1][3])};
+        auto pair = [&](int j, int i) { return Halves<bf16>::of(weights[j][i], weights[j][i + 1]); };
+        const u32 a[4] = {pair(j, 0), pair(j, 2), pair(j + 1, 0), pair(j + 1, 2)};
 #pragma unroll
         for (int chunk = 0; chunk < WIDE; chunk += 2) {
             u32 b[4];

@@ -1,9 +1,10 @@
-// Attention of OWN queries of one head to its keys, tile by tile: scores are never written. The weights' sums and the largest
-// scores are carried along (Milakov and Gimelshein 2018; Dao et al. 2022).
+// Attention of OWN queries of one head to its keys, tile by tile: scores are never written. The weights' sums and the
+// largest scores are carried along (Milakov and Gimelshein 2018; Dao et al. 2022).
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    attention(const T* query, const T* key, const T* value, T* out, float* log_sums, Strides of_query, Strides of_key,
-              Strides of_value, int heads, int shared_heads, int queries, int keys, float scale) {
+    attention(
+    const T* query, const T* key, const T* value, T* out, float* log_sums, Strides of_query, Strides of_key,
+    Strides of_value, int heads, int shared_heads, int queries, int keys, float scale) {
     extern __shared__ uint4 shared[];
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     // With causal attention the last queries have most to do: those of all heads begin first.

@@ -1,10 +1,10 @@
 //! How the kernels of attention are launched.
 
-use fulgurite_runtime::DType;
 use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
+use fulgurite_runtime::{DType, source_files};
 
 use fulgurite_executor_cuda::elementwise::contiguous_copy;
-use fulgurite_executor_cuda::source;
+use fulgurite_executor_cuda::support::type_of;
 
 /// The widest heads that the kernels hold.
 pub(super) const WIDEST: usize = 128;
@@ -173,14 +173,11 @@ impl Heads {
 /// Takes the following kernels from a file.
 macro_rules! kernels {
     ($plan:expr, $problem:expr, $tiling:expr, $file:literal) => {
-        match $tiling.products {
-            Products::Bf16 => {
-                source!($plan, $problem.dtype, ["../../cuda/src/vectors.cuh", "rows.cuh", "bf16.cuh"], $file);
-            }
-            Products::Tf32 => {
-                source!($plan, $problem.dtype, ["../../cuda/src/vectors.cuh", "rows.cuh", "tf32.cuh"], $file);
-            }
-        }
+        $plan.source(match $tiling.products {
+            Products::Bf16 => source_files!["rows.cuh", "bf16.cuh", $file],
+            Products::Tf32 => source_files!["rows.cuh", "tf32.cuh", $file],
+        });
+        $plan.define("ELEMENT", type_of($problem.dtype));
     };
 }
 

@@ -1,8 +1,11 @@
-// What the kernels of attention share, whatever the tensor cores multiply: a block's rows, places in tensors of heads, and sums
-// over the threads that have parts of one row.
+// What the kernels of attention share, whatever the tensor cores multiply: a block's rows, places in tensors of heads,
+// and sums over the threads that have parts of one row.
 //
-// A warp has 16 rows of its own. Of a 16 x 8 result the thread has, with g = lane / 4 and t = lane % 4, columns 2 t and 2 t + 1 of
-// row g (numbers 0 and 1) and of row g + 8 (numbers 2 and 3).
+// A warp has 16 rows of its own. Of a 16 x 8 result the thread has, with g = lane / 4 and t = lane % 4, columns 2 t and
+// 2 t + 1 of row g (numbers 0 and 1) and of row g + 8 (numbers 2 and 3).
+#include "fulgurite/arithmetic.cuh"
+#include "fulgurite/copies.cuh"
+#include "fulgurite/vectors.cuh"
 
 typedef ELEMENT T;
 
@@ -25,7 +28,7 @@ __device__ __forceinline__ float4 four(const T* row, int at) {
     float x[4] = {0, 0, 0, 0};
     if constexpr (ALIGNED) {
         if (at < WIDTH) {
-            const Pack<T, 4> pack = Pack<T, 4>::load(row + at);
+            const Pack<T, 4> pack = load<4>(row + at);
 #pragma unroll
             for (int i = 0; i < 4; ++i) x[i] = widen(pack.at[i]);
         }
@@ -36,15 +39,6 @@ __device__ __forceinline__ float4 four(const T* row, int at) {
     }
     return make_float4(x[0], x[1], x[2], x[3]);
 }
-
-// BYTES bytes on their way from memory to shared memory, or zeros.
-template <int BYTES> __device__ __forceinline__ void fetch_or_clear(void* to, const void* from, bool there) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
-                 :
-                 : "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(BYTES), "r"(there ? BYTES : 0)
-                 : "memory");
-}
-__device__ __forceinline__ void await_fetched() { asm volatile("cp.async.wait_all;" : : : "memory"); }
 
 // Over the four threads that have parts of one row.
 __device__ __forceinline__ float over_row(float x) {

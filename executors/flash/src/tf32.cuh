@@ -1,8 +1,10 @@
 // Products by the tensor cores in TF32, of f32 that is rounded and of f16, whose range nothing narrows.
 //
-// The tensor cores add along an index whose order does not matter as long as both operands have it the same. It is chosen so
-// that each thread finds what it needs in 16 neighbouring bytes: along the width thread t of four takes elements 4 t to 4 t + 3 of
-// every 16, and along rows the pair 2 t, 2 t + 1 of every 8, which is how the results of the product before lie.
+// The tensor cores add along an index whose order does not matter as long as both operands have it the same. It is
+// chosen so that each thread finds what it needs in 16 neighbouring bytes: along the width thread t of four takes
+// elements 4 t to 4 t + 3 of every 16, and along rows the pair 2 t, 2 t + 1 of every 8, which is how the results of the
+// product before lie.
+#include "fulgurite/vectors.cuh"
 
 constexpr int STEPS = PADDED / 16;
 constexpr int SPANS = PADDED / 32;
@@ -18,7 +20,8 @@ __device__ __forceinline__ float4 rounded(float4 x) {
     return make_float4(rounded(x.x), rounded(x.y), rounded(x.z), rounded(x.w));
 }
 
-// c += a b, with a 16 x 8, b 8 x 8. Of a the thread has rows g and g + 8 of elements t and t + 4, of b those elements of column g.
+// c += a b, with a 16 x 8, b 8 x 8. Of a the thread has rows g and g + 8 of elements t and t + 4, of b those elements
+// of column g.
 __device__ __forceinline__ void multiply_add(
     float (&c)[4], float a_top, float a_bottom, float a_top_next, float a_bottom_next, float b, float b_next) {
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -28,8 +31,8 @@ __device__ __forceinline__ void multiply_add(
                    "r"(__float_as_uint(a_bottom_next)), "r"(__float_as_uint(b)), "r"(__float_as_uint(b_next)));
 }
 
-// TILE rows in shared memory, in chunks of four elements. Two neighbouring rows read along the width, and four pairs of rows
-// read across it, are in different banks.
+// TILE rows in shared memory, in chunks of four elements. Two neighbouring rows read along the width, and four pairs of
+// rows read across it, are in different banks.
 struct Tile {
     static constexpr int BYTES = TILE * PADDED * 4;
     static constexpr int EACH = TILE * QUARTERS / THREADS;
@@ -43,7 +46,8 @@ struct Tile {
     }
 
     // The thread's part of the rows from `first` on, of which there are `count`; zeros beyond.
-    static __device__ __forceinline__ void fetch(float4 (&held)[EACH], const T* rows, i64 stride, int first, int count) {
+    static __device__ __forceinline__ void fetch(
+        float4 (&held)[EACH], const T* rows, i64 stride, int first, int count) {
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
             const int row = first + row_of(i);
@@ -57,8 +61,8 @@ struct Tile {
     __device__ __forceinline__ float4 chunk(int row, int chunk) const { return at[place(row, chunk)]; }
 };
 
-// A tile of each of two tensors. The next ones wait in registers while these are worked on; where registers are scarce they
-// are asked for when these are done with.
+// A tile of each of two tensors. The next ones wait in registers while these are worked on; where registers are scarce
+// they are asked for when these are done with.
 template <bool AHEAD> struct Tiles {
     static constexpr int BYTES = 2 * Tile::BYTES;
     static constexpr bool EARLY = AHEAD;
@@ -83,8 +87,8 @@ template <bool AHEAD> struct Tiles {
     }
 };
 
-// 16 rows of a warp as the left operand: rows g and g + 8, chunk t of every 16 elements. In registers where the width leaves
-// room, otherwise in shared memory, where each thread reads what it wrote itself.
+// 16 rows of a warp as the left operand: rows g and g + 8, chunk t of every 16 elements. In registers where the width
+// leaves room, otherwise in shared memory, where each thread reads what it wrote itself.
 template <bool KEPT> struct Left {
     static constexpr int BYTES = KEPT ? 0 : OWN * PADDED * 4;
     float4 held[KEPT ? STEPS : 1][2];
@@ -113,7 +117,8 @@ template <bool KEPT> struct Left {
 };
 
 // c[j] += left rowsᵀ: column n of c[j] belongs to row 8 j + n of the tile.
-template <bool KEPT> __device__ __forceinline__ void along_width(float (&c)[TILE / 8][4], const Left<KEPT>& left, const Tile& rows) {
+template <bool KEPT>
+__device__ __forceinline__ void along_width(float (&c)[TILE / 8][4], const Left<KEPT>& left, const Tile& rows) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
@@ -127,16 +132,18 @@ template <bool KEPT> __device__ __forceinline__ void along_width(float (&c)[TILE
     }
 }
 
-// c += weights rows, where weights are results of `along_width`, rounded. c[4 s + i] has in column n element 32 s + 4 n + i of the
-// width: a thread has 8 neighbours of each span.
+// c += weights rows, where weights are results of `along_width`, rounded. c[4 s + i] has in column n element 32 s + 4 n
+// + i of the width: a thread has 8 neighbours of each span.
 __device__ __forceinline__ void along_rows(float (&c)[WIDE][4], const float (&weights)[TILE / 8][4], const Tile& rows) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
     for (int j = 0; j < TILE / 8; ++j) {
-        const float a[4] = {rounded(weights[j][0]), rounded(weights[j][2]), rounded(weights[j][1]), rounded(weights[j][3])};
+        const float a[4] = {
+            rounded(weights[j][0]), rounded(weights[j][2]), rounded(weights[j][1]), rounded(weights[j][3])};
 #pragma unroll
         for (int span = 0; span < SPANS; ++span) {
-            const float4 b = rows.chunk(8 * j + 2 * t, 8 * span + g), next = rows.chunk(8 * j + 2 * t + 1, 8 * span + g);
+            const float4 b = rows.chunk(8 * j + 2 * t, 8 * span + g);
+            const float4 next = rows.chunk(8 * j + 2 * t + 1, 8 * span + g);
             multiply_add(c[4 * span], a[0], a[1], a[2], a[3], b.x, next.x);
             multiply_add(c[4 * span + 1], a[0], a[1], a[2], a[3], b.y, next.y);
             multiply_add(c[4 * span + 2], a[0], a[1], a[2], a[3], b.z, next.z);
@@ -157,7 +164,7 @@ __device__ __forceinline__ void write_row(T* row, const float (&c)[WIDE][4], int
 #pragma unroll
             for (int i = 0; i < 4; ++i) pack.at[i] = narrow<T>(c[4 * span + i][2 * half + part] * factor);
             if constexpr (ALIGNED) {
-                if (at < WIDTH) pack.store(row + at);
+                if (at < WIDTH) store<4>(row + at, pack);
             } else {
 #pragma unroll
                 for (int i = 0; i < 4; ++i)

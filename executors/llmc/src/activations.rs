@@ -1,11 +1,11 @@
 //! The Gaussian error linear unit by a hyperbolic tangent.
 
 use fulgurite_ops_macros::{implementation, operator};
-use fulgurite_runtime::DType;
 use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
+use fulgurite_runtime::{DType, source_files};
 
-use super::{define_threads, llmc, pack_of, source, takes};
-use fulgurite_executor_cuda::support::THREADS;
+use super::{define_threads, llmc, pack_of, takes};
+use fulgurite_executor_cuda::support::{THREADS, type_of};
 use fulgurite_ops::nn::Approximate;
 
 /// How many packs a thread takes; the kernels know it too.
@@ -19,7 +19,8 @@ fn each_element(plan: &mut Plan, kernel: &str, tensors: &[&DeviceTensor]) -> Res
     }
     // Elements are counted through: only the tensors' own alignment matters.
     let pack = pack_of(0, dtype.size(), tensors);
-    source!(plan, dtype, ["../../cuda/src/vectors.cuh"], "gelu.cu");
+    plan.source(source_files!["gelu.cu"]);
+    plan.define("ELEMENT", type_of(dtype));
     define_threads(plan);
     plan.define("PACK", pack);
     plan.define("ALIGNED", 1);

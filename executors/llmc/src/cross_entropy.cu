@@ -1,4 +1,6 @@
 // Cross entropy of rows of COLUMNS logits and one class each.
+#include "fulgurite/faults.cuh"
+#include "fulgurite/reductions.cuh"
 
 typedef ELEMENT T;
 
@@ -28,7 +30,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) crossentropy_rows(
 
 // The losses of all rows as one number, by one block, and the share that each row has in it. MEAN is 0 for a sum.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    crossentropy_total(const float* losses, const TARGET* target, T* loss, float* share, u64 rows, i64 ignored) {
+    crossentropy_total(
+    const float* losses, const TARGET* target, T* loss, float* share, u64 rows, i64 ignored) {
     __shared__ float scratch[32];
     float total = 0, count = 0;
     for (u64 row = threadIdx.x; row < rows; row += THREADS) {
@@ -44,13 +47,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // Losses that stay as they are, in the logits' element type.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    crossentropy_losses(const float* losses, T* loss, float* share, u64 rows) {
+    crossentropy_losses(
+    const float* losses, T* loss, float* share, u64 rows) {
     const u64 row = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (row == 0) *share = 1.0f;
     if (row < rows) loss[row] = narrow<T>(losses[row]);
 }
 
-// (softmax - one at the class) · share · cotangent of row blockIdx.x; PER_ROW is 1 if each row has a cotangent of its own.
+// (softmax - one at the class) · share · cotangent of row blockIdx.x; PER_ROW is 1 if each row has a cotangent of its
+// own.
 extern "C" __global__ void __launch_bounds__(THREADS) crossentropy_softmax_backward(
     const T* logits, const TARGET* target, const float* log_sums, const float* share, const T* d_loss, T* d_logits,
     i64 ignored, Fault* fault, unsigned code) {

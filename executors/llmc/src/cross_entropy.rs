@@ -1,9 +1,10 @@
 //! Cross entropy of classes: the logits are read once forward, and read and written once backward.
 
 use fulgurite_ops_macros::{implementation, operator};
-use fulgurite_runtime::{DType, TensorMeta};
+use fulgurite_runtime::{DType, TensorMeta, source_files};
 
-use super::{are_aligned, has_kernels_for, index_type_of, llmc, pack_anywhere, source, takes};
+use super::{are_aligned, has_kernels_for, index_type_of, llmc, pack_anywhere, takes};
+use fulgurite_executor_cuda::support::type_of;
 use fulgurite_ops::core::arrays::array;
 use fulgurite_ops::nn::Reduction;
 use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
@@ -28,7 +29,8 @@ fn kernel_fits(input: &TensorMeta) -> fulgurite_runtime::executor::Claim {
 /// Takes the following kernels from the source of this file.
 fn kernels(plan: &mut Plan, logits: &[&DeviceTensor], target: &DeviceTensor, reduction: Reduction) {
     let input = logits[0];
-    source!(plan, input.dtype(), ["../../cuda/src/vectors.cuh", "../../cuda/src/stream.cuh"], "cross_entropy.cu");
+    plan.source(source_files!["stream.cuh", "cross_entropy.cu"]);
+    plan.define("ELEMENT", type_of(input.dtype()));
     plan.define("COLUMNS", input.shape()[1]);
     // Rows need not start at packs.
     let pack = pack_anywhere(0, input.dtype().size());

@@ -1,5 +1,7 @@
-// The Gaussian error linear unit by a hyperbolic tangent. x/2 (1 + tanh u) is x σ(2u), which loses nothing to cancellation
-// where tanh is close to -1; σ comes from e^-|2u|, so that no exponential overflows.
+// The Gaussian error linear unit by a hyperbolic tangent. x/2 (1 + tanh u) is x σ(2u), which loses nothing to
+// cancellation where tanh is close to -1; σ comes from e^-|2u|, so that no exponential overflows.
+#include "fulgurite/arithmetic.cuh"
+#include "fulgurite/vectors.cuh"
 
 typedef ELEMENT T;
 
@@ -12,7 +14,8 @@ struct Sigmoid {
     __device__ __forceinline__ Sigmoid(float x) {
         const float twice = 2.0f * SCALE * (x + CUBIC * x * x * x);
         const float small = exponential<T>(-fabsf(twice));
-        // 1 / (1 + small): a step of Newton's makes the approximation exact to a bit, since nothing is near the ends of the range.
+        // 1 / (1 + small): a step of Newton's makes the approximation exact to a bit, since nothing is near the ends of
+        // the range.
         float share;
         asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(share) : "f"(1.0f + small));
         if constexpr (sizeof(T) > 2) share = fmaf(share, fmaf(-(1.0f + small), share, 1.0f), share);
@@ -38,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gelu(const T* in, T* out, 
 #pragma unroll
     for (int u = 0; u < EACH; ++u) {
         const u64 at = first + u * (THREADS * PACK);
-        if (at + PACK <= count) read<PACK>(in + at, held[u]);
+        if (at + PACK <= count) read<PACK, ALIGNED>(in + at, held[u]);
     }
 #pragma unroll
     for (int u = 0; u < EACH; ++u) {
@@ -46,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gelu(const T* in, T* out, 
         if (at + PACK <= count) {
 #pragma unroll
             for (int i = 0; i < PACK; ++i) held[u][i] = forward(held[u][i]);
-            write<PACK>(out + at, held[u]);
+            write<PACK, ALIGNED>(out + at, held[u]);
         } else {
 #pragma unroll 1
             for (u64 i = at; i < count; ++i) out[i] = narrow<T>(forward(widen(in[i])));
@@ -61,8 +64,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gelu_backward(const T* in,
     for (int u = 0; u < EACH; ++u) {
         const u64 at = first + u * (THREADS * PACK);
         if (at + PACK <= count) {
-            read<PACK>(in + at, held[u]);
-            read<PACK>(d_out + at, d[u]);
+            read<PACK, ALIGNED>(in + at, held[u]);
+            read<PACK, ALIGNED>(d_out + at, d[u]);
         }
     }
 #pragma unroll
@@ -71,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gelu_backward(const T* in,
         if (at + PACK <= count) {
 #pragma unroll
             for (int i = 0; i < PACK; ++i) held[u][i] = backward(held[u][i], d[u][i]);
-            write<PACK>(d_in + at, held[u]);
+            write<PACK, ALIGNED>(d_in + at, held[u]);
         } else {
 #pragma unroll 1
             for (u64 i = at; i < count; ++i) d_in[i] = narrow<T>(backward(widen(in[i]), widen(d_out[i])));

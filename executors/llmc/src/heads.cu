@@ -1,5 +1,6 @@
-// Heads beside each other, [B, T, HEADS, SIZE], and one after another, [B, HEADS, T, SIZE]: packs of bits are moved, SIZE of
-// them a head, four by each thread. Both sides move whole heads, so that reads and writes are coalesced.
+// Heads beside each other, [B, T, HEADS, SIZE], and one after another, [B, HEADS, T, SIZE]: packs of bits are moved,
+// SIZE of them a head, four by each thread. Both sides move whole heads, so that reads and writes are coalesced.
+#include "fulgurite/elements.cuh"
 
 // The place in [B, HEADS, LENGTH, SIZE] of pack i of [B, LENGTH, HEADS, SIZE].
 __device__ __forceinline__ INDEX by_head(INDEX i) {
@@ -43,7 +44,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) permute(const BITS* in, BI
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    permute_backward(const BITS* d_q, const BITS* d_k, const BITS* d_v, BITS* d_in, u64 count) {
+    permute_backward(
+    const BITS* d_q, const BITS* d_k, const BITS* d_v, BITS* d_in, u64 count) {
     BITS held[EACH];
     move_packs(
         count,

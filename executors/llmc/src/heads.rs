@@ -1,10 +1,10 @@
 //! Heads beside each other and one after another.
 
 use fulgurite_ops_macros::{implementation, operator};
-use fulgurite_runtime::DType;
 use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
+use fulgurite_runtime::{DType, source_files};
 
-use super::{define_threads, llmc, pack_of, source, takes};
+use super::{define_threads, llmc, pack_of, takes};
 use fulgurite_executor_cuda::support::{THREADS, bits_of, index_type};
 use fulgurite_ops::core::promotion::constant_like;
 
@@ -27,7 +27,7 @@ fn move_heads(
     let bytes = apart.dtype().size();
     let pack = pack_of(size, bytes, tensors);
     let count = apart.len() / pack * times;
-    source!(plan, apart.dtype(), [], "heads.cu");
+    plan.source(source_files!["heads.cu"]);
     define_threads(plan);
     plan.define("BITS", bits_of(bytes * pack));
     // Some kernels look a little past the end before they stop.

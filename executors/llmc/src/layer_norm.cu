@@ -1,11 +1,41 @@
-// Layer normalization of rows of COLUMNS elements, which the GROUP threads of a row keep in registers: it is read once, and
-// the variance is that of the centred row. Statistics are f32. A thread has the same columns in every row it comes to.
+// Layer normalization of rows of COLUMNS elements, which the GROUP threads of a row keep in registers: it is read once,
+// and the variance is that of the centred row. Statistics are f32. A thread has the same columns in every row it comes
+// to.
+#include "fulgurite/copies.cuh"
+#include "fulgurite/reductions.cuh"
+#include "fulgurite/vectors.cuh"
 
 typedef ELEMENT T;
 
 constexpr int STEPS = (COLUMNS + PACK * GROUP - 1) / (PACK * GROUP);
 constexpr int ROWS = THREADS / GROUP;
 constexpr float PER_COLUMN = 1.0f / COLUMNS;
+
+// Two sums at once over the LANES threads of a row. `scratch` holds 64 numbers, which no thread may write again before
+// the next barrier of the block.
+template <int LANES> __device__ __forceinline__ void group_sums(float& a, float& b, float* scratch) {
+    constexpr int WIDTH = LANES > 32 ? 32 : LANES;
+#pragma unroll
+    for (int offset = WIDTH / 2; offset > 0; offset >>= 1) {
+        a += __shfl_xor_sync(0xffffffffu, a, offset);
+        b += __shfl_xor_sync(0xffffffffu, b, offset);
+    }
+    if constexpr (LANES > 32) {
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        if (lane == 0) {
+            scratch[warp] = a;
+            scratch[32 + warp] = b;
+        }
+        __syncthreads();
+        a = lane < LANES / 32 ? scratch[lane] : 0.0f;
+        b = lane < LANES / 32 ? scratch[32 + lane] : 0.0f;
+#pragma unroll
+        for (int offset = 16; offset > 0; offset >>= 1) {
+            a += __shfl_xor_sync(0xffffffffu, a, offset);
+            b += __shfl_xor_sync(0xffffffffu, b, offset);
+        }
+    }
+}
 
 // The thread's s-th pack of a row starts at this column, if it has one there.
 __device__ __forceinline__ int column(int s) { return (threadIdx.x % GROUP + s * GROUP) * PACK; }
@@ -22,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) layernorm(
 #pragma unroll
     for (int s = 0; s < STEPS; ++s) {
         if (has(s)) {
-            read<PACK>(x + column(s), held[s]);
+            read<PACK, ALIGNED>(x + column(s), held[s]);
         } else {
 #pragma unroll
             for (int i = 0; i < PACK; ++i) held[s][i] = 0;
@@ -52,23 +82,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) layernorm(
     for (int s = 0; s < STEPS; ++s)
         if (has(s)) {
             float w[PACK], b[PACK];
-            read<PACK>(weight + column(s), w);
-            read<PACK>(bias + column(s), b);
+            read<PACK, ALIGNED>(weight + column(s), w);
+            read<PACK, ALIGNED>(bias + column(s), b);
 #pragma unroll
             for (int i = 0; i < PACK; ++i) held[s][i] = held[s][i] * scale * w[i] + b[i];
         }
     T* y = out + row * COLUMNS;
 #pragma unroll
     for (int s = 0; s < STEPS; ++s)
-        if (has(s)) write<PACK>(y + column(s), held[s]);
+        if (has(s)) write<PACK, ALIGNED>(y + column(s), held[s]);
     if (threadIdx.x % GROUP == 0) {
         mean[row] = centre;
         rstd[row] = scale;
     }
 }
 
-// Gradients of the rows that the block comes to, and the sums over them of the weight's and the bias's gradients: block b
-// leaves them in partial[b][0] and partial[b][1]. A multiprocessor has BLOCKS blocks at a time at least.
+// Gradients of the rows that the block comes to, and the sums over them of the weight's and the bias's gradients: block
+// b leaves them in partial[b][0] and partial[b][1]. A multiprocessor has BLOCKS blocks at a time at least.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward(
     const T* d_out, const T* in, const WEIGHT* weight, const float* mean, const float* rstd, T* d_in, float* partial,
     u64 rows) {
@@ -88,7 +118,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
     extern __shared__ __align__(16) unsigned char bytes[];
     constexpr int PLACES = STEPS * THREADS * PACK;
     T* const fetched = reinterpret_cast<T*>(bytes);
-    auto place = [&](int stage, int s) { return fetched + 2 * stage * PLACES + (s * THREADS + (int)threadIdx.x) * PACK; };
+    auto place = [&](int stage, int s) {
+        return fetched + 2 * stage * PLACES + (s * THREADS + (int)threadIdx.x) * PACK;
+    };
     auto ask = [&](u64 first, int stage) {
         const u64 row = row_of(first);
         if (DEPTH > 0) {
@@ -96,8 +128,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
 #pragma unroll
                 for (int s = 0; s < STEPS; ++s)
                     if (has(s)) {
-                        fetch(place(stage, s), in + row * COLUMNS + column(s));
-                        fetch(place(stage, s) + PLACES, d_out + row * COLUMNS + column(s));
+                        fetch<ALIGNED>(place(stage, s), in + row * COLUMNS + column(s));
+                        fetch<ALIGNED>(place(stage, s) + PLACES, d_out + row * COLUMNS + column(s));
                     }
             }
             end_batch();
@@ -122,8 +154,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
 #pragma unroll
         for (int s = 0; s < STEPS; ++s)
             if (has(s)) {
-                read<PACK>(DEPTH > 0 ? place(stage, s) : in + row * COLUMNS + column(s), normal[s]);
-                read<PACK>(DEPTH > 0 ? place(stage, s) + PLACES : d_out + row * COLUMNS + column(s), d[s]);
+                read<PACK, ALIGNED>(DEPTH > 0 ? place(stage, s) : in + row * COLUMNS + column(s), normal[s]);
+                read<PACK, ALIGNED>(DEPTH > 0 ? place(stage, s) + PLACES : d_out + row * COLUMNS + column(s), d[s]);
             }
         ask(first + (u64)DEPTH * gridDim.x * ROWS, stage);
         stage = stage + 1 < DEPTH ? stage + 1 : 0;
@@ -132,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
         for (int s = 0; s < STEPS; ++s)
             if (has(s)) {
                 float w[PACK];
-                read<PACK>(weight + column(s), w);
+                read<PACK, ALIGNED>(weight + column(s), w);
 #pragma unroll
                 for (int i = 0; i < PACK; ++i) {
                     // The difference first: nothing is lost to the size of the mean.
@@ -157,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
                     for (int i = 0; i < PACK; ++i)
                         // The difference first: of rows of one element nothing is left, whatever the scale.
                         d[s][i] = __fmaf_rn(-normal[s][i], along, d[s][i] - sum) * scale;
-                    write<PACK>(d_in + row * COLUMNS + column(s), d[s]);
+                    write<PACK, ALIGNED>(d_in + row * COLUMNS + column(s), d[s]);
                 }
         }
     }
@@ -196,7 +228,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
 
 // The blocks' sums in all, in a fixed order: 32 columns a block, each by 16 threads, with several sums on their way.
 extern "C" __global__ void __launch_bounds__(512)
-    layernorm_parameters(const float* partial, WEIGHT* d_weight, WEIGHT* d_bias, int blocks) {
+    layernorm_parameters(
+    const float* partial, WEIGHT* d_weight, WEIGHT* d_bias, int blocks) {
     constexpr int AHEAD = 8;
     __shared__ float sums[16][32];
     const int at = blockIdx.x * 32 + threadIdx.x;

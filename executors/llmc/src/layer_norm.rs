@@ -1,11 +1,11 @@
 //! Layer normalization.
 
 use fulgurite_ops_macros::{implementation, operator};
-use fulgurite_runtime::DType;
 use fulgurite_runtime::rules::LaunchShape;
+use fulgurite_runtime::{DType, source_files};
 
 use super::rows::Rows;
-use super::{are_aligned, has_kernels_for, llmc, pack_anywhere, source, takes};
+use super::{are_aligned, has_kernels_for, llmc, pack_anywhere, takes};
 use fulgurite_executor_cuda::support::{WIDEST, type_of};
 use fulgurite_ops::core::arrays::{array, values};
 
@@ -355,7 +355,8 @@ fn kernels(
     input: &fulgurite_runtime::rules::DeviceTensor,
     weight: &fulgurite_runtime::rules::DeviceTensor,
 ) {
-    source!(plan, input.dtype(), ["../../cuda/src/vectors.cuh"], "layer_norm.cu");
+    plan.source(source_files!["layer_norm.cu"]);
+    plan.define("ELEMENT", type_of(input.dtype()));
     rows.define(plan);
     plan.define("WEIGHT", type_of(weight.dtype()));
 }

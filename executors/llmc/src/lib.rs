@@ -21,7 +21,6 @@ use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::{DeviceTensor, Plan};
 use fulgurite_runtime::{TensorMeta, refuse_unless};
 
-use fulgurite_executor_cuda::source;
 use fulgurite_executor_cuda::support::{THREADS, are_aligned, has_kernels_for, pack_anywhere, pack_of, type_of};
 
 /// The operations of GPT-2, one kernel each.

@@ -3,8 +3,8 @@
 use fulgurite_ops_macros::{implementation, operator};
 
 use super::rows::Rows;
-use super::{are_aligned, llmc, pack_anywhere, source, takes};
-use fulgurite_executor_cuda::support::WIDEST;
+use super::{are_aligned, llmc, pack_anywhere, takes};
+use fulgurite_executor_cuda::support::{WIDEST, type_of};
 use fulgurite_ops::core::arrays::{along, softmax_row};
 use fulgurite_ops::nn::softmax_gradient;
 use fulgurite_runtime::device::Properties;
@@ -92,7 +92,8 @@ pub mod softmax {
         let columns = input.shape()[input.rank() - 1];
         let rows = input.len() / columns;
         let size = input.dtype().size();
-        source!(plan, input.dtype(), ["../../cuda/src/vectors.cuh", "../../cuda/src/stream.cuh"], "softmax.cu");
+        plan.source(source_files!["stream.cuh", "softmax.cu"]);
+        plan.define("ELEMENT", type_of(input.dtype()));
         let pack = pack_anywhere(columns, size);
         if let Some(kept) = Rows::kept(columns, pack, THREADS, MOST_THREADS) {
             kept.define(plan);
@@ -164,7 +165,8 @@ pub mod softmax_backward {
         }
         let columns = probabilities.shape()[probabilities.rank() - 1];
         let (rows, size) = (probabilities.len() / columns, probabilities.dtype().size());
-        source!(plan, probabilities.dtype(), ["../../cuda/src/vectors.cuh", "../../cuda/src/stream.cuh"], "softmax.cu");
+        plan.source(source_files!["stream.cuh", "softmax.cu"]);
+        plan.define("ELEMENT", type_of(probabilities.dtype()));
         // Rows need not start at packs.
         let pack = pack_anywhere(0, size);
         plan.define("COLUMNS", columns);

@@ -1,4 +1,7 @@
 // Softmax of rows of COLUMNS elements.
+#include "fulgurite/clusters.cuh"
+#include "fulgurite/copies.cuh"
+#include "fulgurite/reductions.cuh"
 
 typedef ELEMENT T;
 
@@ -18,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) softmax_kept(const T* in, 
     for (int s = 0; s < STEPS; ++s) {
         const int at = (lane + s * GROUP) * PACK;
         if (at < COLUMNS) {
-            read<PACK>(x + at, held[s]);
+            read<PACK, ALIGNED>(x + at, held[s]);
         } else {
 #pragma unroll
             for (int i = 0; i < PACK; ++i) held[s][i] = -INFINITY_F32;
@@ -47,18 +50,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) softmax_kept(const T* in, 
         if (at < COLUMNS) {
 #pragma unroll
             for (int i = 0; i < PACK; ++i) held[s][i] *= share;
-            write<PACK>(y + at, held[s]);
+            write<PACK, ALIGNED>(y + at, held[s]);
         }
     }
 }
 #elif defined(PAIRED)
-// The gradient of rows that are too long for registers, p (d - Σ p d). A row belongs to a cluster of two blocks: each keeps half
-// of its packs, of p and of d, in shared memory, each pack at a place of the thread that handles it. While a row is written, the
-// next one of the pair is on its way to the places that become free.
-__device__ __forceinline__ void pair_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-__device__ __forceinline__ void pair_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-
-// A block's part of a row's packs.
+// The gradient of rows that are too long for registers, p (d - Σ p d). A row belongs to a cluster of two blocks: each
+// keeps half of its packs, of p and of d, in shared memory, each pack at a place of the thread that handles it. While a
+// row is written, the next one of the pair is on its way to the places that become free. A block's part of a row's
+// packs.
 struct Half {
     const Stream<T> row;
     int first, count;
@@ -73,7 +73,8 @@ struct Half {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    softmax_backward_shared(const T* p, const T* d_out, T* d_in, u64 rows) {
+    softmax_backward_shared(
+    const T* p, const T* d_out, T* d_in, u64 rows) {
     extern __shared__ __align__(16) unsigned char bytes[];
     __shared__ float scratch[32];
     // Two rows' worth: while a block reads the sums of one, the other may write those of the next.
@@ -83,8 +84,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     const int rank = blockIdx.x & 1;
     auto ask = [&](const Half& half, u64 number, int s) {
         if (number < rows && half.has(s)) {
-            fetch(ps + place(s), half.row.x + half.at(s));
-            fetch(ds + place(s), d_out + half.row.start + half.at(s));
+            fetch<ALIGNED>(ps + place(s), half.row.x + half.at(s));
+            fetch<ALIGNED>(ds + place(s), d_out + half.row.start + half.at(s));
         }
     };
     {
@@ -94,8 +95,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         end_batch();
     }
     // Nobody writes to a block that has not begun.
-    pair_arrive();
-    pair_wait();
+    cluster_arrive();
+    cluster_wait();
     int turn = 0;
     for (u64 number = blockIdx.x / 2; number < rows; number += gridDim.x / 2, turn ^= 1) {
         const Half half(p, number, rank);
@@ -106,22 +107,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         for (int s = 0; s < STEPS; ++s)
             if (half.has(s)) {
                 float held[PACK], d[PACK];
-                read<PACK>(ps + place(s), held);
-                read<PACK>(ds + place(s), d);
+                read<PACK, ALIGNED>(ps + place(s), held);
+                read<PACK, ALIGNED>(ds + place(s), d);
 #pragma unroll
                 for (int i = 0; i < PACK; ++i) sum = __fmaf_rn(held[i], d[i], sum);
             }
         if (rank == 0) half.row.ends([&](int at) { sum = __fmaf_rn(widen(half.row.x[at]), widen(d_row[at]), sum); });
         sum = block_reduce<Sum, float>(sum, scratch, 0.0f);
-        if (threadIdx.x < 2) {
-            u32 there;
-            asm("mapa.shared::cluster.u32 %0, %1, %2;"
-                : "=r"(there)
-                : "r"((u32)__cvta_generic_to_shared(&halves[turn][rank])), "r"(threadIdx.x));
-            asm volatile("st.shared::cluster.f32 [%0], %1;" : : "r"(there), "f"(sum) : "memory");
-        }
-        pair_arrive();
-        pair_wait();
+        if (threadIdx.x < 2) store_in_block(&halves[turn][rank], threadIdx.x, sum);
+        cluster_arrive();
+        cluster_wait();
         const float total = halves[turn][0] + halves[turn][1];
         const u64 next = number + gridDim.x / 2;
         const Half following(p, next < rows ? next : number, rank);
@@ -130,11 +125,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         for (int s = 0; s < STEPS; ++s) {
             if (half.has(s)) {
                 float held[PACK], d[PACK];
-                read<PACK>(ps + place(s), held);
-                read<PACK>(ds + place(s), d);
+                read<PACK, ALIGNED>(ps + place(s), held);
+                read<PACK, ALIGNED>(ds + place(s), d);
 #pragma unroll
                 for (int i = 0; i < PACK; ++i) held[i] *= d[i] - total;
-                write<PACK>(y + half.at(s), held);
+                write<PACK, ALIGNED>(y + half.at(s), held);
             }
             ask(following, next, s);
         }
@@ -143,20 +138,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             half.row.ends([&](int at) { y[at] = narrow<T>(widen(half.row.x[at]) * (widen(d_row[at]) - total)); });
     }
     // Nor to one that has ended.
-    pair_arrive();
-    pair_wait();
+    cluster_arrive();
+    cluster_wait();
 }
 #elif defined(STEPS)
-// A row that is too long for registers is kept in the shared memory of its block, each pack at a place of the thread that
-// handles it: nobody waits for another but in the reduction. While a row is written, the block's next one is on its way to the
-// places that become free.
+// A row that is too long for registers is kept in the shared memory of its block, each pack at a place of the thread
+// that handles it: nobody waits for another but in the reduction. While a row is written, the block's next one is on
+// its way to the places that become free.
 struct Kept {
     T* places;
     __device__ __forceinline__ T* place(int s) const { return places + (s * THREADS + (int)threadIdx.x) * PACK; }
     // Asks for the thread's s-th pack of a row, if it has one there: a batch.
     __device__ __forceinline__ void ask(const Stream<T>& x, int s) const {
         const int pack = threadIdx.x + s * THREADS;
-        if (pack < x.packs) fetch(place(s), x.x + x.head + pack * PACK);
+        if (pack < x.packs) fetch<ALIGNED>(place(s), x.x + x.head + pack * PACK);
         end_batch();
     }
 };
@@ -166,7 +161,7 @@ template <int S> __device__ __forceinline__ void see(const Stream<T>& x, const K
         await_all_but<STEPS - 1 - S>();
         if (threadIdx.x + S * THREADS < x.packs) {
             float held[PACK];
-            read<PACK>(kept.place(S), held);
+            read<PACK, ALIGNED>(kept.place(S), held);
             seen.add(held);
         }
         see<S + 1>(x, kept, seen);
@@ -209,10 +204,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) softmax_shared(con
             const int pack = threadIdx.x + s * THREADS;
             if (pack < x.packs) {
                 float held[PACK];
-                read<PACK>(kept.place(s), held);
+                read<PACK, ALIGNED>(kept.place(s), held);
 #pragma unroll
                 for (int i = 0; i < PACK; ++i) held[i] = portion.of(held[i]);
-                write<PACK>(y + x.head + pack * PACK, held);
+                write<PACK, ALIGNED>(y + x.head + pack * PACK, held);
             }
             kept.ask(following, s);
         }
@@ -232,7 +227,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) softmax_streamed(const 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-    softmax_backward_streamed(const T* p, const T* d_out, T* d_in, u64 rows) {
+    softmax_backward_streamed(
+    const T* p, const T* d_out, T* d_in, u64 rows) {
     __shared__ float scratch[32];
     const Stream<T> x(p, blockIdx.x);
     const T* d = d_out + x.start;

@@ -1,4 +1,6 @@
-// AdamW over many tensors in one launch. The few numbers of the step are computed before it, in f64, by a launch of their own.
+// AdamW over many tensors in one launch. The few numbers of the step are computed before it, in f64, by a launch of
+// their own.
+#include "fulgurite/vectors.cuh"
 
 struct Setting {
     const float* lr;
@@ -21,7 +23,8 @@ struct Numbers {
 };
 
 extern "C" __global__ void __launch_bounds__(32)
-    adamw_numbers(const __grid_constant__ Settings settings, const __grid_constant__ Rates rates, Numbers* numbers) {
+    adamw_numbers(
+    const __grid_constant__ Settings settings, const __grid_constant__ Rates rates, Numbers* numbers) {
     const int i = threadIdx.x;
     if (i >= SETTINGS) return;
     const double lr = *settings.at[i].lr, step = *settings.at[i].step;
@@ -86,10 +89,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(
         for (int u = 0; u < EACH; ++u) {
             const u64 at = first + u * (THREADS * PACK);
             if (at < chunk.whole) {
-                read<PACK>(tensor.param + at, p[u]);
-                read<PACK>(tensor.grad + at, g[u]);
-                read<PACK>(tensor.mean + at, m[u]);
-                read<PACK>(tensor.square + at, v[u]);
+                read<PACK, ALIGNED>(tensor.param + at, p[u]);
+                read<PACK, ALIGNED>(tensor.grad + at, g[u]);
+                read<PACK, ALIGNED>(tensor.mean + at, m[u]);
+                read<PACK, ALIGNED>(tensor.square + at, v[u]);
             }
         }
 #pragma unroll
@@ -98,9 +101,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(
             if (at < chunk.whole) {
 #pragma unroll
                 for (int i = 0; i < PACK; ++i) update(p[u][i], g[u][i], m[u][i], v[u][i]);
-                write<PACK>(tensor.next_param + at, p[u]);
-                write<PACK>(tensor.next_mean + at, m[u]);
-                write<PACK>(tensor.next_square + at, v[u]);
+                write<PACK, ALIGNED>(tensor.next_param + at, p[u]);
+                write<PACK, ALIGNED>(tensor.next_mean + at, m[u]);
+                write<PACK, ALIGNED>(tensor.next_square + at, v[u]);
             }
         }
     }

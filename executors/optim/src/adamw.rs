@@ -4,12 +4,11 @@ use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::argument::map_arguments;
 use fulgurite_runtime::rules::{Address, Arg, DeviceTensor, Failure, LaunchShape, Plan, Result};
 use fulgurite_runtime::trace::{Block, ValueId};
-use fulgurite_runtime::{DType, binds};
+use fulgurite_runtime::{DType, binds, source_files};
 use rustc_hash::FxHashMap;
 
 use super::optim;
 use super::tables::{MOST_TENSORS, numbers, table};
-use fulgurite_executor_cuda::source;
 use fulgurite_executor_cuda::support::{THREADS, has_kernels_for, pack_of, type_of};
 use fulgurite_executor_regions::widening::widened;
 use fulgurite_ops::optim::adamw::ARGUMENTS;
@@ -110,7 +109,8 @@ fn settings_of(updates: &[&Update]) -> Vec<Setting> {
 
 fn launch(plan: &mut Plan, kind: Kind, updates: &[&Update]) -> Result<()> {
     let settings = settings_of(updates);
-    source!(plan, kind.param, ["../../cuda/src/vectors.cuh", "chunks.cuh"], "adamw.cu");
+    plan.source(source_files!["chunks.cuh", "adamw.cu"]);
+    plan.define("ELEMENT", type_of(kind.param));
     plan.define("GRAD", type_of(kind.grad));
     plan.define("PACK", kind.pack);
     plan.define("ALIGNED", 1);

@@ -1,5 +1,6 @@
-// Many tensors in one launch: a block has CHUNK elements of one of them, and which one, a table tells that comes with the
-// arguments. Each source says how many TENSORS there are.
+// Many tensors in one launch: a block has CHUNK elements of one of them, and which one, a table tells that comes with
+// the arguments. Each source says how many TENSORS there are.
+#include "fulgurite/elements.cuh"
 
 constexpr u64 CHUNK = 8192;
 

@@ -2,12 +2,11 @@
 
 use fulgurite_ops_macros::{implementation, operator};
 use fulgurite_runtime::rules::{Address, DeviceTensor, LaunchShape, Parameter, Plan, Result};
-use fulgurite_runtime::{DType, TensorMeta, binds};
+use fulgurite_runtime::{DType, TensorMeta, binds, source_files};
 
 use super::optim;
 use super::tables::{MOST_TENSORS, table};
-use fulgurite_executor_cuda::source;
-use fulgurite_executor_cuda::support::{THREADS, are_aligned, has_kernels_for, pack_anywhere};
+use fulgurite_executor_cuda::support::{THREADS, are_aligned, has_kernels_for, pack_anywhere, type_of};
 
 /// Launches of tensors that are not empty: whether packs of all of them are aligned, and the tensors' positions.
 /// Addresses decide about neither which tensors a launch has nor the packs, since the order of sums depends on both.
@@ -27,7 +26,8 @@ fn pack_of(dtype: DType) -> usize {
 
 /// Takes the following kernels from the source of this file.
 fn kernels(plan: &mut Plan, dtype: DType, aligned: bool, tensors: usize) {
-    source!(plan, dtype, ["../../cuda/src/vectors.cuh", "chunks.cuh"], "norm.cu");
+    plan.source(source_files!["chunks.cuh", "norm.cu"]);
+    plan.define("ELEMENT", type_of(dtype));
     plan.define("PACK", pack_of(dtype));
     plan.define("ALIGNED", u8::from(aligned));
     plan.define("THREADS", THREADS);

@@ -1,5 +1,7 @@
 // The norm of many tensors together, and their scaling by one number. Nothing is added atomically, so
 // that the same bits come again.
+#include "fulgurite/reductions.cuh"
+#include "fulgurite/vectors.cuh"
 
 typedef ELEMENT T;
 
@@ -13,7 +15,8 @@ constexpr int EACH = 4;
 
 // The sum of the squares of the block's elements.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    sum_of_squares(const __grid_constant__ Sources sources, const __grid_constant__ Table table, float* partial) {
+    sum_of_squares(
+    const __grid_constant__ Sources sources, const __grid_constant__ Table table, float* partial) {
     __shared__ float scratch[32];
     const Chunk chunk(table);
     const T* x = sources.at[chunk.tensor];
@@ -27,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (int u = 0; u < EACH; ++u) {
             const u64 at = first + u * (THREADS * PACK);
             if (at < chunk.whole) {
-                read<PACK>(x + at, held[u]);
+                read<PACK, ALIGNED>(x + at, held[u]);
             } else {
 #pragma unroll
                 for (int i = 0; i < PACK; ++i) held[u][i] = 0;
@@ -69,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) scale(
 #pragma unroll
         for (int u = 0; u < EACH; ++u) {
             const u64 at = first + u * (THREADS * PACK);
-            if (at < chunk.whole) read<PACK>(x + at, held[u]);
+            if (at < chunk.whole) read<PACK, ALIGNED>(x + at, held[u]);
         }
 #pragma unroll
         for (int u = 0; u < EACH; ++u) {
@@ -77,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) scale(
             if (at < chunk.whole) {
 #pragma unroll
                 for (int i = 0; i < PACK; ++i) held[u][i] *= factor;
-                write<PACK>(y + at, held[u]);
+                write<PACK, ALIGNED>(y + at, held[u]);
             }
         }
     }

@@ -5,6 +5,7 @@
 
 use super::error::Result;
 use super::folder::Folder;
+use super::headers::Included;
 use super::library::Version;
 use super::nvrtc::{self, COMMON_OPTIONS, Compilation, Cubin};
 use blake3::Hash;
@@ -99,7 +100,8 @@ impl KernelCache {
     /// # Errors
     /// Those of [`nvrtc::compile`]. NVRTC must be there even if the cubin is: its version is part of the key.
     pub fn compile(&self, compilation: &Compilation<'_>) -> Result<Arc<Cubin>> {
-        self.get_or(key(compilation, nvrtc::version()?), compilation.name, || nvrtc::compile(compilation))
+        let key = key(compilation, &nvrtc::headers_of(compilation)?, nvrtc::version()?);
+        self.get_or(key, compilation.name, || nvrtc::compile(compilation))
     }
 
     fn get_or(&self, key: Hash, name: &str, compile: impl FnOnce() -> Result<Cubin>) -> Result<Arc<Cubin>> {
@@ -143,12 +145,14 @@ impl KernelCache {
 
 /// A hash of all that a cubin depends on. Each part is preceded by its length, so that no two lists of parts run
 /// together.
-fn key(compilation: &Compilation<'_>, version: Version) -> Hash {
+fn key(compilation: &Compilation<'_>, headers: &[Included], version: Version) -> Hash {
     let mut hasher = blake3::Hasher::new();
-    let version = version.to_string();
-    let parts = [&version, compilation.architecture, compilation.name, compilation.source].into_iter();
+    // The number of options tells them from the headers.
+    let (version, count) = (version.to_string(), compilation.options.len().to_string());
+    let parts = [&version, compilation.architecture, compilation.name, compilation.source, &count].into_iter();
     let options = COMMON_OPTIONS.into_iter().chain(compilation.options.iter().map(String::as_str));
-    for part in parts.chain(options) {
+    let headers = headers.iter().flat_map(|header| [header.name, &*header.text]);
+    for part in parts.chain(options).chain(headers) {
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
     }
     hasher.finalize()
@@ -204,13 +208,16 @@ mod tests {
     fn the_key_depends_on_every_part_and_on_where_parts_end() {
         let (one, two) = (["-DA".to_owned(), "-DB".to_owned()], ["-DA-DB".to_owned()]);
         let plain = compilation("source", &[]);
+        let header = |text: &'static str| [Included { name: "fulgurite/x.cuh", text: text.into() }];
         let keys = [
-            key(&plain, VERSION),
-            key(&plain, Version { minor: 1, ..VERSION }),
-            key(&compilation("other source", &[]), VERSION),
-            key(&compilation("source", &one), VERSION),
-            key(&compilation("source", &two), VERSION),
-            key(&Compilation { architecture: "sm_90a", ..plain }, VERSION),
+            key(&plain, &[], VERSION),
+            key(&plain, &[], Version { minor: 1, ..VERSION }),
+            key(&compilation("other source", &[]), &[], VERSION),
+            key(&compilation("source", &one), &[], VERSION),
+            key(&compilation("source", &two), &[], VERSION),
+            key(&Compilation { architecture: "sm_90a", ..plain }, &[], VERSION),
+            key(&plain, &header("text"), VERSION),
+            key(&plain, &header("other text"), VERSION),
         ];
         for (n, first) in keys.iter().enumerate() {
             assert!(keys[n + 1..].iter().all(|second| first != second));

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::headers::Included;
+
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
@@ -41,7 +43,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// The messages of NVRTC's log about the source `name`:
+/// The messages of NVRTC's log about the source `name` and the headers that it includes:
 ///
 /// ```text
 /// rms_norm.cu(12): error: identifier "x" is undefined
@@ -50,14 +52,17 @@ impl fmt::Display for Diagnostic {
 /// ```
 ///
 /// A message may go on over several lines until the quoted line, which has four blanks before it that the source lacks.
-pub(super) fn parse(log: &str, name: &str, source: &str) -> Vec<Diagnostic> {
+pub(super) fn parse(log: &str, name: &str, source: &str, headers: &[Included]) -> Vec<Diagnostic> {
     let lines: Vec<&str> = log.lines().collect();
     let heads: Vec<usize> = (0..lines.len()).filter(|&i| head(lines[i]).is_some()).collect();
     let mut found = Vec::new();
     for (n, &at) in heads.iter().enumerate() {
         let Some((file, line, severity, message)) = head(lines[at]) else { continue };
         let end = heads.get(n + 1).copied().unwrap_or(lines.len());
-        let text = line_of(source, name, file, line);
+        let text = match headers.iter().find(|header| header.name == file) {
+            Some(header) => header.text.lines().nth(line.wrapping_sub(1)),
+            None => line_of(source, name, file, line),
+        };
         // The line under the quoted one holds nothing but the mark.
         let mark = lines[at..end].iter().position(|line| line.trim() == "^").filter(|&mark| mark >= 2);
         let quoted = mark.map(|mark| lines[at + mark - 1]);
@@ -164,7 +169,7 @@ Remark: The warnings can be suppressed with "-diag-suppress <warning-number>"
 
     #[test]
     fn messages_carry_the_source_line_and_the_column() {
-        let found = parse(LOG, "k.cu", SOURCE);
+        let found = parse(LOG, "k.cu", SOURCE, &[]);
         assert_eq!(found.len(), 3);
         assert_eq!((found[0].line, found[0].column), (2, Some(7)));
         assert_eq!(found[0].text.as_deref(), Some("  o[0]=undefined_thing;"));
@@ -177,18 +182,27 @@ Remark: The warnings can be suppressed with "-diag-suppress <warning-number>"
     #[test]
     fn lines_are_counted_as_the_source_says() {
         let source = format!("// header\n#line 1 \"shared.cuh\"\n// shared\n// 2\n#line 1 \"k.cu\"\n{SOURCE}");
-        assert_eq!(parse(LOG, "k.cu", &source), parse(LOG, "k.cu", SOURCE));
-        let shared = parse("shared.cuh(2): error: expected\n", "k.cu", &source);
+        assert_eq!(parse(LOG, "k.cu", &source, &[]), parse(LOG, "k.cu", SOURCE, &[]));
+        let shared = parse("shared.cuh(2): error: expected\n", "k.cu", &source, &[]);
         assert_eq!(shared[0].text.as_deref(), Some("// 2"));
-        assert_eq!(parse("other.cuh(2): error: expected\n", "k.cu", &source)[0].text, None);
-        assert_eq!(parse("k.cu(99): error: expected\n", "k.cu", &source)[0].text, None);
+        assert_eq!(parse("other.cuh(2): error: expected\n", "k.cu", &source, &[])[0].text, None);
+        assert_eq!(parse("k.cu(99): error: expected\n", "k.cu", &source, &[])[0].text, None);
         // What all kernels start with is longer than the file, and is none of its lines.
         let source = format!(
             "{}#line 1 \"k.cu\"\n#line 1 \"shared.cuh\"\n// shared\n#line 1 \"k.cu\"\n{SOURCE}",
             "// header\n".repeat(99)
         );
-        assert_eq!(parse(LOG, "k.cu", &source), parse(LOG, "k.cu", SOURCE));
-        assert_eq!(parse("k.cu(98): error: expected\n", "k.cu", &source)[0].text, None);
+        assert_eq!(parse(LOG, "k.cu", &source, &[]), parse(LOG, "k.cu", SOURCE, &[]));
+        assert_eq!(parse("k.cu(98): error: expected\n", "k.cu", &source, &[])[0].text, None);
+    }
+
+    #[test]
+    fn lines_of_headers_are_those_of_the_header() {
+        let header = Included { name: "fulgurite/x.cuh", text: "// first\n  second\n".into() };
+        let log = "fulgurite/x.cuh(2): error: expected\n    second\n    ^\n";
+        let found = parse(log, "k.cu", SOURCE, std::slice::from_ref(&header));
+        assert_eq!((found[0].file.as_str(), found[0].text.as_deref()), ("fulgurite/x.cuh", Some("  second")));
+        assert_eq!(parse("fulgurite/x.cuh(3): error: e\n", "k.cu", SOURCE, &[header])[0].text, None);
     }
 
     #[test]

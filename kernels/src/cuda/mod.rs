@@ -23,6 +23,7 @@ mod folder;
 mod gather;
 pub mod generate;
 mod graph;
+pub mod headers;
 mod launch;
 mod library;
 mod library_files;
@@ -44,6 +45,7 @@ pub use error::{CudaError, Result};
 pub use event::Event;
 pub use gather::Gather;
 pub use graph::{CaptureMode, ExecutableGraph, Graph};
+pub use headers::{HEADERS, Header};
 pub use launch::Arguments;
 pub use library::{Library, LibraryState, Version};
 pub use library_files::LIBRARIES_VARIABLE;
@@ -54,7 +56,3 @@ pub use probe::{Probe, probe};
 pub use stream::{Priority, Stream};
 
 pub use crate::launch::{CopyRange, DeviceAddress, LaunchShape};
-
-/// What hand-written kernels start with: element types, conversions, reductions over warps and blocks, and the report
-/// of an index out of range.
-pub const HEADER: &str = include_str!("header.cuh");

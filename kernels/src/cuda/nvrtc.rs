@@ -4,6 +4,7 @@ use super::call::check_nvrtc;
 use super::cubin::{self, KernelResources};
 use super::diagnostics::{self, Diagnostic};
 use super::error::{CudaError, Result};
+use super::headers::{self, Included};
 use super::library::{self, Version};
 use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
 use std::ffi::CString;
@@ -16,7 +17,7 @@ pub use super::error::CompileError;
 pub struct Compilation<'a> {
     /// What messages call the source, such as `rms_norm.cu`.
     pub name: &'a str,
-    /// CUDA C++. It includes no headers.
+    /// CUDA C++. It may include [`super::HEADERS`], and no other headers.
     pub source: &'a str,
     /// The architecture compiled for: `sm_80`, `sm_90a`, ...
     pub architecture: &'a str,
@@ -57,7 +58,8 @@ impl Cubin {
 
     /// The warnings of the log, with their source lines.
     pub fn warnings(&self, compilation: &Compilation<'_>) -> Vec<Diagnostic> {
-        diagnostics::parse(&self.log, compilation.name, compilation.source)
+        let headers = headers_of(compilation).unwrap_or_default();
+        diagnostics::parse(&self.log, compilation.name, compilation.source, &headers)
     }
 }
 
@@ -79,15 +81,16 @@ pub fn version() -> Result<Version> {
 /// for an option or architecture that NVRTC does not know.
 pub fn compile(compilation: &Compilation<'_>) -> Result<Cubin> {
     library::nvrtc().require()?;
-    let program = Program::new(compilation)?;
+    let headers = headers_of(compilation)?;
+    let program = Program::new(compilation, &headers)?;
     let architecture = format!("--gpu-architecture={}", compilation.architecture);
     match program.compile(&architecture, compilation.options)? {
         Ok(log) => Cubin::new(program.output(sys::nvrtcGetCUBINSize, sys::nvrtcGetCUBIN)?, log),
         Err(log) => {
-            let mut diagnostics = diagnostics::parse(&log, compilation.name, compilation.source);
+            let mut diagnostics = diagnostics::parse(&log, compilation.name, compilation.source, &headers);
             if let Some(lines) = diagnostics::ptx_lines(&log) {
                 // The assembler names lines of the intermediate code: inline assembly, mostly. Show those lines.
-                let ptx = intermediate(compilation).unwrap_or_default();
+                let ptx = intermediate(compilation, &headers).unwrap_or_default();
                 diagnostics.extend(diagnostics::of_ptx(lines, &ptx));
             }
             let (name, architecture) = (compilation.name.to_owned(), compilation.architecture.to_owned());
@@ -96,9 +99,14 @@ pub fn compile(compilation: &Compilation<'_>) -> Result<Cubin> {
     }
 }
 
+/// The headers that a source includes.
+pub(super) fn headers_of(compilation: &Compilation<'_>) -> Result<Vec<Included>> {
+    headers::included(compilation.source).map_err(|text| CudaError::Nvrtc { call: "nvrtcCreateProgram", text })
+}
+
 /// The intermediate code (PTX) of a source.
-fn intermediate(compilation: &Compilation<'_>) -> Result<String> {
-    let program = Program::new(compilation)?;
+fn intermediate(compilation: &Compilation<'_>, headers: &[Included]) -> Result<String> {
+    let program = Program::new(compilation, headers)?;
     let architecture = format!("--gpu-architecture={}", compilation.architecture.replace("sm_", "compute_"));
     match program.compile(&architecture, compilation.options)? {
         Ok(_) => program.output(sys::nvrtcGetPTXSize, sys::nvrtcGetPTX).map(into_text),
@@ -113,15 +121,30 @@ type SizeOf = unsafe fn(nvrtcProgram, *mut usize) -> nvrtcResult;
 type WriteTo = unsafe fn(nvrtcProgram, *mut std::ffi::c_char) -> nvrtcResult;
 
 impl Program {
-    fn new(compilation: &Compilation<'_>) -> Result<Program> {
-        let source = c_string("nvrtcCreateProgram", compilation.source)?;
-        let name = c_string("nvrtcCreateProgram", compilation.name)?;
-        let mut program = ptr::null_mut();
-        // SAFETY: NVRTC is loaded; it copies both strings during the call; there are no headers.
-        let code = unsafe {
-            sys::nvrtcCreateProgram(&mut program, source.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null())
+    fn new(compilation: &Compilation<'_>, headers: &[Included]) -> Result<Program> {
+        const CALL: &str = "nvrtcCreateProgram";
+        let source = c_string(CALL, compilation.source)?;
+        let name = c_string(CALL, compilation.name)?;
+        let strings = |part: fn(&Included) -> &str| -> Result<Vec<CString>> {
+            headers.iter().map(|header| c_string(CALL, part(header))).collect()
         };
-        check_nvrtc("nvrtcCreateProgram", code)?;
+        let (texts, names) = (strings(|header| &header.text)?, strings(|header| header.name)?);
+        let pointers = |strings: &[CString]| strings.iter().map(|string| string.as_ptr()).collect::<Vec<_>>();
+        let (text_pointers, name_pointers) = (pointers(&texts), pointers(&names));
+        let mut program = ptr::null_mut();
+        // SAFETY: NVRTC is loaded; it copies all strings during the call; both lists have as many pointers as it is
+        // told, to strings that outlive the call.
+        let code = unsafe {
+            sys::nvrtcCreateProgram(
+                &mut program,
+                source.as_ptr(),
+                name.as_ptr(),
+                headers.len() as i32,
+                text_pointers.as_ptr(),
+                name_pointers.as_ptr(),
+            )
+        };
+        check_nvrtc(CALL, code)?;
         Ok(Program(program))
     }
 

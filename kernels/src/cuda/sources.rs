@@ -7,8 +7,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::HEADER;
-
 /// A folder whose `.cu` and `.cuh` files, and those of its folders, replace embedded sources of the same name. It is
 /// read once by each process.
 pub const SOURCES_VARIABLE: &str = "FULGURITE_CUDA_SOURCES";
@@ -108,15 +106,6 @@ pub fn edited<'a>(name: &str, text: &'a str) -> Result<Cow<'a, str>, String> {
     }
 }
 
-/// What hand-written kernels start with, as it is compiled: [`HEADER`], or the file `header.cuh` of
-/// [`SOURCES_VARIABLE`].
-///
-/// # Errors
-/// As [`edited`].
-pub fn header() -> Result<Cow<'static, str>, String> {
-    edited("header.cuh", HEADER)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,6 +137,13 @@ mod tests {
         let expected =
             "#line 1 \"../llmc/vectors.cuh\"\nnew vectors\n#line 1 \"rows.cuh\"\nnew rows\n#line 1 \"a.cu\"\nold\n";
         assert_eq!(files.edited("a.cu", text).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_header_is_replaced_by_the_file_of_its_folder() {
+        let (_home, files) = folder(&[("cuda/fulgurite/vectors.cuh", "new\n"), ("llmc/copies.cuh", "other\n")]);
+        assert_eq!(files.edited("fulgurite/vectors.cuh", "old\n").unwrap(), "new\n");
+        assert_eq!(files.edited("fulgurite/copies.cuh", "old\n").unwrap(), "old\n", "a file of another folder");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::fixture::{Device, device, numbers, random};
 use fulgurite_kernels::cuda::{
-    Arguments, Compilation, CopyRange, CudaError, DeviceAddress, Gather, HEADER, LaunchShape, Module, nvrtc,
+    Arguments, Compilation, CopyRange, CudaError, DeviceAddress, Gather, HEADERS, LaunchShape, Module, nvrtc,
 };
 
 const ADD: &str = r#"
@@ -307,20 +307,25 @@ fn wrong_sums(device: &Device, header: &str) -> u32 {
     device.download_of::<u32>(&count)[0]
 }
 
-/// The shared header, where half of the warps read the parts of a sum late.
-fn late_header() -> String {
-    let read = "    return warp_reduce<R>(lane < warps ? scratch[lane] : neutral);";
-    assert!(HEADER.contains(read), "the line that is changed");
+/// The shared reductions.
+fn reductions() -> &'static str {
+    HEADERS.iter().find(|header| header.name == "fulgurite/reductions.cuh").expect("the header").text
+}
+
+/// The shared reductions, where half of the warps read the parts of a sum late.
+fn late_reductions() -> String {
+    let read = "    return lanes_reduce<R>(lane < warps ? scratch[lane] : neutral);";
+    assert!(reductions().contains(read), "the line that is changed");
     let late = "    for (const long long start = clock64(); clock64() - start < (warp % 2 ? 4000 : 0);) {}\n";
-    HEADER.replacen(read, &format!("{late}{read}"), 1)
+    reductions().replacen(read, &format!("{late}{read}"), 1)
 }
 
 /// Each reduction waits before it writes over the last one's parts.
 #[test]
 fn one_reduction_of_a_block_waits_for_the_last() {
     let Some(device) = device() else { return };
-    assert_eq!(wrong_sums(&device, HEADER), 0);
-    assert_eq!(wrong_sums(&device, &late_header()), 0);
+    assert_eq!(wrong_sums(&device, reductions()), 0);
+    assert_eq!(wrong_sums(&device, &late_reductions()), 0);
 }
 
 /// Without that barrier some of thousands are wrong: the test before notices. (Here a race is made on purpose, which
@@ -329,7 +334,7 @@ fn one_reduction_of_a_block_waits_for_the_last() {
 fn a_missing_barrier_of_a_reduction_is_noticed() {
     let Some(device) = device() else { return };
     let barrier = "    __syncthreads();\n    if (lane == 0) scratch[warp] = x;";
-    let late = late_header();
+    let late = late_reductions();
     assert!(late.contains(barrier), "the lines that are changed");
     let without = late.replacen(barrier, "    if (lane == 0) scratch[warp] = x;", 1);
     assert!(wrong_sums(&device, &without) > 0);

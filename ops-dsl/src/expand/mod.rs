@@ -62,8 +62,6 @@ pub(crate) fn in_place(named: Option<&[Ident]>) -> TokenStream {
 pub(crate) fn function(function: &Function, prelude: TokenStream) -> TokenStream {
     let mut function = function.clone();
     many_arguments(&mut function);
-    // Read by the expansion, unknown to rustc.
-    function.attrs.retain(|attribute| !attribute.path().is_ident("cuda"));
     if let (false, Some(body)) = (prelude.is_empty(), &mut function.body) {
         let inner = body.stream();
         let mut with_prelude = proc_macro2::Group::new(body.delimiter(), quote!(#prelude #inner));
@@ -160,22 +158,11 @@ pub(crate) fn cpu(rule: &Rule, params: &[Param], is_list: bool) -> TokenStream {
     quote!(::fulgurite::__rule!(cpu #a outputs => { #split #call }))
 }
 
-/// Device work. A source named by `#[cuda("file.cu")]` is the plan's from the start.
+/// Device work.
 pub(crate) fn plan(rule: &Rule, params: &[Param], is_list: bool) -> TokenStream {
     let (split, call) = with_outputs(rule, params, is_list, quote!(::fulgurite::device::plan::outputs));
-    let sources =
-        rule.function.attrs.iter().filter(|attribute| attribute.path().is_ident("cuda")).map(
-            |attribute| match attribute.parse_args::<syn::LitStr>() {
-                Ok(file) => {
-                    // At the author's word: a file that is not there is reported at its name.
-                    let here = file.span().resolved_at(Span::call_site());
-                    quote_spanned!(here=> work.source(#file, include_str!(#file));)
-                }
-                Err(error) => error.to_compile_error(),
-            },
-        );
     let a = arguments_of(rule);
-    quote!(::fulgurite::__rule!(plan work #a outputs => { #(#sources)* #split #call }))
+    quote!(::fulgurite::__rule!(plan work #a outputs => { #split #call }))
 }
 
 /// The statement that names the outputs, and the call that takes them.

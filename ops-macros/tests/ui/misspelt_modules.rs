@@ -24,8 +24,8 @@ mod twice_by_graphics {
         Ok(())
     }
 
-    #[cuda("missing.cu")]
-    fn plan(_plan: &mut Plan, _input: &DeviceTensor, _out: &DeviceTensor) -> Result<()> {
+    fn plan(plan: &mut Plan, _input: &DeviceTensor, _out: &DeviceTensor) -> Result<()> {
+        plan.source(source_files!["missing.cu"]);
         Ok(())
     }
 }

@@ -89,7 +89,7 @@ impl From<usize> for Parameter {
 pub struct Source {
     /// What messages call it, such as `layer_norm.cu`.
     pub name: Arc<str>,
-    /// The text. It includes no files.
+    /// The text. It includes no files but headers that the kind supplies.
     pub text: Arc<str>,
     /// What else the compiler is told.
     pub options: Vec<String>,

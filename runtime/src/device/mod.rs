@@ -85,7 +85,7 @@ pub use context::{DeviceContext, MemoryHeld};
 pub use error::{BackendError, Category, DeviceError};
 pub use kind::{DEVICE_KINDS, DeviceKind, device_kinds, find_kind};
 pub use memory::DeviceBuffer;
-pub use plan::{Plan, PlanRule};
+pub use plan::{Plan, PlanRule, SourceText};
 pub use properties::{Entry, Properties};
 pub use state::DeviceState;
 pub use stream::{DeviceEvent, DeviceMemory, DeviceStream, HostMemory};

@@ -3,6 +3,7 @@
 //!
 //! A plan is made without a device. Besides its operands and results it may use a declared workspace.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -25,8 +26,8 @@ pub type PlanRule = fn(&mut Plan, &[Arg<DeviceTensor>], &[DeviceTensor]) -> Resu
 pub struct Plan {
     kind: &'static dyn DeviceKind,
     properties: Properties,
-    /// The name and the text of the present source, without what comes before it.
-    source: Option<(Arc<str>, String)>,
+    /// The present source, without the names that it is given.
+    source: Option<SourceText>,
     /// Names that it is given, with their values.
     defines: Vec<(String, String)>,
     /// The present source as the last launch had it, which the next one shares if no define came between.
@@ -39,6 +40,21 @@ pub struct Plan {
     /// Those of which the kernels make use.
     continued: Vec<(u32, u32)>,
     host: Option<HostWork>,
+}
+
+/// A source as its author wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceText {
+    name: Cow<'static, str>,
+    text: Cow<'static, str>,
+}
+
+impl SourceText {
+    /// A text in the kind's language; messages call it `name`, such as `layer_norm.cu`. If it was put together from
+    /// several files, a line `#line 1 "FILE"` is before each.
+    pub fn new(name: impl Into<Cow<'static, str>>, text: impl Into<Cow<'static, str>>) -> SourceText {
+        SourceText { name: name.into(), text: text.into() }
+    }
 }
 
 /// Alignment of each piece of workspace, in bytes.
@@ -106,16 +122,16 @@ impl Plan {
         self.kind.typical(self.properties.architecture.as_deref())
     }
 
-    /// The source that the following launches take their kernels from, after what the kind puts before it; forgets all
-    /// defines.
-    pub fn source(&mut self, name: &str, text: &str) {
-        self.source = Some((name.into(), text.to_owned()));
+    /// The source that the following launches take their kernels from; forgets all defines. Files beside the declaration
+    /// are named by [`source_files!`](crate::source_files): `plan.source(source_files!["scale.cu"])`.
+    pub fn source(&mut self, source: SourceText) {
+        self.source = Some(source);
         self.defines.clear();
         self.shared = None;
     }
 
-    /// Gives a name a value in the source of the following launches. The line comes after the shared header, which has
-    /// names of its own, and after what the compiler itself includes: there `T` is a template's parameter.
+    /// Gives a name a value in the source of the following launches. The line comes after the shared headers that the
+    /// source includes, which have names of their own: there `T` is a template's parameter.
     pub fn define(&mut self, name: &str, value: impl Display) {
         self.defines.push((name.to_owned(), value.to_string()));
         self.shared = None;
@@ -126,7 +142,7 @@ impl Plan {
     /// # Errors
     /// If no source was named, or the kind cannot make one of it ([`DeviceKind::source`]).
     pub fn launch(&mut self, kernel: &str, shape: LaunchShape, parameters: Vec<Parameter>) -> Result<(), Failure> {
-        let Some((name, text)) = &self.source else {
+        let Some(SourceText { name, text }) = &self.source else {
             return Err(Failure::new("NoSource", format!("'{kernel}' is launched, but the plan names no source")));
         };
         let source = match &self.shared {
@@ -152,7 +168,7 @@ impl Plan {
     }
 
     /// Where a kernel reports an index of `argument` that is out of range, by `report_fault(fault, code, index, size)`
-    /// of the shared header; `code` is [`Parameter::FaultCode`].
+    /// of a header of the kind (`fulgurite/faults.cuh` for CUDA); `code` is [`Parameter::FaultCode`].
     pub fn fault(&mut self, argument: &str) -> Address {
         let message = format!("{argument} holds {{index}}, expected 0 to below {{size}}");
         self.fault_of(Report { code: "IndexOutOfRange", message })
@@ -237,6 +253,17 @@ pub fn outputs<const N: usize>(outputs: &[DeviceTensor]) -> Result<&[DeviceTenso
     outputs
         .try_into()
         .map_err(|_| Failure::new("ResultCount", format!("the plan writes {N} results, the symbol has {given}")))
+}
+
+/// The source in files beside the caller: `source_files!["rows.cuh", "softmax.cu"]`. The last one gives it its name;
+/// those before it are what several sources of a crate share. Compilers' messages name the file and its line.
+#[macro_export]
+macro_rules! source_files {
+    ($($file:literal),+ $(,)?) => {{
+        const FILES: &[&str] = &[$($file),+];
+        let text = concat!($("#line 1 \"", $file, "\"\n", include_str!($file), "\n"),+);
+        $crate::device::SourceText::new(FILES[FILES.len() - 1], text)
+    }};
 }
 
 /// Arguments of a kernel: `binds![out, input, rows as u32]`.

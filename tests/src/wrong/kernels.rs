@@ -52,8 +52,8 @@ mod alignment_ignored_by_careless {
         Ok(())
     }
 
-    #[cuda("loads_four.cu")]
     fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        plan.source(source_files!["loads_four.cu"]);
         plan.launch("negate", LaunchShape::linear(1, 32), binds![input, out, input.meta.len() as u64])
     }
 }
@@ -264,6 +264,8 @@ mod unstable_order_by_careless {
 pub mod wrong_cuda {}
 
 const TWICE: &str = r#"
+#include "fulgurite/elements.cuh"
+
 extern "C" __global__ void twice(const float* input, float* out, u64 count) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count) out[i] = input[i] + input[i];
@@ -280,7 +282,7 @@ pub mod misspelt_kernel {
     }
 
     fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
-        plan.source("twice.cu", super::TWICE);
+        plan.source(SourceText::new("twice.cu", super::TWICE));
         plan.launch("twise", LaunchShape::linear(1, 256), binds![input, out])
     }
 
@@ -303,7 +305,7 @@ pub mod missing_bind {
     }
 
     fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
-        plan.source("twice.cu", super::TWICE);
+        plan.source(SourceText::new("twice.cu", super::TWICE));
         plan.launch("twice", LaunchShape::linear(1, 256), binds![input, out])
     }
 
@@ -326,7 +328,7 @@ pub mod narrow_bind {
     }
 
     fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
-        plan.source("twice.cu", super::TWICE);
+        plan.source(SourceText::new("twice.cu", super::TWICE));
         plan.launch("twice", LaunchShape::linear(1, 256), binds![input, out, out.meta.len() as u32])
     }
 
@@ -349,7 +351,7 @@ pub mod broken_source {
     }
 
     fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
-        plan.source("twice.cu", &super::TWICE.replace("out[i]", "result[i]"));
+        plan.source(SourceText::new("twice.cu", super::TWICE.replace("out[i]", "result[i]")));
         plan.launch("twice", LaunchShape::linear(1, 256), binds![input, out, out.meta.len()])
     }
 
@@ -362,7 +364,7 @@ pub mod broken_source {
     }
 }
 
-/// `2 · input`, right: names that the shared header's own text uses may be defined.
+/// `2 · input`, right: names that the shared headers' own text uses may be defined.
 #[operator(executor = wrong_cuda, name = "wrong::defines_t", dtypes(f32), no_grad = "of no interest here")]
 pub mod defines_t {
     fn defines_t(input: Tensor<Floating>) -> Tensor;
@@ -372,7 +374,7 @@ pub mod defines_t {
     }
 
     fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
-        plan.source("twice.cu", &super::TWICE.replace("float", "T"));
+        plan.source(SourceText::new("twice.cu", super::TWICE.replace("float", "T")));
         plan.define("T", "float");
         plan.launch("twice", LaunchShape::linear(1, 256), binds![input, out, out.meta.len()])
     }

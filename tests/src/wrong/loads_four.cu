@@ -1,3 +1,5 @@
+#include "fulgurite/elements.cuh"
+
 // Ignores the alignment of its operand.
 extern "C" __global__ void negate(const float* in, float* out, u64 count) {
     const float4* packs = reinterpret_cast<const float4*>((u64)in & ~15ULL);

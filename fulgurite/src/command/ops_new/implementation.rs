@@ -109,12 +109,12 @@ fn plan(name: &str, of: &OperatorDef) -> String {
     format!(
         "    // PLACEHOLDER: the launch of the kernel in {name}.cu: its name, its grid, and its
     // arguments in the order of its parameters. Use `execution` instead to call kernel symbols.
-    #[cuda(\"{name}.cu\")]
     fn plan(plan: &mut Plan, {}) -> Result<()> {{
         let count = {count};
         if count == 0 {{
             return Ok(());
         }}
+        plan.source(source_files![\"{name}.cu\"]);
         let shape = LaunchShape::linear(count.div_ceil(256) as u32, 256);
         plan.launch(\"{name}\", shape, binds![{}])
     }}

@@ -155,18 +155,20 @@ const CPU: &str = "
 
 const PLAN: &str = "
     // PLACEHOLDER: the launch of the kernel in NAME.cu: its name, its grid, and its arguments.
-    #[cuda(\"NAME.cu\")]
     fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
         let count = out.meta.len();
         if count == 0 {
             return Ok(());
         }
+        plan.source(source_files![\"NAME.cu\"]);
         let shape = LaunchShape::linear(count.div_ceil(256) as u32, 256);
         plan.launch(\"NAME\", shape, binds![input, out, count])
     }
 ";
 
 const KERNEL: &str = "\
+#include \"fulgurite/elements.cuh\"
+
 // PLACEHOLDER: the computation of a thread. The launch has 256 threads per block and one thread per element.
 extern \"C\" __global__ void NAME(PARAMETERSu64 count) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;

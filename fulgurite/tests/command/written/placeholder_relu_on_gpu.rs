@@ -12,12 +12,12 @@ mod placeholder_relu_on_gpu {
 
     // PLACEHOLDER: the launch of the kernel in placeholder_relu_on_gpu.cu: its name, its grid, and its
     // arguments in the order of its parameters. Use `execution` instead to call kernel symbols.
-    #[cuda("placeholder_relu_on_gpu.cu")]
     fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
         let count = out.meta.len();
         if count == 0 {
             return Ok(());
         }
+        plan.source(source_files!["placeholder_relu_on_gpu.cu"]);
         let shape = LaunchShape::linear(count.div_ceil(256) as u32, 256);
         plan.launch("placeholder_relu_on_gpu", shape, binds![input, out, count])
     }

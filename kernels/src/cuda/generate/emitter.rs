@@ -29,7 +29,7 @@ impl<'a> Emitter<'a> {
         Emitter {
             region,
             text: Text::at_depth(1),
-            functions: Functions::default(),
+            functions: Functions::new(),
             vector,
             unroll,
             index: if wide { "long long" } else { "int" },
@@ -37,11 +37,11 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The whole source: what the kernel is, the functions it needs, the kernel.
+    /// The whole source: what the kernel is, the headers it needs, the kernel.
     pub(super) fn finish(self, description: &str, head: &str) -> String {
         let mut source = format!("// {}: {description}\n//\n", self.region.name);
         self.region.listing.iter().for_each(|line| source.push_str(&format!("//   {line}\n")));
-        format!("{source}\n{}{head} {{\n{}}}\n", self.functions.text(), self.text.finish())
+        format!("{source}\n{}\n{head} {{\n{}}}\n", self.functions.text(), self.text.finish())
     }
 
     // === Values ===
@@ -80,7 +80,7 @@ impl<'a> Emitter<'a> {
             return match op {
                 Abs => self.functions.integer_absolute(x),
                 Neg => self.functions.wrapping('-', "0ll", x),
-                Sign => self.functions.sign(class, x),
+                Sign => self.functions.sign(x),
                 // The remaining one is `Floor`.
                 _ => x.to_owned(),
             };
@@ -88,7 +88,7 @@ impl<'a> Emitter<'a> {
         let (suffix, one) = if class == Class::F32 { ("f", "1.0f") } else { ("", "1.0") };
         let hidden;
         let x = if matches!(op, Exp | Log | Sin | Cos | Tanh | Erf) && self.region.is_known(operand) {
-            hidden = self.functions.opaque(class, x);
+            hidden = self.functions.opaque(x);
             hidden.as_str()
         } else {
             x
@@ -109,7 +109,7 @@ impl<'a> Emitter<'a> {
             Tanh => format!("tanh{suffix}({x})"),
             Erf => format!("erf{suffix}({x})"),
             Floor => format!("floor{suffix}({x})"),
-            Sign => self.functions.sign(class, x),
+            Sign => self.functions.sign(x),
             _ => unreachable!("{op:?} has more than one operand"),
         }
     }
@@ -130,9 +130,9 @@ impl<'a> Emitter<'a> {
             Ge => ">=",
             And => "&&",
             Or => "||",
-            Maximum => return self.functions.extremum(class, true, x, y),
-            Minimum => return self.functions.extremum(class, false, x, y),
-            Remainder => return self.functions.remainder(class, x, y),
+            Maximum => return self.functions.extremum(true, x, y),
+            Minimum => return self.functions.extremum(false, x, y),
+            Remainder => return self.functions.remainder(x, y),
             Pow if class == Class::I64 => return self.functions.integer_power(x, y),
             Pow => {
                 let exponent = match self.region.values.list[y_value as usize].kind {
@@ -147,9 +147,9 @@ impl<'a> Emitter<'a> {
                     2.0 => format!("{x} * {x}"),
                     3.0 => format!("{x} * {x} * {x}"),
                     -1.0 => format!("{one} / {x}"),
-                    _ if exponent.is_nan() => self.functions.power(class, x, y),
+                    _ if exponent.is_nan() => self.functions.power(x, y),
                     _ if self.region.is_known(x_value) => {
-                        let x = self.functions.opaque(class, x);
+                        let x = self.functions.opaque(x);
                         format!("pow{suffix}({x}, {y})")
                     }
                     _ => format!("pow{suffix}({x}, {y})"),
@@ -203,8 +203,7 @@ impl<'a> Emitter<'a> {
         if self.vector == 1 {
             return element.into();
         }
-        self.functions.vector();
-        format!("Vector<{element}, {}>", self.vector)
+        self.functions.pack(element, self.vector)
     }
 
     /// `[k]` where a thread has several vectors at a time.
@@ -239,10 +238,7 @@ impl<'a> Emitter<'a> {
         match vector {
             1 => self.text.line(format!("{defined}{holder}{which} = {from}[{at}];")),
             _ if packed => {
-                let call = match left {
-                    Some(left) => format!("{}<{vector}>({from} + {at}, {left})", self.functions.load_some()),
-                    None => format!("{}<{vector}>({from} + {at})", self.functions.load()),
-                };
+                let call = self.functions.load(vector, &format!("{from} + {at}"), left);
                 self.text.line(format!("{defined}{holder}{which} = {call};"));
             }
             _ => {
@@ -263,11 +259,8 @@ impl<'a> Emitter<'a> {
         match vector {
             1 => self.text.line(format!("{to}[{at}] = {holder};")),
             _ if operand.is_packed(vector) => {
-                let call = match left {
-                    Some(left) => format!("{}<{vector}>({to} + {at}, {holder}, {left});", self.functions.store_some()),
-                    None => format!("{}<{vector}>({to} + {at}, {holder});", self.functions.store()),
-                };
-                self.text.line(call);
+                let call = self.functions.store(vector, &format!("{to} + {at}"), holder, left);
+                self.text.line(format!("{call};"));
             }
             _ => {
                 self.text.open_unrolled('j', vector);

@@ -438,24 +438,24 @@ impl Writer<'_> {
         let lanes = self.plan.lanes;
         if lanes <= 32 {
             if lanes > 1 {
-                let function = self.emitter.functions.of_lanes(reduction, class);
-                self.emitter.text.line(format!("{name} = {function}<{lanes}>({name});"));
+                let total = self.emitter.functions.of_lanes(reduction, lanes, name);
+                self.emitter.text.line(format!("{name} = {total};"));
             }
             return;
         }
-        let function = self.emitter.functions.of_block(reduction, class);
         let warps = self.plan.threads / 32;
+        let total = self.emitter.functions.of_block(reduction, warps, name, &format!("parts_{name}"));
         self.emitter.text.line(format!("__shared__ {} parts_{name}[{warps}];", class_type(class)));
-        self.emitter.text.line(format!("{name} = {function}<{warps}>({name}, parts_{name});"));
+        self.emitter.text.line(format!("{name} = {total};"));
         if self.plan.blocks > 1 {
-            let function = self.emitter.functions.of_cluster(reduction, class);
             let (blocks, kind) = (self.plan.blocks, class_type(class));
+            let total = self.emitter.functions.of_cluster(reduction, blocks, name, &format!("blocks_{name}"));
             if !self.begun {
                 self.begun = true;
                 self.emitter.text.line("cluster_wait();");
             }
             self.emitter.text.line(format!("__shared__ {kind} blocks_{name}[{blocks}];"));
-            self.emitter.text.line(format!("{name} = {function}<{blocks}>({name}, blocks_{name});"));
+            self.emitter.text.line(format!("{name} = {total};"));
         }
     }
 

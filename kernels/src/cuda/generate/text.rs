@@ -81,13 +81,14 @@ pub(super) fn class_type(class: Class) -> &'static str {
     }
 }
 
-/// The type that elements lie in memory as; those of two bytes are bits.
+/// The type that elements have in memory.
 pub(super) fn stored_type(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool | DType::U8 => "unsigned char",
         DType::I32 => "int",
         DType::I64 => "long long",
-        DType::F16 | DType::BF16 => "unsigned short",
+        DType::F16 => "f16",
+        DType::BF16 => "bf16",
         DType::F32 => "float",
         DType::F64 => "double",
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_kernels::cuda::{Compilation, KernelCache, device, devices, nvrtc, probe, sources};
+use fulgurite_kernels::cuda::{Compilation, KernelCache, device, devices, headers, nvrtc, probe, sources};
 
 use super::context::CudaContext;
 use super::properties::{USUAL, of_architecture, properties_of};
@@ -76,13 +76,13 @@ impl DeviceKind for Cuda {
         Ok(Arc::new(CudaContext::new(ordinal as usize)?))
     }
 
-    /// The shared header, the names that the plan defines, and the text, with lines counted from its own first one.
+    /// The shared headers that the text includes, the names that the plan defines, and the text, with lines counted
+    /// from its own first one.
     fn source(&self, name: &str, defines: &[(String, String)], text: &str) -> Result<Source, Failure> {
-        let unread = |reason| Failure::new("Sources", reason);
-        let header = sources::header().map_err(unread)?;
-        let text = sources::edited(name, text).map_err(unread)?;
+        let text = sources::edited(name, text).map_err(|reason| Failure::new("Sources", reason))?;
+        let includes = headers::directives(&text);
         let defines: String = defines.iter().map(|(name, value)| format!("#define {name} {value}\n")).collect();
-        let text = format!("{header}\n{defines}#line 1 \"{name}\"\n{text}").into();
+        let text = format!("{includes}{defines}#line 1 \"{name}\"\n{text}").into();
         // No contraction of products and sums: the device computes what the host computes.
         Ok(Source { name: name.into(), text, options: vec!["--fmad=false".to_owned()] })
     }

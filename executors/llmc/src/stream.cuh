@@ -1,5 +1,7 @@
-// Rows of COLUMNS elements that are longer than registers: a block of THREADS threads goes along one. Wherever the row starts,
-// its middle is read by PACK elements at once if the tensor itself is aligned.
+// Rows of COLUMNS elements that are longer than registers: a block of THREADS threads goes along one. Wherever the row
+// starts, its middle is read by PACK elements at once if the tensor itself is aligned.
+#include "fulgurite/arithmetic.cuh"
+#include "fulgurite/vectors.cuh"
 
 constexpr int AHEAD = 4;
 
@@ -62,8 +64,8 @@ template <typename T> struct Portion {
     }
 };
 
-// A row: the elements before the first whole line of 128 bytes, packs, the elements behind the last one. (From a line on, a warp's
-// packs touch as few lines as they fill; a thread for each element before it there always is.)
+// A row: the elements before the first whole line of 128 bytes, packs, the elements behind the last one. (From a line
+// on, a warp's packs touch as few lines as they fill; a thread for each element before it there always is.)
 template <typename T> struct Stream {
     const T* x;
     u64 start;
@@ -85,12 +87,13 @@ template <typename T> struct Stream {
             float held[AHEAD * PACK];
 #pragma unroll
             for (int u = 0; u < AHEAD; ++u)
-                read<PACK>(middle + (pack + u * THREADS) * PACK, *reinterpret_cast<float(*)[PACK]>(held + u * PACK));
+                read<PACK, ALIGNED>(
+                    middle + (pack + u * THREADS) * PACK, *reinterpret_cast<float(*)[PACK]>(held + u * PACK));
             seen.add(held);
         }
         for (; pack < packs; pack += THREADS) {
             float held[PACK];
-            read<PACK>(middle + pack * PACK, held);
+            read<PACK, ALIGNED>(middle + pack * PACK, held);
             seen.add(held);
         }
         ends([&](int at) {
@@ -100,30 +103,30 @@ template <typename T> struct Stream {
         return seen;
     }
 
-    // Writes `f(x, index in the row)` for each element x to the same place of `to`, which is aligned as the input is. Each
-    // element is read before its place is written.
+    // Writes `f(x, index in the row)` for each element x to the same place of `to`, which is aligned as the input is.
+    // Each element is read before its place is written.
     template <typename F> __device__ __forceinline__ void each(F f, T* to) const {
         T* y = to + start;
         int pack = threadIdx.x;
         for (; pack + (AHEAD - 1) * THREADS < packs; pack += AHEAD * THREADS) {
             float held[AHEAD][PACK];
 #pragma unroll
-            for (int u = 0; u < AHEAD; ++u) read<PACK>(x + head + (pack + u * THREADS) * PACK, held[u]);
+            for (int u = 0; u < AHEAD; ++u) read<PACK, ALIGNED>(x + head + (pack + u * THREADS) * PACK, held[u]);
 #pragma unroll
             for (int u = 0; u < AHEAD; ++u) {
                 const int at = head + (pack + u * THREADS) * PACK;
 #pragma unroll
                 for (int i = 0; i < PACK; ++i) held[u][i] = f(held[u][i], at + i);
-                write<PACK>(y + at, held[u]);
+                write<PACK, ALIGNED>(y + at, held[u]);
             }
         }
         for (; pack < packs; pack += THREADS) {
             const int at = head + pack * PACK;
             float held[PACK];
-            read<PACK>(x + at, held);
+            read<PACK, ALIGNED>(x + at, held);
 #pragma unroll
             for (int i = 0; i < PACK; ++i) held[i] = f(held[i], at + i);
-            write<PACK>(y + at, held);
+            write<PACK, ALIGNED>(y + at, held);
         }
         ends([&](int at) { y[at] = narrow<T>(f(widen(x[at]), at)); });
     }

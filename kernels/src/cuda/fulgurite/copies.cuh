@@ -1,0 +1,37 @@
+// Copies from memory to shared memory that go on while the thread works (sm_80 and later).
+#ifndef FULGURITE_COPIES
+#define FULGURITE_COPIES
+#include "fulgurite/elements.cuh"
+
+// Starts an async copy of 16 bytes. Copies since the last `end_batch` form a group. The thread that started them may
+// read them after `await_all_but`; other threads need `__syncthreads` as well. Elements that are not ALIGNED to 16
+// bytes are copied at once.
+template <bool ALIGNED, typename T> __device__ __forceinline__ void fetch(T* to, const T* from) {
+    if constexpr (!ALIGNED) {
+#pragma unroll
+        for (int i = 0; i < 16 / (int)sizeof(T); ++i) to[i] = from[i];
+        return;
+    }
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"((u32)__cvta_generic_to_shared(to)), "l"(from)
+                 : "memory");
+}
+
+// Starts an async copy of BYTES bytes (4, 8 or 16), or of zeros.
+template <int BYTES> __device__ __forceinline__ void fetch_or_clear(void* to, const void* from, bool there) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                 :
+                 : "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(BYTES), "r"(there ? BYTES : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void end_batch() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+// Waits until at most the last LATER groups are under way.
+template <int LATER> __device__ __forceinline__ void await_all_but() {
+    asm volatile("cp.async.wait_group %0;" : : "n"(LATER) : "memory");
+}
+// Waits for every copy, whether a group ended or not.
+__device__ __forceinline__ void await_fetched() { asm volatile("cp.async.wait_all;" : : : "memory"); }
+
+#endif
