@@ -20,7 +20,7 @@ use fulgurite_runtime::{Array, DType, Device, Tensor};
 fn composites() -> Vec<&'static OperatorDef> {
     let chosen = std::env::var("FULGURITE_OPERATOR").ok();
     let wanted = move |def: &OperatorDef| chosen.as_deref().is_none_or(|name| name == def.name);
-    operators().iter().copied().filter(move |def| def.kind == OperatorKind::Composite && wanted(def)).collect()
+    operators().into_iter().filter(move |def| def.kind == OperatorKind::Composite && wanted(def)).collect()
 }
 
 /// Whether two results agree. `loose` is for decompositions, which round between their steps.

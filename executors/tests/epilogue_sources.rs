@@ -25,7 +25,7 @@ fn every_product_is_planned_and_what_stands_in_for_it_compiles() {
     // Which operators each executor takes, in which types.
     let mut taken: BTreeSet<(&str, &str, DType)> = BTreeSet::new();
     let target: Target = "cuda:sm_90a".parse().unwrap();
-    for def in operators().iter().filter(|def| def.name.starts_with("cublaslt::")) {
+    for def in operators().into_iter().filter(|def| def.name.starts_with("cublaslt::")) {
         for (executor, dtype) in [
             ("cublaslt", DType::F64),
             ("cublaslt", DType::F32),

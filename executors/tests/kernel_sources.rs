@@ -75,7 +75,8 @@ fn planned(
 fn launches(architecture: &str, aligned: bool) -> BTreeMap<String, (Arc<Source>, Vec<Launch>)> {
     let mut found: BTreeMap<String, (Arc<Source>, Vec<Launch>)> = BTreeMap::new();
     let device = Device::new("cuda", 0);
-    for (executor, def) in EXECUTORS.iter().flat_map(|executor| operators().iter().map(move |def| (executor, def))) {
+    for (executor, def) in EXECUTORS.iter().flat_map(|executor| operators().into_iter().map(move |def| (executor, def)))
+    {
         for dtype in [DType::F32, DType::BF16, DType::F16] {
             for (i, sample) in Samples::of_operator(def, dtype).into_iter().enumerate() {
                 let metas = map_arguments(&sample.arguments, |tensor| tensor.meta(device));

@@ -1,7 +1,5 @@
 //! The whole way of a program: traced, differentiated, claimed, fused, planned, run.
 
-use std::sync::Arc;
-
 use fulgurite_executors as _;
 use fulgurite_ops::prims;
 use fulgurite_runtime::compile::{Options, UserTransform, stages, stages_reached};
@@ -70,14 +68,11 @@ fn an_error_names_the_operator_and_the_callers_line() {
 fn a_stage_that_is_not_valid_is_kept_with_those_before() {
     let x = Array::new([2], &[1f32; 2]).unwrap();
     let (traced, _) = trace("f", Target::cpu(), &Names::default(), x.meta().clone(), prims::exp).unwrap();
-    let forgets = UserTransform {
-        name: "forgets".into(),
-        apply: Arc::new(|trace| {
-            let mut block = trace.block.clone();
-            block.symbols.clear();
-            Ok(trace.transformed("forgets", block))
-        }),
-    };
+    let forgets = UserTransform::new("forgets", |trace| {
+        let mut block = trace.block.clone();
+        block.symbols.clear();
+        Ok(trace.transformed("forgets", block))
+    });
     let options = Options { transforms: vec![forgets], verify: true, ..Options::default() };
     let reached = stages_reached(traced.clone(), &options);
     let names: Vec<&str> = reached.stages.iter().map(|stage| stage.name.as_str()).collect();

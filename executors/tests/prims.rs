@@ -14,7 +14,7 @@ use fulgurite_runtime::transforms::autodiff::rules::GradientRules;
 use fulgurite_runtime::{Array, DType, Result, Tensor};
 
 fn prims_list() -> Vec<&'static OperatorDef> {
-    operators().iter().copied().filter(|def| def.kind == OperatorKind::Prim).collect()
+    operators().into_iter().filter(|def| def.kind == OperatorKind::Prim).collect()
 }
 
 fn close(dtype: DType, a: f64, b: f64) -> bool {

@@ -82,6 +82,8 @@ mod book {
     struct Rewrite;
     #[doc = include_str!("../../docs/src/transform.md")]
     struct Transform;
+    #[doc = include_str!("../../docs/src/registration.md")]
+    struct Registration;
     #[doc = include_str!("../../docs/src/autocast.md")]
     struct MixedPrecision;
     #[doc = include_str!("../../docs/src/reading-traces.md")]

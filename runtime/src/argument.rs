@@ -295,6 +295,32 @@ pub enum Arg<V> {
 }
 
 impl<V> Arg<V> {
+    /// An attribute of that value.
+    pub fn value(value: impl AttributeType) -> Arg<V> {
+        Arg::Attribute(value.to_attribute())
+    }
+
+    /// The tensor, for rules: their arguments were checked against the signature.
+    ///
+    /// # Panics
+    /// If it is no tensor.
+    pub fn tensor(&self) -> &V {
+        match self.tensors() {
+            [tensor] => tensor,
+            _ => panic!("the argument is no tensor; the signature says what is at its place"),
+        }
+    }
+
+    /// The value of an attribute, for rules: their arguments were checked against the signature.
+    ///
+    /// # Panics
+    /// If it is no attribute of that type.
+    pub fn get<T: AttributeType>(&self) -> T {
+        let attribute = if let Arg::Attribute(attribute) = self { T::from_attribute(attribute) } else { None };
+        attribute
+            .unwrap_or_else(|| panic!("the argument is no {}; the signature says what is at its place", T::type_name()))
+    }
+
     /// The tensors in this argument, in order.
     pub fn tensors(&self) -> &[V] {
         match self {

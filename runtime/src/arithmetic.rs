@@ -7,7 +7,7 @@ use crate::meta::TensorMeta;
 use crate::operator::RuleSet;
 
 /// The arithmetic of an elementwise operator, and the run-time numbers it was given.
-pub type ScalarRule = fn(&[Arg<TensorMeta>]) -> (ScalarProgram, Vec<f64>);
+pub type ScalarRule = &'static (dyn Fn(&[Arg<TensorMeta>]) -> (ScalarProgram, Vec<f64>) + Send + Sync);
 
 /// The arithmetic of an operator.
 #[derive(Clone, Copy)]

@@ -16,11 +16,12 @@ use crate::executor::{ExecutorDef, default_executors, find_executor};
 use crate::fuel::Fuel;
 use crate::meta::Device;
 use crate::program::Program;
+use crate::registered;
 use crate::trace::verify::{honoured, one_device, ordered};
 use crate::trace::{BoundSymbol, Callee, Trace};
 use crate::transforms::autodiff::GradientRule;
 use crate::transforms::{
-    autocast, autodiff, claim, cse, dce, donate, fuse, layout, nest, plan, recompute, rewrite, schedule,
+    self, autocast, autodiff, claim, cse, dce, donate, fuse, layout, nest, plan, recompute, rewrite, schedule,
 };
 
 /// Options of compilation.
@@ -34,7 +35,7 @@ pub struct Options {
     /// Rewrites in the order they are tried, early and late ones; `None` is every rewrite declared `default`, and those
     /// of the executors in the list.
     pub rewrites: Option<Vec<&'static crate::executor::RewriteDef>>,
-    /// Transforms of the user's own, run after the rewrites.
+    /// Transforms of the user's own, each at its place, in this order; those that the program registered come first.
     pub transforms: Vec<UserTransform>,
     /// Mixed precision: products in this type, bf16 or f16, and the rest by the operators' classes
     /// ([`crate::transforms::autocast`]). `None` computes in the types that the program is written in.
@@ -54,13 +55,42 @@ pub struct Options {
     pub graph: bool,
 }
 
-/// A transform of the user's own: its name and what it does.
+/// Where in a compilation a transform of the user's own runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Place {
+    /// On the program as it was written: after the early rewrites, before `autocast` and `autodiff`.
+    #[default]
+    Start,
+    /// On the differentiated program, of `jit` and `vjp` alike: after `autodiff` or `vjp`, before it is simplified.
+    AfterAutodiff,
+    /// On what executors are asked to run, of `vjp` on forward and backward program each: just before `claim`.
+    BeforeClaim,
+}
+
+/// A transform of the user's own: its name, what it does, and where. Its result is verified whatever the options say.
 #[derive(Clone)]
 pub struct UserTransform {
-    /// The name in the history of traces.
+    /// The name in the history of traces; none of [`STAGES`].
     pub name: String,
     /// Trace in, trace out.
     pub apply: std::sync::Arc<TransformFn>,
+    /// Where it runs.
+    pub place: Place,
+}
+
+impl UserTransform {
+    /// A transform that runs at [`Place::Start`].
+    pub fn new(
+        name: impl Into<String>,
+        apply: impl Fn(&Trace) -> Result<Trace> + Send + Sync + 'static,
+    ) -> UserTransform {
+        UserTransform { name: name.into(), apply: std::sync::Arc::new(apply), place: Place::Start }
+    }
+
+    /// The same transform at another place.
+    pub fn at(self, place: Place) -> UserTransform {
+        UserTransform { place, ..self }
+    }
 }
 
 /// Trace in, trace out.
@@ -136,6 +166,18 @@ pub const STAGES: [&str; 14] = [
     "delete_last_used",
 ];
 
+/// Names of stages that are none of [`STAGES`].
+const OTHER_STAGES: [&str; 3] = ["acquire", "split", transforms::VJP];
+
+/// Fails for a transform that has the name of a stage: what is done to a trace is known by these names.
+pub(crate) fn stage_name(name: &str) -> Result<()> {
+    if !STAGES.iter().chain(&OTHER_STAGES).any(|stage| *stage == name) {
+        return Ok(());
+    }
+    let message = "is a stage of every compilation, expected another name".to_owned();
+    Err(Error::Path { what: "transform", path: name.to_owned(), message, stack: Box::default() })
+}
+
 /// Stages after which every line has an executor.
 const CLAIMED: [&str; 6] = ["claim", "fuse", "layout", schedule::NAME, "donate", "plan_memory"];
 
@@ -180,6 +222,7 @@ pub fn stages_reached(trace: Trace, options: &Options) -> Reached {
 }
 
 fn reached(trace: Trace, options: &Options, mut stages: Stages) -> Reached {
+    let _pinned = registered::pin();
     let ending = stages.take_through(trace, options).err().map(|ending| *ending);
     Reached { stages: stages.made, ending }
 }
@@ -233,23 +276,33 @@ impl Stages {
         }
         let rewrites = options.rewrites.clone().unwrap_or_else(rewrite::default_rewrites);
         self.make("rewrite", |trace, fuel| rewrite::rewrite(trace, &rewrites, fuel))?;
-        for transform in &options.transforms {
-            // A user's transform may have effects of its own, and is not run again for its failing line.
-            let ending = |error| Box::new(Ending { stage: transform.name.clone(), line: None, error });
-            let mut next = (transform.apply)(self.last()).map_err(ending)?;
-            if next.history.last() != Some(&transform.name) {
-                next.history.push(transform.name.clone());
-            }
-            self.push_foreign(&transform.name, next)?;
-        }
+        self.transformed(options, Place::Start)?;
         if let Some(low) = low {
             self.make(autocast::NAME, |trace, _| autocast::autocast(trace, low))?;
         }
         Ok(true)
     }
 
+    /// Runs the user's transforms of a place.
+    fn transformed(&mut self, options: &Options, place: Place) -> Step {
+        let registered: Vec<&UserTransform> = registered::records();
+        let own = registered.into_iter().chain(&options.transforms);
+        for transform in own.filter(|transform| transform.place == place) {
+            // A user's transform may have effects of its own, and is not run again for its failing line.
+            let ending = |error| Box::new(Ending { stage: transform.name.clone(), line: None, error });
+            stage_name(&transform.name).map_err(ending)?;
+            let mut next = (transform.apply)(self.last()).map_err(ending)?;
+            if next.history.last() != Some(&transform.name) {
+                next.history.push(transform.name.clone());
+            }
+            self.push_foreign(&transform.name, next)?;
+        }
+        Ok(())
+    }
+
     /// What is done to a program that is differentiated, forward and backward together.
     fn simplify(&mut self, options: &Options, executors: &[&'static ExecutorDef]) -> Step {
+        self.transformed(options, Place::AfterAutodiff)?;
         let rewrites = options.rewrites.clone().unwrap_or_else(rewrite::default_rewrites);
         self.make("dce", |trace, _| Ok(dce::dce(trace)))?;
         self.make("cse", |trace, _| Ok(cse::cse(trace)))?;
@@ -266,6 +319,9 @@ impl Stages {
     /// Who runs what, and where every value is kept.
     fn place(&mut self, options: &Options, executors: &[&'static ExecutorDef]) -> Step {
         if !self.done("plan_memory") {
+            if !self.done("claim") {
+                self.transformed(options, Place::BeforeClaim)?;
+            }
             self.make("claim", |trace, fuel| {
                 let claimed = claim::claim(trace, executors, fuel)?;
                 // Decompositions bring symbols that nobody reads and symbols that stand elsewhere already.
@@ -394,6 +450,7 @@ pub(crate) fn compile_traced(trace: Trace, options: &Options) -> Result<(Program
 }
 
 fn compiled(trace: Trace, options: &Options, stages: Stages) -> Result<(Program, Vec<Stage>)> {
+    let _pinned = registered::pin();
     let stages = all(reached(trace, options, stages))?;
     let program = program_of(&stages, options)?;
     Ok((program, stages))

@@ -13,7 +13,7 @@ use crate::tracer::infer;
 use crate::transforms::plan::memory_use;
 
 /// How many floating-point (or integer) operations a call takes.
-pub type FlopsRule = fn(&[Arg<TensorMeta>]) -> u64;
+pub type FlopsRule = &'static (dyn Fn(&[Arg<TensorMeta>]) -> u64 + Send + Sync);
 
 /// What is asked of an operator to count its cost.
 #[derive(Clone, Copy)]

@@ -235,6 +235,20 @@ pub enum Error {
         limit: u64,
     },
 
+    // === Registration ===
+    /// What a running program registers does not fit what there is.
+    #[error("{what} '{name}', at {place}: {message}")]
+    Registration {
+        /// What is registered or withdrawn: `operator`, `executor`, ...
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// What is wrong, with the other place if two registrations clash.
+        message: String,
+        /// The caller's source line.
+        place: Place,
+    },
+
     // === Running ===
     /// A symbol failed on its data.
     #[error("{operator}: {} (in trace line '{line}'){stack}", failure.message)]
@@ -338,6 +352,7 @@ impl Error {
             Error::UnknownExecutor { .. } => "UnknownExecutor",
             Error::UnknownOperator { .. } => "UnknownOperator",
             Error::PlanTooLarge { .. } => "PlanTooLarge",
+            Error::Registration { .. } => "Registration",
             Error::Argument { .. } => "Argument",
             Error::Path { .. } => "Path",
             Error::Array { .. } => "Array",

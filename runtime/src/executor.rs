@@ -9,8 +9,9 @@ use crate::kernel::KernelRules;
 use crate::meta::{Target, TensorMeta};
 use crate::operator::{OperatorDef, did_you_mean};
 use crate::precision::Precision;
+use crate::registered;
 use crate::strided::Strided;
-use crate::testing::samples::Samples;
+use crate::testing::rules::SamplesRule;
 use crate::trace::Block;
 use crate::tracer::rules::TracedRule;
 use crate::transforms::autodiff::rules::GradRule;
@@ -19,18 +20,31 @@ use crate::transforms::autodiff::rules::GradRule;
 pub type Claim = std::result::Result<(), String>;
 
 /// Whether an executor takes a call by the operator's rules.
-pub type ClaimRule = fn(&'static OperatorDef, &[Arg<TensorMeta>]) -> Claim;
+pub type ClaimRule = &'static (dyn Fn(&'static OperatorDef, &[Arg<TensorMeta>]) -> Claim + Send + Sync);
 /// The kernel of a symbol: operator, arguments, results.
-pub type PrepareRule = fn(&'static OperatorDef, &[Arg<Strided>], &[Strided]) -> Result<HostKernel, Failure>;
+pub type PrepareRule =
+    &'static (dyn Fn(&'static OperatorDef, &[Arg<Strided>], &[Strided]) -> Result<HostKernel, Failure> + Send + Sync);
 /// The kernel of a region: body, operands, results.
-pub type PrepareRegionRule = fn(&Block, &[Strided], &[Strided]) -> Result<HostKernel, Failure>;
+pub type PrepareRegionRule =
+    &'static (dyn Fn(&Block, &[Strided], &[Strided]) -> Result<HostKernel, Failure> + Send + Sync);
 /// Whether an executor runs a region as its operators say: its body.
-pub type AdmitsRegionRule = fn(&Block) -> Claim;
+pub type AdmitsRegionRule = &'static (dyn Fn(&Block) -> Claim + Send + Sync);
 /// The device work of a symbol: operator, arguments, results.
-pub type PlanSymbolRule =
-    fn(&mut Plan, &'static OperatorDef, &[Arg<DeviceTensor>], &[DeviceTensor]) -> Result<(), Failure>;
+pub type PlanSymbolRule = &'static (
+             dyn Fn(&mut Plan, &'static OperatorDef, &[Arg<DeviceTensor>], &[DeviceTensor]) -> Result<(), Failure>
+                 + Send
+                 + Sync
+         );
 /// The device work of a region: body, operands, results.
-pub type PlanRegionRule = fn(&mut Plan, &Block, &[DeviceTensor], &[DeviceTensor]) -> Result<(), Failure>;
+pub type PlanRegionRule =
+    &'static (dyn Fn(&mut Plan, &Block, &[DeviceTensor], &[DeviceTensor]) -> Result<(), Failure> + Send + Sync);
+
+/// Groups claimed symbols of a flat block into regions.
+pub type FuseRule = &'static (dyn Fn(&Block, &mut Fuel) -> Block + Send + Sync);
+/// Whether an implementation takes these arguments.
+pub type CheckerRule = &'static (dyn Fn(&[Arg<TensorMeta>]) -> Claim + Send + Sync);
+/// Whether a rewrite applies to the tensors that its pattern matched.
+pub type ConditionRule = &'static (dyn Fn(&[TensorMeta]) -> Claim + Send + Sync);
 
 /// An executor.
 pub struct ExecutorDef {
@@ -54,7 +68,7 @@ pub struct ExecutorDef {
     /// The device work of a symbol taken by `claims`.
     pub plan: Option<PlanSymbolRule>,
     /// Groups claimed symbols of a flat block into regions of this executor.
-    pub fuse: Option<fn(&Block, &mut Fuel) -> Block>,
+    pub fuse: Option<FuseRule>,
     /// Whether the executor computes a region with this body exactly as its operators define, also if it did not make
     /// the region. The verifier calls it for every region.
     pub admits_region: Option<AdmitsRegionRule>,
@@ -80,7 +94,7 @@ pub struct ImplementationDef {
     /// The executor.
     pub by: &'static str,
     /// Whether it takes these arguments.
-    pub checker: fn(&[Arg<TensorMeta>]) -> Claim,
+    pub checker: CheckerRule,
     /// What the symbol becomes, in terms of the executor's kernel symbols.
     pub execution: Option<TracedRule>,
     /// A gradient of its own.
@@ -123,9 +137,9 @@ pub struct RewriteDef {
     /// What takes its place.
     pub replacement: TracedRule,
     /// Side conditions on the matched tensors, beyond the pattern itself.
-    pub condition: Option<fn(&[TensorMeta]) -> Claim>,
+    pub condition: Option<ConditionRule>,
     /// Inputs on which both sides must agree.
-    pub samples: Option<fn(&mut Samples)>,
+    pub samples: Option<SamplesRule>,
     /// Whether it runs without being named.
     pub default: bool,
     /// Whether it runs after autodiff instead of on the acquired trace.
@@ -177,33 +191,42 @@ pub static IMPLEMENTATIONS: [&'static ImplementationDef];
 #[linkme::distributed_slice]
 pub static REWRITES: [&'static RewriteDef];
 
+/// The linked records of a type and the registered ones.
+fn all_of<T: std::any::Any>(linked: &[&'static T]) -> Vec<&'static T> {
+    linked.iter().copied().chain(registered::records()).collect()
+}
+
 /// All executors, sorted by name.
 pub fn executors() -> Vec<&'static ExecutorDef> {
-    let mut all: Vec<_> = EXECUTORS.iter().copied().collect();
+    let mut all = all_of(&EXECUTORS);
     all.sort_by_key(|executor| executor.name);
     all
 }
 
 /// All implementations, sorted by operator and executor.
 pub fn implementations() -> Vec<&'static ImplementationDef> {
-    let mut all: Vec<_> = IMPLEMENTATIONS.iter().copied().collect();
+    let mut all = all_of(&IMPLEMENTATIONS);
     all.sort_by_key(|implementation| (implementation.of, implementation.by));
     all
 }
 
 /// All rewrites, sorted by name.
 pub fn rewrites() -> Vec<&'static RewriteDef> {
-    let mut all: Vec<_> = REWRITES.iter().copied().collect();
+    let mut all = all_of(&REWRITES);
     all.sort_by_key(|rewrite| rewrite.name);
     all
 }
 
 /// The executor of that name.
 pub fn find_executor(name: &str) -> Result<&'static ExecutorDef> {
-    EXECUTORS.iter().copied().find(|executor| executor.name == name).ok_or_else(|| Error::UnknownExecutor {
-        name: name.to_owned(),
-        hint: did_you_mean(name, EXECUTORS.iter().map(|executor| executor.name)),
-        known: executors().iter().map(|executor| executor.name).collect::<Vec<_>>().join(", "),
+    let linked = EXECUTORS.iter().copied().find(|executor| executor.name == name);
+    linked.or_else(|| registered::find(|executor: &ExecutorDef| executor.name == name)).ok_or_else(|| {
+        let known: Vec<&str> = executors().iter().map(|executor| executor.name).collect();
+        Error::UnknownExecutor {
+            name: name.to_owned(),
+            hint: did_you_mean(name, known.iter().copied()),
+            known: known.join(", "),
+        }
     })
 }
 
@@ -220,12 +243,14 @@ pub fn find_implementation(operator: &str, executor: &str) -> Option<&'static Im
     let index = INDEX.get_or_init(|| IMPLEMENTATIONS.iter().map(|imp| ((imp.of, imp.by), *imp)).collect());
     // The map's keys are 'static; a lookup with shorter borrows is fine.
     let key: (&str, &str) = (operator, executor);
-    index.get(&key).copied()
+    let registered = || registered::find(|own: &ImplementationDef| own.of == operator && own.by == executor);
+    index.get(&key).copied().or_else(registered)
 }
 
 /// The default list for a kind of device.
 pub fn default_executors(device: &str) -> Vec<&'static ExecutorDef> {
-    let mut list: Vec<_> = EXECUTORS.iter().copied().filter(|e| e.device == device && e.priority.is_some()).collect();
+    let mut list = all_of(&EXECUTORS);
+    list.retain(|executor| executor.device == device && executor.priority.is_some());
     list.sort_by_key(|executor| (executor.priority, executor.name));
     if find_kind(device).is_ok_and(|kind| kind.falls_back_to_host()) {
         list.extend(EXECUTORS.iter().copied().filter(|executor| executor.name == HOST));

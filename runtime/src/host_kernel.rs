@@ -6,7 +6,7 @@ use crate::argument::{Arg, map_arguments};
 use crate::failure::Failure;
 
 /// A host kernel, as declarations write it.
-pub type HostRule = fn(&[Arg<TensorRef<'_>>], &mut [TensorMut<'_>]) -> Result<(), Failure>;
+pub type HostRule = &'static (dyn Fn(&[Arg<TensorRef<'_>>], &mut [TensorMut<'_>]) -> Result<(), Failure> + Send + Sync);
 /// A kernel prepared for one symbol of a program: data of the arguments in, data of the results out.
 pub type HostKernel = Box<dyn Fn(&[TensorRef<'_>], &mut [TensorMut<'_>]) -> Result<(), Failure> + Send + Sync>;
 

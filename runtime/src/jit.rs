@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::meta::{Device, Target, TensorMeta};
 use crate::program::{Profile, Program};
 use crate::refusal::Refusal;
+use crate::registered;
 use crate::trace::{Input, InputRole, Output, Trace};
 use crate::tracer::{Tensor, trace_block};
 use crate::transforms::donate::{Donation, donations};
@@ -181,6 +182,8 @@ struct Key {
     leaves: Vec<(TensorMeta, Option<Strides>)>,
     attributes: Vec<Attribute>,
     autocast: Option<DType>,
+    /// What is registered with which version ([`crate::registration`]).
+    registrations: u64,
 }
 
 /// Whether the leaf `name` is `path` or below it.
@@ -207,8 +210,8 @@ const MOST_PROGRAMS: usize = 64;
 /// again when these change. `f` receives the tree of its arguments with a [`Tensor`] at each leaf.
 ///
 /// Several threads may call it at the same time; while one compiles, others run compiled programs. The 64 most recently
-/// used programs are kept ([`Jit::keep`] sets another number). A function that calls itself while it is traced is an
-/// error.
+/// used programs are kept ([`Jit::keep`] sets another number). After a [registration](crate::registration) at run time
+/// or a withdrawal, it is compiled again at its next call. A function that calls itself while it is traced is an error.
 pub fn jit<I, O, F>(f: F) -> Jit<I, O, F>
 where
     I: Tree<Leaf = Array>,
@@ -331,10 +334,18 @@ where
         if let Some(compiled) = cache.last(|key| self.matches(key, &inputs, &attributes)) {
             return Ok((compiled, inputs));
         }
+        // From the key to the end of the compilation nothing is registered or withdrawn for this thread.
+        let _pinned = registered::pin();
         let key = Arc::new(self.key(&inputs, attributes));
         let compiled = match cache.find(&key) {
             Found::Ready(compiled) => compiled,
-            Found::Missing(place) => place.fill(compile(&key, tree)?),
+            Found::Missing(place) => {
+                let compiled = compile(&key, tree)?;
+                // What was compiled for registrations that do not come back is not called again.
+                let others = key.registrations;
+                cache.forget(|key| key.registrations != 0 && key.registrations != others);
+                place.fill(compiled)
+            }
             Found::Recursive => {
                 return Err(Error::Argument {
                     argument: self.name.clone(),
@@ -359,7 +370,12 @@ where
             let strides = (!array.is_contiguous()).then(|| Strides::from_slice(array.strides()));
             (array.meta().with_device(self.device(array)), strides)
         };
-        Key { leaves: inputs.iter().map(leaf).collect(), attributes, autocast: self.options.autocast }
+        Key {
+            leaves: inputs.iter().map(leaf).collect(),
+            attributes,
+            autocast: self.options.autocast,
+            registrations: registered::epoch(),
+        }
     }
 
     /// Whether `key` is that of these arguments.
@@ -367,6 +383,7 @@ where
         key.leaves.len() == inputs.len()
             && key.attributes == attributes
             && key.autocast == self.options.autocast
+            && key.registrations == registered::epoch()
             && key.leaves.iter().zip(inputs).all(|((meta, strides), array)| {
                 meta.shape() == array.shape()
                     && meta.dtype() == array.dtype()

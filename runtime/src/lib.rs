@@ -29,6 +29,8 @@ pub mod precision;
 pub mod program;
 pub mod reference;
 pub mod refusal;
+pub(crate) mod registered;
+pub mod registration;
 pub mod registry;
 pub mod rules;
 mod stream_kind;

@@ -75,19 +75,32 @@ pub enum ParamKind {
     Attribute,
 }
 
+/// The name of a parameter's type.
+pub type TypeName = &'static (dyn Fn() -> String + Send + Sync);
+/// Whether an attribute is of a parameter's type.
+pub type Accepts = &'static (dyn Fn(&Attribute) -> bool + Send + Sync);
+/// The default of a parameter.
+pub type DefaultRule = &'static (dyn Fn() -> Attribute + Send + Sync);
+
 /// One parameter of a signature.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct ParamDef {
     /// Its name, PyTorch's where the operator mirrors one.
     pub name: &'static str,
     /// What it is.
     pub kind: ParamKind,
     /// Its type in words: `tensor`, `float?`, `int[]`, ...
-    pub type_name: fn() -> String,
+    pub type_name: TypeName,
     /// Whether an attribute is of its type; tensors are not asked for.
-    pub accepts: fn(&Attribute) -> bool,
+    pub accepts: Accepts,
     /// Its default; `None` if it must be given. Optional tensors default to `Attribute::None`.
-    pub default: Option<fn() -> Attribute>,
+    pub default: Option<DefaultRule>,
+}
+
+impl std::fmt::Debug for ParamDef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.name, (self.type_name)())
+    }
 }
 
 impl ParamDef {

@@ -1,7 +1,8 @@
-//! All operators that are linked into the program.
+//! All operators: those that are linked into the program, and those that it registered.
 
 use crate::error::{Error, Result};
 use crate::operator::{OperatorDef, Role, did_you_mean};
+use crate::registered;
 
 /// Every declared operator that is linked into the program. Filled by the expansion of `#[operator]`.
 #[linkme::distributed_slice]
@@ -26,15 +27,22 @@ fn registry() -> &'static Registry {
 }
 
 /// All operators, sorted by name.
-pub fn operators() -> &'static [&'static OperatorDef] {
-    &registry().sorted
+pub fn operators() -> Vec<&'static OperatorDef> {
+    let mut all = registry().sorted.clone();
+    let registered = registered::records::<OperatorDef>();
+    if !registered.is_empty() {
+        all.extend(registered);
+        all.sort_by_key(|def| def.name);
+    }
+    all
 }
 
 /// The operator of that name.
 pub fn find_operator(name: &str) -> Result<&'static OperatorDef> {
-    registry().by_name.get(name).copied().ok_or_else(|| Error::UnknownOperator {
+    let declared = registry().by_name.get(name).copied();
+    declared.or_else(|| registered::find(|def: &OperatorDef| def.name == name)).ok_or_else(|| Error::UnknownOperator {
         name: name.to_owned(),
-        hint: did_you_mean(name, registry().sorted.iter().map(|def| def.name)),
+        hint: did_you_mean(name, operators().iter().map(|def| def.name)),
     })
 }
 

@@ -23,7 +23,7 @@ pub struct View {
 }
 
 /// The view that replaces a call, or `None` if the operand's strides do not allow one.
-pub type ViewRule = fn(&[Arg<Strided>]) -> Option<View>;
+pub type ViewRule = &'static (dyn Fn(&[Arg<Strided>]) -> Option<View> + Send + Sync);
 
 /// What the layout pass asks of an operator.
 #[derive(Clone, Copy)]

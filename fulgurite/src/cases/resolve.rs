@@ -18,7 +18,7 @@ pub fn resolve_operator(name: &str) -> Result<&'static OperatorDef, CaseError> {
         Some(below) => (below, true),
         None => (name, false),
     };
-    if !torch && let Some(def) = operators().iter().find(|def| def.name == name) {
+    if !torch && let Some(def) = operators().into_iter().find(|def| def.name == name) {
         return Ok(def);
     }
     // PyTorch has some functions under two names: `torch.softmax` is `nn.functional.softmax`.
@@ -30,8 +30,8 @@ pub fn resolve_operator(name: &str) -> Result<&'static OperatorDef, CaseError> {
         OperatorKind::Prim => 1,
         OperatorKind::Symbol(_) => 2,
     };
-    let mirrors = operators().iter().filter(|def| def.torch == Some(below_torch));
-    let under_two_names = operators().iter().filter(|def| def.torch == Some(short));
+    let mirrors = operators().into_iter().filter(|def| def.torch == Some(below_torch));
+    let under_two_names = operators().into_iter().filter(|def| def.torch == Some(short));
     if let Some(def) = mirrors.min_by_key(|def| rank(def)).or_else(|| under_two_names.min_by_key(|def| rank(def))) {
         return Ok(def);
     }
@@ -46,13 +46,14 @@ pub fn hint(name: &str) -> String {
         return String::new();
     }
     let below_torch = name.strip_prefix("torch.").unwrap_or(name);
-    let candidates = operators().iter().flat_map(|def| [Some(def.name), def.torch, Some(def.short_name())]).flatten();
+    let candidates =
+        operators().into_iter().flat_map(|def| [Some(def.name), def.torch, Some(def.short_name())]).flatten();
     // A short name stands for the whole one.
-    let own = |near: &str| operators().iter().any(|def| def.name == near || def.torch == Some(near));
+    let own = |near: &str| operators().into_iter().any(|def| def.name == near || def.torch == Some(near));
     match nearest(below_torch, candidates) {
         Some(near) if own(near) => format!(", did you mean '{near}'?"),
         Some(near) => {
-            let whole = operators().iter().find(|def| def.short_name() == near).map_or(near, |def| def.name);
+            let whole = operators().into_iter().find(|def| def.short_name() == near).map_or(near, |def| def.name);
             format!(", did you mean '{whole}'?")
         }
         None => alike(below_torch.strip_prefix("nn.functional.").unwrap_or(below_torch)),

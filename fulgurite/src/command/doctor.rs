@@ -177,14 +177,14 @@ fn kernel_cache() -> Cache {
 }
 
 fn count_operators() -> Operators {
-    let count = |of: fn(&OperatorKind) -> bool| operators().iter().filter(|def| of(&def.kind)).count();
+    let count = |of: fn(&OperatorKind) -> bool| operators().into_iter().filter(|def| of(&def.kind)).count();
     Operators {
         prims: count(|kind| *kind == OperatorKind::Prim),
         composites: count(|kind| *kind == OperatorKind::Composite),
         symbols: count(|kind| matches!(kind, OperatorKind::Symbol(_))),
         implementations: implementations().len(),
         rewrites: rewrites().len(),
-        mirroring_torch: operators().iter().filter(|def| def.torch.is_some()).count(),
+        mirroring_torch: operators().into_iter().filter(|def| def.torch.is_some()).count(),
     }
 }
 

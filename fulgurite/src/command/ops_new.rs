@@ -134,7 +134,7 @@ fn declared(name: &str, kind: &Kind<'_>) -> Option<String> {
 }
 
 fn find(name: &str) -> Option<String> {
-    operators().iter().find(|def| def.name == name).map(|def| format!("{}:{}", def.file, def.line))
+    operators().into_iter().find(|def| def.name == name).map(|def| format!("{}:{}", def.file, def.line))
 }
 
 /// Writes a declaration.

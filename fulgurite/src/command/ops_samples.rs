@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let chosen: Vec<&'static OperatorDef> = match &arguments.op {
         Some(name) => vec![resolve_operator(name)?],
         // Kernel symbols are run by the operators that they implement.
-        None => operators().iter().copied().filter(|def| !matches!(def.kind, OperatorKind::Symbol(_))).collect(),
+        None => operators().into_iter().filter(|def| !matches!(def.kind, OperatorKind::Symbol(_))).collect(),
     };
     let mut export = Export::default();
     for def in chosen {

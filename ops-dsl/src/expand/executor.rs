@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use super::{function, made, register, scope};
+use super::{function, guard, made, register, scope};
 use crate::executor::Executor;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
@@ -17,14 +17,14 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
     let rules = executor.rules.iter().map(|rule| function(&rule.function, TokenStream::new()));
     let fields = executor.rules.iter().map(|rule| {
         let (field, function) = (made(rule.name), &rule.function.sig.ident);
-        quote!(#field: Some(#function),)
+        quote!(#field: Some(&#function),)
     });
     let register = register(
         quote!(::fulgurite::executor::EXECUTORS),
         quote!(::fulgurite::executor::ExecutorDef),
         made("EXECUTOR"),
     );
-    let guard = format!("fulgurite executor {name}");
+    let guard = guard("executor", &name);
     let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
     quote! {
         #(#attrs)*

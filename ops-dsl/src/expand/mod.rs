@@ -139,6 +139,12 @@ pub(crate) fn read(params: &[Param], rule: &Rule, param: &RuleParam) -> Option<T
     }
 }
 
+/// The symbol that a record is exported as, so that two of one kind and name do not link: `fulgurite.operator.prims.exp`.
+/// A `cdylib` lists its symbols in a script for the linker, which has no place for spaces and colons.
+pub(crate) fn guard(kind: &str, name: &str) -> String {
+    format!("fulgurite.{kind}.{}", name.replace("::", "."))
+}
+
 /// A rule as a function of the runtime's form: `form` is one of those of `__rule!`. `params` are the operator's, if they are known.
 pub(crate) fn erased(form: &str, rule: &Rule, params: &[Param]) -> TokenStream {
     let (form, call) = (Ident::new(form, Span::call_site()), call(rule, |param| read(params, rule, param)));

@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 
-use super::{cpu, erased, function, grad_function, made, module, plan, register, runs_on, scope};
+use super::{cpu, erased, function, grad_function, guard, made, module, plan, register, runs_on, scope};
 use crate::declaration::Operator;
 use crate::model::{
     Class, Directive, DirectiveKind, Kind, Param, ParamKind, Results, generic_argument, is_word, result_index,
@@ -40,7 +40,7 @@ pub fn expand(operator: &Operator, complete: bool) -> TokenStream {
         quote!(::fulgurite::operator::OperatorDef),
         made("OPERATOR"),
     );
-    let guard = format!("fulgurite operator {}", operator.name);
+    let guard = guard("operator", &operator.name);
     // What is wrong is said by the errors; rules that are left aside because of them are no dead code.
     let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
     let exported = match has_method(operator) {
@@ -341,7 +341,8 @@ fn rule_sets(operator: &Operator) -> Vec<TokenStream> {
     }
     let mut tracing = rule_fields(operator, &["requires", "meta", "decomposition"]);
     if operator.derives_meta() {
-        tracing.extend(quote!(meta: Some(|a| ::fulgurite::rules::scalar_meta(&OPERATOR, a)),));
+        let meta = quote!(::fulgurite::__rule!(meta a => ::fulgurite::rules::scalar_meta(&OPERATOR, a)));
+        tracing.extend(quote!(meta: Some(#meta),));
     }
     [
         set(quote!(::fulgurite::tracer::rules::TracingRules), tracing),
@@ -368,7 +369,7 @@ fn rule_fields(operator: &Operator, names: &[&str]) -> TokenStream {
             "decomposition" => erased("traced", rule, params),
             "cpu" => cpu(rule, params, results == Results::List),
             "plan" => plan(rule, params, results == Results::List),
-            _ => function.to_token_stream(),
+            _ => quote!(::fulgurite::__rule!(#field #function)),
         };
         fields.extend(quote!(#field: Some(#value),));
     }
@@ -387,7 +388,8 @@ fn test_fields(operator: &Operator) -> TokenStream {
             let errors = &rule.function.sig.ident;
             quote!(#errors(e);)
         });
-        fields.extend(quote!(errors: Some(|e| { e.elementwise(&OPERATOR); #declared }),));
+        let errors = quote!((|e| { e.elementwise(&OPERATOR); #declared }));
+        fields.extend(quote!(errors: Some(::fulgurite::__rule!(errors #errors)),));
         codes.extend(derived_codes(&signature.params).map(str::to_owned));
     }
     if !codes.is_empty() {

@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 
 use super::operator::arguments;
-use super::{erased, function, made, register, scope};
+use super::{erased, function, guard, made, register, scope};
 use crate::model::from_inside;
 use crate::rewrite::Rewrite;
 
@@ -24,7 +24,7 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
             }
             "samples" => {
                 let samples = rule.function.sig.ident.to_token_stream();
-                quote!(#field: Some(#samples),)
+                quote!(#field: Some(::fulgurite::__rule!(samples #samples)),)
             }
             _ => {
                 let traced = erased("traced", rule, &[]);
@@ -45,7 +45,7 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
     let keep_inner = rewrite.keep_inner.then(|| quote!(keep_inner: true,));
     let register =
         register(quote!(::fulgurite::executor::REWRITES), quote!(::fulgurite::executor::RewriteDef), made("REWRITE"));
-    let guard = format!("fulgurite rewrite {name}");
+    let guard = guard("rewrite", name);
     let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
     quote! {
         #(#attrs)*

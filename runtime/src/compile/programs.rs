@@ -6,6 +6,7 @@ use super::{Ending, Options, Stage, Stages, Step, last_of, program_of};
 use crate::error::{Error, Result};
 use crate::meta::TensorMeta;
 use crate::program::Program;
+use crate::registered;
 use crate::trace::{InputRole, Trace};
 use crate::transforms;
 use crate::transforms::autodiff::{split_programs, vjp_of};
@@ -70,6 +71,7 @@ impl Programs {
 /// # Errors
 /// Those of every stage: an operator without a gradient, a symbol that no executor takes.
 pub fn split_stages(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> Result<Programs> {
+    let _pinned = registered::pin();
     let executors = options.executor_list(trace.target.kind());
     let outputs = trace.block.results.len();
     let mut joint = Stages::new(options, options.fuel);

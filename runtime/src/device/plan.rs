@@ -19,7 +19,8 @@ use crate::error::{Failure, Result};
 use crate::meta::Target;
 
 /// The device work of a symbol: arguments with an operand in place of each tensor, and the results.
-pub type PlanRule = fn(&mut Plan, &[Arg<DeviceTensor>], &[DeviceTensor]) -> Result<(), Failure>;
+pub type PlanRule =
+    &'static (dyn Fn(&mut Plan, &[Arg<DeviceTensor>], &[DeviceTensor]) -> Result<(), Failure> + Send + Sync);
 
 /// The device work of a symbol being written down.
 #[derive(Debug)]

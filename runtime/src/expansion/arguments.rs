@@ -3,16 +3,16 @@
 use std::marker::PhantomData;
 
 use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
-use crate::operator::{Class, ParamDef, ParamKind};
+use crate::operator::{Class, DefaultRule, ParamDef, ParamKind, TypeName};
 use crate::rules::OperatorArguments;
 use crate::tracer::Tensor;
 
-const fn param(name: &'static str, kind: ParamKind, type_name: fn() -> String) -> ParamDef {
-    ParamDef { name, kind, type_name, accepts: |_| true, default: None }
+const fn param(name: &'static str, kind: ParamKind, type_name: TypeName) -> ParamDef {
+    ParamDef { name, kind, type_name, accepts: &|_| true, default: None }
 }
 
 /// The parameter with a default.
-pub const fn defaulted(param: ParamDef, default: fn() -> Attribute) -> ParamDef {
+pub const fn defaulted(param: ParamDef, default: DefaultRule) -> ParamDef {
     ParamDef { default: Some(default), ..param }
 }
 
@@ -43,7 +43,7 @@ macro_rules! parameter {
             }
             /// The parameter's record.
             pub const fn define<T>(name: &'static str, class: Class) -> ParamDef {
-                super::param(name, ParamKind::$kind(class), || $name.into())
+                super::param(name, ParamKind::$kind(class), &|| $name.into())
             }
         }
     };
@@ -79,8 +79,11 @@ pub mod attribute {
     }
     /// The parameter's record.
     pub const fn define<T: AttributeType>(name: &'static str, _class: Class) -> ParamDef {
-        let accepts: fn(&Attribute) -> bool = |given| T::from_attribute(given).is_some();
-        ParamDef { accepts, ..super::param(name, ParamKind::Attribute, T::type_name) }
+        fn accepts<T: AttributeType>(given: &Attribute) -> bool {
+            T::from_attribute(given).is_some()
+        }
+        let accepts = &(accepts::<T> as fn(&Attribute) -> bool);
+        ParamDef { accepts, ..super::param(name, ParamKind::Attribute, &(T::type_name as fn() -> String)) }
     }
 }
 

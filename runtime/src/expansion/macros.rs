@@ -25,7 +25,7 @@ macro_rules! __arguments {
             $($crate::expansion::$rkind::define::<$rtype>(stringify!($rname), $crate::operator::Class::$rclass),)*
             $($crate::expansion::defaulted(
                 $crate::expansion::$dkind::define::<$dtype>(stringify!($dname), $crate::operator::Class::$dclass),
-                || $default,
+                &((|| $default) as fn() -> $crate::argument::Attribute),
             ),)*
         ];
 
@@ -130,7 +130,8 @@ macro_rules! __codes {
     };
 }
 
-/// A rule as a function of the runtime's form. `$a` are the arguments in the rule's call.
+/// A rule in the runtime's form. `$a` are the arguments in the rule's call. It refers to a function pointer, so that
+/// all rules of a form share one table of methods.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __rule {
@@ -140,25 +141,25 @@ macro_rules! __rule {
         ) -> ::core::result::Result<::std::vec::Vec<$crate::TensorMeta>, $crate::Failure> {
             ::core::result::Result::Ok($crate::rules::IntoResults::into_results($call?))
         }
-        rule
+        &(rule as fn(&_) -> _)
     }};
     (requires $a:ident => $call:expr) => {{
         fn rule($a: &[$crate::argument::Arg<$crate::TensorMeta>]) -> ::core::result::Result<(), $crate::Failure> {
             $call
         }
-        rule
+        &(rule as fn(&_) -> _)
     }};
     (flops $a:ident => $call:expr) => {{
         fn rule($a: &[$crate::argument::Arg<$crate::TensorMeta>]) -> u64 {
             $call
         }
-        rule
+        &(rule as fn(&_) -> _)
     }};
     (traced $a:ident => $call:expr) => {{
         fn rule($a: &[$crate::argument::Arg<$crate::Tensor>]) -> ::std::vec::Vec<$crate::Tensor> {
             $crate::rules::IntoResults::into_results($call)
         }
-        rule
+        &(rule as fn(&_) -> _)
     }};
     (grad $a:ident => $call:expr) => {{
         fn rule(
@@ -166,7 +167,7 @@ macro_rules! __rule {
         ) -> (::std::vec::Vec<$crate::Tensor>, $crate::transforms::autodiff::rules::Pullback) {
             $crate::rules::erase_grad($call)
         }
-        rule
+        &(rule as fn(&_) -> _)
     }};
     (scalar $a:ident => $call:expr) => {{
         fn rule(
@@ -177,7 +178,7 @@ macro_rules! __rule {
             }
             $crate::expansion::record_scalar(PARAMS, arguments, rule)
         }
-        rule
+        &(rule as fn(&_) -> _)
     }};
     (reference $a:ident => $call:expr) => {{
         fn rule(
@@ -185,7 +186,7 @@ macro_rules! __rule {
         ) -> ::core::result::Result<::std::vec::Vec<$crate::rules::ReferenceTensor>, $crate::Failure> {
             $crate::rules::ReferenceOutcome::outcome($call)
         }
-        rule
+        &(rule as fn(&_) -> _)
     }};
     (view $a:ident => $call:expr) => {{
         fn rule(
@@ -193,20 +194,20 @@ macro_rules! __rule {
         ) -> ::core::option::Option<$crate::strided::View> {
             $call
         }
-        rule
+        &(rule as fn(&_) -> _)
     }};
     (checker $a:ident => $call:expr) => {{
         fn rule($a: &[$crate::argument::Arg<$crate::TensorMeta>]) -> $crate::executor::Claim {
             $call
         }
-        rule
+        &(rule as fn(&_) -> _)
     }};
     (condition $a:ident => $call:expr) => {{
         fn rule(tensors: &[$crate::TensorMeta]) -> $crate::executor::Claim {
             let $a = &$crate::expansion::tensors(tensors)[..];
             $call
         }
-        rule
+        &(rule as fn(&_) -> _)
     }};
     (cpu $a:ident $outputs:ident => $work:expr) => {{
         fn rule(
@@ -215,7 +216,7 @@ macro_rules! __rule {
         ) -> ::core::result::Result<(), $crate::Failure> {
             $work
         }
-        rule
+        &(rule as fn(&[$crate::argument::Arg<$crate::rules::TensorRef<'_>>], &mut [$crate::rules::TensorMut<'_>]) -> _)
     }};
     (plan $plan:ident $a:ident $outputs:ident => $work:expr) => {{
         fn rule(
@@ -225,6 +226,13 @@ macro_rules! __rule {
         ) -> ::core::result::Result<(), $crate::Failure> {
             $work
         }
-        rule
+        &(rule as fn(&mut _, &_, &_) -> _)
     }};
+    // What declares samples or errors has the runtime's form already.
+    (samples $rule:expr) => {
+        &($rule as fn(&mut $crate::rules::Samples))
+    };
+    (errors $rule:expr) => {
+        &($rule as fn(&mut $crate::rules::ErrorSamples))
+    };
 }

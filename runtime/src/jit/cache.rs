@@ -91,6 +91,20 @@ impl<K: Hash + Eq, V> Cache<K, V> {
         }
     }
 
+    /// Drops what was compiled for keys that `is_stale` names.
+    pub(super) fn forget(&self, is_stale: impl Fn(&K) -> bool) {
+        let mut gone = Vec::new();
+        {
+            let mut state = self.lock();
+            let stale: Vec<Arc<K>> = state.known.keys().filter(|key| is_stale(key)).cloned().collect();
+            gone.extend(stale.iter().filter_map(|key| state.known.remove(key)));
+            if state.last.as_ref().is_some_and(|(key, _)| is_stale(key)) {
+                state.last = None;
+            }
+        }
+        drop(gone);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State<K, V>> {
         // No code of others runs while it is held, so that it is whole even if a thread panicked.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -160,6 +174,17 @@ mod tests {
         assert_eq!(cache.len(), 2);
         assert_eq!(cache.last(|key| *key == 2).as_deref(), Some(&20));
         assert!(cache.last(|key| *key == 1).is_none());
+    }
+
+    #[test]
+    fn what_is_stale_goes() {
+        let cache = Cache::new(4);
+        for key in 1..=3 {
+            get(&cache, key);
+        }
+        cache.forget(|key| *key != 2);
+        assert_eq!((cache.len(), cache.last(|_| true)), (1, None));
+        assert_eq!([get(&cache, 2), get(&cache, 3)], [(20, true), (30, false)]);
     }
 
     #[test]

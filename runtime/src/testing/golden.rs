@@ -158,7 +158,7 @@ impl Golden {
         let Ok(Some(stored)) = self.stored() else { return Vec::new() };
         let of = |id: &str| parts(id).map(|(operator, ..)| operator.to_owned());
         let having: Vec<_> = stored.listing.cases.keys().filter_map(|id| of(id)).collect();
-        let mirrors = operators().iter().filter(|def| def.torch.is_some());
+        let mirrors = operators().into_iter().filter(|def| def.torch.is_some());
         let without = mirrors
             .filter(|def| !matches!(def.kind, OperatorKind::Symbol(_)) && !having.iter().any(|name| name == def.name));
         without

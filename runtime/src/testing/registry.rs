@@ -42,7 +42,7 @@ fn declared(text: &str) -> usize {
 pub fn unlisted(sources: &[PathBuf]) -> Vec<(PathBuf, usize, usize)> {
     let mut linked: BTreeMap<&str, usize> = BTreeMap::new();
     let files = operators()
-        .iter()
+        .into_iter()
         .map(|def| def.file)
         .chain(IMPLEMENTATIONS.iter().map(|implementation| implementation.file))
         .chain(REWRITES.iter().map(|rewrite| rewrite.file));
@@ -83,7 +83,7 @@ pub fn stale_snapshots(folder: &Path) -> Vec<PathBuf> {
         .filter(|path| path.extension().is_some_and(|extension| extension == "snap"))
         .filter(|path| {
             let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-            operators().iter().all(|def| snapshot_name(def.name) != stem)
+            operators().into_iter().all(|def| snapshot_name(def.name) != stem)
         })
         .collect();
     stale.sort();
@@ -97,7 +97,7 @@ pub(crate) fn snapshot_name(operator: &str) -> String {
 
 /// Names of linked operators, rewrites and executors of a package.
 pub(crate) fn declared_by(package: &str) -> Vec<&'static str> {
-    let operators = operators().iter().filter(|def| def.package == package).map(|def| def.name);
+    let operators = operators().into_iter().filter(|def| def.package == package).map(|def| def.name);
     let rewrites = REWRITES.iter().filter(|rewrite| rewrite.package == package).map(|rewrite| rewrite.name);
     let executors = EXECUTORS.iter().filter(|executor| executor.package == package).map(|executor| executor.name);
     operators.chain(rewrites).chain(executors).collect()

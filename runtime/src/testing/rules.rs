@@ -10,7 +10,13 @@ use crate::testing::directives::Directive;
 use crate::testing::samples::{ErrorSample, ErrorSamples, Sample, Samples};
 
 /// The independent f64 reference.
-pub type ReferenceRule = fn(&[Arg<ReferenceTensor>]) -> Result<Vec<ReferenceTensor>, Failure>;
+pub type ReferenceRule =
+    &'static (dyn Fn(&[Arg<ReferenceTensor>]) -> Result<Vec<ReferenceTensor>, Failure> + Send + Sync);
+
+/// Adds inputs on which an operator or a rewrite must be right.
+pub type SamplesRule = &'static (dyn Fn(&mut Samples) + Send + Sync);
+/// Adds inputs that an operator must refuse.
+pub type ErrorsRule = &'static (dyn Fn(&mut ErrorSamples) + Send + Sync);
 
 /// How an operator is known to be right.
 #[derive(Clone, Copy)]
@@ -18,9 +24,9 @@ pub struct TestRules {
     /// Independent reference.
     pub reference: Option<ReferenceRule>,
     /// Inputs on which it must agree with its reference.
-    pub samples: Option<fn(&mut Samples)>,
+    pub samples: Option<SamplesRule>,
     /// Inputs that it must refuse.
-    pub errors: Option<fn(&mut ErrorSamples)>,
+    pub errors: Option<ErrorsRule>,
     /// Named preconditions of its rules.
     pub codes: &'static [&'static str],
     /// Skips and expected failures of generated tests.

@@ -21,6 +21,25 @@ pub fn main() -> ExitCode {
     run(&Settings::default(), Vec::new())
 }
 
+/// Runs the generated tests of one operator, rewrite or other owner of tests in this process, but for snapshots and
+/// PyTorch's vectors, which are files of a package: how many of them passed. For what a running program
+/// [registers](crate::registration).
+///
+/// # Errors
+/// What fails, a line each; that there is no such test.
+pub fn check(name: &str) -> std::result::Result<usize, String> {
+    let kept = |test: &GeneratedTest| !matches!(test.template, Template::Snapshot | Template::Golden);
+    let mut tests = generated_tests(&Filter::operator(name), &Settings::default());
+    tests.retain(|test| kept(test) && test.skip.is_none());
+    let failed: Vec<String> =
+        tests.iter().filter_map(|test| (test.run)().err().map(|message| format!("{}: {message}", test.name))).collect();
+    match (failed.is_empty(), tests.len()) {
+        (_, 0) => Err(format!("no test is generated for '{name}'")),
+        (true, count) => Ok(count),
+        (false, _) => Err(failed.join("\n")),
+    }
+}
+
 /// As [`main`], for the operators of these names alone.
 pub fn main_of(operators: &[&str]) -> ExitCode {
     let operators = operators.iter().map(|name| (*name).to_owned()).collect();
@@ -146,7 +165,7 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
         }
         // Not a failure: a filter may be meant for another test target of the workspace.
         let operator = wanted.split("::").next().unwrap_or(wanted);
-        let names = || operators().iter().flat_map(|def| [def.name, def.short_name()]);
+        let names = || operators().into_iter().flat_map(|def| [def.name, def.short_name()]);
         let hint = if operator.is_empty() { String::new() } else { did_you_mean(operator, names()) };
         let hint = if hint.is_empty() { "." } else { hint.as_str() };
         eprintln!("no generated test is called '{wanted}'{hint} Tests are called operator::template::executor::dtype");

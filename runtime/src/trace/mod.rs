@@ -333,4 +333,5 @@ pub(crate) mod test_support;
 
 pub use diff::{TraceDiff, diff};
 pub use parse::parse;
+pub(crate) use parse::{attribute_from_text, attributes::fits as fits_type};
 pub use print::{PrintOptions, print_symbol};

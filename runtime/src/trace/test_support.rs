@@ -21,7 +21,7 @@ use crate::tracer::{Tensor, call};
 const FILE: &str = "trace/test_support.rs";
 
 /// The result is as the first tensor.
-const SAME: TracingRules = TracingRules { meta: Some(same), ..TracingRules::EMPTY };
+const SAME: TracingRules = TracingRules { meta: Some(&same), ..TracingRules::EMPTY };
 
 const BASE: OperatorDef =
     OperatorDef { kind: OperatorKind::Prim, rules: &[&SAME], file: FILE, ..crate::expansion::OPERATOR };
@@ -99,18 +99,18 @@ operators! {
         attribute::<Option<DType>>("dtype"), attribute::<Mode>("mode"), attribute::<Vec<i64>>("dims"),
         attribute::<Vec<Vec<f64>>>("nested"), attribute::<Option<f64>>("maybe"),
     ] }
-    TOPK: "tt::topk" { params: &[tensor("input"), attribute::<usize>("k")], results: ResultsDef::Fixed(2), rules: &[&TracingRules { meta: Some(|a| {
+    TOPK: "tt::topk" { params: &[tensor("input"), attribute::<usize>("k")], results: ResultsDef::Fixed(2), rules: &[&TracingRules { meta: Some(&|a| {
         let (input, k) = (a[0].tensors()[0].clone(), size(&a[1])?);
         if input.shape() != [k] { return Err(Failure::new("K", format!("input is {input}, expected {k} elements"))); }
         Ok(vec![input.clone(), input.with_dtype(DType::I64)])
     }), ..SAME }] }
-    SPLIT: "tt::split" { params: &[tensor("input"), attribute::<usize>("parts")], results: ResultsDef::List, rules: &[&TracingRules { meta: Some(|a| {
+    SPLIT: "tt::split" { params: &[tensor("input"), attribute::<usize>("parts")], results: ResultsDef::List, rules: &[&TracingRules { meta: Some(&|a| {
         Ok(vec![a[0].tensors()[0].clone(); size(&a[1])?.min(9)])
     }), ..SAME }] }
-    MEAN: "tt::mean" { params: &[tensor("input")], rules: &[&TracingRules { meta: Some(|a| Ok(vec![a[0].tensors()[0].with_shape([])])), ..SAME }] }
-    IDENTITY: "tt::identity" { params: &[tensor("input")], kind: OperatorKind::Composite, rules: &[&TracingRules { decomposition: Some(|a| vec![handle(&a[0])]), ..SAME }] }
+    MEAN: "tt::mean" { params: &[tensor("input")], rules: &[&TracingRules { meta: Some(&|a| Ok(vec![a[0].tensors()[0].with_shape([])])), ..SAME }] }
+    IDENTITY: "tt::identity" { params: &[tensor("input")], kind: OperatorKind::Composite, rules: &[&TracingRules { decomposition: Some(&|a| vec![handle(&a[0])]), ..SAME }] }
     NORM: "tt::norm" { params: &[tensor("input"), optional("weight"), attribute::<f64>("eps")],
-        kind: OperatorKind::Composite, rules: &[&TracingRules { decomposition: Some(|a| {
+        kind: OperatorKind::Composite, rules: &[&TracingRules { decomposition: Some(&|a| {
             let x = call(op("tt::exp"), vec![a[0].clone()])[0];
             let x = call(op("tt::identity"), vec![Arg::Tensor(x)])[0];
             match a[1].tensors() {
@@ -118,7 +118,7 @@ operators! {
                 _ => vec![x],
             }
         }), ..SAME }] }
-    DEEP: "tt::deep" { params: &[tensor("input"), optional("weight")], kind: OperatorKind::Composite, rules: &[&TracingRules { decomposition: Some(|a| {
+    DEEP: "tt::deep" { params: &[tensor("input"), optional("weight")], kind: OperatorKind::Composite, rules: &[&TracingRules { decomposition: Some(&|a| {
         let eps = Arg::Attribute(Attribute::Scalar(Scalar::Float(1e-5)));
         let x = call(op("tt::norm"), vec![a[0].clone(), a[1].clone(), eps.clone()]);
         call(op("tt::norm"), vec![Arg::Tensor(x[0]), a[1].clone(), eps])
@@ -126,24 +126,24 @@ operators! {
     UPDATE: "tt::update" { params: &[tensor("input"), tensor("delta")],
         effects: Effects { mutates: &[0], aliases: &[(0, 0)], ..Effects::NONE } }
     VIEW: "tt::view" { params: &[tensor("input")], effects: Effects { aliases: &[(0, 0)], ..Effects::NONE } }
-    LOOK: "tt::look" { params: &[tensor("input")], rules: &[&SAME, &LayoutRules { view: Some(look) }] }
+    LOOK: "tt::look" { params: &[tensor("input")], rules: &[&SAME, &LayoutRules { view: Some(&look) }] }
     DROPOUT: "tt::dropout" { params: &[tensor("input")], effects: Effects { random: true, ..Effects::NONE } }
     REDUCE: "tt::all_reduce" { params: &[tensor("input")], effects: Effects { collective: true, ..Effects::NONE } }
-    BARRIER: "tt::barrier" { params: &[tensor("input")], results: ResultsDef::Fixed(0), rules: &[&TracingRules { meta: Some(|_| Ok(vec![])), ..SAME }],
+    BARRIER: "tt::barrier" { params: &[tensor("input")], results: ResultsDef::Fixed(0), rules: &[&TracingRules { meta: Some(&|_| Ok(vec![])), ..SAME }],
         effects: Effects { collective: true, ..Effects::NONE } }
     SLY_RANDOM: "tt::sly_random" { params: &[tensor("input")], kind: OperatorKind::Composite,
-        rules: &[&TracingRules { decomposition: Some(|a| call(op("tt::dropout"), vec![a[0].clone()])), ..SAME }] }
+        rules: &[&TracingRules { decomposition: Some(&|a| call(op("tt::dropout"), vec![a[0].clone()])), ..SAME }] }
     SLY_COLLECTIVE: "tt::sly_collective" { params: &[tensor("input")], kind: OperatorKind::Composite,
-        rules: &[&TracingRules { decomposition: Some(|a| call(op("tt::all_reduce"), vec![a[0].clone()])), ..SAME }] }
+        rules: &[&TracingRules { decomposition: Some(&|a| call(op("tt::all_reduce"), vec![a[0].clone()])), ..SAME }] }
     SLY_UPDATE: "tt::sly_update" { params: &[tensor("input"), tensor("delta")], kind: OperatorKind::Composite,
-        rules: &[&TracingRules { decomposition: Some(|a| {
+        rules: &[&TracingRules { decomposition: Some(&|a| {
             let view = call(op("tt::view"), vec![a[0].clone()]);
             call(op("tt::update"), vec![Arg::Tensor(view[0]), a[1].clone()])
         }), ..SAME }] }
     REGION: "region" { params: &[tensor("input")] }
-    DEL: "del" { params: &[tensor("input")], results: ResultsDef::Fixed(0), rules: &[&TracingRules { meta: Some(|_| Ok(vec![])), ..SAME }] }
+    DEL: "del" { params: &[tensor("input")], results: ResultsDef::Fixed(0), rules: &[&TracingRules { meta: Some(&|_| Ok(vec![])), ..SAME }] }
     FAILS: "tt::fails" { params: &[tensor("input")], kind: OperatorKind::Composite,
-        rules: &[&TracingRules { decomposition: Some(|a| call(op("tt::topk"), vec![a[0].clone(), Arg::Attribute(Attribute::Scalar(Scalar::Int(7)))])), ..SAME }] }
+        rules: &[&TracingRules { decomposition: Some(&|a| call(op("tt::topk"), vec![a[0].clone(), Arg::Attribute(Attribute::Scalar(Scalar::Int(7)))])), ..SAME }] }
 }
 
 /// What the executors here claim.
@@ -160,7 +160,7 @@ macro_rules! executors {
     ($($id:ident: $name:literal on $device:literal;)*) => {$(
         #[linkme::distributed_slice(EXECUTORS)]
         static $id: &ExecutorDef = &ExecutorDef {
-            name: $name, device: $device, claims: Some(takes), prepare_region: Some(region), ..crate::expansion::EXECUTOR
+            name: $name, device: $device, claims: Some(&takes), prepare_region: Some(&region), ..crate::expansion::EXECUTOR
         };
     )*};
 }

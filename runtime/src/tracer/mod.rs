@@ -16,6 +16,7 @@ use crate::argument::{Arg, map_arguments};
 use crate::error::{CallStack, Error, Failure, Place, Result};
 use crate::meta::TensorMeta;
 use crate::operator::{OperatorDef, ResultsDef};
+use crate::registered;
 use crate::trace::{Block, BoundSymbol, Callee, Results, ValueId};
 use tensor::POISON;
 
@@ -62,8 +63,8 @@ struct Tracer {
 /// How many traces were begun, on all threads.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// The operator's address and the arguments.
-type DecompositionKey = (usize, Vec<Arg<TensorMeta>>);
+/// The operator's address, the arguments, and the registrations that the rule may see.
+type DecompositionKey = (usize, Vec<Arg<TensorMeta>>, u64);
 
 thread_local! {
     static TRACER: RefCell<Tracer> = RefCell::default();
@@ -383,7 +384,7 @@ pub fn decompose(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result
             stack: CallStack::default(),
         });
     };
-    let key = (std::ptr::from_ref(def) as usize, metas.to_vec());
+    let key = (std::ptr::from_ref(def) as usize, metas.to_vec(), registered::epoch());
     if let Some(block) = DECOMPOSITIONS.with_borrow(|known| known.get(&key).cloned()) {
         return Ok(block);
     }

@@ -7,11 +7,11 @@ use crate::meta::TensorMeta;
 use crate::operator::RuleSet;
 
 /// Whether metas are accepted.
-pub type RequiresRule = fn(&[Arg<TensorMeta>]) -> Result<(), Failure>;
+pub type RequiresRule = &'static (dyn Fn(&[Arg<TensorMeta>]) -> Result<(), Failure> + Send + Sync);
 /// Metas in, metas out.
-pub type MetaRule = fn(&[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>, Failure>;
+pub type MetaRule = &'static (dyn Fn(&[Arg<TensorMeta>]) -> Result<Vec<TensorMeta>, Failure> + Send + Sync);
 /// Traced code in terms of other operators.
-pub type TracedRule = fn(&[Arg<Tensor>]) -> Vec<Tensor>;
+pub type TracedRule = &'static (dyn Fn(&[Arg<Tensor>]) -> Vec<Tensor> + Send + Sync);
 
 /// The checks, result metas and decomposition of a call.
 #[derive(Clone, Copy)]

@@ -47,7 +47,7 @@ pub fn implementations_name_what_exists() -> Outcome {
 /// An operator of the library says nothing of an executor by name: what an executor rounds is a fact of the executor.
 pub fn operators_name_no_executor() -> Outcome {
     let of_library = |def: &&'static OperatorDef| def.package == "fulgurite-ops";
-    let directives = operators().iter().copied().filter(of_library).flat_map(|def| {
+    let directives = operators().into_iter().filter(of_library).flat_map(|def| {
         let named = TestRules::of(def).directives.iter().filter_map(|directive| directive.executor);
         named.map(move |name| {
             format!("{}:{}: a directive of {} names the executor {name}", def.file, def.line, def.name)

@@ -67,14 +67,14 @@ impl Parts {
         };
         let wanted = |def: &OperatorDef| names.is_empty() || names.iter().any(|name| name == def.name);
         let fits =
-            |def: &&&OperatorDef| def.effects.mutates.is_empty() && !def.effects.collective && runs(def) && wanted(def);
+            |def: &&OperatorDef| def.effects.mutates.is_empty() && !def.effects.collective && runs(def) && wanted(def);
         let taken = |dtype: &DType| dtypes.is_empty() || dtypes.contains(dtype);
         let mut bases: Vec<DType> = BASES.into_iter().filter(taken).collect();
         if bases.is_empty() {
             bases = dtypes.to_vec();
         }
         let mut parts = Parts { parts: Vec::new(), operators: Vec::new(), bases };
-        for def in operators().iter().filter(fits) {
+        for def in operators().into_iter().filter(fits) {
             let first = parts.parts.len();
             for dtype in DType::ALL.into_iter().filter(taken) {
                 let samples: Vec<Sample> = accepted_samples(def, dtype).into_iter().map(|(_, sample)| sample).collect();

@@ -93,7 +93,7 @@ mod tests {
     };
 
     const SAME: TracingRules =
-        TracingRules { meta: Some(|arguments| Ok(vec![arguments[0].tensors()[0].clone()])), ..TracingRules::EMPTY };
+        TracingRules { meta: Some(&|arguments| Ok(vec![arguments[0].tensors()[0].clone()])), ..TracingRules::EMPTY };
 
     const BASE: OperatorDef = OperatorDef {
         kind: OperatorKind::Prim,

@@ -65,9 +65,9 @@ mod tests {
     const OTHER: ParamDef = expansion::tensor::define::<()>("other", Class::Any);
 
     const SAME: TracingRules =
-        TracingRules { meta: Some(|arguments| Ok(vec![arguments[0].tensors()[0].clone()])), ..TracingRules::EMPTY };
+        TracingRules { meta: Some(&|arguments| Ok(vec![arguments[0].tensors()[0].clone()])), ..TracingRules::EMPTY };
     const PER_ROW: TracingRules = TracingRules {
-        meta: Some(|arguments| {
+        meta: Some(&|arguments| {
             let input = &arguments[0].tensors()[0];
             Ok(vec![input.with_shape([input.shape()[0]])])
         }),
@@ -75,11 +75,11 @@ mod tests {
     };
 
     const ONE: TracingRules = TracingRules {
-        meta: Some(|arguments| Ok(vec![arguments[0].tensors()[0].with_shape([])])),
+        meta: Some(&|arguments| Ok(vec![arguments[0].tensors()[0].with_shape([])])),
         ..TracingRules::EMPTY
     };
     const INDICES: TracingRules = TracingRules {
-        meta: Some(|arguments| Ok(vec![arguments[0].tensors()[0].with_dtype(DType::I64)])),
+        meta: Some(&|arguments| Ok(vec![arguments[0].tensors()[0].with_dtype(DType::I64)])),
         ..TracingRules::EMPTY
     };
 
@@ -90,7 +90,7 @@ mod tests {
                 name: $name,
                 kind: OperatorKind::Prim,
                 params: $params,
-                rules: &[&$tracing, &TestRules { reference: Some($reference), ..TestRules::EMPTY }],
+                rules: &[&$tracing, &TestRules { reference: Some(&$reference), ..TestRules::EMPTY }],
                 ..expansion::OPERATOR
             };
         )*};
@@ -159,13 +159,13 @@ mod tests {
 
     #[test]
     fn terms_are_counted_in_the_operands() {
-        assert_eq!(terms_of_each(running, &[tensor(&[4])]), [[1.0, 2.0, 3.0, 4.0]]);
-        assert_eq!(terms_of_each(onto_first, &[tensor(&[3]), tensor(&[8])]), [[9.0, 1.0, 1.0]]);
+        assert_eq!(terms_of_each(&running, &[tensor(&[4])]), [[1.0, 2.0, 3.0, 4.0]]);
+        assert_eq!(terms_of_each(&onto_first, &[tensor(&[3]), tensor(&[8])]), [[9.0, 1.0, 1.0]]);
         // As many as a row has, however many rows there are.
-        assert_eq!(terms_of_each(dots, &[tensor(&[3, 5]), tensor(&[3, 5])]), [[5.0, 5.0, 5.0]]);
+        assert_eq!(terms_of_each(&dots, &[tensor(&[3, 5]), tensor(&[3, 5])]), [[5.0, 5.0, 5.0]]);
         // Divided, a sum of ones is one: its share of the operand.
-        assert_eq!(terms_of_each(mean, &[tensor(&[6])]), [[6.0]]);
-        assert!(terms_of_each(|_| Err(Failure::new("Refused", "ones")), &[tensor(&[6])]).is_empty());
+        assert_eq!(terms_of_each(&mean, &[tensor(&[6])]), [[6.0]]);
+        assert!(terms_of_each(&|_| Err(Failure::new("Refused", "ones")), &[tensor(&[6])]).is_empty());
     }
 
     /// Whether the results of an operator in f32 are accepted, all operands being this number.

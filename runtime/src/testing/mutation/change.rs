@@ -234,10 +234,10 @@ fn callee(block: &mut Block, random: &mut Random) -> Option<String> {
     let form = |def: &OperatorDef| -> Vec<bool> {
         def.params.iter().map(|param| matches!(param.kind, crate::operator::ParamKind::Attribute)).collect()
     };
-    let same = |def: &&&'static OperatorDef| {
+    let same = |def: &&'static OperatorDef| {
         form(def) == form(old) && def.kind == old.kind && def.name != old.name && !def.effects.random
     };
-    let new = pick(random, &operators().iter().filter(same).copied().collect::<Vec<_>>())?;
+    let new = pick(random, &operators().into_iter().filter(same).collect::<Vec<_>>())?;
     symbol.callee = Callee::Operator(new);
     Some(format!("line {line} calls {} for {}", new.name, old.name))
 }

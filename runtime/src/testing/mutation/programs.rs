@@ -61,7 +61,7 @@ fn made(name: &str, mut trace: Trace, inputs: Vec<Array>, donate: bool, kind: &s
 /// If a sample does not compile.
 pub fn sampled_programs(number: usize, kind: &str) -> Result<Vec<Planned>, String> {
     let mut all = Vec::new();
-    for def in operators().iter().filter(|def| !matches!(def.kind, OperatorKind::Symbol(_))) {
+    for def in operators().into_iter().filter(|def| !matches!(def.kind, OperatorKind::Symbol(_))) {
         for dtype in [DType::F32, DType::I64] {
             let within = |Problem(message)| format!("{}: {message}", def.name);
             let subjects = subjects(def, dtype).map_err(within)?;

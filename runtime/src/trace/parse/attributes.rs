@@ -9,7 +9,7 @@ use crate::argument::{Attribute, Scalar};
 use crate::error::Result;
 
 /// Whether an attribute is of the type that a signature names; types that are not known here take anything.
-pub(super) fn fits(type_name: &str, attribute: &Attribute) -> bool {
+pub(crate) fn fits(type_name: &str, attribute: &Attribute) -> bool {
     if let Some(inner) = type_name.strip_suffix('?') {
         return *attribute == Attribute::None || fits(inner, attribute);
     }

@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Block, Trace, ValueId};
+use crate::argument::Attribute;
 use crate::error::Result;
 use crate::executor::VIEW;
 use crate::meta::{Device, TensorMeta};
 
-mod attributes;
+pub(crate) mod attributes;
 mod bodies;
 mod calls;
 mod header;
@@ -34,21 +35,16 @@ const MAX_KINDS: usize = 64;
 
 /// Reads the text of a trace. The result is canonical: values are numbered in the order of their definition.
 pub fn parse(text: &str) -> Result<Trace> {
-    let mut parser = Parser {
-        text,
-        at: 0,
-        devices: HashMap::new(),
-        executors: HashMap::new(),
-        home: Device::CPU,
-        scope: Arc::from(""),
-        region: None,
-        views: Some(VIEW),
-        argument: None,
-        inside: 0,
-        deletes: false,
-        ending: Vec::new(),
-    };
-    parser.trace()
+    Parser::new(text).trace()
+}
+
+/// Reads an attribute, as traces print it.
+pub(crate) fn attribute_from_text(text: &str) -> Result<Attribute> {
+    let mut parser = Parser::new(text);
+    parser.skip();
+    let attribute = parser.attribute(0)?;
+    parser.skip();
+    if parser.at < text.len() { parser.expected("nothing more") } else { Ok(attribute) }
 }
 
 /// A block that is being read.
@@ -90,4 +86,23 @@ struct Parser<'a> {
     deletes: bool,
     /// The views inside the line that is read.
     ending: Vec<ValueId>,
+}
+
+impl Parser<'_> {
+    fn new(text: &str) -> Parser<'_> {
+        Parser {
+            text,
+            at: 0,
+            devices: HashMap::new(),
+            executors: HashMap::new(),
+            home: Device::CPU,
+            scope: Arc::from(""),
+            region: None,
+            views: Some(VIEW),
+            argument: None,
+            inside: 0,
+            deletes: false,
+            ending: Vec::new(),
+        }
+    }
 }

@@ -9,12 +9,12 @@ use super::messages::{MAX_HINT, hint, quote};
 use super::{MAX_KINDS, Parser, Scope, Typed};
 use crate::argument::Arg;
 use crate::error::Result;
-use crate::executor::EXECUTORS;
+use crate::executor::find_executor;
 
 /// The executor's own name, or a copy that lives forever: who refused a symbol need not be linked into this program.
 fn intern_executor(name: &str) -> &'static str {
     static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
-    if let Some(executor) = EXECUTORS.iter().find(|executor| executor.name == name) {
+    if let Ok(executor) = find_executor(name) {
         return executor.name;
     }
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

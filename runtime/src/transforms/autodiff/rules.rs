@@ -9,7 +9,7 @@ use crate::tracer::Tensor;
 /// `Attribute::None`).
 pub type Pullback = Box<dyn FnOnce(&[Option<Tensor>], &[Tensor]) -> Vec<Arg<Tensor>>>;
 /// Outputs and pullback.
-pub type GradRule = fn(&[Arg<Tensor>]) -> (Vec<Tensor>, Pullback);
+pub type GradRule = &'static (dyn Fn(&[Arg<Tensor>]) -> (Vec<Tensor>, Pullback) + Send + Sync);
 
 /// How a call is differentiated.
 #[derive(Clone, Copy)]

@@ -1,0 +1,286 @@
+//! Operators of a running program.
+
+use std::sync::OnceLock;
+
+use fulgurite_kernels::DType;
+
+use crate::argument::Arg;
+use crate::arithmetic::Arithmetic;
+use crate::cost::CostRules;
+use crate::elementwise::{record_scalar, scalar_meta};
+use crate::error::{Place, Result};
+use crate::executor::find_executor;
+use crate::expansion;
+use crate::failure::Failure;
+use crate::kernel::{HostRule, KernelRules};
+use crate::meta::TensorMeta;
+use crate::operator::{AnyRules, Autocast, OperatorDef, OperatorKind};
+use crate::reference::ReferenceTensor;
+use crate::registered::refused;
+use crate::registry::OPERATORS;
+use crate::rules::{Expr, IntoResults, ReferenceOutcome};
+use crate::strided::{LayoutRules, Strided, View};
+use crate::testing::rules::TestRules;
+use crate::testing::samples::{ErrorSamples, Samples};
+use crate::tracer::rules::TracingRules;
+use crate::tracer::{Tensor, call};
+use crate::transforms::autodiff::rules::{GradientRules, Pullback};
+
+use super::signature::{self, Signature};
+use super::{Registration, leaked, leaked_text};
+
+const WHAT: &str = "operator";
+
+/// The arithmetic of one element of each operand, as it is given.
+type Scalar = Box<dyn Fn(&[Arg<Expr>]) -> Vec<Expr> + Send + Sync>;
+
+/// An operator to be registered: [`Operator::build`], then what `#[operator]` takes as functions, as closures over the
+/// arguments in the order of the signature; [`Arg::tensor`] and [`Arg::get`] read them. With a `decomposition` it is a
+/// composite, otherwise a prim.
+#[must_use = "nothing is registered before `.register()`"]
+pub struct Operator {
+    name: String,
+    version: u32,
+    signature: Option<String>,
+    docs: String,
+    owner: Option<String>,
+    base: OperatorDef,
+    tracing: TracingRules,
+    gradient: GradientRules,
+    scalar: Option<Scalar>,
+    cost: CostRules,
+    layout: LayoutRules,
+    kernel: KernelRules,
+    test: TestRules,
+}
+
+impl Operator {
+    /// An operator of that name, with a namespace where it has one: `mine::swish`. Its version is 1.
+    pub fn build(name: impl Into<String>) -> Operator {
+        Operator {
+            name: name.into(),
+            version: 1,
+            signature: None,
+            docs: String::new(),
+            owner: None,
+            base: expansion::OPERATOR,
+            tracing: TracingRules::EMPTY,
+            gradient: GradientRules::EMPTY,
+            scalar: None,
+            cost: CostRules::EMPTY,
+            layout: LayoutRules::EMPTY,
+            kernel: KernelRules::EMPTY,
+            test: TestRules::EMPTY,
+        }
+    }
+
+    /// Its version, for people and errors.
+    pub fn version(self, version: u32) -> Self {
+        Operator { version, ..self }
+    }
+
+    /// Parameters, with classes of element types and defaults, and results:
+    /// `(input: tensor<floating>, beta: float = 1.0) -> tensor`.
+    pub fn signature(self, text: impl Into<String>) -> Self {
+        Operator { signature: Some(text.into()), ..self }
+    }
+
+    /// What it computes, for people.
+    pub fn docs(self, docs: impl Into<String>) -> Self {
+        Operator { docs: docs.into(), ..self }
+    }
+
+    /// The PyTorch function that it mirrors, below `torch.`.
+    pub fn torch(mut self, function: impl Into<String>) -> Self {
+        self.base.torch = Some(leaked_text(function));
+        self
+    }
+
+    /// The element types that its tensors may have, narrower than their classes.
+    pub fn dtypes(mut self, dtypes: &[DType]) -> Self {
+        self.base.dtypes = dtypes.to_vec().leak();
+        self
+    }
+
+    /// What autocast makes of its operands.
+    pub fn autocast(mut self, class: Autocast) -> Self {
+        self.base.autocast = Some(class);
+        self
+    }
+
+    /// It costs about as much as reading its operands and writing its results: it may be computed again.
+    pub fn cheap(mut self) -> Self {
+        self.base.cheap = true;
+        self
+    }
+
+    /// What its arguments must be, beyond the signature.
+    pub fn requires(
+        mut self,
+        rule: impl Fn(&[Arg<TensorMeta>]) -> Result<(), Failure> + Send + Sync + 'static,
+    ) -> Self {
+        self.tracing.requires = Some(leaked(rule));
+        self
+    }
+
+    /// Metas of the results. It follows from the decomposition or the arithmetic where it is left out.
+    pub fn meta<R: IntoResults<TensorMeta>>(
+        mut self,
+        rule: impl Fn(&[Arg<TensorMeta>]) -> Result<R, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        self.tracing.meta = Some(leaked(move |a: &[Arg<TensorMeta>]| rule(a).map(R::into_results)));
+        self
+    }
+
+    /// What it stands for, in traced code.
+    pub fn decomposition<R: IntoResults<Tensor>>(
+        mut self,
+        rule: impl Fn(&[Arg<Tensor>]) -> R + Send + Sync + 'static,
+    ) -> Self {
+        self.tracing.decomposition = Some(leaked(move |a: &[Arg<Tensor>]| rule(a).into_results()));
+        self
+    }
+
+    /// What is made of one element of each operand.
+    pub fn scalar<R: IntoResults<Expr>>(mut self, rule: impl Fn(&[Arg<Expr>]) -> R + Send + Sync + 'static) -> Self {
+        self.scalar = Some(Box::new(move |a| rule(a).into_results()));
+        self
+    }
+
+    /// Results and pullback. It follows from the decomposition where it is left out.
+    pub fn grad(mut self, rule: impl Fn(&[Arg<Tensor>]) -> (Vec<Tensor>, Pullback) + Send + Sync + 'static) -> Self {
+        self.gradient.grad = Some(leaked(rule));
+        self
+    }
+
+    /// Why it has no gradient.
+    pub fn no_grad(mut self, reason: impl Into<String>) -> Self {
+        self.gradient.no_grad = Some(leaked_text(reason));
+        self
+    }
+
+    /// How many operations a call takes.
+    pub fn flops(mut self, rule: impl Fn(&[Arg<TensorMeta>]) -> u64 + Send + Sync + 'static) -> Self {
+        self.cost.flops = Some(leaked(rule));
+        self
+    }
+
+    /// The view of its first operand's memory that stands for a call.
+    pub fn view(mut self, rule: impl Fn(&[Arg<Strided>]) -> Option<View> + Send + Sync + 'static) -> Self {
+        self.layout.view = Some(leaked(rule));
+        self
+    }
+
+    /// It is a kernel symbol of `executor`, which runs on the host, and `cpu` is its kernel.
+    pub fn symbol_of(mut self, executor: impl Into<String>, cpu: HostRule) -> Self {
+        self.owner = Some(executor.into());
+        self.kernel.cpu = Some(cpu);
+        self
+    }
+
+    /// The independent reference, in f64.
+    pub fn reference<R: ReferenceOutcome>(
+        mut self,
+        rule: impl Fn(&[Arg<ReferenceTensor>]) -> R + Send + Sync + 'static,
+    ) -> Self {
+        self.test.reference = Some(leaked(move |a: &[Arg<ReferenceTensor>]| rule(a).outcome()));
+        self
+    }
+
+    /// Inputs on which it must be right.
+    pub fn samples(mut self, rule: impl Fn(&mut Samples) + Send + Sync + 'static) -> Self {
+        self.test.samples = Some(leaked(rule));
+        self
+    }
+
+    /// Inputs that it must refuse, each by one of `codes`.
+    pub fn errors(mut self, codes: &[&str], rule: impl Fn(&mut ErrorSamples) + Send + Sync + 'static) -> Self {
+        self.test.codes = codes.iter().map(|code| leaked_text(*code)).collect::<Vec<_>>().leak();
+        self.test.errors = Some(leaked(rule));
+        self
+    }
+
+    /// Registers it.
+    ///
+    /// # Errors
+    /// If an operator of that name is declared, or registered and not withdrawn; if the signature cannot be read, the
+    /// executor of a symbol is unknown, or there is no rule that gives results.
+    #[track_caller]
+    pub fn register(self) -> Result<Registration<OperatorDef>> {
+        let place = Place::caller();
+        let fail = |message: String| refused(WHAT, &self.name, place, message);
+        let Some(signature) = &self.signature else { return Err(fail("has no signature".into())) };
+        let Signature { params, results } = signature::parse(signature).map_err(&fail)?;
+        let owner = match &self.owner {
+            Some(owner) => Some(find_executor(owner).map_err(|error| fail(error.to_string()))?.name),
+            None => None,
+        };
+        let tracing = &self.tracing;
+        let kind = match (owner, tracing.decomposition) {
+            (Some(_), Some(_)) => return Err(fail("is a kernel symbol, which has no decomposition".into())),
+            (Some(owner), None) => OperatorKind::Symbol(owner),
+            (None, Some(_)) => OperatorKind::Composite,
+            (None, None) if tracing.meta.is_none() && self.scalar.is_none() => {
+                let message = "has neither meta, decomposition nor scalar, which say what its results are";
+                return Err(fail(message.into()));
+            }
+            (None, None) => OperatorKind::Prim,
+        };
+        let declared = OPERATORS.iter().find(|def| def.name == self.name);
+        let declared = declared.map(|def| format!("at {}:{}", def.file, def.line));
+        let name = leaked_text(self.name);
+        // The record of an elementwise prim whose metas follow from its arithmetic.
+        let own: &'static OnceLock<&'static OperatorDef> = leaked(OnceLock::new());
+        let mut tracing = self.tracing;
+        let arithmetic = match self.scalar {
+            Some(scalar) => {
+                if tracing.meta.is_none() && tracing.decomposition.is_none() {
+                    tracing.meta = Some(leaked(move |a: &[Arg<TensorMeta>]| match own.get() {
+                        Some(def) => scalar_meta(def, a),
+                        None => Err(Failure::new("Unregistered", "the operator was never registered")),
+                    }));
+                }
+                Arithmetic {
+                    scalar: Some(leaked(move |a: &[Arg<TensorMeta>]| record_scalar(params, a, |seen| scalar(seen)))),
+                }
+            }
+            None => Arithmetic::EMPTY,
+        };
+        let rules: [&'static AnyRules; 7] = [
+            leaked(tracing),
+            leaked(self.gradient),
+            leaked(arithmetic),
+            leaked(self.cost),
+            leaked(self.layout),
+            leaked(self.kernel),
+            leaked(self.test),
+        ];
+        let record = OperatorDef {
+            name,
+            kind,
+            docs: leaked_text(self.docs),
+            params,
+            results,
+            rules: leaked(rules),
+            file: place.file(),
+            line: place.line(),
+            ..self.base
+        };
+        let needs = owner.map(|owner| ("executor", owner)).into_iter().collect();
+        let registration = Registration::new((WHAT, name, self.version), place, record, needs, declared)?;
+        let _ = own.set(registration.record());
+        Ok(registration)
+    }
+}
+
+impl Registration<OperatorDef> {
+    /// Calls the operator in traced code: arguments in the order of the signature, the last ones left out where they
+    /// have defaults. What does not fit the signature is an error of the trace.
+    #[track_caller]
+    pub fn call(&self, arguments: impl IntoIterator<Item = Arg<Tensor>>) -> Vec<Tensor> {
+        let def = self.record();
+        let mut all: Vec<Arg<Tensor>> = arguments.into_iter().collect();
+        all.extend(def.params.iter().skip(all.len()).map(|param| param.default_argument()));
+        call(def, all)
+    }
+}
