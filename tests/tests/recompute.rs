@@ -63,6 +63,24 @@ fn the_bits_are_those_of_values_that_were_kept() -> Result<(), Error> {
     Ok(())
 }
 
+/// The pass of a line is a fact of its own: a scope of the author's that is called as gradients are changes no stage.
+#[test]
+fn what_a_scope_is_called_changes_nothing() -> Result<(), Error> {
+    let texts = |name: &'static str| -> Result<Vec<String>, Error> {
+        let step =
+            move |inputs: Inputs<Tensor>| value_and_grad(inputs, move |x: &Inputs<Tensor>| scope(name, || loss(x)));
+        let compiled = jit(step).named("step").options(with(Some(2000))).compile(&inputs()?)?;
+        Ok(compiled.stages().iter().map(|stage| stage.trace.to_string()).collect())
+    };
+    let (plain, grad) = (texts("zzzz")?, texts("grad")?);
+    assert!(plain.iter().any(|text| text.contains("grad.again.zzzz.h.1")), "something is computed again");
+    for (plain, grad) in plain.iter().zip(&grad) {
+        assert_eq!(plain.replace("zzzz", "grad"), *grad);
+    }
+    assert_eq!(plain.len(), grad.len());
+    Ok(())
+}
+
 #[test]
 fn normalizations_and_activations_are_computed_again_and_products_are_not() -> Result<(), Error> {
     let compiled = compiled(Some(2000), &["reference"])?;

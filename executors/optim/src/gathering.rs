@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fulgurite_runtime::fuel::Fuel;
 use fulgurite_runtime::rules::{Arg, Claim};
-use fulgurite_runtime::trace::{Block, BoundSymbol, Callee, Results, ValueId, print_symbol};
+use fulgurite_runtime::trace::{Block, BoundSymbol, Callee, Pass, Results, ValueId, print_symbol};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::optim;
@@ -125,6 +125,7 @@ fn gathered(block: &Block, lines: &[BoundSymbol]) -> Option<(Vec<BoundSymbol>, B
         body: Some(Arc::new(closed(block, &inputs, &own, &results))),
         arguments: vec![Arg::List(inputs)],
         results,
+        pass: Pass::Forward,
         executor: Some(optim::EXECUTOR.name),
         schedule: Default::default(),
         refusals: Vec::new(),

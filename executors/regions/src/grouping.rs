@@ -15,7 +15,7 @@ use fulgurite_runtime::argument::map_arguments;
 use fulgurite_runtime::fuel::Fuel;
 use fulgurite_runtime::rules::fulgurite_kernels::Reduction;
 use fulgurite_runtime::rules::*;
-use fulgurite_runtime::trace::{Block, BoundSymbol, Callee, Results, ValueId};
+use fulgurite_runtime::trace::{Block, BoundSymbol, Callee, Pass, Results, ValueId};
 use fulgurite_runtime::transforms::recompute::may_join;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -216,7 +216,7 @@ fn gather(block: &Block, limits: Limits, ahead: &VecDeque<Line>) -> Option<Vec<u
     // A collective behind one that reads the region waits for the region too.
     let mut ordered_tainted = false;
     for (i, Line { symbol, kind }) in ahead.iter().take(WINDOW).enumerate() {
-        let clean = !symbol.operands().any(|id| tainted.contains(&id)) && may_join(block, seed, symbol);
+        let clean = !symbol.operands().any(|id| tainted.contains(&id)) && may_join(seed, symbol);
         let space = (clean && region.members.len() < limits.symbols)
             .then(|| kind.and_then(|kind| region.admits(symbol, kind)))
             .flatten();
@@ -313,12 +313,14 @@ fn write(block: &Block, limits: Limits, ahead: &mut VecDeque<Line>, members: &[u
     let outputs: Results =
         inside.iter().flat_map(|symbol| symbol.results.iter().copied()).filter(read_outside).collect();
     let place = inside.first().and_then(|symbol| symbol.place);
+    let pass = inside.last().map_or(Pass::Forward, |symbol| symbol.pass);
     let body = closed(block, &inputs, &inside, &outputs);
     let region = BoundSymbol {
         callee: Callee::Region { executor: limits.executor },
         arguments: vec![Arg::List(inputs)],
         results: outputs,
         body: Some(Arc::new(body)),
+        pass,
         executor: Some(limits.executor),
         schedule: Default::default(),
         refusals: Vec::new(),
@@ -350,6 +352,7 @@ pub fn closed(block: &Block, inputs: &[ValueId], symbols: &[BoundSymbol], output
             arguments: map_arguments(&symbol.arguments, mapped),
             results,
             body: None,
+            pass: Pass::Forward,
             ..symbol.clone()
         })
         .collect();

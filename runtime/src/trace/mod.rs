@@ -80,6 +80,32 @@ impl Schedule {
     }
 }
 
+/// Which pass over the program a symbol belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Pass {
+    /// What the author's function computes.
+    #[default]
+    Forward,
+    /// What computes gradients.
+    Backward,
+    /// What computes values of the forward pass again, for the backward pass.
+    Recomputed,
+}
+
+impl Pass {
+    /// Every pass.
+    pub const ALL: [Pass; 3] = [Pass::Forward, Pass::Backward, Pass::Recomputed];
+
+    /// The word in the text of a trace: `forward`, `backward`, `recomputed`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Pass::Forward => "forward",
+            Pass::Backward => "backward",
+            Pass::Recomputed => "recomputed",
+        }
+    }
+}
+
 /// Results of a symbol; nearly always one.
 pub type Results = SmallVec<[ValueId; 2]>;
 
@@ -94,6 +120,8 @@ pub struct BoundSymbol {
     pub results: Results,
     /// Its decomposition: a closed block whose parameters are the tensors among the arguments, in order.
     pub body: Option<Arc<Block>>,
+    /// The pass it belongs to. Lines of bodies belong to that of the line whose body they are, and say `Forward`.
+    pub pass: Pass,
     /// Who runs it, once claimed.
     pub executor: Option<&'static str>,
     /// On which stream it runs, and what it waits for there.
@@ -109,6 +137,7 @@ impl PartialEq for BoundSymbol {
         self.callee == other.callee
             && self.arguments == other.arguments
             && self.results == other.results
+            && (self.pass == other.pass || self.callee == Callee::Delete)
             && self.executor == other.executor
             && self.schedule == other.schedule
             && self.refusals == other.refusals

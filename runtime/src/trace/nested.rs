@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::{Block, BoundSymbol, Callee, ValueId};
+use super::{Block, BoundSymbol, Callee, Pass, ValueId};
 use crate::argument::Arg;
 use crate::operator::{OperatorDef, RuleSet};
 use crate::strided::LayoutRules;
@@ -80,7 +80,7 @@ impl Nested {
             }
             let dying = deletes.then(|| dying(block, at));
             let mut end = at;
-            let around = Around { block, executor, dying: dying.as_deref() };
+            let around = Around { block, executor, pass: block.symbols[at].pass, dying: dying.as_deref() };
             match short.get(&at) {
                 Some((body, inner)) => nested.find_in_region(&around, at, (body, inner), &mut end),
                 None => nested.find_in_call(&around, at, &mut end, 0),
@@ -164,6 +164,8 @@ impl Nested {
 struct Around<'a> {
     block: &'a Block,
     executor: &'a str,
+    /// The pass of the line.
+    pass: Pass,
     /// What ends behind the line, if anything ends in this program.
     dying: Option<&'a [ValueId]>,
 }
@@ -171,7 +173,8 @@ struct Around<'a> {
 impl Around<'_> {
     fn allows(&self, symbol: &BoundSymbol, id: ValueId, name: &str) -> bool {
         let Some(def) = symbol.operator().filter(|def| is_view(def)) else { return false };
-        let plain = symbol.executor == Some(self.executor) && symbol.body.is_none() && symbol.refusals.is_empty();
+        let same = symbol.executor == Some(self.executor) && symbol.pass == self.pass;
+        let plain = same && symbol.body.is_none() && symbol.refusals.is_empty();
         let plain = plain && symbol.schedule.is_plain();
         let ends = self.dying.is_none_or(|dying| dying.contains(&id));
         let value = self.block.value(id);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fulgurite_kernels::DType;
 
-use super::{Block, BoundSymbol, Callee, Input, InputRole, Output, Results, Schedule, Storage, Trace, ValueId};
+use super::{Block, BoundSymbol, Callee, Input, InputRole, Output, Pass, Results, Schedule, Storage, Trace, ValueId};
 use crate::argument::{Arg, Attribute, AttributeType, Scalar};
 use crate::error::Failure;
 use crate::executor::{Claim, EXECUTORS, ExecutorDef, HostKernel};
@@ -364,6 +364,7 @@ impl Generator {
                 arguments,
                 results: std::iter::once(result).collect(),
                 body: None,
+                pass: self.pass(),
                 executor: Some(executor),
                 schedule: Default::default(),
                 refusals: Vec::new(),
@@ -383,11 +384,16 @@ impl Generator {
             arguments: vec![Arg::List(inputs)],
             results,
             body: Some(Arc::new(body.canonical())),
+            pass: self.pass(),
             executor: Some("tt_host"),
             schedule: Default::default(),
             refusals: Vec::new(),
             place: None,
         }
+    }
+
+    fn pass(&mut self) -> Pass {
+        if self.random.one_in(4) { self.random.pick(&Pass::ALL) } else { Pass::Forward }
     }
 
     fn symbol(&mut self, block: &mut Block, depth: usize) -> BoundSymbol {
@@ -444,7 +450,7 @@ impl Generator {
         let refusals = if delete { 0 } else { self.random.below(8).saturating_sub(5) };
         let refusals =
             (0..refusals).map(|_| Refusal { executor: self.random.pick(&executors), reason: self.string() }).collect();
-        BoundSymbol { callee, arguments, results, body, executor, schedule, refusals, place: None }
+        BoundSymbol { callee, arguments, results, body, pass: self.pass(), executor, schedule, refusals, place: None }
     }
 
     pub fn trace(&mut self) -> Trace {

@@ -8,7 +8,7 @@ use super::{Poisoned, TRACER, append, build, with_top};
 use crate::argument::Arg;
 use crate::error::{CallStack, Error, Failure, Place};
 use crate::meta::TensorMeta;
-use crate::trace::{BoundSymbol, Callee, Results, ValueId};
+use crate::trace::{BoundSymbol, Callee, Pass, Results, ValueId};
 use crate::tree::Tree;
 
 /// The value of `f` and its gradients with respect to `parameters`. `f` returns a floating-point scalar; it may use any
@@ -135,6 +135,7 @@ where
         arguments: vec![Arg::List(arguments)],
         results: Results::new(),
         body: Some(Arc::new(block.canonical())),
+        pass: Pass::Forward,
         executor: None,
         schedule: Default::default(),
         refusals: Vec::new(),

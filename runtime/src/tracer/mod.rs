@@ -17,7 +17,7 @@ use crate::error::{CallStack, Error, Failure, Place, Result};
 use crate::meta::TensorMeta;
 use crate::operator::{OperatorDef, ResultsDef};
 use crate::registered;
-use crate::trace::{Block, BoundSymbol, Callee, Results, ValueId};
+use crate::trace::{Block, BoundSymbol, Callee, Pass, Results, ValueId};
 use tensor::POISON;
 
 pub(crate) mod calls;
@@ -33,7 +33,7 @@ pub use calls::{accumulate, call, full_like, zeros_like};
 pub(crate) use draws::{Draws, within_rule};
 pub use gradient::{value_and_grad, value_and_grad_aux};
 pub(crate) use rewriting::{
-    absolute_scope, annotate_error, append_copy, calls_since, explain_refusals, has_error, position, rename,
+    absolute_scope, annotate_error, append_copy, backward, calls_since, explain_refusals, has_error, position, rename,
     reserve_names, set_places, set_places_from, take_error,
 };
 pub use tensor::Tensor;
@@ -44,6 +44,8 @@ struct Builder {
     /// How often each base name was given out.
     names: FxHashMap<Arc<str>, u32>,
     scope: String,
+    /// The pass that lines belong to.
+    pass: Pass,
     error: Option<Error>,
     /// Whether handles of the builder below may be used here; they become parameters.
     captures: Option<Vec<(ValueId, ValueId)>>,
@@ -166,6 +168,7 @@ fn build(
             block: Block::default(),
             names: FxHashMap::default(),
             scope: String::new(),
+            pass: Pass::Forward,
             error: if tracer.stack.is_empty() { tracer.pending.take() } else { None },
             captures: captures.then(Vec::new),
             draws: FxHashMap::default(),
@@ -276,6 +279,7 @@ fn add_call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>, place: Place
                 arguments: values,
                 results: Results::new(),
                 body,
+                pass: Pass::Forward,
                 executor: None,
                 schedule: Default::default(),
                 refusals: Vec::new(),
@@ -307,6 +311,7 @@ fn poisoned_results(def: &'static OperatorDef) -> Vec<Tensor> {
 
 fn append(mut symbol: BoundSymbol, base: &str, metas: Vec<TensorMeta>) -> Vec<Tensor> {
     with_top(|builder| {
+        symbol.pass = builder.pass;
         let base = builder.scoped(base);
         symbol.results = metas
             .into_iter()

@@ -9,7 +9,7 @@ use crate::error::{Error, Place};
 use crate::meta::TensorMeta;
 use crate::operator::OperatorDef;
 use crate::refusal::Refusal;
-use crate::trace::{BoundSymbol, Results};
+use crate::trace::{BoundSymbol, Pass, Results};
 
 /// Runs `f` with `name` as the whole scope, whatever the scope around is.
 pub(crate) fn absolute_scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
@@ -17,6 +17,16 @@ pub(crate) fn absolute_scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
     let result = f();
     if let Some(before) = before {
         with_top(|builder| builder.scope = before);
+    }
+    result
+}
+
+/// Runs `f` with its lines in the backward pass, and `name` as the whole scope.
+pub(crate) fn backward<R>(name: &str, f: impl FnOnce() -> R) -> R {
+    let before = with_top(|builder| std::mem::replace(&mut builder.pass, Pass::Backward));
+    let result = absolute_scope(name, f);
+    if let Some(before) = before {
+        with_top(|builder| builder.pass = before);
     }
     result
 }
@@ -39,8 +49,8 @@ pub(crate) fn rename(tensor: Tensor, name: &Arc<str>) {
     });
 }
 
-/// Adds a copy of a symbol to the trace being built: the same callee, body and place, `arguments` in terms of new
-/// handles, results under the names and metas given.
+/// Adds a copy of a symbol to the trace being built: the same callee, body and place, in the pass that is being traced,
+/// `arguments` in terms of new handles, results under the names and metas given.
 pub(crate) fn append_copy(
     symbol: &BoundSymbol,
     arguments: Vec<Arg<Tensor>>,
@@ -53,6 +63,7 @@ pub(crate) fn append_copy(
         builder.block.symbols.push(BoundSymbol {
             arguments: map_arguments(&arguments, |tensor| tensor.value),
             results,
+            pass: builder.pass,
             ..symbol.clone()
         });
         handles

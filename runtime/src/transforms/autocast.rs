@@ -20,7 +20,7 @@ use crate::error::{CallStack, Error, Failure, Result};
 use crate::meta::TensorMeta;
 use crate::operator::{Autocast, OperatorDef, ParamKind, Role};
 use crate::registry::role;
-use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Callee, Pass, Results, Trace, ValueId};
 use crate::tracer::infer;
 
 /// The name in the history of traces.
@@ -204,6 +204,7 @@ impl Writer {
             arguments: vec![Arg::Tensor(value), Arg::Attribute(Attribute::DType(dtype))],
             results: Results::from_slice(&[new]),
             body: None,
+            pass: of.map_or(Pass::Forward, |symbol| symbol.pass),
             executor: None,
             schedule: Default::default(),
             refusals: Vec::new(),

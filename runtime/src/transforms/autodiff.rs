@@ -31,12 +31,6 @@ pub use self::split::{split, split_programs};
 use self::supplied::BACKWARD;
 pub use self::supplied::{GradientRule, RuleSource};
 
-/// Whether a line was made by a pullback: its results are named below `grad`.
-pub(super) fn is_backward(block: &Block, symbol: &BoundSymbol) -> bool {
-    let below = |name: &str| name.strip_prefix(BACKWARD).is_some_and(|rest| rest.starts_with('.'));
-    symbol.results.first().is_some_and(|id| below(&block.value(*id).name))
-}
-
 /// Expands every `value_and_grad` line of `trace`.
 pub fn autodiff(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace> {
     autodiff_with(trace, executors, &mut Vec::new())
@@ -180,13 +174,13 @@ fn expand(
     let values: Vec<Tracked> =
         body.results.iter().map(|id| known[id.index()].unwrap_or_else(|| unreachable!("defined"))).collect();
     let loss = values[0];
-    let one = tracer::absolute_scope(BACKWARD, || tracer::full_like(loss.handle, 1.0));
+    let one = tracer::backward(BACKWARD, || tracer::full_like(loss.handle, 1.0));
     let wanted: Vec<Tracked> = wrt.iter().map(|i| parameters[*i]).collect();
     let gradients = tape.backward(FxHashMap::from_iter([(loss.key, one)]), &wanted)?;
     tracer::annotate_error("", "value_and_grad", symbol.place);
     let mut results: Vec<Tensor> = values.iter().map(|value| value.handle).collect();
     results.extend(wanted.iter().zip(gradients).map(|(parameter, gradient)| {
-        gradient.unwrap_or_else(|| tracer::absolute_scope(BACKWARD, || tracer::zeros_like(parameter.handle)))
+        gradient.unwrap_or_else(|| tracer::backward(BACKWARD, || tracer::zeros_like(parameter.handle)))
     }));
     Ok(results)
 }
@@ -291,7 +285,7 @@ pub fn vjp_of(
             for (i, cotangent) in floating.iter().zip(&handles[own..]) {
                 let key = outputs[*i].key;
                 let total = match cotangents.get(&key) {
-                    Some(before) => tracer::accumulate(*before, *cotangent),
+                    Some(before) => tracer::backward(BACKWARD, || tracer::accumulate(*before, *cotangent)),
                     None => *cotangent,
                 };
                 cotangents.insert(key, total);
@@ -300,7 +294,7 @@ pub fn vjp_of(
             let gradients = tape.backward(cotangents, &wanted)?;
             let mut results: Vec<Tensor> = outputs.iter().map(|output| output.handle).collect();
             results.extend(wanted.iter().zip(gradients).map(|(input, gradient)| {
-                gradient.unwrap_or_else(|| tracer::absolute_scope(BACKWARD, || tracer::zeros_like(input.handle)))
+                gradient.unwrap_or_else(|| tracer::backward(BACKWARD, || tracer::zeros_like(input.handle)))
             }));
             Ok(results)
         };

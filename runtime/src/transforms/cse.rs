@@ -7,12 +7,11 @@
 
 use rustc_hash::FxHashMap;
 
-use super::autodiff::is_backward;
 use super::cheap::{Cheap, Property};
 use super::flatten::Flattener;
 use super::recompute;
 use crate::argument::{Arg, map_arguments};
-use crate::trace::{Block, BoundSymbol, Callee, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Callee, Pass, Trace, ValueId};
 
 /// Merges equal symbols.
 pub fn cse(trace: &Trace) -> Trace {
@@ -36,7 +35,7 @@ pub(crate) fn merge(source: &Block) -> Block {
         let arguments = map_arguments(&symbol.arguments, |id| Flattener::mapped(&substitution, *id));
         // What reads nothing is needed for nothing else: once is enough.
         let again = symbol.operands().next().is_some()
-            && is_backward(source, symbol)
+            && symbol.pass != Pass::Forward
             && cheap.holds(symbol)
             && !recompute::is_small(source, symbol, small);
         let key = (std::ptr::from_ref(def), arguments, again);

@@ -78,6 +78,7 @@ impl Flattener {
             arguments,
             results,
             body: symbol.body.clone(),
+            pass: symbol.pass,
             executor: symbol.executor,
             schedule: Default::default(),
             refusals: symbol.refusals.clone(),
@@ -185,6 +186,7 @@ pub fn inline<E>(
     let (mut named, mut inner) = flattener.open(body, arguments.into_iter(), &prefix, &names);
     for mut line in std::mem::take(&mut named.symbols) {
         line.place = symbol.place_inside().or(line.place);
+        line.pass = symbol.pass;
         write(flattener, &named, &line, &mut inner)?;
     }
     for (outer, result) in symbol.results.iter().zip(&named.results) {

@@ -17,7 +17,7 @@ use crate::operator::{OperatorKind, Role};
 use crate::registry::role;
 use crate::strided::Strided;
 use crate::strided::View;
-use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Callee, Pass, Results, Trace, ValueId};
 use crate::tracer::{infer, with_defaults};
 
 /// The layout of a value in the memory of its root: strides and offset in elements.
@@ -168,6 +168,7 @@ pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace
                 arguments: Vec::new(),
                 results: Results::new(),
                 body: None,
+                pass: Pass::Forward,
                 executor: None,
                 schedule: Default::default(),
                 refusals: Vec::new(),
@@ -230,6 +231,7 @@ fn contiguous_copy(
         arguments,
         results: Results::from_slice(&[result]),
         body: None,
+        pass: consumer.pass,
         executor: Some(taker.name),
         schedule: Default::default(),
         refusals: Vec::new(),

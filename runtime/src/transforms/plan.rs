@@ -250,6 +250,7 @@ pub fn delete_last_used(trace: &Trace) -> Trace {
                 arguments: dying.into_iter().map(Arg::Tensor).collect(),
                 results: Results::new(),
                 body: None,
+                pass: symbol.pass,
                 executor: None,
                 schedule: Default::default(),
                 refusals: Vec::new(),

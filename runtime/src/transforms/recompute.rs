@@ -10,12 +10,11 @@ use crate::operator::RuleSet;
 use crate::strided::LayoutRules;
 use std::sync::Arc;
 
-use super::autodiff::is_backward;
 use super::cheap::Cheap;
 use super::flatten::{Flattener, Substitution};
 use crate::argument::{Arg, map_arguments};
 use crate::fuel::Fuel;
-use crate::trace::{Block, BoundSymbol, Results, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Pass, Results, Trace, ValueId};
 
 /// The name of the stage.
 pub const NAME: &str = "recompute";
@@ -34,24 +33,21 @@ const LONGEST: usize = 24;
 
 /// Whether a symbol may be gathered into one region with an earlier one, `first`: what is computed again for the
 /// backward pass is not drawn forward into the forward pass, where its result would be kept after all.
-pub fn may_join(block: &Block, first: &BoundSymbol, symbol: &BoundSymbol) -> bool {
-    let again = symbol.results.first().is_some_and(|id| block.value(*id).name.starts_with(AGAIN));
-    !again || is_backward(block, first)
+pub fn may_join(first: &BoundSymbol, symbol: &BoundSymbol) -> bool {
+    symbol.pass != Pass::Recomputed || first.pass != Pass::Forward
 }
 
 /// Bytes up to which a value that would be computed again costs nothing to keep, beside the largest that is: the
 /// statistics of rows, say.
 pub(super) fn small(block: &Block) -> u64 {
-    let again = block.values.iter().filter(|value| value.name.starts_with(AGAIN));
-    again.map(|value| value.meta.bytes() as u64).max().unwrap_or(0) / SMALL_SHARE
+    let again = block.symbols.iter().filter(|symbol| symbol.pass == Pass::Recomputed);
+    let bytes = again.flat_map(|symbol| &symbol.results).map(|id| block.meta(*id).bytes() as u64);
+    bytes.max().unwrap_or(0) / SMALL_SHARE
 }
 
 /// Whether a symbol computes again values of at most `small` bytes.
 pub(super) fn is_small(block: &Block, symbol: &BoundSymbol, small: u64) -> bool {
-    symbol.results.iter().all(|id| {
-        let value = block.value(*id);
-        value.name.starts_with(AGAIN) && value.meta.bytes() as u64 <= small
-    })
+    symbol.pass == Pass::Recomputed && symbol.results.iter().all(|id| block.meta(*id).bytes() as u64 <= small)
 }
 
 /// How a value is made again.
@@ -87,7 +83,7 @@ impl<'a> Forward<'a> {
         let count = block.values.len();
         let (mut producers, mut roots) = (vec![None; count], (0..count as u32).map(ValueId).collect::<Vec<_>>());
         let (mut kept, mut changed, mut memory) = (vec![false; count], vec![false; count], roots.clone());
-        let end = block.symbols.iter().rposition(|symbol| is_backward(block, symbol)).unwrap_or(0);
+        let end = block.symbols.iter().rposition(|symbol| symbol.pass != Pass::Forward).unwrap_or(0);
         for (i, symbol) in block.symbols.iter().enumerate() {
             symbol.results.iter().for_each(|id| producers[id.index()] = Some(i));
             let def = symbol.operator();
@@ -105,7 +101,7 @@ impl<'a> Forward<'a> {
                     memory[result.index()] = memory[of.index()];
                 }
             }
-            if is_backward(block, symbol) {
+            if symbol.pass != Pass::Forward {
                 symbol.operands().for_each(|id| kept[roots[id.index()].index()] = true);
             }
             for argument in def.filter(|_| i < end).map_or(&[][..], |def| def.effects.mutates) {
@@ -150,7 +146,7 @@ impl<'a> Forward<'a> {
         let mut returned = vec![false; self.block.values.len()];
         self.block.results.iter().for_each(|id| returned[self.roots[id.index()].index()] = true);
         for (i, symbol) in self.block.symbols.iter().enumerate() {
-            if is_backward(self.block, symbol) {
+            if symbol.pass != Pass::Forward {
                 continue;
             }
             for id in &symbol.results {
@@ -280,7 +276,13 @@ impl Writer<'_> {
             }
             written.push(new);
         }
-        self.flattener.push(BoundSymbol { arguments, results: written, place: outer.place, ..line.clone() });
+        self.flattener.push(BoundSymbol {
+            arguments,
+            results: written,
+            pass: Pass::Recomputed,
+            place: outer.place,
+            ..line.clone()
+        });
     }
 }
 
@@ -295,7 +297,7 @@ pub fn recompute(trace: &Trace, from_bytes: u64, fuel: &mut Fuel) -> Option<Trac
     let (flattener, substitution) = Flattener::new(block);
     let mut writer = Writer { forward: &forward, flattener, again: vec![None; block.values.len()], substitution };
     for symbol in &block.symbols {
-        if is_backward(block, symbol) {
+        if symbol.pass != Pass::Forward {
             // Only the backward pass reads the copies.
             let before: Vec<(ValueId, Option<ValueId>)> =
                 symbol.operands().map(|id| (id, writer.substitution[id.index()])).collect();

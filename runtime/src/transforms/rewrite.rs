@@ -144,6 +144,7 @@ fn replace(block: &Block, matches: &[Match], pattern: &Pattern<'_>) -> Result<Bl
                 arguments: vec![Arg::List(found.parameters.clone())],
                 results: Results::from_slice(&found.results),
                 body: None,
+                pass: symbol.pass,
                 executor: None,
                 schedule: Default::default(),
                 refusals: Vec::new(),

@@ -19,7 +19,10 @@ impl Parser<'_> {
     ) -> Result<T> {
         let outside = (std::mem::replace(&mut self.scope, scope), std::mem::replace(&mut self.region, region));
         let around = (std::mem::replace(&mut self.views, region), self.argument.take());
+        let passes = (std::mem::take(&mut self.pass), self.outer_pass);
+        self.outer_pass = passes.0;
         let result = read(self);
+        (self.pass, self.outer_pass) = passes;
         (self.scope, self.region) = outside;
         (self.views, self.argument) = around;
         result
@@ -102,6 +105,7 @@ impl Parser<'_> {
             arguments: vec![Arg::List(inner.read)],
             results: results.clone(),
             body: Some(Arc::new(body)),
+            pass: self.pass,
             executor: Some(executor),
             schedule,
             refusals,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::{BoundSymbol, Callee, Results, Schedule, ValueId};
+use super::super::{BoundSymbol, Callee, Pass, Results, Schedule, ValueId};
 use super::{Parser, Scope, Typed};
 use crate::argument::Arg;
 use crate::error::Result;
@@ -19,12 +19,13 @@ pub(super) enum End {
 }
 
 /// The end of its arguments' lives.
-fn delete(arguments: Vec<Arg<ValueId>>) -> BoundSymbol {
+fn delete(arguments: Vec<Arg<ValueId>>, pass: Pass) -> BoundSymbol {
     BoundSymbol {
         callee: Callee::Delete,
         arguments,
         results: Results::new(),
         body: None,
+        pass,
         executor: None,
         schedule: Default::default(),
         refusals: Vec::new(),
@@ -96,6 +97,7 @@ impl Parser<'_> {
             arguments,
             results: Results::new(),
             body: None,
+            pass: self.pass,
             executor,
             schedule,
             refusals: Vec::new(),
@@ -128,7 +130,7 @@ impl Parser<'_> {
         }
         if !ending.is_empty() && self.peek() != Some(';') {
             ending.sort_unstable();
-            scope.block.symbols.push(delete(ending.into_iter().map(Arg::Tensor).collect()));
+            scope.block.symbols.push(delete(ending.into_iter().map(Arg::Tensor).collect(), self.pass));
             return Ok(());
         }
         while self.eat(';') {
@@ -153,7 +155,7 @@ impl Parser<'_> {
             // In the order of their definition, as the transform has them.
             arguments.sort_by_key(|argument| argument.tensors().first().copied());
         }
-        scope.block.symbols.push(delete(arguments));
+        scope.block.symbols.push(delete(arguments, self.pass));
         Ok(())
     }
 
@@ -186,6 +188,10 @@ impl Parser<'_> {
             let mut yields = false;
             if !quoted {
                 let start = self.at;
+                if let Some(pass) = self.pass_of_lines() {
+                    self.pass = pass;
+                    continue;
+                }
                 if end == End::Program && self.eat_word("return") {
                     return Ok(());
                 }
@@ -232,6 +238,19 @@ impl Parser<'_> {
                 scope.block.results.extend(results);
             }
         }
+    }
+
+    /// `pass backward`: the pass of the lines that follow.
+    fn pass_of_lines(&mut self) -> Option<Pass> {
+        let start = self.at;
+        let found = match self.eat_word("pass") {
+            true => Pass::ALL.into_iter().find(|pass| self.eat_word(pass.name())),
+            false => None,
+        };
+        if found.is_none() {
+            self.at = start;
+        }
+        found
     }
 
     /// `name: type, ... =`, or nothing before a call.

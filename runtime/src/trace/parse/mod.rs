@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Block, Trace, ValueId};
+use super::{Block, Pass, Trace, ValueId};
 use crate::argument::Attribute;
 use crate::error::Result;
 use crate::executor::VIEW;
@@ -76,6 +76,9 @@ struct Parser<'a> {
     scope: Arc<str>,
     /// The executor of lines that name none: that of the region whose body is read.
     region: Option<&'static str>,
+    /// The pass of the lines that are read, and of the line that they are the body of.
+    pass: Pass,
+    outer_pass: Pass,
     /// The executor of calls inside lines; none where lines hold no calls.
     views: Option<&'static str>,
     /// What the next argument of a call is called, if it is a call itself.
@@ -98,6 +101,8 @@ impl Parser<'_> {
             home: Device::CPU,
             scope: Arc::from(""),
             region: None,
+            pass: Pass::Forward,
+            outer_pass: Pass::Forward,
             views: Some(VIEW),
             argument: None,
             inside: 0,

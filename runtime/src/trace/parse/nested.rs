@@ -48,7 +48,9 @@ impl Parser<'_> {
             return self.fail(at, "'view' is for the lines of a region in a program");
         };
         let outside = (self.region.take(), self.views.replace(VIEW));
+        let pass = std::mem::replace(&mut self.pass, self.outer_pass);
         let view = self.nested(&mut around, &name, at);
+        self.pass = pass;
         (self.region, self.views) = outside;
         let view = view.map(|id| around.block.value(id).name.clone());
         scope.around = Some(around);
@@ -87,6 +89,7 @@ impl Parser<'_> {
             arguments,
             results: std::iter::once(id).collect::<Results>(),
             body: None,
+            pass: self.pass,
             executor: Some(executor),
             schedule: Default::default(),
             refusals: Vec::new(),

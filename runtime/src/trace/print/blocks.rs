@@ -1,7 +1,7 @@
 //! Lines of blocks: symbols with what is nested in them, and the memory that values have.
 
 use super::super::nested::Nested;
-use super::super::{Block, BoundSymbol, Callee, Storage, ValueId, implied};
+use super::super::{Block, BoundSymbol, Callee, Pass, Storage, ValueId, implied};
 use super::calls::{Around, Style};
 use super::fold::{self, SOFT, comma, prose};
 use super::printer::{Printer, value_name};
@@ -13,10 +13,15 @@ impl Printer {
     pub(super) fn symbols(&mut self, style: &Style<'_>, depth: usize, yields: Option<&[bool]>) {
         let symbols = &style.names.block.symbols;
         let mut next = 0;
+        let mut pass = Pass::Forward;
         while let Some(symbol) = symbols.get(next) {
             if style.nested.is_some_and(|nested| nested.contains(next)) {
                 next += 1;
                 continue;
+            }
+            if symbol.pass != pass && symbol.callee != Callee::Delete {
+                pass = symbol.pass;
+                self.line(depth, &format!("pass {}", pass.name()));
             }
             let deletes = symbols[next + 1..].iter().take_while(|symbol| symbol.callee == Callee::Delete);
             let deletes: Vec<String> = deletes.map(|delete| Self::deleted(style, delete)).collect();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{BACKWARD, is_backward};
+use super::BACKWARD;
 use crate::argument::map_arguments;
-use crate::trace::{Block, BoundSymbol, Input, InputRole, Output, Results, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Input, InputRole, Output, Pass, Results, Trace, ValueId};
 use crate::transforms::dce;
 
 /// As [`split`], for two programs that are run one after the other: of what the forward pass makes only those values
@@ -156,7 +156,7 @@ impl Again<'_> {
         let copy = self.block.define(name, value.meta.clone());
         self.copies[id.index()] = Some(copy);
         let results = Results::from_slice(&[copy]);
-        self.block.symbols.push(BoundSymbol { arguments, results, ..symbol.clone() });
+        self.block.symbols.push(BoundSymbol { arguments, results, pass: Pass::Recomputed, ..symbol.clone() });
         copy
     }
 }
@@ -168,7 +168,7 @@ fn forward_symbols(block: &Block, outputs: usize) -> Vec<bool> {
     let mut forward = vec![false; block.symbols.len()];
     for (i, symbol) in block.symbols.iter().enumerate().rev() {
         // What has an effect of its own is done where the author wrote it.
-        let effect = !is_backward(block, symbol) && symbol.operator().is_some_and(|def| !def.effects.removable());
+        let effect = symbol.pass == Pass::Forward && symbol.operator().is_some_and(|def| !def.effects.removable());
         forward[i] = effect || symbol.results.iter().any(|id| needed[id.index()]);
         if forward[i] {
             symbol.operands().for_each(|id| needed[id.index()] = true);

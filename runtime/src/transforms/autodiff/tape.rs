@@ -290,7 +290,7 @@ impl<'a> Tape<'a> {
             let first = tracer::position();
             let results: Vec<Tensor> = recorded.results.iter().map(|result| result.handle).collect();
             let traced = || tracer::within_rule(operator, &mut draws, || pullback(&arrived, &results));
-            let gradients = tracer::absolute_scope(&scope, traced);
+            let gradients = tracer::backward(&scope, traced);
             tracer::annotate_error("the gradient of", &recorded.operator, recorded.place);
             for (operand, gradient) in recorded.operands.iter().zip(&gradients) {
                 for (operand, gradient) in operand.tensors().iter().zip(gradient.tensors()) {
@@ -315,7 +315,7 @@ impl<'a> Tape<'a> {
                         });
                     }
                     let total = match cotangents.get(&operand.key) {
-                        Some(before) => tracer::absolute_scope(&scope, || tracer::accumulate(*before, *gradient)),
+                        Some(before) => tracer::backward(&scope, || tracer::accumulate(*before, *gradient)),
                         None => *gradient,
                     };
                     cotangents.insert(operand.key, total);
