@@ -208,6 +208,8 @@ pub struct Options {
     pub overload: Option<Ident>,
     /// What autocast makes of its operands: a variant of `Autocast`.
     pub autocast: Option<Ident>,
+    /// What it does with elements: a variant of `Elements`.
+    pub elements: Option<Ident>,
     /// Declared effects.
     pub effects: Effects,
     /// Whether its host kernel takes operands of any strides.

@@ -53,6 +53,17 @@ pub const DTYPES: [(&str, &str); 8] = [
 /// What autocast may make of an operator's operands: the word in settings, the variant of `Autocast`.
 pub const AUTOCAST: [(&str, &str); 4] = [("low", "Low"), ("full", "Full"), ("widest", "Widest"), ("keep", "Keep")];
 
+/// What an operator may do with elements: the word in settings, the variant of `Elements`.
+const ELEMENTS: [(&str, &str); 7] = [
+    ("convert", "Convert"),
+    ("sum", "Sum"),
+    ("max", "Max"),
+    ("min", "Min"),
+    ("reshape", "Reshape"),
+    ("broadcast", "Broadcast"),
+    ("select", "Select"),
+];
+
 /// Kinds of devices that Fulgurite comes with.
 pub const DEVICES: [&str; 2] = ["cpu", "cuda"];
 
@@ -135,7 +146,7 @@ fn inner<'a>(setting: &'a Setting, example: &str, errors: &mut Errors) -> &'a [S
 
 /// Reads the settings of `#[operator(...)]`.
 pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
-    const KNOWN: [&str; 16] = [
+    const KNOWN: [&str; 17] = [
         "prim",
         "executor",
         "torch",
@@ -143,6 +154,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         "dtypes",
         "overload",
         "autocast",
+        "elements",
         "effects",
         "strided",
         "in_place",
@@ -160,6 +172,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         dtypes: Vec::new(),
         overload: None,
         autocast: None,
+        elements: None,
         effects: Effects::default(),
         strided: false,
         in_place: None,
@@ -193,7 +206,8 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
             "overload" => {
                 options.overload = path(setting, errors).and_then(|path| path.get_ident().cloned());
             }
-            "autocast" => options.autocast = autocast(setting, errors),
+            "autocast" => options.autocast = variant(setting, &AUTOCAST, errors),
+            "elements" => options.elements = variant(setting, &ELEMENTS, errors),
             "effects" => effects(setting, &mut options.effects, errors),
             "strided" => options.strided = flag(setting, errors),
             "in_place" => options.in_place = in_place(setting, errors),
@@ -232,18 +246,19 @@ fn dtypes(setting: &Setting, errors: &mut Errors) -> Vec<Ident> {
     all
 }
 
-/// `autocast = low`; gives the variant at the author's word.
-fn autocast(setting: &Setting, errors: &mut Errors) -> Option<Ident> {
-    let known = AUTOCAST.map(|(word, _)| word);
+/// `autocast = low`: one of the words of `table`; gives the variant at the author's word.
+fn variant(setting: &Setting, table: &[(&str, &str)], errors: &mut Errors) -> Option<Ident> {
+    let known: Vec<&str> = table.iter().map(|(word, _)| *word).collect();
+    let name = &setting.name;
     let Value::Equals(value) = &setting.value else {
-        errors.at(setting, format!("write `autocast = ...` with one of: {}", known.join(", ")));
+        errors.at(setting, format!("write `{name} = ...` with one of: {}", known.join(", ")));
         return None;
     };
     let value = ungrouped(value);
     let word = value.to_token_stream().to_string();
-    let Some((_, variant)) = AUTOCAST.iter().find(|(known, _)| *known == word) else {
+    let Some((_, variant)) = table.iter().find(|(known, _)| *known == word) else {
         let hint = did_you_mean(&word, known.iter().copied());
-        errors.at(value, format!("`autocast` has no value `{word}`{hint}; there are: {}", known.join(", ")));
+        errors.at(value, format!("`{name}` has no value `{word}`{hint}; there are: {}", known.join(", ")));
         return None;
     };
     Some(Ident::new(variant, setting.name.span()))

@@ -1,10 +1,10 @@
 //! Regions: elementwise arithmetic, broadcasts and row reductions that an executor runs in one pass over memory.
 //!
 //! A region has an *iteration shape*. Its values are *full* (of that shape) or *rows* (one value for each row, with the
-//! last extent missing or one). Rows come from reductions over the last dimension, and `broadcast_in_dim` makes them
+//! last extent missing or one). Rows come from reductions over the last dimension, and a broadcast makes them
 //! full again.
 
-use fulgurite_runtime::arithmetic::Arithmetic;
+use fulgurite_runtime::arithmetic::{Arithmetic, Elements};
 use fulgurite_runtime::operator::RuleSet;
 use std::collections::VecDeque;
 
@@ -38,13 +38,13 @@ pub struct Limits {
 pub enum Kind {
     /// Arithmetic from a `scalar` rule.
     Elementwise,
-    /// `prims::convert_element_type`.
+    /// Each element in another type.
     Convert,
-    /// `prims::sum`, `amax`, `amin` over the last dimension.
+    /// A reduction over the last dimension.
     Reduce(Reduction),
-    /// `prims::reshape` that adds or removes a last extent of one.
+    /// A reshape that adds or removes a last extent of one.
     Reshape,
-    /// `prims::broadcast_in_dim` from rows.
+    /// A broadcast from rows.
     Broadcast,
     /// Arithmetic of no operands: one number in every element.
     Fill,
@@ -72,14 +72,16 @@ pub fn kind_of(block: &Block, symbol: &BoundSymbol, executor: &str) -> Option<Ki
         (dims == [shape.len() as i64 - 1] && !shape.is_empty() && block.meta(symbol.results[0]).dtype() != DType::Bool)
             .then_some(Kind::Reduce(reduction))
     };
-    match def.name {
-        "prims::convert_element_type" => Some(Kind::Convert),
-        "prims::sum" => reduction(Reduction::Sum),
-        "prims::amax" => reduction(Reduction::Max),
-        "prims::amin" => reduction(Reduction::Min),
-        "prims::reshape" => Some(Kind::Reshape),
-        "prims::broadcast_in_dim" => Some(Kind::Broadcast),
-        _ => Arithmetic::of(def).scalar.map(|_| Kind::Elementwise),
+    let rules = Arithmetic::of(def);
+    match rules.elements {
+        Some(Elements::Convert) => Some(Kind::Convert),
+        Some(Elements::Sum) => reduction(Reduction::Sum),
+        Some(Elements::Max) => reduction(Reduction::Max),
+        Some(Elements::Min) => reduction(Reduction::Min),
+        Some(Elements::Reshape) => Some(Kind::Reshape),
+        Some(Elements::Broadcast) => Some(Kind::Broadcast),
+        Some(Elements::Select) => None,
+        None => rules.scalar.map(|_| Kind::Elementwise),
     }
 }
 

@@ -2,16 +2,20 @@
 
 use fulgurite_runtime::DType;
 use fulgurite_runtime::argument::map_arguments;
+use fulgurite_runtime::arithmetic::{Arithmetic, Elements};
 use fulgurite_runtime::fuel::Fuel;
+use fulgurite_runtime::operator::RuleSet;
 use fulgurite_runtime::trace::{Block, BoundSymbol, Results, ValueId};
 use fulgurite_runtime::transforms::dce::live;
 use rustc_hash::FxHashMap;
 
-use fulgurite_ops::prims;
+fn does(symbol: &BoundSymbol, elements: Elements) -> bool {
+    symbol.operator().is_some_and(|def| Arithmetic::of(def).elements == Some(elements))
+}
 
 /// The value of 16 bits that a symbol widens to f32, and the result.
 pub fn widened(block: &Block, symbol: &BoundSymbol) -> Option<(ValueId, ValueId)> {
-    let converts = symbol.operator().is_some_and(|def| def.name == prims::convert_element_type::OPERATOR.name);
+    let converts = does(symbol, Elements::Convert);
     let (from, to) = (symbol.operands().next().filter(|_| converts)?, *symbol.results.first()?);
     let short = matches!(block.meta(from).dtype(), DType::BF16 | DType::F16);
     (short && block.meta(to).dtype() == DType::F32).then_some((from, to))
@@ -30,9 +34,9 @@ pub fn gather_before(block: &Block, members: &str, fuel: &mut Fuel) -> Block {
         if let Some((from, to)) = widened(block, symbol).filter(|_| ours) {
             widenings.insert(to, (from, symbol));
         }
-        let gathers = symbol.operator().is_some_and(|def| def.name == prims::gather::OPERATOR.name);
+        let selects = does(symbol, Elements::Select);
         let fewer = |input: &ValueId| block.meta(symbol.results[0]).len() < block.meta(*input).len();
-        let input = symbol.operands().next().filter(|input| ours && gathers && fewer(input));
+        let input = symbol.operands().next().filter(|input| ours && selects && fewer(input));
         let Some((from, widening)) = input.and_then(|input| widenings.get(&input)).filter(|_| fuel.burn()) else {
             new.symbols.push(symbol.clone());
             continue;

@@ -339,6 +339,10 @@ fn rule_sets(operator: &Operator) -> Vec<TokenStream> {
     if let Some(reason) = &options.no_grad {
         gradient.extend(quote!(no_grad: Some(#reason),));
     }
+    let mut arithmetic = rule_fields(operator, &["scalar"]);
+    if let Some(elements) = &options.elements {
+        arithmetic.extend(quote!(elements: Some(::fulgurite::arithmetic::Elements::#elements),));
+    }
     let mut tracing = rule_fields(operator, &["requires", "meta", "decomposition"]);
     if operator.derives_meta() {
         let meta = quote!(::fulgurite::__rule!(meta a => ::fulgurite::rules::scalar_meta(&OPERATOR, a)));
@@ -347,7 +351,7 @@ fn rule_sets(operator: &Operator) -> Vec<TokenStream> {
     [
         set(quote!(::fulgurite::tracer::rules::TracingRules), tracing),
         set(quote!(::fulgurite::transforms::autodiff::rules::GradientRules), gradient),
-        set(quote!(::fulgurite::arithmetic::Arithmetic), rule_fields(operator, &["scalar"])),
+        set(quote!(::fulgurite::arithmetic::Arithmetic), arithmetic),
         set(quote!(::fulgurite::cost::CostRules), rule_fields(operator, &["flops"])),
         set(quote!(::fulgurite::strided::LayoutRules), rule_fields(operator, &["view"])),
         set(quote!(::fulgurite::kernel::KernelRules), kernel),

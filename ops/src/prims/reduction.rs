@@ -7,7 +7,7 @@ use crate::prims::*;
 
 /// The sum over the dimensions `dims`, which the result lacks; `input` itself if there are none. bf16 and f16 are
 /// accumulated in f32; integers give i64 and wrap. An empty sum is 0.
-#[operator(prim, torch = "sum", autocast = full)]
+#[operator(prim, torch = "sum", autocast = full, elements = sum)]
 pub mod sum {
     fn sum(input: Tensor<Number>, dims: Vec<usize>) -> Tensor;
 
@@ -73,11 +73,11 @@ pub mod sum {
 macro_rules! extremum {
     ($(
         $(#[doc = $doc:tt])*
-        $name:ident, torch = $torch:tt;
+        $name:ident, torch = $torch:tt, elements = $elements:tt;
         reference |$a:ident, $b:ident| $better:expr;
     )*) => {$(
         $(#[doc = $doc])*
-        #[operator(prim, torch = $torch)]
+        #[operator(prim, torch = $torch, elements = $elements)]
         pub mod $name {
             fn $name(input: Tensor<Number>, dims: Vec<usize>) -> Tensor;
 
@@ -161,12 +161,12 @@ macro_rules! extremum {
 extremum! {
     /// The largest element over the dimensions `dims`, which the result lacks; NaN if one is NaN. The gradient is
     /// shared evenly by equal largest elements.
-    amax, torch = "amax";
+    amax, torch = "amax", elements = max;
     reference |a, b| a.max(b);
 
     /// The smallest element over the dimensions `dims`, which the result lacks; NaN if one is NaN. The gradient is
     /// shared evenly by equal smallest elements.
-    amin, torch = "amin";
+    amin, torch = "amin", elements = min;
     reference |a, b| a.min(b);
 }
 

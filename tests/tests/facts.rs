@@ -1,0 +1,83 @@
+//! Passes and those who fuse read what operators declare. They know no operator by its name. (What tests the operators
+//! is not looked at.)
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use fulgurite_executors as _;
+use fulgurite_runtime::registry::operators;
+
+/// Where no operator may be named.
+const SOURCES: [&str; 4] =
+    ["runtime/src", "executors/regions/src", "executors/cpu/src/fusion.rs", "executors/cuda/src/fusion.rs"];
+
+/// Words that operators are called as well, and what they mean there.
+const OTHER_MEANINGS: [(&str, &str, &str); 10] = [
+    ("runtime/src/compile.rs", "split", "the transform that makes two programs of one"),
+    ("runtime/src/compile/programs.rs", "split", "the same transform"),
+    ("runtime/src/transforms/autodiff/split.rs", "split", "the same transform"),
+    ("runtime/src/array.rs", "slice", "the method of arrays, in its errors"),
+    ("runtime/src/operator.rs", "full", "a class of autocast"),
+    ("runtime/src/executor.rs", "view", "the executor of what only looks at memory"),
+    ("runtime/src/trace/parse/nested.rs", "view", "a word of the text of traces"),
+    ("runtime/src/trace/parse/runs.rs", "to", "a word of the text of traces"),
+    ("runtime/src/trace/parse/lines.rs", "to", "the same word"),
+    ("runtime/src/program/profile.rs", "cat", "the category of an event in Chrome's traces"),
+];
+
+/// Rust files, without those of tests.
+fn files(path: &Path, found: &mut Vec<PathBuf>) {
+    if path.is_dir() {
+        let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|entry| !entry.ends_with("testing")).for_each(|entry| files(&entry, found));
+    } else if path.extension().is_some_and(|extension| extension == "rs") {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        if !["tests", "test_support", "mutations"].contains(&&*name) {
+            found.push(path.to_owned());
+        }
+    }
+}
+
+/// The string literals of a line of code, without escapes: names of operators have none.
+fn literals(line: &str) -> impl Iterator<Item = &str> {
+    line.split('"').skip(1).step_by(2)
+}
+
+#[test]
+fn no_pass_matches_operators_by_name() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    // What a prim is called in a short text counts as its name.
+    let names: BTreeSet<&str> =
+        operators().iter().flat_map(|def| [def.name, def.name.strip_prefix("prims::").unwrap_or(def.name)]).collect();
+    assert!(names.contains("prims::sum") && names.contains("linear"), "the operators are linked");
+    let mut all = Vec::new();
+    SOURCES.iter().for_each(|source| files(&root.join(source), &mut all));
+    assert!(all.len() > 50, "{all:?}");
+    let mut unused: BTreeSet<(&str, &str)> = OTHER_MEANINGS.iter().map(|(file, word, _)| (*file, *word)).collect();
+    let expected = unused.clone();
+    let mut named = Vec::new();
+    for file in &all {
+        let text = std::fs::read_to_string(file).unwrap();
+        let path = file.strip_prefix(&root).unwrap().to_string_lossy().replace('\\', "/");
+        // Modules of tests are the last of a file.
+        let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for (number, line) in code.lines().enumerate() {
+            // Quotes that neither begin nor end a string.
+            let line = line.replace("\\\"", "").replace("'\"'", "");
+            let line = line.split("//").next().unwrap_or_default();
+            for word in literals(line).filter(|word| names.contains(word)) {
+                if expected.contains(&(&*path, word)) {
+                    unused.retain(|(file, known)| (*file, *known) != (&*path, word));
+                } else {
+                    named.push(format!("{path}:{}: \"{word}\"", number + 1));
+                }
+            }
+            let record = line.replace("::OPERATORS", "").replace("expansion::OPERATOR", "");
+            if record.contains("::OPERATOR") {
+                named.push(format!("{path}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(named.is_empty(), "declare a fact and ask for it, or list what the word means here:\n{}", named.join("\n"));
+    assert!(unused.is_empty(), "listed, and not there: {unused:?}");
+}
