@@ -37,6 +37,11 @@ pub fn operators() -> Vec<&'static OperatorDef> {
     all
 }
 
+/// Whether an operator of that name is linked in.
+pub(crate) fn is_operator(name: &str) -> bool {
+    registry().by_name.contains_key(name)
+}
+
 /// The operator of that name.
 pub fn find_operator(name: &str) -> Result<&'static OperatorDef> {
     let declared = registry().by_name.get(name).copied();

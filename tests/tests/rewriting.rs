@@ -79,7 +79,7 @@ fn operands_that_commute_are_found_in_either_order() {
         for sum in ["prims::add(m, c)", "prims::add(c, m)"] {
             let body = format!("{exp}\nm: f32[6] = {product}\ns: f32[6] = {sum}\nreturn s");
             let (text, fired) = rewritten(&product_plus::REWRITE, &body);
-            assert!(fired == 1 && text.contains("s: f32[6] = prims::sub(c, "), "{text}");
+            assert!(fired == 1 && text.contains("s = sub(c, "), "{text}");
         }
     }
     // A difference is no sum.
@@ -91,12 +91,12 @@ fn operands_that_commute_are_found_in_either_order() {
 fn inner_values_stay_where_the_rewrite_keeps_them() {
     let chain = "n: f32[6] = prims::neg(a)\ne: f32[6] = prims::exp(n)\nl: f32[6] = prims::log(e)";
     let (text, fired) = rewritten(&log_of_exp::REWRITE, &format!("{chain}\nreturn l"));
-    assert!(fired == 1 && !text.contains("prims::exp"), "{text}");
+    assert!(fired == 1 && !text.contains("exp("), "{text}");
     // What makes the value that is read elsewhere stays, and what that reads.
     for reader in ["return l, e", "s: f32[6] = prims::add(e, b)\nreturn l, s"] {
         let (text, fired) = rewritten(&log_of_exp::REWRITE, &format!("{chain}\n{reader}"));
         assert_eq!(fired, 1, "{text}");
-        assert!(text.contains("e: f32[6] = prims::exp(n)") && text.contains("l: f32[6] = prims::neg(a)"), "{text}");
+        assert!(text.contains("e = exp(n)") && text.contains("l = neg(a)"), "{text}");
     }
     // Without the declaration nothing is taken apart.
     let body = "e: f32[6] = prims::exp(a)\nm: f32[6] = prims::mul(e, b)\ns: f32[6] = prims::add(m, c)\nreturn s, m";

@@ -148,23 +148,29 @@ fn subject(file: &Path) -> String {
     file.file_stem().map_or_else(String::new, |name| name.to_string_lossy().replace("__", "::"))
 }
 
-/// The programs of a snapshot by their headings (`== forward, claimed`), or by their number where there are none.
+/// The programs of a snapshot by their headings (`== forward, claimed`), or by their number where there are none. A
+/// version is said by each program, or once for all.
 fn programs(text: &str) -> BTreeMap<String, String> {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
-    let (mut heading, mut open): (Option<String>, Option<String>) = (None, None);
+    let (mut heading, mut open, mut version): (Option<String>, Option<String>, Option<&str>) = (None, None, None);
     for line in text.lines() {
+        let begins = line.starts_with("# fulgurite trace ");
         if let Some(title) = line.strip_prefix("== ") {
             heading = Some(title.to_owned());
             open = None;
-        } else if line.starts_with("# fulgurite trace ") {
+        } else if open.is_none() && (begins || line.starts_with("trace ")) {
             let mut key = heading.clone().unwrap_or_else(|| "program".to_owned());
             let mut times = 1;
             while found.contains_key(&key) {
                 times += 1;
                 key = format!("{} {times}", heading.as_deref().unwrap_or("program"));
             }
-            found.insert(key.clone(), String::new());
+            let first = version.filter(|_| !begins).map_or_else(String::new, |version| format!("{version}\n"));
+            found.insert(key.clone(), first);
             open = Some(key);
+        }
+        if begins {
+            version = Some(line);
         }
         if let Some(program) = open.as_ref().and_then(|key| found.get_mut(key)) {
             program.push_str(line);
@@ -174,6 +180,8 @@ fn programs(text: &str) -> BTreeMap<String, String> {
             open = None;
         }
     }
+    // What is a version alone said that of the programs behind it.
+    found.retain(|_, program| program.lines().count() > 1);
     found
 }
 

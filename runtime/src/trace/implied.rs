@@ -7,15 +7,57 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::nested::Nested;
 use super::paths::{input_place, output_place};
-use super::{Block, BoundSymbol, Callee, Input, Output, Storage, ValueId};
+use super::{Block, BoundSymbol, Callee, Input, InputRole, Output, Pass, Storage, ValueId};
 use crate::argument::{Arg, Attribute};
 use crate::executor::VIEW;
 use crate::meta::{Device, TensorMeta};
 use crate::operator::{ParamDef, ParamKind};
+use crate::registry::is_operator;
 
 /// Names longer than this are never written relative to another, so that a text cannot make names that are much longer
 /// than it.
 pub(super) const MAX_RELATIVE: usize = 1024;
+
+/// The namespace of the operators that a text may call by their last word alone.
+const PRIMS: &str = "prims::";
+
+/// The operator that a bare word calls: the prim of that name if there is one.
+pub(super) fn operator_of(word: &str) -> String {
+    let prim = if word.contains("::") || word.len() > MAX_RELATIVE { None } else { Some(format!("{PRIMS}{word}")) };
+    prim.filter(|prim| is_operator(prim)).unwrap_or_else(|| word.to_owned())
+}
+
+/// The bare word that calls `operator`, if there is one.
+pub(super) fn word_of(operator: &str) -> Option<&str> {
+    let word = operator.strip_prefix(PRIMS).unwrap_or(operator);
+    (operator_of(word) == operator).then_some(word)
+}
+
+/// The types of the results of a call whose text has none: that of the first tensor it reads, or, where this is a list,
+/// those of its items.
+pub(super) fn result_metas(block: &Block, arguments: &[Arg<ValueId>], results: usize) -> Option<Vec<TensorMeta>> {
+    let meta = |id: &ValueId| block.values.get(id.index()).map(|value| value.meta.clone());
+    match arguments.iter().find(|argument| !matches!(argument, Arg::Attribute(_) | Arg::Optional(None)))? {
+        Arg::List(items) if items.len() == results => items.iter().map(meta).collect(),
+        Arg::Tensor(id) | Arg::Optional(Some(id)) => Some(vec![meta(id)?; results]),
+        _ => None,
+    }
+}
+
+/// Whether a text leaves out the types of a symbol's results.
+pub(super) fn results_follow(block: &Block, symbol: &BoundSymbol) -> bool {
+    let same = |expected: Vec<TensorMeta>| {
+        let meta = |id: &ValueId| block.values.get(id.index()).map(|value| &value.meta);
+        symbol.results.iter().zip(&expected).all(|(id, expected)| meta(id) == Some(expected))
+    };
+    let by_operator = symbol.operator().is_some() && !symbol.results.is_empty();
+    by_operator && result_metas(block, &symbol.arguments, symbol.results.len()).is_some_and(same)
+}
+
+/// The scope that names in a line are below: that of its first result.
+pub(super) fn scope_of_line<'a>(first: Option<&'a str>) -> &'a str {
+    first.filter(|name| name.len() <= MAX_RELATIVE).map_or("", scope_of)
+}
 
 /// The argument of a call that gives none: no tensor, the declared default, `none` where the type allows it, and the
 /// program's device (`home`) where an attribute is called `device`.
@@ -122,6 +164,14 @@ pub(crate) fn regions(block: &Block) -> FxHashMap<usize, (&Block, Nested)> {
         }
     }
     short
+}
+
+/// The pass of a program's first lines: a program that takes cotangents is a backward pass.
+pub(super) fn first_pass(inputs: &[Input]) -> Pass {
+    match inputs.iter().any(|input| input.role == InputRole::Cotangent) {
+        true => Pass::Backward,
+        false => Pass::Forward,
+    }
 }
 
 /// Whether values end where they are read last in a program with this history.

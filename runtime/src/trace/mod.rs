@@ -355,6 +355,7 @@ pub(crate) mod order;
 pub mod parse;
 pub(crate) mod paths;
 pub mod print;
+mod trees;
 pub mod verify;
 
 #[cfg(test)]

@@ -304,8 +304,28 @@ impl Generator {
         ValueId(self.random.below(block.values.len()) as u32)
     }
 
+    /// Any values, or, now and then, some that follow one another.
     fn values(&mut self, block: &Block) -> Vec<ValueId> {
-        (0..self.random.below(5)).map(|_| self.value(block)).collect()
+        let count = self.random.below(5);
+        if self.random.one_in(3) {
+            let first = self.random.below(block.values.len());
+            return (first..block.values.len().min(first + 2 * count)).map(|at| ValueId(at as u32)).collect();
+        }
+        (0..count).map(|_| self.value(block)).collect()
+    }
+
+    /// Parameters below a name, and as many below another; now and then they are not alike.
+    fn trees(&mut self, block: &mut Block) {
+        let rests = ["w", "b", "h.0.w", "h.0.b", "h.1.w"];
+        let count = 2 + self.random.below(4);
+        let metas: Vec<TensorMeta> = (0..count).map(|_| self.meta()).collect();
+        for root in ["s.p", "s.m", "g.s.p"] {
+            for (rest, meta) in rests.iter().zip(&metas) {
+                let meta = if self.random.one_in(20) { self.meta() } else { meta.clone() };
+                let id = block.define(format!("{root}.{rest}"), meta);
+                block.parameters.push(id);
+            }
+        }
     }
 
     pub fn block(&mut self, depth: usize) -> Block {
@@ -313,6 +333,9 @@ impl Generator {
         for _ in 0..1 + self.random.below(5) {
             let id = self.define(&mut block);
             block.parameters.push(id);
+        }
+        if depth == 3 && self.random.one_in(4) {
+            self.trees(&mut block);
         }
         for _ in 0..self.random.below(6) {
             let symbol = self.symbol(&mut block, depth);
@@ -476,7 +499,7 @@ impl Generator {
     }
 }
 
-/// A trace that is right in every respect, and uses much of the language.
+/// A trace that is right in every respect, and uses much of the language. All types are in the text.
 pub const GOOD: &str = "\
 # fulgurite trace 2
 # made by acquire, delete-last-used
@@ -517,6 +540,52 @@ trace step for cpu (
     yield mean: f32[] = tt::mean(w)
   }
   new: f32[8] = tt::update(params.w, every)
+  return loss = loss, params.w = new, h.0
+  memory {
+    exp at 0, view in exp, values at 32, norm at 0, loss at none
+  }
+}
+";
+
+/// The same as it is printed.
+pub const SHORT: &str = "\
+# fulgurite trace 2
+# made by acquire, delete-last-used
+# memory: 160 resident (128 in inputs, 32 in outputs) + 96 transient = 256 bytes
+trace step for cpu (
+  params.w: f32[8] parameter donated,
+  x: f32[8] strides [1], saved: f32[8] saved, dy: f32[8] cotangent,
+) arena 96 {
+  exp = tt::exp(x) by tt_host
+    refused by liger: \"needs CUDA, input is on cpu\"
+  view = tt::view(exp)
+  values: f32[8], indices: i64[8] = tt::topk(view, k=8); del exp, view
+  norm = tt::norm(values, weight=x, eps=1e-5) {
+    exp = tt::exp(input)
+    identity = tt::identity(exp) {
+      yield input
+    }
+    yield add = tt::add(identity, weight)
+  }
+  h.0: f32[8] = region([norm, dy], executor=tt_host) by tt_host {
+    (a, b: f32[8])
+    yield r = tt::add(a, b) by tt_host
+  }
+  region by tt_host in block.1 {
+    .exp = tt::exp(h.0)
+    yield .add = tt::add(.exp, x)
+  }
+  many, many.1 = tt::split(saved, parts=2)
+  mixed = tt::mixed(x, other=-0.0, last=many)
+  cat: f32[8] = tt::cat([mixed, x], dim=0)
+  every = tt::every(cat, flag=true, count=-3, size=4, rate=nan(0xfff8000000000001), number=2, text=\"a \\\"b\\\"\\n\",
+      dtype=bf16, mode=\"mean\", dims=[0, -1], nested=[[1.0], [], [inf, -inf]])
+  tt::barrier(every)
+  loss: f32[], grad.w: f32[8] = value_and_grad([params.w, x], wrt=[0]) {
+    (w, x: f32[8])
+    yield mean: f32[] = tt::mean(w)
+  }
+  new = tt::update(params.w, every)
   return loss = loss, params.w = new, h.0
   memory {
     exp at 0, view in exp, values at 32, norm at 0, loss at none

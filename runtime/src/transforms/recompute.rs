@@ -341,23 +341,20 @@ mod tests {
     fn what_is_cheap_to_make_of_what_is_kept_is_made_again() {
         let text = again(
             "a: f32[1000] = tt::exp(x)\nb: f32[1000] = tt::cheap(a)\nc: f32[1000] = tt::cheap(b)\n\
-             grad.d: f32[1000] = tt::mixed(c, weight=a, other=x, last=c)\nreturn grad.d, a",
+             pass backward\ngrad.d: f32[1000] = tt::mixed(c, weight=a, other=x, last=c)\nreturn grad.d, a",
         )
         .unwrap();
-        assert!(text.contains("grad.again.b: f32[1000] = tt::cheap(a)"), "{text}");
-        assert!(text.contains("grad.again.c: f32[1000] = tt::cheap(grad.again.b)"), "{text}");
-        assert!(
-            text.contains("grad.d: f32[1000] = tt::mixed(grad.again.c, weight=a, other=x, last=grad.again.c)"),
-            "{text}"
-        );
+        let read = "  pass recomputed\n  grad.again.b = tt::cheap(a)\n  grad.again.c = tt::cheap(.b)\n  pass backward\n\
+                     \x20 grad.d = tt::mixed(.again.c, weight=a, other=x, last=.again.c)\n";
+        assert!(text.contains(read), "{text}");
     }
 
     #[test]
     fn what_is_dear_or_returned_or_needs_what_is_not_kept_stays() {
         for body in [
-            "b: f32[1000] = tt::exp(x)\ngrad.d: f32[1000] = tt::add(b, x)\nreturn grad.d",
-            "b: f32[1000] = tt::cheap(x)\ngrad.d: f32[1000] = tt::add(b, x)\nreturn grad.d, b",
-            "a: f32[1000] = tt::exp(x)\nb: f32[1000] = tt::cheap(a)\ngrad.d: f32[1000] = tt::add(b, x)\nreturn grad.d",
+            "b: f32[1000] = tt::exp(x)\npass backward\ngrad.d: f32[1000] = tt::add(b, x)\nreturn grad.d",
+            "b: f32[1000] = tt::cheap(x)\npass backward\ngrad.d: f32[1000] = tt::add(b, x)\nreturn grad.d, b",
+            "a: f32[1000] = tt::exp(x)\nb = tt::cheap(a)\npass backward\ngrad.d = tt::add(b, x)\nreturn grad.d",
             "b: f32[1000] = tt::cheap(x)\nd: f32[1000] = tt::add(b, x)\nreturn d",
         ] {
             assert_eq!(again(body), None, "{body}");
@@ -366,10 +363,10 @@ mod tests {
 
     #[test]
     fn what_is_written_over_before_is_not_read_again() {
-        let kept = "b: f32[1000] = tt::cheap(w)\ngrad.d: f32[1000] = tt::add(b, x)\nreturn grad.d";
+        let kept = "b: f32[1000] = tt::cheap(w)\npass backward\ngrad.d: f32[1000] = tt::add(b, x)\nreturn grad.d";
         assert!(again(kept).is_some());
-        let update = "new: f32[1000] = tt::update(w, x)\n";
-        let gradient = "grad.d: f32[1000] = tt::add(b, x)\n";
+        let update = "pass forward\nnew: f32[1000] = tt::update(w, x)\n";
+        let gradient = "pass backward\ngrad.d: f32[1000] = tt::add(b, x)\n";
         let made = "b: f32[1000] = tt::cheap(w)\n";
         let end = "return grad.d, w = new memory { new in w }";
         assert_eq!(again(&format!("{made}{update}{gradient}{end}")), None);
@@ -379,8 +376,8 @@ mod tests {
         let through = "v: f32[1000] = tt::view(w)\nnew: f32[1000] = tt::update(v, x)\n";
         assert_eq!(again(&format!("{made}{through}{gradient}{end}")), None);
         // nor a value that would itself be made again.
-        let own = "b: f32[1000] = tt::cheap(x)\ngrad.c: f32[1000] = tt::add(b, x)\nnew: f32[1000] = tt::update(b, x)\n\
-                   grad.d: f32[1000] = tt::add(new, grad.c)\nreturn grad.d";
+        let own = "b: f32[1000] = tt::cheap(x)\npass backward\ngrad.c: f32[1000] = tt::add(b, x)\npass forward\n\
+                   new: f32[1000] = tt::update(b, x)\npass backward\ngrad.d = tt::add(new, grad.c)\nreturn grad.d";
         assert_eq!(again(own), None);
     }
 }

@@ -10,7 +10,7 @@ use crate::testing::registry::snapshot_name;
 use crate::testing::snapshot;
 use crate::testing::subject::{Subject, joint_trace, subjects};
 use crate::testing::test::{Context, Outcome, PASSED, nothing};
-use crate::trace::Trace;
+use crate::trace::{Trace, print};
 use crate::transforms::autodiff::split;
 use crate::transforms::dce::dce;
 use crate::transforms::retarget::retarget;
@@ -39,7 +39,8 @@ pub(crate) fn check(context: &Context) -> Check<Outcome> {
 fn text(subject: &Subject) -> Check<String> {
     let options = Options::default();
     let trace = &on_target(subject)?;
-    let mut text = section("forward, acquired", trace);
+    let mut text = format!("{}\n", print::first_line());
+    text += &section("forward, acquired", trace);
     text += &claimed("forward, claimed", trace.clone(), &options)?;
     let executors = options.executor_list(trace.target.kind());
     let joint = if subject.differentiable()? { joint_trace(trace, &executors)? } else { None };
@@ -66,8 +67,11 @@ fn on_target(subject: &Subject) -> Check<Trace> {
     Ok(retarget(trace, &Target::new(owner, architecture.map(str::to_owned))))
 }
 
+/// A trace without its first lines: the version is that of the whole file, and the transforms are those of the title.
 fn section(title: &str, trace: &Trace) -> String {
-    format!("== {title}\n\n{}\n\n", trace.to_string().trim_end())
+    let text = trace.to_string();
+    let program: Vec<&str> = text.lines().skip_while(|line| line.starts_with('#')).collect();
+    format!("== {title}\n{}\n", program.join("\n"))
 }
 
 fn claimed(title: &str, trace: Trace, options: &Options) -> Check<String> {

@@ -43,7 +43,7 @@ impl Parser<'_> {
         self.inside(Arc::from(""), None, |p| {
             let at = p.at;
             if p.eat('(') {
-                for typed in p.typed_list(')')? {
+                for typed in p.typed_list(')')?.0 {
                     let id = p.define(&mut scope, typed)?;
                     scope.block.parameters.push(id);
                 }
@@ -78,18 +78,19 @@ impl Parser<'_> {
     }
 
     /// `region by fusion in scope { ... }`: reads values of `scope` by their names, and defines there what it yields.
-    pub(super) fn region(&mut self, scope: &mut Scope, depth: usize) -> Result<Results> {
+    /// Returned with what its names are below.
+    pub(super) fn region(&mut self, scope: &mut Scope, depth: usize) -> Result<(Results, Arc<str>)> {
         self.expect_word("region")?;
         self.expect_word("by")?;
         let executor = self.executor()?;
         let schedule = self.schedule(scope)?;
-        let names = if self.eat_word("in") { self.label("a scope")? } else { String::new() };
+        let names: Arc<str> = if self.eat_word("in") { self.label("a scope")?.into() } else { Arc::from("") };
         self.expect('{', "and the lines of the region")?;
         let refusals = self.refusals()?;
         self.bounded(depth + 1)?;
         let start = self.at;
         let mut inner = Scope { around: Some(Box::new(std::mem::take(scope))), ..Scope::default() };
-        self.inside(names.into(), Some(executor), |p| p.lines_of_body(&mut inner, depth + 1))?;
+        self.inside(names.clone(), Some(executor), |p| p.lines_of_body(&mut inner, depth + 1))?;
         if let Some(around) = inner.around {
             *scope = *around;
         }
@@ -111,6 +112,6 @@ impl Parser<'_> {
             refusals,
             place: None,
         });
-        Ok(results)
+        Ok((results, names))
     }
 }

@@ -3,7 +3,7 @@
 use super::super::{Callee, ValueId, implied};
 use super::attributes::fits;
 use super::messages::{MAX_HINT, hint, quote};
-use super::{Parser, Scope, Typed};
+use super::{Parser, Scope};
 use crate::argument::{Arg, Attribute, Scalar};
 use crate::error::Result;
 use crate::operator::{OperatorDef, ParamDef, ParamKind, ResultsDef};
@@ -31,11 +31,9 @@ impl<'a> Parser<'a> {
             ParamKind::Optional(_) => Arg::Optional(Some(self.argument_of(reader, param, None, |p| p.value(scope))?)),
             ParamKind::List(_) => {
                 self.expect('[', &format!("and tensors: '{}' is a list", param.name))?;
-                let mut item = 0;
-                Arg::List(self.values(scope, |p, scope| {
-                    item += 1;
-                    p.argument_of(reader, param, Some(item - 1), |p| p.value(scope))
-                })?)
+                Arg::List(
+                    self.values(scope, |p, scope, item| p.argument_of(reader, param, Some(item), |p| p.value(scope)))?,
+                )
             }
             ParamKind::Operand(_) => match self.scalar()? {
                 Some(scalar) => Arg::Attribute(Attribute::Scalar(scalar)),
@@ -132,7 +130,7 @@ impl<'a> Parser<'a> {
     /// A tensor or a list of tensors, of a call that no definition directs.
     pub(super) fn tensors(&mut self, scope: &mut Scope) -> Result<Arg<ValueId>> {
         if self.eat('[') {
-            return Ok(Arg::List(self.values(scope, Self::value)?));
+            return Ok(Arg::List(self.values(scope, |p, scope, _| p.value(scope))?));
         }
         Ok(Arg::Tensor(self.value(scope)?))
     }
@@ -146,10 +144,29 @@ impl<'a> Parser<'a> {
         tensors
     }
 
-    /// What is called, with what.
-    pub(super) fn callee(&mut self, scope: &mut Scope, results: &[Typed]) -> Result<(Callee, Vec<Arg<ValueId>>)> {
-        let quoted = self.peek() == Some('"');
-        let (name, start) = self.name("an operator")?;
+    /// The full name of an operator: a bare word calls a prim where there is one, a quoted name and one behind `::` is
+    /// the operator's own.
+    pub(super) fn operator(&mut self) -> Result<(String, usize)> {
+        match self.peek() {
+            Some(':') => {
+                let at = self.at;
+                self.expect(':', "")?;
+                self.expect(':', "and the name of an operator")?;
+                Ok((self.label("the name of an operator")?, at))
+            }
+            Some('"') => self.name("an operator"),
+            _ => self.name("an operator").map(|(word, at)| (implied::operator_of(&word), at)),
+        }
+    }
+
+    /// What is called, with what, by a line that defines the names `results`.
+    pub(super) fn callee(
+        &mut self,
+        scope: &mut Scope,
+        results: &[(String, usize)],
+    ) -> Result<(Callee, Vec<Arg<ValueId>>)> {
+        let quoted = matches!(self.peek(), Some('"' | ':'));
+        let (name, start) = self.operator()?;
         if !quoted && name == "value_and_grad" {
             let mut wrt = None;
             let mut arguments = Vec::new();
@@ -210,8 +227,8 @@ impl<'a> Parser<'a> {
             let message = format!("{} returns {expected} {tensors}, this line names {}", def.name, results.len());
             return self.fail(start, message);
         }
-        let reader = Self::reader(results);
-        let arguments = self.call(scope, def, start, reader.as_deref())?;
+        let reader = results.first().map(|(name, _)| name.as_str());
+        let arguments = self.call(scope, def, start, reader)?;
         Ok((Callee::Operator(def), arguments))
     }
 }

@@ -1,12 +1,12 @@
 //! A whole trace: version, history, name, target, inputs and outputs.
 
-use super::super::implied::{deletes, scope_of};
-use super::super::print::VERSION;
+use super::super::implied::{MAX_RELATIVE, deletes, first_pass, scope_of};
+use super::super::print::{VERSION, word_length};
 use super::super::{Input, InputRole, Output, Trace, ValueId};
 use super::lines::End;
 use super::memory::follow;
 use super::messages::quote;
-use super::{Parser, Scope};
+use super::{Parser, Scope, Typed};
 use crate::error::Result;
 use crate::meta::Target;
 
@@ -39,11 +39,13 @@ impl Parser<'_> {
         let mut scope = Scope::default();
         self.expect('(', "and the inputs")?;
         let inputs = self.inputs(&mut scope)?;
+        self.pass = first_pass(&inputs);
         let arena = if self.eat_word("arena") { Some(self.integer("a size in bytes")?) } else { None };
         self.expect('{', "and the lines of the trace")?;
         self.symbols(&mut scope, End::Program, 0)?;
-        let (outputs, results): (Vec<Output>, Vec<ValueId>) =
-            self.results(|p, previous| p.output(&mut scope, previous))?.into_iter().unzip();
+        let mut returned: Vec<(Output, ValueId)> = Vec::new();
+        self.results(|p, _: Option<&()>| p.output(&mut scope, &mut returned))?;
+        let (outputs, results): (Vec<Output>, Vec<ValueId>) = returned.into_iter().unzip();
         scope.block.results = results;
         let told = self.memory(&mut scope)?;
         self.expect('}', "after 'return'")?;
@@ -59,7 +61,11 @@ impl Parser<'_> {
 
     /// The inputs, after `(`.
     fn inputs(&mut self, scope: &mut Scope) -> Result<Vec<Input>> {
+        let mut inputs: Vec<Input> = Vec::new();
         self.list(')', |p| {
+            if let Some((root, at)) = p.star() {
+                return p.inputs_like(scope, root, at, &mut inputs);
+            }
             p.follow_value(scope, scope.block.parameters.last().copied(), &"".into());
             let typed = p.typed();
             p.scope = "".into();
@@ -80,10 +86,38 @@ impl Parser<'_> {
             } else {
                 None
             };
-            let id = p.define(scope, typed)?;
-            scope.block.parameters.push(id);
-            Ok(Input { role, donated, strides })
-        })
+            p.input(scope, typed)?;
+            inputs.push(Input { role, donated, strides });
+            Ok(())
+        })?;
+        Ok(inputs)
+    }
+
+    fn input(&mut self, scope: &mut Scope, typed: Typed) -> Result<()> {
+        let id = self.define(scope, typed)?;
+        scope.block.parameters.push(id);
+        self.trees.add(&scope.block.value(id).name);
+        Ok(())
+    }
+
+    /// `root.* like model.*`, after its first star.
+    fn inputs_like(&mut self, scope: &mut Scope, root: &str, at: usize, inputs: &mut Vec<Input>) -> Result<()> {
+        self.expect_word("like")?;
+        let Some((model, start)) = self.star() else { return self.expected("inputs like 'params.*'") };
+        let Some((range, rests)) = self.trees.rests(model) else {
+            return self.fail(start, format!("no inputs that follow one another are below {}", quote(model)));
+        };
+        let names: Vec<String> = rests.map(|rest| format!("{root}.{rest}")).collect();
+        self.expands(names.len(), start)?;
+        for (i, name) in range.zip(names) {
+            if name.len() > MAX_RELATIVE {
+                return self.fail(at, format!("a name below another has at most {MAX_RELATIVE} bytes"));
+            }
+            let meta = scope.block.meta(scope.block.parameters[i]).clone();
+            self.input(scope, Typed { name, at, meta })?;
+            inputs.push(inputs[i].clone());
+        }
+        Ok(())
     }
 
     /// `# made by acquire, dce` on the line after the version.
@@ -123,12 +157,15 @@ impl Parser<'_> {
         }
     }
 
-    /// `loss = value` or just a value, after the output `previous`, below whose scope a path may be.
-    fn output(&mut self, scope: &mut Scope, previous: Option<&(Output, ValueId)>) -> Result<(Output, ValueId)> {
+    /// `loss = value`, `params.* = sgd.*.new`, or just a value. A path may be below the scope of the one before it.
+    fn output(&mut self, scope: &mut Scope, returned: &mut Vec<(Output, ValueId)>) -> Result<()> {
         self.skip();
         let start = self.at;
+        if let Some((root, at)) = self.star() {
+            return self.outputs_below(scope, root, at, returned);
+        }
         let path = if self.peek() == Some('.') {
-            self.scope = scope_of(previous.map_or("", |(output, _)| &output.path)).into();
+            self.scope = scope_of(returned.last().map_or("", |(output, _)| &output.path)).into();
             let path = self.relative_name();
             self.scope = "".into();
             path?.0
@@ -136,9 +173,38 @@ impl Parser<'_> {
             self.label("a value")?
         };
         if self.eat('=') {
-            return Ok((Output { path }, self.value(scope)?));
+            returned.push((Output { path }, self.value(scope)?));
+            return Ok(());
         }
         self.at = start;
-        Ok((Output { path: String::new() }, self.value(scope)?))
+        returned.push((Output { path: String::new() }, self.value(scope)?));
+        Ok(())
+    }
+
+    /// `params.* = sgd.*.new`, after its first star.
+    fn outputs_below(
+        &mut self,
+        scope: &mut Scope,
+        root: &str,
+        start: usize,
+        returned: &mut Vec<(Output, ValueId)>,
+    ) -> Result<()> {
+        self.expect('=', "and the values' names after the paths")?;
+        let Some((before, at)) = self.star() else { return self.expected("names like 'sgd.*.new'") };
+        // The end of the values' names is right behind the star.
+        let mut behind = "";
+        if let Some(rest) = self.rest().strip_prefix('.') {
+            behind = &self.rest()[..1 + word_length(rest)];
+            self.at += behind.len();
+        }
+        for path in self.names_of(root, start)? {
+            let name = format!("{before}.{}{behind}", &path[root.len() + 1..]);
+            if name.len() > MAX_RELATIVE {
+                return self.fail(at, format!("a name below another has at most {MAX_RELATIVE} bytes"));
+            }
+            let value = self.look_up(scope, &name, at)?;
+            returned.push((Output { path }, value));
+        }
+        Ok(())
     }
 }

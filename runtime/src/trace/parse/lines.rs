@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use super::super::implied::{result_metas, scope_of_line};
 use super::super::{BoundSymbol, Callee, Pass, Results, Schedule, ValueId};
 use super::{Parser, Scope, Typed};
 use crate::argument::Arg;
 use crate::error::Result;
+use crate::meta::TensorMeta;
 use crate::refusal::Refusal;
 use crate::stream_kind::StreamKind;
 
@@ -16,6 +18,12 @@ pub(super) enum End {
     Program,
     /// `yield` and results, which are read, or the results' marks at their lines.
     Body,
+}
+
+/// What a line defines: names, where they are in the text, and the types if the text has them.
+struct Heads {
+    names: Vec<(String, usize)>,
+    metas: Option<Vec<TensorMeta>>,
 }
 
 /// The end of its arguments' lives.
@@ -51,10 +59,15 @@ impl Parser<'_> {
     /// `on copy after a, b`: both may be left out.
     pub(super) fn schedule(&mut self, scope: &mut Scope) -> Result<Schedule> {
         let mut schedule = Schedule::default();
-        // A value may be called as these words: its type or an equals sign follows then.
+        // A value may be called as these words: its type, an equals sign or a counter follows then.
         let here = |p: &mut Self, word: &str| {
             let start = p.at;
-            let here = p.eat_word(word) && !matches!(p.peek(), None | Some(':' | ',' | '=' | '(' | ';' | '{' | '}'));
+            let mut here =
+                p.eat_word(word) && !matches!(p.peek(), None | Some(':' | ',' | '=' | '(' | ';' | '{' | '}'));
+            // Or names that count on from it.
+            let behind = p.at;
+            here &= !(p.eat_word("to") && p.peek() == Some('.'));
+            p.at = behind;
             if !here {
                 p.at = start;
             }
@@ -88,8 +101,12 @@ impl Parser<'_> {
     }
 
     /// One line after its results: the call, the claim, the stream, what it reads last, the refusals, the body.
-    fn symbol(&mut self, scope: &mut Scope, results: Vec<Typed>, depth: usize) -> Result<Results> {
-        let (callee, arguments) = self.callee(scope, &results)?;
+    fn symbol(&mut self, scope: &mut Scope, heads: Heads, depth: usize) -> Result<Results> {
+        let outside = self.scope.clone();
+        if self.scope.is_empty() {
+            self.scope = scope_of_line(heads.names.first().map(|(name, _)| name.as_str())).into();
+        }
+        let (callee, arguments) = self.callee(scope, &heads.names)?;
         let executor = if self.eat_word("by") { Some(self.executor()?) } else { self.region };
         let schedule = self.schedule(scope)?;
         let mut symbol = BoundSymbol {
@@ -109,10 +126,20 @@ impl Parser<'_> {
             symbol.refusals = self.refusals()?;
             symbol.body = Some(Arc::new(self.body(&scope.block, &symbol, depth + 1)?));
         }
-        let ids = results.into_iter().map(|typed| self.define(scope, typed)).collect::<Result<Results>>()?;
+        let metas = match heads.metas {
+            Some(metas) => Some(metas),
+            None => symbol.operator().and_then(|_| result_metas(&scope.block, &symbol.arguments, heads.names.len())),
+        };
+        let Some(metas) = metas else {
+            return self
+                .fail(heads.names[0].1, "expected ':' and a type after the name: no type follows from what is read");
+        };
+        let typed = heads.names.into_iter().zip(metas).map(|((name, at), meta)| Typed { name, at, meta });
+        let ids = typed.map(|typed| self.define(scope, typed)).collect::<Result<Results>>()?;
         let open = symbol.body.is_none();
         scope.block.symbols.push(BoundSymbol { results: ids.clone(), ..symbol });
         self.deletes(scope)?;
+        self.scope = outside;
         if open {
             scope.block.symbols[at].refusals = self.refusals()?;
         }
@@ -143,14 +170,26 @@ impl Parser<'_> {
     /// Values after `del`, and the views that end with them.
     fn delete(&mut self, scope: &mut Scope, ending: Vec<ValueId>) -> Result<()> {
         let mut arguments: Vec<Arg<ValueId>> = Vec::new();
+        let mut in_order = !ending.is_empty();
         loop {
-            let argument = self.tensors_after(scope, arguments.last())?;
-            arguments.push(argument);
+            self.skip();
+            let at = self.at;
+            if let Some(several) = self.starred(scope)? {
+                arguments.extend(several.into_iter().map(Arg::Tensor));
+                in_order = true;
+            } else {
+                let argument = self.tensors_after(scope, arguments.last())?;
+                arguments.push(argument);
+                if let Some(Arg::Tensor(id)) = arguments.last() {
+                    let counted = self.values_to(scope, *id, at)?;
+                    arguments.extend(counted.into_iter().map(Arg::Tensor));
+                }
+            }
             if !self.eat(',') {
                 break;
             }
         }
-        if !ending.is_empty() {
+        if in_order {
             arguments.extend(ending.into_iter().map(Arg::Tensor));
             // In the order of their definition, as the transform has them.
             arguments.sort_by_key(|argument| argument.tensors().first().copied());
@@ -172,7 +211,10 @@ impl Parser<'_> {
             if self.label("a name").is_err() {
                 break;
             }
-            typed = self.peek() == Some(':');
+            if self.eat_word("to") && self.eat('.') {
+                self.at += self.peek_word().len();
+            }
+            typed = matches!(self.peek(), Some(':' | '='));
             if !self.eat(',') {
                 break;
             }
@@ -227,8 +269,13 @@ impl Parser<'_> {
                 }
             }
             let results = if !quoted && self.at_region() {
-                let results = self.region(scope, depth)?;
+                let (results, names) = self.region(scope, depth)?;
+                let outside = self.scope.clone();
+                if self.scope.is_empty() {
+                    self.scope = names;
+                }
                 self.deletes(scope)?;
+                self.scope = outside;
                 results
             } else {
                 let results = self.results_of_line(end)?;
@@ -253,17 +300,23 @@ impl Parser<'_> {
         found
     }
 
-    /// `name: type, ... =`, or nothing before a call.
-    fn results_of_line(&mut self, end: End) -> Result<Vec<Typed>> {
+    /// `name: type, ... =`, or names alone, or nothing before a call.
+    fn results_of_line(&mut self, end: End) -> Result<Heads> {
         let start = self.at;
-        self.name(if end == End::Program { "a line or 'return'" } else { "a line or 'yield'" })?;
-        let bare = self.peek() == Some('(');
+        let bare = self.peek() == Some(':') || {
+            self.name(if end == End::Program { "a line or 'return'" } else { "a line or 'yield'" })?;
+            self.peek() == Some('(')
+        };
         self.at = start;
         if bare {
-            return Ok(Vec::new());
+            return Ok(Heads { names: Vec::new(), metas: Some(Vec::new()) });
         }
-        let results = self.typed_list('=')?;
-        Ok(results)
+        let (typed, names) = self.typed_list('=')?;
+        if typed.is_empty() {
+            return Ok(Heads { names, metas: None });
+        }
+        let (names, metas) = typed.into_iter().map(|typed| ((typed.name, typed.at), typed.meta)).unzip();
+        Ok(Heads { names, metas: Some(metas) })
     }
 
     /// Values after `return` or `yield`, each perhaps with a path; several lines stand between parentheses. An item is

@@ -1,12 +1,13 @@
 //! Text back into traces. Any input gives a trace or an [`Error::Parse`](crate::Error::Parse) with a line and a column.
 //!
-//! `messages` says what is wrong, `words` reads characters, words and lists; `attributes`, `types` and `names` what
-//! lines are made of, `calls`, `nested` and `lines` the lines, `bodies` what is in their braces, `memory` the memory
-//! that values have, `header` all around them.
+//! `messages` says what is wrong, `words` reads characters, words and lists; `attributes`, `types`, `names` and `runs`
+//! (of names) what lines are made of, `calls`, `nested` and `lines` the lines, `bodies` what is in their braces,
+//! `memory` the memory that values have, `header` all around them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::trees::Trees;
 use super::{Block, Pass, Trace, ValueId};
 use crate::argument::Attribute;
 use crate::error::Result;
@@ -22,6 +23,7 @@ mod memory;
 mod messages;
 mod names;
 mod nested;
+mod runs;
 mod types;
 mod words;
 
@@ -89,6 +91,10 @@ struct Parser<'a> {
     deletes: bool,
     /// The views inside the line that is read.
     ending: Vec<ValueId>,
+    /// The inputs of the program.
+    trees: Trees,
+    /// How many names were read that others stand for.
+    expanded: usize,
 }
 
 impl Parser<'_> {
@@ -108,6 +114,8 @@ impl Parser<'_> {
             inside: 0,
             deletes: false,
             ending: Vec::new(),
+            trees: Trees::default(),
+            expanded: 0,
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::trace::test_support::{GOOD, Generator, Random};
 
 fn mutate(random: &mut Random, texts: &[String]) -> String {
-    const TOKENS: [&str; 44] = [
+    const TOKENS: [&str; 50] = [
         "(",
         ")",
         "{",
@@ -50,6 +50,12 @@ fn mutate(random: &mut Random, texts: &[String]) -> String {
         "é",
         "\u{1f600}",
         "\0",
+        ".*",
+        " like ",
+        " to .3",
+        "s.* like s.*,",
+        "pass backward\n",
+        "::",
     ];
     let text = if random.one_in(3) { GOOD } else { &texts[random.below(texts.len())] };
     let mut text = text.as_bytes().to_vec();

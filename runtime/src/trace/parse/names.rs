@@ -81,31 +81,52 @@ impl Parser<'_> {
         if self.at_view() {
             return self.view_around(scope);
         }
+        if self.peek() == Some(':') {
+            let (operator, at) = self.operator()?;
+            return self.nested(scope, &operator, at);
+        }
+        let start = self.at;
         let (name, at) = self.name("a value")?;
-        if self.peek() == Some('(') { self.nested(scope, &name, at) } else { self.look_up(scope, &name, at) }
+        if self.peek() != Some('(') {
+            return self.look_up(scope, &name, at);
+        }
+        self.at = start;
+        let (operator, at) = self.operator()?;
+        self.nested(scope, &operator, at)
     }
 
-    /// The values of a list, after its `[`.
+    /// The values of a list, after its `[`; `item` reads one, of the place that it is told.
     pub(super) fn values(
         &mut self,
         scope: &mut Scope,
-        mut item: impl FnMut(&mut Self, &mut Scope) -> Result<ValueId>,
+        mut item: impl FnMut(&mut Self, &mut Scope, usize) -> Result<ValueId>,
     ) -> Result<Vec<ValueId>> {
         let outside = self.scope.clone();
-        let mut previous = None;
-        let values = self.list(']', |p| {
+        let (mut previous, mut values) = (None, Vec::new());
+        self.list(']', |p| {
+            if let Some(several) = p.starred(scope)? {
+                values.extend(several);
+                previous = values.last().copied();
+                return Ok(());
+            }
             p.follow_value(scope, previous, &outside);
+            p.skip();
+            let at = p.at;
             let defined = scope.block.symbols.len();
             let around = scope.around.as_ref().map_or(0, |around| around.block.symbols.len());
-            let id = item(p, scope)?;
+            let id = item(p, scope, values.len())?;
+            values.push(id);
             // A view in place of a value has no name in the text that the next could follow.
             let named = defined == scope.block.symbols.len()
                 && around == scope.around.as_ref().map_or(0, |around| around.block.symbols.len());
-            previous = named.then_some(id);
-            Ok(id)
-        });
+            if named {
+                values.extend(p.values_to(scope, id, at)?);
+            }
+            previous = values.last().copied().filter(|_| named);
+            Ok(())
+        })?;
         self.scope = outside;
-        values
+        Ok(values)
     }
 
     /// A name that begins with a dot is below the scope of the value before it in its list, or else below `outside`.

@@ -1,7 +1,5 @@
 //! Views inside the line that reads them.
 
-use std::sync::Arc;
-
 use super::super::nested::{DEEPEST, is_view, name_of};
 use super::super::{BoundSymbol, Callee, Results, ValueId};
 use super::messages::{MAX_HINT, quote};
@@ -34,7 +32,7 @@ impl Parser<'_> {
         let start = self.at;
         let here = self.region.is_some()
             && self.eat_word("view")
-            && matches!(self.peek(), Some(c) if c == '"' || c == '_' || c.is_ascii_alphanumeric());
+            && matches!(self.peek(), Some(c) if matches!(c, '"' | '_' | ':') || c.is_ascii_alphanumeric());
         if !here {
             self.at = start;
         }
@@ -43,7 +41,7 @@ impl Parser<'_> {
 
     /// A call of the block around the region whose body is read, after `view`.
     pub(super) fn view_around(&mut self, scope: &mut Scope) -> Result<ValueId> {
-        let (name, at) = self.name("an operator")?;
+        let (name, at) = self.operator()?;
         let Some(mut around) = scope.around.take() else {
             return self.fail(at, "'view' is for the lines of a region in a program");
         };
@@ -99,10 +97,5 @@ impl Parser<'_> {
             self.ending.push(id);
         }
         Ok(id)
-    }
-
-    /// What a line's calls are called after: its first result.
-    pub(super) fn reader(results: &[Typed]) -> Option<Arc<str>> {
-        results.first().map(|typed| typed.name.as_str().into())
     }
 }

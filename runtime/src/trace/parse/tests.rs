@@ -86,7 +86,16 @@ fn messages_say_what_to_write() {
         ("y: f32[4] = tt::exp(x)\ndel y", 1, "'del' ends the line that reads last: write '; del' behind it"),
         ("y: f32[4] = tt::exp(.x)", 21, "'.x' is below a scope, and there is none here"),
         ("y: f32[4] = tt::exp(.)", 21, "expected the rest of a name behind its dot"),
-        ("y, z = tt::exp(x)", 6, "expected ',' or ':' and a type after the name, found '='"),
+        ("y, z = tt::exp(x)", 8, "tt::exp returns 1 tensor, this line names 2"),
+        ("y, z: f32[4], w = tt::split(x, parts=3)", 17, "expected ',' or ':' and a type after the name, found '='"),
+        ("y = tt::add(1, 2)", 1, "expected ':' and a type after the name: no type follows from what is read"),
+        ("y, z = tt::cat([x], dim=0)", 8, "tt::cat returns 1 tensor, this line names 2"),
+        ("y = tt::cat([x, x], dim=0)", 1, "no type follows from what is read"),
+        ("y = tt::exp(p.*)", 13, "no value is called 'p.'"),
+        ("y = tt::cat([p.*], dim=0)", 14, "no inputs that follow one another are below 'p'"),
+        ("y to .9999 = tt::split(x, parts=3)", 3, "names count from 'y' up to at most 4096 more"),
+        ("y to .2 = tt::exp(x)", 11, "tt::exp returns 1 tensor, this line names 3"),
+        ("y = tt::cat([x to .1], dim=0)", 14, "no value is called 'x.1'"),
         ("y: f32[4] = tt::exp(x) {\nyield z: f32[4] = tt::exp(input)\nyield z\n}", 1, "not both"),
         ("region by tt_host {\nyield y: f32[4] = tt::exp(xx)\n}", 27, "no value is called 'xx' at this line, did you"),
         ("region by tt_host {\nx: f32[4] = tt::exp(yy)\nyield yy: f32[4] = tt::exp(x)\n}", 7, "'yy' is defined twice"),
@@ -134,6 +143,8 @@ fn hostile_texts_fail_quickly() {
     assert!(failure(&views).2.contains("calls inside lines nest deeper than 4"));
     let names = format!("{head}z: f32[4] = tt::cat([x{}", ", .x.x".repeat(100_000));
     assert!(failure(&names).2.len() < 500);
+    let several = format!("{head}{}", "y to .4000 = tt::split(x, parts=9)\n".repeat(10_000));
+    assert!(failure(&several).2.contains("defined twice"));
     for text in [
         format!("{head}z: f32[4] = {long}(x)"),
         format!("{head}z: f32[4] = tt::exp({long})"),

@@ -53,8 +53,9 @@ impl Parser<'_> {
         Ok(Typed { name, at, meta })
     }
 
-    /// `a, b: f32[4], c: i64[4]` up to `end`: a type is that of all names before it that have none.
-    pub(super) fn typed_list(&mut self, end: char) -> Result<Vec<Typed>> {
+    /// `a, b: f32[4], c: i64[4]` up to `end`: a type is that of all names before it that have none. Before a call, a
+    /// list may have no types at all; then it is returned as names, and where they are.
+    pub(super) fn typed_list(&mut self, end: char) -> Result<(Vec<Typed>, Vec<(String, usize)>)> {
         let outside = self.scope.clone();
         let mut named: Vec<(String, usize)> = Vec::new();
         let mut typed: Vec<Typed> = Vec::new();
@@ -68,7 +69,10 @@ impl Parser<'_> {
             self.follow_name(previous.as_deref(), &outside);
             let name = self.name("a name");
             self.scope = outside.clone();
-            named.push(name?);
+            let (name, at) = name?;
+            let counted = self.names_to(&name)?;
+            named.push((name, at));
+            named.extend(counted.into_iter().map(|name| (name, at)));
             if self.eat(':') {
                 let meta = self.meta()?;
                 typed.extend(named.drain(..).map(|(name, at)| Typed { name, at, meta: meta.clone() }));
@@ -78,8 +82,11 @@ impl Parser<'_> {
                 self.expect(end, if end == '=' { "and a call after the results" } else { "or ','" })?;
                 break;
             }
+            if end == '=' && typed.is_empty() && self.eat(end) {
+                break;
+            }
             self.expect(',', "or ':' and a type after the name")?;
         }
-        Ok(typed)
+        Ok((typed, named))
     }
 }

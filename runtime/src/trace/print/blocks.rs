@@ -8,12 +8,13 @@ use super::printer::{Printer, value_name};
 use super::words::{label, scope_of_body};
 use crate::argument::Arg;
 
-impl Printer {
-    /// The lines of a block; of those that are marked all results are the block's.
-    pub(super) fn symbols(&mut self, style: &Style<'_>, depth: usize, yields: Option<&[bool]>) {
+impl Printer<'_> {
+    /// The lines of a block, the first of which are of the pass `start`; of those that are marked all results are the
+    /// block's.
+    pub(super) fn symbols(&mut self, style: &Style<'_>, depth: usize, yields: Option<&[bool]>, start: Pass) {
         let symbols = &style.names.block.symbols;
         let mut next = 0;
-        let mut pass = Pass::Forward;
+        let mut pass = start;
         while let Some(symbol) = symbols.get(next) {
             if style.nested.is_some_and(|nested| nested.contains(next)) {
                 next += 1;
@@ -24,11 +25,21 @@ impl Printer {
                 self.line(depth, &format!("pass {}", pass.name()));
             }
             let deletes = symbols[next + 1..].iter().take_while(|symbol| symbol.callee == Callee::Delete);
-            let deletes: Vec<String> = deletes.map(|delete| Self::deleted(style, delete)).collect();
+            let region = self.written_short(style, symbol, depth);
+            let behind = style.of_line(symbol, region.as_ref().map(|(scope, _)| *scope));
+            let deletes: Vec<String> = deletes.map(|delete| Self::deleted(&behind, delete)).collect();
             let yields = if yields.is_some_and(|yields| yields[next]) { "yield " } else { "" };
-            self.symbol(style, symbol, depth, (yields, &deletes.concat()));
+            self.symbol(style, symbol, depth, region, (yields, &deletes.concat()));
             next += 1 + deletes.len();
         }
+    }
+
+    /// Of a region that is written without its operands: the scope of its names, and what is nested in its body.
+    fn written_short<'a>(&self, style: &Style<'_>, symbol: &'a BoundSymbol, depth: usize) -> Option<(&'a str, Nested)> {
+        let body = symbol.body.as_deref().filter(|_| depth <= self.options.depth)?;
+        let written = !style.explicit && style.around.is_none();
+        let nested = written.then(|| implied::region(style.names.block, symbol, body))??;
+        Some((scope_of_body(body), nested))
     }
 
     /// `; del a, b`, without what is written inside the line.
@@ -44,20 +55,23 @@ impl Printer {
         format!(";{SOFT}{}", style.delete(&shown))
     }
 
-    /// A symbol between what is written before it and behind it.
-    fn symbol(&mut self, style: &Style<'_>, symbol: &BoundSymbol, depth: usize, (before, behind): (&str, &str)) {
+    /// A symbol between what is written before it and behind it; `region` if it is written as one.
+    fn symbol(
+        &mut self,
+        style: &Style<'_>,
+        symbol: &BoundSymbol,
+        depth: usize,
+        region: Option<(&str, Nested)>,
+        (before, behind): (&str, &str),
+    ) {
         let block = style.names.block;
         let body = symbol.body.as_deref().filter(|_| depth <= self.options.depth);
-        let in_region = style.around.is_some();
-        let nested =
-            body.filter(|_| !style.explicit && !in_region).and_then(|body| implied::region(block, symbol, body));
-        let head = match (body, &nested, &symbol.callee) {
-            (Some(body), Some(_), Callee::Region { executor }) => match scope_of_body(body) {
-                "" => format!("region by {}{}", label(executor), style.schedule(symbol)),
-                scope => format!("region by {}{} in {}", label(executor), style.schedule(symbol), label(scope)),
-            },
+        let by = |executor| format!("region by {}{}", label(executor), style.schedule(symbol));
+        let head = match (&region, &symbol.callee) {
+            (Some(("", _)), Callee::Region { executor }) => by(executor),
+            (Some((scope, _)), Callee::Region { executor }) => format!("{} in {}", by(executor), label(scope)),
             // All lines of a region are its executor's.
-            _ if in_region => style.line(&BoundSymbol { executor: None, ..symbol.clone() }),
+            _ if style.around.is_some() => style.line(&BoundSymbol { executor: None, ..symbol.clone() }),
             _ => style.line(symbol),
         };
         match body {
@@ -73,7 +87,7 @@ impl Printer {
         let Some(body) = body else { return };
         let none = Nested::none(block);
         let around = Around { block, region: symbol, nested: style.nested.unwrap_or(&none) };
-        let region = nested.as_ref().map(|nested| (around, nested));
+        let region = region.as_ref().map(|(_, nested)| (around, nested));
         if region.is_none() && !self.parameters_follow(block, symbol, body) {
             let style = self.style(body, "");
             self.line(depth + 1, &format!("({})", comma(&style.all_typed(&body.parameters))));
@@ -88,7 +102,7 @@ impl Printer {
         let (around, nested) = region.unzip();
         let style = Style { nested, around, ..style };
         let yields = implied::yields(body).filter(|_| !style.explicit);
-        self.symbols(&style, depth, yields.as_deref());
+        self.symbols(&style, depth, yields.as_deref(), Pass::Forward);
         if yields.is_none() {
             let results = comma(&style.names.list(&body.results));
             self.line(depth, format!("yield {results}").trim_end());

@@ -63,12 +63,19 @@ impl<'a> Style<'a> {
     /// `a, b: f32[4], c: i64[4]`: a type stands behind the last name of those that have it.
     pub(super) fn all_typed(&self, ids: &[ValueId]) -> Vec<String> {
         let meta = |id: &ValueId| self.names.block.values.get(id.index()).map(|value| &value.meta);
-        let one = |(i, id): (usize, &ValueId)| {
-            let previous = i.checked_sub(1).map(|before| ids[before]);
-            let goes_on = !self.explicit && ids.get(i + 1).is_some_and(|next| meta(next) == meta(id));
-            if goes_on { self.names.after(previous, *id) } else { self.typed(previous, *id) }
-        };
-        ids.iter().enumerate().map(one).collect()
+        let (mut texts, mut at) = (Vec::with_capacity(ids.len()), 0);
+        while at < ids.len() {
+            let previous = at.checked_sub(1).map(|before| ids[before]);
+            let rest = &ids[at..];
+            let of_type = rest.iter().take_while(|id| !self.explicit && meta(id) == meta(&ids[at])).count().max(1);
+            let (mut text, count) = self.names.run(previous, &rest[..of_type], None);
+            if count == of_type {
+                text += &meta(&ids[at]).map_or_else(String::new, |meta| format!(": {}", self.meta(meta)));
+            }
+            texts.push(text);
+            at += count;
+        }
+        texts
     }
 
     /// The call that is written in place of a value: a view that nobody else reads.
@@ -88,25 +95,38 @@ impl<'a> Style<'a> {
         match argument {
             Arg::Tensor(id) | Arg::Optional(Some(id)) => self.inside(*id).unwrap_or_else(|| self.names.one(*id)),
             Arg::Optional(None) => "none".into(),
-            Arg::List(ids) => {
-                let mut previous = None;
-                let item = |id: &ValueId| match self.inside(*id) {
-                    Some(call) => {
-                        previous = None;
-                        call
-                    }
-                    None => self.names.after(previous.replace(*id), *id),
-                };
-                format!("[{}]", comma(&ids.iter().map(item).collect::<Vec<String>>()))
-            }
+            Arg::List(ids) => format!("[{}]", comma(&self.items(ids))),
             Arg::Attribute(attribute) => attribute.to_string(),
         }
+    }
+
+    /// The items of a list of operands.
+    fn items(&self, ids: &[ValueId]) -> Vec<String> {
+        let calls: Vec<Option<String>> = ids.iter().map(|id| self.inside(*id)).collect();
+        let (mut texts, mut at) = (Vec::with_capacity(ids.len()), 0);
+        let mut previous = None;
+        while at < ids.len() {
+            if let Some(call) = &calls[at] {
+                texts.push(call.clone());
+                (previous, at) = (None, at + 1);
+                continue;
+            }
+            let named = calls[at..].iter().take_while(|call| call.is_none()).count();
+            let (text, count) = self.names.run(previous, &ids[at..at + named], self.names.trees);
+            texts.push(text);
+            at += count;
+            previous = Some(ids[at - 1]);
+        }
+        texts
     }
 
     /// Operator and arguments.
     fn call(&self, symbol: &BoundSymbol) -> String {
         match &symbol.callee {
-            Callee::Operator(def) => format!("{}({})", operator_name(def.name), comma(&self.arguments(symbol))),
+            Callee::Operator(def) => {
+                let name = operator_name(def.name, self.names.short());
+                format!("{name}({})", comma(&self.arguments(symbol)))
+            }
             Callee::Delete => self.delete(&symbol.arguments),
             Callee::ValueAndGrad { wrt } => {
                 let mut arguments = self.arguments(symbol);
@@ -154,9 +174,34 @@ impl<'a> Style<'a> {
         texts
     }
 
-    /// `del a, b`.
+    /// `del a, b`. Values in the order of their definition may be listed in another.
     pub(super) fn delete(&self, arguments: &[Arg<ValueId>]) -> String {
-        format!("del {}", comma(&self.tensors(arguments)))
+        let plain = |argument: &Arg<ValueId>| if let Arg::Tensor(id) = argument { Some(*id) } else { None };
+        let ids: Option<Vec<ValueId>> = arguments.iter().map(plain).collect();
+        let (Some(ids), Some(trees)) = (ids, self.names.trees) else {
+            return format!("del {}", comma(&self.tensors(arguments)));
+        };
+        let name = |id: &ValueId| self.names.block.values.get(id.index()).map_or("", |value| &*value.name);
+        let patterns = match ids.is_sorted_by(|a, b| a < b) {
+            true => trees.scattered(&ids.iter().map(name).collect::<Vec<&str>>()),
+            false => Vec::new(),
+        };
+        let together: Vec<usize> = patterns.iter().flat_map(|(_, places)| places.iter().copied()).collect();
+        let alone = ids.iter().enumerate().filter(|(i, _)| !together.contains(i)).map(|(_, id)| *id);
+        let mut texts = self.names.runs(&alone.collect::<Vec<ValueId>>());
+        texts.extend(patterns.iter().map(|(pattern, _)| format!("{pattern}.*")));
+        format!("del {}", comma(&texts))
+    }
+
+    /// How a line is written, and what ends with it: with names below the scope of its first result, or below `scope`,
+    /// which its body has, if names are below none.
+    pub(super) fn of_line(&self, symbol: &BoundSymbol, scope: Option<&'a str>) -> Style<'a> {
+        if !self.names.short() || !self.names.scope.is_empty() {
+            return *self;
+        }
+        let first = symbol.results.first().and_then(|id| self.names.block.values.get(id.index()));
+        let scope = scope.unwrap_or_else(|| implied::scope_of_line(first.map(|value| &*value.name)));
+        Style { names: Names { scope, ..self.names }, ..*self }
     }
 
     /// The stream, unless it is that of computation, and what the line waits for.
@@ -174,11 +219,13 @@ impl<'a> Style<'a> {
 
     /// Results, operator and arguments, who runs it, and where and when.
     pub(super) fn line(&self, symbol: &BoundSymbol) -> String {
-        let mut line = comma(&self.all_typed(&symbol.results));
+        let follow = self.names.short() && implied::results_follow(self.names.block, symbol);
+        let results = if follow { self.names.runs(&symbol.results) } else { self.all_typed(&symbol.results) };
+        let mut line = comma(&results);
         if !line.is_empty() {
             line += &format!(" ={SOFT}");
         }
-        line += &self.call(symbol);
+        line += &self.of_line(symbol, None).call(symbol);
         if let Some(executor) = symbol.executor {
             line += &format!("{SOFT}by {}", label(executor));
         }

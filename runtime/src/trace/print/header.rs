@@ -1,12 +1,14 @@
 //! What is around the lines of a trace: version, history, inputs, outputs.
 
-use super::super::implied::{self, Storages, scope_of};
+use super::super::implied::{self, MAX_RELATIVE, Storages, scope_of};
 use super::super::nested::Nested;
+use super::super::trees::Trees;
 use super::super::{Input, InputRole, Trace, ValueId};
 use super::calls::Style;
+use super::first_line;
 use super::fold::{HANG, WIDTH, fold};
-use super::printer::{Printer, VERSION, value_name};
-use super::words::{below, label};
+use super::printer::{Printer, value_name};
+use super::words::{below, is_word, label};
 use crate::executor::VIEW;
 use crate::transforms::donate::{Donation, donations};
 use crate::transforms::plan::memory_use;
@@ -45,39 +47,97 @@ pub(super) fn output(trace: &Trace, index: usize, scope: &str) -> String {
     }
 }
 
+/// What is written of some inputs or outputs, and the scope that they are in.
+type Item = (String, String);
+
 /// Items of a list, those of one scope on one line.
-fn by_scope(items: Vec<String>, name: impl Fn(usize) -> String) -> Vec<Vec<String>> {
+fn by_scope(items: Vec<Item>) -> Vec<Vec<String>> {
     let mut lines: Vec<Vec<String>> = Vec::new();
-    let mut last = String::new();
-    for (i, item) in items.into_iter().enumerate() {
-        let scope = scope_of(&name(i)).to_owned();
-        match lines.last_mut() {
-            Some(line) if !scope.is_empty() && scope == last => line.push(item),
-            _ => lines.push(vec![item]),
+    let mut last = None;
+    for (item, scope) in items {
+        match lines.last_mut().filter(|_| last.as_ref() == Some(&scope)) {
+            Some(line) => line.push(item),
+            None => lines.push(vec![item]),
         }
-        last = scope;
+        last = Some(scope);
     }
     lines
 }
 
-impl Printer {
+/// The inputs; those that are as others above are one item: `state.mean.* like params.*`.
+fn inputs(trace: &Trace, style: &Style<'_>) -> Vec<Item> {
+    let parameters = &trace.block.parameters;
+    let value = |i: usize| parameters.get(i).and_then(|id| trace.block.values.get(id.index()));
+    let name = |i: usize| value(i).map_or("", |value| &*value.name);
+    let same = |a: usize, b: usize| {
+        value(a).map(|value| &value.meta) == value(b).map(|value| &value.meta)
+            && trace.inputs.get(a) == trace.inputs.get(b)
+    };
+    let (mut items, mut at) = (Vec::new(), 0);
+    while at < parameters.len() {
+        if let Some((root, model, count)) = style.names.trees.and_then(|trees| trees.alike(at, same)) {
+            items.push((format!("{root}.* like {model}.*"), root.to_owned()));
+            at += count;
+            continue;
+        }
+        let before = at.checked_sub(1).filter(|before| scope_of(name(*before)) == scope_of(name(at)));
+        let text = input(trace, style, at, before.map(|before| parameters[before]));
+        items.push((text, scope_of(name(at)).to_owned()));
+        at += 1;
+    }
+    items
+}
+
+/// The outputs; those whose paths are the inputs below a name are one item: `params.* = sgd.*.new`.
+fn outputs(trace: &Trace, trees: Option<&Trees>) -> Vec<Item> {
+    let path = |i: usize| trace.outputs.get(i).map_or("", |output| &*output.path);
+    let (mut items, mut at) = (Vec::new(), 0);
+    while at < trace.block.results.len() {
+        if let Some((text, count)) = trees.and_then(|trees| outputs_below(trace, trees, at)) {
+            items.push((text, path(at).to_owned()));
+            at += count;
+            continue;
+        }
+        let scope = scope_of(path(at));
+        let before = at.checked_sub(1).filter(|before| trees.is_some() && scope_of(path(*before)) == scope);
+        items.push((output(trace, at, before.map_or("", |_| scope)), scope.to_owned()));
+        at += 1;
+    }
+    items
+}
+
+/// The outputs from `at` on that are one item, and how many they are.
+fn outputs_below(trace: &Trace, trees: &Trees, at: usize) -> Option<(String, usize)> {
+    let paths: Vec<&str> = trace.outputs.get(at..)?.iter().map(|output| &*output.path).collect();
+    let value = |id: &ValueId| trace.block.values.get(id.index()).map(|value| &*value.name);
+    let values: Vec<&str> = trace.block.results.get(at..)?.iter().map_while(value).collect();
+    let (root, count) = trees.pattern(&paths)?;
+    let rests: Vec<&str> = paths[..count].iter().map(|path| &path[root.len() + 1..]).collect();
+    // What is around the first value's part of its name is around that of every other.
+    let around = values.first()?.match_indices(rests[0]).find_map(|(start, rest)| {
+        let (before, behind) = (&values[0][..start], &values[0][start + rest.len()..]);
+        let bounded = before.ends_with('.') && (behind.is_empty() || behind.starts_with('.'));
+        let words = is_word(before) && (behind.is_empty() || is_word(&behind[1..]));
+        let every = rests.len() <= values.len()
+            && rests.iter().zip(&values).all(|(rest, value)| {
+                value.strip_prefix(before).and_then(|value| value.strip_suffix(behind)) == Some(*rest)
+            });
+        (bounded && words && every && values[0].len() <= MAX_RELATIVE).then_some((before, behind))
+    });
+    let (before, behind) = around?;
+    Some((format!("{root}.* = {before}*{behind}"), count))
+}
+
+impl Printer<'_> {
     pub(super) fn trace(&mut self, trace: &Trace) {
         let style = self.style(&trace.block, "");
-        self.out += &format!("# fulgurite trace {VERSION}\n");
+        self.out += &format!("{}\n", first_line());
         if !trace.history.is_empty() {
             let history: Vec<String> = trace.history.iter().map(|transform| label(transform)).collect();
             self.out += &format!("# made by {}\n", history.join(", "));
         }
         self.predictions(trace);
-        let name = |i: usize| {
-            let value = trace.block.parameters.get(i).and_then(|id| trace.block.values.get(id.index()));
-            value.map_or_else(String::new, |value| value.name.to_string())
-        };
-        let inputs = (0..trace.block.parameters.len()).map(|i| {
-            let before = i.checked_sub(1).filter(|before| scope_of(&name(*before)) == scope_of(&name(i)));
-            input(trace, &style, i, before.map(|before| trace.block.parameters[before]))
-        });
-        let inputs = by_scope(inputs.collect(), name);
+        let inputs = by_scope(inputs(trace, &style));
         let arena =
             trace.arena.filter(|_| self.options.storage).map_or_else(String::new, |bytes| format!(" arena {bytes}"));
         self.list(
@@ -88,14 +148,9 @@ impl Printer {
             true,
         );
         let nested = self.nested(trace);
-        self.symbols(&Style { nested: nested.as_ref(), ..style }, 1, None);
-        let path = |i: usize| trace.outputs.get(i).map_or_else(String::new, |output| output.path.clone());
-        let outputs = (0..trace.block.results.len()).map(|i| {
-            let own = path(i);
-            let before = i.checked_sub(1).map(path).filter(|before| scope_of(before) == scope_of(&own));
-            output(trace, i, if self.options.explicit { "" } else { before.as_deref().map_or("", scope_of) })
-        });
-        let outputs = by_scope(outputs.collect(), path);
+        let first = implied::first_pass(&trace.inputs);
+        self.symbols(&Style { nested: nested.as_ref(), ..style }, 1, None, first);
+        let outputs = by_scope(outputs(trace, style.names.trees));
         let end = if outputs.is_empty() { "return" } else { "return " };
         self.list(1, end, &outputs, "", false);
         let storages = trace.arena.map(|_| Storages::new(&trace.block, &trace.inputs, &trace.outputs));

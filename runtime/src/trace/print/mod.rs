@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::trees::Trees;
 use super::{Block, BoundSymbol, Trace, ValueId};
 use calls::Style;
 use printer::Printer;
@@ -20,11 +21,18 @@ mod words;
 
 pub use fold::WIDTH;
 pub use printer::{MAX_DEPTH, PrintOptions, VERSION};
-pub(super) use words::{is_numeric, is_reserved, word_length};
+pub(super) use words::{MAX_RUN, is_numeric, is_reserved, word_length};
+
+/// The first line of a text, which names the version.
+pub fn first_line() -> String {
+    format!("# fulgurite trace {VERSION}")
+}
 
 /// The text of a trace.
 pub fn print(trace: &Trace, options: PrintOptions) -> String {
-    let mut printer = Printer::new(options, trace.target.device());
+    let names = trace.block.parameters.iter().map_while(|id| trace.block.values.get(id.index()));
+    let trees = Trees::of(names.map(|value| &value.name));
+    let mut printer = Printer::new(options, trace.target.device(), &trees);
     printer.trace(trace);
     printer.out
 }

@@ -1,5 +1,6 @@
 //! What is written, how much of it, and its lines.
 
+use super::super::trees::Trees;
 use super::super::{Block, ValueId};
 use super::calls::Style;
 use super::fold;
@@ -44,23 +45,28 @@ impl Default for PrintOptions {
 }
 
 /// A text that is being written.
-pub(super) struct Printer {
+pub(super) struct Printer<'t> {
     pub(super) out: String,
     pub(super) options: PrintOptions,
     /// The device of the target.
     home: Device,
+    /// The inputs.
+    pub(super) trees: &'t Trees,
 }
 
-impl Printer {
+impl<'t> Printer<'t> {
     /// An empty text, of a trace for the device `home`.
-    pub(super) fn new(options: PrintOptions, home: Device) -> Printer {
-        Printer { out: String::new(), options, home }
+    pub(super) fn new(options: PrintOptions, home: Device, trees: &'t Trees) -> Printer<'t> {
+        Printer { out: String::new(), options, home, trees }
     }
 
     /// How calls of `block` are written, with names below `scope`.
-    pub(super) fn style<'a>(&self, block: &'a Block, scope: &'a str) -> Style<'a> {
+    pub(super) fn style<'a>(&self, block: &'a Block, scope: &'a str) -> Style<'a>
+    where
+        't: 'a,
+    {
         let explicit = self.options.explicit;
-        let names = Names { block, scope, chained: !explicit };
+        let names = Names { block, scope, trees: (!explicit).then_some(self.trees) };
         Style { names, home: Some(self.home), explicit, nested: None, around: None }
     }
 

@@ -5,21 +5,22 @@ use super::*;
 use crate::argument::Arg;
 use crate::trace::Callee;
 use crate::trace::parse;
-use crate::trace::test_support::GOOD;
+use crate::trace::test_support::{GOOD, SHORT};
 
 #[test]
 fn options_leave_out_what_they_say() {
     let trace = parse(GOOD).unwrap();
-    assert_eq!(trace.to_string(), GOOD);
+    assert_eq!(trace.to_string(), SHORT);
+    assert_eq!(parse(SHORT).unwrap(), trace);
     let outline = print(&trace, PrintOptions::OUTLINE);
     assert!(!outline.contains("yield") && !outline.contains("refused") && !outline.contains("arena"), "{outline}");
-    assert!(outline.contains("norm: f32[8] = tt::norm(values, weight=x, eps=1e-5)\n  h.0:"), "{outline}");
+    assert!(outline.contains("norm = tt::norm(values, weight=x, eps=1e-5)\n  h.0:"), "{outline}");
     assert!(
         outline.contains("  block.1.add: f32[8] = region([h.0, x], executor=tt_host) by tt_host\n  many"),
         "{outline}"
     );
     let one = print(&trace, PrintOptions { depth: 1, ..PrintOptions::COMPACT });
-    assert!(one.contains("identity: f32[8] = tt::identity(exp)\n    yield add:"), "{one}");
+    assert!(one.contains("identity = tt::identity(exp)\n    yield add ="), "{one}");
 }
 
 #[test]
@@ -64,12 +65,12 @@ fn the_full_text_leaves_nothing_out() {
     ] {
         assert!(full.contains(part), "{part}\n{full}");
     }
-    assert!(full.lines().count() > GOOD.lines().count());
+    assert!(full.lines().count() > SHORT.lines().count());
 }
 
 #[test]
 fn lines_fold_between_arguments_and_prose_between_words() {
-    let long = |n: usize| (0..n).map(|i| format!("value.number.{i}")).collect::<Vec<String>>();
+    let long = |n: usize| (0..n).map(|i| format!("value.{i}.number")).collect::<Vec<String>>();
     let mut trace =
         parse("# fulgurite trace 2\ntrace f for cpu (x: f32[4]) {\ny: f32[4] = tt::exp(x)\nreturn y\n}\n").unwrap();
     let block = &mut trace.block;
@@ -112,9 +113,7 @@ fn lists_are_grouped_by_scope_and_named_below_it() {
 trace f for cpu (
   h.0.ln.weight: f32[1000, 1000, 1000] parameter, .bias: f32[1000, 1000, 1000] parameter,
   h.0.fc.weight: f32[1000, 1000, 1000] parameter,
-  x: f32[1000, 1000, 1000] parameter,
-  y: f32[1000, 1000, 1000] parameter,
-  x.0: f32[1000, 1000, 1000] parameter,
+  x: f32[1000, 1000, 1000] parameter, y: f32[1000, 1000, 1000] parameter, x.0: f32[1000, 1000, 1000] parameter,
   h.0.fc.bias: f32[1000, 1000, 1000] parameter,
 ) {
   return (
@@ -131,12 +130,12 @@ trace f for cpu (
 
 #[test]
 fn views_of_one_reader_are_written_inside_its_line() {
-    let lines = "  a: f32[8] = tt::exp(x) by tt_host
-  b: f32[8] = tt::add(tt::look(tt::look(a)), y) by tt_host; del a
-  twice: f32[8] = tt::look(y) by view
+    let lines = "  a = tt::exp(x) by tt_host
+  b = tt::add(tt::look(tt::look(a)), y) by tt_host; del a
+  twice = tt::look(y) by view
   region by tt_host {
-    c: f32[8] = tt::add(twice, tt::look(b))
-    yield d: f32[8] = tt::add(view tt::look(x), c)
+    c = tt::add(twice, tt::look(b))
+    yield d = tt::add(view tt::look(x), c)
   }; del b, twice
   e: f32[8] = tt::cat([tt::look(d), tt::look(x)], dim=0); del d
 ";
@@ -172,7 +171,7 @@ fn views_of_one_reader_are_written_inside_its_line() {
     assert!(trace.block.symbols.iter().all(|symbol| symbol.callee != Callee::Delete));
     // Another name, another reader or another executor gives a view a line of its own.
     for (from, to) in [("tt::look(tt::look(a))", "b.other"), ("tt::look(d)", "e.tensors")] {
-        let before = format!("  {to}: f32[8] = {from} by view\n");
+        let before = format!("  {to} = {from} by view\n");
         let lines: Vec<&str> = lines.lines().collect();
         let at = lines.iter().position(|line| line.contains(from)).unwrap();
         let with =
@@ -184,4 +183,65 @@ fn views_of_one_reader_are_written_inside_its_line() {
         let trace = parse(&text).unwrap();
         assert_eq!(trace.to_string(), text);
     }
+}
+
+/// A program whose inputs are three trees of one shape.
+fn trees(lines: &str, outputs: &str) -> String {
+    format!(
+        "# fulgurite trace 2\ntrace f for cpu (\n  p.w: f32[8] donated, .b: f32[] donated,\n\
+         \x20 p.h.0.w: i64[2, 3] donated,\n\
+         \x20 mean.* like p.*,\n  square.* like p.*,\n  x: f32[8],\n) {{\n{lines}  return {outputs}\n}}\n"
+    )
+}
+
+#[test]
+fn what_is_below_one_name_is_written_once() {
+    let outputs = "(\n    p.* = new.*.it,\n    rest = x,\n  )";
+    let lines: String = ["w", "b", "h.0.w"]
+        .iter()
+        .map(|rest| format!("  new.{rest}.it, new.{rest}.other = tt::split(p.{rest}, parts=2)\n"))
+        .collect();
+    let lines = format!(
+        "{lines}  all: f32[8] = tt::cat([x, mean.*, new.b.other, p.*, square.w], dim=0); del p.*, mean.*\n\
+         \x20 all.1, all.2: f32[8], all.3: i64[] = tt::split(all, parts=3)\n\
+         \x20 y: f32[8] = tt::cat([all to .3], dim=0); del all to .3\n"
+    );
+    let text = trees(&lines, outputs);
+    let trace = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let printed = trace.to_string();
+    assert_eq!(parse(&printed).unwrap(), trace, "{printed}");
+    let names: Vec<&str> = trace.block.values.iter().map(|value| &*value.name).collect();
+    let inputs =
+        ["p.w", "p.b", "p.h.0.w", "mean.w", "mean.b", "mean.h.0.w", "square.w", "square.b", "square.h.0.w", "x"];
+    assert_eq!(names[..10], inputs);
+    assert_eq!(trace.block.values[5].meta, trace.block.values[2].meta);
+    assert!(trace.inputs[4].donated && !trace.inputs[9].donated);
+    let paths: Vec<&str> = trace.outputs.iter().map(|output| &*output.path).collect();
+    assert_eq!(paths, ["p.w", "p.b", "p.h.0.w", "rest"]);
+    for part in [
+        "  mean.* like p.*,\n  square.* like p.*,\n  x: f32[8],\n",
+        "new.b.it, .other = tt::split(p.b, parts=2)",
+        "tt::cat([x, mean.*, new.b.other, p.*, square.w], dim=0); del p.*, mean.*\n",
+        "tt::cat([all to .3], dim=0); del all to .3\n",
+        "return p.* = new.*.it, rest = x\n",
+    ] {
+        assert!(printed.contains(part), "{part}\n{printed}");
+    }
+    // One input more, one of another type, or another order, and they are written one by one.
+    for (from, to) in [
+        ("square.* like p.*", "square.* like p.*, p.more: f32[8] donated"),
+        ("mean.* like p.*", "mean.w: f32[9] donated, .b: f32[] donated, mean.h.0.w: i64[2, 3] donated"),
+        ("mean.* like p.*", "mean.b: f32[] donated, .w: f32[8] donated, mean.h.0.w: i64[2, 3] donated"),
+        ("mean.* like p.*", "mean.w: f32[8], .b: f32[] donated, mean.h.0.w: i64[2, 3] donated"),
+    ] {
+        let lines = "  y = tt::exp(x)\n";
+        let text = trees(lines, "y").replace(from, to);
+        let trace = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let printed = trace.to_string();
+        assert!(!printed.contains(from), "{printed}");
+        assert_eq!(parse(&printed).unwrap(), trace, "{printed}");
+    }
+    let full = print(&trace, PrintOptions::FULL);
+    assert!(!full.contains('*') && !full.contains(" to "), "{full}");
+    assert_eq!(parse(&full).unwrap(), trace, "{full}");
 }

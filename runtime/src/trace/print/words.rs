@@ -1,7 +1,13 @@
 //! Words and names.
 
-use super::super::implied::{MAX_RELATIVE, scope_of};
+use super::super::implied::{MAX_RELATIVE, scope_of, word_of};
+use super::super::trees::{Trees, counted, next_name};
 use super::super::{Block, ValueId};
+
+/// Fewer names that count on are written one by one.
+const FEWEST: usize = 3;
+/// More names than this are not written as one.
+pub(in crate::trace) const MAX_RUN: usize = 4096;
 
 /// Words that no name may be without quotes.
 const RESERVED: [&str; 10] = ["by", "del", "false", "inf", "nan", "none", "refused", "return", "true", "yield"];
@@ -47,8 +53,21 @@ pub(super) fn label(text: &str) -> String {
     if is_word(text) { text.into() } else { format!("{text:?}") }
 }
 
-pub(super) fn operator_name(text: &str) -> String {
-    if matches!(text, "region" | "value_and_grad") { format!("{text:?}") } else { name(text) }
+/// What a line calls an operator: its name, or, in a short text, the one word that calls it.
+pub(super) fn operator_name(text: &str, short: bool) -> String {
+    let bare = |word: &str| is_word(word) && !is_numeric(word) && !is_reserved(word) && !is_call(word);
+    match word_of(text).filter(|word| short && bare(word)) {
+        Some(word) => word.to_owned(),
+        None if is_call(text) => format!("{text:?}"),
+        // A prim is called so.
+        None if short && bare(text) && !text.contains("::") => format!("::{text}"),
+        None => name(text),
+    }
+}
+
+/// Whether a word before parentheses is no operator.
+fn is_call(word: &str) -> bool {
+    matches!(word, "region" | "value_and_grad")
 }
 
 /// What is left of `name` below `scope`, if it can be written so.
@@ -63,14 +82,19 @@ pub(super) struct Names<'a> {
     pub(super) block: &'a Block,
     /// The scope that names are relative to, written `.rest`.
     pub(super) scope: &'a str,
-    /// Whether a name in a list is relative to the scope of the one before it.
-    pub(super) chained: bool,
+    /// The inputs, which the lists of a short text are written by; none where names are in full.
+    pub(super) trees: Option<&'a Trees>,
 }
 
 impl<'a> Names<'a> {
     /// Names in full.
     pub(super) fn full(block: &'a Block) -> Names<'a> {
-        Names { block, scope: "", chained: false }
+        Names { block, scope: "", trees: None }
+    }
+
+    /// Whether the text leaves out what follows from the rest of it.
+    pub(super) fn short(&self) -> bool {
+        self.trees.is_some()
     }
 
     pub(super) fn one(&self, id: ValueId) -> String {
@@ -79,7 +103,7 @@ impl<'a> Names<'a> {
 
     /// A name in a list, after `previous`.
     pub(super) fn after(&self, previous: Option<ValueId>, id: ValueId) -> String {
-        let previous = previous.filter(|_| self.chained).and_then(|id| self.block.values.get(id.index()));
+        let previous = previous.filter(|_| self.short()).and_then(|id| self.block.values.get(id.index()));
         let scope = previous.map_or("", |value| scope_of(&value.name));
         self.within(id, if scope.is_empty() { self.scope } else { scope })
     }
@@ -88,6 +112,37 @@ impl<'a> Names<'a> {
     pub(super) fn list(&self, ids: &[ValueId]) -> Vec<String> {
         let previous = |i: usize| i.checked_sub(1).map(|before| ids[before]);
         ids.iter().enumerate().map(|(i, id)| self.after(previous(i), *id)).collect()
+    }
+
+    /// The first of `ids`, after `previous`, with those behind it that the text names together, and how many they are:
+    /// `mul to .9`, or, with `trees`, `params.*`.
+    pub(super) fn run(&self, previous: Option<ValueId>, ids: &[ValueId], trees: Option<&Trees>) -> (String, usize) {
+        let first = self.after(previous, ids[0]);
+        if !self.short() {
+            return (first, 1);
+        }
+        let name = |id: &ValueId| self.block.values.get(id.index()).map(|value| &*value.name);
+        let names: Vec<&str> = ids.iter().map_while(name).collect();
+        if let Some((pattern, count)) = trees.and_then(|trees| trees.pattern(&names)) {
+            return (format!("{pattern}.*"), count);
+        }
+        let follows = |pair: &&[&str]| pair[1].len() <= MAX_RELATIVE && next_name(pair[0]) == pair[1];
+        let count = 1 + names.windows(2).take(MAX_RUN - 1).take_while(follows).count();
+        match names.get(count - 1).filter(|_| count >= FEWEST) {
+            Some(last) => (format!("{first} to .{}", counted(last).1), count),
+            None => (first, 1),
+        }
+    }
+
+    /// The names of a list.
+    pub(super) fn runs(&self, ids: &[ValueId]) -> Vec<String> {
+        let (mut texts, mut at) = (Vec::new(), 0);
+        while at < ids.len() {
+            let (text, count) = self.run(at.checked_sub(1).map(|before| ids[before]), &ids[at..], None);
+            texts.push(text);
+            at += count;
+        }
+        texts
     }
 
     fn within(&self, id: ValueId, scope: &str) -> String {

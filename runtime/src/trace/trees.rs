@@ -1,0 +1,171 @@
+//! Inputs below one name, such as the parameters of a model: texts write `params.*` for all of them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::implied::MAX_RELATIVE;
+use super::print::word_length;
+
+/// Trees of fewer inputs are written one by one.
+const FEWEST: usize = 3;
+/// How many of a name's dots begin a tree, so that long names cost little.
+const DEEPEST: usize = 16;
+
+/// The inputs of a program, by what they are below.
+#[derive(Default)]
+pub(super) struct Trees {
+    names: Vec<Arc<str>>,
+    /// The input of this name.
+    inputs: FxHashMap<Arc<str>, usize>,
+    /// The first and the last input below a name, and how many there are.
+    below: FxHashMap<Box<str>, (usize, usize, usize)>,
+}
+
+impl Trees {
+    /// The inputs of these names.
+    pub(super) fn of<'a>(names: impl IntoIterator<Item = &'a Arc<str>>) -> Trees {
+        let mut trees = Trees::default();
+        names.into_iter().for_each(|name| trees.add(name));
+        trees
+    }
+
+    /// Adds an input.
+    pub(super) fn add(&mut self, name: &Arc<str>) {
+        let at = self.names.len();
+        self.names.push(name.clone());
+        if name.len() > MAX_RELATIVE || word_length(name) < name.len() {
+            return;
+        }
+        self.inputs.insert(name.clone(), at);
+        for (dot, _) in name.match_indices('.').take(DEEPEST) {
+            let (_, last, count) = self.below.entry(name[..dot].into()).or_insert((at, at, 0));
+            *last = at;
+            *count += 1;
+        }
+    }
+
+    /// The inputs below `root`, if they follow one another.
+    fn below(&self, root: &str) -> Option<Range<usize>> {
+        let (first, last, count) = *self.below.get(root)?;
+        (last - first + 1 == count).then_some(first..last + 1)
+    }
+
+    /// The names below `root` of the inputs that are there, in order.
+    pub(super) fn rests(&self, root: &str) -> Option<(Range<usize>, impl Iterator<Item = &str> + '_)> {
+        let range = self.below(root)?;
+        let behind = root.len() + 1;
+        Some((range.clone(), self.names[range].iter().map(move |name| &name[behind..])))
+    }
+
+    /// What `pattern.*` stands for: what is before the name that inputs are below, and the inputs.
+    fn find(&self, pattern: &str) -> Option<(usize, Range<usize>)> {
+        if pattern.len() > MAX_RELATIVE {
+            return None;
+        }
+        starts(pattern).find_map(|start| Some((start, self.below(&pattern[start..])?)))
+    }
+
+    /// The names that `pattern.*` stands for: `grad.params.*` is `grad.params.w` for each input like `params.w`.
+    pub(super) fn names(&self, pattern: &str) -> Option<Vec<String>> {
+        let (start, inputs) = self.find(pattern)?;
+        Some(self.names[inputs].iter().map(|name| format!("{}{name}", &pattern[..start])).collect())
+    }
+
+    /// The pattern that stands for the first of `names` and those behind it, and for how many.
+    pub(super) fn pattern<'n>(&self, names: &[&'n str]) -> Option<(&'n str, usize)> {
+        let first = names.first().filter(|_| names.len() >= FEWEST && !self.names.is_empty())?;
+        if first.len() > MAX_RELATIVE {
+            return None;
+        }
+        for start in starts(first) {
+            let (before, input) = first.split_at(start);
+            let Some(at) = self.inputs.get(input) else { continue };
+            for (dot, _) in input.match_indices('.').take(DEEPEST) {
+                let pattern = &first[..start + dot];
+                let Some((found, range)) = self.find(pattern) else { continue };
+                let count = range.len();
+                let same = |(name, input): (&&str, &Arc<str>)| name.strip_prefix(before) == Some(&**input);
+                let fits = found == start && range.start == *at && (FEWEST..=names.len()).contains(&count);
+                if fits && word_length(pattern) == pattern.len() && names.iter().zip(&self.names[range]).all(same) {
+                    return Some((pattern, count));
+                }
+            }
+        }
+        None
+    }
+
+    /// Of `names`, which are in any order, those that a pattern stands for, as their places in its order.
+    pub(super) fn scattered<'n>(&self, names: &[&'n str]) -> Vec<(&'n str, Vec<usize>)> {
+        let place = |name: &'n str| {
+            let start = starts(name).take(DEEPEST).find(|start| self.inputs.contains_key(&name[*start..]))?;
+            Some((&name[..start], self.inputs[&name[start..]]))
+        };
+        let mut placed: Vec<(&str, usize, usize)> = names
+            .iter()
+            .enumerate()
+            .filter(|(_, name)| name.len() <= MAX_RELATIVE)
+            .filter_map(|(i, name)| place(name).map(|(before, input)| (before, input, i)))
+            .collect();
+        placed.sort_unstable();
+        let sorted: Vec<&str> = placed.iter().map(|(_, _, i)| names[*i]).collect();
+        let mut found = Vec::new();
+        let mut at = 0;
+        while at < sorted.len() {
+            match self.pattern(&sorted[at..]) {
+                Some((pattern, count)) => {
+                    found.push((pattern, placed[at..at + count].iter().map(|(_, _, i)| *i).collect()));
+                    at += count;
+                }
+                None => at += 1,
+            }
+        }
+        found
+    }
+
+    /// The tree like which the inputs from `at` on are, the name that they are below, and how many they are; `same`
+    /// says whether two inputs are alike but for their names.
+    pub(super) fn alike(&self, at: usize, same: impl Fn(usize, usize) -> bool) -> Option<(&str, &str, usize)> {
+        let name = self.names.get(at).filter(|name| self.inputs.contains_key(*name))?;
+        for (dot, _) in name.match_indices('.').take(DEEPEST) {
+            let (root, rest) = (&name[..dot], &name[dot + 1..]);
+            let Some(range) = self.below(root).filter(|range| range.start == at && range.len() >= FEWEST) else {
+                continue;
+            };
+            // The first tree above that begins with an input of the same name.
+            let models = self.names[..at].iter().filter_map(|model| model.strip_suffix(rest)?.strip_suffix('.'));
+            for model in models {
+                let Some((like, rests)) = self.rests(model) else { continue };
+                let alike = like.end <= at
+                    && like.len() == range.len()
+                    && rests.eq(self.rests(root)?.1)
+                    && like.clone().zip(range.clone()).all(|(a, b)| same(a, b));
+                if alike {
+                    return Some((root, model, range.len()));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Where the parts of a name begin that are names of values: at its begin, and behind each dot.
+fn starts(name: &str) -> impl Iterator<Item = usize> + '_ {
+    std::iter::once(0).chain(name.match_indices('.').map(|(dot, _)| dot + 1))
+}
+
+/// The name that counts on behind `name`: `mul`, `mul.1`, `mul.2`.
+pub(super) fn next_name(name: &str) -> String {
+    let (base, count) = counted(name);
+    format!("{base}.{}", u64::from(count) + 1)
+}
+
+/// A name without its counter, and the counter; 0 if it has none.
+pub(super) fn counted(name: &str) -> (&str, u32) {
+    let split = name.rsplit_once('.').and_then(|(base, count)| {
+        let plain = count.bytes().all(|byte| byte.is_ascii_digit()) && !count.starts_with('0');
+        Some((base, count.parse().ok().filter(|_| plain)?))
+    });
+    split.unwrap_or((name, 0))
+}
