@@ -3,6 +3,7 @@
 use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;
 use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::trace::print::{PrintOptions, print};
 use fulgurite_runtime::{Array, DType, Error, Tensor, jit};
 
 type Inputs<T> = (T, T, T, T, T);
@@ -70,7 +71,7 @@ fn what_a_scope_is_called_changes_nothing() -> Result<(), Error> {
         let step =
             move |inputs: Inputs<Tensor>| value_and_grad(inputs, move |x: &Inputs<Tensor>| scope(name, || loss(x)));
         let compiled = jit(step).named("step").options(with(Some(2000))).compile(&inputs()?)?;
-        Ok(compiled.stages().iter().map(|stage| stage.trace.to_string()).collect())
+        Ok(compiled.stages().iter().map(|stage| print(&stage.trace, PrintOptions::FULL)).collect())
     };
     let (plain, grad) = (texts("zzzz")?, texts("grad")?);
     assert!(plain.iter().any(|text| text.contains("grad.again.zzzz.h.1")), "something is computed again");

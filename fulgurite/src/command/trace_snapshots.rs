@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Args;
 use fulgurite::comparison::Comparison;
+use fulgurite::executor::find_executor;
 use fulgurite::trace::{Trace, parse};
 use serde_json::{Value, json};
 
@@ -148,6 +149,18 @@ fn subject(file: &Path) -> String {
     file.file_stem().map_or_else(String::new, |name| name.to_string_lossy().replace("__", "::"))
 }
 
+/// In the heading of a stage: every line of the program is as it was acquired, and of one executor.
+const AS_ACQUIRED: &str = ": as acquired, by ";
+
+/// The text of a program after `claim`, all of whose lines `executor` takes. What cannot be read stays as it is.
+fn taken_whole(acquired: &str, executor: &str) -> String {
+    let (Ok(mut trace), Ok(executor)) = (parse(acquired), find_executor(executor)) else { return acquired.to_owned() };
+    for symbol in &mut trace.block.symbols {
+        (symbol.executor, symbol.body) = (Some(executor.name), None);
+    }
+    trace.to_string()
+}
+
 /// The programs of a snapshot by their headings (`== forward, claimed`), or by their number where there are none. A
 /// version is said by each program, or once for all.
 fn programs(text: &str) -> BTreeMap<String, String> {
@@ -158,6 +171,11 @@ fn programs(text: &str) -> BTreeMap<String, String> {
         if let Some(title) = line.strip_prefix("== ") {
             heading = Some(title.to_owned());
             open = None;
+            if let Some((stage, executor)) = title.split_once(AS_ACQUIRED)
+                && let Some(acquired) = found.get(&stage.replace("claimed", "acquired"))
+            {
+                found.insert(stage.to_owned(), taken_whole(acquired, executor));
+            }
         } else if open.is_none() && (begins || line.starts_with("trace ")) {
             let mut key = heading.clone().unwrap_or_else(|| "program".to_owned());
             let mut times = 1;

@@ -358,7 +358,16 @@ fn snapshots_are_compared_with_those_of_a_commit() {
         };
         std::fs::write(folder.path().join(file), format!("---\nsource: x\n---\n{text}")).unwrap();
     };
+    // A stage whose program is the one before, of one executor.
+    let abs = run(&["trace", "show", "prims::abs"]).ok();
+    let abs: Vec<&str> = abs.lines().skip_while(|line| line.starts_with('#')).collect();
+    let store_abs = |file: &str, executor: &str| {
+        let claimed = format!("== forward, claimed: as acquired, by {executor}");
+        let text = format!("# fulgurite trace 2\n== forward, acquired\n{}\n{claimed}\n", abs.join("\n"));
+        std::fs::write(folder.path().join(file), text).unwrap();
+    };
     git(&["init", "--quiet"]);
+    store_abs("abs.snap", "cpu");
     store("exp.snap", &["prims::exp", "--stage", "claim"]);
     store("sin.snap", &["prims::sin", "--stage", "claim"]);
     git(&["add", "."]);
@@ -366,14 +375,16 @@ fn snapshots_are_compared_with_those_of_a_commit() {
     assert!(run_in(folder.path(), &["trace", "snapshots"]).ok().contains("no snapshot differs"));
     // What a failed test left stands for the file; a new file is one.
     store("exp.snap.new", &["prims::exp", "--stage", "claim", "--executors", "reference"]);
+    store_abs("abs.snap.new", "reference");
     store("cos.snap", &["prims::cos", "--stage", "claim"]);
     let ran = run_in(folder.path(), &["trace", "snapshots"]);
     assert_eq!(ran.code, 1, "{}", ran.err);
     assert!(ran.out.contains("== cos, forward, claimed: new"), "{}", ran.out);
     assert!(ran.out.contains("== exp, forward, claimed\nlines: 1 reclaimed"), "{}", ran.out);
+    assert!(ran.out.contains("== abs, forward, claimed\nlines: 1 reclaimed"), "{}", ran.out);
     assert!(!ran.out.contains("sin"), "{}", ran.out);
     let found = json(&run_in(folder.path(), &["trace", "snapshots", "--json"]).out);
-    assert_eq!(found["programs"].as_array().map(Vec::len), Some(2), "{found}");
+    assert_eq!(found["programs"].as_array().map(Vec::len), Some(3), "{found}");
     let markdown = run_in(folder.path(), &["trace", "snapshots", "HEAD", "--markdown"]).out;
     assert!(markdown.contains("| exp | forward, claimed | lines: 1 reclaimed |"), "{markdown}");
     let complaint = run_in(folder.path(), &["trace", "snapshots", "nowhere"]).fails(1);

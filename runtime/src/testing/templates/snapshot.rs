@@ -41,13 +41,13 @@ fn text(subject: &Subject) -> Check<String> {
     let trace = &on_target(subject)?;
     let mut text = format!("{}\n", print::first_line());
     text += &section("forward, acquired", trace);
-    text += &claimed("forward, claimed", trace.clone(), &options)?;
+    text += &claimed("forward, claimed", trace, &options)?;
     let executors = options.executor_list(trace.target.kind());
     let joint = if subject.differentiable()? { joint_trace(trace, &executors)? } else { None };
     if let Some(joint) = joint {
         let (_, backward) = split(&dce(&joint), trace.block.results.len());
         text += &section("backward, acquired", &backward);
-        text += &claimed("backward, claimed", backward, &options)?;
+        text += &claimed("backward, claimed", &backward, &options)?;
     }
     Ok(text)
 }
@@ -74,7 +74,27 @@ fn section(title: &str, trace: &Trace) -> String {
     format!("== {title}\n{}\n", program.join("\n"))
 }
 
-fn claimed(title: &str, trace: Trace, options: &Options) -> Check<String> {
-    let stages = stages(trace, options)?;
-    Ok(stages.iter().find(|stage| stage.name == "claim").map(|stage| section(title, &stage.trace)).unwrap_or_default())
+fn claimed(title: &str, acquired: &Trace, options: &Options) -> Check<String> {
+    let stages = stages(acquired.clone(), options)?;
+    let Some(claimed) = stages.iter().find(|stage| stage.name == "claim").map(|stage| &stage.trace) else {
+        return Ok(String::new());
+    };
+    Ok(match taken_whole(acquired, claimed) {
+        Some(executor) => format!("== {title}: as acquired, by {executor}\n"),
+        None => section(title, claimed),
+    })
+}
+
+/// The executor that takes every line of a program as it was acquired.
+fn taken_whole(acquired: &Trace, claimed: &Trace) -> Option<&'static str> {
+    let executor = claimed.block.symbols.first()?.executor?;
+    let calls = |trace: &Trace| {
+        let mut trace = Trace { history: Vec::new(), ..trace.clone() };
+        for symbol in &mut trace.block.symbols {
+            (symbol.executor, symbol.body) = (None, None);
+        }
+        trace
+    };
+    let whole = claimed.block.symbols.iter().all(|symbol| symbol.executor == Some(executor));
+    (whole && calls(acquired) == calls(claimed)).then_some(executor)
 }

@@ -3,7 +3,7 @@
 use super::super::nested::Nested;
 use super::super::{Block, BoundSymbol, Callee, Schedule, ValueId, implied};
 use super::fold::{SOFT, comma};
-use super::words::{Names, label, operator_name};
+use super::words::{Called, Names, label, operator_name};
 use crate::argument::Arg;
 use crate::meta::{Device, TensorMeta};
 use crate::operator::ParamKind;
@@ -124,7 +124,12 @@ impl<'a> Style<'a> {
     fn call(&self, symbol: &BoundSymbol) -> String {
         match &symbol.callee {
             Callee::Operator(def) => {
-                let name = operator_name(def.name, self.names.short());
+                let called = match (self.explicit, self.names.short()) {
+                    (true, _) => Called::InFull,
+                    (_, true) => Called::Shortly,
+                    _ => Called::Plainly,
+                };
+                let name = operator_name(def.name, called);
                 format!("{name}({})", comma(&self.arguments(symbol)))
             }
             Callee::Delete => self.delete(&symbol.arguments),

@@ -53,14 +53,27 @@ pub(super) fn label(text: &str) -> String {
     if is_word(text) { text.into() } else { format!("{text:?}") }
 }
 
-/// What a line calls an operator: its name, or, in a short text, the one word that calls it.
-pub(super) fn operator_name(text: &str, short: bool) -> String {
+/// What an operator is called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Called {
+    /// By its name, in a message.
+    Plainly,
+    /// By its name, in a text that is read back.
+    InFull,
+    /// By one word, where that is enough.
+    Shortly,
+}
+
+/// What a line calls an operator.
+pub(super) fn operator_name(text: &str, called: Called) -> String {
     let bare = |word: &str| is_word(word) && !is_numeric(word) && !is_reserved(word) && !is_call(word);
-    match word_of(text).filter(|word| short && bare(word)) {
+    match word_of(text).filter(|word| called == Called::Shortly && bare(word)) {
         Some(word) => word.to_owned(),
         None if is_call(text) => format!("{text:?}"),
-        // A prim is called so.
-        None if short && bare(text) && !text.contains("::") => format!("::{text}"),
+        // The word alone calls a prim.
+        None if called != Called::Plainly && bare(text) && word_of(text).is_none() && !text.contains("::") => {
+            format!("::{text}")
+        }
         None => name(text),
     }
 }
