@@ -23,7 +23,7 @@ fn traces_of_operators() {
     assert_eq!(
         text,
         "# fulgurite trace 2\n# made by acquire\ntrace exp for cpu (input: f32[4, 8]) {\n  \
-         exp: f32[4, 8] = prims::exp(input)\n  return out0 = exp\n}\n"
+         exp = exp(input)\n  return out0 = exp\n}\n"
     );
     let text = run(&["trace", "show", "prims::exp", "--backward", "--dtype", "bf16", "--stage", "claim"]).ok();
     assert!(text.contains("cotangent.out0: bf16[] cotangent") && text.contains(" by cpu"), "{text}");
