@@ -242,6 +242,7 @@ impl Operator {
                 }
                 Arithmetic {
                     scalar: Some(leaked(move |a: &[Arg<TensorMeta>]| record_scalar(params, a, |seen| scalar(seen)))),
+                    ..Arithmetic::EMPTY
                 }
             }
             None => Arithmetic::EMPTY,
