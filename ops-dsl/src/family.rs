@@ -1,8 +1,8 @@
 //! `operators! { ... }`: many operators of one kind, as a template and a table of what differs.
 //!
 //! The template is an ordinary declaration in which `$column` stands for a cell of the table. Each row, with its
-//! documentation, becomes an `#[operator]` of its own: the same record as if it had been written out. A cell `_` leaves out
-//! the settings and functions that mention its column.
+//! documentation, becomes an `#[operator]` of its own: the same record as if it had been written out. A cell `_` leaves
+//! out the settings and functions that mention its column.
 //!
 //! ```ignore
 //! operators! {

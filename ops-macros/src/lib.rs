@@ -1,12 +1,13 @@
 //! The macros of Fulgurite: a thin shim over `fulgurite-ops-dsl`.
 //!
-//! A declaration is an attributed module whose functions are *rules*: ordinary Rust that rustfmt formats and rust-analyzer
-//! completes. The signature is written once; every rule takes the arguments it needs **by name, in any order**, in the form of
-//! the stage it works on. `_eps` takes `eps` and says that it is not used. Other functions, types and `use`s in the module are
-//! the author's own and are passed through. The module sees its surroundings and the names of `fulgurite::rules`.
+//! A declaration is an attributed module whose functions are *rules*: ordinary Rust that rustfmt formats and
+//! rust-analyzer completes. The signature is written once; every rule takes the arguments it needs **by name, in any
+//! order**, in the form of the stage it works on. `_eps` takes `eps` and says that it is not used. Other functions,
+//! types and `use`s in the module are the author's own and are passed through. The module sees its surroundings and the
+//! names of `fulgurite::rules`.
 //!
-//! Expansions name what they need at the root of the facade, `::fulgurite`, or at that of the runtime where the crate that
-//! declares operators depends on the runtime alone, as the crates of this repository do.
+//! Expansions name what they need at the root of the facade, `::fulgurite`, or at that of the runtime where the crate
+//! that declares operators depends on the runtime alone, as the crates of this repository do.
 
 mod root;
 
@@ -39,15 +40,16 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// **Kinds.** `#[operator(prim)]` does not decompose and is named `prims::exp`; `#[operator]` is a composite and needs a
-/// `decomposition`; `#[operator(executor = liger)]` is a kernel symbol of the executor whose module that is, named
-/// `liger::...`. `name = "..."` overrides the name. Outside of this repository operators have the namespace of their crate:
-/// `swiglu` of the crate `my_operators` is `my_operators::swiglu` in traces, and `my_operators::...` stands in the place of `prims::...`.
+/// **Kinds.** `#[operator(prim)]` does not decompose and is named `prims::exp`; `#[operator]` is a composite and needs
+/// a `decomposition`; `#[operator(executor = liger)]` is a kernel symbol of the executor whose module that is, named
+/// `liger::...`. `name = "..."` overrides the name. Outside of this repository operators have the namespace of their
+/// crate: `swiglu` of the crate `my_operators` is `my_operators::swiglu` in traces, and `my_operators::...` replaces
+/// `prims::...`.
 ///
-/// **Signature.** `Tensor`, `Option<Tensor>`, `Vec<Tensor>`, `Operand` (a tensor or a number), each with a class of element
-/// types if they are restricted (`Tensor<Floating>`, `<Integer>`, `<Boolean>`, `<Number>`); anything else is an attribute, known when a
-/// program is traced. `#[default(value)]` makes an argument optional, and all that follow it. The result is `Tensor`, a tuple of
-/// them, or `Vec<Tensor>`.
+/// **Signature.** `Tensor`, `Option<Tensor>`, `Vec<Tensor>`, `Operand` (a tensor or a number), each with a class of
+/// element types if they are restricted (`Tensor<Floating>`, `<Integer>`, `<Boolean>`, `<Number>`); anything else is an
+/// attribute, known when a program is traced. `#[default(value)]` makes an argument optional, and all that follow it.
+/// The result is `Tensor`, a tuple of them, or `Vec<Tensor>`.
 ///
 /// **Rules.** `meta` (from `scalar` if absent), `decomposition`, `grad`, `scalar` (over `Expr`), `flops` (operations of
 /// a call, as `u64`), `reference` (over `ArrayD`), `cpu` (over `TensorRef`; results are `out: &mut TensorMut`, or
@@ -56,14 +58,17 @@ use proc_macro::TokenStream;
 /// takes a tuple: `move |(d_out, d_indices)| ...`; a cotangent of type `Option<Tensor>` is `None` where none arrived.
 ///
 /// **Settings.** `torch = "..."`, `overload = Add` (the runtime's `Role`s),
-/// `autocast = low` (or `full`, `widest`, `keep`: what mixed precision makes of the operands), `effects(random, mutates(x), aliases(out, x), collective)`,
-/// `strided` if `cpu` takes operands of any strides, `no_grad = "reason"`, `waive(d_indices = "reason")` for a cotangent that is not used, and directives for generated tests:
-/// `skip(golden, executor = "cpu", dtype = bf16, sample = 2, reason = "...")`, `expected_failure(...)`,
+/// `autocast = low` (or `full`, `widest`, `keep`: what mixed precision makes of the operands),
+/// `effects(random, mutates(x), aliases(out, x), collective)`, `strided` if `cpu` takes operands of any strides,
+/// `no_grad = "reason"`, `waive(d_indices = "reason")` for a cotangent that is not used, and directives for generated
+/// tests: `skip(golden, executor = "cpu", dtype = bf16, sample = 2, reason = "...")`, `expected_failure(...)`,
 /// `tolerance(consistency, factor = 4.0, reason = "...")`.
 ///
-/// **What it gives.** In the module: `with(...)` and the setters of its `ArgsWithoutCall` (a builder: it ends with `.call()`), `Grads`, `Code` (the named preconditions), `OPERATOR`, and
-/// `ARGUMENTS`: `ARGUMENTS.input.set(good(), e.normal([9]))` is the call `good()` with another input, for error samples (an optional
-/// tensor is given as `Some(...)`). These names, `Arguments` and `PARAMS` are taken: helpers of the author's own have others. Beside the module: the function `rms_norm(input, [8])`, and `RmsNormMethod` for `input.rms_norm([8])` if the
+/// **What it gives.** In the module: `with(...)` and the setters of its `ArgsWithoutCall` (a builder: it ends with
+/// `.call()`), `Grads`, `Code` (the named preconditions), `OPERATOR`, and `ARGUMENTS`:
+/// `ARGUMENTS.input.set(good(), e.normal([9]))` is the call `good()` with another input, for error samples (an optional
+/// tensor is given as `Some(...)`). These names, `Arguments` and `PARAMS` are taken: helpers of the author's own have
+/// others. Beside the module: the function `rms_norm(input, [8])`, and `RmsNormMethod` for `input.rms_norm([8])` if the
 /// first argument is a tensor called `input`.
 #[proc_macro_attribute]
 pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
@@ -85,9 +90,9 @@ pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// `of` and `by` are the modules of the operator and of the executor, which may be in other crates. `checker` is required, and
-/// `execution` (in terms of kernel symbols) or `cpu` (a host kernel). `execution` and `grad` take every argument. `waive(...)`
-/// and `strided` as for operators.
+/// `of` and `by` are the modules of the operator and of the executor, which may be in other crates. `checker` is
+/// required, and `execution` (in terms of kernel symbols) or `cpu` (a host kernel). `execution` and `grad` take every
+/// argument. `waive(...)` and `strided` as for operators.
 #[proc_macro_attribute]
 pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream {
     root::rooted(fulgurite_ops_dsl::implementation(attribute.into(), item.into()))
@@ -95,9 +100,10 @@ pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream 
 
 /// Declares an executor: `#[executor(device = "cpu", priority = 10)] pub mod liger { ... }`.
 ///
-/// Lower priorities stand earlier in the default list of the device; without one it must be asked for. `strided` says that its kernels
-/// take operands of any strides; `precision = tf32` that it rounds operands of f32. The module may hold the functions
-/// `claims`, `prepare`, `fuse`, `admits_region` and `prepare_region` of `ExecutorDef`, and gives `EXECUTOR`.
+/// Lower priorities come first in the default list of the device kind. Without a priority, the executor must be named.
+/// `strided` says that its kernels take operands of any strides; `precision = tf32` that it rounds operands of f32. The
+/// module may hold the functions `claims`, `prepare`, `fuse`, `admits_region` and `prepare_region` of `ExecutorDef`,
+/// and gives `EXECUTOR`.
 #[proc_macro_attribute]
 pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
     root::rooted(fulgurite_ops_dsl::executor(attribute.into(), item.into()))
@@ -105,16 +111,16 @@ pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Lists files that hold one operator each, named after it: `operator_files! { exp, rms_norm }`.
 ///
-/// The operator's module and function then stand in the module that lists the file; a file module of the operator's own name would
-/// hide the operator's module.
+/// The operator's module and function are then in the module that lists the file; a file module of the operator's own
+/// name would hide the operator's module.
 #[proc_macro]
 pub fn operator_files(input: TokenStream) -> TokenStream {
     root::rooted(fulgurite_ops_dsl::operator_files(input.into()))
 }
 
-/// Declares two arrangements of operators that mean the same; `#[rewrite(default)]` takes part without being asked for.
-/// `commutes = path` says that the first two arguments of that operator match in either order, `keep_inner` that inner values may be
-/// read elsewhere.
+/// Declares a pattern of operators and its equivalent replacement. `#[rewrite(default)]` runs without being named.
+/// `commutes = path` says that the first two arguments of that operator match in either order, `keep_inner` that inner
+/// values may be read elsewhere.
 ///
 /// ```ignore
 /// #[rewrite(default)]
@@ -132,8 +138,9 @@ pub fn rewrite(attribute: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Declares a family of operators: a template and a table of what differs.
 ///
-/// The template is an ordinary declaration in which `$column` stands for a cell. Each row, with its documentation, becomes an
-/// operator as if it had been written out. A cell `_` leaves out the settings and functions that mention its column.
+/// The template is an ordinary declaration in which `$column` stands for a cell. Each row, with its documentation,
+/// becomes an operator as if it had been written out. A cell `_` leaves out the settings and functions that mention its
+/// column.
 ///
 /// ```ignore
 /// operators! {
@@ -165,8 +172,8 @@ pub fn operators(input: TokenStream) -> TokenStream {
 
 /// Makes a tree of a struct that is generic over its leaf.
 ///
-/// Fields are leaves (`T`), options, lists and tuples of them, or other trees (`Vec<Block<T>>`). A field that holds no leaves but decides
-/// which program is compiled is marked `#[tree(attribute)]`; its type is an `AttributeType`.
+/// Fields are leaves (`T`), options, lists and tuples of them, or other trees (`Vec<Block<T>>`). A field that holds no
+/// leaves but decides which program is compiled is marked `#[tree(attribute)]`; its type is an `AttributeType`.
 ///
 /// ```ignore
 /// #[derive(Tree)]

@@ -22,8 +22,8 @@ pub fn rooted(expansion: Tokens) -> TokenStream {
     replaced.unwrap_or(expansion).into()
 }
 
-/// The tokens with `::fulgurite` replaced by `::root`. A group in which nothing is replaced stays the same object: what a
-/// `macro_rules` captured in the author's code would lose its precedence in a new one.
+/// The tokens with `::fulgurite` replaced by `::root`. A group in which nothing is replaced stays the same object: what
+/// a `macro_rules` captured in the author's code would lose its precedence in a new one.
 fn replaced(tokens: &Tokens, root: &str) -> Option<Tokens> {
     let (mut colons, mut found) = (0, false);
     let replaced = tokens

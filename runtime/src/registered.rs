@@ -3,8 +3,8 @@
 //! Records live as long as the process: traces and programs refer to them without a count. A registration that is
 //! withdrawn is found no more, and its record stays where it is, so that what was compiled with it keeps running.
 //!
-//! A compilation looks at one state of the registrations from its beginning to its end ([`pin`]), whatever other threads
-//! register meanwhile. States are numbered ([`epoch`]); the number is part of the keys of `jit`.
+//! A compilation looks at one state of the registrations from its beginning to its end ([`pin`]), whatever other
+//! threads register meanwhile. States are numbered ([`epoch`]); the number is part of the keys of `jit`.
 
 use std::any::Any;
 use std::cell::RefCell;

@@ -116,7 +116,8 @@ fn an_elementwise_prim_follows_from_its_arithmetic() {
     cube.withdraw().unwrap();
 }
 
-/// An executor that is asked first, and its implementation of `prims::exp`, which counts its runs and gives `sign · eˣ`.
+/// An executor that is asked first, and its implementation of `prims::exp`, which counts its runs and gives
+/// `sign · eˣ`.
 fn counted(
     name: &str,
     version: u32,

@@ -1,5 +1,9 @@
-//! A training step of GPT-2 on a CUDA device, beside `peers/gpt2_torch.py`:
-//! `device_step [--size 124M] [--batch 4] [--context 64] [--dtype f32|tf32|bf16] [--executors llmc,optim,...] [--steps 20] [--profile FILE]`
+//! A training step of GPT-2 on a CUDA device, as `peers/gpt2_torch.py` runs it in PyTorch:
+//!
+//! ```text
+//! device_step [--size 124M] [--batch 4] [--context 64] [--dtype f32|tf32|bf16] [--executors llmc,optim,...]
+//!     [--steps 20] [--profile FILE]
+//! ```
 //!
 //! Prints one line of JSON: milliseconds a step (each waited for, and enqueued one after the other), the host's time
 //! for one replay, memory predicted and counted, and the losses of the first ten steps. `--profile` times one more step

@@ -1,7 +1,7 @@
 //! The expansion of `#[implementation]`.
 //!
-//! The signature is elsewhere, maybe in another crate: arguments are read at the places that the operator's `ARGUMENTS` has as
-//! fields, so that rustc reports names that do not exist.
+//! The signature is elsewhere, maybe in another crate: arguments are read at the places that the operator's `ARGUMENTS`
+//! has as fields, so that rustc reports names that do not exist.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};

@@ -78,7 +78,8 @@ fn many_arguments(function: &mut Function) {
     }
 }
 
-/// A `grad` rule whose pullback borrows nothing from the rule's arguments, since it outlives them: `impl FnOnce(..) + use<>`.
+/// A `grad` rule whose pullback borrows nothing from the rule's arguments, since it outlives them:
+/// `impl FnOnce(..) + use<>`.
 pub(crate) fn grad_function(rule: &Rule) -> TokenStream {
     let mut function = rule.function.clone();
     many_arguments(&mut function);
@@ -97,8 +98,8 @@ pub(crate) fn grad_function(rule: &Rule) -> TokenStream {
     function.to_token_stream()
 }
 
-/// `name(pass(&*ARGUMENTS.x.read(a)), ...)`: calls a rule with the arguments it takes by name. `special` gives those that are
-/// read in another way.
+/// `name(pass(&*ARGUMENTS.x.read(a)), ...)`: calls a rule with the arguments it takes by name. `special` gives those
+/// that are read in another way.
 pub(crate) fn call(rule: &Rule, special: impl Fn(&RuleParam) -> Option<TokenStream>) -> TokenStream {
     let name = &rule.function.sig.ident;
     let arguments = rule.params.iter().map(|param| {
@@ -111,7 +112,8 @@ pub(crate) fn call(rule: &Rule, special: impl Fn(&RuleParam) -> Option<TokenStre
     quote!(#name(#(#arguments),*))
 }
 
-/// An argument whose place and kind are known, where the rule asks for it in the plain form: rustc then looks for no conversion.
+/// An argument whose place and kind are known, where the rule asks for it in the plain form: rustc then looks for no
+/// conversion.
 pub(crate) fn read(params: &[Param], rule: &Rule, param: &RuleParam) -> Option<TokenStream> {
     let index = params.iter().position(|declared| declared.ident == param.name)?;
     let at = Literal::usize_unsuffixed(index);
@@ -139,13 +141,15 @@ pub(crate) fn read(params: &[Param], rule: &Rule, param: &RuleParam) -> Option<T
     }
 }
 
-/// The symbol that a record is exported as, so that two of one kind and name do not link: `fulgurite.operator.prims.exp`.
-/// A `cdylib` lists its symbols in a script for the linker, which has no place for spaces and colons.
+/// The symbol that a record is exported as, so that two of one kind and name do not link:
+/// `fulgurite.operator.prims.exp`. A `cdylib` lists its symbols in a script for the linker, which has no place for
+/// spaces and colons.
 pub(crate) fn guard(kind: &str, name: &str) -> String {
     format!("fulgurite.{kind}.{}", name.replace("::", "."))
 }
 
-/// A rule as a function of the runtime's form: `form` is one of those of `__rule!`. `params` are the operator's, if they are known.
+/// A rule as a function of the runtime's form: `form` is one of those of `__rule!`. `params` are the operator's, if
+/// they are known.
 pub(crate) fn erased(form: &str, rule: &Rule, params: &[Param]) -> TokenStream {
     let (form, call) = (Ident::new(form, Span::call_site()), call(rule, |param| read(params, rule, param)));
     let a = arguments_of(rule);

@@ -123,8 +123,8 @@ impl Plan {
         self.kind.typical(self.properties.architecture.as_deref())
     }
 
-    /// The source that the following launches take their kernels from; forgets all defines. Files beside the declaration
-    /// are named by [`source_files!`](crate::source_files): `plan.source(source_files!["scale.cu"])`.
+    /// The source that the following launches take their kernels from; forgets all defines. Files beside the
+    /// declaration are named by [`source_files!`](crate::source_files): `plan.source(source_files!["scale.cu"])`.
     pub fn source(&mut self, source: SourceText) {
         self.source = Some(source);
         self.defines.clear();

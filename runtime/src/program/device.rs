@@ -36,7 +36,8 @@ use loaded::{Loaded, Refused};
 use regions::Regions;
 use steps::{Step, Steps};
 
-/// Set to 0, each kernel is launched by itself instead of replaying a graph, and each symbol waited for: to find what fails.
+/// Set to 0, each kernel is launched by itself instead of replaying a graph, and each symbol waited for: to find what
+/// fails.
 const GRAPH_VARIABLE: &str = "FULGURITE_GRAPH";
 
 /// How often a device program ran, and how.

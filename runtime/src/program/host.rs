@@ -178,9 +178,9 @@ impl HostProgram {
             .map(|i| {
                 let slot = &self.placement.slots[*i];
                 let (dtype, shape, strides) = (slot.meta.dtype(), slot.meta.shape(), &slot.strides);
-                // SAFETY: the plan, which is the transform's own or was verified, keeps the value's memory alive and unwritten
-                // while this step runs (or exactly that of a result, as both are told), and layouts stay within
-                // their roots. Inputs are as `check_inputs` wants them.
+                // SAFETY: the plan, which is the transform's own or was verified, keeps the value's memory alive and
+                // unwritten while this step runs (or exactly that of a result, as both are told), and layouts stay
+                // within their roots. Inputs are as `check_inputs` wants them.
                 unsafe {
                     match overlapped(*i, &step.results) {
                         true => TensorRef::overlapped(dtype, shape, strides, bases[*i]),

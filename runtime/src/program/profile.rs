@@ -22,8 +22,8 @@ pub struct SymbolTime {
     pub time: Duration,
 }
 
-/// The time of each symbol of one run. On a device it is taken between events around the symbol, each enqueued by itself, so
-/// that the sum is above what a replayed graph takes.
+/// The time of each symbol of one run. On a device it is taken between events around the symbol, each enqueued by
+/// itself, so that the sum is above what a replayed graph takes.
 #[derive(Debug, Clone)]
 pub struct Profile {
     /// The function's name.

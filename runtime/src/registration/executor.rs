@@ -28,8 +28,8 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// An executor that runs on devices of a kind: `cpu`, `cuda`, ... Its version is 1. Without a priority it takes part
-    /// where a list names it.
+    /// An executor that runs on devices of a kind: `cpu`, `cuda`, ... Its version is 1. Without a priority it takes
+    /// part where a list names it.
     pub fn build(name: impl Into<String>, device: impl Into<String>) -> Executor {
         Executor { name: name.into(), version: 1, device: device.into(), base: expansion::EXECUTOR }
     }

@@ -28,8 +28,8 @@ pub struct Rewrite {
 }
 
 impl Rewrite {
-    /// A rewrite of a pattern with tensors of these names. Its version is 1. It takes part where it is asked for, unless
-    /// it is made a default or prepares for an executor.
+    /// A rewrite of a pattern with tensors of these names. Its version is 1. It takes part where it is asked for,
+    /// unless it is made a default or prepares for an executor.
     pub fn build<const N: usize>(name: impl Into<String>, tensors: [&str; N]) -> Rewrite {
         let params = leaked(tensors.map(leaked_text));
         Rewrite {

@@ -2,8 +2,8 @@
 //!
 //! The text includes the headers that hand-written kernels include as well ([`super::HEADERS`]), and no others. It is
 //! the same for the same problem, and written to be read: it carries the name of the region, a list of the nodes, and
-//! `n7` in it is node 7. Element counts that nothing is gained from knowing are parameters; extents, strides and row lengths
-//! are constants, which makes divisions by them cheap.
+//! `n7` in it is node 7. Element counts that nothing is gained from knowing are parameters; extents, strides and row
+//! lengths are constants, which makes divisions by them cheap.
 //!
 //! **Arithmetic is the host's, operation by operation**, so that a program gives the same results wherever it runs:
 //! f32 for `f32`, `bf16` and `f16`, f64, and i64 for integers, wrapped where they are stored. Sources are compiled with

@@ -1,4 +1,5 @@
-//! Runs for tests: in fenced memory that is filled with NaN, either with every value in memory of its own, or as planned.
+//! Runs for tests: in fenced memory that is filled with NaN, either with every value in memory of its own, or as
+//! planned.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use crate::trace::{BoundSymbol, Callee};
 use crate::transforms::layout::{Layout, layouts};
 
 impl HostProgram {
-    /// Runs the program with every value in memory of its own between guard bytes, filled with NaN beforehand. An error if
-    /// a kernel leaves part of a result unwritten (it stays NaN for the caller to see), writes past the end of a
-    /// result, or changes an operand; or if a kernel that takes any strides writes something else, or elsewhere, to results with
-    /// gaps between their elements.
+    /// Runs the program with every value in memory of its own between guard bytes, filled with NaN beforehand. An error
+    /// if a kernel leaves part of a result unwritten (it stays NaN for the caller to see), writes past the end of a
+    /// result, or changes an operand; or if a kernel that takes any strides writes something else, or elsewhere, to
+    /// results with gaps between their elements.
     pub(in crate::program) fn run_checked(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
         self.placement.check_inputs(&self.trace, &inputs)?;
         // Roots of everything: inputs are copied with their layout, results get fenced memory.
@@ -108,9 +109,9 @@ impl HostProgram {
             .collect()
     }
 
-    /// Runs the program with every value where the plan has it. The memory is fenced and filled with NaN; so is what a value
-    /// leaves behind when it was read for the last time, so that a plan which gives memory away too early shows. An error if
-    /// a kernel writes to anything but its results, or leaves part of a result unwritten.
+    /// Runs the program with every value where the plan has it. The memory is fenced and filled with NaN; so is what a
+    /// value leaves behind when it was read for the last time, so that a plan which gives memory away too early shows.
+    /// An error if a kernel writes to anything but its results, or leaves part of a result unwritten.
     pub(in crate::program) fn run_planned(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
         self.placement.check_inputs(&self.trace, &inputs)?;
         let mut memory = Planned::new(self, &inputs)?;
@@ -257,8 +258,8 @@ fn fill(range: &Range<usize>) {
     unsafe { std::ptr::with_exposed_provenance_mut::<u8>(range.start).write_bytes(POISON, range.len()) };
 }
 
-/// The first element that still has the poison's bits. No kernel computes this NaN, this integer (-1 as an index or count
-/// does not come out of the samples' operators by chance in every byte) or this boolean.
+/// The first element that still has the poison's bits. No kernel computes this NaN, this integer (-1 as an index or
+/// count does not come out of the samples' operators by chance in every byte) or this boolean.
 pub(in crate::program) fn first_unwritten(bytes: &[u8], dtype: DType) -> Option<usize> {
     if !(dtype.is_floating() || dtype == DType::Bool) {
         return None;

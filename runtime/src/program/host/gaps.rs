@@ -1,5 +1,5 @@
-//! Kernels that take any strides, given results with gaps between their elements, for the tests of bounds: in a plan results are
-//! contiguous, and it is inside kernels (of `cat`, of `pad`) that others write to parts of them.
+//! Kernels that take any strides, given results with gaps between their elements, for the tests of bounds: in a plan
+//! results are contiguous, and it is inside kernels (of `cat`, of `pad`) that others write to parts of them.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ struct Gapped {
 }
 
 impl HostProgram {
-    /// Runs a kernel that takes any strides once more, with gaps between the elements of its results, and compares them with those
-    /// of `bases`, which it has written. A kernel that refuses such results is left alone.
+    /// Runs a kernel that takes any strides once more, with gaps between the elements of its results, and compares them
+    /// with those of `bases`, which it has written. A kernel that refuses such results is left alone.
     pub(super) fn check_gaps(&self, step: &Step, bases: &[*mut u8]) -> Result<()> {
         let block = &self.trace.block;
         let symbol = &block.symbols[step.symbol];
