@@ -330,7 +330,7 @@ fn claims_are_made() -> Check {
             samples.iter().any(|(_, sample)| claims(def, &sample_metas(sample, device)).is_ok())
         };
         ensure!(
-            operators().into_iter().any(|def| takes(def)),
+            operators().into_iter().any(takes),
             "executor {} takes no operator by its rules",
             executor.name
         );
