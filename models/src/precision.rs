@@ -1,34 +1,26 @@
-//! Products of f32 in TF32: which executors take the place of which.
+//! Products of f32 in TF32: the executors that compute them.
 
-use fulgurite_runtime::executor::{ExecutorDef, find_executor};
-use fulgurite_runtime::{DType, Result};
+use fulgurite_runtime::DType;
+use fulgurite_runtime::executor::{ExecutorDef, executors};
+use fulgurite_runtime::precision::Precision;
 
-/// Executors whose f32 is IEEE, or that leave f32 alone, and those that round its operands to TF32.
-const ROUNDED: [(&str, &str); 1] = [("flash", "flash_tf32")];
-
-/// `list` with products of f32 rounded to TF32 (10 bits of fraction): `tf32` first, and `flash_tf32` in place of
-/// `flash`.
-///
-/// # Errors
-/// If one of them is not linked into the program.
-pub fn rounded_to_tf32(list: &[&'static ExecutorDef]) -> Result<Vec<&'static ExecutorDef>> {
-    let mut rounded = vec![find_executor("tf32")?];
-    for executor in list {
-        rounded.push(match ROUNDED.iter().find(|(exact, _)| *exact == executor.name) {
-            Some((_, name)) => find_executor(name)?,
-            None => executor,
-        });
-    }
-    Ok(rounded)
+/// `list` with products of f32 rounded to TF32 (10 bits of fraction): before the others stand the executors of that
+/// precision that come in one package with an executor of the list (`tf32` with `cublaslt`, `flash_tf32` with `flash`).
+/// Without such an executor the list is unchanged.
+pub fn rounded_to_tf32(list: &[&'static ExecutorDef]) -> Vec<&'static ExecutorDef> {
+    let rounds = |executor: &&'static ExecutorDef| executor.precision == Precision::Tf32;
+    let comes_with = |executor: &&'static ExecutorDef| list.iter().any(|own| own.package == executor.package);
+    let first = executors().into_iter().filter(|executor| rounds(executor) && comes_with(executor));
+    first.chain(list.iter().copied().filter(|executor| !rounds(executor))).collect()
 }
 
 /// What products are computed in: the type of autocast, or `tf32`, or `f32`.
 pub fn compute_dtype(autocast: Option<DType>, executors: Option<&[&'static ExecutorDef]>) -> &'static str {
-    let named = |name: &str| executors.unwrap_or_default().iter().any(|executor| executor.name == name);
+    let rounds = |executor: &&'static ExecutorDef| executor.precision == Precision::Tf32;
     match autocast {
         Some(low) => low.name(),
-        None if named("tf32") || named("flash_tf32") => "tf32",
-        None => "f32",
+        None if executors.unwrap_or_default().iter().any(rounds) => Precision::Tf32.name(),
+        None => DType::F32.name(),
     }
 }
 
@@ -38,15 +30,20 @@ mod tests {
     use fulgurite_runtime::executor::default_executors;
 
     #[test]
-    fn rounded_executors_take_the_place_of_exact_ones() {
+    fn executors_of_the_precision_stand_before_the_others() {
         let list = default_executors("cuda");
-        let rounded = rounded_to_tf32(&list).unwrap();
+        let rounded = rounded_to_tf32(&list);
         let names: Vec<&str> = rounded.iter().map(|executor| executor.name).collect();
-        assert_eq!(names[0], "tf32");
-        assert!(names.contains(&"flash_tf32") && !names.contains(&"flash"), "{names:?}");
-        assert_eq!(names.len(), list.len() + 1);
+        assert_eq!(names[..2], ["flash_tf32", "tf32"]);
+        assert_eq!(names.len(), list.len() + 2);
         assert_eq!(compute_dtype(None, Some(&rounded)), "tf32");
         assert_eq!(compute_dtype(None, Some(&list)), "f32");
         assert_eq!(compute_dtype(Some(DType::BF16), None), "bf16");
+        let again = rounded_to_tf32(&rounded);
+        assert_eq!(again.len(), rounded.len());
+        let without_attention: Vec<_> = list.iter().copied().filter(|executor| executor.name != "flash").collect();
+        assert_eq!(rounded_to_tf32(&without_attention)[0].name, "tf32");
+        let host = default_executors("cpu");
+        assert_eq!(rounded_to_tf32(&host).len(), host.len());
     }
 }

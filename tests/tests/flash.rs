@@ -39,7 +39,7 @@ fn attention(
 fn stages_of(trace: Trace, rounded: bool) -> Vec<Stage> {
     let mut list = default_executors("cuda");
     if rounded {
-        list = rounded_to_tf32(&list).unwrap();
+        list = rounded_to_tf32(&list);
     }
     stages(trace, &Options { verify: true, executors: Some(list), ..Options::default() }).unwrap()
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Subcommand};
 use fulgurite::models::checkpoint::OptimizerSettings;
-use fulgurite::models::precision::rounded_to_tf32;
+use fulgurite::models::precision::{compute_dtype, rounded_to_tf32};
 use fulgurite::models::train::{OnNonFinite, TrainError, TrainOptions, train};
 use fulgurite::{DType, Device};
 
@@ -152,10 +152,15 @@ pub fn run(model: &Model) -> Outcome {
     }
     compile.autocast = (of.dtype == "bf16").then_some(DType::BF16);
     if of.dtype == "tf32" {
-        if !of.device.is_cuda() {
-            return Err(Failed(format!("tf32 is arithmetic of CUDA devices, the device is {}", of.device)));
+        let kind = of.device.kind();
+        let list = rounded_to_tf32(&compile.executor_list(kind));
+        if compute_dtype(None, Some(&list)) != of.dtype {
+            return Err(Failed(format!(
+                "no executor of the list computes products of f32 in tf32; the device is {}",
+                of.device
+            )));
         }
-        compile.executors = Some(rounded_to_tf32(&compile.executor_list(of.device.kind()))?);
+        compile.executors = Some(list);
     }
     let options = TrainOptions {
         size: of.size.clone(),

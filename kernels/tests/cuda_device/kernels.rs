@@ -250,7 +250,7 @@ fn the_shared_memory_of_a_kernel_is_that_of_its_largest_launch() {
         launch(function, bytes);
     }
     let more = functions[1].allow_shared(most + 1).unwrap_err().to_string();
-    assert!(more.contains("dynamic shared memory"), "{more}");
+    assert!(more.contains("of dynamic and 0 bytes of static shared memory exceed"), "{more}");
 }
 
 #[test]

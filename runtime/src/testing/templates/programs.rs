@@ -329,11 +329,7 @@ fn claims_are_made() -> Check {
             let samples = accepted_samples(def, DType::F32);
             samples.iter().any(|(_, sample)| claims(def, &sample_metas(sample, device)).is_ok())
         };
-        ensure!(
-            operators().into_iter().any(takes),
-            "executor {} takes no operator by its rules",
-            executor.name
-        );
+        ensure!(operators().into_iter().any(takes), "executor {} takes no operator by its rules", executor.name);
     }
     Ok(())
 }
