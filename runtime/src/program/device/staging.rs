@@ -43,7 +43,12 @@ impl Staging {
         let memory = state.context().host_memory(count * bytes)?;
         let event = || state.context().event(false);
         let sent = (0..count).map(|_| Ok(event()?)).collect::<Result<_>>()?;
-        let landing = |address| Ok(Landing { address, taken: event()? });
+        let landing = |address| {
+            let taken = event()?;
+            // Loading the program may have used its memory.
+            state.stream().record(&*taken)?;
+            Ok(Landing { address, taken })
+        };
         let landings = landings.into_iter().map(landing).collect::<Result<_>>()?;
         Ok(Staging { memory, bytes, sent, next: 0, landings, turn: 0 })
     }
