@@ -128,7 +128,8 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                 Template::Golden => {
                     for runner in &runners {
                         for (dtype, metas) in &dtypes {
-                            if tested_with(def, runner, metas) && !golden.cases(def.name, *dtype).is_empty() {
+                            let wanted = filter.device.is_none() || Some(*dtype) == first;
+                            if wanted && tested_with(def, runner, metas) && !golden.cases(def.name, *dtype).is_empty() {
                                 add(Some(runner.first), Some(*dtype));
                             }
                         }

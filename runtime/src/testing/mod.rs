@@ -51,6 +51,6 @@ mod tolerance;
 #[cfg(feature = "testing")]
 pub use generate::{Filter, generated_tests, sampled_dtypes, unmatched_directives};
 #[cfg(feature = "testing")]
-pub use run::{check, main, main_of, main_of_device, main_of_package, run};
+pub use run::{check, main, main_of, main_of_device, main_of_package, run, run_device};
 #[cfg(feature = "testing")]
 pub use test::{GeneratedTest, Outcome, Settings};

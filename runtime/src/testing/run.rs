@@ -80,8 +80,8 @@ macro_rules! main_of_crate {
     };
 }
 
-/// As [`main`], for a kind of device: every linked operator is run by the executors of the kind, by all templates that
-/// run something. What the executors lack is decomposed, or falls back to the host where the kind does.
+/// As [`main`], for a device kind: runs every linked operator with the default executors of the kind, by all templates
+/// that run a program. Operators without a kernel are decomposed, or fall back to the host where the kind does.
 ///
 /// ```no_run
 /// use my_device as _; // links the kind and its executors
@@ -92,7 +92,12 @@ macro_rules! main_of_crate {
 /// }
 /// ```
 pub fn main_of_device(kind: &str) -> ExitCode {
-    run_filtered(&Filter::device(kind), &Settings::default(), Vec::new())
+    run_device(kind, &Settings::default())
+}
+
+/// As [`main_of_device`], with files where `settings` say: the results of PyTorch, for example.
+pub fn run_device(kind: &str, settings: &Settings) -> ExitCode {
+    run_filtered(&Filter::device(kind), settings, Vec::new())
 }
 
 /// As [`main`], with files where `settings` say and trials of the caller's own beside the generated ones.
