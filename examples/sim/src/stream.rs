@@ -3,7 +3,8 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,17 @@ use crate::heap::Heap;
 const RARITY: u64 = 16;
 /// by up to as many microseconds: enough for other streams to pass it.
 const LONGEST_DELAY: u64 = 200;
+
+/// A race made on purpose: the environment variable says N, and every N-th wait of a stream for an event is left out.
+pub const LOST_WAITS: &str = "FULGURITE_SIM_LOST_WAITS";
+
+/// Whether the next wait is left out.
+fn is_lost() -> bool {
+    static EVERY: OnceLock<u64> = OnceLock::new();
+    static WAITS: AtomicU64 = AtomicU64::new(0);
+    let every = *EVERY.get_or_init(|| std::env::var(LOST_WAITS).ok().and_then(|text| text.parse().ok()).unwrap_or(0));
+    every > 0 && (WAITS.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(every)
+}
 
 /// A piece of work on memory.
 pub type Work = Box<dyn FnOnce(&Heap) -> Result<(), SimError> + Send>;
@@ -176,6 +188,9 @@ impl DeviceStream for SimStream {
     fn wait(&self, event: &dyn DeviceEvent) -> Result<(), DeviceError> {
         let marks = SimEvent::of(event)?.0.clone();
         let number = lock(&marks.state).recorded;
+        if is_lost() {
+            return Ok(());
+        }
         self.shared.push(Task::Mark(Box::new(move || marks.wait(number))))
     }
 

@@ -3,7 +3,11 @@
 use fulgurite::compile::Options;
 use fulgurite::device::{DeviceState, find_kind};
 use fulgurite::kernels::launch::{CopyRange, DeviceAddress};
+use fulgurite::operator::OperatorKind;
 use fulgurite::ops::prelude::*;
+use fulgurite::registry::operators;
+use fulgurite::testing::directives::Template;
+use fulgurite::testing::{Filter, Settings, generated_tests};
 use fulgurite::{Array, Device, Tensor, jit};
 use fulgurite_example_sim::heap::CAPACITY;
 
@@ -51,6 +55,21 @@ fn programs_run_on_every_device_and_fall_back_visibly() {
         let claimed = compiled.stage("claim").unwrap().to_string();
         assert!(claimed.contains(" by sim") && claimed.contains(" by host"), "{claimed}");
     }
+}
+
+/// Kernel symbols belong to the executors of other devices.
+#[test]
+fn every_operator_is_tested_on_the_device() {
+    let tests = generated_tests(&Filter::device("sim"), &Settings::default());
+    let tested = |name: &str, template: Template| {
+        tests.iter().any(|test| test.operator == name && test.template == template && test.executor == Some("sim"))
+    };
+    let called = operators().iter().filter(|def| !matches!(def.kind, OperatorKind::Symbol(_)));
+    let missing: Vec<&str> = called.map(|def| def.name).filter(|name| !tested(name, Template::Consistency)).collect();
+    assert!(missing.is_empty(), "without a test on the device: {}", missing.join(", "));
+    // What data is refused, by an operator that the host runs; random programs; nothing of other executors.
+    assert!(tested("prims::gather", Template::Errors) && tested("programs", Template::Programs));
+    assert!(tests.iter().all(|test| test.executor == Some("sim")));
 }
 
 #[test]
