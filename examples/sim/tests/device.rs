@@ -64,7 +64,7 @@ fn every_operator_is_tested_on_the_device() {
     let tested = |name: &str, template: Template| {
         tests.iter().any(|test| test.operator == name && test.template == template && test.executor == Some("sim"))
     };
-    let called = operators().iter().filter(|def| !matches!(def.kind, OperatorKind::Symbol(_)));
+    let called = operators().into_iter().filter(|def| !matches!(def.kind, OperatorKind::Symbol(_)));
     let missing: Vec<&str> = called.map(|def| def.name).filter(|name| !tested(name, Template::Consistency)).collect();
     assert!(missing.is_empty(), "without a test on the device: {}", missing.join(", "));
     // What data is refused, by an operator that the host runs; random programs; nothing of other executors.
