@@ -35,6 +35,9 @@ pub enum SimError {
     /// An event that was not recorded or is not reached.
     #[error("an event that is not reached has no time")]
     NotReached,
+    /// A kernel panicked.
+    #[error("a kernel of the simulated device panicked: {0}")]
+    Panicked(String),
     /// The thread of a stream has ended.
     #[error("the thread of the stream has ended")]
     Ended,
@@ -45,7 +48,7 @@ impl BackendError for SimError {
         match self {
             SimError::NoSuchDevice(_) => Category::Unavailable,
             SimError::OutOfMemory { .. } => Category::OutOfMemory,
-            SimError::Access { .. } | SimError::Ended => Category::Lost,
+            SimError::Access { .. } | SimError::Panicked(_) | SimError::Ended => Category::Lost,
             SimError::Unknown(_) | SimError::Foreign | SimError::NotReached => Category::Other,
         }
     }

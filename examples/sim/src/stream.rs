@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -61,6 +62,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Does a piece of work. A panic is an error of the device: the thread goes on, so that nobody waits for ever.
+fn done(work: Work, heap: &Heap) -> Result<(), SimError> {
+    catch_unwind(AssertUnwindSafe(|| work(heap))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(SimError::Panicked(text.unwrap_or_else(|| "without a message".into())))
+    })
+}
+
 impl Shared {
     fn push(&self, task: Task) -> Result<(), DeviceError> {
         lock(&self.queue).tasks.push_back(task);
@@ -99,8 +109,9 @@ impl Shared {
                     if seed.is_multiple_of(RARITY) {
                         std::thread::sleep(Duration::from_micros(seed / RARITY % LONGEST_DELAY));
                     }
-                    let lost = lock(&self.lost).is_some();
-                    if let (false, Err(error)) = (lost, if lost { Ok(()) } else { work(&self.heap) }) {
+                    if lock(&self.lost).is_none()
+                        && let Err(error) = done(work, &self.heap)
+                    {
                         lock(&self.lost).get_or_insert(error);
                     }
                 }

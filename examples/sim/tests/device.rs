@@ -10,6 +10,7 @@ use fulgurite::testing::directives::Template;
 use fulgurite::testing::{Filter, Settings, generated_tests};
 use fulgurite::{Array, Device, Tensor, jit};
 use fulgurite_example_sim::heap::CAPACITY;
+use fulgurite_example_sim::stream::SimStream;
 
 fn sim(ordinal: u32) -> Device {
     Device::new("sim", ordinal)
@@ -195,5 +196,17 @@ fn an_address_of_the_host_is_none_of_the_device() {
         unsafe { state.stream().copy(range) }.unwrap();
         let error = state.synchronize().unwrap_err();
         assert!(error.to_string().contains(&format!("{:#x}", here.as_ptr() as u64)), "{error}");
+    });
+}
+
+#[test]
+fn a_kernel_that_panics_is_an_error_of_the_next_call_that_waits() {
+    alone("a_kernel_that_panics_is_an_error_of_the_next_call_that_waits", || {
+        let state = DeviceState::of(sim(1)).unwrap();
+        let stream = SimStream::of(state.stream()).unwrap();
+        stream.enqueue(Box::new(|_| panic!("no such element"))).unwrap();
+        let error = state.synchronize().unwrap_err().to_string();
+        assert!(error.contains("a kernel of the simulated device panicked: no such element"), "{error}");
+        assert!(state.lost().is_some());
     });
 }
