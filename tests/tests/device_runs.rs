@@ -1,6 +1,8 @@
 //! Programs on a device: how often they compile and record graphs, what they predict to need, and what a wrong index
 //! becomes. Without a device each test says that it is skipped; `FULGURITE_REQUIRE_CUDA=1` makes that a failure.
 
+#[path = "device/contexts.rs"]
+mod contexts;
 mod device;
 #[path = "device/faults.rs"]
 mod faults;

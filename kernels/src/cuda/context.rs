@@ -4,7 +4,8 @@
 use super::call::driver;
 use super::device::{self, Device};
 use super::error::{CudaError, Result};
-use cudarc::driver::sys::{CUcontext, CUdevice};
+use crate::launch::DeviceAddress;
+use cudarc::driver::sys::{CUcontext, CUdevice, CUmemorytype_enum, CUpointer_attribute_enum};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,7 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 /// The primary context of a device. Clones are the same context, and so is that of another call of [`Context::new`] for
 /// the same device while one of them is alive.
 ///
-/// Usable from every thread: each call makes the context current where it runs.
+/// Usable from every thread: each call makes the context current where it runs, and leaves the thread with the context
+/// that it had.
 #[derive(Clone)]
 pub struct Context(Arc<Inner>);
 
@@ -29,6 +31,29 @@ struct Inner {
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
+
+/// A context that is current on this thread; see [`Context::enter`].
+#[must_use = "the context is current as long as this lives"]
+pub struct Current {
+    /// What was current before, unless it was the same; null if nothing was.
+    previous: Option<CUcontext>,
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if let Some(previous) = self.previous {
+            // SAFETY: it was current on this thread, to which the value is tied, when the value was made. If it was
+            // destroyed since, the call returns an error.
+            let _ = unsafe { driver!(cuCtxSetCurrent(previous)) };
+        }
+    }
+}
+
+/// A handle of a library for one call, with its context current.
+pub(super) struct Bound<T> {
+    pub(super) raw: T,
+    pub(super) _current: Current,
+}
 
 /// Device memory, in bytes, as seen by the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,9 +97,7 @@ impl Context {
             contexts.resize_with(ordinal + 1, Weak::new);
         }
         contexts[ordinal] = Arc::downgrade(&inner);
-        let context = Context(inner);
-        context.bind()?;
-        Ok(context)
+        Ok(Context(inner))
     }
 
     /// The device.
@@ -87,15 +110,49 @@ impl Context {
         self.0.raw
     }
 
-    /// Makes the context current on this thread, as the driver's functions expect.
-    pub(super) fn bind(&self) -> Result<()> {
+    /// Makes the context current on this thread, as the driver's functions expect, until the value is dropped. Inside,
+    /// other calls for this context find it current, which is faster.
+    pub fn enter(&self) -> Result<Current> {
+        let mut previous = std::ptr::null_mut();
+        // SAFETY: the driver is loaded, since there is a context; the pointer is valid for the call.
+        unsafe { driver!(cuCtxGetCurrent(&mut previous)) }?;
+        if previous == self.0.raw {
+            return Ok(Current { previous: None });
+        }
         // SAFETY: the context is retained as long as `self` lives.
-        unsafe { driver!(cuCtxSetCurrent(self.0.raw)) }
+        unsafe { driver!(cuCtxSetCurrent(self.0.raw)) }?;
+        Ok(Current { previous: Some(previous) })
+    }
+
+    /// Whether `address` is in memory of this device: of an allocation of this or another library of the process.
+    ///
+    /// # Errors
+    /// [`CudaError::Foreign`] with where it is instead.
+    pub fn check_address(&self, address: DeviceAddress) -> Result<()> {
+        let _current = self.enter()?;
+        let (mut kind, mut ordinal) = (0u32, 0i32);
+        use CUpointer_attribute_enum::{CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+        let kind_at = std::ptr::from_mut(&mut kind).cast();
+        let ordinal_at = std::ptr::from_mut(&mut ordinal).cast();
+        // SAFETY: the pointers are valid for the calls and of the attributes' types; any address may be asked for.
+        let known = unsafe {
+            driver!(cuPointerGetAttribute(kind_at, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address.0)).and_then(|()| {
+                driver!(cuPointerGetAttribute(ordinal_at, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address.0))
+            })
+        };
+        let own = self.device().ordinal;
+        let found = match known {
+            Err(_) => "no memory of any device".to_owned(),
+            Ok(()) if kind != CUmemorytype_enum::CU_MEMORYTYPE_DEVICE as u32 => "memory of the host".to_owned(),
+            Ok(()) if ordinal as usize != own => format!("memory of device {ordinal}"),
+            Ok(()) => return Ok(()),
+        };
+        Err(CudaError::Foreign { address: address.0, found, expected: own })
     }
 
     /// Waits until all work on the device that this process gave it is done.
     pub fn synchronize(&self) -> Result<()> {
-        self.bind()?;
+        let _current = self.enter()?;
         // SAFETY: the context is current.
         unsafe { driver!(cuCtxSynchronize()) }
     }
@@ -114,7 +171,7 @@ impl Context {
 
     /// The free memory of the device, also counting memory of other processes as used.
     pub fn memory_info(&self) -> Result<MemoryInfo> {
-        self.bind()?;
+        let _current = self.enter()?;
         let mut info = MemoryInfo { free: 0, total: 0 };
         // SAFETY: the context is current; the pointers are valid for the call.
         unsafe { driver!(cuMemGetInfo_v2(&mut info.free, &mut info.total)) }?;

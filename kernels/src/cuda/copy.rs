@@ -19,7 +19,7 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: promised by the caller; the stream is alive.
-        unsafe { driver!(cuMemcpyHtoDAsync_v2(to.0, from.as_ptr().cast(), from.len(), self.bound()?)) }
+        unsafe { driver!(cuMemcpyHtoDAsync_v2(to.0, from.as_ptr().cast(), from.len(), self.bound()?.raw)) }
     }
 
     /// Copies device memory to `to`. Into page-locked memory the host does not wait.
@@ -31,7 +31,7 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: promised by the caller; the stream is alive.
-        unsafe { driver!(cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from.0, to.len(), self.bound()?)) }
+        unsafe { driver!(cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from.0, to.len(), self.bound()?.raw)) }
     }
 
     /// Copies `bytes` bytes within the device.
@@ -44,7 +44,7 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: promised by the caller; the stream is alive.
-        unsafe { driver!(cuMemcpyDtoDAsync_v2(to.0, from.0, bytes, self.bound()?)) }
+        unsafe { driver!(cuMemcpyDtoDAsync_v2(to.0, from.0, bytes, self.bound()?.raw)) }
     }
 
     /// Sets `count` bytes to `value`.
@@ -56,7 +56,7 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: promised by the caller; the stream is alive.
-        unsafe { driver!(cuMemsetD8Async(to.0, value, count, self.bound()?)) }
+        unsafe { driver!(cuMemsetD8Async(to.0, value, count, self.bound()?.raw)) }
     }
 
     /// Sets `count` elements of two bytes to `value`; the address must be a multiple of two.
@@ -68,7 +68,7 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: promised by the caller; the stream is alive.
-        unsafe { driver!(cuMemsetD16Async(to.0, value, count, self.bound()?)) }
+        unsafe { driver!(cuMemsetD16Async(to.0, value, count, self.bound()?.raw)) }
     }
 
     /// Sets `count` elements of four bytes to `value`; the address must be a multiple of four.
@@ -80,6 +80,6 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: promised by the caller; the stream is alive.
-        unsafe { driver!(cuMemsetD32Async(to.0, value, count, self.bound()?)) }
+        unsafe { driver!(cuMemsetD32Async(to.0, value, count, self.bound()?.raw)) }
     }
 }

@@ -104,6 +104,16 @@ pub enum CudaError {
         /// What is wrong.
         reason: String,
     },
+    /// An address that is not in memory of the device that it was given for.
+    #[error("address {address:#x} is in {found}, expected memory of CUDA device {expected}")]
+    Foreign {
+        /// The address.
+        address: u64,
+        /// Where it is.
+        found: String,
+        /// The device's number.
+        expected: usize,
+    },
     /// A range outside of its allocation.
     #[error("bytes {start}..{end} are outside of an allocation of {len} bytes")]
     Range {

@@ -29,7 +29,7 @@ impl Event {
     }
 
     fn with_flags(context: &Context, flags: Flags) -> Result<Event> {
-        context.bind()?;
+        let _current = context.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the context is current; the pointer is valid for the call.
         unsafe { driver!(cuEventCreate(&mut raw, flags as u32)) }?;
@@ -42,14 +42,14 @@ impl Event {
 
     /// Waits on the host until the mark is reached; at once if it was never recorded.
     pub fn synchronize(&self) -> Result<()> {
-        self.context.bind()?;
+        let _current = self.context.enter()?;
         // SAFETY: the event is alive.
         unsafe { driver!(cuEventSynchronize(self.raw)) }
     }
 
     /// Whether the mark is reached, or was never recorded.
     pub fn is_reached(&self) -> Result<bool> {
-        self.context.bind()?;
+        let _current = self.context.enter()?;
         // SAFETY: the event is alive.
         idle(unsafe { driver!(cuEventQuery(self.raw)) })
     }
@@ -59,7 +59,7 @@ impl Event {
     /// # Errors
     /// The driver's, if one of the two keeps no time, was not recorded, or is not reached yet.
     pub fn milliseconds_since(&self, earlier: &Event) -> Result<f32> {
-        self.context.bind()?;
+        let _current = self.context.enter()?;
         let mut milliseconds = 0.0;
         // SAFETY: both are alive; the pointer is valid for the call.
         unsafe { driver!(cuEventElapsedTime_v2(&mut milliseconds, earlier.raw, self.raw)) }?;
@@ -70,6 +70,6 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: the event is alive and not used afterwards; the driver keeps what a stream still waits for.
-        self.context.keep(self.context.bind().and_then(|()| unsafe { driver!(cuEventDestroy_v2(self.raw)) }));
+        self.context.keep(self.context.enter().and_then(|_current| unsafe { driver!(cuEventDestroy_v2(self.raw)) }));
     }
 }

@@ -57,7 +57,7 @@ impl<'a> Capture<'a> {
             CaptureMode::Relaxed => Mode::CU_STREAM_CAPTURE_MODE_RELAXED,
         };
         // SAFETY: the stream is alive, and its context is current.
-        unsafe { driver!(cuStreamBeginCapture_v2(stream.bound()?, mode)) }?;
+        unsafe { driver!(cuStreamBeginCapture_v2(stream.bound()?.raw, mode)) }?;
         Ok(Capture(Some(stream)))
     }
 
@@ -78,7 +78,7 @@ impl Drop for Capture<'_> {
 fn end(stream: &Stream) -> Result<Graph> {
     let mut raw = std::ptr::null_mut();
     // SAFETY: the stream is alive, and a capture that `Capture::begin` began is open on it.
-    unsafe { driver!(cuStreamEndCapture(stream.bound()?, &mut raw)) }?;
+    unsafe { driver!(cuStreamEndCapture(stream.bound()?.raw, &mut raw)) }?;
     if raw.is_null() { Err(no_graph()) } else { Ok(Graph { context: stream.context().clone(), raw, pieces: None }) }
 }
 
@@ -131,10 +131,18 @@ impl Stream {
     fn captured_nodes(&self) -> Result<usize> {
         let (mut status, mut graph) = (Status::CU_STREAM_CAPTURE_STATUS_NONE, null_mut());
         let (none, no_edges) = (null_mut(), null_mut());
+        let stream = self.bound()?;
         // SAFETY: the stream is alive, and a capture is open on it; what is not asked for is null.
         unsafe {
-            let stream = self.bound()?;
-            driver!(cuStreamGetCaptureInfo_v3(stream, &mut status, null_mut(), &mut graph, none, no_edges, null_mut()))
+            driver!(cuStreamGetCaptureInfo_v3(
+                stream.raw,
+                &mut status,
+                null_mut(),
+                &mut graph,
+                none,
+                no_edges,
+                null_mut()
+            ))
         }?;
         if status != Status::CU_STREAM_CAPTURE_STATUS_ACTIVE || graph.is_null() {
             return Err(no_graph());
@@ -150,7 +158,7 @@ impl Stream {
 impl Graph {
     /// Number of nodes: kernels, copies, fills, and events between streams.
     pub fn nodes(&self) -> Result<usize> {
-        self.context.bind()?;
+        let _current = self.context.enter()?;
         let mut count = 0;
         // SAFETY: the graph is alive; with no place for nodes, the driver only writes their number.
         unsafe { driver!(cuGraphGetNodes(self.raw, std::ptr::null_mut(), &mut count)) }?;
@@ -159,6 +167,7 @@ impl Graph {
 
     /// All nodes if each but the last has one other behind it, in this order.
     fn in_order(&self, count: usize) -> Result<Option<Vec<CUgraphNode>>> {
+        let _current = self.context.enter()?;
         if self.nodes()? != count {
             return Ok(None);
         }
@@ -201,7 +210,7 @@ impl Graph {
 
     /// Makes it ready for launching.
     pub fn instantiate(&self) -> Result<ExecutableGraph> {
-        self.context.bind()?;
+        let _current = self.context.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the graph is alive; the pointer is valid for the call.
         unsafe { driver!(cuGraphInstantiateWithFlags(&mut raw, self.raw, 0)) }?;
@@ -226,7 +235,7 @@ impl ExecutableGraph {
     /// Brings the graph to the device, so that the first launch is as quick as the others.
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         // SAFETY: both are alive, and the stream's context is current.
-        unsafe { driver!(cuGraphUpload(self.raw, stream.bound()?)) }
+        unsafe { driver!(cuGraphUpload(self.raw, stream.bound()?.raw)) }
     }
 
     /// Has launches from now on do a piece of work as `other` has recorded it, instead of as `own` has: the same
@@ -241,7 +250,7 @@ impl ExecutableGraph {
         if nodes.len() != others.len() {
             return Ok(false);
         }
-        self.context.bind()?;
+        let _current = self.context.enter()?;
         for (&node, &other) in nodes.iter().zip(others) {
             if !self.update_node(node, other)? {
                 return Ok(false);
@@ -306,20 +315,20 @@ impl ExecutableGraph {
     /// that is not ordered with the stream, and its modules are loaded.
     pub unsafe fn launch(&self, stream: &Stream) -> Result<()> {
         // SAFETY: both are alive; what the work does is promised by the caller.
-        unsafe { driver!(cuGraphLaunch(self.raw, stream.bound()?)) }
+        unsafe { driver!(cuGraphLaunch(self.raw, stream.bound()?.raw)) }
     }
 }
 
 impl Drop for Graph {
     fn drop(&mut self) {
         // SAFETY: the graph is alive and not used afterwards; what was instantiated from it has its own copy.
-        self.context.keep(self.context.bind().and_then(|()| unsafe { driver!(cuGraphDestroy(self.raw)) }));
+        self.context.keep(self.context.enter().and_then(|_current| unsafe { driver!(cuGraphDestroy(self.raw)) }));
     }
 }
 
 impl Drop for ExecutableGraph {
     fn drop(&mut self) {
         // SAFETY: the graph is alive and not used afterwards; the driver waits for launches under way.
-        self.context.keep(self.context.bind().and_then(|()| unsafe { driver!(cuGraphExecDestroy(self.raw)) }));
+        self.context.keep(self.context.enter().and_then(|_current| unsafe { driver!(cuGraphExecDestroy(self.raw)) }));
     }
 }

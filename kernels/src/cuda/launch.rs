@@ -127,6 +127,7 @@ impl Function {
             let on = CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
             attributes.push(attribute(Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, on));
         }
+        let stream = stream.bound()?;
         let config = CUlaunchConfig {
             gridDimX: shape.grid[0],
             gridDimY: shape.grid[1],
@@ -135,7 +136,7 @@ impl Function {
             blockDimY: shape.block[1],
             blockDimZ: shape.block[2],
             sharedMemBytes: shape.shared_bytes,
-            hStream: stream.bound()?,
+            hStream: stream.raw,
             attrs: attributes.as_mut_ptr(),
             numAttrs: attributes.len() as u32,
         };

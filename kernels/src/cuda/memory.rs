@@ -27,7 +27,7 @@ impl DeviceMemory {
     pub fn new(context: &Context, bytes: usize) -> Result<DeviceMemory> {
         let mut address = DeviceAddress::NULL;
         if bytes > 0 {
-            context.bind()?;
+            let _current = context.enter()?;
             // SAFETY: the context is current; the pointer is valid for the call.
             match unsafe { driver!(cuMemAlloc_v2(&mut address.0, bytes)) } {
                 Err(CudaError::Driver { name, .. }) if name == "CUDA_ERROR_OUT_OF_MEMORY" => {
@@ -93,7 +93,7 @@ impl Drop for DeviceMemory {
         }
         self.context.count_freed(self.bytes);
         // SAFETY: allocated in `new`. The driver waits for the work that may use it.
-        self.context.keep(self.context.bind().and_then(|()| unsafe { driver!(cuMemFree_v2(self.address.0)) }));
+        self.context.keep(self.context.enter().and_then(|_current| unsafe { driver!(cuMemFree_v2(self.address.0)) }));
     }
 }
 
@@ -115,7 +115,7 @@ impl PinnedMemory {
     pub fn new(context: &Context, bytes: usize) -> Result<PinnedMemory> {
         let mut pointer = std::ptr::null_mut();
         if bytes > 0 {
-            context.bind()?;
+            let _current = context.enter()?;
             // SAFETY: the context is current; the pointer is valid for the call, and then holds `bytes` bytes.
             unsafe {
                 driver!(cuMemHostAlloc(&mut pointer, bytes, CU_MEMHOSTALLOC_PORTABLE))?;
@@ -159,7 +159,7 @@ impl Drop for PinnedMemory {
     fn drop(&mut self) {
         if self.bytes > 0 {
             let free = || {
-                self.context.bind()?;
+                let _current = self.context.enter()?;
                 // SAFETY: allocated in `new`, and not used afterwards.
                 unsafe { driver!(cuMemFreeHost(self.as_ptr().cast())) }
             };

@@ -36,7 +36,7 @@ mod stream;
 mod symbols;
 
 pub use cache::{CACHE_VARIABLE, CacheStatistics, KernelCache};
-pub use context::{Context, MemoryInfo};
+pub use context::{Context, Current, MemoryInfo};
 pub use cubin::{KernelResources, Parameter};
 pub use cublaslt::CublasLt;
 pub use device::{Device, device, devices};

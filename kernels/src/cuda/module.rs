@@ -58,7 +58,7 @@ impl Module {
     /// # Errors
     /// The driver's: `CUDA_ERROR_NO_BINARY_FOR_GPU` if it was compiled for another architecture.
     pub fn load(context: &Context, cubin: &Cubin) -> Result<Module> {
-        context.bind()?;
+        let _current = context.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the context is current; a `Cubin`'s image was read as ELF, so the driver finds its length in it.
         unsafe { driver!(cuModuleLoadData(&mut raw, cubin.image().as_ptr().cast())) }?;
@@ -86,7 +86,7 @@ impl Module {
         };
         let kernel = self.0.kernels.iter().position(|kernel| kernel.name == name).ok_or_else(missing)?;
         let c_name = CString::new(name).map_err(|_| missing())?;
-        self.0.context.bind()?;
+        let _current = self.0.context.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the module is loaded, and the pointers are valid for the call.
         unsafe { driver!(cuModuleGetFunction(&mut raw, self.0.raw, c_name.as_ptr())) }?;
@@ -103,7 +103,7 @@ impl Module {
     pub fn global(&self, name: &str) -> Result<(DeviceAddress, usize)> {
         let missing = CudaError::Cubin { reason: format!("{name:?} cannot be the name of a variable") };
         let name = CString::new(name).map_err(|_| missing)?;
-        self.0.context.bind()?;
+        let _current = self.0.context.enter()?;
         let (mut address, mut bytes) = (DeviceAddress::NULL, 0);
         // SAFETY: the module is loaded, and the pointers are valid for the call.
         unsafe { driver!(cuModuleGetGlobal_v2(&mut address.0, &mut bytes, self.0.raw, name.as_ptr())) }?;
@@ -179,7 +179,7 @@ impl Function {
     }
 
     fn set(&self, attribute: Attribute, value: u32) -> Result<()> {
-        self.context().bind()?;
+        let _current = self.context().enter()?;
         // SAFETY: the function's module is loaded, and its context is current.
         unsafe { driver!(cuFuncSetAttribute(self.raw, attribute, value as i32)) }
     }
@@ -188,7 +188,7 @@ impl Function {
     /// once: the size of a grid that stays resident is that, times the multiprocessors.
     pub fn resident_blocks(&self, threads: u32, shared_bytes: u32) -> Result<u32> {
         self.allow_shared(shared_bytes)?;
-        self.context().bind()?;
+        let _current = self.context().enter()?;
         let mut blocks = 0;
         // SAFETY: the function's module is loaded, and its context is current; the pointer is valid for the call.
         unsafe {
@@ -206,6 +206,6 @@ impl Function {
 impl Drop for Loaded {
     fn drop(&mut self) {
         // SAFETY: loaded in `Module::load`; functions hold the module, so none is left.
-        self.context.keep(self.context.bind().and_then(|()| unsafe { driver!(cuModuleUnload(self.raw)) }));
+        self.context.keep(self.context.enter().and_then(|_current| unsafe { driver!(cuModuleUnload(self.raw)) }));
     }
 }

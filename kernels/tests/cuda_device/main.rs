@@ -5,6 +5,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod contexts;
 mod faults;
 mod fixture;
 mod graphs;

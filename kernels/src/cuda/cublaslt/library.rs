@@ -1,7 +1,7 @@
 //! cuBLASLt, opened for a device, and calls of it.
 
 use super::super::call::static_text;
-use super::super::context::Context;
+use super::super::context::{Bound, Context};
 use super::super::error::{CudaError, Result};
 use super::super::library::{self, Version};
 use super::algorithm::Algorithm;
@@ -42,7 +42,7 @@ impl CublasLt {
     /// [`CudaError::Unavailable`] without the library, or the library's own.
     pub fn new(context: &Context) -> Result<CublasLt> {
         library::cublaslt().require()?;
-        context.bind()?;
+        let _current = context.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the library is loaded, and a context is current; the pointer is valid for the call.
         unsafe { cublaslt!(cublasLtCreate(&mut raw)) }?;
@@ -59,9 +59,8 @@ impl CublasLt {
         &self.0.context
     }
 
-    pub(super) fn bound(&self) -> Result<cublasLtHandle_t> {
-        self.0.context.bind()?;
-        Ok(self.0.raw)
+    pub(super) fn bound(&self) -> Result<Bound<cublasLtHandle_t>> {
+        Ok(Bound { _current: self.0.context.enter()?, raw: self.0.raw })
     }
 
     pub(super) fn chosen(&self, problem: &Problem, workspace_bytes: usize) -> Option<Algorithm> {
@@ -78,7 +77,7 @@ impl CublasLt {
 impl Drop for Opened {
     fn drop(&mut self) {
         // SAFETY: opened in `CublasLt::new` and not used afterwards: plans hold it.
-        let closed = self.context.bind().and_then(|()| unsafe { cublaslt!(cublasLtDestroy(self.raw)) });
+        let closed = self.context.enter().and_then(|_current| unsafe { cublaslt!(cublasLtDestroy(self.raw)) });
         self.context.keep(closed);
     }
 }

@@ -85,7 +85,7 @@ impl Descriptors {
         // SAFETY: the handle and all descriptors are alive; the library writes at most `results.len()` results.
         let answer = unsafe {
             cublaslt!(cublasLtMatmulAlgoGetHeuristic(
-                library.bound()?,
+                library.bound()?.raw,
                 operation.raw(),
                 self.b.raw(),
                 self.a.raw(),
@@ -168,7 +168,7 @@ impl MatmulPlan {
         // SAFETY: the handle and all descriptors are alive; the pointers are valid for the call.
         let checked = unsafe {
             cublaslt!(cublasLtMatmulAlgoCheck(
-                library.bound()?,
+                library.bound()?.raw,
                 operation.raw(),
                 descriptors.b.raw(),
                 descriptors.a.raw(),
@@ -231,7 +231,7 @@ impl MatmulPlan {
         // by the caller.
         unsafe {
             cublaslt!(cublasLtMatmul(
-                self.library.bound()?,
+                self.library.bound()?.raw,
                 operation.raw(),
                 scales[0],
                 pointer(operands.b),
@@ -246,7 +246,7 @@ impl MatmulPlan {
                 &algorithm,
                 pointer(operands.workspace),
                 self.algorithm.workspace_bytes,
-                stream.bound()?.cast(),
+                stream.bound()?.raw.cast(),
             ))
         }
     }

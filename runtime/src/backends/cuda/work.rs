@@ -165,6 +165,8 @@ pub(super) unsafe fn enqueue(
     fault_code: u32,
     at: &dyn Fn(&Address) -> DeviceAddress,
 ) -> Result<(), CudaError> {
+    // Once for all of them.
+    let _current = stream.context().enter()?;
     for work in work {
         match work {
             Work::Launch { function, shape, parameters } => {
