@@ -84,6 +84,8 @@ mod book {
     struct Transform;
     #[doc = include_str!("../../docs/src/registration.md")]
     struct Registration;
+    #[doc = include_str!("../../docs/src/dlpack.md")]
+    struct Dlpack;
     #[doc = include_str!("../../docs/src/autocast.md")]
     struct MixedPrecision;
     #[doc = include_str!("../../docs/src/reading-traces.md")]

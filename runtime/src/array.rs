@@ -40,6 +40,21 @@ struct Parts {
     offset: usize,
 }
 
+/// From the lowest place that an element has: how many elements further the first one is, and the highest. `None` if
+/// that is more than a number holds.
+pub(crate) fn reach(shape: &[usize], strides: &[isize]) -> Option<(usize, usize)> {
+    if shape.contains(&0) {
+        return Some((0, 0));
+    }
+    let sum = |wanted: fn(isize) -> bool| {
+        let mut pairs = shape.iter().zip(strides).filter(|(_, stride)| wanted(**stride));
+        pairs.try_fold(0usize, |last, (extent, stride)| {
+            last.checked_add((extent - 1).checked_mul(stride.unsigned_abs())?)
+        })
+    };
+    Some((sum(|stride| stride < 0)?, sum(|_| true)?))
+}
+
 fn wrong(argument: &str, message: String) -> Error {
     Error::Argument { argument: argument.into(), message }
 }
@@ -138,19 +153,10 @@ impl Array {
         if strides.len() != shape.len() {
             return Err(wrong("strides", format!("are {strides:?}, expected {} for {meta}", shape.len())));
         }
-        // From the lowest place that an element has to the highest one.
-        let reach = |(extent, stride): (&usize, &isize)| (extent - 1).checked_mul(stride.unsigned_abs());
-        let sum = |wanted: fn(isize) -> bool| {
-            let mut pairs = shape.iter().zip(strides).filter(|(_, stride)| wanted(**stride));
-            pairs.try_fold(0usize, |last, pair| last.checked_add(reach(pair)?))
-        };
-        let (first, last) = match meta.is_empty() {
-            true => (Some(0), Some(0)),
-            false => (sum(|stride| stride < 0), sum(|_| true)),
-        };
         let most = fulgurite_kernels::machine::memory_limit().unwrap_or(isize::MAX as u64);
-        let len = last.and_then(|last| last.checked_add(1)?.checked_mul(size)).filter(|len| *len as u64 <= most);
-        let (Some(len), Some(first)) = (len, first) else {
+        let reached = reach(shape, strides);
+        let len = reached.and_then(|(_, last)| last.checked_add(1)?.checked_mul(size));
+        let (Some(len), Some((first, _))) = (len.filter(|len| *len as u64 <= most), reached) else {
             return Err(wrong("strides", format!("are {strides:?}, with which {meta} reaches further than memory")));
         };
         let mut buffer = Buffer::uninitialized(len)?;
@@ -251,11 +257,20 @@ impl Array {
         is_contiguous(self.shape(), &self.0.strides)
     }
 
-    /// Whether no other array holds the data.
+    /// Whether no other array holds the data. [Memory of others](Array::from_external) is never unique.
     pub fn is_unique(&self) -> bool {
+        let holders = match &self.0.memory {
+            Memory::Host(buffer) => Arc::strong_count(buffer),
+            Memory::Device(buffer) => Arc::strong_count(buffer),
+        };
+        holders == 1 && !self.is_external()
+    }
+
+    /// Whether the data is in [memory of others](Array::from_external).
+    pub fn is_external(&self) -> bool {
         match &self.0.memory {
-            Memory::Host(buffer) => Arc::strong_count(buffer) == 1,
-            Memory::Device(buffer) => Arc::strong_count(buffer) == 1,
+            Memory::Host(buffer) => buffer.is_external(),
+            Memory::Device(buffer) => buffer.is_external(),
         }
     }
 

@@ -1,8 +1,10 @@
-//! Owned host memory: 64-byte aligned, zeroed or poisoned, optionally fenced by guard bytes.
+//! Owned host memory: 64-byte aligned, zeroed or poisoned, optionally fenced by guard bytes. And memory of others.
 
 mod memory;
 mod pool;
 
+use std::any::Any;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memory::Memory;
@@ -47,14 +49,32 @@ pub struct OutOfMemory {
     pub bytes: usize,
 }
 
+/// Who keeps memory alive that was allocated elsewhere. It is dropped with the buffer.
+pub struct Owner(Box<dyn Any + Send + Sync>);
+
+impl Owner {
+    /// The value that keeps the memory alive.
+    pub fn new(owner: impl Any + Send + Sync) -> Owner {
+        Owner(Box::new(owner))
+    }
+}
+
+impl std::fmt::Debug for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Owner({:?})", (*self.0).type_id())
+    }
+}
+
 /// Host memory owned by one value.
 ///
 /// A buffer is plain bytes: who reads it decides the element type. Sharing and exclusive use are the
 /// business of the owner (`Arc<Buffer>` in the runtime).
 #[derive(Debug)]
 pub struct Buffer {
-    /// There until the buffer is dropped.
+    /// There until the buffer is dropped, unless the memory is somebody else's.
     memory: Option<Memory>,
+    /// Who keeps somebody else's memory alive.
+    owner: Option<Owner>,
     start: *mut u8,
     bytes: usize,
     guard: usize,
@@ -105,7 +125,21 @@ impl Buffer {
         });
         let memory = memory.ok_or(OutOfMemory { bytes })?;
         count(bytes);
-        Ok(Buffer { start: memory.start().as_ptr(), memory: Some(memory), bytes, guard })
+        Ok(Buffer { start: memory.start().as_ptr(), memory: Some(memory), owner: None, bytes, guard })
+    }
+
+    /// Memory that was allocated elsewhere, which `owner` keeps alive. It is not counted, and is aligned as it is.
+    ///
+    /// # Safety
+    /// `start` must be valid for reads of `bytes` initialized bytes until `owner` is dropped, and nobody may write to
+    /// them before that. Nobody may write through the buffer either, unless the memory may be written to.
+    pub unsafe fn external(start: NonNull<u8>, bytes: usize, owner: Owner) -> Buffer {
+        Buffer { memory: None, owner: Some(owner), start: start.as_ptr(), bytes, guard: 0 }
+    }
+
+    /// Whether the memory was allocated elsewhere.
+    pub fn is_external(&self) -> bool {
+        self.owner.is_some()
     }
 
     /// Bytes of the memory, guards included.
@@ -154,7 +188,9 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        ALLOCATED.fetch_sub(self.bytes, Ordering::Relaxed);
+        if self.memory.is_some() {
+            ALLOCATED.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
         if let Some(memory) = self.memory.take().filter(|_| self.guard == 0) {
             pool::keep(memory);
         }

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use fulgurite_kernels::Buffer;
+use fulgurite_kernels::launch::DeviceAddress;
 
 use super::code::{CodeError, DeviceCode, LoadedCode, Room};
 use super::error::{Category, DeviceError};
@@ -62,6 +63,47 @@ pub trait DeviceContext: Any + Debug + Send + Sync {
     /// Why none is available.
     fn warm(&self) -> Result<(), DeviceError> {
         Ok(())
+    }
+
+    /// Tells the driver that many calls for the device follow on this thread, until the value is dropped. Each call
+    /// works without it, and may be slower.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn enter(&self) -> Result<Box<dyn Any>, DeviceError> {
+        Ok(Box::new(()))
+    }
+
+    /// Waits on the host until all work on the device is done, of other libraries too.
+    ///
+    /// # Errors
+    /// The driver's; that the backend knows of no work but its own.
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        let message = "this kind of device waits for no work of other libraries";
+        Err(DeviceError::new(Category::Unsupported, message))
+    }
+
+    /// Whether somebody else's memory at `address` is memory of this device, so that programs can use it where it is.
+    ///
+    /// # Errors
+    /// Where it is instead; that the backend cannot use memory that it did not allocate.
+    fn check_address(&self, address: DeviceAddress) -> Result<(), DeviceError> {
+        Err(DeviceError::new(
+            Category::Unsupported,
+            format!("address {:#x}: this kind of device uses no memory that was allocated elsewhere", address.0),
+        ))
+    }
+
+    /// A stream that another library of this process made, by its handle in the driver.
+    ///
+    /// # Safety
+    /// The handle must be that of a stream of this device, which is not destroyed before the value is dropped.
+    ///
+    /// # Errors
+    /// That the backend has no streams of others.
+    unsafe fn stream_of(&self, handle: u64) -> Result<Box<dyn DeviceStream>, DeviceError> {
+        let message = format!("stream {handle:#x}: this kind of device waits for no streams of other libraries");
+        Err(DeviceError::new(Category::Unsupported, message))
     }
 
     /// Makes code ready to run: sources compiled, calls of libraries planned. `stream` is the one that it will run on.

@@ -66,8 +66,8 @@ impl Origins {
         }
     }
 
-    #[cfg(test)]
-    fn is_empty(&self) -> bool {
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }

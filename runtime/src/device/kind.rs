@@ -71,6 +71,11 @@ pub trait DeviceKind: Send + Sync {
         true
     }
 
+    /// What DLPack calls devices of this kind; `None` if arrays on them are not exchanged.
+    fn dlpack_type(&self) -> Option<i32> {
+        None
+    }
+
     /// Opens device `ordinal`. It is opened once in a process.
     ///
     /// # Errors

@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use fulgurite_kernels::buffer::Owner;
 use fulgurite_kernels::launch::DeviceAddress;
 
 use super::block::Block;
 use super::faults::Origins;
 use super::state::{DeviceState, Written};
+use super::stream::DeviceMemory;
 use crate::error::Result;
 use crate::meta::Device;
 
@@ -15,6 +17,8 @@ use crate::meta::Device;
 pub struct DeviceBuffer {
     state: Arc<DeviceState>,
     memory: Option<Block>,
+    /// What keeps memory alive that was allocated elsewhere.
+    owner: Option<Owner>,
     content: Mutex<Content>,
 }
 
@@ -32,7 +36,30 @@ impl DeviceBuffer {
     pub fn new(device: Device, bytes: usize) -> Result<DeviceBuffer> {
         let state = DeviceState::of(device)?;
         let memory = Some(state.take(bytes)?);
-        Ok(DeviceBuffer { state, memory, content: Mutex::default() })
+        Ok(DeviceBuffer { state, memory, owner: None, content: Mutex::default() })
+    }
+
+    /// Memory of `device` that was allocated elsewhere. When the last array that uses it is gone, the host waits for
+    /// the work that uses it, and drops `owner`.
+    ///
+    /// # Safety
+    /// The memory must be valid and unchanged until `owner` is dropped, for work that is enqueued on the device's
+    /// streams after this call.
+    ///
+    /// # Errors
+    /// If the device is not available, or the memory is not its own.
+    pub unsafe fn external(device: Device, address: DeviceAddress, bytes: usize, owner: Owner) -> Result<DeviceBuffer> {
+        let state = DeviceState::of(device)?;
+        if bytes > 0 {
+            state.context().check_address(address)?;
+        }
+        let memory: Box<dyn DeviceMemory> = Box::new(External { address, bytes });
+        Ok(DeviceBuffer { state, memory: Some(memory.into()), owner: Some(owner), content: Mutex::default() })
+    }
+
+    /// Whether the memory was allocated elsewhere.
+    pub fn is_external(&self) -> bool {
+        self.owner.is_some()
     }
 
     /// `bytes` zero bytes.
@@ -83,6 +110,20 @@ impl DeviceBuffer {
             Content { origins: origins.clone(), written: Some(written.clone()) };
     }
 
+    /// Fails if a kernel found something wrong with the data that the content comes from. Waits where that is not known
+    /// yet.
+    ///
+    /// # Errors
+    /// As [`DeviceBuffer::to_bytes`].
+    pub(crate) fn check_origins(&self) -> Result<()> {
+        let origins = self.content().origins;
+        if origins.is_empty() {
+            return Ok(());
+        }
+        self.state.synchronize()?;
+        self.state.faults().check(&origins)
+    }
+
     fn content(&self) -> Content {
         self.content.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -105,8 +146,32 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        if let Some(memory) = self.memory.take() {
-            self.state.give_back(memory);
+        let Some(memory) = self.memory.take() else { return };
+        match self.owner.take() {
+            None => self.state.give_back(memory),
+            Some(owner) => {
+                if let Err(error) = self.state.synchronize() {
+                    tracing::error!(%error, "waiting for work that uses memory of others");
+                }
+                drop(owner);
+            }
         }
+    }
+}
+
+/// Memory that was allocated elsewhere, and is freed there.
+#[derive(Debug)]
+struct External {
+    address: DeviceAddress,
+    bytes: usize,
+}
+
+impl DeviceMemory for External {
+    fn address(&self) -> DeviceAddress {
+        self.address
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
     }
 }

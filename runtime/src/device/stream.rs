@@ -44,6 +44,11 @@ unsafe impl HostMemory for Buffer {
 /// A queue of a device's work, in order within one, independent between two. Its methods enqueue and return; an error
 /// of the work itself is returned by a later call that waits.
 pub trait DeviceStream: Any + Debug + Send + Sync {
+    /// The driver's handle, for other libraries of this process; `None` if there is none.
+    fn handle(&self) -> Option<u64> {
+        None
+    }
+
     /// Waits on the host until everything enqueued is done. Errors of that work come out here.
     ///
     /// # Errors

@@ -316,6 +316,8 @@ impl DeviceProgram {
     ) -> Result<Vec<Array>> {
         let mut held = self.hold()?;
         let loaded = held.get();
+        let state = loaded.state.clone();
+        let _entered = state.context().enter()?;
         let device = steps::device_of(&self.trace);
         let own = loaded.own();
         let mut origins = inputs::origins_of(&inputs, device);

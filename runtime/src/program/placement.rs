@@ -170,8 +170,12 @@ impl Placement {
     pub(super) fn check_unique(&self, trace: &Trace, inputs: &[Array]) -> Result<()> {
         for ((array, overwritten), id) in inputs.iter().zip(&self.overwritten).zip(&trace.block.parameters) {
             if *overwritten && !array.is_unique() {
-                let message =
-                    "is donated but somebody else still holds it; give the only copy away, or do not donate it";
+                let message = match array.is_external() {
+                    true => "is donated but its memory belongs to somebody else; donate a copy (`to_contiguous`)",
+                    false => {
+                        "is donated but somebody else still holds it; give the only copy away, or do not donate it"
+                    }
+                };
                 return Err(Error::Argument {
                     argument: trace.block.value(*id).name.to_string(),
                     message: message.into(),

@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use fulgurite_kernels::cuda::{self, Context, CudaError, Event, PinnedMemory};
+use fulgurite_kernels::cuda::{self, Context, CudaError, Event, PinnedMemory, Stream};
+use fulgurite_kernels::launch::DeviceAddress;
 
 use super::code::CudaCode;
 use super::library::Library;
@@ -69,6 +70,23 @@ impl DeviceContext for CudaContext {
     fn warm(&self) -> Result<(), DeviceError> {
         self.cublaslt.get()?;
         Ok(())
+    }
+
+    fn enter(&self) -> Result<Box<dyn Any>, DeviceError> {
+        Ok(Box::new(self.context.enter()?))
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        Ok(self.context.synchronize()?)
+    }
+
+    fn check_address(&self, address: DeviceAddress) -> Result<(), DeviceError> {
+        Ok(self.context.check_address(address)?)
+    }
+
+    unsafe fn stream_of(&self, handle: u64) -> Result<Box<dyn DeviceStream>, DeviceError> {
+        // SAFETY: promised by the caller.
+        Ok(Box::new(CudaStream::from(unsafe { Stream::of_handle(&self.context, handle) })))
     }
 
     fn load(

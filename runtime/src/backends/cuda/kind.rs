@@ -72,6 +72,10 @@ impl DeviceKind for Cuda {
         false
     }
 
+    fn dlpack_type(&self) -> Option<i32> {
+        Some(2)
+    }
+
     fn open(&self, ordinal: u32) -> Result<Arc<dyn DeviceContext>, DeviceError> {
         Ok(Arc::new(CudaContext::new(ordinal as usize)?))
     }

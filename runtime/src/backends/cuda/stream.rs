@@ -18,7 +18,7 @@ pub struct CudaStream {
 
 impl CudaStream {
     pub(super) fn new(context: &Context) -> Result<CudaStream, CudaError> {
-        Ok(CudaStream { stream: Stream::new(context)?, gather: OnceLock::new() })
+        Ok(Stream::new(context)?.into())
     }
 
     /// The stream that `stream` is.
@@ -32,6 +32,12 @@ impl CudaStream {
     /// The driver's stream.
     pub fn raw(&self) -> &Stream {
         &self.stream
+    }
+}
+
+impl From<Stream> for CudaStream {
+    fn from(stream: Stream) -> CudaStream {
+        CudaStream { stream, gather: OnceLock::new() }
     }
 }
 
@@ -75,6 +81,10 @@ impl DeviceEvent for Event {
 }
 
 impl DeviceStream for CudaStream {
+    fn handle(&self) -> Option<u64> {
+        Some(self.stream.handle())
+    }
+
     fn synchronize(&self) -> Result<(), DeviceError> {
         Ok(self.stream.synchronize()?)
     }
