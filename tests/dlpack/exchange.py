@@ -158,6 +158,8 @@ def contexts():
     capsules = [tensor.__dlpack__(max_version=(1, 0)) for _ in range(9)]
     create = driver.cuCtxCreate_v2
     assert create(ctypes.byref(other), 0, device) == 0
+    # It is on top of the thread's stack of contexts: what is set from now on has no other below it.
+    assert driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p())) == 0
     pointers = []
     for capsule in capsules:
         pointers.append(python.PyCapsule_GetPointer(capsule, VERSIONED))
@@ -165,6 +167,7 @@ def contexts():
     results = []
     for context in [other.value, None, primary]:
         assert driver.cuCtxSetCurrent(ctypes.c_void_p(context)) == 0
+        assert current() == context
         for action in [PASS, DOUBLE, COPY]:
             result = library.fulgurite_dlpack_exchange(pointers.pop(), action, OFF, 1)
             assert result, library.fulgurite_dlpack_error()

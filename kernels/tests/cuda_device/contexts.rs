@@ -2,7 +2,9 @@
 
 use std::ptr::null_mut;
 
-use cudarc::driver::sys::{CUcontext, CUresult, cuCtxCreate_v4, cuCtxDestroy_v2, cuCtxGetCurrent, cuCtxSetCurrent};
+use cudarc::driver::sys::{
+    CUcontext, CUresult, cuCtxCreate_v4, cuCtxDestroy_v2, cuCtxGetCurrent, cuCtxPopCurrent_v2, cuCtxSetCurrent,
+};
 use fulgurite_kernels::cuda::{
     Arguments, CaptureMode, Context, CublasLt, DeviceMemory, Event, LaunchShape, PinnedMemory, Stream,
 };
@@ -21,6 +23,7 @@ fn current() -> CUcontext {
 fn set_current(context: CUcontext) {
     // SAFETY: the context is alive, or null for none.
     assert_eq!(unsafe { cuCtxSetCurrent(context) }, CUresult::CUDA_SUCCESS);
+    assert_eq!(current(), context);
 }
 
 /// What `f` returns, after which `before` is current as it was.
@@ -77,6 +80,9 @@ fn every_call_leaves_the_threads_context() {
     let mut other = null_mut();
     // SAFETY: there is a first device, the pointer is valid for the call, and no parameters are given.
     assert_eq!(unsafe { cuCtxCreate_v4(&mut other, null_mut(), 0, 0) }, CUresult::CUDA_SUCCESS);
+    // It is on top of the thread's stack of contexts: what is set from now on has no other below it.
+    // SAFETY: the pointer is valid for the call.
+    assert_eq!(unsafe { cuCtxPopCurrent_v2(&mut null_mut()) }, CUresult::CUDA_SUCCESS);
     for before in [null_mut(), other, primary] {
         set_current(before);
         all_keep(&device, before);

@@ -43,6 +43,13 @@ impl Driver {
         // SAFETY: the function has this type, the pointer is valid for the call, and there is a first device.
         let code = unsafe { self.0.get::<Create>(b"cuCtxCreate_v2").unwrap()(&mut context, 0, 0) };
         assert_eq!(code, 0);
+        // It is on top of the thread's stack of contexts: what is set from now on has no other below it.
+        // SAFETY: the function has this type, and the pointer is valid for the call.
+        let popped = unsafe {
+            let pop = self.0.get::<unsafe extern "C" fn(*mut Context) -> i32>(b"cuCtxPopCurrent_v2").unwrap();
+            pop(&mut null_mut())
+        };
+        assert_eq!(popped, 0);
         context
     }
 
@@ -85,6 +92,7 @@ fn public_calls_leave_the_threads_context() {
     let other = driver.create();
     for before in [null_mut(), other] {
         driver.set_current(before);
+        assert_eq!(driver.current(), before);
         all_keep(&driver, cuda, before);
     }
     driver.set_current(null_mut());
