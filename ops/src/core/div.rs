@@ -4,7 +4,8 @@ use super::arrays::zip;
 use super::promotion::{as_tensor, constant_like, elementwise_meta, floating, operands_in, operands_meet, result_type};
 use crate::prims::{
     self,
-    support::{another, floor_quotient, in_accumulator, same_dtype, same_shape},
+    checks::{same_dtype, same_shape},
+    support::{another, floor_quotient, in_accumulator},
 };
 
 fulgurite_runtime::attribute_enum! {
@@ -123,8 +124,8 @@ pub mod rounded_quotient {
     fn rounded_quotient(input: Tensor<Floating>, other: Tensor<Floating>, rounding_mode: RoundingMode) -> Tensor;
 
     fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
-        same_shape(input, other, Code::SameShape.name())?;
-        same_dtype(input, other, Code::SameDType.name())?;
+        same_shape(("input", input), ("other", other), Code::SameShape)?;
+        same_dtype(("input", input), ("other", other), Code::SameDType)?;
         Ok(input.clone())
     }
 

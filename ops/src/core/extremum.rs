@@ -3,7 +3,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::{largest, reduce};
-use super::promotion::{cast, keep_dims, position, reduced_dims, reduced_shape};
+use super::promotion::{cast, checked_dims, keep_dims, position, reduced_dims, reduced_shape};
 use crate::prims;
 
 macro_rules! extremum {
@@ -14,14 +14,7 @@ macro_rules! extremum {
             fn $name(input: Tensor, #[default(vec![])] dim: Vec<i64>, #[default(false)] keepdim: bool) -> Tensor;
 
             fn meta(input: &TensorMeta, dim: &[i64], keepdim: bool) -> Result<TensorMeta> {
-                let dims = reduced_dims(Some(dim), input.rank());
-                require!(
-                    dims.is_some(),
-                    Dims,
-                    "dim is {dim:?}, expected distinct dimensions of a tensor of rank {}",
-                    input.rank()
-                );
-                let dims = dims.unwrap_or_default();
+                let dims = checked_dims("dim", Some(dim), input, Code::Dims)?;
                 require!(
                     dims.iter().all(|dim| input.shape()[*dim] > 0),
                     EmptyReduction,

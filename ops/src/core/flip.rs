@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::rearranged;
-use super::promotion::{dims_text, named_dims, position};
+use super::promotion::{checked_dims, named_dims, position};
 use crate::prims;
 
 /// The elements of the dimensions `dims` in reverse order. A tensor without dimensions answers to dimension 0.
@@ -10,14 +10,7 @@ pub mod flip {
     fn flip(input: Tensor, dims: Vec<i64>) -> Tensor;
 
     fn requires(input: &TensorMeta, dims: &[i64]) -> Result<()> {
-        require!(
-            named_dims(dims, input.rank()).is_some(),
-            Dims,
-            "dims is {}, expected distinct dimensions of a tensor of rank {}",
-            dims_text(Some(dims)),
-            input.rank()
-        );
-        Ok(())
+        checked_dims("dims", Some(dims), input, Code::Dims).map(drop)
     }
 
     fn decomposition(input: Tensor, dims: &[i64]) -> Tensor {

@@ -4,6 +4,7 @@ use super::arrays::reshaped;
 use super::promotion::{accumulating, alpha_fits, cast, number, position};
 use super::{at_least_1d, in_range};
 use crate::prims;
+use crate::prims::checks::same_dtype;
 
 /// `input` with `alpha` times the parts of `source` along `dim` added to those that `index` names, in order: for
 /// `dim = 0` `out[index[i]] += alpha · source[i]`. f16 and bf16 are added in f32; of booleans the result is whether one
@@ -36,13 +37,7 @@ pub mod index_add {
             "source has shape {:?}, expected {expected:?}: input's, with a part for each index",
             source.shape()
         );
-        require!(
-            input.dtype() == source.dtype(),
-            SameDType,
-            "input is {}, source is {}, expected equal dtypes",
-            input.dtype(),
-            source.dtype()
-        );
+        same_dtype(("input", input), ("source", source), Code::SameDType)?;
         alpha_fits(alpha, input.dtype(), Code::AlphaType.name())?;
         Ok(input.clone())
     }

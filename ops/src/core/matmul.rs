@@ -3,7 +3,7 @@ use fulgurite_ops_macros::operator;
 use super::arrays::{product, reshaped, spread};
 use super::promotion::{broadcast, broadcast_shapes};
 use crate::prims;
-use crate::prims::support::same_dtype;
+use crate::prims::checks::same_dtype;
 
 /// Matrix product with PyTorch's rules: vectors are rows on the left and columns on the right, leading dimensions
 /// broadcast. The leading dimensions of `input` become rows if `other` is one matrix. bf16 and f16 are accumulated in
@@ -20,7 +20,7 @@ pub mod matmul {
             input.shape(),
             other.shape()
         );
-        same_dtype(input, other, Code::SameDType.name())?;
+        same_dtype(("input", input), ("other", other), Code::SameDType)?;
         let (left, right) = super::as_matrices(input.shape(), other.shape());
         let (columns, rows) = (left[left.len() - 1], right[right.len() - 2]);
         require!(

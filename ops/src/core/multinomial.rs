@@ -3,6 +3,7 @@ use fulgurite_ops_macros::operator;
 use super::arrays::array;
 use super::promotion::{broadcast, cast};
 use crate::prims;
+use crate::prims::checks;
 
 /// Draws `num_samples` positions from each row of weights, with replacement: the position of the first partial sum of
 /// the row's weights that lies above a uniform number times their total. `generator` holds seed and offset as two i64.
@@ -29,11 +30,7 @@ pub mod multinomial {
             "input has shape {:?}, expected one or two dimensions, the last not empty",
             input.shape()
         );
-        require!(
-            generator.shape() == [2] && generator.dtype() == DType::I64,
-            Generator,
-            "generator is {generator}, expected i64[2], seed and offset"
-        );
+        checks::generator(generator, Code::Generator)?;
         require!(num_samples > 0, SampleCount, "num_samples is 0, expected a positive number");
         require!(
             replacement || num_samples == 1,

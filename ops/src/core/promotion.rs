@@ -1,6 +1,7 @@
 //! PyTorch's rules of type promotion and broadcasting, for metas and for traced tensors.
 
 use fulgurite_runtime::argument::{AttributeType, Operand, Scalar};
+use fulgurite_runtime::rules::Precondition;
 use fulgurite_runtime::{DType, Failure, Tensor, TensorMeta};
 
 use crate::prims;
@@ -286,7 +287,7 @@ pub fn promoted<const N: usize>(operands: [Operand<Tensor>; N]) -> [Operand<Tens
 }
 
 /// `dim` as PyTorch writes it, for messages.
-pub fn dims_text(dims: Option<&[i64]>) -> String {
+fn dims_text(dims: Option<&[i64]>) -> String {
     dims.map_or_else(|| "None".into(), |dims| format!("{dims:?}"))
 }
 
@@ -297,6 +298,19 @@ pub fn reduced_dims(dims: Option<&[i64]>, rank: usize) -> Option<Vec<usize>> {
         None | Some([]) => Some((0..rank).collect()),
         Some(given) => named_dims(given, rank),
     }
+}
+
+/// For metas: the positions of the argument `name` in `input` (see [`reduced_dims`]); fails with the caller's code if
+/// one is out of range or named twice.
+pub fn checked_dims(
+    name: &str,
+    dims: Option<&[i64]>,
+    input: &TensorMeta,
+    code: Precondition,
+) -> Result<Vec<usize>, Failure> {
+    let (rank, text) = (input.rank(), dims_text(dims));
+    let message = format_args!("{name} is {text}, expected distinct dimensions of a tensor of rank {rank}");
+    reduced_dims(dims, rank).ok_or_else(|| code.unmet(message))
 }
 
 /// Positions of `given` in a tensor of `rank`, ascending; `None` if one is out of range or named twice.

@@ -4,6 +4,7 @@ use super::arrays::reshaped;
 use super::promotion::{accumulating, cast, position};
 use super::{at_least_1d, in_range};
 use crate::prims;
+use crate::prims::checks::same_dtype;
 
 /// `input` with `src[i][j]` added at `[index[i][j]][j]` for `dim = 0`, likewise for other dimensions, in row-major
 /// order of `index`. f16 and bf16 are added in f32; of booleans the result is whether one of them holds. A tensor
@@ -27,13 +28,7 @@ pub mod scatter_add {
             src.shape(),
             input.shape()
         );
-        require!(
-            input.dtype() == src.dtype(),
-            SameDType,
-            "input is {}, src is {}, expected equal dtypes",
-            input.dtype(),
-            src.dtype()
-        );
+        same_dtype(("input", input), ("src", src), Code::SameDType)?;
         Ok(input.clone())
     }
 

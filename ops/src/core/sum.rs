@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::reduce;
-use super::promotion::{accumulating, cast, dims_text, keep_dims, reduced_dims, reduced_shape};
+use super::promotion::{accumulating, cast, checked_dims, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
 /// The sum of the elements along `dim` (all dimensions if absent or empty). Integers and booleans are summed as i64;
@@ -16,17 +16,10 @@ pub mod sum {
     ) -> Tensor;
 
     fn meta(input: &TensorMeta, dim: Option<&[i64]>, keepdim: bool, dtype: Option<DType>) -> Result<TensorMeta> {
-        let dims = reduced_dims(dim, input.rank());
-        require!(
-            dims.is_some(),
-            Dims,
-            "dim is {}, expected distinct dimensions of a tensor of rank {}",
-            dims_text(dim),
-            input.rank()
-        );
+        let dims = checked_dims("dim", dim, input, Code::Dims)?;
         let dtype = result(input.dtype(), dtype);
         require!(dtype != DType::Bool, SumType, "a sum has no dtype bool");
-        Ok(TensorMeta::new(reduced_shape(input.shape(), &dims.unwrap_or_default(), keepdim), dtype, input.device()))
+        Ok(TensorMeta::new(reduced_shape(input.shape(), &dims, keepdim), dtype, input.device()))
     }
 
     fn decomposition(input: Tensor, dim: Option<&[i64]>, keepdim: bool, dtype: Option<DType>) -> Tensor {

@@ -2,7 +2,7 @@ use fulgurite_ops_macros::operator;
 
 use super::arrays::reduce;
 use super::mean;
-use super::promotion::{accumulating, cast, dims_text, keep_dims, reduced_dims, reduced_shape};
+use super::promotion::{accumulating, cast, checked_dims, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
 /// The variance along `dim` (all dimensions if absent or empty): `Σ (x - mean)² / max(0, n - correction)`, in two
@@ -30,15 +30,8 @@ pub mod var {
             Correction,
             "correction and unbiased are both given, expected one of them"
         );
-        let dims = reduced_dims(dim, input.rank());
-        require!(
-            dims.is_some(),
-            Dims,
-            "dim is {}, expected distinct dimensions of a tensor of rank {}",
-            dims_text(dim),
-            input.rank()
-        );
-        Ok(input.with_shape(reduced_shape(input.shape(), &dims.unwrap_or_default(), keepdim)))
+        let dims = checked_dims("dim", dim, input, Code::Dims)?;
+        Ok(input.with_shape(reduced_shape(input.shape(), &dims, keepdim)))
     }
 
     fn decomposition(

@@ -3,6 +3,7 @@ use fulgurite_ops_macros::operator;
 use crate::core::piece;
 use crate::core::promotion::{broadcast, broadcast_shapes, cast, sum_to};
 use crate::prims;
+use crate::prims::checks::same_dtype;
 
 /// Rotary position embedding of the last dimension, halves rotated: `x · cos + [-x₂, x₁] · sin`, where x₁ and x₂ are
 /// the halves of x. `cos` and `sin` broadcast to `input`, e.g. [T, D] to [B, H, T, D]; computed in the wider of the
@@ -23,13 +24,7 @@ pub mod apply_rope {
                 table.shape(),
                 input.shape()
             );
-            require!(
-                table.dtype() == cos.dtype(),
-                TableDType,
-                "{name} is {}, cos is {}, expected equal dtypes",
-                table.dtype(),
-                cos.dtype()
-            );
+            same_dtype((name, table), ("cos", cos), Code::TableDType)?;
         }
         Ok(())
     }

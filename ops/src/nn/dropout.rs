@@ -2,6 +2,7 @@ use fulgurite_ops_macros::operator;
 
 use crate::core::promotion::constant_like;
 use crate::prims;
+use crate::prims::checks;
 
 /// Each element is zero with probability `p` and otherwise divided by `1 - p`, in training; outside of it `input` as it
 /// is. The random numbers are a function of `generator`, i64[2] of seed and offset. Draws of one program from one
@@ -31,8 +32,7 @@ pub mod dropout {
             "training with p = {p} draws random numbers: give a generator, i64[2] of seed and offset"
         );
         if let Some(generator) = generator {
-            let form = generator.shape() == [2] && generator.dtype() == DType::I64;
-            require!(form, Generator, "generator is {generator}, expected i64[2] of seed and offset");
+            checks::generator(generator, Code::Generator)?;
         }
         Ok(input.clone())
     }

@@ -1,7 +1,9 @@
 use fulgurite_ops_macros::operator;
 
 use crate::core::arrays::{largest, reduce};
-use crate::core::promotion::{accumulating, broadcast, cast, floating, keep_dims, reduced_dims, reduced_shape};
+use crate::core::promotion::{
+    accumulating, broadcast, cast, checked_dims, floating, keep_dims, reduced_dims, reduced_shape,
+};
 use crate::prims;
 
 /// `log Σ eˣ` along `dim`, computed around the largest element, in f32 for f16 and bf16; -inf of no elements. Integers
@@ -11,14 +13,8 @@ pub mod logsumexp {
     fn logsumexp(input: Tensor, dim: Vec<i64>, #[default(false)] keepdim: bool) -> Tensor;
 
     fn meta(input: &TensorMeta, dim: &[i64], keepdim: bool) -> Result<TensorMeta> {
-        let dims = reduced_dims(Some(dim), input.rank());
-        require!(
-            dims.is_some(),
-            Dims,
-            "dim is {dim:?}, expected distinct dimensions of a tensor of rank {}",
-            input.rank()
-        );
-        let shape = reduced_shape(input.shape(), &dims.unwrap_or_default(), keepdim);
+        let dims = checked_dims("dim", Some(dim), input, Code::Dims)?;
+        let shape = reduced_shape(input.shape(), &dims, keepdim);
         Ok(input.with_shape(shape).with_dtype(floating(input.dtype())))
     }
 

@@ -2,6 +2,7 @@ use fulgurite_ops_macros::operator;
 
 use super::apply_rope;
 use crate::core::promotion::broadcast_shapes;
+use crate::prims::checks::same_dtype;
 
 /// Rotary position embedding of queries and keys with one table: `(apply_rope(q, cos, sin), apply_rope(k, cos, sin))`.
 /// What a kernel that rotates both in one pass implements; [`merge_rope`](super::merge_rope) finds where it may be
@@ -26,14 +27,8 @@ pub mod rope {
                 );
             }
         }
-        require!(q.dtype() == k.dtype(), InputDType, "k is {}, q is {}, expected equal dtypes", k.dtype(), q.dtype());
-        require!(
-            cos.dtype() == sin.dtype(),
-            TableDType,
-            "sin is {}, cos is {}, expected equal dtypes",
-            sin.dtype(),
-            cos.dtype()
-        );
+        same_dtype(("k", k), ("q", q), Code::InputDType)?;
+        same_dtype(("sin", sin), ("cos", cos), Code::TableDType)?;
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use crate::core::arrays::{permuted, product, softmax_row, spread, zip};
 use crate::core::promotion::{accumulating, broadcast, broadcast_shapes, cast};
 use crate::nn::{dropout, softmax};
 use crate::prims;
+use crate::prims::checks::{self, same_dtype};
 
 /// `softmax(query · keyᵀ · scale + mask) · value` over query [..., H, L, E], key [..., H, S, E], value [..., H, S, V];
 /// out [..., H, L, V]. Leading dimensions broadcast. `scale` is 1/√E if absent. `attn_mask` broadcasts to [..., H, L,
@@ -53,13 +54,7 @@ pub mod scaled_dot_product_attention {
                 "{name} has shape {:?}, expected at least [length, width]",
                 tensor.shape()
             );
-            require!(
-                tensor.dtype() == query.dtype(),
-                SameDType,
-                "{name} is {}, query is {}, expected equal dtypes",
-                tensor.dtype(),
-                query.dtype()
-            );
+            same_dtype((name, tensor), ("query", query), Code::SameDType)?;
         }
         let (q, k, v) = (query.shape(), key.shape(), value.shape());
         let [(_, [length, width]), (_, [positions, key_width]), (_, [value_positions, value_width])] =
@@ -102,8 +97,7 @@ pub mod scaled_dot_product_attention {
             "dropout_p is {dropout_p}: give a generator, i64[2] of seed and offset"
         );
         if let Some(generator) = generator {
-            let form = generator.shape() == [2] && generator.dtype() == DType::I64;
-            require!(form, Generator, "generator is {generator}, expected i64[2] of seed and offset");
+            checks::generator(generator, Code::Generator)?;
         }
         Ok(query.with_shape([&leading[..], &[length, value_width]].concat()))
     }

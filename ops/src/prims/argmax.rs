@@ -1,5 +1,6 @@
 use fulgurite_ops_macros::operator;
 
+use super::checks::dimension;
 use super::support::without;
 
 /// The position of the largest element along dimension `dim`, which the result lacks: the first of several equal ones.
@@ -9,12 +10,7 @@ pub mod argmax {
     fn argmax(input: Tensor<Number>, dim: usize) -> Tensor;
 
     fn meta(input: &TensorMeta, dim: usize) -> Result<TensorMeta> {
-        require!(
-            dim < input.rank(),
-            DimensionRange,
-            "dim is {dim}, expected a dimension below {}, the rank of input",
-            input.rank()
-        );
+        dimension(dim, ("input", input), Code::DimensionRange)?;
         require!(
             input.shape()[dim] > 0,
             EmptyReduction,

@@ -1,5 +1,6 @@
 use fulgurite_ops_macros::operator;
 
+use super::checks::{dimension, same_dtype};
 use super::support::{same_but, with_extent};
 use crate::prims::slice;
 
@@ -11,12 +12,7 @@ pub mod cat {
     fn meta(tensors: &[TensorMeta], dim: usize) -> Result<TensorMeta> {
         require!(!tensors.is_empty(), NoTensors, "tensors is empty, expected at least one");
         let first = &tensors[0];
-        require!(
-            dim < first.rank(),
-            DimensionRange,
-            "dim is {dim}, expected a dimension below {}, the rank of tensors[0]",
-            first.rank()
-        );
+        dimension(dim, ("tensors[0]", first), Code::DimensionRange)?;
         for (i, tensor) in tensors.iter().enumerate() {
             require!(
                 same_but(first.shape(), tensor.shape(), dim),
@@ -25,13 +21,7 @@ pub mod cat {
                 tensor.shape(),
                 first.shape()
             );
-            require!(
-                first.dtype() == tensor.dtype(),
-                SameDType,
-                "tensors[{i}] is {}, tensors[0] is {}, expected equal dtypes",
-                tensor.dtype(),
-                first.dtype()
-            );
+            same_dtype((&format!("tensors[{i}]"), tensor), ("tensors[0]", first), Code::SameDType)?;
         }
         let total = tensors.iter().map(|tensor| tensor.shape()[dim]).sum();
         Ok(first.with_shape(with_extent(first.shape(), dim, total)))

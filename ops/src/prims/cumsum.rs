@@ -1,5 +1,6 @@
 use fulgurite_ops_macros::operator;
 
+use super::checks::dimension;
 use crate::prims::flip;
 
 /// The sum of all elements up to and including each, along dimension `dim`. Integers give i64 and wrap.
@@ -8,12 +9,7 @@ pub mod cumsum {
     fn cumsum(input: Tensor<Number>, dim: usize) -> Tensor;
 
     fn meta(input: &TensorMeta, dim: usize) -> Result<TensorMeta> {
-        require!(
-            dim < input.rank(),
-            DimensionRange,
-            "dim is {dim}, expected a dimension below {}, the rank of input",
-            input.rank()
-        );
+        dimension(dim, ("input", input), Code::DimensionRange)?;
         Ok(input.with_dtype(if input.dtype().is_integer() { DType::I64 } else { input.dtype() }))
     }
 

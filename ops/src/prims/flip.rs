@@ -1,6 +1,7 @@
 use fulgurite_ops_macros::operator;
 
-use super::support::{distinct, rearranged};
+use super::checks::dimensions;
+use super::support::rearranged;
 
 /// The elements of the dimensions `dims` in reverse order.
 #[operator(prim, torch = "flip")]
@@ -8,13 +9,7 @@ pub mod flip {
     fn flip(input: Tensor, dims: Vec<usize>) -> Tensor;
 
     fn meta(input: &TensorMeta, dims: &[usize]) -> Result<TensorMeta> {
-        require!(
-            dims.iter().all(|dim| *dim < input.rank()),
-            DimensionRange,
-            "dims is {dims:?}, expected dimensions below {}, the rank of input",
-            input.rank()
-        );
-        require!(distinct(dims), DimensionRepeated, "dims is {dims:?}, expected each dimension once");
+        dimensions(dims, input, [Code::DimensionRange, Code::DimensionRepeated])?;
         Ok(input.clone())
     }
 

@@ -1,5 +1,6 @@
 use fulgurite_ops_macros::operator;
 
+use super::checks::dimension;
 use super::support::{check_indices, rearranged, zeros};
 use crate::prims::scatter_add;
 
@@ -10,12 +11,7 @@ pub mod gather {
     fn gather(input: Tensor, dim: usize, index: Tensor<Integer>) -> Tensor;
 
     fn meta(input: &TensorMeta, dim: usize, index: &TensorMeta) -> Result<TensorMeta> {
-        require!(
-            dim < input.rank(),
-            DimensionRange,
-            "dim is {dim}, expected a dimension below {}, the rank of input",
-            input.rank()
-        );
+        dimension(dim, ("input", input), Code::DimensionRange)?;
         require!(
             index.rank() == input.rank() && (0..input.rank()).all(|i| i == dim || index.shape()[i] <= input.shape()[i]),
             IndexShape,

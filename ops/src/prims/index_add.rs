@@ -1,5 +1,6 @@
 use fulgurite_ops_macros::operator;
 
+use super::checks::{dimension, same_dtype};
 use super::support::{accumulated, another, check_indices, with_extent};
 use crate::prims::index_select;
 
@@ -10,12 +11,7 @@ pub mod index_add {
     fn index_add(input: Tensor<Number>, dim: usize, index: Tensor<Integer>, src: Tensor<Number>) -> Tensor;
 
     fn meta(input: &TensorMeta, dim: usize, index: &TensorMeta, src: &TensorMeta) -> Result<TensorMeta> {
-        require!(
-            dim < input.rank(),
-            DimensionRange,
-            "dim is {dim}, expected a dimension below {}, the rank of input",
-            input.rank()
-        );
+        dimension(dim, ("input", input), Code::DimensionRange)?;
         require!(index.rank() == 1, IndexRank, "index has shape {:?}, expected one dimension", index.shape());
         let expected = with_extent(input.shape(), dim, index.len());
         require!(
@@ -24,13 +20,7 @@ pub mod index_add {
             "src has shape {:?}, expected {expected:?}: input's, with an index for each part",
             src.shape()
         );
-        require!(
-            input.dtype() == src.dtype(),
-            SameDType,
-            "input is {}, src is {}, expected equal dtypes",
-            input.dtype(),
-            src.dtype()
-        );
+        same_dtype(("input", input), ("src", src), Code::SameDType)?;
         Ok(input.clone())
     }
 

@@ -1,5 +1,6 @@
 use fulgurite_ops_macros::operator;
 
+use super::checks::dimension;
 use super::support::{check_indices, rearranged, with_extent, zeros};
 use crate::prims::index_add;
 
@@ -10,12 +11,7 @@ pub mod index_select {
     fn index_select(input: Tensor, dim: usize, index: Tensor<Integer>) -> Tensor;
 
     fn meta(input: &TensorMeta, dim: usize, index: &TensorMeta) -> Result<TensorMeta> {
-        require!(
-            dim < input.rank(),
-            DimensionRange,
-            "dim is {dim}, expected a dimension below {}, the rank of input",
-            input.rank()
-        );
+        dimension(dim, ("input", input), Code::DimensionRange)?;
         require!(index.rank() == 1, IndexRank, "index has shape {:?}, expected one dimension", index.shape());
         Ok(input.with_shape(with_extent(input.shape(), dim, index.len())))
     }

@@ -1,6 +1,7 @@
 use fulgurite_ops_macros::operator;
 
-use super::support::{another, same_dtype};
+use super::checks::same_dtype;
+use super::support::another;
 use crate::prims::{convert_element_type, permute};
 
 /// Matrix product of the last two dimensions: `[..., m, k] × [..., k, n] -> [..., m, n]`, with equal leading extents.
@@ -36,7 +37,7 @@ pub mod matmul {
             input.shape(),
             other.shape()
         );
-        same_dtype(input, other, Code::SameDType.name())?;
+        same_dtype(("input", input), ("other", other), Code::SameDType)?;
         let own = input.dtype();
         let dtype = out_dtype.unwrap_or(own);
         require!(

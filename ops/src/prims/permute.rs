@@ -1,6 +1,7 @@
 use fulgurite_ops_macros::operator;
 
-use super::support::{distinct, rearranged};
+use super::checks::distinct;
+use super::support::rearranged;
 
 /// The dimensions in another order: dimension `i` of the result is dimension `dims[i]` of `input`.
 #[operator(prim, torch = "permute")]

@@ -2,7 +2,8 @@
 
 use fulgurite_ops_macros::operator;
 
-use super::support::{distinct, others, without};
+use super::checks::dimensions;
+use super::support::{others, without};
 use crate::prims::*;
 
 /// The sum over the dimensions `dims`, which the result lacks; `input` itself if there are none. bf16 and f16 are
@@ -12,13 +13,7 @@ pub mod sum {
     fn sum(input: Tensor<Number>, dims: Vec<usize>) -> Tensor;
 
     fn meta(input: &TensorMeta, dims: &[usize]) -> Result<TensorMeta> {
-        require!(
-            dims.iter().all(|dim| *dim < input.rank()),
-            DimensionRange,
-            "dims is {dims:?}, expected dimensions below {}, the rank of input",
-            input.rank()
-        );
-        require!(distinct(dims), DimensionRepeated, "dims is {dims:?}, expected each dimension once");
+        dimensions(dims, input, [Code::DimensionRange, Code::DimensionRepeated])?;
         let dtype = if input.dtype().is_integer() { DType::I64 } else { input.dtype() };
         Ok(input.with_shape(without(input.shape(), dims)).with_dtype(dtype))
     }
@@ -82,13 +77,7 @@ macro_rules! extremum {
             fn $name(input: Tensor<Number>, dims: Vec<usize>) -> Tensor;
 
             fn meta(input: &TensorMeta, dims: &[usize]) -> Result<TensorMeta> {
-                require!(
-                    dims.iter().all(|dim| *dim < input.rank()),
-                    DimensionRange,
-                    "dims is {dims:?}, expected dimensions below {}, the rank of input",
-                    input.rank()
-                );
-                require!(distinct(dims), DimensionRepeated, "dims is {dims:?}, expected each dimension once");
+                dimensions(dims, input, [Code::DimensionRange, Code::DimensionRepeated])?;
                 require!(
                     dims.iter().all(|dim| input.shape()[*dim] > 0),
                     EmptyReduction,

@@ -1,5 +1,6 @@
 use fulgurite_ops_macros::operator;
 
+use super::checks::{dimension, same_dtype};
 use super::support::{accumulated, another, check_indices};
 use crate::prims::gather;
 
@@ -11,12 +12,7 @@ pub mod scatter_add {
     fn scatter_add(input: Tensor<Number>, dim: usize, index: Tensor<Integer>, src: Tensor<Number>) -> Tensor;
 
     fn meta(input: &TensorMeta, dim: usize, index: &TensorMeta, src: &TensorMeta) -> Result<TensorMeta> {
-        require!(
-            dim < input.rank(),
-            DimensionRange,
-            "dim is {dim}, expected a dimension below {}, the rank of input",
-            input.rank()
-        );
+        dimension(dim, ("input", input), Code::DimensionRange)?;
         require!(
             index.shape() == src.shape()
                 && index.rank() == input.rank()
@@ -27,13 +23,7 @@ pub mod scatter_add {
             src.shape(),
             input.shape()
         );
-        require!(
-            input.dtype() == src.dtype(),
-            SameDType,
-            "input is {}, src is {}, expected equal dtypes",
-            input.dtype(),
-            src.dtype()
-        );
+        same_dtype(("input", input), ("src", src), Code::SameDType)?;
         Ok(input.clone())
     }
 

@@ -22,24 +22,6 @@ pub fn zeros(meta: &TensorMeta) -> Tensor {
     super::full(meta.shape(), 0.0, meta.dtype(), meta.device().to_string())
 }
 
-/// For metas: fails with the caller's code (`Code::SameShape.name()`) unless both have one shape.
-pub fn same_shape(input: &TensorMeta, other: &TensorMeta, code: &'static str) -> Result<()> {
-    if input.shape() == other.shape() {
-        return Ok(());
-    }
-    let (a, b) = (input.shape(), other.shape());
-    Err(Failure::new(code, format!("input has shape {a:?}, other has {b:?}, expected equal shapes")))
-}
-
-/// For metas: fails with the caller's code (`Code::SameDType.name()`) unless both have one element type.
-pub fn same_dtype(input: &TensorMeta, other: &TensorMeta, code: &'static str) -> Result<()> {
-    if input.dtype() == other.dtype() {
-        return Ok(());
-    }
-    let (a, b) = (input.dtype(), other.dtype());
-    Err(Failure::new(code, format!("input is {a}, other is {b}, expected equal dtypes")))
-}
-
 /// Another element type of the same class, for error samples.
 pub fn another(dtype: DType) -> DType {
     match dtype {
@@ -49,11 +31,6 @@ pub fn another(dtype: DType) -> DType {
         DType::F32 => DType::F64,
         _ => DType::F32,
     }
-}
-
-/// Whether no dimension is named twice.
-pub fn distinct(dims: &[usize]) -> bool {
-    dims.iter().enumerate().all(|(i, dim)| !dims[..i].contains(dim))
 }
 
 /// The dimensions of a tensor of `rank` that are not in `dims`, in order.

@@ -1,5 +1,6 @@
 use fulgurite_ops_macros::operator;
 
+use super::checks::dimension;
 use super::support::{with_extent, zeros};
 use crate::prims::scatter_add;
 
@@ -10,12 +11,7 @@ pub mod topk {
     fn topk(input: Tensor<Number>, k: usize, dim: usize, largest: bool) -> (Tensor, Tensor);
 
     fn meta(input: &TensorMeta, k: usize, dim: usize) -> Result<(TensorMeta, TensorMeta)> {
-        require!(
-            dim < input.rank(),
-            DimensionRange,
-            "dim is {dim}, expected a dimension below {}, the rank of input",
-            input.rank()
-        );
+        dimension(dim, ("input", input), Code::DimensionRange)?;
         require!(
             k <= input.shape()[dim],
             Count,

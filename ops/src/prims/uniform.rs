@@ -1,5 +1,6 @@
 use fulgurite_ops_macros::operator;
 
+use super::checks;
 /// Random numbers, uniform in `[low, high)`. They are a function of `generator` (its seed and its offset, i64) and of
 /// the element's row-major position alone: the counter of Philox4x32-10 is the number of a block of four words and the
 /// offset, its key the seed. Each word gives one number from its upper 24 bits; in f64 two words give one, from 53
@@ -16,11 +17,7 @@ pub mod uniform {
             Range,
             "low is {low}, high is {high}, expected numbers that {dtype} holds"
         );
-        require!(
-            generator.shape() == [2] && generator.dtype() == DType::I64,
-            Generator,
-            "generator is {generator}, expected i64[2]: seed and offset"
-        );
+        checks::generator(generator, Code::Generator)?;
         Ok(TensorMeta::new(size, dtype, generator.device()))
     }
 
