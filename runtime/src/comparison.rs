@@ -32,6 +32,8 @@ pub struct Counts {
     pub retyped: usize,
     /// Lines with another executor, or with none any more.
     pub reclaimed: usize,
+    /// Lines on another stream, or that wait for others.
+    pub rescheduled: usize,
     /// Lines that other executors refused, or for other reasons.
     pub refused: usize,
     /// Lines whose results moved in memory.
@@ -54,6 +56,7 @@ impl Counts {
                 LineDiff::Changed { what, .. } => {
                     counts.retyped += usize::from(what.types);
                     counts.reclaimed += usize::from(what.claim);
+                    counts.rescheduled += usize::from(what.schedule);
                     counts.refused += usize::from(what.refusals);
                     counts.moved_in_memory += usize::from(what.storage.is_some());
                     counts.called += usize::from(what.call);
@@ -66,13 +69,14 @@ impl Counts {
     }
 
     /// Each count with its name.
-    pub fn rows(&self) -> [(&'static str, usize); 9] {
+    pub fn rows(&self) -> [(&'static str, usize); 10] {
         [
             ("added", self.added),
             ("removed", self.removed),
             ("other call", self.called),
             ("retyped", self.retyped),
             ("reclaimed", self.reclaimed),
+            ("rescheduled", self.rescheduled),
             ("other refusals", self.refused),
             ("moved in memory", self.moved_in_memory),
             ("moved", self.moved),
@@ -207,12 +211,13 @@ fn lines_to_json(lines: &[LineDiff]) -> Vec<Value> {
         LineDiff::Added { line } => json!({"change": "added", "after": line}),
         LineDiff::Removed { line } => json!({"change": "removed", "before": line}),
         LineDiff::Changed { before, after, what } => {
-            let Changes { moved, call, types, storage, claim, refusals, body } = what;
+            let Changes { moved, call, types, storage, claim, schedule, refusals, body } = what;
             let named = [
                 (*call, "call"),
                 (*types, "types"),
                 (storage.is_some(), "storage"),
                 (*claim, "claim"),
+                (*schedule, "stream"),
                 (*refusals, "refusals"),
                 (*moved, "place"),
             ];

@@ -294,6 +294,20 @@ fn a_guarded_update_is_the_update_or_nothing() {
             };
             assert!(bits(&next) == bits(&expected), "{gradient} {loss} {clip:?}");
         }
+        // What the step before reported decides as well.
+        let behind = fulgurite_runtime::jit(|(arguments, previous): (Arguments<Tensor>, Tensor)| {
+            let (state, gradients, loss, scalars) = arguments;
+            let guard = Guard { measure, previous: Some(previous) };
+            guarded_update(&config, &optimizer, state, gradients, loss, &scalars, guard)
+        });
+        for (previous, finite) in [([0.5, 1.0], true), ([f32::NAN, 0.0], false), ([1.0, f32::INFINITY], false)] {
+            let gradients = initial_parameters(&config, 3).unwrap();
+            let arguments = || (state(), gradients.clone(), Array::scalar(2.0_f32), step_scalars(1e-2, 3, 0).unwrap());
+            let report = Array::new([2], &previous).unwrap();
+            let (next, _): (TrainState<Array>, Array) = behind.call((arguments(), report)).unwrap();
+            let expected = if finite { plain.call(arguments()).unwrap().0 } else { state() };
+            assert!(bits(&next) == bits(&expected), "{previous:?} {clip:?}");
+        }
     }
 }
 

@@ -7,6 +7,9 @@ use fulgurite::compile::Options;
 use fulgurite::models::train::{TrainError, TrainOptions, TrainReport, train};
 use fulgurite_example_sim as _;
 
+/// A device of its own for each test: a timeline has all that its device does.
+const DEVICES: [u32; 2] = [0, 1];
+
 /// With `evaluate_every` 1 each loss is read before the next step; with 0 behind it.
 fn options(out: &Path, lr: f64, evaluate_every: u64) -> TrainOptions {
     TrainOptions {
@@ -37,7 +40,7 @@ fn options(out: &Path, lr: f64, evaluate_every: u64) -> TrainOptions {
         profile: false,
         resume: false,
         overwrite: true,
-        compile: Options { device: Some(Device::new("sim", 0)), verify: false, ..Options::default() },
+        compile: Options { verify: false, ..Options::default() },
         stop: None,
     }
 }
@@ -46,10 +49,22 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// What a run came to, with the lines about its steps. The speed is left out of them.
-fn run(name: &str, lr: f64, evaluate_every: u64) -> (Result<TrainReport, TrainError>, Vec<String>) {
+/// What a run came to, with the lines about its steps, and the copies that a profile tells. The speed is left out.
+fn run(
+    name: &str,
+    device: u32,
+    lr: f64,
+    evaluate_every: u64,
+    profile: bool,
+) -> (Result<TrainReport, TrainError>, Vec<String>) {
     let mut lines = Vec::new();
-    let report = train(&options(&folder(name), lr, evaluate_every), false, &mut |line| {
+    let mut options = TrainOptions { profile, ..options(&folder(name), lr, evaluate_every) };
+    options.compile.device = Some(Device::new("sim", device));
+    let report = train(&options, false, &mut |line| {
+        let copies = |line: &&str| line.contains("inputs of train_step") || line.contains("read 8 bytes");
+        lines.extend(
+            line.lines().filter(copies).filter_map(|line| line.split("  ").last().map(|what| what.trim().to_owned())),
+        );
         if line.starts_with("step ") && !line.contains("validation") {
             lines.push(line.split(", ").take(2).collect::<Vec<_>>().join(", "));
         }
@@ -59,8 +74,12 @@ fn run(name: &str, lr: f64, evaluate_every: u64) -> (Result<TrainReport, TrainEr
 
 #[test]
 fn losses_read_late_are_the_same() {
-    let (ahead, lines) = run("ahead", 1e-3, 0);
-    let (waiting, expected) = run("waiting", 1e-3, 1);
+    let (ahead, mut lines) = run("ahead", DEVICES[0], 1e-3, 0, true);
+    let (waiting, expected) = run("waiting", DEVICES[0], 1e-3, 1, false);
+    // The copies of the last four steps in their order: the inputs of a step come before the report of the one before.
+    let (inputs, read) = ("inputs of train_step", "read 8 bytes");
+    let copies = lines.split_off(expected.len());
+    assert_eq!(copies, [inputs, read, inputs, read, inputs, read, inputs, read, read]);
     let (ahead, waiting) = (ahead.unwrap(), waiting.unwrap());
     assert_eq!(ahead.losses.len(), 5);
     assert_eq!(ahead.losses, waiting.losses);
@@ -71,8 +90,8 @@ fn losses_read_late_are_the_same() {
 /// The step behind the one that diverges is enqueued by then, and leaves the state as it is.
 #[test]
 fn a_run_that_diverges_is_told_as_if_nothing_was_ahead() {
-    let (ahead, lines) = run("ahead_diverges", 1e30, 0);
-    let (waiting, expected) = run("waiting_diverges", 1e30, 1);
+    let (ahead, lines) = run("ahead_diverges", DEVICES[1], 1e30, 0, false);
+    let (waiting, expected) = run("waiting_diverges", DEVICES[1], 1e30, 1, false);
     let (ahead, waiting) = (ahead.unwrap_err(), waiting.unwrap_err());
     assert!(matches!(ahead, TrainError::Diverged(_)), "{ahead}");
     assert_eq!(ahead.to_string(), waiting.to_string());

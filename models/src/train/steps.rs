@@ -1,6 +1,7 @@
 //! The steps of a run, one after the other: on a device, the next step computes while the report of one is read.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,16 @@ pub(super) struct Taken {
     pub(super) tokens_per_second: f64,
     /// What the device did in the last steps of a run that is profiled.
     pub(super) timeline: Vec<Activity>,
+}
+
+/// A timeline that is being recorded; it ends with the steps, also where they fail.
+struct Recording(Arc<DeviceState>);
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // Who takes the steps is told why they fail.
+        let _ = self.0.end_timeline();
+    }
 }
 
 /// One step.
@@ -136,13 +147,24 @@ impl Steps<'_> {
         let (taken, clock) = (Taken::default(), Clock::default());
         let mut log = Log { bar, line, tokens, first, in_a_row: 0, taken, clock };
         let mut unread: Option<Enqueued> = None;
+        let mut recording = None;
         while run.done < options.steps {
             let number = run.done + 1;
             if self.is_timed() && number == first.max((options.steps + 1).saturating_sub(TIMED_STEPS)) {
-                DeviceState::of(options.device())?.begin_timeline()?;
+                let device = DeviceState::of(options.device())?;
+                device.begin_timeline()?;
+                recording = Some(Recording(device));
             }
+            let batch = match (options.accumulate == 1).then(|| next_arrays(&mut run.batches)).transpose() {
+                Ok(batch) => batch,
+                Err(error) => {
+                    // What is enqueued is told first.
+                    unread.take().map_or(Ok(()), |before| self.read(&run, before, &mut log))?;
+                    return Err(error.into());
+                }
+            };
             let previous = unread.as_ref().map(|step| step.report.clone());
-            let step = match self.step(run.state, previous, &mut run.batches, number, number > first)? {
+            let step = match self.step(number, run.state, batch, previous, &mut run.batches, number > first)? {
                 Step::Taken(state, step) => {
                     run.state = state;
                     step
@@ -171,8 +193,8 @@ impl Steps<'_> {
         log.bar.finish_and_clear();
         let mut taken = log.taken;
         taken.tokens_per_second = log.clock.speed().map_or(0.0, |steps| tokens * steps);
-        if self.is_timed() {
-            taken.timeline = DeviceState::of(options.device())?.end_timeline()?;
+        if let Some(Recording(device)) = &recording {
+            taken.timeline = device.end_timeline()?;
         }
         Ok((run, taken))
     }
@@ -225,20 +247,20 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// Enqueues one step after one whose report is `previous`, if that was not read; `may_stop` is whether it may end
-    /// before its last batch.
+    /// Enqueues one step on `batch`, or on several of `batches`, after one whose report is `previous`, if that was not
+    /// read; `may_stop` is whether it may end before its last batch.
     fn step(
         &self,
+        number: u64,
         state: TrainState<Array>,
+        batch: Option<BatchTensors<Array>>,
         previous: Option<Array>,
         batches: &mut Batches,
-        number: u64,
         may_stop: bool,
     ) -> Result<Step> {
         let (options, programs) = (self.options, self.programs);
         let scalars = step_scalars(self.schedule.learning_rate(number - 1), number, options.seed)?;
-        if options.accumulate == 1 {
-            let batch = next_arrays(batches)?;
+        if let Some(batch) = batch {
             let made_of = Gradients::Of(batch.clone(), scalars.generator.clone());
             let previous = previous.map_or_else(|| no_report(options), Ok)?;
             let (state, report) = programs.step.call((state, batch, scalars, previous))?;

@@ -2,9 +2,9 @@
 //! that run.
 //!
 //! After a run of a program that checks its data, its record is copied to the host. Arrays know the runs that they
-//! depend on ([`Origins`]), through any number of programs. Reading an array waits for the stream and then checks the
-//! records of these runs. So every read of an array that depends on a faulted run returns the error, and no other read
-//! does.
+//! depend on ([`Origins`]), through any number of programs. Reading an array waits for the last of them and then
+//! checks the records of these runs. So every read of an array that depends on a faulted run returns the error, and no
+//! other read does.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

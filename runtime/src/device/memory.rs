@@ -124,6 +124,12 @@ impl DeviceBuffer {
         self.state.faults().check(&origins)
     }
 
+    /// Says that the content is copied from `other`, on the compute stream.
+    pub(crate) fn set_copied(&self, other: &DeviceBuffer) {
+        *self.content.lock().unwrap_or_else(PoisonError::into_inner) =
+            Content { origins: other.content().origins, written: None };
+    }
+
     fn content(&self) -> Content {
         self.content.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

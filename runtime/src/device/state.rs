@@ -180,10 +180,8 @@ impl DeviceState {
     /// them: work enqueued behind that run goes on meanwhile. Without `written`, it waits for all work first.
     pub(crate) fn read(&self, memory: &Block, written: Option<&Written>, to: &mut [u8]) -> Result<()> {
         match written {
-            Some(written) => {
-                let waits = self.stream_of(StreamKind::Copy).wait(&*written.event);
-                waits.map_err(|error| self.faulted(error))?;
-            }
+            // On the host: what is enqueued on the copy stream behind this read need not wait for that run.
+            Some(written) => written.event.synchronize().map_err(|error| self.faulted(error))?,
             None => self.synchronize()?,
         }
         let bytes = to.len();
@@ -191,11 +189,10 @@ impl DeviceState {
             StreamKind::Copy,
             || format!("read {bytes} bytes"),
             |stream| {
-                let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
                 if bytes > PINNED_BYTES {
-                    drop(pinned);
                     return memory.read(stream, 0, to);
                 }
+                let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
                 let pinned = match &mut *pinned {
                     Some(pinned) => pinned,
                     none => none.insert(self.context.host_memory(PINNED_BYTES)?),

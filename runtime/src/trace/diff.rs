@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use super::print::{PrintOptions, print, print_return, print_symbol, print_typed};
 use super::{Block, BoundSymbol, Trace};
 use crate::refusal::Refusal;
+use crate::stream_kind::StreamKind;
 
 /// The changes from one trace to another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -57,6 +58,8 @@ pub struct Changes {
     pub storage: Option<(String, String)>,
     /// Claimed by another executor, or by none.
     pub claim: bool,
+    /// On another stream, or waits for other lines.
+    pub schedule: bool,
     /// Other refusals.
     pub refusals: bool,
     /// Changes of the nested body.
@@ -211,7 +214,8 @@ fn lines(before: &Block, after: &Block) -> Vec<LineDiff> {
 fn compare_symbols((a_block, a): (&Block, &BoundSymbol), (b_block, b): (&Block, &BoundSymbol), moved: bool) -> Changes {
     // Each aspect as text, since numbers of values mean nothing across traces.
     let strip = |block: &Block, symbol: &BoundSymbol| {
-        let bare = BoundSymbol { executor: None, results: super::Results::new(), ..symbol.clone() };
+        let (results, schedule) = (super::Results::new(), super::Schedule::default());
+        let bare = BoundSymbol { executor: None, results, schedule, ..symbol.clone() };
         print_symbol(block, &bare)
     };
     let types = |block: &Block, symbol: &BoundSymbol| -> Vec<String> {
@@ -231,6 +235,10 @@ fn compare_symbols((a_block, a): (&Block, &BoundSymbol), (b_block, b): (&Block, 
         symbol.results.iter().map(|id| text(of(id))).collect::<Vec<String>>().join(", ")
     };
     let places = (storage(a_block, a), storage(b_block, b));
+    let schedule = |block: &Block, symbol: &BoundSymbol| -> (StreamKind, Vec<Option<String>>) {
+        let name = |id: &super::ValueId| block.values.get(id.index()).map(|value| value.name.to_string());
+        (symbol.schedule.stream, symbol.schedule.after.iter().map(name).collect())
+    };
     let refusals = |refusals: &[Refusal]| -> Vec<(String, String)> {
         refusals.iter().map(|refusal| (refusal.executor.to_owned(), refusal.reason.clone())).collect()
     };
@@ -247,6 +255,7 @@ fn compare_symbols((a_block, a): (&Block, &BoundSymbol), (b_block, b): (&Block, 
         types: types(a_block, a) != types(b_block, b),
         storage: (places.0 != places.1).then_some(places),
         claim: a.executor != b.executor,
+        schedule: schedule(a_block, a) != schedule(b_block, b),
         refusals: refusals(&a.refusals) != refusals(&b.refusals),
         body,
     }
@@ -321,13 +330,14 @@ fn write_lines(f: &mut fmt::Formatter<'_>, lines: &[LineDiff], depth: usize) -> 
             LineDiff::Removed { line } => writeln!(f, "{indent}- {line}")?,
             LineDiff::Added { line } => writeln!(f, "{indent}+ {line}")?,
             LineDiff::Changed { before, after, what } => {
-                let Changes { moved, call, types, storage, claim, refusals, body } = what;
+                let Changes { moved, call, types, storage, claim, schedule, refusals, body } = what;
                 let storage = storage.as_ref().map(|(was, is)| format!("storage {was} -> {is}"));
                 let named = [
                     (*call, "call"),
                     (*types, "types"),
                     (storage.is_some(), storage.as_deref().unwrap_or("")),
                     (*claim, "claim"),
+                    (*schedule, "stream"),
                     (*refusals, "refusals"),
                     (*moved, "moved"),
                     (!body.is_empty(), "body"),
@@ -399,6 +409,8 @@ mod tests {
             "- exp: f32[8] = tt::exp(x) by tt_host\n+ exp: f32[8] = tt::exp(x) by tt_other_host  # claim\n"
         );
         assert_eq!(claim.reclaimed().count(), 1);
+        let stream = change("tt::exp(x) by tt_host", "tt::exp(x) by tt_host on copy");
+        assert!(stream.to_string().ends_with("+ exp: f32[8] = tt::exp(x) by tt_host on copy  # stream\n"), "{stream}");
         let types = change("cat: f32[8]", "cat: f32[9]");
         assert_eq!(
             types.retyped().collect::<Vec<_>>(),

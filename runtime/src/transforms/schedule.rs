@@ -62,9 +62,9 @@ fn waits(order: &Order, block: &Block, stream: StreamKind, mut needed: Vec<usize
     let mut known = *order.next(stream);
     let mut after = smallvec::SmallVec::new();
     for line in needed {
-        if !order.alone(line).is_within(&known) {
+        if let (false, Some(id)) = (order.alone(line).is_within(&known), block.symbols[line].results.first()) {
             known.join(order.end(line));
-            after.extend(block.symbols[line].results.first().copied());
+            after.push(*id);
         }
     }
     after

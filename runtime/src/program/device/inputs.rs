@@ -41,6 +41,9 @@ fn aligned(array: &Array, start: DeviceAddress, state: &DeviceState) -> Result<A
     let to = copy.address().offset(first - before);
     // SAFETY: the elements are the array's own, which it keeps alive; the copy is new, and used on this stream alone.
     unsafe { state.stream().copy(CopyRange { from: DeviceAddress(start.0 - before as u64), to, bytes }) }?;
+    if let Memory::Device(buffer) = array.memory() {
+        copy.set_copied(buffer);
+    }
     let (meta, strides) = (array.meta().clone(), Strides::from_slice(array.strides()));
     Ok(Array::from_memory(Memory::Device(Arc::new(copy)), meta, strides, first / size))
 }
