@@ -30,7 +30,14 @@ pub fn operators(input: TokenStream) -> TokenStream {
     let mut errors = Errors::default();
     let declarations = family::read(input, &mut errors);
     let mut tokens = errors.to_compile_errors();
-    tokens.extend(declarations.into_iter().map(|(attribute, module)| operator(attribute, module)));
+    let mut operators = Vec::new();
+    for (attribute, module) in declarations {
+        let mut errors = Errors::default();
+        let operator = crate::operator::read(attribute, module, &mut errors);
+        tokens.extend(errors.to_compile_errors());
+        operators.extend(operator.map(|operator| (operator, errors.is_empty())));
+    }
+    tokens.extend(expand::family::expand(&operators));
     tokens
 }
 

@@ -1,6 +1,6 @@
 //! The operator language of Fulgurite as an ordinary library: token streams in, token streams out.
 //!
-//! `parse` reads syntax, `model` and `declaration` are what it says, `check` finds what is wrong and collects it,
+//! `parse` reads syntax and `signature` the signature, `model` and `declaration` are what they say, `check` finds what is wrong and collects it,
 //! `expand` writes Rust; `expansion` takes each kind of declaration through these. Whatever is wrong, the whole public
 //! surface of a declaration is still emitted, so that one mistake gives one message.
 
@@ -20,6 +20,7 @@ pub mod package;
 pub mod parse;
 pub mod rewrite;
 pub mod scan;
+pub mod signature;
 pub mod tree;
 
 pub use expansion::{executor, implementation, operator, operators, rewrite, tree};
@@ -43,7 +44,7 @@ mod tests {
             };
             let expansion =
                 super::in_package(package.map(str::to_owned), || super::operator(settings, item)).to_string();
-            let name = expansion.split("name : \"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned);
+            let name = expansion.split("twice \"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned);
             (name.expect("it has a record"), expansion.contains("TwiceMethod"))
         };
         assert_eq!(named(Some("my-operators"), quote!()), ("my_operators::twice".into(), true));

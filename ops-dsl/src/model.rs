@@ -1,7 +1,7 @@
 //! What a declaration says, free of its syntax.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use syn::{Expr, FnArg, GenericArgument, LitStr, Path, PathArguments, ReturnType, Type};
+use syn::{Expr, FnArg, GenericArgument, LitStr, Path, PathArguments, Type};
 
 use crate::errors::Errors;
 use crate::parse::Function;
@@ -22,7 +22,8 @@ pub enum Class {
 }
 
 impl Class {
-    const ALL: [(&'static str, Class); 5] = [
+    /// Every class by its name.
+    pub const ALL: [(&'static str, Class); 5] = [
         ("Any", Class::Any),
         ("Floating", Class::Floating),
         ("Integer", Class::Integer),
@@ -109,14 +110,33 @@ pub struct Param {
 }
 
 /// What a signature returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Results {
-    /// One tensor.
+    /// One tensor, called `out`.
     One,
-    /// A tuple of so many.
-    Tuple(usize),
-    /// A list.
+    /// A tuple of tensors with these names.
+    Tuple(Vec<Ident>),
+    /// A list, called `out` as a whole.
     List,
+}
+
+impl Results {
+    /// The names of the tensors; those of a list have none.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Results::One => vec!["out".into()],
+            Results::Tuple(names) => names.iter().map(Ident::to_string).collect(),
+            Results::List => Vec::new(),
+        }
+    }
+
+    /// What kernels call the results: as they are named, or `out` for a list.
+    pub fn outputs(&self) -> Vec<String> {
+        match self {
+            Results::List => vec!["out".into()],
+            _ => self.names(),
+        }
+    }
 }
 
 /// The signature of an operator.
@@ -126,6 +146,8 @@ pub struct Signature {
     pub params: Vec<Param>,
     /// What it returns.
     pub results: Results,
+    /// Whether the results have the names that the author meant. Otherwise kernels are not checked against them.
+    pub results_named: bool,
 }
 
 /// What kind of operator is declared.
@@ -239,6 +261,13 @@ pub struct RuleParam {
     pub ty: Type,
 }
 
+impl RuleParam {
+    /// Whether it stands for all arguments at once: `arguments: Arguments`.
+    pub fn is_all_arguments(&self) -> bool {
+        self.name == "arguments" && is_word(&self.ty, "Arguments")
+    }
+}
+
 /// The parameters of a rule, by name. Patterns other than names are errors.
 pub fn rule_params(function: &Function, errors: &mut Errors) -> Vec<RuleParam> {
     let mut params = Vec::new();
@@ -257,106 +286,6 @@ pub fn rule_params(function: &Function, errors: &mut Errors) -> Vec<RuleParam> {
         }
     }
     params
-}
-
-/// Reads the body-less signature.
-pub fn signature(function: &Function, errors: &mut Errors) -> Signature {
-    let mut params = Vec::new();
-    for input in &function.sig.inputs {
-        let FnArg::Typed(typed) = input else {
-            errors.at(input, "an operator has no `self`: write `input: Tensor`");
-            continue;
-        };
-        let syn::Pat::Ident(pattern) = &*typed.pat else {
-            errors.at(&typed.pat, "a parameter of an operator has a plain name");
-            continue;
-        };
-        let mut default = None;
-        for attribute in &typed.attrs {
-            if attribute.path().is_ident("default") {
-                default = errors.keep(attribute.parse_args::<TokenStream>());
-            } else if !attribute.path().is_ident("doc") {
-                errors.at(attribute, "a parameter takes `#[default(value)]` and nothing else");
-            }
-        }
-        let kind = param_kind(&typed.ty, errors);
-        params.push(Param { ident: pattern.ident.clone(), kind, default });
-    }
-    let results = match &function.sig.output {
-        ReturnType::Type(_, ty) => results(ty, errors),
-        ReturnType::Default => {
-            errors.at(
-                &function.sig.ident,
-                "an operator returns tensors: write `-> Tensor`, `-> (Tensor, Tensor)` or `-> Vec<Tensor>`",
-            );
-            Results::One
-        }
-    };
-    Signature { params, results }
-}
-
-fn results(ty: &Type, errors: &mut Errors) -> Results {
-    let wrong = "expected `Tensor`, a tuple of `Tensor`s, or `Vec<Tensor>`";
-    match ty {
-        Type::Tuple(tuple) if tuple.elems.len() > 1 => {
-            for element in &tuple.elems {
-                if tensor_class(element, "Tensor", errors).is_none() {
-                    errors.at(element, wrong);
-                }
-            }
-            Results::Tuple(tuple.elems.len())
-        }
-        _ if tensor_class(ty, "Tensor", errors).is_some() => Results::One,
-        _ if generic_argument(ty, "Vec").is_some_and(|inner| tensor_class(inner, "Tensor", errors).is_some()) => {
-            Results::List
-        }
-        _ => {
-            errors.at(ty, wrong);
-            Results::One
-        }
-    }
-}
-
-fn param_kind(ty: &Type, errors: &mut Errors) -> ParamKind {
-    if let Some(class) = tensor_class(ty, "Tensor", errors) {
-        return ParamKind::Tensor(class);
-    }
-    if let Some(class) = tensor_class(ty, "Operand", errors) {
-        return ParamKind::Operand(class);
-    }
-    if let Some(class) = generic_argument(ty, "Option").and_then(|inner| tensor_class(inner, "Tensor", errors)) {
-        return ParamKind::Optional(class);
-    }
-    if let Some(class) = generic_argument(ty, "Vec").and_then(|inner| tensor_class(inner, "Tensor", errors)) {
-        return ParamKind::List(class);
-    }
-    ParamKind::Attribute(Box::new(ty.clone()))
-}
-
-/// The class of `Tensor`, `Tensor<Class>`; `None` if `ty` is something else.
-fn tensor_class(ty: &Type, word: &str, errors: &mut Errors) -> Option<Class> {
-    let Type::Path(path) = ty else { return None };
-    let last = path.path.segments.last()?;
-    if last.ident != word {
-        return None;
-    }
-    match &last.arguments {
-        PathArguments::None => Some(Class::Any),
-        arguments => {
-            let inner = generic_argument(ty, word);
-            let class = inner.and_then(|inner| {
-                let name = quote::ToTokens::to_token_stream(inner).to_string();
-                Class::ALL.iter().find(|(known, _)| *known == name).map(|(_, class)| *class)
-            });
-            if class.is_none() {
-                errors.at(
-                    &quote::ToTokens::to_token_stream(arguments),
-                    format!("expected the class of its element types: `{word}<Floating>`, `<Integer>`, `<Boolean>`, `<Number>` or `<Any>`"),
-                );
-            }
-            Some(class.unwrap_or(Class::Any))
-        }
-    }
 }
 
 /// `T` of `Word<T>`.
@@ -399,8 +328,8 @@ pub fn camel_case(name: &str) -> String {
         .collect()
 }
 
-/// The position of result `out` (the first) or `out0`, `out1`, ...
-pub fn result_index(name: &str) -> Option<usize> {
+/// The position of result `out` (the first) or `out0`, `out1`, ... of a list.
+pub fn list_index(name: &str) -> Option<usize> {
     match name.strip_prefix("out")? {
         "" => Some(0),
         number => number.parse().ok(),

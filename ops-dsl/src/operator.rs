@@ -5,8 +5,9 @@ use syn::parse::Parser;
 
 use crate::declaration::{OPERATOR_RULES, Operator, parts};
 use crate::errors::Errors;
-use crate::model::{self, Kind};
+use crate::model::Kind;
 use crate::parse::{self, Module};
+use crate::signature;
 
 /// Reads a declaration; `None` if nothing can be made of it.
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Operator> {
@@ -37,7 +38,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     if docs.is_empty() {
         docs = parse::documentation(&written.attrs);
     }
-    let signature = model::signature(&written, errors);
+    let signature = signature::read(&written, errors);
     let taken: Vec<String> = signature.params.iter().map(|param| param.ident.to_string()).collect();
     crate::check::in_place(options.in_place.as_deref(), &taken, "the signature has", errors);
     let short = module.ident.to_string();

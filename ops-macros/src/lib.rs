@@ -49,13 +49,15 @@ use proc_macro::TokenStream;
 /// **Signature.** `Tensor`, `Option<Tensor>`, `Vec<Tensor>`, `Operand` (a tensor or a number), each with a class of
 /// element types if they are restricted (`Tensor<Floating>`, `<Integer>`, `<Boolean>`, `<Number>`); anything else is an
 /// attribute, known when a program is traced. `#[default(value)]` makes an argument optional, and all that follow it.
-/// The result is `Tensor`, a tuple of them, or `Vec<Tensor>`.
+/// The result is `Tensor`, a tuple of them, or `Vec<Tensor>`. The results of a tuple have names, given above the
+/// signature: `#[results(out, mean, rstd)]`.
 ///
 /// **Rules.** `meta` (from `scalar` if absent), `decomposition`, `grad`, `scalar` (over `Expr`), `flops` (operations of
-/// a call, as `u64`), `reference` (over `ArrayD`), `cpu` (over `TensorRef`; results are `out: &mut TensorMut`, or
-/// `out0`, `out1`, ...; `out: &mut [TensorMut]` for a list), `view` (over `Strided`: how the result looks into its
-/// first operand), `samples`, `errors`. `decomposition` and `grad` take every argument. A pullback of several results
-/// takes a tuple: `move |(d_out, d_indices)| ...`; a cotangent of type `Option<Tensor>` is `None` where none arrived.
+/// a call, as `u64`), `reference` (over `ArrayD`), `cpu` (over `TensorRef`; results by their names, `out` where
+/// there is one, as `&mut TensorMut`; `out: &mut [TensorMut]` for a list), `view` (over `Strided`: how the result looks into its
+/// first operand), `samples`, `errors`. `decomposition` and `grad` take every argument, or, where they
+/// only pass them on, `arguments: Arguments` as a whole: `forward::call(arguments)`. A pullback of several results takes a
+/// tuple of cotangents that are called after them: `move |(d_out, d_mean, d_rstd)| ...`; a cotangent of type `Option<Tensor>` is `None` where none arrived.
 ///
 /// **Settings.** `torch = "..."`, `overload = Add` (the runtime's `Role`s),
 /// `autocast = low` (or `full`, `widest`, `keep`: what mixed precision makes of the operands),
@@ -67,7 +69,8 @@ use proc_macro::TokenStream;
 /// **What it gives.** In the module: `with(...)` and the setters of its `ArgsWithoutCall` (a builder: it ends with
 /// `.call()`), `Grads`, `Code` (the named preconditions), `OPERATOR`, and `ARGUMENTS`:
 /// `ARGUMENTS.input.set(good(), e.normal([9]))` is the call `good()` with another input, for error samples (an optional
-/// tensor is given as `Some(...)`). These names, `Arguments` and `PARAMS` are taken: helpers of the author's own have
+/// tensor is given as `Some(...)`). `call(arguments)` calls it with the arguments of another call.
+/// These names, `Places`, `PARAMS` and `RESULTS` are taken: helpers of the author's own have
 /// others. Beside the module: the function `rms_norm(input, [8])`, and `RmsNormMethod` for `input.rms_norm([8])` if the
 /// first argument is a tensor called `input`.
 #[proc_macro_attribute]

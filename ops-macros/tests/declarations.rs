@@ -164,8 +164,9 @@ pub mod squared {
 }
 
 /// A list in, two results out.
-#[operator(executor = liger, no_grad = "its implementations have gradients", effects(random, mutates(more), aliases(out1, more)))]
+#[operator(executor = liger, no_grad = "its implementations have gradients", effects(random, mutates(more), aliases(second, more)))]
 pub mod pair {
+    #[results(first, second)]
     fn pair(more: Vec<Tensor>, bias: Option<Tensor<Floating>>, dims: Option<Vec<i64>>) -> (Tensor, Tensor);
 
     fn meta(more: &[TensorMeta], bias: Option<&TensorMeta>) -> Result<(TensorMeta, TensorMeta)> {
@@ -173,9 +174,9 @@ pub mod pair {
         Ok((more[0].clone(), bias.cloned().unwrap_or_else(|| more[0].clone())))
     }
 
-    fn cpu(more: Vec<TensorRef>, bias: Option<TensorRef>, out0: &mut TensorMut, out1: &mut TensorMut) -> Result<()> {
+    fn cpu(more: Vec<TensorRef>, bias: Option<TensorRef>, first: &mut TensorMut, second: &mut TensorMut) -> Result<()> {
         require!(bias.is_none() || !more.is_empty(), Empty, "more is empty");
-        let _ = (out0.len(), out1.len());
+        let _ = (first.len(), second.len());
         Ok(())
     }
 
@@ -452,7 +453,7 @@ fn records() {
     assert_eq!(TestRules::of(norm).directives.len(), 2);
     let pair = find_operator("liger::pair").unwrap();
     assert_eq!(pair.kind, OperatorKind::Symbol("liger"));
-    assert_eq!(pair.results, ResultsDef::Fixed(2));
+    assert_eq!(pair.results, ResultsDef::Named(&["first", "second"]));
     assert_eq!(pair.effects.mutates, [0]);
     assert_eq!(pair.effects.aliases, [(1, 0)]);
     assert!(pair.effects.random);
@@ -494,4 +495,23 @@ fn tracing() {
     })
     .unwrap();
     assert_eq!(block.symbols.len(), 7);
+}
+
+/// Several results are called by their names below the call's, whose counter all of them share.
+#[test]
+fn names_of_results() {
+    use fulgurite_runtime::{DType, Device, TensorMeta};
+    let x = TensorMeta::new([4, 8], DType::F32, Device::CPU);
+    let block = fulgurite_runtime::tracer::trace_block(&[("x".into(), x.clone()), ("pair.2.second".into(), x)], |x| {
+        let pairs = [0; 3].map(|_| pair([x[0]], None, vec![1]));
+        pairs.iter().flat_map(|(first, second)| [*first, *second]).collect()
+    })
+    .unwrap();
+    let names: Vec<&str> = block.results.iter().map(|id| &*block.value(*id).name).collect();
+    assert_eq!(
+        names,
+        ["pair.first", "pair.second", "pair.1.first", "pair.1.second", "pair.3.first", "pair.3.second"],
+        "the third call finds a name taken"
+    );
+    assert_eq!(find_operator("liger::pair").unwrap().results.describe(1), "result second");
 }

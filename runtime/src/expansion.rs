@@ -6,26 +6,34 @@
 //! arrays of values that exist already, after which nothing is cleaned up.
 #![doc(hidden)]
 
-use fulgurite_kernels::DType;
-use fulgurite_kernels::view::TensorMut;
-
 use crate::argument::Arg;
+pub use crate::argument::Attribute;
+pub use crate::arithmetic::{Arithmetic, Elements};
+pub use crate::cost::CostRules;
 pub use crate::elementwise::record_scalar;
-use crate::error::Failure;
 use crate::executor::{ExecutorDef, ImplementationDef, RewriteDef};
-use crate::kernel::KernelRules;
-use crate::operator::{Effects, OperatorDef, OperatorKind, ResultsDef};
-use crate::precision::Precision;
+pub use crate::kernel::KernelRules;
+pub use crate::operator::{Autocast, Effects, OperatorDef, OperatorKind, ResultsDef, Role};
+pub use crate::precision::Precision;
 use crate::rules::FromResults;
-use crate::testing::directives::{Directive, DirectiveKind, Template};
+pub use crate::rules::{Arguments, pass, scalar_meta};
+pub use crate::strided::LayoutRules;
+pub use crate::testing::directives::{Directive, DirectiveKind, Template, Tolerance};
+pub use crate::testing::rules::TestRules;
 use crate::tracer::Tensor;
+pub use crate::tracer::rules::TracingRules;
+pub use crate::transforms::autodiff::rules::GradientRules;
 
 mod arguments;
 mod checks;
 mod macros;
+mod results;
+mod rules;
 
 pub use arguments::*;
-pub use checks::{runs_on, takes_all};
+pub use checks::{cotangents, runs_on, takes_all, writes_all};
+pub use fulgurite_kernels::DType;
+pub use results::{Operands, outputs, result};
 
 /// A record that declares nothing yet.
 pub const OPERATOR: OperatorDef = OperatorDef {
@@ -34,7 +42,7 @@ pub const OPERATOR: OperatorDef = OperatorDef {
     docs: "",
     torch: None,
     params: &[],
-    results: ResultsDef::Fixed(1),
+    results: ResultsDef::Named(&["out"]),
     effects: Effects::NONE,
     overload: None,
     autocast: None,
@@ -96,21 +104,15 @@ pub const REWRITE: RewriteDef = RewriteDef {
     line: 0,
 };
 
+/// The results of an operator: tensors with these names, or a list if there are none.
+pub const fn results(names: &'static [&'static str]) -> ResultsDef {
+    if names.is_empty() { ResultsDef::List } else { ResultsDef::Named(names) }
+}
+
 /// Calls an operator.
 #[track_caller]
 pub fn call<Results: FromResults>(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>) -> Results {
     Results::from_results(crate::tracer::call(def, arguments))
-}
-
-/// The outputs of a host kernel, one by one.
-pub fn outputs<'a, 'b, const N: usize>(
-    outputs: &'a mut [TensorMut<'b>],
-) -> Result<[&'a mut TensorMut<'b>; N], Failure> {
-    let given = outputs.len();
-    match <&mut [TensorMut<'b>; N]>::try_from(outputs) {
-        Ok(outputs) => Ok(outputs.each_mut()),
-        Err(_) => Err(Failure::new("ResultCount", format!("the kernel writes {N} results, the symbol has {given}"))),
-    }
 }
 
 /// A directive on generated tests.

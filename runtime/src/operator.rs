@@ -117,10 +117,28 @@ impl ParamDef {
 /// What an operator returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultsDef {
-    /// So many tensors.
-    Fixed(usize),
+    /// Tensors with these names: `out` where there is one.
+    Named(&'static [&'static str]),
     /// A list whose length follows from the arguments.
     List,
+}
+
+impl ResultsDef {
+    /// How many there are; `None` for a list.
+    pub fn count(self) -> Option<usize> {
+        match self {
+            ResultsDef::Named(names) => Some(names.len()),
+            ResultsDef::List => None,
+        }
+    }
+
+    /// What messages call the result at `index`: `result mean`, or `result 2` of a list.
+    pub fn describe(self, index: usize) -> String {
+        match self {
+            ResultsDef::Named(names) if index < names.len() => format!("result {}", names[index]),
+            _ => format!("result {index}"),
+        }
+    }
 }
 
 /// Declared effects. Tracing, CSE, DCE, rematerialization, fusion and the verifier read these facts and no others.
@@ -326,8 +344,11 @@ impl OperatorDef {
             })
             .collect();
         let results = match self.results {
-            ResultsDef::Fixed(1) => "tensor".to_owned(),
-            ResultsDef::Fixed(n) => format!("({})", vec!["tensor"; n].join(", ")),
+            ResultsDef::Named([_]) => "tensor".to_owned(),
+            ResultsDef::Named(names) => {
+                let results: Vec<String> = names.iter().map(|name| format!("{name}: tensor")).collect();
+                format!("({})", results.join(", "))
+            }
             ResultsDef::List => "tensor[]".to_owned(),
         };
         format!("{}({}) -> {results}", self.name, params.join(", "))

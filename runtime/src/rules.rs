@@ -21,6 +21,23 @@ pub use crate::{binds, refuse_unless, require, source_files};
 pub use fulgurite_kernels;
 pub use fulgurite_kernels::launch::LaunchShape;
 
+/// All arguments of a call, for a rule that only passes them on: `fn execution(arguments: Arguments) -> Tensor {
+/// forward::call(arguments) }`. The operator that gets them has parameters of the same kinds in the same order.
+#[derive(Debug, Clone)]
+pub struct Arguments(Vec<Arg<Tensor>>);
+
+impl Arguments {
+    /// What a rule was given.
+    pub fn of(arguments: &[Arg<Tensor>]) -> Arguments {
+        Arguments(arguments.to_vec())
+    }
+
+    /// One by one.
+    pub fn into_inner(self) -> Vec<Arg<Tensor>> {
+        self.0
+    }
+}
+
 /// The result of a rule.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 

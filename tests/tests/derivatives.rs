@@ -12,6 +12,7 @@ use fulgurite_runtime::{Array, Error, Result, Tensor, jit};
 /// `Σ x³`, whose gradient it also gives.
 #[operator(name = "test::cubes_and_slope")]
 pub mod cubes_and_slope {
+    #[results(sum, slope)]
     fn cubes_and_slope(input: Tensor<Floating>) -> (Tensor, Tensor);
 
     fn decomposition(input: Tensor) -> (Tensor, Tensor) {

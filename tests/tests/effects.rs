@@ -112,6 +112,7 @@ pub mod drop_twice {
 pub mod noisy {
     use fulgurite_ops::prims::uniform;
 
+    #[results(first, second)]
     fn noisy(input: Tensor<Floating>, generator: Tensor<Integer>) -> (Tensor, Tensor);
 
     fn decomposition(input: Tensor, generator: Tensor) -> (Tensor, Tensor) {

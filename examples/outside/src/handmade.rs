@@ -12,16 +12,17 @@ pub mod handmade {}
 /// `squareplus` and its slope, `(1 + x / √(x² + b)) / 2`, in one pass over `input`.
 #[operator(executor = handmade, dtypes(f32, f64), no_grad = "squareplus, which is run by it, has the gradient")]
 pub mod squareplus_with_slope {
+    #[results(out, slope)]
     fn squareplus_with_slope(input: Tensor<Floating>, b: f64) -> (Tensor, Tensor);
 
     fn meta(input: &TensorMeta) -> Result<(TensorMeta, TensorMeta)> {
         Ok((input.clone(), input.clone()))
     }
 
-    fn cpu(input: TensorRef, b: f64, out0: &mut TensorMut, out1: &mut TensorMut) -> Result<()> {
+    fn cpu(input: TensorRef, b: f64, out: &mut TensorMut, slope: &mut TensorMut) -> Result<()> {
         match input.dtype() {
-            DType::F32 => super::one_pass::<f32>(input, b, out0, out1),
-            _ => super::one_pass::<f64>(input, b, out0, out1),
+            DType::F32 => super::one_pass::<f32>(input, b, out, slope),
+            _ => super::one_pass::<f64>(input, b, out, slope),
         }
     }
 

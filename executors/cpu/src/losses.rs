@@ -32,6 +32,7 @@ fn check_classes(
 /// Losses and log-sum-exps of rows of logits [N, C] and classes [N], both f32[N]; a row of `ignore_index` has loss 0.
 #[operator(executor = cpu, strided, no_grad = "the implementation that uses it has a gradient of its own")]
 pub mod cross_entropy_forward {
+    #[results(losses, log_sum_exp)]
     fn cross_entropy_forward(
         input: Tensor<Floating>,
         target: Tensor<Integer>,
@@ -79,10 +80,10 @@ pub mod cross_entropy_forward {
         target: TensorRef,
         ignore_index: i64,
         label_smoothing: f64,
-        out0: &mut TensorMut,
-        out1: &mut TensorMut,
+        losses: &mut TensorMut,
+        log_sum_exp: &mut TensorMut,
     ) -> Result<()> {
-        let (losses, sums) = (out0.reborrow(), out1.reborrow());
+        let (losses, sums) = (losses.reborrow(), log_sum_exp.reborrow());
         row::cross_entropy_forward(input, target, ignore_index, label_smoothing, losses, sums)
             .map_err(super::out_of_range)
     }

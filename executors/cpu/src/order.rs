@@ -35,8 +35,8 @@ mod topk_by_cpu {
         Ok(())
     }
 
-    fn cpu(input: TensorRef, dim: usize, largest: bool, out0: &mut TensorMut, out1: &mut TensorMut) -> Result<()> {
-        order::topk(input, dim, largest, out0.reborrow(), out1.reborrow());
+    fn cpu(input: TensorRef, dim: usize, largest: bool, values: &mut TensorMut, indices: &mut TensorMut) -> Result<()> {
+        order::topk(input, dim, largest, values.reborrow(), indices.reborrow());
         Ok(())
     }
 }

@@ -30,6 +30,7 @@ pub mod linear_gelu {
 /// As [`linear_gelu`], and what GELU was applied to, which its gradient needs: (out, `input · weightᵀ + bias`).
 #[operator(name = "cublaslt::linear_gelu_aux")]
 pub mod linear_gelu_aux {
+    #[results(out, aux)]
     fn linear_gelu_aux(input: Tensor<Floating>, weight: Tensor<Floating>, bias: Tensor<Floating>) -> (Tensor, Tensor);
 
     fn decomposition(input: Tensor, weight: Tensor, bias: Tensor) -> (Tensor, Tensor) {
@@ -127,11 +128,11 @@ by_both!(linear_gelu_aux, linear_gelu_aux_by_cublaslt, linear_gelu_aux_by_tf32, 
         input: &DeviceTensor,
         weight: &DeviceTensor,
         bias: &DeviceTensor,
-        out0: &DeviceTensor,
-        out1: &DeviceTensor,
+        out: &DeviceTensor,
+        aux: &DeviceTensor,
     ) -> Result<()> {
-        let product = Product::linear(input, weight, out0, precision::compute(out0.dtype()));
-        Product { epilogue: Epilogue::GeluAuxBias, bias: Some(bias), aux: Some(out1), ..product }.plan(plan)
+        let product = Product::linear(input, weight, out, precision::compute(out.dtype()));
+        Product { epilogue: Epilogue::GeluAuxBias, bias: Some(bias), aux: Some(aux), ..product }.plan(plan)
     }
 });
 

@@ -9,6 +9,7 @@ use fulgurite_ops::prims;
 /// `grad_output` [out]). grad_output [rows, out], input [rows, in]. One product, which sums what it reads.
 #[operator(name = "cublaslt::weight_gradients")]
 pub mod weight_gradients {
+    #[results(d_weight, d_bias)]
     fn weight_gradients(grad_output: Tensor<Floating>, input: Tensor<Floating>) -> (Tensor, Tensor);
 
     fn decomposition(grad_output: Tensor, input: Tensor) -> (Tensor, Tensor) {
@@ -46,8 +47,8 @@ by_both!(weight_gradients, weight_gradients_by_cublaslt, weight_gradients_by_tf3
         plan: &mut Plan,
         grad_output: &DeviceTensor,
         input: &DeviceTensor,
-        out0: &DeviceTensor,
-        out1: &DeviceTensor,
+        d_weight: &DeviceTensor,
+        d_bias: &DeviceTensor,
     ) -> Result<()> {
         Product {
             m: grad_output.shape()[1],
@@ -58,10 +59,10 @@ by_both!(weight_gradients, weight_gradients_by_cublaslt, weight_gradients_by_tf3
             b: input,
             b_transposed: false,
             c: None,
-            d: out0,
-            compute: precision::compute(out0.dtype()),
+            d: d_weight,
+            compute: precision::compute(d_weight.dtype()),
             epilogue: Epilogue::BiasGradA,
-            bias: Some(out1),
+            bias: Some(d_bias),
             aux: None,
         }
         .plan(plan)

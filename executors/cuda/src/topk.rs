@@ -22,10 +22,10 @@ mod topk_by_cuda {
         input: &DeviceTensor,
         dim: usize,
         largest: bool,
-        out0: &DeviceTensor,
-        out1: &DeviceTensor,
+        values: &DeviceTensor,
+        indices: &DeviceTensor,
     ) -> Result<()> {
-        super::topk(plan, input, dim, largest, out0, out1)
+        super::topk(plan, input, dim, largest, values, indices)
     }
 }
 

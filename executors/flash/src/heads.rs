@@ -19,9 +19,9 @@ by_both!(fulgurite_ops::nn::split_heads, split_heads_by_flash, split_heads_by_fl
         n_head: usize,
     ) -> ((Tensor, Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>, Option<Tensor>)) -> Grads) {
         let out = heads_apart(input, n_head);
-        (out, move |(d_q, d_k, d_v): (Option<Tensor>, Option<Tensor>, Option<Tensor>)| {
+        (out, move |(d_query, d_key, d_value): (Option<Tensor>, Option<Tensor>, Option<Tensor>)| {
             let part = |d: Option<Tensor>| heads_beside(d.unwrap_or_else(|| constant_like(out.0, 0.0)));
-            Grads { input: prims::cat([part(d_q), part(d_k), part(d_v)], 2) }
+            Grads { input: prims::cat([part(d_query), part(d_key), part(d_value)], 2) }
         })
     }
 });

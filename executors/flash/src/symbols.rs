@@ -91,6 +91,7 @@ fn scores(query: &ArrayD<f64>, key: &ArrayD<f64>, is_causal: bool, scale: f64) -
     )
 )]
 pub mod attention {
+    #[results(out, log_sums)]
     fn attention(
         query: Tensor<Floating>,
         key: Tensor<Floating>,
@@ -136,10 +137,10 @@ pub mod attention {
         value: &DeviceTensor,
         is_causal: bool,
         scale: f64,
-        out0: &DeviceTensor,
-        out1: &DeviceTensor,
+        out: &DeviceTensor,
+        log_sums: &DeviceTensor,
     ) -> Result<()> {
-        super::super::launch::forward(plan, [query, key, value], is_causal, scale, out0, out1)
+        super::super::launch::forward(plan, [query, key, value], is_causal, scale, out, log_sums)
     }
 
     fn samples(s: &mut Samples) {
@@ -220,6 +221,7 @@ const CASES: [(usize, [usize; 2], [usize; 2], usize, bool); 10] = [
     )
 )]
 pub mod attention_backward {
+    #[results(d_query, d_key, d_value)]
     fn attention_backward(
         d_out: Tensor<Floating>,
         query: Tensor<Floating>,
@@ -292,12 +294,19 @@ pub mod attention_backward {
         log_sums: &DeviceTensor,
         is_causal: bool,
         scale: f64,
-        out0: &DeviceTensor,
-        out1: &DeviceTensor,
-        out2: &DeviceTensor,
+        d_query: &DeviceTensor,
+        d_key: &DeviceTensor,
+        d_value: &DeviceTensor,
     ) -> Result<()> {
         let operands = [d_out, query, key, value];
-        super::super::launch::backward(plan, operands, [attended, log_sums], is_causal, scale, [out0, out1, out2])
+        super::super::launch::backward(
+            plan,
+            operands,
+            [attended, log_sums],
+            is_causal,
+            scale,
+            [d_query, d_key, d_value],
+        )
     }
 
     fn samples(s: &mut Samples) {

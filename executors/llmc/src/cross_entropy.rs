@@ -63,6 +63,7 @@ fn share(target: &ndarray::ArrayD<i64>, ignore_index: i64, reduction: Reduction)
     no_grad = "the implementation that uses it has a gradient of its own"
 )]
 pub mod crossentropy {
+    #[results(loss, log_sum_exp, share)]
     fn crossentropy(
         input: Tensor<Floating>,
         target: Tensor<Integer>,
@@ -115,25 +116,25 @@ pub mod crossentropy {
         target: &DeviceTensor,
         ignore_index: i64,
         reduction: Reduction,
-        out0: &DeviceTensor,
-        out1: &DeviceTensor,
-        out2: &DeviceTensor,
+        loss: &DeviceTensor,
+        log_sum_exp: &DeviceTensor,
+        share: &DeviceTensor,
     ) -> Result<()> {
         let rows = input.shape()[0];
         super::kernels(plan, &[input], target, reduction);
         let losses = plan.workspace((rows.max(1) * size_of::<f32>()) as u64);
         if rows > 0 {
             let fault = plan.fault("target");
-            let parameters = binds![input, target, losses, out1, ignore_index, fault, Parameter::FaultCode];
+            let parameters = binds![input, target, losses, log_sum_exp, ignore_index, fault, Parameter::FaultCode];
             plan.launch("crossentropy_rows", super::block_a_row(rows), parameters)?;
         }
         if reduction == Reduction::None {
             // One thread at least, which writes the share.
             let blocks = rows.max(1).div_ceil(THREADS);
             let shape = LaunchShape::linear(blocks as u32, THREADS as u32);
-            return plan.launch("crossentropy_losses", shape, binds![losses, out0, out2, rows]);
+            return plan.launch("crossentropy_losses", shape, binds![losses, loss, share, rows]);
         }
-        let parameters = binds![losses, target, out0, out2, rows, ignore_index];
+        let parameters = binds![losses, target, loss, share, rows, ignore_index];
         plan.launch("crossentropy_total", super::block_a_row(1), parameters)
     }
 

@@ -44,6 +44,7 @@ fn move_heads(
 /// Queries, keys and values of all heads from [B, T, 3 C]: three tensors [B, H, T, C / H].
 #[operator(executor = llmc, no_grad = "the implementation that uses it has a gradient of its own")]
 pub mod permute {
+    #[results(query, key, value)]
     fn permute(input: Tensor<Floating>, n_head: usize) -> (Tensor, Tensor, Tensor);
 
     fn meta(input: &TensorMeta, n_head: usize) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
@@ -68,11 +69,11 @@ pub mod permute {
     fn plan(
         plan: &mut Plan,
         input: &DeviceTensor,
-        out0: &DeviceTensor,
-        out1: &DeviceTensor,
-        out2: &DeviceTensor,
+        query: &DeviceTensor,
+        key: &DeviceTensor,
+        value: &DeviceTensor,
     ) -> Result<()> {
-        super::move_heads(plan, "permute", out0, &[input, out0, out1, out2], 3)
+        super::move_heads(plan, "permute", query, &[input, query, key, value], 3)
     }
 
     fn samples(s: &mut Samples) {
@@ -210,18 +211,17 @@ mod split_heads_by_llmc {
         takes(input)
     }
 
-    fn execution(input: Tensor, n_head: usize) -> (Tensor, Tensor, Tensor) {
-        permute(input, n_head)
+    fn execution(arguments: Arguments) -> (Tensor, Tensor, Tensor) {
+        permute::call(arguments)
     }
 
     fn grad(
-        input: Tensor,
-        n_head: usize,
+        arguments: Arguments,
     ) -> ((Tensor, Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>, Option<Tensor>)) -> Grads) {
-        let out = permute(input, n_head);
-        (out, move |(d_q, d_k, d_v): (Option<Tensor>, Option<Tensor>, Option<Tensor>)| {
+        let out = permute::call(arguments);
+        (out, move |(d_query, d_key, d_value): (Option<Tensor>, Option<Tensor>, Option<Tensor>)| {
             let part = |d: Option<Tensor>| d.unwrap_or_else(|| constant_like(out.0, 0.0));
-            Grads { input: permute_backward(part(d_q), part(d_k), part(d_v)) }
+            Grads { input: permute_backward(part(d_query), part(d_key), part(d_value)) }
         })
     }
 }
@@ -232,8 +232,8 @@ mod merge_heads_by_llmc {
         takes(input)
     }
 
-    fn execution(input: Tensor) -> Tensor {
-        unpermute(input)
+    fn execution(arguments: Arguments) -> Tensor {
+        unpermute::call(arguments)
     }
 
     fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {

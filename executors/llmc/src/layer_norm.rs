@@ -26,6 +26,7 @@ const LONGEST: usize = Rows::longest(MOST_THREADS);
     no_grad = "the implementation that uses it has a gradient of its own"
 )]
 pub mod layernorm {
+    #[results(out, mean, rstd)]
     fn layernorm(
         input: Tensor<Floating>,
         normalized_shape: Vec<usize>,
@@ -80,9 +81,9 @@ pub mod layernorm {
         weight: &DeviceTensor,
         bias: &DeviceTensor,
         eps: f64,
-        out0: &DeviceTensor,
-        out1: &DeviceTensor,
-        out2: &DeviceTensor,
+        out: &DeviceTensor,
+        mean: &DeviceTensor,
+        rstd: &DeviceTensor,
     ) -> Result<()> {
         if input.is_empty() {
             return Ok(());
@@ -92,10 +93,10 @@ pub mod layernorm {
         let pack = pack_anywhere(columns, input.dtype().size());
         let kept = super::kept(columns, pack, THREADS)?;
         super::kernels(plan, kept, input, weight);
-        plan.define("ALIGNED", u8::from(are_aligned(pack, &[input, out0, weight, bias])));
+        plan.define("ALIGNED", u8::from(are_aligned(pack, &[input, out, weight, bias])));
         plan.define("BLOCKS", 1);
         plan.define("DEPTH", 0);
-        let parameters = binds![input, weight, bias, out0, out1, out2, rows, eps as f32];
+        let parameters = binds![input, weight, bias, out, mean, rstd, rows, eps as f32];
         plan.launch("layernorm", kept.launch(rows), parameters)
     }
 
@@ -132,6 +133,7 @@ pub mod layernorm {
 /// The gradients of [`layernorm`]: of input, weight and bias.
 #[operator(executor = llmc, dtypes(f32, bf16, f16), in_place, no_grad = "a gradient is not differentiated again")]
 pub mod layernorm_backward {
+    #[results(d_input, d_weight, d_bias)]
     fn layernorm_backward(
         d_out: Tensor<Floating>,
         input: Tensor<Floating>,
@@ -195,13 +197,13 @@ pub mod layernorm_backward {
         weight: &DeviceTensor,
         mean: &DeviceTensor,
         rstd: &DeviceTensor,
-        out0: &DeviceTensor,
-        out1: &DeviceTensor,
-        out2: &DeviceTensor,
+        d_input: &DeviceTensor,
+        d_weight: &DeviceTensor,
+        d_bias: &DeviceTensor,
     ) -> Result<()> {
         if input.is_empty() {
-            plan.fill(out1, 0);
-            plan.fill(out2, 0);
+            plan.fill(d_weight, 0);
+            plan.fill(d_bias, 0);
             return Ok(());
         }
         let columns: usize = normalized_shape.iter().product();
@@ -214,17 +216,17 @@ pub mod layernorm_backward {
         let blocks_in_all = rows.div_ceil(kept.at_a_time()).min(plan.typical().multiprocessors * blocks);
         let partial = plan.workspace((blocks_in_all * 2 * columns * size_of::<f32>()) as u64);
         super::kernels(plan, kept, input, weight);
-        plan.define("ALIGNED", u8::from(are_aligned(pack, &[d_out, input, out0, weight])));
+        plan.define("ALIGNED", u8::from(are_aligned(pack, &[d_out, input, d_input, weight])));
         plan.define("BLOCKS", blocks);
         let depth = if pack * size == WIDEST { depth } else { 0 };
         plan.define("DEPTH", depth);
         // The next rows of each of the two operands for every group.
         let fetched = 2 * depth * kept.of_a_thread() * size * kept.threads;
         let shape = LaunchShape::linear(blocks_in_all as u32, kept.threads as u32).shared(fetched as u32);
-        let parameters = binds![d_out, input, weight, mean, rstd, out0, partial, rows];
+        let parameters = binds![d_out, input, weight, mean, rstd, d_input, partial, rows];
         plan.launch("layernorm_backward", shape, parameters)?;
         let shape = LaunchShape::new([(2 * columns).div_ceil(32) as u32, 1, 1], [32, 16, 1]);
-        plan.launch("layernorm_parameters", shape, binds![partial, out1, out2, blocks_in_all as i32])
+        plan.launch("layernorm_parameters", shape, binds![partial, d_weight, d_bias, blocks_in_all as i32])
     }
 
     fn samples(s: &mut Samples) {

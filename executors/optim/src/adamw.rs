@@ -208,15 +208,15 @@ mod adamw_by_optim {
         eps: f64,
         weight_decay: f64,
         apply: Option<&DeviceTensor>,
-        out0: &DeviceTensor,
-        out1: &DeviceTensor,
-        out2: &DeviceTensor,
+        out: &DeviceTensor,
+        mean: &DeviceTensor,
+        square: &DeviceTensor,
     ) -> Result<()> {
         let update = super::Update::new(
             [param, grad, exp_avg, exp_avg_sq],
             ([lr, step], apply),
             [beta1, beta2, weight_decay, eps],
-            [out0, out1, out2],
+            [out, mean, square],
         );
         super::plan_all(plan, &[update])
     }

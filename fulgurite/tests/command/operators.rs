@@ -61,6 +61,8 @@ fn an_operator_is_shown() {
     assert_eq!(taken("view")["taken"], 0);
     assert!(taken("view")["refusal"].is_string());
     let shown = json(&run(&["ops", "show", "prims::topk", "--json"]).ok());
+    let signature = shown["signature"].as_str().unwrap();
+    assert!(signature.ends_with(" -> (values: tensor, indices: tensor)"), "{signature}");
     assert!(shown["error_samples"].as_u64() > Some(0));
     assert!(shown["preconditions"].as_array().unwrap().contains(&"DimensionRange".into()));
 }

@@ -3,12 +3,14 @@
 //! The signature is elsewhere, maybe in another crate: arguments are read at the places that the operator's `ARGUMENTS`
 //! has as fields, so that rustc reports names that do not exist.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 
-use super::{cpu, erased, function, grad_function, made, module, plan, register, scope};
+use super::{KernelResults, as_function, cpu, erased, function, grad_function, made, module, plan, register, scope};
 use crate::declaration::Rule;
 use crate::implementation::Implementation;
+use crate::model::RuleParam;
+use crate::scan;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
@@ -26,19 +28,17 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
         let field = made(rule.name);
         match rule.name {
             "checker" => {
-                let value = erased(rule.name, rule, &[]);
+                let value = as_function(erased(rule, &[]));
                 fields.extend(quote!(#field: #value,));
             }
             "execution" | "grad" => {
-                let value = erased(if rule.name == "grad" { "grad" } else { "traced" }, rule, &[]);
+                let value = as_function(erased(rule, &[]));
                 fields.extend(quote!(#field: Some(#value),));
             }
             _ => {
-                let is_list = rule.params.iter().any(|param| {
-                    param.name == "out"
-                        && matches!(&param.ty, syn::Type::Reference(to) if matches!(*to.elem, syn::Type::Slice(_)))
-                });
-                let value = if rule.name == "plan" { plan(rule, &[], is_list) } else { cpu(rule, &[], is_list) };
+                let results = KernelResults::Elsewhere;
+                let kernel_of = if rule.name == "plan" { plan } else { cpu };
+                let value = as_function(kernel_of(rule, &[], &results));
                 kernel.extend(quote!(#field: Some(#value),));
             }
         }
@@ -52,8 +52,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
             kernel: ::fulgurite::kernel::KernelRules { #kernel ..::fulgurite::kernel::KernelRules::EMPTY },
         });
     }
-    let exhaustive =
-        implementation.rules.iter().filter(|rule| matches!(rule.name, "execution" | "grad")).map(exhaustive);
+    let complete_rules = implementation.rules.iter().map(complete_by_name);
     let register = register(
         quote!(::fulgurite::executor::IMPLEMENTATIONS),
         quote!(::fulgurite::executor::ImplementationDef),
@@ -69,10 +68,10 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
             #import_of
             #import_by
             #[allow(unused_imports)]
-            use #of::{ARGUMENTS, Code, PARAMS #grads};
+            use #of::{ARGUMENTS, Code, PARAMS, RESULTS #grads};
             #(#rules)*
             #(#others)*
-            #(#exhaustive)*
+            #(#complete_rules)*
             #runs_on
             /// The record of this implementation.
             #[allow(clippy::needless_update)]
@@ -90,10 +89,27 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     }
 }
 
-/// A rule that stands for the operator must take every argument, so that none falls back to a default unseen. The names
-/// are known when the constant is evaluated.
-fn exhaustive(rule: &Rule) -> TokenStream {
+/// A rule that stands for the operator takes every argument, so that none falls back to a default unseen; a kernel writes
+/// every result; and cotangents are called after results. The names are known when the constants are evaluated.
+fn complete_by_name(rule: &Rule) -> TokenStream {
     let here = rule.function.sig.ident.span().resolved_at(Span::call_site());
     let (name, taken) = (rule.name, rule.params.iter().map(|param| &param.name));
-    quote_spanned!(here=> const _: () = ::fulgurite::expansion::takes_all(#name, PARAMS, &[#(#taken),*]);)
+    match rule.name {
+        "execution" | "grad" => {
+            let takes_all = (!rule.params.iter().any(RuleParam::is_all_arguments)).then(|| {
+                quote_spanned!(here=> const _: () = ::fulgurite::expansion::takes_all(#name, PARAMS, &[#(#taken),*]);)
+            });
+            let bodies = rule.function.body.iter().filter(|_| rule.name == "grad");
+            let pullbacks = bodies.flat_map(|body| scan::pullbacks(body.stream()));
+            let cotangents = pullbacks.filter(|pullback| pullback.cotangents.len() > 1).map(|pullback| {
+                let names = pullback.cotangents.iter().map(Ident::to_string);
+                quote_spanned!(here=> const _: () = ::fulgurite::expansion::cotangents(RESULTS, &[#(#names),*]);)
+            });
+            quote!(#takes_all #(#cotangents)*)
+        }
+        "cpu" | "plan" => {
+            quote_spanned!(here=> const _: () = ::fulgurite::expansion::writes_all(#name, RESULTS, &[#(#taken),*]);)
+        }
+        _ => TokenStream::new(),
+    }
 }

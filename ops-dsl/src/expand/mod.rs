@@ -2,13 +2,14 @@
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::Path;
+use syn::{Path, Type};
 
 use crate::declaration::Rule;
-use crate::model::{Param, ParamKind, RuleParam, from_inside};
+use crate::model::{Param, ParamKind, Results, RuleParam, from_inside};
 use crate::parse::Function;
 
 pub mod executor;
+pub mod family;
 pub mod implementation;
 pub mod operator;
 pub mod rewrite;
@@ -98,15 +99,19 @@ pub(crate) fn grad_function(rule: &Rule) -> TokenStream {
     function.to_token_stream()
 }
 
-/// `name(pass(&*ARGUMENTS.x.read(a)), ...)`: calls a rule with the arguments it takes by name. `special` gives those
+/// `name(__f::pass(&*ARGUMENTS.x.read(a)), ...)`: calls a rule with the arguments it takes by name. `special` gives those
 /// that are read in another way.
 pub(crate) fn call(rule: &Rule, special: impl Fn(&RuleParam) -> Option<TokenStream>) -> TokenStream {
     let name = &rule.function.sig.ident;
     let arguments = rule.params.iter().map(|param| {
+        if param.is_all_arguments() {
+            let here = param.written.span().resolved_at(Span::call_site());
+            return quote_spanned!(here=> __f::Arguments::of(a));
+        }
         special(param).unwrap_or_else(|| {
             let field = Ident::new(&param.name, param.written.span());
             let here = param.written.span().resolved_at(Span::call_site());
-            quote_spanned!(here=> ::fulgurite::rules::pass(&*ARGUMENTS.#field.read(a)))
+            quote_spanned!(here=> __f::pass(&*ARGUMENTS.#field.read(a)))
         })
     });
     quote!(#name(#(#arguments),*))
@@ -122,16 +127,16 @@ pub(crate) fn read(params: &[Param], rule: &Rule, param: &RuleParam) -> Option<T
     match &params[index].kind {
         ParamKind::Tensor(_) => match rule.name {
             "requires" | "meta" | "flops" | "cpu" | "plan" if by_reference => {
-                Some(quote_spanned!(here=> ::fulgurite::expansion::read_tensor(a, #at)))
+                Some(quote_spanned!(here=> __f::read_tensor(a, #at)))
             }
             "decomposition" | "grad" | "scalar" if !by_reference => {
-                Some(quote_spanned!(here=> *::fulgurite::expansion::read_tensor(a, #at)))
+                Some(quote_spanned!(here=> *__f::read_tensor(a, #at)))
             }
             _ => None,
         },
         // The scalar rule is given numbers as expressions.
         ParamKind::Attribute(ty) if rule.name != "scalar" => {
-            let read = quote_spanned!(here=> ::fulgurite::expansion::read_attribute::<_, #ty>(a, #at));
+            let read = quote_spanned!(here=> __f::read_attribute::<#ty>(a, #at));
             if by_reference {
                 return Some(quote_spanned!(here=> &#read));
             }
@@ -148,12 +153,16 @@ pub(crate) fn guard(kind: &str, name: &str) -> String {
     format!("fulgurite.{kind}.{}", name.replace("::", "."))
 }
 
-/// A rule as a function of the runtime's form: `form` is one of those of `__rule!`. `params` are the operator's, if
-/// they are known.
-pub(crate) fn erased(form: &str, rule: &Rule, params: &[Param]) -> TokenStream {
-    let (form, call) = (Ident::new(form, Span::call_site()), call(rule, |param| read(params, rule, param)));
-    let a = arguments_of(rule);
-    quote!(::fulgurite::__rule!(#form #a => #call))
+/// A rule as `__rule!` takes it: `rule |a| call`. `params` are the operator's, if they are known.
+pub(crate) fn erased(rule: &Rule, params: &[Param]) -> TokenStream {
+    let call = call(rule, |param| read(params, rule, param));
+    let (name, a) = (made(rule.name), arguments_of(rule));
+    quote!(#name |#a| #call)
+}
+
+/// A rule as a function, where no library macro takes it.
+pub(crate) fn as_function(rule: TokenStream) -> TokenStream {
+    quote!(::fulgurite::__rule!(#rule))
 }
 
 /// What the arguments are called in a rule's call: rules without parameters leave them unread.
@@ -161,49 +170,76 @@ fn arguments_of(rule: &Rule) -> Ident {
     Ident::new(if rule.params.is_empty() { "_a" } else { "a" }, Span::call_site())
 }
 
-/// A host kernel. The outputs are `out` for one result or a list, `out0`, `out1`, ... for more.
-pub(crate) fn cpu(rule: &Rule, params: &[Param], is_list: bool) -> TokenStream {
-    let (split, call) = with_outputs(rule, params, is_list, quote!(::fulgurite::expansion::outputs));
-    let a = arguments_of(rule);
-    quote!(::fulgurite::__rule!(cpu #a outputs => { #split #call }))
+/// The parameters of a kernel that stand for results: of an operator those that it names, of an implementation, whose
+/// operator is elsewhere, those that are written.
+pub(crate) enum KernelResults<'a> {
+    /// As an operator names them.
+    Known(&'a Results),
+    /// Those of the operator that the implementation is of.
+    Elsewhere,
 }
 
-/// Device work.
-pub(crate) fn plan(rule: &Rule, params: &[Param], is_list: bool) -> TokenStream {
-    let (split, call) = with_outputs(rule, params, is_list, quote!(::fulgurite::device::plan::outputs));
-    let a = arguments_of(rule);
-    quote!(::fulgurite::__rule!(plan work #a outputs => { #split #call }))
+impl KernelResults<'_> {
+    /// Whether `param` is all results of a list.
+    fn is_list(&self, param: &RuleParam) -> bool {
+        match self {
+            KernelResults::Known(results) => **results == Results::List && param.name == "out",
+            KernelResults::Elsewhere => {
+                let slice = |ty: &Type| matches!(ty, Type::Reference(to) if matches!(*to.elem, Type::Slice(_)));
+                param.name == "out" && slice(&param.ty)
+            }
+        }
+    }
+
+    /// Whether `param` is one result, as far as it can be told.
+    fn is_one(&self, param: &RuleParam) -> bool {
+        match self {
+            KernelResults::Known(results) => results.names().contains(&param.name),
+            KernelResults::Elsewhere => {
+                matches!(&param.ty, Type::Reference(to) if to.mutability.is_some()) && param.name != "plan"
+            }
+        }
+    }
 }
 
-/// The statement that names the outputs, and the call that takes them.
-fn with_outputs(
-    rule: &Rule,
-    params: &[Param],
-    is_list: bool,
-    outputs: TokenStream,
-) -> (Option<TokenStream>, TokenStream) {
-    let number = |param: &RuleParam| param.name.strip_prefix("out").and_then(|n| n.parse::<usize>().ok());
-    let count = rule.params.iter().filter_map(number).max().map_or(1, |last| last + 1);
-    let call = call(rule, |param| match (param.name.as_str(), number(param)) {
-        ("plan", _) if rule.name == "plan" => Some(quote!(work)),
-        ("out", _) if is_list => Some(quote!(outputs)),
-        ("out", _) => Some(quote!(out0)),
-        (_, Some(n)) => {
-            let name = Ident::new(&format!("out{n}"), Span::call_site());
-            Some(quote!(#name))
+/// A host kernel. It takes its results by their names, or as `out` if they are a list.
+pub(crate) fn cpu(rule: &Rule, params: &[Param], results: &KernelResults<'_>) -> TokenStream {
+    let call = call(rule, |param| match (results.is_list(param), results.is_one(param)) {
+        (true, _) => Some(quote!(outputs)),
+        (_, true) => {
+            let field = Ident::new(&param.name, param.written.span());
+            let here = param.written.span().resolved_at(Span::call_site());
+            Some(quote_spanned!(here=> ARGUMENTS.#field.written(&mut outputs)))
         }
         _ => read(params, rule, param),
     });
-    let split = (!is_list).then(|| {
-        let taken =
-            |n: usize| rule.params.iter().any(|param| number(param) == Some(n) || (param.name == "out" && count == 1));
-        let names = (0..count).map(|n| match taken(n) {
-            true => Ident::new(&format!("out{n}"), Span::call_site()),
-            false => Ident::new("_", Span::call_site()),
-        });
-        quote!(let [#(#names),*] = #outputs(outputs)?;)
+    let split = rule
+        .params
+        .iter()
+        .any(|param| results.is_one(param) && !results.is_list(param))
+        .then(|| quote!(let mut outputs = __f::outputs::<{ RESULTS.len() }>(outputs)?;));
+    let reads = rule.params.iter().any(|param| !results.is_list(param) && !results.is_one(param));
+    let a = Ident::new(if reads { "a" } else { "_a" }, Span::call_site());
+    quote!(cpu |#a, outputs| { #split #call })
+}
+
+/// Device work.
+pub(crate) fn plan(rule: &Rule, params: &[Param], results: &KernelResults<'_>) -> TokenStream {
+    let call = call(rule, |param| match param.name.as_str() {
+        "plan" => Some(quote!(work)),
+        _ if results.is_list(param) => Some(quote!(outputs)),
+        _ => read(params, rule, param).or_else(|| {
+            let field = Ident::new(&param.name, param.written.span());
+            let here = param.written.span().resolved_at(Span::call_site());
+            Some(quote_spanned!(here=> __f::pass(&*ARGUMENTS.#field.planned(&operands))))
+        }),
     });
-    (split, call)
+    let list = rule.params.iter().any(|param| results.is_list(param));
+    let operands = match list {
+        true => quote!(let operands = __f::Operands { arguments: a, results: outputs };),
+        false => quote!(let operands = __f::Operands::of(a, outputs, RESULTS)?;),
+    };
+    quote!(plan |work, a, outputs| { #operands #call })
 }
 
 /// Registers the static `item` of type `ty` in the slice at `slice`.

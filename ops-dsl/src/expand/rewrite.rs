@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 
 use super::operator::arguments;
-use super::{erased, function, guard, made, register, scope};
+use super::{as_function, erased, function, guard, made, register, scope};
 use crate::model::from_inside;
 use crate::rewrite::Rewrite;
 
@@ -12,22 +12,22 @@ use crate::rewrite::Rewrite;
 pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
     let Rewrite { attrs, vis, ident, name, docs, default, late, executors, commutes, others, .. } = rewrite;
     let scope = scope();
-    let arguments = arguments(&rewrite.params);
+    let arguments = arguments(&rewrite.params, &[]);
     let rules = rewrite.rules.iter().map(|rule| function(&rule.function, TokenStream::new()));
     let params = rewrite.params.iter().map(|param| param.ident.to_string());
     let fields = rewrite.rules.iter().filter(|rule| rule.right).map(|rule| {
         let field = made(rule.name);
         match rule.name {
             "condition" => {
-                let condition = erased("condition", rule, &[]);
+                let condition = as_function(erased(rule, &[]));
                 quote!(#field: Some(#condition),)
             }
             "samples" => {
                 let samples = rule.function.sig.ident.to_token_stream();
-                quote!(#field: Some(::fulgurite::__rule!(samples #samples)),)
+                quote!(#field: Some(::fulgurite::__rule!(samples = #samples)),)
             }
             _ => {
-                let traced = erased("traced", rule, &[]);
+                let traced = as_function(erased(rule, &[]));
                 quote!(#field: #traced,)
             }
         }
@@ -52,7 +52,7 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
         #lenient
         #vis mod #ident {
             #scope
-            #arguments
+            ::fulgurite::__arguments! { #arguments }
             #(#rules)*
             #(#others)*
             /// The record of this rewrite.

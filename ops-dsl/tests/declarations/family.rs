@@ -20,6 +20,8 @@ operators! {
     table($name, $torch,  $no_grad,             $scalar,       $d_input,      $domain) {
         /// Natural logarithm, elementwise.
         log,     "log",   _,                    input.log(),   d_out / input, Domain::POSITIVE;
+        /// Exponential, elementwise: what it shares with the logarithm is emitted once.
+        exp,     "exp",  _,                    input.exp(),   d_out * out,   Domain::ALL;
         /// Largest integer not above.
         floor,   _,       "constant by pieces", input.floor(), _,             Domain::ALL;
     }

@@ -1,6 +1,7 @@
 /// Writes its results into lists of tensors.
-#[operator(executor = liger, no_grad = "its implementations have gradients", effects(random, mutates(more), aliases(out1, bias)))]
+#[operator(executor = liger, no_grad = "its implementations have gradients", effects(random, mutates(more), aliases(second, bias)))]
 pub mod pair {
+    #[results(first, second)]
     fn pair(more: Vec<Tensor>, bias: Option<Tensor<Floating>>, #[default(1.0)] scale: Operand<Number>) -> (Tensor, Tensor);
 
     fn meta(more: &[TensorMeta]) -> Result<(TensorMeta, TensorMeta)> {
@@ -10,10 +11,10 @@ pub mod pair {
     fn cpu(
         more: Vec<TensorRef>,
         bias: Option<TensorRef>,
-        out0: &mut TensorMut,
-        out1: &mut TensorMut,
+        first: &mut TensorMut,
+        second: &mut TensorMut,
     ) -> Result<()> {
-        kernels::pair(more, bias, out0, out1)
+        kernels::pair(more, bias, first, second)
     }
 
     fn samples(s: &mut Samples) {

@@ -3,6 +3,7 @@ use fulgurite_ops_macros::operator;
 
 #[operator(prim)]
 pub mod first {
+    #[results(out, indices, rest)]
     fn first(input: Tensor<Floating>) -> (Tensor, Tensor, Tensor);
 
     fn meta(input: &TensorMeta) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
@@ -20,6 +21,7 @@ pub mod first {
 
 #[operator(prim, waive(d_out = "it is used", d_indeces = "no such thing"))]
 pub mod second {
+    #[results(out, indices)]
     fn second(input: Tensor<Floating>) -> (Tensor, Tensor);
 
     fn meta(input: &TensorMeta) -> Result<(TensorMeta, TensorMeta)> {

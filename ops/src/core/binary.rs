@@ -1,6 +1,6 @@
 //! Elementwise functions of two tensors, comparisons and connectives, with broadcasting and type promotion.
 
-use fulgurite_ops_macros::operator;
+use fulgurite_ops_macros::{operator, operators};
 
 use super::arrays::zip;
 use super::promotion::{
@@ -8,178 +8,162 @@ use super::promotion::{
 };
 use crate::prims;
 
-/// Declares functions of two tensors of the type they meet in.
-macro_rules! arithmetic {
-    ($($(#[doc = $doc:tt])* $name:ident($class:ident), torch = $torch:tt, $left:expr, $right:expr;
-       of booleans $connective:ident;
-       reference |$a:ident, $b:ident| $reference:expr;)*) => {$(
-        $(#[doc = $doc])*
-        #[operator(torch = $torch)]
-        pub mod $name {
-            fn $name(input: Tensor<$class>, other: Operand<$class>) -> Tensor;
+// Declares functions of two tensors of the type they meet in.
+operators! {
+    #[operator(torch = $torch)]
+    pub mod $name {
+        fn $name(input: Tensor<$class>, other: Operand<$class>) -> Tensor;
 
-            fn meta(input: &TensorMeta, other: Operand<&TensorMeta>) -> Result<TensorMeta> {
-                let operands = [Operand::Tensor(input), other];
-                require!(
-                    common_shape(&operands).is_some(),
-                    Broadcast,
-                    "shapes {} do not broadcast",
-                    describe_shapes(&operands)
-                );
-                Ok(elementwise_meta(&operands, result_type(&operands)))
-            }
+        fn meta(input: &TensorMeta, other: Operand<&TensorMeta>) -> Result<TensorMeta> {
+            let operands = [Operand::Tensor(input), other];
+            require!(
+                common_shape(&operands).is_some(),
+                Broadcast,
+                "shapes {} do not broadcast",
+                describe_shapes(&operands)
+            );
+            Ok(elementwise_meta(&operands, result_type(&operands)))
+        }
 
-            fn decomposition(input: Tensor, other: Operand<Tensor>) -> Tensor {
-                let operands = [Operand::Tensor(input), other];
-                let [input, other] = promoted(operands);
-                match result_type(&operands) {
-                    DType::Bool => prims::$connective(input, other),
-                    _ => prims::$name(input, other),
-                }
-            }
-
-            fn reference(input: &ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<f64> {
-                zip(input, &other, |$a: f64, $b: f64| $reference)
-            }
-
-            fn samples(s: &mut Samples) {
-                s.elementwise_binary($left, $right);
-                s.case(with(s.uniform(-6.0, 6.0, [4, 1, 3]), s.uniform(1.3, 4.0, [5, 1])));
-                s.case(with(s.normal([0, 3]), s.uniform(1.0, 4.0, [1])));
-                s.case(with(s.of(DType::I32, [2, 3]), s.uniform(1.3, 4.0, [3])));
-            }
-
-            fn errors(e: &mut ErrorSamples) {
-                e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+        fn decomposition(input: Tensor, other: Operand<Tensor>) -> Tensor {
+            let operands = [Operand::Tensor(input), other];
+            let [input, other] = promoted(operands);
+            match result_type(&operands) {
+                DType::Bool => prims::$connective(input, other),
+                _ => prims::$name(input, other),
             }
         }
-    )*};
-}
 
-arithmetic! {
-    /// The larger of two elements; NaN if either is. Where they are equal each gets half of the gradient.
-    maximum(Any), torch = "maximum", Domain::ALL, Domain::ALL;
-    of booleans logical_or;
-    reference |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) };
-
-    /// The smaller of two elements; NaN if either is. Where they are equal each gets half of the gradient.
-    minimum(Any), torch = "minimum", Domain::ALL, Domain::ALL;
-    of booleans logical_and;
-    reference |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) };
-}
-
-/// Declares functions whose result is boolean.
-macro_rules! comparison {
-    ($($(#[doc = $doc:tt])* $name:ident, torch = $torch:tt, |$a:ident, $b:ident| $reference:expr;)*) => {$(
-        $(#[doc = $doc])*
-        #[operator(torch = $torch, no_grad = "a boolean has no gradient")]
-        pub mod $name {
-            fn $name(input: Tensor, other: Operand) -> Tensor;
-
-            fn meta(input: &TensorMeta, other: Operand<&TensorMeta>) -> Result<TensorMeta> {
-                let operands = [Operand::Tensor(input), other];
-                require!(
-                    common_shape(&operands).is_some(),
-                    Broadcast,
-                    "shapes {} do not broadcast",
-                    describe_shapes(&operands)
-                );
-                Ok(elementwise_meta(&operands, DType::Bool))
-            }
-
-            fn decomposition(input: Tensor, other: Operand<Tensor>) -> Tensor {
-                let [input, other] = promoted([Operand::Tensor(input), other]);
-                prims::$name(input, other)
-            }
-
-            fn reference(input: &ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<bool> {
-                zip(input, &other, |$a: f64, $b: f64| $reference)
-            }
-
-            fn samples(s: &mut Samples) {
-                s.elementwise_binary(Domain::ALL, Domain::ALL);
-                s.case(with(s.values([3, 4], [1.0, 0.0, 3.0]), s.values([4], [1.0, 3.0, 2.0, 0.0])));
-                s.case(with(s.values([2, 3], [1.0, 0.0, 3.0]), 1));
-                s.case(with(s.values([2, 3], [1.0, 0.5, 3.0]), 0.5));
-                s.case(with(s.values([3], [1.0, 0.0, 3.0]), s.of(DType::I32, [2, 3])));
-                s.case(with(s.normal([0, 3]), s.normal([1])));
-            }
-
-            fn errors(e: &mut ErrorSamples) {
-                e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
-            }
+        fn reference(input: &ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<f64> {
+            zip(input, &other, $reference)
         }
-    )*};
-}
 
-comparison! {
-    /// Whether elements are equal. NaN equals nothing.
-    eq, torch = "eq", |a, b| a == b;
-
-    /// Whether elements differ. NaN differs from everything.
-    ne, torch = "ne", |a, b| a != b;
-
-    /// Whether each element of `input` is below that of `other`; false for NaN.
-    lt, torch = "lt", |a, b| a < b;
-
-    /// Whether each element of `input` is not above that of `other`; false for NaN.
-    le, torch = "le", |a, b| a <= b;
-
-    /// Whether each element of `input` is above that of `other`; false for NaN.
-    gt, torch = "gt", |a, b| a > b;
-
-    /// Whether each element of `input` is not below that of `other`; false for NaN.
-    ge, torch = "ge", |a, b| a >= b;
-}
-
-/// Declares connectives: operands are booleans, or count as whether they differ from zero.
-macro_rules! connective {
-    ($($(#[doc = $doc:tt])* $name:ident, torch = $torch:tt, |$a:ident, $b:ident| $reference:expr;)*) => {$(
-        $(#[doc = $doc])*
-        #[operator(torch = $torch, no_grad = "a boolean has no gradient")]
-        pub mod $name {
-            fn $name(input: Tensor, other: Tensor) -> Tensor;
-
-            fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
-                let operands = [Operand::Tensor(input), Operand::Tensor(other)];
-                require!(
-                    common_shape(&operands).is_some(),
-                    Broadcast,
-                    "shapes {} do not broadcast",
-                    describe_shapes(&operands)
-                );
-                Ok(elementwise_meta(&operands, DType::Bool))
-            }
-
-            fn decomposition(input: Tensor, other: Tensor) -> Tensor {
-                let [input, other] = promoted([Operand::Tensor(input), Operand::Tensor(other)]);
-                prims::$name(input, other)
-            }
-
-            fn reference(input: &ArrayD<bool>, other: &ArrayD<bool>) -> ArrayD<bool> {
-                zip(input, other, |$a: bool, $b: bool| $reference)
-            }
-
-            fn samples(s: &mut Samples) {
-                s.elementwise_binary(Domain::ALL, Domain::ALL);
-                s.case(with(s.values([3, 4], [1.0, 0.0, 3.0]), s.values([4], [1.0, 3.0, 2.0, 0.0])));
-                s.case(with(s.values([3], [1.0, 0.0, 3.0]), s.booleans([2, 3])));
-                s.case(with(s.normal([0, 3]), s.normal([1])));
-            }
-
-            fn errors(e: &mut ErrorSamples) {
-                e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
-            }
+        fn samples(s: &mut Samples) {
+            s.elementwise_binary($left, $right);
+            s.case(with(s.uniform(-6.0, 6.0, [4, 1, 3]), s.uniform(1.3, 4.0, [5, 1])));
+            s.case(with(s.normal([0, 3]), s.uniform(1.0, 4.0, [1])));
+            s.case(with(s.of(DType::I32, [2, 3]), s.uniform(1.3, 4.0, [3])));
         }
-    )*};
+
+        fn errors(e: &mut ErrorSamples) {
+            e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+        }
+    }
+
+    table($name, $class, $torch, $left, $right, $connective, $reference) {
+        /// The larger of two elements; NaN if either is. Where they are equal each gets half of the gradient.
+        maximum, Any, "maximum", Domain::ALL,
+            Domain::ALL,
+            logical_or,
+            |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) };
+        /// The smaller of two elements; NaN if either is. Where they are equal each gets half of the gradient.
+        minimum, Any, "minimum", Domain::ALL,
+            Domain::ALL,
+            logical_and,
+            |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) };
+    }
 }
 
-connective! {
-    /// Whether both elements differ from zero. NaN does.
-    logical_and, torch = "logical_and", |a, b| a && b;
+// Declares functions whose result is boolean.
+operators! {
+    #[operator(torch = $torch, no_grad = "a boolean has no gradient")]
+    pub mod $name {
+        fn $name(input: Tensor, other: Operand) -> Tensor;
 
-    /// Whether either element differs from zero. NaN does.
-    logical_or, torch = "logical_or", |a, b| a || b;
+        fn meta(input: &TensorMeta, other: Operand<&TensorMeta>) -> Result<TensorMeta> {
+            let operands = [Operand::Tensor(input), other];
+            require!(
+                common_shape(&operands).is_some(),
+                Broadcast,
+                "shapes {} do not broadcast",
+                describe_shapes(&operands)
+            );
+            Ok(elementwise_meta(&operands, DType::Bool))
+        }
+
+        fn decomposition(input: Tensor, other: Operand<Tensor>) -> Tensor {
+            let [input, other] = promoted([Operand::Tensor(input), other]);
+            prims::$name(input, other)
+        }
+
+        fn reference(input: &ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<bool> {
+            zip(input, &other, $reference)
+        }
+
+        fn samples(s: &mut Samples) {
+            s.elementwise_binary(Domain::ALL, Domain::ALL);
+            s.case(with(s.values([3, 4], [1.0, 0.0, 3.0]), s.values([4], [1.0, 3.0, 2.0, 0.0])));
+            s.case(with(s.values([2, 3], [1.0, 0.0, 3.0]), 1));
+            s.case(with(s.values([2, 3], [1.0, 0.5, 3.0]), 0.5));
+            s.case(with(s.values([3], [1.0, 0.0, 3.0]), s.of(DType::I32, [2, 3])));
+            s.case(with(s.normal([0, 3]), s.normal([1])));
+        }
+
+        fn errors(e: &mut ErrorSamples) {
+            e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+        }
+    }
+
+    table($name, $torch, $reference) {
+        /// Whether elements are equal. NaN equals nothing.
+        eq, "eq", |a, b| a == b;
+        /// Whether elements differ. NaN differs from everything.
+        ne, "ne", |a, b| a != b;
+        /// Whether each element of `input` is below that of `other`; false for NaN.
+        lt, "lt", |a, b| a < b;
+        /// Whether each element of `input` is not above that of `other`; false for NaN.
+        le, "le", |a, b| a <= b;
+        /// Whether each element of `input` is above that of `other`; false for NaN.
+        gt, "gt", |a, b| a > b;
+        /// Whether each element of `input` is not below that of `other`; false for NaN.
+        ge, "ge", |a, b| a >= b;
+    }
+}
+
+// Declares connectives: operands are booleans, or count as whether they differ from zero.
+operators! {
+    #[operator(torch = $torch, no_grad = "a boolean has no gradient")]
+    pub mod $name {
+        fn $name(input: Tensor, other: Tensor) -> Tensor;
+
+        fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
+            let operands = [Operand::Tensor(input), Operand::Tensor(other)];
+            require!(
+                common_shape(&operands).is_some(),
+                Broadcast,
+                "shapes {} do not broadcast",
+                describe_shapes(&operands)
+            );
+            Ok(elementwise_meta(&operands, DType::Bool))
+        }
+
+        fn decomposition(input: Tensor, other: Tensor) -> Tensor {
+            let [input, other] = promoted([Operand::Tensor(input), Operand::Tensor(other)]);
+            prims::$name(input, other)
+        }
+
+        fn reference(input: &ArrayD<bool>, other: &ArrayD<bool>) -> ArrayD<bool> {
+            zip(input, other, $reference)
+        }
+
+        fn samples(s: &mut Samples) {
+            s.elementwise_binary(Domain::ALL, Domain::ALL);
+            s.case(with(s.values([3, 4], [1.0, 0.0, 3.0]), s.values([4], [1.0, 3.0, 2.0, 0.0])));
+            s.case(with(s.values([3], [1.0, 0.0, 3.0]), s.booleans([2, 3])));
+            s.case(with(s.normal([0, 3]), s.normal([1])));
+        }
+
+        fn errors(e: &mut ErrorSamples) {
+            e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+        }
+    }
+
+    table($name, $torch, $reference) {
+        /// Whether both elements differ from zero. NaN does.
+        logical_and, "logical_and", |a, b| a && b;
+        /// Whether either element differs from zero. NaN does.
+        logical_or, "logical_or", |a, b| a || b;
+    }
 }
 
 /// `input` where `condition` holds, `other` elsewhere, elementwise, with broadcasting and type promotion. What is not

@@ -7,6 +7,7 @@ use crate::prims;
 /// `sorted` asks for it. Of equal elements the earlier comes first; NaN is larger than every number.
 #[operator(torch = "topk", waive(sorted = "elements are sorted whether or not it asks for that"))]
 pub mod topk {
+    #[results(values, indices)]
     fn topk(
         input: Tensor<Number>,
         k: usize,

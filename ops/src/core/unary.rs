@@ -1,117 +1,91 @@
 //! Elementwise functions of one tensor. Integers and booleans become f32 where the function's values are no integers.
 
-use fulgurite_ops_macros::operator;
+use fulgurite_ops_macros::{operator, operators};
 
 use super::promotion::{cast, constant, floating};
 use crate::prims;
 
-/// Declares functions whose values are real numbers: the prim of the same name after promotion.
-macro_rules! floating_unary {
-    ($($(#[doc = $doc:tt])* $name:ident, torch = $torch:tt $(, autocast = $autocast:ident)?;
-       $domain:expr, |$x:ident| $reference:expr;)*) => {$(
-        $(#[doc = $doc])*
-        #[operator(torch = $torch $(, autocast = $autocast)?)]
-        pub mod $name {
-            fn $name(input: Tensor) -> Tensor;
+// Declares functions whose values are real numbers: the prim of the same name after promotion.
+operators! {
+    #[operator(torch = $torch, autocast = $autocast)]
+    pub mod $name {
+        fn $name(input: Tensor) -> Tensor;
 
-            fn meta(input: &TensorMeta) -> Result<TensorMeta> {
-                Ok(input.with_dtype(floating(input.dtype())))
-            }
-
-            fn decomposition(input: Tensor) -> Tensor {
-                prims::$name(cast(input, floating(input.dtype())))
-            }
-
-            fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-                elementwise(input, |$x| $reference)
-            }
-
-            fn samples(s: &mut Samples) {
-                s.elementwise_unary($domain);
-            }
+        fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+            Ok(input.with_dtype(floating(input.dtype())))
         }
-    )*};
-}
 
-floating_unary! {
-    /// Natural exponential, elementwise: `eˣ`.
-    exp, torch = "exp", autocast = full; Domain::ALL, |x| x.exp();
-
-    /// Natural logarithm, elementwise; NaN below zero.
-    log, torch = "log", autocast = full; Domain::POSITIVE, |x| x.ln();
-
-    /// Square root, elementwise; NaN below zero.
-    sqrt, torch = "sqrt"; Domain::POSITIVE, |x| x.sqrt();
-
-    /// Reciprocal square root, elementwise: `1 / √x`.
-    rsqrt, torch = "rsqrt", autocast = full; Domain::POSITIVE, |x| 1.0 / x.sqrt();
-
-    /// Reciprocal, elementwise: `1 / x`.
-    reciprocal, torch = "reciprocal", autocast = full; Domain::POSITIVE, |x| 1.0 / x;
-
-    /// Sine, elementwise, of radians.
-    sin, torch = "sin"; Domain::ALL, |x| x.sin();
-
-    /// Cosine, elementwise, of radians.
-    cos, torch = "cos"; Domain::ALL, |x| x.cos();
-
-    /// Hyperbolic tangent, elementwise.
-    tanh, torch = "tanh"; Domain::ALL, |x| x.tanh();
-
-    /// Error function, elementwise: `2/√π ∫₀ˣ e^(-t²) dt`.
-    erf, torch = "erf"; Domain::ALL, |x| crate::core::arrays::erf(x);
-}
-
-/// Declares functions that keep the element type; `integers` says what becomes of them.
-macro_rules! number_unary {
-    ($($(#[doc = $doc:tt])* $name:ident($class:ident), torch = $torch:tt;
-       decomposition |$tensor:ident| $decomposition:expr;
-       floats |$x:ident| $floats:expr;
-       integers |$i:ident| $integers:expr;)*) => {$(
-        $(#[doc = $doc])*
-        #[operator(torch = $torch)]
-        pub mod $name {
-            fn $name(input: Tensor<$class>) -> Tensor;
-
-            fn meta(input: &TensorMeta) -> Result<TensorMeta> {
-                Ok(input.clone())
-            }
-
-            fn decomposition(input: Tensor) -> Tensor {
-                let $tensor = input;
-                $decomposition
-            }
-
-            fn reference(input: &ReferenceTensor) -> ReferenceTensor {
-                crate::core::arrays::remade(input, |a| a.mapv(|$x| $floats), |a| a.mapv(|$i| $integers))
-            }
-
-            fn samples(s: &mut Samples) {
-                s.elementwise_unary(Domain::ALL);
-                s.case(with(s.values([5], [0.5, -1.5, 2.0, -7.0, 0.0]))).forward_only("kinks and jumps");
-            }
+        fn decomposition(input: Tensor) -> Tensor {
+            prims::$name(cast(input, floating(input.dtype())))
         }
-    )*};
+
+        fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+            elementwise(input, $reference)
+        }
+
+        fn samples(s: &mut Samples) {
+            s.elementwise_unary($domain);
+        }
+    }
+
+    table($name, $torch, $autocast, $domain, $reference) {
+        /// Natural exponential, elementwise: `eˣ`.
+        exp, "exp", full, Domain::ALL, |x| x.exp();
+        /// Natural logarithm, elementwise; NaN below zero.
+        log, "log", full, Domain::POSITIVE, |x| x.ln();
+        /// Square root, elementwise; NaN below zero.
+        sqrt, "sqrt", _, Domain::POSITIVE, |x| x.sqrt();
+        /// Reciprocal square root, elementwise: `1 / √x`.
+        rsqrt, "rsqrt", full, Domain::POSITIVE, |x| 1.0 / x.sqrt();
+        /// Reciprocal, elementwise: `1 / x`.
+        reciprocal, "reciprocal", full, Domain::POSITIVE, |x| 1.0 / x;
+        /// Sine, elementwise, of radians.
+        sin, "sin", _, Domain::ALL, |x| x.sin();
+        /// Cosine, elementwise, of radians.
+        cos, "cos", _, Domain::ALL, |x| x.cos();
+        /// Hyperbolic tangent, elementwise.
+        tanh, "tanh", _, Domain::ALL, |x| x.tanh();
+        /// Error function, elementwise: `2/√π ∫₀ˣ e^(-t²) dt`.
+        erf, "erf", _, Domain::ALL, |x| crate::core::arrays::erf(x);
+    }
 }
 
-number_unary! {
-    /// Absolute value, elementwise. The subgradient at zero is zero.
-    abs(Number), torch = "abs";
-    decomposition |x| prims::abs(x);
-    floats |x| x.abs();
-    integers |x| x.wrapping_abs();
+// Declares functions that keep the element type; `integers` says what becomes of them.
+operators! {
+    #[operator(torch = $torch)]
+    pub mod $name {
+        fn $name(input: Tensor<$class>) -> Tensor;
 
-    /// Sign, elementwise: -1, 0 or 1; 0 for NaN. A boolean is its own. The gradient is zero everywhere.
-    sign(Any), torch = "sign";
-    decomposition |x| if x.dtype() == DType::Bool { x } else { prims::sign(x) };
-    floats |x| if x == 0.0 || x.is_nan() { 0.0 } else { x.signum() };
-    integers |x| x.signum();
+        fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+            Ok(input.clone())
+        }
 
-    /// The largest integer not above each element. Its gradient is zero everywhere.
-    floor(Number), torch = "floor";
-    decomposition |x| if x.dtype().is_floating() { prims::floor(x) } else { x };
-    floats |x| x.floor();
-    integers |x| x;
+        fn decomposition(input: Tensor) -> Tensor {
+            $decomposition
+        }
+
+        fn reference(input: &ReferenceTensor) -> ReferenceTensor {
+            crate::core::arrays::remade(input, |a| a.mapv($floats), |a| a.mapv($integers))
+        }
+
+        fn samples(s: &mut Samples) {
+            s.elementwise_unary(Domain::ALL);
+            s.case(with(s.values([5], [0.5, -1.5, 2.0, -7.0, 0.0]))).forward_only("kinks and jumps");
+        }
+    }
+
+    table($name, $class, $torch, $decomposition, $floats, $integers) {
+        /// Absolute value, elementwise. The subgradient at zero is zero.
+        abs, Number, "abs", prims::abs(input), |x: f64| x.abs(), |x: i64| x.wrapping_abs();
+        /// Sign, elementwise: -1, 0 or 1; 0 for NaN. A boolean is its own. The gradient is zero everywhere.
+        sign, Any, "sign", if input.dtype() == DType::Bool { input } else { prims::sign(input) },
+            |x: f64| if x == 0.0 || x.is_nan() { 0.0 } else { x.signum() },
+            |x: i64| x.signum();
+        /// The largest integer not above each element. Its gradient is zero everywhere.
+        floor, Number, "floor", if input.dtype().is_floating() { prims::floor(input) } else { input },
+            |x: f64| x.floor(),
+            |x: i64| x;
+    }
 }
 
 /// Negation, elementwise: `-input`. Unsigned integers wrap.
@@ -123,8 +97,8 @@ pub mod neg {
         Ok(input.clone())
     }
 
-    fn decomposition(input: Tensor) -> Tensor {
-        prims::neg(input)
+    fn decomposition(arguments: Arguments) -> Tensor {
+        prims::neg::call(arguments)
     }
 
     fn reference(input: &ReferenceTensor) -> ReferenceTensor {
@@ -170,8 +144,8 @@ pub mod logical_not {
         Ok(input.with_dtype(DType::Bool))
     }
 
-    fn decomposition(input: Tensor) -> Tensor {
-        prims::logical_not(input)
+    fn decomposition(arguments: Arguments) -> Tensor {
+        prims::logical_not::call(arguments)
     }
 
     fn reference(input: &ArrayD<bool>) -> ArrayD<bool> {

@@ -9,6 +9,7 @@ use crate::prims::checks::same_dtype;
 /// used. `q` and `k` may have different numbers of heads.
 #[operator]
 pub mod rope {
+    #[results(query, key)]
     fn rope(q: Tensor<Floating>, k: Tensor<Floating>, cos: Tensor<Floating>, sin: Tensor<Floating>)
     -> (Tensor, Tensor);
 

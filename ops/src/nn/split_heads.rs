@@ -8,6 +8,7 @@ use crate::prims;
 /// permute.
 #[operator]
 pub mod split_heads {
+    #[results(query, key, value)]
     fn split_heads(input: Tensor<Floating>, n_head: usize) -> (Tensor, Tensor, Tensor);
 
     fn requires(input: &TensorMeta, n_head: usize) -> Result<()> {
@@ -30,9 +31,9 @@ pub mod split_heads {
         n_head: usize,
     ) -> ((Tensor, Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>, Option<Tensor>)) -> Grads) {
         let out = split_heads(input, n_head);
-        (out, move |(d_q, d_k, d_v): (Option<Tensor>, Option<Tensor>, Option<Tensor>)| {
+        (out, move |(d_query, d_key, d_value): (Option<Tensor>, Option<Tensor>, Option<Tensor>)| {
             let part = |d: Option<Tensor>| merge_heads(d.unwrap_or_else(|| constant_like(out.0, 0.0)));
-            Grads { input: prims::cat([part(d_q), part(d_k), part(d_v)], 2) }
+            Grads { input: prims::cat([part(d_query), part(d_key), part(d_value)], 2) }
         })
     }
 

@@ -11,6 +11,7 @@ use crate::prims;
 /// they are: a gradient that is not finite need not reach them.
 #[operator(no_grad = "an optimizer's update is not differentiated")]
 pub mod adamw {
+    #[results(out, mean, square)]
     fn adamw(
         param: Tensor<Floating>,
         grad: Tensor<Floating>,

@@ -1,96 +1,92 @@
 //! Elementwise arithmetic of two tensors of one shape and one element type. A number may replace either.
 
-use fulgurite_ops_macros::operator;
+use fulgurite_ops_macros::{operator, operators};
 
 use super::support::{constant, floor_quotient, no_integer_zero, zip};
 use crate::prims::*;
 
-/// Declares elementwise functions of two tensors: their arithmetic, their reference in f64 and in i64, the cotangents
-/// of both inputs, and the domains of their samples.
-macro_rules! binary {
-    ($(
-        $(#[doc = $doc:tt])*
-        $name:ident($class:ident), torch = $torch:tt, $left:expr, $right:expr;
-        scalar |$x:ident, $y:ident| $scalar:expr;
-        floats |$a:ident, $b:ident| $floats:expr;
-        integers |$i:ident, $j:ident| $integers:expr;
-        grad |$input:ident, $other:ident, $out:ident, $d:ident| ($d_input:expr, $d_other:expr);
-    )*) => {$(
-        $(#[doc = $doc])*
-        #[operator(prim, torch = $torch)]
-        pub mod $name {
-            fn $name(input: Operand<$class>, other: Operand<$class>) -> Tensor;
+// Declares elementwise functions of two tensors: their arithmetic, their reference in f64 and in i64, the cotangents
+// of both inputs, and the domains of their samples.
+operators! {
+    #[operator(prim, torch = $torch)]
+    pub mod $name {
+        fn $name(input: Operand<$class>, other: Operand<$class>) -> Tensor;
 
-            fn scalar(input: Expr, other: Expr) -> Expr {
-                let ($x, $y) = (input, other);
-                $scalar
-            }
-
-            fn grad(input: Operand<Tensor>, other: Operand<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-                let out = $name(input, other);
-                (out, move |d_out: Tensor| {
-                    let ($input, $other, $out, $d) = (input, other, out, d_out);
-                    Grads { input: input.cotangent(|| $d_input), other: other.cotangent(|| $d_other) }
-                })
-            }
-
-            fn reference(input: &Operand<ReferenceTensor>, other: &Operand<ReferenceTensor>) -> ReferenceTensor {
-                let [input, other] = filled([input, other]);
-                zip(&input, &other, |$a, $b| $floats, |$i, $j| $integers)
-            }
-
-            fn samples(s: &mut Samples) {
-                s.elementwise_binary($left, $right);
-                s.case(with(s.uniform(0.5, 3.0, [67, 65]), s.uniform(1.0, 3.0, [67, 65])));
-                // Equal elements: a difference to both sides is half of each slope, as the gradient has it.
-                s.case(with(s.values([4], [1.0, 2.0, 3.0]), s.values([4], [1.0, 2.0, 1.0])));
-            }
+        fn scalar(input: Expr, other: Expr) -> Expr {
+            $scalar
         }
-    )*};
-}
 
-binary! {
-    /// Sum, elementwise. Integers wrap.
-    add(Number), torch = "add", Domain::ALL, Domain::ALL;
-    scalar |x, y| x + y;
-    floats |a, b| a + b;
-    integers |a, b| a.wrapping_add(b);
-    grad |_input, _other, _out, d| (d, d);
+        fn grad(input: Operand<Tensor>, other: Operand<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+            let out = $name(input, other);
+            (out, move |d_out: Tensor| Grads {
+                input: input.cotangent(|| $d_input),
+                other: other.cotangent(|| $d_other),
+            })
+        }
 
-    /// Difference, elementwise. Integers wrap.
-    sub(Number), torch = "sub", Domain::ALL, Domain::ALL;
-    scalar |x, y| x - y;
-    floats |a, b| a - b;
-    integers |a, b| a.wrapping_sub(b);
-    grad |_input, _other, _out, d| (d, neg(d));
+        fn reference(input: &Operand<ReferenceTensor>, other: &Operand<ReferenceTensor>) -> ReferenceTensor {
+            let [input, other] = filled([input, other]);
+            zip(&input, &other, $floats, $integers)
+        }
 
-    /// Product, elementwise. Integers wrap.
-    mul(Number), torch = "mul", Domain::ALL, Domain::ALL;
-    scalar |x, y| x * y;
-    floats |a, b| a * b;
-    integers |a, b| a.wrapping_mul(b);
-    grad |input, other, _out, d| (mul(d, other), mul(d, input));
+        fn samples(s: &mut Samples) {
+            s.elementwise_binary($left, $right);
+            s.case(with(s.uniform(0.5, 3.0, [67, 65]), s.uniform(1.0, 3.0, [67, 65])));
+            // Equal elements: a difference to both sides is half of each slope, as the gradient has it.
+            s.case(with(s.values([4], [1.0, 2.0, 3.0]), s.values([4], [1.0, 2.0, 1.0])));
+        }
+    }
 
-    /// Quotient, elementwise, of floating-point numbers.
-    div(Floating), torch = "div", Domain::ALL, Domain::POSITIVE;
-    scalar |x, y| x / y;
-    floats |a, b| a / b;
-    integers |a, _b| a;
-    grad |_input, other, out, d| (div(d, other), neg(mul(d, div(out, other))));
-
-    /// The larger of two elements; NaN if either is. Where they are equal each gets half of the gradient.
-    maximum(Number), torch = "maximum", Domain::ALL, Domain::ALL;
-    scalar |x, y| x.maximum(y);
-    floats |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) };
-    integers |a, b| a.max(b);
-    grad |input, other, _out, d| (share(d, eq(input, other), lt(input, other)), share(d, eq(input, other), gt(input, other)));
-
-    /// The smaller of two elements; NaN if either is. Where they are equal each gets half of the gradient.
-    minimum(Number), torch = "minimum", Domain::ALL, Domain::ALL;
-    scalar |x, y| x.minimum(y);
-    floats |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) };
-    integers |a, b| a.min(b);
-    grad |input, other, _out, d| (share(d, eq(input, other), gt(input, other)), share(d, eq(input, other), lt(input, other)));
+    table($name, $class, $torch, $left, $right, $scalar, $floats, $integers, $d_input, $d_other) {
+        /// Sum, elementwise. Integers wrap.
+        add, Number, "add", Domain::ALL,
+            Domain::ALL,
+            input + other,
+            |a, b| a + b,
+            |a, b| a.wrapping_add(b),
+            d_out,
+            d_out;
+        /// Difference, elementwise. Integers wrap.
+        sub, Number, "sub", Domain::ALL,
+            Domain::ALL,
+            input - other,
+            |a, b| a - b,
+            |a, b| a.wrapping_sub(b),
+            d_out,
+            neg(d_out);
+        /// Product, elementwise. Integers wrap.
+        mul, Number, "mul", Domain::ALL,
+            Domain::ALL,
+            input * other,
+            |a, b| a * b,
+            |a, b| a.wrapping_mul(b),
+            mul(d_out, other),
+            mul(d_out, input);
+        /// Quotient, elementwise, of floating-point numbers.
+        div, Floating, "div", Domain::ALL,
+            Domain::POSITIVE,
+            input / other,
+            |a, b| a / b,
+            |a, _b| a,
+            div(d_out, other),
+            neg(mul(d_out, div(out, other)));
+        /// The larger of two elements; NaN if either is. Where they are equal each gets half of the gradient.
+        maximum, Number, "maximum", Domain::ALL,
+            Domain::ALL,
+            input.maximum(other),
+            |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) },
+            |a, b| a.max(b),
+            share(d_out, eq(input, other), lt(input, other)),
+            share(d_out, eq(input, other), gt(input, other));
+        /// The smaller of two elements; NaN if either is. Where they are equal each gets half of the gradient.
+        minimum, Number, "minimum", Domain::ALL,
+            Domain::ALL,
+            input.minimum(other),
+            |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) },
+            |a, b| a.min(b),
+            share(d_out, eq(input, other), gt(input, other)),
+            share(d_out, eq(input, other), lt(input, other));
+    }
 }
 
 /// The part of a cotangent that goes to one of two: half of it where they are `tied`, nothing where it has `lost`.

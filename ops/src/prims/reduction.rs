@@ -1,6 +1,6 @@
 //! Reductions over some dimensions, which the result lacks.
 
-use fulgurite_ops_macros::operator;
+use fulgurite_ops_macros::{operator, operators};
 
 use super::checks::dimensions;
 use super::support::{others, without};
@@ -64,99 +64,89 @@ pub mod sum {
     }
 }
 
-/// Declares the largest and the smallest element: the better of two elements, in f64 and in i64.
-macro_rules! extremum {
-    ($(
-        $(#[doc = $doc:tt])*
-        $name:ident, torch = $torch:tt, elements = $elements:tt;
-        reference |$a:ident, $b:ident| $better:expr;
-    )*) => {$(
-        $(#[doc = $doc])*
-        #[operator(prim, torch = $torch, elements = $elements)]
-        pub mod $name {
-            fn $name(input: Tensor<Number>, dims: Vec<usize>) -> Tensor;
+// Declares the largest and the smallest element: the better of two elements, in f64 and in i64.
+operators! {
+    #[operator(prim, torch = $torch, elements = $elements)]
+    pub mod $name {
+        fn $name(input: Tensor<Number>, dims: Vec<usize>) -> Tensor;
 
-            fn meta(input: &TensorMeta, dims: &[usize]) -> Result<TensorMeta> {
-                dimensions(dims, input, [Code::DimensionRange, Code::DimensionRepeated])?;
-                require!(
-                    dims.iter().all(|dim| input.shape()[*dim] > 0),
-                    EmptyReduction,
-                    "input has shape {:?}: one of the dimensions {dims:?} is empty",
-                    input.shape()
-                );
-                Ok(input.with_shape(without(input.shape(), dims)))
-            }
+        fn meta(input: &TensorMeta, dims: &[usize]) -> Result<TensorMeta> {
+            dimensions(dims, input, [Code::DimensionRange, Code::DimensionRepeated])?;
+            require!(
+                dims.iter().all(|dim| input.shape()[*dim] > 0),
+                EmptyReduction,
+                "input has shape {:?}: one of the dimensions {dims:?} is empty",
+                input.shape()
+            );
+            Ok(input.with_shape(without(input.shape(), dims)))
+        }
 
-            fn flops(input: &TensorMeta) -> u64 {
-                input.len() as u64
-            }
+        fn flops(input: &TensorMeta) -> u64 {
+            input.len() as u64
+        }
 
-            fn grad(input: Tensor, dims: &[usize]) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-                let out = $name(input, dims);
-                let (dims, kept) = (dims.to_vec(), others(input.rank(), dims));
-                (out, move |d_out: Tensor| {
-                    let best = eq(input, broadcast_in_dim(out, input.shape(), &kept));
-                    let best = convert_element_type(best, input.dtype());
-                    let each = div(d_out, sum(best, dims));
-                    Grads { input: mul(best, broadcast_in_dim(each, input.shape(), kept)) }
-                })
-            }
+        fn grad(input: Tensor, dims: &[usize]) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+            let out = $name(input, dims);
+            let (dims, kept) = (dims.to_vec(), others(input.rank(), dims));
+            (out, move |d_out: Tensor| {
+                let best = eq(input, broadcast_in_dim(out, input.shape(), &kept));
+                let best = convert_element_type(best, input.dtype());
+                let each = div(d_out, sum(best, dims));
+                Grads { input: mul(best, broadcast_in_dim(each, input.shape(), kept)) }
+            })
+        }
 
-            fn reference(input: &ReferenceTensor, dims: &[usize]) -> ReferenceTensor {
-                if input.dtype().is_floating() {
-                    let better = |$a: f64, $b: f64| if $a.is_nan() || $b.is_nan() { f64::NAN } else { $better };
-                    let best = |values: &[f64]| values.iter().copied().reduce(better).unwrap_or(f64::NAN);
-                    reduced(input.floats(), dims, best).into()
-                } else {
-                    let better = |$a: i64, $b: i64| $better;
-                    let best = |values: &[i64]| values.iter().copied().reduce(better).unwrap_or(0);
-                    reduced(input.integers(), dims, best).into()
-                }
-            }
-
-            fn samples(s: &mut Samples) {
-                s.case(with(s.normal([]), []));
-                s.case(with(s.normal([7]), [0]));
-                s.case(with(s.normal([7]), []));
-                s.case(with(s.normal([4, 6]), [0]));
-                s.case(with(s.normal([4, 6]), [1]));
-                s.case(with(s.normal([4, 6]), [1, 0]));
-                s.case(with(s.normal([3, 1, 5]), [0, 2]));
-                s.case(with(s.normal([2, 3, 4, 5]), [1]));
-                s.case(with(s.normal([0, 3]), [1]));
-                s.case(with(s.normal([5, 1030]), [1]));
-                s.case(with(s.normal([1030, 5]), [0]));
-                s.case(with(s.normal([67, 65]), [0, 1]));
-                let ties = s.values([2, 4], [1.0, 3.0, 3.0, 1.0]);
-                s.case(with(ties, [1])).forward_only("ties");
-                if s.dtype().is_floating() {
-                    let special = s.values([2, 3], [1.0, f64::INFINITY, f64::NAN, f64::NEG_INFINITY, -1.0]);
-                    s.case(with(special, [1])).forward_only("special values");
-                    // Columns side by side, in one piece and in several.
-                    s.case(with(s.normal([70, 33]), [0]));
-                    s.case(with(s.normal([1100, 40]), [0]));
-                }
-            }
-
-            fn errors(e: &mut ErrorSamples) {
-                e.case(DimensionRange, with(e.normal([2, 3]), [2]), "dims is [2]");
-                e.case(DimensionRepeated, with(e.normal([2, 3]), [1, 1]), "dims is [1, 1]");
-                e.case(EmptyReduction, with(e.normal([0, 3]), [0]), "input has shape [0, 3]");
+        fn reference(input: &ReferenceTensor, dims: &[usize]) -> ReferenceTensor {
+            if input.dtype().is_floating() {
+                let better = |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { $better };
+                let best = |values: &[f64]| values.iter().copied().reduce(better).unwrap_or(f64::NAN);
+                reduced(input.floats(), dims, best).into()
+            } else {
+                let better = |a: i64, b: i64| $better;
+                let best = |values: &[i64]| values.iter().copied().reduce(better).unwrap_or(0);
+                reduced(input.integers(), dims, best).into()
             }
         }
-    )*};
-}
 
-extremum! {
-    /// The largest element over the dimensions `dims`, which the result lacks; NaN if one is NaN. The gradient is
-    /// shared evenly by equal largest elements.
-    amax, torch = "amax", elements = max;
-    reference |a, b| a.max(b);
+        fn samples(s: &mut Samples) {
+            s.case(with(s.normal([]), []));
+            s.case(with(s.normal([7]), [0]));
+            s.case(with(s.normal([7]), []));
+            s.case(with(s.normal([4, 6]), [0]));
+            s.case(with(s.normal([4, 6]), [1]));
+            s.case(with(s.normal([4, 6]), [1, 0]));
+            s.case(with(s.normal([3, 1, 5]), [0, 2]));
+            s.case(with(s.normal([2, 3, 4, 5]), [1]));
+            s.case(with(s.normal([0, 3]), [1]));
+            s.case(with(s.normal([5, 1030]), [1]));
+            s.case(with(s.normal([1030, 5]), [0]));
+            s.case(with(s.normal([67, 65]), [0, 1]));
+            let ties = s.values([2, 4], [1.0, 3.0, 3.0, 1.0]);
+            s.case(with(ties, [1])).forward_only("ties");
+            if s.dtype().is_floating() {
+                let special = s.values([2, 3], [1.0, f64::INFINITY, f64::NAN, f64::NEG_INFINITY, -1.0]);
+                s.case(with(special, [1])).forward_only("special values");
+                // Columns side by side, in one piece and in several.
+                s.case(with(s.normal([70, 33]), [0]));
+                s.case(with(s.normal([1100, 40]), [0]));
+            }
+        }
 
-    /// The smallest element over the dimensions `dims`, which the result lacks; NaN if one is NaN. The gradient is
-    /// shared evenly by equal smallest elements.
-    amin, torch = "amin", elements = min;
-    reference |a, b| a.min(b);
+        fn errors(e: &mut ErrorSamples) {
+            e.case(DimensionRange, with(e.normal([2, 3]), [2]), "dims is [2]");
+            e.case(DimensionRepeated, with(e.normal([2, 3]), [1, 1]), "dims is [1, 1]");
+            e.case(EmptyReduction, with(e.normal([0, 3]), [0]), "input has shape [0, 3]");
+        }
+    }
+
+    table($name, $torch, $elements, $better) {
+        /// The largest element over the dimensions `dims`, which the result lacks; NaN if one is NaN. The gradient is
+        /// shared evenly by equal largest elements.
+        amax, "amax", max, a.max(b);
+        /// The smallest element over the dimensions `dims`, which the result lacks; NaN if one is NaN. The gradient is
+        /// shared evenly by equal smallest elements.
+        amin, "amin", min, a.min(b);
+    }
 }
 
 /// For references: `input` with what `reduce` makes of the elements of each part over `dims`.

@@ -8,6 +8,7 @@ use crate::prims::scatter_add;
 /// equal elements the earlier comes first; NaN is larger than every number.
 #[operator(prim, torch = "topk", waive(d_indices = "positions have no gradient"))]
 pub mod topk {
+    #[results(values, indices)]
     fn topk(input: Tensor<Number>, k: usize, dim: usize, largest: bool) -> (Tensor, Tensor);
 
     fn meta(input: &TensorMeta, k: usize, dim: usize) -> Result<(TensorMeta, TensorMeta)> {
@@ -25,12 +26,11 @@ pub mod topk {
 
     #[allow(clippy::type_complexity)]
     fn grad(
+        arguments: Arguments,
         input: Tensor,
-        k: usize,
         dim: usize,
-        largest: bool,
     ) -> ((Tensor, Tensor), impl FnOnce((Tensor, Option<Tensor>)) -> Grads) {
-        let (values, indices) = topk(input, k, dim, largest);
+        let (values, indices) = call(arguments);
         ((values, indices), move |(d_values, _d_indices): (Tensor, Option<Tensor>)| Grads {
             input: scatter_add(zeros(&input.meta()), dim, indices, d_values),
         })

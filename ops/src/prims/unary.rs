@@ -1,108 +1,69 @@
 //! Elementwise functions of one tensor.
 
-use fulgurite_ops_macros::operator;
+use fulgurite_ops_macros::{operator, operators};
 
 use super::support::{constant, map};
 use crate::prims::*;
 
-/// Declares elementwise functions of a floating-point tensor: their arithmetic, their f64 reference, the cotangent of
-/// the input from the input, the output and the output's cotangent, and the domain of their samples.
-macro_rules! unary {
-    ($(
-        $(#[doc = $doc:tt])*
-        $name:ident, torch = $torch:tt $(, autocast = $autocast:ident)?; $domain:expr;
-        scalar |$x:ident| $scalar:expr;
-        reference |$value:ident| $reference:expr;
-        grad |$input:ident, $out:ident, $d:ident| $grad:expr;
-    )*) => {$(
-        $(#[doc = $doc])*
-        #[operator(prim, torch = $torch $(, autocast = $autocast)?)]
-        pub mod $name {
-            fn $name(input: Tensor<Floating>) -> Tensor;
+// Declares elementwise functions of a floating-point tensor: their arithmetic, their f64 reference, the cotangent of
+// the input from the input, the output and the output's cotangent, and the domain of their samples.
+operators! {
+    #[operator(prim, torch = $torch, autocast = $autocast)]
+    pub mod $name {
+        fn $name(input: Tensor<Floating>) -> Tensor;
 
-            fn meta(input: &TensorMeta) -> Result<TensorMeta> {
-                Ok(input.clone())
-            }
-
-            fn scalar(input: Expr) -> Expr {
-                let $x = input;
-                $scalar
-            }
-
-            fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-                let out = $name(input);
-                (out, move |d_out: Tensor| {
-                    let ($input, $out, $d) = (input, out, d_out);
-                    Grads { input: $grad }
-                })
-            }
-
-            fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-                elementwise(input, |$value| $reference)
-            }
-
-            fn samples(s: &mut Samples) {
-                s.elementwise_unary($domain);
-                s.case(with(s.uniform(0.5, 2.0, [67, 65])));
-            }
+        fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+            Ok(input.clone())
         }
-    )*};
-}
 
-unary! {
-    /// Natural exponential, elementwise: `eˣ`.
-    exp, torch = "exp", autocast = full; Domain::ALL;
-    scalar |x| x.exp();
-    reference |x| x.exp();
-    grad |_input, out, d| mul(d, out);
+        fn scalar(input: Expr) -> Expr {
+            $scalar
+        }
 
-    /// Natural logarithm, elementwise; NaN below zero.
-    log, torch = "log", autocast = full; Domain::POSITIVE;
-    scalar |x| x.log();
-    reference |x| x.ln();
-    grad |input, _out, d| div(d, input);
+        fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+            let out = $name(input);
+            (out, move |d_out: Tensor| Grads { input: $d_input })
+        }
 
-    /// Square root, elementwise; NaN below zero.
-    sqrt, torch = "sqrt"; Domain::POSITIVE;
-    scalar |x| x.sqrt();
-    reference |x| x.sqrt();
-    grad |_input, out, d| div(mul(d, 0.5), out);
+        fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+            elementwise(input, $reference)
+        }
 
-    /// Reciprocal square root, elementwise: `1 / √x`.
-    rsqrt, torch = "rsqrt", autocast = full; Domain::POSITIVE;
-    scalar |x| x.rsqrt();
-    reference |x| 1.0 / x.sqrt();
-    grad |_input, out, d| mul(mul(d, -0.5), mul(mul(out, out), out));
+        fn samples(s: &mut Samples) {
+            s.elementwise_unary($domain);
+            s.case(with(s.uniform(0.5, 2.0, [67, 65])));
+        }
+    }
 
-    /// Reciprocal, elementwise: `1 / x`.
-    reciprocal, torch = "reciprocal", autocast = full; Domain::POSITIVE;
-    scalar |x| x.reciprocal();
-    reference |x| 1.0 / x;
-    grad |_input, out, d| neg(mul(d, mul(out, out)));
-
-    /// Sine, elementwise, of radians.
-    sin, torch = "sin"; Domain::ALL;
-    scalar |x| x.sin();
-    reference |x| x.sin();
-    grad |input, _out, d| mul(d, cos(input));
-
-    /// Cosine, elementwise, of radians.
-    cos, torch = "cos"; Domain::ALL;
-    scalar |x| x.cos();
-    reference |x| x.cos();
-    grad |input, _out, d| neg(mul(d, sin(input)));
-
-    /// Hyperbolic tangent, elementwise.
-    tanh, torch = "tanh"; Domain::ALL;
-    scalar |x| x.tanh();
-    reference |x| x.tanh();
-    grad |_input, out, d| mul(d, sub(1.0, mul(out, out)));
-
-    /// Error function, elementwise: `2/√π ∫₀ˣ e^(-t²) dt`.
-    erf, torch = "erf"; Domain::ALL;
-    scalar |x| x.erf();
-    reference |x| error_function(x);
-    grad |input, _out, d| mul(mul(d, std::f64::consts::FRAC_2_SQRT_PI), exp(neg(mul(input, input))));
+    table($name, $torch, $autocast, $domain, $scalar, $reference, $d_input) {
+        /// Natural exponential, elementwise: `eˣ`.
+        exp, "exp", full, Domain::ALL, input.exp(), |x| x.exp(), mul(d_out, out);
+        /// Natural logarithm, elementwise; NaN below zero.
+        log, "log", full, Domain::POSITIVE, input.log(), |x| x.ln(), div(d_out, input);
+        /// Square root, elementwise; NaN below zero.
+        sqrt, "sqrt", _, Domain::POSITIVE, input.sqrt(), |x| x.sqrt(), div(mul(d_out, 0.5), out);
+        /// Reciprocal square root, elementwise: `1 / √x`.
+        rsqrt, "rsqrt", full, Domain::POSITIVE,
+            input.rsqrt(),
+            |x| 1.0 / x.sqrt(),
+            mul(mul(d_out, -0.5), mul(mul(out, out), out));
+        /// Reciprocal, elementwise: `1 / x`.
+        reciprocal, "reciprocal", full, Domain::POSITIVE,
+            input.reciprocal(),
+            |x| 1.0 / x,
+            neg(mul(d_out, mul(out, out)));
+        /// Sine, elementwise, of radians.
+        sin, "sin", _, Domain::ALL, input.sin(), |x| x.sin(), mul(d_out, cos(input));
+        /// Cosine, elementwise, of radians.
+        cos, "cos", _, Domain::ALL, input.cos(), |x| x.cos(), neg(mul(d_out, sin(input)));
+        /// Hyperbolic tangent, elementwise.
+        tanh, "tanh", _, Domain::ALL, input.tanh(), |x| x.tanh(), mul(d_out, sub(1.0, mul(out, out)));
+        /// Error function, elementwise: `2/√π ∫₀ˣ e^(-t²) dt`.
+        erf, "erf", _, Domain::ALL,
+            input.erf(),
+            |x| error_function(x),
+            mul(mul(d_out, std::f64::consts::FRAC_2_SQRT_PI), exp(neg(mul(input, input))));
+    }
 }
 
 /// For references: the error function by its series with positive terms, `2/√π e^(-x²) Σ 2ⁿ x²ⁿ⁺¹ / (2n+1)!!`.

@@ -245,17 +245,6 @@ impl Plan {
     }
 }
 
-/// The outputs of a plan rule, one by one.
-///
-/// # Errors
-/// If the symbol has another number of results.
-pub fn outputs<const N: usize>(outputs: &[DeviceTensor]) -> Result<&[DeviceTensor; N], Failure> {
-    let given = outputs.len();
-    outputs
-        .try_into()
-        .map_err(|_| Failure::new("ResultCount", format!("the plan writes {N} results, the symbol has {given}")))
-}
-
 /// The source in files beside the caller: `source_files!["rows.cuh", "softmax.cu"]`. The last one gives it its name;
 /// those before it are what several sources of a crate share. Compilers' messages name the file and its line.
 #[macro_export]

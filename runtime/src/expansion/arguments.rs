@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use super::results::Operands;
 use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
 use crate::operator::{Class, DefaultRule, ParamDef, ParamKind, TypeName};
 use crate::rules::OperatorArguments;
@@ -19,17 +20,26 @@ pub const fn defaulted(param: ParamDef, default: DefaultRule) -> ParamDef {
 macro_rules! parameter {
     (
         $(#[$doc:meta])*
-        $module:ident: $type:ty, $kind:ident, $name:literal, |$value:ident| $write:expr, $read:ident => $as:ty
+        $module:ident: $type:ty, $gradient:ty, $kind:ident, $name:literal, |$value:ident| $write:expr,
+        $read:ident => $as:ty
     ) => {
         $(#[$doc])*
         pub mod $module {
             use super::*;
             /// Where such an argument stands: at `INDEX`.
-            pub struct At<const INDEX: usize, T>(pub PhantomData<fn() -> T>);
-            impl<const INDEX: usize, T> At<INDEX, T> {
+            pub struct At<const INDEX: usize>;
+            /// The gradient of such an argument.
+            pub type Gradient = $gradient;
+            impl<const INDEX: usize> At<INDEX> {
+                /// The place.
+                pub const HERE: Self = At;
                 /// The argument, to be handed to a rule.
-                pub fn read<V: Clone>(self, arguments: &[Arg<V>]) -> $as {
+                pub fn read<'a, V: Clone>(self, arguments: &'a [Arg<V>]) -> $as {
                     super::$read(arguments, INDEX)
+                }
+                /// As [`read`](Self::read), for a plan rule.
+                pub fn planned<'a, V: Clone>(self, operands: &Operands<'a, V>) -> $as {
+                    super::$read(operands.arguments, INDEX)
                 }
                 /// The arguments with another value here: a call that must fail is one that must not, but for one
                 /// argument.
@@ -42,20 +52,20 @@ macro_rules! parameter {
                 $write
             }
             /// The parameter's record.
-            pub const fn define<T>(name: &'static str, class: Class) -> ParamDef {
+            pub const fn define(name: &'static str, class: Class) -> ParamDef {
                 super::param(name, ParamKind::$kind(class), &|| $name.into())
             }
         }
     };
 }
 parameter!(/// Tensors.
-    tensor: V, Tensor, "tensor", |tensor| Arg::Tensor(tensor), read_tensor => &V);
+    tensor: V, Tensor, Tensor, "tensor", |tensor| Arg::Tensor(tensor), read_tensor => &'a V);
 parameter!(/// Optional tensors.
-    optional: Option<V>, Optional, "tensor?", |tensor| Arg::Optional(tensor), read_optional => &Option<V>);
+    optional: Option<V>, Option<Tensor>, Optional, "tensor?", |tensor| Arg::Optional(tensor), read_optional => &'a Option<V>);
 parameter!(/// Lists of tensors.
-    list: Vec<V>, List, "tensor[]", |tensors| Arg::List(tensors), read_list => &Vec<V>);
+    list: Vec<V>, Vec<Tensor>, List, "tensor[]", |tensors| Arg::List(tensors), read_list => &'a Vec<V>);
 parameter!(/// Tensors or numbers.
-    operand: Operand<V>, Operand, "tensor|number", |operand| from_operand(operand), read_operand => Made<Operand<V>>);
+    operand: Operand<V>, Option<Tensor>, Operand, "tensor|number", |operand| from_operand(operand), read_operand => Made<Operand<V>>);
 
 /// Values known when a program is traced.
 pub mod attribute {
@@ -63,9 +73,15 @@ pub mod attribute {
     /// Where such an argument stands: at `INDEX`.
     pub struct At<const INDEX: usize, T>(pub PhantomData<fn() -> T>);
     impl<const INDEX: usize, T: AttributeType> At<INDEX, T> {
+        /// The place.
+        pub const HERE: Self = At(PhantomData);
         /// The argument, to be handed to a rule.
         pub fn read<V>(self, arguments: &[Arg<V>]) -> Made<T> {
             Made(super::read_attribute(arguments, INDEX))
+        }
+        /// As [`read`](Self::read), for a plan rule.
+        pub fn planned<V>(self, operands: &Operands<'_, V>) -> Made<T> {
+            self.read(operands.arguments)
         }
         /// The arguments with another value here: a call that must fail is one that must not, but for one
         /// argument.
@@ -78,7 +94,7 @@ pub mod attribute {
         Arg::Attribute(value.to_attribute())
     }
     /// The parameter's record.
-    pub const fn define<T: AttributeType>(name: &'static str, _class: Class) -> ParamDef {
+    pub const fn define<T: AttributeType>(name: &'static str) -> ParamDef {
         fn accepts<T: AttributeType>(given: &Attribute) -> bool {
             T::from_attribute(given).is_some()
         }
@@ -133,7 +149,7 @@ pub fn read_operand<V: Clone>(arguments: &[Arg<V>], index: usize) -> Made<Operan
 }
 
 /// Reads the attribute at `index`.
-pub fn read_attribute<V, T: AttributeType>(arguments: &[Arg<V>], index: usize) -> T {
+pub fn read_attribute<T: AttributeType>(arguments: &[Arg<impl Sized>], index: usize) -> T {
     match arguments.get(index) {
         Some(Arg::Attribute(attribute)) => T::from_attribute(attribute),
         _ => None,

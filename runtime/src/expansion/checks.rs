@@ -6,20 +6,69 @@ use crate::operator::ParamDef;
 pub const fn takes_all(rule: &str, params: &[ParamDef], taken: &[&str]) {
     let mut i = 0;
     while i < params.len() {
-        let (mut found, mut j) = (false, 0);
-        while j < taken.len() {
-            found |= equal(params[i].name, taken[j]);
-            j += 1;
-        }
-        if !found {
+        let name = params[i].name;
+        if !contains(taken, name) {
             let mut text = Text { bytes: [0; 512], len: 0 };
-            text = text.with("`").with(rule).with("` leaves out `").with(params[i].name);
+            text = text.with("`").with(rule).with("` leaves out `").with(name);
             text = text.with("`: it takes every argument, so that none falls back to a default unseen; write `_");
-            text = text.with(params[i].name).with(": ...` if it does not use it");
+            text = text.with(name).with(": ...` if it does not use it");
             panic!("{}", text.as_str());
         }
         i += 1;
     }
+}
+
+/// Fails the build if the kernel `rule` does not take every one of the operator's `results`.
+pub const fn writes_all(rule: &str, results: &[&str], taken: &[&str]) {
+    let mut i = 0;
+    while i < results.len() {
+        if !contains(taken, results[i]) {
+            let mut text = Text { bytes: [0; 512], len: 0 };
+            text = text.with("`").with(rule).with("` leaves out the result `").with(results[i]);
+            text = text.with("`: a kernel writes every result");
+            panic!("{}", text.as_str());
+        }
+        i += 1;
+    }
+}
+
+/// Fails the build if the names of a pullback's cotangents are not `d_` and those of `results` in order. A pullback may
+/// also take all of them as one value.
+pub const fn cotangents(results: &[&str], names: &[&str]) {
+    let mut i = 0;
+    while names.len() == results.len() && i < results.len() {
+        if !is_cotangent_of(names[i], results[i]) {
+            let mut text = Text { bytes: [0; 512], len: 0 };
+            text = text.with("the cotangent of the result `").with(results[i]).with("` is called `d_").with(results[i]);
+            text = text.with("`, not `").with(names[i]).with("`");
+            panic!("{}", text.as_str());
+        }
+        i += 1;
+    }
+}
+
+/// Whether `name` is `d_` and `result`, or that with an underscore before it.
+const fn is_cotangent_of(name: &str, result: &str) -> bool {
+    let (name, result) = (name.as_bytes(), result.as_bytes());
+    let start = if !name.is_empty() && name[0] == b'_' { 1 } else { 0 };
+    let mut same = name.len() == start + 2 + result.len() && name[start] == b'd' && name[start + 1] == b'_';
+    let mut i = 0;
+    while same && i < result.len() {
+        same = name[start + 2 + i] == result[i];
+        i += 1;
+    }
+    same
+}
+
+const fn contains(names: &[&str], name: &str) -> bool {
+    let mut i = 0;
+    while i < names.len() {
+        if equal(names[i], name) {
+            return true;
+        }
+        i += 1;
+    }
+    false
 }
 
 /// Fails the build if no kernel of the kind that `rule` describes is ever run by `executor`, which runs on `device`.

@@ -1,65 +1,223 @@
-//! The macros that expansions call: one declaration's arguments, gradients, preconditions and rules.
+//! The macros that expansions call: an operator as a whole, and its arguments, functions, gradients and preconditions.
+
+/// An operator: all that its module holds but the rules as they were written.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __operator {
+    (
+        $ident:ident $name:literal $guard:literal, $docs:expr;
+        record { $($record:tt)* }
+        $(method $method:ident $others:tt;)?
+        -> $results:ty;
+        required $required:tt
+        defaulted $defaulted:tt
+        results $names:tt
+        $(gradients $gradients:tt)?
+        codes { $($code:ident)* }
+        $($set:ident {
+            $($rule:ident |$($argument:ident),*| $call:expr;)*
+            $(@$given:ident $own:expr;)*
+            $(.$fact:ident = $declared:expr;)*
+        })*
+    ) => {
+        #[allow(unused_imports)]
+        use super::*;
+        #[allow(unused_imports)]
+        use $crate::rules::*;
+
+        $crate::__arguments! { required $required defaulted $defaulted results $names }
+        $crate::__functions! { $ident -> $results, $docs; required $required }
+        $($crate::__method! { $ident $method -> $results, $docs; $others })?
+        $($crate::__gradients! $gradients)?
+        $crate::__codes! { $($code)* }
+
+        /// The record of this declaration.
+        #[unsafe(export_name = $guard)]
+        #[allow(clippy::needless_update)]
+        pub static OPERATOR: $crate::operator::OperatorDef = {
+            use $crate::expansion as __f;
+            __f::OperatorDef {
+                name: $name,
+                docs: $docs,
+                params: PARAMS,
+                results: __f::results(RESULTS),
+                package: env!("CARGO_PKG_NAME"),
+                file: file!(),
+                line: line!(),
+                rules: &[$(&__f::$set {
+                    $($rule: Some($crate::__rule!($rule |$($argument),*| $call)),)*
+                    $($given: Some($crate::__rule!($given = $own)),)*
+                    $($fact: $declared,)*
+                    ..__f::$set::EMPTY
+                }),*],
+                $($record)*
+                ..__f::OPERATOR
+            }
+        };
+        #[$crate::__private::linkme::distributed_slice($crate::registry::OPERATORS)]
+        #[linkme(crate = $crate::__private::linkme)]
+        static REGISTERED: &'static $crate::operator::OperatorDef = &OPERATOR;
+    };
+}
 
 /// The arguments of a declaration by name: `ArgsWithoutCall` (whose name is the hint where a tensor is expected),
-/// `with` and the setters, and where rules find each.
+/// `with` and the setters, and the places of arguments and results. `Tensor` is the type of a tensor at the current
+/// stage; an attribute's type follows what may be given for it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __arguments {
     (
         required {
-            $($rindex:literal $rkind:ident($rclass:ident) $rname:ident: $rtype:ty, $rgiven:ty => $rvalue:expr;)*
+            $($rindex:literal $rkind:ident $(($rclass:ident))? $rname:ident: $rgiven:ty
+                $(as $rtype:ty $(=> $rvalue:expr)?)?;)*
         }
         defaulted {
-            $(
-                $dindex:literal $dkind:ident($dclass:ident) $dname:ident: $dtype:ty = $default:expr, $text:expr,
-                $dgiven:ty => $dvalue:expr;
-            )*
+            $($dindex:literal $dkind:ident $(($dclass:ident))? $dname:ident: $dgiven:ty
+                $(as $dtype:ty $(=> $dvalue:expr)?)?, $text:expr, $default:expr;)*
         }
+        results { $($oindex:literal $oname:ident)* }
     ) => {
-        /// The arguments of a call, made by `with`; `V` is the type of a tensor at the current stage.
+        /// The arguments of a call, made by `with`; `Tensor` is the type of a tensor at the current stage.
         #[must_use = "arguments alone do nothing: end with `.call()`"]
-        pub struct ArgsWithoutCall<V>(::std::vec::Vec<$crate::argument::Arg<V>>);
+        pub struct ArgsWithoutCall<Tensor>(::std::vec::Vec<$crate::argument::Arg<Tensor>>);
 
         /// The parameters in order.
         pub const PARAMS: &[$crate::operator::ParamDef] = &[
-            $($crate::expansion::$rkind::define::<$rtype>(stringify!($rname), $crate::operator::Class::$rclass),)*
+            $($crate::expansion::$rkind::define$(::<$rtype>)?(
+                stringify!($rname) $(, $crate::operator::Class::$rclass)?
+            ),)*
             $($crate::expansion::defaulted(
-                $crate::expansion::$dkind::define::<$dtype>(stringify!($dname), $crate::operator::Class::$dclass),
-                &((|| $default) as fn() -> $crate::argument::Attribute),
+                $crate::expansion::$dkind::define$(::<$dtype>)?(
+                    stringify!($dname) $(, $crate::operator::Class::$dclass)?
+                ),
+                {
+                    use $crate::expansion as __f;
+                    &((|| $default) as fn() -> $crate::argument::Attribute)
+                },
             ),)*
         ];
 
-        /// Where each argument stands.
+        /// The names of the results in order; a list's have none.
+        pub const RESULTS: &[&str] = &[$(stringify!($oname)),*];
+
+        /// Where each argument and each result is.
         #[doc(hidden)]
-        pub struct Arguments {
-            $(pub $rname: $crate::expansion::$rkind::At<$rindex, $rtype>,)*
-            $(pub $dname: $crate::expansion::$dkind::At<$dindex, $dtype>,)*
+        pub struct Places {
+            $(pub $rname: $crate::expansion::$rkind::At<$rindex $(, $rtype)?>,)*
+            $(pub $dname: $crate::expansion::$dkind::At<$dindex $(, $dtype)?>,)*
+            $(pub $oname: $crate::expansion::result::At<$oindex>,)*
         }
         #[doc(hidden)]
-        pub const ARGUMENTS: Arguments = Arguments {
-            $($rname: $crate::expansion::$rkind::At(::core::marker::PhantomData),)*
-            $($dname: $crate::expansion::$dkind::At(::core::marker::PhantomData),)*
+        pub const ARGUMENTS: Places = Places {
+            $($rname: $crate::expansion::$rkind::At::HERE,)*
+            $($dname: $crate::expansion::$dkind::At::HERE,)*
+            $($oname: $crate::expansion::result::At::HERE,)*
         };
 
-        impl<V> ArgsWithoutCall<V> {
+        impl<Tensor> ArgsWithoutCall<Tensor> {
             $(
                 #[doc = concat!("Gives `", stringify!($dname), "`, which is `", $text, "` otherwise.")]
                 pub fn $dname(self, $dname: $dgiven) -> Self {
-                    ArgsWithoutCall($crate::__set!($dkind self.0, $dindex, $dvalue))
+                    ArgsWithoutCall($crate::__set!(
+                        $dkind self.0, $dindex, $crate::__given!($dkind $dname $($(, $dvalue)?)?)
+                    ))
                 }
             )*
         }
 
-        impl<V> $crate::rules::OperatorArguments<V> for ArgsWithoutCall<V> {
-            fn into_arguments(self) -> ::std::vec::Vec<$crate::argument::Arg<V>> {
+        impl<Tensor> $crate::rules::OperatorArguments<Tensor> for ArgsWithoutCall<Tensor> {
+            fn into_arguments(self) -> ::std::vec::Vec<$crate::argument::Arg<Tensor>> {
                 self.0
             }
         }
 
         /// The arguments that must be given; the others follow by name.
         #[allow(clippy::too_many_arguments)]
-        pub fn with<V: Clone>($($rname: $rgiven),*) -> ArgsWithoutCall<V> {
-            ArgsWithoutCall($crate::expansion::begin(PARAMS, [$($crate::__write!($rkind $rvalue)),*]))
+        pub fn with<Tensor: Clone>($($rname: $rgiven),*) -> ArgsWithoutCall<Tensor> {
+            ArgsWithoutCall($crate::expansion::begin(
+                PARAMS,
+                [$($crate::__write!($rkind $crate::__given!($rkind $rname $($(, $rvalue)?)?))),*],
+            ))
+        }
+    };
+}
+
+/// What a caller gives, as the value of its kind.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __given {
+    ($kind:ident $name:ident, $value:expr) => {
+        $value
+    };
+    (tensor $name:ident) => {
+        $name
+    };
+    (attribute $name:ident) => {
+        $name
+    };
+    (list $name:ident) => {
+        $name.as_ref().to_vec()
+    };
+    ($kind:ident $name:ident) => {
+        $name.into()
+    };
+}
+
+/// The ways to call an operator: with its arguments' builder, those of another call, or the required ones.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __functions {
+    (
+        $ident:ident -> $results:ty, $docs:expr;
+        required {
+            $($index:literal $kind:ident $(($class:ident))? $name:ident: $given:ty
+                $(as $type:ty $(=> $value:expr)?)?;)*
+        }
+    ) => {
+        impl ArgsWithoutCall<$crate::Tensor> {
+            /// Calls the operator.
+            #[inline]
+            #[track_caller]
+            pub fn call(self) -> $results {
+                $crate::expansion::call(&OPERATOR, self.0)
+            }
+        }
+
+        /// Calls the operator with the arguments of another call.
+        #[track_caller]
+        pub fn call(arguments: $crate::rules::Arguments) -> $results {
+            $crate::expansion::call(&OPERATOR, arguments.into_inner())
+        }
+
+        #[doc = $docs]
+        #[inline]
+        #[track_caller]
+        #[allow(clippy::too_many_arguments)]
+        pub fn $ident($($name: $given),*) -> $results {
+            with($($name),*).call()
+        }
+    };
+}
+
+/// The operator as a method of its first argument.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __method {
+    ($ident:ident $method:ident -> $results:ty, $docs:expr; ($($name:ident: $given:ty),*)) => {
+        #[doc = concat!("`input.", stringify!($ident), "(...)`.")]
+        pub trait $method {
+            #[doc = $docs]
+            #[track_caller]
+            #[allow(clippy::too_many_arguments)]
+            fn $ident(self, $($name: $given),*) -> $results;
+        }
+
+        impl $method for $crate::Tensor {
+            #[inline]
+            #[track_caller]
+            fn $ident(self, $($name: $given),*) -> $results {
+                with(self, $($name),*).call()
+            }
         }
     };
 }
@@ -98,17 +256,17 @@ macro_rules! __set {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __gradients {
-    ($count:literal: $($index:literal $kind:ident $name:ident: $type:ty;)*) => {
+    ($($index:literal $kind:ident $name:ident)*) => {
         /// The gradient of every argument that has one.
         pub struct Grads {
-            $(#[doc = concat!("Of `", stringify!($name), "`.")] pub $name: $type,)*
+            $(#[doc = concat!("Of `", stringify!($name), "`.")] pub $name: $crate::expansion::$kind::Gradient,)*
         }
 
         impl $crate::rules::Gradients for Grads {
             // Compiled where it is used: not every operator has a gradient of its own.
             #[inline]
             fn into_arguments(self) -> ::std::vec::Vec<$crate::argument::Arg<$crate::Tensor>> {
-                $crate::expansion::gradients($count, [$(($index, $crate::__write!($kind self.$name))),*])
+                $crate::expansion::gradients(PARAMS.len(), [$(($index, $crate::__write!($kind self.$name))),*])
             }
         }
     };
@@ -118,7 +276,7 @@ macro_rules! __gradients {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __codes {
-    ($($code:ident),*) => {
+    ($($code:ident)*) => {
         /// The named preconditions of the rules.
         #[allow(non_snake_case, non_upper_case_globals)]
         pub mod Code {
@@ -127,112 +285,5 @@ macro_rules! __codes {
                 pub const $code: $crate::rules::Precondition = $crate::rules::Precondition::new(stringify!($code));
             )*
         }
-    };
-}
-
-/// A rule in the runtime's form. `$a` are the arguments in the rule's call. It refers to a function pointer, so that
-/// all rules of a form share one table of methods.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __rule {
-    (meta $a:ident => $call:expr) => {{
-        fn rule(
-            $a: &[$crate::argument::Arg<$crate::TensorMeta>],
-        ) -> ::core::result::Result<::std::vec::Vec<$crate::TensorMeta>, $crate::Failure> {
-            ::core::result::Result::Ok($crate::rules::IntoResults::into_results($call?))
-        }
-        &(rule as fn(&_) -> _)
-    }};
-    (requires $a:ident => $call:expr) => {{
-        fn rule($a: &[$crate::argument::Arg<$crate::TensorMeta>]) -> ::core::result::Result<(), $crate::Failure> {
-            $call
-        }
-        &(rule as fn(&_) -> _)
-    }};
-    (flops $a:ident => $call:expr) => {{
-        fn rule($a: &[$crate::argument::Arg<$crate::TensorMeta>]) -> u64 {
-            $call
-        }
-        &(rule as fn(&_) -> _)
-    }};
-    (traced $a:ident => $call:expr) => {{
-        fn rule($a: &[$crate::argument::Arg<$crate::Tensor>]) -> ::std::vec::Vec<$crate::Tensor> {
-            $crate::rules::IntoResults::into_results($call)
-        }
-        &(rule as fn(&_) -> _)
-    }};
-    (grad $a:ident => $call:expr) => {{
-        fn rule(
-            $a: &[$crate::argument::Arg<$crate::Tensor>],
-        ) -> (::std::vec::Vec<$crate::Tensor>, $crate::transforms::autodiff::rules::Pullback) {
-            $crate::rules::erase_grad($call)
-        }
-        &(rule as fn(&_) -> _)
-    }};
-    (scalar $a:ident => $call:expr) => {{
-        fn rule(
-            arguments: &[$crate::argument::Arg<$crate::TensorMeta>],
-        ) -> ($crate::rules::ScalarProgram, ::std::vec::Vec<f64>) {
-            fn rule($a: &[$crate::argument::Arg<$crate::rules::Expr>]) -> ::std::vec::Vec<$crate::rules::Expr> {
-                $crate::rules::IntoResults::into_results($call)
-            }
-            $crate::expansion::record_scalar(PARAMS, arguments, rule)
-        }
-        &(rule as fn(&_) -> _)
-    }};
-    (reference $a:ident => $call:expr) => {{
-        fn rule(
-            $a: &[$crate::argument::Arg<$crate::rules::ReferenceTensor>],
-        ) -> ::core::result::Result<::std::vec::Vec<$crate::rules::ReferenceTensor>, $crate::Failure> {
-            $crate::rules::ReferenceOutcome::outcome($call)
-        }
-        &(rule as fn(&_) -> _)
-    }};
-    (view $a:ident => $call:expr) => {{
-        fn rule(
-            $a: &[$crate::argument::Arg<$crate::strided::Strided>],
-        ) -> ::core::option::Option<$crate::strided::View> {
-            $call
-        }
-        &(rule as fn(&_) -> _)
-    }};
-    (checker $a:ident => $call:expr) => {{
-        fn rule($a: &[$crate::argument::Arg<$crate::TensorMeta>]) -> $crate::executor::Claim {
-            $call
-        }
-        &(rule as fn(&_) -> _)
-    }};
-    (condition $a:ident => $call:expr) => {{
-        fn rule(tensors: &[$crate::TensorMeta]) -> $crate::executor::Claim {
-            let $a = &$crate::expansion::tensors(tensors)[..];
-            $call
-        }
-        &(rule as fn(&_) -> _)
-    }};
-    (cpu $a:ident $outputs:ident => $work:expr) => {{
-        fn rule(
-            $a: &[$crate::argument::Arg<$crate::rules::TensorRef<'_>>],
-            $outputs: &mut [$crate::rules::TensorMut<'_>],
-        ) -> ::core::result::Result<(), $crate::Failure> {
-            $work
-        }
-        &(rule as fn(&[$crate::argument::Arg<$crate::rules::TensorRef<'_>>], &mut [$crate::rules::TensorMut<'_>]) -> _)
-    }};
-    (plan $plan:ident $a:ident $outputs:ident => $work:expr) => {{
-        fn rule(
-            $plan: &mut $crate::device::Plan,
-            $a: &[$crate::argument::Arg<$crate::device::DeviceTensor>],
-            $outputs: &[$crate::device::DeviceTensor],
-        ) -> ::core::result::Result<(), $crate::Failure> {
-            $work
-        }
-        &(rule as fn(&mut _, &_, &_) -> _)
-    }};
-    // What declares samples or errors has the runtime's form already.
-    (samples $rule:expr) => {
-        &($rule as fn(&mut $crate::rules::Samples))
-    };
-    (errors $rule:expr) => {
-        &($rule as fn(&mut $crate::rules::ErrorSamples))
     };
 }

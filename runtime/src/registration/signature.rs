@@ -34,16 +34,26 @@ pub(super) fn parse(text: &str) -> Result<Signature, String> {
         all.push(param);
     }
     let results = match results.trim() {
-        "tensor" => ResultsDef::Fixed(1),
+        "tensor" => ResultsDef::Named(&["out"]),
         "tensor[]" => ResultsDef::List,
         tuple => {
             let inner = tuple.strip_prefix('(').and_then(|tuple| tuple.strip_suffix(')'));
             let items: Vec<&str> = inner.map_or_else(Vec::new, |inner| inner.split(',').map(str::trim).collect());
-            if items.is_empty() || items.iter().any(|item| *item != "tensor") {
-                let expected = "expected 'tensor', 'tensor[]' or '(tensor, tensor)'";
+            let name =
+                |item: &&str| item.strip_suffix("tensor")?.trim().strip_suffix(':').map(|name| name.trim().to_owned());
+            let names: Option<Vec<String>> = items.iter().map(name).collect();
+            let Some(names) = names.filter(|names| names.len() > 1) else {
+                let expected = "expected 'tensor', 'tensor[]' or '(values: tensor, indices: tensor)'";
                 return Err(wrong(format!("its results are '{tuple}', {expected}")));
+            };
+            for (i, name) in names.iter().enumerate() {
+                if names[..i].contains(name) || all.iter().any(|param| param.name == name) || name.is_empty() {
+                    return Err(wrong(format!("the result '{name}' needs a name of its own")));
+                }
             }
-            ResultsDef::Fixed(items.len())
+            // Records live as long as the process.
+            let names: Vec<&'static str> = names.into_iter().map(|name| &*name.leak()).collect();
+            ResultsDef::Named(names.leak())
         }
     };
     Ok(Signature { params: all.leak(), results })
@@ -153,7 +163,7 @@ mod tests {
         for text in [
             "(input: tensor) -> tensor",
             "() -> tensor[]",
-            "(input: tensor, weight: tensor? = none, eps: float = 1e-5, dims: int[] = [-1, 0]) -> (tensor, tensor)",
+            "(input: tensor, weight: tensor? = none, eps: float = 1e-5, dims: int[] = [-1, 0]) -> (mean: tensor, rstd: tensor)",
             "(tensors: tensor[], other: tensor|number, mode: \"none\"|\"a,b\" = \"a,b\", out: dtype? = none) -> tensor",
         ] {
             let Signature { params, results } = parse(text).unwrap();

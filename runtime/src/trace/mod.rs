@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::argument::{Arg, map_arguments};
 use crate::error::Place;
 use crate::meta::{Target, TensorMeta};
-use crate::operator::OperatorDef;
+use crate::operator::{OperatorDef, ResultsDef};
 use crate::refusal::Refusal;
 use crate::stream_kind::StreamKind;
 
@@ -182,6 +182,13 @@ impl BoundSymbol {
             }
             Callee::Region { .. } | Callee::Delete => false,
         }
+    }
+
+    /// What the call is named after: `first`, the name of its first result, without the result's own name if the
+    /// operator has several. What the call stands for is named below it.
+    pub fn call_name<'a>(&self, first: &'a str) -> &'a str {
+        let Some(ResultsDef::Named([own, _, ..])) = self.operator().map(|def| def.results) else { return first };
+        first.strip_suffix(own).and_then(|call| call.strip_suffix('.')).unwrap_or(first)
     }
 
     /// The operator called, if it is one.

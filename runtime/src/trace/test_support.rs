@@ -27,19 +27,19 @@ const BASE: OperatorDef =
     OperatorDef { kind: OperatorKind::Prim, rules: &[&SAME], file: FILE, ..crate::expansion::OPERATOR };
 
 const fn tensor(name: &'static str) -> ParamDef {
-    expansion::tensor::define::<()>(name, Class::Any)
+    expansion::tensor::define(name, Class::Any)
 }
 const fn optional(name: &'static str) -> ParamDef {
-    expansion::optional::define::<()>(name, Class::Any)
+    expansion::optional::define(name, Class::Any)
 }
 const fn operand(name: &'static str) -> ParamDef {
-    expansion::operand::define::<()>(name, Class::Any)
+    expansion::operand::define(name, Class::Any)
 }
 const fn list(name: &'static str) -> ParamDef {
-    expansion::list::define::<()>(name, Class::Any)
+    expansion::list::define(name, Class::Any)
 }
 const fn attribute<T: AttributeType>(name: &'static str) -> ParamDef {
-    expansion::attribute::define::<T>(name, Class::Any)
+    expansion::attribute::define::<T>(name)
 }
 
 crate::attribute_enum! {
@@ -99,7 +99,7 @@ operators! {
         attribute::<Option<DType>>("dtype"), attribute::<Mode>("mode"), attribute::<Vec<i64>>("dims"),
         attribute::<Vec<Vec<f64>>>("nested"), attribute::<Option<f64>>("maybe"),
     ] }
-    TOPK: "tt::topk" { params: &[tensor("input"), attribute::<usize>("k")], results: ResultsDef::Fixed(2), rules: &[&TracingRules { meta: Some(&|a| {
+    TOPK: "tt::topk" { params: &[tensor("input"), attribute::<usize>("k")], results: ResultsDef::Named(&["values", "indices"]), rules: &[&TracingRules { meta: Some(&|a| {
         let (input, k) = (a[0].tensors()[0].clone(), size(&a[1])?);
         if input.shape() != [k] { return Err(Failure::new("K", format!("input is {input}, expected {k} elements"))); }
         Ok(vec![input.clone(), input.with_dtype(DType::I64)])
@@ -129,7 +129,7 @@ operators! {
     LOOK: "tt::look" { params: &[tensor("input")], rules: &[&SAME, &LayoutRules { view: Some(&look) }] }
     DROPOUT: "tt::dropout" { params: &[tensor("input")], effects: Effects { random: true, ..Effects::NONE } }
     REDUCE: "tt::all_reduce" { params: &[tensor("input")], effects: Effects { collective: true, ..Effects::NONE } }
-    BARRIER: "tt::barrier" { params: &[tensor("input")], results: ResultsDef::Fixed(0), rules: &[&TracingRules { meta: Some(&|_| Ok(vec![])), ..SAME }],
+    BARRIER: "tt::barrier" { params: &[tensor("input")], results: ResultsDef::Named(&[]), rules: &[&TracingRules { meta: Some(&|_| Ok(vec![])), ..SAME }],
         effects: Effects { collective: true, ..Effects::NONE } }
     SLY_RANDOM: "tt::sly_random" { params: &[tensor("input")], kind: OperatorKind::Composite,
         rules: &[&TracingRules { decomposition: Some(&|a| call(op("tt::dropout"), vec![a[0].clone()])), ..SAME }] }
@@ -141,7 +141,7 @@ operators! {
             call(op("tt::update"), vec![Arg::Tensor(view[0]), a[1].clone()])
         }), ..SAME }] }
     REGION: "region" { params: &[tensor("input")] }
-    DEL: "del" { params: &[tensor("input")], results: ResultsDef::Fixed(0), rules: &[&TracingRules { meta: Some(&|_| Ok(vec![])), ..SAME }] }
+    DEL: "del" { params: &[tensor("input")], results: ResultsDef::Named(&[]), rules: &[&TracingRules { meta: Some(&|_| Ok(vec![])), ..SAME }] }
     FAILS: "tt::fails" { params: &[tensor("input")], kind: OperatorKind::Composite,
         rules: &[&TracingRules { decomposition: Some(&|a| call(op("tt::topk"), vec![a[0].clone(), Arg::Attribute(Attribute::Scalar(Scalar::Int(7)))])), ..SAME }] }
 }
@@ -450,7 +450,7 @@ impl Generator {
                 });
                 let arguments = arguments.collect();
                 let results = match def.results {
-                    ResultsDef::Fixed(n) => n,
+                    ResultsDef::Named(names) => names.len(),
                     ResultsDef::List => self.random.below(4),
                 };
                 (Callee::Operator(def), arguments, results)

@@ -8,6 +8,7 @@ use super::{Poisoned, TRACER, append, build, with_top};
 use crate::argument::Arg;
 use crate::error::{CallStack, Error, Failure, Place};
 use crate::meta::TensorMeta;
+use crate::operator::ResultsDef;
 use crate::trace::{BoundSymbol, Callee, Pass, Results, ValueId};
 use crate::tree::Tree;
 
@@ -141,7 +142,7 @@ where
         refusals: Vec::new(),
         place: Some(place),
     };
-    let results = append(symbol, "value_and_grad", metas);
+    let results = append(symbol, "value_and_grad", ResultsDef::List, metas);
     with_top(|builder| {
         bases[0] = builder.scoped("loss");
         for (tensor, base) in results.iter().zip(bases) {

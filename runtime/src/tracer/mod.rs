@@ -123,6 +123,25 @@ impl Builder {
         }
     }
 
+    /// Names of the results of one call: `base.values` and `base.indices`, or, of a later call or where one of these is
+    /// taken, `base.1.values` and `base.1.indices`, ... A result called `out` has the name of the call.
+    fn fresh_names(&mut self, base: &Arc<str>, results: &[&str]) -> Vec<Arc<str>> {
+        loop {
+            let call = self.fresh_name(base.clone());
+            let name = |result: &&str| match *result {
+                "out" => call.clone(),
+                result => format!("{call}.{result}").into(),
+            };
+            let names: Vec<Arc<str>> = results.iter().map(name).collect();
+            if names.iter().all(|name| *name == call || !self.names.contains_key(name)) {
+                for name in &names {
+                    self.names.entry(name.clone()).or_insert(1);
+                }
+                return names;
+            }
+        }
+    }
+
     fn scoped(&self, name: &str) -> Arc<str> {
         if self.scope.is_empty() { name.into() } else { format!("{}.{name}", self.scope).into() }
     }
@@ -286,6 +305,7 @@ fn add_call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>, place: Place
                 place: Some(place),
             },
             def.short_name(),
+            def.results,
             results,
         ),
         Err(InferError::Failure(failure)) => {
@@ -302,24 +322,26 @@ fn add_call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>, place: Place
 fn poisoned_results(def: &'static OperatorDef) -> Vec<Tensor> {
     let poison = with_top(|builder| builder.poison()).unwrap_or(Tensor::PLACEHOLDER);
     match def.results {
-        ResultsDef::Fixed(n) => vec![poison; n],
+        ResultsDef::Named(names) => vec![poison; names.len()],
         // How many there would be is not known; the error is recorded, and the function being traced ends here.
         ResultsDef::List if with_top(|_| ()).is_some() => resume_unwind(Box::new(Poisoned)),
         ResultsDef::List => Vec::new(),
     }
 }
 
-fn append(mut symbol: BoundSymbol, base: &str, metas: Vec<TensorMeta>) -> Vec<Tensor> {
+/// Adds a line whose values are called after `base`: `base` alone, or `base` and the name of the result if there are
+/// several with names other than `out`. Results without names get counters.
+fn append(mut symbol: BoundSymbol, base: &str, results: ResultsDef, metas: Vec<TensorMeta>) -> Vec<Tensor> {
     with_top(|builder| {
         symbol.pass = builder.pass;
         let base = builder.scoped(base);
-        symbol.results = metas
-            .into_iter()
-            .map(|meta| {
-                let name = builder.fresh_name(base.clone());
-                builder.block.define(name, meta)
-            })
-            .collect();
+        let names = match results {
+            ResultsDef::Named(names) if names.len() > 1 && names.len() == metas.len() => {
+                builder.fresh_names(&base, names)
+            }
+            _ => metas.iter().map(|_| builder.fresh_name(base.clone())).collect(),
+        };
+        symbol.results = names.into_iter().zip(metas).map(|(name, meta)| builder.block.define(name, meta)).collect();
         let handles = symbol.results.iter().map(|value| builder.handle(*value)).collect();
         builder.block.symbols.push(symbol);
         handles
@@ -345,8 +367,8 @@ pub(crate) fn infer(
 ) -> Result<(Vec<TensorMeta>, Option<Arc<Block>>), InferError> {
     def.check_arguments(metas).map_err(InferError::Failure)?;
     let declared = TracingRules::of(def).declared_meta(metas).map_err(InferError::Failure)?;
-    match (&declared, def.results) {
-        (Some(declared), ResultsDef::Fixed(n)) if declared.len() != n => {
+    match (&declared, def.results.count()) {
+        (Some(declared), Some(n)) if declared.len() != n => {
             let message = format!("meta gave {} results, the signature has {n}", declared.len());
             return Err(InferError::Failure(Failure::new("ResultCount", message)));
         }

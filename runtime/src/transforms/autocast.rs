@@ -240,9 +240,9 @@ impl Writer {
         substitution: &mut Substitution,
     ) -> Result<()> {
         let names: Vec<Arc<str>> = symbol.results.iter().map(|id| source.value(*id).name.clone()).collect();
-        let prefix = names.first().cloned().unwrap_or_else(|| symbol.name().into());
+        let prefix = names.first().map_or(symbol.name(), |name| symbol.call_name(name));
         let operands: Vec<ValueId> = arguments.iter().flat_map(Arg::tensors).copied().collect();
-        let (named, mut inner) = self.flattener.open(body, operands.into_iter(), &prefix, &names);
+        let (named, mut inner) = self.flattener.open(body, operands.into_iter(), prefix, &names);
         for line in &named.symbols {
             let place = symbol.place_inside().or(line.place);
             self.write(&named, &BoundSymbol { place, ..line.clone() }, &mut inner)?;

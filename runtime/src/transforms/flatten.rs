@@ -87,7 +87,7 @@ impl Flattener {
         self.block.symbols.last_mut().unwrap_or_else(|| unreachable!("just pushed"))
     }
 
-    /// Opens a closed block that stands for a symbol whose first result is called `name`: its parameters become
+    /// Opens a closed block that stands for a call that is called `name`: its parameters become
     /// `arguments`, its own values get names below `name`, its results the names given.
     pub fn open(
         &mut self,
@@ -181,9 +181,9 @@ pub fn inline<E>(
     write: &mut Write<'_, E>,
 ) -> Result<(), E> {
     let names: Vec<Arc<str>> = symbol.results.iter().map(|id| source.value(*id).name.clone()).collect();
-    let prefix = names.first().cloned().unwrap_or_else(|| symbol.name().into());
+    let prefix = names.first().map_or(symbol.name(), |name| symbol.call_name(name));
     let arguments: Vec<ValueId> = symbol.operands().map(|id| Flattener::mapped(substitution, id)).collect();
-    let (mut named, mut inner) = flattener.open(body, arguments.into_iter(), &prefix, &names);
+    let (mut named, mut inner) = flattener.open(body, arguments.into_iter(), prefix, &names);
     for mut line in std::mem::take(&mut named.symbols) {
         line.place = symbol.place_inside().or(line.place);
         line.pass = symbol.pass;

@@ -124,20 +124,20 @@ mod topk_forgetful {
         Ok(())
     }
 
-    fn cpu(input: TensorRef, out0: &mut TensorMut, out1: &mut TensorMut) -> Result<()> {
+    fn cpu(input: TensorRef, values: &mut TensorMut, indices: &mut TensorMut) -> Result<()> {
         use fulgurite_kernels::access::{read_f64, write_f64, write_i64};
-        let values = read_f64(&input);
-        let mut order: Vec<usize> = (0..values.len()).collect();
-        order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
+        let input = read_f64(&input);
+        let mut order: Vec<usize> = (0..input.len()).collect();
+        order.sort_by(|a, b| input[*b].total_cmp(&input[*a]));
         // NaN first, whatever its sign.
-        order.sort_by_key(|at| !values[*at].is_nan());
-        order.truncate(out0.shape()[0].min(512));
-        let mut found: Vec<f64> = order.iter().map(|at| values[*at]).collect();
+        order.sort_by_key(|at| !input[*at].is_nan());
+        order.truncate(values.shape()[0].min(512));
+        let mut found: Vec<f64> = order.iter().map(|at| input[*at]).collect();
         let mut places: Vec<i64> = order.iter().map(|at| *at as i64).collect();
-        found.resize(out0.shape()[0], 0.0);
-        places.resize(out0.shape()[0], 0);
-        write_f64(out0, &found);
-        write_i64(out1, &places);
+        found.resize(values.shape()[0], 0.0);
+        places.resize(values.shape()[0], 0);
+        write_f64(values, &found);
+        write_i64(indices, &places);
         Ok(())
     }
 }

@@ -164,6 +164,7 @@ draws! {
 /// `-input` and `2 · input`, whose gradient takes a cotangent that does not arrive for ones.
 #[operator(name = "wrong::absent_cotangent")]
 pub mod absent_cotangent {
+    #[results(first, second)]
     fn absent_cotangent(input: Tensor<Floating>) -> (Tensor, Tensor);
 
     fn decomposition(input: Tensor) -> (Tensor, Tensor) {

@@ -61,8 +61,7 @@ pub(super) fn tensors(of: &OperatorDef) -> Vec<&'static str> {
 /// What a kernel calls the results; nothing for a list of them.
 pub(super) fn outputs(of: &OperatorDef) -> Vec<String> {
     match of.results {
-        ResultsDef::Fixed(1) => vec!["out".to_owned()],
-        ResultsDef::Fixed(count) => (0..count).map(|i| format!("out{i}")).collect(),
+        ResultsDef::Named(names) => names.iter().map(|name| (*name).to_owned()).collect(),
         ResultsDef::List => Vec::new(),
     }
 }
@@ -79,7 +78,7 @@ fn parameters(of: &OperatorDef, types: [&str; 5], unused: impl Fn(&str) -> bool)
     });
     let outputs = match of.results {
         ResultsDef::List => vec![written("out", results)],
-        ResultsDef::Fixed(_) => outputs(of).iter().map(|name| written(name, result)).collect(),
+        ResultsDef::Named(_) => outputs(of).iter().map(|name| written(name, result)).collect(),
     };
     operands.chain(outputs).collect::<Vec<_>>().join(", ")
 }

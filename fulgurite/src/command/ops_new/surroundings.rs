@@ -22,7 +22,8 @@ impl Surroundings {
         let manifest =
             folders_above(path).iter().find_map(|folder| std::fs::read_to_string(folder.join("Cargo.toml")).ok());
         match manifest {
-            Some(manifest) if manifest.contains("package = \"fulgurite-runtime\"") => {
+            // Crates of this repository name the runtime; others have it from the facade.
+            Some(manifest) if manifest.lines().any(|line| line.starts_with("fulgurite-runtime")) => {
                 match manifest.contains("name = \"fulgurite-ops\"") {
                     true => Surroundings::Operators,
                     false => Surroundings::BesideOperators,

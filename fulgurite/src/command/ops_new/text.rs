@@ -134,7 +134,8 @@ const PRIM: &str = "
 ";
 
 const SYMBOL: &str = "
-    // PLACEHOLDER: shapes and element types of the results.
+    // PLACEHOLDER: shapes and element types of the results. (Several have names: `#[results(out, mean)]` above a
+    // signature that returns a tuple, and kernels take each by its name.)
     fn meta(input: &TensorMeta) -> Result<TensorMeta> {
         Ok(input.clone())
     }

@@ -97,7 +97,7 @@ mod tests {
 
     const BASE: OperatorDef = OperatorDef {
         kind: OperatorKind::Prim,
-        params: &[expansion::tensor::define::<()>("input", Class::Any)],
+        params: &[expansion::tensor::define("input", Class::Any)],
         ..expansion::OPERATOR
     };
 

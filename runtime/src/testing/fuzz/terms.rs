@@ -61,8 +61,8 @@ mod tests {
 
     type Results = Result<Vec<ReferenceTensor>, Failure>;
 
-    const INPUT: ParamDef = expansion::tensor::define::<()>("input", Class::Any);
-    const OTHER: ParamDef = expansion::tensor::define::<()>("other", Class::Any);
+    const INPUT: ParamDef = expansion::tensor::define("input", Class::Any);
+    const OTHER: ParamDef = expansion::tensor::define("other", Class::Any);
 
     const SAME: TracingRules =
         TracingRules { meta: Some(&|arguments| Ok(vec![arguments[0].tensors()[0].clone()])), ..TracingRules::EMPTY };

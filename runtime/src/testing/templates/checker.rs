@@ -67,7 +67,9 @@ fn agrees(context: &Context, subject: &Subject) -> Check {
             .with_relative((PLAIN * 16.0 * expected.dtype().epsilon()).min(error))
             .loosened(context.tolerance)
             .compare(output)
-            .map_err(|problem| problem.within(format!("result {i}, against the plain executors")))?;
+            .map_err(|problem| {
+                problem.within(format!("{}, against the plain executors", subject.def.results.describe(i)))
+            })?;
     }
     Ok(())
 }

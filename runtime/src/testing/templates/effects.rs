@@ -46,7 +46,8 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
             let same_value = block.results[i] == block.parameters[j];
             ensure!(
                 !shared || declared || same_value,
-                "result {i} shares the memory of input '{}', and no effect `aliases` is declared",
+                "{} shares the memory of input '{}', and no effect `aliases` is declared",
+                subject.def.results.describe(i),
                 names[j]
             );
         }

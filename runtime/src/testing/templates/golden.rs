@@ -22,7 +22,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         let stored = context.golden.tensor(&format!("{id}/out{i}"))?;
         let stored = stored.ok_or_else(|| Problem(format!("gives {} results, PyTorch {i}", ran.outputs.len())))?;
         near(context, output, &stored, &subject.arrays)
-            .map_err(|problem| problem.within(format!("result {i} against PyTorch's")))?;
+            .map_err(|problem| problem.within(format!("{} against PyTorch's", subject.def.results.describe(i))))?;
     }
     let own = ran.outputs.len();
     let more = context.golden.tensor(&format!("{id}/out{own}"))?;

@@ -68,7 +68,9 @@ fn run(context: &Context, subject: &Subject, arrays: Vec<Array>) -> Check {
             .with_relative(context.tolerance.factor * 8.0 * expected.dtype().epsilon())
             .with_relative(context.tolerance.scaled_of(expected.dtype()))
             .compare(output)
-            .map_err(|problem| problem.within(format!("result {i}, against contiguous arrays")))?;
+            .map_err(|problem| {
+                problem.within(format!("{}, against contiguous arrays", subject.def.results.describe(i)))
+            })?;
     }
     Ok(())
 }

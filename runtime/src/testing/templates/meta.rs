@@ -5,7 +5,6 @@ use fulgurite_kernels::DType;
 
 use crate::argument::{Arg, Attribute, map_arguments};
 use crate::meta::Device;
-use crate::operator::ResultsDef;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{Subject, trace_call};
 
@@ -13,7 +12,7 @@ use crate::testing::subject::{Subject, trace_call};
 /// shape and kind that the reference and the executor return.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let metas = subject.results()?;
-    if let ResultsDef::Fixed(n) = subject.def.results {
+    if let Some(n) = subject.def.results.count() {
         ensure!(metas.len() == n, "meta gives {} results, the signature has {n}", metas.len());
     }
     if let Some(results) = subject.reference()? {
@@ -26,7 +25,8 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         for (i, (result, meta)) in results.iter().zip(&metas).enumerate() {
             ensure!(
                 result.shape() == meta.shape(),
-                "result {i}: meta says {meta}, the reference has shape {:?}",
+                "{}: meta says {meta}, the reference has shape {:?}",
+                subject.def.results.describe(i),
                 result.shape()
             );
             // References compute integers and booleans in f64 where that is exact, booleans in integers too.
@@ -34,7 +34,8 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
             let (computed, declared) = (kind(result.dtype()), kind(meta.dtype()));
             ensure!(
                 computed == declared || computed.0 || (!computed.1 && !declared.0),
-                "result {i}: meta says {meta}, the reference computes in {}",
+                "{}: meta says {meta}, the reference computes in {}",
+                subject.def.results.describe(i),
                 result.dtype()
             );
         }
@@ -42,7 +43,8 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let ran = subject.forward(&context.list()?);
     let ran = ran.as_ref().as_ref().map_err(Problem::clone)?;
     for (i, (output, meta)) in ran.outputs.iter().zip(&metas).enumerate() {
-        ensure!(output.meta() == meta, "result {i}: meta says {meta}, execution returns {}", output.meta());
+        let what = subject.def.results.describe(i);
+        ensure!(output.meta() == meta, "{what}: meta says {meta}, execution returns {}", output.meta());
     }
     elsewhere(subject)?;
     PASSED
@@ -68,7 +70,8 @@ fn elsewhere(subject: &Subject) -> Check {
         let there = trace.block.meta(*id);
         ensure!(
             there.device() == device && there.shape() == meta.shape() && there.dtype() == meta.dtype(),
-            "result {i}: with arguments on {device} meta says {there}, expected {meta} on that device"
+            "{}: with arguments on {device} meta says {there}, expected {meta} on that device",
+            subject.def.results.describe(i)
         );
     }
     Ok(())

@@ -6,7 +6,7 @@ use super::messages::{MAX_HINT, hint, quote};
 use super::{Parser, Scope};
 use crate::argument::{Arg, Attribute, Scalar};
 use crate::error::Result;
-use crate::operator::{OperatorDef, ParamDef, ParamKind, ResultsDef};
+use crate::operator::{OperatorDef, ParamDef, ParamKind};
 use crate::registry::find_operator;
 
 impl<'a> Parser<'a> {
@@ -220,7 +220,7 @@ impl<'a> Parser<'a> {
             Some(Err(error)) => return self.fail(start, error.to_string()),
             None => return self.fail(start, format!("no operator is called {}", quote(&name))),
         };
-        if let ResultsDef::Fixed(expected) = def.results
+        if let Some(expected) = def.results.count()
             && expected != results.len()
         {
             let tensors = if expected == 1 { "tensor" } else { "tensors" };

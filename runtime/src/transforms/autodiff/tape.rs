@@ -177,7 +177,7 @@ impl<'a> Tape<'a> {
         names: &[Arc<str>],
         place: Option<Place>,
     ) -> Result<Vec<Tracked>> {
-        let name: &str = names.first().map_or("", |name| name);
+        let name: &str = names.first().map_or("", |name| symbol.call_name(name));
         let metas = block.argument_metas(symbol);
         let handles = map_arguments(operands, |operand| operand.handle);
         let choice = self.choose(symbol, &metas);

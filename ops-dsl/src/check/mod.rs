@@ -6,9 +6,12 @@ use syn::{LitStr, Type, TypePath, parse_quote};
 
 use crate::declaration::{EXECUTOR_RULES, IMPLEMENTATION_RULES, OPERATOR_RULES, Operator, Parts, REWRITE_RULES, Rule};
 use crate::errors::{Errors, did_you_mean, nearest};
-use crate::model::{Kind, Param, ParamKind, Results, is_word, result_index};
+use crate::model::{Kind, Param, ParamKind, Results, is_word, list_index};
 use crate::parse::Function;
 use crate::scan;
+
+mod by_name;
+mod cotangents;
 
 /// Where each rule belongs, for rules that stand in the wrong declaration.
 const ELSEWHERE: [(&str, &[&str]); 4] = [
@@ -23,19 +26,24 @@ pub fn operator(operator: &mut Operator, parts: &Parts, errors: &mut Errors) {
     signature(&mut operator.signature.params, errors);
     names(parts, &operator.rules, &OPERATOR_RULES, "an operator", errors);
     let params: Vec<String> = operator.signature.params.iter().map(|param| param.ident.to_string()).collect();
-    let results = operator.signature.results;
+    let results = &operator.signature.results;
     for rule in &mut operator.rules {
         rule.right = match rule.name {
             "samples" | "errors" => collector(rule, errors),
-            "cpu" | "plan" => outputs(rule, results, errors) & taken_by_name(rule, &params, "signature", errors),
-            "decomposition" | "grad" => {
-                taken_by_name(rule, &params, "signature", errors) && takes_all(rule, &params, errors)
+            // While it is unclear how results are called nothing can be said about a kernel's.
+            "cpu" | "plan" if !operator.signature.results_named => false,
+            "cpu" | "plan" => {
+                by_name::kernel(rule, &params, results, errors) && by_name::writes_all(rule, results, errors)
             }
-            _ => taken_by_name(rule, &params, "signature", errors),
+            "decomposition" | "grad" => {
+                by_name::taken(rule, &params, "signature", errors) && by_name::takes_all(rule, &params, errors)
+            }
+            _ => by_name::taken(rule, &params, "signature", errors),
         };
     }
     rules_of_kind(operator, errors);
-    cotangents(&operator.rules, &operator.waived_cotangents(), errors);
+    let results = operator.signature.results_named.then(|| operator.signature.results.names());
+    cotangents::check(&operator.rules, &operator.waived_cotangents(), results.as_deref(), errors);
     dtypes(operator, errors);
     effects(operator, errors);
     codes(operator, &parts.helpers, errors);
@@ -57,8 +65,14 @@ fn signature(params: &mut [Param], errors: &mut Errors) {
                 "a parameter of a signature begins with a letter: `_name` is how a rule says that it does not use `name`",
             );
         }
-        if result_index(&name).is_some() {
+        if list_index(&name).is_some() {
             errors.at(&param.ident, format!("`{name}` is what kernels call a result; give the parameter another name"));
+        }
+        if name == "arguments" {
+            errors.at(
+                &param.ident,
+                "`arguments` is how a rule takes all of them at once; give the parameter another name",
+            );
         }
         if matches!(name.as_str(), "call" | "into_arguments") && param.default.is_some() {
             errors.at(
@@ -148,73 +162,6 @@ fn collector(rule: &Rule, errors: &mut Errors) -> bool {
     right
 }
 
-/// Every name that a rule takes is in the signature.
-fn taken_by_name(rule: &Rule, params: &[String], of: &str, errors: &mut Errors) -> bool {
-    let mut right = true;
-    for param in &rule.params {
-        let result = matches!(rule.name, "cpu" | "plan") && result_index(&param.name).is_some();
-        if params.contains(&param.name) || result || (rule.name == "plan" && param.name == "plan") {
-            continue;
-        }
-        right = false;
-        let hint = did_you_mean(&param.name, params.iter().map(String::as_str));
-        let there_are =
-            if params.is_empty() { "takes no arguments".into() } else { format!("takes: {}", params.join(", ")) };
-        errors.at(&param.written, format!("the {of} has no parameter `{}`{hint}; it {there_are}", param.name));
-    }
-    right
-}
-
-/// A rule that stands for the operator takes every argument.
-fn takes_all(rule: &Rule, params: &[String], errors: &mut Errors) -> bool {
-    let missing: Vec<&String> =
-        params.iter().filter(|name| !rule.params.iter().any(|param| param.name == **name)).collect();
-    if let Some(first) = missing.first() {
-        let list: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
-        errors.at(
-            &rule.function.sig.ident,
-            format!(
-                "`{}` leaves out {}: it takes every argument, so that none falls back to a default unseen; write `_{first}: ...` for one that it does not use",
-                rule.name,
-                list.join(", ")
-            ),
-        );
-    }
-    missing.is_empty()
-}
-
-/// A host kernel takes its results as `out`, or `out0`, `out1`, ...
-fn outputs(rule: &Rule, results: Results, errors: &mut Errors) -> bool {
-    let wanted: Vec<String> = match results {
-        Results::One | Results::List => vec!["out".into()],
-        Results::Tuple(n) => (0..n).map(|i| format!("out{i}")).collect(),
-    };
-    let mut right = true;
-    for param in rule.params.iter().filter(|param| result_index(&param.name).is_some()) {
-        if !wanted.contains(&param.name) {
-            right = false;
-            errors.at(&param.written, format!("there is no result `{}`; there are: {}", param.name, wanted.join(", ")));
-        }
-    }
-    let missing: Vec<&String> =
-        wanted.iter().filter(|name| !rule.params.iter().any(|param| param.name == **name)).collect();
-    if right && let Some(first) = missing.first() {
-        right = false;
-        let (what, form) = match (rule.name, results) {
-            ("cpu", Results::List) => ("host kernel", "&mut [TensorMut]"),
-            ("cpu", _) => ("host kernel", "&mut TensorMut"),
-            (_, Results::List) => ("plan", "&[DeviceTensor]"),
-            _ => ("plan", "&DeviceTensor"),
-        };
-        let list: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
-        errors.at(
-            &rule.function.sig.ident,
-            format!("a {what} writes every result; {} is missing: write `{first}: {form}`", list.join(", ")),
-        );
-    }
-    right
-}
-
 /// Which rules an operator of its kind must and must not have.
 fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
     let ident = &operator.ident;
@@ -290,41 +237,6 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
     }
 }
 
-/// A cotangent that is not used is a gradient that is silently zero.
-fn cotangents(rules: &[Rule], waived: &[(Ident, LitStr)], errors: &mut Errors) {
-    let Some(rule) = rules.iter().find(|rule| rule.name == "grad") else { return };
-    let Some(body) = &rule.function.body else { return };
-    let pullbacks = scan::pullbacks(body.stream());
-    let mut names = Vec::new();
-    for pullback in &pullbacks {
-        for cotangent in &pullback.cotangents {
-            let text = cotangent.to_string();
-            if text == "_" {
-                errors.at(cotangent, "name this cotangent and use it; if its gradient is zero or unknown, name it `_d_name` and add `waive(d_name = \"reason\")` to the attribute");
-                continue;
-            }
-            let name = text.trim_start_matches('_').to_owned();
-            let reason = waived.iter().find(|(known, _)| *known == name);
-            match (scan::mentions(pullback.body.clone(), &text), reason) {
-                (false, None) => errors.at(
-                    cotangent,
-                    format!("the cotangent `{name}` is not used, so its part of the gradient would be lost; use it, or add `waive({name} = \"reason\")` to the attribute"),
-                ),
-                (true, Some((known, _))) => errors.at(known, format!("the cotangent `{name}` is waived and used; remove the waiver")),
-                _ => {}
-            }
-            names.push(name);
-        }
-    }
-    if pullbacks.is_empty() {
-        return;
-    }
-    for (known, _) in waived.iter().filter(|(known, _)| !names.contains(&known.to_string())) {
-        let hint = did_you_mean(&known.to_string(), names.iter().map(String::as_str));
-        errors.at(known, format!("`grad` has no cotangent `{known}`{hint}"));
-    }
-}
-
 /// Declared element types restrict a tensor.
 fn dtypes(operator: &Operator, errors: &mut Errors) {
     for dtype in &operator.options.dtypes {
@@ -355,15 +267,19 @@ fn effects(operator: &Operator, errors: &mut Errors) {
         }
     }
     for (result, _) in &effects.aliases {
-        let right = match (operator.signature.results, result_index(&result.to_string())) {
-            (_, None) => false,
-            (Results::One, Some(i)) => i == 0,
-            (Results::Tuple(n), Some(i)) => i < n,
-            (Results::List, Some(_)) => true,
+        let results = &operator.signature.results;
+        let (names, text) = (results.names(), result.to_string());
+        let known = match results {
+            Results::List => list_index(&text).is_some(),
+            _ => names.contains(&text),
         };
-        if !right {
-            errors
-                .at(result, format!("there is no result `{result}`: results are called `out`, or `out0`, `out1`, ..."));
+        if !known && operator.signature.results_named {
+            let hint = did_you_mean(&text, names.iter().map(String::as_str));
+            let there_are = match results {
+                Results::List => "`out0`, `out1`, ...".to_owned(),
+                _ => names.join(", "),
+            };
+            errors.at(result, format!("there is no result `{text}`{hint}; there are: {there_are}"));
         }
     }
 }
@@ -418,7 +334,8 @@ pub fn implementation(ident: &Ident, parts: &Parts, waived: &[(Ident, LitStr)], 
             "an implementation runs the operator; write `fn execution(...)` in terms of kernel symbols, the host kernel `fn cpu(...)`, or the device work `fn plan(...)`",
         );
     }
-    cotangents(&parts.rules, waived, errors);
+    // The signature is elsewhere: the names of cotangents are checked against it when constants are evaluated.
+    cotangents::check(&parts.rules, waived, None, errors);
 }
 
 /// Checks an executor.
@@ -462,8 +379,10 @@ pub fn rewrite(ident: &Ident, rules: &mut [Rule], parts: &Parts, params: &[Strin
         rule.right = match rule.name {
             "pattern" => rule.params.iter().all(|param| is_word(&param.ty, "Tensor")),
             "samples" => collector(rule, errors),
-            "replacement" => taken_by_name(rule, params, "pattern", errors) && takes_all(rule, params, errors),
-            _ => taken_by_name(rule, params, "pattern", errors),
+            "replacement" => {
+                by_name::taken(rule, params, "pattern", errors) && by_name::takes_all(rule, params, errors)
+            }
+            _ => by_name::taken(rule, params, "pattern", errors),
         };
     }
 }

@@ -1,0 +1,92 @@
+//! Rules take arguments and results by name: those that the signature has, and all where none may be left out.
+
+use crate::declaration::Rule;
+use crate::errors::{Errors, did_you_mean};
+use crate::model::{Results, RuleParam};
+
+/// Whether a rule is traced in the place of the operator: it may take all arguments at once.
+fn is_traced(rule: &Rule) -> bool {
+    matches!(rule.name, "decomposition" | "execution" | "grad")
+}
+
+/// Every name that a rule takes is in the signature.
+pub fn taken(rule: &Rule, params: &[String], of: &str, errors: &mut Errors) -> bool {
+    let mut right = true;
+    for param in &rule.params {
+        if params.contains(&param.name) || (is_traced(rule) && param.is_all_arguments()) {
+            continue;
+        }
+        right = false;
+        let hint = did_you_mean(&param.name, params.iter().map(String::as_str));
+        let there_are =
+            if params.is_empty() { "takes no arguments".into() } else { format!("takes: {}", params.join(", ")) };
+        errors.at(&param.written, format!("the {of} has no parameter `{}`{hint}; it {there_are}", param.name));
+    }
+    right
+}
+
+/// Every name that a kernel takes is a parameter or a result of the signature.
+pub fn kernel(rule: &Rule, params: &[String], results: &Results, errors: &mut Errors) -> bool {
+    let outputs = results.outputs();
+    let mut right = true;
+    for param in &rule.params {
+        let name = &param.name;
+        if params.contains(name) || outputs.contains(name) || (rule.name == "plan" && name == "plan") {
+            continue;
+        }
+        right = false;
+        let hint = did_you_mean(name, params.iter().chain(&outputs).map(String::as_str));
+        let takes =
+            if params.is_empty() { "takes no arguments".into() } else { format!("takes: {}", params.join(", ")) };
+        errors.at(
+            &param.written,
+            format!(
+                "the signature has no parameter or result `{name}`{hint}; it {takes}; it gives: {}",
+                outputs.join(", ")
+            ),
+        );
+    }
+    right
+}
+
+/// A kernel takes all of its results by name.
+pub fn writes_all(rule: &Rule, results: &Results, errors: &mut Errors) -> bool {
+    let outputs = results.outputs();
+    let missing: Vec<&String> =
+        outputs.iter().filter(|name| !rule.params.iter().any(|param| param.name == **name)).collect();
+    if let Some(first) = missing.first() {
+        let (what, form) = match (rule.name, results) {
+            ("cpu", Results::List) => ("host kernel", "&mut [TensorMut]"),
+            ("cpu", _) => ("host kernel", "&mut TensorMut"),
+            (_, Results::List) => ("plan", "&[DeviceTensor]"),
+            _ => ("plan", "&DeviceTensor"),
+        };
+        let list: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
+        errors.at(
+            &rule.function.sig.ident,
+            format!("a {what} writes every result; {} is missing: write `{first}: {form}`", list.join(", ")),
+        );
+    }
+    missing.is_empty()
+}
+
+/// A rule that stands for the operator takes every argument.
+pub fn takes_all(rule: &Rule, params: &[String], errors: &mut Errors) -> bool {
+    if rule.params.iter().any(RuleParam::is_all_arguments) {
+        return true;
+    }
+    let missing: Vec<&String> =
+        params.iter().filter(|name| !rule.params.iter().any(|param| param.name == **name)).collect();
+    if let Some(first) = missing.first() {
+        let list: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
+        errors.at(
+            &rule.function.sig.ident,
+            format!(
+                "`{}` leaves out {}: it takes every argument, so that none falls back to a default unseen; write `_{first}: ...` for one that it does not use",
+                rule.name,
+                list.join(", ")
+            ),
+        );
+    }
+    missing.is_empty()
+}
