@@ -55,7 +55,7 @@ pub(super) fn results_follow(block: &Block, symbol: &BoundSymbol) -> bool {
 }
 
 /// The scope that names in a line are below: that of its first result.
-pub(super) fn scope_of_line<'a>(first: Option<&'a str>) -> &'a str {
+pub(super) fn scope_of_line(first: Option<&str>) -> &str {
     first.filter(|name| name.len() <= MAX_RELATIVE).map_or("", scope_of)
 }
 
