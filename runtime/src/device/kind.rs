@@ -66,6 +66,12 @@ pub trait DeviceKind: Send + Sync {
         &[]
     }
 
+    /// Whether copies of small inputs and reads of results use the copy stream, beside computation, where the kind has
+    /// one. Otherwise they are enqueued on the compute stream.
+    fn copies_beside_computation(&self) -> bool {
+        true
+    }
+
     /// Whether what the kind's executors lack, and does not decompose, is run on the host by default.
     fn falls_back_to_host(&self) -> bool {
         true

@@ -89,7 +89,12 @@ impl DeviceState {
         let context = kind.open(device.index())?;
         let compute = context.stream()?;
         let mut streams: [Option<Box<dyn DeviceStream>>; StreamKind::ALL.len()] = Default::default();
-        for own in kind.streams().iter().filter(|own| **own != StreamKind::Compute) {
+        let apart = |own: &&StreamKind| match own {
+            StreamKind::Compute => false,
+            StreamKind::Copy => kind.copies_beside_computation(),
+            StreamKind::Communication => true,
+        };
+        for own in kind.streams().iter().filter(apart) {
             streams[own.index()] = Some(context.stream()?);
         }
         tracing::debug!(%device, "context made");
