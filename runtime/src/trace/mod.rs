@@ -364,6 +364,7 @@ pub(crate) mod paths;
 pub mod print;
 mod trees;
 pub mod verify;
+mod word;
 
 #[cfg(test)]
 pub(crate) mod test_support;

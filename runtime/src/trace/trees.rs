@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::implied::MAX_RELATIVE;
-use super::print::word_length;
+use super::word::word_length;
 
 /// Trees of fewer inputs are written one by one.
 const FEWEST: usize = 3;

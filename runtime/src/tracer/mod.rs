@@ -127,13 +127,13 @@ impl Builder {
     /// taken, `base.1.values` and `base.1.indices`, ... A result called `out` has the name of the call.
     fn fresh_names(&mut self, base: &Arc<str>, results: &[&str]) -> Vec<Arc<str>> {
         loop {
-            let call = self.fresh_name(base.clone());
+            let name_of_call = self.fresh_name(base.clone());
             let name = |result: &&str| match *result {
-                "out" => call.clone(),
-                result => format!("{call}.{result}").into(),
+                "out" => name_of_call.clone(),
+                result => format!("{name_of_call}.{result}").into(),
             };
             let names: Vec<Arc<str>> = results.iter().map(name).collect();
-            if names.iter().all(|name| *name == call || !self.names.contains_key(name)) {
+            if names.iter().all(|name| *name == name_of_call || !self.names.contains_key(name)) {
                 for name in &names {
                     self.names.entry(name.clone()).or_insert(1);
                 }

@@ -1,7 +1,8 @@
 //! A whole trace: version, history, name, target, inputs and outputs.
 
 use super::super::implied::{MAX_RELATIVE, deletes, first_pass, scope_of};
-use super::super::print::{VERSION, word_length};
+use super::super::print::VERSION;
+use super::super::word::word_length;
 use super::super::{Input, InputRole, Output, Trace, ValueId};
 use super::lines::End;
 use super::memory::follow;

@@ -1,6 +1,6 @@
 //! Where a text is wrong, and in what words that is said.
 
-use super::super::print::word_length;
+use super::super::word::word_length;
 use super::Parser;
 use crate::error::{Error, Result};
 use crate::operator::did_you_mean;

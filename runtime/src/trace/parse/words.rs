@@ -3,7 +3,8 @@
 use std::str::FromStr;
 
 use super::super::implied::MAX_RELATIVE;
-use super::super::print::{is_numeric, is_reserved, word_length};
+use super::super::print::{is_numeric, is_reserved};
+use super::super::word::word_length;
 use super::Parser;
 use super::messages::quote;
 use crate::error::Result;

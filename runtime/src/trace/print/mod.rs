@@ -20,13 +20,8 @@ mod tests;
 mod words;
 
 pub use fold::WIDTH;
-pub use printer::{MAX_DEPTH, PrintOptions, VERSION};
-pub(super) use words::{MAX_RUN, is_numeric, is_reserved, word_length};
-
-/// The first line of a text, which names the version.
-pub fn first_line() -> String {
-    format!("# fulgurite trace {VERSION}")
-}
+pub use printer::{MAX_DEPTH, PrintOptions, VERSION, first_line};
+pub(super) use words::{MAX_RUN, is_numeric, is_reserved};
 
 /// The text of a trace.
 pub fn print(trace: &Trace, options: PrintOptions) -> String {

@@ -80,3 +80,8 @@ impl<'t> Printer<'t> {
 pub(super) fn value_name(block: &Block, id: ValueId) -> String {
     block.values.get(id.index()).map_or_else(|| format!("?{}", id.0), |value| name(&value.name))
 }
+
+/// The first line of a text, which names the version.
+pub fn first_line() -> String {
+    format!("# fulgurite trace {VERSION}")
+}

@@ -3,6 +3,7 @@
 use super::super::implied::{MAX_RELATIVE, scope_of, word_of};
 use super::super::trees::{Trees, counted, next_name};
 use super::super::{Block, ValueId};
+use crate::trace::word::word_length;
 
 /// Fewer names that count on are written one by one.
 const FEWEST: usize = 3;
@@ -11,23 +12,6 @@ pub(in crate::trace) const MAX_RUN: usize = 4096;
 
 /// Words that no name may be without quotes.
 const RESERVED: [&str; 10] = ["by", "del", "false", "inf", "nan", "none", "refused", "return", "true", "yield"];
-
-/// The bytes of `text` that are one word: letters, digits, `_`, `.`, `-` and `::`, not beginning with `.`, `-` or `:`.
-pub(in crate::trace) fn word_length(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    let plain = |i: usize| bytes.get(i).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
-    let mut end = 0;
-    while end < bytes.len() {
-        if plain(end) || (end > 0 && matches!(bytes[end], b'.' | b'-')) {
-            end += 1;
-        } else if end > 0 && bytes[end..].starts_with(b"::") && plain(end + 2) {
-            end += 2;
-        } else {
-            break;
-        }
-    }
-    end
-}
 
 /// Whether a word reads as a number.
 pub(in crate::trace) fn is_numeric(word: &str) -> bool {
