@@ -73,6 +73,8 @@ fn no_pass_matches_operators_by_name() {
                 }
             }
             let record = line.replace("::OPERATORS", "").replace("expansion::OPERATOR", "");
+            // In the macros of expansions the same record.
+            let record = record.replace("__f::OPERATOR", "");
             if record.contains("::OPERATOR") {
                 named.push(format!("{path}:{}: {}", number + 1, line.trim()));
             }

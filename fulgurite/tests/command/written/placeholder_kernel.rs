@@ -7,7 +7,8 @@ use super::placeholder_gpu;
 pub mod placeholder_kernel {
     fn placeholder_kernel(input: Tensor<Floating>) -> Tensor;
 
-    // PLACEHOLDER: shapes and element types of the results.
+    // PLACEHOLDER: shapes and element types of the results. (Several have names: `#[results(out, mean)]` above a
+    // signature that returns a tuple, and kernels take each by its name.)
     fn meta(input: &TensorMeta) -> Result<TensorMeta> {
         Ok(input.clone())
     }
