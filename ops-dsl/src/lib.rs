@@ -1,8 +1,8 @@
 //! The operator language of Fulgurite as an ordinary library: token streams in, token streams out.
 //!
-//! `parse` reads syntax and `signature` the signature, `model` and `declaration` are what they say, `check` finds what is wrong and collects it,
-//! `expand` writes Rust; `expansion` takes each kind of declaration through these. Whatever is wrong, the whole public
-//! surface of a declaration is still emitted, so that one mistake gives one message.
+//! `parse` reads syntax and `signature` the signature, `model` and `declaration` are what they say, `check` finds what
+//! is wrong and collects it, `expand` writes Rust; `expansion` takes each kind of declaration through these. Whatever
+//! is wrong, the whole public surface of a declaration is still emitted, so that one mistake gives one message.
 
 pub mod check;
 pub mod declaration;

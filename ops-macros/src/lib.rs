@@ -53,11 +53,12 @@ use proc_macro::TokenStream;
 /// signature: `#[results(out, mean, rstd)]`.
 ///
 /// **Rules.** `meta` (from `scalar` if absent), `decomposition`, `grad`, `scalar` (over `Expr`), `flops` (operations of
-/// a call, as `u64`), `reference` (over `ArrayD`), `cpu` (over `TensorRef`; results by their names, `out` where
-/// there is one, as `&mut TensorMut`; `out: &mut [TensorMut]` for a list), `view` (over `Strided`: how the result looks into its
-/// first operand), `samples`, `errors`. `decomposition` and `grad` take every argument, or, where they
-/// only pass them on, `arguments: Arguments` as a whole: `forward::call(arguments)`. A pullback of several results takes a
-/// tuple of cotangents that are called after them: `move |(d_out, d_mean, d_rstd)| ...`; a cotangent of type `Option<Tensor>` is `None` where none arrived.
+/// a call, as `u64`), `reference` (over `ArrayD`), `cpu` (over `TensorRef`; results by their names, `out` where there
+/// is one, as `&mut TensorMut`; `out: &mut [TensorMut]` for a list), `view` (over `Strided`: how the result looks into
+/// its first operand), `samples`, `errors`. `decomposition` and `grad` take every argument, or, where they only pass
+/// them on, `arguments: Arguments` as a whole: `forward::call(arguments)`. A pullback of several results takes a tuple
+/// of cotangents that are called after them: `move |(d_out, d_mean, d_rstd)| ...`; a cotangent of type `Option<Tensor>`
+/// is `None` where none arrived.
 ///
 /// **Settings.** `torch = "..."`, `overload = Add` (the runtime's `Role`s),
 /// `autocast = low` (or `full`, `widest`, `keep`: what mixed precision makes of the operands),

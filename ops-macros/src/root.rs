@@ -8,7 +8,7 @@ use proc_macro2::{Group, Ident, TokenStream as Tokens, TokenTree};
 const FACADE: &str = "fulgurite";
 
 /// The expansion with `::fulgurite` replaced by the name of the crate that the expanding package depends on: the
-/// runtime under whatever name its manifest gives it, else the facade. Without either, the compiler's message is about
+/// facade under whatever name its manifest gives it, else the runtime. Without either, the compiler's message is about
 /// the facade. A path of the author's own with a segment `fulgurite` behind others is renamed as well.
 pub fn rooted(expansion: Tokens) -> TokenStream {
     let named = |package: &str| match crate_name(package) {
@@ -17,9 +17,7 @@ pub fn rooted(expansion: Tokens) -> TokenStream {
         Ok(FoundCrate::Itself) => Some(package.replace('-', "_")),
         Err(_) => None,
     };
-    // The runtime first: the lookup does not tell dependencies from those of tests, where a crate on the runtime may
-    // well have the facade.
-    let root = named("fulgurite-runtime").or_else(|| named(FACADE)).unwrap_or_else(|| FACADE.to_owned());
+    let root = named(FACADE).or_else(|| named("fulgurite-runtime")).unwrap_or_else(|| FACADE.to_owned());
     let replaced = if root == FACADE { None } else { replaced(&expansion, &root) };
     replaced.unwrap_or(expansion).into()
 }

@@ -7,8 +7,8 @@ use crate::declaration::Rule;
 use crate::errors::{Errors, did_you_mean};
 use crate::scan;
 
-/// A cotangent that is not used is a gradient that is silently zero. Those of several `results`, if these are known, are
-/// called after them.
+/// A cotangent that is not used is a gradient that is silently zero. Those of several `results`, if these are known,
+/// are called after them.
 pub fn check(rules: &[Rule], waived: &[(Ident, LitStr)], results: Option<&[String]>, errors: &mut Errors) {
     let Some(rule) = rules.iter().find(|rule| rule.name == "grad") else { return };
     let Some(body) = &rule.function.body else { return };

@@ -89,8 +89,8 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     }
 }
 
-/// A rule that stands for the operator takes every argument, so that none falls back to a default unseen; a kernel writes
-/// every result; and cotangents are called after results. The names are known when the constants are evaluated.
+/// A rule that stands for the operator takes every argument, so that none falls back to a default unseen; a kernel
+/// writes every result; and cotangents are called after results. The names are known when the constants are evaluated.
 fn complete_by_name(rule: &Rule) -> TokenStream {
     let here = rule.function.sig.ident.span().resolved_at(Span::call_site());
     let (name, taken) = (rule.name, rule.params.iter().map(|param| &param.name));

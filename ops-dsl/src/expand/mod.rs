@@ -99,8 +99,8 @@ pub(crate) fn grad_function(rule: &Rule) -> TokenStream {
     function.to_token_stream()
 }
 
-/// `name(__f::pass(&*ARGUMENTS.x.read(a)), ...)`: calls a rule with the arguments it takes by name. `special` gives those
-/// that are read in another way.
+/// `name(__f::pass(&*ARGUMENTS.x.read(a)), ...)`: calls a rule with the arguments it takes by name. `special` gives
+/// those that are read in another way.
 pub(crate) fn call(rule: &Rule, special: impl Fn(&RuleParam) -> Option<TokenStream>) -> TokenStream {
     let name = &rule.function.sig.ident;
     let arguments = rule.params.iter().map(|param| {

@@ -46,7 +46,7 @@ operators! {
         /// Hyperbolic tangent, elementwise.
         tanh, "tanh", _, Domain::ALL, |x| x.tanh();
         /// Error function, elementwise: `2/√π ∫₀ˣ e^(-t²) dt`.
-        erf, "erf", _, Domain::ALL, |x| crate::core::arrays::erf(x);
+        erf, "erf", _, Domain::ALL, crate::core::arrays::erf;
     }
 }
 

@@ -61,7 +61,7 @@ operators! {
         /// Error function, elementwise: `2/√π ∫₀ˣ e^(-t²) dt`.
         erf, "erf", _, Domain::ALL,
             input.erf(),
-            |x| error_function(x),
+            error_function,
             mul(mul(d_out, std::f64::consts::FRAC_2_SQRT_PI), exp(neg(mul(input, input))));
     }
 }

@@ -30,6 +30,7 @@ macro_rules! parameter {
             pub struct At<const INDEX: usize>;
             /// The gradient of such an argument.
             pub type Gradient = $gradient;
+            #[allow(clippy::needless_lifetimes, reason = "some forms of arguments are borrowed for the lifetime")]
             impl<const INDEX: usize> At<INDEX> {
                 /// The place.
                 pub const HERE: Self = At;

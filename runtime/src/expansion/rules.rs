@@ -1,8 +1,7 @@
 //! The macro that makes functions of the runtime's form out of rules.
 
-/// A rule as a function of the runtime's form, which follows from its name. It refers to a
-/// function pointer, so that all rules of a form share one table of methods. `$a` are the arguments in its call, and `__f` is
-/// this module there.
+/// A rule as a function of the runtime's form, which follows from its name. It refers to a function pointer, so that
+/// all rules of a form share one table of methods. `$a` are the arguments in its call, and `__f` is this module there.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __rule {
