@@ -354,6 +354,10 @@ impl Array {
             let state = DeviceState::of(device)?;
             after(&state, producer, |own, other| order(&state, other, own))?;
         }
+        // An offset would make another address of it.
+        if data.is_null() && !extents.contains(&0) {
+            return Err(wrong("its data is null".to_owned()));
+        }
         let pointer = data.cast::<u8>().wrapping_add(offset);
         let meta = TensorMeta::new(extents, dtype, device);
         // SAFETY: promised where the tensor was taken over; it is deleted when the deleter drops it, not before.

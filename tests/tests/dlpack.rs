@@ -281,7 +281,7 @@ fn tensors_of_both_forms_are_taken_over() {
 fn tensors_that_cannot_be_used_are_errors_and_are_deleted() {
     let deleted = Deleted::default();
     type Change = fn(&mut DLTensor, &mut DLManagedTensorVersioned);
-    let cases: [(Change, &str); 10] = [
+    let cases: [(Change, &str); 11] = [
         (|_, managed| managed.version.major = 2, "has version 2.3 of DLPack, expected version 1"),
         (|tensor, _| tensor.dtype = DLDataType { code: 5, bits: 64, lanes: 1 }, "type code 5, 64 bits"),
         (|tensor, _| tensor.dtype = DLDataType { code: 2, bits: 32, lanes: 4 }, "4 lanes"),
@@ -293,6 +293,7 @@ fn tensors_that_cannot_be_used_are_errors_and_are_deleted() {
         // SAFETY: the shape has two numbers.
         (|tensor, _| unsafe { *tensor.shape = -2 }, "its shape is [-2, 2]"),
         (|tensor, _| (tensor.data, tensor.byte_offset) = (std::ptr::null_mut(), 0), "is null"),
+        (|tensor, _| tensor.data = std::ptr::null_mut(), "is null"),
     ];
     for (i, (change, expected)) in cases.into_iter().enumerate() {
         let error = Foreign::imported(&deleted, change).unwrap_err().to_string();

@@ -50,10 +50,11 @@ impl<'a> Parser<'a> {
     pub(super) fn names_to(&mut self, name: &str) -> Result<Vec<String>> {
         self.skip();
         let start = self.at;
-        if !self.eat_word("to") {
+        // A value may be called `to`: the next line may begin with it.
+        if !self.eat_word("to") || !self.eat('.') {
+            self.at = start;
             return Ok(Vec::new());
         }
-        self.expect('.', "and the counter of the last name after 'to'")?;
         let last: u32 = self.integer("a counter")?;
         let (base, first) = counted(name);
         let count = last.saturating_sub(first) as usize;

@@ -34,6 +34,13 @@ fn random_traces_read_back_as_they_were() {
 }
 
 #[test]
+fn a_value_may_be_called_as_the_word_between_the_first_and_the_last_of_a_run() {
+    let lines = "  a = tt::exp(x)\n  b = tt::exp(a); del a\n  to = tt::exp(b); del b\n  return result = to\n";
+    let trace = parse(&format!("# fulgurite trace 2\ntrace f for cpu (x: f32[4]) {{\n{lines}}}\n")).unwrap();
+    assert_eq!(parse(&trace.to_string()).unwrap(), trace, "{trace}");
+}
+
+#[test]
 fn traces_that_are_not_canonical_read_back_canonical() {
     let mut trace = parse(GOOD).unwrap();
     // Another numbering: every value one further, and one that is not defined.
