@@ -28,9 +28,9 @@ pub(super) fn exported(operator: &Operator) -> TokenStream {
     match has_method(operator) {
         true => {
             let method = method_name(ident);
-            quote!(self::#ident::{#ident, #method})
+            quote!(#ident::{#ident, #method})
         }
-        false => quote!(self::#ident::#ident),
+        false => quote!(#ident::#ident),
     }
 }
 
