@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use fulgurite_models::Parameters;
 use fulgurite_models::batches::Batch;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
-use fulgurite_models::gpt2::Gpt2;
 use fulgurite_models::precision::rounded_to_tf32;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::{batch_arrays, step_scalars, zeros};
@@ -65,7 +65,7 @@ pub struct Measured {
 }
 
 /// Trains on one batch over and over; `started` is when the process began.
-pub fn measure(setting: &Setting, params: Gpt2<Array>, batch: &Batch, started: Instant) -> Result<Measured> {
+pub fn measure(setting: &Setting, params: Parameters<Array>, batch: &Batch, started: Instant) -> Result<Measured> {
     let device = setting.options.device.unwrap_or(Device::new("cuda", 0));
     let state = DeviceState::of(device)?;
     let step = jit(|(state, batch, scalars): Arguments<Tensor>| {

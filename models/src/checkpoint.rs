@@ -12,9 +12,11 @@ use fulgurite_kernels::DType;
 use serde::{Deserialize, Serialize};
 
 use crate::batches::BatchPosition;
-use crate::config::{ConfigError, GptConfig};
+use crate::config::ConfigError;
 use crate::durable;
 use crate::host_tensor::HostTensor;
+use crate::model::Model;
+use crate::model_config::ModelConfig;
 use crate::nonfinite::NonFinite;
 use crate::schedule::{Schedule, ScheduleError};
 use crate::tensor_file::{TensorFile, TensorFileError};
@@ -88,7 +90,7 @@ pub struct TrainingState {
     /// Optimizer steps done; the next step has this number.
     pub step: u64,
     /// The model.
-    pub model: GptConfig,
+    pub model: ModelConfig,
     /// The tokenizer's name.
     pub tokenizer: String,
     /// Where the training data stands.
@@ -117,9 +119,9 @@ impl TrainingState {
         let setting = |field, value, valid| if valid { Ok(()) } else { Err(CheckpointError::Setting { field, value }) };
         self.optimizer.validate().map_err(|(field, value, _)| CheckpointError::Setting { field, value })?;
         setting("accumulation", self.accumulation as f64, self.accumulation > 0)?;
-        setting("data.context", self.data.context as f64, (1..=self.model.context).contains(&self.data.context))?;
+        setting("data.context", self.data.context as f64, (1..=self.model.context()).contains(&self.data.context))?;
         setting("data.rows", self.data.rows as f64, self.data.rows > 0)?;
-        setting("model.vocabulary", self.model.vocabulary as f64, self.model.vocabulary >= tokenizer.vocabulary())
+        setting("model.vocabulary", self.model.vocabulary() as f64, self.model.vocabulary() >= tokenizer.vocabulary())
     }
 }
 

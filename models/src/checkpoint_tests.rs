@@ -1,5 +1,6 @@
 use super::*;
 use crate::batches::{Batches, Order};
+use crate::config::GptConfig;
 use crate::initialize::initial_values;
 
 fn state() -> TrainingState {
@@ -7,7 +8,7 @@ fn state() -> TrainingState {
     let tokens: std::sync::Arc<[u32]> = (0..200).collect();
     TrainingState {
         step: 12,
-        model,
+        model: model.into(),
         tokenizer: "bytes".to_owned(),
         data: Batches::new(tokens, 2, 8, Order::Shuffled, u64::MAX).unwrap().position().clone(),
         accumulation: 2,

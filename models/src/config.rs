@@ -121,6 +121,9 @@ pub enum ConfigError {
         /// H.
         heads: usize,
     },
+    /// A decoder that cannot be.
+    #[error(transparent)]
+    Decoder(#[from] crate::decoder::DecoderError),
     /// A dropout that is no probability below 1.
     #[error("dropout is {0}, expected a number from 0 to below 1")]
     Dropout(f64),

@@ -6,8 +6,9 @@ use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, DType, Error, Result};
 
-use crate::config::GptConfig;
-use crate::gpt2::{Dropout, Gpt2};
+use crate::dropout::Dropout;
+use crate::model::Model;
+use crate::parameter_list::Parameters;
 use crate::tokenizer::{StreamingDecoder, Tokenizer};
 
 /// How tokens are drawn.
@@ -53,18 +54,18 @@ impl Sampling {
 /// What stands after `last` does not matter.
 #[track_caller]
 pub fn next_token(
-    config: &GptConfig,
-    params: &Gpt2<Tensor>,
+    config: &dyn Model,
+    params: &Parameters<Tensor>,
     tokens: Tensor,
     last: Tensor,
     temperature: Tensor,
     generator: Tensor,
     (greedy, top_k): (bool, Option<usize>),
 ) -> Tensor {
-    let hidden = params.hidden(config, tokens, &Dropout::none());
+    let hidden = config.hidden(params, tokens, &Dropout::none());
     let hidden = index_select(hidden, 1, last);
-    let logits = scope("lm_head", || linear(hidden, params.wte.weight));
-    let logits = reshape(logits, [1, config.vocabulary as i64]);
+    let logits = config.head(params, hidden);
+    let logits = reshape(logits, [1, config.vocabulary() as i64]);
     if greedy {
         return argmax::with(logits).dim(-1).call();
     }
@@ -72,7 +73,7 @@ pub fn next_token(
     // follows.
     let most = reshape(prims::amax(logits, vec![1]), [1, 1]);
     let mut logits = (logits - most) / temperature;
-    if let Some(k) = top_k.filter(|k| *k < config.vocabulary) {
+    if let Some(k) = top_k.filter(|k| *k < config.vocabulary()) {
         let (values, _) = topk(logits, k);
         let least = narrow(values, -1, (k - 1) as i64, 1);
         logits = masked_fill(logits, lt(logits, least), f64::NEG_INFINITY);
@@ -82,9 +83,9 @@ pub fn next_token(
 
 /// Continues `prompt` by `count` tokens. `show` gets each piece of text as soon as it is complete.
 pub fn generate(
-    config: &GptConfig,
+    config: &dyn Model,
     tokenizer: Tokenizer,
-    params: &Gpt2<Array>,
+    params: &Parameters<Array>,
     prompt: &str,
     count: usize,
     sampling: Sampling,
@@ -102,17 +103,17 @@ pub fn generate(
         // Something must come first: the end of the text before, or a new line.
         tokens.push(tokenizer.end_of_text().map_or(i64::from(b'\n'), i64::from));
     }
-    if let Some(token) = tokens.iter().find(|token| **token as usize >= config.vocabulary) {
+    if let Some(token) = tokens.iter().find(|token| **token as usize >= config.vocabulary()) {
         return Err(wrong(
             "prompt",
-            format!("token {token} is not in the model's vocabulary of {}", config.vocabulary),
+            format!("token {token} is not in the model's vocabulary of {}", config.vocabulary()),
         ));
     }
     let choice = (sampling.is_greedy(), sampling.top_k);
     // Where the parameters are.
     let device = params.leaves().first().map(|(_, array)| array.device()).filter(|device| !device.is_cpu());
     let step = fulgurite_runtime::jit(
-        |(params, tokens, last, temperature, generator): (Gpt2<Tensor>, Tensor, Tensor, Tensor, Tensor)| {
+        |(params, tokens, last, temperature, generator): (Parameters<Tensor>, Tensor, Tensor, Tensor, Tensor)| {
             next_token(config, &params, tokens, last, temperature, generator, choice)
         },
     )
@@ -123,13 +124,13 @@ pub fn generate(
     let mut decoder = StreamingDecoder::new(tokenizer);
     let mut text = String::new();
     for drawn in 0..count {
-        let start = tokens.len().saturating_sub(config.context);
+        let start = tokens.len().saturating_sub(config.context());
         let mut window = tokens[start..].to_vec();
         let last = (window.len() - 1) as i64;
-        window.resize(config.context, 0);
+        window.resize(config.context(), 0);
         let next: Array = step.call((
             params.clone(),
-            Array::new([1, config.context], &window)?,
+            Array::new([1, config.context()], &window)?,
             Array::new([1], &[last])?,
             temperature.clone(),
             Array::new([2], &[sampling.seed as i64, drawn as i64])?,
@@ -156,6 +157,7 @@ pub const PARAMETER_DTYPE: DType = DType::F32;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::GptConfig;
     use crate::train::initial_parameters;
 
     fn sample(temperature: f64, top_k: Option<usize>) -> Result<String> {
@@ -166,7 +168,7 @@ mod tests {
     fn sample_scaled(scale: f32, temperature: f64, top_k: Option<usize>) -> Result<String> {
         let config = GptConfig { vocabulary: 256, context: 8, layers: 1, heads: 1, channels: 8, dropout: 0.0 };
         let mut params = initial_parameters(&config, 3)?;
-        params.ln_f.weight = Array::new([8], &[scale; 8])?;
+        *params.get_mut("ln_f.weight").unwrap() = Array::new([8], &[scale; 8])?;
         let sampling = Sampling { temperature, top_k, seed: 1 };
         generate(&config, Tokenizer::bytes(), &params, "abc", 12, sampling, &mut |_| {})
     }

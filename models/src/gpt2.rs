@@ -2,8 +2,6 @@
 //! learned positions, tied embeddings, tanh-GELU. Parameters are named as in Hugging Face's checkpoints, with the
 //! layout of `torch.nn.Linear` (out, in).
 
-use std::cell::Cell;
-
 use fulgurite_ops::prelude::*;
 use fulgurite_ops::prims;
 use fulgurite_ops_macros::Tree;
@@ -11,7 +9,10 @@ use fulgurite_ops_macros::Tree;
 use fulgurite_runtime::argument::Scalar;
 use fulgurite_runtime::tree::Leaf;
 
-use crate::config::GptConfig;
+use crate::config::{ConfigError, GptConfig, Parameter};
+use crate::dropout::Dropout;
+use crate::model::{Model, mean_cross_entropy};
+use crate::parameter_list::Parameters;
 
 /// Embedding table.
 #[derive(Debug, Clone, Tree)]
@@ -127,39 +128,13 @@ impl<T: Leaf> Gpt2<T> {
     }
 }
 
-/// Where dropout draws its random numbers: each place in the model draws from a stream of its own.
-pub struct Dropout {
-    probability: f64,
-    /// i64[2]: seed and offset.
-    generator: Option<Tensor>,
-    drawn: Cell<i64>,
-}
-
-/// How far apart the offsets of a model's places are. An offset is the number of a stream, of 2^64 blocks, so places
-/// need not be far apart; there is room for 2^24 of them below the part of the offset that numbers the batches of a
-/// step ([`crate::train::generator`]).
-pub(crate) const DRAW_STRIDE: i64 = 1 << 8;
-
-impl Dropout {
-    /// No dropout: evaluation, or a probability of zero.
-    pub fn none() -> Dropout {
-        Dropout { probability: 0.0, generator: None, drawn: Cell::new(0) }
-    }
-
-    /// Drops with `probability`, drawing from `generator`, i64[2] of seed and offset.
-    pub fn new(probability: f64, generator: Tensor) -> Dropout {
-        let generator = (probability > 0.0).then_some(generator);
-        Dropout { probability, generator, drawn: Cell::new(0) }
-    }
-
+impl Gpt2<Tensor> {
+    /// The traced parameters of `config` as its tree. A list of another model's ends the trace with an error.
     #[track_caller]
-    fn apply(&self, x: Tensor) -> Tensor {
-        let Some(generator) = self.generator else { return x };
-        let place = self.drawn.get();
-        self.drawn.set(place + 1);
-        let shift =
-            prims::iota(2, Scalar::Int(0), Scalar::Int(place * DRAW_STRIDE), DType::I64, x.device().to_string());
-        dropout::with(x).p(self.probability).training(true).generator(generator + shift).call()
+    pub fn of(config: &GptConfig, params: &Parameters<Tensor>) -> Self {
+        let built: Result<_, std::convert::Infallible> = Gpt2::build(config, &mut |name, _| Ok(params.tensor(name)));
+        let Ok(tree) = built;
+        tree
     }
 }
 
@@ -198,18 +173,48 @@ impl Gpt2<Tensor> {
     /// Token ids i64[B, T] to logits [B, T, V].
     #[track_caller]
     pub fn logits(&self, config: &GptConfig, tokens: Tensor, dropout: &Dropout) -> Tensor {
-        let hidden = self.hidden(config, tokens, dropout);
+        self.head(self.hidden(config, tokens, dropout))
+    }
+
+    /// Hidden states [.., C] to logits [.., V].
+    #[track_caller]
+    fn head(&self, hidden: Tensor) -> Tensor {
         scope("lm_head", || linear(hidden, self.wte.weight))
     }
 
     /// Mean cross entropy of predicting `targets` i64[B, T] from `tokens` i64[B, T]; targets of -100 do not count.
     #[track_caller]
     pub fn loss(&self, config: &GptConfig, tokens: Tensor, targets: Tensor, dropout: &Dropout) -> Tensor {
-        let logits = self.logits(config, tokens, dropout);
-        let rows = tokens.size(0) * tokens.size(1);
-        scope("loss", || {
-            cross_entropy(reshape(logits, [rows as i64, logits.size(-1) as i64]), reshape(targets, [rows as i64]))
-        })
+        mean_cross_entropy(self.logits(config, tokens, dropout), targets)
+    }
+}
+
+impl Model for GptConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        GptConfig::validate(self)
+    }
+    fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+    fn context(&self) -> usize {
+        self.context
+    }
+    fn dropout(&self) -> f64 {
+        self.dropout
+    }
+    fn sizes(&self) -> [usize; 3] {
+        [self.layers, self.heads, self.channels]
+    }
+    fn parameters(&self) -> Vec<Parameter> {
+        GptConfig::parameters(self)
+    }
+    #[track_caller]
+    fn hidden(&self, params: &Parameters<Tensor>, tokens: Tensor, dropout: &Dropout) -> Tensor {
+        Gpt2::of(self, params).hidden(self, tokens, dropout)
+    }
+    #[track_caller]
+    fn head(&self, params: &Parameters<Tensor>, hidden: Tensor) -> Tensor {
+        Gpt2::of(self, params).head(hidden)
     }
 }
 

@@ -1,6 +1,6 @@
-//! GPT-2 and its training: the traced model and its step, text and tokens, batches, schedules, model sizes and their
-//! initial weights, checkpoints that survive a kill and are checked when read, the files of llm.c and of Hugging Face,
-//! and sampling.
+//! GPT-2, Llama and its relatives, and their training: the traced models and their step, text and tokens, batches,
+//! schedules, model sizes and their initial weights, checkpoints that survive a kill and are checked when read, the
+//! files of llm.c and of Hugging Face, and sampling.
 //!
 //! Everything here is deterministic: the same seed and position give the same bytes, run after run.
 
@@ -12,7 +12,9 @@ pub mod batches;
 pub mod checkpoint;
 pub mod config;
 pub mod corpus;
+pub mod decoder;
 pub mod documents;
+pub mod dropout;
 pub mod durable;
 pub mod generate;
 pub mod gpt2;
@@ -21,7 +23,10 @@ pub mod hugging_face;
 pub mod initialize;
 mod kept;
 pub mod llmc;
+pub mod model;
+pub mod model_config;
 pub mod nonfinite;
+pub mod parameter_list;
 mod parameters;
 pub mod precision;
 pub mod random;
@@ -39,8 +44,12 @@ pub mod weights;
 pub use batches::{Batch, BatchPosition, Batches};
 pub use checkpoint::{Checkpoint, CheckpointError, TrainingState};
 pub use config::GptConfig;
+pub use dropout::Dropout;
 pub use host_tensor::HostTensor;
+pub use model::Model;
+pub use model_config::{Family, ModelConfig};
 pub use nonfinite::NonFinite;
+pub use parameter_list::Parameters;
 pub use schedule::Schedule;
 pub use tokenizer::Tokenizer;
 pub use tokens::Tokens;

@@ -5,32 +5,28 @@ use std::collections::BTreeMap;
 use fulgurite_runtime::{Array, DType, Device, Result};
 
 use crate::argument_error::wrong;
-use crate::config::GptConfig;
-use crate::gpt2::Gpt2;
+use crate::config::Parameter;
 use crate::host_tensor::HostTensor;
 use crate::initialize::initialize;
+use crate::model::Model;
+use crate::parameter_list::Parameters;
 
-/// Parameters of `config`, drawn from `seed`.
-pub fn initial_parameters(config: &GptConfig, seed: u64) -> Result<Gpt2<Array>> {
-    let rules = config.parameters();
-    let mut rules = rules.iter();
-    Gpt2::build(config, &mut |name, shape| {
-        let rule = rules.next().filter(|rule| rule.name == name && rule.shape == shape);
-        let rule = rule.ok_or_else(|| wrong(name, "is not the configuration's next parameter"))?;
-        Array::written(shape, |values| initialize(rule, seed, values))
-    })
+/// Parameters of `model`, drawn from `seed`.
+pub fn initial_parameters(model: &dyn Model, seed: u64) -> Result<Parameters<Array>> {
+    let make = &mut |rule: &Parameter| Array::written(&rule.shape, |values| initialize(rule, seed, values));
+    Parameters::build(&model.parameters(), make)
 }
 
 /// Parameters from tensors by name.
 pub fn parameters_from(
-    config: &GptConfig,
+    model: &dyn Model,
     tensors: &BTreeMap<String, HostTensor>,
     prefix: &str,
-) -> Result<Gpt2<Array>> {
-    Gpt2::build(config, &mut |name, shape| {
+) -> Result<Parameters<Array>> {
+    Parameters::build(&model.parameters(), &mut |Parameter { name, shape, .. }| {
         let name = format!("{prefix}{name}");
         let tensor = tensors.get(&name).ok_or_else(|| wrong(&name, "is missing in the checkpoint"))?;
-        if tensor.shape() != shape || tensor.dtype() != DType::F32 {
+        if tensor.shape() != *shape || tensor.dtype() != DType::F32 {
             let found = format!("is {}{:?} in the checkpoint, expected f32{shape:?}", tensor.dtype(), tensor.shape());
             return Err(wrong(&name, found));
         }
@@ -39,8 +35,8 @@ pub fn parameters_from(
 }
 
 /// Zeros of the parameters' shapes, in f32, on `device`: moments, and sums of gradients, at their start.
-pub fn zeros(config: &GptConfig, device: Device) -> Result<Gpt2<Array>> {
-    Gpt2::build(config, &mut |_, shape| Array::zeros_on(device, shape, DType::F32))
+pub fn zeros(model: &dyn Model, device: Device) -> Result<Parameters<Array>> {
+    Parameters::build(&model.parameters(), &mut |parameter| Array::zeros_on(device, &parameter.shape, DType::F32))
 }
 
 fn to_array(tensor: &HostTensor) -> Result<Array> {

@@ -7,18 +7,19 @@ use fulgurite_ops_macros::Tree;
 use fulgurite_runtime::tree::{Leaf, Tree};
 
 use crate::checkpoint::OptimizerSettings;
-use crate::config::GptConfig;
-use crate::gpt2::{Dropout, Gpt2};
+use crate::dropout::Dropout;
+use crate::model::Model;
+use crate::parameter_list::Parameters;
 
 /// Parameters and the optimizer's moments.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T: Leaf> {
     /// Parameters.
-    pub params: Gpt2<T>,
+    pub params: Parameters<T>,
     /// Running mean of gradients, f32.
-    pub exp_avg: Gpt2<T>,
+    pub exp_avg: Parameters<T>,
     /// Running mean of squared gradients, f32.
-    pub exp_avg_sq: Gpt2<T>,
+    pub exp_avg_sq: Parameters<T>,
 }
 
 /// One batch.
@@ -44,13 +45,13 @@ pub struct StepScalars<T: Leaf> {
 /// Loss and gradients of one batch.
 #[track_caller]
 pub fn loss_and_gradients(
-    config: &GptConfig,
-    params: Gpt2<Tensor>,
+    config: &dyn Model,
+    params: Parameters<Tensor>,
     batch: &BatchTensors<Tensor>,
     generator: Tensor,
-) -> (Tensor, Gpt2<Tensor>) {
+) -> (Tensor, Parameters<Tensor>) {
     value_and_grad(params, |params| {
-        params.loss(config, batch.tokens, batch.targets, &Dropout::new(config.dropout, generator))
+        config.loss(params, batch.tokens, batch.targets, &Dropout::new(config.dropout(), generator))
     })
 }
 
@@ -58,10 +59,10 @@ pub fn loss_and_gradients(
 /// (Nobody else needs it, and it takes another pass over all gradients.)
 #[track_caller]
 pub fn update(
-    config: &GptConfig,
+    config: &dyn Model,
     optimizer: &OptimizerSettings,
     state: TrainState<Tensor>,
-    gradients: Gpt2<Tensor>,
+    gradients: Parameters<Tensor>,
     scalars: &StepScalars<Tensor>,
 ) -> (TrainState<Tensor>, Option<Tensor>) {
     let (list, norm) = clipped(&gradients, optimizer.clip);
@@ -70,7 +71,7 @@ pub fn update(
 
 /// The gradients in the order of the leaves, clipped to a norm of `most`, and the norm before; as they are, and no
 /// norm, without `most`.
-fn clipped(gradients: &Gpt2<Tensor>, most: Option<f64>) -> (Vec<Tensor>, Option<Tensor>) {
+fn clipped(gradients: &Parameters<Tensor>, most: Option<f64>) -> (Vec<Tensor>, Option<Tensor>) {
     let mut list: Vec<Tensor> = gradients.leaves().into_iter().map(|(_, gradient)| *gradient).collect();
     let norm = most.and_then(|most| {
         list = scope("clip", || clip_grad_norm(&list, most));
@@ -81,7 +82,7 @@ fn clipped(gradients: &Gpt2<Tensor>, most: Option<f64>) -> (Vec<Tensor>, Option<
 
 /// AdamW's update of all parameters; where `apply` is false, the state as it is.
 fn apply_update(
-    config: &GptConfig,
+    config: &dyn Model,
     optimizer: &OptimizerSettings,
     state: TrainState<Tensor>,
     list: &[Tensor],
@@ -90,7 +91,8 @@ fn apply_update(
 ) -> TrainState<Tensor> {
     let decays: Vec<bool> = config.parameters().iter().map(|parameter| parameter.decays).collect();
     let names: Vec<String> = state.params.leaves().into_iter().map(|(path, _)| path).collect();
-    let flat = |tree: &Gpt2<Tensor>| -> Vec<Tensor> { tree.leaves().into_iter().map(|(_, leaf)| *leaf).collect() };
+    let flat =
+        |tree: &Parameters<Tensor>| -> Vec<Tensor> { tree.leaves().into_iter().map(|(_, leaf)| *leaf).collect() };
     let (params, means, squares) = (flat(&state.params), flat(&state.exp_avg), flat(&state.exp_avg_sq));
     let updated: Vec<(Tensor, Tensor, Tensor)> = (0..params.len())
         .map(|i| {
@@ -107,7 +109,7 @@ fn apply_update(
             })
         })
         .collect();
-    let rebuild = |tree: Gpt2<Tensor>, pick: fn(&(Tensor, Tensor, Tensor)) -> Tensor| {
+    let rebuild = |tree: Parameters<Tensor>, pick: fn(&(Tensor, Tensor, Tensor)) -> Tensor| {
         let mut next = updated.iter().map(pick);
         tree.map(&mut |old| next.next().unwrap_or(old))
     };
@@ -134,10 +136,10 @@ pub struct Guard {
 /// [`Guard::measure`] is set, and otherwise the second result is f32[1], the loss alone, and decides alone.
 #[track_caller]
 pub fn guarded_update(
-    config: &GptConfig,
+    config: &dyn Model,
     optimizer: &OptimizerSettings,
     state: TrainState<Tensor>,
-    gradients: Gpt2<Tensor>,
+    gradients: Parameters<Tensor>,
     loss: Tensor,
     scalars: &StepScalars<Tensor>,
     guard: Guard,
@@ -160,7 +162,7 @@ pub fn guarded_update(
 /// A whole step on one batch, with a [`guarded_update`].
 #[track_caller]
 pub fn guarded_step(
-    config: &GptConfig,
+    config: &dyn Model,
     optimizer: &OptimizerSettings,
     state: TrainState<Tensor>,
     batch: BatchTensors<Tensor>,
@@ -177,7 +179,7 @@ pub type StepResults<T> = (TrainState<T>, T, Option<T>);
 /// A whole step on one batch.
 #[track_caller]
 pub fn train_step(
-    config: &GptConfig,
+    config: &dyn Model,
     optimizer: &OptimizerSettings,
     state: TrainState<Tensor>,
     batch: BatchTensors<Tensor>,
@@ -192,14 +194,14 @@ pub fn train_step(
 /// to `gradients`, and its loss likewise to `loss`.
 #[track_caller]
 pub fn accumulate_step(
-    config: &GptConfig,
+    config: &dyn Model,
     batches: usize,
-    params: Gpt2<Tensor>,
-    gradients: Gpt2<Tensor>,
+    params: Parameters<Tensor>,
+    gradients: Parameters<Tensor>,
     loss: Tensor,
     batch: BatchTensors<Tensor>,
     generator: Tensor,
-) -> (Gpt2<Tensor>, Tensor) {
+) -> (Parameters<Tensor>, Tensor) {
     let (batch_loss, batch_gradients) = loss_and_gradients(config, params, &batch, generator);
     let share = 1.0 / batches as f64;
     let mut own = batch_gradients.leaves().into_iter().map(|(_, leaf)| *leaf).collect::<Vec<_>>().into_iter();

@@ -1,4 +1,4 @@
-//! The traces of GPT-2 at every stage, without weights: for `fulgurite trace show gpt2`, snapshots and measurements.
+//! The traces of a model at every stage, without weights: for `fulgurite trace show gpt2`, snapshots and measurements.
 
 use fulgurite_runtime::compile::{Options, Programs, Stage, split_stages, stages};
 use fulgurite_runtime::jit::{Names, trace};
@@ -7,17 +7,18 @@ use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{DType, Device, Result, Target, TensorMeta};
 
 use crate::checkpoint::OptimizerSettings;
-use crate::config::GptConfig;
-use crate::gpt2::{Dropout, Gpt2};
+use crate::dropout::Dropout;
+use crate::model::Model;
+use crate::parameter_list::Parameters;
 use crate::step::{BatchTensors, StepScalars, TrainState, train_step};
 
 fn meta(shape: &[usize], dtype: DType) -> TensorMeta {
     TensorMeta::new(shape, dtype, Device::CPU)
 }
 
-fn parameter_metas(config: &GptConfig) -> Gpt2<TensorMeta> {
+fn parameter_metas(config: &dyn Model) -> Parameters<TensorMeta> {
     let built: std::result::Result<_, std::convert::Infallible> =
-        Gpt2::build(config, &mut |_, shape| Ok(meta(shape, DType::F32)));
+        Parameters::build(&config.parameters(), &mut |parameter| Ok(meta(&parameter.shape, DType::F32)));
     let Ok(params) = built;
     params
 }
@@ -28,11 +29,11 @@ fn batch_metas(rows: usize, context: usize) -> BatchTensors<TensorMeta> {
 }
 
 /// The acquired trace of the loss of a batch [rows, context].
-pub fn loss_trace(config: &GptConfig, rows: usize, context: usize) -> Result<Trace> {
+pub fn loss_trace(config: &dyn Model, rows: usize, context: usize) -> Result<Trace> {
     let names = Names { arguments: vec!["params".into(), "batch".into()], results: vec!["loss".into()] };
     let arguments = (parameter_metas(config), batch_metas(rows, context));
     let (trace, _) = trace("loss", Target::cpu(), &names, arguments, |(params, batch)| {
-        params.loss(config, batch.tokens, batch.targets, &Dropout::none())
+        config.loss(&params, batch.tokens, batch.targets, &Dropout::none())
     })?;
     Ok(trace)
 }
@@ -48,7 +49,7 @@ pub fn loss_programs(loss: Trace, options: &Options) -> Result<Programs> {
 
 /// The acquired trace of a whole training step on a batch [rows, context], with the state donated.
 pub fn train_step_trace(
-    config: &GptConfig,
+    config: &dyn Model,
     optimizer: &OptimizerSettings,
     rows: usize,
     context: usize,
@@ -75,7 +76,7 @@ pub fn train_step_trace(
 
 /// Every stage of a whole training step.
 pub fn train_step_stages(
-    config: &GptConfig,
+    config: &dyn Model,
     optimizer: &OptimizerSettings,
     rows: usize,
     context: usize,

@@ -11,6 +11,8 @@ use crate::batches::{BatchPosition, Order};
 use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, OptimizerSettings, SECOND_MOMENT, TrainingState};
 use crate::hugging_face::{self, HuggingFaceError, Names};
 use crate::llmc::{Kind, LlmcCheckpoint, LlmcError, Version};
+use crate::model::Model;
+use crate::model_config::{Family, ModelConfig};
 use crate::nonfinite::NonFinite;
 use crate::random::fingerprint;
 use crate::schedule::Schedule;
@@ -81,7 +83,20 @@ pub enum WeightFileError {
     /// A faulty safetensors file.
     #[error(transparent)]
     Tensors(#[from] TensorFileError),
-    /// Tensors that are no GPT-2 of Hugging Face's.
+    /// A format that does not hold models of this family.
+    #[error(
+        "'{}': the format {format} holds models of the family gpt2 alone, the weights are those of a {family} model",
+        path.display()
+    )]
+    Family {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// The format.
+        format: Format,
+        /// The family.
+        family: Family,
+    },
+    /// Tensors that are no model of Hugging Face's.
     #[error("'{}': {source}", path.display())]
     HuggingFace {
         /// The file.
@@ -152,7 +167,7 @@ impl FromStr for Format {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
     /// The weights.
-    pub weights: Weights,
+    pub weights: Weights<ModelConfig>,
     /// What the file was.
     pub format: Format,
     /// The tokenizer's name, where the file has it: in checkpoints of ours.
@@ -162,7 +177,7 @@ pub struct Loaded {
 impl Loaded {
     /// The tokenizer that the file names, or else the largest that the vocabulary has room for.
     pub fn tokenizer(&self) -> Result<Tokenizer, WeightFileError> {
-        let vocabulary = self.weights.config().vocabulary;
+        let vocabulary = self.weights.config().vocabulary();
         let named = self.tokenizer.as_deref().and_then(|name| Tokenizer::from_name(name).ok());
         named
             .or_else(|| [Tokenizer::Gpt2, Tokenizer::Bytes].into_iter().find(|t| t.vocabulary() <= vocabulary))
@@ -197,7 +212,7 @@ pub fn load_unchecked(path: &Path, heads: Option<usize>) -> Result<Loaded, Weigh
         None => return load_safetensors(path, heads),
     }
     let LlmcCheckpoint { version, weights, .. } = LlmcCheckpoint::load(path)?;
-    Ok(Loaded { weights, format: Format::Llmc(version), tokenizer: None })
+    Ok(Loaded { weights: weights.into(), format: Format::Llmc(version), tokenizer: None })
 }
 
 fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
@@ -205,7 +220,7 @@ fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightF
     if !Checkpoint::is_one(&file) {
         let weights = hugging_face::read(file, heads, path.parent());
         let weights = weights.map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source })?;
-        return Ok(Loaded { weights, format: Format::HuggingFace, tokenizer: None });
+        return Ok(Loaded { weights: weights.into(), format: Format::HuggingFace, tokenizer: None });
     }
     let read = Checkpoint::from_file(file).and_then(|checkpoint| {
         checkpoint.validate_tensors()?;
@@ -221,23 +236,27 @@ fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightF
 /// Writes weights to a file of this format, whole or not at all, whatever their values are. `tokenizer` is what a
 /// checkpoint gets; `names` is how a safetensors file calls its tensors.
 pub fn save(
-    weights: Weights,
+    weights: Weights<ModelConfig>,
     format: Format,
     tokenizer: Tokenizer,
     names: Names,
     path: &Path,
 ) -> Result<(), WeightFileError> {
+    let gpt2 = |weights: Weights<ModelConfig>| {
+        let family = weights.config().family();
+        weights.into_gpt2().map_err(|_| WeightFileError::Family { path: path.to_owned(), format, family })
+    };
     match format {
         Format::Checkpoint => Ok(checkpoint_of(weights, tokenizer).save_unchecked(path)?),
-        Format::Llmc(version) => Ok(LlmcCheckpoint::new(weights, version).save(path)?),
-        Format::HuggingFace => hugging_face::save(&weights, names, path)
+        Format::Llmc(version) => Ok(LlmcCheckpoint::new(gpt2(weights)?, version).save(path)?),
+        Format::HuggingFace => hugging_face::save(&gpt2(weights)?, names, path)
             .map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source }),
     }
 }
 
 /// A checkpoint at step 0: moments of 0, settings that nothing was trained with, and a place in no data. It is there to
 /// be sampled from and to start a run with; resuming it is refused, since no data has its fingerprint.
-pub fn checkpoint_of(weights: Weights, tokenizer: Tokenizer) -> Checkpoint {
+pub fn checkpoint_of(weights: Weights<ModelConfig>, tokenizer: Tokenizer) -> Checkpoint {
     let (config, mut tensors) = weights.into_parts();
     let zeros: Vec<_> = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.zeros_like())).collect();
     for (name, zeros) in zeros {
@@ -253,7 +272,7 @@ pub fn checkpoint_of(weights: Weights, tokenizer: Tokenizer) -> Checkpoint {
             epoch: 0,
             batch: 0,
             rows: 1,
-            context: config.context,
+            context: config.context(),
             tokens: 0,
             fingerprint: fingerprint([]),
         },

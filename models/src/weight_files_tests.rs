@@ -3,13 +3,13 @@ use crate::config::GptConfig;
 use crate::host_tensor::HostTensor;
 use crate::initialize::initial_values;
 
-fn weights() -> Weights {
+fn weights() -> Weights<ModelConfig> {
     let config = GptConfig { vocabulary: 300, context: 6, layers: 2, heads: 2, channels: 4, dropout: 0.0 };
     let tensors = config.parameters().into_iter().map(|parameter| {
         let values = initial_values(&parameter, 9);
         (parameter.name, HostTensor::from_f32(&parameter.shape, &values).unwrap())
     });
-    Weights::new(config.clone(), tensors.collect()).unwrap()
+    Weights::new(config.clone().into(), tensors.collect()).unwrap()
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_vocabulary_finds_its_tokenizer() {
             let zeros = vec![0.0; parameter.elements()];
             (parameter.name, HostTensor::from_f32(&parameter.shape, &zeros).unwrap())
         });
-        let weights = Weights::new(config.clone(), tensors.collect()).unwrap();
+        let weights = Weights::new(config.clone().into(), tensors.collect()).unwrap();
         Loaded { weights, format: Format::HuggingFace, tokenizer: None }.tokenizer()
     };
     assert_eq!(of(50_257).unwrap(), Tokenizer::gpt2());

@@ -7,14 +7,17 @@ use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, Result as RuntimeResult};
 
 use crate::config::GptConfig;
-use crate::gpt2::Gpt2;
 use crate::host_tensor::HostTensor;
+use crate::model::Model;
+use crate::model_config::ModelConfig;
+use crate::parameter_list::Parameters;
 use crate::parameters::{parameters_from, to_host};
 
-/// A model's parameters on the host, in f32: exactly those of its configuration, each in its shape.
+/// A model's parameters on the host, in f32: exactly those of its configuration `C`, each in its shape. Formats that
+/// hold one family say so by the type.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Weights {
-    config: GptConfig,
+pub struct Weights<C = GptConfig> {
+    config: C,
     tensors: BTreeMap<String, HostTensor>,
 }
 
@@ -41,9 +44,9 @@ pub enum WeightsError {
     },
 }
 
-impl Weights {
-    /// Weights from tensors by the names of [`GptConfig::parameters`]: all of them, in f32, and no others.
-    pub fn new(config: GptConfig, tensors: BTreeMap<String, HostTensor>) -> Result<Self, WeightsError> {
+impl<C: Model + Clone> Weights<C> {
+    /// Weights from tensors by the names of [`Model::parameters`]: all of them, in f32, and no others.
+    pub fn new(config: C, tensors: BTreeMap<String, HostTensor>) -> Result<Self, WeightsError> {
         let parameters = config.parameters();
         for parameter in &parameters {
             let tensor = tensors.get(&parameter.name);
@@ -67,7 +70,7 @@ impl Weights {
     }
 
     /// The weights of a model in use, from whatever device they are on. They must be f32.
-    pub fn of(config: &GptConfig, params: &Gpt2<Array>) -> RuntimeResult<Self> {
+    pub fn of(config: &C, params: &impl Tree<Leaf = Array>) -> RuntimeResult<Self> {
         let mut tensors = BTreeMap::new();
         for (name, array) in params.leaves() {
             tensors.insert(name, to_host(array)?);
@@ -80,12 +83,12 @@ impl Weights {
     }
 
     /// The weights as a model's parameters, on the host.
-    pub fn params(&self) -> RuntimeResult<Gpt2<Array>> {
+    pub fn params(&self) -> RuntimeResult<Parameters<Array>> {
         parameters_from(&self.config, &self.tensors, "")
     }
 
     /// The model. Its dropout is 0 unless a checkpoint said otherwise.
-    pub fn config(&self) -> &GptConfig {
+    pub fn config(&self) -> &C {
         &self.config
     }
 
@@ -95,13 +98,29 @@ impl Weights {
     }
 
     /// The model, and its tensors by name.
-    pub fn into_parts(self) -> (GptConfig, BTreeMap<String, HostTensor>) {
+    pub fn into_parts(self) -> (C, BTreeMap<String, HostTensor>) {
         (self.config, self.tensors)
     }
 
     /// The tensors by name.
     pub fn tensors(&self) -> &BTreeMap<String, HostTensor> {
         &self.tensors
+    }
+}
+
+impl From<Weights<GptConfig>> for Weights<ModelConfig> {
+    fn from(weights: Weights<GptConfig>) -> Self {
+        Weights { config: weights.config.into(), tensors: weights.tensors }
+    }
+}
+
+impl Weights<ModelConfig> {
+    /// The weights of a GPT-2; those of another family are handed back.
+    pub fn into_gpt2(self) -> Result<Weights<GptConfig>, Self> {
+        match self.config {
+            ModelConfig::Gpt2(config) => Ok(Weights { config, tensors: self.tensors }),
+            config => Err(Weights { config, tensors: self.tensors }),
+        }
     }
 }
 

@@ -5,9 +5,11 @@
 use std::path::{Path, PathBuf};
 
 use fulgurite_models::config::GptConfig;
-use fulgurite_models::gpt2::{Dropout, Gpt2};
+use fulgurite_models::dropout::Dropout;
+use fulgurite_models::gpt2::Gpt2;
 use fulgurite_models::hugging_face::Names;
 use fulgurite_models::llmc::{DebugState, LlmcCheckpoint, LlmcTokenizer, Shard, Version};
+use fulgurite_models::parameter_list::Parameters;
 use fulgurite_models::step::{BatchTensors, loss_and_gradients};
 use fulgurite_models::tensor_file::TensorFile;
 use fulgurite_models::tokens::Tokens;
@@ -80,12 +82,13 @@ fn safetensors_hold_what_was_written_under_either_names() {
     {
         let read = load(&file(name), None).unwrap();
         assert_eq!(read.format, Format::HuggingFace);
-        check_model(&read.weights);
-        assert_eq!(compare(&read.weights, &values[table]), tensors, "{name}");
+        let weights = read.weights.into_gpt2().unwrap();
+        check_model(&weights);
+        assert_eq!(compare(&weights, &values[table]), tensors, "{name}");
     }
     // What is written has the tensors of the file, but for the buffers.
     let theirs = TensorFile::load(&file("plain.safetensors")).unwrap();
-    let weights = load(&file("plain.safetensors"), None).unwrap().weights;
+    let weights = load(&file("plain.safetensors"), None).unwrap().weights.into_gpt2().unwrap();
     let ours = hugging_face::tensor_file(&weights, Names::Plain);
     assert_eq!(ours.metadata, theirs.metadata);
     assert_eq!((ours.tensors.len(), theirs.tensors.len()), (28, 32));
@@ -115,14 +118,14 @@ fn the_debug_state_is_what_the_model_computes() {
     };
     let batch = BatchTensors { tokens: ids(&state.inputs), targets: ids(&state.targets) };
     let params = checkpoint.weights.params().unwrap();
-    type Arguments<T> = (Gpt2<T>, BatchTensors<T>, T);
+    type Arguments<T> = (Parameters<T>, BatchTensors<T>, T);
     use fulgurite_ops::prelude::Tensor;
     let step = fulgurite_runtime::jit(|(params, batch, generator): Arguments<Tensor>| {
-        let logits = params.logits(&config, batch.tokens, &Dropout::none());
+        let logits = Gpt2::of(&config, &params).logits(&config, batch.tokens, &Dropout::none());
         (logits, loss_and_gradients(&config, params, &batch, generator))
     });
     let generator = fulgurite_runtime::Array::new([2], &[0_i64, 0]).unwrap();
-    type Results<T> = (T, (T, Gpt2<T>));
+    type Results<T> = (T, (T, Parameters<T>));
     let (logits, (loss, gradients)): Results<fulgurite_runtime::Array> = step.call((params, batch, generator)).unwrap();
     let near = |found: &[f32], expected: &[f32], what: &str| {
         assert_eq!(found.len(), expected.len(), "{what}");

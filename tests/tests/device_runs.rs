@@ -9,9 +9,9 @@ mod faults;
 #[path = "device/graphs.rs"]
 mod graphs;
 
+use fulgurite_models::Parameters;
 use fulgurite_models::checkpoint::OptimizerSettings;
-use fulgurite_models::config::GptConfig;
-use fulgurite_models::gpt2::Gpt2;
+use fulgurite_models::config::{GptConfig, Parameter};
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::step_scalars;
 use fulgurite_ops::prelude::*;
@@ -38,9 +38,9 @@ fn batch(seed: usize) -> BatchTensors<Array> {
 
 fn state() -> TrainState<Array> {
     let tree = |scale: f64| {
-        Gpt2::build(&CONFIG, &mut |_, shape| {
+        Parameters::build(&CONFIG.parameters(), &mut |Parameter { shape, .. }| {
             let values: Vec<f64> = (0..shape.iter().product()).map(|i: usize| scale * (i as f64 * 0.7).sin()).collect();
-            Array::from_f64(shape, DType::F32, &values)
+            Array::from_f64(&shape[..], DType::F32, &values)
         })
         .unwrap()
     };

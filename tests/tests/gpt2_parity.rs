@@ -2,9 +2,9 @@
 
 mod device;
 
+use fulgurite_models::Parameters;
 use fulgurite_models::checkpoint::OptimizerSettings;
-use fulgurite_models::config::GptConfig;
-use fulgurite_models::gpt2::Gpt2;
+use fulgurite_models::config::{GptConfig, Parameter};
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::step_scalars;
 use fulgurite_runtime::compile::Options;
@@ -36,12 +36,13 @@ fn options(executors: &[&str], device: Option<Device>, autocast: Option<DType>) 
 }
 
 /// Losses and gradient norms of ten steps, and the weights after them.
-fn ten_steps(file: &SafeTensors<'_>, options: Options) -> (Vec<[f64; 2]>, Gpt2<Array>) {
-    let params = Gpt2::build(&CONFIG, &mut |name, shape| {
-        Array::from_f64(shape, DType::F32, &floats(file, &format!("initial/{name}")))
+fn ten_steps(file: &SafeTensors<'_>, options: Options) -> (Vec<[f64; 2]>, Parameters<Array>) {
+    let params = Parameters::build(&CONFIG.parameters(), &mut |Parameter { name, shape, .. }| {
+        Array::from_f64(&shape[..], DType::F32, &floats(file, &format!("initial/{name}")))
     })
     .unwrap();
-    let zeros = || Gpt2::build(&CONFIG, &mut |_, shape| Array::zeros(shape, DType::F32)).unwrap();
+    let zeros =
+        || Parameters::build(&CONFIG.parameters(), &mut |own| Array::zeros(&own.shape[..], DType::F32)).unwrap();
     let mut state = TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros() };
     let optimizer = OptimizerSettings { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, clip: Some(1.0) };
     let step = jit(|(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
@@ -77,7 +78,7 @@ fn ten_steps(file: &SafeTensors<'_>, options: Options) -> (Vec<[f64; 2]>, Gpt2<A
 
 /// Ten steps whose losses and gradient norms are PyTorch's to `tolerance` and what rounding costs the norm; the weights
 /// after them.
-fn follows(file: &SafeTensors<'_>, options: Options, tolerance: f64) -> Gpt2<Array> {
+fn follows(file: &SafeTensors<'_>, options: Options, tolerance: f64) -> Parameters<Array> {
     let (reported, params) = ten_steps(file, options);
     let (losses, norms) = (floats(file, "loss_f32"), floats(file, "norm_f64"));
     for (i, ([loss, norm], (expected, expected_norm))) in reported.iter().zip(losses.iter().zip(&norms)).enumerate() {

@@ -2,7 +2,8 @@
 //! program that holds both, and stored as text with the values that are saved between them.
 
 use fulgurite_models::config::GptConfig;
-use fulgurite_models::gpt2::{Dropout, Gpt2};
+use fulgurite_models::dropout::Dropout;
+use fulgurite_models::gpt2::Gpt2;
 use fulgurite_models::traces::{loss_programs, loss_trace};
 use fulgurite_ops::prelude::value_and_grad;
 use fulgurite_runtime::compile::{Options, Programs, compile};

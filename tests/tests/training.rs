@@ -14,7 +14,9 @@ use fulgurite_runtime::compile::Options;
 
 fn options(out: &Path, steps: u64) -> TrainOptions {
     TrainOptions {
+        family: Default::default(),
         size: "nano".into(),
+        set: Vec::new(),
         init: None,
         tokenizer: None,
         data: Vec::new(),
@@ -238,12 +240,12 @@ fn the_parameter_is_named_and_the_update_is_left_out() {
 /// One gradient that is not finite, clipped with the others, would make all weights NaN.
 #[test]
 fn a_guarded_update_is_the_update_or_nothing() {
-    use fulgurite_models::gpt2::Gpt2;
+    use fulgurite_models::Parameters;
     use fulgurite_models::step::{Guard, StepScalars, TrainState, guarded_update, update};
     use fulgurite_models::train::{step_scalars, zeros};
     use fulgurite_ops::prelude::Tensor;
     use fulgurite_runtime::Array;
-    type Arguments<T> = (TrainState<T>, Gpt2<T>, T, StepScalars<T>);
+    type Arguments<T> = (TrainState<T>, Parameters<T>, T, StepScalars<T>);
 
     let config = GptConfig { vocabulary: 256, context: 4, layers: 1, heads: 1, channels: 4, dropout: 0.0 };
     let cpu = fulgurite_runtime::Device::CPU;
@@ -274,7 +276,7 @@ fn a_guarded_update_is_the_update_or_nothing() {
             (0.5, f32::NEG_INFINITY, false),
         ] {
             let mut gradients = initial_parameters(&config, 3).unwrap();
-            gradients.h[0].mlp.c_fc.bias = Array::new([16], &[gradient; 16]).unwrap();
+            *gradients.get_mut("h.0.mlp.c_fc.bias").unwrap() = Array::new([16], &[gradient; 16]).unwrap();
             let arguments = || (state(), gradients.clone(), Array::scalar(loss), step_scalars(1e-2, 3, 0).unwrap());
             let (next, report): (TrainState<Array>, Array) = guarded.call(arguments()).unwrap();
             let report = report.to_vec::<f32>().unwrap();

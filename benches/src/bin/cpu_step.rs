@@ -6,7 +6,7 @@ use fulgurite_models::batches::Batch;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
-use fulgurite_models::train::{batch_arrays, initial_parameters, step_scalars};
+use fulgurite_models::train::{batch_arrays, initial_parameters, step_scalars, zeros};
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::program::SymbolTime;
 use fulgurite_runtime::{Array, Tensor, jit};
@@ -30,13 +30,8 @@ fn main() -> fulgurite_runtime::Result<()> {
     .donate("state")
     .options(Options { verify: false, ..Options::default() });
     let params = initial_parameters(&config, 42)?;
-    let zeros = |params: &fulgurite_models::gpt2::Gpt2<Array>| -> fulgurite_runtime::Result<_> {
-        fulgurite_models::gpt2::Gpt2::build(&config, &mut |_, shape| {
-            let _ = params;
-            Array::zeros(shape, fulgurite_runtime::DType::F32)
-        })
-    };
-    let (exp_avg, exp_avg_sq) = (zeros(&params)?, zeros(&params)?);
+    let zeros = || zeros(&config, fulgurite_runtime::Device::CPU);
+    let (exp_avg, exp_avg_sq) = (zeros()?, zeros()?);
     let mut state = TrainState { params, exp_avg, exp_avg_sq };
     let token = |i: usize| (i * 7919 % 50_257) as i64;
     let batch = Batch {

@@ -13,7 +13,9 @@ const DEVICES: [u32; 2] = [0, 1];
 /// With `evaluate_every` 1 each loss is read before the next step; with 0 behind it.
 fn options(out: &Path, lr: f64, evaluate_every: u64) -> TrainOptions {
     TrainOptions {
+        family: Default::default(),
         size: "nano".into(),
+        set: Vec::new(),
         init: None,
         tokenizer: None,
         data: Vec::new(),

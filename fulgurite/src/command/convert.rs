@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use fulgurite::models::hugging_face::Names;
 use fulgurite::models::weight_files::{Format, load, load_unchecked, save};
-use fulgurite::models::{GptConfig, Tokenizer};
+use fulgurite::models::{Model, Tokenizer};
 
 use super::outcome::{Failed, Outcome};
 use super::output::say;
@@ -75,10 +75,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
         (None, _) => Tokenizer::bytes(),
     };
     let from = loaded.format;
-    let config = loaded.weights.config().clone();
+    let config = loaded.weights.config();
+    let ([layers, heads, channels], context, vocabulary) = (config.sizes(), config.context(), config.vocabulary());
     let names = if arguments.prefix { Names::Prefixed } else { Names::Plain };
     save(loaded.weights, to, tokenizer, names, &arguments.to_file).map_err(|error| failed(&error))?;
-    let GptConfig { vocabulary, context, layers, heads, channels, .. } = config;
     say!(
         "{}: {from} to {to}, {layers} layers, {heads} heads, {channels} channels, context {context}, vocabulary {vocabulary}",
         arguments.to_file.display(),

@@ -52,7 +52,7 @@ mod tests {
     /// The first numbers that dropout draws there.
     fn draws(step: u64, micro: u32, place: i64) -> [u64; 4] {
         let pair = generator(7, step, micro).unwrap().to_vec::<i64>().unwrap();
-        let offset = pair[1] + place * crate::gpt2::DRAW_STRIDE;
+        let offset = pair[1] + place * crate::dropout::DRAW_STRIDE;
         let mut stream = Stream::new(pair[0] as u64, offset as u64);
         std::array::from_fn(|_| stream.next_u64())
     }

@@ -5,8 +5,8 @@ use std::fmt;
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, Error, Result};
 
-use crate::gpt2::Gpt2;
 use crate::nonfinite::NonFinite;
+use crate::parameter_list::Parameters;
 use crate::parameters::to_host;
 
 /// Why a run ended before its end.
@@ -89,7 +89,7 @@ impl fmt::Display for Divergence {
 impl std::error::Error for Divergence {}
 
 /// The first value of these parameters, or of their gradients, that is not finite.
-pub(super) fn first_nonfinite(tree: &Gpt2<Array>) -> Result<Option<NonFinite>> {
+pub(super) fn first_nonfinite(tree: &Parameters<Array>) -> Result<Option<NonFinite>> {
     for (name, array) in tree.leaves() {
         if let Some(found) = NonFinite::of(&name, &to_host(array)?) {
             return Ok(Some(found));
@@ -99,7 +99,7 @@ pub(super) fn first_nonfinite(tree: &Gpt2<Array>) -> Result<Option<NonFinite>> {
 }
 
 /// Why loss or gradients of these weights are not finite.
-pub(super) fn cause_of(params: &Gpt2<Array>, loss: f64, gradients: &Gpt2<Array>) -> Result<Cause> {
+pub(super) fn cause_of(params: &Parameters<Array>, loss: f64, gradients: &Parameters<Array>) -> Result<Cause> {
     if let Some(found) = first_nonfinite(params)? {
         return Ok(Cause::Weight(found));
     }

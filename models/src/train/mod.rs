@@ -1,4 +1,4 @@
-//! Training GPT-2: from options to a report.
+//! Training a model: from options to a report.
 
 mod arrays;
 mod failure;
@@ -30,6 +30,7 @@ use steps::Steps;
 use crate::argument_error::wrong;
 use crate::generate::{Sampling, generate};
 use crate::kept;
+use crate::model::Model;
 use crate::schedule::Schedule;
 
 /// Trains as `options` say. Progress goes to the terminal if `progress`; `line` gets every line worth keeping.
@@ -125,9 +126,10 @@ fn checked(options: &TrainOptions, checkpoint: &Path) -> Result<Schedule> {
 fn announce(options: &TrainOptions, run: &Run, line: &mut dyn FnMut(&str)) {
     let origin = options.init.as_ref().map_or(options.size.clone(), |path| format!("from {}", path.display()));
     line(&format!(
-        "gpt2 {origin}: {} parameters, vocabulary {}, {} tokens a step, {} steps, {} batches an epoch",
+        "{} {origin}: {} parameters, vocabulary {}, {} tokens a step, {} steps, {} batches an epoch",
+        run.config.family(),
         run.config.parameter_count(),
-        run.config.vocabulary,
+        run.config.vocabulary(),
         options.batch * run.batches.position().context * options.accumulate,
         options.steps,
         run.batches.batches_per_epoch(),

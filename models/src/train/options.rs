@@ -8,6 +8,7 @@ use fulgurite_runtime::Device;
 use fulgurite_runtime::compile::Options;
 
 use crate::checkpoint::OptimizerSettings;
+use crate::model_config::Family;
 use crate::schedule::Schedule;
 
 /// What happens where a loss or gradients are infinite or no number. The state stays as it was before that step in
@@ -24,8 +25,12 @@ pub enum OnNonFinite {
 /// What to train, on what, and for how long.
 #[derive(Debug, Clone)]
 pub struct TrainOptions {
-    /// Name of a size: `nano`, `micro`, `124M`, ...; not looked at where `init` is given.
+    /// The family of models.
+    pub family: Family,
+    /// Name of a size of the family: `nano`, `micro`, `124M`, ...; not looked at where `init` is given.
     pub size: String,
+    /// Fields of the size's configuration to be replaced, `name=value` each. Only a llama has such fields.
+    pub set: Vec<String>,
     /// Weights to start from, in any format of [`weight_files::Format`]; random ones if absent. The size is that of the
     /// file, also when the run is resumed.
     pub init: Option<PathBuf>,

@@ -9,8 +9,9 @@ use fulgurite_runtime::{Array, Result, jit};
 use super::arrays::{generator, next_arrays, step_scalars};
 use super::options::{OnNonFinite, TrainOptions};
 use crate::batches::Batches;
-use crate::config::GptConfig;
-use crate::gpt2::{Dropout, Gpt2};
+use crate::dropout::Dropout;
+use crate::model::Model;
+use crate::parameter_list::Parameters;
 use crate::parameters::zeros;
 use crate::step::{
     BatchTensors, Guard, StepScalars, TrainState, accumulate_step, guarded_step, guarded_update, loss_and_gradients,
@@ -21,32 +22,32 @@ type Function<'a, A, T, O> = Jit<A, O, Box<dyn Fn(T) -> O + 'a>>;
 
 /// State, batch, numbers, and what the step before reported.
 type StepArguments<T> = (TrainState<T>, BatchTensors<T>, StepScalars<T>, T);
-type AccumulateArguments<T> = (Gpt2<T>, Gpt2<T>, T, BatchTensors<T>, T);
-type UpdateArguments<T> = (TrainState<T>, Gpt2<T>, T, StepScalars<T>);
-type GradientArguments<T> = (Gpt2<T>, BatchTensors<T>, T);
-type LossArguments<T> = (Gpt2<T>, BatchTensors<T>);
+type AccumulateArguments<T> = (Parameters<T>, Parameters<T>, T, BatchTensors<T>, T);
+type UpdateArguments<T> = (TrainState<T>, Parameters<T>, T, StepScalars<T>);
+type GradientArguments<T> = (Parameters<T>, BatchTensors<T>, T);
+type LossArguments<T> = (Parameters<T>, BatchTensors<T>);
 
 /// The loss of a validation batch.
 pub(super) type ValidationLoss<'a> = Function<'a, LossArguments<Array>, LossArguments<Tensor>, Tensor>;
 
 /// See the module.
 pub(super) struct Programs<'a> {
-    pub(super) config: &'a GptConfig,
+    pub(super) config: &'a dyn Model,
     /// A step on one batch.
     pub(super) step: Function<'a, StepArguments<Array>, StepArguments<Tensor>, (TrainState<Tensor>, Tensor)>,
     /// One batch of a step on several.
     pub(super) accumulate:
-        Function<'a, AccumulateArguments<Array>, AccumulateArguments<Tensor>, (Gpt2<Tensor>, Tensor)>,
+        Function<'a, AccumulateArguments<Array>, AccumulateArguments<Tensor>, (Parameters<Tensor>, Tensor)>,
     /// The end of a step on several batches.
     pub(super) update: Function<'a, UpdateArguments<Array>, UpdateArguments<Tensor>, (TrainState<Tensor>, Tensor)>,
     /// Run only where something is not finite, to say what.
-    pub(super) gradients: Function<'a, GradientArguments<Array>, GradientArguments<Tensor>, Gpt2<Tensor>>,
+    pub(super) gradients: Function<'a, GradientArguments<Array>, GradientArguments<Tensor>, Parameters<Tensor>>,
     /// The loss of a validation batch.
     pub(super) validation_loss: ValidationLoss<'a>,
 }
 
 impl<'a> Programs<'a> {
-    pub(super) fn new(options: &'a TrainOptions, config: &'a GptConfig) -> Programs<'a> {
+    pub(super) fn new(options: &'a TrainOptions, config: &'a dyn Model) -> Programs<'a> {
         let (optimizer, count) = (&options.optimizer, options.accumulate);
         // Without clipping the norm takes a pass of its own: who stops notices one step later without it.
         let measure = options.nonfinite == OnNonFinite::Skip;
@@ -63,7 +64,7 @@ impl<'a> Programs<'a> {
             loss_and_gradients(config, params, &batch, generator).1
         };
         let loss = move |(params, batch): LossArguments<Tensor>| {
-            params.loss(config, batch.tokens, batch.targets, &Dropout::none())
+            config.loss(&params, batch.tokens, batch.targets, &Dropout::none())
         };
         Programs {
             config,

@@ -8,8 +8,10 @@ use super::notes::{COMPUTE_DTYPE, DROPOUT_STREAMS};
 use super::options::TrainOptions;
 use crate::argument_error::wrong;
 use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
-use crate::config::{GptConfig, SIZES};
+use crate::config::{SIZES, Size};
 use crate::kept;
+use crate::model::Model;
+use crate::model_config::ModelConfig;
 
 /// The error of a file, which it names once.
 pub(super) fn in_file(path: &Path, error: CheckpointError) -> Error {
@@ -83,7 +85,7 @@ fn newest_good(newest: &Path, allow_nonfinite: bool) -> Result<Continued> {
 pub(super) fn continued(
     options: &TrainOptions,
     path: &Path,
-    config: &GptConfig,
+    config: &ModelConfig,
     tokenizer: &str,
     context: usize,
 ) -> Result<Continued> {
@@ -129,7 +131,7 @@ pub(super) fn changed(options: &TrainOptions, stored: &TrainingState) -> Vec<Str
     ];
     let differ = settings.iter().filter(|(_, before, now)| before != now);
     let mut changes: Vec<String> = differ.map(|(name, before, now)| format!("{name} {now}, was {before}")).collect();
-    if stored.model.dropout > 0.0 && !stored.notes.contains_key(DROPOUT_STREAMS) {
+    if stored.model.dropout() > 0.0 && !stored.notes.contains_key(DROPOUT_STREAMS) {
         changes
             .push("dropout draws other numbers than the version that made the checkpoint, which repeated them".into());
     }
@@ -139,7 +141,7 @@ pub(super) fn changed(options: &TrainOptions, stored: &TrainingState) -> Vec<Str
 /// The differences between a checkpoint and the options, each with both values, named by the option.
 fn differences(
     stored: &TrainingState,
-    config: &GptConfig,
+    config: &ModelConfig,
     tokenizer: &str,
     batch: usize,
     context: usize,
@@ -150,27 +152,35 @@ fn differences(
             found.push(format!("{what} is {before} in the checkpoint, got {now}"));
         }
     };
+    compare("model", stored.model.family().to_string(), config.family().to_string());
     compare("size", size_in_words(&stored.model), size_in_words(config));
     compare("tokenizer", stored.tokenizer.clone(), tokenizer.to_owned());
     if stored.tokenizer == tokenizer {
         // Otherwise it follows from the tokenizers.
-        compare("vocabulary", stored.model.vocabulary.to_string(), config.vocabulary.to_string());
+        compare("vocabulary", stored.model.vocabulary().to_string(), config.vocabulary().to_string());
     }
     // A run of shorter sequences than its model takes has two contexts.
     let in_words = |model: usize, sequence: usize| match model == sequence {
         true => model.to_string(),
         false => format!("{sequence} (of the model's {model})"),
     };
-    compare("context", in_words(stored.model.context, stored.data.context), in_words(config.context, context));
-    compare("dropout", stored.model.dropout.to_string(), config.dropout.to_string());
+    compare("context", in_words(stored.model.context(), stored.data.context), in_words(config.context(), context));
+    compare("dropout", stored.model.dropout().to_string(), config.dropout().to_string());
+    if let (ModelConfig::Decoder(before), ModelConfig::Decoder(now)) = (&stored.model, config) {
+        before.differences(now).into_iter().for_each(|[field, before, now]| compare(&field, before, now));
+    }
     compare("batch", stored.data.rows.to_string(), batch.to_string());
     found
 }
 
 /// The size without its context: `nano (2 layers, 2 heads, 64 channels)`.
-fn size_in_words(config: &GptConfig) -> String {
-    let GptConfig { layers, heads, channels, .. } = *config;
+fn size_in_words(config: &ModelConfig) -> String {
+    let [layers, heads, channels] = config.sizes();
     let shape = format!("{layers} layers, {heads} heads, {channels} channels");
-    let size = SIZES.iter().find(|size| (size.layers, size.heads, size.channels) == (layers, heads, channels));
-    size.map_or_else(|| shape.clone(), |size| format!("{} ({shape})", size.name))
+    let known = |size: &&Size| (size.layers, size.heads, size.channels) == (layers, heads, channels);
+    let name = match config {
+        ModelConfig::Gpt2(_) => SIZES.iter().find(known).map(|size| size.name),
+        ModelConfig::Decoder(config) => Some(config.name.as_str()),
+    };
+    name.map_or_else(|| shape.clone(), |name| format!("{name} ({shape})"))
 }

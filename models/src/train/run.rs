@@ -16,7 +16,8 @@ use super::resume;
 use crate::argument_error::wrong;
 use crate::batches::{Batch, Batches, Order, validation_batches};
 use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, SECOND_MOMENT, TrainingState};
-use crate::config::GptConfig;
+use crate::model::Model;
+use crate::model_config::ModelConfig;
 use crate::parameters::{initial_parameters, parameters_from, to_host, zeros};
 use crate::step::TrainState;
 use crate::tokenizer::Tokenizer;
@@ -25,7 +26,7 @@ use crate::{kept, training_data, weight_files};
 
 /// A run at some step.
 pub(super) struct Run {
-    pub(super) config: GptConfig,
+    pub(super) config: ModelConfig,
     pub(super) tokenizer: Tokenizer,
     pub(super) state: TrainState<Array>,
     pub(super) done: u64,
@@ -50,7 +51,7 @@ impl Run {
 
 /// Refuses a model that does not fit before its weights are made, which takes minutes where they are many: by the plan
 /// of its step, or, where gradients are accumulated over several programs, by what weights, moments and gradients take.
-fn within_memory(options: &TrainOptions, config: &GptConfig, context: usize) -> Result<()> {
+fn within_memory(options: &TrainOptions, config: &dyn Model, context: usize) -> Result<()> {
     // A device says itself what it lacks.
     let limit = options.compile.memory_limit.filter(|_| options.device().is_cpu());
     let Some(limit) = limit else { return Ok(()) };
@@ -68,6 +69,35 @@ fn within_memory(options: &TrainOptions, config: &GptConfig, context: usize) -> 
     compile(trace, &options.compile).map(drop)
 }
 
+/// The model: that of a file, or else the named size, which gets the requested context.
+fn configured(options: &TrainOptions, of_file: Option<&ModelConfig>, tokenizer: Tokenizer) -> Result<ModelConfig> {
+    let from = |name: &str| if of_file.is_some() { "init".to_owned() } else { name.to_owned() };
+    let mut config = match of_file {
+        Some(config) if config.family() == options.family => config.clone(),
+        Some(config) => {
+            let (found, expected) = (config.family(), options.family);
+            return Err(wrong(
+                "init",
+                format!("holds weights of a {found} model, expected those of a {expected} model"),
+            ));
+        }
+        None => ModelConfig::named(options.family, &options.size, &options.set, options.context, tokenizer)?,
+    };
+    config.set_dropout(options.dropout).map_err(|error| wrong("dropout", error))?;
+    config.validate().map_err(|error| wrong(&from("model"), error))?;
+    let context = options.context.unwrap_or(config.context());
+    if !(1..=config.context()).contains(&context) {
+        let message = format!("is {context}, the model of '{}' takes 1 to {}", from("size"), config.context());
+        return Err(wrong("context", message));
+    }
+    if config.vocabulary() < tokenizer.vocabulary() {
+        let (name, ids, rows) = (tokenizer.name(), tokenizer.vocabulary(), config.vocabulary());
+        let message = format!("'{name}' has {ids} ids, the model of '{}' has a vocabulary of {rows}", from("size"));
+        return Err(wrong("tokenizer", message));
+    }
+    Ok(config)
+}
+
 /// What a run begins with: from random weights, those of a file, or a checkpoint.
 pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
     let load = if options.allow_nonfinite { weight_files::load_unchecked } else { weight_files::load };
@@ -78,25 +108,8 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
         (None, Some(loaded)) => loaded.tokenizer().map_err(|error| wrong("init", error))?,
         (None, None) => Tokenizer::bytes(),
     };
-    let mut config = match &initial {
-        Some(loaded) => loaded.weights.config().clone(),
-        None => {
-            let named = GptConfig::named(&options.size, tokenizer.vocabulary());
-            let named = named.map_err(|error| wrong("size", error))?;
-            GptConfig { context: options.context.unwrap_or(named.context), ..named }
-        }
-    };
-    config.dropout = options.dropout;
-    config.validate().map_err(|error| wrong("model", error))?;
-    let context = options.context.unwrap_or(config.context);
-    if !(1..=config.context).contains(&context) {
-        return Err(wrong("context", format!("is {context}, the model of 'init' takes 1 to {}", config.context)));
-    }
-    if config.vocabulary < tokenizer.vocabulary() {
-        let (name, ids) = (tokenizer.name(), tokenizer.vocabulary());
-        let message = format!("'{name}' has {ids} ids, the model of 'init' has a vocabulary of {}", config.vocabulary);
-        return Err(wrong("tokenizer", message));
-    }
+    let config = configured(options, initial.as_ref().map(|loaded| loaded.weights.config()), tokenizer)?;
+    let context = options.context.unwrap_or(config.context());
     within_memory(options, &config, context)?;
     let saved = match options.resume {
         true => Some(resume::continued(options, checkpoint, &config, tokenizer.name(), context)?),
@@ -222,11 +235,14 @@ pub(super) fn evaluate(run: &Run, loss: &ValidationLoss<'_>) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::GptConfig;
     use fulgurite_runtime::compile::Options;
 
     fn limited(gigabytes: u64, accumulate: usize) -> TrainOptions {
         TrainOptions {
+            family: Default::default(),
             size: String::new(),
+            set: Vec::new(),
             init: None,
             tokenizer: None,
             data: Vec::new(),

@@ -15,7 +15,7 @@ use super::options::{OnNonFinite, TrainOptions};
 use super::programs::{Programs, no_report};
 use super::run::{Run, evaluate, save};
 use crate::batches::Batches;
-use crate::gpt2::Gpt2;
+use crate::parameter_list::Parameters;
 use crate::parameters::zeros;
 use crate::schedule::Schedule;
 use crate::step::{BatchTensors, TrainState};
@@ -76,7 +76,7 @@ struct Enqueued {
 
 /// The gradients of a step, or what they are made of.
 enum Gradients {
-    Sums(Gpt2<Array>),
+    Sums(Parameters<Array>),
     Of(BatchTensors<Array>, Array),
 }
 

@@ -1,0 +1,236 @@
+//! What a decoder computes.
+
+use fulgurite_ops::prelude::*;
+use fulgurite_ops::prims;
+use fulgurite_runtime::Failure;
+use fulgurite_runtime::argument::Scalar;
+
+use super::config::{DecoderConfig, GeluApproximate, MlpClass, NormClass};
+use super::{parameters, rope};
+use crate::config::{ConfigError, Parameter};
+use crate::dropout::Dropout;
+use crate::model::Model;
+use crate::parameter_list::Parameters;
+
+impl Model for DecoderConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(DecoderConfig::validate(self)?)
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.padded_vocab_size
+    }
+
+    fn context(&self) -> usize {
+        self.block_size
+    }
+
+    fn dropout(&self) -> f64 {
+        0.0
+    }
+
+    fn sizes(&self) -> [usize; 3] {
+        [self.n_layer, self.n_head, self.n_embd]
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        parameters::parameters(self)
+    }
+
+    #[track_caller]
+    fn hidden(&self, params: &Parameters<Tensor>, tokens: Tensor, _dropout: &Dropout) -> Tensor {
+        let (length, context) = (tokens.size(1), self.block_size);
+        if length > context {
+            let message = format!("tokens has {length} positions, the model's context (block_size) is {context}");
+            fulgurite_runtime::tracer::fail("llama", Failure::new("ContextLength", message));
+        }
+        let table = (self.rotated_width() > 0).then(|| scope("rope", || rope::table(self, length, tokens.device())));
+        let layers = Layers { config: self, params, table };
+        let mut x = scope("wte", || embedding(tokens, params.tensor("wte.weight")));
+        if self.scale_embeddings {
+            x = x * (self.n_embd as f64).sqrt();
+        }
+        for layer in 0..self.n_layer {
+            x = scope(&format!("h.{layer}"), || layers.block(layer, x));
+        }
+        scope("ln_f", || layers.norm("ln_f", x))
+    }
+
+    #[track_caller]
+    fn head(&self, params: &Parameters<Tensor>, hidden: Tensor) -> Tensor {
+        scope("lm_head", || {
+            let weight = if self.tie_embeddings { "wte.weight" } else { "lm_head.weight" };
+            let bias = params.get("lm_head.bias").copied();
+            let logits = linear::with(hidden, params.tensor(weight)).bias(bias).call();
+            capped(logits, self.final_logit_softcapping)
+        })
+    }
+}
+
+/// `cap · tanh(x / cap)`, or `x` without a cap.
+#[track_caller]
+fn capped(x: Tensor, cap: Option<f64>) -> Tensor {
+    cap.map_or(x, |cap| tanh(x / cap) * cap)
+}
+
+/// A decoder that is being traced.
+struct Layers<'a> {
+    config: &'a DecoderConfig,
+    params: &'a Parameters<Tensor>,
+    /// Cosines and sines, [T, n] each, where anything is rotated.
+    table: Option<[Tensor; 2]>,
+}
+
+impl Layers<'_> {
+    #[track_caller]
+    fn norm(&self, path: &str, x: Tensor) -> Tensor {
+        let (shape, eps) = ([x.size(-1)], self.config.norm_eps);
+        let weight = self.params.tensor(&format!("{path}.weight"));
+        match self.config.norm_class_name {
+            NormClass::LayerNorm => {
+                let bias = self.params.tensor(&format!("{path}.bias"));
+                layer_norm::with(x, shape).weight(weight).bias(bias).eps(eps).call()
+            }
+            NormClass::RMSNorm => {
+                let gain = if self.config.norm_add_unit_offset { weight + 1.0 } else { weight };
+                rms_norm::with(x, shape).weight(gain).eps(eps).call()
+            }
+        }
+    }
+
+    /// The linear layer `name` within `path`.
+    #[track_caller]
+    fn linear(&self, path: &str, name: &str, x: Tensor) -> Tensor {
+        scope(name, || {
+            let weight = self.params.tensor(&format!("{path}.{name}.weight"));
+            let bias = self.params.get(&format!("{path}.{name}.bias")).copied();
+            linear::with(x, weight).bias(bias).call()
+        })
+    }
+
+    #[track_caller]
+    fn block(&self, layer: usize, x: Tensor) -> Tensor {
+        let config = self.config;
+        let path = format!("h.{layer}");
+        let norm = |name: &str, x: Tensor| scope(name, || self.norm(&format!("{path}.{name}"), x));
+        let first = norm("norm_1", x);
+        let mut attended = scope("attn", || self.attention(layer, &format!("{path}.attn"), first));
+        if config.post_attention_norm {
+            attended = norm("post_attention_norm", attended);
+        }
+        let sum = x + attended;
+        let second = match (config.shared_attention_norm, config.parallel_residual) {
+            (true, _) => first,
+            (false, true) => norm("norm_2", x),
+            (false, false) => norm("norm_2", sum),
+        };
+        let mut fed = scope("mlp", || match config.mlp_class_name {
+            MlpClass::Mixture => self.mixture(&format!("{path}.mlp"), second),
+            _ => self.mlp(&format!("{path}.mlp"), second),
+        });
+        if config.post_mlp_norm {
+            fed = norm("post_mlp_norm", fed);
+        }
+        sum + fed
+    }
+
+    #[track_caller]
+    fn mlp(&self, path: &str, x: Tensor) -> Tensor {
+        let bent = |x: Tensor| match self.config.gelu_approximate {
+            GeluApproximate::None => gelu(x),
+            GeluApproximate::Tanh => gelu::with(x).approximate(Approximate::Tanh).call(),
+        };
+        let inner = match self.config.mlp_class_name {
+            MlpClass::GptNeox => bent(self.linear(path, "fc", x)),
+            MlpClass::Gemma => bent(self.linear(path, "fc_1", x)) * self.linear(path, "fc_2", x),
+            MlpClass::Llama | MlpClass::Mixture => silu(self.linear(path, "fc_1", x)) * self.linear(path, "fc_2", x),
+        };
+        self.linear(path, "proj", inner)
+    }
+
+    /// Every expert computes all positions, and those it was not chosen for count 0: shapes do not depend on data.
+    #[track_caller]
+    fn mixture(&self, path: &str, x: Tensor) -> Tensor {
+        let (chosen, experts) = topk(self.linear(path, "gate", x), self.config.n_expert_per_token);
+        let shares = softmax(chosen, -1);
+        let mut total = None;
+        for expert in 0..self.config.n_expert {
+            let name = format!("experts.{expert}");
+            let out = scope(&name, || {
+                let own = to(eq(experts, expert as i64), shares.dtype());
+                let share = sum::with(shares * own).dim([-1]).keepdim(true).call();
+                self.mlp(&format!("{path}.{name}"), x) * share
+            });
+            total = Some(total.map_or(out, |total: Tensor| total + out));
+        }
+        total.unwrap_or(x)
+    }
+
+    /// `x` [B, H, T, D] with the first values of each head rotated.
+    #[track_caller]
+    fn rotated(&self, x: Tensor) -> Tensor {
+        let Some([cos, sin]) = self.table else { return x };
+        let (width, turned) = (x.size(-1), cos.size(-1));
+        if turned == width {
+            return apply_rope(x, cos, sin);
+        }
+        let first = apply_rope(narrow(x, -1, 0, turned), cos, sin);
+        cat::with([first, narrow(x, -1, turned as i64, width - turned)]).dim(-1).call()
+    }
+
+    #[track_caller]
+    fn attention(&self, layer: usize, path: &str, x: Tensor) -> Tensor {
+        let (heads, groups, width) = (self.config.n_head, self.config.groups(), self.config.head_width());
+        let (batch, length) = (x.size(0) as i64, x.size(1) as i64);
+        let qkv = self.linear(path, "qkv", x);
+        // Of all heads in a row: those of queries, then of keys, then of values.
+        let part = |first: usize, count: usize| {
+            let piece = narrow(qkv, -1, (first * width) as i64, count * width);
+            transpose(reshape(piece, [batch, length, count as i64, width as i64]), 1, 2)
+        };
+        let (mut q, mut k, v) = (part(0, heads), part(heads, groups), part(heads + groups, groups));
+        if self.config.norm_qk {
+            q = scope("norm_q", || self.norm(&format!("{path}.norm_q"), q));
+            k = scope("norm_k", || self.norm(&format!("{path}.norm_k"), k));
+        }
+        let (q, k) = (self.rotated(q), self.rotated(k));
+        let y = self.attend(layer, q, k, v);
+        self.linear(path, "proj", merge_heads(y))
+    }
+
+    /// Queries [B, H, T, D], keys and values [B, G, T, D] to [B, H, T, D].
+    #[track_caller]
+    fn attend(&self, layer: usize, q: Tensor, k: Tensor, v: Tensor) -> Tensor {
+        let config = self.config;
+        let (heads, groups, length) = (config.n_head, config.groups(), q.size(2));
+        let scale = 1.0 / (config.attention_scores_scalar.unwrap_or(config.head_width()) as f64).sqrt();
+        // A window of the whole sequence is none.
+        let window = config.window(layer).filter(|window| *window < length);
+        let Some(cap) = config.attention_logit_softcapping else {
+            let attention = scaled_dot_product_attention::with(q, k, v).scale(scale).enable_gqa(groups != heads);
+            return match window {
+                None => attention.is_causal(true).call(),
+                Some(_) => attention.attn_mask(visible(length, window, q.device())).call(),
+            };
+        };
+        let shared = |x: Tensor| unsqueeze(x, 2);
+        let grouped = |x: Tensor, heads: usize| {
+            reshape(x, [x.size(0) as i64, groups as i64, heads as i64, length as i64, x.size(-1) as i64])
+        };
+        let scores = matmul(grouped(q, heads / groups), transpose(shared(k), -2, -1)) * scale;
+        let scores = capped(scores, Some(cap));
+        let hidden = logical_not(visible(length, window, q.device()));
+        let weights = softmax(masked_fill(scores, hidden, f64::NEG_INFINITY), -1);
+        let y = matmul(weights, shared(v));
+        reshape(y, [q.size(0) as i64, heads as i64, length as i64, v.size(-1) as i64])
+    }
+}
+
+/// bool[T, T]: whether position i attends to j, which is not after it, and within the window.
+#[track_caller]
+fn visible(length: usize, window: Option<usize>, device: Device) -> Tensor {
+    let positions = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, device.to_string());
+    let (i, j) = (reshape(positions, [length as i64, 1]), reshape(positions, [1, length as i64]));
+    let before = le(j, i);
+    window.map_or(before, |window| logical_and(before, gt(j, i - window as i64)))
+}

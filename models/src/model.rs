@@ -1,0 +1,53 @@
+//! What training, sampling and files ask of a model.
+
+use fulgurite_ops::prelude::*;
+
+use crate::config::{ConfigError, Parameter};
+use crate::dropout::Dropout;
+use crate::parameter_list::Parameters;
+
+/// A configuration of a language model: its parameters, and what it computes of them.
+pub trait Model {
+    /// Checks that such a model can be.
+    fn validate(&self) -> Result<(), ConfigError>;
+
+    /// V, number of token ids the model has rows for.
+    fn vocabulary(&self) -> usize;
+
+    /// T, the longest sequence in tokens.
+    fn context(&self) -> usize;
+
+    /// Probability of dropping a value in training.
+    fn dropout(&self) -> f64;
+
+    /// L, H and C: blocks, attention heads a block, width of the residual stream.
+    fn sizes(&self) -> [usize; 3];
+
+    /// Every parameter in the order in which the model meets them; one that is used twice stands once.
+    fn parameters(&self) -> Vec<Parameter>;
+
+    /// Number of parameter values.
+    fn parameter_count(&self) -> usize {
+        self.parameters().iter().map(Parameter::elements).sum()
+    }
+
+    /// Token ids i64[B, T] to hidden states [B, T, C] after the final normalization.
+    fn hidden(&self, params: &Parameters<Tensor>, tokens: Tensor, dropout: &Dropout) -> Tensor;
+
+    /// Hidden states [.., C] to logits [.., V].
+    fn head(&self, params: &Parameters<Tensor>, hidden: Tensor) -> Tensor;
+
+    /// Mean cross entropy of predicting `targets` i64[B, T] from `tokens` i64[B, T]; targets of -100 do not count.
+    #[track_caller]
+    fn loss(&self, params: &Parameters<Tensor>, tokens: Tensor, targets: Tensor, dropout: &Dropout) -> Tensor {
+        let logits = self.head(params, self.hidden(params, tokens, dropout));
+        mean_cross_entropy(logits, targets)
+    }
+}
+
+/// Mean cross entropy of logits [B, T, V] against `targets` i64[B, T]; targets of -100 do not count.
+#[track_caller]
+pub(crate) fn mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor {
+    let rows = (targets.size(0) * targets.size(1)) as i64;
+    scope("loss", || cross_entropy(reshape(logits, [rows, logits.size(-1) as i64]), reshape(targets, [rows])))
+}
