@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Subcommand};
+use fulgurite::models::Family;
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::precision::{compute_dtype, rounded_to_tf32};
 use fulgurite::models::train::{OnNonFinite, TrainError, TrainOptions, train};
@@ -16,34 +17,72 @@ use super::outcome::{Failed, Outcome};
 use super::output::{complain, say};
 use super::{files, options};
 
+/// What the help of every family says first.
+macro_rules! rules {
+    () => {
+        "\
+The folder gets checkpoint.safetensors and the traces of the compiled step after every stage. One that holds a
+checkpoint is left alone unless --resume or --overwrite is given. The checkpoint before the newest is kept as
+checkpoint-STEP.safetensors (--keep); --resume takes the newest good one. A run whose loss, gradients or weights are not
+finite stops with exit code 3 and names step and parameter; what it saved stays as it is. Ctrl-C ends the run after the
+step at hand, with a checkpoint and exit code 130; a second one ends it at once.
+
+Examples:
+"
+    };
+}
+
 /// A family of models.
 #[derive(Subcommand)]
 pub enum Model {
     /// Trains a GPT-2; the defaults are random weights and tinyshakespeare.
     Gpt2(Box<Gpt2>),
+    /// Trains a Llama or one of its relatives; the defaults are random weights and tinyshakespeare.
+    Llama(Box<Llama>),
 }
 
 /// Arguments of `train gpt2`.
 #[derive(Args)]
-#[command(after_help = "\
-The folder gets checkpoint.safetensors and the traces of the compiled step after every stage. One that holds a checkpoint is
-left alone unless --resume or --overwrite is given. The checkpoint before the newest is kept as checkpoint-STEP.safetensors
-(--keep); --resume takes the newest good one. A run whose loss, gradients or weights are not finite stops with exit code 3 and
-names step and parameter; what it saved stays as it is. Ctrl-C ends the run after the step at hand, with a checkpoint and exit code
-130; a second one ends it at once.
-
-Examples:
+#[command(after_help = concat!(rules!(), "\
   fulgurite train gpt2 --size nano --steps 300 --out runs/nano
   fulgurite train gpt2 --size micro --tokenizer gpt2 --data text.txt --batch 8 --accumulate 4 --out runs/micro
   fulgurite train gpt2 --init gpt2_124M.bin --data 'shards/*_train.bin' --validation shards/tiny_shakespeare_val.bin
   fulgurite train gpt2 --size nano --steps 600 --out runs/nano --resume
-  fulgurite train gpt2 --dtype bf16 --device cuda --size 124M --tokenizer gpt2")]
+  fulgurite train gpt2 --dtype bf16 --device cuda --size 124M --tokenizer gpt2"))]
 pub struct Gpt2 {
     /// nano, micro, mini, small, 124M, 355M, 774M or 1558M.
-    #[arg(long, default_value = "micro")]
+    #[arg(long, default_value = "micro", conflicts_with = "init")]
     size: String,
+    /// Probability of dropping a value.
+    #[arg(long, default_value_t = 0.0)]
+    dropout: f64,
+    #[command(flatten)]
+    run: Run,
+}
+
+/// Arguments of `train llama`.
+#[derive(Args)]
+#[command(after_help = concat!(rules!(), "\
+  fulgurite train llama --size nano --steps 300 --out runs/llama
+  fulgurite train llama --size nano --set n_layer=1 --set mlp_class_name=GemmaMLP
+  fulgurite train llama --size TinyLlama-1.1B --set n_layer=2 --context 128 --device cuda --dtype bf16"))]
+pub struct Llama {
+    /// nano, micro, mini, or a published model: Llama-2-7b, Llama-3.2-1B, TinyLlama-1.1B, Mistral-7B, Mixtral-8x7B,
+    /// Qwen2.5-0.5B, Qwen3-0.6B, Gemma-2b, Gemma-2-2b, pythia-70m, ... (a name that is not known lists all).
+    #[arg(long, default_value = "nano", conflicts_with = "init")]
+    size: String,
+    /// Replaces a field of the configuration, whose names are LitGPT's: `n_layer=1`. May be given several times.
+    #[arg(long, value_name = "FIELD=VALUE", conflicts_with = "init")]
+    set: Vec<String>,
+    #[command(flatten)]
+    run: Run,
+}
+
+/// What all families have in common.
+#[derive(Args)]
+struct Run {
     /// Weights to start from, and the size with them: a checkpoint, llm.c's .bin, or Hugging Face's safetensors.
-    #[arg(long, value_name = "FILE", conflicts_with = "size")]
+    #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
     /// gpt2 or bytes; that of --init, or else bytes, otherwise.
     #[arg(long)]
@@ -87,9 +126,6 @@ pub struct Gpt2 {
     /// The largest norm of the gradients; 0 is no limit.
     #[arg(long, default_value_t = 1.0)]
     clip: f64,
-    /// Probability of dropping a value.
-    #[arg(long, default_value_t = 0.0)]
-    dropout: f64,
     /// Seed of the weights, the order of the data and dropout.
     #[arg(long, default_value_t = 42)]
     seed: u64,
@@ -118,9 +154,9 @@ pub struct Gpt2 {
     /// The beginning of the sample text.
     #[arg(long, default_value = "\n")]
     prompt: String,
-    /// The folder for the checkpoint and the traces.
-    #[arg(long, value_name = "DIR", default_value = "runs/gpt2")]
-    out: PathBuf,
+    /// The folder for the checkpoint and the traces; `runs/` and the family otherwise.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Writes where one step's time goes to profile.json in the folder (for Perfetto), and prints it as a table.
     #[arg(long)]
     profile: bool,
@@ -141,9 +177,19 @@ pub struct Gpt2 {
     compile: options::Compile,
 }
 
+impl Model {
+    /// The family, the size and its replaced fields, the dropout, and the rest.
+    fn parts(&self) -> (Family, &str, &[String], f64, &Run) {
+        match self {
+            Model::Gpt2(of) => (Family::Gpt2, &of.size, &[], of.dropout, &of.run),
+            Model::Llama(of) => (Family::Llama, &of.size, &of.set, 0.0, &of.run),
+        }
+    }
+}
+
 /// Trains a model.
 pub fn run(model: &Model) -> Outcome {
-    let Model::Gpt2(of) = model;
+    let (family, size, set, dropout, of) = model.parts();
     let mut compile = of.compile.options()?;
     if !of.device.is_cpu() {
         compile.device = Some(of.device);
@@ -163,7 +209,9 @@ pub fn run(model: &Model) -> Outcome {
         compile.executors = Some(list);
     }
     let options = TrainOptions {
-        size: of.size.clone(),
+        family,
+        size: size.to_owned(),
+        set: set.to_vec(),
         tokenizer: of.tokenizer.clone(),
         init: of.init.clone(),
         data: files::matching(&of.data)?,
@@ -182,7 +230,7 @@ pub fn run(model: &Model) -> Outcome {
             clip: (of.clip != 0.0).then_some(of.clip),
             ..OptimizerSettings::default()
         },
-        dropout: of.dropout,
+        dropout,
         seed: of.seed,
         evaluate_every: of.evaluate_every,
         evaluate_batches: of.evaluate_batches,
@@ -192,7 +240,7 @@ pub fn run(model: &Model) -> Outcome {
         allow_nonfinite: of.allow_nonfinite,
         sample_tokens: of.sample_tokens,
         prompt: of.prompt.clone(),
-        out: of.out.clone(),
+        out: of.out.clone().unwrap_or_else(|| PathBuf::from(format!("runs/{family}"))),
         profile: of.profile,
         resume: of.resume,
         overwrite: of.overwrite,

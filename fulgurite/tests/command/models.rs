@@ -59,6 +59,40 @@ fn a_model_is_trained_resumed_and_sampled() {
 }
 
 #[test]
+fn a_llama_is_trained_resumed_and_sampled() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = |steps: &'static str, more: &[&str]| {
+        let small = ["train", "llama", "--batch", "2", "--context", "16", "--sample-tokens", "4", "--steps", steps];
+        run_in(folder.path(), &[&small[..], &["--evaluate-batches", "1", "--set", "n_layer=1"], more].concat())
+    };
+    let said = train("2", &[]).ok();
+    assert!(said.starts_with("llama nano: ") && said.contains("step 2: loss "), "{said}");
+    let said = train("3", &["--resume"]).ok();
+    assert!(said.contains("\nresumed at step 2 of 3\n"), "{said}");
+    let complaint = train("4", &["--resume", "--set", "rope_base=5"]).fails(1);
+    assert!(complaint.contains("rope_base is 10000.0 in the checkpoint, got 5.0"), "{complaint}");
+    for (more, expected) in [
+        (&["--set", "n_layers=2"][..], "argument 'set': a llama has no field 'n_layers', did you mean 'n_layer'?"),
+        (&["--set", "n_query_groups=3"], "n_query_groups is 3, expected a divisor of n_head, 4"),
+        (&["--size", "124M"], "argument 'size': unknown model '124M', expected one of nano, micro"),
+        (&["--tokenizer", "gpt2", "--set", "padded_vocab_size=300"], "'gpt2' has 50257 ids, the model of 'size'"),
+    ] {
+        let complaint = train("1", &[more, &["--out", "other"]].concat()).fails(1);
+        assert!(complaint.contains(expected), "{complaint}");
+    }
+    let checkpoint = "runs/llama/checkpoint.safetensors";
+    let generate = ["generate", checkpoint, "--prompt", "The ", "--tokens", "6", "--temperature", "0"];
+    let said = run_in(folder.path(), &generate).ok();
+    assert!(said.starts_with("The ") && said.ends_with('\n'), "{said:?}");
+    let init =
+        |family| run_in(folder.path(), &["train", family, "--init", checkpoint, "--out", "more", "--steps", "1"]);
+    assert!(init("gpt2").fails(1).contains("holds weights of a llama model, expected those of a gpt2 model"));
+    assert!(init("llama").ok().starts_with(&format!("llama from {checkpoint}: ")));
+    let complaint = run_in(folder.path(), &["convert", checkpoint, "llama.bin"]).fails(1);
+    assert!(complaint.contains("llmc holds models of the family gpt2 alone"), "{complaint}");
+}
+
+#[test]
 fn as_many_checkpoints_are_kept_as_are_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let kept = |out: &str, keep: &[&str]| -> Vec<String> {
