@@ -1,5 +1,6 @@
 //! From an acquired trace to a program: the order of the transforms, and every stage kept.
 
+mod current;
 mod ending;
 mod programs;
 
@@ -30,7 +31,8 @@ pub struct Options {
     /// The device on which compiled functions run: arguments on the host are copied to it. `None` is the device of the
     /// arguments.
     pub device: Option<Device>,
-    /// Executors in the order of their priority; `None` is the default list of the target's device kind.
+    /// Executors in the order of their priority; `None` is the default list of the target's device kind. A compilation
+    /// fails if one of them, or of the rewrites, was withdrawn ([`crate::registration`]), also if it was replaced.
     pub executors: Option<Vec<&'static ExecutorDef>>,
     /// Rewrites in the order they are tried, early and late ones; `None` is every rewrite declared `default`, and those
     /// of the executors in the list.
@@ -262,7 +264,8 @@ impl Stages {
         let name = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
         // Said of the author's call, and before the verifier speaks of a line.
         let elsewhere = one_device(&trace).err().map(|elsewhere| elsewhere.error());
-        if let Some(error) = elsewhere.or_else(|| honoured(&trace).err()) {
+        let stale = current::check(options.executors.as_deref(), options.rewrites.as_deref()).err();
+        if let Some(error) = stale.or(elsewhere).or_else(|| honoured(&trace).err()) {
             return Err(Box::new(Ending { stage: name, line: None, error }));
         }
         self.push(&name, trace)?;
