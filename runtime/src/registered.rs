@@ -16,6 +16,14 @@ use crate::error::{Error, Place, Result};
 /// A record of any kind.
 pub(crate) type AnyRecord = dyn Any + Send + Sync;
 
+/// A registered record without which another one is of no use.
+#[derive(Clone, Copy)]
+pub(crate) struct Need {
+    pub(crate) what: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) record: &'static AnyRecord,
+}
+
 /// A record, and who brought it.
 pub(crate) struct Entry {
     /// What it is, in a word: `operator`, `executor`, ...
@@ -25,8 +33,8 @@ pub(crate) struct Entry {
     /// Where it was registered.
     pub(crate) place: Place,
     pub(crate) record: &'static AnyRecord,
-    /// Kind and name of other records without which this one is of no use.
-    pub(crate) needs: Vec<(&'static str, &'static str)>,
+    /// The registered records without which this one is of no use.
+    pub(crate) needs: Vec<Need>,
     withdrawn: AtomicBool,
 }
 
@@ -35,13 +43,18 @@ impl Entry {
         (what, name, version): (&'static str, &'static str, u32),
         place: Place,
         record: &'static AnyRecord,
-        needs: Vec<(&'static str, &'static str)>,
+        needs: Vec<Need>,
     ) -> Entry {
         Entry { what, name, version, place, record, needs, withdrawn: AtomicBool::new(false) }
     }
 
     fn refused(&self, message: String) -> Error {
         refused(self.what, self.name, self.place, message)
+    }
+
+    /// Whether it is the record that `need` names, and not another version of it.
+    fn is(&self, need: &Need) -> bool {
+        std::ptr::addr_eq(self.record, need.record)
     }
 }
 
@@ -136,6 +149,10 @@ pub(crate) fn add(entry: Entry, declared: Option<String>) -> Result<Arc<Entry>> 
             );
             return Err(entry.refused(message));
         }
+        // It was found before this lock was taken, perhaps in an earlier state that the thread is pinned to.
+        if let Some(Need { what, name, .. }) = entry.needs.iter().find(|need| !entries.iter().any(|own| own.is(need))) {
+            return Err(entry.refused(format!("the {what} '{name}', which it needs, was withdrawn meanwhile")));
+        }
         entries.push(entry.clone());
         Ok(())
     })?;
@@ -149,7 +166,7 @@ pub(crate) fn remove(entry: &Arc<Entry>, place: Place) -> Result<()> {
             let message = format!("what was registered at {} is withdrawn already", entry.place);
             return Err(refused(entry.what, entry.name, place, message));
         }
-        if let Some(other) = entries.iter().find(|other| other.needs.contains(&(entry.what, entry.name))) {
+        if let Some(other) = entries.iter().find(|other| other.needs.iter().any(|need| entry.is(need))) {
             let message = format!(
                 "the {} '{}', registered at {}, needs it; withdraw that first",
                 other.what, other.name, other.place

@@ -221,6 +221,9 @@ fn clashes_and_what_does_not_exist_are_errors_with_both_places() {
     );
     let sideless = Rewrite::build("registered_two", ["x"]).pattern(|a| *a[0].tensor()).register().unwrap_err();
     assert!(sideless.to_string().contains("has no replacement"), "{sideless}");
+    let unsampled = Rewrite::build("registered_two", ["x"]).pattern(|a| *a[0].tensor()).replacement(|a| *a[0].tensor());
+    let unsampled = unsampled.register().unwrap_err();
+    assert!(unsampled.to_string().contains("has no samples"), "{unsampled}");
     let stage = Transform::build("claim", |trace| Ok(trace.clone())).register().unwrap_err();
     assert!(stage.to_string().contains("is a stage of every compilation"), "{stage}");
 
@@ -234,6 +237,136 @@ fn clashes_and_what_does_not_exist_are_errors_with_both_places() {
     let again = one.withdraw().unwrap_err().to_string();
     assert!(again.contains("is withdrawn already"), "{again}");
     assert!(registrations().is_empty());
+}
+
+#[test]
+fn names_are_those_that_declarations_can_have() {
+    let said = |error: fulgurite_runtime::Error| error.to_string();
+    let before = line!();
+    let operator = said(swish("a b", 1.0).register().unwrap_err());
+    assert!(operator.contains("'a b' is no name of an operator") && operator.contains(&format!(":{}:", before + 1)));
+    let executor = said(Executor::build("a::b", "cpu").register().unwrap_err());
+    assert!(executor.contains("'a::b' is no name, expected one word"), "{executor}");
+    let sides = |name: &str, tensor: &str| {
+        let rewrite = Rewrite::build(name, [tensor]).pattern(|a| a[0].tensor().exp()).replacement(|a| *a[0].tensor());
+        said(rewrite.register().unwrap_err())
+    };
+    assert!(sides("a b", "x").contains("'a b' is no name") && sides("fine", "x y").contains("'x y' is no name"));
+    let transform = said(Transform::build("", |trace| Ok(trace.clone())).register().unwrap_err());
+    assert!(transform.contains("a transform's name is not empty"), "{transform}");
+}
+
+#[test]
+fn a_symbol_with_a_host_kernel_belongs_to_an_executor_of_the_host() {
+    let symbol = Operator::build("cuda::registered").signature("(input: tensor) -> tensor");
+    let symbol = symbol.meta(|a| Ok(a[0].tensor().clone())).symbol_of("cuda", &|_, _| Ok(()));
+    let error = symbol.register().unwrap_err().to_string();
+    assert!(error.contains("a kernel of the host, but cuda runs on cuda"), "{error}");
+    let both = Implementation::build("prims::exp", "cublaslt").cpu(|_, _| Ok(())).execution(|a| *a[0].tensor());
+    let error = both.register().unwrap_err().to_string();
+    assert!(error.contains("`cpu` is never run: cublaslt runs on cuda, where the rule is `plan`"), "{error}");
+    let planning = Executor::build("registered_planning", "cpu").plan(|_, _, _, _| Ok(()));
+    let error = planning.register().unwrap_err().to_string();
+    assert!(error.contains("`plan` is never run: registered_planning runs on cpu"), "{error}");
+}
+
+/// What is found, is usable: a rule of an elementwise prim reads the record that it is of.
+#[test]
+fn an_operator_can_be_used_as_soon_as_it_is_found() {
+    let _alone = alone();
+    const NAME: &str = "registered::soon";
+    let done = AtomicBool::new(false);
+    let used = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let threads = [0; 2].map(|_| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    if let Ok(def) = find_operator(NAME) {
+                        let f = jit(move |x: Tensor| call(def, vec![Arg::Tensor(x)])[0]);
+                        assert_eq!(f.compile(&array(&[1.0])).unwrap().stages()[0].trace.block.symbols.len(), 1);
+                        used.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            })
+        });
+        let _ended = EndsWith(&done);
+        for turn in 0..300 {
+            let own = Operator::build(NAME).signature("(input: tensor<floating>) -> tensor");
+            let own = own.scalar(|a| *a[0].tensor() + 1.0).no_grad("of no interest here").register().unwrap();
+            while turn == 299 && used.load(Ordering::Relaxed) < 3 && !threads.iter().any(|t| t.is_finished()) {
+                thread::yield_now();
+            }
+            own.withdraw().unwrap();
+        }
+    });
+    assert!(used.load(Ordering::Relaxed) >= 3);
+}
+
+/// A thread that compiles sees the state of the beginning; what it registers is added to the present one.
+#[test]
+fn a_need_that_was_withdrawn_meanwhile_is_an_error() {
+    let _alone = alone();
+    let executor = Executor::build("registered_gone", "cpu").register().unwrap();
+    let said = Mutex::new(String::new());
+    let f = jit(|x: Tensor| {
+        executor.withdraw().unwrap();
+        let late = Implementation::build("prims::exp", "registered_gone").cpu(|_, _| Ok(())).register();
+        *said.lock().unwrap() = late.map(|_| ()).unwrap_err().to_string();
+        x.exp()
+    });
+    f.call(array(&[1.0])).unwrap();
+    let said = said.into_inner().unwrap();
+    assert!(said.contains("the executor 'registered_gone', which it needs, was withdrawn meanwhile"), "{said}");
+    assert!(registrations().is_empty());
+}
+
+#[test]
+fn options_with_a_withdrawn_record_do_not_compile() {
+    let _alone = alone();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let (executor, implementation) = counted("registered_listed", 1, 1.0, &runs);
+    let options = Options::default().with_executors(&["registered_listed", "cpu", "reference"]).unwrap();
+    let f = jit(|x: Tensor| x.exp()).options(options.clone());
+    let compiled = f.compile(&array(&[0.0])).unwrap();
+    let vjp = jit(|x: Tensor| x.exp()).options(options.clone()).vjp();
+    let (_, pullback) = vjp.call(array(&[0.0])).unwrap();
+    let said = || {
+        let vjp = vjp.call(array(&[0.0])).map(|_| ()).unwrap_err().to_string();
+        let other = jit(|x: Tensor| x.exp()).options(options.clone()).call(array(&[0.0])).unwrap_err().to_string();
+        let called = f.call(array(&[0.0])).unwrap_err().to_string();
+        assert!(called == vjp && called == other, "{called}\n{vjp}\n{other}");
+        assert!(called.contains("executors") && called.contains("'registered_listed' is not registered any more"));
+        called
+    };
+    implementation.withdraw().unwrap();
+    executor.withdraw().unwrap();
+    assert!(said().contains("nothing of this name"));
+    let (executor, implementation) = counted("registered_listed", 2, -1.0, &runs);
+    assert!(said().contains("another version of it"));
+    // Options that are made again mean the version that is there now; who holds a program may run it.
+    let again = Options::default().with_executors(&["registered_listed", "cpu", "reference"]).unwrap();
+    assert_eq!(jit(|x: Tensor| x.exp()).options(again).call(array(&[0.0])).unwrap().item().unwrap(), -1.0);
+    assert_eq!(compiled.program().run(vec![array(&[0.0])]).unwrap()[0].item().unwrap(), 1.0);
+    assert!(pullback.call([("result", array(&[1.0]))]).is_ok());
+    implementation.withdraw().unwrap();
+    executor.withdraw().unwrap();
+
+    let rewrite = || {
+        let rewrite = Rewrite::build("registered_listed", ["x"]).pattern(|a| a[0].tensor().exp().log());
+        let rewrite = rewrite.replacement(|a| *a[0].tensor()).samples(|s| {
+            s.case(vec![Arg::Tensor(s.uniform(-1.0, 1.0, [4]))]);
+        });
+        rewrite.register().unwrap()
+    };
+    let first = rewrite();
+    let options = Options { rewrites: Some(vec![first.record()]), ..Options::default() };
+    let f = jit(|x: Tensor| x.exp().log()).options(options);
+    assert!(f.compile(&array(&[1.0])).unwrap().stage("rewrite").unwrap().block.symbols.is_empty());
+    first.withdraw().unwrap();
+    let second = rewrite();
+    let error = f.call(array(&[1.0])).unwrap_err().to_string();
+    assert!(error.contains("rewrites") && error.contains("another version of it"), "{error}");
+    second.withdraw().unwrap();
 }
 
 #[test]

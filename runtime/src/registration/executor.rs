@@ -14,7 +14,7 @@ use crate::registered::refused;
 use crate::strided::Strided;
 use crate::trace::Block;
 
-use super::{Registration, leaked, leaked_text};
+use super::{Registration, idle, leaked, leaked_text, names};
 
 const WHAT: &str = "executor";
 
@@ -129,17 +129,27 @@ impl Executor {
     /// Registers it.
     ///
     /// # Errors
-    /// If an executor of that name is declared, or registered and not withdrawn, or there is no such kind of device.
+    /// If an executor of that name is declared, or registered and not withdrawn, if the name is not one word, there is
+    /// no such kind of device, or a rule makes kernels for another kind.
     #[track_caller]
     pub fn register(self) -> Result<Registration<ExecutorDef>> {
         let place = Place::caller();
+        names::word(&self.name).map_err(|message| refused(WHAT, &self.name, place, message))?;
         if self.device != "cpu" && self.device != "any" {
             find_kind(&self.device).map_err(|error| refused(WHAT, &self.name, place, error.to_string()))?;
+        }
+        let base = &self.base;
+        let rules = [
+            [("prepare", base.prepare.is_some()), ("plan", base.plan.is_some())],
+            [("prepare_region", base.prepare_region.is_some()), ("plan_region", base.plan_region.is_some())],
+        ];
+        for pair in rules {
+            idle(&self.name, &self.device, pair).map_err(|message| refused(WHAT, &self.name, place, message))?;
         }
         let declared = EXECUTORS.iter().find(|executor| executor.name == self.name);
         let declared = declared.map(|executor| format!("by the package '{}'", executor.package));
         let name = leaked_text(self.name);
         let record = ExecutorDef { name, device: leaked_text(self.device), ..self.base };
-        Registration::new((WHAT, name, self.version), place, record, Vec::new(), declared)
+        Registration::new((WHAT, name, self.version), place, leaked(record), Vec::new(), declared)
     }
 }

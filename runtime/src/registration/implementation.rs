@@ -3,17 +3,17 @@
 use crate::argument::Arg;
 use crate::device::{DeviceTensor, Plan};
 use crate::error::{Place, Result};
-use crate::executor::{Claim, IMPLEMENTATIONS, ImplementationDef, find_executor};
+use crate::executor::{Claim, EXECUTORS, IMPLEMENTATIONS, ImplementationDef, find_executor};
 use crate::expansion;
 use crate::failure::Failure;
 use crate::meta::TensorMeta;
 use crate::registered::refused;
-use crate::registry::find_operator;
+use crate::registry::{OPERATORS, find_operator};
 use crate::rules::{IntoResults, TensorMut, TensorRef};
 use crate::tracer::Tensor;
 use crate::transforms::autodiff::rules::Pullback;
 
-use super::{Registration, leaked, leaked_text};
+use super::{Registration, idle, leaked, leaked_text, need};
 
 const WHAT: &str = "implementation";
 
@@ -93,13 +93,14 @@ impl Implementation {
     /// Registers it.
     ///
     /// # Errors
-    /// If the operator or the executor is unknown, if the executor runs the operator already, or if there is nothing
-    /// that the executor could run: a kernel for its kind of device, an execution, or a gradient.
+    /// If the operator or the executor is unknown, if the executor runs the operator already, if there is nothing that
+    /// the executor could run (a kernel for its kind of device, an execution, or a gradient), or if there is a kernel
+    /// for another kind of device.
     #[track_caller]
     pub fn register(self) -> Result<Registration<ImplementationDef>> {
         let place = Place::caller();
-        let name = leaked_text(format!("{} by {}", self.of, self.by));
-        let fail = |message: String| refused(WHAT, name, place, message);
+        let name = format!("{} by {}", self.of, self.by);
+        let fail = |message: String| refused(WHAT, &name, place, message);
         let of = find_operator(&self.of).map_err(|error| fail(error.to_string()))?;
         let by = find_executor(&self.by).map_err(|error| fail(error.to_string()))?;
         let base = self.base;
@@ -108,10 +109,13 @@ impl Implementation {
             let message = format!("has nothing to run on {}, expected one of {kernel}, execution, grad", by.device);
             return Err(fail(message));
         }
+        let (host, other) = (base.kernel.cpu.is_some(), base.kernel.plan.is_some());
+        idle(by.name, by.device, [("cpu", host), ("plan", other)]).map_err(&fail)?;
         let declared = IMPLEMENTATIONS.iter().find(|own| own.of == of.name && own.by == by.name);
         let declared = declared.map(|own| format!("at {}:{}", own.file, own.line));
         let record = ImplementationDef { of: of.name, by: by.name, file: place.file(), line: place.line(), ..base };
-        let needs = vec![("operator", of.name), ("executor", by.name)];
-        Registration::new((WHAT, name, self.version), place, record, needs, declared)
+        let needs = [need("operator", of.name, of, &OPERATORS), need("executor", by.name, by, &EXECUTORS)];
+        let what = (WHAT, leaked_text(name), self.version);
+        Registration::new(what, place, leaked(record), needs.into_iter().flatten().collect(), declared)
     }
 }

@@ -6,14 +6,19 @@
 //! - A compilation sees one state of the registrations from its beginning to its end. Threads may register while others
 //!   compile.
 //! - The state is part of the keys of [`jit`](crate::jit()): after a registration or a withdrawal each function is
-//!   compiled again when it is next called. What was compiled before keeps running.
+//!   compiled again when it is next called. What was compiled before keeps running for those who hold it.
+//! - Options that name an executor or a rewrite mean the record that was found then. Once it is withdrawn, compiling
+//!   with these options is an error, also if another version has the name.
 //! - Records and rules are never freed, since traces and programs refer to them without a count; a registration costs
-//!   some hundred bytes and what its closures hold.
+//!   some hundred bytes and what its closures hold, also one that is refused.
+//! - Names are those that declarations can have: words, of an operator with namespaces. Traces print names, and read
+//!   them back.
 //!
 //! The generated tests ([`crate::testing::generated_tests`]) are made for what is registered as well.
 
 mod executor;
 mod implementation;
+mod names;
 mod operator;
 mod rewrite;
 mod signature;
@@ -24,7 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Place, Result};
-use crate::registered::{self, Entry};
+use crate::registered::{self, Entry, Need};
 
 pub use executor::Executor;
 pub use implementation::Implementation;
@@ -39,15 +44,15 @@ pub struct Registration<T: 'static> {
 }
 
 impl<T: Any + Send + Sync> Registration<T> {
-    /// Registers `record`. `declared` is where a declaration of the same name is.
+    /// Registers `record`, which other threads find from then on: its rules can be called already. `declared` is where
+    /// a declaration of the same name is.
     fn new(
         what: (&'static str, &'static str, u32),
         place: Place,
-        record: T,
-        needs: Vec<(&'static str, &'static str)>,
+        record: &'static T,
+        needs: Vec<Need>,
         declared: Option<String>,
     ) -> Result<Registration<T>> {
-        let record: &'static T = leaked(record);
         let entry = registered::add(Entry::new(what, place, record, needs), declared)?;
         Ok(Registration { record, entry })
     }
@@ -106,6 +111,27 @@ pub fn registrations() -> Vec<Registered> {
         Registered { what, name, version, place }
     };
     registered::entries().iter().map(one).collect()
+}
+
+/// What a registration needs that uses `record`: nothing of a declared one, which is there as long as the process.
+fn need<T: Any + Send + Sync>(
+    what: &'static str,
+    name: &'static str,
+    record: &'static T,
+    declared: &[&'static T],
+) -> Option<Need> {
+    let is_declared = declared.iter().any(|one| std::ptr::eq(*one, record));
+    (!is_declared).then_some(Need { what, name, record })
+}
+
+/// Fails for a rule that the executor never runs: of two, the first makes kernels of the host, the second plans work of
+/// devices.
+fn idle(executor: &str, device: &str, [host, other]: [(&str, bool); 2]) -> std::result::Result<(), String> {
+    let ((idle, given), (needed, _)) = if device == "cpu" { (other, host) } else { (host, other) };
+    match given {
+        true => Err(format!("`{idle}` is never run: {executor} runs on {device}, where the rule is `{needed}`")),
+        false => Ok(()),
+    }
 }
 
 /// A value that is never freed.

@@ -9,7 +9,7 @@ use crate::arithmetic::Arithmetic;
 use crate::cost::CostRules;
 use crate::elementwise::{record_scalar, scalar_meta};
 use crate::error::{Place, Result};
-use crate::executor::find_executor;
+use crate::executor::{EXECUTORS, ExecutorDef, find_executor};
 use crate::expansion;
 use crate::failure::Failure;
 use crate::kernel::{HostRule, KernelRules};
@@ -27,7 +27,7 @@ use crate::tracer::{Tensor, call};
 use crate::transforms::autodiff::rules::{GradientRules, Pullback};
 
 use super::signature::{self, Signature};
-use super::{Registration, leaked, leaked_text};
+use super::{Registration, leaked, leaked_text, names, need};
 
 const WHAT: &str = "operator";
 
@@ -203,22 +203,25 @@ impl Operator {
     /// Registers it.
     ///
     /// # Errors
-    /// If an operator of that name is declared, or registered and not withdrawn; if the signature cannot be read, the
-    /// executor of a symbol is unknown, or there is no rule that gives results.
+    /// If an operator of that name is declared, or registered and not withdrawn; if the name is not words separated by
+    /// `::`, the signature cannot be read, the executor of a symbol is unknown or does not run on the host, or there is
+    /// no rule that gives results.
     #[track_caller]
     pub fn register(self) -> Result<Registration<OperatorDef>> {
         let place = Place::caller();
         let fail = |message: String| refused(WHAT, &self.name, place, message);
         let Some(signature) = &self.signature else { return Err(fail("has no signature".into())) };
         let Signature { params, results } = signature::parse(signature).map_err(&fail)?;
-        let owner = match &self.owner {
-            Some(owner) => Some(find_executor(owner).map_err(|error| fail(error.to_string()))?.name),
-            None => None,
-        };
+        names::path(&self.name).map_err(&fail)?;
+        let owner = self.owner.as_deref().map(find_executor).transpose().map_err(|error| fail(error.to_string()))?;
+        if let Some(ExecutorDef { name, device, .. }) = owner.filter(|owner| owner.device != "cpu") {
+            let message = format!("is a symbol of {name} with a kernel of the host, but {name} runs on {device}");
+            return Err(fail(format!("{message}; give an operator an implementation with a plan instead")));
+        }
         let tracing = &self.tracing;
         let kind = match (owner, tracing.decomposition) {
             (Some(_), Some(_)) => return Err(fail("is a kernel symbol, which has no decomposition".into())),
-            (Some(owner), None) => OperatorKind::Symbol(owner),
+            (Some(owner), None) => OperatorKind::Symbol(owner.name),
             (None, Some(_)) => OperatorKind::Composite,
             (None, None) if tracing.meta.is_none() && self.scalar.is_none() => {
                 let message = "has neither meta, decomposition nor scalar, which say what its results are";
@@ -256,7 +259,7 @@ impl Operator {
             leaked(self.kernel),
             leaked(self.test),
         ];
-        let record = OperatorDef {
+        let record: &'static OperatorDef = leaked(OperatorDef {
             name,
             kind,
             docs: leaked_text(self.docs),
@@ -266,11 +269,11 @@ impl Operator {
             file: place.file(),
             line: place.line(),
             ..self.base
-        };
-        let needs = owner.map(|owner| ("executor", owner)).into_iter().collect();
-        let registration = Registration::new((WHAT, name, self.version), place, record, needs, declared)?;
-        let _ = own.set(registration.record());
-        Ok(registration)
+        });
+        // Before anybody can find the record, whose rules read this.
+        let _ = own.set(record);
+        let needs = owner.and_then(|owner| need("executor", owner.name, owner, &EXECUTORS)).into_iter().collect();
+        Registration::new((WHAT, name, self.version), place, record, needs, declared)
     }
 }
 

@@ -2,17 +2,17 @@
 
 use crate::argument::Arg;
 use crate::error::{Place, Result};
-use crate::executor::{Claim, REWRITES, RewriteDef, find_executor};
+use crate::executor::{Claim, EXECUTORS, REWRITES, RewriteDef, find_executor};
 use crate::expansion;
 use crate::meta::TensorMeta;
 use crate::operator::OperatorDef;
 use crate::registered::refused;
-use crate::registry::find_operator;
+use crate::registry::{OPERATORS, find_operator};
 use crate::rules::IntoResults;
 use crate::testing::samples::Samples;
 use crate::tracer::Tensor;
 
-use super::{Registration, leaked, leaked_text};
+use super::{Registration, leaked, leaked_text, names, need};
 
 const WHAT: &str = "rewrite";
 
@@ -119,29 +119,38 @@ impl Rewrite {
     /// Registers it.
     ///
     /// # Errors
-    /// If a rewrite of that name is declared, or registered and not withdrawn; if a side is missing, or an executor or
-    /// operator that it names is unknown.
+    /// If a rewrite of that name is declared, or registered and not withdrawn; if the name or one of its tensors' is
+    /// not one word, a side or the samples are missing, or an executor or operator that it names is unknown.
     #[track_caller]
     pub fn register(self) -> Result<Registration<RewriteDef>> {
         let place = Place::caller();
         let fail = |message: String| refused(WHAT, &self.name, place, message);
+        names::word(&self.name).map_err(&fail)?;
+        for tensor in self.base.params {
+            names::word(tensor).map_err(&fail)?;
+        }
         for (side, there) in ["pattern", "replacement"].into_iter().zip(self.has_sides) {
             if !there {
                 return Err(fail(format!("has no {side}")));
             }
         }
-        let mut executors = Vec::new();
+        if self.base.samples.is_none() {
+            return Err(fail("has no samples; the pattern is traced on the first one".into()));
+        }
+        let (mut executors, mut needs) = (Vec::new(), Vec::new());
         for executor in &self.executors {
-            executors.push(find_executor(executor).map_err(|error| fail(error.to_string()))?.name);
+            let executor = find_executor(executor).map_err(|error| fail(error.to_string()))?;
+            executors.push(executor.name);
+            needs.extend(need("executor", executor.name, executor, &EXECUTORS));
         }
         let mut commutes: Vec<&'static OperatorDef> = Vec::new();
         for operator in &self.commutes {
-            commutes.push(find_operator(operator).map_err(|error| fail(error.to_string()))?);
+            let operator = find_operator(operator).map_err(|error| fail(error.to_string()))?;
+            commutes.push(operator);
+            needs.extend(need("operator", operator.name, operator, &OPERATORS));
         }
         let declared = REWRITES.iter().find(|rewrite| rewrite.name == self.name);
         let declared = declared.map(|rewrite| format!("at {}:{}", rewrite.file, rewrite.line));
-        let needs = executors.iter().map(|name| ("executor", *name));
-        let needs = needs.chain(commutes.iter().map(|def| ("operator", def.name))).collect();
         let name = leaked_text(self.name);
         let record = RewriteDef {
             name,
@@ -151,6 +160,6 @@ impl Rewrite {
             line: place.line(),
             ..self.base
         };
-        Registration::new((WHAT, name, self.version), place, record, needs, declared)
+        Registration::new((WHAT, name, self.version), place, leaked(record), needs, declared)
     }
 }

@@ -4,7 +4,7 @@ use crate::argument::Attribute;
 use crate::operator::{Class, ParamDef, ParamKind, ResultsDef};
 use crate::trace::{attribute_from_text, fits_type};
 
-use super::{leaked, leaked_text};
+use super::{leaked, leaked_text, names};
 
 /// What a signature says.
 #[derive(Debug)]
@@ -47,7 +47,8 @@ pub(super) fn parse(text: &str) -> Result<Signature, String> {
                 return Err(wrong(format!("its results are '{tuple}', {expected}")));
             };
             for (i, name) in names.iter().enumerate() {
-                if names[..i].contains(name) || all.iter().any(|param| param.name == name) || name.is_empty() {
+                names::result(name).map_err(&wrong)?;
+                if names[..i].contains(name) || all.iter().any(|param| param.name == name) {
                     return Err(wrong(format!("the result '{name}' needs a name of its own")));
                 }
             }
@@ -59,20 +60,30 @@ pub(super) fn parse(text: &str) -> Result<Signature, String> {
     Ok(Signature { params: all.leak(), results })
 }
 
-/// The pieces between commas that are in no string, list or class.
-fn split(text: &str) -> Vec<&str> {
-    let (mut pieces, mut start, mut depth, mut quoted) = (Vec::new(), 0, 0i32, false);
+/// The bytes at which `mark` is in no string, list or class.
+fn marks(text: &str, mark: char) -> Vec<usize> {
+    let (mut places, mut depth, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
     for (at, c) in text.char_indices() {
         match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
             '"' => quoted = !quoted,
-            '[' | '<' if !quoted => depth += 1,
-            ']' | '>' if !quoted => depth -= 1,
-            ',' if !quoted && depth == 0 => {
-                pieces.push(&text[start..at]);
-                start = at + 1;
-            }
+            _ if quoted => {}
+            '[' | '<' => depth += 1,
+            ']' | '>' => depth -= 1,
+            _ if c == mark && depth == 0 => places.push(at),
             _ => {}
         }
+    }
+    places
+}
+
+/// The pieces between commas.
+fn split(text: &str) -> Vec<&str> {
+    let (mut pieces, mut start) = (Vec::new(), 0);
+    for at in marks(text, ',') {
+        pieces.push(&text[start..at]);
+        start = at + 1;
     }
     pieces.push(&text[start..]);
     pieces
@@ -81,12 +92,9 @@ fn split(text: &str) -> Vec<&str> {
 fn parameter(text: &str) -> Result<ParamDef, String> {
     let (name, rest) = text.split_once(':').ok_or_else(|| format!("'{text}' has no type, expected 'NAME: TYPE'"))?;
     let name = name.trim();
-    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if name.is_empty() || !name.chars().all(word) || name.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(format!("'{name}' is no name of a parameter"));
-    }
-    let (type_text, default) = match rest.split_once('=') {
-        Some((type_text, default)) => (type_text.trim(), Some(default.trim())),
+    names::parameter(name)?;
+    let (type_text, default) = match marks(rest, '=').first() {
+        Some(at) => (rest[..*at].trim(), Some(rest[at + 1..].trim())),
         None => (rest.trim(), None),
     };
     let default = default.map(|text| attribute_from_text(text).map_err(|error| format!("'{name}': {error}")));
@@ -164,7 +172,8 @@ mod tests {
             "(input: tensor) -> tensor",
             "() -> tensor[]",
             "(input: tensor, weight: tensor? = none, eps: float = 1e-5, dims: int[] = [-1, 0]) -> (mean: tensor, rstd: tensor)",
-            "(tensors: tensor[], other: tensor|number, mode: \"none\"|\"a,b\" = \"a,b\", out: dtype? = none) -> tensor",
+            "(tensors: tensor[], other: tensor|number, mode: \"none\"|\"a,b\" = \"a,b\", to: dtype? = none) -> tensor",
+            "(input: tensor, mode: \"a=b\"|\"a->b\"|\"[\" = \"a=b\", text: str = \"x, \\\"y\\\" = z\") -> tensor",
         ] {
             let Signature { params, results } = parse(text).unwrap();
             let def = OperatorDef { name: "f", params, results, ..crate::expansion::OPERATOR };
@@ -198,6 +207,10 @@ mod tests {
             ("(x: tensor) -> number", "its results are 'number'"),
             ("(p: float = oops) -> tensor", "'p'"),
             ("(2x: tensor) -> tensor", "'2x' is no name"),
+            ("(a b: tensor) -> tensor", "'a b' is no name"),
+            ("(x: tensor) -> (a b: tensor, c: tensor)", "'a b' is no name of a result"),
+            ("(x: tensor) -> (x: tensor, c: tensor)", "'x' needs a name of its own"),
+            ("(x: tensor, m: \"a|b\" = \"a\") -> tensor", "'\"a|b\"' is no type"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(expected) && error.contains(text), "{text}: {error}");

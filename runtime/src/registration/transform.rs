@@ -5,7 +5,7 @@ use crate::error::{Place, Result};
 use crate::registered::refused;
 use crate::trace::Trace;
 
-use super::{Registration, leaked_text};
+use super::{Registration, leaked, leaked_text, names};
 
 const WHAT: &str = "transform";
 
@@ -38,12 +38,15 @@ impl Transform {
     /// Registers it.
     ///
     /// # Errors
-    /// If a transform of that name is registered and not withdrawn, or the name is that of a stage.
+    /// If a transform of that name is registered and not withdrawn, or the name is empty or that of a stage.
     #[track_caller]
     pub fn register(self) -> Result<Registration<UserTransform>> {
         let place = Place::caller();
-        let name = leaked_text(self.transform.name.as_str());
-        stage_name(name).map_err(|error| refused(WHAT, name, place, error.to_string()))?;
-        Registration::new((WHAT, name, self.version), place, self.transform, Vec::new(), None)
+        let Transform { version, transform } = self;
+        let fail = |message: String| refused(WHAT, &transform.name, place, message);
+        names::label(&transform.name).map_err(&fail)?;
+        stage_name(&transform.name).map_err(|error| fail(error.to_string()))?;
+        let name = leaked_text(transform.name.as_str());
+        Registration::new((WHAT, name, version), place, leaked(transform), Vec::new(), None)
     }
 }
