@@ -229,9 +229,11 @@ impl Exported {
         let state = DeviceState::of(device)?;
         match self.consumer {
             OtherStream::Unordered => Ok(()),
-            // The stream may be gone: only those of the driver are known to be there.
-            OtherStream::Stream(_) => Ok(state.context().synchronize()?),
-            OtherStream::Default { .. } => after(&state, self.consumer, |own, other| order(&state, other, own)),
+            // The stream may be gone, or be that of another thread than this one.
+            OtherStream::Stream(_) | OtherStream::Default { per_thread: true } => Ok(state.context().synchronize()?),
+            OtherStream::Default { per_thread: false } => {
+                after(&state, self.consumer, |own, other| order(&state, other, own))
+            }
         }
     }
 }

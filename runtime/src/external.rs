@@ -41,8 +41,9 @@ impl Array {
     /// [`Array::to_contiguous`] makes.
     ///
     /// # Safety
-    /// Until `deleter` is called, the elements that shape and strides reach must be valid, initialized (a `bool` is 0
-    /// or 1), and written by nobody, from `ready` on. On a device the pointer is an address there.
+    /// From `ready` on and until `deleter` is called, all bytes from the lowest to the highest element that shape and
+    /// strides reach must be valid and initialized, and be written by nobody: those between elements too, since they
+    /// may be copied. An element of `bool` is 0 or 1. On a device the pointer is an address there.
     ///
     /// # Errors
     /// If the pointer is null or not aligned to an element, there is not one stride for each dimension, the elements

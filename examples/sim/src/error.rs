@@ -32,6 +32,9 @@ pub enum SimError {
     /// A stream or event of another kind of device.
     #[error("a stream or an event of another kind of device")]
     Foreign,
+    /// Another library's memory or stream that is not the device's.
+    #[error("{0:#x} is no memory and no stream of this device")]
+    Elsewhere(u64),
     /// An event that was not recorded or is not reached.
     #[error("an event that is not reached has no time")]
     NotReached,
@@ -49,7 +52,7 @@ impl BackendError for SimError {
             SimError::NoSuchDevice(_) => Category::Unavailable,
             SimError::OutOfMemory { .. } => Category::OutOfMemory,
             SimError::Access { .. } | SimError::Panicked(_) | SimError::Ended => Category::Lost,
-            SimError::Unknown(_) | SimError::Foreign | SimError::NotReached => Category::Other,
+            SimError::Unknown(_) | SimError::Foreign | SimError::Elsewhere(_) | SimError::NotReached => Category::Other,
         }
     }
 }

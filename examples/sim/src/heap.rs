@@ -71,6 +71,11 @@ impl Heap {
         self.lock().with(address, bytes, |range| range.to_vec())
     }
 
+    /// Whether there is a block at `address`.
+    pub fn has(&self, address: u64) -> bool {
+        self.lock().with(address, 1, |_| true).unwrap_or(false)
+    }
+
     /// Writes bytes.
     pub fn write(&self, address: u64, from: &[u8]) -> Result<(), SimError> {
         self.lock().with(address, from.len(), |range| range.copy_from_slice(from))

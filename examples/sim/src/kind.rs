@@ -1,5 +1,6 @@
 //! The kind `sim`, and a device of it that was opened.
 
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use fulgurite::device::{
@@ -15,6 +16,11 @@ use crate::stream::{Shared, SimEvent, SimStream};
 
 /// Devices of the kind.
 pub const DEVICES: u32 = 2;
+
+/// The device type that DLPack has for kinds that it does not list: `kDLExtDev`.
+const EXTENSION: i32 = 12;
+/// The handle of the default stream of the calling thread, as CUDA has it.
+pub const PER_THREAD: u64 = 2;
 
 /// The kind.
 #[derive(Debug)]
@@ -66,8 +72,13 @@ impl DeviceKind for Sim {
         &StreamKind::ALL
     }
 
+    fn dlpack_type(&self) -> Option<i32> {
+        Some(EXTENSION)
+    }
+
     fn open(&self, ordinal: u32) -> Result<Arc<dyn DeviceContext>, DeviceError> {
         Ok(Arc::new(SimContext {
+            ordinal,
             properties: self.properties(ordinal)?,
             heap: Heap::new(ordinal),
             lost: Arc::default(),
@@ -82,6 +93,7 @@ type Streams = Arc<Mutex<Vec<Weak<Shared>>>>;
 /// A simulated device.
 #[derive(Clone)]
 pub struct SimContext {
+    ordinal: u32,
     properties: Properties,
     heap: Heap,
     lost: Arc<Mutex<Option<SimError>>>,
@@ -94,16 +106,37 @@ impl std::fmt::Debug for SimContext {
     }
 }
 
+thread_local! {
+    /// The thread's default stream of each device that it asked for.
+    static DEFAULT: RefCell<Vec<(u32, SimStream)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl SimContext {
+    fn new_stream(&self) -> Result<SimStream, SimError> {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = SimStream::new(&self.heap, &self.lost, 0x9e37_79b9 + 2 * streams.len() as u64)?;
+        streams.push(Arc::downgrade(stream.shared()));
+        Ok(stream)
+    }
+
+    /// Waits for all that is enqueued.
+    fn drain(streams: &Streams) {
+        let streams: Vec<Arc<Shared>> = {
+            let mut streams = streams.lock().unwrap_or_else(PoisonError::into_inner);
+            streams.retain(|stream| stream.strong_count() > 0);
+            streams.iter().filter_map(Weak::upgrade).collect()
+        };
+        streams.iter().for_each(|stream| stream.drain());
+    }
+}
+
 impl DeviceContext for SimContext {
     fn properties(&self) -> &Properties {
         &self.properties
     }
 
     fn stream(&self) -> Result<Box<dyn DeviceStream>, DeviceError> {
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        let stream = SimStream::new(&self.heap, &self.lost, 0x9e37_79b9 + 2 * streams.len() as u64)?;
-        streams.push(Arc::downgrade(stream.shared()));
-        Ok(Box::new(stream))
+        Ok(Box::new(self.new_stream()?))
     }
 
     fn event(&self, _timed: bool) -> Result<Box<dyn DeviceEvent>, DeviceError> {
@@ -117,6 +150,31 @@ impl DeviceContext for SimContext {
 
     fn memory_held(&self) -> MemoryHeld {
         self.heap.held()
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        SimContext::drain(&self.streams);
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        lost.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn check_address(&self, address: DeviceAddress) -> Result<(), DeviceError> {
+        if self.heap.has(address.0) { Ok(()) } else { Err(SimError::Elsewhere(address.0).into()) }
+    }
+
+    unsafe fn stream_of(&self, handle: u64) -> Result<Box<dyn DeviceStream>, DeviceError> {
+        if handle != PER_THREAD {
+            return Err(SimError::Elsewhere(handle).into());
+        }
+        DEFAULT.with_borrow_mut(|streams| {
+            if let Some((_, stream)) = streams.iter().find(|(ordinal, _)| *ordinal == self.ordinal) {
+                return Ok(Box::new(stream.borrowed()) as Box<dyn DeviceStream>);
+            }
+            let stream = self.new_stream()?;
+            let borrowed = stream.borrowed();
+            streams.push((self.ordinal, stream));
+            Ok(Box::new(borrowed))
+        })
     }
 
     fn load(
@@ -156,12 +214,7 @@ impl DeviceMemory for SimMemory {
 impl Drop for SimMemory {
     /// Waits for the work that may use it.
     fn drop(&mut self) {
-        let streams: Vec<Arc<Shared>> = {
-            let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-            streams.retain(|stream| stream.strong_count() > 0);
-            streams.iter().filter_map(Weak::upgrade).collect()
-        };
-        streams.iter().for_each(|stream| stream.drain());
+        SimContext::drain(&self.streams);
         self.heap.free(self.address);
     }
 }

@@ -126,6 +126,7 @@ impl Shared {
 /// A stream. Its thread ends, after what is enqueued, when it is dropped.
 pub struct SimStream {
     shared: Arc<Shared>,
+    /// `None` where another value ends the thread.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -141,6 +142,11 @@ impl SimStream {
         let own = shared.clone();
         let thread = std::thread::Builder::new().name("a stream".into()).spawn(move || own.work(seed | 1));
         Ok(SimStream { shared, thread: Some(thread.map_err(|_| SimError::Ended)?) })
+    }
+
+    /// The same stream, as another value: this one ends its thread.
+    pub fn borrowed(&self) -> SimStream {
+        SimStream { shared: self.shared.clone(), thread: None }
     }
 
     /// The stream that `stream` is.
@@ -167,10 +173,11 @@ impl std::fmt::Debug for SimStream {
 
 impl Drop for SimStream {
     fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
         lock(&self.shared.queue).closed = true;
         self.shared.changed.notify_all();
         // A panic of the thread has been printed by it.
-        let _ = self.thread.take().map(JoinHandle::join);
+        let _ = thread.join();
     }
 }
 

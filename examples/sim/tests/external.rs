@@ -1,0 +1,149 @@
+//! Memory of others on the device: the event that it is ready after, its deleter, and other libraries' streams.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fulgurite::compile::Options;
+use fulgurite::device::{DeviceContext, DeviceMemory, DeviceState, DeviceStream};
+use fulgurite::dlpack::OtherStream;
+use fulgurite::kernels::launch::{CopyRange, DeviceAddress};
+use fulgurite::prelude::*;
+use fulgurite::{DType, Device, TensorMeta};
+use fulgurite_example_sim::kind::PER_THREAD;
+
+/// Work of a stream before what is of interest: enough for other streams to pass it.
+const MUCH: usize = 200;
+
+fn sim() -> Device {
+    Device::new("sim", 0)
+}
+
+fn on_sim() -> Options {
+    Options { device: Some(sim()), ..Options::default() }
+}
+
+/// Memory that no array owns, with these numbers.
+fn memory(context: &dyn DeviceContext, values: &[f32]) -> Box<dyn DeviceMemory> {
+    let memory = context.allocate(size_of_val(values)).unwrap();
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+    let stream = context.stream().unwrap();
+    // SAFETY: the block has as many bytes, and the copy is waited for.
+    unsafe { stream.copy_in(memory.address(), &bytes) }.unwrap();
+    stream.synchronize().unwrap();
+    memory
+}
+
+/// Enqueues work on a block of its own.
+fn busy(stream: &dyn DeviceStream, scratch: &dyn DeviceMemory) {
+    for _ in 0..MUCH {
+        // SAFETY: the block has as many bytes, and is used by this stream alone.
+        unsafe { stream.fill(scratch.address(), 0, scratch.bytes()) }.unwrap();
+    }
+}
+
+fn pointer(address: DeviceAddress) -> *mut u8 {
+    std::ptr::without_provenance_mut(address.0 as usize)
+}
+
+#[test]
+fn work_waits_until_memory_of_others_is_ready() {
+    let state = DeviceState::of(sim()).unwrap();
+    let context = state.context();
+    let seen = |with_event: bool| {
+        let other = context.stream().unwrap();
+        let (scratch, from) = (context.allocate(64).unwrap(), memory(context, &[1.0, 2.0]));
+        let to = memory(context, &[0.0, 0.0]);
+        let (address, ready) = (to.address(), context.event(false).unwrap());
+        busy(&*other, &*scratch);
+        // SAFETY: both blocks have as many bytes, and live until the stream is waited for.
+        unsafe { other.copy(CopyRange { from: from.address(), to: address, bytes: 8 }) }.unwrap();
+        other.record(&*ready).unwrap();
+        let meta = TensorMeta::new([2], DType::F32, sim());
+        let event = with_event.then_some(&*ready);
+        // SAFETY: the block has as many bytes, and its owner is dropped with the deleter. Without the event nothing
+        // orders the write: the block has a lock, and what is read then is what this test is about.
+        let array = unsafe { Array::from_external(pointer(address), meta, None, move || drop(to), event) }.unwrap();
+        let out = jit(|x: Tensor| x * 3.0).call(array).unwrap().to_vec::<f32>().unwrap();
+        other.synchronize().unwrap();
+        out
+    };
+    for _ in 0..5 {
+        assert_eq!(seen(true), [3.0, 6.0]);
+    }
+    assert!((0..20).any(|_| seen(false) != [3.0, 6.0]), "the event is not what the work waits for");
+}
+
+#[test]
+fn the_host_is_told_of_memory_that_is_not_the_devices() {
+    let deleted = Arc::new(AtomicUsize::new(0));
+    let count = deleted.clone();
+    let mut values = [1.0_f32, 2.0];
+    let meta = TensorMeta::new([2], DType::F32, sim());
+    let deleter = move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    };
+    // SAFETY: nothing is read: the address is refused.
+    let refused = unsafe { Array::from_external(values.as_mut_ptr().cast(), meta, None, deleter, None) };
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("is no memory and no stream of this device"), "{error}");
+    assert_eq!(deleted.load(Ordering::SeqCst), 1);
+}
+
+/// The last who uses the memory is a run of a program, which its deleter calls again.
+#[test]
+fn a_deleter_may_call_the_program_that_used_the_memory() {
+    let state = DeviceState::of(sim()).unwrap();
+    let compiled =
+        jit(|x: Tensor| x + 1.0).options(on_sim()).compile(&Array::new([2], &[0.0_f32; 2]).unwrap()).unwrap();
+    let (own, calls) = (compiled.clone(), Arc::new(AtomicUsize::new(0)));
+    let (block, count) = (memory(state.context(), &[1.0, 2.0]), calls.clone());
+    let address = block.address();
+    let deleter = move || {
+        drop(block);
+        let out = own.program().run(vec![Array::new([2], &[7.0_f32, 8.0]).unwrap()]).unwrap();
+        assert_eq!(out[0].to_vec::<f32>().unwrap(), [8.0, 9.0]);
+        count.fetch_add(1, Ordering::SeqCst);
+    };
+    let meta = TensorMeta::new([2], DType::F32, sim());
+    // SAFETY: the block lives until the deleter is called, and nobody writes to it.
+    let array = unsafe { Array::from_external(pointer(address), meta, None, deleter, None) }.unwrap();
+    let out = compiled.program().run(vec![array]).unwrap();
+    assert_eq!((out[0].to_vec::<f32>().unwrap(), calls.load(Ordering::SeqCst)), (vec![2.0, 3.0], 1));
+}
+
+/// The default stream of a thread is another one in the thread that deletes the export.
+#[test]
+fn exported_memory_is_used_again_after_the_consumers_thread_is_done() {
+    let state = DeviceState::of(sim()).unwrap();
+    let context = state.context();
+    for _ in 0..5 {
+        // SAFETY: it is the thread's own stream.
+        let consumer = unsafe { context.stream_of(PER_THREAD) }.unwrap();
+        // Of a size that no other test has.
+        let values: Vec<f32> = (0..1237).map(|i| i as f32).collect();
+        let array = Array::new([1237], &values).unwrap().to_device(sim()).unwrap();
+        let export = array.to_dlpack(OtherStream::Default { per_thread: true }).unwrap();
+        drop(array);
+        let raw = export.into_raw().unwrap();
+        // SAFETY: the tensor is valid until it is deleted below.
+        let address = unsafe { (*raw).dl_tensor.data }.addr() as u64;
+        let scratch = context.allocate(64).unwrap();
+        let mut read = vec![0_u8; 4 * 1237];
+        busy(&*consumer, &*scratch);
+        // SAFETY: the export has as many bytes, and `read` lives until the stream is waited for.
+        unsafe { consumer.copy_out(&mut read, DeviceAddress(address)) }.unwrap();
+        let taken = raw.expose_provenance();
+        let deleter = std::thread::spawn(move || {
+            let raw: *mut fulgurite::dlpack::DLManagedTensorVersioned = std::ptr::with_exposed_provenance_mut(taken);
+            // SAFETY: it was exported above, and is deleted once.
+            unsafe { ((*raw).deleter.unwrap())(raw) };
+        });
+        deleter.join().unwrap();
+        // It has the memory that is free now.
+        let zeros = Array::zeros_on(sim(), [1237], DType::F32).unwrap();
+        consumer.synchronize().unwrap();
+        let read: Vec<f32> = read.chunks_exact(4).map(|b| f32::from_ne_bytes(b.try_into().unwrap())).collect();
+        assert_eq!(read, values, "the memory was written to before it was read");
+        drop(zeros);
+    }
+}
