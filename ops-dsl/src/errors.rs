@@ -66,9 +66,35 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
+/// The candidate that `name` is a slip of the pen away from: a letter too many or too few, or two neighbours swapped.
+/// One letter for another is none: it makes another word.
+pub fn slip_of<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let letters = |word: &str| {
+        let mut letters: Vec<char> = word.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    let has_slipped = |candidate: &&str| {
+        let same_letters = letters(name) == letters(candidate);
+        strsim::osa_distance(name, candidate) == 1 && (same_letters || name.len() != candidate.len())
+    };
+    candidates.into_iter().find(has_slipped)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slips_of_the_pen() {
+        let devices = ["cpu", "cuda"];
+        for (name, meant) in [("cdua", "cuda"), ("cud", "cuda"), ("cudda", "cuda"), ("cp", "cpu"), ("pcu", "cpu")] {
+            assert_eq!(slip_of(name, devices), Some(meant));
+        }
+        for other in ["npu", "gpu", "tpu", "dpu", "cpx", "cpu", "cuba", "sim", "c", ""] {
+            assert_eq!(slip_of(other, devices), None, "{other}");
+        }
+    }
 
     #[test]
     fn near_words() {

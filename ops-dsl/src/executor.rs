@@ -5,7 +5,7 @@ use syn::parse::Parser;
 use syn::{Attribute, Expr, LitStr, Visibility};
 
 use crate::declaration::{EXECUTOR_RULES, Rule, parts};
-use crate::errors::{Errors, did_you_mean};
+use crate::errors::{Errors, slip_of};
 use crate::options;
 use crate::parse::{self, Module, Setting, Value};
 
@@ -75,13 +75,14 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
 }
 
 /// `device = "cpu"`: the host, or a kind of device. Kinds are an open set, which a crate that is linked later may add
-/// to; what is nearly the name of one that comes with Fulgurite is a mistake.
+/// to. Where it differs from one that comes with Fulgurite by a slip of the pen, it is a mistake.
 fn kind_of_device(setting: &Setting, errors: &mut Errors) -> Option<LitStr> {
     let given = options::text(setting, errors)?;
     let (name, known) = (given.value(), options::DEVICES);
-    let hint = did_you_mean(&name, known);
+    let meant = slip_of(&name, known);
     let is_word = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if !known.contains(&name.as_str()) && (!hint.is_empty() || !is_word) {
+    if meant.is_some() || !is_word {
+        let hint = meant.map(|meant| format!(", did you mean `{meant}`?")).unwrap_or_default();
         let known = known.join(", ");
         errors.at(&given, format!("there is no kind of device \"{name}\"{hint}; Fulgurite comes with: {known}"));
     }
@@ -106,5 +107,30 @@ fn never_run(device: &LitStr, rules: &mut Vec<Rule>, errors: &mut Errors) {
             );
         }
         rules.retain(|rule| rule.name != idle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is wrong with an executor of this kind of device.
+    fn said(device: &str) -> Vec<String> {
+        let mut errors = Errors::default();
+        let item = "/// Kernels.\npub mod fast {}".parse().unwrap();
+        read(format!("device = {device:?}").parse().unwrap(), item, &mut errors);
+        errors.messages()
+    }
+
+    #[test]
+    fn kinds_of_devices_are_an_open_set() {
+        for device in ["cpu", "cuda", "npu", "gpu", "tpu", "sim"] {
+            assert_eq!(said(device), [""; 0], "{device}");
+        }
+        for (device, meant) in [("cdua", "`cuda`"), ("cuda1", "`cuda`"), ("cp", "`cpu`")] {
+            let said = said(device);
+            assert!(said.len() == 1 && said[0].contains(&format!("did you mean {meant}?")), "{said:?}");
+        }
+        assert!(said("an npu")[0].contains("no kind of device"));
     }
 }

@@ -97,6 +97,8 @@ fn names(
             Some(format!("the result `{name}` is named twice"))
         } else if params.iter().any(|param| param.ident == *name) {
             Some(format!("`{name}` is a parameter; give the result another name"))
+        } else if let Some(message) = crate::check::raw(name, "the result") {
+            Some(message)
         } else if name.to_string().starts_with('_') || name == "plan" {
             Some(format!("`{name}` has another meaning in rules; give the result another name"))
         } else {

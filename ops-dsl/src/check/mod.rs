@@ -65,6 +65,9 @@ fn signature(params: &mut [Param], errors: &mut Errors) {
                 "a parameter of a signature begins with a letter: `_name` is how a rule says that it does not use `name`",
             );
         }
+        if let Some(message) = raw(&param.ident, "the parameter") {
+            errors.at(&param.ident, message);
+        }
         if list_index(&name).is_some() {
             errors.at(&param.ident, format!("`{name}` is what kernels call a result; give the parameter another name"));
         }
@@ -103,6 +106,19 @@ fn signature(params: &mut [Param], errors: &mut Errors) {
             _ => {}
         }
     }
+}
+
+/// Whether a text is one word that traces can be read back with.
+fn is_plain(word: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    word.chars().all(plain) && word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+}
+
+/// What is wrong with a raw identifier: names are printed in traces and kernels, which have no such words.
+pub(crate) fn raw(ident: &Ident, what: &str) -> Option<String> {
+    let name = ident.to_string();
+    let bare = name.strip_prefix("r#")?;
+    Some(format!("`{name}` is a keyword of Rust; give {what} another name, such as `{bare}_`"))
 }
 
 /// An attribute holds no tensors, and is owned.
@@ -230,10 +246,13 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
     {
         errors.at(torch, "write the name below `torch.`: `nn.functional.gelu`");
     }
+    if let Some(message) = raw(&operator.ident, "the module") {
+        errors.at(&operator.ident, format!("{message}, and the operator its name with `name = \"...\"`"));
+    }
     if let Some(name) = &options.name
-        && name.value().trim().is_empty()
+        && !name.value().split("::").all(is_plain)
     {
-        errors.at(name, "an operator's name is not empty");
+        errors.at(name, "an operator's name is words of ASCII letters, digits and `_`, separated by `::`");
     }
 }
 

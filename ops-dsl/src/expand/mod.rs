@@ -109,7 +109,7 @@ pub(crate) fn call(rule: &Rule, special: impl Fn(&RuleParam) -> Option<TokenStre
             return quote_spanned!(here=> __f::Arguments::of(a));
         }
         special(param).unwrap_or_else(|| {
-            let field = Ident::new(&param.name, param.written.span());
+            let field = field(param);
             let here = param.written.span().resolved_at(Span::call_site());
             quote_spanned!(here=> __f::pass(&*ARGUMENTS.#field.read(a)))
         })
@@ -202,12 +202,21 @@ impl KernelResults<'_> {
     }
 }
 
+/// The field of `ARGUMENTS` that an argument of a rule is.
+fn field(param: &RuleParam) -> Ident {
+    let span = param.written.span();
+    match param.name.strip_prefix("r#") {
+        Some(keyword) => Ident::new_raw(keyword, span),
+        None => Ident::new(&param.name, span),
+    }
+}
+
 /// A host kernel. It takes its results by their names, or as `out` if they are a list.
 pub(crate) fn cpu(rule: &Rule, params: &[Param], results: &KernelResults<'_>) -> TokenStream {
     let call = call(rule, |param| match (results.is_list(param), results.is_one(param)) {
         (true, _) => Some(quote!(outputs)),
         (_, true) => {
-            let field = Ident::new(&param.name, param.written.span());
+            let field = field(param);
             let here = param.written.span().resolved_at(Span::call_site());
             Some(quote_spanned!(here=> ARGUMENTS.#field.written(&mut outputs)))
         }
@@ -229,7 +238,7 @@ pub(crate) fn plan(rule: &Rule, params: &[Param], results: &KernelResults<'_>) -
         "plan" => Some(quote!(work)),
         _ if results.is_list(param) => Some(quote!(outputs)),
         _ => read(params, rule, param).or_else(|| {
-            let field = Ident::new(&param.name, param.written.span());
+            let field = field(param);
             let here = param.written.span().resolved_at(Span::call_site());
             Some(quote_spanned!(here=> __f::pass(&*ARGUMENTS.#field.planned(&operands))))
         }),

@@ -200,7 +200,7 @@ fn results_type(results: &Results) -> TokenStream {
 }
 
 fn method_name(ident: &Ident) -> Ident {
-    format_ident!("{}Method", crate::model::camel_case(&ident.to_string()))
+    format_ident!("{}Method", crate::model::camel_case(ident.to_string().trim_start_matches("r#")))
 }
 
 fn has_method(operator: &Operator) -> bool {

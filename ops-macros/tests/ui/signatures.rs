@@ -30,6 +30,21 @@ pub mod named {
     fn samples(_s: &mut Samples) {}
 }
 
+/// Words that traces and kernels have no way to write.
+#[operator(prim, no_grad = "a test", name = "a b")]
+pub mod keywords {
+    #[results(r#where, other)]
+    fn keywords(r#type: Tensor) -> (Tensor, Tensor);
+
+    fn meta(r#type: &TensorMeta) -> Result<(TensorMeta, TensorMeta)> {
+        Ok((r#type.clone(), r#type.clone()))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4])));
+    }
+}
+
 #[operator]
 pub use self::named as other;
 
