@@ -50,9 +50,7 @@ impl<'a> Parser<'a> {
     pub(super) fn names_to(&mut self, name: &str) -> Result<Vec<String>> {
         self.skip();
         let start = self.at;
-        // A value may be called `to`: the next line may begin with it.
-        if !self.eat_word("to") || !self.eat('.') {
-            self.at = start;
+        if !self.eat_to() {
             return Ok(Vec::new());
         }
         let last: u32 = self.integer("a counter")?;
@@ -63,6 +61,16 @@ impl<'a> Parser<'a> {
         }
         self.expands(count, start)?;
         Ok((first + 1..=last).map(|count| format!("{base}.{count}")).collect())
+    }
+
+    /// `to .`, before a counter. A value may be called `to`: the next line may begin with it.
+    pub(super) fn eat_to(&mut self) -> bool {
+        let start = self.at;
+        let here = self.eat_word("to") && self.eat('.');
+        if !here {
+            self.at = start;
+        }
+        here
     }
 
     /// The values behind `id`, at `at`, that `to .9` stands for, if it is here.

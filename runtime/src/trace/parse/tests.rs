@@ -41,6 +41,22 @@ fn a_value_may_be_called_as_the_word_between_the_first_and_the_last_of_a_run() {
 }
 
 #[test]
+fn a_run_of_names_may_begin_with_a_value_called_as_the_word_before_a_call() {
+    let lines = "  region by tt_host {
+    view = tt::exp(x)
+    view.1 = tt::exp(view)
+    view.2 = tt::exp(view.1)
+    yield all: f32[4] = tt::cat([view to .2], dim=0)
+  }
+";
+    let text = format!("# fulgurite trace 2\ntrace f for cpu (x: f32[4]) {{\n{lines}  return result = all\n}}\n");
+    let trace = parse(&text).unwrap();
+    let printed = trace.to_string();
+    assert!(printed.contains("[view to .2]"), "{printed}");
+    assert_eq!(parse(&printed).unwrap(), trace, "{printed}");
+}
+
+#[test]
 fn traces_that_are_not_canonical_read_back_canonical() {
     let mut trace = parse(GOOD).unwrap();
     // Another numbering: every value one further, and one that is not defined.
