@@ -1,10 +1,12 @@
 //! Training on a device: the next step is enqueued before a loss is read, and nothing but the time changes.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulgurite::Device;
 use fulgurite::compile::Options;
-use fulgurite::models::train::{TrainError, TrainOptions, TrainReport, train};
+use fulgurite::models::train::{Cause, TrainError, TrainOptions, TrainReport, train};
+use fulgurite::registration::Transform;
 use fulgurite_example_sim as _;
 
 /// A device of its own for each test: a timeline has all that its device does.
@@ -47,6 +49,12 @@ fn options(out: &Path, lr: f64, evaluate_every: u64) -> TrainOptions {
     }
 }
 
+/// Tests run one after the other: what one registers concerns all programs of the process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
@@ -76,6 +84,7 @@ fn run(
 
 #[test]
 fn losses_read_late_are_the_same() {
+    let _alone = alone();
     let (ahead, mut lines) = run("ahead", DEVICES[0], 1e-3, 0, true);
     let (waiting, expected) = run("waiting", DEVICES[0], 1e-3, 1, false);
     // The copies of the last four steps in their order: the inputs of a step come before the report of the one before.
@@ -92,10 +101,66 @@ fn losses_read_late_are_the_same() {
 /// The step behind the one that diverges is enqueued by then, and leaves the state as it is.
 #[test]
 fn a_run_that_diverges_is_told_as_if_nothing_was_ahead() {
+    let _alone = alone();
     let (ahead, lines) = run("ahead_diverges", DEVICES[1], 1e30, 0, false);
     let (waiting, expected) = run("waiting_diverges", DEVICES[1], 1e30, 1, false);
     let (ahead, waiting) = (ahead.unwrap_err(), waiting.unwrap_err());
     assert!(matches!(ahead, TrainError::Diverged(_)), "{ahead}");
     assert_eq!(ahead.to_string(), waiting.to_string());
     assert_eq!(lines, expected);
+}
+
+/// The lines of a profile about copies, of a run that saves after some of its steps.
+fn copies(save_every: u64) -> Vec<String> {
+    let mut copies = Vec::new();
+    let mut options = TrainOptions { profile: true, save_every, ..options(&folder("saving"), 1e-3, 0) };
+    options.compile.device = Some(Device::new("sim", DEVICES[0]));
+    let report = train(&options, false, &mut |line| {
+        let is_copy = |line: &&str| line.contains("inputs of train_step") || line.contains("  read ");
+        copies.extend(line.lines().filter(is_copy).map(|line| line.trim().to_owned()));
+    });
+    report.unwrap();
+    copies
+}
+
+/// A save reads all weights, which is no part of the steps.
+#[test]
+fn the_timeline_of_a_profile_has_steps_alone() {
+    let _alone = alone();
+    // After the third of five steps.
+    let copies = copies(3);
+    let steps = copies.iter().filter(|line| line.contains("inputs of train_step")).count();
+    assert_eq!(steps, 2, "{copies:#?}");
+    assert!(copies.iter().filter(|line| line.contains("  read ")).all(|line| line.ends_with("read 8 bytes")));
+}
+
+/// Why a run ends whose third step fails, which is enqueued before the report of the second one is read.
+fn failing(name: &str, lr: f64) -> TrainError {
+    let mut registered = None;
+    let mut options = options(&folder(name), lr, 0);
+    options.compile.device = Some(Device::new("sim", DEVICES[1]));
+    let report = train(&options, false, &mut |line| {
+        // Told when the second step is enqueued. The third one is compiled again.
+        if line.starts_with("step 1:") {
+            let failing = Transform::build("failing", |trace| {
+                let message = format!("{} cannot be had", trace.name);
+                Err(fulgurite::Error::Argument { argument: "test".into(), message })
+            });
+            registered = Some(failing.register().unwrap());
+        }
+    });
+    registered.expect("the first step is told").withdraw().unwrap();
+    report.unwrap_err()
+}
+
+#[test]
+fn a_divergence_is_not_hidden_by_the_failure_of_the_next_step() {
+    let _alone = alone();
+    let error = failing("failing_diverged", 1e30);
+    let TrainError::Diverged(divergence) = error else { panic!("the failure is told instead: {error}") };
+    assert_eq!(divergence.step, 2, "{divergence}");
+    assert!(matches!(divergence.cause, Cause::Report { .. }), "{divergence}");
+    assert!(divergence.to_string().contains("train_step cannot be had"), "{divergence}");
+    let error = failing("failing", 1e-3);
+    assert!(matches!(error, TrainError::Failed(_)) && error.to_string().contains("cannot be had"), "{error}");
 }

@@ -49,6 +49,15 @@ pub enum Cause {
     },
     /// The loss, of weights that are finite.
     Loss(f64),
+    /// The loss or the norm of all gradients; the next step failed before it was known what else is not finite.
+    Report {
+        /// The loss.
+        loss: f64,
+        /// The norm, where it is measured.
+        norm: Option<f64>,
+        /// Why the next step failed.
+        failed: String,
+    },
     /// The loss of a validation batch, of weights that are finite and were to be saved.
     ValidationLoss(f64),
 }
@@ -68,6 +77,13 @@ impl fmt::Display for Cause {
                 "the gradients' norm is infinite; the largest gradient, {largest:e}, is that of '{parameter}'"
             ),
             Cause::Loss(loss) => write!(f, "the loss is {loss}, though all weights are finite"),
+            Cause::Report { loss, norm, failed } => {
+                write!(f, "the loss is {loss}")?;
+                if let Some(norm) = norm {
+                    write!(f, ", the gradients' norm is {norm}")?;
+                }
+                write!(f, "; the next step, which was begun by then, failed: {failed}")
+            }
             Cause::ValidationLoss(loss) => {
                 write!(f, "the validation loss after it is {loss}, though all weights are finite")
             }

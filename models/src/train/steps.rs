@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fulgurite_runtime::device::{Activity, DeviceState};
-use fulgurite_runtime::{Array, Result};
+use fulgurite_runtime::{Array, Error, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::arrays::{generator, next_arrays, step_scalars};
-use super::failure::{Cause, TrainError, cause_of};
+use super::failure::{Cause, Divergence, TrainError, cause_of};
 use super::options::{OnNonFinite, TrainOptions};
 use super::programs::{Programs, no_report};
 use super::run::{Run, evaluate, save};
@@ -23,7 +23,7 @@ use crate::step::{BatchTensors, TrainState};
 /// Steps in a row whose updates are left out before a run that skips them stops.
 const MOST_SKIPPED: u64 = 20;
 
-/// The last steps of a run that is profiled, whose timeline is told.
+/// Most steps at the end of a profiled run whose timeline is told. No evaluation and no save is between them.
 const TIMED_STEPS: u64 = 4;
 
 /// What the steps have in common.
@@ -72,6 +72,25 @@ struct Enqueued {
     /// Loss and norm.
     report: Array,
     gradients: Gradients,
+}
+
+/// What a step reports of itself.
+struct Report {
+    loss: f64,
+    /// Of the gradients, where it is measured.
+    norm: Option<f64>,
+}
+
+impl Report {
+    /// That of a step, which is waited for.
+    fn of(step: &Enqueued) -> Result<Report> {
+        let values = step.report.to_vec::<f32>()?;
+        Ok(Report { loss: f64::from(values[0]), norm: values.get(1).map(|norm| f64::from(*norm)) })
+    }
+
+    fn is_finite(&self) -> bool {
+        self.loss.is_finite() && self.norm.is_none_or(f64::is_finite)
+    }
 }
 
 /// The gradients of a step, or what they are made of.
@@ -150,7 +169,7 @@ impl Steps<'_> {
         let mut recording = None;
         while run.done < options.steps {
             let number = run.done + 1;
-            if self.is_timed() && number == first.max((options.steps + 1).saturating_sub(TIMED_STEPS)) {
+            if self.is_timed() && recording.is_none() && number + TIMED_STEPS > options.steps {
                 let device = DeviceState::of(options.device())?;
                 device.begin_timeline()?;
                 recording = Some(Recording(device));
@@ -164,14 +183,22 @@ impl Steps<'_> {
                 }
             };
             let previous = unread.as_ref().map(|step| step.report.clone());
-            let step = match self.step(number, run.state, batch, previous, &mut run.batches, number > first)? {
-                Step::Taken(state, step) => {
+            let step = match self.step(number, run.state, batch, previous, &mut run.batches, number > first) {
+                Ok(Step::Taken(state, step)) => {
                     run.state = state;
                     step
                 }
-                Step::Stopped(state) => {
+                Ok(Step::Stopped(state)) => {
                     run.state = state;
                     break;
+                }
+                // The state went with the step.
+                Err(failed) => {
+                    let saved = run.saved.or(run.resumed);
+                    return Err(match unread.take() {
+                        Some(before) => self.failed_after(&before, failed, saved, &mut log),
+                        None => failed.into(),
+                    });
                 }
             };
             run.done = number;
@@ -185,6 +212,10 @@ impl Steps<'_> {
             self.read(&run, step, &mut log)?;
             if options.asked_to_stop() {
                 break;
+            }
+            if self.pauses_after(number) {
+                // The timeline is of steps alone; it begins again with the next one.
+                drop(recording.take());
             }
             let pause = Instant::now();
             self.between(&mut run, &mut |text| log.tell(text))?;
@@ -210,23 +241,24 @@ impl Steps<'_> {
     fn goes_on(&self, number: u64) -> bool {
         let options = self.options;
         let alone = options.accumulate == 1 && options.nonfinite == OnNonFinite::Stop && !options.device().is_cpu();
-        alone
-            && number != options.steps
-            && !self.due(number, options.evaluate_every)
-            && !self.due(number, options.save_every)
+        alone && number != options.steps && !self.pauses_after(number)
+    }
+
+    /// Whether an evaluation or a save is due after step `number`.
+    fn pauses_after(&self, number: u64) -> bool {
+        self.due(number, self.options.evaluate_every) || self.due(number, self.options.save_every)
     }
 
     /// Reads the report of a step, which waits for it, and tells it. The state of `run` is the one after this step or,
     /// if it is not finite, before it.
     fn read(&self, run: &Run, step: Enqueued, log: &mut Log<'_>) -> Result<(), TrainError> {
         let (options, number) = (self.options, step.number);
-        let report = step.report.to_vec::<f32>()?;
-        let (loss, norm) = (f64::from(report[0]), report.get(1).map(|norm| f64::from(*norm)));
-        if report.iter().all(|value| value.is_finite()) {
+        let report = Report::of(&step)?;
+        if report.is_finite() {
             log.in_a_row = 0;
         } else {
             (log.taken.skipped, log.in_a_row) = (log.taken.skipped + 1, log.in_a_row + 1);
-            let cause = self.cause(run, loss, step.gradients)?;
+            let cause = self.cause(run, report.loss, step.gradients)?;
             let hopeless = matches!(cause, Cause::Weight(_)) || log.in_a_row >= MOST_SKIPPED;
             if options.nonfinite == OnNonFinite::Stop || hopeless {
                 log.bar.finish_and_clear();
@@ -234,7 +266,30 @@ impl Steps<'_> {
             }
             log.tell(&format!("step {number}: its update is left out: {cause}"));
         }
-        log.taken.losses.push(loss);
+        self.tell(number, &report, log);
+        Ok(())
+    }
+
+    /// Why a run ends whose next step could not be enqueued: because of what is not finite in the step before, if
+    /// something is, and otherwise because of `failed`. The step before is told first. `saved` is the step of the
+    /// newest checkpoint.
+    fn failed_after(&self, before: &Enqueued, failed: Error, saved: Option<u64>, log: &mut Log<'_>) -> TrainError {
+        // Where the device is lost, its error is the one that it was lost by.
+        let Ok(report) = Report::of(before) else { return failed.into() };
+        if report.is_finite() {
+            self.tell(before.number, &report, log);
+            return failed.into();
+        }
+        log.bar.finish_and_clear();
+        let Report { loss, norm } = report;
+        let cause = Cause::Report { loss, norm, failed: failed.to_string() };
+        Divergence { step: before.number, cause, saved }.into()
+    }
+
+    /// Tells a step whose report was read.
+    fn tell(&self, number: u64, report: &Report, log: &mut Log<'_>) {
+        let (options, Report { loss, norm }) = (self.options, report);
+        log.taken.losses.push(*loss);
         log.clock.tick();
         let speed = log.clock.speed().map_or_else(String::new, |steps| format!(", {:.0} tokens/s", log.tokens * steps));
         log.bar.inc(1);
@@ -244,7 +299,6 @@ impl Steps<'_> {
             let rate = self.schedule.learning_rate(number - 1);
             log.tell(&format!("step {number}: loss {loss:.4}, {norm}lr {rate:.2e}{speed}"));
         }
-        Ok(())
     }
 
     /// Enqueues one step on `batch`, or on several of `batches`, after one whose report is `previous`, if that was not
