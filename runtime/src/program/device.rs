@@ -314,6 +314,8 @@ impl DeviceProgram {
         inputs: Vec<Array>,
         work: impl FnOnce(&mut Loaded, &[DeviceAddress]) -> Result<()>,
     ) -> Result<Vec<Array>> {
+        // Dropped after the program is let go of: the deleter of such an array may call this program.
+        let _external: Vec<Array> = inputs.iter().filter(|array| array.is_external()).cloned().collect();
         let mut held = self.hold()?;
         let loaded = held.get();
         let state = loaded.state.clone();
