@@ -8,6 +8,7 @@ use fulgurite_executors as _;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::traces::train_step_trace;
+use fulgurite_ops::prelude::*;
 use fulgurite_runtime::compile::{Options, stages};
 use fulgurite_runtime::device::StreamKind;
 use fulgurite_runtime::program::Program;
@@ -16,7 +17,7 @@ use fulgurite_runtime::testing::samples::Random;
 use fulgurite_runtime::trace::{Trace, parse};
 use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::transforms::{donate, plan, schedule};
-use fulgurite_runtime::{Array, DType};
+use fulgurite_runtime::{Array, DType, Tensor, jit};
 
 const CONFIG: GptConfig = GptConfig { vocabulary: 31, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.0 };
 
@@ -94,7 +95,13 @@ fn a_step_on_several_streams_has_the_same_bits() {
         let outputs = program.run(inputs.clone()).unwrap();
         outputs.iter().map(|array| array.to_bytes().unwrap()).collect()
     };
-    let expected = bits(&Program::new(finished(&laid_out), None).unwrap());
+    let plain = Program::new(finished(&laid_out), None).unwrap();
+    let expected = bits(&plain);
+    for _ in 0..3 {
+        assert_eq!(bits(&plain), expected);
+    }
+    let counts = plain.counts().unwrap();
+    assert!(counts.graphs == 1 && counts.branched == 0, "one stream is one chain: {counts:?}");
     for seed in 0..4 {
         let program = Program::new(on_streams(&laid_out, seed), None).unwrap();
         for run in 0..6 {
@@ -102,5 +109,50 @@ fn a_step_on_several_streams_has_the_same_bits() {
         }
         let counts = program.counts().unwrap();
         assert!(counts.graphs >= 1 && counts.replays >= 4, "{counts:?}");
+        assert_eq!(counts.branched, counts.graphs, "streams are recorded as branches: {counts:?}");
+    }
+}
+
+/// Inputs of more than 1 MiB are used where they are. At other addresses in each run, a graph with branches cannot be
+/// updated: the program is launched, on its streams.
+#[test]
+fn a_program_on_several_streams_is_launched_for_other_addresses() {
+    let Some(cuda) = device::cuda() else { return };
+    const LARGE: [usize; 2] = [1024, 512];
+    let large = |run: usize| {
+        let values: Vec<f32> = (0..LARGE[0] * LARGE[1]).map(|i| ((i * 31 + run * 17) % 113) as f32 / 64.0).collect();
+        Array::new(LARGE, &values).unwrap()
+    };
+    let f = |(x, y): (Tensor, Tensor)| {
+        let (mut left, mut right) = (x, y);
+        for _ in 0..6 {
+            (left, right) = (tanh(left) * 1.5, sum(right).exp() * 0.0 + right.sin());
+        }
+        (left * right, sum(left) + sum(right), transpose(x, 0, 1))
+    };
+    let compiled = jit(f).options(Options { device: Some(cuda), fuse: false, ..Options::default() });
+    let compiled = compiled.compile(&(large(0), large(1))).unwrap();
+    let laid_out = compiled.stage("layout").unwrap();
+    let plain = Program::new(finished(laid_out), None).unwrap();
+    for seed in 0..4 {
+        let program = Program::new(on_streams(laid_out, seed), None).unwrap();
+        // Kept alive, so that every run's arrays are elsewhere.
+        let mut kept = Vec::new();
+        for run in 0..12 {
+            let inputs = [large(run), large(run + 1)].map(|array| array.to_device(cuda).unwrap()).to_vec();
+            let (found, expected) = (program.run(inputs.clone()).unwrap(), plain.run(inputs.clone()).unwrap());
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_eq!(found.to_bytes().unwrap(), expected.to_bytes().unwrap(), "streams {seed}, run {run}");
+            }
+            kept.push((inputs, found));
+        }
+        let counts = program.counts().unwrap();
+        assert!(counts.branched >= 1 && counts.replays <= 2 && counts.runs == 12, "{counts:?}");
+        // Addresses that come again have a graph, whose branches give the same.
+        let (inputs, found) = &kept[11];
+        for _ in 0..3 {
+            let again = program.run(inputs.clone()).unwrap();
+            assert!(again.iter().zip(found).all(|(a, b)| a.to_bytes().unwrap() == b.to_bytes().unwrap()));
+        }
     }
 }

@@ -165,6 +165,12 @@ impl Graph {
         Ok(count)
     }
 
+    /// Whether its work is one chain, each piece of it behind the one before. Otherwise pieces may run side by side,
+    /// and none can be updated. Of a graph that [`Stream::capture_pieces`] recorded.
+    pub fn is_chain(&self) -> bool {
+        self.pieces.is_some()
+    }
+
     /// All nodes if each but the last has one other behind it, in this order.
     fn in_order(&self, count: usize) -> Result<Option<Vec<CUgraphNode>>> {
         let _current = self.context.enter()?;

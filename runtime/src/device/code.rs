@@ -211,6 +211,8 @@ impl<E: Into<DeviceError>> From<E> for CodeError {
 pub struct ReplayCounts {
     /// Graphs recorded.
     pub graphs: usize,
+    /// Those of them with work of several streams side by side.
+    pub branched: usize,
     /// Runs that replayed a graph.
     pub replays: usize,
     /// Runs for which a graph was updated, since inputs or outputs were elsewhere.

@@ -47,6 +47,8 @@ pub struct RunCounts {
     pub runs: usize,
     /// Graphs recorded.
     pub graphs: usize,
+    /// Those of them with work of several streams side by side.
+    pub branched: usize,
     /// Runs that replayed a graph.
     pub replays: usize,
     /// Runs for which a graph was updated, since inputs or outputs were elsewhere.
@@ -151,6 +153,7 @@ impl DeviceProgram {
         RunCounts {
             runs: self.runs.load(Ordering::Relaxed),
             graphs: replayed.graphs,
+            branched: replayed.branched,
             replays: replayed.replays,
             updates: replayed.updates,
             refused: replayed.refused,

@@ -124,6 +124,7 @@ impl CudaCode {
         let executable = graph.instantiate()?;
         executable.upload(stream)?;
         self.counts.graphs += 1;
+        self.counts.branched += usize::from(!graph.is_chain());
         tracing::info!(function = %self.code.name, "recorded a graph");
         if self.graphs.len() == MOST_GRAPHS {
             self.graphs.remove(0);
