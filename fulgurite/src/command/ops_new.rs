@@ -37,7 +37,7 @@ Examples:
   fulgurite ops new swiglu --path ops/src/nn/swiglu.rs
   fulgurite ops new softshrink --torch nn.functional.softshrink
   fulgurite ops new fast --executor
-  fulgurite ops new faster --executor --cuda
+  fulgurite ops new faster --executor --device cuda
   fulgurite ops new scaled_sum --symbol fast
   fulgurite ops new relu_by_fast --implementation fast --of relu
   fulgurite ops new sum_of_negatives --rewrite")]
@@ -48,7 +48,7 @@ pub struct Arguments {
     /// The folder of a new crate of the same name: Cargo.toml, src/lib.rs, src/main.rs,
     /// tests/generated.rs.
     #[arg(long = "crate", value_name = "FOLDER", id = "crate_folder",
-        conflicts_with_all = ["name", "path", "torch", "kind", "cuda"])]
+        conflicts_with_all = ["name", "path", "torch", "kind", "device"])]
     crate_folder: Option<PathBuf>,
     /// The file to write; the default is NAME.rs in the current folder. Missing folders are created.
     #[arg(long, value_name = "FILE")]
@@ -74,10 +74,11 @@ pub struct Arguments {
     /// An executor.
     #[arg(long, group = "kind")]
     executor: bool,
-    /// The executor is one of a GPU. (Of --symbol and --implementation this is known: the kernel is a CUDA kernel, in
-    /// NAME.cu, if their executor runs there.)
-    #[arg(long, conflicts_with_all = ["torch", "prim", "rewrite"])]
-    cuda: bool,
+    /// The kind of device that the executor runs on: `cpu`, or one that is linked, such as `cuda`; the default is
+    /// `cpu`. (Of --symbol and --implementation it is known: it is that of their executor. A kernel for `cuda` is in
+    /// NAME.cu.)
+    #[arg(long, value_name = "KIND", conflicts_with_all = ["torch", "prim", "rewrite"])]
+    device: Option<String>,
 }
 
 fn torch_name(text: &str) -> Result<String, String> {
@@ -93,21 +94,25 @@ fn torch_name(text: &str) -> Result<String, String> {
 impl Arguments {
     fn kind(&self, path: &Path) -> Result<Kind<'_>, Failed> {
         let torch = self.torch.as_deref();
-        let on_gpu = |executor: &str| match known::device_of(executor, path)? {
-            "cuda" => Ok(true),
-            device if self.cuda => Err(Failed(format!("--cuda: executor '{executor}' runs on {device}"))),
-            _ => Ok(false),
+        let device_of = |executor: &str| {
+            let device = known::device_of(executor, path)?;
+            match &self.device {
+                Some(given) if *given != device => {
+                    Err(Failed(format!("--device {given}: executor '{executor}' runs on {device}")))
+                }
+                _ => Ok(device),
+            }
         };
         if let Some(executor) = &self.symbol {
-            return Ok(Kind::Symbol { executor, cuda: on_gpu(executor)? });
+            return Ok(Kind::Symbol { executor, device: device_of(executor)? });
         }
         if let (Some(executor), Some(of)) = (&self.implementation, &self.of) {
-            return Ok(Kind::Implementation { executor, cuda: on_gpu(executor)?, of: known::operator(of)? });
+            return Ok(Kind::Implementation { executor, device: device_of(executor)?, of: known::operator(of)? });
         }
         Ok(match (self.prim, self.rewrite, self.executor) {
-            (_, _, true) => Kind::Executor { cuda: self.cuda },
-            _ if self.cuda => {
-                return Err(Failed("--cuda: goes with --executor, --symbol or --implementation".into()));
+            (_, _, true) => Kind::Executor { device: known::kind(self.device.as_deref().unwrap_or(known::HOST))? },
+            _ if self.device.is_some() => {
+                return Err(Failed("--device: goes with --executor, --symbol or --implementation".into()));
             }
             (true, _, _) => Kind::Prim { torch },
             (_, true, _) => Kind::Rewrite,
@@ -154,7 +159,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         std::fs::create_dir_all(folder).map_err(|error| Failed::file(folder, error))?;
     }
     let kernel = path.with_file_name(format!("{name}.cu"));
-    let cuda = matches!(kind, Kind::Symbol { cuda: true, .. } | Kind::Implementation { cuda: true, .. });
+    let cuda = kind.kernel_device() == Some(known::CUDA);
     if cuda && kernel.exists() {
         return Err(Failed::file(&kernel, "is there already; nothing was written"));
     }

@@ -97,13 +97,13 @@ fn every_kind_is_written_as_it_is_compiled_here() {
     for (name, kind, expected) in [
         ("placeholder_prim", &["--prim"][..], include_str!("written/placeholder_prim.rs")),
         ("placeholder_fast", &["--executor"], include_str!("written/placeholder_fast.rs")),
-        ("placeholder_gpu", &["--executor", "--cuda"], include_str!("written/placeholder_gpu.rs")),
+        ("placeholder_gpu", &["--executor", "--device", "cuda"], include_str!("written/placeholder_gpu.rs")),
         // Executors that are not linked are found beside what is written.
         ("placeholder_symbol", &["--symbol", "placeholder_fast"], include_str!("written/placeholder_symbol.rs")),
         ("placeholder_kernel", &["--symbol", "placeholder_gpu"], include_str!("written/placeholder_kernel.rs")),
         (
             "placeholder_relu_on_gpu",
-            &["--implementation", "placeholder_gpu", "--of", "relu", "--cuda"],
+            &["--implementation", "placeholder_gpu", "--of", "relu", "--device", "cuda"],
             include_str!("written/placeholder_relu_on_gpu.rs"),
         ),
         (
@@ -129,11 +129,16 @@ fn every_kind_is_written_as_it_is_compiled_here() {
         let unknown = run_in(folder.path(), &[&["ops", "new", "x", kind, "placeholder_fats"], of].concat()).fails(1);
         assert!(unknown.contains("no executor is called 'placeholder_fats'"), "{unknown}");
         assert!(unknown.contains("that crate's own command"), "{unknown}");
-        let host =
-            run_in(folder.path(), &[&["ops", "new", "x", kind, "placeholder_fast", "--cuda"], of].concat()).fails(1);
-        assert!(host.contains("executor 'placeholder_fast' runs on cpu"), "{host}");
+        let host = [&["ops", "new", "x", kind, "placeholder_fast", "--device", "cuda"], of].concat();
+        let host = run_in(folder.path(), &host).fails(1);
+        assert!(host.contains("--device cuda: executor 'placeholder_fast' runs on cpu"), "{host}");
+        let any = run_in(folder.path(), &[&["ops", "new", "x", kind, "host"], of].concat()).fails(1);
+        assert!(any.contains("executor 'host' stands for all kinds of devices"), "{any}");
     }
-    run_in(folder.path(), &["ops", "new", "x", "--cuda"]).fails(1);
+    run_in(folder.path(), &["ops", "new", "x", "--device", "cuda"]).fails(1);
+    // Kinds of devices that are linked.
+    let unknown = run_in(folder.path(), &["ops", "new", "x", "--executor", "--device", "npu"]).fails(1);
+    assert!(unknown.contains("no kind of device is called 'npu'") && unknown.contains("cuda"), "{unknown}");
     assert!(!folder.path().join("x.rs").exists());
     std::fs::remove_file(folder.path().join("placeholder_kernel.rs")).unwrap();
     run_in(folder.path(), &["ops", "new", "placeholder_kernel", "--symbol", "placeholder_gpu"]).fails(1);

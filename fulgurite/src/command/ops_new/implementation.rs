@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 use fulgurite::operator::{OperatorDef, ParamKind, ResultsDef};
 
 use super::surroundings::Surroundings;
+use super::{known, text};
 
 /// The folders between a crate's `src` and the file, as modules; `None` if no folder is called so.
 fn modules_above(file: &Path) -> Option<Vec<String>> {
@@ -97,10 +98,13 @@ fn cpu(of: &OperatorDef) -> String {
     )
 }
 
+/// Types of what a rule `plan` takes.
+const PLANNED: [&str; 5] =
+    ["&DeviceTensor", "Option<&DeviceTensor>", "&[DeviceTensor]", "&DeviceTensor", "&[DeviceTensor]"];
+
 /// The launch of a CUDA kernel.
 fn plan(name: &str, of: &OperatorDef) -> String {
     let (inputs, outputs) = (tensors(of), outputs(of));
-    let types = ["&DeviceTensor", "Option<&DeviceTensor>", "&[DeviceTensor]", "&DeviceTensor", "&[DeviceTensor]"];
     let bound = |name: &str| inputs.contains(&name) || outputs.iter().any(|own| own == name);
     let first = outputs.first();
     let count = first.map_or("0usize".to_owned(), |out| format!("{out}.meta.len()"));
@@ -118,13 +122,13 @@ fn plan(name: &str, of: &OperatorDef) -> String {
         plan.launch(\"{name}\", shape, binds![{}])
     }}
 ",
-        parameters(of, types, |name| !bound(name)),
+        parameters(of, PLANNED, |name| !bound(name)),
         binds.join(", ")
     )
 }
 
 /// The declaration.
-pub(super) fn text(name: &str, executor: &str, of: &OperatorDef, surroundings: Surroundings, cuda: bool) -> String {
+pub(super) fn text(name: &str, executor: &str, of: &OperatorDef, surroundings: Surroundings, device: &str) -> String {
     let (checked, check) = match tensors(of).first() {
         Some(first) => (
             format!("{first}: &TensorMeta"),
@@ -136,7 +140,11 @@ pub(super) fn text(name: &str, executor: &str, of: &OperatorDef, surroundings: S
         None => (String::new(), String::new()),
     };
     let path = path_of(of, surroundings);
-    let kernel = if cuda { plan(name, of) } else { cpu(of) };
+    let kernel = match device {
+        known::HOST => cpu(of),
+        known::CUDA => plan(name, of),
+        other => text::other_plan(other, &parameters(of, PLANNED, |_| true)),
+    };
     format!(
         "\
 #[implementation(of = {path}, by = {executor})]

@@ -1,13 +1,20 @@
-//! What a new declaration refers to: operators that are linked, and executors that are linked or declared beside it.
+//! What a new declaration refers to: operators and kinds of devices that are linked, and executors that are linked or
+//! declared beside it.
 
 use std::path::{Path, PathBuf};
 
+use fulgurite::device::find_kind;
 use fulgurite::executor::find_executor;
 use fulgurite::operator::OperatorDef;
 use fulgurite::registry::find_operator;
 
 use super::super::outcome::Failed;
 use super::surroundings::folders_above;
+
+/// The host, where kernels are functions.
+pub(super) const HOST: &str = "cpu";
+/// The kind whose kernels are texts in files of their own.
+pub(super) const CUDA: &str = "cuda";
 
 /// Said where a name is not known: the library's command does not link the crates of others.
 const OTHERS: &str =
@@ -18,11 +25,24 @@ pub(super) fn operator(name: &str) -> Result<&'static OperatorDef, Failed> {
     find_operator(name).map_err(|error| Failed(format!("{error}; {OTHERS}")))
 }
 
+/// The kind of device of that name: the host, or one that is linked.
+pub(super) fn kind(name: &str) -> Result<String, Failed> {
+    if name != HOST {
+        find_kind(name).map_err(|error| Failed(format!("{error}; {OTHERS}")))?;
+    }
+    Ok(name.to_owned())
+}
+
 /// The kind of device of the executor of that name, which is linked, or declared in a file of the crate that `path` is
 /// in.
-pub(super) fn device_of(name: &str, path: &Path) -> Result<&'static str, Failed> {
+pub(super) fn device_of(name: &str, path: &Path) -> Result<String, Failed> {
     let unknown = match find_executor(name) {
-        Ok(executor) => return Ok(executor.device),
+        Ok(executor) if executor.device == "any" => {
+            return Err(Failed(format!(
+                "executor '{name}' stands for all kinds of devices, and has no kernels of one"
+            )));
+        }
+        Ok(executor) => return Ok(executor.device.to_owned()),
         Err(error) => error,
     };
     let folders = folders_above(path);
@@ -52,14 +72,13 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The kind of device of `#[executor(device = "...")] pub mod NAME`, if the text declares that.
-fn declared_device(text: &str, name: &str) -> Option<&'static str> {
+fn declared_device(text: &str, name: &str) -> Option<String> {
     text.split("executor(").skip(1).find_map(|declaration| {
         let (settings, rest) = declaration.split_once(']')?;
         let module = rest.split("mod ").nth(1)?;
         let own = module.split(|next: char| !next.is_alphanumeric() && next != '_').next()?;
         let device = settings.split("device = \"").nth(1)?.split('"').next()?;
-        let known = ["cpu", "cuda"].into_iter().find(|known| *known == device);
-        known.filter(|_| own == name)
+        (own == name).then(|| device.to_owned())
     })
 }
 
@@ -70,9 +89,9 @@ mod tests {
     #[test]
     fn executors_are_found_in_sources() {
         let text = "/// One.\n#[executor(device = \"cpu\", priority = 4)]\npub mod host {}\n\n\
-                    #[fulgurite::executor(device = \"cuda\")]\nmod fast {\n}\n";
-        assert_eq!(declared_device(text, "host"), Some("cpu"));
-        assert_eq!(declared_device(text, "fast"), Some("cuda"));
+                    #[fulgurite::executor(device = \"npu\")]\nmod fast {\n}\n";
+        assert_eq!(declared_device(text, "host").as_deref(), Some("cpu"));
+        assert_eq!(declared_device(text, "fast").as_deref(), Some("npu"));
         assert_eq!(declared_device(text, "nobody"), None);
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::implementation;
 use super::kind::Kind;
+use super::known;
 use super::surroundings::Surroundings;
 
 /// The file of a declaration, which is going to be `path`.
@@ -18,27 +19,44 @@ pub(super) fn declaration(name: &str, kind: &Kind<'_>, surroundings: Surrounding
             let text = operator(name, &format!("(prim{torch})"), PRIM);
             imports("operator", surroundings, &[], true) + &called(&text, surroundings)
         }
-        Kind::Symbol { executor, cuda } => {
+        Kind::Symbol { executor, device } => {
             let settings =
                 format!("(executor = {executor}, dtypes(f32), no_grad = \"what calls it has the gradient\")");
-            let rules = if *cuda { SYMBOL.to_owned() + PLAN } else { SYMBOL.to_owned() + CPU };
+            let kernel = match device.as_str() {
+                known::HOST => CPU.to_owned(),
+                known::CUDA => PLAN.to_owned(),
+                other => format!("\n{}", other_plan(other, "_input: &DeviceTensor, _out: &DeviceTensor")),
+            };
+            let rules = SYMBOL.to_owned() + &kernel;
             imports("operator", surroundings, &[format!("super::{executor}")], false)
                 + &operator(name, &settings, &rules)
         }
-        Kind::Implementation { executor, cuda, of } => {
+        Kind::Implementation { executor, device, of } => {
             let mut own = vec![format!("super::{executor}")];
             own.extend(implementation::module_of(of, surroundings, path));
             imports("implementation", surroundings, &own, false)
-                + &implementation::text(name, executor, of, surroundings, *cuda)
+                + &implementation::text(name, executor, of, surroundings, device)
         }
         Kind::Rewrite => {
             imports("rewrite", surroundings, &[], true) + &called(&REWRITE.replace("NAME", name), surroundings)
         }
-        Kind::Executor { cuda } => {
-            let device = if *cuda { "cuda" } else { "cpu" };
+        Kind::Executor { device } => {
             imports("executor", surroundings, &[], false) + &EXECUTOR.replace("NAME", name).replace("DEVICE", device)
         }
     }
+}
+
+/// The device work of a kernel for another kind of device than those that come with Fulgurite, which says itself what
+/// it runs.
+pub(super) fn other_plan(device: &str, parameters: &str) -> String {
+    format!(
+        "    // PLACEHOLDER: the device work: fills, copies, and library calls (`plan.library`) with payloads of the
+    // kind `{device}`. (An underscore marks an unused argument.)
+    fn plan(_plan: &mut Plan, {parameters}) -> Result<()> {{
+        todo!(\"{{}}: write the device work at PLACEHOLDER\", file!())
+    }}
+"
+    )
 }
 
 /// The kernel of a symbol or of an implementation.

@@ -1,0 +1,51 @@
+//! The command of a crate that brings a kind of device: `ops new` writes declarations for it.
+
+use std::path::Path;
+use std::process::Command;
+
+use fulgurite::executor::find_implementation;
+use fulgurite_example_sim::sim;
+
+// What `ops new` writes.
+#[deny(warnings)]
+#[path = "written/halves.rs"]
+mod halves_file;
+#[deny(warnings)]
+#[path = "written/other.rs"]
+mod other_file;
+#[deny(warnings)]
+#[path = "written/relu_by_sim.rs"]
+mod relu_by_sim_file;
+
+fn run(folder: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_sim")).args(arguments).current_dir(folder).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && err.is_empty(), "{arguments:?}: {out}{err}");
+    out.into_owned()
+}
+
+#[test]
+fn declarations_for_this_kind_of_device_are_written_as_they_are_compiled_here() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, arguments, expected) in [
+        ("other", &["--executor", "--device", "sim"][..], include_str!("written/other.rs")),
+        ("halves", &["--symbol", "sim"], include_str!("written/halves.rs")),
+        (
+            "relu_by_sim",
+            &["--implementation", "sim", "--of", "relu", "--device", "sim"],
+            include_str!("written/relu_by_sim.rs"),
+        ),
+    ] {
+        run(folder.path(), &[&["ops", "new", name], arguments].concat());
+        assert_eq!(std::fs::read_to_string(folder.path().join(format!("{name}.rs"))).unwrap(), expected, "{name}");
+    }
+    let files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    assert!(
+        files.into_iter().all(|file| file.extension().is_some_and(|extension| extension == "rs")),
+        "no kernel text"
+    );
+    // They are declarations for the device.
+    assert_eq!(other_file::other::EXECUTOR.device, "sim");
+    assert_eq!(halves_file::halves::OPERATOR.name, "sim::halves");
+    assert!(find_implementation("relu", "sim").unwrap().kernel.plan.is_some());
+}

@@ -1,0 +1,6 @@
+use fulgurite::prelude::*;
+
+/// PLACEHOLDER: describe the kernels of this executor. Lower priorities come first in the device's default list. An
+/// executor without a priority must be named.
+#[executor(device = "sim", priority = 5)]
+pub mod other {}
