@@ -201,8 +201,8 @@ pub enum DirectiveKind {
 pub struct Directive {
     /// What is asked for.
     pub kind: DirectiveKind,
-    /// The variant of `Template`.
-    pub template: Ident,
+    /// The variants of `Template`.
+    pub templates: Vec<Ident>,
     /// Only with this executor.
     pub executor: Option<LitStr>,
     /// Only with executors of this precision: the variant of `Precision`.

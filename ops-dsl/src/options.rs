@@ -329,7 +329,7 @@ pub fn precision(setting: &Setting, errors: &mut Errors) -> Option<Ident> {
     known.map(|(_, variant)| Ident::new(variant, setting.name.span()))
 }
 
-/// One directive for each template that is named, each executor, and each element type.
+/// One directive for each executor that is named, and each element type.
 fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
     let word = setting.name.to_string();
     let example = match word.as_str() {
@@ -404,19 +404,17 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
     };
     let Some(reason) = because else { return Vec::new() };
     let mut all = Vec::new();
-    for template in &templates {
-        for executor in named(&executors) {
-            for dtype in named(&dtypes) {
-                all.push(Directive {
-                    kind: kind.clone(),
-                    template: template.clone(),
-                    executor: executor.clone(),
-                    precision: of_precision.clone(),
-                    dtype,
-                    sample: sample.clone(),
-                    reason: reason.clone(),
-                });
-            }
+    for executor in named(&executors) {
+        for dtype in named(&dtypes) {
+            all.push(Directive {
+                kind: kind.clone(),
+                templates: templates.clone(),
+                executor: executor.clone(),
+                precision: of_precision.clone(),
+                dtype,
+                sample: sample.clone(),
+                reason: reason.clone(),
+            });
         }
     }
     all

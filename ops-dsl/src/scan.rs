@@ -80,6 +80,15 @@ pub fn sampled_codes(tokens: TokenStream) -> Vec<Ident> {
     codes
 }
 
+/// Whether a reference or a lifetime occurs.
+pub fn has_reference(tokens: TokenStream) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Punct(punct) => matches!(punct.as_char(), '&' | '\''),
+        TokenTree::Group(group) => has_reference(group.stream()),
+        _ => false,
+    })
+}
+
 /// Whether `name` occurs, also as `{name}` inside of a string.
 pub fn mentions(tokens: TokenStream, name: &str) -> bool {
     tokens.into_iter().any(|token| match token {

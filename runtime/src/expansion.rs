@@ -118,14 +118,14 @@ pub fn call<Results: FromResults>(def: &'static OperatorDef, arguments: Vec<Arg<
 /// A directive on generated tests.
 pub const fn directive(
     kind: DirectiveKind,
-    template: Template,
+    templates: &'static [Template],
     executor: Option<&'static str>,
     precision: Option<Precision>,
     dtype: Option<DType>,
     sample: Option<usize>,
     reason: &'static str,
 ) -> Directive {
-    Directive { kind, template, executor, precision, dtype, sample, reason }
+    Directive { kind, templates, executor, precision, dtype, sample, reason }
 }
 
 /// A list of tensors as arguments.

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use clap::Args;
 use fulgurite::executor::{executors, rewrites};
 use fulgurite::operator::{Autocast, OperatorDef};
-use fulgurite::testing::directives::{Directive, DirectiveKind};
+use fulgurite::testing::directives::{Directive, DirectiveKind, Template};
 use fulgurite::testing::samples::{ErrorSamples, Samples};
 use fulgurite::testing::{Filter, Settings, generated_tests};
 use fulgurite::{DType, Target};
@@ -88,8 +88,13 @@ struct DirectiveRow {
     reason: &'static str,
 }
 
-impl From<&Directive> for DirectiveRow {
-    fn from(directive: &Directive) -> DirectiveRow {
+impl DirectiveRow {
+    /// A row for each template.
+    fn rows(directive: &Directive) -> impl Iterator<Item = DirectiveRow> {
+        directive.templates.iter().map(|template| DirectiveRow::of(directive, *template))
+    }
+
+    fn of(directive: &Directive, template: Template) -> DirectiveRow {
         let (kind, tolerance) = match directive.kind {
             DirectiveKind::Skip => ("skip", None),
             DirectiveKind::ExpectedFailure => ("expected_failure", None),
@@ -99,7 +104,7 @@ impl From<&Directive> for DirectiveRow {
             kind,
             factor: tolerance.map(|tolerance| tolerance.factor).filter(|factor| *factor != 1.0),
             scaled: tolerance.map(|tolerance| tolerance.scaled).filter(|scaled| *scaled != 0.0),
-            template: directive.template.name(),
+            template: template.name(),
             executor: directive.executor,
             dtype: directive.dtype.map(DType::name),
             sample: directive.sample,
@@ -161,7 +166,7 @@ fn describe(def: &'static OperatorDef) -> Description {
             .into_iter()
             .map(|test| test.name)
             .collect(),
-        directives: TestRules::of(def).directives.iter().map(DirectiveRow::from).collect(),
+        directives: TestRules::of(def).directives.iter().flat_map(DirectiveRow::rows).collect(),
         file: def.file,
         line: def.line,
     }

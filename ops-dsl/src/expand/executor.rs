@@ -14,7 +14,7 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
     let priority = priority.as_ref().map(|priority| quote!(priority: Some(#priority),));
     let precision = precision.as_ref().map(|own| quote!(precision: ::fulgurite::precision::Precision::#own,));
     let strided = strided.then(|| quote!(strided: true,));
-    let rules = executor.rules.iter().map(|rule| function(&rule.function, TokenStream::new()));
+    let rules = executor.rules.iter().map(|rule| function(&rule.function));
     let fields = executor.rules.iter().map(|rule| {
         let (field, function) = (made(rule.name), &rule.function.sig.ident);
         quote!(#field: Some(&#function),)

@@ -3,42 +3,43 @@
 use proc_macro2::{Ident, Punct, Spacing, TokenStream};
 use quote::{format_ident, quote};
 
-use super::operator::{Library, exported, module};
+use super::made;
+use super::operator::{Library, call, exported, module, own_class, signature};
 use crate::declaration::Operator;
+
+/// Operators of one signature, but for the classes of their arguments.
+struct Group {
+    /// What tells it from others: the signature with variables in place of the classes.
+    signature: String,
+    /// The places of its operators in the table.
+    rows: Vec<usize>,
+}
 
 /// Expands the operators of a family, each told whether nothing is wrong with it: all are exported together.
 pub fn expand(operators: &[(Operator, bool)]) -> TokenStream {
     let Some((first, _)) = operators.first() else { return TokenStream::new() };
-    let libraries: Vec<Library> = operators.iter().map(|(operator, _)| Library::of(operator)).collect();
-    let mut shared: Vec<(String, usize)> = Vec::new();
-    for library in &libraries {
-        let text = library.shared.to_string();
-        match shared.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, rows)) => *rows += 1,
-            None => shared.push((text, 1)),
+    let mut groups: Vec<Group> = Vec::new();
+    for (row, (operator, _)) in operators.iter().enumerate() {
+        let signature = signature(operator, |place, _| variable(place)).to_string();
+        match groups.iter_mut().find(|group| group.signature == signature) {
+            Some(group) => group.rows.push(row),
+            None => groups.push(Group { signature, rows: vec![row] }),
         }
     }
+    let mut calls: Vec<TokenStream> = operators.iter().map(|(operator, _)| call(operator)).collect();
+    let mut macros = TokenStream::new();
     // What one row alone has stays in that row.
-    shared.retain(|(_, rows)| *rows > 1);
-    let macros = shared.iter().enumerate().filter_map(|(i, (text, _))| {
-        let library = libraries.iter().find(|library| library.shared.to_string() == *text)?;
-        Some(shared_macro(&family_name(i), &library.shared))
-    });
-    let modules = operators.iter().zip(&libraries).map(|((operator, complete), library)| {
-        let text = library.shared.to_string();
-        let call = match shared.iter().position(|(known, _)| *known == text) {
-            Some(i) => {
-                let (name, own) = (family_name(i), &library.own);
-                quote!(#name! { #own })
-            }
-            None => library.call(),
-        };
-        module(operator, &call, *complete)
-    });
+    for (i, group) in groups.iter().filter(|group| group.rows.len() > 1).enumerate() {
+        let members: Vec<&Operator> = group.rows.iter().map(|row| &operators[*row].0).collect();
+        let (definition, members) = shared(&format_ident!("__family_{i}"), &members);
+        macros.extend(definition);
+        group.rows.iter().zip(members).for_each(|(row, call)| calls[*row] = call);
+    }
+    let modules = operators.iter().zip(&calls).map(|((operator, complete), call)| module(operator, call, *complete));
     let exported = operators.iter().map(|(operator, _)| exported(operator));
     let vis = &first.vis;
     quote! {
-        #(#macros)*
+        #macros
         #(#modules)*
         #[doc(inline)]
         #[allow(unused_imports)]
@@ -46,18 +47,57 @@ pub fn expand(operators: &[(Operator, bool)]) -> TokenStream {
     }
 }
 
-fn family_name(i: usize) -> Ident {
-    format_ident!("__family_{i}")
-}
-
-/// The macro that adds what rows share to what is a row's own.
-fn shared_macro(name: &Ident, shared: &TokenStream) -> TokenStream {
-    let dollar = Punct::new('$', Spacing::Alone);
-    quote! {
+/// The macro that adds what operators share to what is a row's own, and its call by each of them. Shared are the
+/// signature (a row gives the classes of its arguments, if they differ) and the sets of rules that all have alike.
+fn shared(name: &Ident, operators: &[&Operator]) -> (TokenStream, Vec<TokenStream>) {
+    let libraries: Vec<Library> = operators.iter().map(|operator| Library::of(operator)).collect();
+    let classes: Vec<Vec<(usize, &str)>> = operators.iter().map(|operator| classes(operator)).collect();
+    let differ = classes.iter().any(|own| *own != classes[0]);
+    let alike = |set: &TokenStream| {
+        let text = set.to_string();
+        libraries.iter().all(|library| library.sets.iter().any(|own| own.to_string() == text))
+    };
+    let calls = libraries.iter().zip(&classes).map(|(Library { own, sets }, classes)| {
+        let classes = differ.then(|| {
+            let classes = classes.iter().map(|(_, class)| made(class));
+            quote!((#(#classes)*))
+        });
+        let sets = sets.iter().filter(|set| !alike(set));
+        quote!(#name! { #classes #own #(#sets)* })
+    });
+    let calls = calls.collect();
+    let variables = differ.then(|| {
+        let variables = classes[0].iter().map(|(place, _)| variable(*place));
+        quote!((#(#variables:ident)*))
+    });
+    let signature = match differ {
+        true => signature(operators[0], |place, _| variable(place)),
+        false => signature(operators[0], own_class),
+    };
+    let sets = libraries[0].sets.iter().filter(|set| alike(set));
+    let dollar = dollar();
+    let definition = quote! {
         macro_rules! #name {
-            (#dollar(#dollar row:tt)*) => {
-                ::fulgurite::__operator! { #dollar(#dollar row)* #shared }
+            (#variables #dollar(#dollar row:tt)*) => {
+                ::fulgurite::__operator! { #signature #dollar(#dollar row)* #(#sets)* }
             };
         }
-    }
+    };
+    (definition, calls)
+}
+
+/// The classes of an operator's arguments, each with the argument's place.
+fn classes(operator: &Operator) -> Vec<(usize, &'static str)> {
+    let params = operator.signature.params.iter().enumerate();
+    params.filter_map(|(place, param)| Some((place, param.kind.class()?.name()))).collect()
+}
+
+/// The variable of a family's macro that stands for the class of the argument at `place`.
+fn variable(place: usize) -> TokenStream {
+    let (dollar, name) = (dollar(), format_ident!("class_{place}"));
+    quote!(#dollar #name)
+}
+
+fn dollar() -> Punct {
+    Punct::new('$', Spacing::Alone)
 }

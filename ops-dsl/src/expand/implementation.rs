@@ -20,7 +20,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     let (import_by, by) = module(&implementation.by, "__by");
     let rules = implementation.rules.iter().map(|rule| match rule.name {
         "grad" => grad_function(rule),
-        _ => function(&rule.function, TokenStream::new()),
+        _ => function(&rule.function),
     });
     let grads = implementation.rules.iter().any(|rule| rule.name == "grad").then(|| quote!(, Grads));
     let (mut fields, mut kernel) = (TokenStream::new(), TokenStream::new());

@@ -7,6 +7,7 @@ use syn::{Path, Type};
 use crate::declaration::Rule;
 use crate::model::{Param, ParamKind, Results, RuleParam, from_inside};
 use crate::parse::Function;
+use crate::scan;
 
 pub mod executor;
 pub mod family;
@@ -31,11 +32,7 @@ pub(crate) fn module(path: &Path, alias: &str) -> (Option<TokenStream>, Path) {
     let Some(name) = path.get_ident() else { return (None, from_inside(path)) };
     let here = name.span().resolved_at(Span::call_site());
     let alias = Ident::new(alias, here);
-    let import = quote_spanned! {here=>
-        #[allow(unused_imports)]
-        use super::#name as #alias;
-    };
-    (Some(import), alias.into())
+    (Some(quote_spanned!(here=> use super::#name as #alias;)), alias.into())
 }
 
 /// Fails the build where a kernel is of a kind that the executor `by` never runs.
@@ -59,16 +56,10 @@ pub(crate) fn in_place(named: Option<&[Ident]>) -> TokenStream {
     quote!(in_place: true, #over)
 }
 
-/// A rule as it was written; rules that nobody calls (because something is wrong) are no dead code.
-pub(crate) fn function(function: &Function, prelude: TokenStream) -> TokenStream {
+/// A rule as it was written.
+pub(crate) fn function(function: &Function) -> TokenStream {
     let mut function = function.clone();
     many_arguments(&mut function);
-    if let (false, Some(body)) = (prelude.is_empty(), &mut function.body) {
-        let inner = body.stream();
-        let mut with_prelude = proc_macro2::Group::new(body.delimiter(), quote!(#prelude #inner));
-        with_prelude.set_span(body.span());
-        *body = with_prelude;
-    }
     function.to_token_stream()
 }
 
@@ -80,10 +71,11 @@ fn many_arguments(function: &mut Function) {
 }
 
 /// A `grad` rule whose pullback borrows nothing from the rule's arguments, since it outlives them:
-/// `impl FnOnce(..) + use<>`.
+/// `impl FnOnce(..) + use<>` where an argument is a reference.
 pub(crate) fn grad_function(rule: &Rule) -> TokenStream {
     let mut function = rule.function.clone();
     many_arguments(&mut function);
+    let borrows = scan::has_reference(function.sig.inputs.to_token_stream());
     if let syn::ReturnType::Type(_, ty) = &mut function.sig.output {
         let pullback = match &mut **ty {
             syn::Type::Tuple(tuple) => tuple.elems.last_mut(),
@@ -91,6 +83,7 @@ pub(crate) fn grad_function(rule: &Rule) -> TokenStream {
         };
         let captures = |bound: &syn::TypeParamBound| matches!(bound, syn::TypeParamBound::PreciseCapture(_));
         if let Some(syn::Type::ImplTrait(pullback)) = pullback
+            && borrows
             && !pullback.bounds.iter().any(captures)
         {
             pullback.bounds.push(syn::parse_quote!(use<>));

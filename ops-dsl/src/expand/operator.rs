@@ -11,8 +11,7 @@ use crate::model::{
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(operator: &Operator, complete: bool) -> TokenStream {
-    let call = Library::of(operator).call();
-    let (module, exported) = (module(operator, &call, complete), exported(operator));
+    let (module, exported) = (module(operator, &call(operator), complete), exported(operator));
     let vis = &operator.vis;
     quote! {
         #module
@@ -38,15 +37,8 @@ pub(super) fn exported(operator: &Operator) -> TokenStream {
 pub(super) fn module(operator: &Operator, library: &TokenStream, complete: bool) -> TokenStream {
     let Operator { attrs, vis, ident, others, .. } = operator;
     let rules = operator.rules.iter().map(|rule| match rule.name {
-        "errors" if !operator.codes.is_empty() => function(
-            &rule.function,
-            quote!(
-                #[allow(unused_imports)]
-                use Code::*;
-            ),
-        ),
         "grad" => grad_function(rule),
-        _ => function(&rule.function, TokenStream::new()),
+        _ => function(&rule.function),
     });
     let owner = owner(operator);
     let runs_on = owner.as_ref().map(|(_, by)| runs_on(by, &operator.rules));
@@ -74,43 +66,52 @@ fn owner(operator: &Operator) -> Option<(Option<TokenStream>, syn::Path)> {
     }
 }
 
-/// What `__operator!` is told.
+/// What `__operator!` is told of an operator beside its [`signature`].
 pub(super) struct Library {
     /// Names, documentation and settings.
     pub own: TokenStream,
-    /// Arguments, results and rules: in a family often the same for many operators.
-    pub shared: TokenStream,
+    /// The sets of rules and facts.
+    pub sets: Vec<TokenStream>,
 }
 
 impl Library {
     /// What it is told of this operator.
     pub fn of(operator: &Operator) -> Library {
-        let Operator { ident, name, docs, signature, codes, .. } = operator;
-        let record = record(operator, owner(operator).as_ref().map(|(_, by)| by));
+        let Operator { ident, name, docs, .. } = operator;
+        let record = record(operator);
         let method = has_method(operator).then(|| {
             let method = method_name(ident);
-            let others = signature.params[1..].iter().filter(|param| param.default.is_none()).map(|param| {
-                let (name, given) = (&param.ident, given(param).0);
-                quote!(#name: #given)
-            });
-            quote!(method #method (#(#others),*);)
+            quote!(method #method;)
         });
         let guard = guard("operator", name);
-        let results = results_type(&signature.results);
-        let arguments = arguments(&signature.params, &signature.results.names());
-        let gradients = gradients(&signature.params);
-        let sets = rule_sets(operator);
-        Library {
-            own: quote!(#ident #name #guard, #docs; record { #record } #method),
-            shared: quote!(-> #results; #arguments #gradients codes { #(#codes)* } #(#sets)*),
-        }
+        let own = quote!(#ident #name #guard, #docs; #method record { #record });
+        Library { own, sets: rule_sets(operator) }
     }
+}
 
-    /// The call of the macro.
-    pub fn call(&self) -> TokenStream {
-        let Library { own, shared } = self;
-        quote!(::fulgurite::__operator! { #own #shared })
-    }
+/// The call of the library's macro for an operator that shares nothing with others.
+pub(super) fn call(operator: &Operator) -> TokenStream {
+    let (signature, Library { own, sets }) = (signature(operator, own_class), Library::of(operator));
+    quote!(::fulgurite::__operator! { #signature #own #(#sets)* })
+}
+
+/// Kind, results and arguments. `class` gives what is written for the class of the parameter at a place.
+pub(super) fn signature(operator: &Operator, class: impl Fn(usize, Class) -> TokenStream) -> TokenStream {
+    let Operator { options, signature, codes, .. } = operator;
+    let kind = match (&options.kind, owner(operator)) {
+        (Kind::Prim, _) => quote!(Prim),
+        (_, Some((_, by))) => quote!(Symbol(#by::EXECUTOR.name)),
+        _ => quote!(Composite),
+    };
+    let results = results_type(&signature.results);
+    let arguments = arguments(&signature.params, &signature.results.names(), class);
+    let gradients = gradients(&signature.params);
+    quote!(__f::OperatorKind::#kind => #results; #arguments #gradients codes { #(#codes)* })
+}
+
+/// The class of a parameter as the library names it.
+pub(crate) fn own_class(_place: usize, class: Class) -> TokenStream {
+    made(class.name()).into_token_stream()
 }
 
 /// How a parameter is given by a caller: its type, and, where it does not follow from the kind, the value made of it.
@@ -155,18 +156,23 @@ fn default(param: &Param) -> Option<TokenStream> {
     })
 }
 
-/// The groups of `__arguments!`: arguments that must be given, those with defaults, results.
-pub(crate) fn arguments(params: &[Param], results: &[String]) -> TokenStream {
+/// The groups of `__arguments!`: arguments that must be given, those with defaults, results. `class` gives what is
+/// written for the class of the parameter at a place.
+pub(crate) fn arguments(
+    params: &[Param],
+    results: &[String],
+    written: impl Fn(usize, Class) -> TokenStream,
+) -> TokenStream {
     let (mut required, mut defaulted) = (TokenStream::new(), TokenStream::new());
-    for (index, param) in params.iter().enumerate() {
-        let index = Literal::usize_unsuffixed(index);
+    for (place, param) in params.iter().enumerate() {
+        let index = Literal::usize_unsuffixed(place);
         let (kind, name) = (made(param.kind.word()), &param.ident);
         let (given, value) = given(param);
         let value = value.map(|value| quote!(=> #value));
         let (class, ty) = match &param.kind {
             ParamKind::Attribute(ty) => (None, Some(quote!(as #ty #value))),
             kind => {
-                let class = made(kind.class().unwrap_or(Class::Any).name());
+                let class = written(place, kind.class().unwrap_or(Class::Any));
                 (Some(quote!((#class))), None)
             }
         };
@@ -232,7 +238,7 @@ fn gradients(params: &[Param]) -> Option<TokenStream> {
 }
 
 fn directive(directive: &Directive) -> TokenStream {
-    let Directive { kind, template, executor, precision, dtype, sample, reason } = directive;
+    let Directive { kind, templates, executor, precision, dtype, sample, reason } = directive;
     let kind = match kind {
         DirectiveKind::Skip => quote!(Skip),
         DirectiveKind::ExpectedFailure => quote!(ExpectedFailure),
@@ -250,20 +256,17 @@ fn directive(directive: &Directive) -> TokenStream {
     let sample = option(sample.as_ref().map(ToTokens::to_token_stream));
     quote! {
         __f::directive(
-            __f::DirectiveKind::#kind, __f::Template::#template, #executor, #precision, #dtype, #sample, #reason
+            __f::DirectiveKind::#kind, &[#(__f::Template::#templates),*],
+            #executor, #precision, #dtype, #sample, #reason
         )
     }
 }
 
-/// What the record has beside name, documentation, parameters and results. `owner` is the executor of a symbol.
-fn record(operator: &Operator, owner: Option<&syn::Path>) -> TokenStream {
+/// What the record has beside name, kind, documentation, parameters and results.
+fn record(operator: &Operator) -> TokenStream {
     let Operator { options, signature, .. } = operator;
     let position = |wanted: &str| signature.params.iter().position(|param| param.ident == wanted);
-    let mut fields = match &options.kind {
-        Kind::Prim => quote!(kind: __f::OperatorKind::Prim,),
-        Kind::Composite => TokenStream::new(),
-        Kind::Symbol(_) => quote!(kind: __f::OperatorKind::Symbol(#owner::EXECUTOR.name),),
-    };
+    let mut fields = TokenStream::new();
     if let Some(torch) = &options.torch {
         fields.extend(quote!(torch: Some(#torch),));
     }
@@ -350,7 +353,6 @@ fn test_rules(operator: &Operator) -> TokenStream {
     if let Some(samples) = declared("samples") {
         fields.extend(quote!(@samples #samples;));
     }
-    let mut codes: Vec<String> = operator.codes.iter().map(Ident::to_string).collect();
     match (operator.derives_errors(), declared("errors")) {
         (true, None) => fields.extend(quote!(@errors |e| e.elementwise(&OPERATOR);)),
         (true, Some(errors)) => {
@@ -360,10 +362,11 @@ fn test_rules(operator: &Operator) -> TokenStream {
         (false, None) => {}
     }
     if operator.derives_errors() {
-        codes.extend(derived_codes(&signature.params).map(str::to_owned));
-    }
-    if !codes.is_empty() {
+        let codes = operator.codes.iter().map(Ident::to_string);
+        let codes = codes.chain(derived_codes(&signature.params).map(str::to_owned));
         fields.extend(quote!(.codes = &[#(#codes),*];));
+    } else if !operator.codes.is_empty() {
+        fields.extend(quote!(.codes = CODES;));
     }
     let undecided: Vec<_> = operator.undecided().collect();
     if !undecided.is_empty() {

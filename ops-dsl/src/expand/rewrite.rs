@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 
-use super::operator::arguments;
+use super::operator::{arguments, own_class};
 use super::{as_function, erased, function, guard, made, register, scope};
 use crate::model::from_inside;
 use crate::rewrite::Rewrite;
@@ -12,8 +12,8 @@ use crate::rewrite::Rewrite;
 pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
     let Rewrite { attrs, vis, ident, name, docs, default, late, executors, commutes, others, .. } = rewrite;
     let scope = scope();
-    let arguments = arguments(&rewrite.params, &[]);
-    let rules = rewrite.rules.iter().map(|rule| function(&rule.function, TokenStream::new()));
+    let arguments = arguments(&rewrite.params, &[], own_class);
+    let rules = rewrite.rules.iter().map(|rule| function(&rule.function));
     let params = rewrite.params.iter().map(|param| param.ident.to_string());
     let fields = rewrite.rules.iter().filter(|rule| rule.right).map(|rule| {
         let field = made(rule.name);

@@ -85,9 +85,8 @@ operators! {
             input.len() as u64
         }
 
-        fn grad(input: Tensor, dims: &[usize]) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-            let out = $name(input, dims);
-            let (dims, kept) = (dims.to_vec(), others(input.rank(), dims));
+        fn grad(input: Tensor, dims: Vec<usize>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+            let (out, kept) = ($name(input, &dims), others(input.rank(), &dims));
             (out, move |d_out: Tensor| {
                 let best = eq(input, broadcast_in_dim(out, input.shape(), &kept));
                 let best = convert_element_type(best, input.dtype());

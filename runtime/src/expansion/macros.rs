@@ -5,15 +5,15 @@
 #[macro_export]
 macro_rules! __operator {
     (
-        $ident:ident $name:literal $guard:literal, $docs:expr;
-        record { $($record:tt)* }
-        $(method $method:ident $others:tt;)?
-        -> $results:ty;
+        $kind:expr => $results:ty;
         required $required:tt
         defaulted $defaulted:tt
         results $names:tt
         $(gradients $gradients:tt)?
         codes { $($code:ident)* }
+        $ident:ident $name:literal $guard:literal, $docs:expr;
+        $(method $method:ident;)?
+        record { $($record:tt)* }
         $($set:ident {
             $($rule:ident |$($argument:ident),*| $call:expr;)*
             $(@$given:ident $own:expr;)*
@@ -24,10 +24,13 @@ macro_rules! __operator {
         use super::*;
         #[allow(unused_imports)]
         use $crate::rules::*;
+        // Error samples call preconditions by name.
+        #[allow(unused_imports)]
+        use self::Code::*;
 
         $crate::__arguments! { required $required defaulted $defaulted results $names }
         $crate::__functions! { $ident -> $results, $docs; required $required }
-        $($crate::__method! { $ident $method -> $results, $docs; $others })?
+        $($crate::__method! { $ident $method -> $results, $docs; required $required })?
         $($crate::__gradients! $gradients)?
         $crate::__codes! { $($code)* }
 
@@ -38,6 +41,7 @@ macro_rules! __operator {
             use $crate::expansion as __f;
             __f::OperatorDef {
                 name: $name,
+                kind: $kind,
                 docs: $docs,
                 params: PARAMS,
                 results: __f::results(RESULTS),
@@ -199,11 +203,18 @@ macro_rules! __functions {
     };
 }
 
-/// The operator as a method of its first argument.
+/// The operator as a method of its first argument, a tensor.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __method {
-    ($ident:ident $method:ident -> $results:ty, $docs:expr; ($($name:ident: $given:ty),*)) => {
+    (
+        $ident:ident $method:ident -> $results:ty, $docs:expr;
+        required {
+            0 tensor($($of:ident)?) $input:ident: Tensor;
+            $($index:literal $kind:ident $(($class:ident))? $name:ident: $given:ty
+                $(as $type:ty $(=> $value:expr)?)?;)*
+        }
+    ) => {
         #[doc = concat!("`input.", stringify!($ident), "(...)`.")]
         pub trait $method {
             #[doc = $docs]
@@ -277,6 +288,9 @@ macro_rules! __gradients {
 #[macro_export]
 macro_rules! __codes {
     ($($code:ident)*) => {
+        /// The names of the preconditions of the rules.
+        pub const CODES: &[&str] = &[$(stringify!($code)),*];
+
         /// The named preconditions of the rules.
         #[allow(non_snake_case, non_upper_case_globals)]
         pub mod Code {

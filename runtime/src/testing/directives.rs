@@ -177,8 +177,8 @@ pub enum DirectiveKind {
 pub struct Directive {
     /// The change that it makes.
     pub kind: DirectiveKind,
-    /// The template.
-    pub template: Template,
+    /// The templates.
+    pub templates: &'static [Template],
     /// Only with this executor.
     pub executor: Option<&'static str>,
     /// Only with executors of this precision.
@@ -194,7 +194,7 @@ pub struct Directive {
 impl Directive {
     /// Whether the directive matches this test, whose executor has this name and precision.
     pub fn matches(&self, template: Template, executor: Option<(&str, Precision)>, dtype: Option<DType>) -> bool {
-        self.template == template
+        self.templates.contains(&template)
             && self.executor.is_none_or(|own| executor.is_some_and(|(name, _)| name == own))
             && self.precision.is_none_or(|own| executor.is_some_and(|(_, precision)| precision == own))
             && self.dtype.is_none_or(|own| Some(own) == dtype)

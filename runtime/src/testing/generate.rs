@@ -230,10 +230,12 @@ pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
             let of_precision = |own| executors().iter().any(|found| found.precision == own && elsewhere(found.name));
             !directive.executor.is_some_and(elsewhere) && !directive.precision.is_some_and(of_precision)
         };
-        for directive in TestRules::of(def).directives.iter().filter(here) {
+        let directives = TestRules::of(def).directives.iter().filter(here);
+        let each = directives.flat_map(|directive| directive.templates.iter().map(move |of| (directive, *of)));
+        for (directive, template) in each {
             let matching: Vec<&GeneratedTest> = tests
                 .iter()
-                .filter(|test| test.operator == def.name)
+                .filter(|test| test.operator == def.name && test.template == template)
                 .filter(|test| directive.matches(test.template, with_precision(test.executor), test.dtype))
                 .collect();
             let sample = directive.sample.is_none_or(|sample| {
@@ -245,7 +247,7 @@ pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
                     def.name,
                     def.file,
                     def.line,
-                    directive.template.name(),
+                    template.name(),
                     directive
                         .executor
                         .map(|name| format!(", executor {name}"))

@@ -51,9 +51,8 @@ fn add(block: &Block, symbol: &BoundSymbol, executors: &[&str], gradient: bool, 
     }
     for directive in symbol.operator().map_or(&[][..], |def| TestRules::of(def).directives) {
         let DirectiveKind::Tolerance(own) = directive.kind else { continue };
-        let template =
-            directive.template == Template::Consistency || gradient && directive.template == Template::Gradient;
-        if template
+        let has = |template: Template| directive.templates.contains(&template);
+        if (has(Template::Consistency) || gradient && has(Template::Gradient))
             && directive.executor.is_none_or(|name| executors.contains(&name))
             && directive.precision.is_none_or(|precision| runners().any(|executor| executor.precision == precision))
             && directive.dtype.is_none_or(met)
@@ -84,7 +83,7 @@ mod tests {
 
     const LOOSE: Directive = Directive {
         kind: DirectiveKind::Tolerance(Tolerance::new(4096.0, 0.0)),
-        template: Template::Consistency,
+        templates: &[Template::Consistency],
         executor: None,
         precision: None,
         dtype: None,
@@ -117,14 +116,14 @@ mod tests {
         EVERYWHERE: "slack::loose", &[LOOSE];
         ELSEWHERE: "slack::loose_elsewhere", &[Directive { executor: Some("elsewhere"), ..LOOSE }];
         IN_F64: "slack::loose_in_f64", &[Directive { dtype: Some(DType::F64), ..LOOSE }];
-        GRADIENT: "slack::loose_gradient", &[Directive { template: Template::Gradient, ..LOOSE }];
+        GRADIENT: "slack::loose_gradient", &[Directive { templates: &[Template::Gradient], ..LOOSE }];
         SCALED: "slack::scaled", &[Directive { kind: DirectiveKind::Tolerance(Tolerance::new(1.0, 8.0)), ..LOOSE }];
         SCALED_IN_F64: "slack::scaled_in_f64", &[Directive {
             kind: DirectiveKind::Tolerance(Tolerance::new(1.0, 8.0)),
             dtype: Some(DType::F64),
             ..LOOSE
         }];
-        SECOND: "slack::loose_second", &[Directive { template: Template::SecondGradient, ..LOOSE }];
+        SECOND: "slack::loose_second", &[Directive { templates: &[Template::SecondGradient], ..LOOSE }];
     }
 
     fn factors(names: &[&str], dtype: DType, executors: &[&str], gradient: bool) -> Vec<f64> {
