@@ -65,6 +65,12 @@ impl ScalarOp {
         matches!(self, ScalarOp::Div | ScalarOp::Remainder)
     }
 
+    /// Whether it rounds nothing: it chooses, compares, or changes a sign.
+    pub const fn is_exact(self) -> bool {
+        use ScalarOp::*;
+        matches!(self, Abs | Neg | Floor | Sign | Maximum | Minimum | Select) || self.is_predicate()
+    }
+
     /// Whether the result is a boolean whatever the operands are.
     pub const fn is_predicate(self) -> bool {
         use ScalarOp::*;
@@ -115,6 +121,11 @@ fn record(node: ScalarNode) -> Expr {
 }
 
 impl ScalarProgram {
+    /// Whether no node rounds what it computes.
+    pub fn is_exact(&self) -> bool {
+        self.nodes.iter().all(|node| !matches!(node, ScalarNode::Apply(op, _) if !op.is_exact()))
+    }
+
     /// Records `rule`, which gets one handle for each of `inputs` tensors and `numbers` run-time numbers.
     pub fn record(inputs: usize, numbers: usize, rule: impl FnOnce(&[Expr], &[Expr]) -> Vec<Expr>) -> ScalarProgram {
         let outer = RECORDING.with_borrow_mut(std::mem::take);

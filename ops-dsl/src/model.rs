@@ -232,6 +232,10 @@ pub struct Options {
     pub autocast: Option<Ident>,
     /// What it does with elements: a variant of `Elements`.
     pub elements: Option<Ident>,
+    /// Whether it rounds nothing but its result.
+    pub exact: bool,
+    /// Whether the first two operands may be exchanged.
+    pub commutes: bool,
     /// Declared effects.
     pub effects: Effects,
     /// Whether its host kernel takes operands of any strides.

@@ -146,7 +146,7 @@ fn inner<'a>(setting: &'a Setting, example: &str, errors: &mut Errors) -> &'a [S
 
 /// Reads the settings of `#[operator(...)]`.
 pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
-    const KNOWN: [&str; 17] = [
+    const KNOWN: [&str; 19] = [
         "prim",
         "executor",
         "torch",
@@ -155,6 +155,8 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         "overload",
         "autocast",
         "elements",
+        "exact",
+        "commutes",
         "effects",
         "strided",
         "in_place",
@@ -173,6 +175,8 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         overload: None,
         autocast: None,
         elements: None,
+        exact: false,
+        commutes: false,
         effects: Effects::default(),
         strided: false,
         in_place: None,
@@ -208,6 +212,8 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
             }
             "autocast" => options.autocast = variant(setting, &AUTOCAST, errors),
             "elements" => options.elements = variant(setting, &ELEMENTS, errors),
+            "exact" => options.exact = flag(setting, errors),
+            "commutes" => options.commutes = flag(setting, errors),
             "effects" => effects(setting, &mut options.effects, errors),
             "strided" => options.strided = flag(setting, errors),
             "in_place" => options.in_place = in_place(setting, errors),

@@ -11,7 +11,7 @@ use crate::options;
 use crate::parse::{self, Module};
 
 /// What may stand in the attribute.
-const SETTINGS: [&str; 6] = ["default", "late", "executor", "commutes", "keep_inner", "name"];
+const SETTINGS: [&str; 5] = ["default", "late", "executor", "keep_inner", "name"];
 
 /// A declared rewrite.
 #[derive(Debug)]
@@ -32,8 +32,6 @@ pub struct Rewrite {
     pub late: bool,
     /// The executors' modules, if it takes part where one of them does.
     pub executors: Vec<Path>,
-    /// The modules of operators whose first two arguments may stand in either order.
-    pub commutes: Vec<Path>,
     /// Whether inner values may be read elsewhere.
     pub keep_inner: bool,
     /// The pattern's tensors.
@@ -48,14 +46,13 @@ pub struct Rewrite {
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Rewrite> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
     let (mut default, mut late, mut executors, mut name) = (false, false, Vec::new(), None);
-    let (mut commutes, mut keep_inner) = (Vec::new(), false);
-    options::once(&settings, &["executor", "commutes"], errors);
+    let mut keep_inner = false;
+    options::once(&settings, &["executor"], errors);
     for setting in &settings {
         match setting.name.to_string().as_str() {
             "default" => default = options::flag(setting, errors),
             "late" => late = options::flag(setting, errors),
             "executor" => executors.extend(options::path(setting, errors)),
-            "commutes" => commutes.extend(options::path(setting, errors)),
             "keep_inner" => keep_inner = options::flag(setting, errors),
             "name" => name = options::text(setting, errors),
             _ => options::unknown(setting, "`#[rewrite]`", &SETTINGS, errors),
@@ -92,7 +89,6 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         default,
         late,
         executors,
-        commutes,
         keep_inner,
         params,
         rules,

@@ -60,7 +60,8 @@ use proc_macro::TokenStream;
 /// of cotangents that are called after them: `move |(d_out, d_mean, d_rstd)| ...`; a cotangent of type `Option<Tensor>`
 /// is `None` where none arrived.
 ///
-/// **Settings.** `torch = "..."`, `overload = Add` (the runtime's `Role`s),
+/// **Settings.** `torch = "..."`, `overload = Add` (the runtime's `Role`s), `commutes` if the first two operands may be
+/// exchanged, `exact` if nothing is rounded but the result,
 /// `autocast = low` (or `full`, `widest`, `keep`: what mixed precision makes of the operands),
 /// `effects(random, mutates(x), aliases(out, x), collective)`, `strided` if `cpu` takes operands of any strides,
 /// `no_grad = "reason"`, `waive(d_indices = "reason")` for a cotangent that is not used, and directives for generated
@@ -71,7 +72,7 @@ use proc_macro::TokenStream;
 /// `.call()`), `Grads`, `Code` (the named preconditions), `OPERATOR`, and `ARGUMENTS`:
 /// `ARGUMENTS.input.set(good(), e.normal([9]))` is the call `good()` with another input, for error samples (an optional
 /// tensor is given as `Some(...)`). `call(arguments)` calls it with the arguments of another call.
-/// These names, `Places`, `PARAMS` and `RESULTS` are taken: helpers of the author's own have
+/// These names, `Places`, `PARAMS`, `RESULTS` and `CODES` are taken: helpers of the author's own have
 /// others. Beside the module: the function `rms_norm(input, [8])`, and `RmsNormMethod` for `input.rms_norm([8])` if the
 /// first argument is a tensor called `input`.
 #[proc_macro_attribute]
@@ -123,8 +124,7 @@ pub fn operator_files(input: TokenStream) -> TokenStream {
 }
 
 /// Declares a pattern of operators and its equivalent replacement. `#[rewrite(default)]` runs without being named.
-/// `commutes = path` says that the first two arguments of that operator match in either order, `keep_inner` that inner
-/// values may be read elsewhere.
+/// `keep_inner` says that inner values may be read elsewhere.
 ///
 /// ```ignore
 /// #[rewrite(default)]

@@ -146,8 +146,6 @@ pub struct RewriteDef {
     pub late: bool,
     /// The executors that it serves: it runs, late, if one of them is in the list.
     pub executors: &'static [&'static str],
-    /// Operators whose first two arguments match in either order.
-    pub commutes: &'static [&'static OperatorDef],
     /// Whether lines outside may read inner values of the pattern: the symbols that compute them are then kept.
     pub keep_inner: bool,
     /// The package that declares it.

@@ -281,6 +281,12 @@ pub struct OperatorDef {
     /// Whether it costs about as much as reading its operands and writing its results once: it may be computed again
     /// for the backward pass instead of being kept. (Arithmetic on elements always may.)
     pub cheap: bool,
+    /// Whether it only moves, chooses or makes elements and rounds nothing but its result: every executor gives the
+    /// same bits. (What elementwise operators round, their arithmetic tells.)
+    pub exact: bool,
+    /// Whether the first two operands may be exchanged, while the other arguments are at their defaults: the numbers of
+    /// the result are the same.
+    pub commutes: bool,
     /// Its rules, at most one set of each kind: ask by [`RuleSet::of`].
     pub rules: &'static [&'static AnyRules],
     /// The package that declares it.
@@ -414,9 +420,10 @@ impl std::fmt::Debug for OperatorDef {
     }
 }
 
+/// A record is itself alone: one that is registered later by the same name is another operator.
 impl PartialEq for OperatorDef {
     fn eq(&self, other: &OperatorDef) -> bool {
-        self.name == other.name
+        std::ptr::eq(self, other)
     }
 }
 impl Eq for OperatorDef {}

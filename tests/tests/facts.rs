@@ -1,5 +1,4 @@
-//! Passes and those who fuse read what operators declare. They know no operator by its name. (What tests the operators
-//! is not looked at.)
+//! Passes, those who fuse and the generated tests read what operators declare. They know no operator by its name.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ const SOURCES: [&str; 4] =
     ["runtime/src", "executors/regions/src", "executors/cpu/src/fusion.rs", "executors/cuda/src/fusion.rs"];
 
 /// Words that operators are called as well, and what they mean there.
-const OTHER_MEANINGS: [(&str, &str, &str); 10] = [
+const OTHER_MEANINGS: [(&str, &str, &str); 12] = [
     ("runtime/src/compile.rs", "split", "the transform that makes two programs of one"),
     ("runtime/src/compile/programs.rs", "split", "the same transform"),
     ("runtime/src/transforms/autodiff/split.rs", "split", "the same transform"),
@@ -22,6 +21,8 @@ const OTHER_MEANINGS: [(&str, &str, &str); 10] = [
     ("runtime/src/trace/parse/nested.rs", "view", "a word of the text of traces"),
     ("runtime/src/trace/parse/runs.rs", "to", "a word of the text of traces"),
     ("runtime/src/trace/parse/lines.rs", "to", "the same word"),
+    ("runtime/src/testing/templates/samples.rs", "zeros", "inputs of zeros, in messages"),
+    ("runtime/src/testing/templates/samples.rs", "ones", "inputs of ones, in messages"),
     ("runtime/src/program/profile.rs", "cat", "the category of an event in Chrome's traces"),
 ];
 
@@ -29,7 +30,7 @@ const OTHER_MEANINGS: [(&str, &str, &str); 10] = [
 fn files(path: &Path, found: &mut Vec<PathBuf>) {
     if path.is_dir() {
         let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
-        entries.filter(|entry| !entry.ends_with("testing")).for_each(|entry| files(&entry, found));
+        entries.for_each(|entry| files(&entry, found));
     } else if path.extension().is_some_and(|extension| extension == "rs") {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         if !["tests", "test_support", "mutations"].contains(&&*name) {

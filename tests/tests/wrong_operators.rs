@@ -272,8 +272,13 @@ fn a_rewrite_that_ignores_other_angles() {
 }
 
 #[test]
-fn a_rewrite_of_operands_that_do_not_commute() {
-    must_catch("wrong::commuted_difference", Template::Rewrite, "with operands that commute in the other order");
+fn operands_that_do_not_commute() {
+    must_catch("wrong::commuted_difference", Template::Consistency, "declares that its first two operands commute");
+}
+
+#[test]
+fn an_operator_that_says_it_is_exact_and_rounds() {
+    must_catch("wrong::rounded_exactly", Template::Consistency, "declares to be exact");
 }
 
 #[test]

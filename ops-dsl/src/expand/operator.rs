@@ -271,8 +271,9 @@ fn record(operator: &Operator) -> TokenStream {
         fields.extend(quote!(torch: Some(#torch),));
     }
     fields.extend(effects(operator, &position));
-    if options.cheap {
-        fields.extend(quote!(cheap: true,));
+    for (fact, holds) in [("cheap", options.cheap), ("exact", options.exact), ("commutes", options.commutes)] {
+        let fact = made(fact);
+        fields.extend(holds.then(|| quote!(#fact: true,)));
     }
     if let Some(role) = &options.overload {
         fields.extend(quote!(overload: Some(__f::Role::#role),));

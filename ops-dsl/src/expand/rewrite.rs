@@ -10,7 +10,7 @@ use crate::rewrite::Rewrite;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
-    let Rewrite { attrs, vis, ident, name, docs, default, late, executors, commutes, others, .. } = rewrite;
+    let Rewrite { attrs, vis, ident, name, docs, default, late, executors, others, .. } = rewrite;
     let scope = scope();
     let arguments = arguments(&rewrite.params, &[], own_class);
     let rules = rewrite.rules.iter().map(|rule| function(&rule.function));
@@ -38,10 +38,6 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
         let paths = executors.iter().map(from_inside);
         quote!(executors: &[#(#paths::EXECUTOR.name),*],)
     });
-    let commutes = (!commutes.is_empty()).then(|| {
-        let paths = commutes.iter().map(from_inside);
-        quote!(commutes: &[#(&#paths::OPERATOR),*],)
-    });
     let keep_inner = rewrite.keep_inner.then(|| quote!(keep_inner: true,));
     let register =
         register(quote!(::fulgurite::executor::REWRITES), quote!(::fulgurite::executor::RewriteDef), made("REWRITE"));
@@ -65,7 +61,6 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
                 #default
                 #late
                 #executors
-                #commutes
                 #keep_inner
                 #(#fields)*
                 package: env!("CARGO_PKG_NAME"),

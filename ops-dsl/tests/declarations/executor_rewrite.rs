@@ -1,5 +1,5 @@
 /// The product adds the residual as it is stored.
-#[rewrite(executor = cublaslt, executor = super::tf32, commutes = prims::add, keep_inner)]
+#[rewrite(executor = cublaslt, executor = super::tf32, keep_inner)]
 mod linear_then_add {
     fn pattern(x: Tensor, w: Tensor, r: Tensor) -> Tensor {
         prims::add(prims::matmul(x, w), r)

@@ -48,7 +48,7 @@ mod third {
     }
 }
 
-#[rewrite(late = 1, executor, commutes, keep_inner = 2)]
+#[rewrite(late = 1, executor, keep_inner = 2)]
 mod fourth {
     fn pattern(x: Tensor) -> Tensor {
         x

@@ -5,7 +5,7 @@ use crate::prims;
 
 /// Adds rows to what they are added to in the end: the gradient of an embedding whose table has another gradient as
 /// well (it is also the output's weight) needs no table of zeros, and no sum of two tables.
-#[rewrite(default, late, commutes = add)]
+#[rewrite(default, late)]
 pub mod accumulate_rows {
     fn pattern(total: Tensor, index: Tensor, rows: Tensor) -> Tensor {
         add(total, prims::index_add(zeros_like(total), 0, index, rows))

@@ -5,7 +5,7 @@ use super::promotion::{alpha_fits, elementwise_meta, operands_in, operands_meet,
 use crate::prims;
 
 /// `input + alpha · other`, elementwise, with broadcasting and type promotion. Of booleans it is the disjunction.
-#[operator(torch = "add", overload = Add)]
+#[operator(torch = "add", overload = Add, commutes)]
 pub mod add {
     fn add(input: Operand, other: Operand, #[default(1i64)] alpha: Scalar) -> Tensor;
 

@@ -10,7 +10,7 @@ use crate::prims;
 
 // Declares functions of two tensors of the type they meet in.
 operators! {
-    #[operator(torch = $torch)]
+    #[operator(torch = $torch, commutes)]
     pub mod $name {
         fn $name(input: Tensor<$class>, other: Operand<$class>) -> Tensor;
 
@@ -66,7 +66,7 @@ operators! {
 
 // Declares functions whose result is boolean.
 operators! {
-    #[operator(torch = $torch, no_grad = "a boolean has no gradient")]
+    #[operator(torch = $torch, $commutes, no_grad = "a boolean has no gradient")]
     pub mod $name {
         fn $name(input: Tensor, other: Operand) -> Tensor;
 
@@ -104,25 +104,25 @@ operators! {
         }
     }
 
-    table($name, $torch, $reference) {
+    table($name, $torch, $commutes, $reference) {
         /// Whether elements are equal. NaN equals nothing.
-        eq, "eq", |a, b| a == b;
+        eq, "eq", commutes, |a, b| a == b;
         /// Whether elements differ. NaN differs from everything.
-        ne, "ne", |a, b| a != b;
+        ne, "ne", commutes, |a, b| a != b;
         /// Whether each element of `input` is below that of `other`; false for NaN.
-        lt, "lt", |a, b| a < b;
+        lt, "lt", _, |a, b| a < b;
         /// Whether each element of `input` is not above that of `other`; false for NaN.
-        le, "le", |a, b| a <= b;
+        le, "le", _, |a, b| a <= b;
         /// Whether each element of `input` is above that of `other`; false for NaN.
-        gt, "gt", |a, b| a > b;
+        gt, "gt", _, |a, b| a > b;
         /// Whether each element of `input` is not below that of `other`; false for NaN.
-        ge, "ge", |a, b| a >= b;
+        ge, "ge", _, |a, b| a >= b;
     }
 }
 
 // Declares connectives: operands are booleans, or count as whether they differ from zero.
 operators! {
-    #[operator(torch = $torch, no_grad = "a boolean has no gradient")]
+    #[operator(torch = $torch, commutes, no_grad = "a boolean has no gradient")]
     pub mod $name {
         fn $name(input: Tensor, other: Tensor) -> Tensor;
 

@@ -5,7 +5,7 @@ use super::promotion::{elementwise_meta, operands_meet, promoted, result_type};
 use crate::prims;
 
 /// `input · other`, elementwise, with broadcasting and type promotion. Of booleans it is the conjunction.
-#[operator(torch = "mul", overload = Mul)]
+#[operator(torch = "mul", overload = Mul, commutes)]
 pub mod mul {
     fn mul(input: Operand, other: Operand) -> Tensor;
 

@@ -5,7 +5,7 @@ use super::support::without;
 
 /// The position of the largest element along dimension `dim`, which the result lacks: the first of several equal ones.
 /// NaN is larger than every number.
-#[operator(prim, torch = "argmax", no_grad = "a position has no gradient")]
+#[operator(prim, exact, torch = "argmax", no_grad = "a position has no gradient")]
 pub mod argmax {
     fn argmax(input: Tensor<Number>, dim: usize) -> Tensor;
 

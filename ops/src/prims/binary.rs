@@ -8,7 +8,7 @@ use crate::prims::*;
 // Declares elementwise functions of two tensors: their arithmetic, their reference in f64 and in i64, the cotangents
 // of both inputs, and the domains of their samples.
 operators! {
-    #[operator(prim, torch = $torch)]
+    #[operator(prim, torch = $torch, $commutes)]
     pub mod $name {
         fn $name(input: Operand<$class>, other: Operand<$class>) -> Tensor;
 
@@ -37,9 +37,9 @@ operators! {
         }
     }
 
-    table($name, $class, $torch, $left, $right, $scalar, $floats, $integers, $d_input, $d_other) {
+    table($name, $class, $torch, $commutes, $left, $right, $scalar, $floats, $integers, $d_input, $d_other) {
         /// Sum, elementwise. Integers wrap.
-        add, Number, "add", Domain::ALL,
+        add, Number, "add", commutes, Domain::ALL,
             Domain::ALL,
             input + other,
             |a, b| a + b,
@@ -47,7 +47,7 @@ operators! {
             d_out,
             d_out;
         /// Difference, elementwise. Integers wrap.
-        sub, Number, "sub", Domain::ALL,
+        sub, Number, "sub", _, Domain::ALL,
             Domain::ALL,
             input - other,
             |a, b| a - b,
@@ -55,7 +55,7 @@ operators! {
             d_out,
             neg(d_out);
         /// Product, elementwise. Integers wrap.
-        mul, Number, "mul", Domain::ALL,
+        mul, Number, "mul", commutes, Domain::ALL,
             Domain::ALL,
             input * other,
             |a, b| a * b,
@@ -63,7 +63,7 @@ operators! {
             mul(d_out, other),
             mul(d_out, input);
         /// Quotient, elementwise, of floating-point numbers.
-        div, Floating, "div", Domain::ALL,
+        div, Floating, "div", _, Domain::ALL,
             Domain::POSITIVE,
             input / other,
             |a, b| a / b,
@@ -71,7 +71,7 @@ operators! {
             div(d_out, other),
             neg(mul(d_out, div(out, other)));
         /// The larger of two elements; NaN if either is. Where they are equal each gets half of the gradient.
-        maximum, Number, "maximum", Domain::ALL,
+        maximum, Number, "maximum", commutes, Domain::ALL,
             Domain::ALL,
             input.maximum(other),
             |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) },
@@ -79,7 +79,7 @@ operators! {
             share(d_out, eq(input, other), lt(input, other)),
             share(d_out, eq(input, other), gt(input, other));
         /// The smaller of two elements; NaN if either is. Where they are equal each gets half of the gradient.
-        minimum, Number, "minimum", Domain::ALL,
+        minimum, Number, "minimum", commutes, Domain::ALL,
             Domain::ALL,
             input.minimum(other),
             |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) },

@@ -5,7 +5,7 @@ use fulgurite_ops_macros::operators;
 
 // Declares comparisons: their arithmetic, and their reference in f64, in i64 and on booleans.
 operators! {
-    #[operator(prim, torch = $torch, no_grad = "a boolean has no gradient")]
+    #[operator(prim, torch = $torch, $commutes, no_grad = "a boolean has no gradient")]
     pub mod $name {
         fn $name(input: Operand, other: Operand) -> Tensor;
 
@@ -31,23 +31,23 @@ operators! {
         }
     }
 
-    table($name, $torch, $scalar, $reference) {
+    table($name, $torch, $commutes, $scalar, $reference) {
         /// Whether elements are equal. NaN equals nothing.
-        eq, "eq", input.eq(other), |a, b| a == b;
+        eq, "eq", commutes, input.eq(other), |a, b| a == b;
         /// Whether elements differ. NaN differs from everything.
-        ne, "ne", input.ne(other), |a, b| a != b;
+        ne, "ne", commutes, input.ne(other), |a, b| a != b;
         /// Whether each element of `input` is below that of `other`; false for NaN.
-        lt, "lt", input.lt(other), |a, b| a < b;
+        lt, "lt", _, input.lt(other), |a, b| a < b;
         /// Whether each element of `input` is not above that of `other`; false for NaN.
-        le, "le", input.le(other), |a, b| a <= b;
+        le, "le", _, input.le(other), |a, b| a <= b;
         /// Whether each element of `input` is above that of `other`; false for NaN.
-        gt, "gt", input.gt(other), |a, b| a > b;
+        gt, "gt", _, input.gt(other), |a, b| a > b;
         /// Whether each element of `input` is not below that of `other`; false for NaN.
-        ge, "ge", input.ge(other), |a, b| a >= b;
+        ge, "ge", _, input.ge(other), |a, b| a >= b;
         /// Whether both elements differ from zero. NaN does.
-        logical_and, "logical_and", input.ne(0.0) & other.ne(0.0), |a, b| nonzero(a) && nonzero(b);
+        logical_and, "logical_and", commutes, input.ne(0.0) & other.ne(0.0), |a, b| nonzero(a) && nonzero(b);
         /// Whether either element differs from zero. NaN does.
-        logical_or, "logical_or", input.ne(0.0) | other.ne(0.0), |a, b| nonzero(a) || nonzero(b);
+        logical_or, "logical_or", commutes, input.ne(0.0) | other.ne(0.0), |a, b| nonzero(a) || nonzero(b);
     }
 }
 

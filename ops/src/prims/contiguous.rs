@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 /// The same values in row-major order, in memory of their own.
-#[operator(prim, overload = Contiguous)]
+#[operator(prim, exact, overload = Contiguous)]
 pub mod contiguous {
     fn contiguous(input: Tensor) -> Tensor;
 

@@ -3,7 +3,7 @@ use fulgurite_ops_macros::operator;
 /// The same values in another element type: floating-point numbers round to the nearest, or lose their fraction on
 /// their way to integers; integers wrap; whatever is not zero is true. The gradient is converted back; none flows from
 /// or to integers.
-#[operator(prim, torch = "ops.prims.convert_element_type", overload = Convert, elements = convert)]
+#[operator(prim, exact, torch = "ops.prims.convert_element_type", overload = Convert, elements = convert)]
 pub mod convert_element_type {
     fn convert_element_type(input: Tensor, dtype: DType) -> Tensor;
 

@@ -2,7 +2,7 @@ use fulgurite_ops_macros::operator;
 
 /// A tensor of shape `size`, every element `fill_value`. A fraction is cut off for integer dtypes, and whatever is not
 /// zero is true. Integers must be exact in f64, in which scalar rules hold their numbers.
-#[operator(prim, torch = "full", overload = Full)]
+#[operator(prim, exact, torch = "full", overload = Full)]
 pub mod full {
     fn full(size: Vec<usize>, fill_value: Scalar, dtype: DType, device: String) -> Tensor;
 

@@ -66,7 +66,7 @@ pub mod sum {
 
 // Declares the largest and the smallest element: the better of two elements, in f64 and in i64.
 operators! {
-    #[operator(prim, torch = $torch, elements = $elements)]
+    #[operator(prim, exact, torch = $torch, elements = $elements)]
     pub mod $name {
         fn $name(input: Tensor<Number>, dims: Vec<usize>) -> Tensor;
 

@@ -6,7 +6,7 @@ use crate::prims::scatter_add;
 
 /// The `k` largest elements along dimension `dim` (the smallest if not `largest`), best first, and their positions. Of
 /// equal elements the earlier comes first; NaN is larger than every number.
-#[operator(prim, torch = "topk", waive(d_indices = "positions have no gradient"))]
+#[operator(prim, exact, torch = "topk", waive(d_indices = "positions have no gradient"))]
 pub mod topk {
     #[results(values, indices)]
     fn topk(input: Tensor<Number>, k: usize, dim: usize, largest: bool) -> (Tensor, Tensor);

@@ -114,6 +114,18 @@ impl Operator {
         self
     }
 
+    /// It moves, chooses or makes elements and rounds nothing but its result: every executor gives the same bits.
+    pub fn exact(mut self) -> Self {
+        self.base.exact = true;
+        self
+    }
+
+    /// Its first two operands may be exchanged while the other arguments are at their defaults.
+    pub fn commutes(mut self) -> Self {
+        self.base.commutes = true;
+        self
+    }
+
     /// What its arguments must be, beyond the signature.
     pub fn requires(
         mut self,

@@ -5,9 +5,7 @@ use crate::error::{Place, Result};
 use crate::executor::{Claim, EXECUTORS, REWRITES, RewriteDef, find_executor};
 use crate::expansion;
 use crate::meta::TensorMeta;
-use crate::operator::OperatorDef;
 use crate::registered::refused;
-use crate::registry::{OPERATORS, find_operator};
 use crate::rules::IntoResults;
 use crate::testing::samples::Samples;
 use crate::tracer::Tensor;
@@ -23,7 +21,6 @@ pub struct Rewrite {
     version: u32,
     has_sides: [bool; 2],
     executors: Vec<String>,
-    commutes: Vec<String>,
     base: RewriteDef,
 }
 
@@ -37,7 +34,6 @@ impl Rewrite {
             version: 1,
             has_sides: [false; 2],
             executors: Vec::new(),
-            commutes: Vec::new(),
             base: RewriteDef { params, ..expansion::REWRITE },
         }
     }
@@ -104,12 +100,6 @@ impl Rewrite {
         self
     }
 
-    /// The first two arguments of `operator` may come in either order in the pattern.
-    pub fn commutes(mut self, operator: impl Into<String>) -> Self {
-        self.commutes.push(operator.into());
-        self
-    }
-
     /// Inner values of the pattern may be read elsewhere.
     pub fn keep_inner(mut self) -> Self {
         self.base.keep_inner = true;
@@ -120,7 +110,7 @@ impl Rewrite {
     ///
     /// # Errors
     /// If a rewrite of that name is declared, or registered and not withdrawn; if the name or one of its tensors' is
-    /// not one word, a side or the samples are missing, or an executor or operator that it names is unknown.
+    /// not one word, a side or the samples are missing, or an executor that it names is unknown.
     #[track_caller]
     pub fn register(self) -> Result<Registration<RewriteDef>> {
         let place = Place::caller();
@@ -143,23 +133,11 @@ impl Rewrite {
             executors.push(executor.name);
             needs.extend(need("executor", executor.name, executor, &EXECUTORS));
         }
-        let mut commutes: Vec<&'static OperatorDef> = Vec::new();
-        for operator in &self.commutes {
-            let operator = find_operator(operator).map_err(|error| fail(error.to_string()))?;
-            commutes.push(operator);
-            needs.extend(need("operator", operator.name, operator, &OPERATORS));
-        }
         let declared = REWRITES.iter().find(|rewrite| rewrite.name == self.name);
         let declared = declared.map(|rewrite| format!("at {}:{}", rewrite.file, rewrite.line));
         let name = leaked_text(self.name);
-        let record = RewriteDef {
-            name,
-            executors: executors.leak(),
-            commutes: commutes.leak(),
-            file: place.file(),
-            line: place.line(),
-            ..self.base
-        };
+        let record =
+            RewriteDef { name, executors: executors.leak(), file: place.file(), line: place.line(), ..self.base };
         Registration::new((WHAT, name, self.version), place, leaked(record), needs, declared)
     }
 }

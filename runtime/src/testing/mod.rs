@@ -24,6 +24,8 @@ mod causes;
 #[cfg(feature = "testing")]
 mod exact;
 #[cfg(feature = "testing")]
+mod facts;
+#[cfg(feature = "testing")]
 pub mod fuzz;
 #[cfg(feature = "testing")]
 mod generate;

@@ -42,22 +42,3 @@ mod merge_rotations {
         s.case(with(s.normal([6]), s.normal([6]), s.normal([6]), s.normal([6]), s.normal([6])));
     }
 }
-
-/// A difference from a product as a sum. It says that the operands of the difference may stand in either order, which
-/// is wrong.
-#[rewrite(name = "wrong::commuted_difference", commutes = fulgurite_ops::prims::sub)]
-mod commuted_difference {
-    use fulgurite_ops::prims;
-
-    fn pattern(a: Tensor, b: Tensor, c: Tensor) -> Tensor {
-        prims::sub(c, prims::mul(a, b))
-    }
-
-    fn replacement(a: Tensor, b: Tensor, c: Tensor) -> Tensor {
-        prims::add(c, prims::mul(prims::neg(a), b))
-    }
-
-    fn samples(s: &mut Samples) {
-        s.case(with(s.normal([6]), s.normal([6]), s.normal([6])));
-    }
-}

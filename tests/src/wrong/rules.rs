@@ -331,3 +331,43 @@ pub mod never_ends {
         s.case(with(s.normal([1])));
     }
 }
+
+/// `input - other`, which says that its operands commute.
+#[operator(name = "wrong::commuted_difference", commutes, no_grad = "of no interest here")]
+pub mod commuted_difference {
+    fn commuted_difference(input: Tensor<Floating>, other: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor, other: Tensor) -> Tensor {
+        input - other
+    }
+
+    fn reference(input: &ArrayD<f64>, other: &ArrayD<f64>) -> ArrayD<f64> {
+        input - other
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([2, 3]), s.normal([2, 3])));
+    }
+}
+
+/// The hyperbolic tangent, which says that it is exact.
+#[operator(name = "wrong::rounded_exactly", exact, no_grad = "of no interest here")]
+pub mod rounded_exactly {
+    fn rounded_exactly(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        fulgurite_ops::core::tanh(input) * 3.0
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.mapv(|x| x.tanh() * 3.0)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([70])));
+    }
+}

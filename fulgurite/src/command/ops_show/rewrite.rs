@@ -21,7 +21,6 @@ struct Description {
     docs: &'static str,
     /// When it runs.
     takes_part: String,
-    commutes: Vec<&'static str>,
     keep_inner: bool,
     /// Whether the rewrite has a condition of its own on the matched tensors.
     condition: bool,
@@ -43,7 +42,6 @@ pub(super) fn show(def: &'static RewriteDef, json: bool) -> Outcome {
         name: def.name,
         docs: def.docs.trim(),
         takes_part: takes_part(def),
-        commutes: def.commutes.iter().map(|operator| operator.name).collect(),
         keep_inner: def.keep_inner,
         condition: def.condition.is_some(),
         samples: samples.len(),
@@ -97,7 +95,6 @@ fn side(def: &RewriteDef, metas: &[TensorMeta], rule: TracedRule) -> String {
 fn in_words(of: &Description, params: &[&str]) -> String {
     let mut text = format!("{}({})\n", of.name, params.join(", "));
     text.extend(of.docs.lines().map(|line| format!("    {}\n", line.trim())));
-    let commutes = if of.commutes.is_empty() { String::new() } else { of.commutes.join(", ") };
     let condition = match &of.refused[..] {
         _ if !of.condition => String::new(),
         [] => "on the matched tensors; it takes every sample".to_owned(),
@@ -106,7 +103,6 @@ fn in_words(of: &Description, params: &[&str]) -> String {
     let rows = [
         ("kind", "rewrite".to_owned()),
         ("takes part", of.takes_part.clone()),
-        ("commutes", commutes),
         ("inner values", if of.keep_inner { "may be read elsewhere".to_owned() } else { String::new() }),
         ("condition", condition),
         ("samples", of.samples.to_string()),

@@ -259,7 +259,7 @@ fn call(
 ) -> Check<Vec<ReferenceTensor>> {
     let def = symbol.operator().ok_or("not an operator")?;
     let rule = TestRules::of(def).reference.ok_or("has no reference")?;
-    let moves = noise.moves() && !is_exact(def);
+    let moves = noise.moves() && !is_exact(block, symbol);
     // Elementwise arithmetic rounds its result alone; sums and products round their terms, in the type that they are
     // added in.
     let terms = moves && Arithmetic::of(def).scalar.is_none();

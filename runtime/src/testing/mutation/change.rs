@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::argument::{Arg, Attribute, Scalar};
-use crate::executor::VIEW;
+use crate::device::device_kinds;
+use crate::executor::{VIEW, executors};
 use crate::meta::Device;
 use crate::operator::{OperatorDef, ParamKind};
 use crate::registry::operators;
@@ -161,7 +162,8 @@ fn result(block: &mut Block, random: &mut Random) -> Option<String> {
 
 fn claim(block: &mut Block, random: &mut Random) -> Option<String> {
     let line = below(random, block.symbols.len());
-    let executor = pick(random, &[Some("cpu"), Some("reference"), Some(VIEW), Some("cuda"), Some("optim"), None])?;
+    let all = executors().into_iter().map(|executor| Some(executor.name));
+    let executor = pick(random, &all.chain([Some(VIEW), None]).collect::<Vec<_>>())?;
     let symbol = block.symbols.get_mut(line)?;
     symbol.executor = executor;
     if let (Callee::Region { executor: own }, Some(executor)) = (&mut symbol.callee, executor) {
@@ -244,7 +246,10 @@ fn callee(block: &mut Block, random: &mut Random) -> Option<String> {
 
 fn device(block: &mut Block, random: &mut Random) -> Option<String> {
     let id = ValueId(below(random, block.values.len()) as u32);
-    let device = [Device::new("cuda", 0), Device::new("cuda", 1), Device::new("cpu", 1)][below(random, 3)];
+    let kinds = device_kinds().into_iter().map(|kind| kind.name());
+    let mut devices: Vec<Device> = kinds.flat_map(|kind| [Device::new(kind, 0), Device::new(kind, 1)]).collect();
+    devices.push(Device::new("cpu", 1));
+    let device = pick(random, &devices)?;
     let value = block.values.get_mut(id.index())?;
     value.meta = value.meta.with_device(device);
     Some(format!("'{}' is on {device:?}", value.name))

@@ -1,6 +1,6 @@
 //! Both sides of a rewrite agree on its samples, forward and backward; it fires on its own pattern, and on nothing that
 //! only looks like it: where two tensors of the pattern are told apart, both sides must differ only as the program
-//! does. It fires as well where operands that it declares to commute stand in the other order, and, if it keeps inner
+//! does. It fires as well where operands that commute stand in the other order, and, if it keeps inner
 //! values, where one of them is returned; otherwise it leaves such a program alone, or right.
 
 use fulgurite_kernels::DType;
@@ -72,7 +72,7 @@ fn one(def: &'static RewriteDef, metas: &[TensorMeta], arrays: &[Array], dtype: 
     ensure!(fuel != Fuel::limited(1 << 20), "it does not fire on its own pattern:\n{pattern}");
     agree(&pattern, &replacement, arrays, dtype, gradients)?;
     agree(&pattern, &rewritten, arrays, dtype, gradients).map_err(|p| p.within("the rewritten program"))?;
-    let commuted = commuted(def, &pattern);
+    let commuted = commuted(&pattern);
     for program in &commuted {
         fires_and_agrees(def, program, arrays, dtype, "with operands that commute in the other order")?;
     }
@@ -112,11 +112,11 @@ fn stays_right(def: &'static RewriteDef, program: &Trace, arrays: &[Array], dtyp
         .map_err(|problem| problem.within(format!("it fires where it must not, on\n{program}")))
 }
 
-/// The pattern with the first two arguments exchanged of each symbol by itself where the rewrite says that they
-/// commute, and of all of them at once if there are several.
-fn commuted(def: &RewriteDef, pattern: &Trace) -> Vec<Trace> {
+/// The pattern with the first two arguments exchanged of each symbol by itself where its operator says that
+/// they commute, and of all of them at once if there are several.
+fn commuted(pattern: &Trace) -> Vec<Trace> {
     let symbols = &pattern.block.symbols;
-    let places: Vec<usize> = (0..symbols.len()).filter(|i| rewrite::commutes(def, &symbols[*i])).collect();
+    let places: Vec<usize> = (0..symbols.len()).filter(|i| rewrite::commutes(&symbols[*i])).collect();
     let exchanged = |places: &[usize]| {
         let mut block = pattern.block.clone();
         places.iter().for_each(|i| block.symbols[*i].arguments.swap(0, 1));

@@ -133,14 +133,19 @@ impl Shape {
         if block.symbols.is_empty() {
             return Ok(None);
         }
-        let commutes = block.symbols.iter().map(|symbol| commutes(rewrite, symbol)).collect();
+        let commutes = block.symbols.iter().map(commutes).collect();
         Ok(Some(Shape { order: connected_order(&block), block, commutes }))
     }
 }
 
-/// Whether the rewrite declares that the first two arguments of a symbol commute.
-pub(crate) fn commutes(rewrite: &RewriteDef, symbol: &BoundSymbol) -> bool {
-    symbol.arguments.len() >= 2 && symbol.operator().is_some_and(|def| rewrite.commutes.contains(&def))
+/// Whether the first two arguments of a symbol may be exchanged: its operator says that they commute, each may take the
+/// other's place, and the other arguments are at their defaults.
+pub(crate) fn commutes(symbol: &BoundSymbol) -> bool {
+    let Some(def) = symbol.operator().filter(|def| def.commutes) else { return false };
+    let ([first, second, ..], [_, _, others @ ..]) = (def.params, &symbol.arguments[..]) else { return false };
+    let tensors = symbol.arguments[..2].iter().all(|argument| matches!(argument, Arg::Tensor(_)));
+    let defaults = def.params[2..].iter().zip(others).all(|(param, given)| *given == param.default_argument());
+    (tensors || first.kind == second.kind) && defaults
 }
 
 /// The symbols of a pattern from the first on, each sharing a value with one before it if any does: what a value makes
