@@ -131,6 +131,25 @@ fn pages_name_files_that_exist() {
     assert!(missing.is_empty(), "files that do not exist:\n{missing}");
 }
 
+/// The suites of `tests/tests` whose names no table of CONTRIBUTING.md has in its first column.
+fn without_a_reason(page: &str, suites: &[String]) -> Vec<String> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let names: Vec<&str> = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    suites.iter().filter(|suite| !names.contains(&suite.as_str())).cloned().collect()
+}
+
+#[test]
+fn every_suite_has_its_reason() {
+    let page = std::fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let entries = std::fs::read_dir(root().join("tests/tests")).unwrap().map(|entry| entry.unwrap().path());
+    let suites = entries.map(|path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned());
+    let suites: Vec<String> = suites.filter(|suite| suite != "snapshots").collect();
+    assert!(suites.contains(&"prose".to_owned()), "{suites:?}");
+    let missing = without_a_reason(&page, &suites);
+    assert!(missing.is_empty(), "CONTRIBUTING.md does not say what these suites of tests/tests are for: {missing:?}");
+    assert_eq!(without_a_reason("| `one`, `two` | words |", &["two".into(), "words".into()]), ["words"]);
+}
+
 #[test]
 fn a_long_line_is_found() {
     let long = "word ".repeat(25);
