@@ -270,38 +270,6 @@ fn a_symbol_with_a_host_kernel_belongs_to_an_executor_of_the_host() {
     assert!(error.contains("`plan` is never run: registered_planning runs on cpu"), "{error}");
 }
 
-/// What is found, is usable: a rule of an elementwise prim reads the record that it is of.
-#[test]
-fn an_operator_can_be_used_as_soon_as_it_is_found() {
-    let _alone = alone();
-    const NAME: &str = "registered::soon";
-    let done = AtomicBool::new(false);
-    let used = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        let threads = [0; 2].map(|_| {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    if let Ok(def) = find_operator(NAME) {
-                        let f = jit(move |x: Tensor| call(def, vec![Arg::Tensor(x)])[0]);
-                        assert_eq!(f.compile(&array(&[1.0])).unwrap().stages()[0].trace.block.symbols.len(), 1);
-                        used.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
-            })
-        });
-        let _ended = EndsWith(&done);
-        for turn in 0..300 {
-            let own = Operator::build(NAME).signature("(input: tensor<floating>) -> tensor");
-            let own = own.scalar(|a| *a[0].tensor() + 1.0).no_grad("of no interest here").register().unwrap();
-            while turn == 299 && used.load(Ordering::Relaxed) < 3 && !threads.iter().any(|t| t.is_finished()) {
-                thread::yield_now();
-            }
-            own.withdraw().unwrap();
-        }
-    });
-    assert!(used.load(Ordering::Relaxed) >= 3);
-}
-
 /// A thread that compiles sees the state of the beginning; what it registers is added to the present one.
 #[test]
 fn a_need_that_was_withdrawn_meanwhile_is_an_error() {
