@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use crate::batches::{BatchPosition, Order};
 use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, OptimizerSettings, SECOND_MOMENT, TrainingState};
+use crate::decoder::{self, DecoderFilesError};
 use crate::hugging_face::{self, HuggingFaceError, Names};
 use crate::llmc::{Kind, LlmcCheckpoint, LlmcError, Version};
 use crate::model::Model;
@@ -18,7 +19,7 @@ use crate::random::fingerprint;
 use crate::schedule::Schedule;
 use crate::tensor_file::{TensorFile, TensorFileError};
 use crate::tokenizer::Tokenizer;
-use crate::weights::{Weights, WeightsError};
+use crate::weights::{FamilyWeights, Weights, WeightsError};
 
 /// A file of weights that cannot be used, or could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +67,15 @@ pub enum WeightFileError {
         /// V.
         vocabulary: usize,
     },
+    /// A decoder of others, whose tokenizer is not known.
+    #[error(
+        "the files do not say which tokenizer the model of {vocabulary} ids was trained with: 'gpt2' and 'bytes' are \
+         known, say which (--tokenizer)"
+    )]
+    OtherTokenizer {
+        /// V.
+        vocabulary: usize,
+    },
     /// A weight that is infinite or no number.
     #[error("'{}': {found}: the weights of a run that diverged, with which nothing can be computed", path.display())]
     NonFinite {
@@ -96,7 +106,15 @@ pub enum WeightFileError {
         /// The family.
         family: Family,
     },
-    /// Tensors that are no model of Hugging Face's.
+    /// Files that are no decoder of Hugging Face's.
+    #[error("'{}': {source}", path.display())]
+    Decoder {
+        /// The file or the folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: DecoderFilesError,
+    },
+    /// Tensors that are no GPT-2 of Hugging Face's.
     #[error("'{}': {source}", path.display())]
     HuggingFace {
         /// The file.
@@ -179,9 +197,14 @@ impl Loaded {
     pub fn tokenizer(&self) -> Result<Tokenizer, WeightFileError> {
         let vocabulary = self.weights.config().vocabulary();
         let named = self.tokenizer.as_deref().and_then(|name| Tokenizer::from_name(name).ok());
-        named
-            .or_else(|| [Tokenizer::Gpt2, Tokenizer::Bytes].into_iter().find(|t| t.vocabulary() <= vocabulary))
-            .ok_or(WeightFileError::NoTokenizer { vocabulary })
+        let known = [Tokenizer::Gpt2, Tokenizer::Bytes];
+        match self.weights.config().family() {
+            _ if named.is_some() => Ok(named),
+            Family::Gpt2 => Ok(known.into_iter().find(|known| known.vocabulary() <= vocabulary)),
+            // Published ones have tokenizers of their own: of another one, every id would mean another text.
+            Family::Llama => Err(WeightFileError::OtherTokenizer { vocabulary }),
+        }?
+        .ok_or(WeightFileError::NoTokenizer { vocabulary })
     }
 }
 
@@ -198,6 +221,11 @@ pub fn load(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError
 
 /// As [`load`], whatever the values are.
 pub fn load_unchecked(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
+    if path.is_dir() || path.to_string_lossy().ends_with(".index.json") {
+        let read = decoder::hugging_face::load(path);
+        let weights = read.map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source })?;
+        return Ok(Loaded { weights: weights.into(), format: Format::HuggingFace, tokenizer: None });
+    }
     let mut start = Vec::new();
     let opened = std::fs::File::open(path).and_then(|file| file.take(8).read_to_end(&mut start));
     opened.map_err(|source| WeightFileError::Read { path: path.to_owned(), source })?;
@@ -218,6 +246,11 @@ pub fn load_unchecked(path: &Path, heads: Option<usize>) -> Result<Loaded, Weigh
 fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
     let file = TensorFile::load(path)?;
     if !Checkpoint::is_one(&file) {
+        if decoder::hugging_face::is_one(&file) {
+            let weights = decoder::hugging_face::of_file(file, path)
+                .map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source })?;
+            return Ok(Loaded { weights: weights.into(), format: Format::HuggingFace, tokenizer: None });
+        }
         let weights = hugging_face::read(file, heads, path.parent());
         let weights = weights.map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source })?;
         return Ok(Loaded { weights: weights.into(), format: Format::HuggingFace, tokenizer: None });
@@ -242,15 +275,17 @@ pub fn save(
     names: Names,
     path: &Path,
 ) -> Result<(), WeightFileError> {
-    let gpt2 = |weights: Weights<ModelConfig>| {
-        let family = weights.config().family();
-        weights.into_gpt2().map_err(|_| WeightFileError::Family { path: path.to_owned(), format, family })
-    };
-    match format {
-        Format::Checkpoint => Ok(checkpoint_of(weights, tokenizer).save_unchecked(path)?),
-        Format::Llmc(version) => Ok(LlmcCheckpoint::new(gpt2(weights)?, version).save(path)?),
-        Format::HuggingFace => hugging_face::save(&gpt2(weights)?, names, path)
+    if format == Format::Checkpoint {
+        return Ok(checkpoint_of(weights, tokenizer).save_unchecked(path)?);
+    }
+    let family = weights.config().family();
+    match (format, weights.by_family()) {
+        (Format::Llmc(version), FamilyWeights::Gpt2(weights)) => Ok(LlmcCheckpoint::new(weights, version).save(path)?),
+        (_, FamilyWeights::Gpt2(weights)) => hugging_face::save(&weights, names, path)
             .map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source }),
+        (Format::HuggingFace, FamilyWeights::Decoder(weights)) => decoder::hugging_face::save(&weights, path)
+            .map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source }),
+        (_, FamilyWeights::Decoder(_)) => Err(WeightFileError::Family { path: path.to_owned(), format, family }),
     }
 }
 

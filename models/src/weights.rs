@@ -7,6 +7,7 @@ use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, Result as RuntimeResult};
 
 use crate::config::GptConfig;
+use crate::decoder::DecoderConfig;
 use crate::host_tensor::HostTensor;
 use crate::model::Model;
 use crate::model_config::ModelConfig;
@@ -114,12 +115,29 @@ impl From<Weights<GptConfig>> for Weights<ModelConfig> {
     }
 }
 
+impl From<Weights<DecoderConfig>> for Weights<ModelConfig> {
+    fn from(weights: Weights<DecoderConfig>) -> Self {
+        Weights { config: weights.config.into(), tensors: weights.tensors }
+    }
+}
+
+/// Weights of one of the families.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FamilyWeights {
+    /// GPT-2.
+    Gpt2(Weights<GptConfig>),
+    /// Llama and its relatives.
+    Decoder(Box<Weights<DecoderConfig>>),
+}
+
 impl Weights<ModelConfig> {
-    /// The weights of a GPT-2; those of another family are handed back.
-    pub fn into_gpt2(self) -> Result<Weights<GptConfig>, Self> {
+    /// The weights with the configuration of their family.
+    pub fn by_family(self) -> FamilyWeights {
         match self.config {
-            ModelConfig::Gpt2(config) => Ok(Weights { config, tensors: self.tensors }),
-            config => Err(Weights { config, tensors: self.tensors }),
+            ModelConfig::Gpt2(config) => FamilyWeights::Gpt2(Weights { config, tensors: self.tensors }),
+            ModelConfig::Decoder(config) => {
+                FamilyWeights::Decoder(Box::new(Weights { config: *config, tensors: self.tensors }))
+            }
         }
     }
 }

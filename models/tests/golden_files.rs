@@ -14,7 +14,8 @@ use fulgurite_models::step::{BatchTensors, loss_and_gradients};
 use fulgurite_models::tensor_file::TensorFile;
 use fulgurite_models::tokens::Tokens;
 use fulgurite_models::weight_files::{Format, load};
-use fulgurite_models::{Tokenizer, Weights, hugging_face};
+use fulgurite_models::weights::FamilyWeights;
+use fulgurite_models::{ModelConfig, Tokenizer, Weights, hugging_face};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/files").join(name)
@@ -74,6 +75,13 @@ fn checkpoints_of_llmc_hold_what_was_written_and_write_back() {
     assert!(rounded == std::fs::read(file("model_v5.bin")).unwrap());
 }
 
+fn gpt2(weights: Weights<ModelConfig>) -> Weights {
+    match weights.by_family() {
+        FamilyWeights::Gpt2(weights) => weights,
+        FamilyWeights::Decoder(_) => panic!("expected a GPT-2"),
+    }
+}
+
 #[test]
 fn safetensors_hold_what_was_written_under_either_names() {
     let values = values();
@@ -82,13 +90,13 @@ fn safetensors_hold_what_was_written_under_either_names() {
     {
         let read = load(&file(name), None).unwrap();
         assert_eq!(read.format, Format::HuggingFace);
-        let weights = read.weights.into_gpt2().unwrap();
+        let weights = gpt2(read.weights);
         check_model(&weights);
         assert_eq!(compare(&weights, &values[table]), tensors, "{name}");
     }
     // What is written has the tensors of the file, but for the buffers.
     let theirs = TensorFile::load(&file("plain.safetensors")).unwrap();
-    let weights = load(&file("plain.safetensors"), None).unwrap().weights.into_gpt2().unwrap();
+    let weights = gpt2(load(&file("plain.safetensors"), None).unwrap().weights);
     let ours = hugging_face::tensor_file(&weights, Names::Plain);
     assert_eq!(ours.metadata, theirs.metadata);
     assert_eq!((ours.tensors.len(), theirs.tensors.len()), (28, 32));

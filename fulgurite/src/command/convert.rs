@@ -19,7 +19,7 @@ Formats:
   llmc         llm.c's checkpoint in f32 (version 3)
   llmc-bf16    llm.c's checkpoint in bf16 (version 5), rounded to the nearest
   llmc-v1      llm.c's checkpoint in f32 without padding (version 1)
-  huggingface  safetensors under the names of transformers' GPT2Model
+  huggingface  safetensors under the names of transformers' models; of a llama config.json stands beside it
 
 Only weights are converted; a checkpoint's optimizer state and position in the data are dropped.
 

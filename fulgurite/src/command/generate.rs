@@ -19,9 +19,10 @@ Examples:
   fulgurite generate runs/nano/checkpoint.safetensors --temperature 0
   fulgurite generate gpt2_124M.bin --prompt 'The glass'")]
 pub struct Arguments {
-    /// The checkpoint of a training run, or of llm.c, or safetensors under Hugging Face's names.
+    /// The checkpoint of a training run, or of llm.c, or safetensors under Hugging Face's names; the folder or the
+    /// index of a llama of several files.
     checkpoint: PathBuf,
-    /// gpt2 or bytes; the checkpoint's own, or the largest that the vocabulary has room for, otherwise.
+    /// gpt2 or bytes; the checkpoint's own, or for a GPT-2 the largest that the vocabulary has room for, otherwise.
     #[arg(long)]
     tokenizer: Option<String>,
     /// The text to continue.

@@ -88,6 +88,14 @@ fn a_llama_is_trained_resumed_and_sampled() {
         |family| run_in(folder.path(), &["train", family, "--init", checkpoint, "--out", "more", "--steps", "1"]);
     assert!(init("gpt2").fails(1).contains("holds weights of a llama model, expected those of a gpt2 model"));
     assert!(init("llama").ok().starts_with(&format!("llama from {checkpoint}: ")));
+    let convert = ["convert", checkpoint, "out/model.safetensors"];
+    std::fs::create_dir(folder.path().join("out")).unwrap();
+    let converted = run_in(folder.path(), &convert).ok();
+    assert!(converted.contains("checkpoint to huggingface, 1 layers, 4 heads, 64 channels, context 16"), "{converted}");
+    let again = [&["generate", "out", "--tokenizer", "bytes"], &generate[2..]].concat();
+    assert_eq!(run_in(folder.path(), &again).ok(), said);
+    let complaint = run_in(folder.path(), &["generate", "out"]).fails(1);
+    assert!(complaint.contains("do not say which tokenizer the model of 256 ids was trained with"), "{complaint}");
     let complaint = run_in(folder.path(), &["convert", checkpoint, "llama.bin"]).fails(1);
     assert!(complaint.contains("llmc holds models of the family gpt2 alone"), "{complaint}");
 }

@@ -3,9 +3,12 @@
 
 mod config;
 mod forward;
+pub(crate) mod hugging_face;
+mod hugging_face_config;
 mod parameters;
 mod registry;
 mod rope;
 
 pub use config::{DecoderConfig, DecoderError, GeluApproximate, MlpClass, NormClass, RopeAdjustments};
+pub use hugging_face::DecoderFilesError;
 pub use registry::{NAMES, SMALL_SIZES};

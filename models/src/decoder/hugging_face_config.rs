@@ -1,0 +1,283 @@
+//! `config.json` of Hugging Face's models as a configuration, and back. Fields that a file leaves out have the defaults
+//! of `transformers`.
+
+use serde_json::{Value, json};
+
+use super::config::{DecoderConfig, GeluApproximate, MlpClass, RopeAdjustments};
+
+/// A type of models, as `model_type` calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Llama,
+    Mistral,
+    Mixtral,
+    Qwen2,
+    Qwen3,
+    Gemma,
+    Gemma2,
+    NeoX,
+}
+
+/// A type, its name, the class of `transformers`, and a model of the registry that has what all of the type share.
+const KINDS: [(Kind, &str, &str, &str); 8] = [
+    (Kind::Llama, "llama", "LlamaForCausalLM", "Llama-2-7b"),
+    (Kind::Mistral, "mistral", "MistralForCausalLM", "Mistral-7B-v0.3"),
+    (Kind::Mixtral, "mixtral", "MixtralForCausalLM", "Mixtral-8x7B-v0.1"),
+    (Kind::Qwen2, "qwen2", "Qwen2ForCausalLM", "Qwen2.5-7B"),
+    (Kind::Qwen3, "qwen3", "Qwen3ForCausalLM", "Qwen3-8B"),
+    (Kind::Gemma, "gemma", "GemmaForCausalLM", "Gemma-2b"),
+    (Kind::Gemma2, "gemma2", "Gemma2ForCausalLM", "Gemma-2-2b"),
+    (Kind::NeoX, "gpt_neox", "GPTNeoXForCausalLM", "pythia-70m"),
+];
+
+/// The fields of a file.
+struct Fields<'a>(&'a Value);
+
+impl Fields<'_> {
+    /// A field that is there and not null.
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+
+    fn read<T>(&self, name: &str, what: &str, read: impl Fn(&Value) -> Option<T>) -> Result<Option<T>, String> {
+        let wrong = |value: &Value| format!("{name} is {value}, expected {what}");
+        self.get(name).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
+    }
+
+    fn whole(&self, name: &str) -> Result<Option<usize>, String> {
+        self.read(name, "a whole number", |value| value.as_u64().and_then(|value| usize::try_from(value).ok()))
+    }
+
+    fn size(&self, name: &str) -> Result<usize, String> {
+        self.whole(name)?.ok_or_else(|| format!("{name} is missing"))
+    }
+
+    fn number(&self, name: &str) -> Result<Option<f64>, String> {
+        self.read(name, "a number", Value::as_f64)
+    }
+
+    fn flag(&self, name: &str, default: bool) -> Result<bool, String> {
+        Ok(self.read(name, "true or false", Value::as_bool)?.unwrap_or(default))
+    }
+
+    fn text(&self, name: &str) -> Result<Option<&str>, String> {
+        match self.get(name) {
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(value) => Err(format!("{name} is {value}, expected a text")),
+            None => Ok(None),
+        }
+    }
+
+    /// Refuses a field of another value than the one that is computed here.
+    fn must_be(&self, name: &str, values: &[Value]) -> Result<(), String> {
+        match self.get(name) {
+            Some(value) if !values.contains(value) => {
+                let expected: Vec<String> = values.iter().map(Value::to_string).collect();
+                Err(format!("{name} is {value}, which is not supported, expected {}", expected.join(" or ")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The type of a `config.json`, if it is one of those that a decoder computes.
+pub(super) fn kind_of(file: &Value) -> Result<Kind, String> {
+    let fields = Fields(file);
+    let name = fields.text("model_type")?.ok_or("model_type is missing")?;
+    let found = KINDS.iter().find(|(_, own, ..)| *own == name).map(|(kind, ..)| *kind);
+    let known = || KINDS.map(|(_, own, ..)| own).join(", ");
+    found.ok_or_else(|| format!("model_type is '{name}', which is not supported, expected one of {}", known()))
+}
+
+/// The configuration of a `config.json` of this type. The error says which field is wrong.
+pub(super) fn from_json(kind: Kind, file: &Value) -> Result<DecoderConfig, String> {
+    let fields = Fields(file);
+    let Some((_, name, _, template)) = KINDS.into_iter().find(|(own, ..)| *own == kind) else {
+        return Err("model_type is not known".to_owned());
+    };
+    let mut config = DecoderConfig::named(template, 1).map_err(|error| error.to_string())?;
+    let neox = kind == Kind::NeoX;
+    config.name = name.to_owned();
+    config.n_layer = fields.size("num_hidden_layers")?;
+    config.n_head = fields.size("num_attention_heads")?;
+    config.n_embd = fields.size("hidden_size")?;
+    config.padded_vocab_size = fields.size("vocab_size")?;
+    config.block_size = fields.size("max_position_embeddings")?;
+    config.intermediate_size = Some(fields.size("intermediate_size")?);
+    config.n_query_groups = fields.whole("num_key_value_heads")?;
+    let usual_width = match kind {
+        Kind::Qwen3 => Some(128),
+        Kind::Gemma | Kind::Gemma2 => Some(256),
+        _ => None,
+    };
+    config.head_size = fields.whole("head_dim")?.or(usual_width);
+    let (eps, usual_eps) = if neox { ("layer_norm_eps", 1e-5) } else { ("rms_norm_eps", 1e-6) };
+    config.norm_eps = fields.number(eps)?.unwrap_or(usual_eps);
+    let ties = matches!(kind, Kind::Gemma | Kind::Gemma2);
+    config.tie_embeddings = fields.flag("tie_word_embeddings", ties)?;
+    fields.must_be("attention_bias", &[json!(neox)])?;
+    fields.must_be("mlp_bias", &[json!(false)])?;
+    match kind {
+        Kind::Gemma | Kind::Gemma2 => {
+            // The first files of Gemma say gelu, and mean this one all the same.
+            ["hidden_act", "hidden_activation"]
+                .into_iter()
+                .try_for_each(|name| fields.must_be(name, &[json!("gelu_pytorch_tanh"), json!("gelu")]))?;
+        }
+        Kind::NeoX => fields.must_be("hidden_act", &[json!("gelu")])?,
+        _ => fields.must_be("hidden_act", &[json!("silu")])?,
+    }
+    if neox {
+        config.parallel_residual = fields.flag("use_parallel_residual", true)?;
+    }
+    rotations(kind, &fields, &mut config)?;
+    windows(kind, &fields, &mut config)?;
+    if kind == Kind::Mixtral {
+        config.n_expert = fields.whole("num_local_experts")?.unwrap_or(8);
+        config.n_expert_per_token = fields.whole("num_experts_per_tok")?.unwrap_or(2);
+    }
+    if kind == Kind::Gemma2 {
+        config.attention_scores_scalar = Some(fields.whole("query_pre_attn_scalar")?.unwrap_or(256));
+        config.attention_logit_softcapping = fields.number("attn_logit_softcapping")?;
+        config.final_logit_softcapping = fields.number("final_logit_softcapping")?;
+    }
+    config.validate().map_err(|error| error.to_string())?;
+    Ok(config)
+}
+
+/// Since version 5 of `transformers` all of it stands in `rope_parameters`.
+fn rotations(kind: Kind, fields: &Fields<'_>, config: &mut DecoderConfig) -> Result<(), String> {
+    let nothing = json!({});
+    let rope = Fields(fields.get("rope_parameters").or(fields.get("rope_scaling")).unwrap_or(&nothing));
+    let bases = [rope.number("rope_theta")?, fields.number("rope_theta")?, fields.number("rotary_emb_base")?];
+    let usual = if kind == Kind::Mixtral { 1e6 } else { 10_000.0 };
+    config.rope_base = bases.into_iter().flatten().next().unwrap_or(usual);
+    if kind == Kind::NeoX {
+        let shares = [rope.number("partial_rotary_factor")?, fields.number("rotary_pct")?];
+        config.rotary_percentage = shares.into_iter().flatten().next().unwrap_or(0.25);
+    }
+    let need = |name: &str| rope.number(name)?.ok_or_else(|| format!("{name} of the rotations is missing"));
+    config.rope_adjustments = match rope.text("rope_type")?.or(rope.text("type")?).unwrap_or("default") {
+        "default" => None,
+        "linear" => Some(RopeAdjustments {
+            factor: need("factor")?,
+            low_freq_factor: None,
+            high_freq_factor: None,
+            original_max_seq_len: None,
+        }),
+        "llama3" => Some(RopeAdjustments {
+            factor: need("factor")?,
+            low_freq_factor: Some(need("low_freq_factor")?),
+            high_freq_factor: Some(need("high_freq_factor")?),
+            original_max_seq_len: Some(rope.size("original_max_position_embeddings")?),
+        }),
+        other => {
+            return Err(format!("rope_type is '{other}', which is not supported, expected default, linear or llama3"));
+        }
+    };
+    Ok(())
+}
+
+fn windows(kind: Kind, fields: &Fields<'_>, config: &mut DecoderConfig) -> Result<(), String> {
+    let given = fields.whole("sliding_window")?;
+    let said = fields.0.get("sliding_window").is_some();
+    (config.sliding_window_size, config.sliding_window_indices) = match kind {
+        Kind::Mistral => (if said { given } else { Some(4096) }, None),
+        Kind::Mixtral => (given, None),
+        Kind::Gemma2 => {
+            let of_type = |kind: &Value| u8::from(kind == "sliding_attention");
+            let types = fields.read("layer_types", "a list", |value| value.as_array().cloned())?;
+            let every_other = || (0..config.n_layer).map(|layer| u8::from(layer % 2 == 0)).collect();
+            let indices = types.map_or_else(every_other, |types| types.iter().map(of_type).collect());
+            (Some(given.unwrap_or(4096)), Some(indices))
+        }
+        Kind::Qwen2 | Kind::Qwen3 => {
+            fields.must_be("use_sliding_window", &[json!(false)])?;
+            (None, None)
+        }
+        Kind::Llama | Kind::Gemma | Kind::NeoX => (None, None),
+    };
+    Ok(())
+}
+
+/// The file of a configuration, if `transformers` has a type that computes the same.
+pub(super) fn to_json(config: &DecoderConfig) -> Option<(Kind, Value)> {
+    KINDS.into_iter().find_map(|(kind, name, class, _)| {
+        let file = written(kind, name, class, config);
+        let same = from_json(kind, &file).is_ok_and(|read| spelled_out(&read) == spelled_out(config));
+        same.then_some((kind, file))
+    })
+}
+
+/// The file of a type that says all that the type can of a configuration.
+fn written(kind: Kind, name: &str, class: &str, config: &DecoderConfig) -> Value {
+    let mut rope = json!({"rope_type": "default", "rope_theta": config.rope_base});
+    if let Some(RopeAdjustments { factor, low_freq_factor, high_freq_factor, original_max_seq_len }) =
+        config.rope_adjustments
+    {
+        (rope["factor"], rope["rope_type"]) = (json!(factor), json!("linear"));
+        if let Some(length) = original_max_seq_len {
+            rope["rope_type"] = json!("llama3");
+            (rope["low_freq_factor"], rope["high_freq_factor"]) = (json!(low_freq_factor), json!(high_freq_factor));
+            rope["original_max_position_embeddings"] = json!(length);
+        }
+    }
+    let mut file = json!({
+        "architectures": [class],
+        "model_type": name,
+        "num_hidden_layers": config.n_layer,
+        "num_attention_heads": config.n_head,
+        "hidden_size": config.n_embd,
+        "vocab_size": config.padded_vocab_size,
+        "max_position_embeddings": config.block_size,
+        "intermediate_size": config.inner_width(),
+        "tie_word_embeddings": config.tie_embeddings,
+        "dtype": "float32",
+    });
+    // Readers before version 5 look for the base here.
+    file["rope_theta"] = json!(config.rope_base);
+    if kind == Kind::NeoX {
+        rope["partial_rotary_factor"] = json!(config.rotary_percentage);
+        file["rotary_pct"] = json!(config.rotary_percentage);
+        file["layer_norm_eps"] = json!(config.norm_eps);
+        file["hidden_act"] = json!("gelu");
+        file["use_parallel_residual"] = json!(config.parallel_residual);
+    } else {
+        file["num_key_value_heads"] = json!(config.groups());
+        file["head_dim"] = json!(config.head_width());
+        file["rms_norm_eps"] = json!(config.norm_eps);
+        file["sliding_window"] = json!(config.sliding_window_size);
+        let tanh = matches!(kind, Kind::Gemma | Kind::Gemma2);
+        file["hidden_act"] = json!(if tanh { "gelu_pytorch_tanh" } else { "silu" });
+        file["hidden_activation"] = if tanh { file["hidden_act"].clone() } else { Value::Null };
+    }
+    if kind == Kind::Mixtral {
+        file["num_local_experts"] = json!(config.n_expert);
+        file["num_experts_per_tok"] = json!(config.n_expert_per_token);
+    }
+    if kind == Kind::Gemma2 {
+        let of = |layer| if config.window(layer).is_some() { "sliding_attention" } else { "full_attention" };
+        file["layer_types"] = (0..config.n_layer).map(of).collect();
+        file["query_pre_attn_scalar"] = json!(config.attention_scores_scalar.unwrap_or(config.head_width()));
+        file["attn_logit_softcapping"] = json!(config.attention_logit_softcapping);
+        file["final_logit_softcapping"] = json!(config.final_logit_softcapping);
+    }
+    file["rope_parameters"] = rope;
+    file
+}
+
+/// The configuration with what follows from other fields written out, and without what does not count.
+fn spelled_out(config: &DecoderConfig) -> DecoderConfig {
+    let windows = (0..config.n_layer).map(|layer| u8::from(config.window(layer).is_some())).collect();
+    let has_gelu = matches!(config.mlp_class_name, MlpClass::GptNeox | MlpClass::Gemma);
+    DecoderConfig {
+        name: String::new(),
+        n_query_groups: Some(config.groups()),
+        head_size: Some(config.head_width()),
+        intermediate_size: Some(config.inner_width()),
+        attention_scores_scalar: Some(config.attention_scores_scalar.unwrap_or(config.head_width())),
+        sliding_window_indices: config.sliding_window_size.map(|_| windows),
+        gelu_approximate: if has_gelu { config.gelu_approximate } else { GeluApproximate::None },
+        ..config.clone()
+    }
+}
