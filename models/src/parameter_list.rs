@@ -1,37 +1,58 @@
 //! The parameters of a model, whatever its family: a list of named leaves.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use fulgurite_ops::prelude::full;
-use fulgurite_runtime::argument::Attribute;
+use fulgurite_runtime::argument::{Attribute, Scalar};
 use fulgurite_runtime::tree::{Leaf, Tree, join};
 use fulgurite_runtime::{Failure, Tensor};
 
 use crate::config::Parameter;
+use crate::random::fingerprint;
 
 /// One leaf for each parameter of a model, in the order of `Model::parameters`. Training, files and sampling see no
 /// more of a model than this list.
 #[derive(Debug, Clone)]
 pub struct Parameters<T> {
-    names: Arc<[String]>,
+    names: Arc<Names>,
     leaves: Vec<T>,
+}
+
+/// The names of a list, which all lists of a model share.
+#[derive(Debug)]
+struct Names {
+    in_order: Vec<String>,
+    places: HashMap<String, usize>,
+    /// Of the names in their order; a call of a compiled function compares no more than this.
+    fingerprint: u64,
+}
+
+impl Names {
+    fn of(list: &[Parameter]) -> Names {
+        let in_order: Vec<String> = list.iter().map(|parameter| parameter.name.clone()).collect();
+        // No name has a byte of 0, which ends each.
+        let bytes = in_order.iter().flat_map(|name| name.bytes().chain([0]));
+        let fingerprint = fingerprint(bytes.map(u64::from));
+        Names { places: in_order.iter().cloned().zip(0..).collect(), fingerprint, in_order }
+    }
 }
 
 impl<T> Parameters<T> {
     /// The leaves that `make` makes of the parameters of a model, in their order.
     pub fn build<E>(list: &[Parameter], make: &mut dyn FnMut(&Parameter) -> Result<T, E>) -> Result<Self, E> {
         let leaves = list.iter().map(make).collect::<Result<_, E>>()?;
-        Ok(Parameters { names: list.iter().map(|parameter| parameter.name.clone()).collect(), leaves })
+        Ok(Parameters { names: Arc::new(Names::of(list)), leaves })
     }
 
     /// The leaf of this name.
     pub fn get(&self, name: &str) -> Option<&T> {
-        self.names.iter().position(|own| own == name).map(|index| &self.leaves[index])
+        self.names.places.get(name).map(|place| &self.leaves[*place])
     }
 
     /// The leaf of this name, to be changed.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut T> {
-        self.names.iter().position(|own| own == name).map(|index| &mut self.leaves[index])
+        self.names.places.get(name).map(|place| &mut self.leaves[*place])
     }
 }
 
@@ -53,7 +74,7 @@ impl<T: Leaf> Tree for Parameters<T> {
     type With<U: Leaf> = Parameters<U>;
 
     fn visit<'a>(&'a self, path: &str, f: &mut dyn FnMut(&str, &'a T)) {
-        for (name, leaf) in self.names.iter().zip(&self.leaves) {
+        for (name, leaf) in self.names.in_order.iter().zip(&self.leaves) {
             f(&join(path, name), leaf);
         }
     }
@@ -64,6 +85,31 @@ impl<T: Leaf> Tree for Parameters<T> {
 
     fn attributes(&self, found: &mut Vec<Attribute>) {
         // Two models may have parameters of the same shapes under other names.
-        found.extend(self.names.iter().map(|name| Attribute::Text(name.as_str().into())));
+        found.push(Attribute::Scalar(Scalar::Int(self.names.fingerprint as i64)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Initial;
+    use fulgurite_runtime::{Array, jit};
+
+    fn named(names: [&str; 2]) -> Parameters<Array> {
+        let one = |name: &str| Parameter { name: name.into(), shape: vec![], decays: false, initial: Initial::Ones };
+        let made: Result<_, std::convert::Infallible> =
+            Parameters::build(&names.map(one), &mut |own| Ok(Array::scalar(own.name.len() as f32)));
+        let Ok(params) = made;
+        params
+    }
+
+    #[test]
+    fn a_function_tells_lists_apart_by_their_names() {
+        let f = jit(|params: Parameters<Tensor>| params.tensor("a"));
+        let call = |names| -> fulgurite_runtime::Result<f64> { f.call(named(names))?.item() };
+        assert_eq!((call(["a", "bcd"]).unwrap(), call(["bcd", "a"]).unwrap(), f.compiles()), (1.0, 1.0, 2));
+        assert_eq!((call(["a", "bcd"]).unwrap(), f.compiles()), (1.0, 2));
+        let message = call(["ab", "c"]).unwrap_err().to_string();
+        assert!(message.contains("the parameters have none of the name 'a'"), "{message}");
     }
 }
