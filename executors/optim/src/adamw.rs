@@ -3,7 +3,7 @@
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::argument::map_arguments;
 use fulgurite_runtime::rules::{Address, Arg, DeviceTensor, Failure, LaunchShape, Plan, Result};
-use fulgurite_runtime::trace::{Block, ValueId};
+use fulgurite_runtime::trace::{Block, BoundSymbol, ValueId};
 use fulgurite_runtime::{DType, binds, source_files};
 use rustc_hash::FxHashMap;
 
@@ -136,6 +136,11 @@ fn launch(plan: &mut Plan, kind: Kind, updates: &[&Update]) -> Result<()> {
     plan.launch("adamw", LaunchShape::linear(blocks, THREADS), parameters)
 }
 
+/// Whether a line is an update: the operator that this executor implements for several tensors at once.
+pub(super) fn is_update(symbol: &BoundSymbol) -> bool {
+    symbol.operator() == Some(&fulgurite_ops::optim::adamw::OPERATOR)
+}
+
 /// A region is a list of updates that do not read each other's results, and before them what widens gradients.
 pub fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], results: &[DeviceTensor]) -> Result<()> {
     let broken = || Failure::new("Region", "a region of the optim executor is no list of independent updates");
@@ -150,7 +155,7 @@ pub fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], res
             tensors.insert(to, gradient);
             continue;
         }
-        if symbol.operator().is_none_or(|def| def.name != fulgurite_ops::optim::adamw::OPERATOR.name) {
+        if !is_update(symbol) {
             return Err(broken());
         }
         symbol.operands().try_for_each(|id| tensors.get(&id).ok_or_else(broken).map(drop))?;

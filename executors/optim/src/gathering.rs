@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use fulgurite_runtime::fuel::Fuel;
 use fulgurite_runtime::rules::{Arg, Claim};
-use fulgurite_runtime::trace::{Block, BoundSymbol, Callee, Pass, Results, ValueId, print_symbol};
+use fulgurite_runtime::trace::{Block, BoundSymbol, Callee, Results, ValueId, print_symbol};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::adamw::is_update;
 use super::optim;
 use fulgurite_executor_regions::grouping::closed;
 use fulgurite_executor_regions::widening::widened;
 use fulgurite_ops::optim::adamw::ARGUMENTS;
 
-fn is_update(symbol: &BoundSymbol) -> bool {
-    let update = symbol.operator().is_some_and(|def| def.name == fulgurite_ops::optim::adamw::OPERATOR.name);
-    update && symbol.executor == Some(optim::EXECUTOR.name)
+fn is_our_update(symbol: &BoundSymbol) -> bool {
+    is_update(symbol) && symbol.executor == Some(optim::EXECUTOR.name)
 }
 
 /// The symbols among `lines` that widen a gradient whose only reader is one of `updates`.
@@ -47,7 +47,7 @@ pub fn admits(body: &Block) -> Claim {
             widened_values.insert(to);
             continue;
         }
-        if !is_update(symbol) {
+        if !is_our_update(symbol) {
             return Err(format!("'{}' is no update of a parameter", print_symbol(body, symbol)));
         }
         let gradient = *ARGUMENTS.grad.read(&symbol.arguments);
@@ -92,12 +92,12 @@ fn gathered(block: &Block, lines: &[BoundSymbol]) -> Option<(Vec<BoundSymbol>, B
     for symbol in lines {
         // Collectives keep their order.
         let depends = symbol.operands().any(|id| fed.contains(&id))
-            || (ordered_after && symbol.is_ordered() && !is_update(symbol));
+            || (ordered_after && symbol.is_ordered() && !is_our_update(symbol));
         ordered_after |= depends && symbol.is_ordered();
-        if depends || (is_update(symbol) && !members.is_empty()) {
+        if depends || (is_our_update(symbol) && !members.is_empty()) {
             fed.extend(symbol.results.iter().copied());
         }
-        match (depends, is_update(symbol)) {
+        match (depends, is_our_update(symbol)) {
             (true, _) => after.push(symbol.clone()),
             (false, true) => {
                 fed.extend(symbol.results.iter().copied());
