@@ -2,10 +2,11 @@
 
 use fulgurite_executors as _;
 use fulgurite_ops::prims;
-use fulgurite_runtime::compile::{Options, UserTransform, stages, stages_reached};
+use fulgurite_runtime::compile::{Options, Stage, UserTransform, stages, stages_reached};
 use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::meta::Target;
 use fulgurite_runtime::rules::Scalar;
+use fulgurite_runtime::trace::{Pass, Trace, parse};
 use fulgurite_runtime::tracer::value_and_grad;
 use fulgurite_runtime::{Array, DType, Tensor, jit};
 
@@ -166,4 +167,39 @@ fn donated_state_is_updated_in_place() {
     assert!(step.call((w, g)).unwrap_err().to_string().contains("donated"));
     drop(shared);
     assert_eq!(step.compiles(), 1);
+}
+
+/// The stages of a program for `target` whose lines behind the first are of the backward pass.
+fn backward_lines(target: &str, inputs: &str, first: &str, lines: &str) -> Vec<Stage> {
+    let text = format!(
+        "# fulgurite trace 2\ntrace f for {target} ({inputs}) {{\n{first}\npass backward\n{lines}\nreturn d\n}}\n"
+    );
+    let trace = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    stages(trace, &Options { verify: true, ..Options::default() }).unwrap()
+}
+
+fn stage<'s>(stages: &'s [Stage], name: &str) -> &'s Trace {
+    &stages.iter().find(|stage| stage.name == name).unwrap().trace
+}
+
+/// Lines that the compiler adds belong to the pass of what they are made for.
+#[test]
+fn lines_that_are_added_belong_to_the_pass_of_the_lines_about_them() {
+    let exp = "a: f32[4, 6] = exp(x)";
+    let stages = backward_lines("cpu", "x: f32[4, 6]", exp, "d: f32[6, 4] = permute(a, dims=[1, 0])");
+    let layout = stage(&stages, "layout");
+    let copy = layout.block.symbols.iter().find(|symbol| symbol.name() == "prims::contiguous").unwrap();
+    assert_eq!(copy.pass, Pass::Backward, "{layout}");
+    // A view that one line reads is of the pass of this line, so that it is written in it.
+    let first = format!("{exp}\nt: f32[6, 4] = permute(a, dims=[1, 0])");
+    let stages = backward_lines("cpu", "x: f32[4, 6]", &first, "d: f32[4, 4] = matmul(a, t)");
+    let layout = stage(&stages, "layout");
+    assert!(layout.to_string().contains("= matmul(a, permute(a, dims=[1, 0]))"), "{layout}");
+    let inputs = "p: f32[8], q: f32[8], g: f32[8], m: f32[8], v: f32[8], r: f32[], s: f32[]";
+    let updates = "b, bm, bv = adamw(p, g, m, v, r, s)\nc, cm, cv = adamw(q, g, m, v, r, s)\nd = add(b, c)";
+    let stages = backward_lines("cuda:sm_90a", inputs, "", updates);
+    let fused = stage(&stages, "fuse");
+    let regions = fused.block.symbols.iter().filter(|symbol| symbol.executor == Some("optim"));
+    let passes: Vec<Pass> = regions.map(|symbol| symbol.pass).collect();
+    assert_eq!(passes, [Pass::Backward], "{fused}");
 }

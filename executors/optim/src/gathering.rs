@@ -109,7 +109,7 @@ fn gathered(block: &Block, lines: &[BoundSymbol]) -> Option<(Vec<BoundSymbol>, B
     if members.len() < 2 {
         return None;
     }
-    let place = members[0].place;
+    let (place, pass) = (members[0].place, members[members.len() - 1].pass);
     let results: Results = members.iter().flat_map(|symbol| symbol.results.iter().copied()).collect();
     let widening = widenings(block, &before, &members);
     let ours = |symbol: &BoundSymbol| BoundSymbol { executor: Some(optim::EXECUTOR.name), ..symbol.clone() };
@@ -125,7 +125,7 @@ fn gathered(block: &Block, lines: &[BoundSymbol]) -> Option<(Vec<BoundSymbol>, B
         body: Some(Arc::new(closed(block, &inputs, &own, &results))),
         arguments: vec![Arg::List(inputs)],
         results,
-        pass: Pass::Forward,
+        pass,
         executor: Some(optim::EXECUTOR.name),
         schedule: Default::default(),
         refusals: Vec::new(),

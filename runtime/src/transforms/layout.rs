@@ -17,7 +17,7 @@ use crate::operator::{OperatorKind, Role};
 use crate::registry::role;
 use crate::strided::Strided;
 use crate::strided::View;
-use crate::trace::{Block, BoundSymbol, Callee, Pass, Results, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
 use crate::tracer::{infer, with_defaults};
 
 /// The layout of a value in the memory of its root: strides and offset in elements.
@@ -160,21 +160,14 @@ pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace
     }
     // What leaves the program is contiguous and owns its memory; an input may leave as it came.
     let mut substitution_out = substitution.clone();
+    let lines = source.symbols.iter().flat_map(|symbol| symbol.results.iter().map(move |id| (*id, symbol)));
+    let lines: FxHashMap<ValueId, &BoundSymbol> = lines.collect();
     for id in &source.results {
         let new = Flattener::mapped(&substitution, *id);
         if known[new.index()].root != new && substitution_out[id.index()] == Some(new) {
-            let place = BoundSymbol {
-                callee: Callee::Delete,
-                arguments: Vec::new(),
-                results: Results::new(),
-                body: None,
-                pass: Pass::Forward,
-                executor: None,
-                schedule: Default::default(),
-                refusals: Vec::new(),
-                place: None,
-            };
-            let copy = contiguous_copy(&mut flattener, new, &place, executors)?;
+            // The copy belongs to the pass of the line that defines the value. Without one it is an input.
+            let Some(line) = lines.get(id) else { continue };
+            let copy = contiguous_copy(&mut flattener, new, line, executors)?;
             extend(&mut known, flattener.block());
             substitution_out[id.index()] = Some(copy);
         }

@@ -78,6 +78,8 @@ fn beside_readers(
         }
         names.insert(name.clone());
         block.values[id.index()].name = name.clone();
+        // A view that one line reads is a part of this line, whatever pass asked for it.
+        block.symbols[i].pass = block.symbols[*by].pass;
         if let Some(parameter) = parameter {
             rename(&mut block.symbols[*by], parameter, &name);
         }
