@@ -1,6 +1,7 @@
 //! What a text leaves out because it follows from the rest of the text. The printer leaves out what is as it follows,
 //! and the parser puts it back: both ask here.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -180,7 +181,8 @@ pub(crate) fn deletes(history: &[String]) -> bool {
 }
 
 /// The storage of the results of a planned program: views have the memory of what they look at, what is returned has
-/// that of the donated input of the same path, or memory of its own.
+/// that of the donated input of the same path, or memory of its own, and any other result that of the first operand of
+/// its size that ends behind its line and that no result before it has.
 pub(super) struct Storages {
     returned: FxHashMap<ValueId, Storage>,
 }
@@ -202,15 +204,39 @@ impl Storages {
         Storages { returned }
     }
 
-    /// The storage of result `id` of `symbol`, once what it reads has its own.
-    pub(super) fn of(&self, block: &Block, symbol: &BoundSymbol, id: ValueId) -> Option<Storage> {
-        if symbol.executor != Some(VIEW) {
-            return self.returned.get(&id).copied();
+    /// The storage of the results of symbol `at`, once what it reads has its own.
+    pub(super) fn of(&self, block: &Block, at: usize) -> Vec<Option<Storage>> {
+        let symbol = &block.symbols[at];
+        let storage = |id: ValueId| block.values.get(id.index()).and_then(|value| value.storage);
+        if symbol.executor == Some(VIEW) {
+            let viewed = symbol.operands().next().map(|operand| match storage(operand) {
+                Some(Storage::Shared(root)) => Storage::Shared(root),
+                _ => Storage::Shared(operand),
+            });
+            return vec![viewed; symbol.results.len()];
         }
-        let operand = symbol.operands().next()?;
-        Some(match block.values.get(operand.index())?.storage {
-            Some(Storage::Shared(root)) => Storage::Shared(root),
-            _ => Storage::Shared(operand),
-        })
+        let mut ended = ended_places(block, at);
+        let mut over = |id: &ValueId| ended.get_mut(&block.values.get(id.index())?.meta.bytes())?.pop_front();
+        symbol.results.iter().map(|id| self.returned.get(id).copied().or_else(|| over(id))).collect()
     }
+}
+
+/// The places in the arena of the operands that end behind symbol `at`, in the order of the operands, by their sizes in
+/// bytes. The place of a view is that of what it looks at.
+fn ended_places(block: &Block, at: usize) -> FxHashMap<usize, VecDeque<Storage>> {
+    let deletes = block.symbols[at + 1..].iter().take_while(|symbol| symbol.callee == Callee::Delete);
+    let mut ending: FxHashSet<ValueId> = deletes.flat_map(BoundSymbol::operands).collect();
+    let mut places: FxHashMap<usize, VecDeque<Storage>> = FxHashMap::default();
+    if ending.is_empty() {
+        return places;
+    }
+    for id in block.symbols[at].operands() {
+        let Some(value) = block.values.get(id.index()) else { continue };
+        let root = if let Some(Storage::Shared(root)) = value.storage { root } else { id };
+        let Some(owner) = block.values.get(root.index()).filter(|_| ending.remove(&root)) else { continue };
+        if let Some(place @ Storage::Arena(_)) = owner.storage {
+            places.entry(owner.meta.bytes()).or_default().push_back(place);
+        }
+    }
+    places
 }

@@ -69,11 +69,10 @@ impl Parser<'_> {
 /// Gives the values of a planned program the memory that follows from its lines, where none was told.
 pub(super) fn follow(block: &mut Block, inputs: &[Input], outputs: &[Output], told: &[bool]) {
     let storages = Storages::new(block, inputs, outputs);
-    let symbols = std::mem::take(&mut block.symbols);
-    for symbol in &symbols {
-        for id in symbol.results.iter().filter(|id| !told[id.index()]) {
-            block.values[id.index()].storage = storages.of(block, symbol, *id);
+    for at in 0..block.symbols.len() {
+        let places = storages.of(block, at);
+        for (id, place) in block.symbols[at].results.iter().zip(places).filter(|(id, _)| !told[id.index()]) {
+            block.values[id.index()].storage = place;
         }
     }
-    block.symbols = symbols;
 }

@@ -107,7 +107,7 @@ impl Printer<'_> {
             let results = comma(&style.names.list(&body.results));
             self.line(depth, format!("yield {results}").trim_end());
         }
-        self.memory(&style, depth, |_, _| None);
+        self.memory(&style, depth, |_| Vec::new());
     }
 
     /// Whether the parameters of a body are those that the operator's declaration gives it.
@@ -121,24 +121,22 @@ impl Printer<'_> {
         expected.len() == body.parameters.len() && body.parameters.iter().zip(&expected).all(same)
     }
 
-    /// The memory that values of a block have, where it is not what `follows` says of the results of a symbol.
-    pub(super) fn memory(
-        &mut self,
-        style: &Style<'_>,
-        depth: usize,
-        follows: impl Fn(&BoundSymbol, ValueId) -> Option<Storage>,
-    ) {
+    /// The memory that values of a block have, where it is not what `follows` says of the results of the symbol at a
+    /// place.
+    pub(super) fn memory(&mut self, style: &Style<'_>, depth: usize, follows: impl Fn(usize) -> Vec<Option<Storage>>) {
         let block = style.names.block;
         if !self.options.storage {
             return;
         }
-        let parameters = block.parameters.iter().map(|id| (*id, None));
-        let results = block.symbols.iter().flat_map(|symbol| symbol.results.iter().map(move |id| (*id, Some(symbol))));
+        let mut values: Vec<(ValueId, Option<Storage>)> = block.parameters.iter().map(|id| (*id, None)).collect();
+        for (at, symbol) in block.symbols.iter().enumerate() {
+            let follows = follows(at).into_iter().chain(std::iter::repeat(None));
+            values.extend(symbol.results.iter().copied().zip(follows));
+        }
         let mut entries: Vec<String> = Vec::new();
         let mut previous = None;
-        for (id, symbol) in parameters.chain(results) {
+        for (id, expected) in values {
             let storage = block.values.get(id.index()).and_then(|value| value.storage);
-            let expected = symbol.and_then(|symbol| follows(symbol, id));
             if storage == expected && !(style.explicit && storage.is_some()) {
                 continue;
             }

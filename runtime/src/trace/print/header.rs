@@ -154,7 +154,8 @@ impl Printer<'_> {
         let end = if outputs.is_empty() { "return" } else { "return " };
         self.list(1, end, &outputs, "", false);
         let storages = trace.arena.map(|_| Storages::new(&trace.block, &trace.inputs, &trace.outputs));
-        self.memory(&style, 1, |symbol, id| storages.as_ref()?.of(&trace.block, symbol, id));
+        let follows = |at| storages.as_ref().map_or_else(Vec::new, |storages| storages.of(&trace.block, at));
+        self.memory(&style, 1, follows);
         self.out += "}\n";
     }
 
