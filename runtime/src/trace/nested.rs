@@ -132,18 +132,16 @@ impl Nested {
 
     /// Finds what is inside the lines of a region's body.
     fn find_in_region(&mut self, around: &Around<'_>, at: usize, (body, inner): (&Block, &Nested), end: &mut usize) {
-        let operands: Vec<ValueId> = around.block.symbols[at].operands().collect();
+        let operands: FxHashMap<ValueId, ValueId> =
+            body.parameters.iter().copied().zip(around.block.symbols[at].operands()).collect();
         let occurrences = inner.occurrences(body);
-        for (line, id) in occurrences.iter().rev() {
-            let Some(operand) = body.parameters.iter().position(|parameter| parameter == id).map(|i| operands[i])
-            else {
-                continue;
-            };
-            let once = occurrences.iter().filter(|(_, other)| other == id).count() == 1;
+        let mut times: FxHashMap<ValueId, usize> = FxHashMap::default();
+        occurrences.iter().for_each(|(_, id)| *times.entry(*id).or_default() += 1);
+        for (line, id) in occurrences.iter().rev().filter(|(_, id)| times[id] == 1) {
+            let Some(operand) = operands.get(id) else { continue };
             let (Some(def), Some(first)) = (line.operator(), line.results.first()) else { continue };
-            let place = places(def, &line.arguments).find(|(_, _, read)| read == id);
-            let (Some((param, item, _)), true) = (place, once) else { continue };
-            self.take(around, operand, &name_of(&body.value(*first).name, param, item), end, 0);
+            let Some((param, item, _)) = places(def, &line.arguments).find(|(_, _, read)| read == id) else { continue };
+            self.take(around, *operand, &name_of(&body.value(*first).name, param, item), end, 0);
         }
     }
 
@@ -176,7 +174,7 @@ impl Around<'_> {
         let same = symbol.executor == Some(self.executor) && symbol.pass == self.pass;
         let plain = same && symbol.body.is_none() && symbol.refusals.is_empty();
         let plain = plain && symbol.schedule.is_plain();
-        let ends = self.dying.is_none_or(|dying| dying.contains(&id));
+        let ends = self.dying.is_none_or(|dying| dying.binary_search(&id).is_ok());
         let value = self.block.value(id);
         let known = symbol.operands().all(|id| id.index() < self.block.values.len());
         plain && ends && known && &*value.name == name && meta(def, self.block, symbol).as_ref() == Some(&value.meta)

@@ -63,17 +63,19 @@ impl<'a> Style<'a> {
     /// `a, b: f32[4], c: i64[4]`: a type stands behind the last name of those that have it.
     pub(super) fn all_typed(&self, ids: &[ValueId]) -> Vec<String> {
         let meta = |id: &ValueId| self.names.block.values.get(id.index()).map(|value| &value.meta);
-        let (mut texts, mut at) = (Vec::with_capacity(ids.len()), 0);
+        let (mut texts, mut at, mut end) = (Vec::with_capacity(ids.len()), 0, 0);
         while at < ids.len() {
             let previous = at.checked_sub(1).map(|before| ids[before]);
-            let rest = &ids[at..];
-            let of_type = rest.iter().take_while(|id| !self.explicit && meta(id) == meta(&ids[at])).count().max(1);
-            let (mut text, count) = self.names.run(previous, &rest[..of_type], None);
-            if count == of_type {
-                text += &meta(&ids[at]).map_or_else(String::new, |meta| format!(": {}", self.meta(meta)));
+            if at == end {
+                let of_type = ids[at..].iter().take_while(|id| !self.explicit && meta(id) == meta(&ids[at]));
+                end += of_type.count().max(1);
+            }
+            let (mut text, count) = self.names.run(previous, &ids[at..end], None);
+            at += count;
+            if at == end {
+                text += &meta(&ids[at - 1]).map_or_else(String::new, |meta| format!(": {}", self.meta(meta)));
             }
             texts.push(text);
-            at += count;
         }
         texts
     }
@@ -103,7 +105,7 @@ impl<'a> Style<'a> {
     /// The items of a list of operands.
     fn items(&self, ids: &[ValueId]) -> Vec<String> {
         let calls: Vec<Option<String>> = ids.iter().map(|id| self.inside(*id)).collect();
-        let (mut texts, mut at) = (Vec::with_capacity(ids.len()), 0);
+        let (mut texts, mut at, mut end) = (Vec::with_capacity(ids.len()), 0, 0);
         let mut previous = None;
         while at < ids.len() {
             if let Some(call) = &calls[at] {
@@ -111,8 +113,10 @@ impl<'a> Style<'a> {
                 (previous, at) = (None, at + 1);
                 continue;
             }
-            let named = calls[at..].iter().take_while(|call| call.is_none()).count();
-            let (text, count) = self.names.run(previous, &ids[at..at + named], self.names.trees);
+            if at >= end {
+                end = at + calls[at..].iter().take_while(|call| call.is_none()).count();
+            }
+            let (text, count) = self.names.run(previous, &ids[at..end], self.names.trees);
             texts.push(text);
             at += count;
             previous = Some(ids[at - 1]);
@@ -191,8 +195,9 @@ impl<'a> Style<'a> {
             true => trees.scattered(&ids.iter().map(name).collect::<Vec<&str>>()),
             false => Vec::new(),
         };
-        let together: Vec<usize> = patterns.iter().flat_map(|(_, places)| places.iter().copied()).collect();
-        let alone = ids.iter().enumerate().filter(|(i, _)| !together.contains(i)).map(|(_, id)| *id);
+        let mut alone = vec![true; ids.len()];
+        patterns.iter().flat_map(|(_, places)| places).for_each(|place| alone[*place] = false);
+        let alone = ids.iter().zip(alone).filter(|(_, alone)| *alone).map(|(id, _)| *id);
         let mut texts = self.names.runs(&alone.collect::<Vec<ValueId>>());
         texts.extend(patterns.iter().map(|(pattern, _)| format!("{pattern}.*")));
         format!("del {}", comma(&texts))
