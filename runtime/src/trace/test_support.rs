@@ -1,5 +1,7 @@
 //! Operators, executors and random traces for the tests of this folder.
 
+mod alike;
+
 use std::sync::Arc;
 
 use fulgurite_kernels::DType;
@@ -312,20 +314,6 @@ impl Generator {
             return (first..block.values.len().min(first + 2 * count)).map(|at| ValueId(at as u32)).collect();
         }
         (0..count).map(|_| self.value(block)).collect()
-    }
-
-    /// Parameters below a name, and as many below another; now and then they are not alike.
-    fn trees(&mut self, block: &mut Block) {
-        let rests = ["w", "b", "h.0.w", "h.0.b", "h.1.w"];
-        let count = 2 + self.random.below(4);
-        let metas: Vec<TensorMeta> = (0..count).map(|_| self.meta()).collect();
-        for root in ["s.p", "s.m", "g.s.p"] {
-            for (rest, meta) in rests.iter().zip(&metas) {
-                let meta = if self.random.one_in(20) { self.meta() } else { meta.clone() };
-                let id = block.define(format!("{root}.{rest}"), meta);
-                block.parameters.push(id);
-            }
-        }
     }
 
     pub fn block(&mut self, depth: usize) -> Block {

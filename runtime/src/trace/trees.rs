@@ -73,27 +73,48 @@ impl Trees {
         Some(self.names[inputs].iter().map(|name| format!("{}{name}", &pattern[..start])).collect())
     }
 
-    /// The pattern that stands for the first of `names` and those behind it, and for how many.
-    pub(super) fn pattern<'n>(&self, names: &[&'n str]) -> Option<(&'n str, usize)> {
-        let first = names.first().filter(|_| names.len() >= FEWEST && !self.names.is_empty())?;
-        if first.len() > MAX_RELATIVE {
+    /// The pattern that stands for the first of `count` names and those behind it, and for how many; `name` says them.
+    pub(super) fn pattern<'n>(&self, count: usize, name: impl Fn(usize) -> &'n str) -> Option<(&'n str, usize)> {
+        self.pattern_where(count, name, |_, _| true)
+    }
+
+    /// As [`Trees::pattern`], of those patterns that it `takes`.
+    pub(super) fn pattern_where<'n>(
+        &self,
+        count: usize,
+        name: impl Fn(usize) -> &'n str,
+        mut takes: impl FnMut(&'n str, usize) -> bool,
+    ) -> Option<(&'n str, usize)> {
+        if count < FEWEST || self.names.is_empty() {
             return None;
         }
+        let first = Some(name(0)).filter(|first| first.len() <= MAX_RELATIVE)?;
         for start in starts(first) {
             let (before, input) = first.split_at(start);
             let Some(at) = self.inputs.get(input) else { continue };
             for (dot, _) in input.match_indices('.').take(DEEPEST) {
                 let pattern = &first[..start + dot];
                 let Some((found, range)) = self.find(pattern) else { continue };
-                let count = range.len();
-                let same = |(name, input): (&&str, &Arc<str>)| name.strip_prefix(before) == Some(&**input);
-                let fits = found == start && range.start == *at && (FEWEST..=names.len()).contains(&count);
-                if fits && word_length(pattern) == pattern.len() && names.iter().zip(&self.names[range]).all(same) {
-                    return Some((pattern, count));
+                let length = range.len();
+                let same = |(i, input): (usize, &Arc<str>)| name(i).strip_prefix(before) == Some(&**input);
+                let fits = found == start && range.start == *at && (FEWEST..=count).contains(&length);
+                let fits = fits && word_length(pattern) == pattern.len();
+                if fits && self.names[range].iter().enumerate().all(same) && takes(pattern, length) {
+                    return Some((pattern, length));
                 }
             }
         }
         None
+    }
+
+    /// The names that trees have that begin with the input `first`, and the inputs that are below them.
+    pub(super) fn beginning<'n>(&self, first: &'n str) -> impl Iterator<Item = (&'n str, &[Arc<str>])> {
+        let at = self.inputs.get(first);
+        first.match_indices('.').take(DEEPEST).filter_map(move |(dot, _)| {
+            let root = &first[..dot];
+            let range = self.below(root).filter(|range| Some(&range.start) == at && range.len() >= FEWEST)?;
+            Some((root, &self.names[range]))
+        })
     }
 
     /// Of `names`, which are in any order, those that a pattern stands for, as their places in its order.
@@ -113,7 +134,7 @@ impl Trees {
         let mut found = Vec::new();
         let mut at = 0;
         while at < sorted.len() {
-            match self.pattern(&sorted[at..]) {
+            match self.pattern(sorted.len() - at, |i| sorted[at + i]) {
                 Some((pattern, count)) => {
                     found.push((pattern, placed[at..at + count].iter().map(|(_, _, i)| *i).collect()));
                     at += count;
@@ -124,25 +145,42 @@ impl Trees {
         found
     }
 
+    /// The trees that others may be like.
+    pub(super) fn models(&self) -> Models<'_> {
+        let mut above: FxHashMap<&str, Vec<&str>> = FxHashMap::default();
+        for name in self.names.iter().filter(|name| self.inputs.contains_key(*name)) {
+            for (root, inputs) in self.beginning(name) {
+                above.entry(&inputs[0][root.len() + 1..]).or_default().push(root);
+            }
+        }
+        Models { trees: self, above }
+    }
+}
+
+/// The trees of a program by what is left of their first inputs below their names.
+pub(super) struct Models<'t> {
+    trees: &'t Trees,
+    above: FxHashMap<&'t str, Vec<&'t str>>,
+}
+
+impl<'t> Models<'t> {
     /// The tree like which the inputs from `at` on are, the name that they are below, and how many they are; `same`
     /// says whether two inputs are alike but for their names.
-    pub(super) fn alike(&self, at: usize, same: impl Fn(usize, usize) -> bool) -> Option<(&str, &str, usize)> {
-        let name = self.names.get(at).filter(|name| self.inputs.contains_key(*name))?;
-        for (dot, _) in name.match_indices('.').take(DEEPEST) {
-            let (root, rest) = (&name[..dot], &name[dot + 1..]);
-            let Some(range) = self.below(root).filter(|range| range.start == at && range.len() >= FEWEST) else {
-                continue;
-            };
+    pub(super) fn alike(&self, at: usize, same: impl Fn(usize, usize) -> bool) -> Option<(&'t str, &'t str, usize)> {
+        let trees = self.trees;
+        for (root, inputs) in trees.beginning(trees.names.get(at)?) {
             // The first tree above that begins with an input of the same name.
-            let models = self.names[..at].iter().filter_map(|model| model.strip_suffix(rest)?.strip_suffix('.'));
-            for model in models {
-                let Some((like, rests)) = self.rests(model) else { continue };
+            for model in self.above.get(&inputs[0][root.len() + 1..]).into_iter().flatten() {
+                let Some((like, rests)) = trees.rests(model) else { continue };
+                if like.start >= at {
+                    break;
+                }
                 let alike = like.end <= at
-                    && like.len() == range.len()
-                    && rests.eq(self.rests(root)?.1)
-                    && like.clone().zip(range.clone()).all(|(a, b)| same(a, b));
+                    && like.len() == inputs.len()
+                    && rests.eq(trees.rests(root)?.1)
+                    && like.clone().zip(at..).all(|(a, b)| same(a, b));
                 if alike {
-                    return Some((root, model, range.len()));
+                    return Some((root, model, inputs.len()));
                 }
             }
         }

@@ -23,8 +23,6 @@ impl<'a> Parser<'a> {
     }
 
     fn argument(&mut self, scope: &mut Scope, param: &ParamDef, reader: Option<&str>) -> Result<Arg<ValueId>> {
-        self.skip();
-        let start = self.at;
         Ok(match param.kind {
             ParamKind::Tensor(_) => Arg::Tensor(self.argument_of(reader, param, None, |p| p.value(scope))?),
             ParamKind::Optional(_) if self.eat_word("none") => Arg::Optional(None),
@@ -40,21 +38,29 @@ impl<'a> Parser<'a> {
                 None => Arg::Tensor(self.argument_of(reader, param, None, |p| p.value(scope))?),
             },
             ParamKind::Attribute => {
-                let attribute = self.attribute(0)?;
-                let type_name = (param.type_name)();
-                if !fits(&type_name, &attribute) {
-                    let given = quote(&attribute.to_string());
-                    let hint = match attribute {
-                        Attribute::Scalar(Scalar::Int(value)) if fits(&type_name, &Attribute::Scalar(0.0.into())) => {
-                            format!(", write {value}.0")
-                        }
-                        _ => String::new(),
-                    };
-                    return self.fail(start, format!("'{}' is {type_name}, found {given}{hint}", param.name));
-                }
-                Arg::Attribute(attribute)
+                let attribute = self.attribute_of(param)?;
+                Arg::Attribute(self.attribute_for_each(param, attribute)?)
             }
         })
+    }
+
+    /// The attribute of a parameter.
+    pub(super) fn attribute_of(&mut self, param: &ParamDef) -> Result<Attribute> {
+        self.skip();
+        let start = self.at;
+        let attribute = self.attribute(0)?;
+        let type_name = (param.type_name)();
+        if fits(&type_name, &attribute) {
+            return Ok(attribute);
+        }
+        let given = quote(&attribute.to_string());
+        let hint = match attribute {
+            Attribute::Scalar(Scalar::Int(value)) if fits(&type_name, &Attribute::Scalar(0.0.into())) => {
+                format!(", write {value}.0")
+            }
+            _ => String::new(),
+        };
+        self.fail(start, format!("'{}' is {type_name}, found {given}{hint}", param.name))
     }
 
     /// The arguments of a call at `start`, whose first result is `reader`.

@@ -21,9 +21,16 @@ pub(super) enum End {
 }
 
 /// What a line defines: names, where they are in the text, and the types if the text has them.
-struct Heads {
+pub(super) struct Heads {
     names: Vec<(String, usize)>,
     metas: Option<Vec<TensorMeta>>,
+}
+
+impl Heads {
+    /// Whether the line defines nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
 }
 
 /// The end of its arguments' lives.
@@ -101,7 +108,7 @@ impl Parser<'_> {
     }
 
     /// One line after its results: the call, the claim, the stream, what it reads last, the refusals, the body.
-    fn symbol(&mut self, scope: &mut Scope, heads: Heads, depth: usize) -> Result<Results> {
+    pub(super) fn symbol(&mut self, scope: &mut Scope, heads: Heads, depth: usize) -> Result<Results> {
         let outside = self.scope.clone();
         if self.scope.is_empty() {
             self.scope = scope_of_line(heads.names.first().map(|(name, _)| name.as_str())).into();
@@ -122,6 +129,9 @@ impl Parser<'_> {
         };
         // Behind the views inside the line.
         let at = scope.block.symbols.len();
+        if self.each.is_some() && self.peek() == Some('{') {
+            return self.fail(self.at, "a line for each input has no body");
+        }
         if self.eat('{') {
             symbol.refusals = self.refusals()?;
             symbol.body = Some(Arc::new(self.body(&scope.block, &symbol, depth + 1)?));
@@ -234,6 +244,10 @@ impl Parser<'_> {
                     self.pass = pass;
                     continue;
                 }
+                if let Some(each) = self.at_each() {
+                    self.lines_of_each(scope, each, end, depth)?;
+                    continue;
+                }
                 if end == End::Program && self.eat_word("return") {
                     return Ok(());
                 }
@@ -301,7 +315,7 @@ impl Parser<'_> {
     }
 
     /// `name: type, ... =`, or names alone, or nothing before a call.
-    fn results_of_line(&mut self, end: End) -> Result<Heads> {
+    pub(super) fn results_of_line(&mut self, end: End) -> Result<Heads> {
         let start = self.at;
         let bare = self.peek() == Some(':') || {
             self.name(if end == End::Program { "a line or 'return'" } else { "a line or 'yield'" })?;

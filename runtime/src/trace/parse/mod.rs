@@ -1,8 +1,8 @@
 //! Text back into traces. Any input gives a trace or an [`Error::Parse`](crate::Error::Parse) with a line and a column.
 //!
 //! `messages` says what is wrong, `words` reads characters, words and lists; `attributes`, `types`, `names` and `runs`
-//! (of names) what lines are made of, `calls`, `nested` and `lines` the lines, `bodies` what is in their braces,
-//! `memory` the memory that values have, `header` all around them.
+//! (of names) what lines are made of, `calls`, `nested` and `lines` the lines, `each` those that are written once for
+//! several, `bodies` what is in their braces, `memory` the memory that values have, `header` all around them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use crate::meta::{Device, TensorMeta};
 pub(crate) mod attributes;
 mod bodies;
 mod calls;
+mod each;
 mod header;
 mod lines;
 mod memory;
@@ -67,6 +68,22 @@ struct Typed {
     meta: TensorMeta,
 }
 
+/// The inputs for which a line is read that is written once, and the one that it is read for.
+struct Each {
+    /// What is left of the inputs' names.
+    rests: Vec<String>,
+    /// The input.
+    at: usize,
+    /// Values of attributes that are not those of all inputs, by where they are in the text. They are read once.
+    exceptions: HashMap<usize, Exceptions>,
+}
+
+/// An attribute's values for some inputs, and where the text of them ends.
+struct Exceptions {
+    of: HashMap<String, Attribute>,
+    end: usize,
+}
+
 struct Parser<'a> {
     text: &'a str,
     at: usize,
@@ -93,6 +110,8 @@ struct Parser<'a> {
     ending: Vec<ValueId>,
     /// The inputs of the program.
     trees: Trees,
+    /// In a line that is written once for several inputs, these.
+    each: Option<Box<Each>>,
     /// How many names were read that others stand for.
     expanded: usize,
 }
@@ -115,6 +134,7 @@ impl Parser<'_> {
             deletes: false,
             ending: Vec::new(),
             trees: Trees::default(),
+            each: None,
             expanded: 0,
         }
     }

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::trace::test_support::{GOOD, Generator, Random};
 
 fn mutate(random: &mut Random, texts: &[String]) -> String {
-    const TOKENS: [&str; 50] = [
+    const TOKENS: [&str; 53] = [
         "(",
         ")",
         "{",
@@ -53,6 +53,9 @@ fn mutate(random: &mut Random, texts: &[String]) -> String {
         ".*",
         " like ",
         " to .3",
+        "for s.p.*: ",
+        " but 2 for [w, h.0.w]",
+        ".*.it",
         "s.* like s.*,",
         "pass backward\n",
         "::",

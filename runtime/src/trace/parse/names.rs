@@ -88,6 +88,7 @@ impl Parser<'_> {
         let start = self.at;
         let (name, at) = self.name("a value")?;
         if self.peek() != Some('(') {
+            let name = self.counted_for_each(name)?;
             return self.look_up(scope, &name, at);
         }
         self.at = start;

@@ -14,6 +14,10 @@ const MOST: usize = 1 << 20;
 impl<'a> Parser<'a> {
     /// `params.*`: what is before the star.
     pub(super) fn star(&mut self) -> Option<(&'a str, usize)> {
+        // In a line for each input, a star is part of a name.
+        if self.each.is_some() {
+            return None;
+        }
         let word = self.peek_word();
         let start = self.at;
         let pattern = word.strip_suffix('.').filter(|_| self.rest()[word.len()..].starts_with('*'))?;
@@ -48,10 +52,17 @@ impl<'a> Parser<'a> {
 
     /// `to .9` behind `name`: the names that count on from it.
     pub(super) fn names_to(&mut self, name: &str) -> Result<Vec<String>> {
+        let Some((first, last)) = self.counter_to(name)? else { return Ok(Vec::new()) };
+        let base = counted(name).0;
+        Ok((first + 1..=last).map(|count| format!("{base}.{count}")).collect())
+    }
+
+    /// `to .9` behind `name`: the counters of `name` and of the last name that counts on from it.
+    pub(super) fn counter_to(&mut self, name: &str) -> Result<Option<(u32, u32)>> {
         self.skip();
         let start = self.at;
         if !self.eat_to() {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let last: u32 = self.integer("a counter")?;
         let (base, first) = counted(name);
@@ -60,7 +71,7 @@ impl<'a> Parser<'a> {
             return self.fail(start, format!("names count from {} up to at most {MAX_RUN} more", quote(name)));
         }
         self.expands(count, start)?;
-        Ok((first + 1..=last).map(|count| format!("{base}.{count}")).collect())
+        Ok(Some((first, last)))
     }
 
     /// `to .`, before a counter. A value may be called `to`: the next line may begin with it.

@@ -23,14 +23,17 @@ fn line_failure(line: &str) -> (usize, String) {
 
 #[test]
 fn random_traces_read_back_as_they_were() {
+    let mut written_once = 0;
     for seed in 0..3000 {
         let trace = Generator { random: Random(seed) }.trace();
         let text = trace.to_string();
+        written_once += usize::from(text.contains(".*: "));
         let back = parse(&text).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{text}"));
         assert_eq!(back, trace, "seed {seed}\n{text}");
         assert_eq!(back.block.clone().canonical(), trace.block, "seed {seed}");
         assert_eq!(back.to_string(), text, "seed {seed}");
     }
+    assert!(written_once > 20, "{written_once} texts have a line for several inputs");
 }
 
 #[test]

@@ -137,6 +137,9 @@ impl<'a> Parser<'a> {
             Some('.') => return self.relative_name(),
             Some('"') => {}
             _ => {
+                if let Some(name) = self.name_of_each()? {
+                    return Ok(name);
+                }
                 let word = self.peek_word();
                 if is_numeric(word) || is_reserved(word) {
                     return self

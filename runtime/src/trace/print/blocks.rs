@@ -5,7 +5,7 @@ use super::super::{Block, BoundSymbol, Callee, Pass, Storage, ValueId, implied};
 use super::calls::{Around, Style};
 use super::fold::{self, SOFT, comma, prose};
 use super::printer::{Printer, value_name};
-use super::words::{label, scope_of_body};
+use super::words::{label, scope_of_lines};
 use crate::argument::Arg;
 
 impl Printer<'_> {
@@ -24,6 +24,15 @@ impl Printer<'_> {
                 pass = symbol.pass;
                 self.line(depth, &format!("pass {}", pass.name()));
             }
+            if let Some(each) = style.each(next) {
+                let marks = yields.map_or(&[][..], |yields| &yields[next..next + each.count]);
+                if marks.iter().all(|mark| *mark == marks[0]) {
+                    let yields = if marks.first() == Some(&true) { "yield " } else { "" };
+                    self.line(depth, &style.line_of_each(&each, symbol, yields));
+                    next += each.count;
+                    continue;
+                }
+            }
             let deletes = symbols[next + 1..].iter().take_while(|symbol| symbol.callee == Callee::Delete);
             let region = self.written_short(style, symbol, depth);
             let behind = style.of_line(symbol, region.as_ref().map(|(scope, _)| *scope));
@@ -39,7 +48,24 @@ impl Printer<'_> {
         let body = symbol.body.as_deref().filter(|_| depth <= self.options.depth)?;
         let written = !style.explicit && style.around.is_none();
         let nested = written.then(|| implied::region(style.names.block, symbol, body))??;
-        Some((scope_of_body(body), nested))
+        Some((self.scope_of(body), nested))
+    }
+
+    /// The scope that names in the body of a region are written below.
+    fn scope_of<'a>(&self, body: &'a Block) -> &'a str {
+        let style = self.style(body, "");
+        let (mut lines, mut at) = (Vec::new(), 0);
+        while let Some(symbol) = body.symbols.get(at) {
+            // Lines that are written as one have names in full.
+            match style.each(at) {
+                Some(each) => at += each.count,
+                None => {
+                    lines.push(symbol);
+                    at += 1;
+                }
+            }
+        }
+        scope_of_lines(body, &lines)
     }
 
     /// `; del a, b`, without what is written inside the line.
@@ -70,8 +96,6 @@ impl Printer<'_> {
         let head = match (&region, &symbol.callee) {
             (Some(("", _)), Callee::Region { executor }) => by(executor),
             (Some((scope, _)), Callee::Region { executor }) => format!("{} in {}", by(executor), label(scope)),
-            // All lines of a region are its executor's.
-            _ if style.around.is_some() => style.line(&BoundSymbol { executor: None, ..symbol.clone() }),
             _ => style.line(symbol),
         };
         match body {
@@ -86,8 +110,8 @@ impl Printer<'_> {
         }
         let Some(body) = body else { return };
         let none = Nested::none(block);
-        let around = Around { block, region: symbol, nested: style.nested.unwrap_or(&none) };
-        let region = region.as_ref().map(|(_, nested)| (around, nested));
+        let around = Around::new(block, style.nested.unwrap_or(&none), symbol, body);
+        let region = region.as_ref().map(|(_, nested)| (&around, nested));
         if region.is_none() && !self.parameters_follow(block, symbol, body) {
             let style = self.style(body, "");
             self.line(depth + 1, &format!("({})", comma(&style.all_typed(&body.parameters))));
@@ -97,8 +121,8 @@ impl Printer<'_> {
     }
 
     /// The lines of a body, its results and memory; of a region that is written short with what is around and in it.
-    fn body(&mut self, body: &Block, depth: usize, region: Option<(Around<'_>, &Nested)>) {
-        let style = self.style(body, if region.is_some() { scope_of_body(body) } else { "" });
+    fn body(&mut self, body: &Block, depth: usize, region: Option<(&Around<'_>, &Nested)>) {
+        let style = self.style(body, if region.is_some() { self.scope_of(body) } else { "" });
         let (around, nested) = region.unzip();
         let style = Style { nested, around, ..style };
         let yields = implied::yields(body).filter(|_| !style.explicit);

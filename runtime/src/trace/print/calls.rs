@@ -1,7 +1,10 @@
 //! Calls: results, operator, arguments.
 
+use rustc_hash::FxHashMap;
+
 use super::super::nested::Nested;
 use super::super::{Block, BoundSymbol, Callee, Schedule, ValueId, implied};
+use super::each::Each;
 use super::fold::{SOFT, comma};
 use super::words::{Called, Names, label, operator_name};
 use crate::argument::Arg;
@@ -20,16 +23,27 @@ pub(super) struct Style<'a> {
     /// Which symbols are written inside others.
     pub(super) nested: Option<&'a Nested>,
     /// In the body of a region, what is around it.
-    pub(super) around: Option<Around<'a>>,
+    pub(super) around: Option<&'a Around<'a>>,
+    /// The lines that are written as one.
+    pub(super) each: Option<&'a Each<'a>>,
 }
 
-/// A region, in the block that it is in.
-#[derive(Clone, Copy)]
+/// The block that a region is in.
 pub(super) struct Around<'a> {
-    pub(super) block: &'a Block,
-    pub(super) region: &'a BoundSymbol,
+    block: &'a Block,
     /// Which symbols of the block are written inside others.
-    pub(super) nested: &'a Nested,
+    nested: &'a Nested,
+    /// The symbols that are written in place of parameters of the region's body.
+    views: FxHashMap<ValueId, usize>,
+}
+
+impl<'a> Around<'a> {
+    /// What is around `region`, whose body is `body`.
+    pub(super) fn new(block: &'a Block, nested: &'a Nested, region: &BoundSymbol, body: &Block) -> Around<'a> {
+        let pairs = body.parameters.iter().zip(region.operands());
+        let views = pairs.filter_map(|(parameter, id)| Some((*parameter, nested.symbol_of(id)?))).collect();
+        Around { block, nested, views }
+    }
 }
 
 impl<'a> Style<'a> {
@@ -37,7 +51,7 @@ impl<'a> Style<'a> {
     pub(super) fn alone(block: &'a Block) -> Style<'a> {
         let first = block.values.first().map(|value| value.meta.device());
         let home = first.filter(|home| block.values.iter().all(|value| value.meta.device() == *home));
-        Style { names: Names::full(block), home, explicit: false, nested: None, around: None }
+        Style { names: Names::full(block), home, explicit: false, nested: None, around: None, each: None }
     }
 
     pub(super) fn meta(&self, meta: &TensorMeta) -> String {
@@ -85,17 +99,25 @@ impl<'a> Style<'a> {
         if let Some(at) = self.nested.and_then(|nested| nested.symbol_of(id)) {
             return Some(self.call(&self.names.block.symbols[at]));
         }
-        let Around { block, region, nested } = self.around?;
-        let parameter = self.names.block.parameters.iter().position(|parameter| *parameter == id)?;
-        let at = nested.symbol_of(region.operands().nth(parameter)?)?;
+        let Around { block, nested, views } = self.around?;
+        let at = *views.get(&id)?;
         // What the program computes around a region is told from what the region computes.
         let style = Style { names: Names { block, ..self.names }, nested: Some(nested), around: None, ..*self };
         Some(format!("view {}", style.call(&block.symbols[at])))
     }
 
+    /// Whether a call is written in place of a value.
+    pub(super) fn is_inside(&self, id: ValueId) -> bool {
+        self.nested.is_some_and(|nested| nested.symbol_of(id).is_some())
+            || self.around.is_some_and(|around| around.views.contains_key(&id))
+    }
+
     fn argument(&self, argument: &Arg<ValueId>) -> String {
         match argument {
-            Arg::Tensor(id) | Arg::Optional(Some(id)) => self.inside(*id).unwrap_or_else(|| self.names.one(*id)),
+            Arg::Tensor(id) | Arg::Optional(Some(id)) => match self.each.and_then(|each| each.operands.get(id)) {
+                Some(text) => text.clone(),
+                None => self.inside(*id).unwrap_or_else(|| self.names.one(*id)),
+            },
             Arg::Optional(None) => "none".into(),
             Arg::List(ids) => format!("[{}]", comma(&self.items(ids))),
             Arg::Attribute(attribute) => attribute.to_string(),
@@ -174,10 +196,11 @@ impl<'a> Style<'a> {
                 continue;
             };
             positional &= matches!(param.kind, ParamKind::Tensor(_) | ParamKind::List(_) | ParamKind::Operand(_));
-            if !self.explicit && implied::argument(param, self.home).as_ref() == Some(argument) {
-                continue;
-            }
-            let text = self.argument(argument);
+            let text = match self.each.and_then(|each| each.attributes.get(&i)) {
+                Some(text) => text.clone(),
+                None if !self.explicit && implied::argument(param, self.home).as_ref() == Some(argument) => continue,
+                None => self.argument(argument),
+            };
             texts.push(if positional { text } else { format!("{}={text}", param.name) });
         }
         texts
@@ -231,14 +254,20 @@ impl<'a> Style<'a> {
     pub(super) fn line(&self, symbol: &BoundSymbol) -> String {
         let follow = self.names.short() && implied::results_follow(self.names.block, symbol);
         let results = if follow { self.names.runs(&symbol.results) } else { self.all_typed(&symbol.results) };
-        let mut line = comma(&results);
+        self.of_line(symbol, None).line_after(&results, symbol) + &self.schedule(symbol)
+    }
+
+    /// The line of a symbol behind what is written of its results, without its stream.
+    pub(super) fn line_after(&self, results: &[String], symbol: &BoundSymbol) -> String {
+        let mut line = comma(results);
         if !line.is_empty() {
             line += &format!(" ={SOFT}");
         }
-        line += &self.of_line(symbol, None).call(symbol);
-        if let Some(executor) = symbol.executor {
+        line += &self.call(symbol);
+        // All lines of a region are its executor's.
+        if let Some(executor) = symbol.executor.filter(|_| self.around.is_none()) {
             line += &format!("{SOFT}by {}", label(executor));
         }
-        line + &self.schedule(symbol)
+        line
     }
 }

@@ -1,14 +1,15 @@
 //! What is around the lines of a trace: version, history, inputs, outputs.
 
-use super::super::implied::{self, MAX_RELATIVE, Storages, scope_of};
+use super::super::implied::{self, Storages, scope_of};
 use super::super::nested::Nested;
 use super::super::trees::Trees;
 use super::super::{Input, InputRole, Trace, ValueId};
 use super::calls::Style;
+use super::each::around_rests;
 use super::fold::{HANG, WIDTH, fold};
 use super::printer::first_line;
 use super::printer::{Printer, value_name};
-use super::words::{below, is_word, label};
+use super::words::{below, label};
 use crate::executor::VIEW;
 use crate::transforms::donate::{Donation, donations};
 use crate::transforms::plan::memory_use;
@@ -73,9 +74,10 @@ fn inputs(trace: &Trace, style: &Style<'_>) -> Vec<Item> {
         value(a).map(|value| &value.meta) == value(b).map(|value| &value.meta)
             && trace.inputs.get(a) == trace.inputs.get(b)
     };
+    let models = style.names.trees.map(Trees::models);
     let (mut items, mut at) = (Vec::new(), 0);
     while at < parameters.len() {
-        if let Some((root, model, count)) = style.names.trees.and_then(|trees| trees.alike(at, same)) {
+        if let Some((root, model, count)) = models.as_ref().and_then(|models| models.alike(at, same)) {
             items.push((format!("{root}.* like {model}.*"), root.to_owned()));
             at += count;
             continue;
@@ -108,22 +110,15 @@ fn outputs(trace: &Trace, trees: Option<&Trees>) -> Vec<Item> {
 
 /// The outputs from `at` on that are one item, and how many they are.
 fn outputs_below(trace: &Trace, trees: &Trees, at: usize) -> Option<(String, usize)> {
-    let paths: Vec<&str> = trace.outputs.get(at..)?.iter().map(|output| &*output.path).collect();
-    let value = |id: &ValueId| trace.block.values.get(id.index()).map(|value| &*value.name);
-    let values: Vec<&str> = trace.block.results.get(at..)?.iter().map_while(value).collect();
-    let (root, count) = trees.pattern(&paths)?;
-    let rests: Vec<&str> = paths[..count].iter().map(|path| &path[root.len() + 1..]).collect();
-    // What is around the first value's part of its name is around that of every other.
-    let around = values.first()?.match_indices(rests[0]).find_map(|(start, rest)| {
-        let (before, behind) = (&values[0][..start], &values[0][start + rest.len()..]);
-        let bounded = before.ends_with('.') && (behind.is_empty() || behind.starts_with('.'));
-        let words = is_word(before) && (behind.is_empty() || is_word(&behind[1..]));
-        let every = rests.len() <= values.len()
-            && rests.iter().zip(&values).all(|(rest, value)| {
-                value.strip_prefix(before).and_then(|value| value.strip_suffix(behind)) == Some(*rest)
-            });
-        (bounded && words && every && values[0].len() <= MAX_RELATIVE).then_some((before, behind))
-    });
+    let path = |i: usize| trace.outputs.get(at + i).map_or("", |output| &*output.path);
+    let value = |i: usize| trace.block.values.get(trace.block.results[at + i].index()).map(|value| &*value.name);
+    let mut around = None;
+    let fits = |root: &str, count: usize| {
+        let rest = |i: usize| &path(i)[root.len() + 1..];
+        around = around_rests(count, rest, value);
+        around.is_some()
+    };
+    let (root, count) = trees.pattern_where(trace.block.results.len() - at, path, fits)?;
     let (before, behind) = around?;
     Some((format!("{root}.* = {before}*{behind}"), count))
 }

@@ -1,7 +1,7 @@
 //! Traces as text. The grammar is in `docs/src/trace-text.md`; [`parse`](super::parse) reads it back.
 //!
-//! `words` writes names, `calls` calls, `blocks` the lines of a block and what is nested in them, `header` what is
-//! around them, `fold` breaks lines.
+//! `words` writes names, `calls` calls, `each` and `together` lines that are alike, `blocks` the lines of a block and what
+//! is nested in them, `header` what is around them, `fold` breaks lines.
 
 use std::fmt;
 
@@ -12,11 +12,15 @@ use printer::Printer;
 
 mod blocks;
 mod calls;
+mod each;
+#[cfg(test)]
+mod each_tests;
 mod fold;
 mod header;
 mod printer;
 #[cfg(test)]
 mod tests;
+mod together;
 mod words;
 
 pub use fold::WIDTH;

@@ -67,7 +67,7 @@ impl<'t> Printer<'t> {
     {
         let explicit = self.options.explicit;
         let names = Names { block, scope, trees: (!explicit).then_some(self.trees) };
-        Style { names, home: Some(self.home), explicit, nested: None, around: None }
+        Style { names, home: Some(self.home), explicit, nested: None, around: None, each: None }
     }
 
     /// A line of a block that is nested this deep.

@@ -220,7 +220,7 @@ fn what_is_below_one_name_is_written_once() {
     assert_eq!(paths, ["p.w", "p.b", "p.h.0.w", "rest"]);
     for part in [
         "  mean.* like p.*,\n  square.* like p.*,\n  x: f32[8],\n",
-        "new.b.it, .other = tt::split(p.b, parts=2)",
+        "for p.*: new.*.it, .other = tt::split(p.*, parts=2)\n",
         "tt::cat([x, mean.*, new.b.other, p.*, square.w], dim=0); del p.*, mean.*\n",
         "tt::cat([all to .3], dim=0); del all to .3\n",
         "return p.* = new.*.it, rest = x\n",

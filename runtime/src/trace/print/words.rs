@@ -2,7 +2,7 @@
 
 use super::super::implied::{MAX_RELATIVE, scope_of, word_of};
 use super::super::trees::{Trees, counted, next_name};
-use super::super::{Block, ValueId};
+use super::super::{Block, BoundSymbol, ValueId};
 use crate::trace::word::word_length;
 
 /// Fewer names that count on are written one by one.
@@ -118,16 +118,16 @@ impl<'a> Names<'a> {
         if !self.short() {
             return (first, 1);
         }
-        let name = |id: &ValueId| self.block.values.get(id.index()).map(|value| &*value.name);
-        let names: Vec<&str> = ids.iter().map_while(name).collect();
-        if let Some((pattern, count)) = trees.and_then(|trees| trees.pattern(&names)) {
+        // A value that the block does not have is called as no other.
+        let name = |i: usize| self.block.values.get(ids[i].index()).map_or("", |value| &*value.name);
+        if let Some((pattern, count)) = trees.and_then(|trees| trees.pattern(ids.len(), name)) {
             return (format!("{pattern}.*"), count);
         }
-        let follows = |pair: &&[&str]| pair[1].len() <= MAX_RELATIVE && next_name(pair[0]) == pair[1];
-        let count = 1 + names.windows(2).take(MAX_RUN - 1).take_while(follows).count();
-        match names.get(count - 1).filter(|_| count >= FEWEST) {
-            Some(last) => (format!("{first} to .{}", counted(last).1), count),
-            None => (first, 1),
+        let follows = |i: &usize| name(*i).len() <= MAX_RELATIVE && next_name(name(i - 1)) == name(*i);
+        let count = 1 + (1..ids.len().min(MAX_RUN)).take_while(follows).count();
+        match count >= FEWEST {
+            true => (format!("{first} to .{}", counted(name(count - 1)).1), count),
+            false => (first, 1),
         }
     }
 
@@ -149,10 +149,11 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The scope that a body's names are written below: the one that shortens its text most. Empty if none does.
-pub(super) fn scope_of_body(body: &Block) -> &str {
+/// The scope that the names of a body's `lines` are written below: the one that shortens their text most. Empty if none
+/// does.
+pub(super) fn scope_of_lines<'a>(body: &'a Block, lines: &[&BoundSymbol]) -> &'a str {
     let mut saved: rustc_hash::FxHashMap<&str, usize> = rustc_hash::FxHashMap::default();
-    let read = body.symbols.iter().flat_map(|symbol| symbol.operands().chain(symbol.results.iter().copied()));
+    let read = lines.iter().flat_map(|symbol| symbol.operands().chain(symbol.results.iter().copied()));
     for value in read.filter_map(|id| body.values.get(id.index())).filter(|value| value.name.len() <= MAX_RELATIVE) {
         for (dot, _) in value.name.match_indices('.').filter(|(dot, _)| is_word(&value.name[dot + 1..])) {
             *saved.entry(&value.name[..dot]).or_default() += dot;
