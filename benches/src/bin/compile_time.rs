@@ -1,6 +1,8 @@
 //! Trace and all transforms of a full GPT-2 training step (forward, backward, AdamW), on one thread:
 //! `cargo run --release -p fulgurite-benches --bin compile_time -- [--target cuda:sm_90a] [--layers 12,192] [--runs 9]`
 //!
+//! The last stage is also printed and parsed: how many lines its text has, and the median times.
+//!
 //! `FULGURITE_LOG=fulgurite_runtime::compile=debug` also logs how long each stage takes.
 
 use fulgurite_benches::gpt2::argument;
@@ -9,6 +11,7 @@ use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::traces::train_step_trace;
 use fulgurite_runtime::compile::{Options, Stage, stages};
+use fulgurite_runtime::trace::parse;
 use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::{Error, Result, Target};
 // The executors of all targets are linked in.
@@ -38,8 +41,8 @@ fn main() -> Result<()> {
     let runs = argument("--runs").map_or(Ok(9), |text| text.parse());
     let runs: usize = runs.map_err(|_| invalid("--runs", "is not a number".into()))?;
     println!("processor: {}; target {target}, verifier off, one thread, {runs} runs", processor());
-    println!("| layers | acquired lines | final lines | median ms | least ms | ms a layer |");
-    println!("|---|---|---|---|---|---|");
+    println!("| layers | acquired | final | median ms | least ms | ms a layer | text lines | print ms | parse ms |");
+    println!("|---|---|---|---|---|---|---|---|---|");
     let options = Options { verify: false, ..Options::default() };
     for layers in layers {
         let stages = compiled(layers, &target, &options)?;
@@ -53,11 +56,18 @@ fn main() -> Result<()> {
             least = least.min(started.elapsed().as_secs_f64() * 1e3);
         });
         let ms = time.as_secs_f64() * 1e3;
+        let Some(last) = stages.last() else { continue };
+        let text = last.trace.to_string();
+        let printing = median(runs.min(2), runs, || assert!(!last.trace.to_string().is_empty()));
+        let parsing = median(runs.min(2), runs, || assert!(parse(&text).is_ok(), "what is printed parses"));
         println!(
-            "| {layers} | {} | {} | {ms:.1} | {least:.1} | {:.2} |",
+            "| {layers} | {} | {} | {ms:.1} | {least:.1} | {:.2} | {} | {:.1} | {:.1} |",
             lines("acquire"),
             lines("delete_last_used"),
-            ms / layers as f64
+            ms / layers as f64,
+            text.lines().count(),
+            printing.as_secs_f64() * 1e3,
+            parsing.as_secs_f64() * 1e3
         );
     }
     Ok(())
