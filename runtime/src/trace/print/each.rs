@@ -1,5 +1,5 @@
-//! How lines that are alike but for the inputs below one name are written once: what is a star in their names, and which
-//! attributes differ.
+//! How lines that are alike but for the inputs below one name are written once: where their names have a star, and
+//! which attributes differ.
 
 use std::sync::Arc;
 

@@ -8,8 +8,9 @@ use crate::trace::parse;
 /// A program with trees of three inputs.
 fn program(lines: &str) -> String {
     format!(
-        "# fulgurite trace 2\ntrace f for cpu (\n  p.w: f32[8] donated, .b: f32[8] donated,\n  p.h.0.w: f32[8] donated,\n  \
-         m.* like p.*,\n  k: f32[8], k.1: f32[8], k.2: f32[8], x: f32[8],\n) {{\n{lines}}}\n"
+        "# fulgurite trace 2\ntrace f for cpu (\n  p.w: f32[8] donated, .b: f32[8] donated,\n\
+         \x20 p.h.0.w: f32[8] donated,\n  m.* like p.*,\n  k: f32[8], k.1: f32[8], k.2: f32[8], x: f32[8],\n\
+         ) {{\n{lines}}}\n"
     )
 }
 

@@ -1,7 +1,7 @@
 //! Traces as text. The grammar is in `docs/src/trace-text.md`; [`parse`](super::parse) reads it back.
 //!
-//! `words` writes names, `calls` calls, `each` and `together` lines that are alike, `blocks` the lines of a block and what
-//! is nested in them, `header` what is around them, `fold` breaks lines.
+//! `words` writes names, `calls` calls, `each` and `together` lines that are alike, `blocks` the lines of a block and
+//! what is nested in them, `header` what is around them, `fold` breaks lines.
 
 use std::fmt;
 

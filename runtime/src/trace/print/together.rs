@@ -1,4 +1,5 @@
-//! Which lines are written once, such as the updates of an optimizer: `for params.*: new.* = sgd(params.*, grad.*, lr)`.
+//! Which lines are written once, such as the updates of an optimizer:
+//! `for params.*: new.* = sgd(params.*, grad.*, lr)`.
 
 use super::super::implied::results_follow;
 use super::super::{BoundSymbol, Callee};
