@@ -8,24 +8,6 @@ use crate::scalar::{ScalarNode, ScalarProgram};
 use crate::transpose::transpose;
 use crate::view::{TensorMut, TensorRef};
 
-fn fused(program: &ScalarProgram, inputs: Vec<DType>, numbers: &[f64], outputs: &[DType]) -> FusedProgram {
-    let nodes = program
-        .nodes
-        .iter()
-        .map(|node| match *node {
-            ScalarNode::Input(input) => FusedNode::Input(input),
-            ScalarNode::Number(number) => FusedNode::Constant(numbers[number as usize]),
-            ScalarNode::Constant(value) => FusedNode::Constant(value),
-            ScalarNode::Apply(op, operands) => FusedNode::Apply(op, operands),
-        })
-        .collect();
-    FusedProgram {
-        input_dtypes: inputs,
-        nodes,
-        outputs: program.results.iter().copied().zip(outputs.iter().copied()).collect(),
-    }
-}
-
 /// Computes `program` for every element: its n-th result is stored, converted, to `outputs[n]`.
 ///
 /// All inputs and outputs have one shape; inputs may be broadcast by zero strides. The arithmetic is that of
@@ -39,9 +21,9 @@ pub fn elementwise(
 ) -> Result<(), DivisionByZero> {
     let Some(first) = outputs.first() else { return Ok(()) };
     let shape = first.shape();
-    let input_dtypes = inputs.iter().map(TensorRef::dtype).collect();
+    let input_dtypes: Vec<DType> = inputs.iter().map(TensorRef::dtype).collect();
     let output_dtypes: Vec<DType> = outputs.iter().map(TensorMut::dtype).collect();
-    fused(program, input_dtypes, numbers, &output_dtypes).run(shape, inputs, outputs)
+    FusedProgram::of(program, numbers, input_dtypes, output_dtypes).run(shape, inputs, outputs)
 }
 
 /// The type in which each node of `program` is computed (`bool`, `i64`, `f32` or `f64`), or `None` for numbers and for
@@ -50,7 +32,8 @@ pub fn compute_dtypes(program: &ScalarProgram, inputs: &[DType], outputs: &[DTyp
     let count = program.nodes.iter().filter(|node| matches!(node, ScalarNode::Number(_))).count();
     let spaces = vec![Space::Full; inputs.len()];
     // A number without a fraction stands for all: a type must not depend on a run-time value.
-    let values = Values::new(&fused(program, inputs.to_vec(), &vec![1.0; count], outputs), &spaces);
+    let fused = FusedProgram::of(program, &vec![1.0; count], inputs.to_vec(), outputs.to_vec());
+    let values = Values::new(&fused, &spaces);
     let dtype = |lowered: &Lowered| match lowered {
         Lowered::Number(_) => None,
         Lowered::Value(value) => Some(values.list[*value as usize].class.dtype()),

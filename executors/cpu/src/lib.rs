@@ -25,7 +25,6 @@ pub mod cpu {
     use fulgurite_runtime::rules::fulgurite_kernels::fused::{
         DivisionByZero, FusedKernel, FusedNode, FusedProgram, OutputLayout,
     };
-    use fulgurite_runtime::rules::fulgurite_kernels::scalar::ScalarNode;
     use fulgurite_runtime::rules::fulgurite_kernels::view::contiguous_strides;
     use fulgurite_runtime::rules::fulgurite_kernels::windows::{LayoutInside, in_shape};
     use fulgurite_runtime::trace::Block;
@@ -71,22 +70,8 @@ pub mod cpu {
         results: &[Strided],
     ) -> Result<HostKernel> {
         let operands: Vec<&Strided> = arguments.iter().flat_map(Arg::tensors).collect();
-        let nodes = program
-            .nodes
-            .iter()
-            .map(|node| match *node {
-                ScalarNode::Input(input) => FusedNode::Input(input),
-                ScalarNode::Number(number) => FusedNode::Constant(numbers[number as usize]),
-                ScalarNode::Constant(value) => FusedNode::Constant(value),
-                ScalarNode::Apply(op, operands) => FusedNode::Apply(op, operands),
-            })
-            .collect();
-        let dtypes = results.iter().map(|result| result.meta.dtype());
-        let fused = FusedProgram {
-            input_dtypes: operands.iter().map(|operand| operand.meta.dtype()).collect(),
-            nodes,
-            outputs: program.results.iter().copied().zip(dtypes).collect(),
-        };
+        let inputs = operands.iter().map(|operand| operand.meta.dtype());
+        let fused = FusedProgram::of(program, numbers, inputs, results.iter().map(|result| result.meta.dtype()));
         let shape = results.first().map_or(&[][..], |result| result.meta.shape());
         let inputs: Vec<&[isize]> = operands.iter().map(|operand| operand.strides.as_slice()).collect();
         let outputs: Vec<OutputLayout<'_>> = results.iter().map(layout).collect();

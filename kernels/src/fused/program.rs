@@ -1,7 +1,7 @@
 //! What a fused region computes, as data.
 
 use crate::dtype::DType;
-use crate::scalar::ScalarOp;
+use crate::scalar::{ScalarNode, ScalarOp, ScalarProgram};
 use crate::tile::reduction::Reduction;
 
 /// One node of a fused program; operands are indices of earlier nodes.
@@ -33,6 +33,28 @@ pub struct FusedProgram {
     pub nodes: Vec<FusedNode>,
     /// The node stored to each output, and the element type it is stored as.
     pub outputs: Vec<(u32, DType)>,
+}
+
+impl FusedProgram {
+    /// The arithmetic of one operator: of elements of `inputs`, with the run-time `numbers`, stored as `outputs`.
+    pub fn of(
+        program: &ScalarProgram,
+        numbers: &[f64],
+        inputs: impl IntoIterator<Item = DType>,
+        outputs: impl IntoIterator<Item = DType>,
+    ) -> FusedProgram {
+        let fused = |node: &ScalarNode| match *node {
+            ScalarNode::Input(input) => FusedNode::Input(input),
+            ScalarNode::Number(number) => FusedNode::Constant(numbers[number as usize]),
+            ScalarNode::Constant(value) => FusedNode::Constant(value),
+            ScalarNode::Apply(op, operands) => FusedNode::Apply(op, operands),
+        };
+        FusedProgram {
+            input_dtypes: inputs.into_iter().collect(),
+            nodes: program.nodes.iter().map(fused).collect(),
+            outputs: program.results.iter().copied().zip(outputs).collect(),
+        }
+    }
 }
 
 /// The divisor of an integer division or remainder was zero.
