@@ -1,4 +1,6 @@
 use fulgurite_ops_macros::{operator, rewrite};
+use fulgurite_runtime::TensorMeta;
+use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::Epilogue;
 
 use super::epilogue::{Product, takes_gelu};
@@ -82,6 +84,12 @@ pub(crate) fn rows_times(
     })
 }
 
+/// Whether the library can apply GELU to a linear layer, if it takes the element type.
+fn takes_linear_gelu(input: &TensorMeta, weight: &TensorMeta) -> Claim {
+    takes_linear(weight)?;
+    takes_gelu(input.dtype(), weight.shape()[0])
+}
+
 /// Shapes of inputs, and numbers of outputs: such as the library takes, and such as it does not.
 fn shapes() -> Vec<(Vec<usize>, usize)> {
     vec![
@@ -99,8 +107,7 @@ by_both!(linear_gelu, linear_gelu_by_cublaslt, linear_gelu_by_tf32, [], {
     fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
         precision::takes(input.dtype())?;
         precision::takes_approximations(input.dtype())?;
-        takes_linear(weight)?;
-        takes_gelu(input.dtype(), weight.shape()[0])
+        takes_linear_gelu(input, weight)
     }
 
     fn plan(
@@ -119,8 +126,7 @@ by_both!(linear_gelu_aux, linear_gelu_aux_by_cublaslt, linear_gelu_aux_by_tf32, 
     fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
         precision::takes(input.dtype())?;
         precision::takes_approximations(input.dtype())?;
-        takes_linear(weight)?;
-        takes_gelu(input.dtype(), weight.shape()[0])
+        takes_linear_gelu(input, weight)
     }
 
     fn plan(

@@ -8,7 +8,7 @@ use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
 use super::launch::WIDEST;
 use super::{by_both, flash};
 use fulgurite_ops::core::arrays::softmax_row;
-use fulgurite_ops::prims;
+use fulgurite_ops::prims::{self, checks};
 
 /// The most rows of queries and keys in all: they, and so blocks, are counted by an `int` in the kernels.
 const MOST: usize = i32::MAX as usize;
@@ -87,7 +87,8 @@ fn scores(query: &ArrayD<f64>, key: &ArrayD<f64>, is_causal: bool, scale: f64) -
         executor = "flash",
         dtype = f16,
         scaled = 0.0009765625,
-        reason = "weights are rounded to TF32, by 2^-11 of each, before they are multiplied: twice that of what is usual"
+        reason = "weights are rounded to TF32, by 2^-11 of each, before they are multiplied: twice that of what is \
+                  usual"
     )
 )]
 pub mod attention {
@@ -209,7 +210,8 @@ const CASES: [(usize, [usize; 2], [usize; 2], usize, bool); 10] = [
         executor = "flash",
         dtype = bf16,
         scaled = 0.03125,
-        reason = "weights and gradients of scores are rounded to bf16, by 2^-8 of each; of a row of the latter the sum is 0, so that their products cancel: eight times that of what is left"
+        reason = "weights and gradients of scores are rounded to bf16, by 2^-8 of each; of a row of the latter the \
+                  sum is 0, so that their products cancel: eight times that of what is left"
     ),
     tolerance(
         consistency,
@@ -217,7 +219,8 @@ const CASES: [(usize, [usize; 2], [usize; 2], usize, bool); 10] = [
         executor = "flash",
         dtype = f16,
         scaled = 0.00390625,
-        reason = "weights and gradients of scores are rounded to TF32, by 2^-11 of each; of a row of the latter the sum is 0, so that their products cancel: eight times that of what is left"
+        reason = "weights and gradients of scores are rounded to TF32, by 2^-11 of each; of a row of the latter the \
+                  sum is 0, so that their products cancel: eight times that of what is left"
     )
 )]
 pub mod attention_backward {
@@ -242,10 +245,10 @@ pub mod attention_backward {
         log_sums: &TensorMeta,
     ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
         super::kernels_fit(query, key, value).map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
-        require!(d_out == query, Cotangent, "d_out is {d_out}, expected {query}");
+        checks::is_like(("d_out", d_out), query, Code::Cotangent)?;
         let (result, row) = (super::beside(query), super::row_meta(query));
-        require!(*attended == result, Attended, "attended is {attended}, expected {result}");
-        require!(*log_sums == row, LogSums, "log_sums is {log_sums}, expected {row}");
+        checks::is_like(("attended", attended), &result, Code::Attended)?;
+        checks::is_like(("log_sums", log_sums), &row, Code::LogSums)?;
         let shared = super::beside(key);
         Ok((result, shared.clone(), shared))
     }

@@ -7,6 +7,7 @@ use fulgurite_runtime::{DType, source_files};
 use super::{define_threads, llmc, pack_of, takes};
 use fulgurite_executor_cuda::support::{THREADS, type_of};
 use fulgurite_ops::nn::Approximate;
+use fulgurite_ops::prims::checks;
 
 /// How many packs a thread takes; the kernels know it too.
 const EACH: usize = 2;
@@ -31,7 +32,8 @@ fn each_element(plan: &mut Plan, kernel: &str, tensors: &[&DeviceTensor]) -> Res
 }
 
 /// `x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`, elementwise.
-#[operator(executor = llmc, dtypes(f32, bf16, f16), in_place, cheap, no_grad = "the implementation that uses it has a gradient of its own")]
+#[operator(executor = llmc, dtypes(f32, bf16, f16), in_place, cheap, no_grad = "the implementation that uses it has \
+    a gradient of its own")]
 pub mod gelu {
     fn gelu(input: Tensor<Floating>) -> Tensor;
 
@@ -66,7 +68,7 @@ pub mod gelu_backward {
     fn gelu_backward(input: Tensor<Floating>, d_out: Tensor<Floating>) -> Tensor;
 
     fn meta(input: &TensorMeta, d_out: &TensorMeta) -> Result<TensorMeta> {
-        require!(input == d_out, Cotangent, "d_out is {d_out}, expected {input}");
+        checks::is_like(("d_out", d_out), input, Code::Cotangent)?;
         Ok(input.clone())
     }
 

@@ -7,6 +7,7 @@ use fulgurite_runtime::{DType, source_files};
 use super::{define_threads, llmc, pack_of, takes};
 use fulgurite_executor_cuda::support::{THREADS, bits_of, index_type};
 use fulgurite_ops::core::promotion::constant_like;
+use fulgurite_ops::prims::checks;
 
 /// How many packs a thread moves; the kernels know it too.
 const EACH: usize = 4;
@@ -94,11 +95,9 @@ pub mod permute_backward {
     fn permute_backward(d_q: Tensor<Floating>, d_k: Tensor<Floating>, d_v: Tensor<Floating>) -> Tensor;
 
     fn meta(d_q: &TensorMeta, d_k: &TensorMeta, d_v: &TensorMeta) -> Result<TensorMeta> {
-        require!(
-            d_q.rank() == 4 && d_q == d_k && d_q == d_v,
-            Parts,
-            "d_q is {d_q}, d_k {d_k}, d_v {d_v}, expected three of one [B, H, T, D]"
-        );
+        checks::has_rank(("d_q", d_q), 4, "[B, H, T, D]", Code::Parts)?;
+        checks::is_like(("d_k", d_k), d_q, Code::Parts)?;
+        checks::is_like(("d_v", d_v), d_q, Code::Parts)?;
         let shape = d_q.shape();
         Ok(d_q.with_shape([shape[0], shape[2], 3 * shape[1] * shape[3]]))
     }
@@ -131,7 +130,9 @@ pub mod permute_backward {
     fn errors(e: &mut ErrorSamples) {
         let part = |shape: [usize; 4]| e.of(DType::F32, shape);
         let other = with(part([2, 3, 4, 5]), part([2, 3, 4, 5]), part([2, 3, 4, 6]));
-        e.case(Parts, other, "expected three of one [B, H, T, D]");
+        e.case(Parts, other, "d_v is f32[2, 3, 4, 6], expected f32[2, 3, 4, 5]");
+        let rows = || e.of(DType::F32, [4, 5]);
+        e.case(Parts, with(rows(), rows(), rows()), "d_q is f32[4, 5], expected [B, H, T, D]");
     }
 }
 
@@ -141,7 +142,7 @@ pub mod unpermute {
     fn unpermute(input: Tensor<Floating>) -> Tensor;
 
     fn meta(input: &TensorMeta) -> Result<TensorMeta> {
-        require!(input.rank() == 4, InputRank, "input is {input}, expected [B, H, T, D]");
+        checks::has_rank(("input", input), 4, "[B, H, T, D]", Code::InputRank)?;
         let shape = input.shape();
         Ok(input.with_shape([shape[0], shape[2], shape[1] * shape[3]]))
     }

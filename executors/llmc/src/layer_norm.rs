@@ -8,6 +8,7 @@ use super::rows::Rows;
 use super::{are_aligned, has_kernels_for, llmc, pack_anywhere, takes};
 use fulgurite_executor_cuda::support::{WIDEST, type_of};
 use fulgurite_ops::core::arrays::{array, values};
+use fulgurite_ops::prims::checks;
 
 /// Threads of a block where it has several rows.
 const THREADS: usize = 128;
@@ -155,9 +156,10 @@ pub mod layernorm_backward {
         require!(whole, TrailingShape, "input is {input}, expected it to end with {normalized_shape:?}");
         super::kernel_fits(input, weight, normalized_shape)
             .map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
-        require!(d_out == input, Cotangent, "d_out is {d_out}, expected {input}");
+        checks::is_like(("d_out", d_out), input, Code::Cotangent)?;
         let row = super::row_meta(input, normalized_shape);
-        require!(*mean == row && *rstd == row, Statistics, "mean is {mean}, rstd {rstd}, expected {row}");
+        checks::is_like(("mean", mean), &row, Code::Statistics)?;
+        checks::is_like(("rstd", rstd), &row, Code::Statistics)?;
         let parameter = weight.shape() == normalized_shape;
         require!(parameter, Parameters, "weight is {weight}, expected {normalized_shape:?}");
         Ok((input.clone(), weight.clone(), weight.clone()))

@@ -7,6 +7,7 @@ use super::{are_aligned, llmc, pack_anywhere, takes};
 use fulgurite_executor_cuda::support::{WIDEST, type_of};
 use fulgurite_ops::core::arrays::{along, softmax_row};
 use fulgurite_ops::nn::softmax_gradient;
+use fulgurite_ops::prims::checks;
 use fulgurite_runtime::device::Properties;
 use fulgurite_runtime::rules::{LaunchShape, Plan};
 
@@ -149,7 +150,7 @@ pub mod softmax_backward {
 
     fn meta(probabilities: &TensorMeta, d_out: &TensorMeta) -> Result<TensorMeta> {
         require!(probabilities.rank() > 0, ProbabilitiesRank, "probabilities is zero-dimensional, expected rows");
-        require!(d_out == probabilities, Cotangent, "d_out is {d_out}, expected {probabilities}");
+        checks::is_like(("d_out", d_out), probabilities, Code::Cotangent)?;
         Ok(probabilities.clone())
     }
 

@@ -7,6 +7,7 @@ use fulgurite_runtime::{DType, TensorMeta, binds, source_files};
 use super::optim;
 use super::tables::{MOST_TENSORS, table};
 use fulgurite_executor_cuda::support::{THREADS, are_aligned, has_kernels_for, pack_anywhere, type_of};
+use fulgurite_ops::prims::checks;
 
 /// Launches of tensors that are not empty: whether packs of all of them are aligned, and the tensors' positions.
 /// Addresses decide about neither which tensors a launch has nor the packs, since the order of sums depends on both.
@@ -118,7 +119,8 @@ pub mod scale_all {
 
     fn meta(grads: &[TensorMeta], norm: &TensorMeta) -> Result<Vec<TensorMeta>> {
         super::kernels_fit(grads).map_err(|reason| Failure::new(Code::Gradients.name(), reason))?;
-        require!(norm.rank() == 0 && norm.dtype() == DType::F32, Norm, "norm is {norm}, expected f32[]");
+        let number = TensorMeta::new([], DType::F32, norm.device());
+        checks::is_like(("norm", norm), &number, Code::Norm)?;
         Ok(grads.to_vec())
     }
 

@@ -33,6 +33,22 @@ pub fn distinct(dims: &[usize]) -> bool {
     dims.iter().enumerate().all(|(i, dim)| !dims[..i].contains(dim))
 }
 
+/// Fails with `code` unless the argument has the shape, element type and device of `expected`.
+pub fn is_like((name, given): Named<'_>, expected: &TensorMeta, code: Precondition) -> Result<(), Failure> {
+    if given == expected {
+        return Ok(());
+    }
+    Err(code.unmet(format_args!("{name} is {given}, expected {expected}")))
+}
+
+/// Fails with `code` unless the argument has `rank` dimensions, which `expected` describes: `[N, C]`.
+pub fn has_rank((name, given): Named<'_>, rank: usize, expected: &str, code: Precondition) -> Result<(), Failure> {
+    if given.rank() == rank {
+        return Ok(());
+    }
+    Err(code.unmet(format_args!("{name} is {given}, expected {expected}")))
+}
+
 /// Fails with `code` unless both have one shape.
 pub fn same_shape((first, a): Named<'_>, (second, b): Named<'_>, code: Precondition) -> Result<(), Failure> {
     let (a, b) = (a.shape(), b.shape());

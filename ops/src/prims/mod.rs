@@ -31,5 +31,5 @@ fulgurite_ops_macros::operator_files! {
     uniform,
 }
 
-pub(crate) mod checks;
+pub mod checks;
 pub(crate) mod support;
