@@ -172,7 +172,8 @@ fn a_mistake_in_inline_assembly_is_shown_with_its_line_of_intermediate_code() {
     if !common::has_nvrtc() {
         return;
     }
-    let source = "extern \"C\" __global__ void k(int* out) {\n  int x;\n  asm volatile(\"foo.bar %0;\" : \"=r\"(x));\n  out[0] = x;\n}\n";
+    let source = "extern \"C\" __global__ void k(int* out) \
+                  {\n  int x;\n  asm volatile(\"foo.bar %0;\" : \"=r\"(x));\n  out[0] = x;\n}\n";
     let error = nvrtc::compile(&compilation(source, "sm_90a", &[])).unwrap_err();
     println!("{error}");
     let CudaError::Compile(error) = error else { panic!("{error}") };

@@ -64,7 +64,8 @@ pub enum HuggingFaceError {
     },
     /// An output projection of its own.
     #[error(
-        "tensor \"lm_head.weight\" differs from \"wte.weight\" at row {row}, column {column}: {found} and {expected}, expected one tensor under both names"
+        "tensor \"lm_head.weight\" differs from \"wte.weight\" at row {row}, column {column}: {found} and \
+         {expected}, expected one tensor under both names"
     )]
     Untied {
         /// Row of the first difference.
@@ -78,7 +79,8 @@ pub enum HuggingFaceError {
     },
     /// Nothing tells the number of heads.
     #[error(
-        "the number of attention heads is not known: the metadata has no \"n_head\", there is no config.json beside the file, and no size has {layers} layers of {channels} channels; say it when converting (--heads)"
+        "the number of attention heads is not known: the metadata has no \"n_head\", there is no config.json beside \
+         the file, and no size has {layers} layers of {channels} channels; say it when converting (--heads)"
     )]
     UnknownHeads {
         /// L.

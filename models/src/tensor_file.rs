@@ -57,7 +57,8 @@ pub enum TensorFileError {
     },
     /// A header longer than the file.
     #[error(
-        "the header length at offset 0 says {declared} bytes, but {available} follow (and at most {LARGEST_HEADER} are read)"
+        "the header length at offset 0 says {declared} bytes, but {available} follow (and at most {LARGEST_HEADER} \
+         are read)"
     )]
     HeaderLength {
         /// What the first 8 bytes say.
@@ -78,7 +79,8 @@ pub enum TensorFileError {
     },
     /// Offsets that do not follow from dtype and shape.
     #[error(
-        "tensor {name:?} of dtype {dtype} and shape {shape:?} has data offsets {begin} to {end}, which do not fit its size"
+        "tensor {name:?} of dtype {dtype} and shape {shape:?} has data offsets {begin} to {end}, which do not fit \
+         its size"
     )]
     Size {
         /// The tensor.

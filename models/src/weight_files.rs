@@ -54,14 +54,16 @@ pub enum WeightFileError {
     #[error("unknown format '{0}', expected one of {names}", names = Format::ALL.map(Format::name).join(", "))]
     UnknownFormat(String),
     /// The end of a file's name tells no format.
-    #[error("'{}' ends in neither .bin (llm.c) nor .safetensors (Hugging Face): say which format it gets", path.display())]
+    #[error("'{}' ends in neither .bin (llm.c) nor .safetensors (Hugging Face): say which format it \
+             gets", path.display())]
     UnknownExtension {
         /// The file.
         path: PathBuf,
     },
     /// A model for which no tokenizer is known.
     #[error(
-        "a vocabulary of {vocabulary} is smaller than that of every tokenizer, of which 'bytes' has the least with 256 ids"
+        "a vocabulary of {vocabulary} is smaller than that of every tokenizer, of which 'bytes' has the least with \
+         256 ids"
     )]
     NoTokenizer {
         /// V.

@@ -178,7 +178,10 @@ fn tensor_class(ty: &Type, word: &str, errors: &mut Errors) -> Option<Class> {
             if class.is_none() {
                 errors.at(
                     &arguments.to_token_stream(),
-                    format!("expected the class of its element types: `{word}<Floating>`, `<Integer>`, `<Boolean>`, `<Number>` or `<Any>`"),
+                    format!(
+                        "expected the class of its element types: `{word}<Floating>`, `<Integer>`, `<Boolean>`, \
+                             `<Number>` or `<Any>`"
+                    ),
                 );
             }
             Some(class.unwrap_or(Class::Any))

@@ -72,7 +72,10 @@ pub fn read(input: TokenStream, errors: &mut Errors) -> Option<Tree> {
         if !attribute && !holds_leaves {
             errors.at(
                 &field.ty,
-                format!("this field holds no `{leaf}`; write `#[tree(attribute)]` before it if it decides which program is compiled"),
+                format!(
+                    "this field holds no `{leaf}`; write `#[tree(attribute)]` before it if it decides which \
+                         program is compiled"
+                ),
             );
         } else if attribute && holds_leaves {
             errors.at(

@@ -138,7 +138,8 @@ pub enum Error {
     },
     /// A handle was used outside of the trace that made it.
     #[error(
-        "{operator}: argument '{argument}' belongs to another trace; a handle lives only inside the trace that made it{stack}"
+        "{operator}: argument '{argument}' belongs to another trace; a handle lives only inside the trace that made \
+         it{stack}"
     )]
     StaleHandle {
         /// The operator called.

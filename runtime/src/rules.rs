@@ -80,7 +80,8 @@ by_value!(Tensor, TensorMeta, Expr, TensorRef<'_>, ReferenceTensor);
 #[diagnostic::on_unimplemented(
     message = "an argument of type `{Self}` cannot be handed to a rule as `{Target}`",
     label = "the rule asks for `{Target}`",
-    note = "rules take `T`, `&T`, `&[T]` for lists, `&str` for strings, `Option<&T>` for optional tensors, `Expr` in `scalar`, `&ArrayD<f64>` in `reference`"
+    note = "rules take `T`, `&T`, `&[T]` for lists, `&str` for strings, `Option<&T>` for optional tensors, `Expr` in \
+            `scalar`, `&ArrayD<f64>` in `reference`"
 )]
 pub trait Pass<'a, Target> {
     /// The argument in the type that the rule takes.

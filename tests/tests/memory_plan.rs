@@ -235,7 +235,8 @@ fn a_region_is_what_its_executor_reads() {
 #[test]
 fn all_values_are_on_one_device() {
     let text = "# fulgurite trace 2\ntrace f for cuda:sm_90a (x: f32[8]) {\n\
-                a: i64[8]@cpu = prims::full(size=[8], fill_value=1, dtype=i64, device=\"cpu\")\nreturn x = x, a = a\n}\n";
+                a: i64[8]@cpu = prims::full(size=[8], fill_value=1, dtype=i64, device=\"cpu\")\nreturn x = x, a = \
+                    a\n}\n";
     let trace = parse(text).unwrap();
     let message = trace.verify().unwrap_err().to_string();
     assert!(message.contains("'a' is on cpu, the program runs on cuda:0"), "{message}");

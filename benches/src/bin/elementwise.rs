@@ -52,7 +52,8 @@ fn main() -> fulgurite_runtime::Result<()> {
     let ratios = [of_copy(&times, 1), of_copy(&times, 2)];
     let [copy, first, second] = times.map(|times| gigabytes(median_of(times)));
     println!(
-        "processor: {}, {parts} threads, {} MiB a tensor (last-level cache {} MiB), bytes counted: one read and one write",
+        "processor: {}, {parts} threads, {} MiB a tensor (last-level cache {} MiB), bytes counted: one read and one \
+         write",
         processor(),
         (4 * len) >> 20,
         last_level_cache() >> 20

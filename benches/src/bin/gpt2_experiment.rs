@@ -246,7 +246,8 @@ fn main() -> Result<ExitCode> {
         };
         println!("\n{dtype}, {} x {} tokens:\n", asked.rows, asked.context);
         println!(
-            "| who | waited ms | piped ms | first step s | peak MiB | loss 1 | loss 10 | from PyTorch's losses, relative |"
+            "| who | waited ms | piped ms | first step s | peak MiB | loss 1 | loss 10 | from PyTorch's losses, \
+             relative |"
         );
         println!("|---|---|---|---|---|---|---|---|");
         for (name, run) in &runs {

@@ -80,7 +80,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let names = if arguments.prefix { Names::Prefixed } else { Names::Plain };
     save(loaded.weights, to, tokenizer, names, &arguments.to_file).map_err(|error| failed(&error))?;
     say!(
-        "{}: {from} to {to}, {layers} layers, {heads} heads, {channels} channels, context {context}, vocabulary {vocabulary}",
+        "{}: {from} to {to}, {layers} layers, {heads} heads, {channels} channels, context {context}, vocabulary \
+         {vocabulary}",
         arguments.to_file.display(),
     )?;
     Ok(ExitCode::SUCCESS)

@@ -169,7 +169,8 @@ fn say_classes(rows: &[Row]) -> Outcome {
         }
     }
     say!(
-        "        Operators that declare no class keep their operands; one whose decomposition holds a product is opened."
+        "        Operators that declare no class keep their operands; one whose decomposition holds a product is \
+         opened."
     )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -61,7 +61,8 @@ fn saved(programs: &Programs) -> String {
     };
     let arguments = saved.iter().filter(|value| value.argument).count();
     let mut text = format!(
-        "# saved for the backward program: {} values of {} bytes that the forward program makes, and {arguments} arguments of {} bytes\n",
+        "# saved for the backward program: {} values of {} bytes that the forward program makes, and {arguments} \
+         arguments of {} bytes\n",
         saved.len() - arguments,
         bytes(false),
         bytes(true)

@@ -235,7 +235,9 @@ fn plans_that_reach_elsewhere_are_not_run() {
         ("(x: f32[4])", "  w: f32[4] = prims::exp(x) by cpu\n".into(), "w at 1", "not a multiple of 4"),
         (
             "(x: f32[2, 2])",
-            "  t: f32[2, 2] = prims::permute(x, dims=[1, 0]) by view\n  w: f32[4] = prims::reshape(t, shape=[4]) by view\n".into(),
+            "  t: f32[2, 2] = prims::permute(x, dims=[1, 0]) by view\n  w: f32[4] = prims::reshape(t, shape=[4]) by \
+             view\n"
+                .into(),
             "w at 0",
             "its operand's memory cannot be looked at in that way",
         ),
@@ -394,7 +396,8 @@ fn snapshots_are_compared_with_those_of_a_commit() {
 #[test]
 fn inputs_that_do_not_fit_are_refused_before_they_are_made() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "# fulgurite trace 2\ntrace f for cpu (x: f32[100000000000]) {\n  y: f32[100000000000] = prims::exp(x)\n  return result = y\n}\n";
+    let text = "# fulgurite trace 2\ntrace f for cpu (x: f32[100000000000]) \
+                {\n  y: f32[100000000000] = prims::exp(x)\n  return result = y\n}\n";
     std::fs::write(folder.path().join("large.trace"), text).unwrap();
     let complaint = run_in(folder.path(), &["trace", "run", "large.trace"]).fails(1);
     assert!(complaint.contains("the limit is"), "{complaint}");

@@ -175,7 +175,8 @@ Remark: The warnings can be suppressed with "-diag-suppress <warning-number>"
         assert_eq!(found[0].text.as_deref(), Some("  o[0]=undefined_thing;"));
         assert_eq!(found[2].message, r#"variable "x" was declared but never referenced"#);
         let shown = found[0].to_string();
-        let expected = "error: identifier \"undefined_thing\" is undefined (k.cu:2)\n    2 |   o[0]=undefined_thing;\n      |        ^";
+        let expected = "error: identifier \"undefined_thing\" is undefined (k.cu:2)\n    2 |   \
+                        o[0]=undefined_thing;\n      |        ^";
         assert_eq!(shown, expected);
     }
 

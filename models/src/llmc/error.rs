@@ -49,7 +49,8 @@ pub enum LlmcError {
         expected: String,
     },
     /// A file cut short.
-    #[error("cut short: {place} begins at offset {offset} and takes {needed} bytes, but the file ends at {length}{}", described.map(|bytes| format!(" (the header describes {bytes} bytes)")).unwrap_or_default())]
+    #[error("cut short: {place} begins at offset {offset} and takes {needed} bytes, but the file ends at \
+             {length}{}", described.map(|bytes| format!(" (the header describes {bytes} bytes)")).unwrap_or_default())]
     CutShort {
         /// The first part that is incomplete.
         place: String,

@@ -82,7 +82,8 @@ pub fn takes_all(rule: &Rule, params: &[String], errors: &mut Errors) -> bool {
         errors.at(
             &rule.function.sig.ident,
             format!(
-                "`{}` leaves out {}: it takes every argument, so that none falls back to a default unseen; write `_{first}: ...` for one that it does not use",
+                "`{}` leaves out {}: it takes every argument, so that none falls back to a default unseen; write \
+                 `_{first}: ...` for one that it does not use",
                 rule.name,
                 list.join(", ")
             ),

@@ -21,7 +21,11 @@ pub fn check(rules: &[Rule], waived: &[(Ident, LitStr)], results: Option<&[Strin
         for cotangent in &pullback.cotangents {
             let text = cotangent.to_string();
             if text == "_" {
-                errors.at(cotangent, "name this cotangent and use it; if its gradient is zero or unknown, name it `_d_name` and add `waive(d_name = \"reason\")` to the attribute");
+                errors.at(
+                    cotangent,
+                    "name this cotangent and use it; if its gradient is zero or unknown, name it \
+                                      `_d_name` and add `waive(d_name = \"reason\")` to the attribute",
+                );
                 continue;
             }
             let name = text.trim_start_matches('_').to_owned();
@@ -29,9 +33,18 @@ pub fn check(rules: &[Rule], waived: &[(Ident, LitStr)], results: Option<&[Strin
             match (scan::mentions(pullback.body.clone(), &text), reason) {
                 (false, None) => errors.at(
                     cotangent,
-                    format!("the cotangent `{name}` is not used, so its part of the gradient would be lost; use it, or add `waive({name} = \"reason\")` to the attribute"),
+                    format!(
+                        "the cotangent `{name}` is not used, so its part of the gradient would be lost; use it, \
+                             or add `waive({name} = \"reason\")` to the attribute"
+                    ),
                 ),
-                (true, Some((known, _))) => errors.at(known, format!("the cotangent `{name}` is waived and used; remove the waiver")),
+                (true, Some((known, _))) => errors.at(
+                    known,
+                    format!(
+                        "the cotangent `{name}` is waived and used; \
+                    remove the waiver"
+                    ),
+                ),
                 _ => {}
             }
             names.push(name);

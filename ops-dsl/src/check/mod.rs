@@ -62,7 +62,8 @@ fn signature(params: &mut [Param], errors: &mut Errors) {
         if name.starts_with('_') {
             errors.at(
                 &param.ident,
-                "a parameter of a signature begins with a letter: `_name` is how a rule says that it does not use `name`",
+                "a parameter of a signature begins with a letter: `_name` is how a rule says that it does not use \
+                 `name`",
             );
         }
         if let Some(message) = raw(&param.ident, "the parameter") {
@@ -138,7 +139,8 @@ fn attribute_type(ty: &mut Type, errors: &mut Errors) {
     } else if ["Tensor", "Operand"].iter().any(|word| scan::mentions(ty.to_token_stream(), word)) {
         errors.at(
             ty,
-            "tensors stand in signatures as `Tensor`, `Option<Tensor>`, `Vec<Tensor>` or `Operand` (a tensor or a number)",
+            "tensors stand in signatures as `Tensor`, `Option<Tensor>`, `Vec<Tensor>` or `Operand` (a tensor or a \
+             number)",
         );
         *ty = parse_quote!(bool);
     }
@@ -162,7 +164,10 @@ fn names(parts: &Parts, rules: &[Rule], known: &[&'static str], of: &str, errors
         } else if let Some(near) = nearest(&name, known.iter().copied()) {
             errors.at(
                 ident,
-                format!("{of} has no rule `{name}`, did you mean `{near}`? (helpers may have such names, but this one is not called)"),
+                format!(
+                    "{of} has no rule `{name}`, did you mean `{near}`? (helpers may have such names, but this \
+                         one is not called)"
+                ),
             );
         }
     }
@@ -185,7 +190,10 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
     if !has("samples") {
         errors.at(
             ident,
-            format!("`{ident}` has no samples, so nothing would test it; write `fn samples(s: &mut Samples) {{ s.case(with(s.normal([4, 8]))); }}`"),
+            format!(
+                "`{ident}` has no samples, so nothing would test it; write `fn samples(s: &mut Samples) \
+                     {{ s.case(with(s.normal([4, 8]))); }}`"
+            ),
         );
     }
     // What is said below would only confuse while it is unclear what kind of operator this is.
@@ -196,21 +204,33 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
     match (kind, operator.rule("decomposition")) {
         (Kind::Prim | Kind::Symbol(_), Some(rule)) => errors.at(
             &rule.function.sig.ident,
-            format!("{} does not decompose; remove this rule, or declare a composite: `#[operator]` without `{}`", kind.describe(), match kind {
-                Kind::Prim => "prim",
-                _ => "executor",
-            }),
+            format!(
+                "{} does not decompose; remove this rule, or declare a composite: `#[operator]` without \
+                     `{}`",
+                kind.describe(),
+                match kind {
+                    Kind::Prim => "prim",
+                    _ => "executor",
+                }
+            ),
         ),
         (Kind::Composite, None) => errors.at(
             ident,
-            format!("`{ident}` is a composite without a decomposition; write `fn decomposition(...) -> ...`, or declare `#[operator(prim)]` or `#[operator(executor = ...)]`"),
+            format!(
+                "`{ident}` is a composite without a decomposition; write `fn decomposition(...) -> ...`, or \
+                     declare `#[operator(prim)]` or `#[operator(executor = ...)]`"
+            ),
         ),
         _ => {}
     }
     if !matches!(kind, Kind::Composite) && !has("meta") && !has("scalar") {
         errors.at(
             ident,
-            format!("`{ident}` is {} and needs `fn meta(...) -> Result<TensorMeta>`, which gives the results' shapes and dtypes", kind.describe()),
+            format!(
+                "`{ident}` is {} and needs `fn meta(...) -> Result<TensorMeta>`, which gives the results' shapes \
+                     and dtypes",
+                kind.describe()
+            ),
         );
     }
     let options = &operator.options;
@@ -235,7 +255,10 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
     if let (Some(class), None) = (&options.autocast, differentiable) {
         errors.at(
             class,
-            format!("no argument of `{ident}` can be a floating-point tensor, so autocast leaves it alone; remove `autocast`"),
+            format!(
+                "no argument of `{ident}` can be a floating-point tensor, so autocast leaves it alone; remove \
+                     `autocast`"
+            ),
         );
     }
     if let (None, Some((name, _))) = (operator.rule("grad"), operator.waived_cotangents().first()) {
@@ -318,7 +341,10 @@ fn codes(operator: &mut Operator, helpers: &[Function], errors: &mut Errors) {
         if !scan::mentions(sampled.clone(), &code.to_string()) {
             errors.at(
                 code,
-                format!("no error sample trips `{code}`; add `e.case({code}, with(...), \"part of the message\")` to `fn errors(e: &mut ErrorSamples)`"),
+                format!(
+                    "no error sample trips `{code}`; add `e.case({code}, with(...), \"part of the message\")` to \
+                         `fn errors(e: &mut ErrorSamples)`"
+                ),
             );
         }
     }
@@ -328,7 +354,10 @@ fn codes(operator: &mut Operator, helpers: &[Function], errors: &mut Errors) {
             let hint = did_you_mean(&code.to_string(), names.iter().map(String::as_str));
             errors.at(
                 &code,
-                format!("no rule requires `{code}`{hint}; write `require!(condition, {code}, \"message\")` where it is checked"),
+                format!(
+                    "no rule requires `{code}`{hint}; write `require!(condition, {code}, \"message\")` where it \
+                         is checked"
+                ),
             );
             codes.push(code);
         }
@@ -344,13 +373,15 @@ pub fn implementation(ident: &Ident, parts: &Parts, waived: &[(Ident, LitStr)], 
     if !has("checker") {
         errors.at(
             ident,
-            "an implementation says what it takes; write `fn checker(...) -> Claim { refuse_unless!(condition, \"reason\"); Ok(()) }`",
+            "an implementation says what it takes; write `fn checker(...) -> Claim \
+             { refuse_unless!(condition, \"reason\"); Ok(()) }`",
         );
     }
     if !has("execution") && !has("cpu") && !has("plan") {
         errors.at(
             ident,
-            "an implementation runs the operator; write `fn execution(...)` in terms of kernel symbols, the host kernel `fn cpu(...)`, or the device work `fn plan(...)`",
+            "an implementation runs the operator; write `fn execution(...)` in terms of kernel symbols, the host \
+             kernel `fn cpu(...)`, or the device work `fn plan(...)`",
         );
     }
     // The signature is elsewhere: the names of cotangents are checked against it when constants are evaluated.

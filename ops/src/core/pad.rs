@@ -57,7 +57,8 @@ pub mod pad {
             require!(
                 (1..=3).contains(&dims) && (dims + 1..=dims + 2).contains(&input.rank()),
                 PaddedDims,
-                "pad has {} numbers for an input of rank {}: this mode pads one to three dimensions behind one or two others",
+                "pad has {} numbers for an input of rank {}: this mode pads one to three dimensions behind one or \
+                 two others",
                 pad.len(),
                 input.rank()
             );

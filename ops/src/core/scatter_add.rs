@@ -23,7 +23,8 @@ pub mod scatter_add {
         require!(
             fits,
             IndexShape,
-            "index has shape {:?}, expected no extent above those of src, {:?}, and of input, {:?}, but in dimension {dim}",
+            "index has shape {:?}, expected no extent above those of src, {:?}, and of input, {:?}, but in dimension \
+             {dim}",
             index.shape(),
             src.shape(),
             input.shape()

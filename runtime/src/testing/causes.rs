@@ -93,7 +93,8 @@ mod tests {
         let causes = Causes::default();
         let message = |dtype: &str, sample: usize, got: f64| {
             format!(
-                "norm({dtype}[{sample}, 3]), sample {sample}: element [0, {sample}]: expected 1.0, got {got:?}\n  repeat: x {sample}"
+                "norm({dtype}[{sample}, 3]), sample {sample}: element [0, {sample}]: expected 1.0, got {got:?}\n  \
+                 repeat: x {sample}"
             )
         };
         for (i, dtype) in ["f32", "bf16", "f64"].iter().enumerate() {

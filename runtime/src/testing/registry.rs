@@ -69,7 +69,8 @@ pub fn unlisted(sources: &[PathBuf]) -> Vec<(PathBuf, usize, usize)> {
 pub(crate) fn describe_unlisted((path, declared, linked): &(PathBuf, usize, usize)) -> String {
     let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     format!(
-        "{} has {declared} declarations, {linked} of them are linked: list the file in its folder's `operator_files! {{ {name}, ... }}`",
+        "{} has {declared} declarations, {linked} of them are linked: list the file in its folder's `operator_files! \
+         {{ {name}, ... }}`",
         path.display()
     )
 }

@@ -101,16 +101,21 @@ operators! {
         attribute::<Option<DType>>("dtype"), attribute::<Mode>("mode"), attribute::<Vec<i64>>("dims"),
         attribute::<Vec<Vec<f64>>>("nested"), attribute::<Option<f64>>("maybe"),
     ] }
-    TOPK: "tt::topk" { params: &[tensor("input"), attribute::<usize>("k")], results: ResultsDef::Named(&["values", "indices"]), rules: &[&TracingRules { meta: Some(&|a| {
+    TOPK: "tt::topk" { params: &[tensor("input"), attribute::<usize>("k")],
+        results: ResultsDef::Named(&["values", "indices"]),
+        rules: &[&TracingRules { meta: Some(&|a| {
         let (input, k) = (a[0].tensors()[0].clone(), size(&a[1])?);
         if input.shape() != [k] { return Err(Failure::new("K", format!("input is {input}, expected {k} elements"))); }
         Ok(vec![input.clone(), input.with_dtype(DType::I64)])
     }), ..SAME }] }
-    SPLIT: "tt::split" { params: &[tensor("input"), attribute::<usize>("parts")], results: ResultsDef::List, rules: &[&TracingRules { meta: Some(&|a| {
+    SPLIT: "tt::split" { params: &[tensor("input"), attribute::<usize>("parts")], results: ResultsDef::List,
+        rules: &[&TracingRules { meta: Some(&|a| {
         Ok(vec![a[0].tensors()[0].clone(); size(&a[1])?.min(9)])
     }), ..SAME }] }
-    MEAN: "tt::mean" { params: &[tensor("input")], rules: &[&TracingRules { meta: Some(&|a| Ok(vec![a[0].tensors()[0].with_shape([])])), ..SAME }] }
-    IDENTITY: "tt::identity" { params: &[tensor("input")], kind: OperatorKind::Composite, rules: &[&TracingRules { decomposition: Some(&|a| vec![handle(&a[0])]), ..SAME }] }
+    MEAN: "tt::mean" { params: &[tensor("input")],
+        rules: &[&TracingRules { meta: Some(&|a| Ok(vec![a[0].tensors()[0].with_shape([])])), ..SAME }] }
+    IDENTITY: "tt::identity" { params: &[tensor("input")], kind: OperatorKind::Composite,
+        rules: &[&TracingRules { decomposition: Some(&|a| vec![handle(&a[0])]), ..SAME }] }
     NORM: "tt::norm" { params: &[tensor("input"), optional("weight"), attribute::<f64>("eps")],
         kind: OperatorKind::Composite, rules: &[&TracingRules { decomposition: Some(&|a| {
             let x = call(op("tt::exp"), vec![a[0].clone()])[0];
@@ -120,7 +125,8 @@ operators! {
                 _ => vec![x],
             }
         }), ..SAME }] }
-    DEEP: "tt::deep" { params: &[tensor("input"), optional("weight")], kind: OperatorKind::Composite, rules: &[&TracingRules { decomposition: Some(&|a| {
+    DEEP: "tt::deep" { params: &[tensor("input"), optional("weight")], kind: OperatorKind::Composite,
+        rules: &[&TracingRules { decomposition: Some(&|a| {
         let eps = Arg::Attribute(Attribute::Scalar(Scalar::Float(1e-5)));
         let x = call(op("tt::norm"), vec![a[0].clone(), a[1].clone(), eps.clone()]);
         call(op("tt::norm"), vec![Arg::Tensor(x[0]), a[1].clone(), eps])
@@ -131,7 +137,8 @@ operators! {
     LOOK: "tt::look" { params: &[tensor("input")], rules: &[&SAME, &LayoutRules { view: Some(&look) }] }
     DROPOUT: "tt::dropout" { params: &[tensor("input")], effects: Effects { random: true, ..Effects::NONE } }
     REDUCE: "tt::all_reduce" { params: &[tensor("input")], effects: Effects { collective: true, ..Effects::NONE } }
-    BARRIER: "tt::barrier" { params: &[tensor("input")], results: ResultsDef::Named(&[]), rules: &[&TracingRules { meta: Some(&|_| Ok(vec![])), ..SAME }],
+    BARRIER: "tt::barrier" { params: &[tensor("input")], results: ResultsDef::Named(&[]),
+        rules: &[&TracingRules { meta: Some(&|_| Ok(vec![])), ..SAME }],
         effects: Effects { collective: true, ..Effects::NONE } }
     SLY_RANDOM: "tt::sly_random" { params: &[tensor("input")], kind: OperatorKind::Composite,
         rules: &[&TracingRules { decomposition: Some(&|a| call(op("tt::dropout"), vec![a[0].clone()])), ..SAME }] }
@@ -143,9 +150,13 @@ operators! {
             call(op("tt::update"), vec![Arg::Tensor(view[0]), a[1].clone()])
         }), ..SAME }] }
     REGION: "region" { params: &[tensor("input")] }
-    DEL: "del" { params: &[tensor("input")], results: ResultsDef::Named(&[]), rules: &[&TracingRules { meta: Some(&|_| Ok(vec![])), ..SAME }] }
+    DEL: "del" { params: &[tensor("input")], results: ResultsDef::Named(&[]),
+        rules: &[&TracingRules { meta: Some(&|_| Ok(vec![])), ..SAME }] }
     FAILS: "tt::fails" { params: &[tensor("input")], kind: OperatorKind::Composite,
-        rules: &[&TracingRules { decomposition: Some(&|a| call(op("tt::topk"), vec![a[0].clone(), Arg::Attribute(Attribute::Scalar(Scalar::Int(7)))])), ..SAME }] }
+        rules: &[&TracingRules { decomposition: Some(&|a| {
+            let seven = Arg::Attribute(Attribute::Scalar(Scalar::Int(7)));
+            call(op("tt::topk"), vec![a[0].clone(), seven])
+        }), ..SAME }] }
 }
 
 /// What the executors here claim.
@@ -162,7 +173,11 @@ macro_rules! executors {
     ($($id:ident: $name:literal on $device:literal;)*) => {$(
         #[linkme::distributed_slice(EXECUTORS)]
         static $id: &ExecutorDef = &ExecutorDef {
-            name: $name, device: $device, claims: Some(&takes), prepare_region: Some(&region), ..crate::expansion::EXECUTOR
+            name: $name,
+            device: $device,
+            claims: Some(&takes),
+            prepare_region: Some(&region),
+            ..crate::expansion::EXECUTOR
         };
     )*};
 }

@@ -129,7 +129,8 @@ fn names_in_bodies_macros_attributes_and_by_globs_are_needs() {
         ("c.rs", "use super::a::*; fn h() -> Glob { println!(\"{:?}\", (1, crate::b::g())); Glob }"),
         (
             "d.rs",
-            "macro_rules! call { () => { $crate::b::g() }; } pub(crate) use call; #[arg(parser = crate::c::h)] fn f() {}",
+            "macro_rules! call { () => { $crate::b::g() }; } pub(crate) use call; #[arg(parser = crate::c::h)] fn \
+             f() {}",
         ),
         ("e.rs", "fn f(x: Vec<crate::a::Glob>) { crate::d::call!() }"),
     ];

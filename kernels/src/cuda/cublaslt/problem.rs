@@ -221,7 +221,8 @@ impl Problem {
             }
             if is_used && self.d.dtype.size() == 2 && alignment < EPILOGUE_ALIGNMENT {
                 return Some(format!(
-                    "{name} is aligned to {alignment} bytes, the library takes one of 16 bits on a multiple of {EPILOGUE_ALIGNMENT}"
+                    "{name} is aligned to {alignment} bytes, the library takes one of 16 bits on a multiple of \
+                     {EPILOGUE_ALIGNMENT}"
                 ));
             }
         }

@@ -231,7 +231,8 @@ fn subject(problem: &Problem, workspace_bytes: usize, version: &str, device: &De
     let Device { name, multiprocessors, .. } = device;
     let architecture = device.architecture();
     format!(
-        "{problem:?}, {workspace_bytes} bytes of workspace, cuBLASLt {version}, {name} ({architecture}, {multiprocessors} multiprocessors)"
+        "{problem:?}, {workspace_bytes} bytes of workspace, cuBLASLt {version}, {name} ({architecture}, \
+         {multiprocessors} multiprocessors)"
     )
 }
 

@@ -92,7 +92,8 @@ fn merging(subject: &Subject) -> Check {
     let expected = if def.effects.mergeable() && !inner_effects { 1 } else { 2 };
     ensure!(
         calls == expected,
-        "two equal calls became {calls} after common subexpression elimination, expected {expected}, by the declared effects {:?}",
+        "two equal calls became {calls} after common subexpression elimination, expected {expected}, by the declared \
+         effects {:?}",
         def.effects
     );
     Ok(())

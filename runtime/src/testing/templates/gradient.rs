@@ -162,7 +162,8 @@ impl Along<'_> {
             }
             ensure!(
                 error <= allowed,
-                "along a random direction expected {slope:?} by central differences, got {ours:?} (off by {:.3e}, allowed {:.3e})",
+                "along a random direction expected {slope:?} by central differences, got {ours:?} (off by {:.3e}, \
+                 allowed {:.3e})",
                 (slope - ours).abs(),
                 allowed * scale,
             );

@@ -141,7 +141,8 @@ fn views_of_one_reader_are_written_inside_its_line() {
 ";
     let text = |history: &str, lines: &str| {
         format!(
-            "# fulgurite trace 2\n# made by {history}\ntrace f for cpu (x: f32[8], y: f32[8]) {{\n{lines}  return e\n}}\n"
+            "# fulgurite trace 2\n# made by {history}\ntrace f for cpu (x: f32[8], y: f32[8]) \
+             {{\n{lines}  return e\n}}\n"
         )
     };
     let ending = text("delete_last_used", lines);

@@ -317,7 +317,8 @@ impl Verifier<'_> {
                 format!("'{value}' takes the memory of '{taken}', which is read later")
             }
             Space::Own(_) => format!(
-                "'{value}' takes the memory of '{taken}', which the same line reads; its kernel does not update in place"
+                "'{value}' takes the memory of '{taken}', which the same line reads; its kernel does not update in \
+                 place"
             ),
         }
     }

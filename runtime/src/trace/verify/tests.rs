@@ -226,7 +226,9 @@ fn every_rule_has_a_text_that_breaks_it() {
         ),
         (
             "cat: f32[8] = tt::cat([mixed, x], dim=0)",
-            "cat: f32[8] = tt::sly_update(x, dy) {\n(input: f32[8], delta: f32[8])\nv: f32[8] = tt::view(input)\nd: f32[8] = tt::update(v, delta)\nyield d\n}",
+            "cat: f32[8] = tt::sly_update(x, dy) \
+             {\n(input: f32[8], delta: f32[8])\nv: f32[8] = tt::view(input)\nd: f32[8] = tt::update(v, delta)\nyield \
+             d\n}",
             "cat:",
             "its body changes 'input', which tt::sly_update does not declare",
         ),
@@ -244,7 +246,8 @@ fn every_rule_has_a_text_that_breaks_it() {
         ),
         (
             "  new: f32[8] = tt::update(params.w, every)",
-            "  v: f32[8] = tt::view(params.w)\n  new: f32[8] = tt::update(params.w, every)\n  late: f32[8] = tt::exp(v)",
+            "  v: f32[8] = tt::view(params.w)\n  new: f32[8] = tt::update(params.w, every)\n  late: f32[8] = \
+             tt::exp(v)",
             "late:",
             "reads 'v' after its memory was overwritten by 'new'",
         ),
