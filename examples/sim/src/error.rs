@@ -26,6 +26,9 @@ pub enum SimError {
         /// How many.
         bytes: usize,
     },
+    /// Work of a program ran after the program was dropped.
+    #[error("a kernel ran whose program was dropped")]
+    Unloaded,
     /// A command that the device does not have.
     #[error("the simulated device cannot run {0}")]
     Unknown(String),
@@ -51,7 +54,7 @@ impl BackendError for SimError {
         match self {
             SimError::NoSuchDevice(_) => Category::Unavailable,
             SimError::OutOfMemory { .. } => Category::OutOfMemory,
-            SimError::Access { .. } | SimError::Panicked(_) | SimError::Ended => Category::Lost,
+            SimError::Access { .. } | SimError::Unloaded | SimError::Panicked(_) | SimError::Ended => Category::Lost,
             SimError::Unknown(_) | SimError::Foreign | SimError::Elsewhere(_) | SimError::NotReached => Category::Other,
         }
     }

@@ -87,7 +87,7 @@ impl DeviceKind for Sim {
     }
 }
 
-/// Streams whose work may use the device's memory.
+/// The streams of a device.
 type Streams = Arc<Mutex<Vec<Weak<Shared>>>>;
 
 /// A simulated device.
@@ -120,9 +120,9 @@ impl SimContext {
     }
 
     /// Waits for all that is enqueued.
-    fn drain(streams: &Streams) {
+    fn drain(&self) {
         let streams: Vec<Arc<Shared>> = {
-            let mut streams = streams.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
             streams.retain(|stream| stream.strong_count() > 0);
             streams.iter().filter_map(Weak::upgrade).collect()
         };
@@ -144,8 +144,7 @@ impl DeviceContext for SimContext {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>, DeviceError> {
-        let (heap, streams) = (self.heap.clone(), self.streams.clone());
-        Ok(Box::new(SimMemory { address: heap.allocate(bytes)?, bytes, heap, streams }))
+        Ok(Box::new(SimMemory { address: self.heap.allocate(bytes)?, bytes, heap: self.heap.clone() }))
     }
 
     fn memory_held(&self) -> MemoryHeld {
@@ -153,7 +152,7 @@ impl DeviceContext for SimContext {
     }
 
     fn synchronize(&self) -> Result<(), DeviceError> {
-        SimContext::drain(&self.streams);
+        self.drain();
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
         lost.map_or(Ok(()), |error| Err(error.into()))
     }
@@ -192,7 +191,6 @@ struct SimMemory {
     address: u64,
     bytes: usize,
     heap: Heap,
-    streams: Streams,
 }
 
 impl std::fmt::Debug for SimMemory {
@@ -212,9 +210,8 @@ impl DeviceMemory for SimMemory {
 }
 
 impl Drop for SimMemory {
-    /// Waits for the work that may use it.
+    /// Waits for nobody: work that still uses the block is an error.
     fn drop(&mut self) {
-        SimContext::drain(&self.streams);
         self.heap.free(self.address);
     }
 }

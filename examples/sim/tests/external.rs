@@ -52,7 +52,7 @@ fn work_waits_until_memory_of_others_is_ready() {
     let seen = |with_event: bool| {
         let other = context.stream().unwrap();
         let (scratch, from) = (context.allocate(64).unwrap(), memory(context, &[1.0, 2.0]));
-        let to = memory(context, &[0.0, 0.0]);
+        let to = Arc::new(memory(context, &[0.0, 0.0]));
         let (address, ready) = (to.address(), context.event(false).unwrap());
         busy(&*other, &*scratch);
         // SAFETY: both blocks have as many bytes, and live until the stream is waited for.
@@ -60,11 +60,13 @@ fn work_waits_until_memory_of_others_is_ready() {
         other.record(&*ready).unwrap();
         let meta = TensorMeta::new([2], DType::F32, sim());
         let event = with_event.then_some(&*ready);
-        // SAFETY: the block has as many bytes, and its owner is dropped with the deleter. Without the event nothing
+        let own = to.clone();
+        // SAFETY: the block has as many bytes, and lives until the stream is waited for. Without the event nothing
         // orders the write: the block has a lock, and what is read then is what this test is about.
-        let array = unsafe { Array::from_external(pointer(address), meta, None, move || drop(to), event) }.unwrap();
+        let array = unsafe { Array::from_external(pointer(address), meta, None, move || drop(own), event) }.unwrap();
         let out = jit(|x: Tensor| x * 3.0).call(array).unwrap().to_vec::<f32>().unwrap();
         other.synchronize().unwrap();
+        drop(to);
         out
     };
     for _ in 0..5 {

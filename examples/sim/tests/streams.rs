@@ -282,3 +282,31 @@ fn a_timeline_has_runs_and_copies() {
     assert_eq!(count("read 16 bytes", StreamKind::Copy), 2, "{timeline:?}");
     assert!(state.end_timeline().unwrap().is_empty(), "none was begun");
 }
+
+/// A driver may give the memory and the code of a dropped program to the next one at once, and so may this device: what
+/// is still on its way then has neither.
+#[test]
+fn a_program_that_is_dropped_waits_for_its_work() {
+    let compiled = jit(function).options(options()).compile(&(numbers([5, 12]), numbers([12, 7]))).unwrap();
+    let trace = compiled.stages().last().unwrap().trace.clone();
+    let expected = bits(&Program::new(trace.clone(), None).unwrap().run(inputs()).unwrap());
+    for _ in 0..20 {
+        // Nobody waits for the first results, and the program of the others is gone when they are read.
+        drop(Program::new(trace.clone(), None).unwrap().run(inputs()).unwrap());
+        let results = Program::new(trace.clone(), None).unwrap().run(inputs()).unwrap();
+        assert_eq!(bits(&results), expected);
+    }
+}
+
+/// More and larger blocks than are kept for later: some are given back to the device while work uses them.
+#[test]
+fn memory_of_arrays_is_freed_behind_the_work_that_uses_it() {
+    let compiled = jit(|x: Tensor| (tanh(x), x * 2.0, -x)).options(options());
+    for rows in 1..150 {
+        let array = numbers([rows, 3]);
+        let (first, second, third) = compiled.call(array.clone()).unwrap();
+        drop((first, second));
+        assert_eq!(third.to_bytes().unwrap().len(), array.to_bytes().unwrap().len());
+    }
+    DeviceState::of(sim()).unwrap().synchronize().unwrap();
+}

@@ -11,7 +11,8 @@ use std::ptr::NonNull;
 
 /// A block of device memory, freed when the value is dropped. It starts on a multiple of 256 bytes.
 ///
-/// Allocating and freeing wait for the device: memory is meant to be taken once, and divided by a plan.
+/// Allocating may wait for the device: memory is meant to be taken once, and divided by a plan. Whoever drops it has seen
+/// that the work that uses it has ended: freeing a small block does not wait, and its place is given away at once.
 #[derive(Debug)]
 pub struct DeviceMemory {
     context: Context,
@@ -92,7 +93,7 @@ impl Drop for DeviceMemory {
             return;
         }
         self.context.count_freed(self.bytes);
-        // SAFETY: allocated in `new`. The driver waits for the work that may use it.
+        // SAFETY: allocated in `new`, and used by no work any more.
         self.context.keep(self.context.enter().and_then(|_current| unsafe { driver!(cuMemFree_v2(self.address.0)) }));
     }
 }

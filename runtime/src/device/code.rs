@@ -223,7 +223,7 @@ pub struct ReplayCounts {
     pub launching: Duration,
 }
 
-/// Code ready to run on its device.
+/// Code ready to run on its device. The runtime drops it after the work that uses it has ended.
 pub trait LoadedCode: Send {
     /// Enqueues one step on the stream, which the runtime chose by [`CodeStep::stream`]; it has seen to what the step
     /// waits for.

@@ -26,7 +26,7 @@ const PINNED_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct DeviceState {
     device: Device,
-    free: Mutex<Vec<Block>>,
+    kept: Mutex<Vec<Block>>,
     faults: FaultLog,
     unfinished: Mutex<Unfinished>,
     timeline: Mutex<Option<Timeline>>,
@@ -44,6 +44,16 @@ pub(crate) struct Written {
     event: Box<dyn DeviceEvent>,
     /// The number of that run among those of the device.
     number: u64,
+}
+
+impl Written {
+    /// Waits on the host until the mark is reached.
+    ///
+    /// # Errors
+    /// A fault of the device.
+    pub(crate) fn wait(&self, state: &DeviceState) -> Result<()> {
+        self.event.synchronize().map_err(|error| state.faulted(error))
+    }
 }
 
 /// Functions that the compute stream has not been waited for since they were enqueued: one of them causes the next
@@ -100,7 +110,7 @@ impl DeviceState {
         tracing::debug!(%device, "context made");
         let state = Arc::new(DeviceState {
             device,
-            free: Mutex::new(Vec::new()),
+            kept: Mutex::new(Vec::new()),
             faults: FaultLog::default(),
             unfinished: Mutex::default(),
             timeline: Mutex::default(),
@@ -139,7 +149,7 @@ impl DeviceState {
 
     /// A block of exactly `bytes` bytes, maybe used before.
     pub(crate) fn take(&self, bytes: usize) -> Result<Block> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(i) = free.iter().rposition(|memory| memory.bytes() == bytes) {
             return Ok(free.swap_remove(i));
         }
@@ -147,11 +157,13 @@ impl DeviceState {
         Ok(self.allocate(bytes)?)
     }
 
-    /// A new block. If memory is short, what is kept for later is given up first.
+    /// A new block. If memory is short, what is kept for later is given up first. Whoever drops the block has seen that
+    /// the work that uses it has ended; [`DeviceState::give_back`] needs no such care.
     pub(crate) fn allocate(&self, bytes: usize) -> Result<Block, DeviceError> {
         let memory = match self.context.allocate(bytes) {
             Err(error) if error.category() == Category::OutOfMemory => {
-                self.free.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+                self.free(kept);
                 self.context.allocate(bytes)
             }
             memory => memory,
@@ -162,11 +174,26 @@ impl DeviceState {
     /// Keeps a block for the next of its size. Work on the stream that still uses it comes before that of its next
     /// user.
     pub(crate) fn give_back(&self, memory: Block) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let kept: usize = free.iter().map(Block::bytes).sum();
         if kept + memory.bytes() <= KEPT_BYTES && free.len() < KEPT_BLOCKS {
             free.push(memory);
+            return;
         }
+        drop(free);
+        self.free(vec![memory]);
+    }
+
+    /// Frees blocks of arrays once the work that may use them has ended: a driver gives their place away at once, also
+    /// to what is not ordered with the compute stream, such as code that it loads.
+    fn free(&self, blocks: Vec<Block>) {
+        if blocks.is_empty() {
+            return;
+        }
+        if let Err(error) = self.compute.synchronize() {
+            tracing::error!(%error, "waiting for work before memory is freed");
+        }
+        drop(blocks);
     }
 
     /// What kernels reported of their data.
@@ -186,7 +213,7 @@ impl DeviceState {
     pub(crate) fn read(&self, memory: &Block, written: Option<&Written>, to: &mut [u8]) -> Result<()> {
         match written {
             // On the host: what is enqueued on the copy stream behind this read need not wait for that run.
-            Some(written) => written.event.synchronize().map_err(|error| self.faulted(error))?,
+            Some(written) => written.wait(self)?,
             None => self.synchronize()?,
         }
         let bytes = to.len();

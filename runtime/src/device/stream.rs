@@ -8,7 +8,8 @@ use fulgurite_kernels::launch::{CopyRange, DeviceAddress};
 
 use super::error::DeviceError;
 
-/// A block of a device's memory, freed when it is dropped.
+/// A block of a device's memory, freed when it is dropped. The runtime drops it after the work that uses it has ended:
+/// freeing need not wait.
 pub trait DeviceMemory: Debug + Send + Sync {
     /// Its first byte.
     fn address(&self) -> DeviceAddress;

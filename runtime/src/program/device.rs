@@ -279,7 +279,10 @@ impl DeviceProgram {
         if guard.is_none() {
             *guard = Some(self.load()?);
         }
-        Ok(Held(guard))
+        let mut held = Held(guard);
+        // What is enqueued from now on is not marked before its end.
+        held.get().last = None;
+        Ok(held)
     }
 
     fn load(&self) -> Result<Loaded> {
@@ -358,6 +361,7 @@ impl DeviceProgram {
             }
         }
         let written = loaded.state.written(number)?;
+        loaded.last = Some(written.clone());
         let fresh = fresh.into_iter().map(|buffer| Memory::Device(Arc::new(buffer))).collect();
         self.runs.fetch_add(1, Ordering::Relaxed);
         let outputs = self.placement.collect(placed, fresh);

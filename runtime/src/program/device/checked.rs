@@ -6,13 +6,24 @@ use fulgurite_kernels::buffer::{GUARD, POISON};
 
 use super::DeviceProgram;
 use crate::array::{Array, Memory};
-use crate::device::Addresses;
+use crate::device::{Addresses, DeviceState};
 use crate::error::{Failure, Result};
 use crate::program::host::first_unwritten;
 use crate::transforms::layout::layouts;
 
 /// Guard bytes before and after each value: as many as the largest alignment that kernels are promised.
 const GUARD_BYTES: usize = 256;
+
+/// Waits for what is enqueued when it is dropped.
+struct Ended<'a>(&'a DeviceState);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.synchronize() {
+            tracing::error!(%error, "waiting for a checked run");
+        }
+    }
+}
 
 impl DeviceProgram {
     /// See [`crate::program::Program::run_checked`].
@@ -59,6 +70,8 @@ impl DeviceProgram {
         let state = loaded.state.clone();
         let stream = state.stream();
         let mut memory = state.allocate(image.len())?;
+        // Dropped before the memory, also where a step fails.
+        let _ended = Ended(&state);
         memory.write(stream, 0, &image)?;
         let range = |index: usize| ranges[layouts[index].root.index()].clone().unwrap_or(0..0);
         let offset =

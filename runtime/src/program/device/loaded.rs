@@ -9,14 +9,14 @@ use super::fences::Fences;
 use super::regions::Regions;
 use super::staging::Staging;
 use crate::device::block::Block;
+use crate::device::state::Written;
 use crate::device::{CodeError, DeviceCode, DeviceError, DeviceState, LoadedCode, Report, Room};
 use crate::error::Result;
 use crate::trace::Trace;
 
 /// A program on its device.
 pub(super) struct Loaded {
-    /// Arena, workspace, staged inputs, fresh outputs. It is dropped first: freeing it waits for the work that uses it
-    /// and the code.
+    /// Arena, workspace, staged inputs, fresh outputs.
     _memory: Block,
     pub(super) staging: Staging,
     pub(super) code: Box<dyn LoadedCode>,
@@ -26,6 +26,8 @@ pub(super) struct Loaded {
     /// If some kernel checks its data.
     pub(super) fault: Option<Arc<FaultCell>>,
     pub(super) state: Arc<DeviceState>,
+    /// Behind the last run; `None` while there may be work that no mark is behind.
+    pub(super) last: Option<Arc<Written>>,
 }
 
 /// Why a program is not loaded.
@@ -64,11 +66,25 @@ impl Loaded {
         let landings = regions.landings.map(|landing| memory.address().offset(landing as usize));
         let staging = Staging::new(&state, (regions.staged.end - regions.staged.start) as usize, landings)?;
         let fences = Fences::new(&state, code)?;
-        Ok(Loaded { _memory: memory, staging, code: loaded, fences, room, fault, state })
+        Ok(Loaded { _memory: memory, staging, code: loaded, fences, room, fault, state, last: None })
     }
 
     /// Where the program's own memory starts.
     pub(super) fn own(&self) -> DeviceAddress {
         self.room.own
+    }
+}
+
+impl Drop for Loaded {
+    /// Memory and code must outlive the work that uses them. No driver promises to wait: CUDA gives the place of a small
+    /// block or of a module to the next one while kernels are still on their way.
+    fn drop(&mut self) {
+        let waited = match &self.last {
+            Some(last) => last.wait(&self.state),
+            None => self.state.synchronize(),
+        };
+        if let Err(error) = waited {
+            tracing::error!(%error, "waiting for the work of a program that is dropped");
+        }
     }
 }
