@@ -66,9 +66,9 @@ pub trait DeviceKind: Send + Sync {
         &[]
     }
 
-    /// Whether copies of small inputs and reads of results use the copy stream, beside computation, where the kind has
-    /// one. Otherwise they are enqueued on the compute stream.
-    fn copies_beside_computation(&self) -> bool {
+    /// Whether small inputs are copied on the copy stream, beside computation, where the kind has one. Otherwise they
+    /// are copied on the compute stream. Results are read on the copy stream in any case.
+    fn inputs_beside_computation(&self) -> bool {
         true
     }
 

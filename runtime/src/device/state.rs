@@ -22,7 +22,7 @@ const KEPT_BYTES: usize = 512 << 20;
 const PINNED_BYTES: usize = 64 << 10;
 
 /// A device that this process uses. Programs run on its compute stream, copies between the host and the device on its
-/// copy stream, if the kind has one.
+/// copy stream, if the kind has one, and has inputs copied there.
 #[derive(Debug)]
 pub struct DeviceState {
     device: Device,
@@ -34,6 +34,8 @@ pub struct DeviceState {
     pinned: Mutex<Option<Box<dyn HostMemory>>>,
     /// By [`StreamKind::index`]; `None` where the kind of device has no such stream of its own.
     streams: [Option<Box<dyn DeviceStream>>; StreamKind::ALL.len()],
+    /// What small inputs are copied on.
+    inputs: StreamKind,
     compute: Box<dyn DeviceStream>,
     context: Arc<dyn DeviceContext>,
 }
@@ -99,12 +101,7 @@ impl DeviceState {
         let context = kind.open(device.index())?;
         let compute = context.stream()?;
         let mut streams: [Option<Box<dyn DeviceStream>>; StreamKind::ALL.len()] = Default::default();
-        let apart = |own: &&StreamKind| match own {
-            StreamKind::Compute => false,
-            StreamKind::Copy => kind.copies_beside_computation(),
-            StreamKind::Communication => true,
-        };
-        for own in kind.streams().iter().filter(apart) {
+        for own in kind.streams().iter().filter(|own| **own != StreamKind::Compute) {
             streams[own.index()] = Some(context.stream()?);
         }
         tracing::debug!(%device, "context made");
@@ -116,6 +113,7 @@ impl DeviceState {
             timeline: Mutex::default(),
             pinned: Mutex::default(),
             streams,
+            inputs: if kind.inputs_beside_computation() { StreamKind::Copy } else { StreamKind::Compute },
             compute,
             context,
         });
@@ -145,6 +143,11 @@ impl DeviceState {
     /// The stream that work of a kind is enqueued on: the compute stream where the device has no other for it.
     pub fn stream_of(&self, kind: StreamKind) -> &dyn DeviceStream {
         self.streams[kind.index()].as_deref().unwrap_or(&*self.compute)
+    }
+
+    /// The kind of stream that small inputs are copied on.
+    pub(crate) fn inputs(&self) -> StreamKind {
+        self.inputs
     }
 
     /// A block of exactly `bytes` bytes, maybe used before.

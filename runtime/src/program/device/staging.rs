@@ -6,7 +6,6 @@ use fulgurite_kernels::launch::DeviceAddress;
 
 use crate::device::{DeviceEvent, DeviceState, HostMemory};
 use crate::error::Result;
-use crate::stream_kind::StreamKind;
 
 /// So many runs can be on their way at once before the host waits for the oldest one's copy,
 const MOST_SLOTS: usize = 64;
@@ -72,9 +71,10 @@ impl Staging {
             return Ok(None);
         }
         let landing = &self.landings[self.turn];
-        state.stream_of(StreamKind::Copy).wait(&*landing.taken)?;
+        let inputs = state.inputs();
+        state.stream_of(inputs).wait(&*landing.taken)?;
         state.timed(
-            StreamKind::Copy,
+            inputs,
             || format!("inputs of {what}"),
             |stream| {
                 // SAFETY: the landing is the program's own, as large as the slot, and what read it last is waited for;
@@ -82,7 +82,7 @@ impl Staging {
                 unsafe { stream.copy_in(landing.address, &slot[..end]) }
             },
         )?;
-        state.stream_of(StreamKind::Copy).record(&**sent)?;
+        state.stream_of(inputs).record(&**sent)?;
         state.stream().wait(&**sent)?;
         self.next = (self.next + 1) % self.sent.len();
         Ok(Some((landing.address, end)))
