@@ -53,6 +53,7 @@ impl<'a> Parser<'a> {
     /// `to .9` behind `name`: the names that count on from it.
     pub(super) fn names_to(&mut self, name: &str) -> Result<Vec<String>> {
         let Some((first, last)) = self.counter_to(name)? else { return Ok(Vec::new()) };
+        self.expands((last - first) as usize, self.at)?;
         let base = counted(name).0;
         Ok((first + 1..=last).map(|count| format!("{base}.{count}")).collect())
     }
@@ -70,7 +71,6 @@ impl<'a> Parser<'a> {
         if count == 0 || count >= MAX_RUN || base.len() > MAX_RELATIVE {
             return self.fail(start, format!("names count from {} up to at most {MAX_RUN} more", quote(name)));
         }
-        self.expands(count, start)?;
         Ok(Some((first, last)))
     }
 
