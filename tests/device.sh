@@ -25,6 +25,8 @@ build() {
     take vjp_calls -p fulgurite-tests --test vjp_calls
     take mutated_plans -p fulgurite-tests --test mutated_plans
     take wrong_operators -p fulgurite-tests --test wrong_operators
+    take streams -p fulgurite-tests --test streams
+    take llama_parity -p fulgurite-tests --test llama_parity
     take gpt2_parity -p fulgurite-tests --test gpt2_parity
     take cuda_device -p fulgurite-kernels --test cuda_device
     take cuda_generated -p fulgurite-kernels --test cuda_generated
@@ -67,7 +69,9 @@ run() {
         summary 'cotangents on the device' "$folder/vjp_calls" cotangents
         summary 'changed plans on the device' "$folder/mutated_plans" on_a_device
         summary 'wrong kernels that templates catch' "$folder/wrong_operators" on_a_device
+        summary 'programs on several streams' "$folder/streams"
         summary 'GPT-2 beside PyTorch' "$folder/gpt2_parity"
+        summary 'decoders beside LitGPT' "$folder/llama_parity" cuda
     fi
     for executor in "${executors[@]}"; do
         summary "operators by $executor" "$folder/generated" "::$executor" --test-threads=16
