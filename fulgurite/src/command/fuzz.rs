@@ -117,9 +117,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let mut failed: Option<Failed> = None;
     let totals = fuzz(&settings, &mut |event| match event {
         Event::Begins(case) => {
-            watch.begins(case, Duration::ZERO);
-            // A case that ends the process is known by this file.
+            // A case that ends the process is known by this file; the deadline may end it at once.
             let _ = std::fs::write(arguments.out.join(CURRENT), arguments.again(case) + "\n");
+            watch.begins(case, Duration::ZERO);
         }
         Event::Fails(case) => watch.begins(case, settings.minimize),
         Event::Progress(totals) => {
