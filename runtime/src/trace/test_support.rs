@@ -95,6 +95,7 @@ operators! {
     ADD: "tt::add" { params: &[operand("input"), operand("other")] }
     MIXED: "tt::mixed" { params: &[tensor("input"), optional("weight"), operand("other"), tensor("last")] }
     CAT: "tt::cat" { params: &[list("tensors"), attribute::<i64>("dim")] }
+    GATHER: "tt::gather" { params: &[tensor("input"), list("others"), attribute::<i64>("dim")] }
     EVERY: "tt::every" { params: &[
         tensor("input"), attribute::<bool>("flag"), attribute::<i64>("count"), attribute::<usize>("size"),
         attribute::<f64>("rate"), attribute::<Scalar>("number"), attribute::<String>("text"),

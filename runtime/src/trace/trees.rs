@@ -193,10 +193,10 @@ fn starts(name: &str) -> impl Iterator<Item = usize> + '_ {
     std::iter::once(0).chain(name.match_indices('.').map(|(dot, _)| dot + 1))
 }
 
-/// The name that counts on behind `name`: `mul`, `mul.1`, `mul.2`.
-pub(super) fn next_name(name: &str) -> String {
+/// The name that counts on behind `name`: `mul`, `mul.1`, `mul.2`. None behind the last counter.
+pub(super) fn next_name(name: &str) -> Option<String> {
     let (base, count) = counted(name);
-    format!("{base}.{}", u64::from(count) + 1)
+    count.checked_add(1).map(|count| format!("{base}.{count}"))
 }
 
 /// A name without its counter, and the counter; 0 if it has none.

@@ -34,7 +34,7 @@ impl<'a> Parser<'a> {
                 )
             }
             ParamKind::Operand(_) => match self.scalar()? {
-                Some(scalar) => Arg::Attribute(Attribute::Scalar(scalar)),
+                Some(scalar) => Arg::Attribute(self.attribute_for_each(param, Attribute::Scalar(scalar))?),
                 None => Arg::Tensor(self.argument_of(reader, param, None, |p| p.value(scope))?),
             },
             ParamKind::Attribute => {

@@ -10,7 +10,7 @@ use super::messages::quote;
 use super::{Each, Exceptions, Parser, Scope};
 use crate::argument::Attribute;
 use crate::error::Result;
-use crate::operator::ParamDef;
+use crate::operator::{ParamDef, ParamKind};
 
 /// Lines are read again for each input: one of this many bytes counts as one name more that the text stands for.
 const BYTES: usize = 256;
@@ -118,7 +118,13 @@ impl<'a> Parser<'a> {
         let mut of: HashMap<String, Attribute> = HashMap::new();
         let mut left: HashSet<String> = self.each.iter().flat_map(|each| each.rests.iter().cloned()).collect();
         while self.eat_word("but") {
-            let attribute = self.attribute_of(param)?;
+            let attribute = match param.kind {
+                ParamKind::Operand(_) => match self.scalar()? {
+                    Some(scalar) => Attribute::Scalar(scalar),
+                    None => return self.expected("a number"),
+                },
+                _ => self.attribute_of(param)?,
+            };
             self.expect_word("for")?;
             self.expect('[', "and names of inputs")?;
             self.list(']', |p| {

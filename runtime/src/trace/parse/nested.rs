@@ -27,10 +27,12 @@ impl Parser<'_> {
         result
     }
 
-    /// `view f(x)` in a region: a call of the program around it. In `view to .3` a value is called `view`.
+    /// `view f(x)` in a region: a call of the program around it. In `view to .3` a value is called `view`, and in
+    /// `del view`, which calls nothing.
     pub(super) fn at_view(&mut self) -> bool {
         let start = self.at;
         let here = self.region.is_some()
+            && self.argument.is_some()
             && self.eat_word("view")
             && !self.eat_to()
             && matches!(self.peek(), Some(c) if matches!(c, '"' | '_' | ':') || c.is_ascii_alphanumeric());

@@ -138,7 +138,11 @@ impl<'a> Style<'a> {
             if at >= end {
                 end = at + calls[at..].iter().take_while(|call| call.is_none()).count();
             }
-            let (text, count) = self.names.run(previous, &ids[at..end], self.names.trees);
+            // In a line for each input, `params.*` and `mul to .9` are one value.
+            let (text, count) = match self.each {
+                Some(_) => (self.names.after(previous, ids[at]), 1),
+                None => self.names.run(previous, &ids[at..end], self.names.trees),
+            };
             texts.push(text);
             at += count;
             previous = Some(ids[at - 1]);

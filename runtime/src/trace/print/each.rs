@@ -92,7 +92,7 @@ impl<'a> Lines<'a> {
             return Some(starred);
         }
         let value = |i: usize| self.name(of(&self.symbols[i])?).filter(|name| name.len() <= MAX_RELATIVE);
-        let counts = |i: usize| Some(next_name(value(i - 1)?) == value(i)?).filter(|counts| *counts);
+        let counts = |i: usize| next_name(value(i - 1)?).filter(|next| Some(&**next) == value(i));
         if !(1..self.symbols.len()).all(|i| counts(i).is_some()) {
             return None;
         }

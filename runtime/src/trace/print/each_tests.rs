@@ -88,6 +88,7 @@ fn messages_say_what_a_line_for_each_input_lacks() {
         ),
         ("for p.*: new.* = tt::norm(p.*, eps=0.5 but 1.0 for [b, b])", "'b' is no input that the line is for, or is"),
         ("for p.*: new.* = tt::norm(p.*, eps=0.5 but 1 for [b])", "'eps' is float, found '1', write 1.0"),
+        ("for p.*: new.* = tt::add(p.*, 1 but none for [b])", "expected a number, found 'none'"),
         ("for p.*: new.* = tt::exp(p.*) {\n  yield x = tt::exp(input)\n}", "a line for each input has no body"),
     ] {
         match parse(&program(&format!("{line}\nreturn x\n"))) {
@@ -130,4 +131,47 @@ trace f for cpu (x: f32[8]) arena 96 {
     assert_eq!(places, [0, 0, 32, 32, 64, 0].map(|at| Some(Storage::Arena(at))));
     assert_eq!(trace.to_string(), text);
     assert_eq!(parse(&print(&trace, PrintOptions::FULL)).unwrap(), trace);
+}
+
+/// Numbers in place of operands, and lists of several names that all lines read, are told apart from what differs.
+#[test]
+fn numbers_and_lists_of_lines_that_are_alike_read_back() {
+    let lines = |call: &dyn Fn(&str, usize) -> String| -> String {
+        ["w", "b", "h.0.w"].iter().enumerate().map(|(i, rest)| format!("  new.{rest} = {}\n", call(rest, i))).collect()
+    };
+    let numbers = lines(&|rest, i| format!("tt::add(p.{rest}, {})", [0.9, 0.9, 0.1][i]));
+    let first = lines(&|rest, i| format!("tt::mixed(p.{rest}, other={}, last=x)", [2, 3, 2][i]));
+    let inputs = lines(&|rest, _| format!("tt::gather(p.{rest}, [m.w, m.b, m.h.0.w], dim=1)"));
+    let counted = lines(&|rest, i| format!("tt::gather(p.{rest}, [x, k, k.1, k.2], dim={i})"));
+    for (lines, part) in [
+        (numbers, "tt::add(p.*, 0.9 but 0.1 for [h.0.w])"),
+        (first, "other=2 but 3 for [b]"),
+        (inputs, "(p.*, [m.w, .b, .h.0.w], dim=1)"),
+        (counted, "(p.*, [x, k, k.1, k.2], dim=0 but 1 for [b] but 2 for [h.0.w])"),
+    ] {
+        let trace = parse(&program(&format!("{lines}  return x\n"))).unwrap();
+        let text = trace.to_string();
+        assert!(text.contains(part), "{text}");
+        let back = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert_eq!(back, trace, "{text}");
+    }
+}
+
+/// The last counter is that of 32 bits.
+#[test]
+fn counters_end_where_numbers_do() {
+    let inputs = "k.4294967293: f32[8], k.4294967294: f32[8], k.4294967295: f32[8], k.4294967296: f32[8],\n";
+    let list = "k.4294967293, k.4294967294, k.4294967295, k.4294967296";
+    let lines = format!("  y: f32[8] = tt::cat([{list}], dim=0)\n  return y\n");
+    let text = program(&lines).replace("  p.w:", &format!("  {inputs}  p.w:"));
+    let trace = parse(&text).unwrap();
+    let text = trace.to_string();
+    assert_eq!(parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}")), trace);
+}
+
+#[test]
+fn regions_delete_a_value_called_view() {
+    let lines = "    view = tt::exp(x)\n    y = tt::exp(view); del view\n    yield z = tt::exp(y)\n";
+    let text = program(&format!("  region by tt_host {{\n{lines}  }}\n  return z\n"));
+    assert_eq!(parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}")).to_string(), text);
 }

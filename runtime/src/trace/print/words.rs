@@ -123,7 +123,7 @@ impl<'a> Names<'a> {
         if let Some((pattern, count)) = trees.and_then(|trees| trees.pattern(ids.len(), name)) {
             return (format!("{pattern}.*"), count);
         }
-        let follows = |i: &usize| name(*i).len() <= MAX_RELATIVE && next_name(name(i - 1)) == name(*i);
+        let follows = |i: &usize| name(*i).len() <= MAX_RELATIVE && next_name(name(i - 1)).as_deref() == Some(name(*i));
         let count = 1 + (1..ids.len().min(MAX_RUN)).take_while(follows).count();
         match count >= FEWEST {
             true => (format!("{first} to .{}", counted(name(count - 1)).1), count),

@@ -30,7 +30,7 @@ impl Generator {
     fn alike(&mut self, block: &mut Block, first: usize, count: usize, i: usize) {
         let tensor = |tree: usize| Arg::Tensor(ValueId((first + tree * count + i) as u32));
         let any = |tree: usize| Arg::Optional(Some(ValueId((first + tree * count + i) as u32)));
-        let (name, arguments, results) = match (first + count) % 4 {
+        let (name, arguments, results) = match (first + count) % 6 {
             0 => {
                 let parts = if self.random.one_in(3) { 3_usize } else { 2 };
                 ("tt::split", vec![tensor(2), Arg::Attribute(parts.to_attribute())], 2)
@@ -41,6 +41,16 @@ impl Generator {
                 ("tt::norm", vec![tensor(0), weight, Arg::Attribute(eps.to_attribute())], 1)
             }
             2 => ("tt::add", vec![tensor(0), tensor(3)], 1),
+            3 => {
+                let number = if self.random.one_in(3) { 0.5 } else { 2.0 };
+                ("tt::add", vec![tensor(0), Arg::Attribute(number.to_attribute())], 1)
+            }
+            4 => {
+                // The same for all lines.
+                let tree = if first.is_multiple_of(2) { 1 } else { 3 };
+                let others = (0..count).map(|i| ValueId((first + tree * count + i) as u32)).collect();
+                ("tt::gather", vec![tensor(0), Arg::List(others), Arg::Attribute((i as i64 % 2).to_attribute())], 1)
+            }
             _ => ("tt::mixed", vec![tensor(1), any(3), Arg::Tensor(ValueId(0)), tensor(2)], 1),
         };
         let meta = block.meta(arguments[0].tensors()[0]).clone();
