@@ -175,3 +175,31 @@ fn regions_delete_a_value_called_view() {
     let text = program(&format!("  region by tt_host {{\n{lines}  }}\n  return z\n"));
     assert_eq!(parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}")).to_string(), text);
 }
+
+/// Runs in a line for many inputs are read once for each, not all of them for each.
+#[test]
+fn a_tree_of_many_inputs_reads_back() {
+    let count = 1_100;
+    let inputs: String = (0..count).map(|i| format!("p.h.{i}.w: f32[8] donated, ")).collect();
+    let counted: String = (1..count).map(|i| format!(", k.{i}: f32[8]")).collect();
+    let last = count - 1;
+    let text = format!(
+        "# fulgurite trace 2\ntrace f for cpu ({inputs}m.* like p.*, k: f32[8]{counted}) {{\n\
+         \x20 for m.*: mean.p.* = tt::add(m.*, k to .{last})\n\
+         \x20 for p.*: new.p.* = tt::add(p.*, mean.p.*)\n\
+         \x20 norm: f32[8] = tt::cat([mean.p.*, new.p.*], dim=0); del mean.p.*\n\
+         \x20 return p.* = new.p.*, norm = norm\n}}\n"
+    );
+    let trace = parse(&text).unwrap();
+    trace.verify().unwrap();
+    assert_eq!(trace.block.symbols.len(), 2 * count + 2);
+    let printed = trace.to_string();
+    for line in text.lines().filter(|line| line.starts_with("  for ")) {
+        assert!(printed.contains(&format!("{line}\n")), "{line}");
+    }
+    let back = parse(&printed).unwrap();
+    assert_eq!(back, trace);
+    back.verify().unwrap();
+    let full = print(&trace, PrintOptions::FULL);
+    assert!(!full.contains(".*") && parse(&full).unwrap() == trace);
+}
