@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 
 /// A block of device memory, freed when the value is dropped. It starts on a multiple of 256 bytes.
 ///
-/// Allocating may wait for the device: memory is meant to be taken once, and divided by a plan. Whoever drops it has seen
-/// that the work that uses it has ended: freeing a small block does not wait, and its place is given away at once.
+/// Allocating may wait for the device: memory is meant to be taken once, and divided by a plan. Whoever drops it has
+/// seen that the work that uses it has ended: freeing a small block does not wait, and its place is given away at once.
 #[derive(Debug)]
 pub struct DeviceMemory {
     context: Context,

@@ -76,8 +76,8 @@ impl Loaded {
 }
 
 impl Drop for Loaded {
-    /// Memory and code must outlive the work that uses them. No driver promises to wait: CUDA gives the place of a small
-    /// block or of a module to the next one while kernels are still on their way.
+    /// Memory and code must outlive the work that uses them. No driver promises to wait: CUDA gives the place of a
+    /// small block or of a module to the next one while kernels are still on their way.
     fn drop(&mut self) {
         let waited = match &self.last {
             Some(last) => last.wait(&self.state),
