@@ -134,6 +134,25 @@ fn faulty_files_are_refused_with_what_is_wrong() {
 }
 
 #[test]
+fn an_index_that_is_absent_is_not_replaced_by_another_file() {
+    let path = golden().join("qwen3/model-typo.safetensors.index.json");
+    let message = load(&path, None).unwrap_err().to_string();
+    assert!(message.contains("model-typo.safetensors.index.json': No such file"), "{message}");
+}
+
+#[test]
+fn a_head_that_the_model_does_not_have_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(golden().join("qwen3/config.json"), folder.path().join("config.json")).unwrap();
+    let mut all = tensors(&golden().join("qwen3"));
+    all.insert("embed_out.weight".into(), HostTensor::from_f32(&[1], &[0.0]).unwrap());
+    let mut file = std::fs::File::create(folder.path().join("model.safetensors")).unwrap();
+    TensorFile::write(&BTreeMap::new(), &all, &mut file).unwrap();
+    let message = load(folder.path(), None).unwrap_err().to_string();
+    assert!(message.contains("\"embed_out.weight\" belongs to no parameter"), "{message}");
+}
+
+#[test]
 fn a_configuration_of_another_model_is_not_replaced() {
     let weights = |name: &str| load(&golden().join(name), None).unwrap().weights;
     let folder = tempfile::tempdir().unwrap();

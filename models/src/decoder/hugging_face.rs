@@ -103,7 +103,8 @@ pub(crate) fn load(path: &Path) -> Result<Weights<DecoderConfig>, DecoderFilesEr
     let folder = if path.is_dir() { path } else { folder_of(path) };
     let index = if path.is_dir() { folder.join(INDEX) } else { path.to_owned() };
     let mut tensors = BTreeMap::new();
-    if index.is_file() {
+    // A file that was named is read, also where there is none: no other takes its place.
+    if !path.is_dir() || index.is_file() {
         let wrong = |message: String| DecoderFilesError::File { path: index.clone(), message };
         let map = json_of(&index)?;
         let map = map.get("weight_map").and_then(Value::as_object);
@@ -156,8 +157,8 @@ fn from_tensors(
         let tensor = tensor.map_err(|_| DecoderFilesError::Missing(parameter.name.clone()))?;
         weights.insert(parameter.name, tensor);
     }
-    for head in ["lm_head.weight", "embed_out.weight"] {
-        let Some(tensor) = tensors.remove(head).filter(|_| config.tie_embeddings) else { continue };
+    for head in ["lm_head.weight", "embed_out.weight"].into_iter().filter(|_| config.tie_embeddings) {
+        let Some(tensor) = tensors.remove(head) else { continue };
         if tensor.widened().as_ref() != weights.get("wte.weight") {
             return Err(DecoderFilesError::Untied(head.to_owned()));
         }

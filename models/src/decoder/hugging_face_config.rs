@@ -39,6 +39,11 @@ impl Fields<'_> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
+    /// Whether a field is there, perhaps null.
+    fn has(&self, name: &str) -> bool {
+        self.0.get(name).is_some()
+    }
+
     fn read<T>(&self, name: &str, what: &str, read: impl Fn(&Value) -> Option<T>) -> Result<Option<T>, String> {
         let wrong = |value: &Value| format!("{name} is {value}, expected {what}");
         self.get(name).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
@@ -104,14 +109,23 @@ pub(super) fn from_json(kind: Kind, file: &Value) -> Result<DecoderConfig, Strin
     config.padded_vocab_size = fields.size("vocab_size")?;
     config.block_size = fields.size("max_position_embeddings")?;
     config.intermediate_size = Some(fields.size("intermediate_size")?);
-    config.n_query_groups = fields.whole("num_key_value_heads")?;
+    let usual_groups = match kind {
+        Kind::Mistral | Kind::Mixtral => Some(8),
+        Kind::Qwen2 | Kind::Qwen3 => Some(32),
+        Kind::Gemma => Some(16),
+        Kind::Gemma2 => Some(4),
+        Kind::Llama | Kind::NeoX => None,
+    };
+    let groups = fields.whole("num_key_value_heads")?;
+    config.n_query_groups = groups.or(usual_groups.filter(|_| !fields.has("num_key_value_heads")));
     let usual_width = match kind {
         Kind::Qwen3 => Some(128),
         Kind::Gemma | Kind::Gemma2 => Some(256),
         _ => None,
     };
     config.head_size = fields.whole("head_dim")?.or(usual_width);
-    let (eps, usual_eps) = if neox { ("layer_norm_eps", 1e-5) } else { ("rms_norm_eps", 1e-6) };
+    let eps = if neox { "layer_norm_eps" } else { "rms_norm_eps" };
+    let usual_eps = if matches!(kind, Kind::NeoX | Kind::Mixtral) { 1e-5 } else { 1e-6 };
     config.norm_eps = fields.number(eps)?.unwrap_or(usual_eps);
     let ties = matches!(kind, Kind::Gemma | Kind::Gemma2);
     config.tie_embeddings = fields.flag("tie_word_embeddings", ties)?;
@@ -119,10 +133,10 @@ pub(super) fn from_json(kind: Kind, file: &Value) -> Result<DecoderConfig, Strin
     fields.must_be("mlp_bias", &[json!(false)])?;
     match kind {
         Kind::Gemma | Kind::Gemma2 => {
-            // The first files of Gemma say gelu, and mean this one all the same.
-            ["hidden_act", "hidden_activation"]
-                .into_iter()
-                .try_for_each(|name| fields.must_be(name, &[json!("gelu_pytorch_tanh"), json!("gelu")]))?;
+            // The first files of Gemma say gelu here, and mean this one all the same.
+            fields.must_be("hidden_act", &[json!("gelu_pytorch_tanh"), json!("gelu")])?;
+            fields.must_be("hidden_activation", &[json!("gelu_pytorch_tanh")])?;
+            fields.must_be("use_bidirectional_attention", &[json!(false)])?;
         }
         Kind::NeoX => fields.must_be("hidden_act", &[json!("gelu")])?,
         _ => fields.must_be("hidden_act", &[json!("silu")])?,
@@ -138,8 +152,13 @@ pub(super) fn from_json(kind: Kind, file: &Value) -> Result<DecoderConfig, Strin
     }
     if kind == Kind::Gemma2 {
         config.attention_scores_scalar = Some(fields.whole("query_pre_attn_scalar")?.unwrap_or(256));
-        config.attention_logit_softcapping = fields.number("attn_logit_softcapping")?;
-        config.final_logit_softcapping = fields.number("final_logit_softcapping")?;
+        // Without a cap where the file says null.
+        let cap = |name: &str, usual: f64| match fields.has(name) {
+            true => fields.number(name),
+            false => Ok(Some(usual)),
+        };
+        config.attention_logit_softcapping = cap("attn_logit_softcapping", 50.0)?;
+        config.final_logit_softcapping = cap("final_logit_softcapping", 30.0)?;
     }
     config.validate().map_err(|error| error.to_string())?;
     Ok(config)
@@ -180,9 +199,8 @@ fn rotations(kind: Kind, fields: &Fields<'_>, config: &mut DecoderConfig) -> Res
 
 fn windows(kind: Kind, fields: &Fields<'_>, config: &mut DecoderConfig) -> Result<(), String> {
     let given = fields.whole("sliding_window")?;
-    let said = fields.0.get("sliding_window").is_some();
     (config.sliding_window_size, config.sliding_window_indices) = match kind {
-        Kind::Mistral => (if said { given } else { Some(4096) }, None),
+        Kind::Mistral => (if fields.has("sliding_window") { given } else { Some(4096) }, None),
         Kind::Mixtral => (given, None),
         Kind::Gemma2 => {
             let of_type = |kind: &Value| u8::from(kind == "sliding_attention");
@@ -279,5 +297,57 @@ fn spelled_out(config: &DecoderConfig) -> DecoderConfig {
         sliding_window_indices: config.sliding_window_size.map(|_| windows),
         gelu_approximate: if has_gelu { config.gelu_approximate } else { GeluApproximate::None },
         ..config.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(kind: Kind, more: Value) -> Result<DecoderConfig, String> {
+        let mut file = json!({
+            "num_hidden_layers": 2, "num_attention_heads": 32, "hidden_size": 64, "vocab_size": 31,
+            "max_position_embeddings": 32, "intermediate_size": 48,
+        });
+        for (field, value) in more.as_object().into_iter().flatten() {
+            file[field] = value.clone();
+        }
+        from_json(kind, &file)
+    }
+
+    #[test]
+    fn fields_that_are_absent_have_the_defaults_of_their_type() {
+        let absent = |kind| read(kind, json!({})).unwrap();
+        for (kind, groups, eps) in [
+            (Kind::Llama, 32, 1e-6),
+            (Kind::Mistral, 8, 1e-6),
+            (Kind::Mixtral, 8, 1e-5),
+            (Kind::Qwen2, 32, 1e-6),
+            (Kind::Qwen3, 32, 1e-6),
+            (Kind::Gemma, 16, 1e-6),
+            (Kind::Gemma2, 4, 1e-6),
+            (Kind::NeoX, 32, 1e-5),
+        ] {
+            let config = absent(kind);
+            assert_eq!((config.groups(), config.norm_eps), (groups, eps), "{kind:?}");
+            let config = read(kind, json!({"num_key_value_heads": null})).unwrap();
+            assert_eq!(config.groups(), 32, "{kind:?}");
+        }
+        let gemma = absent(Kind::Gemma2);
+        assert_eq!((gemma.attention_logit_softcapping, gemma.final_logit_softcapping), (Some(50.0), Some(30.0)));
+        let without = json!({"attn_logit_softcapping": null, "final_logit_softcapping": 20});
+        let gemma = read(Kind::Gemma2, without).unwrap();
+        assert_eq!((gemma.attention_logit_softcapping, gemma.final_logit_softcapping), (None, Some(20.0)));
+    }
+
+    #[test]
+    fn what_gemma_does_not_compute_is_refused() {
+        assert!(read(Kind::Gemma, json!({"hidden_act": "gelu"})).is_ok());
+        for kind in [Kind::Gemma, Kind::Gemma2] {
+            let error = read(kind, json!({"hidden_activation": "gelu"})).unwrap_err();
+            assert!(error.contains("hidden_activation is \"gelu\", which is not supported"), "{error}");
+            let error = read(kind, json!({"use_bidirectional_attention": true})).unwrap_err();
+            assert!(error.contains("use_bidirectional_attention is true, which is not supported"), "{error}");
+        }
     }
 }
