@@ -1,7 +1,7 @@
 //! A planned trace on a device: the driver of its runs. The work of a run is enqueued on the compute stream, and from
 //! the second run on replayed where the backend can. Addresses are static: what is small and not donated is copied to a
-//! place of the program's own first, beside the run before. A mark behind the run is what readers of its results wait
-//! for.
+//! place of the program's own first, perhaps beside the run before. A mark behind the run is what readers of its
+//! results wait for.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
-//! Small inputs on their way to the device: gathered in page-locked memory, and sent in one copy, on the copy stream
-//! and so beside the run before. They land in one of two places in turn, since that run may still read where they
-//! belong.
+//! Small inputs on their way to the device: gathered in page-locked memory, and sent in one copy, beside the run before
+//! where the kind of device has them on the copy stream. They land in one of two places in turn, since that run may
+//! still read where they belong.
 
 use fulgurite_kernels::launch::DeviceAddress;
 
