@@ -96,7 +96,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
     options.autocast = arguments.autocast;
     let trace = match arguments.name.as_str() {
         TRAINING_STEP | LOSS => model_trace(arguments)?,
-        name => operator_trace(resolve_operator(name)?, arguments, &options)?,
+        name => {
+            let def = resolve_operator(name)
+                .map_err(|error| Failed(format!("{} (models: {TRAINING_STEP}, {LOSS})", error.message)))?;
+            operator_trace(def, arguments, &options)?
+        }
     };
     let form = match (arguments.plain, arguments.full) {
         (true, _) => PrintOptions::OUTLINE,

@@ -1,5 +1,6 @@
 //! The configuration of a decoder: its fields, what they may be, and how one is replaced.
 
+use fulgurite_runtime::operator::nearest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -147,12 +148,12 @@ pub enum DecoderError {
         known: String,
     },
     /// A field that a configuration does not have.
-    #[error("a llama has no field '{name}', did you mean '{nearest}'?")]
+    #[error("a llama has no field '{name}', {hint}")]
     UnknownField {
         /// The field.
         name: String,
-        /// The field of the nearest name.
-        nearest: String,
+        /// The field of a name that is near, or all that there are.
+        hint: String,
     },
     /// Not of the form `name=value`.
     #[error("'{0}' is not of the form name=value")]
@@ -213,9 +214,12 @@ impl DecoderConfig {
             |error: serde_json::Error| DecoderError::Value { field: name.to_owned(), message: error.to_string() };
         let mut fields = serde_json::to_value(&*self).map_err(wrong)?;
         let Some(field) = fields.get_mut(name) else {
-            let known = fields.as_object().into_iter().flat_map(|fields| fields.keys());
-            let nearest = known.min_by_key(|known| strsim::osa_distance(known, name)).cloned().unwrap_or_default();
-            return Err(DecoderError::UnknownField { name: name.to_owned(), nearest });
+            let known: Vec<&str> = fields.as_object().into_iter().flatten().map(|(known, _)| known.as_str()).collect();
+            let hint = match nearest(name, known.iter().copied()) {
+                Some(near) => format!("did you mean '{near}'?"),
+                None => format!("there are: {}", known.join(", ")),
+            };
+            return Err(DecoderError::UnknownField { name: name.to_owned(), hint });
         };
         *field = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
         *self = serde_json::from_value(fields).map_err(wrong)?;
@@ -334,6 +338,7 @@ mod tests {
         assert_eq!(config.sliding_window_size, None);
         for (assignment, expected) in [
             ("n_layers=1", "a llama has no field 'n_layers', did you mean 'n_layer'?"),
+            ("rope=1", "a llama has no field 'rope', there are: attention_logit_softcapping, "),
             ("n_layer", "'n_layer' is not of the form name=value"),
             ("n_layer=one", "n_layer: invalid type: string \"one\", expected usize"),
             ("mlp_class_name=MLP", "mlp_class_name: unknown variant `MLP`"),
