@@ -26,17 +26,23 @@ pub fn main() -> ExitCode {
 /// [registers](crate::registration).
 ///
 /// # Errors
-/// What fails, a line each; that there is no such test.
+/// What fails, by cause; that there is no such test.
 pub fn check(name: &str) -> std::result::Result<usize, String> {
     let kept = |test: &GeneratedTest| !matches!(test.template, Template::Snapshot | Template::Golden);
     let mut tests = generated_tests(&Filter::operator(name), &Settings::default());
     tests.retain(|test| kept(test) && test.skip.is_none());
-    let failed: Vec<String> =
-        tests.iter().filter_map(|test| (test.run)().err().map(|message| format!("{}: {message}", test.name))).collect();
-    match (failed.is_empty(), tests.len()) {
+    let causes = Causes::default();
+    for test in &tests {
+        if let Err(message) = (test.run)() {
+            // No command repeats the test: it may be of what this program alone registers.
+            let lines: Vec<&str> = message.lines().filter(|line| !line.starts_with("  repeat: ")).collect();
+            causes.add(&test.operator, &test.name, lines.join("\n"));
+        }
+    }
+    match (causes.report(), tests.len()) {
         (_, 0) => Err(format!("no test is generated for '{name}'")),
-        (true, count) => Ok(count),
-        (false, _) => Err(failed.join("\n")),
+        (report, count) if report.is_empty() => Ok(count),
+        (report, _) => Err(report.trim().to_owned()),
     }
 }
 
