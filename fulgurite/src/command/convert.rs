@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use fulgurite::models::hugging_face::Names;
 use fulgurite::models::weight_files::{Format, load, load_unchecked, save};
-use fulgurite::models::{Model, Tokenizer};
+use fulgurite::models::{Family, Model, Tokenizer};
 
 use super::outcome::{Failed, Outcome};
 use super::output::say;
@@ -76,6 +76,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
     };
     let from = loaded.format;
     let config = loaded.weights.config();
+    for (given, option) in [(arguments.heads.is_some(), "--heads"), (arguments.prefix, "--prefix")] {
+        if given && config.family() == Family::Llama {
+            let message = format!("holds a llama, {option} is of files of gpt2 alone");
+            return Err(Failed::file(&arguments.from_file, message));
+        }
+    }
     let ([layers, heads, channels], context, vocabulary) = (config.sizes(), config.context(), config.vocabulary());
     let names = if arguments.prefix { Names::Prefixed } else { Names::Plain };
     save(loaded.weights, to, tokenizer, names, &arguments.to_file).map_err(|error| failed(&error))?;

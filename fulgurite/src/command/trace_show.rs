@@ -7,9 +7,8 @@ use std::process::ExitCode;
 use clap::Args;
 use fulgurite::compile::{Ending, Options, Reached, STAGES, compile, stages_reached};
 use fulgurite::models::checkpoint::OptimizerSettings;
-use fulgurite::models::config::ConfigError;
 use fulgurite::models::traces::{loss_programs, loss_trace, train_step_trace};
-use fulgurite::models::{GptConfig, Tokenizer};
+use fulgurite::models::{Family, ModelConfig, Tokenizer};
 use fulgurite::operator::OperatorDef;
 use fulgurite::trace::Trace;
 use fulgurite::trace::print::{PrintOptions, print};
@@ -23,10 +22,22 @@ use super::trace_sources::{SOURCES, print_sources};
 use super::{options, subject, target, trace_programs};
 use crate::cases::{of_case, resolve_operator};
 
-/// The name of GPT-2's training step.
-const TRAINING_STEP: &str = "gpt2";
-/// The name of GPT-2's loss.
-const LOSS: &str = "gpt2-loss";
+/// What there is of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// A training step.
+    Step,
+    /// The loss of a batch.
+    Loss,
+}
+
+/// The names of models' parts.
+const PARTS: [(&str, Family, Part); 4] = [
+    ("gpt2", Family::Gpt2, Part::Step),
+    ("gpt2-loss", Family::Gpt2, Part::Loss),
+    ("llama", Family::Llama, Part::Step),
+    ("llama-loss", Family::Llama, Part::Loss),
+];
 
 /// Arguments of `trace show`.
 #[derive(Args)]
@@ -41,9 +52,10 @@ Examples:
   fulgurite trace show gpt2 --size nano --layers 2 --stage fuse --plain
   fulgurite trace show gpt2-loss --layers 2 --backward --plain
   fulgurite trace show gpt2 --autocast bf16 --stage autocast
+  fulgurite trace show llama --size TinyLlama-1.1B --layers 1 --set sliding_window_size=256 --plain
   fulgurite trace show softmax --target cuda:sm_90a --stage sources")]
 pub struct Arguments {
-    /// An operator, by its name or PyTorch's; `gpt2`, a training step, or `gpt2-loss`.
+    /// An operator, by its name or PyTorch's; `gpt2` or `llama`, a training step; `gpt2-loss` or `llama-loss`.
     name: String,
     /// The stage of compilation, or `all`, or `sources` for the CUDA sources of the program's kernels; the trace as
     /// acquired, or with --backward the joint trace (`vjp`), otherwise.
@@ -58,8 +70,8 @@ pub struct Arguments {
     /// Which of the operator's samples.
     #[arg(long, default_value_t = 0)]
     sample: usize,
-    /// The joint trace of an operator and its gradient; of `gpt2-loss` the forward and the backward program and what is
-    /// saved between them.
+    /// The joint trace of an operator and its gradient; of a model's loss the forward and the backward program and what
+    /// is saved between them.
     #[arg(long)]
     backward: bool,
     /// Mixed precision: products in this type, bf16 or f16. Adds the stage `autocast`.
@@ -72,12 +84,15 @@ pub struct Arguments {
     /// regions.
     #[arg(long, conflicts_with = "plain")]
     full: bool,
-    /// The size of a model: nano, micro, mini, small, 124M, ...
+    /// The size of a model: nano, micro, mini, ...; 124M of gpt2; Llama-3.1-8B of llama.
     #[arg(long, default_value = "nano")]
     size: String,
     /// Layers of a model; the size's own otherwise.
     #[arg(long)]
     layers: Option<usize>,
+    /// A field of a llama's configuration instead of the size's own; any number of times.
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
     /// Sequences in a model's batch.
     #[arg(long, default_value_t = 4)]
     batch: usize,
@@ -94,11 +109,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
     // Nothing is run.
     options.memory_limit = None;
     options.autocast = arguments.autocast;
-    let trace = match arguments.name.as_str() {
-        TRAINING_STEP | LOSS => model_trace(arguments)?,
-        name => {
-            let def = resolve_operator(name)
-                .map_err(|error| Failed(format!("{} (models: {TRAINING_STEP}, {LOSS})", error.message)))?;
+    let part = PARTS.iter().find(|(name, ..)| *name == arguments.name);
+    let trace = match part {
+        Some((_, family, part)) => model_trace(*family, *part, arguments)?,
+        None if !arguments.set.is_empty() => return Err(Failed("--set replaces fields of a llama".into())),
+        None => {
+            let models = PARTS.map(|(name, ..)| name).join(", ");
+            let def = resolve_operator(&arguments.name)
+                .map_err(|error| Failed(format!("{} (models: {models})", error.message)))?;
             operator_trace(def, arguments, &options)?
         }
     };
@@ -108,14 +126,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
         (false, false) => PrintOptions::COMPACT,
     };
     let show = |trace: &Trace| print(trace, form).trim_end().to_owned();
-    match arguments.name.as_str() {
-        LOSS if arguments.backward => {
+    match part {
+        Some((.., Part::Loss)) if arguments.backward => {
             let programs = loss_programs(trace, &options).map_err(of_case)?;
             return trace_programs::run(&programs, arguments.stage.as_deref(), &options, show);
         }
-        TRAINING_STEP if arguments.backward => {
-            let message = "a training step holds its backward pass; `gpt2-loss --backward` shows that of the loss";
-            return Err(Failed(message.into()));
+        Some((name, _, Part::Step)) if arguments.backward => {
+            let message = "a training step holds its backward pass;";
+            return Err(Failed(format!("{message} `{name}-loss --backward` shows that of the loss")));
         }
         _ => {}
     }
@@ -192,15 +210,20 @@ fn operator_trace(def: &'static OperatorDef, arguments: &Arguments, options: &Op
     Ok(transforms::vjp(&trace, &wrt, &options.executor_list(arguments.target.kind())).map_err(of_case)?)
 }
 
-fn model_trace(arguments: &Arguments) -> Result<Trace, Failed> {
-    let failed = |error: ConfigError| Failed(error.to_string());
-    let mut config = GptConfig::named(&arguments.size, Tokenizer::gpt2().vocabulary()).map_err(failed)?;
-    config.layers = arguments.layers.unwrap_or(config.layers);
-    config.context = arguments.context.unwrap_or(config.context);
-    config.validate().map_err(failed)?;
-    let trace = match arguments.name == LOSS {
-        true => loss_trace(&config, arguments.batch, config.context)?,
-        false => train_step_trace(&config, &OptimizerSettings::default(), arguments.batch, config.context)?,
+fn model_trace(family: Family, part: Part, arguments: &Arguments) -> Result<Trace, Failed> {
+    let mut set = arguments.set.clone();
+    if let (Family::Llama, Some(layers)) = (family, arguments.layers) {
+        set.push(format!("n_layer={layers}"));
+    }
+    let mut config = ModelConfig::named(family, &arguments.size, &set, arguments.context, Tokenizer::gpt2())?;
+    if let (ModelConfig::Gpt2(config), Some(layers)) = (&mut config, arguments.layers) {
+        config.layers = layers;
+    }
+    let model = config.model();
+    model.validate().map_err(|error| Failed(error.to_string()))?;
+    let trace = match part {
+        Part::Loss => loss_trace(model, arguments.batch, model.context())?,
+        Part::Step => train_step_trace(model, &OptimizerSettings::default(), arguments.batch, model.context())?,
     };
     Ok(if arguments.target == Target::cpu() { trace } else { retarget(&trace, &arguments.target) })
 }

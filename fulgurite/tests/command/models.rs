@@ -96,6 +96,11 @@ fn a_llama_is_trained_resumed_and_sampled() {
     assert_eq!(run_in(folder.path(), &again).ok(), said);
     let complaint = run_in(folder.path(), &["generate", "out"]).fails(1);
     assert!(complaint.contains("do not say which tokenizer the model of 256 ids was trained with"), "{complaint}");
+    for option in [&["--heads", "2"][..], &["--prefix"]] {
+        let complaint = run_in(folder.path(), &[&["convert", checkpoint, "llama.safetensors"][..], option].concat());
+        let expected = format!("holds a llama, {} is of files of gpt2 alone", option[0]);
+        assert!(complaint.fails(1).contains(&expected));
+    }
     let complaint = run_in(folder.path(), &["convert", checkpoint, "llama.bin"]).fails(1);
     assert!(complaint.contains("llmc holds models of the family gpt2 alone"), "{complaint}");
 }
@@ -196,6 +201,26 @@ fn an_interrupted_run_keeps_what_it_did() {
     let more = (steps + 1).to_string();
     let said = run_in(folder.path(), &[&arguments(&more)[..], &["--resume"]].concat()).ok();
     assert!(said.contains(&format!("resumed at step {steps} of {more}")), "{said}");
+}
+
+#[test]
+fn traces_of_a_llama() {
+    let small = ["--layers", "1", "--batch", "2", "--context", "16", "--set", "mlp_class_name=GemmaMLP"];
+    let step = run(&[&["trace", "show", "llama"][..], &small].concat()).ok();
+    assert!(step.contains("value_and_grad") && step.contains("gelu("), "{step}");
+    assert!(!step.contains("transformer.h.1."), "one layer: {step}");
+    let loss = run(&[&["trace", "show", "llama-loss", "--backward", "--plain"][..], &small].concat()).ok();
+    assert!(loss.contains("rms_norm") && loss.contains("cotangent"), "{loss}");
+    for (arguments, expected) in [
+        (&["llama", "--set", "n_layers=2"][..], "n_layer"),
+        (&["llama", "--layers", "0"], "n_layer"),
+        (&["llama", "--backward"], "`llama-loss --backward` shows that of the loss"),
+        (&["gpt2", "--set", "n_layer=2"], "is given for gpt2"),
+        (&["softmax", "--set", "n_layer=2"], "--set replaces fields of a llama"),
+    ] {
+        let complaint = run(&[&["trace", "show"][..], arguments].concat()).fails(1);
+        assert!(complaint.contains(expected), "{complaint}");
+    }
 }
 
 #[test]
