@@ -141,6 +141,16 @@ fn an_index_that_is_absent_is_not_replaced_by_another_file() {
 }
 
 #[test]
+fn a_whole_file_comes_before_an_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let weights = load(&golden().join("llama"), None).unwrap().weights;
+    std::fs::write(folder.path().join("model.safetensors.index.json"), "{}").unwrap();
+    let path = folder.path().join("model.safetensors");
+    save(weights.clone(), Format::HuggingFace, Tokenizer::bytes(), Names::Plain, &path).unwrap();
+    assert!(load(folder.path(), None).unwrap().weights == weights);
+}
+
+#[test]
 fn a_head_that_the_model_does_not_have_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(golden().join("qwen3/config.json"), folder.path().join("config.json")).unwrap();

@@ -103,8 +103,10 @@ pub(crate) fn load(path: &Path) -> Result<Weights<DecoderConfig>, DecoderFilesEr
     let folder = if path.is_dir() { path } else { folder_of(path) };
     let index = if path.is_dir() { folder.join(INDEX) } else { path.to_owned() };
     let mut tensors = BTreeMap::new();
-    // A file that was named is read, also where there is none: no other takes its place.
-    if !path.is_dir() || index.is_file() {
+    let single = folder.join(SINGLE);
+    // A file that was named is read, also where there is none: no other takes its place. In a folder a whole file comes
+    // first, as in `transformers`.
+    if !path.is_dir() || (index.is_file() && !single.is_file()) {
         let wrong = |message: String| DecoderFilesError::File { path: index.clone(), message };
         let map = json_of(&index)?;
         let map = map.get("weight_map").and_then(Value::as_object);
@@ -124,7 +126,7 @@ pub(crate) fn load(path: &Path) -> Result<Weights<DecoderConfig>, DecoderFilesEr
             return Err(wrong(format!("weight_map has the tensor {name:?}, which its file does not have")));
         }
     } else {
-        tensors = TensorFile::load(&folder.join(SINGLE))?.tensors;
+        tensors = TensorFile::load(&single)?.tensors;
     }
     from_tensors(tensors, folder)
 }

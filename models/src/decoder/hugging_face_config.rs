@@ -203,10 +203,17 @@ fn windows(kind: Kind, fields: &Fields<'_>, config: &mut DecoderConfig) -> Resul
         Kind::Mistral => (if fields.has("sliding_window") { given } else { Some(4096) }, None),
         Kind::Mixtral => (given, None),
         Kind::Gemma2 => {
-            let of_type = |kind: &Value| u8::from(kind == "sliding_attention");
-            let types = fields.read("layer_types", "a list", |value| value.as_array().cloned())?;
-            let every_other = || (0..config.n_layer).map(|layer| u8::from(layer % 2 == 0)).collect();
-            let indices = types.map_or_else(every_other, |types| types.iter().map(of_type).collect());
+            let of_type = |kind: &Value| match kind.as_str()? {
+                "sliding_attention" => Some(1),
+                "full_attention" => Some(0),
+                _ => None,
+            };
+            let types = fields.read("layer_types", "a list of sliding_attention and full_attention", |value| {
+                value.as_array()?.iter().map(of_type).collect::<Option<Vec<u8>>>()
+            })?;
+            // A number of layers that no model has is told later.
+            let layers = config.n_layer.min(1 << 10);
+            let indices = types.unwrap_or_else(|| (0..layers).map(|layer| u8::from(layer % 2 == 0)).collect());
             (Some(given.unwrap_or(4096)), Some(indices))
         }
         Kind::Qwen2 | Kind::Qwen3 => {
@@ -341,6 +348,22 @@ mod tests {
     }
 
     #[test]
+    fn absurd_numbers_are_errors() {
+        let sizes = ["num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size", "intermediate_size"];
+        let others = ["max_position_embeddings", "num_key_value_heads", "head_dim", "sliding_window"];
+        for (kind, ..) in KINDS {
+            for field in sizes.into_iter().chain(others) {
+                for number in [json!(usize::MAX), json!(1_u64 << 62), json!(0), json!(-1), json!(1e300), json!("2")] {
+                    let read = read(kind, json!({field: number}));
+                    let unread =
+                        field == "sliding_window" && !matches!(kind, Kind::Mistral | Kind::Mixtral | Kind::Gemma2);
+                    assert!(read.is_err() || unread, "{kind:?} {field} {number}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_gemma_does_not_compute_is_refused() {
         assert!(read(Kind::Gemma, json!({"hidden_act": "gelu"})).is_ok());
         for kind in [Kind::Gemma, Kind::Gemma2] {
@@ -349,5 +372,10 @@ mod tests {
             let error = read(kind, json!({"use_bidirectional_attention": true})).unwrap_err();
             assert!(error.contains("use_bidirectional_attention is true, which is not supported"), "{error}");
         }
+        let types = |types: Value| read(Kind::Gemma2, json!({"layer_types": types}));
+        let windows = types(json!(["full_attention", "sliding_attention"])).unwrap().sliding_window_indices;
+        assert_eq!(windows, Some(vec![0, 1]));
+        let error = types(json!(["chunked_attention", "full_attention"])).unwrap_err();
+        assert!(error.contains("expected a list of sliding_attention and full_attention"), "{error}");
     }
 }
