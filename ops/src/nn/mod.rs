@@ -11,6 +11,7 @@ fulgurite_ops_macros::operator_files! {
     cross_entropy,
     dropout,
     embedding,
+    geglu,
     gelu,
     gelu_backward,
     layer_norm,
@@ -28,4 +29,5 @@ fulgurite_ops_macros::operator_files! {
     silu,
     softmax,
     split_heads,
+    swiglu,
 }
