@@ -207,7 +207,7 @@ fn an_interrupted_run_keeps_what_it_did() {
 fn traces_of_a_llama() {
     let small = ["--layers", "1", "--batch", "2", "--context", "16", "--set", "mlp_class_name=GemmaMLP"];
     let step = run(&[&["trace", "show", "llama"][..], &small].concat()).ok();
-    assert!(step.contains("value_and_grad") && step.contains("gelu("), "{step}");
+    assert!(step.contains("value_and_grad") && step.contains("geglu("), "{step}");
     assert!(!step.contains("transformer.h.1."), "one layer: {step}");
     let loss = run(&[&["trace", "show", "llama-loss", "--backward", "--plain"][..], &small].concat()).ok();
     assert!(loss.contains("rms_norm") && loss.contains("cotangent"), "{loss}");

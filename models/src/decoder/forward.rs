@@ -136,14 +136,15 @@ impl Layers<'_> {
 
     #[track_caller]
     fn mlp(&self, path: &str, x: Tensor) -> Tensor {
-        let bent = |x: Tensor| match self.config.gelu_approximate {
-            GeluApproximate::None => gelu(x),
-            GeluApproximate::Tanh => gelu::with(x).approximate(Approximate::Tanh).call(),
+        let approximate = match self.config.gelu_approximate {
+            GeluApproximate::None => Approximate::None,
+            GeluApproximate::Tanh => Approximate::Tanh,
         };
+        let fed = |name: &str| self.linear(path, name, x);
         let inner = match self.config.mlp_class_name {
-            MlpClass::GptNeox => bent(self.linear(path, "fc", x)),
-            MlpClass::Gemma => bent(self.linear(path, "fc_1", x)) * self.linear(path, "fc_2", x),
-            MlpClass::Llama | MlpClass::Mixture => silu(self.linear(path, "fc_1", x)) * self.linear(path, "fc_2", x),
+            MlpClass::GptNeox => gelu::with(fed("fc")).approximate(approximate).call(),
+            MlpClass::Gemma => geglu::with(fed("fc_1"), fed("fc_2")).approximate(approximate).call(),
+            MlpClass::Llama | MlpClass::Mixture => swiglu(fed("fc_1"), fed("fc_2")),
         };
         self.linear(path, "proj", inner)
     }
