@@ -46,6 +46,9 @@ impl<E: Into<crate::Error>> From<E> for Refused {
     }
 }
 
+/// What goes with a program's memory, in the order of [`Loaded`].
+type Parts = (Staging, Box<dyn LoadedCode>, Option<Fences>, Room, Option<Arc<FaultCell>>);
+
 impl Loaded {
     /// Allocates memory for the program, and has the device's backend load its code. `meanings` says for each symbol
     /// what it means if its kernels report a fault.
@@ -57,16 +60,36 @@ impl Loaded {
         meanings: Vec<Option<Report>>,
     ) -> Result<Loaded, Refused> {
         let memory = state.allocate(regions.total as usize).map_err(Refused::Memory)?;
+        // Loading may use the memory, and may fail after that.
+        let made = Loaded::within(&memory, &state, code, regions, trace, meanings);
+        if made.is_err()
+            && let Err(error) = state.synchronize()
+        {
+            tracing::error!(%error, "waiting for the work of a program that was not loaded");
+        }
+        let (staging, code, fences, room, fault) = made?;
+        Ok(Loaded { _memory: memory, staging, code, fences, room, fault, state, last: None })
+    }
+
+    /// What goes with the program's own memory.
+    fn within(
+        memory: &Block,
+        state: &Arc<DeviceState>,
+        code: &Arc<DeviceCode>,
+        regions: &Regions,
+        trace: &Arc<Trace>,
+        meanings: Vec<Option<Report>>,
+    ) -> Result<Parts, Refused> {
         tracing::debug!(function = %code.name, bytes = regions.total, "memory allocated");
         let reports = meanings.iter().any(Option::is_some);
-        let fault = reports.then(|| FaultCell::new(&state, trace, meanings)).transpose()?;
+        let fault = reports.then(|| FaultCell::new(state, trace, meanings)).transpose()?;
         let fault_address = fault.as_ref().map(|fault| fault.address());
         let room = Room { own: memory.address(), bytes: memory.bytes(), fault: fault_address };
         let loaded = state.context().load(code, state.stream(), room).map_err(Refused::Code)?;
         let landings = regions.landings.map(|landing| memory.address().offset(landing as usize));
-        let staging = Staging::new(&state, (regions.staged.end - regions.staged.start) as usize, landings)?;
-        let fences = Fences::new(&state, code)?;
-        Ok(Loaded { _memory: memory, staging, code: loaded, fences, room, fault, state, last: None })
+        let staging = Staging::new(state, (regions.staged.end - regions.staged.start) as usize, landings)?;
+        let fences = Fences::new(state, code)?;
+        Ok((staging, loaded, fences, room, fault))
     }
 
     /// Where the program's own memory starts.
