@@ -63,7 +63,8 @@ impl Executor {
         self
     }
 
-    /// Takes calls by the operator's rules instead of by its name.
+    /// Takes calls by the operator's rules instead of by its name. Of an elementwise operator its kernel reads an
+    /// element of every operand before it writes that element of the result: a plan may put the result over an operand.
     pub fn claims(
         mut self,
         rule: impl Fn(&'static OperatorDef, &[Arg<TensorMeta>]) -> Claim + Send + Sync + 'static,
