@@ -223,6 +223,16 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
         ),
         _ => {}
     }
+    let kernel = operator.rule("cpu").or_else(|| operator.rule("plan"));
+    if let (Kind::Composite, Some(rule)) = (kind, kernel) {
+        errors.at(
+            &rule.function.sig.ident,
+            format!(
+                "nothing runs a kernel of a composite; write it in an implementation, `#[implementation(of = {ident}, \
+                     by = ...)]`, or declare a kernel symbol, `#[operator(executor = ...)]`"
+            ),
+        );
+    }
     if !matches!(kind, Kind::Composite) && !has("meta") && !has("scalar") {
         errors.at(
             ident,

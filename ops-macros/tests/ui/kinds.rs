@@ -1,4 +1,4 @@
-//! A prim that decomposes, a composite that does not, a prim without a meta.
+//! A prim that decomposes, a composite that does not, a prim without a meta, a composite with a kernel.
 use fulgurite_ops_macros::operator;
 
 #[operator(prim, no_grad = "a test")]
@@ -34,6 +34,24 @@ pub mod two {
 #[operator(prim, no_grad = "a test")]
 pub mod three {
     fn three(input: Tensor) -> Tensor;
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4])));
+    }
+}
+
+#[operator]
+pub mod four {
+    fn four(input: Tensor) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        input
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        let _ = (input, out);
+        Ok(())
+    }
 
     fn samples(s: &mut Samples) {
         s.case(with(s.normal([4])));
