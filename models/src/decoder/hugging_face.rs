@@ -198,9 +198,10 @@ pub(crate) fn save(weights: &Weights<DecoderConfig>, path: &Path) -> Result<(), 
     let failed = |(stage, error): (durable::Stage, std::io::Error)| {
         DecoderFilesError::Write(std::io::Error::new(error.kind(), format!("{}: {error}", stage.describe())))
     };
-    durable::replace(path, |writer| TensorFile::write(&metadata, &tensors, writer)).map_err(failed)?;
+    // Tensors without their configuration could not be read; a configuration alone says what is missing.
     let text = format!("{file:#}\n");
-    durable::replace(&beside, |writer| std::io::Write::write_all(writer, text.as_bytes())).map_err(failed)
+    durable::replace(&beside, |writer| std::io::Write::write_all(writer, text.as_bytes())).map_err(failed)?;
+    durable::replace(path, |writer| TensorFile::write(&metadata, &tensors, writer)).map_err(failed)
 }
 
 /// The folder that a file is in.
