@@ -363,6 +363,104 @@ mod tests {
         }
     }
 
+    /// Whatever the fields are, the answer is an error, or a configuration that can be written and read back.
+    #[test]
+    fn damaged_configurations_are_errors_or_read_back() {
+        let fields = [
+            "num_hidden_layers",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "hidden_size",
+            "head_dim",
+            "vocab_size",
+            "intermediate_size",
+            "max_position_embeddings",
+            "rms_norm_eps",
+            "layer_norm_eps",
+            "rope_theta",
+            "rope_scaling",
+            "rope_parameters",
+            "rotary_pct",
+            "rotary_emb_base",
+            "partial_rotary_factor",
+            "sliding_window",
+            "use_sliding_window",
+            "max_window_layers",
+            "layer_types",
+            "attention_bias",
+            "mlp_bias",
+            "tie_word_embeddings",
+            "hidden_act",
+            "hidden_activation",
+            "query_pre_attn_scalar",
+            "attn_logit_softcapping",
+            "final_logit_softcapping",
+            "num_local_experts",
+            "num_experts_per_tok",
+            "use_parallel_residual",
+        ];
+        let scaling = |factor: Value| {
+            json!({
+                "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 8192,
+            })
+        };
+        let values = [
+            json!(null),
+            json!(true),
+            json!(false),
+            json!(0),
+            json!(1),
+            json!(2),
+            json!(3),
+            json!(32),
+            json!(64),
+            json!(-1),
+            json!(usize::MAX),
+            json!(u64::from(u32::MAX)),
+            json!(0.25),
+            json!(1e-5),
+            json!(-0.0),
+            json!(1e308),
+            json!("gelu"),
+            json!("silu"),
+            json!(""),
+            json!([]),
+            json!(["full_attention"]),
+            json!(["sliding_attention", "full_attention"]),
+            json!({}),
+            scaling(json!(8.0)),
+            scaling(json!("8")),
+            json!({"rope_type": "linear", "factor": 2.0}),
+            json!({"rope_type": 3}),
+            json!([[[]]]),
+        ];
+        let mut read_back = 0;
+        for case in 0..20_000 {
+            let mut random = crate::random::Stream::new(case, 0xC0F1);
+            let mut one = |bound: usize| random.below(bound as u64) as usize;
+            let (kind, ..) = KINDS[one(KINDS.len())];
+            let mut more = json!({});
+            (0..1 + one(3)).for_each(|_| more[fields[one(fields.len())]] = values[one(values.len())].clone());
+            let Ok(config) = read(kind, more.clone()) else { continue };
+            assert!(config.validate().is_ok(), "case {case}: {kind:?} {more}");
+            let Some((written, file)) = to_json(&config) else { continue };
+            let again = from_json(written, &file).unwrap_or_else(|error| panic!("case {case}: {more}: {error}"));
+            // What follows from other fields may be absent in the one and written in the other, and a type may compute
+            // what another one does.
+            let [own, again] = [config, again].map(|config| DecoderConfig {
+                name: String::new(),
+                head_size: Some(config.head_width()),
+                n_query_groups: Some(config.groups()),
+                ..config
+            });
+            let differences = own.differences(&again);
+            assert!(differences.is_empty(), "case {case}: {kind:?} {more} {differences:?}");
+            read_back += 1;
+        }
+        assert!(read_back > 2000, "{read_back}");
+    }
+
     #[test]
     fn what_gemma_does_not_compute_is_refused() {
         assert!(read(Kind::Gemma, json!({"hidden_act": "gelu"})).is_ok());
