@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use crate::nn::{Approximate, gelu, gelu_backward};
+use crate::nn::{Approximate, gelu, gelu_backward, gelu_of};
 use crate::prims::{self, checks::is_like};
 
 /// The gated linear unit of [`gelu`](super::gelu), elementwise: `gelu(gate) up`, with the approximation that gelu is
@@ -39,14 +39,7 @@ pub mod geglu {
     }
 
     fn reference(gate: &ArrayD<f64>, up: &ArrayD<f64>, approximate: Approximate) -> ArrayD<f64> {
-        let bent = elementwise(gate, |x| match approximate {
-            Approximate::None => x / 2.0 * (1.0 + crate::core::arrays::erf(x / 2f64.sqrt())),
-            Approximate::Tanh => {
-                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-                x / 2.0 * (1.0 + inner.tanh())
-            }
-        });
-        bent * up
+        elementwise(gate, |x| gelu_of(x, approximate)) * up
     }
 
     fn samples(s: &mut Samples) {

@@ -48,13 +48,7 @@ pub mod gelu {
     }
 
     fn reference(input: &ArrayD<f64>, approximate: Approximate) -> ArrayD<f64> {
-        elementwise(input, |x| match approximate {
-            Approximate::None => x / 2.0 * (1.0 + crate::core::arrays::erf(x / 2f64.sqrt())),
-            Approximate::Tanh => {
-                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-                x / 2.0 * (1.0 + inner.tanh())
-            }
-        })
+        elementwise(input, |x| super::gelu_of(x, approximate))
     }
 
     fn samples(s: &mut Samples) {
@@ -72,6 +66,17 @@ pub mod gelu {
 pub const GELU_INNER_SCALE: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
 /// The weight of the cube in what the hyperbolic tangent of `gelu` is taken of.
 pub const GELU_CUBE_WEIGHT: f64 = 0.044715;
+
+/// The reference of [`gelu`] for one element, in f64.
+pub(crate) fn gelu_of(x: f64, approximate: Approximate) -> f64 {
+    match approximate {
+        Approximate::None => x / 2.0 * (1.0 + crate::core::arrays::erf(x / 2f64.sqrt())),
+        Approximate::Tanh => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+            x / 2.0 * (1.0 + inner.tanh())
+        }
+    }
+}
 
 /// `2 Φ(x) - 1`, or what stands for it.
 #[track_caller]

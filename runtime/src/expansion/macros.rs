@@ -20,6 +20,7 @@ macro_rules! __operator {
             $(.$fact:ident = $declared:expr;)*
         })*
     ) => {
+        // An operator needs not all of these names, and the lint counts them as its author's.
         #[allow(unused_imports)]
         use super::*;
         #[allow(unused_imports)]
