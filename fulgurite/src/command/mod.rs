@@ -52,7 +52,7 @@ const EXAMPLES: &str = "\
 Examples:
   fulgurite ops list --kind composite
   fulgurite ops show gelu
-  fulgurite ops new swiglu --path ops/src/nn/swiglu.rs
+  fulgurite ops new reglu --path ops/src/nn/reglu.rs
   fulgurite ops run cases/ --out results/
   fulgurite trace show softmax --backward --stage all
   fulgurite trace run softmax.trace --inputs inputs.safetensors

@@ -34,7 +34,7 @@ command knows the crate's own declarations.
 
 Examples:
   fulgurite ops new --crate my_operators
-  fulgurite ops new swiglu --path ops/src/nn/swiglu.rs
+  fulgurite ops new reglu --path ops/src/nn/reglu.rs
   fulgurite ops new softshrink --torch nn.functional.softshrink
   fulgurite ops new fast --executor
   fulgurite ops new faster --executor --device cuda
