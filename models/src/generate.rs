@@ -1,84 +1,46 @@
-//! Sampling from a model: one token after another, over a window of the model's context.
+//! Text from a model: one token after another, over a window of the model's context.
 
 use fulgurite_ops::prelude::*;
-use fulgurite_ops::prims;
+use fulgurite_ops_macros::Tree;
 use fulgurite_runtime::compile::Options;
-use fulgurite_runtime::tree::Tree;
+use fulgurite_runtime::tree::{Leaf, Tree};
 use fulgurite_runtime::{Array, DType, Error, Result};
 
 use crate::dropout::Dropout;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
+use crate::sampling::{Rules, Sampling, Settings, count_tokens, occurrences, sample};
 use crate::tokenizer::{StreamingDecoder, Tokenizer};
 
-/// How tokens are drawn.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sampling {
-    /// Logits are divided by it, in f32; 0, and what is below the smallest normal f32, takes the most probable token.
-    pub temperature: f64,
-    /// Number of most probable tokens to draw from.
-    pub top_k: Option<usize>,
-    /// Seed of the draws.
-    pub seed: u64,
+/// What the next token is drawn from.
+#[derive(Debug, Clone, Tree)]
+pub struct Context<T: Leaf> {
+    /// Token ids i64[1, T].
+    pub tokens: T,
+    /// The position of the last of them that counts, i64[1].
+    pub last: T,
+    /// The numbers of the rules of sampling.
+    pub settings: Settings<T>,
+    /// How often each token has occurred, i32[1, V], if there is a penalty for that.
+    pub occurrences: Option<T>,
+    /// Seed and offset of the draw, i64[2].
+    pub generator: T,
 }
 
-impl Default for Sampling {
-    fn default() -> Self {
-        Sampling { temperature: 0.8, top_k: Some(40), seed: 42 }
-    }
-}
-
-impl Sampling {
-    /// Checks the fields.
-    pub fn validate(&self) -> Result<()> {
-        let wrong = |argument: &str, message: String| Err(Error::Argument { argument: argument.into(), message });
-        // In the type that is computed in: 1e39 would be infinite there.
-        if !(self.temperature >= 0.0 && (self.temperature as f32).is_finite()) {
-            let message =
-                format!("is {:e}, expected a number from 0 to {:e}, the largest f32", self.temperature, f32::MAX);
-            return wrong("temperature", message);
-        }
-        if self.top_k == Some(0) {
-            return wrong("top_k", "is 0, expected at least 1".into());
-        }
-        Ok(())
-    }
-
-    /// Whether the most probable token is taken, as the limit of ever lower temperatures.
-    fn is_greedy(&self) -> bool {
-        (self.temperature as f32) < f32::MIN_POSITIVE
-    }
-}
-
-/// The token after position `last` i64[1] of `tokens` i64[1, T], drawn from the model's distribution, i64[1].
-/// What stands after `last` does not matter.
+/// The token after the last one that counts, drawn by [`sample`], i64[1]; and the occurrences with it.
 #[track_caller]
 pub fn next_token(
     config: &dyn Model,
     params: &Parameters<Tensor>,
-    tokens: Tensor,
-    last: Tensor,
-    temperature: Tensor,
-    generator: Tensor,
-    (greedy, top_k): (bool, Option<usize>),
-) -> Tensor {
-    let hidden = config.hidden(params, tokens, &Dropout::none());
-    let hidden = index_select(hidden, 1, last);
+    rules: Rules,
+    context: &Context<Tensor>,
+) -> (Tensor, Option<Tensor>) {
+    let hidden = config.hidden(params, context.tokens, &Dropout::none());
+    let hidden = index_select(hidden, 1, context.last);
     let logits = config.head(params, hidden);
     let logits = reshape(logits, [1, config.vocabulary() as i64]);
-    if greedy {
-        return argmax::with(logits).dim(-1).call();
-    }
-    // The largest becomes 0, and what is divided by a small temperature -infinity at worst: no quotient of infinities
-    // follows.
-    let most = reshape(prims::amax(logits, vec![1]), [1, 1]);
-    let mut logits = (logits - most) / temperature;
-    if let Some(k) = top_k.filter(|k| *k < config.vocabulary()) {
-        let (values, _) = topk(logits, k);
-        let least = narrow(values, -1, (k - 1) as i64, 1);
-        logits = masked_fill(logits, lt(logits, least), f64::NEG_INFINITY);
-    }
-    reshape(multinomial(softmax(logits, -1), 1, generator), [1])
+    let next = sample(rules, &context.settings, logits, context.occurrences, context.generator);
+    (next, context.occurrences.map(|occurrences| count_tokens(occurrences, next)))
 }
 
 /// Continues `prompt` by `count` tokens. `show` gets each piece of text as soon as it is complete.
@@ -109,18 +71,17 @@ pub fn generate(
             format!("token {token} is not in the model's vocabulary of {}", config.vocabulary()),
         ));
     }
-    let choice = (sampling.is_greedy(), sampling.top_k);
+    let (rules, settings) = (sampling.rules(), sampling.settings()?);
     // Where the parameters are.
     let device = params.leaves().first().map(|(_, array)| array.device()).filter(|device| !device.is_cpu());
-    let step = fulgurite_runtime::jit(
-        |(params, tokens, last, temperature, generator): (Parameters<Tensor>, Tensor, Tensor, Tensor, Tensor)| {
-            next_token(config, &params, tokens, last, temperature, generator, choice)
-        },
-    )
+    let step = fulgurite_runtime::jit(|(params, context): (Parameters<Tensor>, Context<Tensor>)| {
+        next_token(config, &params, rules, &context)
+    })
     .named("next_token")
-    .arguments(["params", "tokens", "last", "temperature", "generator"])
+    .arguments(["params", "context"])
     .options(Options { device, ..Options::default() });
-    let temperature = Array::scalar(sampling.temperature as f32);
+    let counted = rules.repetition_penalty.then(|| occurrences(std::slice::from_ref(&tokens), config.vocabulary()));
+    let mut counted = counted.transpose()?;
     let mut decoder = StreamingDecoder::new(tokenizer);
     let mut text = String::new();
     for drawn in 0..count {
@@ -128,13 +89,15 @@ pub fn generate(
         let mut window = tokens[start..].to_vec();
         let last = (window.len() - 1) as i64;
         window.resize(config.context(), 0);
-        let next: Array = step.call((
-            params.clone(),
-            Array::new([1, config.context()], &window)?,
-            Array::new([1], &[last])?,
-            temperature.clone(),
-            Array::new([2], &[sampling.seed as i64, drawn as i64])?,
-        ))?;
+        let context = Context {
+            tokens: Array::new([1, config.context()], &window)?,
+            last: Array::new([1], &[last])?,
+            settings: settings.clone(),
+            occurrences: counted,
+            generator: Array::new([2], &[sampling.seed as i64, drawn as i64])?,
+        };
+        let (next, again): (Array, Option<Array>) = step.call((params.clone(), context))?;
+        counted = again;
         let token = next.item()? as i64;
         tokens.push(token);
         if Some(token) == tokenizer.end_of_text().map(i64::from) {
@@ -169,7 +132,7 @@ mod tests {
         let config = GptConfig { vocabulary: 256, context: 8, layers: 1, heads: 1, channels: 8, dropout: 0.0 };
         let mut params = initial_parameters(&config, 3)?;
         *params.get_mut("ln_f.weight").unwrap() = Array::new([8], &[scale; 8])?;
-        let sampling = Sampling { temperature, top_k, seed: 1 };
+        let sampling = Sampling { temperature, top_k, seed: 1, ..Sampling::default() };
         generate(&config, Tokenizer::bytes(), &params, "abc", 12, sampling, &mut |_| {})
     }
 

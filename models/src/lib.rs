@@ -30,6 +30,7 @@ pub mod parameter_list;
 mod parameters;
 pub mod precision;
 pub mod random;
+pub mod sampling;
 pub mod schedule;
 pub mod step;
 pub mod tensor_file;

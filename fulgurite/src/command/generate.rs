@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use fulgurite::models::Tokenizer;
-use fulgurite::models::generate::{Sampling, generate};
+use fulgurite::models::generate::generate;
+use fulgurite::models::sampling::Sampling;
 use fulgurite::models::weight_files::{load, load_unchecked};
 
 use super::outcome::{Failed, Outcome};
@@ -69,6 +70,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         temperature: arguments.temperature,
         top_k: (arguments.top_k > 0).then_some(arguments.top_k),
         seed: arguments.seed,
+        ..Sampling::default()
     };
     let mut broken = write(format_args!("{}", arguments.prompt)).err();
     generate(config, tokenizer, &params, &arguments.prompt, arguments.tokens, sampling, &mut |piece| {

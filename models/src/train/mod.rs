@@ -28,9 +28,10 @@ use run::{Run, evaluate, prepare, save};
 use steps::Steps;
 
 use crate::argument_error::wrong;
-use crate::generate::{Sampling, generate};
+use crate::generate::generate;
 use crate::kept;
 use crate::model::Model;
+use crate::sampling::Sampling;
 use crate::schedule::Schedule;
 
 /// Trains as `options` say. Progress goes to the terminal if `progress`; `line` gets every line worth keeping.
