@@ -5,6 +5,7 @@ pub use fulgurite_executor_cpu as cpu;
 pub use fulgurite_executor_cublaslt as cublaslt;
 pub use fulgurite_executor_cuda as cuda;
 pub use fulgurite_executor_flash as flash;
+pub use fulgurite_executor_liger as liger;
 pub use fulgurite_executor_llmc as llmc;
 pub use fulgurite_executor_optim as optim;
 pub use fulgurite_executor_regions as regions;

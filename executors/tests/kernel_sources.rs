@@ -1,5 +1,5 @@
-//! The kernels of `flash`, `llmc` and `optim` without a device: every sample of what they run is planned, and what the
-//! plans launch is compiled. NVRTC is enough; without it this is said aloud.
+//! The kernels of `flash`, `liger`, `llmc` and `optim` without a device: every sample of what they run is planned, and
+//! what the plans launch is compiled. NVRTC is enough; without it this is said aloud.
 
 use fulgurite_runtime::kernel::KernelRules;
 use fulgurite_runtime::operator::RuleSet;
@@ -18,7 +18,7 @@ use fulgurite_runtime::rules::fulgurite_kernels::view::contiguous_strides;
 use fulgurite_runtime::testing::samples::Samples;
 use fulgurite_runtime::{DType, Device, TensorMeta};
 
-const EXECUTORS: [&str; 3] = ["flash", "llmc", "optim"];
+const EXECUTORS: [&str; 4] = ["flash", "liger", "llmc", "optim"];
 
 /// With this variable set to 1 a machine without NVRTC fails.
 const REQUIRE_NVRTC: &str = "FULGURITE_REQUIRE_NVRTC";

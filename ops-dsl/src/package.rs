@@ -7,13 +7,14 @@ thread_local! {
 }
 
 /// The packages whose operators have names without a namespace: the library, and what tests it.
-const HOUSE: [&str; 15] = [
+const HOUSE: [&str; 16] = [
     "fulgurite",
     "fulgurite-benches",
     "fulgurite-executor-cpu",
     "fulgurite-executor-cublaslt",
     "fulgurite-executor-cuda",
     "fulgurite-executor-flash",
+    "fulgurite-executor-liger",
     "fulgurite-executor-llmc",
     "fulgurite-executor-optim",
     "fulgurite-executor-regions",

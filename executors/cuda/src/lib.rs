@@ -1,5 +1,6 @@
 //! `cuda`: every prim on an NVIDIA GPU, from its scalar rule or by a kernel of its own. `fusion` makes one kernel of
-//! regions of its symbols. `support`, `elementwise` and `reducing` are what other CUDA executors plan with as well.
+//! regions of its symbols. `support`, `elementwise`, `reducing` and `rows` are what other CUDA executors plan with as
+//! well.
 
 pub mod elementwise;
 pub mod fusion;
@@ -9,6 +10,7 @@ mod moving;
 mod order;
 mod products;
 pub mod reducing;
+pub mod rows;
 mod sorting;
 pub mod support;
 mod topk;

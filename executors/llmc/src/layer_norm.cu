@@ -3,43 +3,15 @@
 // to.
 #include "fulgurite/copies.cuh"
 #include "fulgurite/reductions.cuh"
+#include "fulgurite/rows.cuh"
 #include "fulgurite/vectors.cuh"
 
 typedef ELEMENT T;
 
-constexpr int STEPS = (COLUMNS + PACK * GROUP - 1) / (PACK * GROUP);
+typedef KeptRow<COLUMNS, PACK, GROUP> Row;
+constexpr int STEPS = Row::STEPS;
 constexpr int ROWS = THREADS / GROUP;
 constexpr float PER_COLUMN = 1.0f / COLUMNS;
-
-// Two sums at once over the LANES threads of a row. `scratch` holds 64 numbers, which no thread may write again before
-// the next barrier of the block.
-template <int LANES> __device__ __forceinline__ void group_sums(float& a, float& b, float* scratch) {
-    constexpr int WIDTH = LANES > 32 ? 32 : LANES;
-#pragma unroll
-    for (int offset = WIDTH / 2; offset > 0; offset >>= 1) {
-        a += __shfl_xor_sync(0xffffffffu, a, offset);
-        b += __shfl_xor_sync(0xffffffffu, b, offset);
-    }
-    if constexpr (LANES > 32) {
-        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-        if (lane == 0) {
-            scratch[warp] = a;
-            scratch[32 + warp] = b;
-        }
-        __syncthreads();
-        a = lane < LANES / 32 ? scratch[lane] : 0.0f;
-        b = lane < LANES / 32 ? scratch[32 + lane] : 0.0f;
-#pragma unroll
-        for (int offset = 16; offset > 0; offset >>= 1) {
-            a += __shfl_xor_sync(0xffffffffu, a, offset);
-            b += __shfl_xor_sync(0xffffffffu, b, offset);
-        }
-    }
-}
-
-// The thread's s-th pack of a row starts at this column, if it has one there.
-__device__ __forceinline__ int column(int s) { return (threadIdx.x % GROUP + s * GROUP) * PACK; }
-__device__ __forceinline__ bool has(int s) { return COLUMNS % (PACK * GROUP) == 0 || column(s) < COLUMNS; }
 
 extern "C" __global__ void __launch_bounds__(THREADS) layernorm(
     const T* in, const WEIGHT* weight, const WEIGHT* bias, T* out, float* mean, float* rstd, u64 rows, float eps) {
@@ -51,8 +23,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) layernorm(
     float held[STEPS][PACK];
 #pragma unroll
     for (int s = 0; s < STEPS; ++s) {
-        if (has(s)) {
-            read<PACK, ALIGNED>(x + column(s), held[s]);
+        if (Row::has(s)) {
+            read<PACK, ALIGNED>(x + Row::column(s), held[s]);
         } else {
 #pragma unroll
             for (int i = 0; i < PACK; ++i) held[s][i] = 0;
@@ -67,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) layernorm(
     float squares = 0;
 #pragma unroll
     for (int s = 0; s < STEPS; ++s)
-        if (has(s)) {
+        if (Row::has(s)) {
 #pragma unroll
             for (int i = 0; i < PACK; ++i) {
                 held[s][i] -= centre;
@@ -80,17 +52,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) layernorm(
     // All parameters are read before anything is written: the compiler must take it that they could be the same memory.
 #pragma unroll
     for (int s = 0; s < STEPS; ++s)
-        if (has(s)) {
+        if (Row::has(s)) {
             float w[PACK], b[PACK];
-            read<PACK, ALIGNED>(weight + column(s), w);
-            read<PACK, ALIGNED>(bias + column(s), b);
+            read<PACK, ALIGNED>(weight + Row::column(s), w);
+            read<PACK, ALIGNED>(bias + Row::column(s), b);
 #pragma unroll
             for (int i = 0; i < PACK; ++i) held[s][i] = held[s][i] * scale * w[i] + b[i];
         }
     T* y = out + row * COLUMNS;
 #pragma unroll
     for (int s = 0; s < STEPS; ++s)
-        if (has(s)) write<PACK, ALIGNED>(y + column(s), held[s]);
+        if (Row::has(s)) write<PACK, ALIGNED>(y + Row::column(s), held[s]);
     if (threadIdx.x % GROUP == 0) {
         mean[row] = centre;
         rstd[row] = scale;
@@ -127,9 +99,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
             if (first < rows) {
 #pragma unroll
                 for (int s = 0; s < STEPS; ++s)
-                    if (has(s)) {
-                        fetch<ALIGNED>(place(stage, s), in + row * COLUMNS + column(s));
-                        fetch<ALIGNED>(place(stage, s) + PLACES, d_out + row * COLUMNS + column(s));
+                    if (Row::has(s)) {
+                        fetch<ALIGNED>(place(stage, s), in + row * COLUMNS + Row::column(s));
+                        fetch<ALIGNED>(place(stage, s) + PLACES, d_out + row * COLUMNS + Row::column(s));
                     }
             }
             end_batch();
@@ -153,18 +125,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
         if constexpr (DEPTH > 0) await_all_but<DEPTH - 1>();
 #pragma unroll
         for (int s = 0; s < STEPS; ++s)
-            if (has(s)) {
-                read<PACK, ALIGNED>(DEPTH > 0 ? place(stage, s) : in + row * COLUMNS + column(s), normal[s]);
-                read<PACK, ALIGNED>(DEPTH > 0 ? place(stage, s) + PLACES : d_out + row * COLUMNS + column(s), d[s]);
+            if (Row::has(s)) {
+                const u64 at = row * COLUMNS + Row::column(s);
+                read<PACK, ALIGNED>(DEPTH > 0 ? place(stage, s) : in + at, normal[s]);
+                read<PACK, ALIGNED>(DEPTH > 0 ? place(stage, s) + PLACES : d_out + at, d[s]);
             }
         ask(first + (u64)DEPTH * gridDim.x * ROWS, stage);
         stage = stage + 1 < DEPTH ? stage + 1 : 0;
-        float sum = 0, along = 0;
+        float sums[2] = {0, 0};
 #pragma unroll
         for (int s = 0; s < STEPS; ++s)
-            if (has(s)) {
+            if (Row::has(s)) {
                 float w[PACK];
-                read<PACK, ALIGNED>(weight + column(s), w);
+                read<PACK, ALIGNED>(weight + Row::column(s), w);
 #pragma unroll
                 for (int i = 0; i < PACK; ++i) {
                     // The difference first: nothing is lost to the size of the mean.
@@ -174,22 +147,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
                         d_bias[s][i] += d[s][i];
                     }
                     d[s][i] *= w[i];
-                    sum += d[s][i];
-                    along = __fmaf_rn(d[s][i], normal[s][i], along);
+                    sums[0] += d[s][i];
+                    sums[1] = __fmaf_rn(d[s][i], normal[s][i], sums[1]);
                 }
             }
-        group_sums<GROUP>(sum, along, scratch[turn]);
-        sum *= PER_COLUMN;
-        along *= PER_COLUMN;
+        group_sums<GROUP>(sums, scratch[turn]);
+        const float sum = sums[0] * PER_COLUMN, along = sums[1] * PER_COLUMN;
         if (real) {
 #pragma unroll
             for (int s = 0; s < STEPS; ++s)
-                if (has(s)) {
+                if (Row::has(s)) {
 #pragma unroll
                     for (int i = 0; i < PACK; ++i)
                         // The difference first: of rows of one element nothing is left, whatever the scale.
                         d[s][i] = __fmaf_rn(-normal[s][i], along, d[s][i] - sum) * scale;
-                    write<PACK, ALIGNED>(d_in + row * COLUMNS + column(s), d[s]);
+                    write<PACK, ALIGNED>(d_in + row * COLUMNS + Row::column(s), d[s]);
                 }
         }
     }
@@ -197,11 +169,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
     if constexpr (ROWS == 1) {
 #pragma unroll
         for (int s = 0; s < STEPS; ++s)
-            if (has(s)) {
+            if (Row::has(s)) {
 #pragma unroll
                 for (int i = 0; i < PACK; ++i) {
-                    own[column(s) + i] = d_weight[s][i];
-                    own[COLUMNS + column(s) + i] = d_bias[s][i];
+                    own[Row::column(s) + i] = d_weight[s][i];
+                    own[COLUMNS + Row::column(s) + i] = d_bias[s][i];
                 }
             }
     } else {
@@ -211,10 +183,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) layernorm_backward
             if (threadIdx.x / GROUP == group) {
 #pragma unroll
                 for (int s = 0; s < STEPS; ++s)
-                    if (has(s)) {
+                    if (Row::has(s)) {
 #pragma unroll
                         for (int i = 0; i < PACK; ++i) {
-                            const int at = column(s) + i;
+                            const int at = Row::column(s) + i;
                             sums[0][at] = group == 0 ? d_weight[s][i] : sums[0][at] + d_weight[s][i];
                             sums[1][at] = group == 0 ? d_bias[s][i] : sums[1][at] + d_bias[s][i];
                         }

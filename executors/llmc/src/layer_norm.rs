@@ -4,8 +4,8 @@ use fulgurite_ops_macros::{implementation, operator};
 use fulgurite_runtime::rules::LaunchShape;
 use fulgurite_runtime::{DType, source_files};
 
-use super::rows::Rows;
 use super::{are_aligned, has_kernels_for, llmc, pack_anywhere, takes};
+use fulgurite_executor_cuda::rows::Rows;
 use fulgurite_executor_cuda::support::{WIDEST, type_of};
 use fulgurite_ops::core::arrays::{array, values};
 use fulgurite_ops::prims::checks;

@@ -8,7 +8,6 @@ mod cross_entropy;
 mod heads;
 mod layer_norm;
 mod probabilities;
-mod rows;
 
 pub use activations::{gelu, gelu_backward};
 pub use cross_entropy::{crossentropy, crossentropy_softmax_backward};

@@ -2,8 +2,8 @@
 
 use fulgurite_ops_macros::{implementation, operator};
 
-use super::rows::Rows;
 use super::{are_aligned, llmc, pack_anywhere, takes};
+use fulgurite_executor_cuda::rows::Rows;
 use fulgurite_executor_cuda::support::{WIDEST, type_of};
 use fulgurite_ops::core::arrays::{along, softmax_row};
 use fulgurite_ops::nn::softmax_gradient;

@@ -26,14 +26,16 @@ macro_rules! headers {
 /// | `fulgurite/arithmetic.cuh` | functions of numbers with the host's results; `order_key`, `exponential` |
 /// | `fulgurite/vectors.cuh` | neighbouring elements read and written at once: `load`, `store`, `read`, `write` |
 /// | `fulgurite/reductions.cuh` | `Sum`, `Max`, `Min` over lanes, warps and blocks in a fixed order |
+/// | `fulgurite/rows.cuh` | rows that threads keep in registers, sums over the threads of a row |
 /// | `fulgurite/copies.cuh` | async copies to shared memory |
 /// | `fulgurite/clusters.cuh` | the barrier of a cluster, reductions over its blocks |
 /// | `fulgurite/faults.cuh` | `report_fault`, for an index out of range |
-pub const HEADERS: [Header; 7] = headers![
+pub const HEADERS: [Header; 8] = headers![
     "fulgurite/elements.cuh",
     "fulgurite/arithmetic.cuh",
     "fulgurite/vectors.cuh",
     "fulgurite/reductions.cuh",
+    "fulgurite/rows.cuh",
     "fulgurite/copies.cuh",
     "fulgurite/clusters.cuh",
     "fulgurite/faults.cuh",

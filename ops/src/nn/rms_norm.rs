@@ -4,6 +4,18 @@ use crate::core::arrays::{array, values};
 use crate::core::promotion::{accumulating, broadcast, cast};
 use crate::prims;
 
+fulgurite_runtime::attribute_enum! {
+    /// What a normalization of f16 and bf16 rounds to the element type of the input before it rounds the result.
+    pub enum Casting {
+        /// Nothing: it is computed in f32, as in Gemma.
+        Gemma = "gemma",
+        /// The normalized row, which the weight then multiplies, as in Llama.
+        Llama = "llama",
+        /// The reciprocal root mean square of a row, and the normalized row.
+        None = "none",
+    }
+}
+
 /// Root-mean-square normalization over the trailing `normalized_shape` dimensions, computed in f32 for f16 and bf16:
 /// `input / √(mean(input²) + eps) · weight`; without `eps` it is the machine epsilon of the type computed in. Zhang &
 /// Sennrich, 2019.

@@ -13,11 +13,12 @@ use graph::Graph;
 
 /// Folders of the crates that have no circle. Operators of `operator_files!` are not looked at: the gradient of a sum
 /// is a broadcast, and that of a broadcast is a sum.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 14] = [
     "executors/cpu",
     "executors/cublaslt",
     "executors/cuda",
     "executors/flash",
+    "executors/liger",
     "executors/llmc",
     "executors/optim",
     "executors/regions",

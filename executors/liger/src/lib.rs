@@ -1,0 +1,26 @@
+//! `liger`: operators of Llama by one hand-written kernel each, with the options of Liger-Kernel.
+//!
+//! Every number is computed in an order that depends on the shapes alone, so that two runs give the same bits: no sum
+//! is made by floating-point atomics. Statistics are f32 for elements of 16 bits too. Rows may have any length. What a
+//! checker refuses, the next executor of the list takes.
+
+mod norm;
+mod rows;
+
+pub use norm::{rms_norm, rms_norm_backward};
+
+use fulgurite_ops_macros::executor;
+use fulgurite_runtime::executor::Claim;
+use fulgurite_runtime::{TensorMeta, refuse_unless};
+
+use fulgurite_executor_cuda::support::has_kernels_for;
+
+/// Operators of Llama, one kernel each.
+#[executor(device = "cuda")]
+pub mod liger {}
+
+/// What every checker asks first: whether the kernels are written for elements of this type.
+fn takes(name: &str, tensor: &TensorMeta) -> Claim {
+    refuse_unless!(has_kernels_for(tensor.dtype()), "{name} is {}, takes f32, bf16 and f16", tensor.dtype());
+    Ok(())
+}

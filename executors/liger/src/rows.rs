@@ -1,0 +1,68 @@
+//! How a normalization goes over its rows.
+
+use fulgurite_executor_cuda::rows::Rows;
+use fulgurite_runtime::rules::{LaunchShape, Plan};
+
+/// Threads of a block that has several rows.
+const THREADS: usize = 256;
+/// The most threads of a block.
+const MOST_THREADS: usize = 1024;
+
+/// A walk over rows: each of the blocks that a multiprocessor has at a time takes one row, or some, after another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Walk {
+    /// The threads of a row, which keep it in registers.
+    rows: Rows,
+    /// Blocks that a multiprocessor has at a time.
+    resident: usize,
+}
+
+impl Walk {
+    /// Over rows of `columns` elements, of which a thread keeps at most `each`; `None` if a block cannot keep a row.
+    pub(super) fn new(columns: usize, pack: usize, each: usize, resident_threads: usize) -> Option<Walk> {
+        let packs = columns / pack;
+        let rows = if packs.div_ceil(32) * pack <= each {
+            Rows { columns, pack, group: packs.next_power_of_two().min(32), threads: THREADS }
+        } else {
+            Rows::of_a_block(columns, pack, each, MOST_THREADS)?
+        };
+        Some(Walk { rows, resident: resident_threads / rows.threads })
+    }
+
+    /// Blocks of a launch over `rows` rows: no more than the device has at a time. There are as many on every device of
+    /// an architecture, so that sums over the rows of a block have one order.
+    pub(super) fn blocks(&self, plan: &Plan, rows: usize) -> usize {
+        rows.div_ceil(self.rows.at_a_time()).min(plan.typical().multiprocessors * self.resident)
+    }
+
+    /// Tells the kernels.
+    pub(super) fn define(&self, plan: &mut Plan) {
+        self.rows.define(plan);
+        plan.define("RESIDENT", self.resident);
+    }
+
+    /// A launch of `blocks` blocks.
+    pub(super) fn launch(&self, blocks: usize) -> LaunchShape {
+        LaunchShape::linear(blocks as u32, self.rows.threads as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_element_has_a_thread_and_every_multiprocessor_a_block() {
+        for columns in (1..=3000).chain([4095, 4096, 8191, 8192]) {
+            for pack in [1, 2, 4, 8].into_iter().filter(|pack| columns % pack == 0) {
+                let walk = Walk::new(columns, pack, 8, 1024).unwrap();
+                let Rows { group, threads, .. } = walk.rows;
+                assert!(group.is_power_of_two() || group.is_multiple_of(32), "{walk:?}");
+                assert!(threads.is_multiple_of(group) && threads <= MOST_THREADS && walk.resident > 0, "{walk:?}");
+                let kept = walk.rows.of_a_thread();
+                assert!(kept <= 8 && kept * group >= columns, "{walk:?}");
+            }
+        }
+        assert_eq!(Walk::new(8193, 1, 8, 1024), None);
+    }
+}
