@@ -95,6 +95,7 @@ fn large(dtype: DType) -> Vec<(&'static str, Vec<Arg<TensorMeta>>)> {
         ("index_add", vec![of(dtype, &[3, 500, 7]), number(1), of(DType::I32, &[300]), of(dtype, &[3, 300, 7])]),
         ("scatter_add", vec![of(dtype, &[100]), number(0), of(DType::I64, &[5000]), of(dtype, &[5000])]),
         ("scatter_add", vec![of(dtype, &[70_000, 70_000]), number(1), of(DType::U8, &[7, 300]), of(dtype, &[7, 300])]),
+        ("scatter", vec![of(dtype, &[70_000, 70_000]), number(1), of(DType::U8, &[7, 300]), of(dtype, &[7, 300])]),
         ("index_select", vec![of(dtype, &[50257, 768]), number(0), of(DType::I64, &[65536])]),
         ("argmax", vec![of(dtype, &[4, 1 << 20]), number(1)]),
         ("argmax", vec![of(dtype, &[300, 4096]), number(0)]),

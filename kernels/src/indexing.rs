@@ -187,6 +187,47 @@ pub fn index_select(
     Ok(())
 }
 
+/// `target[i, index[i, j, k], k] = source[i, j, k]`, for the dimension `dim` in the place of the second; of several for
+/// one place the last in row-major order stays.
+///
+/// `index` (i64 or i32) and `source` have one shape, of the rank of `target` and nowhere larger except in `dim`;
+/// `source` and `target` have one element type. Panics if anything else is the case, or if an operand shares memory
+/// with `target`.
+pub fn scatter(
+    mut target: TensorMut<'_>,
+    dim: usize,
+    index: TensorRef<'_>,
+    source: TensorRef<'_>,
+) -> Result<(), IndexOutOfRange> {
+    extents::dimension("scatter", dim, target.shape());
+    extents::shape("scatter", "source", source.shape(), index.shape());
+    extents::dtype("scatter", "source", source.dtype(), target.dtype());
+    no_larger("scatter", index.shape(), "target", target.shape(), Some(dim));
+    all_apart("scatter", &source, &index, &target);
+    let shape = index.shape();
+    let indices = checked(index, target.shape().get(dim).copied().unwrap_or(1))?;
+    let index_strides = contiguous_strides(shape);
+    let stride = |strides: &[isize]| strides.get(dim).copied().unwrap_or(0);
+    let along = [source.strides(), target.strides(), &index_strides[..]].map(stride);
+    let length = shape.get(dim).copied().unwrap_or(1);
+    let outer = lines(shape, [source.strides(), target.strides(), &index_strides], dim);
+    let size = source.dtype().size();
+    let address = Shared::new(target.as_mut_ptr());
+    for_ranges(outer.len(), indices.len(), |range| {
+        for line in range {
+            let [source_base, target_base, index_base] = outer.offsets(line);
+            for i in 0..length as isize {
+                let index = indices[(index_base + i * along[2]) as usize] as isize;
+                let from = (source_base + i * along[0]) * size as isize;
+                let to = (target_base + index * along[1]) * size as isize;
+                // SAFETY: the index is in range, the rest is within the views; lines share no elements of the target.
+                unsafe { copy_element(source.as_ptr().offset(from), address.get().offset(to), size) };
+            }
+        }
+    });
+    Ok(())
+}
+
 /// Numbers that are added at indices.
 trait Sum: Element {
     fn plus(self, other: Self) -> Self;

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fulgurite_kernels::access::read_f64;
 use fulgurite_kernels::elementwise::{convert, copy, elementwise};
 use fulgurite_kernels::fused::{FusedKernel, FusedNode, FusedProgram, OutputLayout};
-use fulgurite_kernels::indexing::{gather, index_add, index_select, scatter_add};
+use fulgurite_kernels::indexing::{gather, index_add, index_select, scatter, scatter_add};
 use fulgurite_kernels::matmul::matmul;
 use fulgurite_kernels::order::{argmax, cumsum, topk};
 use fulgurite_kernels::reduce::{Reduction, reduce};
@@ -183,6 +183,12 @@ fn indexing() {
     });
     refused("scatter_add: index has shape [3, 4], which is larger than target", || {
         scatter_add(floats(&[3, 2]).target(), 0, indices(&[3, 4]).view(), x.view()).unwrap();
+    });
+    refused("scatter: source has shape [3, 4], expected [2, 4]", || {
+        scatter(target.target(), 0, indices(&[2, 4]).view(), x.view()).unwrap();
+    });
+    refused("scatter: index has shape [3, 4], which is larger than target", || {
+        scatter(floats(&[3, 2]).target(), 0, indices(&[3, 4]).view(), x.view()).unwrap();
     });
 }
 

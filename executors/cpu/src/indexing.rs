@@ -61,3 +61,18 @@ mod index_add_by_cpu {
         indexing::index_add(out.reborrow(), dim, index, src).map_err(|error| out_of_range(error, dim))
     }
 }
+
+#[implementation(of = fulgurite_ops::prims::scatter, by = cpu, strided, in_place(input))]
+mod scatter_by_cpu {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, dim: usize, index: TensorRef, src: TensorRef, out: &mut TensorMut) -> Result<()> {
+        // Over its own input the other elements are there already.
+        if !input.is_overlapped() {
+            copy(input, out.reborrow());
+        }
+        indexing::scatter(out.reborrow(), dim, index, src).map_err(|error| out_of_range(error, dim))
+    }
+}

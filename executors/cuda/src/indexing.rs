@@ -1,4 +1,4 @@
-//! Reading and adding at indices. Indices are checked on the device, and nothing is read or written at a wrong one.
+//! Reading, writing and adding at indices. Indices are checked on the device, and nothing is read or written at a wrong one.
 //!
 //! Additions to one element happen in the order of the updates, and there are no floating-point atomics. Where there
 //! are few updates to a line, one thread finds and adds all those of an element. Where there are many, the updates are
@@ -82,8 +82,8 @@ mod index_select_by_cuda {
     }
 }
 
-/// Elements of `src`, each of which is added in `out`, where the index at `choices` says in dimension `dim`.
-struct Addition<'a> {
+/// Elements of `src`, each of which belongs in `out` where the index at `choices` says in dimension `dim`.
+struct Update<'a> {
     dim: usize,
     index: &'a DeviceTensor,
     /// Strides of the index in the shape of `src`.
@@ -92,22 +92,27 @@ struct Addition<'a> {
     out: &'a DeviceTensor,
 }
 
-impl Addition<'_> {
+impl Update<'_> {
     fn size(&self) -> usize {
         self.out.shape()[self.dim]
     }
 }
 
 /// The kernel that looks for equal indices one by one; any size.
-fn add_few(plan: &mut Plan, addition: &Addition<'_>) -> Result<()> {
-    let Addition { dim, index, choices, src, out } = addition;
+fn add_few(plan: &mut Plan, update: &Update<'_>) -> Result<()> {
+    plan.source(source_files!["adding_few.cu"]);
+    plan.define("ELEMENT", type_of(update.src.meta.dtype()));
+    one_by_one(plan, "add_few", update)
+}
+
+/// Launches a kernel that has a thread for each element of the source, and compares its index with those of its line.
+fn one_by_one(plan: &mut Plan, kernel: &str, update: &Update<'_>) -> Result<()> {
+    let Update { dim, index, choices, src, out } = update;
     let mut all = dimensions(src.shape(), [choices, &src.strides, &out.strides]);
     let (length, along) = all.remove(*dim);
     let dims = collapsed(all);
     let lines = positions(&dims);
     let count = length * lines;
-    plan.source(source_files!["adding_few.cu"]);
-    plan.define("ELEMENT", type_of(src.meta.dtype()));
     plan.define("INDICES", type_of(index.meta.dtype()));
     plan.define("INDEX", index_type(count));
     plan.define("CHOICES(i)", offset(&dims, 0, "i"));
@@ -119,7 +124,7 @@ fn add_few(plan: &mut Plan, addition: &Addition<'_>) -> Result<()> {
         *index,
         *src,
         *out,
-        addition.size(),
+        update.size(),
         length,
         lines,
         index_along,
@@ -128,7 +133,7 @@ fn add_few(plan: &mut Plan, addition: &Addition<'_>) -> Result<()> {
         fault,
         Parameter::FaultCode
     ];
-    plan.launch("add_few", one_thread_each(count), parameters)
+    plan.launch(kernel, one_thread_each(count), parameters)
 }
 
 /// Updates as they are sorted: each has some columns of its own.
@@ -251,7 +256,7 @@ fn index_add(plan: &mut Plan, dim: usize, index: &DeviceTensor, src: &DeviceTens
     };
     if rows <= FEW_ROWS || !can_be_sorted(rows, positions(&columns).div_ceil(32).min(1024)) {
         let choices = only(src.rank(), dim, index.strides[0]);
-        return add_few(plan, &Addition { dim, index, choices, src, out });
+        return add_few(plan, &Update { dim, index, choices, src, out });
     }
     let size = out.shape()[dim];
     let updates = vec![(rows, [index.strides[0], 0, src.strides[dim]])];
@@ -290,7 +295,7 @@ fn scatter_add(
     }
     let count: usize = src.shape().iter().product();
     if src.shape()[dim] <= FEW_ELEMENTS || !can_be_sorted(count, 1) {
-        return add_few(plan, &Addition { dim, index, choices: index.strides.clone(), src, out });
+        return add_few(plan, &Update { dim, index, choices: index.strides.clone(), src, out });
     }
     // Every element of the result is a target of one column.
     let others = without(&out.strides, dim);
@@ -298,4 +303,29 @@ fn scatter_add(
     let targets: usize = out.shape().iter().product();
     let (step, size) = (out.strides[dim], out.shape()[dim]);
     add_sorted(plan, &Updates { index, updates, step, along: 1, columns: Vec::new(), size, targets, src, out })
+}
+
+#[implementation(of = fulgurite_ops::prims::scatter, by = cuda, strided, in_place(input))]
+mod scatter_by_cuda {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        input: &DeviceTensor,
+        dim: usize,
+        index: &DeviceTensor,
+        src: &DeviceTensor,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        super::start_from(plan, input, out)?;
+        if src.meta.is_empty() {
+            return Ok(());
+        }
+        plan.source(super::source_files!["placing.cu"]);
+        plan.define("ELEMENT", super::bits_of(src.meta.dtype().size()));
+        let choices = index.strides.clone();
+        super::one_by_one(plan, "place", &super::Update { dim, index, choices, src, out })
+    }
 }

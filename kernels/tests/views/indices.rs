@@ -2,7 +2,7 @@
 
 use fulgurite_kernels::DType;
 use fulgurite_kernels::elementwise::copy;
-use fulgurite_kernels::indexing::{gather, index_add, index_select, scatter_add};
+use fulgurite_kernels::indexing::{gather, index_add, index_select, scatter, scatter_add};
 
 use super::layouts::{Call, Operand, types, widths};
 
@@ -100,6 +100,34 @@ fn rows_and_elements_are_added_at_indices() {
                     for mut output in outputs {
                         copy(inputs[0], output.reborrow());
                         scatter_add(output, 0, inputs[1], inputs[2]).unwrap();
+                    }
+                },
+            }
+            .check();
+        }
+    }
+}
+
+#[test]
+fn elements_are_written_at_indices() {
+    for dtype in types([DType::Bool, DType::BF16, DType::I32, DType::F64]) {
+        for width in widths() {
+            let table = Operand::numbers(dtype, &[TABLE, width], 1);
+            let (at, source) = (indices(&[7, width]), Operand::numbers(dtype, &[7, width], 3));
+            // More of them than there are places: the last one for a place stays.
+            let mut expected = table.values.clone();
+            for (i, value) in source.values.iter().enumerate() {
+                expected[at.values[i] as usize * width + i % width] = *value;
+            }
+            Call {
+                name: "scatter",
+                expected: vec![expected],
+                inputs: vec![table, at, source],
+                outputs: vec![(dtype, vec![TABLE, width])],
+                run: &|inputs, outputs| {
+                    for mut output in outputs {
+                        copy(inputs[0], output.reborrow());
+                        scatter(output, 0, inputs[1], inputs[2]).unwrap();
                     }
                 },
             }

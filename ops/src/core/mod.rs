@@ -18,6 +18,7 @@ fulgurite_ops_macros::operator_files! {
     full,
     gather,
     index_add,
+    index_copy,
     index_select,
     masked_fill,
     matmul,

@@ -23,6 +23,7 @@ fulgurite_ops_macros::operator_files! {
     permute,
     reduction,
     reshape,
+    scatter,
     scatter_add,
     select,
     slice,

@@ -174,6 +174,27 @@ pub fn accumulated(
     }
 }
 
+/// For references: puts `src`'s elements, in row-major order, in place of those of `input` at `target(index)`.
+pub fn replaced(
+    input: &ReferenceTensor,
+    src: &ReferenceTensor,
+    target: impl Fn(&[usize]) -> Vec<usize>,
+) -> ReferenceTensor {
+    if input.dtype().is_floating() {
+        let mut values = input.floats().clone();
+        for (index, value) in src.floats().indexed_iter() {
+            values[target(index.slice()).as_slice()] = *value;
+        }
+        ReferenceTensor::from_floats(input.dtype(), values)
+    } else {
+        let mut values = input.integers().clone();
+        for (index, value) in src.integers().indexed_iter() {
+            values[target(index.slice()).as_slice()] = *value;
+        }
+        ReferenceTensor::from_integers(input.dtype(), values)
+    }
+}
+
 /// For references: fails unless every index lies below `size`.
 pub fn check_indices(index: &ReferenceTensor, dim: usize, size: usize) -> Result<()> {
     match index.integers().iter().find(|value| usize::try_from(**value).map_or(true, |value| value >= size)) {
