@@ -156,11 +156,7 @@ pub mod scaled_dot_product_attention {
             } else {
                 prims::add(scores, broadcast(accumulating(mask), &extents))
             };
-            let top = prims::reshape(prims::amax(scores, [rank - 1]), [&extents[..rank - 1], &[1]].concat());
-            let nothing = broadcast(prims::eq(top, f64::NEG_INFINITY), &extents);
-            let safe = prims::select(nothing, 0.0, scores);
-            let attended = softmax(safe, -1);
-            weights = Some(prims::select(nothing, 0.0, attended));
+            weights = Some(super::masked_weights(scores));
         }
         let mut weights = cast(weights.unwrap_or_else(|| softmax(scores, -1)), query.dtype());
         if dropout_p > 0.0 {
@@ -342,4 +338,16 @@ pub mod scaled_dot_product_attention {
             "generator is i64[3], expected i64[2]",
         );
     }
+}
+
+/// The softmax of rows of scores, -infinity where nothing may be attended to; zeros for a row that is so everywhere.
+#[track_caller]
+pub(crate) fn masked_weights(scores: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+    let extents = scores.shape().to_vec();
+    let last = extents.len() - 1;
+    let top = prims::reshape(prims::amax(scores, [last]), [&extents[..last], &[1]].concat());
+    let nothing = broadcast(prims::eq(top, f64::NEG_INFINITY), &extents);
+    let safe = prims::select(nothing, 0.0, scores);
+    let attended = softmax(safe, -1);
+    prims::select(nothing, 0.0, attended)
 }

@@ -1,0 +1,179 @@
+use fulgurite_ops_macros::operator;
+
+use crate::core::arrays::softmax_row;
+use crate::core::promotion::cast;
+use crate::nn::masked_weights;
+use crate::prims;
+use crate::prims::checks::same_dtype;
+
+/// Attention to a cache: row t of query [B, H, L, E] is position `starts[b] + t` of sequence b, and attends to positions
+/// 0 to its own of key [B, G, S, E] and value [B, G, S, V]; with `window` only to that number of last ones. What comes
+/// later in the cache is not part of the result. H is a multiple of G: each head of keys is shared by H / G heads of
+/// queries. Scores are multiplied by `scale`; with `cap` they become `cap · tanh(score / cap)`. Out [B, H, L, V].
+#[operator(autocast = low)]
+pub mod cached_attention {
+    fn cached_attention(
+        query: Tensor<Floating>,
+        key: Tensor<Floating>,
+        value: Tensor<Floating>,
+        starts: Tensor<Integer>,
+        scale: f64,
+        #[default(None)] window: Option<i64>,
+        #[default(None)] cap: Option<f64>,
+    ) -> Tensor;
+
+    fn requires(
+        query: &TensorMeta,
+        key: &TensorMeta,
+        value: &TensorMeta,
+        starts: &TensorMeta,
+        window: Option<i64>,
+        cap: Option<f64>,
+    ) -> Result<()> {
+        let [q, k, v] = [query.shape(), key.shape(), value.shape()];
+        for (name, tensor) in [("query", query), ("key", key), ("value", value)] {
+            require!(
+                tensor.rank() == 4,
+                Rank,
+                "{name} has shape {:?}, expected [batch, heads, length, width]",
+                tensor.shape()
+            );
+            same_dtype((name, tensor), ("query", query), Code::SameDType)?;
+        }
+        require!(
+            k[..3] == v[..3] && k[0] == q[0] && k[3] == q[3],
+            KeyValueShape,
+            "query has shape {q:?}, key {k:?}, value {v:?}: expected one batch, keys as wide as queries, and as many \
+             values as keys"
+        );
+        require!(
+            k[1] > 0 && q[1].is_multiple_of(k[1]) && k[2] > 0,
+            Heads,
+            "query has shape {q:?}, key {k:?}: expected heads a multiple of key's, and a position at least"
+        );
+        require!(starts.shape() == [q[0]], Starts, "starts has shape {:?}, expected [{}]", starts.shape(), q[0]);
+        require!(window.is_none_or(|window| window > 0), Window, "window is {window:?}, expected at least 1");
+        require!(cap.is_none_or(|cap| cap > 0.0), Cap, "cap is {cap:?}, expected more than 0");
+        Ok(())
+    }
+
+    fn decomposition(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        starts: Tensor,
+        scale: f64,
+        window: Option<i64>,
+        cap: Option<f64>,
+    ) -> Tensor {
+        let [batch, heads, length, width] = [0, 1, 2, 3].map(|dim| query.size(dim));
+        let [groups, positions, value_width] = [key.size(1), key.size(2), value.size(3)];
+        let shared = heads / groups;
+        // The heads that share keys are rows of one product, so that nothing is copied for them.
+        let grouped = prims::reshape(query, [batch, groups, shared * length, width]);
+        let sums = query.dtype().accumulator();
+        let sums = (sums != query.dtype()).then_some(sums);
+        let scores = prims::matmul::with(grouped, prims::permute(key, [0, 1, 3, 2])).out_dtype(sums).call();
+        let mut scores = prims::mul(scores, scale);
+        if let Some(cap) = cap {
+            scores = prims::mul(prims::tanh(prims::div(scores, cap)), cap);
+        }
+        let extents = [batch, groups, shared, length, positions];
+        let visible = prims::broadcast_in_dim(visible(starts, [length, positions], window), extents, [0, 3, 4]);
+        let scores = prims::select(visible, prims::reshape(scores, extents), f64::NEG_INFINITY);
+        let weights = cast(masked_weights(scores), query.dtype());
+        let weights = prims::reshape(weights, [batch, groups, shared * length, positions]);
+        prims::reshape(prims::matmul(weights, value), [batch, heads, length, value_width])
+    }
+
+    /// bool[B, L, S]: whether row t of sequence b attends to position j.
+    #[track_caller]
+    fn visible(starts: Tensor, [length, positions]: [usize; 2], window: Option<i64>) -> Tensor {
+        let (batch, device) = (starts.size(0), starts.device().to_string());
+        let extents = [batch, length, positions];
+        let numbers = |count: usize, first: i64, dim: usize| {
+            let numbers = prims::iota(count, Scalar::Int(first), Scalar::Int(1), DType::I64, device.clone());
+            prims::broadcast_in_dim(numbers, extents, [dim])
+        };
+        let starts = prims::broadcast_in_dim(cast(starts, DType::I64), extents, [0]);
+        let (own, other) = (prims::add(starts, numbers(length, 0, 1)), numbers(positions, 0, 2));
+        let before = prims::le(other, own);
+        window.map_or(before, |window| prims::logical_and(before, prims::gt(other, prims::sub(own, window))))
+    }
+
+    fn reference(
+        query: &ArrayD<f64>,
+        key: &ArrayD<f64>,
+        value: &ArrayD<f64>,
+        starts: &ArrayD<i64>,
+        scale: f64,
+        window: Option<i64>,
+        cap: Option<f64>,
+    ) -> ArrayD<f64> {
+        let (shape, groups) = (query.shape(), key.shape()[1]);
+        let mut out = ArrayD::zeros(IxDyn(&[shape[0], shape[1], shape[2], value.shape()[3]]));
+        for b in 0..shape[0] {
+            for h in 0..shape[1] {
+                let g = h / (shape[1] / groups);
+                for t in 0..shape[2] {
+                    let own = starts[[b]] + t as i64;
+                    let first = window.map_or(0, |window| (own - window + 1).max(0));
+                    let seen: Vec<usize> = (first..(own + 1).min(key.shape()[2] as i64)).map(|j| j as usize).collect();
+                    let score = |j: &usize| {
+                        let products = (0..shape[3]).map(|e| query[[b, h, t, e]] * key[[b, g, *j, e]]);
+                        let score = products.sum::<f64>() * scale;
+                        cap.map_or(score, |cap| cap * (score / cap).tanh())
+                    };
+                    if seen.is_empty() {
+                        continue;
+                    }
+                    let weights = softmax_row(&seen.iter().map(score).collect::<Vec<f64>>());
+                    for v in 0..value.shape()[3] {
+                        out[[b, h, t, v]] = seen.iter().zip(&weights).map(|(j, w)| w * value[[b, g, *j, v]]).sum();
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    fn samples(s: &mut Samples) {
+        // Extents of query; heads, positions and width of value; the first position of each sequence; the scale.
+        let call = |s: &Samples, q: [usize; 4], k: [usize; 3], starts: &[f64], scale: f64| {
+            let starts = s.values([starts.len()], starts.to_vec()).cast(DType::I64);
+            let key = s.normal([q[0], k[0], k[1], q[3]]);
+            with(s.normal(q), key, s.normal([q[0], k[0], k[1], k[2]]), starts, scale)
+        };
+        s.case(call(s, [2, 4, 1, 8], [2, 9, 8], &[3.0, 8.0], 0.5));
+        s.case(call(s, [2, 6, 3, 4], [2, 7, 6], &[0.0, 4.0], 0.7).window(Some(2)));
+        s.case(call(s, [1, 2, 5, 4], [2, 6, 4], &[1.0], 1.0).cap(Some(0.8)));
+        s.case(call(s, [3, 4, 1, 16], [1, 33, 16], &[32.0, 0.0, 17.0], 0.25).window(Some(9)).cap(Some(2.0)));
+        // A row beyond the cache whose window ends before it, and one before the first position, attend to nothing.
+        s.case(call(s, [2, 2, 2, 4], [1, 3, 4], &[3.0, -1.0], 1.0).window(Some(1)));
+        let starts = s.values([2], [2.0, 1.0]).cast(DType::I32);
+        s.case(with(s.normal([2, 1, 1, 4]), s.normal([2, 1, 3, 4]), s.normal([2, 1, 3, 4]), starts, 0.5));
+        // Lengths and widths of which kernels take several parts at a time.
+        s.case(call(s, [2, 8, 1, 64], [2, 300, 64], &[299.0, 130.0], 0.125));
+        s.case(call(s, [1, 4, 37, 64], [2, 150, 64], &[100.0], 0.125)).forward_only("large");
+        s.case(call(s, [1, 3, 2, 80], [3, 70, 80], &[60.0], 0.1).cap(Some(1.5)));
+        s.case(call(s, [1, 8, 1, 128], [1, 600, 128], &[512.0], 0.1).window(Some(200))).forward_only("large");
+        // No sequence.
+        s.case(call(s, [0, 2, 1, 4], [2, 3, 4], &[], 1.0));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let starts = |count: usize| e.integers(0, 2, [count]);
+        let call = |q: &[usize], k: &[usize], v: &[usize]| with(e.normal(q), e.normal(k), e.normal(v), starts(2), 1.0);
+        let good = || call(&[2, 4, 1, 8], &[2, 2, 5, 8], &[2, 2, 5, 8]);
+        e.case(Rank, call(&[4, 1, 8], &[2, 2, 5, 8], &[2, 2, 5, 8]), "query has shape [4, 1, 8]");
+        let other = e.of(prims::support::another(e.dtype()), [2, 2, 5, 8]);
+        let mixed = with(e.normal([2, 4, 1, 8]), other, e.normal([2, 2, 5, 8]), starts(2), 1.0);
+        e.case(SameDType, mixed, "expected equal dtypes");
+        e.case(KeyValueShape, call(&[2, 4, 1, 8], &[2, 2, 5, 8], &[2, 2, 6, 8]), "value [2, 2, 6, 8]");
+        e.case(Heads, call(&[2, 4, 1, 8], &[2, 3, 5, 8], &[2, 3, 5, 8]), "expected heads a multiple of key's");
+        let short = with(e.normal([2, 4, 1, 8]), e.normal([2, 2, 5, 8]), e.normal([2, 2, 5, 8]), starts(3), 1.0);
+        e.case(Starts, short, "starts has shape [3], expected [2]");
+        e.case(Window, good().window(Some(0)), "expected at least 1");
+        e.case(Cap, good().cap(Some(0.0)), "expected more than 0");
+    }
+}
