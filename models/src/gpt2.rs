@@ -9,6 +9,7 @@ use fulgurite_ops_macros::Tree;
 use fulgurite_runtime::argument::Scalar;
 use fulgurite_runtime::tree::Leaf;
 
+use crate::cache::{Cached, Scores};
 use crate::config::{ConfigError, GptConfig, Parameter};
 use crate::dropout::Dropout;
 use crate::model::{Model, mean_cross_entropy};
@@ -146,6 +147,9 @@ fn project(x: Tensor, parameters: &Linear<Tensor>) -> Tensor {
     linear::with(x, parameters.weight).bias(parameters.bias).call()
 }
 
+/// Attention of a block: queries, keys and values [B, H, T, D] to [B, H, T, D].
+type Attend<'a> = &'a dyn Fn(usize, [Tensor; 3]) -> Tensor;
+
 impl Gpt2<Tensor> {
     /// Token ids i64[B, T] to hidden states [B, T, C] after the final normalization.
     #[track_caller]
@@ -161,11 +165,33 @@ impl Gpt2<Tensor> {
             );
         }
         let positions = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, tokens.device().to_string());
+        let attend =
+            |_: usize, [q, k, v]: [Tensor; 3]| scaled_dot_product_attention::with(q, k, v).is_causal(true).call();
+        self.layers(config, [tokens, positions], dropout, &attend)
+    }
+
+    /// As [`Gpt2::hidden`], of tokens that come after those in a cache.
+    #[track_caller]
+    fn hidden_after(&self, config: &GptConfig, tokens: Tensor, cached: &Cached) -> Tensor {
+        let scale = 1.0 / ((config.channels / config.heads) as f64).sqrt();
+        let attend = |layer, heads| cached.attend(layer, heads, &Scores { scale, window: None, cap: None });
+        self.layers(config, [tokens, cached.positions()], &Dropout::none(), &attend)
+    }
+
+    /// Hidden states of tokens at positions, whose blocks attend by `attend`.
+    #[track_caller]
+    fn layers(
+        &self,
+        config: &GptConfig,
+        [tokens, positions]: [Tensor; 2],
+        dropout: &Dropout,
+        attend: Attend,
+    ) -> Tensor {
         let token_embedding = scope("wte", || embedding(tokens, self.wte.weight));
         let position_embedding = scope("wpe", || embedding(positions, self.wpe.weight));
         let mut x = dropout.apply(token_embedding + position_embedding);
         for (i, block) in self.h.iter().enumerate() {
-            x = scope(&format!("h.{i}"), || block.forward(config, x, dropout));
+            x = scope(&format!("h.{i}"), || block.forward(config, x, dropout, &|heads| attend(i, heads)));
         }
         scope("ln_f", || norm(x, &self.ln_f))
     }
@@ -212,6 +238,13 @@ impl Model for GptConfig {
     fn hidden(&self, params: &Parameters<Tensor>, tokens: Tensor, dropout: &Dropout) -> Tensor {
         Gpt2::of(self, params).hidden(self, tokens, dropout)
     }
+    fn cached_heads(&self) -> [usize; 2] {
+        [self.heads, self.channels / self.heads]
+    }
+    #[track_caller]
+    fn hidden_after(&self, params: &Parameters<Tensor>, tokens: Tensor, cached: &Cached) -> Tensor {
+        Gpt2::of(self, params).hidden_after(self, tokens, cached)
+    }
     #[track_caller]
     fn head(&self, params: &Parameters<Tensor>, hidden: Tensor) -> Tensor {
         Gpt2::of(self, params).head(hidden)
@@ -220,12 +253,18 @@ impl Model for GptConfig {
 
 impl Block<Tensor> {
     #[track_caller]
-    fn forward(&self, config: &GptConfig, x: Tensor, dropout: &Dropout) -> Tensor {
+    fn forward(
+        &self,
+        config: &GptConfig,
+        x: Tensor,
+        dropout: &Dropout,
+        attend: &dyn Fn([Tensor; 3]) -> Tensor,
+    ) -> Tensor {
         let attended = scope("attn", || {
             let x = scope("ln_1", || norm(x, &self.ln_1));
             let qkv = scope("c_attn", || project(x, &self.attn.c_attn));
             let (q, k, v) = split_heads(qkv, config.heads);
-            let y = scaled_dot_product_attention::with(q, k, v).is_causal(true).call();
+            let y = attend([q, k, v]);
             let y = scope("c_proj", || project(merge_heads(y), &self.attn.c_proj));
             dropout.apply(y)
         });

@@ -9,9 +9,11 @@ use fulgurite_executors as _;
 
 mod argument_error;
 pub mod batches;
+pub mod cache;
 pub mod checkpoint;
 pub mod config;
 pub mod corpus;
+pub mod decode;
 pub mod decoder;
 pub mod documents;
 pub mod dropout;
@@ -43,8 +45,10 @@ pub mod weight_files;
 pub mod weights;
 
 pub use batches::{Batch, BatchPosition, Batches};
+pub use cache::KvCache;
 pub use checkpoint::{Checkpoint, CheckpointError, TrainingState};
 pub use config::GptConfig;
+pub use decode::Decoding;
 pub use dropout::Dropout;
 pub use host_tensor::HostTensor;
 pub use model::Model;

@@ -2,6 +2,7 @@
 
 use fulgurite_ops::prelude::*;
 
+use crate::cache::Cached;
 use crate::config::{ConfigError, Parameter};
 use crate::dropout::Dropout;
 use crate::parameter_list::Parameters;
@@ -33,6 +34,12 @@ pub trait Model {
 
     /// Token ids i64[B, T] to hidden states [B, T, C] after the final normalization.
     fn hidden(&self, params: &Parameters<Tensor>, tokens: Tensor, dropout: &Dropout) -> Tensor;
+
+    /// G and D: heads of keys and values of a block, and their width.
+    fn cached_heads(&self) -> [usize; 2];
+
+    /// As [`Model::hidden`] without dropout, of tokens that come after those in a cache.
+    fn hidden_after(&self, params: &Parameters<Tensor>, tokens: Tensor, cached: &Cached) -> Tensor;
 
     /// Hidden states [.., C] to logits [.., V].
     fn head(&self, params: &Parameters<Tensor>, hidden: Tensor) -> Tensor;

@@ -8,6 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::argument_error::wrong;
+use crate::cache::Cached;
 use crate::config::{ConfigError, GptConfig, Parameter};
 use crate::decoder::DecoderConfig;
 use crate::dropout::Dropout;
@@ -148,6 +149,13 @@ impl Model for ModelConfig {
     #[track_caller]
     fn hidden(&self, params: &Parameters<Tensor>, tokens: Tensor, dropout: &Dropout) -> Tensor {
         self.model().hidden(params, tokens, dropout)
+    }
+    fn cached_heads(&self) -> [usize; 2] {
+        self.model().cached_heads()
+    }
+    #[track_caller]
+    fn hidden_after(&self, params: &Parameters<Tensor>, tokens: Tensor, cached: &Cached) -> Tensor {
+        self.model().hidden_after(params, tokens, cached)
     }
     #[track_caller]
     fn head(&self, params: &Parameters<Tensor>, hidden: Tensor) -> Tensor {

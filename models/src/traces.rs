@@ -6,7 +6,9 @@ use fulgurite_runtime::trace::Trace;
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{DType, Device, Result, Target, TensorMeta};
 
+use crate::cache::KvCache;
 use crate::checkpoint::OptimizerSettings;
+use crate::decode::continued;
 use crate::dropout::Dropout;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
@@ -83,4 +85,30 @@ pub fn train_step_stages(
     options: &Options,
 ) -> Result<Vec<Stage>> {
     stages(train_step_trace(config, optimizer, rows, context)?, options)
+}
+
+/// The acquired trace of writing `length` tokens of each of `batch` sequences to a cache of `max_seq_length` positions,
+/// which is donated: the cache, and the logits of one of them each.
+pub fn decode_trace(
+    config: &dyn Model,
+    (batch, length): (usize, usize),
+    max_seq_length: usize,
+    dtype: DType,
+) -> Result<Trace> {
+    let names = Names {
+        arguments: ["params", "cache", "tokens", "starts", "last"].map(str::to_owned).to_vec(),
+        results: ["cache", "logits"].map(str::to_owned).to_vec(),
+    };
+    let params = parameter_metas(config).map(&mut |parameter| parameter.with_dtype(dtype));
+    let built: std::result::Result<_, std::convert::Infallible> =
+        KvCache::build(config, batch, max_seq_length, &mut |shape| Ok(meta(shape, dtype)));
+    let Ok(cache) = built;
+    let (before, donated) = (params.leaves().len(), cache.leaves().len());
+    let one = meta(&[batch], DType::I64);
+    let arguments = (params, cache, meta(&[batch, length], DType::I64), one.clone(), one);
+    let (mut trace, _) = trace("decode", Target::cpu(), &names, arguments, |(params, cache, tokens, starts, last)| {
+        continued(config, &params, cache, [tokens, starts, last])
+    })?;
+    trace.inputs.iter_mut().skip(before).take(donated).for_each(|input| input.donated = true);
+    Ok(trace)
 }

@@ -1,10 +1,12 @@
-//! One small decoder of each switch follows LitGPT: logits and gradients of a batch, and the losses of ten AdamW steps.
+//! One small decoder of each switch follows LitGPT: logits and gradients of a batch, the same logits token by token
+//! with a cache, and the losses of ten AdamW steps.
 //! The vectors are made by `tests/golden/llama_parity.py`.
 
 mod device;
 
 use std::collections::BTreeMap;
 
+use fulgurite_models::Decoding;
 use fulgurite_models::Dropout;
 use fulgurite_models::Parameters;
 use fulgurite_models::checkpoint::OptimizerSettings;
@@ -198,4 +200,55 @@ fn every_switch_follows_litgpt_on_the_executors_of_cuda() {
     let Some(cuda) = device::cuda() else { return };
     // Products and sums on the device are added in another order than PyTorch's on the host.
     run(&["optim", "cublaslt", "fusion", "cuda"], Some(cuda), 1e-4);
+}
+
+/// Whether a case follows LitGPT with a cache: prompts of different lengths, padded, then token by token; then a second
+/// prompt for a cache that is nearly full, so that tokens before it are written again.
+fn decodes(file: &SafeTensors<'_>, case: &str, config: &DecoderConfig, options: &Options, tolerance: f64) {
+    let params = initial(config, &floats(file, "pool"));
+    let (expected, vocabulary) = (floats(file, &format!("{case}/logits")), config.vocabulary());
+    let tokens = batches(file).swap_remove(0).tokens.to_vec::<i64>().unwrap();
+    let rows: Vec<&[i64]> = tokens.chunks(LENGTH).collect();
+    let mut decoding = Decoding::<Vec<Array>, _>::new(config, params, options.clone(), |logits, _| logits);
+    let check = |decoding: &Decoding<Vec<Array>, Tensor>, logits: Array| {
+        let logits = logits.to_vec::<f32>().unwrap();
+        for (row, sequence) in decoding.sequences().iter().enumerate() {
+            let own = &logits[row * vocabulary..][..vocabulary];
+            let at = (row * LENGTH + sequence.len() - 1) * vocabulary;
+            // Of the largest logit of all positions, as for the whole batch.
+            let largest = expected.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
+            let off = distance(own, &expected[at..][..vocabulary], f64::from(largest));
+            let length = sequence.len();
+            assert!(off <= tolerance, "{case}: sequence {row} of {length} tokens is off by {off:.1e} of the largest");
+        }
+    };
+    decoding.set_kv_cache(ROWS, LENGTH).unwrap();
+    let logits = decoding.extend(&[&rows[0][..5], &rows[1][..2]], vec![]).unwrap();
+    check(&decoding, logits);
+    for step in 0..4 {
+        // The second sequence waits for two steps.
+        let second = if step < 2 { 2..2 } else { step..step + 1 };
+        let logits = decoding.extend(&[&rows[0][5 + step..][..1], &rows[1][second]], vec![]).unwrap();
+        check(&decoding, logits);
+    }
+    let logits = decoding.extend(&[&rows[0][9..], &rows[1][4..9]], vec![]).unwrap();
+    check(&decoding, logits);
+    assert_eq!([0, 1].map(|row| decoding.room(row)), [0, LENGTH - 9]);
+    assert_eq!(decoding.compiles(), 2, "{case}: one program for prompts, one for a token");
+}
+
+fn decode_with(executors: &[&str], device: Option<Device>, tolerance: f64) {
+    let options = Options { device, ..Options::default() }.with_executors(executors).unwrap();
+    each_case(&mut |file, case, config| decodes(file, case, &config, &options, tolerance));
+}
+
+#[test]
+fn every_switch_follows_litgpt_with_a_cache() {
+    decode_with(&["cpu", "reference"], None, 1e-5);
+}
+
+#[test]
+fn every_switch_follows_litgpt_with_a_cache_on_the_executors_of_cuda() {
+    let Some(cuda) = device::cuda() else { return };
+    decode_with(&["optim", "flash", "cublaslt", "fusion", "cuda"], Some(cuda), 1e-4);
 }

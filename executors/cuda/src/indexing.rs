@@ -1,4 +1,5 @@
-//! Reading, writing and adding at indices. Indices are checked on the device, and nothing is read or written at a wrong one.
+//! Reading, writing and adding at indices. Indices are checked on the device, and nothing is read or written at a wrong
+//! one.
 //!
 //! Additions to one element happen in the order of the updates, and there are no floating-point atomics. Where there
 //! are few updates to a line, one thread finds and adds all those of an element. Where there are many, the updates are

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use fulgurite::compile::{Ending, Options, Reached, STAGES, compile, stages_reached};
 use fulgurite::models::checkpoint::OptimizerSettings;
-use fulgurite::models::traces::{loss_programs, loss_trace, train_step_trace};
+use fulgurite::models::traces::{decode_trace, loss_programs, loss_trace, train_step_trace};
 use fulgurite::models::{Family, ModelConfig, Tokenizer};
 use fulgurite::operator::OperatorDef;
 use fulgurite::trace::Trace;
@@ -29,14 +29,18 @@ enum Part {
     Step,
     /// The loss of a batch.
     Loss,
+    /// One token more of each sequence, with a cache as long as the context.
+    Decode,
 }
 
 /// The names of models' parts.
-const PARTS: [(&str, Family, Part); 4] = [
+const PARTS: [(&str, Family, Part); 6] = [
     ("gpt2", Family::Gpt2, Part::Step),
     ("gpt2-loss", Family::Gpt2, Part::Loss),
+    ("gpt2-decode", Family::Gpt2, Part::Decode),
     ("llama", Family::Llama, Part::Step),
     ("llama-loss", Family::Llama, Part::Loss),
+    ("llama-decode", Family::Llama, Part::Decode),
 ];
 
 /// Arguments of `trace show`.
@@ -53,9 +57,11 @@ Examples:
   fulgurite trace show gpt2-loss --layers 2 --backward --plain
   fulgurite trace show gpt2 --autocast bf16 --stage autocast
   fulgurite trace show llama --size TinyLlama-1.1B --layers 1 --set sliding_window_size=256 --plain
+  fulgurite trace show llama-decode --size TinyLlama-1.1B --layers 1 --dtype bf16 --target cuda:sm_90a --stage plan_memory
   fulgurite trace show softmax --target cuda:sm_90a --stage sources")]
 pub struct Arguments {
-    /// An operator, by its name or PyTorch's; `gpt2` or `llama`, a training step; `gpt2-loss` or `llama-loss`.
+    /// An operator, by its name or PyTorch's; `gpt2` or `llama`, a training step; `gpt2-loss` or `llama-loss`;
+    /// `gpt2-decode` or `llama-decode`, a token more of each sequence.
     name: String,
     /// The stage of compilation, or `all`, or `sources` for the CUDA sources of the program's kernels; the trace as
     /// acquired, or with --backward the joint trace (`vjp`), otherwise.
@@ -64,7 +70,8 @@ pub struct Arguments {
     /// What it is compiled for; no such device is needed.
     #[arg(long, default_value = "cpu", value_parser = target::parse)]
     target: Target,
-    /// The element type of the sample; the first that the operator takes of f32, i64, bool, ... otherwise.
+    /// The element type of the sample; the first that the operator takes of f32, i64, bool, ... otherwise. That of the
+    /// parameters and of the cache of a decoded token; f32 otherwise.
     #[arg(long)]
     dtype: Option<DType>,
     /// Which of the operator's samples.
@@ -134,6 +141,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Some((name, _, Part::Step)) if arguments.backward => {
             let message = "a training step holds its backward pass;";
             return Err(Failed(format!("{message} `{name}-loss --backward` shows that of the loss")));
+        }
+        Some((name, _, Part::Decode)) if arguments.backward => {
+            return Err(Failed(format!("{name} has no backward pass")));
         }
         _ => {}
     }
@@ -223,6 +233,9 @@ fn model_trace(family: Family, part: Part, arguments: &Arguments) -> Result<Trac
     model.validate().map_err(|error| Failed(error.to_string()))?;
     let trace = match part {
         Part::Loss => loss_trace(model, arguments.batch, model.context())?,
+        Part::Decode => {
+            decode_trace(model, (arguments.batch, 1), model.context(), arguments.dtype.unwrap_or(DType::F32))?
+        }
         Part::Step => train_step_trace(model, &OptimizerSettings::default(), arguments.batch, model.context())?,
     };
     Ok(if arguments.target == Target::cpu() { trace } else { retarget(&trace, &arguments.target) })

@@ -238,6 +238,12 @@ fn traces_of_a_model() {
     assert!(plain.contains(" by cpu") && !plain.contains("yield"), "{plain}");
     let loss = run(&["trace", "show", "gpt2-loss", "--layers", "1"]).ok();
     assert!(!loss.contains("value_and_grad"), "{loss}");
+    for model in ["gpt2-decode", "llama-decode"] {
+        let shown = ["trace", "show", model, "--layers", "1", "--batch", "2", "--dtype", "bf16"];
+        let decode = run(&shown).ok();
+        assert!(decode.contains("cached_attention(") && decode.contains(", logits = lm_head"), "{decode}");
+        assert!(run(&[&shown[..], &["--backward"]].concat()).fails(1).contains("has no backward pass"));
+    }
     assert!(run(&["trace", "show", "gpt2", "--size", "huge"]).fails(1).contains("expected one of nano"));
     assert!(run(&["trace", "show", "gpt2", "--layers", "0"]).fails(1).contains("layers is 0"));
     let mixed = [&small[..], &["--autocast", "bf16", "--stage", "autocast"]].concat();

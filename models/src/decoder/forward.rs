@@ -7,6 +7,7 @@ use fulgurite_runtime::argument::Scalar;
 
 use super::config::{DecoderConfig, GeluApproximate, MlpClass, NormClass};
 use super::{parameters, rope};
+use crate::cache::{Cached, Scores};
 use crate::config::{ConfigError, Parameter};
 use crate::dropout::Dropout;
 use crate::model::Model;
@@ -45,15 +46,17 @@ impl Model for DecoderConfig {
             fulgurite_runtime::tracer::fail("llama", Failure::new("ContextLength", message));
         }
         let table = (self.rotated_width() > 0).then(|| scope("rope", || rope::table(self, length, tokens.device())));
-        let layers = Layers { config: self, params, table };
-        let mut x = scope("wte", || embedding(tokens, params.tensor("wte.weight")));
-        if self.scale_embeddings {
-            x = x * (self.n_embd as f64).sqrt();
-        }
-        for layer in 0..self.n_layer {
-            x = scope(&format!("h.{layer}"), || layers.block(layer, x));
-        }
-        scope("ln_f", || layers.norm("ln_f", x))
+        Layers { config: self, params, table, cached: None }.hidden(tokens)
+    }
+
+    fn cached_heads(&self) -> [usize; 2] {
+        [self.groups(), self.head_width()]
+    }
+
+    #[track_caller]
+    fn hidden_after(&self, params: &Parameters<Tensor>, tokens: Tensor, cached: &Cached) -> Tensor {
+        let table = (self.rotated_width() > 0).then(|| scope("rope", || rope::table_at(self, cached.positions())));
+        Layers { config: self, params, table, cached: Some(cached) }.hidden(tokens)
     }
 
     #[track_caller]
@@ -77,11 +80,26 @@ fn capped(x: Tensor, cap: Option<f64>) -> Tensor {
 struct Layers<'a> {
     config: &'a DecoderConfig,
     params: &'a Parameters<Tensor>,
-    /// Cosines and sines, [T, n] each, where anything is rotated.
+    /// Cosines and sines, [T, n] each, or [B, 1, T, n] after a cache, where anything is rotated.
     table: Option<[Tensor; 2]>,
+    /// What the tokens come after.
+    cached: Option<&'a Cached>,
 }
 
 impl Layers<'_> {
+    /// Token ids i64[B, T] to hidden states [B, T, C].
+    #[track_caller]
+    fn hidden(&self, tokens: Tensor) -> Tensor {
+        let mut x = scope("wte", || embedding(tokens, self.params.tensor("wte.weight")));
+        if self.config.scale_embeddings {
+            x = x * (self.config.n_embd as f64).sqrt();
+        }
+        for layer in 0..self.config.n_layer {
+            x = scope(&format!("h.{layer}"), || self.block(layer, x));
+        }
+        scope("ln_f", || self.norm("ln_f", x))
+    }
+
     #[track_caller]
     fn norm(&self, path: &str, x: Tensor) -> Tensor {
         let (shape, eps) = ([x.size(-1)], self.config.norm_eps);
@@ -205,6 +223,10 @@ impl Layers<'_> {
         let config = self.config;
         let (heads, groups, length) = (config.n_head, config.groups(), q.size(2));
         let scale = 1.0 / (config.attention_scores_scalar.unwrap_or(config.head_width()) as f64).sqrt();
+        if let Some(cached) = self.cached {
+            let (window, cap) = (config.window(layer), config.attention_logit_softcapping);
+            return cached.attend(layer, [q, k, v], &Scores { scale, window, cap });
+        }
         // A window of the whole sequence is none.
         let window = config.window(layer).filter(|window| *window < length);
         let Some(cap) = config.attention_logit_softcapping else {

@@ -10,15 +10,41 @@ use super::config::{DecoderConfig, RopeAdjustments};
 /// a head that are rotated. In f64 up to the last rounding: in f32 an angle of position 100,000 would be off by 0.004.
 #[track_caller]
 pub(super) fn table(config: &DecoderConfig, length: usize, device: Device) -> [Tensor; 2] {
+    let speeds = speeds(config, device);
+    let positions = count(length, 1.0 / config.rope_condense_ratio, device);
+    of_angles(reshape(positions, [length as i64, 1]), speeds)
+}
+
+/// The rows of [`table`] of positions i64[B, T], each f32[B, 1, T, n].
+#[track_caller]
+pub(super) fn table_at(config: &DecoderConfig, positions: Tensor) -> [Tensor; 2] {
+    let speeds = speeds(config, positions.device());
+    let (batch, length) = (positions.size(0) as i64, positions.size(1) as i64);
+    let mut positions = to(positions, DType::F64);
+    if config.rope_condense_ratio != 1.0 {
+        positions = positions * (1.0 / config.rope_condense_ratio);
+    }
+    of_angles(reshape(positions, [batch, 1, length, 1]), speeds)
+}
+
+/// `0, step, 2 step, ...`, f64.
+#[track_caller]
+fn count(length: usize, step: f64, device: Device) -> Tensor {
+    prims::iota(length, Scalar::Float(0.0), Scalar::Float(step), DType::F64, device.to_string())
+}
+
+/// How far each rotation turns a position: rotation i by base^(-i / half).
+#[track_caller]
+fn speeds(config: &DecoderConfig, device: Device) -> Tensor {
     let half = config.rotated_width() / 2;
-    let count = |length: usize, step: f64| {
-        prims::iota(length, Scalar::Float(0.0), Scalar::Float(step), DType::F64, device.to_string())
-    };
-    // Rotation i turns by base^(-i / half) a position.
-    let speeds = exp(count(half, -config.rope_base.ln() / half as f64));
-    let speeds = config.rope_adjustments.map_or(speeds, |adjustments| adjusted(speeds, adjustments));
-    let positions = count(length, 1.0 / config.rope_condense_ratio);
-    let angles = reshape(positions, [length as i64, 1]) * reshape(speeds, [1, half as i64]);
+    let speeds = exp(count(half, -config.rope_base.ln() / half as f64, device));
+    config.rope_adjustments.map_or(speeds, |adjustments| adjusted(speeds, adjustments))
+}
+
+/// Cosines and sines [.., n] of positions [.., 1].
+#[track_caller]
+fn of_angles(positions: Tensor, speeds: Tensor) -> [Tensor; 2] {
+    let angles = positions * reshape(speeds, [1, speeds.size(0) as i64]);
     [cos(angles), sin(angles)].map(|part| {
         let part = to(part, DType::F32);
         cat::with([part, part]).dim(-1).call()

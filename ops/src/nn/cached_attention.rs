@@ -6,10 +6,11 @@ use crate::nn::masked_weights;
 use crate::prims;
 use crate::prims::checks::same_dtype;
 
-/// Attention to a cache: row t of query [B, H, L, E] is position `starts[b] + t` of sequence b, and attends to positions
-/// 0 to its own of key [B, G, S, E] and value [B, G, S, V]; with `window` only to that number of last ones. What comes
-/// later in the cache is not part of the result. H is a multiple of G: each head of keys is shared by H / G heads of
-/// queries. Scores are multiplied by `scale`; with `cap` they become `cap · tanh(score / cap)`. Out [B, H, L, V].
+/// Attention to a cache: row t of query [B, H, L, E] is position `starts[b] + t` of sequence b, and attends to
+/// positions 0 to its own of key [B, G, S, E] and value [B, G, S, V]; with `window` only to that number of last ones.
+/// What comes later in the cache is not part of the result. H is a multiple of G: each head of keys is shared by H / G
+/// heads of queries. Scores are multiplied by `scale`; with `cap` they become `cap · tanh(score / cap)`. Out [B, H, L,
+/// V].
 #[operator(autocast = low)]
 pub mod cached_attention {
     fn cached_attention(

@@ -1,0 +1,116 @@
+//! The cache of keys and values: what a model has computed of the positions before, so that one more token costs one
+//! position.
+
+use std::cell::RefCell;
+
+use fulgurite_ops::prelude::*;
+use fulgurite_ops::prims;
+use fulgurite_ops_macros::Tree;
+use fulgurite_runtime::argument::Scalar;
+use fulgurite_runtime::tree::Leaf;
+use fulgurite_runtime::{Array, DType, Device, Error, Result};
+
+use crate::model::Model;
+
+/// Keys and values of every block, [B, G, S, D] each: of B sequences the G heads of keys at S positions. Positions that
+/// no token was written to are not read.
+#[derive(Debug, Clone, Tree)]
+pub struct KvCache<T: Leaf> {
+    /// Of each block.
+    pub keys: Vec<T>,
+    /// Of each block.
+    pub values: Vec<T>,
+}
+
+impl<T: Leaf> KvCache<T> {
+    /// A cache for `batch` sequences of up to `max_seq_length` positions; `make` gets the shape of each array.
+    pub fn build<E>(
+        config: &dyn Model,
+        batch: usize,
+        max_seq_length: usize,
+        make: &mut dyn FnMut(&[usize]) -> Result<T, E>,
+    ) -> Result<Self, E> {
+        let ([layers, ..], [groups, width]) = (config.sizes(), config.cached_heads());
+        let mut all = || (0..layers).map(|_| make(&[batch, groups, max_seq_length, width])).collect::<Result<_, E>>();
+        Ok(KvCache { keys: all()?, values: all()? })
+    }
+}
+
+impl KvCache<Array> {
+    /// An empty cache on `device`. `max_seq_length` is at most the model's context.
+    pub fn new(
+        config: &dyn Model,
+        (batch, max_seq_length): (usize, usize),
+        dtype: DType,
+        device: Device,
+    ) -> Result<Self> {
+        let within = |argument: &str, value: usize, most: usize| match (1..=most).contains(&value) {
+            true => Ok(()),
+            false => {
+                Err(Error::Argument { argument: argument.into(), message: format!("is {value}, expected 1 to {most}") })
+            }
+        };
+        within("batch", batch, 1 << 16)?;
+        within("max_seq_length", max_seq_length, config.context())?;
+        KvCache::build(config, batch, max_seq_length, &mut |shape| Array::zeros_on(device, shape, dtype))
+    }
+}
+
+/// A cache that is traced: new tokens of each sequence write to it, and read what is before them.
+pub struct Cached {
+    /// The position of the first new token of each sequence, i64[B].
+    starts: Tensor,
+    /// The positions of all new tokens, i64[B, T].
+    positions: Tensor,
+    cache: RefCell<KvCache<Tensor>>,
+}
+
+impl Cached {
+    /// For `tokens` i64[B, T] that begin at positions `starts` i64[B].
+    #[track_caller]
+    pub fn new(cache: KvCache<Tensor>, tokens: Tensor, starts: Tensor) -> Cached {
+        let (batch, length) = (tokens.size(0) as i64, tokens.size(1));
+        let steps = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, tokens.device().to_string());
+        let positions = reshape(starts, [batch, 1]) + reshape(steps, [1, length as i64]);
+        Cached { starts, positions, cache: RefCell::new(cache) }
+    }
+
+    /// The positions of the new tokens, i64[B, T].
+    pub fn positions(&self) -> Tensor {
+        self.positions
+    }
+
+    /// Writes keys and values [B, G, T, D] of block `layer`, and attends with queries [B, H, T, D] to all positions up
+    /// to their own: [B, H, T, D].
+    #[track_caller]
+    pub fn attend(&self, layer: usize, [query, key, value]: [Tensor; 3], scores: &Scores) -> Tensor {
+        let mut cache = self.cache.borrow_mut();
+        let write = |cached: &mut Tensor, new: Tensor| {
+            let places = reshape(self.positions, [new.size(0) as i64, 1, new.size(2) as i64, 1]);
+            let places = expand(places, new.shape().iter().map(|extent| *extent as i64).collect::<Vec<_>>());
+            *cached = prims::scatter(*cached, 2, places, to(new, cached.dtype()));
+            *cached
+        };
+        let keys = scope("keys", || write(&mut cache.keys[layer], key));
+        let values = scope("values", || write(&mut cache.values[layer], value));
+        let window = scores.window.map(|window| window as i64);
+        let query = to(query, keys.dtype());
+        cached_attention::with(query, keys, values, self.starts, scores.scale).window(window).cap(scores.cap).call()
+    }
+
+    /// The cache with what was written.
+    pub fn into_cache(self) -> KvCache<Tensor> {
+        self.cache.into_inner()
+    }
+}
+
+/// How scores of a block become weights.
+#[derive(Debug, Clone, Copy)]
+pub struct Scores {
+    /// What they are multiplied by.
+    pub scale: f64,
+    /// Number of last positions, its own included, that a position attends to; all before it if absent.
+    pub window: Option<usize>,
+    /// They are bent to stay within this: `cap · tanh(score / cap)`.
+    pub cap: Option<f64>,
+}

@@ -1,0 +1,182 @@
+//! Decoding with a cache: the tokens of prompts are written in one call, padded to a length that is a power of two, and
+//! then each call adds one token. So a conversation whose prompts fall into one length has two programs.
+
+use fulgurite_ops::prelude::*;
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::jit::Jit;
+use fulgurite_runtime::tree::Tree;
+use fulgurite_runtime::{Array, DType, Device, Error, Result, jit};
+
+use crate::cache::{Cached, KvCache};
+use crate::model::Model;
+use crate::parameter_list::Parameters;
+
+/// The shortest padded length: shorter prompts share one program.
+const SHORTEST: usize = 16;
+
+/// Parameters, the cache, tokens i64[B, T], the position of each sequence's first one i64[B], the place of its last one
+/// among them i64[B], and what the choice takes.
+type Arguments<T, X> = (Parameters<T>, KvCache<T>, T, T, T, X);
+type Traced<X> = Arguments<Tensor, <X as Tree>::With<Tensor>>;
+type Program<'a, X, Y> =
+    Jit<Arguments<Array, X>, (KvCache<Tensor>, Y), Box<dyn Fn(Traced<X>) -> (KvCache<Tensor>, Y) + 'a>>;
+
+/// Writes `tokens` i64[B, T] to a cache from positions `starts` i64[B] on: the cache, and the logits [B, V] of the
+/// token that is at place `last` i64[B] of each sequence. What comes after that place is padding.
+#[track_caller]
+pub fn continued(
+    config: &dyn Model,
+    params: &Parameters<Tensor>,
+    cache: KvCache<Tensor>,
+    [tokens, starts, last]: [Tensor; 3],
+) -> (KvCache<Tensor>, Tensor) {
+    let cached = Cached::new(cache, tokens, starts);
+    let mut hidden = config.hidden_after(params, tokens, &cached);
+    let (batch, length, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
+    if length > 1 {
+        let places = expand(reshape(last, [batch as i64, 1, 1]), [batch as i64, 1, width as i64]);
+        hidden = gather(hidden, 1, places);
+    }
+    let hidden = reshape(hidden, [batch as i64, width as i64]);
+    (cached.into_cache(), config.head(params, hidden))
+}
+
+/// A model that continues a batch of sequences, each by its own number of tokens. `X` is what the choice of the next
+/// token takes besides the logits, `Y` what it returns.
+pub struct Decoding<'a, X: Tree<Leaf = Array>, Y> {
+    config: &'a dyn Model,
+    params: Parameters<Array>,
+    program: Program<'a, X, Y>,
+    cache: Option<KvCache<Array>>,
+    /// The tokens of each sequence that are in the cache.
+    sequences: Vec<Vec<i64>>,
+    max_seq_length: usize,
+}
+
+impl<'a, X, Y> Decoding<'a, X, Y>
+where
+    X: Tree<Leaf = Array>,
+    X::With<Tensor>: Tree<Leaf = Tensor, With<Tensor> = X::With<Tensor>>,
+    Y: Tree<Leaf = Tensor> + Clone,
+{
+    /// Without a cache yet. `choose` is traced: it gets the logits [B, V] of the last tokens and what a call hands on
+    /// to it, and returns what the call returns.
+    pub fn new(
+        config: &'a dyn Model,
+        params: Parameters<Array>,
+        options: Options,
+        choose: impl Fn(Tensor, X::With<Tensor>) -> Y + 'a,
+    ) -> Self {
+        let step = move |(params, cache, tokens, starts, last, more): Traced<X>| {
+            let (cache, logits) = continued(config, &params, cache, [tokens, starts, last]);
+            (cache, choose(logits, more))
+        };
+        let program = jit(Box::new(step) as Box<dyn Fn(_) -> _>)
+            .named("decode")
+            .arguments(["params", "cache", "tokens", "starts", "last", "more"])
+            .results(["cache", "chosen"])
+            .donate("cache")
+            .options(options);
+        Decoding { config, params, program, cache: None, sequences: Vec::new(), max_seq_length: 0 }
+    }
+
+    /// An empty cache for `batch` sequences of up to `max_seq_length` tokens, of the element type of the parameters and
+    /// where they are. A cache that was there is given up. `max_seq_length` is at most the model's context.
+    pub fn set_kv_cache(&mut self, batch: usize, max_seq_length: usize) -> Result<()> {
+        let (dtype, device) = match self.params.leaves().first() {
+            Some((_, array)) => (array.dtype(), array.device()),
+            None => (DType::F32, Device::CPU),
+        };
+        self.cache = Some(KvCache::new(self.config, (batch, max_seq_length), dtype, device)?);
+        self.sequences = vec![Vec::new(); batch];
+        self.max_seq_length = max_seq_length;
+        Ok(())
+    }
+
+    /// The tokens of each sequence that are in the cache.
+    pub fn sequences(&self) -> &[Vec<i64>] {
+        &self.sequences
+    }
+
+    /// Number of tokens for which sequence `row` has room.
+    pub fn room(&self, row: usize) -> usize {
+        self.sequences.get(row).map_or(0, |tokens| self.max_seq_length - tokens.len())
+    }
+
+    /// How many programs were compiled.
+    pub fn compiles(&self) -> usize {
+        self.program.compiles()
+    }
+
+    /// Adds tokens to each sequence, and returns what is chosen of the logits after the last ones. A sequence with no
+    /// new tokens stays as it is, and its logits are those after its last token. If all get one at most, the program of
+    /// one token runs.
+    ///
+    /// An error without a cache, for another number of sequences, for a sequence that stays empty, for tokens that the
+    /// model has no rows for, and for more tokens than there is room for: with both lengths.
+    pub fn extend(&mut self, tokens: &[&[i64]], more: X) -> Result<Y::With<Array>> {
+        let wrong = |message: String| Err(Error::Argument { argument: "tokens".into(), message });
+        let Some(cache) = self.cache.take() else {
+            return wrong("come before `set_kv_cache`".into());
+        };
+        if let Err(error) = self.check(tokens) {
+            self.cache = Some(cache);
+            return Err(error);
+        }
+        let longest = tokens.iter().map(|new| new.len()).max().unwrap_or(0);
+        let length = match longest {
+            0 | 1 => 1,
+            _ => longest.next_power_of_two().max(SHORTEST).min(self.max_seq_length),
+        };
+        let (mut padded, mut starts, mut last) = (Vec::new(), Vec::new(), Vec::new());
+        for (sequence, new) in self.sequences.iter_mut().zip(tokens) {
+            let filled = sequence.len();
+            sequence.extend_from_slice(new);
+            // Padding has to fit the cache as well; where it would not, the last tokens before are written once more.
+            let start = filled.min(sequence.len() - 1).min(self.max_seq_length - length);
+            let window = &sequence[start..];
+            starts.push(start as i64);
+            last.push(window.len() as i64 - 1);
+            padded.extend_from_slice(window);
+            padded.resize(padded.len() + length - window.len(), 0);
+        }
+        let batch = tokens.len();
+        let arguments = (
+            self.params.clone(),
+            cache,
+            Array::new([batch, length], &padded)?,
+            Array::new([batch], &starts)?,
+            Array::new([batch], &last)?,
+            more,
+        );
+        let (cache, chosen) = self.program.call(arguments)?;
+        self.cache = Some(cache);
+        Ok(chosen)
+    }
+
+    fn check(&self, tokens: &[&[i64]]) -> Result<()> {
+        let wrong = |message: String| Err(Error::Argument { argument: "tokens".into(), message });
+        let (batch, vocabulary) = (self.sequences.len(), self.config.vocabulary());
+        if tokens.len() != batch {
+            return wrong(format!("are of {} sequences, the cache is for {batch}", tokens.len()));
+        }
+        for (row, (new, sequence)) in tokens.iter().zip(&self.sequences).enumerate() {
+            if let Some(token) = new.iter().find(|token| !(0..vocabulary as i64).contains(token)) {
+                return wrong(format!("hold {token} in sequence {row}, the model's vocabulary is {vocabulary}"));
+            }
+            let all = sequence.len() + new.len();
+            if all == 0 {
+                return wrong(format!("are none in sequence {row}, which is empty"));
+            }
+            if all > self.max_seq_length {
+                let room = self.max_seq_length;
+                return wrong(format!(
+                    "make sequence {row} {all} long ({} and {} more), the cache has room for {room}",
+                    sequence.len(),
+                    new.len()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
