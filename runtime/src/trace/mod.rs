@@ -54,6 +54,8 @@ pub enum Callee {
         /// Indices into the body's parameters.
         wrt: Vec<usize>,
     },
+    /// The results of the body. What it computes on the way is not kept for the backward pass, which computes it again.
+    Checkpoint,
     /// A region of symbols that an executor runs as one.
     Region {
         /// The executor.
@@ -61,6 +63,13 @@ pub enum Callee {
     },
     /// The end of its arguments' lives.
     Delete,
+}
+
+impl Callee {
+    /// Whether the body of its line is a part of the author's program: what changes a program changes it too.
+    pub fn holds_program(&self) -> bool {
+        matches!(self, Callee::ValueAndGrad { .. } | Callee::Checkpoint)
+    }
 }
 
 /// On which stream of the device a line runs, and what it waits for there. Lines of one stream run in their order;
@@ -177,7 +186,7 @@ impl BoundSymbol {
     pub fn is_ordered(&self) -> bool {
         match &self.callee {
             Callee::Operator(def) => def.effects.collective,
-            Callee::ValueAndGrad { .. } => {
+            Callee::ValueAndGrad { .. } | Callee::Checkpoint => {
                 self.body.as_ref().is_some_and(|body| body.symbols.iter().any(BoundSymbol::is_ordered))
             }
             Callee::Region { .. } | Callee::Delete => false,
@@ -204,6 +213,7 @@ impl BoundSymbol {
         match &self.callee {
             Callee::Operator(def) => def.name,
             Callee::ValueAndGrad { .. } => "value_and_grad",
+            Callee::Checkpoint => "checkpoint",
             Callee::Region { .. } => "region",
             Callee::Delete => "del",
         }

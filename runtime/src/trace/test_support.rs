@@ -150,6 +150,7 @@ operators! {
             let view = call(op("tt::view"), vec![a[0].clone()]);
             call(op("tt::update"), vec![Arg::Tensor(view[0]), a[1].clone()])
         }), ..SAME }] }
+    CHECKPOINT: "checkpoint" { params: &[tensor("input")] }
     REGION: "region" { params: &[tensor("input")] }
     DEL: "del" { params: &[tensor("input")], results: ResultsDef::Named(&[]),
         rules: &[&TracingRules { meta: Some(&|_| Ok(vec![])), ..SAME }] }
@@ -210,7 +211,7 @@ impl Random {
     }
 }
 
-const STRINGS: [&str; 26] = [
+const STRINGS: [&str; 27] = [
     "x",
     "h.0.attn.softmax",
     "t0.2.1",
@@ -228,6 +229,7 @@ const STRINGS: [&str; 26] = [
     "at",
     "output",
     "region",
+    "checkpoint",
     "a b",
     "größe",
     "\"",
@@ -437,7 +439,8 @@ impl Generator {
                 let wrt = (0..self.random.below(4)).map(|_| self.random.below(9)).collect();
                 (Callee::ValueAndGrad { wrt }, lists(self, block), 1 + self.random.below(4))
             }
-            2 => (Callee::Region { executor: "tt_host" }, lists(self, block), 1 + self.random.below(3)),
+            2 => (Callee::Checkpoint, lists(self, block), 1 + self.random.below(3)),
+            3 => (Callee::Region { executor: "tt_host" }, lists(self, block), 1 + self.random.below(3)),
             _ => {
                 // Other tests of this crate may register operators too.
                 let mut own: Vec<_> = OPERATORS.iter().copied().filter(|def| def.file == FILE).collect();

@@ -21,6 +21,7 @@ use crate::trace::{Block, BoundSymbol, Callee, Pass, Results, ValueId};
 use tensor::POISON;
 
 pub(crate) mod calls;
+mod checkpoint;
 mod draws;
 mod gradient;
 mod handle;
@@ -30,11 +31,12 @@ mod tensor;
 
 pub(crate) use calls::call_role;
 pub use calls::{accumulate, call, full_like, zeros_like};
+pub use checkpoint::checkpoint;
 pub(crate) use draws::{Draws, within_rule};
 pub use gradient::{value_and_grad, value_and_grad_aux};
 pub(crate) use rewriting::{
-    absolute_scope, annotate_error, append_copy, backward, calls_since, explain_refusals, has_error, position, rename,
-    reserve_names, set_places, set_places_from, take_error,
+    absolute_scope, annotate_error, append_copy, backward, calls_since, explain_refusals, free_name, has_error,
+    position, recomputed, rename, reserve_names, set_places, set_places_from, take_error,
 };
 pub use tensor::Tensor;
 

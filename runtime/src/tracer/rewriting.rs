@@ -23,12 +23,26 @@ pub(crate) fn absolute_scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
 
 /// Runs `f` with its lines in the backward pass, and `name` as the whole scope.
 pub(crate) fn backward<R>(name: &str, f: impl FnOnce() -> R) -> R {
-    let before = with_top(|builder| std::mem::replace(&mut builder.pass, Pass::Backward));
-    let result = absolute_scope(name, f);
+    within_pass(Pass::Backward, || absolute_scope(name, f))
+}
+
+/// Runs `f` with its lines among those that are computed again for the backward pass.
+pub(crate) fn recomputed<R>(f: impl FnOnce() -> R) -> R {
+    within_pass(Pass::Recomputed, f)
+}
+
+fn within_pass<R>(pass: Pass, f: impl FnOnce() -> R) -> R {
+    let before = with_top(|builder| std::mem::replace(&mut builder.pass, pass));
+    let result = f();
     if let Some(before) = before {
         with_top(|builder| builder.pass = before);
     }
     result
+}
+
+/// `base`, or one that is made of it if the trace being built has it already.
+pub(crate) fn free_name(base: &str) -> Arc<str> {
+    with_top(|builder| builder.fresh_name(base.into())).unwrap_or_else(|| base.into())
 }
 
 /// Reserves names, so that generated ones differ from them.

@@ -6,7 +6,8 @@
 //! is converted for itself, so that its gradients meet in the value's own type; what cse merges afterwards is the
 //! conversion.
 //!
-//! What a function takes and gives keeps its types, that of the function inside a `value_and_grad` line as well.
+//! What a function takes and gives keeps its types, that of the function inside a `value_and_grad` line or a checkpoint
+//! as well.
 //!
 //! The classes are PyTorch's (`torch.autocast`, the lists for CUDA); see `docs/src/autocast.md`.
 
@@ -76,7 +77,7 @@ impl Writer {
         let written = source.argument_metas(symbol);
         let Some(def) = symbol.operator() else {
             let mut symbol = symbol.clone();
-            if let (Callee::ValueAndGrad { .. }, Some(body)) = (&symbol.callee, &symbol.body) {
+            if let (true, Some(body)) = (symbol.callee.holds_program(), &symbol.body) {
                 symbol.body = Some(Arc::new(function(body, self.low)?.canonical()));
             }
             let results = symbol.results.iter().map(|id| source.meta(*id).clone()).collect();

@@ -7,6 +7,9 @@
 //! A `value_and_grad` line inside another one is expanded first, and what it becomes is differentiated again. It is
 //! expanded by the operators' own rules and decompositions: rules of executors consist of kernel symbols, which have no
 //! gradients.
+//!
+//! The lines of a checkpoint are written twice: in the forward pass without their closures, and in the backward pass,
+//! where its cotangents arrive, with them.
 
 pub mod rules;
 mod split;
@@ -43,13 +46,34 @@ pub fn autodiff_with(
     rules: &mut Vec<GradientRule>,
 ) -> Result<Trace> {
     let executors = executors_of(executors, &trace.target);
-    let block = expanded(&trace.block, &executors, rules)?.into_owned();
+    let block = expanded(&trace.block, Order::Zero, &executors, rules)?.into_owned();
     Ok(trace.transformed("autodiff", block))
 }
 
-/// Calls share bodies: which of these hold a `value_and_grad` line, however deep, is found once for each.
-#[derive(Default)]
-struct Holders(FxHashMap<*const Block, bool>);
+/// How often a program whose `value_and_grad` lines are expanded is differentiated itself.
+#[derive(Clone, Copy, PartialEq)]
+enum Order {
+    /// Not at all: the lines of checkpoints take their place.
+    Zero,
+    /// Once: checkpoints stay for it.
+    First,
+    /// And what becomes of it is differentiated again, for which all its values are kept: the lines of checkpoints take
+    /// their place.
+    Higher,
+}
+
+impl Order {
+    /// That of the body of a `value_and_grad` line.
+    fn inside(self) -> Order {
+        if self == Order::Zero { Order::First } else { Order::Higher }
+    }
+}
+
+/// Calls share bodies: which of these hold a line that is expanded, however deep, is found once for each.
+struct Holders {
+    known: FxHashMap<*const Block, bool>,
+    order: Order,
+}
 
 impl Holders {
     fn hold(&mut self, block: &Block) -> bool {
@@ -60,11 +84,12 @@ impl Holders {
     fn holds(&mut self, symbol: &BoundSymbol) -> bool {
         match (&symbol.callee, &symbol.body) {
             (Callee::ValueAndGrad { .. }, _) => true,
-            (_, Some(body)) => match self.0.get(&Arc::as_ptr(body)) {
+            (Callee::Checkpoint, _) if self.order != Order::First => true,
+            (_, Some(body)) => match self.known.get(&Arc::as_ptr(body)) {
                 Some(known) => *known,
                 None => {
                     let holds = self.hold(body);
-                    self.0.insert(Arc::as_ptr(body), holds);
+                    self.known.insert(Arc::as_ptr(body), holds);
                     holds
                 }
             },
@@ -76,10 +101,11 @@ impl Holders {
 /// A block without `value_and_grad` lines. Composites whose bodies contain such lines are decomposed.
 fn expanded<'a>(
     source: &'a Block,
+    order: Order,
     executors: &[&'static ExecutorDef],
     rules: &mut Vec<GradientRule>,
 ) -> Result<Cow<'a, Block>> {
-    let mut holders = Holders::default();
+    let mut holders = Holders { known: FxHashMap::default(), order };
     if !holders.hold(source) {
         return Ok(Cow::Borrowed(source));
     }
@@ -104,7 +130,8 @@ fn expanded<'a>(
                 (Callee::ValueAndGrad { wrt }, Some(body)) => {
                     let operands: Vec<Tensor> = handles.iter().flat_map(Arg::tensors).copied().collect();
                     // What stands inside is differentiated again.
-                    let body = with_free_names(&*expanded(body, &[], rules)?, &mut taken);
+                    let body = expanded(body, order.inside(), &[], rules)?;
+                    let body = with_names(&body, |name| unused(name, &mut taken));
                     let results = expand(symbol, &body, wrt, &operands, executors, rules)?;
                     for (result, id) in results.iter().zip(&symbol.results) {
                         if !operands.contains(result) {
@@ -113,13 +140,27 @@ fn expanded<'a>(
                     }
                     results
                 }
-                _ => {
+                (Callee::Checkpoint, Some(body)) if order != Order::First => {
+                    let body = expanded(body, order, executors, rules)?;
+                    // Without an input to differentiate by, a tape copies lines.
+                    let mut tape = Tape::new(executors, rules);
+                    let operands = handles.iter().flat_map(Arg::tensors);
+                    let operands: Vec<Tracked> = operands.map(|handle| tape.track(*handle, false)).collect();
+                    let names: Vec<&Arc<str>> = symbol.results.iter().map(|id| &source.value(*id).name).collect();
+                    let results = tape.inlined(&body, &operands, &names)?;
+                    results.into_iter().map(|result| result.handle).collect()
+                }
+                (callee, body) => {
+                    let mut symbol = symbol.clone();
+                    if let (Callee::Checkpoint, Some(body)) = (callee, body) {
+                        symbol.body = Some(Arc::new(expanded(body, order, &[], rules)?.into_owned().canonical()));
+                    }
                     let results: Vec<(Arc<str>, TensorMeta)> = symbol
                         .results
                         .iter()
                         .map(|id| (source.value(*id).name.clone(), source.meta(*id).clone()))
                         .collect();
-                    tracer::append_copy(symbol, handles, &results)
+                    tracer::append_copy(&symbol, handles, &results)
                 }
             };
             for (id, handle) in symbol.results.iter().zip(results) {
@@ -135,21 +176,26 @@ fn expanded<'a>(
     Ok(Cow::Owned(block.canonical()))
 }
 
-/// The body of a line with its own values renamed where the program around uses their names.
-fn with_free_names(body: &Block, taken: &mut FxHashSet<Arc<str>>) -> Block {
+/// The body of a line with its own values renamed. Parameters are values of the program around, and keep their names.
+fn with_names(body: &Block, mut renamed: impl FnMut(&str) -> Arc<str>) -> Block {
     let mut body = body.clone();
     let mut own = vec![true; body.values.len()];
-    // Parameters are values of the program around, and keep their names.
     body.parameters.iter().for_each(|id| own[id.index()] = false);
     for (value, _) in body.values.iter_mut().zip(own).filter(|(_, own)| *own) {
-        let base = value.name.clone();
-        let mut counter = 0u32;
-        while !taken.insert(value.name.clone()) {
-            counter += 1;
-            value.name = format!("{base}.{counter}").into();
-        }
+        value.name = renamed(&value.name);
     }
     body
+}
+
+/// `name`, or one that is made of it where it is taken; it is taken then.
+fn unused(name: &str, taken: &mut FxHashSet<Arc<str>>) -> Arc<str> {
+    let mut free: Arc<str> = name.into();
+    let mut counter = 0u32;
+    while !taken.insert(free.clone()) {
+        counter += 1;
+        free = format!("{name}.{counter}").into();
+    }
+    free
 }
 
 fn expand(
@@ -256,7 +302,7 @@ pub fn vjp_of(
     rules: &mut Vec<GradientRule>,
 ) -> Result<Trace> {
     check_floating(trace, wrt, of)?;
-    let source = &*expanded(&trace.block, &[], rules)?;
+    let source = &*expanded(&trace.block, Order::First, &[], rules)?;
     let floating = of;
     let mut parameters: Vec<(Arc<str>, TensorMeta)> =
         source.parameters.iter().map(|id| (source.value(*id).name.clone(), source.meta(*id).clone())).collect();
@@ -283,12 +329,7 @@ pub fn vjp_of(
                 source.results.iter().map(|id| known[id.index()].unwrap_or_else(|| unreachable!("defined"))).collect();
             let mut cotangents: FxHashMap<Key, Tensor> = FxHashMap::default();
             for (i, cotangent) in floating.iter().zip(&handles[own..]) {
-                let key = outputs[*i].key;
-                let total = match cotangents.get(&key) {
-                    Some(before) => tracer::backward(BACKWARD, || tracer::accumulate(*before, *cotangent)),
-                    None => *cotangent,
-                };
-                cotangents.insert(key, total);
+                tape::add(&mut cotangents, outputs[*i].key, *cotangent, BACKWARD);
             }
             let wanted: Vec<Tracked> = wrt.iter().map(|i| inputs[*i]).collect();
             let gradients = tape.backward(cotangents, &wanted)?;

@@ -3,7 +3,8 @@
 //!
 //! What a gradient's closure captures is what is saved for the backward pass. So an elementwise symbol that the
 //! backward pass computes again is not merged with that of the forward pass: the value would have to be kept until
-//! then, where computing it again costs next to nothing in the region that reads it.
+//! then, where computing it again costs next to nothing in the region that reads it. Nor is what a checkpoint computes
+//! again merged with what it computed first.
 
 use rustc_hash::FxHashMap;
 
@@ -35,8 +36,7 @@ pub(crate) fn merge(source: &Block) -> Block {
         let arguments = map_arguments(&symbol.arguments, |id| Flattener::mapped(&substitution, *id));
         // What reads nothing is needed for nothing else: once is enough.
         let again = symbol.operands().next().is_some()
-            && symbol.pass != Pass::Forward
-            && cheap.holds(symbol)
+            && (symbol.pass == Pass::Recomputed || (symbol.pass != Pass::Forward && cheap.holds(symbol)))
             && !recompute::is_small(source, symbol, small);
         let key = (std::ptr::from_ref(def), arguments, again);
         if let Some((results, at)) = known.get(&key) {
@@ -56,6 +56,6 @@ pub(crate) fn merge(source: &Block) -> Block {
 fn mergeable(symbol: &BoundSymbol) -> bool {
     match symbol.callee {
         Callee::Operator(def) => def.effects.mergeable(),
-        Callee::ValueAndGrad { .. } | Callee::Region { .. } | Callee::Delete => false,
+        Callee::ValueAndGrad { .. } | Callee::Checkpoint | Callee::Region { .. } | Callee::Delete => false,
     }
 }

@@ -17,7 +17,7 @@ pub fn live(mut block: Block) -> Block {
     for (symbol, kept) in block.symbols.iter().zip(&mut kept).rev() {
         let removable = match symbol.callee {
             Callee::Operator(def) => def.effects.removable(),
-            Callee::ValueAndGrad { .. } | Callee::Region { .. } => true,
+            Callee::ValueAndGrad { .. } | Callee::Checkpoint | Callee::Region { .. } => true,
             Callee::Delete => false,
         };
         *kept = !removable || symbol.results.iter().any(|id| needed[id.index()]);

@@ -37,12 +37,19 @@ pub fn may_join(first: &BoundSymbol, symbol: &BoundSymbol) -> bool {
     symbol.pass != Pass::Recomputed || first.pass != Pass::Forward
 }
 
+/// Whether two symbols may become parts of one: not what is computed again and what is computed before, whose operands
+/// would be kept until then.
+pub(super) fn may_merge(one: &BoundSymbol, other: &BoundSymbol) -> bool {
+    may_join(one, other) && may_join(other, one)
+}
+
 /// Bytes up to which a value that would be computed again costs nothing to keep, beside the largest that is: the
-/// statistics of rows, say.
+/// statistics of rows, say. What a checkpoint computes again may be much larger than what this stage does; a value
+/// that would be worth it here is never small.
 pub(super) fn small(block: &Block) -> u64 {
     let again = block.symbols.iter().filter(|symbol| symbol.pass == Pass::Recomputed);
     let bytes = again.flat_map(|symbol| &symbol.results).map(|id| block.meta(*id).bytes() as u64);
-    bytes.max().unwrap_or(0) / SMALL_SHARE
+    bytes.max().unwrap_or(0).min(FROM_BYTES) / SMALL_SHARE
 }
 
 /// Whether a symbol computes again values of at most `small` bytes.

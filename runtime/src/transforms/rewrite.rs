@@ -32,7 +32,7 @@ use crate::argument::Arg;
 use crate::error::Result;
 use crate::executor::{ExecutorDef, RewriteDef, executors_of, rewrites};
 use crate::fuel::Fuel;
-use crate::trace::{Block, BoundSymbol, Callee, Results, Trace};
+use crate::trace::{Block, BoundSymbol, Results, Trace};
 
 #[cfg(feature = "testing")]
 pub(crate) use self::pattern::commutes;
@@ -42,7 +42,7 @@ pub fn default_rewrites() -> Vec<&'static RewriteDef> {
     rewrites().into_iter().filter(|rewrite| rewrite.default || !rewrite.executors.is_empty()).collect()
 }
 
-/// Applies each rewrite of the acquired program wherever it matches, also inside `value_and_grad`.
+/// Applies each rewrite of the acquired program wherever it matches, also inside `value_and_grad` and checkpoints.
 pub fn rewrite(trace: &Trace, rewrites: &[&'static RewriteDef], fuel: &mut Fuel) -> Result<Trace> {
     let mut working = Working::new(&trace.block);
     for rewrite in rewrites.iter().filter(|rewrite| !rewrite.late) {
@@ -102,7 +102,7 @@ impl<'a> Working<'a> {
     fn apply_pattern(&mut self, pattern: &Pattern<'_>, fuel: &mut Fuel) -> Result<()> {
         for i in 0..self.block.symbols.len() {
             let symbol = &self.block.symbols[i];
-            let (Callee::ValueAndGrad { .. }, Some(body)) = (&symbol.callee, &symbol.body) else { continue };
+            let (true, Some(body)) = (symbol.callee.holds_program(), &symbol.body) else { continue };
             let body = body.clone();
             let mut inner = Working::new(&body);
             inner.apply_pattern(pattern, fuel)?;

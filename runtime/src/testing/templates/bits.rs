@@ -1,10 +1,12 @@
 //! A value has the bits that its type says, wherever it is computed: fused with its neighbours or alone, kept for the
-//! backward pass or computed again.
+//! backward pass or computed again, in a checkpoint or without one.
 //!
 //! The call stands between products of its floating-point operands and results with numbers, so that something can be
 //! fused with it and its operands can be computed again; only these show a value that was left unrounded in a register.
 //!
 //! A number for an operand gives what a tensor filled with it gives.
+
+use std::sync::Arc;
 
 use crate::argument::{Arg, Attribute, map_arguments};
 use crate::arithmetic::Arithmetic;
@@ -17,7 +19,7 @@ use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{List, Subject, joint_trace, random_like, trace_of};
 use crate::testing::test::{Context, Outcome, PASSED, nothing};
 use crate::testing::tolerance::{Expected, roundings, same_numbers};
-use crate::trace::{Block, Callee, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Callee, Pass, Trace, ValueId};
 use crate::tracer::{self, Tensor, trace_rule};
 use fulgurite_kernels::DType;
 
@@ -34,15 +36,51 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     }
     let trace = surrounded(subject)?;
     let mut inputs = subject.arrays.clone();
-    let joint = if subject.differentiable()? { joint_trace(&list.placed(&trace)?, &list.executors)? } else { None };
+    let differentiable = subject.differentiable()?;
+    let joint = if differentiable { joint_trace(&list.placed(&trace)?, &list.executors)? } else { None };
     let Some(joint) = joint else {
-        return same_however(&trace, &list, &inputs, Some(context.tolerance)).map(|()| Outcome::Passed);
+        same_however(&trace, &list, &inputs, Some(context.tolerance))?;
+        return PASSED;
     };
     for (i, id) in joint.block.parameters.iter().enumerate().skip(inputs.len()) {
         inputs.push(random_like(joint.block.meta(*id), i as u64)?);
     }
-    same_however(&joint, &list, &inputs, Some(context.tolerance))?;
+    let expected = same_however(&joint, &list, &inputs, Some(context.tolerance))?;
+    let whole = joint_trace(&checkpointed(&list.placed(&trace)?), &list.executors)?;
+    let Some(whole) = whole else { return Err("a checkpoint of it has no gradient".into()) };
+    let (program, outputs) = run(&whole, &list, &inputs, false, None)?;
+    ensure!(outputs.len() == expected.len(), "a checkpoint gives {} results", outputs.len());
+    for (output, (expected, named)) in outputs.iter().zip(expected.iter().zip(&whole.outputs)) {
+        let within = |problem: Problem| {
+            problem.within(format!("{}, in a checkpoint, against without, of\n{}", named.path, program.trace()))
+        };
+        same_numbers(output, expected).map_err(within)?;
+    }
     PASSED
+}
+
+/// The same program as one checkpoint.
+fn checkpointed(trace: &Trace) -> Trace {
+    let source = &trace.block;
+    let mut block = Block::default();
+    let parameters =
+        source.parameters.iter().map(|id| block.define(source.value(*id).name.clone(), source.meta(*id).clone()));
+    block.parameters = parameters.collect();
+    let results =
+        source.results.iter().map(|id| block.define(format!("checkpoint.{}", id.0), source.meta(*id).clone()));
+    block.results = results.collect();
+    block.symbols.push(BoundSymbol {
+        callee: Callee::Checkpoint,
+        arguments: vec![Arg::List(block.parameters.clone())],
+        results: block.results.iter().copied().collect(),
+        body: Some(Arc::new(source.clone())),
+        pass: Pass::Forward,
+        executor: None,
+        schedule: Default::default(),
+        refusals: Vec::new(),
+        place: None,
+    });
+    Trace { block, ..trace.clone() }
 }
 
 /// The call between products.
@@ -103,17 +141,11 @@ fn same_as_filled(subject: &Subject, filled: &Trace, list: &List) -> Check {
 /// Runs a program fused and unfused, with everything that is cheap computed again and with nothing, and compares the
 /// bits. On a device a reduction in a region is added by another kernel, in another order: what depends on one is
 /// compared by `sums`, the tolerance of the test, or by the caller if there is none.
-pub(crate) fn same_however(trace: &Trace, list: &List, inputs: &[Array], sums: Option<Tolerance>) -> Check {
-    let run = |fuse: bool, recompute: Option<u64>| -> Check<(Program, Vec<Array>)> {
-        let how = || how(fuse, recompute);
-        let list = List { fuse, recompute, ..list.clone() };
-        let program = list.compile(trace).map_err(|error| Problem::from(error).within(how()))?;
-        let outputs = program.run(inputs.to_vec()).map_err(|error| Problem::from(error).within(how()))?;
-        Ok((program, outputs))
-    };
-    let (plain, expected) = run(false, None)?;
+/// Gives what the program is unfused, with everything kept.
+pub(crate) fn same_however(trace: &Trace, list: &List, inputs: &[Array], sums: Option<Tolerance>) -> Check<Vec<Array>> {
+    let (plain, expected) = run(trace, list, inputs, false, None)?;
     for (fuse, recompute) in [(false, Some(0)), (true, None), (true, Some(0))] {
-        let (program, outputs) = run(fuse, recompute)?;
+        let (program, outputs) = run(trace, list, inputs, fuse, recompute)?;
         let reduced =
             if fuse && list.device() != "cpu" { reduced_in_regions(&program.trace().block) } else { Vec::new() };
         for (i, (output, expected)) in outputs.iter().zip(&expected).enumerate() {
@@ -130,7 +162,22 @@ pub(crate) fn same_however(trace: &Trace, list: &List, inputs: &[Array], sums: O
         }
         ensure!(outputs.len() == expected.len(), "{} gives {} results", how(fuse, recompute), outputs.len());
     }
-    Ok(())
+    Ok(expected)
+}
+
+/// Compiles and runs a program.
+fn run(
+    trace: &Trace,
+    list: &List,
+    inputs: &[Array],
+    fuse: bool,
+    recompute: Option<u64>,
+) -> Check<(Program, Vec<Array>)> {
+    let how = || how(fuse, recompute);
+    let list = List { fuse, recompute, ..list.clone() };
+    let program = list.compile(trace).map_err(|error| Problem::from(error).within(how()))?;
+    let outputs = program.run(inputs.to_vec()).map_err(|error| Problem::from(error).within(how()))?;
+    Ok((program, outputs))
 }
 
 /// Compares results of sums in different orders: each of the two may be off by what one may, of its own scale.

@@ -150,6 +150,33 @@ impl<'a> Parser<'a> {
         tensors
     }
 
+    /// The arguments of a call of no operator: tensors, and the one that is called `label`, unless that is empty.
+    fn tensors_and<T>(
+        &mut self,
+        scope: &mut Scope,
+        called: &str,
+        label: &str,
+        mut read: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<(Vec<Arg<ValueId>>, Option<T>)> {
+        let (mut arguments, mut labelled) = (Vec::new(), None);
+        self.expect('(', &format!("and arguments after '{called}'"))?;
+        self.list(')', |p| {
+            match p.try_label() {
+                Some((name, _)) if name == label && labelled.is_none() => labelled = Some(read(p)?),
+                Some((name, at)) => {
+                    let one = if label.is_empty() { String::new() } else { format!(" and one '{label}='") };
+                    return p.fail(at, format!("expected tensors{one}, found {}", quote(name)));
+                }
+                None => {
+                    let argument = p.tensors_after(scope, arguments.last())?;
+                    arguments.push(argument);
+                }
+            }
+            Ok(())
+        })?;
+        Ok((arguments, labelled))
+    }
+
     /// The full name of an operator: a bare word calls a prim where there is one, a quoted name and one behind `::` is
     /// the operator's own.
     pub(super) fn operator(&mut self) -> Result<(String, usize)> {
@@ -174,47 +201,21 @@ impl<'a> Parser<'a> {
         let quoted = matches!(self.peek(), Some('"' | ':'));
         let (name, start) = self.operator()?;
         if !quoted && name == "value_and_grad" {
-            let mut wrt = None;
-            let mut arguments = Vec::new();
-            self.expect('(', "and arguments after 'value_and_grad'")?;
-            self.list(')', |p| {
-                match p.try_label() {
-                    Some(("wrt", _)) if wrt.is_none() => {
-                        p.expect('[', "and indices after 'wrt='")?;
-                        wrt = Some(p.list(']', |p| p.integer("an index"))?);
-                    }
-                    Some((name, at)) => {
-                        return p.fail(at, format!("expected tensors and one 'wrt=', found {}", quote(name)));
-                    }
-                    None => {
-                        let argument = p.tensors_after(scope, arguments.last())?;
-                        arguments.push(argument);
-                    }
-                }
-                Ok(())
+            let (arguments, wrt) = self.tensors_and(scope, &name, "wrt", |p| {
+                p.expect('[', "and indices after 'wrt='")?;
+                p.list(']', |p| p.integer("an index"))
             })?;
             return match wrt {
                 Some(wrt) => Ok((Callee::ValueAndGrad { wrt }, arguments)),
                 None => self.fail(start, "value_and_grad lacks argument 'wrt' (size[])"),
             };
         }
+        if !quoted && name == "checkpoint" {
+            let (arguments, _) = self.tensors_and(scope, &name, "", |_| Ok(()))?;
+            return Ok((Callee::Checkpoint, arguments));
+        }
         if !quoted && name == "region" {
-            let mut executor = None;
-            let mut arguments = Vec::new();
-            self.expect('(', "and arguments after 'region'")?;
-            self.list(')', |p| {
-                match p.try_label() {
-                    Some(("executor", _)) if executor.is_none() => executor = Some(p.executor()?),
-                    Some((name, at)) => {
-                        return p.fail(at, format!("expected tensors and one 'executor=', found {}", quote(name)));
-                    }
-                    None => {
-                        let argument = p.tensors_after(scope, arguments.last())?;
-                        arguments.push(argument);
-                    }
-                }
-                Ok(())
-            })?;
+            let (arguments, executor) = self.tensors_and(scope, &name, "executor", |p| p.executor())?;
             return match executor {
                 Some(executor) => Ok((Callee::Region { executor }, arguments)),
                 None => self.fail(start, "region lacks argument 'executor'"),

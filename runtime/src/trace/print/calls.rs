@@ -168,6 +168,7 @@ impl<'a> Style<'a> {
                 arguments.push(format!("wrt={wrt:?}"));
                 format!("value_and_grad({})", comma(&arguments))
             }
+            Callee::Checkpoint => format!("checkpoint({})", comma(&self.arguments(symbol))),
             Callee::Region { executor } => {
                 let mut arguments = self.arguments(symbol);
                 arguments.push(format!("executor={}", label(executor)));

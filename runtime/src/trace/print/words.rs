@@ -64,7 +64,7 @@ pub(super) fn operator_name(text: &str, called: Called) -> String {
 
 /// Whether a word before parentheses is no operator.
 fn is_call(word: &str) -> bool {
-    matches!(word, "region" | "value_and_grad")
+    matches!(word, "checkpoint" | "region" | "value_and_grad")
 }
 
 /// What is left of `name` below `scope`, if it can be written so.

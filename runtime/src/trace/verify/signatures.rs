@@ -61,8 +61,9 @@ impl Verifier<'_> {
                 }
                 metas
             }
-            Callee::Region { .. } => {
-                let Some(body) = &symbol.body else { return Err(Wrong::Here("a region lacks its body".into())) };
+            Callee::Region { .. } | Callee::Checkpoint => {
+                let lacking = || Wrong::Here(format!("{} lacks its body", symbol.name()));
+                let body = symbol.body.as_ref().ok_or_else(lacking)?;
                 let metas = body.results.iter().map(|id| body.values.get(id.index()).map(|value| value.meta.clone()));
                 match metas.collect::<Option<_>>() {
                     Some(metas) => metas,

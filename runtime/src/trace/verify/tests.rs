@@ -305,7 +305,7 @@ fn every_rule_has_a_trace_that_breaks_it() {
             changed(|t| t.block.symbols[3].arguments.push(Arg::Attribute(Attribute::None))),
             "arguments of 'del' are tensors",
         ),
-        (changed(|t| t.block.symbols[5].body = None), "a region lacks its body"),
+        (changed(|t| t.block.symbols[5].body = None), "region lacks its body"),
         (changed(|t| body(t, 5).results[0] = far), "the body gives a value that it does not have"),
         (changed(|t| body(t, 5).parameters[0] = far), "its body's parameter ?4294967295 is no value"),
         (changed(|t| body(t, 4).results[0] = far), "its body gives no value for 'norm'"),

@@ -5,6 +5,8 @@ use crate::tracer::rules::TracingRules;
 use crate::transforms::autodiff::rules::GradientRules;
 use std::sync::Arc;
 
+mod checkpoint;
+
 use rustc_hash::FxHashMap;
 
 use super::supplied::{BACKWARD, GradientRule, RuleSource};
@@ -13,7 +15,7 @@ use crate::error::{CallStack, Error, Failure, Place, Result};
 use crate::executor::{ExecutorDef, find_implementation};
 use crate::meta::TensorMeta;
 use crate::refusal::Refusal;
-use crate::trace::{Block, BoundSymbol};
+use crate::trace::{Block, BoundSymbol, Callee};
 use crate::tracer::{self, Draws, Tensor};
 use crate::transforms::autodiff::rules::{GradRule, Pullback};
 
@@ -29,9 +31,20 @@ pub(super) struct Tracked {
     varied: bool,
 }
 
+/// Adds to the cotangent of a value; the sum, if there is one before, is named below `scope`.
+pub(super) fn add(cotangents: &mut FxHashMap<Key, Tensor>, key: Key, cotangent: Tensor, scope: &str) {
+    let total = match cotangents.get(&key) {
+        Some(before) => tracer::backward(scope, || tracer::accumulate(*before, cotangent)),
+        None => cotangent,
+    };
+    cotangents.insert(key, total);
+}
+
 enum Back {
     /// With what the rule has drawn so far.
     Rule { operator: &'static str, draws: Draws, pullback: Pullback },
+    /// A checkpoint's body, which is computed again.
+    Again(Arc<Block>),
     /// There is none; an error if a cotangent arrives.
     Missing(String),
 }
@@ -51,6 +64,8 @@ pub(super) struct Tape<'a> {
     recorded: Vec<Recorded>,
     keys: usize,
     rules: &'a mut Vec<GradientRule>,
+    /// What the names of its forward lines begin with, where they are computed again; gradients are named without it.
+    again: &'static str,
 }
 
 /// The rule by which a symbol is differentiated.
@@ -67,7 +82,7 @@ struct Choice {
 impl<'a> Tape<'a> {
     /// A tape that has nothing recorded. `rules` receives who supplied each rule.
     pub(super) fn new(executors: &'a [&'static ExecutorDef], rules: &'a mut Vec<GradientRule>) -> Tape<'a> {
-        Tape { executors, recorded: Vec::new(), keys: 0, rules }
+        Tape { executors, recorded: Vec::new(), keys: 0, rules, again: "" }
     }
 
     pub(super) fn track(&mut self, handle: Tensor, varied: bool) -> Tracked {
@@ -97,6 +112,13 @@ impl<'a> Tape<'a> {
             let operands = map_arguments(&symbol.arguments, |id| {
                 known[id.index()].unwrap_or_else(|| unreachable!("values are defined before they are used"))
             });
+            if let (Callee::Checkpoint, Some(body)) = (&symbol.callee, &symbol.body) {
+                let results = self.checkpoint(body, operands, &names)?;
+                for (id, tracked) in symbol.results.iter().zip(results) {
+                    known[id.index()] = Some(tracked);
+                }
+                continue;
+            }
             let varied = operands.iter().flat_map(Arg::tensors).any(|operand| operand.varied);
             let differentiable = symbol.results.iter().any(|id| block.meta(*id).dtype().is_floating());
             let results = if varied && differentiable {
@@ -215,7 +237,7 @@ impl<'a> Tape<'a> {
                 .map(|handle| self.track(handle, true))
                 .collect();
             self.recorded.push(Recorded {
-                name: name.to_owned(),
+                name: name.strip_prefix(self.again).unwrap_or(name).to_owned(),
                 operator: symbol.name().to_owned(),
                 place,
                 results: results.clone(),
@@ -254,7 +276,7 @@ impl<'a> Tape<'a> {
         tracer::set_places(&outputs, place);
         let results: Vec<Tracked> = outputs.into_iter().map(|handle| self.track(handle, true)).collect();
         self.recorded.push(Recorded {
-            name: name.to_owned(),
+            name: name.strip_prefix(self.again).unwrap_or(name).to_owned(),
             operator: symbol.name().to_owned(),
             place,
             results: results.clone(),
@@ -280,46 +302,48 @@ impl<'a> Tape<'a> {
                 continue;
             }
             let stack = || CallStack { at: recorded.place, frames: Vec::new() };
+            let scope = format!("{BACKWARD}.{}", recorded.name);
+            let first = tracer::position();
             let (operator, mut draws, pullback) = match recorded.back {
                 Back::Rule { operator, draws, pullback } => (operator, draws, pullback),
+                Back::Again(body) => {
+                    let operands: Vec<Tracked> = recorded.operands.iter().flat_map(Arg::tensors).copied().collect();
+                    let executors = self.executors;
+                    checkpoint::gradients(executors, &body, &recorded.name, &operands, &arrived, &mut cotangents)?;
+                    continue;
+                }
                 Back::Missing(reason) => {
                     return Err(Error::NoGradient { operator: recorded.operator, reason, stack: stack() });
                 }
             };
-            let scope = format!("{BACKWARD}.{}", recorded.name);
-            let first = tracer::position();
             let results: Vec<Tensor> = recorded.results.iter().map(|result| result.handle).collect();
             let traced = || tracer::within_rule(operator, &mut draws, || pullback(&arrived, &results));
             let gradients = tracer::backward(&scope, traced);
             tracer::annotate_error("the gradient of", &recorded.operator, recorded.place);
-            for (operand, gradient) in recorded.operands.iter().zip(&gradients) {
-                for (operand, gradient) in operand.tensors().iter().zip(gradient.tensors()) {
-                    if !operand.varied || !operand.handle.dtype().is_floating() {
-                        continue;
-                    }
-                    if tracer::has_error() {
-                        break;
-                    }
-                    if gradient.meta() != operand.handle.meta() {
-                        return Err(Error::Operator {
-                            operator: recorded.operator,
-                            failure: Failure::new(
-                                "GradMeta",
-                                format!(
-                                    "its grad rule gives {} as the gradient of {}",
-                                    gradient.meta(),
-                                    operand.handle.meta()
-                                ),
-                            ),
-                            stack: stack(),
-                        });
-                    }
-                    let total = match cotangents.get(&operand.key) {
-                        Some(before) => tracer::backward(&scope, || tracer::accumulate(*before, *gradient)),
-                        None => *gradient,
-                    };
-                    cotangents.insert(operand.key, total);
+            let both = recorded.operands.iter().zip(&gradients);
+            let pairs = both.flat_map(|(operand, gradient)| operand.tensors().iter().zip(gradient.tensors()));
+            for (operand, gradient) in pairs {
+                if !operand.varied || !operand.handle.dtype().is_floating() {
+                    continue;
                 }
+                if tracer::has_error() {
+                    break;
+                }
+                if gradient.meta() != operand.handle.meta() {
+                    return Err(Error::Operator {
+                        operator: recorded.operator,
+                        failure: Failure::new(
+                            "GradMeta",
+                            format!(
+                                "its grad rule gives {} as the gradient of {}",
+                                gradient.meta(),
+                                operand.handle.meta()
+                            ),
+                        ),
+                        stack: stack(),
+                    });
+                }
+                add(&mut cotangents, operand.key, *gradient, &scope);
             }
             tracer::set_places_from(first, recorded.place);
             if let Some(error) = tracer::take_error() {

@@ -9,6 +9,7 @@ use crate::argument::{Arg, map_arguments};
 use crate::fuel::Fuel;
 use crate::refusal::Refusal;
 use crate::trace::{Block, BoundSymbol, ValueId};
+use crate::transforms::recompute::may_merge;
 
 /// A match.
 pub(super) struct Match {
@@ -125,6 +126,7 @@ impl<'a> Search<'a> {
                 || symbol.executor.is_some()
                 || symbol.callee != wanted.callee
                 || symbol.arguments.len() != wanted.arguments.len()
+                || !may_merge(symbol, &self.block.symbols[self.anchor as usize])
                 || self.places.iter().flatten().any(|taken| taken.symbol == i as usize)
             {
                 continue;
