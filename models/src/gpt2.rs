@@ -9,6 +9,7 @@ use fulgurite_ops_macros::Tree;
 use fulgurite_runtime::argument::Scalar;
 use fulgurite_runtime::tree::Leaf;
 
+use crate::blocks::block;
 use crate::cache::{Cached, Scores};
 use crate::config::{ConfigError, GptConfig, Parameter};
 use crate::dropout::Dropout;
@@ -190,8 +191,8 @@ impl Gpt2<Tensor> {
         let token_embedding = scope("wte", || embedding(tokens, self.wte.weight));
         let position_embedding = scope("wpe", || embedding(positions, self.wpe.weight));
         let mut x = dropout.apply(token_embedding + position_embedding);
-        for (i, block) in self.h.iter().enumerate() {
-            x = scope(&format!("h.{i}"), || block.forward(config, x, dropout, &|heads| attend(i, heads)));
+        for (i, layer) in self.h.iter().enumerate() {
+            x = block(&format!("h.{i}"), || layer.forward(config, x, dropout, &|heads| attend(i, heads)));
         }
         scope("ln_f", || norm(x, &self.ln_f))
     }

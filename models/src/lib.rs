@@ -9,6 +9,7 @@ use fulgurite_executors as _;
 
 mod argument_error;
 pub mod batches;
+pub mod blocks;
 pub mod cache;
 pub mod checkpoint;
 pub mod config;
@@ -45,6 +46,7 @@ pub mod weight_files;
 pub mod weights;
 
 pub use batches::{Batch, BatchPosition, Batches};
+pub use blocks::ActivationCheckpointing;
 pub use cache::KvCache;
 pub use checkpoint::{Checkpoint, CheckpointError, TrainingState};
 pub use config::GptConfig;

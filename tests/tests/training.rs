@@ -8,7 +8,7 @@ use fulgurite_models::checkpoint::Checkpoint;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::llmc::{LlmcCheckpoint, Shard, Version};
 use fulgurite_models::train::{COMPUTE_DTYPE, Cause, OnNonFinite, TrainError, TrainOptions, initial_parameters, train};
-use fulgurite_models::{GptConfig, Weights};
+use fulgurite_models::{ActivationCheckpointing, GptConfig, Weights};
 use fulgurite_runtime::DType;
 use fulgurite_runtime::compile::Options;
 
@@ -32,6 +32,7 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         dropout: 0.1,
         seed: 5,
         evaluate_every: 0,
+        activation_checkpointing: Default::default(),
         evaluate_batches: 2,
         save_every: 0,
         keep: 2,
@@ -75,6 +76,21 @@ fn a_stopped_run_leaves_a_checkpoint_and_goes_on_to_the_bit() {
     let stop = Some(Arc::new(AtomicBool::new(true)));
     let last = run(&TrainOptions { stop, resume: true, ..options(parts.path(), 5) });
     assert!(last.stopped && last.steps == 5 && last.sample.is_empty() && last.traces.join("00_acquire.trace").exists());
+}
+
+/// What is computed again has the random numbers of the first time: with dropout, and over several batches.
+#[test]
+fn a_run_with_checkpointed_blocks_has_the_bits_of_one_without() {
+    let train_with = |activation_checkpointing, steps, accumulate| {
+        let folder = tempfile::tempdir().unwrap();
+        let report = run(&TrainOptions { activation_checkpointing, accumulate, ..options(folder.path(), steps) });
+        (report.losses, std::fs::read(report.checkpoint).unwrap())
+    };
+    for (steps, accumulate) in [(3, 1), (2, 2)] {
+        let [kept, again] = [ActivationCheckpointing::None, ActivationCheckpointing::Blocks]
+            .map(|checkpointing| train_with(checkpointing, steps, accumulate));
+        assert_eq!(kept, again);
+    }
 }
 
 /// The step at hand is not waited for where it is of many batches: those that it took come again.

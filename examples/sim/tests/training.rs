@@ -33,6 +33,7 @@ fn options(out: &Path, lr: f64, evaluate_every: u64) -> TrainOptions {
         dropout: 0.0,
         seed: 5,
         evaluate_every,
+        activation_checkpointing: Default::default(),
         evaluate_batches: 1,
         save_every: 0,
         keep: 1,

@@ -3,6 +3,7 @@
 use clap::Args;
 use fulgurite::compile::Options;
 use fulgurite::fuel::Fuel;
+use fulgurite::models::ActivationCheckpointing;
 
 use super::outcome::Failed;
 
@@ -28,6 +29,25 @@ pub struct Compile {
     /// names it.
     #[arg(long)]
     no_graph: bool,
+}
+
+/// Options of what the backward pass of a model keeps.
+#[derive(Args)]
+pub struct Activations {
+    /// `blocks` keeps the result of each of the model's blocks alone for the backward pass, which computes the rest
+    /// again: less memory, more time, the same numbers.
+    #[arg(long, default_value = "none", value_parser = ["none", "blocks"], value_name = "WHAT")]
+    activation_checkpointing: String,
+}
+
+impl Activations {
+    /// As models take them.
+    pub fn checkpointing(&self) -> ActivationCheckpointing {
+        match &*self.activation_checkpointing {
+            "blocks" => ActivationCheckpointing::Blocks,
+            _ => ActivationCheckpointing::None,
+        }
+    }
 }
 
 impl Compile {

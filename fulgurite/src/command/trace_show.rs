@@ -107,6 +107,8 @@ pub struct Arguments {
     #[arg(long)]
     context: Option<usize>,
     #[command(flatten)]
+    activations: options::Activations,
+    #[command(flatten)]
     compile: options::Compile,
 }
 
@@ -231,13 +233,13 @@ fn model_trace(family: Family, part: Part, arguments: &Arguments) -> Result<Trac
     }
     let model = config.model();
     model.validate().map_err(|error| Failed(error.to_string()))?;
-    let trace = match part {
-        Part::Loss => loss_trace(model, arguments.batch, model.context())?,
+    let trace = arguments.activations.checkpointing().within(|| match part {
+        Part::Loss => loss_trace(model, arguments.batch, model.context()),
         Part::Decode => {
-            decode_trace(model, (arguments.batch, 1), model.context(), arguments.dtype.unwrap_or(DType::F32))?
+            decode_trace(model, (arguments.batch, 1), model.context(), arguments.dtype.unwrap_or(DType::F32))
         }
-        Part::Step => train_step_trace(model, &OptimizerSettings::default(), arguments.batch, model.context())?,
-    };
+        Part::Step => train_step_trace(model, &OptimizerSettings::default(), arguments.batch, model.context()),
+    })?;
     Ok(if arguments.target == Target::cpu() { trace } else { retarget(&trace, &arguments.target) })
 }
 

@@ -174,6 +174,8 @@ struct Run {
     #[arg(long, default_value = "f32", value_parser = ["f32", "bf16", "tf32"])]
     dtype: String,
     #[command(flatten)]
+    activations: options::Activations,
+    #[command(flatten)]
     compile: options::Compile,
 }
 
@@ -232,6 +234,7 @@ pub fn run(model: &Model) -> Outcome {
         },
         dropout,
         seed: of.seed,
+        activation_checkpointing: of.activations.checkpointing(),
         evaluate_every: of.evaluate_every,
         evaluate_batches: of.evaluate_batches,
         save_every: of.save_every,

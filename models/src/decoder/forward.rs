@@ -7,6 +7,7 @@ use fulgurite_runtime::argument::Scalar;
 
 use super::config::{DecoderConfig, GeluApproximate, MlpClass, NormClass};
 use super::{parameters, rope};
+use crate::blocks::block;
 use crate::cache::{Cached, Scores};
 use crate::config::{ConfigError, Parameter};
 use crate::dropout::Dropout;
@@ -95,7 +96,7 @@ impl Layers<'_> {
             x = x * (self.config.n_embd as f64).sqrt();
         }
         for layer in 0..self.config.n_layer {
-            x = scope(&format!("h.{layer}"), || self.block(layer, x));
+            x = block(&format!("h.{layer}"), || self.block(layer, x));
         }
         scope("ln_f", || self.norm("ln_f", x))
     }

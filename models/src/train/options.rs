@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use fulgurite_runtime::Device;
 use fulgurite_runtime::compile::Options;
 
+use crate::blocks::ActivationCheckpointing;
 use crate::checkpoint::OptimizerSettings;
 use crate::model_config::Family;
 use crate::schedule::Schedule;
@@ -61,6 +62,8 @@ pub struct TrainOptions {
     pub dropout: f64,
     /// Seed of the weights, the order of the data and dropout.
     pub seed: u64,
+    /// What the backward pass computes again. The numbers of a run are the same whatever it is.
+    pub activation_checkpointing: ActivationCheckpointing,
     /// Steps between validation losses; one is also computed at the end. 0 computes only that one.
     pub evaluate_every: u64,
     /// Validation batches.

@@ -49,19 +49,21 @@ pub(super) struct Programs<'a> {
 impl<'a> Programs<'a> {
     pub(super) fn new(options: &'a TrainOptions, config: &'a dyn Model) -> Programs<'a> {
         let (optimizer, count) = (&options.optimizer, options.accumulate);
+        let checkpointing = options.activation_checkpointing;
         // Without clipping the norm takes a pass of its own: who stops notices one step later without it.
         let measure = options.nonfinite == OnNonFinite::Skip;
         let step = move |(state, batch, scalars, previous): StepArguments<Tensor>| {
-            guarded_step(config, optimizer, state, batch, scalars, Guard { measure, previous: Some(previous) })
+            let guard = Guard { measure, previous: Some(previous) };
+            checkpointing.within(|| guarded_step(config, optimizer, state, batch, scalars, guard))
         };
         let accumulate = move |(params, gradients, loss, batch, generator): AccumulateArguments<Tensor>| {
-            accumulate_step(config, count, params, gradients, loss, batch, generator)
+            checkpointing.within(|| accumulate_step(config, count, params, gradients, loss, batch, generator))
         };
         let update = move |(state, gradients, loss, scalars): UpdateArguments<Tensor>| {
             guarded_update(config, optimizer, state, gradients, loss, &scalars, Guard { measure, previous: None })
         };
         let gradients = move |(params, batch, generator): GradientArguments<Tensor>| {
-            loss_and_gradients(config, params, &batch, generator).1
+            checkpointing.within(|| loss_and_gradients(config, params, &batch, generator).1)
         };
         let loss = move |(params, batch): LossArguments<Tensor>| {
             config.loss(&params, batch.tokens, batch.targets, &Dropout::none())

@@ -65,7 +65,8 @@ fn within_memory(options: &TrainOptions, config: &dyn Model, context: usize) -> 
     if options.accumulate > 1 || least < limit / 8 {
         return Ok(());
     }
-    let trace = train_step_trace(config, &options.optimizer, options.batch, context)?;
+    let step = || train_step_trace(config, &options.optimizer, options.batch, context);
+    let trace = options.activation_checkpointing.within(step)?;
     compile(trace, &options.compile).map(drop)
 }
 
@@ -258,6 +259,7 @@ mod tests {
             dropout: 0.0,
             seed: 0,
             evaluate_every: 0,
+            activation_checkpointing: Default::default(),
             evaluate_batches: 1,
             save_every: 0,
             keep: 1,
