@@ -3,11 +3,9 @@ use super::*;
 /// What a row of logits comes to by the rules, in f64, written out plainly: an order by sorting pairs, sums in a loop.
 fn plainly(sampling: &Sampling, logits: &[f32], occurred: &[usize]) -> Vec<f64> {
     let mut logits: Vec<f64> = logits.iter().map(|logit| f64::from(*logit)).collect();
-    for token in 0..logits.len() {
-        if occurred.contains(&token) {
-            let penalty = sampling.repetition_penalty;
-            logits[token] = if logits[token] < 0.0 { logits[token] * penalty } else { logits[token] / penalty };
-        }
+    for (_, logit) in logits.iter_mut().enumerate().filter(|(token, _)| occurred.contains(token)) {
+        let penalty = sampling.repetition_penalty;
+        *logit = if *logit < 0.0 { *logit * penalty } else { *logit / penalty };
     }
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
