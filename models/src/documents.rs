@@ -20,7 +20,7 @@ pub enum DocumentsError {
 
 /// The tokens of a text whose documents are separated by blank lines. Each document is encoded by itself, with the
 /// blank line that ends it (the last one has none), and begins with the tokenizer's end of text, if it has one.
-pub fn tokens_of_documents(text: &str, tokenizer: Tokenizer) -> Result<Vec<u16>, DocumentsError> {
+pub fn tokens_of_documents(text: &str, tokenizer: &Tokenizer) -> Result<Vec<u16>, DocumentsError> {
     let mut tokens: Vec<u16> = Vec::new();
     let mut documents = text.split("\n\n").peekable();
     while let Some(document) = documents.next() {
@@ -43,7 +43,7 @@ mod tests {
     /// The figures that llm.c documents.
     #[test]
     fn tinyshakespeare_has_the_documented_size() {
-        let tokens = tokens_of_documents(TINY_SHAKESPEARE, Tokenizer::gpt2()).unwrap();
+        let tokens = tokens_of_documents(TINY_SHAKESPEARE, &Tokenizer::gpt2()).unwrap();
         let (validation, train) = tokens.split_at(32_768);
         assert_eq!(train.len(), 305_260);
         assert_eq!(Shard::to_bytes(validation).unwrap().len(), 66_560);
@@ -57,7 +57,7 @@ mod tests {
     fn documents_keep_their_blank_line_and_begin_with_the_end_of_text() {
         let gpt2 = Tokenizer::gpt2();
         let decoded = |text: &str| {
-            let tokens: Vec<u32> = tokens_of_documents(text, gpt2).unwrap().into_iter().map(u32::from).collect();
+            let tokens: Vec<u32> = tokens_of_documents(text, &gpt2).unwrap().into_iter().map(u32::from).collect();
             gpt2.decode(&tokens).unwrap().replace("<|endoftext|>", "|")
         };
         for (text, expected) in
@@ -65,6 +65,6 @@ mod tests {
         {
             assert_eq!(decoded(text), expected, "{text:?}");
         }
-        assert_eq!(tokens_of_documents("a\n\nb", Tokenizer::bytes()).unwrap(), [97, 10, 10, 98]);
+        assert_eq!(tokens_of_documents("a\n\nb", &Tokenizer::bytes()).unwrap(), [97, 10, 10, 98]);
     }
 }

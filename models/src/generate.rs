@@ -1,164 +1,249 @@
-//! Text from a model: one token after another, over a window of the model's context.
+//! Text from a model: a batch of prompts is continued, one token after another, over a window of the model's context.
 
 use fulgurite_ops::prelude::*;
 use fulgurite_ops_macros::Tree;
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::tree::{Leaf, Tree};
-use fulgurite_runtime::{Array, DType, Error, Result};
+use fulgurite_runtime::{Array, Result};
 
+use crate::argument_error::wrong;
 use crate::dropout::Dropout;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
 use crate::sampling::{Rules, Sampling, Settings, count_tokens, occurrences, sample};
-use crate::tokenizer::{StreamingDecoder, Tokenizer};
+use crate::streaming::{StopTexts, StreamingDecoder};
+use crate::tokenizer::Tokenizer;
 
-/// What the next token is drawn from.
+/// The shortest window that a program is compiled for.
+const SHORTEST_WINDOW: usize = 16;
+
+/// What to generate.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The texts to continue.
+    pub prompts: Vec<String>,
+    /// Whether special tokens in prompts, such as `<|endoftext|>`, are plain text. Nothing is put before prompts then.
+    pub plain: bool,
+    /// The most tokens for each prompt.
+    pub count: usize,
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+    /// Tokens that end a text, beside those of the tokenizer. Their text is not shown.
+    pub stop_tokens: Vec<u32>,
+    /// Texts that end a text where they begin. They are not shown.
+    pub stop_texts: Vec<String>,
+}
+
+impl Request {
+    /// One prompt, and the usual rest.
+    pub fn new(prompt: &str, count: usize, sampling: Sampling) -> Self {
+        let prompts = vec![prompt.to_owned()];
+        Request { prompts, plain: false, count, sampling, stop_tokens: Vec::new(), stop_texts: Vec::new() }
+    }
+}
+
+/// Why a text ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// It has as many tokens as were asked for.
+    Count,
+    /// This token was drawn, which ends a text.
+    Token(u32),
+    /// This text came up, which was to end it.
+    Text(String),
+}
+
+/// What came of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Continuation {
+    /// The text, without the prompt and what ended it.
+    pub text: String,
+    /// The tokens that were drawn, with the one that ended it.
+    pub tokens: Vec<u32>,
+    /// Why it ended.
+    pub end: End,
+}
+
+/// What the next tokens are drawn by, beside their logits.
 #[derive(Debug, Clone, Tree)]
-pub struct Context<T: Leaf> {
-    /// Token ids i64[1, T].
-    pub tokens: T,
-    /// The position of the last of them that counts, i64[1].
-    pub last: T,
+pub struct Draw<T: Leaf> {
     /// The numbers of the rules of sampling.
     pub settings: Settings<T>,
-    /// How often each token has occurred, i32[1, V], if there is a penalty for that.
+    /// How often each token has occurred, i32[B, V], if there is a penalty for that.
     pub occurrences: Option<T>,
-    /// Seed and offset of the draw, i64[2].
+    /// Seed and offset of the draws, i64[2].
     pub generator: T,
 }
 
-/// The token after the last one that counts, drawn by [`sample`], i64[1]; and the occurrences with it.
-#[track_caller]
-pub fn next_token(
-    config: &dyn Model,
-    params: &Parameters<Tensor>,
-    rules: Rules,
-    context: &Context<Tensor>,
-) -> (Tensor, Option<Tensor>) {
-    let hidden = config.hidden(params, context.tokens, &Dropout::none());
-    let hidden = index_select(hidden, 1, context.last);
-    let logits = config.head(params, hidden);
-    let logits = reshape(logits, [1, config.vocabulary() as i64]);
-    let next = sample(rules, &context.settings, logits, context.occurrences, context.generator);
-    (next, context.occurrences.map(|occurrences| count_tokens(occurrences, next)))
+impl Draw<Tensor> {
+    /// Tokens i64[B] drawn by logits [B, V], and the occurrences with them.
+    #[track_caller]
+    pub fn tokens(&self, rules: Rules, logits: Tensor) -> (Tensor, Option<Tensor>) {
+        let next = sample(rules, &self.settings, logits, self.occurrences, self.generator);
+        (next, self.occurrences.map(|occurrences| count_tokens(occurrences, next)))
+    }
 }
 
-/// Continues `prompt` by `count` tokens. `show` gets each piece of text as soon as it is complete.
+/// Logits [B, V] after a position of each row of `tokens` i64[B, T]. `last` i64[B] holds these positions as places
+/// among all B · T; what stands after them does not matter.
+#[track_caller]
+pub fn last_logits(config: &dyn Model, params: &Parameters<Tensor>, tokens: Tensor, last: Tensor) -> Tensor {
+    let hidden = config.hidden(params, tokens, &Dropout::none());
+    let hidden = index_select(reshape(hidden, [-1, hidden.size(-1) as i64]), 0, last);
+    config.head(params, hidden)
+}
+
+/// Continues prompts. `show` gets the prompt's number and each piece of its text as soon as it is complete. `compile`
+/// says how programs are compiled; they run where the parameters are.
+///
+/// # Errors
+/// Settings of sampling that cannot be, no prompts, prompts that do not encode or have tokens that the model has no
+/// rows for.
 pub fn generate(
     config: &dyn Model,
-    tokenizer: Tokenizer,
+    tokenizer: &Tokenizer,
     params: &Parameters<Array>,
-    prompt: &str,
-    count: usize,
-    sampling: Sampling,
-    show: &mut dyn FnMut(&str),
-) -> Result<String> {
+    request: &Request,
+    compile: &Options,
+    show: &mut dyn FnMut(usize, &str),
+) -> Result<Vec<Continuation>> {
+    let sampling = request.sampling;
     sampling.validate()?;
-    let wrong = |argument: &str, message: String| Error::Argument { argument: argument.into(), message };
-    let mut tokens: Vec<i64> = tokenizer
-        .encode(prompt)
-        .map_err(|error| wrong("prompt", error.to_string()))?
-        .into_iter()
-        .map(i64::from)
-        .collect();
-    if tokens.is_empty() {
-        // Something must come first: the end of the text before, or a new line.
-        tokens.push(tokenizer.end_of_text().map_or(i64::from(b'\n'), i64::from));
+    let prompts: Vec<Vec<u32>> = request
+        .prompts
+        .iter()
+        .map(|prompt| prompt_tokens(config, tokenizer, prompt, request.plain))
+        .collect::<Result<_>>()?;
+    if prompts.is_empty() {
+        return Err(wrong("prompts", "are none, expected at least one"));
     }
-    if let Some(token) = tokens.iter().find(|token| **token as usize >= config.vocabulary()) {
-        return Err(wrong(
-            "prompt",
-            format!("token {token} is not in the model's vocabulary of {}", config.vocabulary()),
-        ));
-    }
+    let mut rows: Vec<Vec<i64>> =
+        prompts.iter().map(|tokens| tokens.iter().map(|id| i64::from(*id)).collect()).collect();
+    let texts = prompts.iter().map(|prompt| Text::after(tokenizer, prompt, request));
+    let mut texts: Vec<Text> = texts.collect::<Result<_>>()?;
     let (rules, settings) = (sampling.rules(), sampling.settings()?);
-    // Where the parameters are.
     let device = params.leaves().first().map(|(_, array)| array.device()).filter(|device| !device.is_cpu());
-    let step = fulgurite_runtime::jit(|(params, context): (Parameters<Tensor>, Context<Tensor>)| {
-        next_token(config, &params, rules, &context)
-    })
-    .named("next_token")
-    .arguments(["params", "context"])
-    .options(Options { device, ..Options::default() });
-    let counted = rules.repetition_penalty.then(|| occurrences(std::slice::from_ref(&tokens), config.vocabulary()));
-    let mut counted = counted.transpose()?;
-    let mut decoder = StreamingDecoder::new(tokenizer);
-    let mut text = String::new();
-    for drawn in 0..count {
-        let start = tokens.len().saturating_sub(config.context());
-        let mut window = tokens[start..].to_vec();
-        let last = (window.len() - 1) as i64;
-        window.resize(config.context(), 0);
-        let context = Context {
-            tokens: Array::new([1, config.context()], &window)?,
-            last: Array::new([1], &[last])?,
-            settings: settings.clone(),
-            occurrences: counted,
-            generator: Array::new([2], &[sampling.seed as i64, drawn as i64])?,
-        };
-        let (next, again): (Array, Option<Array>) = step.call((params.clone(), context))?;
-        counted = again;
-        let token = next.item()? as i64;
-        tokens.push(token);
-        if Some(token) == tokenizer.end_of_text().map(i64::from) {
+    let step =
+        fulgurite_runtime::jit(|(params, tokens, last, draw): (Parameters<Tensor>, Tensor, Tensor, Draw<Tensor>)| {
+            draw.tokens(rules, last_logits(config, &params, tokens, last))
+        })
+        .named("next_token")
+        .arguments(["params", "tokens", "last", "draw"])
+        .options(Options { device, ..compile.clone() });
+    let mut counted = rules.repetition_penalty.then(|| occurrences(&rows, config.vocabulary())).transpose()?;
+    for offset in 0..request.count {
+        if texts.iter().all(|text| text.end.is_some()) {
             break;
         }
-        // Rows beyond the tokenizer's vocabulary (padding for speed) have no text.
-        let piece = u32::try_from(token).ok().and_then(|token| decoder.push(token).ok()).unwrap_or_default();
-        show(&piece);
-        text += &piece;
+        let [tokens, last] = window(&rows, config.context())?;
+        let generator = Array::new([2], &[sampling.seed as i64, offset as i64])?;
+        let draw = Draw { settings: settings.clone(), occurrences: counted, generator };
+        let (next, again): (Array, Option<Array>) = step.call((params.clone(), tokens, last, draw))?;
+        counted = again;
+        let next = next.to_vec::<i64>()?;
+        for (row, (text, token)) in texts.iter_mut().zip(next).enumerate().filter(|(_, (text, _))| text.end.is_none()) {
+            rows[row].push(token);
+            let piece = text.push(token as u32);
+            show_piece(row, &piece, show);
+        }
     }
-    let rest = decoder.finish();
-    show(&rest);
-    text += &rest;
-    Ok(text)
+    let ended = texts.into_iter().enumerate().map(|(row, text)| {
+        let (rest, continuation) = text.finish();
+        show_piece(row, &rest, show);
+        continuation
+    });
+    Ok(ended.collect())
 }
 
-/// The element type of parameters.
-pub const PARAMETER_DTYPE: DType = DType::F32;
+fn show_piece(row: usize, piece: &str, show: &mut dyn FnMut(usize, &str)) {
+    if !piece.is_empty() {
+        show(row, piece);
+    }
+}
+
+/// The tokens of a prompt, at least one.
+fn prompt_tokens(config: &dyn Model, tokenizer: &Tokenizer, prompt: &str, plain: bool) -> Result<Vec<u32>> {
+    let encoded = if plain { tokenizer.encode(prompt) } else { tokenizer.encode_prompt(prompt) };
+    let mut tokens = encoded.map_err(|error| wrong("prompt", error))?;
+    if tokens.is_empty() {
+        // Something must come first: what every text begins with, the end of the text before, or a new line.
+        let first = tokenizer.begin().first().copied().or_else(|| tokenizer.end_of_text());
+        tokens.extend(first.or_else(|| tokenizer.encode("\n").ok()?.first().copied()));
+    }
+    if tokens.is_empty() {
+        return Err(wrong("prompt", "has no tokens, expected at least one"));
+    }
+    match tokens.iter().find(|token| **token as usize >= config.vocabulary()) {
+        Some(token) => {
+            Err(wrong("prompt", format!("token {token} is not in the model's vocabulary of {}", config.vocabulary())))
+        }
+        None => Ok(tokens),
+    }
+}
+
+/// The last tokens of each row, as many as the context holds, padded to one of a few lengths, i64[B, T]; and where each
+/// row ends in them, as places among all B · T, i64[B].
+fn window(rows: &[Vec<i64>], context: usize) -> Result<[Array; 2]> {
+    let longest = rows.iter().map(Vec::len).max().unwrap_or(1);
+    let length = longest.next_power_of_two().max(SHORTEST_WINDOW).min(context);
+    let (mut tokens, mut last) = (Vec::new(), Vec::new());
+    for row in rows {
+        let start = row.len().saturating_sub(length);
+        tokens.extend_from_slice(&row[start..]);
+        last.push(tokens.len() as i64 - 1);
+        tokens.resize(last.len() * length, 0);
+    }
+    Ok([Array::new([rows.len(), length], &tokens)?, Array::new([rows.len()], &last)?])
+}
+
+/// A text that is being generated.
+struct Text<'a> {
+    request: &'a Request,
+    ends: &'a [u32],
+    decoder: StreamingDecoder,
+    stops: StopTexts,
+    text: String,
+    tokens: Vec<u32>,
+    end: Option<End>,
+}
+
+impl<'a> Text<'a> {
+    fn after(tokenizer: &'a Tokenizer, prompt: &[u32], request: &'a Request) -> Result<Self> {
+        let decoder = StreamingDecoder::after(tokenizer.clone(), prompt).map_err(|error| wrong("prompt", error))?;
+        let stops = StopTexts::new(&request.stop_texts);
+        let (text, tokens) = (String::new(), Vec::new());
+        Ok(Text { request, ends: tokenizer.ends(), decoder, stops, text, tokens, end: None })
+    }
+
+    /// What a token adds to the text.
+    fn push(&mut self, token: u32) -> String {
+        self.tokens.push(token);
+        if self.ends.contains(&token) || self.request.stop_tokens.contains(&token) {
+            self.end = Some(End::Token(token));
+            return String::new();
+        }
+        // Rows beyond the tokenizer's vocabulary (padding for speed) have no text.
+        let piece = self.decoder.push(token).unwrap_or_default();
+        let (piece, stop) = self.stops.push(&piece);
+        self.end = stop.map(End::Text);
+        self.text += &piece;
+        piece
+    }
+
+    /// The rest of the text, and all of it.
+    fn finish(mut self) -> (String, Continuation) {
+        let mut rest = String::new();
+        if !matches!(self.end, Some(End::Text(_))) {
+            let (piece, stop) = self.stops.push(&self.decoder.finish());
+            let held = if stop.is_none() { self.stops.finish() } else { String::new() };
+            self.end = stop.map(End::Text).or(self.end);
+            rest = piece + &held;
+        }
+        self.text += &rest;
+        (rest, Continuation { text: self.text, tokens: self.tokens, end: self.end.unwrap_or(End::Count) })
+    }
+}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::GptConfig;
-    use crate::train::initial_parameters;
-
-    fn sample(temperature: f64, top_k: Option<usize>) -> Result<String> {
-        sample_scaled(1.0, temperature, top_k)
-    }
-
-    /// With logits that many times as large.
-    fn sample_scaled(scale: f32, temperature: f64, top_k: Option<usize>) -> Result<String> {
-        let config = GptConfig { vocabulary: 256, context: 8, layers: 1, heads: 1, channels: 8, dropout: 0.0 };
-        let mut params = initial_parameters(&config, 3)?;
-        *params.get_mut("ln_f.weight").unwrap() = Array::new([8], &[scale; 8])?;
-        let sampling = Sampling { temperature, top_k, seed: 1, ..Sampling::default() };
-        generate(&config, Tokenizer::bytes(), &params, "abc", 12, sampling, &mut |_| {})
-    }
-
-    #[test]
-    fn low_temperatures_tend_to_the_most_probable_token() {
-        let greedy = sample(0.0, None).unwrap();
-        assert!(!greedy.is_empty() && !greedy.contains('\0'), "{greedy:?}");
-        for temperature in [5e-324, 1e-46, 1e-45, 1e-40, 1.1e-38, 1.3e-38, 1e-30, 1e-12] {
-            for top_k in [None, Some(5)] {
-                assert_eq!(sample(temperature, top_k).unwrap(), greedy, "{temperature:e} {top_k:?}");
-            }
-        }
-        assert_ne!(sample(1e38, None).unwrap(), greedy);
-        // Of logits that are infinite once they are divided.
-        for temperature in [1.3e-38, 1e-36, 1e-30] {
-            assert_eq!(sample_scaled(1e6, temperature, None).unwrap(), greedy, "{temperature:e}");
-        }
-    }
-
-    #[test]
-    fn temperatures_that_f32_does_not_hold_are_refused() {
-        for temperature in [1e39, f64::INFINITY, f64::NAN, -1.0, -1e-50] {
-            let error = sample(temperature, None).unwrap_err().to_string();
-            assert!(
-                error.contains("argument 'temperature'") && error.contains("expected a number from 0 to 3.4028235e38")
-            );
-        }
-    }
-}
+#[path = "generate_tests.rs"]
+mod tests;

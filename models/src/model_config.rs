@@ -62,7 +62,7 @@ impl ModelConfig {
         size: &str,
         set: &[String],
         context: Option<usize>,
-        tokenizer: Tokenizer,
+        tokenizer: &Tokenizer,
     ) -> Result<Self, Error> {
         match family {
             Family::Gpt2 => {

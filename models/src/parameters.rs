@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, DType, Device, Result};
 
 use crate::argument_error::wrong;
@@ -37,6 +38,28 @@ pub fn parameters_from(
 /// Zeros of the parameters' shapes, in f32, on `device`: moments, and sums of gradients, at their start.
 pub fn zeros(model: &dyn Model, device: Device) -> Result<Parameters<Array>> {
     Parameters::build(&model.parameters(), &mut |parameter| Array::zeros_on(device, &parameter.shape, DType::F32))
+}
+
+/// Parameters in f32 as parameters of an element type, f32 or bf16, on a device.
+pub fn placed(params: Parameters<Array>, dtype: DType, device: Device) -> Result<Parameters<Array>> {
+    let mut failed = None;
+    let placed = params.map(&mut |array: Array| {
+        let rounded = match dtype {
+            DType::BF16 => rounded(&array),
+            _ => Ok(array.clone()),
+        };
+        rounded.and_then(|rounded| rounded.to_device(device)).unwrap_or_else(|error| {
+            failed.get_or_insert(error);
+            array
+        })
+    });
+    failed.map_or(Ok(placed), Err)
+}
+
+/// Numbers rounded to bf16.
+fn rounded(array: &Array) -> Result<Array> {
+    let rounded: Vec<half::bf16> = array.to_vec::<f32>()?.into_iter().map(half::bf16::from_f32).collect();
+    Array::new(array.shape(), &rounded)
 }
 
 fn to_array(tensor: &HostTensor) -> Result<Array> {

@@ -199,3 +199,30 @@ fn numbers_that_are_none_of_a_rule_are_refused() {
         assert!(message.contains(expected), "{message}");
     }
 }
+
+/// What `tests/golden/tokenizer_files.py` wrote: what the processors of `transformers` leave of logits.
+#[test]
+fn every_rule_agrees_with_transformers() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/tokenizer_files");
+    let file = crate::tensor_file::TensorFile::load(&path.join("sampling.safetensors")).unwrap();
+    let floats = |name: &str| file.tensors[name].to_f32().unwrap();
+    let occurred = file.tensors["occurred"].to_i64().unwrap();
+    let occurred: Vec<Vec<i64>> = occurred.chunks(8).map(<[i64]>::to_vec).collect();
+    let logits = Array::new([3, 97], &floats("logits")).unwrap();
+    let none = Sampling { temperature: 1.0, top_k: None, ..Sampling::default() };
+    let all = Sampling { temperature: 1.4, top_k: Some(40), top_p: 0.9, min_p: 0.05, repetition_penalty: 1.2, seed: 0 };
+    for (name, sampling) in [
+        ("temperature", Sampling { temperature: 0.6, ..none }),
+        ("top_k", Sampling { top_k: Some(12), ..none }),
+        ("top_p", Sampling { top_p: 0.85, ..none }),
+        ("min_p", Sampling { min_p: 0.08, ..none }),
+        ("repetition_penalty", Sampling { repetition_penalty: 1.3, ..none }),
+        ("all", all),
+    ] {
+        let found = traced(&sampling, &logits, &occurred);
+        for (place, (found, expected)) in found.into_iter().zip(floats(name)).enumerate() {
+            assert_eq!(found > 0.0, expected > 0.0, "{name} at {place}: {found} and {expected}");
+            assert!((found - expected).abs() <= 1e-5 * expected.max(1e-3), "{name} at {place}: {found} and {expected}");
+        }
+    }
+}

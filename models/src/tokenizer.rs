@@ -1,20 +1,30 @@
-//! Text to tokens and back, without a network: GPT-2's byte-pair encoding, and plain bytes for small quick models.
+//! Text to tokens and back, without a network: GPT-2's byte-pair encoding, plain bytes for small quick models, and the
+//! tokenizers of files.
 
-use std::sync::OnceLock;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use tiktoken_rs::CoreBPE;
+
+use crate::tokenizer_file::TokenizerFile;
 
 /// The longest run without a change from visible characters to white space that is encoded in one piece, in bytes.
 /// Longer runs are cut: the encoder's regular expression gives up on very long ones.
 const LONGEST_PIECE: usize = 1 << 16;
 
-/// How text becomes token ids. Its [`name`](Tokenizer::name) is stored in checkpoints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// The text of GPT-2's token between documents.
+const GPT2_END_OF_TEXT: &str = "<|endoftext|>";
+
+/// How text becomes token ids. Clones share the vocabulary.
+#[derive(Debug, Clone)]
 pub enum Tokenizer {
     /// GPT-2's byte-pair encoding of 50 257 tokens (`r50k_base`), compiled into the program.
     Gpt2,
     /// One token a byte of UTF-8, 256 tokens.
     Bytes,
+    /// Another one, from a file.
+    File(Arc<TokenizerFile>),
 }
 
 /// What can go wrong between text and tokens.
@@ -23,11 +33,22 @@ pub enum TokenizerError {
     /// No tokenizer has this name.
     #[error("unknown tokenizer '{0}', expected 'gpt2' or 'bytes'")]
     UnknownName(String),
+    /// Neither the name of a tokenizer nor a file.
+    #[error("unknown tokenizer '{0}', expected 'gpt2', 'bytes', or the name of a tokenizer.json or of its folder")]
+    UnknownFile(String),
+    /// A file of a tokenizer, or one beside it, that cannot be used.
+    #[error("'{}': {message}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
     /// A token id beyond the vocabulary.
     #[error("token {index} has id {id}, but the vocabulary of '{tokenizer}' has {vocabulary} ids")]
     UnknownToken {
         /// The tokenizer's name.
-        tokenizer: &'static str,
+        tokenizer: String,
         /// Position in the sequence, counted from 0.
         index: usize,
         /// The id.
@@ -51,7 +72,7 @@ impl Tokenizer {
         Tokenizer::Bytes
     }
 
-    /// The tokenizer of a stored name.
+    /// The tokenizer of a stored name, which is compiled into the program.
     pub fn from_name(name: &str) -> Result<Self, TokenizerError> {
         [Tokenizer::Gpt2, Tokenizer::Bytes]
             .into_iter()
@@ -59,98 +80,107 @@ impl Tokenizer {
             .ok_or_else(|| TokenizerError::UnknownName(name.to_owned()))
     }
 
-    /// `gpt2` or `bytes`.
-    pub const fn name(self) -> &'static str {
+    /// The tokenizer of this name, or of this file: a `tokenizer.json`, or the folder that has it.
+    pub fn open(name: &str) -> Result<Self, TokenizerError> {
+        match Tokenizer::from_name(name) {
+            Err(_) if Path::new(name).exists() => Ok(Tokenizer::File(Arc::new(TokenizerFile::load(Path::new(name))?))),
+            named => named.map_err(|_| TokenizerError::UnknownFile(name.to_owned())),
+        }
+    }
+
+    /// `gpt2` or `bytes`, which checkpoints store, or the file's name.
+    pub fn name(&self) -> Cow<'static, str> {
         match self {
-            Tokenizer::Gpt2 => "gpt2",
-            Tokenizer::Bytes => "bytes",
+            Tokenizer::Gpt2 => "gpt2".into(),
+            Tokenizer::Bytes => "bytes".into(),
+            Tokenizer::File(file) => file.path().display().to_string().into(),
         }
     }
 
     /// Number of ids; every id is below it.
-    pub const fn vocabulary(self) -> usize {
+    pub fn vocabulary(&self) -> usize {
         match self {
             Tokenizer::Gpt2 => 50_257,
             Tokenizer::Bytes => 256,
+            Tokenizer::File(file) => file.vocabulary(),
         }
     }
 
-    /// The id that stands between documents, where there is one.
-    pub const fn end_of_text(self) -> Option<u32> {
+    /// The id that is put between documents, where there is one.
+    pub fn end_of_text(&self) -> Option<u32> {
+        self.ends().first().copied()
+    }
+
+    /// The ids at which a text ends.
+    pub fn ends(&self) -> &[u32] {
         match self {
-            Tokenizer::Gpt2 => Some(50_256),
-            Tokenizer::Bytes => None,
+            Tokenizer::Gpt2 => &[50_256],
+            Tokenizer::Bytes => &[],
+            Tokenizer::File(file) => file.ends(),
         }
     }
 
-    /// Token ids of a text. `<|endoftext|>` in the text is ordinary text.
-    pub fn encode(self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+    /// The ids that a prompt begins with.
+    pub fn begin(&self) -> &[u32] {
+        match self {
+            Tokenizer::Gpt2 | Tokenizer::Bytes => &[],
+            Tokenizer::File(file) => file.begin(),
+        }
+    }
+
+    /// Token ids of a text. Special tokens in the text, such as `<|endoftext|>`, are ordinary text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         match self {
             Tokenizer::Bytes => Ok(text.bytes().map(u32::from).collect()),
             Tokenizer::Gpt2 => {
                 let encoder = gpt2_encoder()?;
                 Ok(pieces(text).flat_map(|piece| encoder.encode_ordinary(piece)).collect())
             }
+            Tokenizer::File(file) => file.encode(text, true),
         }
     }
 
-    /// The bytes of token ids; `<|endoftext|>` gives its own name.
-    pub fn decode_bytes(self, tokens: &[u32]) -> Result<Vec<u8>, TokenizerError> {
+    /// Token ids of a prompt: special tokens in it, such as `<|endoftext|>` or `<s>`, become one token each, and the
+    /// tokens that a prompt begins with are put before it, unless it has them. `bytes` has none of either.
+    pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        match self {
+            Tokenizer::Bytes => self.encode(text),
+            Tokenizer::Gpt2 => {
+                let mut tokens = Vec::new();
+                for (index, piece) in text.split(GPT2_END_OF_TEXT).enumerate() {
+                    tokens.extend(self.end_of_text().filter(|_| index > 0));
+                    tokens.extend(self.encode(piece)?);
+                }
+                Ok(tokens)
+            }
+            Tokenizer::File(file) => {
+                let tokens = file.encode(text, false)?;
+                let begin = if tokens.starts_with(file.begin()) { &[][..] } else { file.begin() };
+                Ok([begin, &tokens].concat())
+            }
+        }
+    }
+
+    /// The bytes of token ids; `<|endoftext|>` of `gpt2` gives its own name. A file's special tokens give nothing, and
+    /// its tokens that split a character U+FFFD.
+    pub fn decode_bytes(&self, tokens: &[u32]) -> Result<Vec<u8>, TokenizerError> {
         let vocabulary = self.vocabulary();
         if let Some((index, &id)) = tokens.iter().enumerate().find(|&(_, &id)| id as usize >= vocabulary) {
-            return Err(TokenizerError::UnknownToken { tokenizer: self.name(), index, id, vocabulary });
+            let tokenizer = self.name().into_owned();
+            return Err(TokenizerError::UnknownToken { tokenizer, index, id, vocabulary });
         }
         match self {
             Tokenizer::Bytes => Ok(tokens.iter().map(|&id| id as u8).collect()),
             Tokenizer::Gpt2 => {
                 gpt2_encoder()?.decode_bytes(tokens).map_err(|error| TokenizerError::Vocabulary(format!("{error:?}")))
             }
+            Tokenizer::File(file) => Ok(file.decode(tokens)?.into_bytes()),
         }
     }
 
     /// The text of token ids. Tokens may split a character, so incomplete UTF-8 becomes U+FFFD.
-    pub fn decode(self, tokens: &[u32]) -> Result<String, TokenizerError> {
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, TokenizerError> {
         Ok(String::from_utf8_lossy(&self.decode_bytes(tokens)?).into_owned())
-    }
-}
-
-/// Turns tokens into text one by one, holding back a character until all of its bytes have come.
-#[derive(Debug, Clone)]
-pub struct StreamingDecoder {
-    tokenizer: Tokenizer,
-    held: Vec<u8>,
-}
-
-impl StreamingDecoder {
-    /// A decoder at the start of a text.
-    pub fn new(tokenizer: Tokenizer) -> Self {
-        StreamingDecoder { tokenizer, held: Vec::new() }
-    }
-
-    /// The text that `token` completes; empty while a character is incomplete.
-    pub fn push(&mut self, token: u32) -> Result<String, TokenizerError> {
-        self.held.extend(self.tokenizer.decode_bytes(&[token])?);
-        let mut text = String::new();
-        loop {
-            let (valid, broken) = match std::str::from_utf8(&self.held) {
-                Ok(_) => (self.held.len(), Some(0)),
-                Err(error) => (error.valid_up_to(), error.error_len()),
-            };
-            text.push_str(&String::from_utf8_lossy(&self.held[..valid]));
-            self.held.drain(..valid);
-            match broken {
-                Some(0) | None => return Ok(text),
-                Some(length) => {
-                    text.push(char::REPLACEMENT_CHARACTER);
-                    self.held.drain(..length);
-                }
-            }
-        }
-    }
-
-    /// What is left at the end: nothing, or U+FFFD for a character cut short.
-    pub fn finish(self) -> String {
-        String::from_utf8_lossy(&self.held).into_owned()
     }
 }
 
@@ -197,6 +227,7 @@ fn cut(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::streaming::StreamingDecoder;
 
     #[test]
     fn gpt2_gives_the_known_ids() {
@@ -206,12 +237,16 @@ mod tests {
         assert_eq!(gpt2.decode(&[15496, 11, 995, 0]).unwrap(), "Hello, world!");
         assert_eq!(gpt2.decode(&[50_256]).unwrap(), "<|endoftext|>");
         assert_eq!(gpt2.encode("<|endoftext|>").unwrap().len(), 7);
+        let prompt = "<|endoftext|>Hello<|endoftext|>, world!<|endoftext|>";
+        assert_eq!(gpt2.encode_prompt(prompt).unwrap(), [50_256, 15496, 50_256, 11, 995, 0, 50_256]);
+        assert_eq!(gpt2.encode_prompt("<|endoftext>").unwrap(), gpt2.encode("<|endoftext>").unwrap());
+        assert_eq!(gpt2.encode_prompt("").unwrap(), [0u32; 0]);
     }
 
     #[test]
     fn every_id_decodes_and_none_beyond() {
         for tokenizer in [Tokenizer::Gpt2, Tokenizer::Bytes] {
-            assert_eq!(Tokenizer::from_name(tokenizer.name()), Ok(tokenizer));
+            assert_eq!(Tokenizer::from_name(&tokenizer.name()).unwrap().name(), tokenizer.name());
             let vocabulary = tokenizer.vocabulary();
             for id in 0..vocabulary as u32 {
                 assert!(!tokenizer.decode_bytes(&[id]).unwrap().is_empty());
@@ -228,12 +263,12 @@ mod tests {
         for tokenizer in [Tokenizer::Gpt2, Tokenizer::Bytes] {
             let tokens = tokenizer.encode(text).unwrap();
             assert_eq!(tokenizer.decode(&tokens).unwrap(), text);
-            let mut decoder = StreamingDecoder::new(tokenizer);
+            let mut decoder = StreamingDecoder::after(tokenizer.clone(), &[]).unwrap();
             let streamed: String = tokens.iter().map(|&token| decoder.push(token).unwrap()).collect();
             assert_eq!(streamed + &decoder.finish(), text);
         }
         assert_eq!(Tokenizer::Bytes.decode(&[0xF0, 0x9F]).unwrap(), "\u{FFFD}");
-        let mut decoder = StreamingDecoder::new(Tokenizer::Bytes);
+        let mut decoder = StreamingDecoder::after(Tokenizer::Bytes, &[]).unwrap();
         let pushed: Vec<String> = [0xF0, 0x41, 0x9F].iter().map(|&byte| decoder.push(byte).unwrap()).collect();
         assert_eq!(pushed, ["", "\u{FFFD}A", "\u{FFFD}"]);
         assert_eq!(decoder.finish(), "");

@@ -58,7 +58,7 @@ pub enum TokensError {
         /// The id.
         id: u16,
         /// The tokenizer's name.
-        tokenizer: &'static str,
+        tokenizer: String,
         /// Number of ids.
         vocabulary: usize,
     },
@@ -169,7 +169,7 @@ impl Shards {
                 token,
                 offset: Shard::offset_of(token),
                 id: ids[index],
-                tokenizer: self.tokenizer.name(),
+                tokenizer: self.tokenizer.name().into_owned(),
                 vocabulary,
             });
         }

@@ -36,7 +36,7 @@ pub enum DataError {
 /// `data` names texts or shards, tinyshakespeare if it is empty; so does `validation`, which if empty leaves the last
 /// tenth of the data to validate with. Several shards are one stream. Several texts are, too, with the tokenizer's end
 /// of text between them, if it has one.
-pub fn open(data: &[PathBuf], validation: &[PathBuf], tokenizer: Tokenizer) -> Result<(Tokens, Tokens), DataError> {
+pub fn open(data: &[PathBuf], validation: &[PathBuf], tokenizer: &Tokenizer) -> Result<(Tokens, Tokens), DataError> {
     let tokens = match data {
         [] => Tokens::from(tokenizer.encode(TINY_SHAKESPEARE)?),
         files => tokens_of(files, tokenizer)?,
@@ -47,7 +47,7 @@ pub fn open(data: &[PathBuf], validation: &[PathBuf], tokenizer: Tokenizer) -> R
     }
 }
 
-fn tokens_of(files: &[PathBuf], tokenizer: Tokenizer) -> Result<Tokens, DataError> {
+fn tokens_of(files: &[PathBuf], tokenizer: &Tokenizer) -> Result<Tokens, DataError> {
     let (mut shard, mut text) = (None, None);
     for path in files {
         let kind = if is_shard(path)? { &mut shard } else { &mut text };
@@ -55,7 +55,7 @@ fn tokens_of(files: &[PathBuf], tokenizer: Tokenizer) -> Result<Tokens, DataErro
     }
     match (shard, text) {
         (Some(shard), Some(text)) => Err(DataError::Mixed { shard: shard.clone(), text: text.clone() }),
-        (Some(_), None) => Ok(Tokens::open_shards(files, tokenizer)?),
+        (Some(_), None) => Ok(Tokens::open_shards(files, tokenizer.clone())?),
         _ => {
             let mut tokens = Vec::new();
             for (index, path) in files.iter().enumerate() {
@@ -91,7 +91,7 @@ mod tests {
         };
         let gpt2 = Tokenizer::gpt2();
         let texts = [file("a.txt", b"Hello, world!"), file("b.txt", b"Good bye.")];
-        let (tokens, validation) = open(&texts, &texts[1..], gpt2).unwrap();
+        let (tokens, validation) = open(&texts, &texts[1..], &gpt2).unwrap();
         let expected =
             [gpt2.encode("Hello, world!").unwrap(), vec![50_256], gpt2.encode("Good bye.").unwrap()].concat();
         assert_eq!(tokens.read(0, tokens.len()).unwrap(), expected);
@@ -99,11 +99,11 @@ mod tests {
         let narrow: Vec<u16> = expected.iter().map(|&id| id as u16).collect();
         let shards = [file("a.bin", &Shard::to_bytes(&narrow[..2]).unwrap()), folder.path().join("without_extension")];
         Shard::save(&shards[1], &narrow[2..]).unwrap();
-        let (same, _) = open(&shards, &texts, gpt2).unwrap();
+        let (same, _) = open(&shards, &texts, &gpt2).unwrap();
         assert_eq!(same.fingerprint().unwrap(), tokens.fingerprint().unwrap());
-        let (train, validation) = open(&shards, &[], gpt2).unwrap();
+        let (train, validation) = open(&shards, &[], &gpt2).unwrap();
         assert_eq!((train.len(), validation.len()), (expected.len(), 0));
-        let message = |files: &[PathBuf]| open(files, &[], gpt2).unwrap_err().to_string();
+        let message = |files: &[PathBuf]| open(files, &[], &gpt2).unwrap_err().to_string();
         assert!(message(&[texts[0].clone(), shards[0].clone()]).contains("a.bin' is a shard of tokens and"));
         let damaged = message(&[file("c.bin", &[0; 2000])]);
         assert!(damaged.contains("c.bin': field 'magic' at offset 0 is 0, expected 20240520"), "{damaged}");

@@ -6,6 +6,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use crate::batches::{BatchPosition, Order};
 use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, OptimizerSettings, SECOND_MOMENT, TrainingState};
@@ -18,7 +19,8 @@ use crate::nonfinite::NonFinite;
 use crate::random::fingerprint;
 use crate::schedule::Schedule;
 use crate::tensor_file::{TensorFile, TensorFileError};
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Tokenizer, TokenizerError};
+use crate::tokenizer_file::{self, TokenizerFile};
 use crate::weights::{FamilyWeights, Weights, WeightsError};
 
 /// A file of weights that cannot be used, or could not be written.
@@ -71,13 +73,26 @@ pub enum WeightFileError {
     },
     /// A decoder of others, whose tokenizer is not known.
     #[error(
-        "the files do not say which tokenizer the model of {vocabulary} ids was trained with: 'gpt2' and 'bytes' are \
-         known, say which (--tokenizer)"
+        "the files do not say which tokenizer the model of {vocabulary} ids was trained with: say which (--tokenizer), \
+         'gpt2', 'bytes' or, to generate, a tokenizer.json"
     )]
     OtherTokenizer {
         /// V.
         vocabulary: usize,
     },
+    /// A tokenizer with ids that the model does not have.
+    #[error("the tokenizer '{tokenizer}' has {ids} ids, the model has a vocabulary of {vocabulary}")]
+    LargeTokenizer {
+        /// The tokenizer's name, or its file.
+        tokenizer: String,
+        /// Number of its ids.
+        ids: usize,
+        /// V.
+        vocabulary: usize,
+    },
+    /// A faulty tokenizer.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
     /// A weight that is infinite or no number.
     #[error("'{}': {found}: the weights of a run that diverged, with which nothing can be computed", path.display())]
     NonFinite {
@@ -192,11 +207,33 @@ pub struct Loaded {
     pub format: Format,
     /// The tokenizer's name, where the file has it: in checkpoints of ours.
     pub tokenizer: Option<String>,
+    /// The `tokenizer.json` that is beside the file, of those under Hugging Face's names.
+    pub tokenizer_file: Option<PathBuf>,
 }
 
 impl Loaded {
-    /// The tokenizer that the file names, or else the largest that the vocabulary has room for.
+    /// The model's own tokenizer: of the `tokenizer.json` beside the file, or else the [named](Self::named_tokenizer)
+    /// one.
+    ///
+    /// # Errors
+    /// Beside those of a named one, a faulty file, and a tokenizer with more ids than the model.
     pub fn tokenizer(&self) -> Result<Tokenizer, WeightFileError> {
+        let Some(path) = &self.tokenizer_file else { return self.named_tokenizer() };
+        let tokenizer = Tokenizer::File(Arc::new(TokenizerFile::load(path)?));
+        self.check_vocabulary(&tokenizer)?;
+        Ok(tokenizer)
+    }
+
+    /// Checks that the model has all ids of a tokenizer.
+    pub fn check_vocabulary(&self, tokenizer: &Tokenizer) -> Result<(), WeightFileError> {
+        let (ids, vocabulary) = (tokenizer.vocabulary(), self.weights.config().vocabulary());
+        let tokenizer = tokenizer.name().into_owned();
+        if ids > vocabulary { Err(WeightFileError::LargeTokenizer { tokenizer, ids, vocabulary }) } else { Ok(()) }
+    }
+
+    /// The tokenizer that the file names, or else the largest that is compiled into the program and that the vocabulary
+    /// has room for. Its name can be stored in a checkpoint.
+    pub fn named_tokenizer(&self) -> Result<Tokenizer, WeightFileError> {
         let vocabulary = self.weights.config().vocabulary();
         let named = self.tokenizer.as_deref().and_then(|name| Tokenizer::from_name(name).ok());
         let known = [Tokenizer::Gpt2, Tokenizer::Bytes];
@@ -226,7 +263,7 @@ pub fn load_unchecked(path: &Path, heads: Option<usize>) -> Result<Loaded, Weigh
     if path.is_dir() || path.to_string_lossy().ends_with(".index.json") {
         let read = decoder::hugging_face::load(path);
         let weights = read.map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source })?;
-        return Ok(Loaded { weights: weights.into(), format: Format::HuggingFace, tokenizer: None });
+        return Ok(of_hugging_face(weights.into(), path));
     }
     let mut start = Vec::new();
     let opened = std::fs::File::open(path).and_then(|file| file.take(8).read_to_end(&mut start));
@@ -242,7 +279,16 @@ pub fn load_unchecked(path: &Path, heads: Option<usize>) -> Result<Loaded, Weigh
         None => return load_safetensors(path, heads),
     }
     let LlmcCheckpoint { version, weights, .. } = LlmcCheckpoint::load(path)?;
-    Ok(Loaded { weights: weights.into(), format: Format::Llmc(version), tokenizer: None })
+    let format = Format::Llmc(version);
+    Ok(Loaded { weights: weights.into(), format, tokenizer: None, tokenizer_file: None })
+}
+
+/// Weights that were read from a file or folder under Hugging Face's names.
+fn of_hugging_face(weights: Weights<ModelConfig>, path: &Path) -> Loaded {
+    let beside =
+        if path.is_dir() { path.join(tokenizer_file::FILE) } else { path.with_file_name(tokenizer_file::FILE) };
+    let tokenizer_file = Some(beside).filter(|path| path.is_file());
+    Loaded { weights, format: Format::HuggingFace, tokenizer: None, tokenizer_file }
 }
 
 fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
@@ -251,11 +297,11 @@ fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightF
         if decoder::hugging_face::is_one(&file) {
             let weights = decoder::hugging_face::of_file(file, path)
                 .map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source })?;
-            return Ok(Loaded { weights: weights.into(), format: Format::HuggingFace, tokenizer: None });
+            return Ok(of_hugging_face(weights.into(), path));
         }
         let weights = hugging_face::read(file, heads, path.parent());
         let weights = weights.map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source })?;
-        return Ok(Loaded { weights: weights.into(), format: Format::HuggingFace, tokenizer: None });
+        return Ok(of_hugging_face(weights.into(), path));
     }
     let read = Checkpoint::from_file(file).and_then(|checkpoint| {
         checkpoint.validate_tensors()?;
@@ -265,7 +311,8 @@ fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightF
     tensors.retain(|name, _| !name.starts_with(FIRST_MOMENT) && !name.starts_with(SECOND_MOMENT));
     let weights = Weights::new(state.model, tensors)
         .map_err(|source| WeightFileError::Weights { path: path.to_owned(), source })?;
-    Ok(Loaded { weights, format: Format::Checkpoint, tokenizer: Some(state.tokenizer) })
+    let tokenizer = Some(state.tokenizer);
+    Ok(Loaded { weights, format: Format::Checkpoint, tokenizer, tokenizer_file: None })
 }
 
 /// Writes weights to a file of this format, whole or not at all, whatever their values are. `tokenizer` is what a
@@ -273,7 +320,7 @@ fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightF
 pub fn save(
     weights: Weights<ModelConfig>,
     format: Format,
-    tokenizer: Tokenizer,
+    tokenizer: &Tokenizer,
     names: Names,
     path: &Path,
 ) -> Result<(), WeightFileError> {
@@ -293,7 +340,7 @@ pub fn save(
 
 /// A checkpoint at step 0: moments of 0, settings that nothing was trained with, and a place in no data. It is there to
 /// be sampled from and to start a run with; resuming it is refused, since no data has its fingerprint.
-pub fn checkpoint_of(weights: Weights<ModelConfig>, tokenizer: Tokenizer) -> Checkpoint {
+pub fn checkpoint_of(weights: Weights<ModelConfig>, tokenizer: &Tokenizer) -> Checkpoint {
     let (config, mut tensors) = weights.into_parts();
     let zeros: Vec<_> = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.zeros_like())).collect();
     for (name, zeros) in zeros {
@@ -302,7 +349,7 @@ pub fn checkpoint_of(weights: Weights<ModelConfig>, tokenizer: Tokenizer) -> Che
     }
     let state = TrainingState {
         step: 0,
-        tokenizer: tokenizer.name().to_owned(),
+        tokenizer: tokenizer.name().into_owned(),
         data: BatchPosition {
             seed: 0,
             order: Order::Shuffled,

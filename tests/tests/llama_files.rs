@@ -46,7 +46,7 @@ fn models_of_transformers_have_their_logits_and_are_written_again() {
         let again = written.path().join("model.safetensors");
         let loaded = load(&folder, None).unwrap();
         assert_eq!(loaded.format, Format::HuggingFace);
-        save(loaded.weights, Format::HuggingFace, Tokenizer::bytes(), Names::Plain, &again).unwrap();
+        save(loaded.weights, Format::HuggingFace, &Tokenizer::bytes(), Names::Plain, &again).unwrap();
         assert!(tensors(written.path()) == tensors(&folder), "{name}: the same names and values");
         for folder in [&folder, written.path()] {
             let largest = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
@@ -146,7 +146,7 @@ fn a_whole_file_comes_before_an_index() {
     let weights = load(&golden().join("llama"), None).unwrap().weights;
     std::fs::write(folder.path().join("model.safetensors.index.json"), "{}").unwrap();
     let path = folder.path().join("model.safetensors");
-    save(weights.clone(), Format::HuggingFace, Tokenizer::bytes(), Names::Plain, &path).unwrap();
+    save(weights.clone(), Format::HuggingFace, &Tokenizer::bytes(), Names::Plain, &path).unwrap();
     assert!(load(folder.path(), None).unwrap().weights == weights);
 }
 
@@ -167,7 +167,7 @@ fn a_configuration_of_another_model_is_not_replaced() {
     let weights = |name: &str| load(&golden().join(name), None).unwrap().weights;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
-    let write = |name: &str| save(weights(name), Format::HuggingFace, Tokenizer::bytes(), Names::Plain, &path);
+    let write = |name: &str| save(weights(name), Format::HuggingFace, &Tokenizer::bytes(), Names::Plain, &path);
     write("llama").unwrap();
     write("llama").unwrap();
     let message = write("qwen2").unwrap_err().to_string();

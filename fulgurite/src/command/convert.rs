@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let tokenizer = match (&arguments.tokenizer, to) {
         (Some(name), _) => Tokenizer::from_name(name).map_err(|error| failed(&error))?,
-        (None, Format::Checkpoint) => loaded.tokenizer().map_err(|error| failed(&error))?,
+        (None, Format::Checkpoint) => loaded.named_tokenizer().map_err(|error| failed(&error))?,
         // No other format says.
         (None, _) => Tokenizer::bytes(),
     };
@@ -84,7 +84,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let ([layers, heads, channels], context, vocabulary) = (config.sizes(), config.context(), config.vocabulary());
     let names = if arguments.prefix { Names::Prefixed } else { Names::Plain };
-    save(loaded.weights, to, tokenizer, names, &arguments.to_file).map_err(|error| failed(&error))?;
+    save(loaded.weights, to, &tokenizer, names, &arguments.to_file).map_err(|error| failed(&error))?;
     say!(
         "{}: {from} to {to}, {layers} layers, {heads} heads, {channels} channels, context {context}, vocabulary \
          {vocabulary}",

@@ -1,36 +1,50 @@
-//! `generate`: continues a prompt with a trained model. The sampling itself is `fulgurite::models::generate`.
+//! `generate`: continues prompts with a trained model. How is `fulgurite::models::generate`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::models::Tokenizer;
-use fulgurite::models::generate::generate;
+use fulgurite::models::corpus::read_text;
+use fulgurite::models::generate::{Request, generate};
 use fulgurite::models::sampling::Sampling;
-use fulgurite::models::weight_files::{load, load_unchecked};
+use fulgurite::models::weight_files::{Loaded, load, load_unchecked};
+use fulgurite::models::{Tokenizer, placed};
+use fulgurite::{DType, Device};
 
+use super::options;
 use super::outcome::{Failed, Outcome};
 use super::output::{say, write};
 
 /// Arguments of `generate`.
 #[derive(Args)]
 #[command(after_help = "\
+A text ends at the end-of-text tokens of the tokenizer, at those of --stop-token, where a text of --stop begins, and after
+--tokens. Special tokens in prompts, such as <|endoftext|>, are one token each.
+
 Examples:
   fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:' --tokens 200
   fulgurite generate runs/nano/checkpoint.safetensors --temperature 0
-  fulgurite generate gpt2_124M.bin --prompt 'The glass'")]
+  fulgurite generate gpt2_124M.bin --prompt 'The glass' --top-k 0 --top-p 0.9 --repetition-penalty 1.1
+  fulgurite generate TinyLlama-1.1B/ --prompts questions.txt --stop '\n\n'    # a folder of Hugging Face")]
 pub struct Arguments {
     /// The checkpoint of a training run, or of llm.c, or safetensors under Hugging Face's names; the folder or the
     /// index of a llama of several files.
     checkpoint: PathBuf,
-    /// gpt2 or bytes; the checkpoint's own, or for a GPT-2 the largest that the vocabulary has room for, otherwise.
-    #[arg(long)]
+    /// gpt2, bytes, or a tokenizer.json or its folder; otherwise the one beside the weights, or that of the checkpoint,
+    /// or for a GPT-2 the largest that the vocabulary has room for.
+    #[arg(long, value_name = "NAME")]
     tokenizer: Option<String>,
     /// The text to continue.
-    #[arg(long, default_value = "\n")]
+    #[arg(long, default_value = "\n", conflicts_with = "prompts")]
     prompt: String,
-    /// Number of tokens to generate.
-    #[arg(long, default_value_t = 200)]
+    /// A file with a text to continue on each line; they are continued as one batch.
+    #[arg(long, value_name = "FILE")]
+    prompts: Option<PathBuf>,
+    /// Takes special tokens in prompts as plain text, and puts nothing before prompts.
+    #[arg(long)]
+    plain: bool,
+    /// Number of tokens to generate for each prompt, at most.
+    #[arg(long, default_value_t = 200, visible_alias = "max-new-tokens")]
     tokens: usize,
     /// Logits are divided by it; 0 takes the most probable token.
     #[arg(long, default_value_t = Sampling::default().temperature, allow_negative_numbers = true)]
@@ -38,46 +52,148 @@ pub struct Arguments {
     /// Draws only from this number of most probable tokens; 0 draws from all.
     #[arg(long, default_value_t = 40)]
     top_k: usize,
-    /// Accepts weights that are not finite.
-    #[arg(long)]
-    allow_nonfinite: bool,
+    /// Draws only from the fewest most probable tokens that together have this probability; 1 draws from all.
+    #[arg(long, default_value_t = Sampling::default().top_p, allow_negative_numbers = true)]
+    top_p: f64,
+    /// Draws only from tokens at least this many times as probable as the most probable one; 0 draws from all.
+    #[arg(long, default_value_t = Sampling::default().min_p, allow_negative_numbers = true)]
+    min_p: f64,
+    /// Logits of tokens of the prompt and the text so far are divided by it if positive, multiplied if not; 1 changes
+    /// nothing.
+    #[arg(long, default_value_t = Sampling::default().repetition_penalty, allow_negative_numbers = true)]
+    repetition_penalty: f64,
     /// Seed of the draws.
     #[arg(long, default_value_t = Sampling::default().seed)]
     seed: u64,
+    /// A text that ends a text where it begins. May be given several times.
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// The id of a token that ends a text, beside those of the tokenizer. May be given several times.
+    #[arg(long, value_name = "ID")]
+    stop_token: Vec<u32>,
+    /// Accepts weights that are not finite.
+    #[arg(long)]
+    allow_nonfinite: bool,
+    /// Where it runs: cpu, cuda, cuda:1, ..., or auto for the first device that is available.
+    #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = Device::named)]
+    device: Device,
+    /// f32, or bf16: weights and activations in bf16.
+    #[arg(long, default_value = "f32", value_parser = ["f32", "bf16"])]
+    dtype: String,
+    #[command(flatten)]
+    compile: options::Compile,
 }
 
-/// Continues a prompt.
+/// Continues prompts.
 pub fn run(arguments: &Arguments) -> Outcome {
     // Errors of weights name the file.
     let failed = |error: &dyn std::fmt::Display| Failed(error.to_string());
+    let request = request(arguments)?;
+    let mut compile = arguments.compile.options()?;
+    if !arguments.device.is_cpu() {
+        // The limit is the host's memory; a device says itself what it lacks.
+        compile.memory_limit = None;
+    }
     let load = if arguments.allow_nonfinite { load_unchecked } else { load };
     let loaded = load(&arguments.checkpoint, None).map_err(|error| failed(&error))?;
-    let tokenizer = match &arguments.tokenizer {
-        Some(name) => {
-            let given = Tokenizer::from_name(name).map_err(|error| failed(&error))?;
-            // Where the file says with which tokenizer its model was trained, with another one it would talk nonsense.
-            if let Some(own) = loaded.tokenizer.as_deref().filter(|own| *own != given.name()) {
-                let message = format!("the model was trained with the tokenizer '{own}', got '{name}'");
-                return Err(Failed::file(&arguments.checkpoint, message));
-            }
-            given
-        }
-        None => loaded.tokenizer().map_err(|error| Failed::file(&arguments.checkpoint, error))?,
-    };
+    let tokenizer = tokenizer(arguments, &loaded)?;
     let config = loaded.weights.config();
-    let params = loaded.weights.params()?;
-    let sampling = Sampling {
-        temperature: arguments.temperature,
-        top_k: (arguments.top_k > 0).then_some(arguments.top_k),
-        seed: arguments.seed,
-        ..Sampling::default()
+    let dtype = if arguments.dtype == "bf16" { DType::BF16 } else { DType::F32 };
+    let params = placed(loaded.weights.params()?, dtype, arguments.device)?;
+    let mut output = Output::new(&request.prompts);
+    output.begin();
+    generate(config, &tokenizer, &params, &request, &compile, &mut |row, piece| output.piece(row, piece))?;
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn request(arguments: &Arguments) -> Result<Request, Failed> {
+    let prompts = match &arguments.prompts {
+        Some(path) => prompts_of(path)?,
+        None => vec![arguments.prompt.clone()],
     };
-    let mut broken = write(format_args!("{}", arguments.prompt)).err();
-    generate(config, tokenizer, &params, &arguments.prompt, arguments.tokens, sampling, &mut |piece| {
-        if let Err(failed) = write(format_args!("{piece}")) {
-            broken.get_or_insert(failed);
+    Ok(Request {
+        prompts,
+        plain: arguments.plain,
+        count: arguments.tokens,
+        sampling: Sampling {
+            temperature: arguments.temperature,
+            top_k: (arguments.top_k > 0).then_some(arguments.top_k),
+            top_p: arguments.top_p,
+            min_p: arguments.min_p,
+            repetition_penalty: arguments.repetition_penalty,
+            seed: arguments.seed,
+        },
+        stop_tokens: arguments.stop_token.clone(),
+        stop_texts: arguments.stop.clone(),
+    })
+}
+
+/// The lines of a file that are not empty.
+fn prompts_of(path: &Path) -> Result<Vec<String>, Failed> {
+    let text = read_text(path).map_err(|error| Failed(error.to_string()))?;
+    let lines: Vec<String> = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    if lines.is_empty() { Err(Failed::file(path, "has no line with a prompt")) } else { Ok(lines) }
+}
+
+fn tokenizer(arguments: &Arguments, loaded: &Loaded) -> Result<Tokenizer, Failed> {
+    let failed = |error: &dyn std::fmt::Display| Failed::file(&arguments.checkpoint, error);
+    let Some(name) = &arguments.tokenizer else { return loaded.tokenizer().map_err(|error| failed(&error)) };
+    let given = Tokenizer::open(name).map_err(|error| Failed(error.to_string()))?;
+    // Where the file says with which tokenizer its model was trained, with another one it would talk nonsense.
+    if let Some(own) = loaded.tokenizer.as_deref().filter(|own| *own != given.name()) {
+        return Err(failed(&format!("the model was trained with the tokenizer '{own}', got '{name}'")));
+    }
+    loaded.check_vocabulary(&given).map_err(|error| failed(&error))?;
+    Ok(given)
+}
+
+/// Prompts and their continuations on standard output, in the order of the prompts. The first is written as it comes,
+/// the others once all have ended.
+struct Output<'a> {
+    prompts: &'a [String],
+    /// What came of each prompt but the first.
+    waiting: Vec<String>,
+    broken: Option<Failed>,
+}
+
+impl<'a> Output<'a> {
+    fn new(prompts: &'a [String]) -> Self {
+        Output { prompts, waiting: vec![String::new(); prompts.len()], broken: None }
+    }
+
+    fn write(&mut self, text: &str) {
+        if let Err(failed) = write(format_args!("{text}")) {
+            self.broken.get_or_insert(failed);
         }
-    })?;
-    say!("")?;
-    broken.map_or(Ok(ExitCode::SUCCESS), Err)
+    }
+
+    fn begin(&mut self) {
+        self.heading(0);
+    }
+
+    /// What is before the continuation of a prompt.
+    fn heading(&mut self, row: usize) {
+        let count = self.prompts.len();
+        let heading = if count > 1 { format!("--- {} of {count} ---\n", row + 1) } else { String::new() };
+        self.write(&format!("{heading}{}", self.prompts[row]));
+    }
+
+    fn piece(&mut self, row: usize, piece: &str) {
+        match row {
+            0 => self.write(piece),
+            _ => self.waiting[row] += piece,
+        }
+    }
+
+    fn finish(mut self) -> Result<(), Failed> {
+        for row in 1..self.prompts.len() {
+            self.write("\n");
+            self.heading(row);
+            let text = std::mem::take(&mut self.waiting[row]);
+            self.write(&text);
+        }
+        say!("")?;
+        self.broken.map_or(Ok(()), Err)
+    }
 }

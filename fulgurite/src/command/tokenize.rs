@@ -44,7 +44,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Outcome {
     // Errors name the file.
     let failed = |error: &dyn std::fmt::Display| Failed(error.to_string());
-    let tokenizer = Tokenizer::from_name(&arguments.tokenizer).map_err(|error| failed(&error))?;
+    let tokenizer = Tokenizer::open(&arguments.tokenizer).map_err(|error| failed(&error))?;
     let (name, text) = match &arguments.data {
         Some(path) => {
             let name = path.file_stem().map_or("text".into(), |stem| stem.to_string_lossy());
@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
         None => ("tiny_shakespeare".to_owned(), TINY_SHAKESPEARE.to_owned()),
     };
-    let tokens = tokens_of_documents(&text, tokenizer).map_err(|error| failed(&error))?;
+    let tokens = tokens_of_documents(&text, &tokenizer).map_err(|error| failed(&error))?;
     let held = arguments.validation_tokens;
     if held == 0 || held >= tokens.len() {
         let message = format!("is {held}, expected 1 to {}: the text has {} tokens", tokens.len() - 1, tokens.len());
@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     if arguments.vocabulary {
         let path = arguments.out.join(format!("{}_tokenizer.bin", tokenizer.name()));
-        let vocabulary = LlmcTokenizer::of(tokenizer).map_err(|error| failed(&error))?;
+        let vocabulary = LlmcTokenizer::of(&tokenizer).map_err(|error| failed(&error))?;
         vocabulary.save(&path).map_err(|error| failed(&error))?;
         say!("{}: {} token ids", path.display(), vocabulary.vocabulary())?;
     }

@@ -227,7 +227,7 @@ fn model_trace(family: Family, part: Part, arguments: &Arguments) -> Result<Trac
     if let (Family::Llama, Some(layers)) = (family, arguments.layers) {
         set.push(format!("n_layer={layers}"));
     }
-    let mut config = ModelConfig::named(family, &arguments.size, &set, arguments.context, Tokenizer::gpt2())?;
+    let mut config = ModelConfig::named(family, &arguments.size, &set, arguments.context, &Tokenizer::gpt2())?;
     if let (ModelConfig::Gpt2(config), Some(layers)) = (&mut config, arguments.layers) {
         config.layers = layers;
     }

@@ -182,7 +182,7 @@ fn debug_states_come_back_and_their_faults_are_named() {
 
 #[test]
 fn gpt2s_vocabulary_goes_to_both_versions_and_decodes() {
-    let gpt2 = LlmcTokenizer::of(Tokenizer::gpt2()).unwrap();
+    let gpt2 = LlmcTokenizer::of(&Tokenizer::gpt2()).unwrap();
     assert_eq!((gpt2.vocabulary(), gpt2.end_of_text()), (50_257, 50_256));
     assert_eq!(LlmcTokenizer::parse(&gpt2.to_bytes().unwrap()).unwrap(), gpt2);
     let version_1 = gpt2.to_version_1().unwrap();
@@ -193,7 +193,7 @@ fn gpt2s_vocabulary_goes_to_both_versions_and_decodes() {
     assert_eq!(gpt2.decode(&tokens).unwrap(), text);
     assert!(gpt2.decode(&[50_257]).is_err());
     assert_eq!(gpt2.token(50_256), Some(&b"<|endoftext|>"[..]));
-    let message = LlmcTokenizer::of(Tokenizer::bytes()).unwrap_err().to_string();
+    let message = LlmcTokenizer::of(&Tokenizer::bytes()).unwrap_err().to_string();
     assert!(message.contains("the tokenizer 'bytes' is without an end of text"), "{message}");
     let small = LlmcTokenizer::new([&b"ab"[..], b"c"], 1).unwrap();
     assert!(matches!(small.to_version_1(), Err(LlmcError::Unwritable { .. })));

@@ -47,7 +47,7 @@ impl LlmcTokenizer {
     }
 
     /// The vocabulary of a tokenizer; it must have an end of text, which `bytes` has not.
-    pub fn of(tokenizer: Tokenizer) -> Result<Self, LlmcError> {
+    pub fn of(tokenizer: &Tokenizer) -> Result<Self, LlmcError> {
         let what = || format!("the tokenizer '{}'", tokenizer.name());
         let unusable =
             |found: String, expected: &str| LlmcError::Unwritable { what: what(), found, expected: expected.into() };
@@ -80,8 +80,12 @@ impl LlmcTokenizer {
     pub fn decode_bytes(&self, tokens: &[u32]) -> Result<Vec<u8>, TokenizerError> {
         let mut bytes = Vec::new();
         for (index, &id) in tokens.iter().enumerate() {
-            let unknown =
-                || TokenizerError::UnknownToken { tokenizer: "the file", index, id, vocabulary: self.vocabulary() };
+            let unknown = || TokenizerError::UnknownToken {
+                tokenizer: "the file".into(),
+                index,
+                id,
+                vocabulary: self.vocabulary(),
+            };
             bytes.extend_from_slice(self.token(id).ok_or_else(unknown)?);
         }
         Ok(bytes)

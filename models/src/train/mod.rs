@@ -12,6 +12,7 @@ mod steps;
 
 use std::path::Path;
 
+use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::device::DeviceState;
 use fulgurite_runtime::{Error, Result};
 
@@ -28,7 +29,7 @@ use run::{Run, evaluate, prepare, save};
 use steps::Steps;
 
 use crate::argument_error::wrong;
-use crate::generate::generate;
+use crate::generate::{Request, generate};
 use crate::kept;
 use crate::model::Model;
 use crate::sampling::Sampling;
@@ -86,7 +87,9 @@ pub fn train(
         report.validation_loss = Some(loss);
         let sampling = Sampling { seed: options.seed, ..Sampling::default() };
         let (params, tokens) = (&run.state.params, options.sample_tokens);
-        report.sample = generate(&config, run.tokenizer, params, &options.prompt, tokens, sampling, &mut |_| {})?;
+        let request = Request::new(&options.prompt, tokens, sampling);
+        let texts = generate(&config, &run.tokenizer, params, &request, &Options::default(), &mut |_, _| {})?;
+        report.sample = texts.into_iter().map(|of| of.text).collect();
         line(&format!("sample:\n{}{}", options.prompt, report.sample));
         report.stopped = options.asked_to_stop();
     }

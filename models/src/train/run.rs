@@ -71,7 +71,7 @@ fn within_memory(options: &TrainOptions, config: &dyn Model, context: usize) -> 
 }
 
 /// The model: that of a file, or else the named size, which gets the requested context.
-fn configured(options: &TrainOptions, of_file: Option<&ModelConfig>, tokenizer: Tokenizer) -> Result<ModelConfig> {
+fn configured(options: &TrainOptions, of_file: Option<&ModelConfig>, tokenizer: &Tokenizer) -> Result<ModelConfig> {
     let from = |name: &str| if of_file.is_some() { "init".to_owned() } else { name.to_owned() };
     let mut config = match of_file {
         Some(config) if config.family() == options.family => config.clone(),
@@ -106,18 +106,18 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
     let initial = initial.map_err(|error| wrong("init", error))?;
     let tokenizer = match (&options.tokenizer, &initial) {
         (Some(name), _) => Tokenizer::from_name(name).map_err(|error| wrong("tokenizer", error))?,
-        (None, Some(loaded)) => loaded.tokenizer().map_err(|error| wrong("init", error))?,
+        (None, Some(loaded)) => loaded.named_tokenizer().map_err(|error| wrong("init", error))?,
         (None, None) => Tokenizer::bytes(),
     };
-    let config = configured(options, initial.as_ref().map(|loaded| loaded.weights.config()), tokenizer)?;
+    let config = configured(options, initial.as_ref().map(|loaded| loaded.weights.config()), &tokenizer)?;
     let context = options.context.unwrap_or(config.context());
     within_memory(options, &config, context)?;
     let saved = match options.resume {
-        true => Some(resume::continued(options, checkpoint, &config, tokenizer.name(), context)?),
+        true => Some(resume::continued(options, checkpoint, &config, &tokenizer.name(), context)?),
         false => None,
     };
     let (train, validation) =
-        training_data::open(&options.data, &options.validation, tokenizer).map_err(|error| wrong("data", error))?;
+        training_data::open(&options.data, &options.validation, &tokenizer).map_err(|error| wrong("data", error))?;
     let validation = validation_batches(&validation, options.batch, context, options.evaluate_batches)
         .map_err(|error| wrong("validation data", error))?;
     if let Some(saved) = saved {
@@ -179,7 +179,7 @@ pub(super) fn save(
     let state = TrainingState {
         step: run.done,
         model: run.config.clone(),
-        tokenizer: run.tokenizer.name().to_owned(),
+        tokenizer: run.tokenizer.name().into_owned(),
         data: run.batches.position().clone(),
         accumulation: options.accumulate as u64,
         schedule: options.schedule(),

@@ -1,0 +1,201 @@
+//! Tokenizers of others: `tokenizer.json` as Hugging Face's `tokenizers` writes it, and what the files beside it say of
+//! the beginning and the end of a text.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::tokenizer::TokenizerError;
+
+/// The file of a tokenizer.
+pub const FILE: &str = "tokenizer.json";
+
+/// A tokenizer that was read from a `tokenizer.json`.
+#[derive(Debug)]
+pub struct TokenizerFile {
+    path: PathBuf,
+    tokenizer: tokenizers::Tokenizer,
+    /// The same for text whose special tokens are plain text.
+    plain: OnceLock<tokenizers::Tokenizer>,
+    vocabulary: usize,
+    begin: Vec<u32>,
+    ends: Vec<u32>,
+}
+
+impl TokenizerFile {
+    /// Reads a `tokenizer.json`, or that of a folder, and the `tokenizer_config.json`, `generation_config.json` and
+    /// `config.json` that are beside it.
+    ///
+    /// - A prompt begins with the tokens that the file's own post-processor puts before a text, unless `add_bos_token`
+    ///   of `tokenizer_config.json` is false; if that is true, with its `bos_token`.
+    /// - A text ends at each `eos_token_id` of `generation_config.json`, or else of `config.json`, or else at the
+    ///   `eos_token` of `tokenizer_config.json`.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is damaged, and a field of another type or with a token that the tokenizer does
+    /// not have. Each names the file.
+    pub fn load(path: &Path) -> Result<Self, TokenizerError> {
+        let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
+        let bytes = std::fs::read(&path).map_err(|error| in_file(&path, error))?;
+        let mut read = TokenizerFile::parse(&bytes).map_err(|error| in_file(&path, error))?;
+        let beside = |name: &str| Neighbour::open(path.with_file_name(name));
+        let config = beside("tokenizer_config.json")?;
+        read.begin = read.beginning(&config)?;
+        for neighbour in [beside("generation_config.json")?, beside("config.json")?] {
+            if read.ends.is_empty() {
+                read.ends = neighbour.ids("eos_token_id", read.vocabulary)?;
+            }
+        }
+        if read.ends.is_empty() {
+            read.ends.extend(config.token("eos_token", &read)?);
+        }
+        read.path = path;
+        Ok(read)
+    }
+
+    /// Reads the bytes of a `tokenizer.json` alone. The message says what is wrong with them.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        // The crate's parsers check little of what belongs together, and index by it.
+        let tokenizer = guarded(|| tokenizers::Tokenizer::from_bytes(bytes))?;
+        let mut tokenizer = tokenizer.map_err(|error| error.to_string())?;
+        // Lengths are the caller's concern.
+        let truncation = tokenizer.with_truncation(None).map(drop);
+        truncation.map_err(|error| error.to_string())?;
+        tokenizer.with_padding(None);
+        let vocabulary = tokenizer.get_vocab(true).into_values().max().map_or(0, |largest| largest as usize + 1);
+        if vocabulary == 0 {
+            return Err("has no tokens".to_owned());
+        }
+        let path = PathBuf::from(FILE);
+        let mut read =
+            TokenizerFile { path, tokenizer, plain: OnceLock::new(), vocabulary, begin: Vec::new(), ends: Vec::new() };
+        read.begin = read.processed_beginning()?;
+        Ok(read)
+    }
+
+    /// Where it was read from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Number of ids: one more than the largest.
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
+    /// The tokens that a prompt begins with.
+    pub fn begin(&self) -> &[u32] {
+        &self.begin
+    }
+
+    /// The tokens at which a text ends.
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// Token ids of a text. Special tokens in it become one token each, or plain text if `plain`; added tokens that are
+    /// not special become one token in both cases. Nothing is added at the beginning or the end.
+    pub fn encode(&self, text: &str, plain: bool) -> Result<Vec<u32>, TokenizerError> {
+        let tokenizer = match plain {
+            false => &self.tokenizer,
+            true => self.plain.get_or_init(|| {
+                let mut plain = self.tokenizer.clone();
+                plain.set_encode_special_tokens(true);
+                plain
+            }),
+        };
+        encoded(tokenizer, text, false).map_err(|error| in_file(&self.path, error))
+    }
+
+    /// The text of token ids without special tokens. Ids that no token has give nothing.
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, TokenizerError> {
+        let decoded = guarded(|| self.tokenizer.decode(tokens, true).map_err(|error| error.to_string()));
+        decoded.flatten().map_err(|error| in_file(&self.path, error))
+    }
+
+    /// What the post-processor puts before a text.
+    fn processed_beginning(&self) -> Result<Vec<u32>, String> {
+        let [alone, processed] = [false, true].map(|processed| encoded(&self.tokenizer, "a", processed));
+        let (alone, processed) = (alone?, processed?);
+        let start = processed.windows(alone.len().max(1)).position(|window| window == alone).unwrap_or(0);
+        Ok(processed[..start].to_vec())
+    }
+
+    fn beginning(&self, config: &Neighbour) -> Result<Vec<u32>, TokenizerError> {
+        match config.flag("add_bos_token")? {
+            Some(false) => Ok(Vec::new()),
+            Some(true) if self.begin.is_empty() => Ok(config.token("bos_token", self)?.into_iter().collect()),
+            _ => Ok(self.begin.clone()),
+        }
+    }
+}
+
+fn encoded(tokenizer: &tokenizers::Tokenizer, text: &str, processed: bool) -> Result<Vec<u32>, String> {
+    let encoding = guarded(|| tokenizer.encode_fast(text, processed).map_err(|error| error.to_string()));
+    Ok(encoding.flatten()?.get_ids().to_vec())
+}
+
+/// What `f` returns; its panic as a message.
+fn guarded<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|_| "is damaged: its parts do not belong together".to_owned())
+}
+
+fn in_file(path: &Path, message: impl std::fmt::Display) -> TokenizerError {
+    TokenizerError::File { path: path.to_owned(), message: message.to_string() }
+}
+
+/// A JSON file beside a tokenizer; without fields if there is none.
+struct Neighbour {
+    path: PathBuf,
+    fields: Value,
+}
+
+impl Neighbour {
+    fn open(path: PathBuf) -> Result<Self, TokenizerError> {
+        let fields = match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| in_file(&path, error))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Value::Null,
+            Err(error) => return Err(in_file(&path, error)),
+        };
+        Ok(Neighbour { path, fields })
+    }
+
+    /// A field that is there and not null.
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.fields.get(name).filter(|value| !value.is_null())
+    }
+
+    fn wrong(&self, name: &str, value: &Value, expected: &str) -> TokenizerError {
+        in_file(&self.path, format!("{name} is {value}, expected {expected}"))
+    }
+
+    fn flag(&self, name: &str) -> Result<Option<bool>, TokenizerError> {
+        let read = |value: &Value| value.as_bool().ok_or_else(|| self.wrong(name, value, "true or false"));
+        self.get(name).map(read).transpose()
+    }
+
+    /// One id or several.
+    fn ids(&self, name: &str, vocabulary: usize) -> Result<Vec<u32>, TokenizerError> {
+        let Some(value) = self.get(name) else { return Ok(Vec::new()) };
+        let id = |value: &Value| value.as_u64().filter(|id| *id < vocabulary as u64).map(|id| id as u32);
+        let ids = match value {
+            Value::Array(values) => values.iter().map(id).collect(),
+            value => id(value).map(|id| vec![id]),
+        };
+        ids.ok_or_else(|| self.wrong(name, value, &format!("ids of the tokenizer's {vocabulary}")))
+    }
+
+    /// The id of a token that is given as a text, or as an object with its text.
+    fn token(&self, name: &str, of: &TokenizerFile) -> Result<Option<u32>, TokenizerError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let text = value.as_str().or_else(|| value.get("content")?.as_str());
+        let id = text.and_then(|text| of.tokenizer.token_to_id(text));
+        id.map(Some).ok_or_else(|| self.wrong(name, value, "a token of the tokenizer"))
+    }
+}
+
+#[cfg(test)]
+#[path = "tokenizer_file_tests.rs"]
+mod tests;

@@ -1,0 +1,190 @@
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::*;
+use crate::random::Stream;
+use crate::streaming::StreamingDecoder;
+use crate::tokenizer::Tokenizer;
+
+/// What `tests/golden/tokenizer_files.py` wrote.
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/tokenizer_files").join(name)
+}
+
+fn expected() -> Value {
+    serde_json::from_slice(&std::fs::read(golden("expected.json")).unwrap()).unwrap()
+}
+
+fn list<T: serde::de::DeserializeOwned>(value: &Value) -> Vec<T> {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+#[test]
+fn texts_have_the_tokens_that_transformers_gives_them() {
+    let expected = expected();
+    for name in ["byte_level", "metaspace"] {
+        let tokenizer = Tokenizer::open(golden(name).to_str().unwrap()).unwrap();
+        let expected = &expected[name];
+        let [prompts, plain] = ["prompts", "plain"].map(|kind| list::<Vec<u32>>(&expected[kind]));
+        let [texts, decoded] = ["texts", "decoded"].map(|kind| list::<String>(&expected[kind]));
+        for (((text, prompt), plain), decoded) in texts.iter().zip(&prompts).zip(&plain).zip(&decoded) {
+            assert_eq!(tokenizer.encode(text).unwrap(), *plain, "{name}: {text:?}");
+            assert_eq!(tokenizer.decode(prompt).unwrap(), *decoded, "{name}: {text:?}");
+            // A text that has its beginning gets no second one, unlike there.
+            let once = if text.starts_with("<|begin_of_text|>") && name == "byte_level" { 1 } else { 0 };
+            assert_eq!(tokenizer.encode_prompt(text).unwrap(), prompt[once..], "{name}: {text:?}");
+            // Shown one by one, after any part of them, it is the same text.
+            for start in 0..prompt.len() {
+                let mut decoder = StreamingDecoder::after(tokenizer.clone(), &prompt[..start]).unwrap();
+                let mut shown = tokenizer.decode(&prompt[..start]).unwrap();
+                if shown.contains(char::REPLACEMENT_CHARACTER) {
+                    continue;
+                }
+                for token in &prompt[start..] {
+                    let piece = decoder.push(*token).unwrap();
+                    assert!(!piece.contains(char::REPLACEMENT_CHARACTER), "{name}: half a character of {text:?}");
+                    shown += &piece;
+                }
+                assert_eq!(shown + &decoder.finish(), *decoded, "{name}: {text:?} after {start}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_character_that_is_cut_short_is_shown_at_the_end() {
+    let tokenizer = Tokenizer::open(golden("metaspace").to_str().unwrap()).unwrap();
+    let bytes: Vec<u32> = [0xF0, 0x9F, 0xA6].map(|byte| 3 + byte).to_vec();
+    let mut decoder = StreamingDecoder::after(tokenizer.clone(), &[]).unwrap();
+    assert!(bytes.iter().all(|token| decoder.push(*token).unwrap().is_empty()));
+    assert!(decoder.finish().starts_with(char::REPLACEMENT_CHARACTER));
+    let message = tokenizer.decode(&[1, 440]).unwrap_err().to_string();
+    assert!(message.contains("token 1 has id 440") && message.ends_with("has 440 ids"), "{message}");
+}
+
+/// A copy of a golden folder with files replaced.
+fn folder(name: &str, files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(golden(name)).unwrap().map(|entry| entry.unwrap()) {
+        std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+    }
+    files.iter().for_each(|(name, text)| std::fs::write(folder.path().join(name), text).unwrap());
+    folder
+}
+
+#[test]
+fn the_files_beside_it_say_how_texts_begin_and_end() {
+    let of = |name: &str, files: &[(&str, &str)]| {
+        let folder = folder(name, files);
+        let read = TokenizerFile::load(folder.path()).unwrap();
+        (read.begin().to_vec(), read.ends().to_vec())
+    };
+    let config = "tokenizer_config.json";
+    assert_eq!(of("byte_level", &[]), (vec![400], vec![401, 402]));
+    assert_eq!(of("metaspace", &[]), (vec![1], vec![2]));
+    assert_eq!(of("metaspace", &[(config, r#"{"add_bos_token": false}"#)]), (vec![], vec![]));
+    let object = r#"{"add_bos_token": true, "bos_token": {"content": "</s>"}, "eos_token": {"content": "<s>"}}"#;
+    assert_eq!(of("metaspace", &[(config, object)]), (vec![1], vec![1]));
+    assert_eq!(of("metaspace", &[("config.json", r#"{"eos_token_id": 7}"#)]), (vec![1], vec![7]));
+    let generation = [("config.json", r#"{"eos_token_id": 7}"#), ("generation_config.json", r#"{"eos_token_id": 8}"#)];
+    assert_eq!(of("metaspace", &generation), (vec![1], vec![8]));
+    // Without a post-processor only the configuration says it.
+    let mut file: Value = serde_json::from_slice(&std::fs::read(golden("metaspace/tokenizer.json")).unwrap()).unwrap();
+    file["post_processor"] = Value::Null;
+    let file = file.to_string();
+    assert_eq!(of("metaspace", &[(FILE, &file)]).0, [0u32; 0]);
+    assert_eq!(of("metaspace", &[(FILE, &file), (config, object)]).0, [2]);
+}
+
+#[test]
+fn faults_name_the_file_and_the_field() {
+    for (name, text, expected) in [
+        (FILE, "{", "tokenizer.json': EOF while parsing"),
+        (FILE, r#"{"version": "2.0"}"#, "tokenizer.json': "),
+        (FILE, r#"{"model": {"type": "BPE", "vocab": {}, "merges": []}}"#, "tokenizer.json': has no tokens"),
+        ("tokenizer_config.json", "[", "tokenizer_config.json': EOF while parsing"),
+        ("tokenizer_config.json", r#"{"add_bos_token": 1}"#, "add_bos_token is 1, expected true or false"),
+        (
+            "tokenizer_config.json",
+            r#"{"eos_token": "<end>"}"#,
+            "eos_token is \"<end>\", expected a token of the tokenizer",
+        ),
+        (
+            "config.json",
+            r#"{"eos_token_id": -1}"#,
+            "config.json': eos_token_id is -1, expected ids of the tokenizer's 440",
+        ),
+        ("generation_config.json", r#"{"eos_token_id": [2, 440]}"#, "eos_token_id is [2,440], expected ids of"),
+    ] {
+        let folder = folder("metaspace", &[(name, text)]);
+        let message = TokenizerFile::load(folder.path()).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+    let message = Tokenizer::open("no such tokenizer").unwrap_err().to_string();
+    assert_eq!(
+        message,
+        "unknown tokenizer 'no such tokenizer', expected 'gpt2', 'bytes', or the name of a tokenizer.json or of its folder"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    assert!(TokenizerFile::load(folder.path()).unwrap_err().to_string().contains("tokenizer.json': No such file"));
+}
+
+/// Whatever the values are, the answer is an error, or a tokenizer that encodes and decodes without a panic.
+#[test]
+fn damaged_files_are_errors_or_tokenizers() {
+    let whole = ["byte_level", "metaspace"].map(|name| std::fs::read(golden(name).join(FILE)).unwrap());
+    let others = [
+        json!(null),
+        json!(true),
+        json!(0),
+        json!(-1),
+        json!(3),
+        json!(1e300),
+        json!(u64::MAX),
+        json!(""),
+        json!("a"),
+        json!("▁"),
+        json!("<s>"),
+        json!("(("),
+        json!([]),
+        json!({}),
+        json!(["a", "b"]),
+        json!({"type": "BPE"}),
+    ];
+    let mut taken = 0;
+    for case in 0..2000 {
+        let mut random = Stream::new(case, 0x70C);
+        let mut one = |bound: usize| random.below(bound as u64) as usize;
+        let mut file: Value = serde_json::from_slice(&whole[one(2)]).unwrap();
+        for _ in 0..1 + one(2) {
+            // One of the top or one further down, most of which are merges and ids.
+            let mut place = &mut file;
+            while let Some(count) = match &*place {
+                Value::Array(items) => Some(items.len()),
+                Value::Object(fields) => Some(fields.len()),
+                _ => None,
+            }
+            .filter(|count| *count > 0 && one(6) > 0)
+            {
+                let number = one(count);
+                place = match place {
+                    Value::Array(items) => &mut items[number],
+                    Value::Object(fields) => fields.values_mut().nth(number).unwrap(),
+                    _ => unreachable!("a leaf has no count"),
+                };
+            }
+            *place = others[one(others.len())].clone();
+        }
+        let Ok(read) = TokenizerFile::parse(file.to_string().as_bytes()) else { continue };
+        for text in ["a b", "The glass 🦀 <s>", ""] {
+            for plain in [true, false] {
+                let Ok(tokens) = read.encode(text, plain) else { continue };
+                assert!(tokens.iter().all(|token| (*token as usize) < read.vocabulary()), "case {case}: {tokens:?}");
+                let _ = read.decode(&tokens);
+            }
+        }
+        taken += 1;
+    }
+    assert!(taken > 100, "{taken}");
+}
