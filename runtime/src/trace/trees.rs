@@ -1,5 +1,6 @@
 //! Inputs below one name, such as the parameters of a model: texts write `params.*` for all of them.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,9 +14,18 @@ const FEWEST: usize = 3;
 /// How many of a name's dots begin a tree, so that long names cost little.
 const DEEPEST: usize = 16;
 
-/// The inputs of a program, by what they are below.
+/// A text names no more values than this by what stands for several, so that a short text is no large program.
+const MOST: usize = 1 << 20;
+
+/// A line that is written once for several inputs is read again for each: one of this many bytes counts as one name more.
+pub(super) const LINE_BYTES: usize = 256;
+
+/// The inputs of a program, by what they are below, and how many names its text leaves to what stands for several.
 #[derive(Default)]
 pub(super) struct Trees {
+    told: Cell<usize>,
+    /// Whether nothing stands for several.
+    apart: bool,
     names: Vec<Arc<str>>,
     /// The input of this name.
     inputs: FxHashMap<Arc<str>, usize>,
@@ -29,6 +39,26 @@ impl Trees {
         let mut trees = Trees::default();
         names.into_iter().for_each(|name| trees.add(name));
         trees
+    }
+
+    /// For a text in which nothing stands for several names.
+    pub(super) fn apart() -> Trees {
+        Trees { apart: true, ..Trees::default() }
+    }
+
+    /// Whether nothing stands for several names.
+    pub(super) fn are_apart(&self) -> bool {
+        self.apart
+    }
+
+    /// Counts names that something else stands for.
+    pub(super) fn tell(&self, names: usize) {
+        self.told.set(self.told.get().saturating_add(names));
+    }
+
+    /// Whether something stands for more names than a text may have. Printing may count a name more often than parsing.
+    pub(super) fn told_too_many(&self) -> bool {
+        self.told.get() > MOST
     }
 
     /// Adds an input.

@@ -85,7 +85,7 @@ impl<'a> Parser<'a> {
                         None => {
                             let hint = hint(name, def.params.iter().map(|param| param.name));
                             let message = format!(
-                                "{} has no argument {}{hint}; it is {}",
+                                "{} has no argument {}{hint} (it is {})",
                                 def.name,
                                 quote(name),
                                 def.signature()

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::super::implied::MAX_RELATIVE;
-use super::super::trees::counted;
+use super::super::trees::{LINE_BYTES, counted};
 use super::super::word::word_length;
 use super::lines::End;
 use super::messages::quote;
@@ -11,9 +11,6 @@ use super::{Each, Exceptions, Parser, Scope};
 use crate::argument::Attribute;
 use crate::error::Result;
 use crate::operator::{ParamDef, ParamKind};
-
-/// Lines are read again for each input: one of this many bytes counts as one name more that the text stands for.
-const BYTES: usize = 256;
 
 impl<'a> Parser<'a> {
     /// `for params.*`: what is before the star.
@@ -59,7 +56,7 @@ impl<'a> Parser<'a> {
             if at == 0 {
                 let exceptions = self.each.iter().flat_map(|each| &each.exceptions);
                 let once: usize = exceptions.map(|(start, exceptions)| exceptions.end - start).sum();
-                self.expands(count.saturating_mul((self.at - line).saturating_sub(once) / BYTES), start)?;
+                self.expands(count.saturating_mul((self.at - line).saturating_sub(once) / LINE_BYTES), start)?;
             }
         }
         self.each = None;

@@ -112,8 +112,6 @@ struct Parser<'a> {
     trees: Trees,
     /// In a line that is written once for several inputs, these.
     each: Option<Box<Each>>,
-    /// How many names were read that others stand for.
-    expanded: usize,
 }
 
 impl Parser<'_> {
@@ -135,7 +133,6 @@ impl Parser<'_> {
             ending: Vec::new(),
             trees: Trees::default(),
             each: None,
-            expanded: 0,
         }
     }
 }

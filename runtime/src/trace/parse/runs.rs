@@ -8,9 +8,6 @@ use super::{Parser, Scope};
 use crate::error::Result;
 use crate::trace::ValueId;
 
-/// A text names no more values than this by what stands for several.
-const MOST: usize = 1 << 20;
-
 impl<'a> Parser<'a> {
     /// `params.*`: what is before the star.
     pub(super) fn star(&mut self) -> Option<(&'a str, usize)> {
@@ -27,8 +24,8 @@ impl<'a> Parser<'a> {
 
     /// Bounds what a text names together.
     pub(super) fn expands(&mut self, names: usize, at: usize) -> Result<()> {
-        self.expanded += names;
-        match self.expanded > MOST {
+        self.trees.tell(names);
+        match self.trees.told_too_many() {
             true => self.fail(at, "the text names too many values together"),
             false => Ok(()),
         }

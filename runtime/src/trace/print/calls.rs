@@ -227,7 +227,10 @@ impl<'a> Style<'a> {
         patterns.iter().flat_map(|(_, places)| places).for_each(|place| alone[*place] = false);
         let alone = ids.iter().zip(alone).filter(|(_, alone)| *alone).map(|(id, _)| *id);
         let mut texts = self.names.runs(&alone.collect::<Vec<ValueId>>());
-        texts.extend(patterns.iter().map(|(pattern, _)| format!("{pattern}.*")));
+        for (pattern, places) in patterns {
+            trees.tell(places.len());
+            texts.push(format!("{pattern}.*"));
+        }
         format!("del {}", comma(&texts))
     }
 

@@ -74,7 +74,7 @@ impl<'a> Lines<'a> {
     }
 
     /// The results; those behind the first are below the scope of the one before, where they are so in every line.
-    fn results(&self) -> Option<Vec<String>> {
+    pub(super) fn results(&self) -> Option<Vec<String>> {
         let result = |i: usize, at: usize| self.symbols[i].results.get(at).and_then(|id| self.name(*id));
         let follows = |i: usize, at: usize| below(result(i, at)?, scope_of(result(i, at - 1)?));
         let written = |at: usize| {
@@ -119,10 +119,9 @@ impl<'a> Lines<'a> {
         Some(format!("{most}{}", others.collect::<String>()))
     }
 
-    /// How they are written as one, if they can be.
-    pub(super) fn each(&self) -> Option<Each<'a>> {
+    /// How they are written as one, with these results, if they can be.
+    pub(super) fn each(&self, results: Vec<String>) -> Option<Each<'a>> {
         let first = &self.symbols[0];
-        let results = self.results()?;
         let (mut operands, mut attributes) = (FxHashMap::default(), FxHashMap::default());
         // Values that are the same in all lines.
         let mut same: Vec<ValueId> = Vec::new();

@@ -1,5 +1,6 @@
 //! Lines that are written once for several inputs.
 
+use super::together::COMPARED;
 use super::*;
 use crate::error::Error;
 use crate::trace::Storage;
@@ -202,4 +203,46 @@ fn a_tree_of_many_inputs_reads_back() {
     back.verify().unwrap();
     let full = print(&trace, PrintOptions::FULL);
     assert!(!full.contains(".*") && parse(&full).unwrap() == trace);
+}
+
+/// A program of `inputs` inputs below one name and these lines.
+fn of_inputs(inputs: usize, lines: &str) -> Trace {
+    let inputs: Vec<String> = (0..inputs).map(|i| format!("p.x{i}: f32[8]")).collect();
+    let head = format!("# fulgurite trace 2\ntrace f for cpu ({}) {{\n", inputs.join(", "));
+    parse(&format!("{head}{lines}return\n}}\n")).unwrap()
+}
+
+/// What the parser takes is what the printer writes: beyond the bound, names are written one by one.
+#[test]
+fn a_text_that_names_too_many_values_together_is_written_name_by_name() {
+    let mut trace = of_inputs(1100, "y = tt::gather(p.x0, [p.*], dim=0)\n");
+    for (lines, together) in [(300, true), (1000, false)] {
+        let block = &mut trace.block;
+        while block.symbols.len() < lines {
+            let mut symbol = block.symbols[0].clone();
+            let meta = block.meta(symbol.results[0]).clone();
+            symbol.results[0] = block.define(format!("y{}", block.symbols.len()), meta);
+            block.symbols.push(symbol);
+        }
+        let text = trace.to_string();
+        assert_eq!(text.contains("p.*"), together);
+        assert!(parse(&text).unwrap() == trace, "{lines} lines");
+    }
+}
+
+/// Lines that read the first of many inputs, but are not written as one, are not compared with all that follow.
+#[test]
+fn the_search_for_lines_that_are_alike_takes_time_in_proportion_to_their_number() {
+    for count in [1250, 5000] {
+        let lines: String = (0..count).map(|i| format!("e{i} = tt::exp(p.x0)\n")).collect();
+        let trace = of_inputs(count, &lines);
+        COMPARED.set(0);
+        let text = trace.to_string();
+        assert!(parse(&text).unwrap() == trace);
+        assert!(COMPARED.get() <= 2 * count, "{} comparisons for {count} lines", COMPARED.get());
+    }
+    let lines: String = (0..5000).map(|i| format!("e.x{i} = tt::exp(p.x{i})\n")).collect();
+    COMPARED.set(0);
+    let text = of_inputs(4000, &lines[..lines.find("e.x4000").unwrap()]).to_string();
+    assert!(text.contains("for p.*: e.* = tt::exp(p.*)") && COMPARED.get() <= 8000, "{}", COMPARED.get());
 }

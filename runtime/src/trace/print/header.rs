@@ -79,6 +79,7 @@ fn inputs(trace: &Trace, style: &Style<'_>) -> Vec<Item> {
     while at < parameters.len() {
         if let Some((root, model, count)) = models.as_ref().and_then(|models| models.alike(at, same)) {
             items.push((format!("{root}.* like {model}.*"), root.to_owned()));
+            style.names.trees.inspect(|trees| trees.tell(count));
             at += count;
             continue;
         }
@@ -120,6 +121,7 @@ fn outputs_below(trace: &Trace, trees: &Trees, at: usize) -> Option<(String, usi
     };
     let (root, count) = trees.pattern_where(trace.block.results.len() - at, path, fits)?;
     let (before, behind) = around?;
+    trees.tell(count);
     Some((format!("{root}.* = {before}*{behind}"), count))
 }
 

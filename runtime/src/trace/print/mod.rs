@@ -1,4 +1,4 @@
-//! Traces as text. The grammar is in `docs/src/trace-text.md`; [`parse`](super::parse) reads it back.
+//! Traces as text. The grammar is in `docs/src/trace-text.md`; [`parse`](super::parse()) reads it back.
 //!
 //! `words` writes names, `calls` calls, `each` and `together` lines that are alike, `blocks` the lines of a block and
 //! what is nested in them, `header` what is around them, `fold` breaks lines.
@@ -31,9 +31,14 @@ pub(super) use words::{MAX_RUN, is_numeric, is_reserved};
 pub fn print(trace: &Trace, options: PrintOptions) -> String {
     let names = trace.block.parameters.iter().map_while(|id| trace.block.values.get(id.index()));
     let trees = Trees::of(names.map(|value| &value.name));
-    let mut printer = Printer::new(options, trace.target.device(), &trees);
-    printer.trace(trace);
-    printer.out
+    let text = |trees: &Trees| {
+        let mut printer = Printer::new(options, trace.target.device(), trees);
+        printer.trace(trace);
+        printer.out
+    };
+    let together = text(&trees);
+    // What no parser takes is written name by name.
+    if trees.told_too_many() { text(&Trees::apart()) } else { together }
 }
 
 /// The line of a symbol, without what is nested in it: names in full, and no device if all values of the block are on

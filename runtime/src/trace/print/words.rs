@@ -115,20 +115,20 @@ impl<'a> Names<'a> {
     /// `mul to .9`, or, with `trees`, `params.*`.
     pub(super) fn run(&self, previous: Option<ValueId>, ids: &[ValueId], trees: Option<&Trees>) -> (String, usize) {
         let first = self.after(previous, ids[0]);
-        if !self.short() {
-            return (first, 1);
-        }
+        let Some(inputs) = self.trees.filter(|inputs| !inputs.are_apart()) else { return (first, 1) };
         // A value that the block does not have is called as no other.
         let name = |i: usize| self.block.values.get(ids[i].index()).map_or("", |value| &*value.name);
         if let Some((pattern, count)) = trees.and_then(|trees| trees.pattern(ids.len(), name)) {
+            inputs.tell(count);
             return (format!("{pattern}.*"), count);
         }
         let follows = |i: &usize| name(*i).len() <= MAX_RELATIVE && next_name(name(i - 1)).as_deref() == Some(name(*i));
         let count = 1 + (1..ids.len().min(MAX_RUN)).take_while(follows).count();
-        match count >= FEWEST {
-            true => (format!("{first} to .{}", counted(name(count - 1)).1), count),
-            false => (first, 1),
+        if count < FEWEST {
+            return (first, 1);
         }
+        inputs.tell(count);
+        (format!("{first} to .{}", counted(name(count - 1)).1), count)
     }
 
     /// The names of a list.
