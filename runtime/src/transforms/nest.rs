@@ -26,17 +26,23 @@ pub(crate) fn nest(mut block: Block) -> Block {
 fn order_parameters(body: &mut Block, executor: &str, arguments: &mut [Arg<ValueId>]) {
     let [Arg::List(operands)] = arguments else { return };
     let nested = Nested::new(body, executor, &FxHashMap::default(), false);
+    let places = places_of_parameters(body);
     let mut order: Vec<usize> = Vec::with_capacity(operands.len());
-    for (_, id) in nested.occurrences(body) {
-        let parameter = body.parameters.iter().position(|parameter| *parameter == id);
-        if let Some(parameter) = parameter.filter(|parameter| !order.contains(parameter)) {
+    let mut placed = vec![false; body.parameters.len()];
+    let read = nested.occurrences(body).into_iter().filter_map(|(_, id)| places.get(&id).copied());
+    // Parameters that only leave again, or are not read, keep their places behind the others.
+    for parameter in read.chain(0..body.parameters.len()) {
+        if !std::mem::replace(&mut placed[parameter], true) {
             order.push(parameter);
         }
     }
-    // Parameters that only leave again, or are not read, keep their places behind the others.
-    order.extend((0..body.parameters.len()).filter(|parameter| !order.contains(parameter)).collect::<Vec<_>>());
     *operands = order.iter().map(|i| operands[*i]).collect();
     body.parameters = order.iter().map(|i| body.parameters[*i]).collect();
+}
+
+/// The places of a body's parameters.
+fn places_of_parameters(body: &Block) -> FxHashMap<ValueId, usize> {
+    body.parameters.iter().enumerate().map(|(at, id)| (*id, at)).collect()
 }
 
 /// Calls parameter `at` of the body of region `symbol` `name`.
@@ -63,6 +69,7 @@ fn beside_readers(
     // Of each view that moves, how many lines it is inside of. Readers come later: a view of a view is called after the
     // name that its reader has by then.
     let mut depths: FxHashMap<usize, usize> = FxHashMap::default();
+    let mut bodies: FxHashMap<usize, Body> = FxHashMap::default();
     for i in (0..block.symbols.len()).rev() {
         let symbol = &block.symbols[i];
         let (Some(def), [id]) = (symbol.operator(), &symbol.results[..]) else { continue };
@@ -72,7 +79,7 @@ fn beside_readers(
         if !plain || !is_view(def) || returned.contains(id) || depth >= DEEPEST {
             continue;
         }
-        let Some((name, parameter)) = called(&block, *by, *id) else { continue };
+        let Some((name, parameter)) = called(&block, *by, *id, &mut bodies) else { continue };
         if names.contains(&name) && *name != *block.value(*id).name {
             continue;
         }
@@ -82,14 +89,59 @@ fn beside_readers(
         block.symbols[i].pass = block.symbols[*by].pass;
         if let Some(parameter) = parameter {
             rename(&mut block.symbols[*by], parameter, &name);
+            if let Some(body) = bodies.get_mut(by) {
+                body.names.insert(name.clone());
+            }
         }
         depths.insert(i, depth);
     }
     in_order(block, &depths)
 }
 
+/// The body of a region, for those views that are written in place of its parameters.
+struct Body {
+    /// What a view is called in place of the parameter at a place, if one line reads it, and it does not leave again.
+    called: FxHashMap<usize, Arc<str>>,
+    /// The parameter that an operand is.
+    parameters: FxHashMap<ValueId, usize>,
+    /// The names that are taken.
+    names: FxHashSet<Arc<str>>,
+}
+
+impl Body {
+    /// The body of `symbol`, which `executor` computes.
+    fn new(symbol: &BoundSymbol, body: &Block, executor: &str) -> Body {
+        let places_in = places_of_parameters(body);
+        let nested = Nested::new(body, executor, &FxHashMap::default(), false);
+        let occurrences = nested.occurrences(body);
+        let mut times: FxHashMap<ValueId, usize> = FxHashMap::default();
+        body.results
+            .iter()
+            .chain(occurrences.iter().map(|(_, id)| id))
+            .for_each(|id| *times.entry(*id).or_default() += 1);
+        let called = occurrences.iter().filter(|(_, id)| times[id] == 1).filter_map(|(line, id)| {
+            let (param, item, _) = places(line.operator()?, &line.arguments).find(|(_, _, read)| read == id)?;
+            let first = &body.value(*line.results.first()?).name;
+            Some((*places_in.get(id)?, name_of(first, param, item)))
+        });
+        // The first place of an operand that is there several times.
+        let mut parameters: FxHashMap<ValueId, usize> = FxHashMap::default();
+        symbol.operands().enumerate().for_each(|(at, id)| _ = parameters.entry(id).or_insert(at));
+        Body {
+            called: called.collect(),
+            parameters,
+            names: body.values.iter().map(|value| value.name.clone()).collect(),
+        }
+    }
+}
+
 /// What a view is called that symbol `by` reads once, and the parameter of its body that it is, if that is a region.
-fn called(block: &Block, by: usize, id: ValueId) -> Option<(Arc<str>, Option<usize>)> {
+fn called(
+    block: &Block,
+    by: usize,
+    id: ValueId,
+    bodies: &mut FxHashMap<usize, Body>,
+) -> Option<(Arc<str>, Option<usize>)> {
     let symbol = &block.symbols[by];
     if let Some(def) = symbol.operator() {
         let (param, item, _) = places(def, &symbol.arguments).find(|(_, _, read)| *read == id)?;
@@ -97,16 +149,10 @@ fn called(block: &Block, by: usize, id: ValueId) -> Option<(Arc<str>, Option<usi
     }
     let Callee::Region { executor } = symbol.callee else { return None };
     let body = symbol.body.as_deref()?;
-    let at = symbol.operands().position(|operand| operand == id)?;
-    let parameter = *body.parameters.get(at)?;
-    let nested = Nested::new(body, executor, &FxHashMap::default(), false);
-    let occurrences = nested.occurrences(body);
-    let mut reading = occurrences.iter().filter(|(_, read)| *read == parameter);
-    let ((line, _), None) = (reading.next()?, reading.next()) else { return None };
-    let (param, item, _) = places(line.operator()?, &line.arguments).find(|(_, _, read)| *read == parameter)?;
-    let name = name_of(&body.value(*line.results.first()?).name, param, item);
-    let taken = body.values.iter().any(|value| value.name == name) || body.results.contains(&parameter);
-    (!taken).then_some((name, Some(at)))
+    let known = bodies.entry(by).or_insert_with(|| Body::new(symbol, body, executor));
+    let at = *known.parameters.get(&id)?;
+    let name = known.called.get(&at)?.clone();
+    (!known.names.contains(&name)).then_some((name, Some(at)))
 }
 
 /// The block with each of these views right before its reader, in the order in which the reader's text has them.
@@ -128,8 +174,8 @@ fn write(block: &Block, at: usize, by: &FxHashMap<ValueId, usize>, order: &mut V
         (Callee::Region { executor }, Some(body)) => {
             let outer: Vec<ValueId> = symbol.operands().collect();
             let nested = Nested::new(body, executor, &FxHashMap::default(), false);
-            let parameter = |id: ValueId| body.parameters.iter().position(|parameter| *parameter == id);
-            nested.occurrences(body).into_iter().filter_map(|(_, id)| parameter(id)).map(|at| outer[at]).collect()
+            let places = places_of_parameters(body);
+            nested.occurrences(body).into_iter().filter_map(|(_, id)| places.get(&id)).map(|at| outer[*at]).collect()
         }
         _ => symbol.operands().collect(),
     };
