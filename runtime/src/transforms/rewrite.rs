@@ -35,7 +35,7 @@ use crate::fuel::Fuel;
 use crate::trace::{Block, BoundSymbol, Results, Trace};
 
 #[cfg(feature = "testing")]
-pub(crate) use self::pattern::commutes;
+pub(crate) use self::pattern::{commutes, exchangeable};
 
 /// The rewrites that run without being named: those declared `default`, and those of executors.
 pub fn default_rewrites() -> Vec<&'static RewriteDef> {

@@ -16,7 +16,7 @@ use crate::testing::samples::Samples;
 use crate::testing::subject::{List, joint_trace, random_like, trace_of};
 use crate::testing::test::{Outcome, PASSED};
 use crate::testing::tolerance::{Expected, SAME_IN_F64};
-use crate::trace::{Block, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Trace, ValueId};
 use crate::tracer::rules::TracedRule;
 use crate::tracer::trace_block;
 use crate::transforms::rewrite;
@@ -72,9 +72,14 @@ fn one(def: &'static RewriteDef, metas: &[TensorMeta], arrays: &[Array], dtype: 
     ensure!(fuel != Fuel::limited(1 << 20), "it does not fire on its own pattern:\n{pattern}");
     agree(&pattern, &replacement, arrays, dtype, gradients)?;
     agree(&pattern, &rewritten, arrays, dtype, gradients).map_err(|p| p.within("the rewritten program"))?;
-    let commuted = commuted(&pattern);
+    let commuted = with_exchanged(&pattern, rewrite::commutes);
     for program in &commuted {
         fires_and_agrees(def, program, arrays, dtype, "with operands that commute in the other order")?;
+    }
+    // Arguments of other samples may let operands commute.
+    let others = |symbol: &BoundSymbol| rewrite::exchangeable(symbol) && !rewrite::commutes(symbol);
+    for program in with_exchanged(&pattern, others) {
+        stays_right(def, &program, arrays, dtype)?;
     }
     for program in [&pattern].into_iter().chain(&commuted) {
         for (exposed, whole) in exposed(program) {
@@ -112,11 +117,11 @@ fn stays_right(def: &'static RewriteDef, program: &Trace, arrays: &[Array], dtyp
         .map_err(|problem| problem.within(format!("it fires where it must not, on\n{program}")))
 }
 
-/// The pattern with the first two arguments exchanged of each symbol by itself where its operator says that
-/// they commute, and of all of them at once if there are several.
-fn commuted(pattern: &Trace) -> Vec<Trace> {
+/// The pattern with the first two arguments exchanged of each symbol that `chosen` holds for by itself, and of all of
+/// them at once if there are several.
+fn with_exchanged(pattern: &Trace, chosen: impl Fn(&BoundSymbol) -> bool) -> Vec<Trace> {
     let symbols = &pattern.block.symbols;
-    let places: Vec<usize> = (0..symbols.len()).filter(|i| rewrite::commutes(&symbols[*i])).collect();
+    let places: Vec<usize> = (0..symbols.len()).filter(|i| chosen(&symbols[*i])).collect();
     let exchanged = |places: &[usize]| {
         let mut block = pattern.block.clone();
         places.iter().for_each(|i| block.symbols[*i].arguments.swap(0, 1));

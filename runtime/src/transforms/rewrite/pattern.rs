@@ -40,8 +40,8 @@ pub(super) struct Shape {
     /// The symbols in the order in which they are looked for: each but the first shares a value with one before it, if
     /// any does.
     pub(super) order: Vec<usize>,
-    /// Whether the first two arguments of each symbol match in either order.
-    pub(super) commutes: Vec<bool>,
+    /// Whether the first two arguments of each symbol may match in either order, which its other arguments decide.
+    pub(super) exchangeable: Vec<bool>,
 }
 
 /// Both sides of a rewrite on the metas of a match.
@@ -133,19 +133,25 @@ impl Shape {
         if block.symbols.is_empty() {
             return Ok(None);
         }
-        let commutes = block.symbols.iter().map(commutes).collect();
-        Ok(Some(Shape { order: connected_order(&block), block, commutes }))
+        let exchangeable = block.symbols.iter().map(exchangeable).collect();
+        Ok(Some(Shape { order: connected_order(&block), block, exchangeable }))
     }
 }
 
-/// Whether the first two arguments of a symbol may be exchanged: its operator says that they commute, each may take the
-/// other's place, and the other arguments are at their defaults.
-pub(crate) fn commutes(symbol: &BoundSymbol) -> bool {
+/// Whether the first two arguments of a symbol may be exchanged where its other arguments are at their defaults: its
+/// operator says that they commute, and each may take the other's place.
+pub(crate) fn exchangeable(symbol: &BoundSymbol) -> bool {
     let Some(def) = symbol.operator().filter(|def| def.commutes) else { return false };
-    let ([first, second, ..], [_, _, others @ ..]) = (def.params, &symbol.arguments[..]) else { return false };
-    let tensors = symbol.arguments[..2].iter().all(|argument| matches!(argument, Arg::Tensor(_)));
-    let defaults = def.params[2..].iter().zip(others).all(|(param, given)| *given == param.default_argument());
-    (tensors || first.kind == second.kind) && defaults
+    let ([first, second, ..], [own, other, ..]) = (def.params, &symbol.arguments[..]) else { return false };
+    let tensors = matches!((own, other), (Arg::Tensor(_), Arg::Tensor(_)));
+    tensors || first.kind == second.kind
+}
+
+/// Whether the first two arguments of a symbol may be exchanged.
+pub(crate) fn commutes(symbol: &BoundSymbol) -> bool {
+    let Some(def) = symbol.operator().filter(|_| exchangeable(symbol)) else { return false };
+    let others = def.params.iter().zip(&symbol.arguments).skip(2);
+    others.into_iter().all(|(param, given)| *given == param.default_argument())
 }
 
 /// The symbols of a pattern from the first on, each sharing a value with one before it if any does: what a value makes

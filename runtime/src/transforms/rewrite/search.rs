@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::pattern::{Owners, Pattern, Sides};
+use super::pattern::{Owners, Pattern, Sides, commutes};
 use super::uses::Uses;
 use crate::argument::{Arg, map_arguments};
 use crate::fuel::Fuel;
@@ -119,7 +119,7 @@ impl<'a> Search<'a> {
         let Some(place) = pattern.shape.order.get(next).copied() else { return self.matched() };
         let wanted = &pattern.shape.block.symbols[place];
         let both = [false, true];
-        let orders = if pattern.shape.commutes[place] { &both[..] } else { &both[..1] };
+        let orders = if pattern.shape.exchangeable[place] { &both[..] } else { &both[..1] };
         for i in self.candidates(next, wanted) {
             let symbol = &self.block.symbols[i as usize];
             if self.taken[i as usize]
@@ -216,7 +216,8 @@ impl<'a> Search<'a> {
             let theirs = in_order(&symbol.arguments, place.swapped);
             let equal = arguments.len() == symbol.arguments.len()
                 && arguments.iter().zip(theirs).all(|(own, theirs)| theirs.map(|id| Some(*id)) == *own);
-            if symbol.callee != wanted.callee || !equal || wanted.results.len() != symbol.results.len() {
+            let in_order = !place.swapped || commutes(wanted);
+            if symbol.callee != wanted.callee || !equal || !in_order || wanted.results.len() != symbol.results.len() {
                 return None;
             }
             wanted.results.iter().zip(&symbol.results).for_each(|(own, theirs)| bound[own.index()] = Some(*theirs));
