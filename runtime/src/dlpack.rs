@@ -15,6 +15,7 @@ use std::ptr::NonNull;
 
 use fulgurite_kernels::DType;
 
+pub(crate) use abi::HOST_MEMORY;
 pub use abi::{DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
 pub use abi::{FLAG_IS_COPIED, FLAG_READ_ONLY};
 
@@ -25,7 +26,7 @@ use crate::meta::{Device, TensorMeta};
 use crate::stream_kind::StreamKind;
 
 /// The stream on which the other library uses the data: what the argument `stream` of Python's `__dlpack__` says. It is
-/// of no interest on the host.
+/// of no interest on the host, except that an import of memory that is page-locked for a device waits for the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OtherStream {
     /// None: nobody waits for anything. The caller has made sure of the order (`-1`).
@@ -324,7 +325,7 @@ impl Array {
 
     /// An array over the memory of another library's tensor, which is deleted when the last array that uses it is gone,
     /// or before an error is returned. `producer` is the stream on which the data is computed: work on the array waits
-    /// for it.
+    /// for it. Where the data is in memory of the host that is page-locked for a device, the import waits.
     ///
     /// # Errors
     /// If the tensor is of another version, on a device that is not linked or not available, of an element type that
@@ -350,11 +351,15 @@ impl Array {
         }
         let strides: Option<Vec<isize>> =
             (!strides.is_null() && rank > 0).then(|| list(strides).iter().map(|stride| *stride as isize).collect());
-        let device = device_of(device)?;
+        let (device, writer) = (device_of(device)?, writer_of(device, producer)?);
         let offset = usize::try_from(byte_offset).map_err(|_| wrong(format!("its offset is {byte_offset} bytes")))?;
         if !device.is_cpu() {
             let state = DeviceState::of(device)?;
             after(&state, producer, |own, other| order(&state, other, own))?;
+        }
+        // The host reads at any time.
+        if let Some(writer) = writer {
+            writer.synchronize()?;
         }
         // An offset would make another address of it.
         if data.is_null() && !extents.contains(&0) {
@@ -370,14 +375,38 @@ impl Array {
 /// The device of DLPack's. Memory of the host that is page-locked for a device is memory of the host.
 fn device_of(device: DLDevice) -> Result<Device> {
     let DLDevice { device_type, device_id } = device;
-    if device_type == abi::CPU || device_type == abi::CUDA_HOST {
+    if device_type == abi::CPU || HOST_MEMORY.iter().any(|(_, host)| *host == device_type) {
+        return Ok(Device::CPU);
+    }
+    if device_kinds().into_iter().any(|kind| kind.dlpack_host_type() == Some(device_type)) {
         return Ok(Device::CPU);
     }
     let kind = device_kinds().into_iter().find(|kind| kind.dlpack_type() == Some(device_type)).ok_or_else(|| {
         wrong(format!("its memory is on a device of DLPack's type {device_type}, of which no kind is linked here"))
     })?;
-    let index = u32::try_from(device_id).map_err(|_| wrong(format!("its device has the number {device_id}")))?;
-    Ok(Device::new(kind.name(), index))
+    Ok(Device::new(kind.name(), index_of(device_id)?))
+}
+
+fn index_of(device_id: i32) -> Result<u32> {
+    u32::try_from(device_id).map_err(|_| wrong(format!("its device has the number {device_id}")))
+}
+
+/// The stream that writes memory of the host which is page-locked for a device.
+fn writer_of(device: DLDevice, producer: OtherStream) -> Result<Option<Box<dyn DeviceStream>>> {
+    let DLDevice { device_type, device_id } = device;
+    let (Some(handle), true) = (producer.handle(), device_type != abi::CPU) else { return Ok(None) };
+    let Some(kind) = device_kinds().into_iter().find(|kind| kind.dlpack_host_type() == Some(device_type)) else {
+        return match device_of(device)?.is_cpu() {
+            true => Err(wrong(format!(
+                "its memory has DLPack's type {device_type} and is written by a stream of a kind of device that is \
+                 not linked here: wait for it, and import it unordered"
+            ))),
+            false => Ok(None),
+        };
+    };
+    let state = DeviceState::of(Device::new(kind.name(), index_of(device_id)?))?;
+    // SAFETY: promised where the `OtherStream` was made; the value is dropped before the import returns.
+    Ok(Some(unsafe { state.context().stream_of(handle) }?))
 }
 
 /// Codes of DLPack's element types.

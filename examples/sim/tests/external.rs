@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fulgurite::compile::Options;
 use fulgurite::device::{DeviceContext, DeviceMemory, DeviceState, DeviceStream};
-use fulgurite::dlpack::OtherStream;
+use fulgurite::dlpack::{DLDataType, DLDevice, DLManagedTensorVersioned, DLPackVersion, DLTensor};
+use fulgurite::dlpack::{Managed, OtherStream};
 use fulgurite::kernels::launch::{CopyRange, DeviceAddress};
 use fulgurite::prelude::*;
 use fulgurite::{DType, Device, TensorMeta};
-use fulgurite_example_sim::kind::PER_THREAD;
+use fulgurite_example_sim::kind::{HOST_MEMORY, PER_THREAD};
 
 /// Work of a stream before what is of interest: enough for other streams to pass it.
 const MUCH: usize = 200;
@@ -148,4 +149,60 @@ fn exported_memory_is_used_again_after_the_consumers_thread_is_done() {
         assert_eq!(read, values, "the memory was written to before it was read");
         drop(zeros);
     }
+}
+
+/// A tensor of two numbers in host memory that is page-locked for the device. Nothing is freed.
+fn page_locked(data: *mut u8, device_type: i32) -> Managed {
+    let shape: &mut [i64] = vec![2].leak();
+    let tensor = Box::leak(Box::new(DLManagedTensorVersioned {
+        version: DLPackVersion { major: 1, minor: 0 },
+        manager_ctx: std::ptr::null_mut(),
+        deleter: None,
+        flags: 0,
+        dl_tensor: DLTensor {
+            data: data.cast(),
+            device: DLDevice { device_type, device_id: 0 },
+            ndim: 1,
+            dtype: DLDataType { code: 2, bits: 32, lanes: 1 },
+            shape: shape.as_mut_ptr(),
+            strides: std::ptr::null_mut(),
+            byte_offset: 0,
+        },
+    }));
+    // SAFETY: the tensor is valid for ever.
+    unsafe { Managed::from_raw(tensor) }.unwrap()
+}
+
+/// The host reads at any time: the import itself waits for the stream that writes.
+#[test]
+fn page_locked_memory_is_imported_after_it_is_written() {
+    let state = DeviceState::of(sim()).unwrap();
+    let context = state.context();
+    let written = |producer: OtherStream| {
+        // SAFETY: it is the thread's own stream.
+        let other = unsafe { context.stream_of(PER_THREAD) }.unwrap();
+        let (scratch, from) = (context.allocate(64).unwrap(), memory(context, &[1.0, 2.0]));
+        let [before, behind] = [context.event(true).unwrap(), context.event(true).unwrap()];
+        let values: &mut [f32] = vec![0.0; 2].leak();
+        let data: *mut u8 = values.as_mut_ptr().cast();
+        other.record(&*before).unwrap();
+        busy(&*other, &*scratch);
+        // SAFETY: the memory has as many bytes, is never freed, and is read behind the copy.
+        unsafe { other.copy_out(std::slice::from_raw_parts_mut(data, 8), from.address()) }.unwrap();
+        other.record(&*behind).unwrap();
+        let array = Array::from_dlpack(page_locked(data, HOST_MEMORY), producer).unwrap();
+        let written = behind.milliseconds_since(&*before).is_ok();
+        other.synchronize().unwrap();
+        assert_eq!((array.device().is_cpu(), array.to_vec::<f32>().unwrap()), (true, vec![1.0, 2.0]));
+        written
+    };
+    for _ in 0..5 {
+        assert!(written(OtherStream::Default { per_thread: true }));
+    }
+    assert!((0..20).any(|_| !written(OtherStream::Unordered)), "the stream is not what the import waits for");
+    // Of a kind that is not linked nobody can wait for the stream.
+    let values: &mut [f32] = vec![0.0; 2].leak();
+    let other = page_locked(values.as_mut_ptr().cast(), 11);
+    let error = Array::from_dlpack(other, OtherStream::Default { per_thread: true }).unwrap_err().to_string();
+    assert!(error.contains("is written by a stream of a kind of device that is not linked here"), "{error}");
 }

@@ -7,6 +7,7 @@ use super::command::Source;
 use super::context::DeviceContext;
 use super::error::{Category, DeviceError};
 use super::properties::{Entry, Properties};
+use crate::dlpack::HOST_MEMORY;
 use crate::error::Failure;
 use crate::meta::{Device, Target};
 use crate::operator::did_you_mean;
@@ -80,6 +81,13 @@ pub trait DeviceKind: Send + Sync {
     /// What DLPack calls devices of this kind; `None` if arrays on them are not exchanged.
     fn dlpack_type(&self) -> Option<i32> {
         None
+    }
+
+    /// What DLPack calls host memory that is page-locked for devices of this kind, and that their streams may write;
+    /// `None` if it has no word for it.
+    fn dlpack_host_type(&self) -> Option<i32> {
+        let own = self.dlpack_type()?;
+        HOST_MEMORY.iter().find(|(device, _)| *device == own).map(|(_, host)| *host)
     }
 
     /// Opens device `ordinal`. It is opened once in a process.

@@ -71,7 +71,8 @@ pub(super) const VERSION: DLPackVersion = DLPackVersion { major: 1, minor: 0 };
 
 /// Types of devices.
 pub(super) const CPU: i32 = 1;
-pub(super) const CUDA_HOST: i32 = 3;
+/// Types of devices whose page-locked host memory has a type of its own, and that type.
+pub(crate) const HOST_MEMORY: [(i32, i32); 2] = [(2, 3), (10, 11)];
 
 /// Classes of element types.
 pub(super) const INT: u8 = 0;
