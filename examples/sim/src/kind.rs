@@ -19,6 +19,8 @@ pub const DEVICES: u32 = 2;
 
 /// The device type that DLPack has for kinds that it does not list: `kDLExtDev`.
 const EXTENSION: i32 = 12;
+/// DLPack has no type for host memory that is page-locked for a device of a kind that it does not list.
+pub const HOST_MEMORY: i32 = 1 << 16;
 /// The handle of the default stream of the calling thread, as CUDA has it.
 pub const PER_THREAD: u64 = 2;
 
@@ -74,6 +76,10 @@ impl DeviceKind for Sim {
 
     fn dlpack_type(&self) -> Option<i32> {
         Some(EXTENSION)
+    }
+
+    fn dlpack_host_type(&self) -> Option<i32> {
+        Some(HOST_MEMORY)
     }
 
     fn open(&self, ordinal: u32) -> Result<Arc<dyn DeviceContext>, DeviceError> {
@@ -179,10 +185,18 @@ impl DeviceContext for SimContext {
     fn load(
         &self,
         code: &Arc<DeviceCode>,
-        _stream: &dyn DeviceStream,
-        _room: Room,
+        stream: &dyn DeviceStream,
+        room: Room,
     ) -> Result<Box<dyn LoadedCode>, CodeError> {
-        Ok(Box::new(SimCode::load(code)?))
+        // What a program reads before it is written is no number.
+        if room.bytes > 0 {
+            // SAFETY: the memory is the program's, which the runtime keeps until work of a failed load is done.
+            unsafe { stream.fill(room.own, 0xff, room.bytes) }?;
+        }
+        let loaded = SimCode::load(code)?;
+        // Other streams write to it too.
+        stream.synchronize()?;
+        Ok(Box::new(loaded))
     }
 }
 
