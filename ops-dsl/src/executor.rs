@@ -84,7 +84,7 @@ fn kind_of_device(setting: &Setting, errors: &mut Errors) -> Option<LitStr> {
     if meant.is_some() || !is_word {
         let hint = meant.map(|meant| format!(", did you mean `{meant}`?")).unwrap_or_default();
         let known = known.join(", ");
-        errors.at(&given, format!("there is no kind of device \"{name}\"{hint}; Fulgurite comes with: {known}"));
+        errors.at(&given, format!("there is no kind of device \"{name}\"{hint} (Fulgurite comes with: {known})"));
     }
     Some(given)
 }

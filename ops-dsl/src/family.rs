@@ -255,7 +255,7 @@ fn unknown_columns(tokens: &TokenStream, columns: &[String], errors: &mut Errors
         if !columns.contains(&name.to_string()) {
             let known: Vec<String> = columns.iter().map(|column| format!("${column}")).collect();
             let hint = did_you_mean(&format!("${name}"), known.iter().map(String::as_str));
-            errors.at(name, format!("the table has no column `${name}`{hint}; it has: {}", known.join(", ")));
+            errors.at(name, format!("the table has no column `${name}`{hint} (it has: {})", known.join(", ")));
         }
     });
 }

@@ -81,7 +81,7 @@ pub fn once(settings: &[Setting], repeatable: &[&str], errors: &mut Errors) {
 pub fn unknown(setting: &Setting, of: &str, known: &[&str], errors: &mut Errors) {
     let name = setting.name.to_string();
     let hint = did_you_mean(&name, known.iter().copied());
-    errors.at(&setting.name, format!("{of} has no setting `{name}`{hint}; there are: {}", known.join(", ")));
+    errors.at(&setting.name, format!("{of} has no setting `{name}`{hint} (there are: {})", known.join(", ")));
 }
 
 /// Without the invisible group that `macro_rules!` puts around what it matched.
@@ -241,7 +241,7 @@ fn dtypes(setting: &Setting, errors: &mut Errors) -> Vec<Ident> {
         let Some((_, variant)) = DTYPES.iter().find(|(known, _)| *known == name) else {
             let known = DTYPES.map(|(known, _)| known);
             let hint = did_you_mean(&name, known.iter().copied());
-            errors.at(&word, format!("there is no dtype `{name}`{hint}; there are: {}", known.join(", ")));
+            errors.at(&word, format!("there is no dtype `{name}`{hint} (there are: {})", known.join(", ")));
             continue;
         };
         if all.iter().any(|other| other == variant) {
@@ -264,7 +264,7 @@ fn variant(setting: &Setting, table: &[(&str, &str)], errors: &mut Errors) -> Op
     let word = value.to_token_stream().to_string();
     let Some((_, variant)) = table.iter().find(|(known, _)| *known == word) else {
         let hint = did_you_mean(&word, known.iter().copied());
-        errors.at(value, format!("`{name}` has no value `{word}`{hint}; there are: {}", known.join(", ")));
+        errors.at(value, format!("`{name}` has no value `{word}`{hint} (there are: {})", known.join(", ")));
         return None;
     };
     Some(Ident::new(variant, setting.name.span()))
@@ -330,7 +330,7 @@ pub fn precision(setting: &Setting, errors: &mut Errors) -> Option<Ident> {
     if known.is_none() {
         let names = PRECISIONS.map(|(known, _)| known);
         let hint = did_you_mean(&name, names);
-        errors.at(&given, format!("there is no precision `{name}`{hint}; there are: {}", names.join(", ")));
+        errors.at(&given, format!("there is no precision `{name}`{hint} (there are: {})", names.join(", ")));
     }
     known.map(|(_, variant)| Ident::new(variant, setting.name.span()))
 }
@@ -356,7 +356,7 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
                     let known = DTYPES.iter().find(|(known, _)| *known == name);
                     if known.is_none() {
                         let known: Vec<_> = DTYPES.iter().map(|(known, _)| *known).collect();
-                        errors.at(&path, format!("there is no dtype `{name}`; there are: {}", known.join(", ")));
+                        errors.at(&path, format!("there is no dtype `{name}` (there are: {})", known.join(", ")));
                     }
                     known.map(|(_, variant)| Ident::new(variant, part.name.span()))
                 }));
@@ -372,7 +372,7 @@ fn directives(setting: &Setting, errors: &mut Errors) -> Vec<Directive> {
                     errors.at(
                         &part.name,
                         format!(
-                            "there is no generated test `{name}`{}; there are: {}",
+                            "there is no generated test `{name}`{} (there are: {})",
                             did_you_mean(name, known.iter().copied()),
                             known.join(", ")
                         ),

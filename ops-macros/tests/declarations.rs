@@ -205,7 +205,7 @@ pub mod full {
 }
 
 /// A list of results.
-#[operator(prim, name = "halves", no_grad = "a test")]
+#[operator(executor = liger, name = "halves", no_grad = "a test")]
 pub mod halves {
     fn halves(input: Tensor, dim: i64) -> Vec<Tensor>;
 

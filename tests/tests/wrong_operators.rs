@@ -350,7 +350,7 @@ fn kernels_that_do_not_fit_their_launches() {
     must_catch(
         "wrong::misspelt_kernel",
         Template::Sources,
-        "has no kernel 'twise', did you mean 'twice'?; there are: twice",
+        "has no kernel 'twise', did you mean 'twice'? (there are: twice;",
     );
     must_catch(
         "wrong::missing_bind",

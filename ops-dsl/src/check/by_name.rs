@@ -20,7 +20,7 @@ pub fn taken(rule: &Rule, params: &[String], of: &str, errors: &mut Errors) -> b
         let hint = did_you_mean(&param.name, params.iter().map(String::as_str));
         let there_are =
             if params.is_empty() { "takes no arguments".into() } else { format!("takes: {}", params.join(", ")) };
-        errors.at(&param.written, format!("the {of} has no parameter `{}`{hint}; it {there_are}", param.name));
+        errors.at(&param.written, format!("the {of} has no parameter `{}`{hint} (it {there_are})", param.name));
     }
     right
 }
@@ -41,7 +41,7 @@ pub fn kernel(rule: &Rule, params: &[String], results: &Results, errors: &mut Er
         errors.at(
             &param.written,
             format!(
-                "the signature has no parameter or result `{name}`{hint}; it {takes}; it gives: {}",
+                "the signature has no parameter or result `{name}`{hint} (it {takes}; it gives: {})",
                 outputs.join(", ")
             ),
         );

@@ -224,12 +224,13 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
         _ => {}
     }
     let kernel = operator.rule("cpu").or_else(|| operator.rule("plan"));
-    if let (Kind::Composite, Some(rule)) = (kind, kernel) {
+    if let (Kind::Composite | Kind::Prim, Some(rule)) = (kind, kernel) {
         errors.at(
             &rule.function.sig.ident,
             format!(
-                "nothing runs a kernel of a composite; write it in an implementation, `#[implementation(of = {ident}, \
-                     by = ...)]`, or declare a kernel symbol, `#[operator(executor = ...)]`"
+                "nothing runs a kernel of {}; write it in an implementation, `#[implementation(of = {ident}, by = \
+                     ...)]`, or declare a kernel symbol, `#[operator(executor = ...)]`",
+                kind.describe()
             ),
         );
     }
@@ -331,7 +332,7 @@ fn effects(operator: &Operator, errors: &mut Errors) {
                 Results::List => "`out0`, `out1`, ...".to_owned(),
                 _ => names.join(", "),
             };
-            errors.at(result, format!("there is no result `{text}`{hint}; there are: {there_are}"));
+            errors.at(result, format!("there is no result `{text}`{hint} (there are: {there_are})"));
         }
     }
 }
@@ -365,8 +366,8 @@ fn codes(operator: &mut Operator, helpers: &[Function], errors: &mut Errors) {
             errors.at(
                 &code,
                 format!(
-                    "no rule requires `{code}`{hint}; write `require!(condition, {code}, \"message\")` where it \
-                         is checked"
+                    "no rule requires `{code}`{hint} (write `require!(condition, {code}, \"message\")` where it \
+                         is checked)"
                 ),
             );
             codes.push(code);
@@ -417,7 +418,7 @@ pub fn in_place(named: Option<&[Ident]>, known: &[String], what: &str, errors: &
         let name = ident.to_string();
         if !known.contains(&name) {
             let hint = did_you_mean(&name, known.iter().map(String::as_str));
-            errors.at(ident, format!("there is no `{name}` to be written over{hint}; {what}: {}", known.join(", ")));
+            errors.at(ident, format!("there is no `{name}` to be written over{hint} ({what}: {})", known.join(", ")));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A prim that decomposes, a composite that does not, a prim without a meta, a composite with a kernel.
+//! A prim that decomposes, a composite that does not, a prim without a meta, a composite and a prim
+//! with a kernel.
 use fulgurite_ops_macros::operator;
 
 #[operator(prim, no_grad = "a test")]
@@ -50,6 +51,24 @@ pub mod four {
 
     fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
         let _ = (input, out);
+        Ok(())
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4])));
+    }
+}
+
+#[operator(prim, no_grad = "a test")]
+pub mod five {
+    fn five(input: Tensor) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        let _ = (plan, input, out);
         Ok(())
     }
 

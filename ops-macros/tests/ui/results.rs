@@ -29,7 +29,7 @@ pair!(of_parameter, [#[results(input, indices)]], (Tensor, Tensor));
 pair!(too_few, [#[results(values)]], (Tensor, Tensor));
 pair!(list, [#[results(values)]], Vec<Tensor>);
 
-#[operator(prim)]
+#[operator(executor = host)]
 pub mod topk {
     #[results(values, indices)]
     fn topk(input: Tensor<Floating>) -> (Tensor, Tensor);

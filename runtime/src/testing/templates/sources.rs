@@ -152,7 +152,7 @@ fn launch(command: &Command, plan: &Plan, compiled: &mut Compiled) -> Check {
         let names: Vec<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
         let hint = nearest(kernel, names.iter().copied()).map(|near| format!(", did you mean '{near}'?"));
         return Err(Problem(format!(
-            "{} has no kernel '{kernel}'{}; there are: {} (kernels are declared `extern \"C\" __global__ void`)",
+            "{} has no kernel '{kernel}'{} (there are: {}; kernels are declared `extern \"C\" __global__ void`)",
             source.name,
             hint.unwrap_or_default(),
             names.join(", ")
