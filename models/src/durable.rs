@@ -123,6 +123,10 @@ impl Partial {
             path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
         let prefix = format!(".{}.", name.to_string_lossy());
         let folder = folder_of(path);
+        if matches!(std::fs::metadata(folder), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+            let message = format!("there is no folder '{}'", folder.display());
+            return Err(io::Error::new(io::ErrorKind::NotFound, message));
+        }
         remove_leftovers(folder, &prefix);
         for _ in 0..MOST_NAMES {
             let number = COUNTER.fetch_add(1, Ordering::Relaxed);

@@ -63,13 +63,14 @@ fn a_llama_is_trained_resumed_and_sampled() {
     let folder = tempfile::tempdir().unwrap();
     let train = |steps: &'static str, more: &[&str]| {
         let small = ["train", "llama", "--batch", "2", "--context", "16", "--sample-tokens", "4", "--steps", steps];
-        run_in(folder.path(), &[&small[..], &["--evaluate-batches", "1", "--set", "n_layer=1"], more].concat())
+        run_in(folder.path(), &[&small[..], &["--evaluate-batches", "1"], more].concat())
     };
-    let said = train("2", &[]).ok();
+    let said = train("2", &["--set", "n_layer=1"]).ok();
     assert!(said.starts_with("llama nano: ") && said.contains("step 2: loss "), "{said}");
+    // With the fields that it was started with.
     let said = train("3", &["--resume"]).ok();
     assert!(said.contains("\nresumed at step 2 of 3\n"), "{said}");
-    let complaint = train("4", &["--resume", "--set", "rope_base=5"]).fails(1);
+    let complaint = train("4", &["--resume", "--set", "n_layer=1", "--set", "rope_base=5"]).fails(1);
     assert!(complaint.contains("rope_base is 10000.0 in the checkpoint, got 5.0"), "{complaint}");
     for (more, expected) in [
         (&["--set", "n_layers=2"][..], "argument 'set': a llama has no field 'n_layers', did you mean 'n_layer'?"),
@@ -89,6 +90,8 @@ fn a_llama_is_trained_resumed_and_sampled() {
     assert!(init("gpt2").fails(1).contains("holds weights of a llama model, expected those of a gpt2 model"));
     assert!(init("llama").ok().starts_with(&format!("llama from {checkpoint}: ")));
     let convert = ["convert", checkpoint, "out/model.safetensors"];
+    let complaint = run_in(folder.path(), &convert).fails(1);
+    assert!(complaint.contains("there is no folder 'out'"), "{complaint}");
     std::fs::create_dir(folder.path().join("out")).unwrap();
     let converted = run_in(folder.path(), &convert).ok();
     assert!(converted.contains("checkpoint to huggingface, 1 layers, 4 heads, 64 channels, context 16"), "{converted}");
@@ -228,6 +231,10 @@ fn traces_of_a_model() {
     let small = ["trace", "show", "gpt2", "--layers", "1", "--batch", "2", "--context", "16"];
     let step = run(&small).ok();
     assert!(step.contains("value_and_grad"), "{step}");
+    // Of the vocabulary that `train` has, and of another.
+    assert!(step.contains("state.params.wte.weight: f32[256, 64]"), "{step}");
+    let step = run(&[&small[..], &["--tokenizer", "gpt2"]].concat()).ok();
+    assert!(step.contains("state.params.wte.weight: f32[50257, 64]"), "{step}");
     let folder = tempfile::tempdir().unwrap();
     let planned = run(&[&small[..], &["--stage", "delete_last_used"]].concat()).ok();
     std::fs::write(folder.path().join("step.trace"), planned).unwrap();

@@ -136,6 +136,10 @@ pub struct DecoderConfig {
     pub n_expert_per_token: usize,
 }
 
+/// Experts of all blocks. A small file could otherwise ask for millions of tensors; the largest published mixtures have
+/// about 20,000.
+const MOST_EXPERTS: usize = 1 << 16;
+
 /// A decoder that cannot be.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DecoderError {
@@ -176,6 +180,18 @@ pub enum DecoderError {
         /// What it may be.
         expected: String,
     },
+}
+
+/// A message of serde's about a value, with words for the names of Rust's types.
+fn in_words(message: &str) -> String {
+    const WORDS: [(&str, &str); 5] = [
+        ("expected usize", "expected a whole number"),
+        ("expected u8", "expected 0 or 1"),
+        ("expected f64", "expected a number"),
+        ("expected a boolean", "expected true or false"),
+        ("expected struct RopeAdjustments", "expected an object such as {\"factor\": 8}"),
+    ];
+    WORDS.iter().fold(message.to_owned(), |message, (of_rust, words)| message.replace(of_rust, words))
 }
 
 impl DecoderConfig {
@@ -222,7 +238,8 @@ impl DecoderConfig {
             return Err(DecoderError::UnknownField { name: name.to_owned(), hint });
         };
         *field = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
-        *self = serde_json::from_value(fields).map_err(wrong)?;
+        *self = serde_json::from_value(fields)
+            .map_err(|error| DecoderError::Value { field: name.to_owned(), message: in_words(&error.to_string()) })?;
         Ok(())
     }
 
@@ -311,6 +328,9 @@ impl DecoderConfig {
         let limit = if mixture { 1..=1 << 10 } else { 0..=0 };
         let which = if mixture { "1 to 1024 for LLaMAMoE" } else { "0, as mlp_class_name is not LLaMAMoE" };
         check("n_expert", limit.contains(&experts), &experts, which.into())?;
+        let blocks = self.n_layer;
+        let of_all = format!("at most {MOST_EXPERTS} in all of n_layer = {blocks} blocks");
+        check("n_expert", experts * blocks <= MOST_EXPERTS, &experts, of_all)?;
         let chosen = each <= experts && (each > 0) == mixture;
         check("n_expert_per_token", chosen, &each, format!("at most n_expert, {experts}, and not 0 of them"))
     }
@@ -340,7 +360,12 @@ mod tests {
             ("n_layers=1", "a llama has no field 'n_layers', did you mean 'n_layer'?"),
             ("rope=1", "a llama has no field 'rope', there are: attention_logit_softcapping, "),
             ("n_layer", "'n_layer' is not of the form name=value"),
-            ("n_layer=one", "n_layer: invalid type: string \"one\", expected usize"),
+            ("n_layer=one", "n_layer: invalid type: string \"one\", expected a whole number"),
+            ("n_layer=-1", "n_layer: invalid value: integer `-1`, expected a whole number"),
+            ("rope_base=fast", "rope_base: invalid type: string \"fast\", expected a number"),
+            ("bias=1", "bias: invalid type: integer `1`, expected true or false"),
+            ("rope_adjustments=8", "rope_adjustments: invalid type: integer `8`, expected an object such as"),
+            ("sliding_window_indices=[2.5]", "sliding_window_indices: invalid type: floating point `2.5`, expected 0"),
             ("mlp_class_name=MLP", "mlp_class_name: unknown variant `MLP`"),
         ] {
             let message = config.set(assignment).unwrap_err().to_string();
@@ -379,6 +404,10 @@ mod tests {
             ),
             (&["rope_adjustments={\"factor\": 2, \"low_freq_factor\": 1}"], "rope_adjustments is {\"factor\":2.0,"),
             (&["n_expert=2"], "n_expert is 2, expected 0, as mlp_class_name is not LLaMAMoE"),
+            (
+                &["mlp_class_name=LLaMAMoE", "n_layer=1024", "n_expert=1024", "n_expert_per_token=2"],
+                "n_expert is 1024, expected at most 65536 in all of n_layer = 1024 blocks",
+            ),
             (
                 &["mlp_class_name=LLaMAMoE", "n_expert=2", "n_expert_per_token=3"],
                 "n_expert_per_token is 3, expected at most n_expert, 2, and not 0 of them",

@@ -3,6 +3,9 @@
 /// The note of a checkpoint that says in what its step was computed.
 pub const COMPUTE_DTYPE: &str = "compute_dtype";
 
+/// The note of a checkpoint with the fields of the configuration that were given, as a list in JSON.
+pub const SET: &str = "set";
+
 /// The note of a checkpoint whose dropout draws from streams of [`generator`](super::generator). Checkpoints without it
 /// are of a version whose masks repeated.
 pub const DROPOUT_STREAMS: &str = "dropout_streams";

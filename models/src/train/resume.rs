@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fulgurite_runtime::{Error, Result};
 
-use super::notes::{COMPUTE_DTYPE, DROPOUT_STREAMS};
+use super::notes::{COMPUTE_DTYPE, DROPOUT_STREAMS, SET};
 use super::options::TrainOptions;
 use crate::argument_error::wrong;
 use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
@@ -65,7 +65,7 @@ fn good(path: &Path, allow_nonfinite: bool) -> Result<Checkpoint> {
 }
 
 /// The newest good checkpoint. The error is that of the newest file, if none is good.
-fn newest_good(newest: &Path, allow_nonfinite: bool) -> Result<Continued> {
+pub(super) fn newest_good(newest: &Path, allow_nonfinite: bool) -> Result<Continued> {
     let first = match good(newest, allow_nonfinite) {
         Ok(checkpoint) => return Ok(Continued { checkpoint, newest: true, passed_over: Vec::new() }),
         Err(error) => error,
@@ -80,18 +80,22 @@ fn newest_good(newest: &Path, allow_nonfinite: bool) -> Result<Continued> {
     Err(first)
 }
 
-/// Reads the newest good checkpoint and checks that it is one of this very run: of this model, batch, seed and
-/// arithmetic.
-pub(super) fn continued(
+/// The fields of the configuration that a run of `options` replaces: those given, or else those that the run was
+/// started with.
+pub(super) fn fields(options: &TrainOptions, continued: Option<&Continued>) -> Vec<String> {
+    let noted = continued.and_then(|continued| continued.checkpoint.state.notes.get(SET));
+    let noted = noted.filter(|_| options.set.is_empty()).and_then(|noted| serde_json::from_str(noted).ok());
+    noted.unwrap_or_else(|| options.set.clone())
+}
+
+/// Checks that a checkpoint is one of this very run: of this model, batch, seed and arithmetic.
+pub(super) fn check(
     options: &TrainOptions,
-    path: &Path,
+    stored: &TrainingState,
     config: &ModelConfig,
     tokenizer: &str,
     context: usize,
-) -> Result<Continued> {
-    let continued = newest_good(path, options.allow_nonfinite)?;
-    let saved = &continued.checkpoint;
-    let stored = &saved.state;
+) -> Result<()> {
     if stored.data.tokens == 0 {
         let message =
             "the checkpoint was converted from weights and has no position in data: start a run with it (init)";
@@ -108,7 +112,7 @@ pub(super) fn continued(
     if let Some(before) = stored.notes.get(COMPUTE_DTYPE).filter(|before| *before != computed) {
         return Err(wrong("dtype", format!("the checkpoint was made in {before}, got {computed}")));
     }
-    Ok(continued)
+    Ok(())
 }
 
 /// Settings that may change when a run is resumed, and did, each with both values. (The schedule follows from the

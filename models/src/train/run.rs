@@ -9,7 +9,7 @@ use fulgurite_runtime::{Array, Error, Result};
 
 use super::arrays::batch_arrays;
 use super::failure::{Cause, Divergence, TrainError};
-use super::notes::{COMPUTE_DTYPE, DROPOUT_STREAMS};
+use super::notes::{COMPUTE_DTYPE, DROPOUT_STREAMS, SET};
 use super::options::TrainOptions;
 use super::programs::ValidationLoss;
 use super::resume;
@@ -40,6 +40,8 @@ pub(super) struct Run {
     pub(super) saved: Option<u64>,
     /// The step that it was resumed at.
     pub(super) resumed: Option<u64>,
+    /// Fields of the configuration that were given, `name=value` each.
+    pub(super) fields: Vec<String>,
 }
 
 impl Run {
@@ -71,7 +73,12 @@ fn within_memory(options: &TrainOptions, config: &dyn Model, context: usize) -> 
 }
 
 /// The model: that of a file, or else the named size, which gets the requested context.
-fn configured(options: &TrainOptions, of_file: Option<&ModelConfig>, tokenizer: &Tokenizer) -> Result<ModelConfig> {
+fn configured(
+    options: &TrainOptions,
+    fields: &[String],
+    of_file: Option<&ModelConfig>,
+    tokenizer: &Tokenizer,
+) -> Result<ModelConfig> {
     let from = |name: &str| if of_file.is_some() { "init".to_owned() } else { name.to_owned() };
     let mut config = match of_file {
         Some(config) if config.family() == options.family => config.clone(),
@@ -82,7 +89,7 @@ fn configured(options: &TrainOptions, of_file: Option<&ModelConfig>, tokenizer: 
                 format!("holds weights of a {found} model, expected those of a {expected} model"),
             ));
         }
-        None => ModelConfig::named(options.family, &options.size, &options.set, options.context, tokenizer)?,
+        None => ModelConfig::named(options.family, &options.size, fields, options.context, tokenizer)?,
     };
     config.set_dropout(options.dropout).map_err(|error| wrong("dropout", error))?;
     config.validate().map_err(|error| wrong(&from("model"), error))?;
@@ -109,13 +116,14 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
         (None, Some(loaded)) => loaded.named_tokenizer().map_err(|error| wrong("init", error))?,
         (None, None) => Tokenizer::bytes(),
     };
-    let config = configured(options, initial.as_ref().map(|loaded| loaded.weights.config()), &tokenizer)?;
+    let saved = options.resume.then(|| resume::newest_good(checkpoint, options.allow_nonfinite)).transpose()?;
+    let fields = resume::fields(options, saved.as_ref());
+    let config = configured(options, &fields, initial.as_ref().map(|loaded| loaded.weights.config()), &tokenizer)?;
     let context = options.context.unwrap_or(config.context());
     within_memory(options, &config, context)?;
-    let saved = match options.resume {
-        true => Some(resume::continued(options, checkpoint, &config, &tokenizer.name(), context)?),
-        false => None,
-    };
+    if let Some(saved) = &saved {
+        resume::check(options, &saved.checkpoint.state, &config, &tokenizer.name(), context)?;
+    }
     let (train, validation) =
         training_data::open(&options.data, &options.validation, &tokenizer).map_err(|error| wrong("data", error))?;
     let validation = validation_batches(&validation, options.batch, context, options.evaluate_batches)
@@ -142,6 +150,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
             passed_over,
             saved,
             resumed: Some(stored.step),
+            fields,
         });
     }
     let device = options.device();
@@ -155,8 +164,19 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
         exp_avg: zeros(&config, device)?,
         exp_avg_sq: zeros(&config, device)?,
     };
-    let (changed, passed_over) = (Vec::new(), Vec::new());
-    Ok(Run { state, done: 0, batches, validation, tokenizer, config, changed, passed_over, saved: None, resumed: None })
+    Ok(Run {
+        state,
+        done: 0,
+        batches,
+        validation,
+        tokenizer,
+        config,
+        changed: Vec::new(),
+        passed_over: Vec::new(),
+        saved: None,
+        resumed: None,
+        fields,
+    })
 }
 
 /// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment is
@@ -176,6 +196,13 @@ pub(super) fn save(
             tensors.insert(format!("{prefix}{name}"), to_host(array)?);
         }
     }
+    let mut notes = BTreeMap::from([
+        (COMPUTE_DTYPE.to_owned(), options.compute_dtype().to_owned()),
+        (DROPOUT_STREAMS.to_owned(), "by step, batch and place".to_owned()),
+    ]);
+    if !run.fields.is_empty() {
+        notes.insert(SET.to_owned(), serde_json::json!(run.fields).to_string());
+    }
     let state = TrainingState {
         step: run.done,
         model: run.config.clone(),
@@ -187,10 +214,7 @@ pub(super) fn save(
         seed: options.seed,
         // Each step draws from streams that its number says.
         random_offset: run.done,
-        notes: BTreeMap::from([
-            (COMPUTE_DTYPE.to_owned(), options.compute_dtype().to_owned()),
-            (DROPOUT_STREAMS.to_owned(), "by step, batch and place".to_owned()),
-        ]),
+        notes,
     };
     let checkpoint = Checkpoint { state, tensors };
     match checkpoint.validate_finite() {
