@@ -100,6 +100,9 @@ pub struct Arguments {
     /// A field of a llama's configuration instead of the size's own; any number of times.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
+    /// gpt2 or bytes: the vocabulary of a size that is trained from nothing.
+    #[arg(long, default_value = "bytes")]
+    tokenizer: String,
     /// Sequences in a model's batch.
     #[arg(long, default_value_t = 4)]
     batch: usize,
@@ -227,7 +230,8 @@ fn model_trace(family: Family, part: Part, arguments: &Arguments) -> Result<Trac
     if let (Family::Llama, Some(layers)) = (family, arguments.layers) {
         set.push(format!("n_layer={layers}"));
     }
-    let mut config = ModelConfig::named(family, &arguments.size, &set, arguments.context, &Tokenizer::gpt2())?;
+    let tokenizer = Tokenizer::from_name(&arguments.tokenizer).map_err(|error| Failed(error.to_string()))?;
+    let mut config = ModelConfig::named(family, &arguments.size, &set, arguments.context, &tokenizer)?;
     if let (ModelConfig::Gpt2(config), Some(layers)) = (&mut config, arguments.layers) {
         config.layers = layers;
     }
