@@ -25,7 +25,7 @@ impl Dropout {
         Dropout { probability: 0.0, generator: None, drawn: Cell::new(0) }
     }
 
-    /// Drops with `probability`, drawing from `generator`, i64[2] of seed and offset.
+    /// Drops with `probability`, drawing from `generator`, `i64[2]` of seed and offset.
     pub fn new(probability: f64, generator: Tensor) -> Dropout {
         let generator = (probability > 0.0).then_some(generator);
         Dropout { probability, generator, drawn: Cell::new(0) }

@@ -26,18 +26,18 @@ pub struct Embedding<T: Leaf> {
 /// Layer normalization over the channels.
 #[derive(Debug, Clone, Tree)]
 pub struct LayerNorm<T: Leaf> {
-    /// [C].
+    /// `[C]`.
     pub weight: T,
-    /// [C].
+    /// `[C]`.
     pub bias: T,
 }
 
 /// `x Wᵀ + b`.
 #[derive(Debug, Clone, Tree)]
 pub struct Linear<T: Leaf> {
-    /// [out, in].
+    /// `[out, in]`.
     pub weight: T,
-    /// [out].
+    /// `[out]`.
     pub bias: T,
 }
 

@@ -38,7 +38,7 @@ pub struct StepScalars<T: Leaf> {
     pub lr: T,
     /// Number of this step, from 1, f32[].
     pub step: T,
-    /// Seed and offset of the random numbers, i64[2].
+    /// Seed and offset of the random numbers, `i64[2]`.
     pub generator: T,
 }
 
@@ -131,9 +131,9 @@ pub struct Guard {
 }
 
 /// As [`update`], but the state stays as it is where the loss or the gradients' norm is not finite: one such gradient,
-/// clipped with the others, would make every weight NaN. The second result says so in one small tensor: f32[2] of loss
-/// and norm. The norm is there for clipping; without clipping it takes a pass over all gradients, which is made if
-/// [`Guard::measure`] is set, and otherwise the second result is f32[1], the loss alone, and decides alone.
+/// clipped with the others, would make every weight NaN. The second result says so in one small tensor: `f32[2]` of
+/// loss and norm. The norm is there for clipping; without clipping it takes a pass over all gradients, which is made if
+/// [`Guard::measure`] is set, and otherwise the second result is `f32[1]`, the loss alone, and decides alone.
 #[track_caller]
 pub fn guarded_update(
     config: &dyn Model,

@@ -7,8 +7,8 @@ use super::epilogue::{Product, takes_gelu};
 use super::{by_both, cublaslt, takes_linear, tf32};
 use fulgurite_ops::nn::{Approximate, gelu, linear};
 
-/// `gelu(input · weightᵀ + bias)` with the approximation by a hyperbolic tangent: input [..., in], weight [out, in],
-/// bias [out]; out [..., out]. One product.
+/// `gelu(input · weightᵀ + bias)` with the approximation by a hyperbolic tangent: input `[..., in]`, weight
+/// `[out, in]`, bias `[out]`; out `[..., out]`. One product.
 #[operator(name = "cublaslt::linear_gelu")]
 pub mod linear_gelu {
     fn linear_gelu(input: Tensor<Floating>, weight: Tensor<Floating>, bias: Tensor<Floating>) -> Tensor;
@@ -29,7 +29,7 @@ pub mod linear_gelu {
     }
 }
 
-/// As [`linear_gelu`], and what GELU was applied to, which its gradient needs: (out, `input · weightᵀ + bias`).
+/// As [`mod@linear_gelu`], and what GELU was applied to, which its gradient needs: (out, `input · weightᵀ + bias`).
 #[operator(name = "cublaslt::linear_gelu_aux")]
 pub mod linear_gelu_aux {
     #[results(out, aux)]

@@ -9,8 +9,8 @@ use fulgurite_ops::core::add;
 use fulgurite_ops::nn::linear;
 use fulgurite_ops::prims;
 
-/// `residual + input · weightᵀ + bias`: input [..., in], weight [out, in], bias [out], residual and out [..., out]. One
-/// product, whose sums start from the residual.
+/// `residual + input · weightᵀ + bias`: input `[..., in]`, weight `[out, in]`, bias `[out]`, residual and out
+/// `[..., out]`. One product, whose sums start from the residual.
 #[operator(name = "cublaslt::linear_residual")]
 pub mod linear_residual {
     fn linear_residual(

@@ -5,8 +5,8 @@ use super::epilogue::Product;
 use super::{by_both, cublaslt, tf32};
 use fulgurite_ops::prims;
 
-/// The gradients of a linear layer's weight and bias: (`grad_outputᵀ · input` [out, in], the sum of the rows of
-/// `grad_output` [out]). grad_output [rows, out], input [rows, in]. One product, which sums what it reads.
+/// The gradients of a linear layer's weight and bias: (`grad_outputᵀ · input` `[out, in]`, the sum of the rows
+/// of `grad_output` `[out]`). grad_output `[rows, out]`, input `[rows, in]`. One product, which sums what it reads.
 #[operator(name = "cublaslt::weight_gradients")]
 pub mod weight_gradients {
     #[results(d_weight, d_bias)]

@@ -57,7 +57,7 @@ pub mod gelu {
     }
 }
 
-/// The gradient of [`gelu`] at `input`, times `d_out`.
+/// The gradient of [`mod@gelu`] at `input`, times `d_out`.
 #[operator(
     executor = llmc,
     dtypes(f32, bf16, f16),

@@ -55,8 +55,8 @@ fn share(target: &ndarray::ArrayD<i64>, ignore_index: i64, reduction: Reduction)
     }
 }
 
-/// The cross entropy of logits [N, C] and classes [N] in the element type of the logits, each row's log-sum-exp
-/// (f32[N]), and the share of a row in the result (f32[]). Rows of class `ignore_index` count nothing.
+/// The cross entropy of logits `[N, C]` and classes `[N]` in the element type of the logits, each row's log-sum-exp
+/// (`f32[N]`), and the share of a row in the result (`f32[]`). Rows of class `ignore_index` count nothing.
 #[operator(
     executor = llmc,
     dtypes(f32, bf16, f16),

@@ -89,7 +89,7 @@ pub mod permute {
     }
 }
 
-/// The gradient of [`permute`]: [B, T, 3 C] from three tensors [B, H, T, C / H].
+/// The gradient of [`mod@permute`]: [B, T, 3 C] from three tensors [B, H, T, C / H].
 #[operator(executor = llmc, no_grad = "a gradient is not differentiated again")]
 pub mod permute_backward {
     fn permute_backward(d_q: Tensor<Floating>, d_k: Tensor<Floating>, d_v: Tensor<Floating>) -> Tensor;
@@ -170,7 +170,7 @@ pub mod unpermute {
     }
 }
 
-/// The gradient of [`unpermute`]: [B, H, T, D] from [B, T, H D].
+/// The gradient of [`mod@unpermute`]: [B, H, T, D] from [B, T, H D].
 #[operator(executor = llmc, no_grad = "a gradient is not differentiated again")]
 pub mod unpermute_backward {
     fn unpermute_backward(d_out: Tensor<Floating>, n_head: usize) -> Tensor;

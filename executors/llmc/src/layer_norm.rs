@@ -131,7 +131,7 @@ pub mod layernorm {
     }
 }
 
-/// The gradients of [`layernorm`]: of input, weight and bias.
+/// The gradients of [`mod@layernorm`]: of input, weight and bias.
 #[operator(executor = llmc, dtypes(f32, bf16, f16), in_place, no_grad = "a gradient is not differentiated again")]
 pub mod layernorm_backward {
     #[results(d_input, d_weight, d_bias)]

@@ -53,7 +53,7 @@ pub mod reshape {
     }
 }
 
-/// As [`reshape`]; whether memory is copied is decided by the layout pass in either case.
+/// As [`mod@reshape`]; whether memory is copied is decided by the layout pass in either case.
 #[operator(torch = "Tensor.view")]
 pub mod view {
     fn view(input: Tensor, size: Vec<i64>) -> Tensor;

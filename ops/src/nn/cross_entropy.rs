@@ -8,8 +8,8 @@ use crate::core::promotion::{accumulating, broadcast, cast, constant_like, diffe
 use crate::nn::{log_normalizer, log_softmax, nll_loss, normalized, restored};
 use crate::prims;
 
-/// Cross entropy of logits [N, C, d₁, ...] or [C] and targets: classes [N, d₁, ...] (integers), or probabilities of
-/// `input`'s shape. With `label_smoothing` ε the target is mixed with the uniform distribution, `(1 - ε) t + ε / C`.
+/// Cross entropy of logits `[N, C, d₁, ...]` or `[C]` and targets: classes `[N, d₁, ...]` (integers), or probabilities
+/// of `input`'s shape. With `label_smoothing` ε the target is mixed with the uniform distribution, `(1 - ε) t + ε / C`.
 /// Targets of `ignore_index` count nothing; the mean over classes is weighted, over probabilities it is not. Statistics
 /// in f32 for f16 and bf16. A class out of range is an error when the program runs.
 #[operator(torch = "nn.functional.cross_entropy", autocast = full)]

@@ -5,7 +5,7 @@ use crate::prims;
 use crate::prims::checks;
 
 /// Each element is zero with probability `p` and otherwise divided by `1 - p`, in training; outside of it `input` as it
-/// is. The random numbers are a function of `generator`, i64[2] of seed and offset. Draws of one program from one
+/// is. The random numbers are a function of `generator`, `i64[2]` of seed and offset. Draws of one program from one
 /// generator differ; give each run an offset of its own. Integers and booleans cannot be scaled: they pass where
 /// nothing is drawn. Srivastava et al., 2014.
 #[operator(torch = "nn.functional.dropout", effects(random))]

@@ -6,7 +6,7 @@ use crate::core::promotion::{accumulating, cast};
 use crate::nn::{Approximate, GELU_CUBE_WEIGHT, GELU_INNER_SCALE, sigmoidal};
 use crate::prims::{self, checks::is_like};
 
-/// The gradient of [`gelu`](super::gelu) at `input`, times `grad_output`, elementwise, computed in f32 for f16 and
+/// The gradient of [`gelu`](mod@super::gelu) at `input`, times `grad_output`, elementwise, computed in f32 for f16 and
 /// bf16: `grad_output (Φ(x) + x Φ'(x))`, with the approximation's own derivative for `approximate = "tanh"`. It needs
 /// nothing of the forward pass but its input.
 #[operator(

@@ -4,8 +4,8 @@ use crate::core::arrays::reshaped;
 use crate::core::promotion::broadcast;
 use crate::prims;
 
-/// `input · weightᵀ + bias`: input [..., in], weight [out, in], bias [out]; out [..., out]. A weight [in] without a
-/// bias gives one number a row: out [...].
+/// `input · weightᵀ + bias`: input `[..., in]`, weight `[out, in]`, bias `[out]`; out `[..., out]`. A weight `[in]`
+/// without a bias gives one number a row: out `[...]`.
 #[operator(
     torch = "nn.functional.linear",
     autocast = low,

@@ -36,7 +36,7 @@ pub mod merge_heads {
     }
 }
 
-/// The result of [`merge_heads`]; a view if the heads of a position are adjacent in memory.
+/// The result of [`mod@merge_heads`]; a view if the heads of a position are adjacent in memory.
 #[track_caller]
 pub fn heads_beside(input: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
     let (batch, heads, length, size) = (input.size(0), input.size(1), input.size(2), input.size(3));

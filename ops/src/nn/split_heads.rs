@@ -64,7 +64,7 @@ pub mod split_heads {
     }
 }
 
-/// The three tensors of [`split_heads`], as views of its input.
+/// The three tensors of [`mod@split_heads`], as views of its input.
 #[track_caller]
 pub fn heads_apart(
     input: fulgurite_runtime::Tensor,

@@ -5,7 +5,7 @@ use crate::core::promotion::{accumulating, cast};
 use crate::nn::silu;
 use crate::prims::{self, checks::is_like};
 
-/// The gated linear unit of [`silu`](super::silu), elementwise: `silu(gate) up`. Both have one shape and one element
+/// The gated linear unit of [`silu`](mod@super::silu), elementwise: `silu(gate) up`. Both have one shape and one element
 /// type, to which `silu(gate)` is rounded before the product. Gradients are computed in f32 for f16 and bf16, from the
 /// two operands alone. Shazeer, "GLU Variants Improve Transformer", 2020.
 #[operator]

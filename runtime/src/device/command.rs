@@ -18,7 +18,7 @@ pub enum Place {
     Result(u32),
     /// The plan's workspace.
     Workspace,
-    /// Where kernels report an index out of range; see [`Plan::fault`].
+    /// Where kernels report an index out of range; see [`Plan::fault`](super::Plan::fault).
     Fault,
 }
 

@@ -53,7 +53,7 @@ pub trait DeviceStream: Any + Debug + Send + Sync {
     /// Waits on the host until everything enqueued is done. Errors of that work come out here.
     ///
     /// # Errors
-    /// The driver's; [`Category::Lost`] if nothing runs on the device any more.
+    /// The driver's; [`Category::Lost`](super::Category::Lost) if nothing runs on the device any more.
     fn synchronize(&self) -> Result<(), DeviceError>;
 
     /// Work enqueued from now on waits until `event`, as last recorded, has happened; the host does not wait. An event

@@ -1,9 +1,9 @@
 //! A differential fuzzer: random programs and single calls with gradients, over every registered operator, element type
 //! and layout, run in many ways that must agree.
 //!
-//! A case is made from a seed alone ([`generate`]), run in several ways ([`config`]), and what comes out is compared
-//! ([`judge`]): with the references ([`oracle`]), and bit for bit where flags, layouts, donations, threads or memory
-//! must not matter. What differs is made smaller ([`minimize`]) and handed out as traces and inputs.
+//! A case is made from a seed alone (`generate`), run in several ways (`config`), and what comes out is compared
+//! (`judge`): with the references (`oracle`), and bit for bit where flags, layouts, donations, threads or memory
+//! must not matter. What differs is made smaller (`minimize`) and handed out as traces and inputs.
 
 mod arrange;
 mod case;
