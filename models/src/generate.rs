@@ -1,21 +1,21 @@
-//! Text from a model: a batch of prompts is continued, one token after another, over a window of the model's context.
+//! Text from a model: a batch of prompts is continued, one token after another.
 
 use fulgurite_ops::prelude::*;
 use fulgurite_ops_macros::Tree;
 use fulgurite_runtime::compile::Options;
-use fulgurite_runtime::tree::{Leaf, Tree};
+use fulgurite_runtime::tree::Leaf;
 use fulgurite_runtime::{Array, Result};
 
 use crate::argument_error::wrong;
-use crate::dropout::Dropout;
 use crate::model::Model;
+use crate::next_tokens::NextTokens;
 use crate::parameter_list::Parameters;
 use crate::sampling::{Rules, Sampling, Settings, count_tokens, occurrences, sample};
 use crate::streaming::{StopTexts, StreamingDecoder};
 use crate::tokenizer::Tokenizer;
 
-/// The shortest window that a program is compiled for.
-const SHORTEST_WINDOW: usize = 16;
+/// The smallest cache that is made without being asked for.
+const SMALLEST_CACHE: usize = 16;
 
 /// What to generate.
 #[derive(Debug, Clone)]
@@ -32,13 +32,26 @@ pub struct Request {
     pub stop_tokens: Vec<u32>,
     /// Texts that end a text where they begin. They are not shown.
     pub stop_texts: Vec<String>,
+    /// Positions of the cache of keys and values for each text; with 0 there is none, and texts may be longer than the
+    /// model's context, of which only the end counts then. `None` is a cache for prompts and tokens if the context is
+    /// as long, and otherwise none.
+    pub cache: Option<usize>,
 }
 
 impl Request {
     /// One prompt, and the usual rest.
     pub fn new(prompt: &str, count: usize, sampling: Sampling) -> Self {
         let prompts = vec![prompt.to_owned()];
-        Request { prompts, plain: false, count, sampling, stop_tokens: Vec::new(), stop_texts: Vec::new() }
+        let (stop_tokens, stop_texts) = (Vec::new(), Vec::new());
+        Request { prompts, plain: false, count, sampling, stop_tokens, stop_texts, cache: None }
+    }
+
+    /// Positions of the cache for prompts of up to `longest` tokens, if there is one.
+    fn cache_for(&self, longest: usize, context: usize) -> Option<usize> {
+        let needed = longest.saturating_add(self.count);
+        // Lengths are few, so that programs are.
+        let usual = (needed <= context).then(|| needed.next_power_of_two().max(SMALLEST_CACHE).min(context));
+        self.cache.map_or(usual, |positions| (positions > 0).then_some(positions))
     }
 }
 
@@ -51,6 +64,8 @@ pub enum End {
     Token(u32),
     /// This text came up, which was to end it.
     Text(String),
+    /// The cache of this many positions is full.
+    CacheFull(usize),
 }
 
 /// What came of a prompt.
@@ -84,21 +99,12 @@ impl Draw<Tensor> {
     }
 }
 
-/// Logits [B, V] after a position of each row of `tokens` i64[B, T]. `last` i64[B] holds these positions as places
-/// among all B · T; what stands after them does not matter.
-#[track_caller]
-pub fn last_logits(config: &dyn Model, params: &Parameters<Tensor>, tokens: Tensor, last: Tensor) -> Tensor {
-    let hidden = config.hidden(params, tokens, &Dropout::none());
-    let hidden = index_select(reshape(hidden, [-1, hidden.size(-1) as i64]), 0, last);
-    config.head(params, hidden)
-}
-
 /// Continues prompts. `show` gets the prompt's number and each piece of its text as soon as it is complete. `compile`
 /// says how programs are compiled; they run where the parameters are.
 ///
 /// # Errors
 /// Settings of sampling that cannot be, no prompts, prompts that do not encode or have tokens that the model has no
-/// rows for.
+/// rows for, a cache that is longer than the model's context or shorter than a prompt.
 pub fn generate(
     config: &dyn Model,
     tokenizer: &Tokenizer,
@@ -122,29 +128,26 @@ pub fn generate(
     let texts = prompts.iter().map(|prompt| Text::after(tokenizer, prompt, request));
     let mut texts: Vec<Text> = texts.collect::<Result<_>>()?;
     let (rules, settings) = (sampling.rules(), sampling.settings()?);
-    let device = params.leaves().first().map(|(_, array)| array.device()).filter(|device| !device.is_cpu());
-    let step =
-        fulgurite_runtime::jit(|(params, tokens, last, draw): (Parameters<Tensor>, Tensor, Tensor, Draw<Tensor>)| {
-            draw.tokens(rules, last_logits(config, &params, tokens, last))
-        })
-        .named("next_token")
-        .arguments(["params", "tokens", "last", "draw"])
-        .options(Options { device, ..compile.clone() });
+    let longest = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let cache = (rows.len(), request.cache_for(longest, config.context()));
+    let mut next_tokens = NextTokens::new(config, params, rules, cache, compile)?;
     let mut counted = rules.repetition_penalty.then(|| occurrences(&rows, config.vocabulary())).transpose()?;
     for offset in 0..request.count {
-        if texts.iter().all(|text| text.end.is_some()) {
+        let live: Vec<bool> = texts.iter().map(|text| text.end.is_none()).collect();
+        if !live.contains(&true) {
             break;
         }
-        let [tokens, last] = window(&rows, config.context())?;
         let generator = Array::new([2], &[sampling.seed as i64, offset as i64])?;
         let draw = Draw { settings: settings.clone(), occurrences: counted, generator };
-        let (next, again): (Array, Option<Array>) = step.call((params.clone(), tokens, last, draw))?;
+        let (next, again) = next_tokens.draw(&rows, &live, draw)?;
         counted = again;
         let next = next.to_vec::<i64>()?;
-        for (row, (text, token)) in texts.iter_mut().zip(next).enumerate().filter(|(_, (text, _))| text.end.is_none()) {
+        for (row, (text, token)) in texts.iter_mut().zip(next).enumerate().filter(|(row, _)| live[*row]) {
             rows[row].push(token);
             let piece = text.push(token as u32);
             show_piece(row, &piece, show);
+            let full = next_tokens.full(&rows[row]).filter(|_| offset + 1 < request.count);
+            text.end = text.end.take().or(full.map(End::CacheFull));
         }
     }
     let ended = texts.into_iter().enumerate().map(|(row, text)| {
@@ -179,21 +182,6 @@ fn prompt_tokens(config: &dyn Model, tokenizer: &Tokenizer, prompt: &str, plain:
         }
         None => Ok(tokens),
     }
-}
-
-/// The last tokens of each row, as many as the context holds, padded to one of a few lengths, i64[B, T]; and where each
-/// row ends in them, as places among all B · T, i64[B].
-fn window(rows: &[Vec<i64>], context: usize) -> Result<[Array; 2]> {
-    let longest = rows.iter().map(Vec::len).max().unwrap_or(1);
-    let length = longest.next_power_of_two().max(SHORTEST_WINDOW).min(context);
-    let (mut tokens, mut last) = (Vec::new(), Vec::new());
-    for row in rows {
-        let start = row.len().saturating_sub(length);
-        tokens.extend_from_slice(&row[start..]);
-        last.push(tokens.len() as i64 - 1);
-        tokens.resize(last.len() * length, 0);
-    }
-    Ok([Array::new([rows.len(), length], &tokens)?, Array::new([rows.len()], &last)?])
 }
 
 /// A text that is being generated.

@@ -114,13 +114,34 @@ fn a_folder_of_hugging_face_is_continued_as_transformers_does() {
     let prompts: Vec<String> = serde_json::from_value(expected["llama"]["prompts"].clone()).unwrap();
     let continuations: Vec<Vec<u32>> = serde_json::from_value(expected["llama"]["continuations"].clone()).unwrap();
     let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
-    let request = Request { prompts, ..Request::new("", 24, greedy) };
-    let mut show = |_: usize, _: &str| ();
-    let found = generate(config, &tokenizer, &params, &request, &Options::default(), &mut show).unwrap();
-    for (found, expected) in found.iter().zip(&continuations) {
-        // There, a row that has ended is padded with 0 until all have.
-        let end = expected.iter().position(|token| [2, 0].contains(token)).map_or(expected.len(), |end| end + 1);
-        assert_eq!(found.tokens, expected[..end]);
-        assert_eq!(found.end == End::Count, end == 24 && ![2, 0].contains(&expected[23]));
+    for cache in [None, Some(0), Some(50)] {
+        let request = Request { prompts: prompts.clone(), cache, ..Request::new("", 24, greedy) };
+        let mut show = |_: usize, _: &str| ();
+        let found = generate(config, &tokenizer, &params, &request, &Options::default(), &mut show).unwrap();
+        for (found, expected) in found.iter().zip(&continuations) {
+            assert_eq!((&found.tokens, &found.end), (expected, &End::Count), "{cache:?}");
+        }
     }
+}
+
+#[test]
+fn a_full_cache_ends_a_text() {
+    let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+    let whole = Request { cache: Some(0), ..Request::new("abc", 5, greedy) };
+    let (without, _) = continued(1.0, &whole).unwrap();
+    let prompts = vec!["abc".to_owned(), "a".to_owned()];
+    let with =
+        |cache: usize, count: usize| Request { cache: Some(cache), count, prompts: prompts.clone(), ..whole.clone() };
+    let (texts, _) = continued(1.0, &with(8, 5)).unwrap();
+    assert_eq!(texts[0], without[0]);
+    // Three of the prompt and two more have a place, the third comes of the last of these.
+    let (texts, _) = continued(1.0, &with(5, 5)).unwrap();
+    assert_eq!((&texts[0].tokens[..], &texts[0].end), (&without[0].tokens[..3], &End::CacheFull(5)));
+    assert_eq!((texts[1].tokens.len(), &texts[1].end), (5, &End::Count));
+    let (texts, _) = continued(1.0, &with(5, 3)).unwrap();
+    assert_eq!(texts[0].end, End::Count);
+    let message = continued(1.0, &with(2, 5)).unwrap_err().to_string();
+    assert!(message.contains("make sequence 0 3 long") && message.contains("the cache has room for 2"), "{message}");
+    let message = continued(1.0, &with(9, 5)).unwrap_err().to_string();
+    assert!(message.contains("argument 'max_seq_length': is 9, expected 1 to 8"), "{message}");
 }

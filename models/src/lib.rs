@@ -28,6 +28,7 @@ mod kept;
 pub mod llmc;
 pub mod model;
 pub mod model_config;
+mod next_tokens;
 pub mod nonfinite;
 pub mod parameter_list;
 mod parameters;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use fulgurite::models::corpus::read_text;
-use fulgurite::models::generate::{Request, generate};
+use fulgurite::models::generate::{End, Request, generate};
 use fulgurite::models::sampling::Sampling;
 use fulgurite::models::weight_files::{Loaded, load, load_unchecked};
 use fulgurite::models::{Tokenizer, placed};
@@ -13,13 +13,13 @@ use fulgurite::{DType, Device};
 
 use super::options;
 use super::outcome::{Failed, Outcome};
-use super::output::{say, write};
+use super::output::{note, say, write};
 
 /// Arguments of `generate`.
 #[derive(Args)]
 #[command(after_help = "\
-A text ends at the end-of-text tokens of the tokenizer, at those of --stop-token, where a text of --stop begins, and after
---tokens. Special tokens in prompts, such as <|endoftext|>, are one token each.
+A text ends at the end-of-text tokens of the tokenizer, at those of --stop-token, where a text of --stop begins, after
+--tokens, and when the cache is full. Special tokens in prompts, such as <|endoftext|>, are one token each.
 
 Examples:
   fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:' --tokens 200
@@ -71,6 +71,11 @@ pub struct Arguments {
     /// The id of a token that ends a text, beside those of the tokenizer. May be given several times.
     #[arg(long, value_name = "ID")]
     stop_token: Vec<u32>,
+    /// Positions of the cache of keys and values for each text, which ends when it is full; 0 computes the last tokens
+    /// again for each new one, as many as the model's context holds. Otherwise there is a cache if the context has room
+    /// for prompt and tokens.
+    #[arg(long, value_name = "POSITIONS")]
+    cache: Option<usize>,
     /// Accepts weights that are not finite.
     #[arg(long)]
     allow_nonfinite: bool,
@@ -102,8 +107,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let params = placed(loaded.weights.params()?, dtype, arguments.device)?;
     let mut output = Output::new(&request.prompts);
     output.begin();
-    generate(config, &tokenizer, &params, &request, &compile, &mut |row, piece| output.piece(row, piece))?;
+    let mut show = |row: usize, piece: &str| output.piece(row, piece);
+    let texts = generate(config, &tokenizer, &params, &request, &compile, &mut show)?;
     output.finish()?;
+    for (row, text) in texts.iter().enumerate() {
+        if let End::CacheFull(positions) = text.end {
+            let count = text.tokens.len();
+            let number = row + 1;
+            note(&format!("text {number} ends after {count} tokens: the cache of {positions} positions is full"));
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -126,6 +139,7 @@ fn request(arguments: &Arguments) -> Result<Request, Failed> {
         },
         stop_tokens: arguments.stop_token.clone(),
         stop_texts: arguments.stop.clone(),
+        cache: arguments.cache,
     })
 }
 

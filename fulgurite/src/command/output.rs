@@ -39,3 +39,8 @@ pub fn say_json(data: &impl serde::Serialize) -> Result<(), Failed> {
 pub fn complain(message: &str) {
     let _ = writeln!(stderr().lock(), "error: {message}");
 }
+
+/// A line on standard error about what is no error.
+pub fn note(message: &str) {
+    let _ = writeln!(stderr().lock(), "note: {message}");
+}
