@@ -31,8 +31,8 @@ pub(crate) enum NextTokens<'a> {
 }
 
 impl<'a> NextTokens<'a> {
-    /// For a batch of `batch` texts. With a `cache` of some positions each text has at most as many tokens; without one,
-    /// only the last tokens of a long text count, as many as the context holds.
+    /// For a batch of `batch` texts. With a `cache` of some positions each text has at most as many tokens; without
+    /// one, only the last tokens of a long text count, as many as the context holds.
     pub(crate) fn new(
         config: &'a dyn Model,
         params: &Parameters<Array>,
