@@ -94,6 +94,8 @@ mod book {
     struct Cuda;
     #[doc = include_str!("../../docs/src/experiment.md")]
     struct Experiment;
+    #[doc = include_str!("../../docs/src/liger.md")]
+    struct LigerInALlama;
     #[doc = include_str!("../../docs/src/files.md")]
     struct Files;
     #[doc = include_str!("../../docs/src/testing.md")]
