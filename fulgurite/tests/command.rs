@@ -14,6 +14,8 @@ mod doctor;
 mod files;
 #[path = "command/fuzz.rs"]
 mod fuzz;
+#[path = "command/generate.rs"]
+mod generate;
 #[path = "command/models.rs"]
 mod models;
 #[path = "command/new.rs"]

@@ -226,3 +226,41 @@ fn every_rule_agrees_with_transformers() {
         }
     }
 }
+
+/// All of it is computed on the device: nothing is copied to the host in between.
+#[test]
+fn every_rule_has_kernels_on_cuda() {
+    use fulgurite_runtime::compile::{Options, stages};
+    use fulgurite_runtime::jit::{Names, trace};
+    use fulgurite_runtime::transforms::retarget::retarget;
+    use fulgurite_runtime::{Target, TensorMeta};
+
+    let meta = |shape: &[usize], dtype| TensorMeta::new(shape, dtype, fulgurite_runtime::Device::CPU);
+    let number = |dtype| meta(&[], dtype);
+    let names = Names { arguments: Vec::new(), results: Vec::new() };
+    let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+    for sampling in choices().into_iter().chain([greedy]) {
+        let settings = Settings {
+            temperature: number(DType::F32),
+            top_k: number(DType::I64),
+            top_p: number(DType::F32),
+            min_p: number(DType::F32),
+            repetition_penalty: number(DType::F32),
+        };
+        let inputs = (meta(&[4, 32_000], DType::BF16), meta(&[4, 32_000], DType::I32), meta(&[2], DType::I64));
+        let rules = sampling.rules();
+        let traced =
+            trace("sample", Target::cpu(), &names, (settings, inputs), |(settings, (logits, counts, random))| {
+                let next = sample(rules, &settings, logits, Some(counts), random);
+                (next, count_tokens(counts, next))
+            });
+        let target: Target = "cuda:sm_90a".parse().unwrap();
+        let planned = stages(retarget(&traced.unwrap().0, &target), &Options::default()).unwrap().pop().unwrap().trace;
+        for symbol in &planned.block.symbols {
+            for result in &symbol.results {
+                let device = planned.block.meta(*result).device();
+                assert!(!device.is_cpu(), "{sampling:?}: {} is computed on {device}", symbol.name());
+            }
+        }
+    }
+}
