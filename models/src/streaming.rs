@@ -44,7 +44,7 @@ impl StreamingDecoder {
                 if text.ends_with(char::REPLACEMENT_CHARACTER) {
                     return Ok(String::new());
                 }
-                let new = text[common(before, &text)..].to_owned();
+                let new = added(&self.tokenizer, before, &text, &tokens[*shown..])?;
                 // A token without text, such as a special one, says nothing of what follows.
                 if !new.is_empty() {
                     tokens.drain(..*shown);
@@ -60,17 +60,19 @@ impl StreamingDecoder {
     pub fn finish(self) -> String {
         match self.held {
             Held::Bytes(held) => String::from_utf8_lossy(&held).into_owned(),
-            Held::Tokens { tokens, before, .. } => {
-                let text = self.tokenizer.decode(&tokens).unwrap_or_default();
-                text[common(&before, &text)..].to_owned()
+            Held::Tokens { tokens, shown, before } => {
+                let text = self.tokenizer.decode(&tokens);
+                let new = text.and_then(|text| added(&self.tokenizer, &before, &text, &tokens[shown..]));
+                new.unwrap_or_default()
             }
         }
     }
 }
 
-/// Number of bytes of the characters that both texts begin with.
-fn common(one: &str, other: &str) -> usize {
-    one.chars().zip(other.chars()).take_while(|(one, other)| one == other).map(|(one, _)| one.len_utf8()).sum()
+/// What `text` has after `before`; where tokens have changed the text of those before them (a byte that is a character
+/// alone is none before one that breaks off), the text of the `new` tokens alone.
+fn added(tokenizer: &Tokenizer, before: &str, text: &str, new: &[u32]) -> Result<String, TokenizerError> {
+    text.strip_prefix(before).map_or_else(|| tokenizer.decode(new), |added| Ok(added.to_owned()))
 }
 
 /// The characters that are complete, taken from `held`; U+FFFD for bytes that belong to none.

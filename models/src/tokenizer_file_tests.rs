@@ -59,6 +59,12 @@ fn a_character_that_is_cut_short_is_shown_at_the_end() {
     let mut decoder = StreamingDecoder::after(tokenizer.clone(), &[]).unwrap();
     assert!(bytes.iter().all(|token| decoder.push(*token).unwrap().is_empty()));
     assert!(decoder.finish().starts_with(char::REPLACEMENT_CHARACTER));
+    // What is shown stays, though the decoder of the file makes no character of a byte beside one that breaks off.
+    let broken = [3 + 0x75, 3 + 0xE8, 3 + 0x76];
+    assert_eq!(tokenizer.decode(&broken).unwrap(), "\u{FFFD}\u{FFFD}\u{FFFD}");
+    let mut decoder = StreamingDecoder::after(tokenizer.clone(), &[]).unwrap();
+    let shown: String = broken.iter().map(|token| decoder.push(*token).unwrap()).collect();
+    assert_eq!(shown + &decoder.finish(), "u\u{FFFD}\u{FFFD}");
     let message = tokenizer.decode(&[1, 440]).unwrap_err().to_string();
     assert!(message.contains("token 1 has id 440") && message.ends_with("has 440 ids"), "{message}");
 }

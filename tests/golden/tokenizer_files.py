@@ -23,7 +23,8 @@ from transformers import generation
 OUT = Path(__file__).with_suffix("")
 CORPUS = Path(__file__).parents[2] / "models/data/tinyshakespeare.txt"
 SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 TEXTS = [
     "",
@@ -40,9 +41,8 @@ TEXTS = [
 
 def byte_level(text):
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(SPLIT), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
+    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(SPLIT), "isolated"), bytes_])
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -125,7 +125,8 @@ def llama(tokenizer):
     prompts, continuations = ["The glass", "ROMEO:", "naïve 🦀"], []
     for prompt in prompts:
         ids = torch.tensor([tokenizer.encode(prompt).ids])
-        made = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False, pad_token_id=0)
+        seen = torch.ones_like(ids)
+        made = model.generate(ids, attention_mask=seen, max_new_tokens=24, do_sample=False, pad_token_id=0)
         continuations.append(made[0, ids.shape[1] :].tolist())
     return dict(prompts=prompts, continuations=continuations)
 

@@ -106,7 +106,6 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let dtype = if arguments.dtype == "bf16" { DType::BF16 } else { DType::F32 };
     let params = placed(loaded.weights.params()?, dtype, arguments.device)?;
     let mut output = Output::new(&request.prompts);
-    output.begin();
     let mut show = |row: usize, piece: &str| output.piece(row, piece);
     let texts = generate(config, &tokenizer, &params, &request, &compile, &mut show)?;
     output.finish()?;
@@ -168,12 +167,14 @@ struct Output<'a> {
     prompts: &'a [String],
     /// What came of each prompt but the first.
     waiting: Vec<String>,
+    /// Whether the first prompt is written. Errors come before it.
+    begun: bool,
     broken: Option<Failed>,
 }
 
 impl<'a> Output<'a> {
     fn new(prompts: &'a [String]) -> Self {
-        Output { prompts, waiting: vec![String::new(); prompts.len()], broken: None }
+        Output { prompts, waiting: vec![String::new(); prompts.len()], begun: false, broken: None }
     }
 
     fn write(&mut self, text: &str) {
@@ -183,7 +184,9 @@ impl<'a> Output<'a> {
     }
 
     fn begin(&mut self) {
-        self.heading(0);
+        if !std::mem::replace(&mut self.begun, true) {
+            self.heading(0);
+        }
     }
 
     /// What is before the continuation of a prompt.
@@ -195,12 +198,16 @@ impl<'a> Output<'a> {
 
     fn piece(&mut self, row: usize, piece: &str) {
         match row {
-            0 => self.write(piece),
+            0 => {
+                self.begin();
+                self.write(piece);
+            }
             _ => self.waiting[row] += piece,
         }
     }
 
     fn finish(mut self) -> Result<(), Failed> {
+        self.begin();
         for row in 1..self.prompts.len() {
             self.write("\n");
             self.heading(row);
