@@ -11,7 +11,7 @@ use crate::options;
 use crate::parse::{self, Module};
 
 /// What may stand in the attribute.
-const SETTINGS: [&str; 5] = ["default", "late", "executor", "keep_inner", "name"];
+const SETTINGS: [&str; 6] = ["default", "late", "executor", "claimed", "keep_inner", "name"];
 
 /// A declared rewrite.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub struct Rewrite {
     pub late: bool,
     /// The executors' modules, if it takes part where one of them does.
     pub executors: Vec<Path>,
+    /// Whether an executor of the list must run the replacement as it is.
+    pub claimed: bool,
     /// Whether inner values may be read elsewhere.
     pub keep_inner: bool,
     /// The pattern's tensors.
@@ -46,20 +48,21 @@ pub struct Rewrite {
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Rewrite> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
     let (mut default, mut late, mut executors, mut name) = (false, false, Vec::new(), None);
-    let mut keep_inner = false;
+    let (mut claimed, mut keep_inner) = (false, false);
     options::once(&settings, &["executor"], errors);
     for setting in &settings {
         match setting.name.to_string().as_str() {
             "default" => default = options::flag(setting, errors),
             "late" => late = options::flag(setting, errors),
             "executor" => executors.extend(options::path(setting, errors)),
+            "claimed" => claimed = options::flag(setting, errors),
             "keep_inner" => keep_inner = options::flag(setting, errors),
             "name" => name = options::text(setting, errors),
             _ => options::unknown(setting, "`#[rewrite]`", &SETTINGS, errors),
         }
     }
     let given = |name: &str| settings.iter().find(|setting| setting.name == name);
-    for word in ["default", "late"] {
+    for word in ["default", "late", "claimed"] {
         if let (Some(setting), Some(_)) = (given(word), given("executor")) {
             errors.at(
                 &setting.name,
@@ -89,6 +92,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         default,
         late,
         executors,
+        claimed,
         keep_inner,
         params,
         rules,

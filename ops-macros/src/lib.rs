@@ -124,7 +124,8 @@ pub fn operator_files(input: TokenStream) -> TokenStream {
 }
 
 /// Declares a pattern of operators and its equivalent replacement. `#[rewrite(default)]` runs without being named.
-/// `keep_inner` says that inner values may be read elsewhere.
+/// `claimed` asks for an executor that runs the replacement as it is; `keep_inner` says that inner values may be read
+/// elsewhere.
 ///
 /// ```ignore
 /// #[rewrite(default)]

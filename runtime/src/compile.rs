@@ -278,7 +278,8 @@ impl Stages {
             return Ok(false);
         }
         let rewrites = options.rewrites.clone().unwrap_or_else(rewrite::default_rewrites);
-        self.make("rewrite", |trace, fuel| rewrite::rewrite(trace, &rewrites, fuel))?;
+        let executors = options.executor_list(self.last().target.kind());
+        self.make("rewrite", |trace, fuel| rewrite::rewrite(trace, &rewrites, &executors, fuel))?;
         self.transformed(options, Place::Start)?;
         if let Some(low) = low {
             self.make(autocast::NAME, |trace, _| autocast::autocast(trace, low))?;

@@ -146,6 +146,9 @@ pub struct RewriteDef {
     pub late: bool,
     /// The executors that it serves: it runs, late, if one of them is in the list.
     pub executors: &'static [&'static str],
+    /// Whether a match is replaced only where an executor of the list runs every symbol of the replacement as it is,
+    /// and none before that one runs a symbol of the pattern.
+    pub claimed: bool,
     /// Whether lines outside may read inner values of the pattern: the symbols that compute them are then kept.
     pub keep_inner: bool,
     /// The package that declares it.

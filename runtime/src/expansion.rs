@@ -99,6 +99,7 @@ pub const REWRITE: RewriteDef = RewriteDef {
     default: false,
     late: false,
     executors: &[],
+    claimed: false,
     keep_inner: false,
     package: "",
     file: "",

@@ -18,5 +18,7 @@ pub fn takes_part(def: &RewriteDef) -> String {
         return format!("after autodiff, where one of these executors is in the list: {}", def.executors.join(", "));
     }
     let when = if def.late { "after autodiff" } else { "before autodiff" };
-    if def.default { when.to_owned() } else { format!("{when}, if it is named") }
+    let named = if def.default { "" } else { ", if it is named" };
+    let claimed = if def.claimed { ", where an executor of the list runs the replacement" } else { "" };
+    format!("{when}{named}{claimed}")
 }

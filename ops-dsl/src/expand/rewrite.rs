@@ -38,6 +38,7 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
         let paths = executors.iter().map(from_inside);
         quote!(executors: &[#(#paths::EXECUTOR.name),*],)
     });
+    let claimed = rewrite.claimed.then(|| quote!(claimed: true,));
     let keep_inner = rewrite.keep_inner.then(|| quote!(keep_inner: true,));
     let register =
         register(quote!(::fulgurite::executor::REWRITES), quote!(::fulgurite::executor::RewriteDef), made("REWRITE"));
@@ -61,6 +62,7 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
                 #default
                 #late
                 #executors
+                #claimed
                 #keep_inner
                 #(#fields)*
                 package: env!("CARGO_PKG_NAME"),

@@ -100,6 +100,12 @@ impl Rewrite {
         self
     }
 
+    /// A match is replaced only where an executor of the list runs the replacement as it is.
+    pub fn claimed(mut self) -> Self {
+        self.base.claimed = true;
+        self
+    }
+
     /// Inner values of the pattern may be read elsewhere.
     pub fn keep_inner(mut self) -> Self {
         self.base.keep_inner = true;

@@ -11,7 +11,8 @@
 //! The time is linear in the length of the program: the first symbol of a pattern is found by its operator, the others
 //! by the values that they share, and a pattern is traced once for all matches of the same metas.
 //!
-//! Most rewrites run on the acquired trace. Late rewrites run after autodiff. The rewrites of an executor run if it is
+//! Most rewrites run on the acquired trace. Late rewrites run after autodiff. Those that are declared `claimed` replace a
+//! match only where an executor of the list runs the replacement as it is, and none before it a matched symbol. The rewrites of an executor run if it is
 //! in the list; they skip symbols that an earlier executor accepts, and matches whose replacement the executor would
 //! refuse.
 
@@ -24,7 +25,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use self::pattern::{Owners, Pattern};
+use self::pattern::{Owners, Pattern, Runners};
 use self::search::{Match, find_all};
 use self::uses::Uses;
 use super::flatten::{Flattener, inline};
@@ -43,10 +44,16 @@ pub fn default_rewrites() -> Vec<&'static RewriteDef> {
 }
 
 /// Applies each rewrite of the acquired program wherever it matches, also inside `value_and_grad` and checkpoints.
-pub fn rewrite(trace: &Trace, rewrites: &[&'static RewriteDef], fuel: &mut Fuel) -> Result<Trace> {
+pub fn rewrite(
+    trace: &Trace,
+    rewrites: &[&'static RewriteDef],
+    executors: &[&'static ExecutorDef],
+    fuel: &mut Fuel,
+) -> Result<Trace> {
+    let executors = executors_of(executors, &trace.target);
     let mut working = Working::new(&trace.block);
     for rewrite in rewrites.iter().filter(|rewrite| !rewrite.late) {
-        working.apply(rewrite, None, fuel)?;
+        working.apply(rewrite, Runners::of(rewrite, &executors), fuel)?;
     }
     Ok(trace.transformed("rewrite", working.block.into_owned()))
 }
@@ -63,20 +70,20 @@ pub fn late(
     let mut working = Working::new(&trace.block);
     for rewrite in rewrites.iter().filter(|rewrite| rewrite.late) {
         let place = executors.iter().position(|executor| rewrite.executors.contains(&executor.name));
-        let owners = match place {
-            Some(first) => Some(Owners { executors: &executors, first }),
-            None if rewrite.executors.is_empty() => None,
+        let runners = match place {
+            Some(first) => Runners::Owners(Owners { executors: &executors, first }),
+            None if rewrite.executors.is_empty() => Runners::of(rewrite, &executors),
             None => continue,
         };
-        working.apply(rewrite, owners, fuel)?;
+        working.apply(rewrite, runners, fuel)?;
     }
     Ok(trace.transformed("late_rewrite", working.block.into_owned()))
 }
 
-/// Replaces every match of one rewrite in a block.
+/// Replaces every match of one rewrite in a block, whoever runs it.
 pub fn apply(block: &Block, rewrite: &RewriteDef, fuel: &mut Fuel) -> Result<Block> {
     let mut working = Working::new(block);
-    working.apply(rewrite, None, fuel)?;
+    working.apply(rewrite, Runners::Any, fuel)?;
     Ok(working.block.into_owned())
 }
 
@@ -92,8 +99,8 @@ impl<'a> Working<'a> {
         Working { block: Cow::Borrowed(block), uses: None }
     }
 
-    fn apply(&mut self, rewrite: &RewriteDef, owners: Option<Owners<'_>>, fuel: &mut Fuel) -> Result<()> {
-        match Pattern::new(rewrite, owners)? {
+    fn apply(&mut self, rewrite: &RewriteDef, runners: Runners<'_>, fuel: &mut Fuel) -> Result<()> {
+        match Pattern::new(rewrite, runners)? {
             Some(pattern) => self.apply_pattern(&pattern, fuel),
             None => Ok(()),
         }

@@ -23,10 +23,28 @@ pub(super) struct Owners<'a> {
     pub(super) first: usize,
 }
 
+/// Who must run the replacement.
+#[derive(Clone, Copy)]
+pub(super) enum Runners<'a> {
+    /// Anyone.
+    Any,
+    /// An executor that the rewrite belongs to.
+    Owners(Owners<'a>),
+    /// Any of these, without decomposing it.
+    OneOf(&'a [&'static ExecutorDef]),
+}
+
+impl<'a> Runners<'a> {
+    /// What a rewrite of no executor asks for.
+    pub(super) fn of(rewrite: &RewriteDef, executors: &'a [&'static ExecutorDef]) -> Runners<'a> {
+        if rewrite.claimed { Runners::OneOf(executors) } else { Runners::Any }
+    }
+}
+
 /// A rewrite, prepared for one pass over a program.
 pub(super) struct Pattern<'a> {
     pub(super) rewrite: &'a RewriteDef,
-    pub(super) owners: Option<Owners<'a>>,
+    pub(super) runners: Runners<'a>,
     pub(super) shape: Shape,
     /// Both sides, for each list of metas of the pattern's parameters that was met. A model repeats its layers: there
     /// are few.
@@ -54,9 +72,9 @@ pub(super) struct Sides {
 
 impl<'a> Pattern<'a> {
     /// Traces the pattern on its first sample. `None` if there is nothing to look for.
-    pub(super) fn new(rewrite: &'a RewriteDef, owners: Option<Owners<'a>>) -> Result<Option<Pattern<'a>>> {
+    pub(super) fn new(rewrite: &'a RewriteDef, runners: Runners<'a>) -> Result<Option<Pattern<'a>>> {
         let shape = Shape::of(rewrite)?;
-        Ok(shape.map(|shape| Pattern { rewrite, owners, shape, sides: RefCell::default() }))
+        Ok(shape.map(|shape| Pattern { rewrite, runners, shape, sides: RefCell::default() }))
     }
 
     /// Both sides for these metas of the parameters; `None` if the pattern refuses them.
@@ -84,7 +102,11 @@ impl<'a> Pattern<'a> {
     pub(super) fn allowed(&self, sides: &Sides, consumed: &[usize]) -> Claim {
         let decide = || {
             self.rewrite.condition.map_or(Ok(()), |condition| condition(&sides.metas))?;
-            self.owners.map_or(Ok(()), |owners| self.left_to(owners, sides, consumed))
+            match self.runners {
+                Runners::Any => Ok(()),
+                Runners::Owners(owners) => self.left_to(owners, sides, consumed),
+                Runners::OneOf(executors) => self.claimed(executors, sides, consumed),
+            }
         };
         if self.rewrite.keep_inner {
             return decide();
@@ -92,16 +114,23 @@ impl<'a> Pattern<'a> {
         sides.allowed.get_or_init(decide).clone()
     }
 
-    /// Whether no executor before the rewrite's own takes a matched symbol, and one of its own takes the replacement.
-    fn left_to(&self, Owners { executors, first }: Owners<'_>, sides: &Sides, consumed: &[usize]) -> Claim {
-        for i in consumed {
-            let symbol = &sides.pattern.symbols[*i];
-            let arguments = sides.pattern.argument_metas(symbol);
+    /// Whether one of `executors` runs each symbol of the replacement, and none before it a matched one.
+    fn claimed(&self, executors: &[&'static ExecutorDef], sides: &Sides, consumed: &[usize]) -> Claim {
+        let replacement = self.replacement(sides).map_err(|error| error.to_string())?;
+        for symbol in &replacement.symbols {
             let Some(def) = symbol.operator() else { continue };
-            if let Some(before) = executors[..first].iter().find(|executor| claim::takes(executor, def, &arguments)) {
-                return Err(format!("{} is taken by {}", def.name, before.name));
+            let arguments = replacement.argument_metas(symbol);
+            match executors.iter().position(|executor| claim::takes(executor, def, &arguments)) {
+                Some(by) => taken_by_none(&executors[..by], sides, consumed)?,
+                None => return Err(format!("no executor of the list runs {}", def.name)),
             }
         }
+        Ok(())
+    }
+
+    /// Whether no executor before the rewrite's own takes a matched symbol, and one of its own takes the replacement.
+    fn left_to(&self, Owners { executors, first }: Owners<'_>, sides: &Sides, consumed: &[usize]) -> Claim {
+        taken_by_none(&executors[..first], sides, consumed)?;
         let replacement = self.replacement(sides).map_err(|error| error.to_string())?;
         let own = || executors[first..].iter().filter(|executor| self.rewrite.executors.contains(&executor.name));
         for symbol in &replacement.symbols {
@@ -118,6 +147,19 @@ impl<'a> Pattern<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether none of `executors` runs a matched symbol.
+fn taken_by_none(executors: &[&'static ExecutorDef], sides: &Sides, consumed: &[usize]) -> Claim {
+    for i in consumed {
+        let symbol = &sides.pattern.symbols[*i];
+        let arguments = sides.pattern.argument_metas(symbol);
+        let Some(def) = symbol.operator() else { continue };
+        if let Some(by) = executors.iter().find(|executor| claim::takes(executor, def, &arguments)) {
+            return Err(format!("{} is taken by {}", def.name, by.name));
+        }
+    }
+    Ok(())
 }
 
 impl Shape {

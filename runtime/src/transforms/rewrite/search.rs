@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::pattern::{Owners, Pattern, Sides, commutes};
+use super::pattern::{Owners, Pattern, Runners, Sides, commutes};
 use super::uses::Uses;
 use crate::argument::{Arg, map_arguments};
 use crate::fuel::Fuel;
@@ -234,7 +234,7 @@ impl<'a> Search<'a> {
         match pattern.allowed(&found.sides, &taken) {
             Ok(()) => Some(found),
             Err(reason) => {
-                if let Some(Owners { executors, first }) = pattern.owners {
+                if let Runners::Owners(Owners { executors, first }) = pattern.runners {
                     let reason = format!("{}: {reason}", pattern.rewrite.name);
                     self.refused.push((found.place(), Refusal { executor: executors[first].name, reason }));
                 }
