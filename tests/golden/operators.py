@@ -81,6 +81,19 @@ def power(input, other=None, exponent=None):
     return torch.pow(input, second) if isinstance(second, bool) else operands(torch.pow)(input, second)
 
 
+def rms_norm(input, normalized_shape, weight=None, eps=None, offset=0.0, casting="gemma"):
+    """torch has neither `offset` nor `casting`: they are composed, as Hugging Face's models do it."""
+    if offset == 0.0 and casting == "gemma":
+        return torch.nn.functional.rms_norm(input, normalized_shape, weight, eps)
+    wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+    dims = [dim - len(normalized_shape) for dim in range(len(normalized_shape))]
+    eps = torch.finfo(wide.dtype).eps if eps is None else eps
+    rounded = lambda x, rounds: x.to(input.dtype).to(wide.dtype) if rounds else x
+    rstd = rounded(torch.rsqrt(wide.pow(2).mean(dims, keepdim=True) + eps), casting == "none")
+    normal = rounded(wide * rstd, casting != "gemma")
+    return (normal if weight is None else normal * (weight.to(wide.dtype) + offset)).to(input.dtype)
+
+
 def without_none(function):
     """A function that has no None for what is left out."""
     return lambda **arguments: function(**{name: value for name, value in arguments.items() if value is not None})
@@ -116,6 +129,7 @@ FUNCTIONS = {
     **{name: without_none(getattr(torch, name)) for name in ("amax", "amin", "squeeze")},
     **{f"nn.functional.{name}": losses(getattr(torch.nn.functional, name)) for name in ("cross_entropy", "nll_loss")},
     "nn.functional.scaled_dot_product_attention": without_none(torch.nn.functional.scaled_dot_product_attention),
+    "nn.functional.rms_norm": rms_norm,
     "pow": power,
     "ops.prims.convert_element_type": lambda input, dtype: input.to(dtype),
     "where": lambda condition, input, other: torch.where(condition, input, other),

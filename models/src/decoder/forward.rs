@@ -111,8 +111,8 @@ impl Layers<'_> {
                 layer_norm::with(x, shape).weight(weight).bias(bias).eps(eps).call()
             }
             NormClass::RMSNorm => {
-                let gain = if self.config.norm_add_unit_offset { weight + 1.0 } else { weight };
-                rms_norm::with(x, shape).weight(gain).eps(eps).call()
+                let offset = if self.config.norm_add_unit_offset { 1.0 } else { 0.0 };
+                rms_norm::with(x, shape).weight(weight).eps(eps).offset(offset).call()
             }
         }
     }
@@ -189,13 +189,7 @@ impl Layers<'_> {
     /// `x` [B, H, T, D] with the first values of each head rotated.
     #[track_caller]
     fn rotated(&self, x: Tensor) -> Tensor {
-        let Some([cos, sin]) = self.table else { return x };
-        let (width, turned) = (x.size(-1), cos.size(-1));
-        if turned == width {
-            return apply_rope(x, cos, sin);
-        }
-        let first = apply_rope(narrow(x, -1, 0, turned), cos, sin);
-        cat::with([first, narrow(x, -1, turned as i64, width - turned)]).dim(-1).call()
+        self.table.map_or(x, |[cos, sin]| apply_rope(x, cos, sin))
     }
 
     #[track_caller]

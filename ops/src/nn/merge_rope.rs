@@ -3,9 +3,8 @@ use fulgurite_ops_macros::rewrite;
 use super::{apply_rope, rope};
 
 /// Rotates queries and keys at once: two `apply_rope` with the same `cos` and the same `sin`, neither of which needs
-/// the other's result, become one `rope`. It must be named, because it pays only with an executor that has a kernel for
-/// `rope`.
-#[rewrite]
+/// the other's result, become one `rope`, where an executor has a kernel for it.
+#[rewrite(default, claimed)]
 pub mod merge_rope {
     fn pattern(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> (Tensor, Tensor) {
         (apply_rope(q, cos, sin), apply_rope(k, cos, sin))

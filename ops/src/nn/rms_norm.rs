@@ -17,15 +17,22 @@ fulgurite_runtime::attribute_enum! {
 }
 
 /// Root-mean-square normalization over the trailing `normalized_shape` dimensions, computed in f32 for f16 and bf16:
-/// `input / √(mean(input²) + eps) · weight`; without `eps` it is the machine epsilon of the type computed in. Zhang &
-/// Sennrich, 2019.
-#[operator(cheap, torch = "nn.functional.rms_norm", autocast = full)]
+/// `input / √(mean(input²) + eps) · (weight + offset)`; without `eps` it is the machine epsilon of the type computed in.
+/// `casting` says what else is rounded to 16 bits; PyTorch has neither this nor `offset`. Zhang & Sennrich, 2019.
+#[operator(
+    cheap,
+    torch = "nn.functional.rms_norm",
+    autocast = full,
+    waive(casting = "it decides where numbers of 16 bits are rounded, which a test allows")
+)]
 pub mod rms_norm {
     fn rms_norm(
         input: Tensor<Floating>,
         normalized_shape: Vec<usize>,
         #[default(None)] weight: Option<Tensor<Floating>>,
         #[default(None)] eps: Option<f64>,
+        #[default(0.0)] offset: f64,
+        #[default(Casting::Gemma)] casting: Casting,
     ) -> Tensor;
 
     fn meta(input: &TensorMeta, normalized_shape: &[usize], weight: Option<&TensorMeta>) -> Result<TensorMeta> {
@@ -46,12 +53,20 @@ pub mod rms_norm {
         Ok(input.clone())
     }
 
-    fn decomposition(input: Tensor, normalized_shape: &[usize], weight: Option<Tensor>, eps: Option<f64>) -> Tensor {
+    fn decomposition(
+        input: Tensor,
+        normalized_shape: &[usize],
+        weight: Option<Tensor>,
+        eps: Option<f64>,
+        offset: f64,
+        casting: Casting,
+    ) -> Tensor {
         let rows = Rows::of(input, normalized_shape);
         let x = rows.wide(input);
-        let mut y = prims::mul(x, rows.spread(super::reciprocal_root(&rows, x, eps)));
+        let rstd = super::reciprocal_root(&rows, x, eps, casting);
+        let mut y = rows.rounded_if(casting != Casting::Gemma, prims::mul(x, rows.spread(rstd)));
         if let Some(weight) = weight {
-            y = prims::mul(y, rows.per_column(weight));
+            y = prims::mul(y, rows.gain(weight, offset));
         }
         rows.narrowed(y)
     }
@@ -61,19 +76,23 @@ pub mod rms_norm {
         normalized_shape: &[usize],
         weight: Option<Tensor>,
         eps: Option<f64>,
+        offset: f64,
+        casting: Casting,
     ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let out = with(input, normalized_shape).weight(weight).eps(eps).call();
+        let out = with(input, normalized_shape).weight(weight).eps(eps).offset(offset).casting(casting).call();
         let rows = Rows::of(input, normalized_shape);
-        let rstd = super::reciprocal_root(&rows, rows.wide(input), eps);
+        let rstd = super::reciprocal_root(&rows, rows.wide(input), eps, casting);
+        let casts = casting != Casting::Gemma;
         (out, move |d_out: Tensor| {
             let d = rows.wide(d_out);
             let scale = rows.spread(rstd);
             let normal = prims::mul(rows.wide(input), scale);
-            let g = weight.map_or(d, |weight| prims::mul(d, rows.per_column(weight)));
+            let g = weight.map_or(d, |weight| rows.rounded_if(casts, prims::mul(d, rows.gain(weight, offset))));
             let along = prims::mul(normal, rows.spread(rows.mean(prims::mul(g, normal))));
             Grads {
                 input: rows.narrowed(prims::mul(prims::sub(g, along), scale)),
-                weight: weight.map(|weight| rows.column_sums(prims::mul(d, normal), weight)),
+                weight: weight
+                    .map(|weight| rows.column_sums(prims::mul(d, rows.rounded_if(casts, normal)), weight)),
             }
         })
     }
@@ -83,6 +102,7 @@ pub mod rms_norm {
         normalized_shape: &[usize],
         weight: Option<&ArrayD<f64>>,
         eps: Option<f64>,
+        offset: f64,
     ) -> ArrayD<f64> {
         let columns: usize = normalized_shape.iter().product();
         let eps = eps.unwrap_or(input.dtype().accumulator().epsilon());
@@ -90,7 +110,7 @@ pub mod rms_norm {
         let mut out = Vec::with_capacity(input.floats().len());
         for row in values(input.floats()).chunks(columns.max(1)) {
             let root = (row.iter().map(|x| x * x).sum::<f64>() / columns as f64 + eps).sqrt();
-            out.extend(row.iter().enumerate().map(|(i, x)| x / root * weight.as_ref().map_or(1.0, |w| w[i])));
+            out.extend(row.iter().enumerate().map(|(i, x)| x / root * weight.as_ref().map_or(1.0, |w| w[i] + offset)));
         }
         array(input.shape(), out)
     }
@@ -103,6 +123,15 @@ pub mod rms_norm {
         s.case(with(s.normal([0, 4]), [4]).weight(s.normal([4])));
         s.case(with(s.normal([3, 515]), [515]).weight(s.normal([515])).eps(1e-6));
         s.case(with(s.values([2, 2], [1e-3, -1e-3, 1e3, 2e3]), [2]).eps(1e-5));
+        let near_zero = || s.uniform(-1.0, 1.0, [8]);
+        let cases = [
+            with(s.normal([4, 8]), [8]).weight(near_zero()).eps(1e-5).offset(1.0),
+            with(s.normal([4, 8]), [8]).weight(s.normal([8])).eps(1e-5).casting(Casting::Llama),
+            with(s.normal([4, 8]), [8]).weight(near_zero()).eps(1e-5).offset(0.5).casting(Casting::None),
+        ];
+        for case in cases {
+            s.case(case);
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -114,9 +143,14 @@ pub mod rms_norm {
 
 /// `1 / √(mean(x²) + eps)` of every row.
 #[track_caller]
-fn reciprocal_root(rows: &Rows, x: fulgurite_runtime::Tensor, eps: Option<f64>) -> fulgurite_runtime::Tensor {
+fn reciprocal_root(
+    rows: &Rows,
+    x: fulgurite_runtime::Tensor,
+    eps: Option<f64>,
+    casting: Casting,
+) -> fulgurite_runtime::Tensor {
     let mean = rows.mean(prims::mul(x, x));
-    prims::rsqrt(prims::add(mean, eps.unwrap_or(x.dtype().epsilon())))
+    rows.rounded_if(casting == Casting::None, prims::rsqrt(prims::add(mean, eps.unwrap_or(x.dtype().epsilon()))))
 }
 
 /// A tensor as rows of the trailing dimensions that a normalization runs over.
@@ -144,6 +178,19 @@ impl Rows {
     #[track_caller]
     pub(crate) fn narrowed(&self, tensor: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
         cast(tensor, self.meta.dtype())
+    }
+
+    /// Rounded to the element type of the input, if it is asked for, in the type computed in.
+    #[track_caller]
+    fn rounded_if(&self, rounds: bool, tensor: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+        if rounds { self.wide(self.narrowed(tensor)) } else { tensor }
+    }
+
+    /// What every normalized row is multiplied with, in the type computed in.
+    #[track_caller]
+    fn gain(&self, weight: fulgurite_runtime::Tensor, offset: f64) -> fulgurite_runtime::Tensor {
+        let weight = cast(weight, self.meta.dtype().accumulator());
+        self.per_column(if offset == 0.0 { weight } else { prims::add(weight, offset) })
     }
 
     /// The mean of every row.

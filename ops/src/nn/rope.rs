@@ -1,6 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::apply_rope;
+use super::rotated_shape;
 use crate::core::promotion::broadcast_shapes;
 use crate::prims::checks::same_dtype;
 
@@ -15,10 +16,11 @@ pub mod rope {
 
     fn requires(q: &TensorMeta, k: &TensorMeta, cos: &TensorMeta, sin: &TensorMeta) -> Result<()> {
         for (name, input) in [("q", q), ("k", k)] {
-            let even = input.shape().last().is_some_and(|extent| extent.is_multiple_of(2));
+            let rotated = rotated_shape(input.shape(), cos.shape());
+            let even = rotated.last().is_some_and(|extent| extent.is_multiple_of(2));
             require!(even, EvenWidth, "{name} has shape {:?}, expected an even last extent", input.shape());
             for (table_name, table) in [("cos", cos), ("sin", sin)] {
-                let fits = broadcast_shapes(&[input.shape(), table.shape()]).as_deref() == Some(input.shape());
+                let fits = broadcast_shapes(&[&rotated, table.shape()]).as_deref() == Some(&rotated[..]);
                 require!(
                     fits,
                     TableShape,
@@ -41,16 +43,20 @@ pub mod rope {
         (rotated(q, cos, sin), rotated(k, cos, sin))
     }
 
-    /// Of each pair (x₁, x₂), x₁ in the first half of the last dimension and x₂ in the second: (x₁, x₂) · cos + (-x₂,
+    /// Of each pair (x₁, x₂), x₁ in the first half of the rotated columns and x₂ in the second: (x₁, x₂) · cos + (-x₂,
     /// x₁) · sin.
-    fn rotated(x: &ArrayD<f64>, cos: &ArrayD<f64>, sin: &ArrayD<f64>) -> ArrayD<f64> {
-        let last = ndarray::Axis(x.ndim() - 1);
+    fn rotated(whole: &ArrayD<f64>, cos: &ArrayD<f64>, sin: &ArrayD<f64>) -> ArrayD<f64> {
+        let last = ndarray::Axis(whole.ndim() - 1);
+        let width = whole.len_of(last);
+        let count = cos.shape().last().copied().filter(|count| *count != 1).unwrap_or(width);
+        let (x, rest) = whole.view().split_at(last, count);
+        let x = x.to_owned();
         let (first, second) = x.view().split_at(last, x.len_of(last) / 2);
         let mut turned = x.clone();
         let (mut turned_first, mut turned_second) = turned.view_mut().split_at(last, x.len_of(last) / 2);
         turned_first.assign(&second.mapv(|x| -x));
         turned_second.assign(&first);
-        x * cos + turned * sin
+        ndarray::concatenate(last, &[(x * cos + turned * sin).view(), rest]).unwrap_or_else(|_| whole.clone())
     }
 
     fn samples(s: &mut Samples) {
@@ -65,7 +71,8 @@ pub mod rope {
             table(&[7, 8]).cast(DType::F32),
             table(&[7, 8]).cast(DType::F32),
         );
-        for sample in [grouped, plain, vectors, empty, wide] {
+        let part = with(s.normal([2, 4, 10]), s.normal([1, 4, 8]), table(&[4, 6]), table(&[4, 6]));
+        for sample in [grouped, plain, vectors, empty, wide, part] {
             s.case(sample);
         }
     }
