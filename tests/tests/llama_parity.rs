@@ -252,3 +252,9 @@ fn every_switch_follows_litgpt_with_a_cache_on_the_executors_of_cuda() {
     let Some(cuda) = device::cuda() else { return };
     decode_with(&["optim", "flash", "cublaslt", "fusion", "cuda"], Some(cuda), 1e-4);
 }
+
+#[test]
+fn every_switch_follows_litgpt_on_the_kernels_of_liger() {
+    let Some(cuda) = device::cuda() else { return };
+    run(&["liger", "optim", "cublaslt", "fusion", "cuda"], Some(cuda), 1e-4);
+}

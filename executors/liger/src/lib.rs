@@ -5,9 +5,14 @@
 //! checker refuses, the next executor of the list takes.
 
 mod norm;
+mod normalization;
+mod residual;
+mod rotation;
 mod rows;
 
 pub use norm::{rms_norm, rms_norm_backward};
+pub use residual::{fused_add_rms_norm, fused_add_rms_norm_backward};
+pub use rotation::rope;
 
 use fulgurite_ops_macros::executor;
 use fulgurite_runtime::executor::Claim;

@@ -3,15 +3,26 @@
 constexpr int PACKS = COLUMNS / PACK;
 
 extern "C" __global__ void __launch_bounds__(THREADS) long_rms_norm(
-    const T* in, const WEIGHT* weight, T* out, float* rstd, u64 rows, float eps, float offset) {
+    const T* in, RESIDUAL_AND_SUM const WEIGHT* weight, T* out, float* rstd, u64 rows, float eps, float offset) {
     __shared__ float scratch[32];
     for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
+#if RESIDUAL
+        const T* x = sum + row * COLUMNS;
+#else
         const T* x = in + row * COLUMNS;
+#endif
         float squares = 0;
 #pragma unroll 4
         for (int pack = threadIdx.x; pack < PACKS; pack += THREADS) {
             float held[PACK];
-            read<PACK, ALIGNED>(x + pack * PACK, held);
+            read<PACK, ALIGNED>(in + row * COLUMNS + pack * PACK, held);
+#if RESIDUAL
+            float added[PACK];
+            read<PACK, ALIGNED>(residual + row * COLUMNS + pack * PACK, added);
+#pragma unroll
+            for (int i = 0; i < PACK; ++i) held[i] = rounded(held[i] + added[i]);
+            write<PACK, ALIGNED>(sum + row * COLUMNS + pack * PACK, held);
+#endif
 #pragma unroll
             for (int i = 0; i < PACK; ++i) squares = __fmaf_rn(held[i], held[i], squares);
         }
@@ -29,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) long_rms_norm(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) long_rms_norm_backward(
-    const T* d_out, const T* in, const WEIGHT* weight, const float* rstd, T* d_in, u64 rows, float offset) {
+    const T* d_out, D_SUM const T* in, const WEIGHT* weight, const float* rstd, T* d_in, u64 rows, float offset) {
     __shared__ float scratch[32];
     for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
         const float scale = rstd[row];
@@ -59,6 +70,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) long_rms_norm_backward(
             both(pack, m, normal);
 #pragma unroll
             for (int i = 0; i < PACK; ++i) m[i] = __fmaf_rn(-along, normal[i], m[i]) * scale;
+#if RESIDUAL
+            float straight[PACK];
+            read<PACK, ALIGNED>(d_sum + row * COLUMNS + pack * PACK, straight);
+#pragma unroll
+            for (int i = 0; i < PACK; ++i) m[i] += straight[i];
+#endif
             write<PACK, ALIGNED>(d_in + row * COLUMNS + pack * PACK, m);
         }
     }

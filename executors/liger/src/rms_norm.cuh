@@ -1,10 +1,20 @@
 // What normalizations by the root mean square share. CASTING says what is rounded to the element type before the result
 // is: 0 nothing, 1 the normalized row, 2 its scale as well.
+#include "fulgurite/copies.cuh"
 #include "fulgurite/reductions.cuh"
 #include "fulgurite/rows.cuh"
 #include "fulgurite/vectors.cuh"
 
 typedef ELEMENT T;
+
+// With RESIDUAL a row is the sum of two, which is written as well, and its cotangent is added to the gradient.
+#if RESIDUAL
+#define RESIDUAL_AND_SUM const T *residual, T *sum,
+#define D_SUM const T *d_sum,
+#else
+#define RESIDUAL_AND_SUM
+#define D_SUM
+#endif
 
 constexpr float PER_COLUMN = 1.0f / COLUMNS;
 

@@ -1,55 +1,78 @@
 // The gradients of the rows that the block comes to, and the sum over them of the weight's gradient, which block b
 // leaves in partial[b].
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) rms_norm_backward(
-    const T* d_out, const T* in, const WEIGHT* weight, const float* rstd, T* d_in, float* d_weights, u64 rows,
+    const T* d_out, D_SUM const T* in, const WEIGHT* weight, const float* rstd, T* d_in, float* d_weights, u64 count,
     float offset) {
-    __shared__ float partial[2][32];
-    const u64 stride = (u64)gridDim.x * ROWS;
+    const INDEX rows = (INDEX)count;
+    __shared__ float partial[2][32 * BATCH];
     float d_weight[STEPS][PACK];
 #pragma unroll
     for (int s = 0; s < STEPS; ++s)
 #pragma unroll
         for (int i = 0; i < PACK; ++i) d_weight[s][i] = 0;
-    Held next_x, next_d;
-    float next_scale;
-    auto take = [&](u64 first) {
-        const u64 row = row_of(first, rows);
-        next_x.take(in + row * COLUMNS);
-        next_d.take(d_out + row * COLUMNS);
-        next_scale = rstd[row];
-    };
-    take((u64)blockIdx.x * ROWS);
+    extern __shared__ __align__(16) unsigned char bytes[];
+    const T* const operands[2] = {in, d_out};
+    Ahead<2> ahead(bytes, rows);
+    ahead.begin(operands);
+    // The next rows' scales are on their way as well.
+    float next_scale[BATCH];
+#pragma unroll
+    for (int n = 0; n < BATCH; ++n) next_scale[n] = rstd[row_of(first_row(), n, rows)];
     int turn = 0;
-    for (u64 first = (u64)blockIdx.x * ROWS; first < rows; first += stride, turn ^= 1) {
-        const bool real = first + threadIdx.x / GROUP < rows;
-        const u64 row = row_of(first, rows);
-        const Held x = next_x, d = next_d;
-        const float scale = next_scale;
-        if (first + stride < rows) take(first + stride);
-        float sums[1] = {0};
-        float m[STEPS][PACK];
+    for (INDEX first = first_row(); first < rows; first += rows_of_a_turn(), turn ^= 1) {
+        float scale[BATCH], sums[BATCH];
+#pragma unroll
+        for (int n = 0; n < BATCH; ++n) {
+            scale[n] = next_scale[n];
+            next_scale[n] = rstd[row_of(first + rows_of_a_turn(), n, rows)];
+            sums[n] = 0;
+        }
+        Held held[2][BATCH];
+        ahead.take(first, operands, held);
+        Held(&x)[BATCH] = held[0], (&d)[BATCH] = held[1];
 #pragma unroll
         for (int s = 0; s < STEPS; ++s)
             if (Row::has(s)) {
-                gains(weight, offset, Row::column(s), m[s]);
+                float gain[PACK];
+                gains(weight, offset, Row::column(s), gain);
 #pragma unroll
-                for (int i = 0; i < PACK; ++i) {
-                    const float normal = x.at(s, i) * scale;
-                    if (real) d_weight[s][i] = __fmaf_rn(d.at(s, i), cast_normal(normal), d_weight[s][i]);
-                    m[s][i] = d_normal(d.at(s, i), m[s][i]);
-                    sums[0] = __fmaf_rn(m[s][i], normal, sums[0]);
-                }
+                for (int n = 0; n < BATCH; ++n)
+#pragma unroll
+                    for (int i = 0; i < PACK; ++i) {
+                        const float normal = x[n].at(s, i) * scale[n], m = d_normal(d[n].at(s, i), gain[i]);
+                        sums[n] = __fmaf_rn(m, normal, sums[n]);
+                        if (is_row(first, n, rows))
+                            d_weight[s][i] = __fmaf_rn(d[n].at(s, i), cast_normal(normal), d_weight[s][i]);
+                    }
             }
         group_sums<GROUP>(sums, partial[turn]);
-        const float along = sums[0] * PER_COLUMN;
-        if (!real) continue;
 #pragma unroll
-        for (int s = 0; s < STEPS; ++s)
-            if (Row::has(s)) {
+        for (int n = 0; n < BATCH; ++n) {
+            if (!is_row(first, n, rows)) continue;
+            const u64 start = (u64)row_of(first, n, rows) * COLUMNS;
+            const float along = sums[n] * PER_COLUMN;
+            x[n].forget();
+            d[n].forget();
 #pragma unroll
-                for (int i = 0; i < PACK; ++i) m[s][i] = __fmaf_rn(-along, x.at(s, i) * scale, m[s][i]) * scale;
-                write<PACK, ALIGNED>(d_in + row * COLUMNS + Row::column(s), m[s]);
-            }
+            for (int s = 0; s < STEPS; ++s)
+                if (Row::has(s)) {
+                    float y[PACK];
+#if RESIDUAL
+                    float straight[PACK];
+                    read<PACK, ALIGNED>(d_sum + start + Row::column(s), straight);
+#endif
+                    gains(weight, offset, Row::column(s), y);
+#pragma unroll
+                    for (int i = 0; i < PACK; ++i) {
+                        const float normal = x[n].at(s, i) * scale[n], m = d_normal(d[n].at(s, i), y[i]);
+                        y[i] = __fmaf_rn(-along, normal, m) * scale[n];
+#if RESIDUAL
+                        y[i] += straight[i];
+#endif
+                    }
+                    write<PACK, ALIGNED>(d_in + start + Row::column(s), y);
+                }
+        }
     }
     float* own = d_weights + (u64)blockIdx.x * COLUMNS;
     if constexpr (ROWS == 1) {

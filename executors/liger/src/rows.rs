@@ -1,6 +1,7 @@
 //! How a normalization goes over its rows.
 
 use fulgurite_executor_cuda::rows::Rows;
+use fulgurite_executor_cuda::support::index_type;
 use fulgurite_runtime::rules::{LaunchShape, Plan};
 
 /// Threads of a block that has several rows.
@@ -13,37 +14,52 @@ const MOST_THREADS: usize = 1024;
 pub(super) struct Walk {
     /// The threads of a row, which keep it in registers.
     rows: Rows,
+    /// Rows of each group of threads that are worked on together.
+    batch: usize,
+    /// Turns that rows are on their way for.
+    depth: usize,
     /// Blocks that a multiprocessor has at a time.
     resident: usize,
 }
 
 impl Walk {
-    /// Over rows of `columns` elements, of which a thread keeps at most `each`; `None` if a block cannot keep a row.
-    pub(super) fn new(columns: usize, pack: usize, each: usize, resident_threads: usize) -> Option<Walk> {
+    /// Over rows of `columns` elements, of which a thread keeps at most `each`, `batch` rows at a time, by `threads`
+    /// threads of a multiprocessor; `None` if a block cannot keep a row.
+    pub(super) fn new(columns: usize, pack: usize, each: usize, batch: usize, threads: usize) -> Option<Walk> {
         let packs = columns / pack;
         let rows = if packs.div_ceil(32) * pack <= each {
             Rows { columns, pack, group: packs.next_power_of_two().min(32), threads: THREADS }
         } else {
             Rows::of_a_block(columns, pack, each, MOST_THREADS)?
         };
-        Some(Walk { rows, resident: resident_threads / rows.threads })
+        Some(Walk { rows, batch, depth: 0, resident: (threads / rows.threads).max(1) })
+    }
+
+    /// With the rows of the next `depth` turns on their way.
+    pub(super) fn ahead(self, depth: usize) -> Walk {
+        Walk { depth, ..self }
     }
 
     /// Blocks of a launch over `rows` rows: no more than the device has at a time. There are as many on every device of
     /// an architecture, so that sums over the rows of a block have one order.
     pub(super) fn blocks(&self, plan: &Plan, rows: usize) -> usize {
-        rows.div_ceil(self.rows.at_a_time()).min(plan.typical().multiprocessors * self.resident)
+        rows.div_ceil(self.rows.at_a_time() * self.batch).min(plan.typical().multiprocessors * self.resident)
     }
 
-    /// Tells the kernels.
-    pub(super) fn define(&self, plan: &mut Plan) {
+    /// Tells the kernels, which go over `rows` rows.
+    pub(super) fn define(&self, plan: &mut Plan, rows: usize) {
         self.rows.define(plan);
+        plan.define("BATCH", self.batch);
+        plan.define("DEPTH", self.depth);
+        // Kernels count a few turns past the end.
+        plan.define("INDEX", index_type(rows + (1 << 28)));
         plan.define("RESIDENT", self.resident);
     }
 
-    /// A launch of `blocks` blocks.
-    pub(super) fn launch(&self, blocks: usize) -> LaunchShape {
-        LaunchShape::linear(blocks as u32, self.rows.threads as u32)
+    /// A launch of `blocks` blocks, with shared memory for the rows of `operands` tensors of elements of `size` bytes.
+    pub(super) fn launch(&self, blocks: usize, operands: usize, size: usize) -> LaunchShape {
+        let turn = self.batch * operands * self.rows.of_a_thread() * self.rows.threads * size;
+        LaunchShape::linear(blocks as u32, self.rows.threads as u32).shared((self.depth * turn) as u32)
     }
 }
 
@@ -55,7 +71,7 @@ mod tests {
     fn every_element_has_a_thread_and_every_multiprocessor_a_block() {
         for columns in (1..=3000).chain([4095, 4096, 8191, 8192]) {
             for pack in [1, 2, 4, 8].into_iter().filter(|pack| columns % pack == 0) {
-                let walk = Walk::new(columns, pack, 8, 1024).unwrap();
+                let walk = Walk::new(columns, pack, 8, 2, 1024).unwrap();
                 let Rows { group, threads, .. } = walk.rows;
                 assert!(group.is_power_of_two() || group.is_multiple_of(32), "{walk:?}");
                 assert!(threads.is_multiple_of(group) && threads <= MOST_THREADS && walk.resident > 0, "{walk:?}");
@@ -63,6 +79,6 @@ mod tests {
                 assert!(kept <= 8 && kept * group >= columns, "{walk:?}");
             }
         }
-        assert_eq!(Walk::new(8193, 1, 8, 1024), None);
+        assert_eq!(Walk::new(8193, 1, 8, 2, 1024), None);
     }
 }
