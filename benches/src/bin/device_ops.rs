@@ -19,6 +19,8 @@ type Function = Box<dyn Fn(Vec<Tensor>) -> Vec<Tensor>>;
 
 struct Case {
     name: &'static str,
+    /// The executor that is put before the default ones for a second measurement.
+    first: &'static str,
     /// Shapes and element types of the inputs.
     inputs: Vec<(Vec<usize>, DType)>,
     /// Which of them are differentiated; none for an optimizer.
@@ -40,13 +42,16 @@ fn cases() -> Vec<Case> {
             let (matrix, row) = ((vec![rows, columns], dtype), (vec![columns], dtype));
             cases.push(Case {
                 name: "layer_norm",
+                first: "llmc",
                 inputs: vec![matrix.clone(), row.clone(), row],
                 wrt: vec![0, 1, 2],
                 bytes: [2 * all, 3 * all],
                 function: Box::new(move |x| vec![layer_norm::with(x[0], [columns]).weight(x[1]).bias(x[2]).call()]),
             });
+            cases.extend(rms_norms(rows, columns, dtype));
             cases.push(Case {
                 name: "gelu (tanh)",
+                first: "llmc",
                 inputs: vec![matrix],
                 wrt: vec![0],
                 bytes: [2 * all, 3 * all],
@@ -57,6 +62,7 @@ fn cases() -> Vec<Case> {
             let all = rows * columns * size;
             cases.push(Case {
                 name: "softmax",
+                first: "llmc",
                 inputs: vec![(vec![rows, columns], dtype)],
                 wrt: vec![0],
                 bytes: [2 * all, 3 * all],
@@ -67,6 +73,7 @@ fn cases() -> Vec<Case> {
             let all = rows * columns * size;
             cases.push(Case {
                 name: "cross_entropy",
+                first: "llmc",
                 inputs: vec![(vec![rows, columns], dtype), (vec![rows], DType::I64)],
                 wrt: vec![0],
                 bytes: [all, 2 * all],
@@ -74,9 +81,27 @@ fn cases() -> Vec<Case> {
             });
         }
     }
+    // As peers measure them.
+    cases.extend(rms_norms(16_384, 4096, DType::BF16));
+    let [batch, length, width] = [4, 4096, 128];
+    let heads = |count: usize| (vec![batch, count, length, width], DType::BF16);
+    let table = (vec![length, width], DType::F32);
+    let all = batch * (32 + 8) * length * width * DType::BF16.size();
+    cases.push(Case {
+        name: "rope",
+        first: "liger",
+        inputs: vec![heads(32), heads(8), table.clone(), table],
+        wrt: vec![0, 1],
+        bytes: [2 * all, 2 * all],
+        function: Box::new(|x| {
+            let (query, key) = rope(x[0], x[1], x[2], x[3]);
+            vec![query, key]
+        }),
+    });
     let parameters = 124_475_904 / 768;
     cases.push(Case {
         name: "adamw",
+        first: "llmc",
         inputs: [&[parameters, 768][..]; 4].into_iter().chain([&[][..]; 2]).map(|s| (s.to_vec(), DType::F32)).collect(),
         wrt: Vec::new(),
         bytes: [7 * parameters * 768 * 4, 0],
@@ -86,6 +111,32 @@ fn cases() -> Vec<Case> {
         }),
     });
     cases
+}
+
+/// Normalization by the root mean square, alone and with a residual.
+fn rms_norms(rows: usize, columns: usize, dtype: DType) -> [Case; 2] {
+    let all = rows * columns * dtype.size();
+    let (matrix, row) = ((vec![rows, columns], dtype), (vec![columns], dtype));
+    let alone = Case {
+        name: "rms_norm",
+        first: "liger",
+        inputs: vec![matrix.clone(), row.clone()],
+        wrt: vec![0, 1],
+        bytes: [2 * all, 3 * all],
+        function: Box::new(move |x| vec![rms_norm::with(x[0], [columns]).weight(x[1]).eps(1e-5).call()]),
+    };
+    let with_residual = Case {
+        name: "fused_add_rms_norm",
+        first: "liger",
+        inputs: vec![matrix.clone(), matrix, row],
+        wrt: vec![0, 1, 2],
+        bytes: [4 * all, 4 * all],
+        function: Box::new(move |x| {
+            let (out, sum) = fused_add_rms_norm::with(x[0], x[1], [columns]).weight(x[2]).eps(1e-5).call();
+            vec![out, sum]
+        }),
+    };
+    [alone, with_residual]
 }
 
 /// The median time of the kernels of a run, in milliseconds.
@@ -123,10 +174,9 @@ fn main() -> Result<()> {
         "| operator | input | executors | forward us | of copy | backward us | of copy |\n|---|---|---|---|---|---|---|"
     );
     for case in cases().iter().filter(|case| case.name.contains(&filter)) {
-        for executors in
-            [&["optim", "cublaslt", "fusion", "cuda"][..], &["llmc", "optim", "cublaslt", "fusion", "cuda"]]
-        {
-            let options = Options { verify: false, ..Options::default() }.with_executors(executors)?;
+        let default = ["optim", "cublaslt", "fusion", "cuda"];
+        for executors in [default.to_vec(), [&[case.first][..], &default].concat()] {
+            let options = Options { verify: false, ..Options::default() }.with_executors(&executors)?;
             let metas: Vec<TensorMeta> =
                 case.inputs.iter().map(|(shape, dtype)| TensorMeta::new(shape, *dtype, device)).collect();
             let target = Target::of(device)?;
@@ -173,7 +223,7 @@ fn main() -> Result<()> {
             };
             drop(program);
             let shape = format!("{:?} {}", case.inputs[0].0, case.inputs[0].1);
-            let name = if executors[0] == "llmc" { "llmc first" } else { "default" };
+            let name = if executors.len() > default.len() { &format!("{} first", case.first) } else { "default" };
             let mut row = format!(
                 "| {} | {shape} | {name} | {:.1} | {:.0} % |",
                 case.name,
