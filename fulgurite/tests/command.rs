@@ -8,6 +8,8 @@ extern crate self as placeholder_crate;
 mod book;
 #[path = "command/cases.rs"]
 mod cases;
+#[path = "command/config.rs"]
+mod config;
 #[path = "command/doctor.rs"]
 mod doctor;
 #[path = "command/files.rs"]

@@ -24,6 +24,17 @@ pub trait Model {
     /// L, H and C: blocks, attention heads a block, width of the residual stream.
     fn sizes(&self) -> [usize; 3];
 
+    /// The widths of the queries of a position, of all blocks together.
+    fn attention_width(&self) -> usize {
+        let [layers, _, width] = self.sizes();
+        layers * width
+    }
+
+    /// The part of the positions that a parameter is used for, by its name: less than all for the experts of a mixture.
+    fn used_share(&self, _parameter: &str) -> f64 {
+        1.0
+    }
+
     /// Every parameter in the order in which the model meets them; one that is used twice stands once.
     fn parameters(&self) -> Vec<Parameter>;
 

@@ -143,6 +143,12 @@ impl Model for ModelConfig {
     fn sizes(&self) -> [usize; 3] {
         self.model().sizes()
     }
+    fn attention_width(&self) -> usize {
+        self.model().attention_width()
+    }
+    fn used_share(&self, parameter: &str) -> f64 {
+        self.model().used_share(parameter)
+    }
     fn parameters(&self) -> Vec<Parameter> {
         self.model().parameters()
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use fulgurite_models::checkpoint::Checkpoint;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::llmc::{LlmcCheckpoint, Shard, Version};
+use fulgurite_models::metrics::{Metrics, PLOT, TABLE, read};
 use fulgurite_models::train::{COMPUTE_DTYPE, Cause, OnNonFinite, TrainError, TrainOptions, initial_parameters, train};
 use fulgurite_models::{ActivationCheckpointing, GptConfig, Weights};
 use fulgurite_runtime::DType;
@@ -35,6 +36,8 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         activation_checkpointing: Default::default(),
         evaluate_batches: 2,
         save_every: 0,
+        log_every: 10,
+        peak_flops: None,
         keep: 2,
         nonfinite: Default::default(),
         allow_nonfinite: false,
@@ -76,6 +79,33 @@ fn a_stopped_run_leaves_a_checkpoint_and_goes_on_to_the_bit() {
     let stop = Some(Arc::new(AtomicBool::new(true)));
     let last = run(&TrainOptions { stop, resume: true, ..options(parts.path(), 5) });
     assert!(last.stopped && last.steps == 5 && last.sample.is_empty() && last.traces.join("00_acquire.trace").exists());
+}
+
+/// A line for each step, whole or resumed, with the numbers that do not depend on the machine.
+#[test]
+fn the_table_of_a_resumed_run_is_that_of_a_whole_one() {
+    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let table = |folder: &Path| read(&folder.join(TABLE)).unwrap();
+    let with = |folder: &Path, steps| TrainOptions { peak_flops: Some(1e12), ..options(folder, steps) };
+    let report = run(&with(whole.path(), 5));
+    let expected = table(whole.path());
+    assert_eq!(expected.iter().map(|line| f64::from(line.loss)).collect::<Vec<_>>(), report.losses);
+    assert_eq!(expected.iter().map(|line| line.step).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    for line in &expected {
+        let first = line.step == 1;
+        assert!(line.milliseconds > 0.0 && line.peak_bytes > 0 && line.gradient_norm.is_some(), "{line}");
+        assert!(line.tokens_per_second.is_none() == first && line.mfu.is_none() == first, "{line}");
+    }
+    assert!(std::fs::read_to_string(whole.path().join(PLOT)).unwrap().contains("<polyline"));
+    // Two steps were trained after the checkpoint that the next process finds.
+    let stop = Some(Arc::new(AtomicBool::new(true)));
+    run(&TrainOptions { stop, ..with(parts.path(), 5) });
+    let saved = std::fs::read(parts.path().join("checkpoint.safetensors")).unwrap();
+    run(&TrainOptions { steps: 3, resume: true, ..with(parts.path(), 5) });
+    std::fs::write(parts.path().join("checkpoint.safetensors"), saved).unwrap();
+    run(&TrainOptions { resume: true, ..with(parts.path(), 5) });
+    let same = |line: &Metrics| (line.step, line.loss, line.learning_rate, line.gradient_norm);
+    assert_eq!(table(parts.path()).iter().map(same).collect::<Vec<_>>(), expected.iter().map(same).collect::<Vec<_>>());
 }
 
 /// What is computed again has the random numbers of the first time: with dropout, and over several batches.

@@ -36,6 +36,8 @@ fn options(out: &Path, lr: f64, evaluate_every: u64) -> TrainOptions {
         activation_checkpointing: Default::default(),
         evaluate_batches: 1,
         save_every: 0,
+        log_every: 10,
+        peak_flops: None,
         keep: 1,
         nonfinite: Default::default(),
         allow_nonfinite: false,

@@ -27,6 +27,7 @@ mod ops_show;
 mod options;
 mod outcome;
 mod output;
+mod plot;
 mod rust_names;
 mod subject;
 mod system;
@@ -44,7 +45,8 @@ mod train;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use output::complain;
 
@@ -88,6 +90,8 @@ enum Command {
     Generate(generate::Arguments),
     /// Converts weights: checkpoints, llm.c's files, Hugging Face's safetensors.
     Convert(convert::Arguments),
+    /// Draws the loss, the learning rate and the speed of runs.
+    Plot(plot::Arguments),
     /// Writes a text as llm.c's shards of tokens.
     Tokenize(tokenize::Arguments),
     /// Searches for programs whose results depend on how they are run.
@@ -126,7 +130,14 @@ enum Trace {
 
 /// Runs the command that the process was started with, on every operator and executor that is linked into it.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    // Of the command within the commands: whether an option was written, and has not its default.
+    let given = |option: &str| {
+        let innermost = std::iter::successors(Some(&matches), |of| of.subcommand().map(|(_, inner)| inner)).last();
+        let source = innermost.and_then(|of| of.try_contains_id(option).ok()?.then(|| of.value_source(option))?);
+        source == Some(ValueSource::CommandLine)
+    };
     let outcome = log::start().and_then(|()| match cli.command {
         Command::Ops(Ops::List(arguments)) => ops_list::run(&arguments),
         Command::Ops(Ops::Show(arguments)) => ops_show::run(&arguments),
@@ -138,9 +149,10 @@ pub fn main() -> ExitCode {
         Command::Trace(Trace::Verify(arguments)) => trace_files::verify(&arguments),
         Command::Trace(Trace::Diff(arguments)) => trace_diff::run(&arguments),
         Command::Trace(Trace::Snapshots(arguments)) => trace_snapshots::run(&arguments),
-        Command::Train(model) => train::run(&model),
+        Command::Train(model) => train::run(model, &given),
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
+        Command::Plot(arguments) => plot::run(&arguments),
         Command::Tokenize(arguments) => tokenize::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),

@@ -1,5 +1,7 @@
 //! `train`: the options of a training run on the command line. The run itself is `fulgurite::models::train`.
 
+mod config;
+
 use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,7 +23,8 @@ use super::{files, options};
 macro_rules! rules {
     () => {
         "\
-The folder gets checkpoint.safetensors and the traces of the compiled step after every stage. One that holds a
+The folder gets checkpoint.safetensors, the traces of the compiled step after every stage, and metrics.csv and
+metrics.svg: loss, learning rate, gradient norm, tokens/s, MFU, time and memory of each step. A folder that holds a
 checkpoint is left alone unless --resume or --overwrite is given. The checkpoint before the newest is kept as
 checkpoint-STEP.safetensors (--keep); --resume takes the newest good one. A run whose loss, gradients or weights are not
 finite stops with exit code 3 and names step and parameter; what it saved stays as it is. Ctrl-C ends the run after the
@@ -65,7 +68,8 @@ pub struct Gpt2 {
 #[command(after_help = concat!(rules!(), "\
   fulgurite train llama --size nano --steps 300 --out runs/llama
   fulgurite train llama --size nano --set n_layer=1 --set mlp_class_name=GemmaMLP
-  fulgurite train llama --size TinyLlama-1.1B --set n_layer=2 --context 128 --device cuda --dtype bf16"))]
+  fulgurite train llama --size TinyLlama-1.1B --set n_layer=2 --context 128 --device cuda --dtype bf16
+  fulgurite train llama --config tinyllama.yaml --steps 100"))]
 pub struct Llama {
     /// nano, micro, mini, or a published model: Llama-2-7b, Llama-3.2-1B, TinyLlama-1.1B, Mistral-7B, Mixtral-8x7B,
     /// Qwen2.5-0.5B, Qwen3-0.6B, Gemma-2b, Gemma-2-2b, pythia-70m, ... (a name that is not known lists all).
@@ -74,6 +78,10 @@ pub struct Llama {
     /// Replaces a field of the configuration, whose names are LitGPT's: `n_layer=1`. May be given several times.
     #[arg(long, value_name = "FIELD=VALUE", conflicts_with = "init")]
     set: Vec<String>,
+    /// A YAML file with LitGPT's keys (`train: {max_steps: 100}`, `optimizer`, `precision`, ...). Options of the command
+    /// line come before it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     run: Run,
 }
@@ -120,6 +128,9 @@ struct Run {
     /// Decay of the mean of squared gradients.
     #[arg(long, default_value_t = OptimizerSettings::default().beta2)]
     beta2: f64,
+    /// Added to the root of the mean of squared gradients.
+    #[arg(long, default_value_t = OptimizerSettings::default().epsilon)]
+    epsilon: f64,
     /// Decoupled weight decay of matrices.
     #[arg(long, default_value_t = OptimizerSettings::default().weight_decay)]
     weight_decay: f64,
@@ -138,6 +149,13 @@ struct Run {
     /// Steps between checkpoints; one is also written at the end. 0 writes only that one.
     #[arg(long, default_value_t = 0, value_name = "STEPS")]
     save_every: u64,
+    /// Steps between lines of progress.
+    #[arg(long, default_value_t = 10, value_name = "STEPS")]
+    log_every: u64,
+    /// What the device does at most, in 10^12 floating-point operations a second, for the part of it that the run uses
+    /// (MFU); that of NVIDIA's data sheet otherwise, for the devices in a list.
+    #[arg(long, value_name = "NUMBER")]
+    peak_tflops: Option<f64>,
     /// How many checkpoints are kept, the newest included.
     #[arg(long, default_value_t = 2, value_name = "COUNT")]
     keep: usize,
@@ -189,8 +207,13 @@ impl Model {
     }
 }
 
-/// Trains a model.
-pub fn run(model: &Model) -> Outcome {
+/// Trains a model; `given` is whether an option is on the command line, by its name here.
+pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
+    if let Model::Llama(of) = &mut model
+        && let Some(path) = of.config.clone()
+    {
+        config::apply(&path, of, given)?;
+    }
     let (family, size, set, dropout, of) = model.parts();
     let mut compile = of.compile.options()?;
     if !of.device.is_cpu() {
@@ -228,9 +251,9 @@ pub fn run(model: &Model) -> Outcome {
         optimizer: OptimizerSettings {
             beta1: of.beta1,
             beta2: of.beta2,
+            epsilon: of.epsilon,
             weight_decay: of.weight_decay,
             clip: (of.clip != 0.0).then_some(of.clip),
-            ..OptimizerSettings::default()
         },
         dropout,
         seed: of.seed,
@@ -238,6 +261,8 @@ pub fn run(model: &Model) -> Outcome {
         evaluate_every: of.evaluate_every,
         evaluate_batches: of.evaluate_batches,
         save_every: of.save_every,
+        log_every: of.log_every,
+        peak_flops: of.peak_tflops.map(|tera| tera * 1e12),
         keep: of.keep,
         nonfinite: if of.nonfinite == "skip" { OnNonFinite::Skip } else { OnNonFinite::Stop },
         allow_nonfinite: of.allow_nonfinite,

@@ -35,6 +35,17 @@ impl Model for DecoderConfig {
         [self.n_layer, self.n_head, self.n_embd]
     }
 
+    fn attention_width(&self) -> usize {
+        self.n_layer * self.n_head * self.head_width()
+    }
+
+    fn used_share(&self, parameter: &str) -> f64 {
+        match parameter.contains(".mlp.experts.") {
+            true => self.n_expert_per_token as f64 / self.n_expert as f64,
+            false => 1.0,
+        }
+    }
+
     fn parameters(&self) -> Vec<Parameter> {
         parameters::parameters(self)
     }

@@ -2,6 +2,7 @@
 
 mod arrays;
 mod failure;
+mod log;
 mod notes;
 mod options;
 mod programs;
@@ -23,6 +24,7 @@ pub use notes::{COMPUTE_DTYPE, DROPOUT_STREAMS};
 pub use options::{OnNonFinite, TrainOptions, TrainReport};
 pub use record::write_stages;
 
+use log::in_table;
 use programs::Programs;
 use record::write_profile;
 use run::{Run, evaluate, prepare, save};
@@ -31,6 +33,7 @@ use steps::Steps;
 use crate::argument_error::wrong;
 use crate::generate::{Request, generate};
 use crate::kept;
+use crate::metrics;
 use crate::model::Model;
 use crate::sampling::Sampling;
 use crate::schedule::Schedule;
@@ -77,6 +80,7 @@ pub fn train(
     if run.done > first {
         save(checkpoint, &mut run, options, &programs.validation_loss)?;
     }
+    metrics::plot(&options.out).map_err(in_table)?;
     write_stages(&report.traces, &programs.stages(options, &run.state, &run.batches)?)?;
     (report.steps, report.losses, report.skipped) = (run.done, taken.losses, taken.skipped);
     (report.tokens_per_second, report.compiles) = (taken.tokens_per_second, programs.compiles(options));
@@ -103,6 +107,7 @@ pub fn train(
     }
     line(&format!("checkpoint: {}", report.checkpoint.display()));
     line(&format!("traces: {}", report.traces.display()));
+    line(&format!("metrics: {}, {}", options.out.join(metrics::TABLE).display(), metrics::PLOT));
     Ok(report)
 }
 
@@ -114,6 +119,7 @@ fn checked(options: &TrainOptions, checkpoint: &Path) -> Result<Schedule> {
         ("evaluate_batches", options.evaluate_batches),
         ("steps", usize::from(options.steps > 0)),
         ("keep", options.keep),
+        ("log_every", options.log_every as usize),
     ];
     if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
         return Err(wrong(name, "is 0, expected at least 1"));

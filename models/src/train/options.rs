@@ -70,6 +70,11 @@ pub struct TrainOptions {
     pub evaluate_batches: usize,
     /// Steps between checkpoints; one is also written at the end. 0 writes only that one.
     pub save_every: u64,
+    /// Steps between lines of progress; one is also told of the first and of the last step.
+    pub log_every: u64,
+    /// Floating-point operations that the device does in a second at most, for the part of it that a run uses; that of
+    /// a known device if absent.
+    pub peak_flops: Option<f64>,
     /// How many checkpoints are kept, the newest included, at least 1.
     pub keep: usize,
     /// What happens where a loss or gradients are not finite.

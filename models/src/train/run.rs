@@ -286,6 +286,8 @@ mod tests {
             activation_checkpointing: Default::default(),
             evaluate_batches: 1,
             save_every: 0,
+            log_every: 10,
+            peak_flops: None,
             keep: 1,
             nonfinite: Default::default(),
             allow_nonfinite: false,

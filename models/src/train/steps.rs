@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fulgurite_runtime::device::{Activity, DeviceState};
 use fulgurite_runtime::{Array, Error, Result};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::arrays::{generator, next_arrays, step_scalars};
 use super::failure::{Cause, Divergence, TrainError, cause_of};
+use super::log::{Log, Report};
 use super::options::{OnNonFinite, TrainOptions};
 use super::programs::{Programs, no_report};
 use super::run::{Run, evaluate, save};
@@ -37,7 +37,6 @@ pub(super) struct Steps<'a> {
 }
 
 /// What the steps came to.
-#[derive(Default)]
 pub(super) struct Taken {
     /// The loss of each step.
     pub(super) losses: Vec<f64>,
@@ -46,6 +45,14 @@ pub(super) struct Taken {
     pub(super) tokens_per_second: f64,
     /// What the device did in the last steps of a run that is profiled.
     pub(super) timeline: Vec<Activity>,
+}
+
+/// Updates that were left out.
+#[derive(Default)]
+struct Skipped {
+    all: u64,
+    /// One after the other, up to now.
+    in_a_row: u64,
 }
 
 /// A timeline that is being recorded; it ends with the steps, also where they fail.
@@ -74,82 +81,10 @@ struct Enqueued {
     gradients: Gradients,
 }
 
-/// What a step reports of itself.
-struct Report {
-    loss: f64,
-    /// Of the gradients, where it is measured.
-    norm: Option<f64>,
-}
-
-impl Report {
-    /// That of a step, which is waited for.
-    fn of(step: &Enqueued) -> Result<Report> {
-        let values = step.report.to_vec::<f32>()?;
-        Ok(Report { loss: f64::from(values[0]), norm: values.get(1).map(|norm| f64::from(*norm)) })
-    }
-
-    fn is_finite(&self) -> bool {
-        self.loss.is_finite() && self.norm.is_none_or(f64::is_finite)
-    }
-}
-
 /// The gradients of a step, or what they are made of.
 enum Gradients {
     Sums(Parameters<Array>),
     Of(BatchTensors<Array>, Array),
-}
-
-/// What is told of steps as their reports are read.
-struct Log<'a> {
-    bar: ProgressBar,
-    line: &'a mut dyn FnMut(&str),
-    tokens: f64,
-    /// The number of the run's first step.
-    first: u64,
-    /// Updates left out, one after the other.
-    in_a_row: u64,
-    taken: Taken,
-    clock: Clock,
-}
-
-/// How long steps take.
-#[derive(Default)]
-struct Clock {
-    since: Option<Instant>,
-    steps: u64,
-    /// Spent on other things than steps.
-    waited: Duration,
-}
-
-impl Clock {
-    /// A step has ended. The first one compiles, which says nothing of the speed.
-    fn tick(&mut self) {
-        self.steps += u64::from(self.since.is_some());
-        self.since.get_or_insert_with(Instant::now);
-    }
-
-    /// Steps a second, once there is something to say.
-    fn speed(&self) -> Option<f64> {
-        let since = self.since.filter(|_| self.steps > 0)?;
-        Some(self.steps as f64 / (since.elapsed() - self.waited).as_secs_f64())
-    }
-}
-
-impl Log<'_> {
-    /// A line, above the progress bar.
-    fn tell(&mut self, text: &str) {
-        let line = &mut self.line;
-        self.bar.suspend(|| line(text));
-    }
-}
-
-fn progress_bar(progress: bool, run: &Run, steps: u64) -> ProgressBar {
-    let bar = if progress { ProgressBar::new(steps) } else { ProgressBar::hidden() };
-    if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} steps, {elapsed} (left {eta}) {msg}") {
-        bar.set_style(style);
-    }
-    bar.set_position(run.done);
-    bar
 }
 
 impl Steps<'_> {
@@ -160,11 +95,10 @@ impl Steps<'_> {
     /// [`TrainError::Diverged`] where loss, gradients or weights are not finite; a program's or a file's error.
     pub(super) fn take(&self, mut run: Run, line: &mut dyn FnMut(&str)) -> Result<(Run, Taken), TrainError> {
         let options = self.options;
-        let bar = progress_bar(self.progress, &run, options.steps);
-        let tokens = (options.batch * run.batches.position().context * options.accumulate) as f64;
         let first = run.done + 1;
-        let (taken, clock) = (Taken::default(), Clock::default());
-        let mut log = Log { bar, line, tokens, first, in_a_row: 0, taken, clock };
+        let at = (run.done, run.batches.position().context);
+        let mut log = Log::open(options, self.schedule, self.programs.config, at, self.progress, line)?;
+        let mut skipped = Skipped::default();
         let mut unread: Option<Enqueued> = None;
         let mut recording = None;
         while run.done < options.steps {
@@ -178,7 +112,7 @@ impl Steps<'_> {
                 Ok(batch) => batch,
                 Err(error) => {
                     // What is enqueued is told first.
-                    unread.take().map_or(Ok(()), |before| self.read(&run, before, &mut log))?;
+                    unread.take().map_or(Ok(()), |before| self.read(&run, before, &mut skipped, &mut log))?;
                     return Err(error.into());
                 }
             };
@@ -203,13 +137,13 @@ impl Steps<'_> {
             };
             run.done = number;
             if let Some(before) = unread.take() {
-                self.read(&run, before, &mut log)?;
+                self.read(&run, before, &mut skipped, &mut log)?;
             }
             if self.goes_on(number) && !options.asked_to_stop() {
                 unread = Some(step);
                 continue;
             }
-            self.read(&run, step, &mut log)?;
+            self.read(&run, step, &mut skipped, &mut log)?;
             if options.asked_to_stop() {
                 break;
             }
@@ -218,12 +152,16 @@ impl Steps<'_> {
                 drop(recording.take());
             }
             let pause = Instant::now();
+            if self.due(number, options.save_every) {
+                log.sync()?;
+            }
             self.between(&mut run, &mut |text| log.tell(text))?;
-            log.clock.waited += pause.elapsed();
+            log.clock.pause(pause.elapsed());
         }
-        log.bar.finish_and_clear();
-        let mut taken = log.taken;
-        taken.tokens_per_second = log.clock.speed().map_or(0.0, |steps| tokens * steps);
+        log.end_bar();
+        log.sync()?;
+        let tokens_per_second = log.tokens_per_second();
+        let mut taken = Taken { losses: log.losses, skipped: skipped.all, tokens_per_second, timeline: Vec::new() };
         if let Some(Recording(device)) = &recording {
             taken.timeline = device.end_timeline()?;
         }
@@ -251,22 +189,22 @@ impl Steps<'_> {
 
     /// Reads the report of a step, which waits for it, and tells it. The state of `run` is the one after this step or,
     /// if it is not finite, before it.
-    fn read(&self, run: &Run, step: Enqueued, log: &mut Log<'_>) -> Result<(), TrainError> {
+    fn read(&self, run: &Run, step: Enqueued, skipped: &mut Skipped, log: &mut Log<'_>) -> Result<(), TrainError> {
         let (options, number) = (self.options, step.number);
-        let report = Report::of(&step)?;
+        let report = Report::read(&step.report)?;
         if report.is_finite() {
-            log.in_a_row = 0;
+            skipped.in_a_row = 0;
         } else {
-            (log.taken.skipped, log.in_a_row) = (log.taken.skipped + 1, log.in_a_row + 1);
+            (skipped.all, skipped.in_a_row) = (skipped.all + 1, skipped.in_a_row + 1);
             let cause = self.cause(run, report.loss, step.gradients)?;
-            let hopeless = matches!(cause, Cause::Weight(_)) || log.in_a_row >= MOST_SKIPPED;
+            let hopeless = matches!(cause, Cause::Weight(_)) || skipped.in_a_row >= MOST_SKIPPED;
             if options.nonfinite == OnNonFinite::Stop || hopeless {
-                log.bar.finish_and_clear();
+                log.end_bar();
                 return Err(run.divergence(number, cause).into());
             }
             log.tell(&format!("step {number}: its update is left out: {cause}"));
         }
-        self.tell(number, &report, log);
+        log.step(number, &report)?;
         Ok(())
     }
 
@@ -275,30 +213,16 @@ impl Steps<'_> {
     /// newest checkpoint.
     fn failed_after(&self, before: &Enqueued, failed: Error, saved: Option<u64>, log: &mut Log<'_>) -> TrainError {
         // Where the device is lost, its error is the one that it was lost by.
-        let Ok(report) = Report::of(before) else { return failed.into() };
+        let Ok(report) = Report::read(&before.report) else { return failed.into() };
         if report.is_finite() {
-            self.tell(before.number, &report, log);
+            // A table that cannot be written is not why the run ends.
+            let _ = log.step(before.number, &report);
             return failed.into();
         }
-        log.bar.finish_and_clear();
+        log.end_bar();
         let Report { loss, norm } = report;
         let cause = Cause::Report { loss, norm, failed: failed.to_string() };
         Divergence { step: before.number, cause, saved }.into()
-    }
-
-    /// Tells a step whose report was read.
-    fn tell(&self, number: u64, report: &Report, log: &mut Log<'_>) {
-        let (options, Report { loss, norm }) = (self.options, report);
-        log.taken.losses.push(*loss);
-        log.clock.tick();
-        let speed = log.clock.speed().map_or_else(String::new, |steps| format!(", {:.0} tokens/s", log.tokens * steps));
-        log.bar.inc(1);
-        log.bar.set_message(format!("loss {loss:.4}{speed}"));
-        if number == log.first || number.is_multiple_of(10) || number == options.steps {
-            let norm = norm.map_or_else(String::new, |norm| format!("grad norm {norm:.3}, "));
-            let rate = self.schedule.learning_rate(number - 1);
-            log.tell(&format!("step {number}: loss {loss:.4}, {norm}lr {rate:.2e}{speed}"));
-        }
     }
 
     /// Enqueues one step on `batch`, or on several of `batches`, after one whose report is `previous`, if that was not

@@ -1,0 +1,46 @@
+//! `plot`: the curves of runs in one picture.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use fulgurite::models::durable;
+use fulgurite::models::metrics::{PLOT, TABLE, read, svg};
+
+use super::outcome::{Failed, Outcome};
+use super::output::say;
+
+/// Arguments of `plot`.
+#[derive(Args)]
+#[command(after_help = "\
+`train` writes the picture of its own run at its end.
+
+Examples:
+  fulgurite plot runs/nano
+  fulgurite plot runs/nano runs/bf16 --out compared.svg")]
+pub struct Arguments {
+    /// Folders of runs, or their metrics.csv.
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// The picture, as SVG; metrics.svg beside the one run's metrics.csv otherwise.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Draws loss, learning rate, tokens a second and MFU by step, a line for each run.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let table = |run: &PathBuf| if run.is_dir() { run.join(TABLE) } else { run.clone() };
+    let out = match (&arguments.out, &arguments.runs[..]) {
+        (Some(out), _) => out.clone(),
+        (None, [run]) => table(run).with_file_name(PLOT),
+        (None, _) => return Err(Failed("--out says where the picture of several runs is written".into())),
+    };
+    let read_one = |run: &PathBuf| match read(&table(run)) {
+        Ok(metrics) => Ok((run.display().to_string(), metrics)),
+        Err(error) => Err(Failed(error.to_string())),
+    };
+    let runs = arguments.runs.iter().map(read_one).collect::<Result<Vec<_>, Failed>>()?;
+    durable::write(&out, svg(&runs).as_bytes()).map_err(|error| Failed(format!("'{}': {error}", out.display())))?;
+    say!("{}", out.display())?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,267 @@
+//! A run described by a file: YAML with the keys of LitGPT's `pretrain`.
+//!
+//! Each key sets what an option of `train` sets; what the option is called stands beside it in `docs/src/llama.md`. A
+//! key that is `null` sets nothing. A key that LitGPT does not have is an error with the nearest key, and so is a value
+//! that nothing here implements.
+
+mod fields;
+mod yaml;
+
+use std::path::{Path, PathBuf};
+
+use fields::{Fault, Fields};
+use yaml::{Node, Value};
+
+/// The arithmetic of a run, by LitGPT's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// `32-true`: f32.
+    F32,
+    /// `bf16-mixed`: products in bf16, weights in f32.
+    Bf16Mixed,
+    /// `tf32`, which LitGPT does not have: products of f32 in tf32.
+    Tf32,
+}
+
+/// The settings of a file; `None` and empty lists where it says nothing.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[allow(missing_docs, reason = "each is the field of `TrainOptions` that has its name")]
+pub struct RunFile {
+    /// `model_name`.
+    pub size: Option<String>,
+    /// `model_config` and `train.tie_embeddings`, as assignments.
+    pub set: Vec<String>,
+    /// `out_dir`.
+    pub out: Option<PathBuf>,
+    /// `precision`.
+    pub precision: Option<Precision>,
+    /// `initial_checkpoint_dir`.
+    pub init: Option<PathBuf>,
+    /// `resume`.
+    pub resume: Option<bool>,
+    /// `tokenizer_dir`.
+    pub tokenizer: Option<String>,
+    /// `data`: the files to train on.
+    pub data: Vec<PathBuf>,
+    /// `data`: the files to validate with.
+    pub validation: Vec<PathBuf>,
+    /// `train.micro_batch_size`, or `train.global_batch_size` without it.
+    pub batch: Option<usize>,
+    /// `train.global_batch_size` over `train.micro_batch_size`.
+    pub accumulate: Option<usize>,
+    /// `train.max_steps`, or `train.max_tokens` over the tokens of a step.
+    pub steps: Option<u64>,
+    /// `train.max_seq_length`.
+    pub context: Option<usize>,
+    /// `train.lr_warmup_steps`.
+    pub warmup: Option<u64>,
+    /// `train.save_interval`.
+    pub save_every: Option<u64>,
+    /// `train.log_interval`.
+    pub log_every: Option<u64>,
+    /// `train.max_norm`.
+    pub clip: Option<f64>,
+    /// `train.min_lr`, the learning rate at the end.
+    pub min_lr: Option<f64>,
+    /// `eval.interval`.
+    pub evaluate_every: Option<u64>,
+    /// `eval.max_iters`.
+    pub evaluate_batches: Option<usize>,
+    /// `eval.max_new_tokens`.
+    pub sample_tokens: Option<usize>,
+    /// `optimizer.init_args.lr`.
+    pub lr: Option<f64>,
+    /// `optimizer.init_args.betas`.
+    pub betas: Option<[f64; 2]>,
+    /// `optimizer.init_args.eps`.
+    pub epsilon: Option<f64>,
+    /// `optimizer.init_args.weight_decay`.
+    pub weight_decay: Option<f64>,
+    /// `seed`.
+    pub seed: Option<u64>,
+}
+
+/// A file that describes no run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunFileError {
+    /// It cannot be read.
+    #[error("'{}': {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// What is wrong with a line.
+    #[error("'{}', line {line}: {message}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// A file that is no YAML, has a key that is not known, or a value that cannot be.
+pub fn read(path: &Path) -> Result<RunFile, RunFileError> {
+    let text = std::fs::read_to_string(path).map_err(|error| RunFileError::Io { path: path.to_owned(), error })?;
+    parse(&text).map_err(|(line, message)| RunFileError::Line { path: path.to_owned(), line, message })
+}
+
+fn parse(text: &str) -> Result<RunFile, Fault> {
+    let mut run = RunFile::default();
+    let document = yaml::parse(text)?;
+    if document.value == Value::Null {
+        return Ok(run);
+    }
+    let all = Fields::of(&document, "the file")?;
+    run.size = all.text("model_name")?;
+    if let Some(config) = all.map("model_config")? {
+        for (name, _, value) in config.entries() {
+            run.set.push(format!("{name}={}", fields::json(value)?));
+        }
+    }
+    run.out = all.text("out_dir")?.map(PathBuf::from);
+    run.precision = all.one_of("precision", precision)?;
+    run.init = all.text("initial_checkpoint_dir")?.map(PathBuf::from);
+    run.resume = all.one_of("resume", |resume| match resume {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err("expected true or false; the checkpoint is that of out_dir".into()),
+    })?;
+    run.tokenizer = all.text("tokenizer_dir")?;
+    if let Some(data) = all.take("data") {
+        self::data(data, &mut run)?;
+    }
+    if let Some(train) = all.map("train")? {
+        self::train(train, &mut run)?;
+    }
+    if let Some(eval) = all.map("eval")? {
+        run.evaluate_every = eval.number("interval")?;
+        run.evaluate_batches = eval.number("max_iters")?;
+        run.sample_tokens = eval.number("max_new_tokens")?;
+        eval.only("initial_validation", "false", "a run does not validate before its first step")?;
+        eval.only("final_validation", "true", "a run validates at its end")?;
+        eval.end()?;
+    }
+    if let Some(optimizer) = all.take("optimizer") {
+        self::optimizer(optimizer, &mut run)?;
+    }
+    run.seed = all.number("seed")?;
+    all.one_of("devices", |devices| match devices {
+        "1" | "auto" => Ok(()),
+        _ => Err("a run is on one device, expected 1 or auto".into()),
+    })?;
+    all.only("num_nodes", "1", "a run is on one machine")?;
+    all.only("logger_name", "csv", "a run writes metrics.csv")?;
+    all.end()?;
+    Ok(run)
+}
+
+fn precision(name: &str) -> Result<Precision, String> {
+    match name {
+        "32-true" | "32" => Ok(Precision::F32),
+        "bf16-mixed" => Ok(Precision::Bf16Mixed),
+        "tf32" => Ok(Precision::Tf32),
+        "16-mixed" | "16-true" => Err("f16 needs loss scaling, which is missing; there is bf16-mixed".into()),
+        "bf16-true" => Err("weights are f32 in training; there is bf16-mixed".into()),
+        _ => Err("expected 32-true, bf16-mixed or tf32".into()),
+    }
+}
+
+/// `data`: a list of files, or LitGPT's `TextFiles`.
+fn data(node: &Node, run: &mut RunFile) -> Result<(), Fault> {
+    if let Value::List(_) = node.value {
+        run.data = fields::paths(node, "data")?;
+        return Ok(());
+    }
+    let Value::Map(_) = node.value else {
+        return Err((node.line, "data is a name, expected a list of files, or TextFiles with init_args".into()));
+    };
+    let class = Fields::of(node, "data")?;
+    class.one_of("class_path", |name| match name.rsplit('.').next() {
+        Some("TextFiles") => Ok(()),
+        _ => Err("expected TextFiles; shards of tokens are a list of files".into()),
+    })?;
+    if let Some(arguments) = class.map("init_args")? {
+        let files = |name: &'static str| arguments.take(name).map_or(Ok(Vec::new()), |node| fields::paths(node, name));
+        (run.data, run.validation) = (files("train_data_path")?, files("val_data_path")?);
+        // The order of the data follows from the seed of the run, and batches are read on demand.
+        let _: (Option<u64>, Option<u64>) = (arguments.number("seed")?, arguments.number("num_workers")?);
+        arguments.end()?;
+    }
+    class.end()
+}
+
+fn train(train: Fields<'_>, run: &mut RunFile) -> Result<(), Fault> {
+    let line = train.line;
+    let (whole, micro): (Option<usize>, Option<usize>) =
+        (train.number("global_batch_size")?, train.number("micro_batch_size")?);
+    run.batch = micro.or(whole);
+    if let (Some(whole), Some(micro)) = (whole, micro) {
+        if micro == 0 || !whole.is_multiple_of(micro) {
+            let message = format!("global_batch_size, {whole}, is no multiple of micro_batch_size, {micro}");
+            return Err((line, message));
+        }
+        run.accumulate = Some(whole / micro);
+    }
+    run.context = train.number("max_seq_length")?;
+    run.steps = train.number("max_steps")?;
+    // LitGPT's own files write 3e12.
+    let tokens: Option<f64> = train.number("max_tokens")?;
+    if let (Some(tokens), None) = (tokens, run.steps) {
+        let rows = whole.or(micro).zip(run.context).map(|(rows, length)| rows as f64 * length as f64);
+        let rows = rows.filter(|rows| *rows > 0.0);
+        let rows = rows.ok_or_else(|| {
+            (line, "max_tokens needs global_batch_size and max_seq_length beside it, or max_steps".to_owned())
+        })?;
+        run.steps = Some((tokens / rows).ceil() as u64);
+    }
+    run.warmup = train.number("lr_warmup_steps")?;
+    run.save_every = train.number("save_interval")?;
+    run.log_every = train.number("log_interval")?;
+    run.clip = train.number("max_norm")?;
+    run.min_lr = train.number("min_lr")?;
+    if let Some(tied) =
+        train.one_of("tie_embeddings", |tied| tied.parse().map_err(|_| "expected true or false".into()))?
+    {
+        let tied: bool = tied;
+        run.set.push(format!("tie_embeddings={tied}"));
+    }
+    train.only("lr_warmup_fraction", "null", "the warm-up is a number of steps, lr_warmup_steps")?;
+    train.only("epochs", "null", "the length of a run is a number of steps, max_steps")?;
+    train.only("max_time", "null", "the length of a run is a number of steps, max_steps")?;
+    train.end()
+}
+
+/// `AdamW`, or its class with arguments.
+fn optimizer(node: &Node, run: &mut RunFile) -> Result<(), Fault> {
+    let adamw = |name: &str| match name.rsplit('.').next() {
+        Some("AdamW") => Ok(()),
+        _ => Err("expected AdamW".to_owned()),
+    };
+    if let Value::Scalar(name) = &node.value {
+        return adamw(name).map_err(|message| (node.line, format!("optimizer is '{name}', {message}")));
+    }
+    let class = Fields::of(node, "optimizer")?;
+    class.one_of("class_path", adamw)?;
+    if let Some(arguments) = class.map("init_args")? {
+        run.lr = arguments.number("lr")?;
+        run.weight_decay = arguments.number("weight_decay")?;
+        run.epsilon = arguments.number("eps")?;
+        if let Some(betas) = arguments.take("betas") {
+            let list = fields::numbers(betas, "betas")?;
+            run.betas = Some(list.try_into().map_err(|_| (betas.line, "betas are two numbers".to_owned()))?);
+        }
+        arguments.end()?;
+    }
+    class.end()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! What a run tells of its steps: lines, the progress bar, the table of metrics.
+
+use std::time::{Duration, Instant};
+
+use fulgurite_runtime::device::DeviceState;
+use fulgurite_runtime::{Array, Error, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::options::TrainOptions;
+use crate::metrics::{Metrics, MetricsError, MetricsFile, flops};
+use crate::model::Model;
+use crate::schedule::Schedule;
+
+/// The error of the table of metrics.
+pub(super) fn in_table(error: MetricsError) -> Error {
+    match error {
+        MetricsError::Io { path, error } => {
+            Error::File { path: path.display().to_string(), message: error.to_string() }
+        }
+        MetricsError::Line { path, line, message } => {
+            let message = format!("line {line}: {message}; move the file away to go on without it");
+            Error::File { path: path.display().to_string(), message }
+        }
+    }
+}
+
+/// What a step reports of itself.
+pub(super) struct Report {
+    pub(super) loss: f64,
+    /// Of the gradients, where it is measured.
+    pub(super) norm: Option<f64>,
+}
+
+impl Report {
+    /// The report of a step, which is waited for.
+    pub(super) fn read(report: &Array) -> Result<Report> {
+        let values = report.to_vec::<f32>()?;
+        Ok(Report { loss: f64::from(values[0]), norm: values.get(1).map(|norm| f64::from(*norm)) })
+    }
+
+    pub(super) fn is_finite(&self) -> bool {
+        self.loss.is_finite() && self.norm.is_none_or(f64::is_finite)
+    }
+}
+
+/// What is told of steps as their reports are read.
+pub(super) struct Log<'a> {
+    options: &'a TrainOptions,
+    schedule: &'a Schedule,
+    bar: ProgressBar,
+    line: &'a mut dyn FnMut(&str),
+    /// Of a step.
+    tokens: f64,
+    metrics: MetricsFile,
+    /// How long a step would take if the device did nothing but the model's arithmetic, as fast as it can, if that is
+    /// known.
+    seconds_at_peak: Option<f64>,
+    /// The number of the run's first step.
+    first: u64,
+    /// The loss of each step.
+    pub(super) losses: Vec<f64>,
+    pub(super) clock: Clock,
+}
+
+impl<'a> Log<'a> {
+    /// The log of a run that goes on after step `done` with sequences of `context` tokens.
+    pub(super) fn open(
+        options: &'a TrainOptions,
+        schedule: &'a Schedule,
+        model: &dyn Model,
+        (done, context): (u64, usize),
+        progress: bool,
+        line: &'a mut dyn FnMut(&str),
+    ) -> Result<Log<'a>> {
+        let tokens = (options.batch * context * options.accumulate) as f64;
+        let seconds_at_peak = peak_flops(options)?.map(|peak| tokens * flops::of_token(model, context) / peak);
+        Ok(Log {
+            options,
+            schedule,
+            bar: progress_bar(progress, done, options.steps),
+            line,
+            tokens,
+            metrics: MetricsFile::open(&options.out, options.resume.then_some(done)).map_err(in_table)?,
+            seconds_at_peak,
+            first: done + 1,
+            losses: Vec::new(),
+            clock: Clock::start(),
+        })
+    }
+
+    /// A line, above the progress bar.
+    pub(super) fn tell(&mut self, text: &str) {
+        let line = &mut self.line;
+        self.bar.suspend(|| line(text));
+    }
+
+    /// Brings the table to the disk.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.metrics.sync().map_err(in_table)
+    }
+
+    /// Ends the progress bar.
+    pub(super) fn end_bar(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// Tokens a second, compilation left out; 0 for fewer than two steps.
+    pub(super) fn tokens_per_second(&self) -> f64 {
+        self.clock.speed().map_or(0.0, |steps| self.tokens * steps)
+    }
+
+    /// Tells a step whose report was read.
+    pub(super) fn step(&mut self, number: u64, report: &Report) -> Result<()> {
+        let (options, Report { loss, norm }) = (self.options, report);
+        self.losses.push(*loss);
+        self.clock.tick();
+        let rate = self.schedule.learning_rate(number - 1);
+        let spent = self.clock.lap().as_secs_f64();
+        // The first step compiles.
+        let speed = (number != self.first && spent > 0.0).then_some(1.0 / spent);
+        let metrics = Metrics {
+            step: number,
+            loss: *loss as f32,
+            learning_rate: rate,
+            gradient_norm: norm.map(|norm| norm as f32),
+            tokens_per_second: speed.map(|steps| self.tokens * steps),
+            mfu: speed.zip(self.seconds_at_peak).map(|(steps, seconds)| steps * seconds),
+            milliseconds: 1e3 * spent,
+            peak_bytes: peak_bytes(options)?,
+        };
+        self.metrics.add(&metrics).map_err(in_table)?;
+        let speed =
+            self.clock.speed().map_or_else(String::new, |steps| format!(", {:.0} tokens/s", self.tokens * steps));
+        self.bar.inc(1);
+        self.bar.set_message(format!("loss {loss:.4}{speed}"));
+        if number == self.first || number.is_multiple_of(options.log_every) || number == options.steps {
+            let norm = norm.map_or_else(String::new, |norm| format!("grad norm {norm:.3}, "));
+            self.tell(&format!("step {number}: loss {loss:.4}, {norm}lr {rate:.2e}{speed}"));
+        }
+        Ok(())
+    }
+}
+
+/// What the device of a run does in a second at most, in floating-point operations, if that is known.
+fn peak_flops(options: &TrainOptions) -> Result<Option<f64>> {
+    if options.peak_flops.is_some() || options.device().is_cpu() {
+        return Ok(options.peak_flops);
+    }
+    let state = DeviceState::of(options.device())?;
+    Ok(flops::of_device(&state.context().properties().model, options.compute_dtype()))
+}
+
+/// The largest amount of memory that this process has held so far: of the device's, or of the host's in arrays.
+fn peak_bytes(options: &TrainOptions) -> Result<u64> {
+    let device = options.device();
+    Ok(match device.is_cpu() {
+        true => fulgurite_kernels::buffer::peak_bytes(),
+        false => DeviceState::of(device)?.context().memory_held().peak,
+    } as u64)
+}
+
+/// How long steps take.
+pub(super) struct Clock {
+    since: Option<Instant>,
+    steps: u64,
+    /// Spent on other things than steps.
+    waited: Duration,
+    /// When the last step ended.
+    last: Instant,
+    /// Spent on other things since then.
+    waited_since: Duration,
+}
+
+impl Clock {
+    /// A step has ended. The first one compiles, which says nothing of the speed.
+    fn tick(&mut self) {
+        self.steps += u64::from(self.since.is_some());
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// Other things than steps took so long.
+    pub(super) fn pause(&mut self, spent: Duration) {
+        self.waited += spent;
+        self.waited_since += spent;
+    }
+
+    /// The first step begins.
+    fn start() -> Clock {
+        let waited = Duration::ZERO;
+        Clock { since: None, steps: 0, waited, last: Instant::now(), waited_since: waited }
+    }
+
+    /// How long the step took that has ended.
+    fn lap(&mut self) -> Duration {
+        let spent = self.last.elapsed().saturating_sub(self.waited_since);
+        (self.last, self.waited_since) = (Instant::now(), Duration::ZERO);
+        spent
+    }
+
+    /// Steps a second, once there is something to say.
+    pub(super) fn speed(&self) -> Option<f64> {
+        let since = self.since.filter(|_| self.steps > 0)?;
+        Some(self.steps as f64 / (since.elapsed() - self.waited).as_secs_f64())
+    }
+}
+
+fn progress_bar(progress: bool, done: u64, steps: u64) -> ProgressBar {
+    let bar = if progress { ProgressBar::new(steps) } else { ProgressBar::hidden() };
+    if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} steps, {elapsed} (left {eta}) {msg}") {
+        bar.set_style(style);
+    }
+    bar.set_position(done);
+    bar
+}
