@@ -45,6 +45,8 @@ pub(crate) struct List {
     pub fuse: bool,
     /// From how many bytes on values are computed again.
     pub recompute: Option<u64>,
+    /// Whether rewrites run.
+    pub rewrites: bool,
 }
 
 impl List {
@@ -56,7 +58,8 @@ impl List {
         let mut executors = vec![executor];
         executors.extend(&defaults[after..]);
         let fuel = if executor.name == REFERENCE { Fuel::limited(0) } else { Fuel::UNLIMITED };
-        List { name: executor.name.to_owned(), executors, fuel, fuse: true, recompute: Options::default().recompute }
+        let (name, recompute) = (executor.name.to_owned(), Options::default().recompute);
+        List { name, executors, fuel, fuse: true, recompute, rewrites: true }
     }
 
     /// As [`List::of`], of the executor of that name.
@@ -93,6 +96,7 @@ impl List {
             fuel: self.fuel,
             fuse: self.fuse,
             recompute: self.recompute,
+            rewrites: (!self.rewrites).then(Vec::new),
             verify: true,
             ..Options::default()
         }

@@ -13,8 +13,8 @@ use crate::tree::Tree;
 
 /// Runs `f` as [`scope`] does, and declares it a checkpoint: of what it computes, the backward pass keeps the results
 /// alone. It computes the rest again, right before it needs it, from the tensors that `f` uses. Values, gradients and
-/// random numbers are the same, to the bit; memory is less by what `f` computes on the way, and time is more by one
-/// run of `f`.
+/// random numbers are the same, to the bit, unless a rewrite of an executor matches in one of the two programs alone.
+/// Memory is less by what `f` computes on the way, and time is more by one run of `f`.
 ///
 /// The call is one line of the trace, with `f` as its body. It is a [`scope`] without a derivative, in the inner one of
 /// two nested `value_and_grad`, whose values are kept for the outer one, and within an operator's rule: an operator is

@@ -45,10 +45,20 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     for (i, id) in joint.block.parameters.iter().enumerate().skip(inputs.len()) {
         inputs.push(random_like(joint.block.meta(*id), i as u64)?);
     }
-    let expected = same_however(&joint, &list, &inputs, Some(context.tolerance))?;
-    let whole = joint_trace(&checkpointed(&list.placed(&trace)?), &list.executors)?;
+    same_however(&joint, &list, &inputs, Some(context.tolerance))?;
+    same_in_a_checkpoint(&trace, &joint, &list, &inputs)?;
+    PASSED
+}
+
+/// Compares a program, whose joint trace is `joint`, with the same program as one checkpoint, both unfused and without
+/// rewrites. A rewrite that puts two operators into one call of a library, which rounds once, matches where nobody
+/// reads the value between them; in the forward pass of a checkpoint the backward pass does not.
+fn same_in_a_checkpoint(trace: &Trace, joint: &Trace, list: &List, inputs: &[Array]) -> Check {
+    let list = List { rewrites: false, ..list.clone() };
+    let (_, expected) = run(joint, &list, inputs, false, None)?;
+    let whole = joint_trace(&checkpointed(&list.placed(trace)?), &list.executors)?;
     let Some(whole) = whole else { return Err("a checkpoint of it has no gradient".into()) };
-    let (program, outputs) = run(&whole, &list, &inputs, false, None)?;
+    let (program, outputs) = run(&whole, &list, inputs, false, None)?;
     ensure!(outputs.len() == expected.len(), "a checkpoint gives {} results", outputs.len());
     for (output, (expected, named)) in outputs.iter().zip(expected.iter().zip(&whole.outputs)) {
         let within = |problem: Problem| {
@@ -56,7 +66,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         };
         same_numbers(output, expected).map_err(within)?;
     }
-    PASSED
+    Ok(())
 }
 
 /// The same program as one checkpoint.
@@ -141,8 +151,7 @@ fn same_as_filled(subject: &Subject, filled: &Trace, list: &List) -> Check {
 /// Runs a program fused and unfused, with everything that is cheap computed again and with nothing, and compares the
 /// bits. On a device a reduction in a region is added by another kernel, in another order: what depends on one is
 /// compared by `sums`, the tolerance of the test, or by the caller if there is none.
-/// Gives what the program is unfused, with everything kept.
-pub(crate) fn same_however(trace: &Trace, list: &List, inputs: &[Array], sums: Option<Tolerance>) -> Check<Vec<Array>> {
+pub(crate) fn same_however(trace: &Trace, list: &List, inputs: &[Array], sums: Option<Tolerance>) -> Check {
     let (plain, expected) = run(trace, list, inputs, false, None)?;
     for (fuse, recompute) in [(false, Some(0)), (true, None), (true, Some(0))] {
         let (program, outputs) = run(trace, list, inputs, fuse, recompute)?;
@@ -162,7 +171,7 @@ pub(crate) fn same_however(trace: &Trace, list: &List, inputs: &[Array], sums: O
         }
         ensure!(outputs.len() == expected.len(), "{} gives {} results", how(fuse, recompute), outputs.len());
     }
-    Ok(expected)
+    Ok(())
 }
 
 /// Compiles and runs a program.

@@ -212,7 +212,7 @@ impl RandomProgram {
         for (i, id) in joint.block.parameters.iter().enumerate().skip(inputs.len()) {
             inputs.push(random_like(joint.block.meta(*id), i as u64)?);
         }
-        same_however(&joint, &list, &inputs, None).map(drop).map_err(|problem| problem.within(format!("in {dtype}")))
+        same_however(&joint, &list, &inputs, None).map_err(|problem| problem.within(format!("in {dtype}")))
     }
 
     pub(super) fn trace(&self, dtype: DType) -> Result<Trace> {
