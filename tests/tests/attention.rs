@@ -33,6 +33,48 @@ fn step(inputs: Inputs<Tensor>) -> (Tensor, Inputs<Tensor>) {
     })
 }
 
+/// As llm.c's notebook has it: heads apart, scores, a triangle as mask, a softmax, heads together.
+fn by_hand(qkv: Tensor) -> Tensor {
+    let (q, k, v) = split_heads(qkv, 2);
+    let length = q.size(2);
+    let scores = matmul(q, transpose(k, -2, -1)) * (1.0 / (q.size(-1) as f64).sqrt());
+    let hidden = eq(tril(ones([length, length])), 0);
+    merge_heads(matmul(softmax(masked_fill(scores, hidden, f64::NEG_INFINITY), -1), v))
+}
+
+#[test]
+fn attention_that_is_written_out_is_one_operator() -> Result<(), Error> {
+    let values: Vec<f64> = (0..2 * 6 * 24).map(|i| (i as f64 * 0.7).sin()).collect();
+    let qkv = || Array::from_f64([2, 6, 24], DType::F32, &values);
+    let step = |qkv: Tensor| value_and_grad(qkv, |qkv| (by_hand(*qkv) * by_hand(*qkv)).sum());
+    let run = |options: Options| -> Result<_, Error> {
+        let f = jit(step).options(options);
+        let (loss, gradient): (Array, Array) = f.call(qkv()?)?;
+        let text = f.compile(&qkv()?)?.stage("rewrite").map(ToString::to_string).unwrap_or_default();
+        Ok((text, loss.item()?, gradient.to_f64()?))
+    };
+    let (text, loss, gradient) = run(Options::default())?;
+    assert_eq!(text.matches("= scaled_dot_product_attention(").count(), 2, "{text}");
+    assert!(!text.contains("masked_fill("), "{text}");
+    let (plain, expected, gradients) = run(Options { rewrites: Some(Vec::new()), ..Options::default() })?;
+    assert!(!plain.contains("scaled_dot_product_attention("), "{plain}");
+    assert!((loss - expected).abs() <= 1e-5 * expected.abs(), "{loss}, expected {expected}");
+    let largest = gradients.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
+    for (found, expected) in gradient.iter().zip(&gradients) {
+        assert!((found - expected).abs() <= 1e-5 * largest, "{found}, expected {expected}");
+    }
+    // Another mask is another function.
+    let other = jit(|qkv: Tensor| {
+        let (q, k, v) = split_heads(qkv, 2);
+        let scores = matmul(q, transpose(k, -2, -1)) * (1.0 / (q.size(-1) as f64).sqrt());
+        let hidden = eq(tril::with(ones([6, 6])).diagonal(1).call(), 0);
+        matmul(softmax(masked_fill(scores, hidden, f64::NEG_INFINITY), -1), v)
+    });
+    let text = other.compile(&qkv()?)?.stage("rewrite").map(ToString::to_string).unwrap_or_default();
+    assert!(!text.contains("scaled_dot_product_attention("), "{text}");
+    Ok(())
+}
+
 fn run(dtype: DType, low: DType, options: &Options) -> Result<[Vec<f64>; 4], Error> {
     let out = jit(|inputs: Inputs<Tensor>| attention(&inputs)).options(options.clone()).call(inputs(dtype, low)?)?;
     let (_, (query, key, value)) = jit(step).options(options.clone()).call(inputs(dtype, low)?)?;

@@ -8,6 +8,7 @@ pub use reduction::Reduction;
 
 fulgurite_ops_macros::operator_files! {
     apply_rope,
+    attention_by_hand,
     cached_attention,
     cross_entropy,
     dropout,
