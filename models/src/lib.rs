@@ -14,6 +14,7 @@ pub mod cache;
 pub mod checkpoint;
 pub mod config;
 pub mod corpus;
+pub mod debug;
 pub mod decode;
 pub mod decoder;
 pub mod documents;

@@ -5,17 +5,16 @@
 use std::path::{Path, PathBuf};
 
 use fulgurite_models::config::GptConfig;
-use fulgurite_models::dropout::Dropout;
-use fulgurite_models::gpt2::Gpt2;
+use fulgurite_models::debug;
 use fulgurite_models::hugging_face::Names;
 use fulgurite_models::llmc::{DebugState, LlmcCheckpoint, LlmcTokenizer, Shard, Version};
-use fulgurite_models::parameter_list::Parameters;
-use fulgurite_models::step::{BatchTensors, loss_and_gradients};
 use fulgurite_models::tensor_file::TensorFile;
 use fulgurite_models::tokens::Tokens;
 use fulgurite_models::weight_files::{Format, load};
 use fulgurite_models::weights::FamilyWeights;
 use fulgurite_models::{ModelConfig, Tokenizer, Weights, hugging_face};
+use fulgurite_runtime::Device;
+use fulgurite_runtime::compile::Options;
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/files").join(name)
@@ -120,33 +119,18 @@ fn the_debug_state_is_what_the_model_computes() {
     assert_eq!(state.loss, values["loss"].as_f64().unwrap() as f32);
     assert_eq!(compare(&state.gradients, &values["gradients"]), 28);
 
-    let ids = |ids: &[i32]| {
-        let ids: Vec<i64> = ids.iter().map(|&id| id.into()).collect();
-        fulgurite_runtime::Array::new([state.rows, state.context], &ids).unwrap()
-    };
-    let batch = BatchTensors { tokens: ids(&state.inputs), targets: ids(&state.targets) };
-    let params = checkpoint.weights.params().unwrap();
-    type Arguments<T> = (Parameters<T>, BatchTensors<T>, T);
-    use fulgurite_ops::prelude::Tensor;
-    let step = fulgurite_runtime::jit(|(params, batch, generator): Arguments<Tensor>| {
-        let logits = Gpt2::of(&config, &params).logits(&config, batch.tokens, &Dropout::none());
-        (logits, loss_and_gradients(&config, params, &batch, generator))
-    });
-    let generator = fulgurite_runtime::Array::new([2], &[0_i64, 0]).unwrap();
-    type Results<T> = (T, (T, Parameters<T>));
-    let (logits, (loss, gradients)): Results<fulgurite_runtime::Array> = step.call((params, batch, generator)).unwrap();
-    let near = |found: &[f32], expected: &[f32], what: &str| {
-        assert_eq!(found.len(), expected.len(), "{what}");
-        for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
-            assert!((found - expected).abs() <= 1e-5, "{what}[{index}]: {found}, expected {expected}");
-        }
-    };
-    near(&logits.to_vec::<f32>().unwrap(), &state.logits, "logits");
-    near(&loss.to_vec::<f32>().unwrap(), &[state.loss], "loss");
-    let gradients = Weights::of(&config, &gradients).unwrap();
-    for (name, expected) in state.gradients.tensors() {
-        near(&gradients.tensor(name).unwrap().to_f32().unwrap(), &expected.to_f32().unwrap(), name);
+    let batch = [state.inputs.clone(), state.targets.clone()];
+    let shape = [state.rows, state.context];
+    let mut found = debug::state_of(&checkpoint.weights, shape, batch, Device::CPU, &Options::default()).unwrap();
+    let all = debug::compare(&found, &state);
+    assert_eq!(all.len(), 2 + 28);
+    for one in &all {
+        assert!(one.difference <= 1e-5 && one.within(1e-4), "{one:?}");
     }
+    // One wrong number is found in its place.
+    found.logits[37] = f32::NAN;
+    let wrong = &debug::compare(&found, &state)[0];
+    assert!(!wrong.within(1.0) && wrong.indices() == [37 / 11 / state.context, 37 / 11 % state.context, 37 % 11]);
 }
 
 #[test]

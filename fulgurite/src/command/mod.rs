@@ -12,6 +12,7 @@
 //! the command was not understood, and 3 where the numbers of a training run were no longer finite.
 
 mod convert;
+mod debug_state;
 mod description;
 mod doctor;
 mod files;
@@ -90,6 +91,9 @@ enum Command {
     Generate(generate::Arguments),
     /// Converts weights: checkpoints, llm.c's files, Hugging Face's safetensors.
     Convert(convert::Arguments),
+    /// Debug states of llm.c: logits, loss and gradients of a batch, written or compared.
+    #[command(subcommand)]
+    DebugState(debug_state::State),
     /// Draws the loss, the learning rate and the speed of runs.
     Plot(plot::Arguments),
     /// Writes a text as llm.c's shards of tokens.
@@ -152,6 +156,7 @@ pub fn main() -> ExitCode {
         Command::Train(model) => train::run(model, &given),
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
+        Command::DebugState(state) => debug_state::run(&state),
         Command::Plot(arguments) => plot::run(&arguments),
         Command::Tokenize(arguments) => tokenize::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),

@@ -9,6 +9,7 @@ use fulgurite::models::corpus::{TINY_SHAKESPEARE, read_text};
 use fulgurite::models::documents::tokens_of_documents;
 use fulgurite::models::llmc::{LlmcTokenizer, Shard};
 
+use super::files;
 use super::outcome::{Failed, Outcome};
 use super::output::say;
 
@@ -21,11 +22,16 @@ validation: as llm.c prepares tinyshakespeare. The folder gets NAME_val.bin and 
 Examples:
   fulgurite tokenize --out shards/
   fulgurite tokenize --data book.txt --out shards/ --validation-tokens 10000
+  fulgurite tokenize --headerless old/tiny_shakespeare_val.bin --out shards/
   fulgurite train gpt2 --tokenizer gpt2 --data 'shards/*_train.bin' --validation shards/tiny_shakespeare_val.bin")]
 pub struct Arguments {
     /// A text file; tinyshakespeare otherwise.
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
+    /// Files of llm.c's first version, 32 bits a token without a header, each of which becomes a shard of its name in the
+    /// folder; nothing is tokenized.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["data", "vocabulary"])]
+    headerless: Vec<PathBuf>,
     /// The folder for the shards.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -44,6 +50,9 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Outcome {
     // Errors name the file.
     let failed = |error: &dyn std::fmt::Display| Failed(error.to_string());
+    if !arguments.headerless.is_empty() {
+        return with_headers(arguments);
+    }
     let tokenizer = Tokenizer::open(&arguments.tokenizer).map_err(|error| failed(&error))?;
     let (name, text) = match &arguments.data {
         Some(path) => {
@@ -70,6 +79,22 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let vocabulary = LlmcTokenizer::of(&tokenizer).map_err(|error| failed(&error))?;
         vocabulary.save(&path).map_err(|error| failed(&error))?;
         say!("{}: {} token ids", path.display(), vocabulary.vocabulary())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the tokens of files without a header as shards.
+fn with_headers(arguments: &Arguments) -> Outcome {
+    std::fs::create_dir_all(&arguments.out).map_err(|error| Failed::file(&arguments.out, error))?;
+    for from in files::matching(&arguments.headerless)? {
+        let tokens = Shard::read_headerless(&from).map_err(|error| Failed(error.to_string()))?;
+        let name = from.file_name().ok_or_else(|| Failed::file(&from, "is no file"))?;
+        let to = arguments.out.join(name);
+        if to.canonicalize().ok().is_some_and(|to| from.canonicalize().is_ok_and(|from| from == to)) {
+            return Err(Failed::file(&from, "would be replaced by its shard, choose another folder (--out)"));
+        }
+        Shard::save(&to, &tokens).map_err(|error| Failed(error.to_string()))?;
+        say!("{}: {} tokens", to.display(), tokens.len())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -136,3 +136,31 @@ fn text_goes_to_shards_and_is_trained_on() {
     let said = run(folder, &["tokenize", "--data", "all.txt", "--out", "x", "--tokenizer", "words"]).fails(1);
     assert!(said.contains("unknown tokenizer 'words'"), "{said}");
 }
+
+#[test]
+fn debug_states_are_written_and_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| run_in(folder.path(), arguments);
+    let small = ["--steps", "1", "--batch", "1", "--context", "16", "--evaluate-batches", "1", "--sample-tokens", "1"];
+    for (out, seed) in [("a", "1"), ("b", "2")] {
+        run(&[&["train", "gpt2", "--size", "nano", "--out", out, "--seed", seed][..], &small].concat()).ok();
+    }
+    for (more, name) in [(&["--version-1"][..], "one.bin"), (&[], "two.bin")] {
+        let write = ["debug-state", "write", "a/checkpoint.safetensors", name, "--batch", "2", "--context", "8"];
+        assert!(run(&[&write[..], more].concat()).ok().contains("2 sequences of 8 tokens, loss "));
+        let check = |model: &str, more: &[&str]| run(&[&["debug-state", "check", model, name][..], more].concat());
+        let said = check("a/checkpoint.safetensors", &[]).ok();
+        assert!(said.starts_with("OK        logits [2, 8, ") && said.ends_with("OK: all tensors agree within 1e-4\n"));
+        let other = check("b/checkpoint.safetensors", &[]);
+        assert_eq!(other.code, 1);
+        assert!(other.out.contains("DIFFERENT loss []: ") && other.out.contains(" tensors differ by more than 1e-4\n"));
+        let refused = check("a/checkpoint.safetensors", &["--executors", "none"]).fails(1);
+        assert!(refused.contains("none"), "{refused}");
+    }
+    let ids: Vec<u8> = [1_i32, 2, 3].iter().flat_map(|id| id.to_le_bytes()).collect();
+    std::fs::write(folder.path().join("old.bin"), ids).unwrap();
+    let said = run(&["tokenize", "--headerless", "old.bin", "--out", "shards"]).ok();
+    assert_eq!(said, "shards/old.bin: 3 tokens\n");
+    assert!(run(&["tokenize", "--headerless", "old.bin", "--out", "."]).fails(1).contains("choose another folder"));
+    assert!(run(&["tokenize", "--headerless", "shards/old.bin", "--out", "x"]).fails(1).contains("20240520"));
+}

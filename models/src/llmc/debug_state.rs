@@ -11,8 +11,10 @@ use super::stream::{self, Stream};
 use crate::config::GptConfig;
 use crate::weights::Weights;
 
-/// The only version known.
+/// The version that is written; in it the gradient of the embedding has rows beyond the vocabulary.
 const VERSION: i32 = 2;
+/// The version without such rows, of the first llm.c.
+const UNPADDED: i32 = 1;
 
 /// One step of training on one batch. Everything is in row-major order.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,7 +37,8 @@ pub struct DebugState {
 
 impl DebugState {
     /// Reads a debug state held in memory, of a model of this shape whose embedding llm.c stores with
-    /// `padded_vocabulary` rows: the file does not say. Never panics, whatever the bytes.
+    /// `padded_vocabulary` rows: the file does not say. (Version 1 has no rows beyond the vocabulary.) Never panics,
+    /// whatever the bytes.
     pub fn parse(bytes: &[u8], config: &GptConfig, padded_vocabulary: usize) -> Result<Self, LlmcError> {
         DebugState::read(Stream::of(bytes), config, padded_vocabulary)
     }
@@ -48,7 +51,7 @@ impl DebugState {
     fn read<R: Read>(mut stream: Stream<R>, config: &GptConfig, rows: usize) -> Result<Self, LlmcError> {
         check_model(config, rows)?;
         let header = Header::read(&mut stream, Kind::DebugState)?;
-        header.version(&[VERSION])?;
+        let rows = if header.version(&[UNPADDED, VERSION])? == UNPADDED { config.vocabulary } else { rows };
         let batch = header.size(2, "batch_size", 1..=i32::MAX as usize)?;
         let context = header.size(3, "seq_len", 1..=config.context)?;
         // Two factors of an i32 and one of 2^24 do not overflow 128 bits.
@@ -69,20 +72,27 @@ impl DebugState {
 
     /// Writes the state in place of the file at `path`, the gradient of the embedding with `padded_vocabulary` rows.
     pub fn save(&self, path: &Path, padded_vocabulary: usize) -> Result<(), LlmcError> {
-        let fields = self.fields(padded_vocabulary).map_err(|error| error.in_file(path))?;
+        let fields = self.fields(VERSION, padded_vocabulary).map_err(|error| error.in_file(path))?;
         save(path, |writer| self.write(&fields, padded_vocabulary, writer))
+    }
+
+    /// As [`save`](DebugState::save), in version 1.
+    pub fn save_version_1(&self, path: &Path) -> Result<(), LlmcError> {
+        let rows = self.gradients.config().vocabulary;
+        let fields = self.fields(UNPADDED, rows).map_err(|error| error.in_file(path))?;
+        save(path, |writer| self.write(&fields, rows, writer))
     }
 
     /// The bytes that [`save`](DebugState::save) writes.
     pub fn to_bytes(&self, padded_vocabulary: usize) -> Result<Vec<u8>, LlmcError> {
-        let fields = self.fields(padded_vocabulary)?;
+        let fields = self.fields(VERSION, padded_vocabulary)?;
         let mut bytes = Vec::new();
         let written = self.write(&fields, padded_vocabulary, &mut bytes);
         written.map_err(|source| LlmcError::Write { doing: "laying the values down", source })?;
         Ok(bytes)
     }
 
-    fn fields(&self, rows: usize) -> Result<[i32; 3], LlmcError> {
+    fn fields(&self, version: i32, rows: usize) -> Result<[i32; 3], LlmcError> {
         let config = self.gradients.config();
         check_model(config, rows)?;
         let positions = self.rows.checked_mul(self.context);
@@ -102,7 +112,7 @@ impl DebugState {
             let expected = format!("ids from 0 to {}", config.vocabulary - 1);
             return Err(LlmcError::Unwritable { what: "a token id".into(), found: id.to_string(), expected });
         }
-        Ok([VERSION, field("rows", self.rows)?, field("context", self.context)?])
+        Ok([version, field("rows", self.rows)?, field("context", self.context)?])
     }
 
     fn write(&self, fields: &[i32], rows: usize, writer: &mut dyn Write) -> std::io::Result<()> {

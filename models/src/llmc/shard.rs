@@ -71,6 +71,41 @@ impl Shard {
         Ok(ids(&bytes))
     }
 
+    /// The tokens of a file without a header, 32 bits each, as the first llm.c had them. Nothing in such a file says
+    /// what it is, so that no other reader takes it for a shard.
+    ///
+    /// # Errors
+    /// A file that cannot be read, one with no token or a part of one, and a token that 16 bits cannot hold.
+    pub fn read_headerless(path: &Path) -> Result<Vec<u16>, LlmcError> {
+        let read = || -> Result<Vec<u16>, LlmcError> {
+            let failed = |source| LlmcError::Read { place: "the file".into(), offset: 0, source };
+            let bytes = std::fs::read(path).map_err(failed)?;
+            let (tokens, rest) = bytes.as_chunks();
+            let length = bytes.len() as u64;
+            if tokens.is_empty() || !rest.is_empty() {
+                let place = format!("token {}", tokens.len());
+                return Err(LlmcError::CutShort {
+                    place,
+                    offset: 4 * tokens.len() as u64,
+                    needed: 4,
+                    length,
+                    described: None,
+                });
+            }
+            let narrow = |(at, bytes): (usize, &[u8; 4])| {
+                let id = i32::from_le_bytes(*bytes);
+                u16::try_from(id).map_err(|_| LlmcError::Value {
+                    place: format!("token {at}"),
+                    offset: 4 * at as u64,
+                    found: id.to_string(),
+                    expected: "an id from 0 to 65535; is it a shard without a header?".into(),
+                })
+            };
+            tokens.iter().enumerate().map(narrow).collect()
+        };
+        read().map_err(|error| error.in_file(path))
+    }
+
     /// Writes a shard of at least one token in place of the file at `path`.
     pub fn save(path: &Path, tokens: &[u16]) -> Result<(), LlmcError> {
         let fields = fields(tokens).map_err(|error| error.in_file(path))?;

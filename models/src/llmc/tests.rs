@@ -151,7 +151,8 @@ fn debug_states_come_back_and_their_faults_are_named() {
     assert_eq!(good.len(), length);
     let target = 1024 + 4 * 10 + 4 * 9;
     for (bytes, part) in [
-        (with_field(&good, 1, 1), "field 'version' at offset 4 is 1, expected 2"),
+        (with_field(&good, 1, 3), "field 'version' at offset 4 is 3, expected 1 or 2"),
+        (with_field(&good, 1, 1), "the file should end at offset 3804, but has 5676 bytes"),
         (with_field(&good, 2, 0), "field 'batch_size' at offset 8 is 0, expected 1 to 2147483647"),
         (with_field(&good, 3, 7), "field 'seq_len' at offset 12 is 7, expected 1 to 6"),
         (with_field(&good, 2, i32::MAX), "cut short: the inputs begins at offset 1024"),
@@ -165,6 +166,10 @@ fn debug_states_come_back_and_their_faults_are_named() {
         assert!(message.contains(part), "{message} lacks {part}");
         assert!(message.contains("state.bin"), "{message}");
     }
+    // Version 1 has the rows of the vocabulary alone.
+    state.save_version_1(&path).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 1024 + 8 * 10 + 4 * 110 + 4 + (3280 - 1024));
+    assert_eq!(DebugState::load(&path, &config, 128).unwrap(), state);
     // The file does not say what model it is of: another one's does not fit.
     assert!(DebugState::parse(&good, &config, 11).is_err());
     assert!(DebugState::parse(&good, &config, 10).is_err());
@@ -260,6 +265,26 @@ fn faults_of_shards_are_named() {
         assert!(opened.contains(part) && opened.contains("shard.bin"), "{opened} lacks {part}");
     }
     assert!(matches!(Shard::to_bytes(&[]), Err(LlmcError::Unwritable { .. })));
+}
+
+#[test]
+fn shards_without_a_header_are_read_where_that_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("old.bin");
+    let write = |ids: &[i32]| std::fs::write(&path, ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>());
+    write(&[50_256, 0, 65_535]).unwrap();
+    assert_eq!(Shard::read_headerless(&path).unwrap(), [50_256, 0, 65_535]);
+    assert!(Shard::open(&path).is_err());
+    let fault = || Shard::read_headerless(&path).unwrap_err().to_string();
+    write(&[1, 65_536]).unwrap();
+    assert!(fault().contains("old.bin': token 1 at offset 4 is 65536, expected an id from 0 to 65535"), "{}", fault());
+    // A shard that has a header begins with its mark.
+    Shard::save(&path, &[1, 2]).unwrap();
+    assert!(fault().contains("token 0 at offset 0 is 20240520"), "{}", fault());
+    for length in [0, 3, 5] {
+        std::fs::write(&path, vec![0; length]).unwrap();
+        assert!(fault().contains("cut short: token"), "{}", fault());
+    }
 }
 
 #[test]
