@@ -123,6 +123,12 @@ pub enum WeightFileError {
         /// The family.
         family: Family,
     },
+    /// Files of a family that comes in one.
+    #[error("'{}': a gpt2 is written as one file, shards are of a llama", path.display())]
+    Unsharded {
+        /// The file that was to be written.
+        path: PathBuf,
+    },
     /// Files that are no decoder of Hugging Face's.
     #[error("'{}': {source}", path.display())]
     Decoder {
@@ -335,6 +341,23 @@ pub fn save(
         (Format::HuggingFace, FamilyWeights::Decoder(weights)) => decoder::hugging_face::save(&weights, path)
             .map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source }),
         (_, FamilyWeights::Decoder(_)) => Err(WeightFileError::Family { path: path.to_owned(), format, family }),
+    }
+}
+
+/// Writes a llama under Hugging Face's names in several files of at most `most` bytes of tensors each, with an index
+/// beside them; `path` is the name that one file would have. Gives the path of the index and the number of files.
+///
+/// # Errors
+/// A model of another family, and what cannot be written.
+pub fn save_sharded(
+    weights: Weights<ModelConfig>,
+    most: u64,
+    path: &Path,
+) -> Result<(PathBuf, usize), WeightFileError> {
+    match weights.by_family() {
+        FamilyWeights::Decoder(weights) => decoder::hugging_face::save_sharded(&weights, path, most)
+            .map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source }),
+        FamilyWeights::Gpt2(_) => Err(WeightFileError::Unsharded { path: path.to_owned() }),
     }
 }
 

@@ -79,3 +79,45 @@ fn files_of_other_kinds_are_refused_by_name() {
     let message = complain("run.safetensors", &checkpoint.to_bytes().unwrap());
     assert!(message.contains("tensor \"ln_f.bias\" is missing"), "{message}");
 }
+
+#[test]
+fn a_llama_is_written_as_several_files_and_their_faults_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = crate::decoder::DecoderConfig::named("nano", 64).unwrap();
+    let made = |parameter: &crate::config::Parameter| {
+        let values = crate::initialize::initial_values(parameter, 3);
+        (parameter.name.clone(), crate::HostTensor::from_f32(&parameter.shape, &values).unwrap())
+    };
+    let tensors = crate::Model::parameters(&config).iter().map(made).collect();
+    let weights = Weights::new(ModelConfig::from(config), tensors).unwrap();
+    let path = folder.path().join("model.safetensors");
+    let (index, files) = save_sharded(weights.clone(), 60_000, &path).unwrap();
+    assert!(index.ends_with("model.safetensors.index.json") && files > 3, "{files} files");
+    let shard = |number: usize| folder.path().join(format!("model-{number:05}-of-{files:05}.safetensors"));
+    for number in 1..=files {
+        // 60,000 bytes, and the file's own header.
+        assert!(std::fs::metadata(shard(number)).unwrap().len() < 64_000, "{number}");
+    }
+    for from in [&index, folder.path()] {
+        let read = load(from, None).unwrap();
+        assert!(read.weights.tensors().eq(weights.tensors()), "{}", from.display());
+    }
+    let fault = || load(&index, None).unwrap_err().to_string();
+    let whole = std::fs::read(shard(2)).unwrap();
+    std::fs::write(shard(2), &whole[..whole.len() - 1]).unwrap();
+    assert!(fault().contains(&format!("model-00002-of-{files:05}.safetensors")), "{}", fault());
+    std::fs::remove_file(shard(2)).unwrap();
+    assert!(fault().contains(&format!("model-00002-of-{files:05}.safetensors")), "{}", fault());
+    std::fs::write(shard(2), &whole).unwrap();
+    let text = std::fs::read_to_string(&index).unwrap();
+    for (from, to, part) in [
+        ("model-00002-of", "../model-00002-of", "no name of a file"),
+        ("model.norm.weight", "model.gnorm.weight", "model.norm.weight"),
+        ("weight_map", "map", "has no object weight_map"),
+    ] {
+        std::fs::write(&index, text.replace(from, to)).unwrap();
+        assert!(fault().contains(part) && fault().contains("index.json"), "{}", fault());
+    }
+    std::fs::write(&index, &text[..text.len() / 2]).unwrap();
+    assert!(fault().contains("index.json"), "{}", fault());
+}

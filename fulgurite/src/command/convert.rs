@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use fulgurite::models::hugging_face::Names;
-use fulgurite::models::weight_files::{Format, load, load_unchecked, save};
+use fulgurite::models::weight_files::{Format, load, load_unchecked, save, save_sharded};
 use fulgurite::models::{Family, Model, Tokenizer};
 
 use super::outcome::{Failed, Outcome};
@@ -49,9 +49,28 @@ pub struct Arguments {
     /// Accepts weights that are not finite.
     #[arg(long)]
     allow_nonfinite: bool,
+    /// Writes a llama under huggingface's names as several files of at most so many bytes (2GB, 500MB, 1000000), with an
+    /// index: NAME-00001-of-00003.safetensors and NAME.safetensors.index.json.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    max_shard_size: Option<u64>,
     /// Writes `transformer.` before the names of huggingface, as GPT2LMHeadModel saves itself.
     #[arg(long)]
     prefix: bool,
+}
+
+/// A number of bytes, with or without a unit of 1000: `500MB`.
+fn bytes(text: &str) -> Result<u64, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit = match &*text[end..].to_ascii_uppercase() {
+        "" | "B" => Some(1),
+        "KB" => Some(1_000),
+        "MB" => Some(1_000_000),
+        "GB" => Some(1_000_000_000),
+        _ => None,
+    };
+    let number: Option<u64> = text[..end].parse().ok().filter(|number| *number > 0);
+    let size = number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    size.ok_or_else(|| "expected a size above 0, such as 2GB, 500MB or 1000000".into())
 }
 
 /// Converts a file.
@@ -84,6 +103,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let ([layers, heads, channels], context, vocabulary) = (config.sizes(), config.context(), config.vocabulary());
     let names = if arguments.prefix { Names::Prefixed } else { Names::Plain };
+    if let Some(most) = arguments.max_shard_size {
+        if to != Format::HuggingFace {
+            return Err(Failed(format!("--max-shard-size is of files in the format huggingface, not {to}")));
+        }
+        let (index, files) = save_sharded(loaded.weights, most, &arguments.to_file).map_err(|error| failed(&error))?;
+        say!("{}: {from} to {to}, {files} files", index.display())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     save(loaded.weights, to, &tokenizer, names, &arguments.to_file).map_err(|error| failed(&error))?;
     say!(
         "{}: {from} to {to}, {layers} layers, {heads} heads, {channels} channels, context {context}, vocabulary \

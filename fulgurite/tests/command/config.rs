@@ -28,7 +28,8 @@ seed: 7
 fn a_file_describes_a_run_and_the_command_line_comes_before_it() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("run.yaml"), SETTINGS).unwrap();
-    let train = |more: &[&str]| run_in(folder.path(), &[&["train", "llama", "--config", "run.yaml"][..], more].concat());
+    let train =
+        |more: &[&str]| run_in(folder.path(), &[&["train", "llama", "--config", "run.yaml"][..], more].concat());
     let of_file = train(&[]).ok();
     assert!(of_file.contains("64 tokens a step, 3 steps"), "{of_file}");
     assert!(of_file.contains("step 3: loss ") && of_file.contains("lr 1.00e-4"), "{of_file}");

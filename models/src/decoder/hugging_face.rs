@@ -174,6 +174,50 @@ fn from_tensors(
 /// Writes a safetensors file at `path` and `config.json` beside it. A `config.json` of another model is left alone, and
 /// nothing is written.
 pub(crate) fn save(weights: &Weights<DecoderConfig>, path: &Path) -> Result<(), DecoderFilesError> {
+    let tensors = their_tensors(weights, path)?;
+    write_tensors(&tensors, path)
+}
+
+/// As [`save`], in several files of at most `most` bytes of tensors each (or of one tensor), with an index:
+/// `NAME-00001-of-00003.safetensors` and `NAME.safetensors.index.json` for a `path` that ends in `NAME.safetensors`.
+/// The index is written last. Gives the path of the index and the number of files.
+pub(crate) fn save_sharded(
+    weights: &Weights<DecoderConfig>,
+    path: &Path,
+    most: u64,
+) -> Result<(PathBuf, usize), DecoderFilesError> {
+    let mut shards: Vec<BTreeMap<String, HostTensor>> = vec![BTreeMap::new()];
+    let (mut held, mut total) = (0, 0);
+    for (name, tensor) in their_tensors(weights, path)? {
+        let bytes = tensor.bytes().len() as u64;
+        if held > 0 && held + bytes > most {
+            shards.push(BTreeMap::new());
+            held = 0;
+        }
+        (held, total) = (held + bytes, total + bytes);
+        if let Some(shard) = shards.last_mut() {
+            shard.insert(name, tensor);
+        }
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let mut map = serde_json::Map::new();
+    for (shard, number) in shards.iter().zip(1..) {
+        let name = format!("{stem}-{number:05}-of-{:05}.safetensors", shards.len());
+        write_tensors(shard, &path.with_file_name(&name))?;
+        map.extend(shard.keys().map(|tensor| (tensor.clone(), Value::from(name.as_str()))));
+    }
+    let index = path.with_file_name(format!("{stem}.safetensors.index.json"));
+    let text = serde_json::json!({"metadata": {"total_size": total}, "weight_map": map});
+    write_text(&index, &format!("{text:#}\n"))?;
+    Ok((index, shards.len()))
+}
+
+/// The tensors under the names of `transformers`, whose `config.json` is written beside `path`: tensors without their
+/// configuration could not be read; a configuration alone says what is missing.
+fn their_tensors(
+    weights: &Weights<DecoderConfig>,
+    path: &Path,
+) -> Result<BTreeMap<String, HostTensor>, DecoderFilesError> {
     let config = weights.config();
     let (kind, file) = to_json(config).ok_or_else(|| DecoderFilesError::NoType(config.name.clone()))?;
     let beside = folder_of(path).join(CONFIG);
@@ -194,14 +238,21 @@ pub(crate) fn save(weights: &Weights<DecoderConfig>, path: &Path) -> Result<(), 
             start = end;
         }
     }
+    write_text(&beside, &format!("{file:#}\n"))?;
+    Ok(tensors)
+}
+
+fn write_tensors(tensors: &BTreeMap<String, HostTensor>, path: &Path) -> Result<(), DecoderFilesError> {
     let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-    let failed = |(stage, error): (durable::Stage, std::io::Error)| {
-        DecoderFilesError::Write(std::io::Error::new(error.kind(), format!("{}: {error}", stage.describe())))
-    };
-    // Tensors without their configuration could not be read; a configuration alone says what is missing.
-    let text = format!("{file:#}\n");
-    durable::replace(&beside, |writer| std::io::Write::write_all(writer, text.as_bytes())).map_err(failed)?;
-    durable::replace(path, |writer| TensorFile::write(&metadata, &tensors, writer)).map_err(failed)
+    durable::replace(path, |writer| TensorFile::write(&metadata, tensors, writer)).map_err(failed)
+}
+
+fn write_text(path: &Path, text: &str) -> Result<(), DecoderFilesError> {
+    durable::replace(path, |writer| std::io::Write::write_all(writer, text.as_bytes())).map_err(failed)
+}
+
+fn failed((stage, error): (durable::Stage, std::io::Error)) -> DecoderFilesError {
+    DecoderFilesError::Write(std::io::Error::new(error.kind(), format!("{}: {error}", stage.describe())))
 }
 
 /// The folder that a file is in.
