@@ -49,8 +49,8 @@ pub struct Arguments {
     /// Accepts weights that are not finite.
     #[arg(long)]
     allow_nonfinite: bool,
-    /// Writes a llama under huggingface's names as several files of at most so many bytes (2GB, 500MB, 1000000), with an
-    /// index: NAME-00001-of-00003.safetensors and NAME.safetensors.index.json.
+    /// Writes a llama under huggingface's names as several files of at most so many bytes (2GB, 500MB, 1000000), with
+    /// an index: NAME-00001-of-00003.safetensors and NAME.safetensors.index.json.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     max_shard_size: Option<u64>,
     /// Writes `transformer.` before the names of huggingface, as GPT2LMHeadModel saves itself.

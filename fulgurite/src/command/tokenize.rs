@@ -28,8 +28,8 @@ pub struct Arguments {
     /// A text file; tinyshakespeare otherwise.
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
-    /// Files of llm.c's first version, 32 bits a token without a header, each of which becomes a shard of its name in the
-    /// folder; nothing is tokenized.
+    /// Files of llm.c's first version, 32 bits a token without a header, each of which becomes a shard of its name in
+    /// the folder; nothing is tokenized.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["data", "vocabulary"])]
     headerless: Vec<PathBuf>,
     /// The folder for the shards.

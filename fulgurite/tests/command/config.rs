@@ -32,7 +32,7 @@ fn a_file_describes_a_run_and_the_command_line_comes_before_it() {
         |more: &[&str]| run_in(folder.path(), &[&["train", "llama", "--config", "run.yaml"][..], more].concat());
     let of_file = train(&[]).ok();
     assert!(of_file.contains("64 tokens a step, 3 steps"), "{of_file}");
-    assert!(of_file.contains("step 3: loss ") && of_file.contains("lr 1.00e-4"), "{of_file}");
+    assert!(of_file.contains("step 3: loss ") && of_file.contains("lr 5.50e-4"), "{of_file}");
     // The same run by options.
     let options = "--size nano --set n_layer=1 --out flags --batch 2 --accumulate 2 --steps 3 --context 16 --warmup 1 \
                    --log-every 1 --clip 1 --lr 1e-3 --final-lr 0.1 --weight-decay 0.1 --beta2 0.95 --seed 7 \

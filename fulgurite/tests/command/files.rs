@@ -157,10 +157,10 @@ fn debug_states_are_written_and_compared() {
         let refused = check("a/checkpoint.safetensors", &["--executors", "none"]).fails(1);
         assert!(refused.contains("none"), "{refused}");
     }
-    let ids: Vec<u8> = [1_i32, 2, 3].iter().flat_map(|id| id.to_le_bytes()).collect();
+    let ids: Vec<u8> = [1_i32, 2, 3, 4].iter().flat_map(|id| id.to_le_bytes()).collect();
     std::fs::write(folder.path().join("old.bin"), ids).unwrap();
     let said = run(&["tokenize", "--headerless", "old.bin", "--out", "shards"]).ok();
-    assert_eq!(said, "shards/old.bin: 3 tokens\n");
+    assert_eq!(said, "shards/old.bin: 4 tokens\n");
     assert!(run(&["tokenize", "--headerless", "old.bin", "--out", "."]).fails(1).contains("choose another folder"));
     assert!(run(&["tokenize", "--headerless", "shards/old.bin", "--out", "x"]).fails(1).contains("20240520"));
 }
