@@ -78,8 +78,8 @@ pub struct Llama {
     /// Replaces a field of the configuration, whose names are LitGPT's: `n_layer=1`. May be given several times.
     #[arg(long, value_name = "FIELD=VALUE", conflicts_with = "init")]
     set: Vec<String>,
-    /// A YAML file with LitGPT's keys (`train: {max_steps: 100}`, `optimizer`, `precision`, ...). Options of the command
-    /// line come before it.
+    /// A YAML file with LitGPT's keys (`train: {max_steps: 100}`, `optimizer`, `precision`, ...). Options of the
+    /// command line come before it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

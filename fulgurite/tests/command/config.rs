@@ -51,7 +51,7 @@ fn a_file_describes_a_run_and_the_command_line_comes_before_it() {
 
     std::fs::write(folder.path().join("run.yaml"), SETTINGS.replace("max_steps", "max_step")).unwrap();
     let complaint = train(&[]).fails(1);
-    assert!(complaint.contains("'run.yaml', line 9: train has no key 'max_step', did you mean 'max_steps'?"));
+    assert!(complaint.contains("'run.yaml', line 10: train has no key 'max_step', did you mean 'max_steps'?"));
 
     let table = String::from_utf8(file("run/metrics.csv")).unwrap();
     assert_eq!(table.lines().count(), 4, "{table}");
