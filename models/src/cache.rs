@@ -66,7 +66,7 @@ pub struct Cached {
 }
 
 impl Cached {
-    /// For `tokens` i64[B, T] that begin at positions `starts` i64[B].
+    /// For `tokens` `i64[B, T]` that begin at positions `starts` `i64[B]`.
     #[track_caller]
     pub fn new(cache: KvCache<Tensor>, tokens: Tensor, starts: Tensor) -> Cached {
         let (batch, length) = (tokens.size(0) as i64, tokens.size(1));

@@ -21,8 +21,8 @@ type Traced<X> = Arguments<Tensor, <X as Tree>::With<Tensor>>;
 type Program<'a, X, Y> =
     Jit<Arguments<Array, X>, (KvCache<Tensor>, Y), Box<dyn Fn(Traced<X>) -> (KvCache<Tensor>, Y) + 'a>>;
 
-/// Writes `tokens` i64[B, T] to a cache from positions `starts` i64[B] on: the cache, and the logits [B, V] of the
-/// token that is at place `last` i64[B] of each sequence. What comes after that place is padding.
+/// Writes `tokens` `i64[B, T]` to a cache from positions `starts` `i64[B]` on: the cache, and the logits `[B, V]` of
+/// the token that is at place `last` `i64[B]` of each sequence. What comes after that place is padding.
 #[track_caller]
 pub fn continued(
     config: &dyn Model,

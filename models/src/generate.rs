@@ -86,12 +86,12 @@ pub struct Draw<T: Leaf> {
     pub settings: Settings<T>,
     /// How often each token has occurred, i32[B, V], if there is a penalty for that.
     pub occurrences: Option<T>,
-    /// Seed and offset of the draws, i64[2].
+    /// Seed and offset of the draws, `i64[2]`.
     pub generator: T,
 }
 
 impl Draw<Tensor> {
-    /// Tokens i64[B] drawn by logits [B, V], and the occurrences with them.
+    /// Tokens `i64[B]` drawn by logits `[B, V]`, and the occurrences with them.
     #[track_caller]
     pub fn tokens(&self, rules: Rules, logits: Tensor) -> (Tensor, Option<Tensor>) {
         let next = sample(rules, &self.settings, logits, self.occurrences, self.generator);

@@ -137,7 +137,7 @@ pub fn occurrences(sequences: &[Vec<i64>], vocabulary: usize) -> Result<Array> {
     Array::new([sequences.len(), vocabulary], &counts)
 }
 
-/// `occurrences` i32[B, V] with `tokens` i64[B] counted once more.
+/// `occurrences` `i32[B, V]` with `tokens` `i64[B]` counted once more.
 #[track_caller]
 pub fn count_tokens(occurrences: Tensor, tokens: Tensor) -> Tensor {
     let rows = tokens.size(0);
@@ -145,9 +145,9 @@ pub fn count_tokens(occurrences: Tensor, tokens: Tensor) -> Tensor {
     scatter_add(occurrences, 1, reshape(tokens, [rows as i64, 1]), ones)
 }
 
-/// Draws a token for each row of `logits` [B, V], i64[B]. `occurrences` i32[B, V] is how often each token has occurred,
-/// for the repetition penalty; without it there is none. `generator` i64[2] holds seed and offset; rows draw different
-/// numbers, and a row's does not depend on how many rows there are.
+/// Draws a token for each row of `logits` `[B, V]`, `i64[B]`. `occurrences` `i32[B, V]` is how often each token has
+/// occurred, for the repetition penalty; without it there is none. `generator` `i64[2]` holds seed and offset; rows draw
+/// different numbers, and a row's does not depend on how many rows there are.
 #[track_caller]
 pub fn sample(
     rules: Rules,

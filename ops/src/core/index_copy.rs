@@ -32,7 +32,7 @@ pub mod index_copy {
         let (scalar, dim) = (input.shape().is_empty(), position(dim, input.rank()));
         let [input, index, source] = [input, index, source].map(at_least_1d);
         // The same position for all elements of a part.
-        let places = prims::broadcast_in_dim(index, source.shape().to_vec(), [dim]);
+        let places = prims::broadcast_in_dim(index, source.shape(), [dim]);
         let out = prims::scatter(input, dim, places, source);
         if scalar { prims::reshape(out, []) } else { out }
     }

@@ -141,7 +141,7 @@ pub mod cached_attention {
     fn samples(s: &mut Samples) {
         // Extents of query; heads, positions and width of value; the first position of each sequence; the scale.
         let call = |s: &Samples, q: [usize; 4], k: [usize; 3], starts: &[f64], scale: f64| {
-            let starts = s.values([starts.len()], starts.to_vec()).cast(DType::I64);
+            let starts = s.values([starts.len()], starts).cast(DType::I64);
             let key = s.normal([q[0], k[0], k[1], q[3]]);
             with(s.normal(q), key, s.normal([q[0], k[0], k[1], k[2]]), starts, scale)
         };
