@@ -203,6 +203,11 @@ impl DeviceStream for SimStream {
         }
     }
 
+    fn is_idle(&self) -> Result<bool, DeviceError> {
+        let queue = lock(&self.shared.queue);
+        Ok(!queue.busy && queue.tasks.is_empty())
+    }
+
     fn wait(&self, event: &dyn DeviceEvent) -> Result<(), DeviceError> {
         let marks = SimEvent::of(event)?.0.clone();
         let number = lock(&marks.state).recorded;
@@ -297,6 +302,11 @@ impl DeviceEvent for SimEvent {
         let number = lock(&self.0.state).recorded;
         self.0.wait(number);
         Ok(())
+    }
+
+    fn is_reached(&self) -> Result<bool, DeviceError> {
+        let state = lock(&self.0.state);
+        Ok(state.reached >= state.recorded)
     }
 
     fn milliseconds_since(&self, earlier: &dyn DeviceEvent) -> Result<f64, DeviceError> {

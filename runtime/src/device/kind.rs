@@ -67,12 +67,6 @@ pub trait DeviceKind: Send + Sync {
         &[]
     }
 
-    /// Whether small inputs are copied on the copy stream, beside computation, where the kind has one. Otherwise they
-    /// are copied on the compute stream. Results are read on the copy stream in any case.
-    fn inputs_beside_computation(&self) -> bool {
-        true
-    }
-
     /// Whether what the kind's executors lack, and does not decompose, is run on the host by default.
     fn falls_back_to_host(&self) -> bool {
         true

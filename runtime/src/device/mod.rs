@@ -45,9 +45,8 @@
 //!
 //! Programs run on the compute stream. A kind says which others its devices have ([`DeviceKind::streams`]); without
 //! one, its work is on the compute stream too. The runtime reads results on the copy stream, copies inputs there too
-//! where the kind says so ([`DeviceKind::inputs_beside_computation`]), and enqueues each step on the stream that its
-//! line of the trace says, with events around it. A backend that replays sees to the same order
-//! ([`CodeStep::stream`], [`CodeStep::after`]).
+//! while the compute stream is busy, and enqueues each step on the stream that its line of the trace says, with events
+//! around it. A backend that replays sees to the same order ([`CodeStep::stream`], [`CodeStep::after`]).
 //!
 //! # Properties
 //!

@@ -22,7 +22,7 @@ const KEPT_BYTES: usize = 512 << 20;
 const PINNED_BYTES: usize = 64 << 10;
 
 /// A device that this process uses. Programs run on its compute stream, copies between the host and the device on its
-/// copy stream, if the kind has one, and has inputs copied there.
+/// copy stream, if the kind has one.
 #[derive(Debug)]
 pub struct DeviceState {
     device: Device,
@@ -34,8 +34,6 @@ pub struct DeviceState {
     pinned: Mutex<Option<Box<dyn HostMemory>>>,
     /// By [`StreamKind::index`]; `None` where the kind of device has no such stream of its own.
     streams: [Option<Box<dyn DeviceStream>>; StreamKind::ALL.len()],
-    /// What small inputs are copied on.
-    inputs: StreamKind,
     compute: Box<dyn DeviceStream>,
     context: Arc<dyn DeviceContext>,
 }
@@ -113,7 +111,6 @@ impl DeviceState {
             timeline: Mutex::default(),
             pinned: Mutex::default(),
             streams,
-            inputs: if kind.inputs_beside_computation() { StreamKind::Copy } else { StreamKind::Compute },
             compute,
             context,
         });
@@ -145,9 +142,9 @@ impl DeviceState {
         self.streams[kind.index()].as_deref().unwrap_or(&*self.compute)
     }
 
-    /// The kind of stream that small inputs are copied on.
-    pub(crate) fn inputs(&self) -> StreamKind {
-        self.inputs
+    /// Whether what is enqueued on the copy stream now runs beside work of the compute stream.
+    pub(crate) fn copies_beside_work(&self) -> Result<bool, DeviceError> {
+        Ok(self.streams[StreamKind::Copy.index()].is_some() && !self.compute.is_idle()?)
     }
 
     /// A block of exactly `bytes` bytes, maybe used before.

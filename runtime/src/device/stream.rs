@@ -56,6 +56,12 @@ pub trait DeviceStream: Any + Debug + Send + Sync {
     /// The driver's; [`Category::Lost`](super::Category::Lost) if nothing runs on the device any more.
     fn synchronize(&self) -> Result<(), DeviceError>;
 
+    /// Whether everything enqueued is done; the host does not wait.
+    ///
+    /// # Errors
+    /// As [`DeviceStream::synchronize`].
+    fn is_idle(&self) -> Result<bool, DeviceError>;
+
     /// Work enqueued from now on waits until `event`, as last recorded, has happened; the host does not wait. An event
     /// that was never recorded is not waited for.
     ///
@@ -127,6 +133,12 @@ pub trait DeviceEvent: Any + Debug + Send + Sync {
     /// # Errors
     /// The driver's.
     fn synchronize(&self) -> Result<(), DeviceError>;
+
+    /// Whether the mark is reached, or was never recorded; the host does not wait.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn is_reached(&self) -> Result<bool, DeviceError>;
 
     /// Milliseconds of device time from `earlier` to this mark.
     ///

@@ -14,9 +14,6 @@ use crate::stream_kind::StreamKind;
 #[derive(Debug)]
 pub struct Cuda;
 
-/// Set to `1`, it lets copies of small inputs run beside computation.
-const INPUTS_VARIABLE: &str = "FULGURITE_CUDA_INPUTS_BESIDE";
-
 #[linkme::distributed_slice(DEVICE_KINDS)]
 static CUDA: &dyn DeviceKind = &Cuda;
 
@@ -68,12 +65,6 @@ impl DeviceKind for Cuda {
 
     fn streams(&self) -> &'static [StreamKind] {
         &StreamKind::ALL
-    }
-
-    /// Only if `FULGURITE_CUDA_INPUTS_BESIDE=1`: with it and many programs loaded at once by several threads, about
-    /// one of 250 generated tests has wrong results, for a reason that is not known (docs/src/cuda.md).
-    fn inputs_beside_computation(&self) -> bool {
-        std::env::var_os(INPUTS_VARIABLE).is_some_and(|value| value == "1")
     }
 
     /// A copy to the host in the middle of a program costs more than a message that says what is missing.

@@ -75,6 +75,10 @@ impl DeviceEvent for Event {
         Ok(Event::synchronize(self)?)
     }
 
+    fn is_reached(&self) -> Result<bool, DeviceError> {
+        Ok(Event::is_reached(self)?)
+    }
+
     fn milliseconds_since(&self, earlier: &dyn DeviceEvent) -> Result<f64, DeviceError> {
         Ok(f64::from(Event::milliseconds_since(self, event_of(earlier)?)?))
     }
@@ -87,6 +91,10 @@ impl DeviceStream for CudaStream {
 
     fn synchronize(&self) -> Result<(), DeviceError> {
         Ok(self.stream.synchronize()?)
+    }
+
+    fn is_idle(&self) -> Result<bool, DeviceError> {
+        Ok(self.stream.is_idle()?)
     }
 
     fn wait(&self, event: &dyn DeviceEvent) -> Result<(), DeviceError> {

@@ -14,7 +14,7 @@ impl DeviceProgram {
         let first = self.regions.staged.start;
         let staged =
             || inputs.iter().zip(&self.regions.staging).filter_map(|(array, staged)| Some((array, (*staged)?)));
-        let landed = loaded.staging.send(&loaded.state, &self.trace.name, |bytes| {
+        loaded.staging.send(&loaded.state, &self.trace.name, own.offset(first as usize), |bytes| {
             let mut end = 0;
             for (array, offset) in staged() {
                 if let Memory::Host(buffer) = array.memory() {
@@ -25,13 +25,6 @@ impl DeviceProgram {
             }
             end
         })?;
-        if let Some((from, bytes)) = landed {
-            let range = CopyRange { from, to: own.offset(first as usize), bytes };
-            // SAFETY: both ranges are the program's own; the copy to the first is waited for, and work that uses the
-            // second is on this stream.
-            unsafe { loaded.state.stream().copy(range) }?;
-            loaded.staging.taken(&loaded.state)?;
-        }
         let copies: Vec<CopyRange> = staged()
             .filter_map(|(array, offset)| match array.memory() {
                 Memory::Device(buffer) => Some(CopyRange {

@@ -1,11 +1,11 @@
 //! Small inputs on their way to the device: gathered in page-locked memory, and sent in one copy, beside the run before
-//! where the kind of device has them on the copy stream. They land in one of two places in turn, since that run may
-//! still read where they belong.
+//! if that is not done. They then land in one of two places in turn, since that run may still read where they belong.
 
-use fulgurite_kernels::launch::DeviceAddress;
+use fulgurite_kernels::launch::{CopyRange, DeviceAddress};
 
 use crate::device::{DeviceEvent, DeviceState, HostMemory};
 use crate::error::Result;
+use crate::stream_kind::StreamKind;
 
 /// So many runs can be on their way at once before the host waits for the oldest one's copy,
 const MOST_SLOTS: usize = 64;
@@ -52,15 +52,21 @@ impl Staging {
         Ok(Staging { memory, bytes, sent, next: 0, landings, turn: 0 })
     }
 
-    /// Has `fill` write the staged inputs, and enqueues their copy to the device. `fill` says up to where it wrote.
-    /// Gives where they land, and how many bytes, for work of the compute stream; nothing if `fill` wrote nothing.
+    /// Has `fill` write the staged inputs, and enqueues their copy to `place`, where work of the compute stream has them.
+    /// `fill` says up to where it wrote.
+    ///
+    /// While the compute stream is busy, they cross on the copy stream, to a landing that nobody reads any more, and the
+    /// host waits for that copy alone. If the compute stream waited for it instead, the host would save some
+    /// microseconds, but on CUDA results were wrong that way (docs/src/cuda.md). Otherwise they cross on the compute
+    /// stream.
     pub(super) fn send(
         &mut self,
         state: &DeviceState,
         what: &str,
+        place: DeviceAddress,
         fill: impl FnOnce(&mut [u8]) -> usize,
-    ) -> Result<Option<(DeviceAddress, usize)>> {
-        let Some(sent) = self.sent.get(self.next) else { return Ok(None) };
+    ) -> Result<()> {
+        let Some(sent) = self.sent.get(self.next) else { return Ok(()) };
         sent.synchronize()?;
         // SAFETY: the slot lies in this memory, which nobody else uses; the copy from it that was enqueued last is
         // done.
@@ -68,30 +74,30 @@ impl Staging {
             unsafe { std::slice::from_raw_parts_mut(self.memory.pointer().add(self.next * self.bytes), self.bytes) };
         let end = fill(slot).min(self.bytes);
         if end == 0 {
-            return Ok(None);
+            return Ok(());
         }
+        let copy = |stream: StreamKind, to: DeviceAddress| -> Result<()> {
+            let name = || format!("inputs of {what}");
+            // SAFETY: landing and place are the program's own, and as large as the slot. What read the landing last has
+            // ended; what uses the place is on the compute stream. The slot is written again only after the event
+            // behind this copy was reached.
+            state.timed(stream, name, |stream| unsafe { stream.copy_in(to, &slot[..end]) })?;
+            Ok(state.stream_of(stream).record(&**sent)?)
+        };
         let landing = &self.landings[self.turn];
-        let inputs = state.inputs();
-        state.stream_of(inputs).wait(&*landing.taken)?;
-        state.timed(
-            inputs,
-            || format!("inputs of {what}"),
-            |stream| {
-                // SAFETY: the landing is the program's own, as large as the slot, and what read it last is waited for;
-                // the slot is written again only after the event behind this copy was reached.
-                unsafe { stream.copy_in(landing.address, &slot[..end]) }
-            },
-        )?;
-        state.stream_of(inputs).record(&**sent)?;
-        state.stream().wait(&**sent)?;
+        if state.copies_beside_work()? && landing.taken.is_reached()? {
+            copy(StreamKind::Copy, landing.address)?;
+            sent.synchronize()?;
+            let range = CopyRange { from: landing.address, to: place, bytes: end };
+            // SAFETY: both ranges are the program's own; the copy to the first is done, and work that uses the second
+            // is on this stream.
+            unsafe { state.stream().copy(range) }?;
+            state.stream().record(&*landing.taken)?;
+            self.turn = (self.turn + 1) % self.landings.len();
+        } else {
+            copy(StreamKind::Compute, place)?;
+        }
         self.next = (self.next + 1) % self.sent.len();
-        Ok(Some((landing.address, end)))
-    }
-
-    /// What read the place where the last copy landed is enqueued on the compute stream: the place is free behind it.
-    pub(super) fn taken(&mut self, state: &DeviceState) -> Result<()> {
-        state.stream().record(&*self.landings[self.turn].taken)?;
-        self.turn = (self.turn + 1) % self.landings.len();
         Ok(())
     }
 }
