@@ -66,6 +66,7 @@ pub mod command;
 pub mod context;
 pub mod error;
 pub(crate) mod faults;
+pub(crate) mod fences;
 pub(crate) mod host_work;
 pub mod kind;
 pub mod memory;

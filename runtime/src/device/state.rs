@@ -7,6 +7,7 @@ use super::block::Block;
 use super::context::DeviceContext;
 use super::error::{Category, DeviceError};
 use super::faults::FaultLog;
+use super::fences::Streams;
 use super::kind::find_kind;
 use super::stream::{DeviceEvent, DeviceStream, HostMemory};
 use super::timeline::{Activity, Marks, Timeline};
@@ -75,6 +76,12 @@ impl Drop for Opening {
     fn drop(&mut self) {
         // Who uses the device is told what the thread found.
         let _ = self.0.take().map(JoinHandle::join);
+    }
+}
+
+impl Streams for DeviceState {
+    fn of_kind(&self, kind: StreamKind) -> &dyn DeviceStream {
+        self.stream_of(kind)
     }
 }
 

@@ -22,7 +22,6 @@ use crate::transforms::plan::{MemoryUse, memory_use};
 
 mod checked;
 mod fault;
-mod fences;
 mod inputs;
 mod loaded;
 mod on_host;
@@ -228,7 +227,7 @@ impl DeviceProgram {
         let state = loaded.state.clone();
         let fences = loaded.fences.take();
         let mut enqueue = || {
-            fences.as_ref().map_or(Ok(()), |fences| fences.begin(&state))?;
+            fences.as_ref().map_or(Ok(()), |fences| fences.begin(&*state))?;
             for (step, CodeStep { stream, after, .. }) in self.code.steps.iter().enumerate() {
                 let stream = state.stream_of(*stream);
                 fences.as_ref().map_or(Ok(()), |fences| fences.before(stream, after))?;
@@ -242,9 +241,9 @@ impl DeviceProgram {
         };
         let done = enqueue();
         // Also behind a run that was not enqueued to its end: its memory is used again on the compute stream.
-        let ended = fences.as_ref().map_or(Ok(()), |fences| fences.end(&state));
+        let ended = fences.as_ref().map_or(Ok(()), |fences| fences.end(&*state));
         loaded.fences = fences;
-        done.and(ended)
+        done.and(ended.map_err(Into::into))
     }
 
     /// Enqueues a step on `stream`; one that the host runs is done when this returns.

@@ -14,6 +14,7 @@ use super::stream::CudaStream;
 use super::work::{Work, enqueue, ready};
 use crate::device::{
     Addresses, CodeError, DeviceCode, DeviceError, DeviceStream, LoadedCode, RECORD_BYTES, ReplayCounts, Room,
+    StreamKind,
 };
 
 /// Graphs that are kept for different addresses of large inputs and outputs.
@@ -39,7 +40,7 @@ pub(super) struct CudaCode {
     choice: Choice,
     /// The streams that work is recorded on: other threads may enqueue on the device's meanwhile, which is no part of a
     /// graph.
-    recorders: Recorders,
+    recorders: Option<Recorders>,
     counts: ReplayCounts,
 }
 
@@ -59,7 +60,7 @@ impl CudaCode {
             room,
             graphs: Vec::new(),
             choice: Choice::default(),
-            recorders: Recorders::default(),
+            recorders: None,
             counts: ReplayCounts::default(),
         })
     }
@@ -78,11 +79,14 @@ impl CudaCode {
     /// As [`LoadedCode::step`], for when the graph is launched.
     unsafe fn capture(&mut self, given: &[DeviceAddress], steps: &[usize]) -> Result<Graph, CodeError> {
         let addresses = self.code.addresses(&self.room, given);
-        self.recorders.prepare(&self.context, &self.code)?;
+        if self.recorders.is_none() {
+            self.recorders = Some(Recorders::new(&self.context, &self.code)?);
+        }
+        let recorders = self.recorders.as_ref().unwrap_or_else(|| unreachable!("made above"));
         // Part of a program is recorded in one order: it only takes the place of nodes that are in their own.
         let whole = steps.len() == self.code.steps.len();
-        let forks = whole && !self.recorders.others.is_empty();
-        let main = self.recorders.main();
+        let fences = recorders.fences.as_ref().filter(|_| whole);
+        let main = recorders.main();
         main.capture_pieces(CaptureMode::ThreadLocal, steps.len() + 1, |piece| {
             let Some(at) = piece.checked_sub(1) else {
                 if let Some(record) = self.room.fault.filter(|_| whole) {
@@ -90,24 +94,18 @@ impl CudaCode {
                     // other streams of it go on behind.
                     unsafe { main.fill_u8(record, 0, RECORD_BYTES) }?;
                 }
-                if forks {
-                    self.recorders.begin()?;
-                }
-                return Ok(());
+                return Ok(fences.map_or(Ok(()), |fences| fences.begin(recorders))?);
             };
             let step = steps[at];
             let of = &self.code.steps[step];
-            let stream = if forks { self.recorders.of(of.stream) } else { main };
-            let record = || -> Result<(), CudaError> {
-                if forks {
-                    self.recorders.before(stream, &of.after)?;
-                }
+            let stream = recorders.of(if fences.is_some() { of.stream } else { StreamKind::Compute });
+            let record = || -> Result<(), DeviceError> {
+                fences.map_or(Ok(()), |fences| fences.before(stream, &of.after))?;
                 // SAFETY: promised by the caller.
-                unsafe { self.enqueue(stream, step, &addresses) }?;
-                match forks {
-                    true => self.recorders.after(stream, step, step + 1 == self.code.steps.len()),
-                    false => Ok(()),
-                }
+                unsafe { self.enqueue(stream.raw(), step, &addresses) }?;
+                let Some(fences) = fences else { return Ok(()) };
+                fences.after(stream, step)?;
+                if step + 1 == self.code.steps.len() { fences.end(recorders) } else { Ok(()) }
             };
             record().map_err(|error| CodeError::at(step, error))
         })

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use fulgurite_kernels::launch::DeviceAddress;
 
 use super::fault::FaultCell;
-use super::fences::Fences;
 use super::regions::Regions;
 use super::staging::Staging;
 use crate::device::block::Block;
+use crate::device::fences::Fences;
 use crate::device::state::Written;
 use crate::device::{CodeError, DeviceCode, DeviceError, DeviceState, LoadedCode, Report, Room};
 use crate::error::Result;
@@ -88,7 +88,7 @@ impl Loaded {
         let loaded = state.context().load(code, state.stream(), room).map_err(Refused::Code)?;
         let landings = regions.landings.map(|landing| memory.address().offset(landing as usize));
         let staging = Staging::new(state, (regions.staged.end - regions.staged.start) as usize, landings)?;
-        let fences = Fences::new(state, code)?;
+        let fences = Fences::new(code, || state.context().event(false))?;
         Ok((staging, loaded, fences, room, fault))
     }
 
