@@ -204,6 +204,9 @@ impl DeviceStream for SimStream {
     }
 
     fn is_idle(&self) -> Result<bool, DeviceError> {
+        if let Some(error) = lock(&self.shared.lost).clone() {
+            return Err(error.into());
+        }
         let queue = lock(&self.shared.queue);
         Ok(!queue.busy && queue.tasks.is_empty())
     }

@@ -263,29 +263,42 @@ fn first_copies_of_inputs_are_behind_earlier_work() {
     assert!(of("inputs of next").all(|copy| copy.start >= done), "{timeline:?}");
 }
 
-/// While the compute stream is busy, inputs cross beside it, each to a landing that nobody reads any more. The third call
-/// finds none, and one that finds the stream idle needs none: their inputs are copied on the compute stream.
-#[test]
-fn inputs_cross_beside_work() {
-    // On a device of its own: other tests use the first.
-    let device = Device::new("sim", 1);
-    let f = jit(|x: Tensor| tanh(x)).named("timed").options(Options { device: Some(device), ..Options::default() });
-    let input = |i: usize| Array::new([2], &[i as f32, -0.5]).unwrap();
-    let expected: Vec<Vec<u8>> = (0..5).map(|i| f.call(input(i)).unwrap().to_bytes().unwrap()).collect();
-    let state = DeviceState::of(device).unwrap();
-    state.begin_timeline().unwrap();
+/// Has the compute stream wait until what is returned says that it may go on, or is dropped.
+fn busy(state: &DeviceState) -> std::sync::mpsc::Sender<()> {
     let (go_on, waited) = std::sync::mpsc::channel::<()>();
-    let busy = Box::new(move |_: &Heap| {
-        // An error says that the test has failed already.
+    let work = Box::new(move |_: &Heap| {
+        // An error says that the other end is gone.
         let _ = waited.recv();
         Ok(())
     });
-    SimStream::of(state.stream()).unwrap().enqueue(busy).unwrap();
-    let mut results: Vec<Array> = (0..4).map(|i| f.call(input(i)).unwrap()).collect();
+    SimStream::of(state.stream()).unwrap().enqueue(work).unwrap();
+    go_on
+}
+
+/// A function of few numbers, on `device` under a name; what it gives for the `i`-th input, by the host.
+fn small(name: &'static str, device: Device) -> (impl Fn(usize) -> Array, impl Fn(usize) -> Vec<u8>) {
+    let input = |i: usize| Array::new([2], &[i as f32, -0.5]).unwrap();
+    let options = Options { device: Some(device), ..Options::default() };
+    let on_device = jit(|x: Tensor| x * 3.0 + 0.25).named(name).options(options);
+    let on_host = jit(|x: Tensor| x * 3.0 + 0.25);
+    (move |i| on_device.call(input(i)).unwrap(), move |i| on_host.call(input(i)).unwrap().to_bytes().unwrap())
+}
+
+/// While the compute stream is busy, inputs cross beside it, each to a landing that nobody reads any more. The third
+/// call finds none, and one that finds the stream idle needs none: their inputs are copied on the compute stream.
+#[test]
+fn inputs_cross_beside_work() {
+    let device = Device::new("sim", 1);
+    let (f, expected) = small("timed", device);
+    f(9).to_bytes().unwrap();
+    let state = DeviceState::of(device).unwrap();
+    state.begin_timeline().unwrap();
+    let go_on = busy(&state);
+    let mut results: Vec<Array> = (0..4).map(&f).collect();
     go_on.send(()).unwrap();
     state.synchronize().unwrap();
-    results.push(f.call(input(4)).unwrap());
-    assert_eq!(bits(&results), expected);
+    results.push(f(4));
+    assert_eq!(bits(&results), (0..5).map(expected).collect::<Vec<_>>());
     let timeline = state.end_timeline().unwrap();
     let count = |what: &str, stream: StreamKind| {
         timeline.iter().filter(|activity| activity.what == what && activity.stream == stream).count()
@@ -295,6 +308,41 @@ fn inputs_cross_beside_work() {
     assert_eq!(count("inputs of timed", StreamKind::Compute), 3, "{timeline:?}");
     assert_eq!(count("read 8 bytes", StreamKind::Copy), 5, "{timeline:?}");
     assert!(state.end_timeline().unwrap().is_empty(), "none was begun");
+}
+
+/// Some of the copies are late: a run that began before its inputs are there would have those of two calls before.
+#[test]
+fn runs_begin_behind_their_inputs() {
+    let device = sim();
+    let (f, expected) = small("behind", device);
+    f(0).to_bytes().unwrap();
+    let state = DeviceState::of(device).unwrap();
+    for i in 0..400 {
+        // Goes on as soon as the run is enqueued.
+        let go_on = busy(&state);
+        let result = f(i);
+        drop(go_on);
+        assert_eq!(result.to_bytes().unwrap(), expected(i), "call {i}");
+    }
+}
+
+/// An array of another library is ready when that library's stream says so. Until then calls of other arrays go on, up
+/// to what they give: the other library may wait for this thread.
+#[test]
+fn inputs_do_not_wait_for_other_libraries() {
+    let device = sim();
+    let (f, expected) = small("goes_on", device);
+    f(0).to_bytes().unwrap();
+    let state = DeviceState::of(device).unwrap();
+    let go_on = busy(&state);
+    let ready = state.context().event(false).unwrap();
+    state.stream().record(&*ready).unwrap();
+    for kind in StreamKind::ALL {
+        state.stream_of(kind).wait(&*ready).unwrap();
+    }
+    let result = f(5);
+    go_on.send(()).unwrap();
+    assert_eq!(result.to_bytes().unwrap(), expected(5));
 }
 
 /// A driver may give the memory and the code of a dropped program to the next one at once, and so may this device: what

@@ -44,9 +44,10 @@
 //! # Streams
 //!
 //! Programs run on the compute stream. A kind says which others its devices have ([`DeviceKind::streams`]); without
-//! one, its work is on the compute stream too. The runtime reads results on the copy stream, copies inputs there too
-//! while the compute stream is busy, and enqueues each step on the stream that its line of the trace says, with events
-//! around it. A backend that replays sees to the same order ([`CodeStep::stream`], [`CodeStep::after`]).
+//! one, its work is on the compute stream too. The runtime reads results on the copy stream, copies small inputs on
+//! one more stream while the compute stream is busy, and enqueues each step on the stream that its line of the trace
+//! says, with events around it. A backend that replays sees to the same order ([`CodeStep::stream`],
+//! [`CodeStep::after`]).
 //!
 //! # Properties
 //!

@@ -33,6 +33,9 @@ pub struct DeviceState {
     timeline: Mutex<Option<Timeline>>,
     /// What small reads go through, once there was one.
     pinned: Mutex<Option<Box<dyn HostMemory>>>,
+    /// What small inputs are copied on while the compute stream is busy: nobody else enqueues on it, so that waiting
+    /// for such a copy is waiting for nothing else. `None` where the kind of device has no copy stream.
+    inputs: Option<Box<dyn DeviceStream>>,
     /// By [`StreamKind::index`]; `None` where the kind of device has no such stream of its own.
     streams: [Option<Box<dyn DeviceStream>>; StreamKind::ALL.len()],
     compute: Box<dyn DeviceStream>,
@@ -109,6 +112,7 @@ impl DeviceState {
         for own in kind.streams().iter().filter(|own| **own != StreamKind::Compute) {
             streams[own.index()] = Some(context.stream()?);
         }
+        let inputs = kind.streams().contains(&StreamKind::Copy).then(|| context.stream()).transpose()?;
         tracing::debug!(%device, "context made");
         let state = Arc::new(DeviceState {
             device,
@@ -117,6 +121,7 @@ impl DeviceState {
             unfinished: Mutex::default(),
             timeline: Mutex::default(),
             pinned: Mutex::default(),
+            inputs,
             streams,
             compute,
             context,
@@ -149,9 +154,12 @@ impl DeviceState {
         self.streams[kind.index()].as_deref().unwrap_or(&*self.compute)
     }
 
-    /// Whether what is enqueued on the copy stream now runs beside work of the compute stream.
-    pub(crate) fn copies_beside_work(&self) -> Result<bool, DeviceError> {
-        Ok(self.streams[StreamKind::Copy.index()].is_some() && !self.compute.is_idle()?)
+    /// The stream for inputs that cross while the compute stream is busy; `None` if it is idle.
+    pub(crate) fn beside_work(&self) -> Result<Option<&dyn DeviceStream>> {
+        match &self.inputs {
+            Some(inputs) if !self.compute.is_idle().map_err(|error| self.faulted(error))? => Ok(Some(&**inputs)),
+            _ => Ok(None),
+        }
     }
 
     /// A block of exactly `bytes` bytes, maybe used before.
@@ -258,8 +266,18 @@ impl DeviceState {
         what: impl FnOnce() -> String,
         work: impl FnOnce(&dyn DeviceStream) -> Result<T, E>,
     ) -> Result<T, E> {
+        self.timed_on(self.stream_of(kind), kind, what, work)
+    }
+
+    /// As [`DeviceState::timed`], on `stream`, which is shown as one of that kind.
+    pub(crate) fn timed_on<T, E: From<DeviceError>>(
+        &self,
+        stream: &dyn DeviceStream,
+        kind: StreamKind,
+        what: impl FnOnce() -> String,
+        work: impl FnOnce(&dyn DeviceStream) -> Result<T, E>,
+    ) -> Result<T, E> {
         let timeline = || self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
-        let stream = self.stream_of(kind);
         if timeline().is_none() {
             return work(stream);
         }
@@ -307,7 +325,7 @@ impl DeviceState {
     }
 
     /// The error for a failure of work that was enqueued earlier.
-    fn faulted(&self, error: DeviceError) -> crate::Error {
+    pub(crate) fn faulted(&self, error: DeviceError) -> crate::Error {
         let unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
         let names: Vec<String> = unfinished.functions.iter().map(|(name, _)| format!("'{name}'")).collect();
         match names.is_empty() {
@@ -324,7 +342,7 @@ impl DeviceState {
     /// Invalid data that kernels report is an error of reading an array that depends on it.
     pub fn synchronize(&self) -> Result<()> {
         let before = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner).enqueued;
-        let streams = std::iter::once(&self.compute).chain(self.streams.iter().flatten());
+        let streams = std::iter::once(&self.compute).chain(&self.inputs).chain(self.streams.iter().flatten());
         for stream in streams {
             stream.synchronize().map_err(|error| self.faulted(error))?;
         }

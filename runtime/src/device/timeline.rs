@@ -7,6 +7,9 @@ use super::error::DeviceError;
 use super::stream::{DeviceEvent, DeviceStream};
 use crate::stream_kind::StreamKind;
 
+/// How copies of inputs are called: this, and the function's name.
+pub(crate) const INPUTS: &str = "inputs of ";
+
 /// One piece of a stream's work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Activity {

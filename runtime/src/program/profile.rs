@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::device::Activity;
+use crate::device::timeline::INPUTS;
 use crate::stream_kind::StreamKind;
 use crate::trace::{BoundSymbol, Callee, Trace, print_symbol};
 
@@ -144,7 +145,8 @@ impl Profile {
                 let end = (copy.start + copy.time).min(run.start + run.time);
                 end.saturating_sub(copy.start.max(run.start))
             };
-            of(StreamKind::Compute).map(common).sum()
+            // What the compute stream copies for itself is no computation.
+            of(StreamKind::Compute).filter(|activity| !activity.what.starts_with(INPUTS)).map(common).sum()
         };
         (of(StreamKind::Copy).map(within).sum(), of(StreamKind::Copy).map(|copy| copy.time).sum())
     }

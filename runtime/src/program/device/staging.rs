@@ -1,9 +1,10 @@
-//! Small inputs on their way to the device: gathered in page-locked memory, and sent in one copy, beside the run before
-//! if that is not done. They then land in one of two places in turn, since that run may still read where they belong.
+//! Small inputs on their way to the device: gathered in page-locked memory, and sent in one copy. While the run before
+//! goes on, that copy crosses beside it, to one of two places in turn, since the run may still read its own inputs.
 
 use fulgurite_kernels::launch::{CopyRange, DeviceAddress};
 
-use crate::device::{DeviceEvent, DeviceState, HostMemory};
+use crate::device::timeline::INPUTS;
+use crate::device::{DeviceEvent, DeviceState, DeviceStream, HostMemory};
 use crate::error::Result;
 use crate::stream_kind::StreamKind;
 
@@ -12,6 +13,8 @@ const MOST_SLOTS: usize = 64;
 /// if their copies fit into so much page-locked memory; two can always. It is taken once, since taking it may wait for
 /// the device.
 const MOST_BYTES: usize = 4 << 20;
+/// The host waits for copies of at most so many bytes: some tens of microseconds.
+const MOST_BESIDE: usize = 1 << 20;
 /// Places on the device where copies land.
 pub(super) const LANDINGS: usize = 2;
 
@@ -52,13 +55,13 @@ impl Staging {
         Ok(Staging { memory, bytes, sent, next: 0, landings, turn: 0 })
     }
 
-    /// Has `fill` write the staged inputs, and enqueues their copy to `place`, where work of the compute stream has them.
-    /// `fill` says up to where it wrote.
+    /// Has `fill` write the staged inputs, and enqueues their copy to `place`, where work of the compute stream reads
+    /// them. `fill` says up to where it wrote.
     ///
-    /// While the compute stream is busy, they cross on the copy stream, to a landing that nobody reads any more, and the
-    /// host waits for that copy alone. If the compute stream waited for it instead, the host would save some
-    /// microseconds, but on CUDA results were wrong that way (docs/src/cuda.md). Otherwise they cross on the compute
-    /// stream.
+    /// They cross on a stream of their own if the compute stream is busy, they are few, and a landing is free: the host
+    /// waits for that copy, and for nothing else. If the compute stream waited for it instead, the host would save some
+    /// microseconds, but on CUDA some results were wrong that way (docs/src/cuda.md). Otherwise they cross on the
+    /// compute stream.
     pub(super) fn send(
         &mut self,
         state: &DeviceState,
@@ -67,7 +70,7 @@ impl Staging {
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<()> {
         let Some(sent) = self.sent.get(self.next) else { return Ok(()) };
-        sent.synchronize()?;
+        sent.synchronize().map_err(|error| state.faulted(error))?;
         // SAFETY: the slot lies in this memory, which nobody else uses; the copy from it that was enqueued last is
         // done.
         let slot =
@@ -76,26 +79,28 @@ impl Staging {
         if end == 0 {
             return Ok(());
         }
-        let copy = |stream: StreamKind, to: DeviceAddress| -> Result<()> {
-            let name = || format!("inputs of {what}");
+        let copy = |stream: &dyn DeviceStream, kind: StreamKind, to: DeviceAddress| -> Result<()> {
+            let name = || format!("{INPUTS}{what}");
             // SAFETY: landing and place are the program's own, and as large as the slot. What read the landing last has
-            // ended; what uses the place is on the compute stream. The slot is written again only after the event
-            // behind this copy was reached.
-            state.timed(stream, name, |stream| unsafe { stream.copy_in(to, &slot[..end]) })?;
-            Ok(state.stream_of(stream).record(&**sent)?)
+            // ended. What uses the place is on the compute stream, or on others within a run, which ends on the compute
+            // stream. The slot is written again only after the event behind this copy was reached.
+            state.timed_on(stream, kind, name, |stream| unsafe { stream.copy_in(to, &slot[..end]) })?;
+            Ok(stream.record(&**sent)?)
         };
         let landing = &self.landings[self.turn];
-        if state.copies_beside_work()? && landing.taken.is_reached()? {
-            copy(StreamKind::Copy, landing.address)?;
-            sent.synchronize()?;
-            let range = CopyRange { from: landing.address, to: place, bytes: end };
-            // SAFETY: both ranges are the program's own; the copy to the first is done, and work that uses the second
-            // is on this stream.
-            unsafe { state.stream().copy(range) }?;
-            state.stream().record(&*landing.taken)?;
-            self.turn = (self.turn + 1) % self.landings.len();
-        } else {
-            copy(StreamKind::Compute, place)?;
+        let beside = if end <= MOST_BESIDE { state.beside_work()? } else { None };
+        match beside {
+            Some(stream) if landing.taken.is_reached().map_err(|error| state.faulted(error))? => {
+                copy(stream, StreamKind::Copy, landing.address)?;
+                sent.synchronize().map_err(|error| state.faulted(error))?;
+                let range = CopyRange { from: landing.address, to: place, bytes: end };
+                // SAFETY: both ranges are the program's own; the copy to the first is done, and the second is used as
+                // above.
+                unsafe { state.stream().copy(range) }?;
+                state.stream().record(&*landing.taken)?;
+                self.turn = (self.turn + 1) % self.landings.len();
+            }
+            _ => copy(state.stream(), StreamKind::Compute, place)?,
         }
         self.next = (self.next + 1) % self.sent.len();
         Ok(())
