@@ -55,18 +55,16 @@ struct Held {
     }
 };
 
-// A block works on BATCH rows for each of its groups in a turn, one behind the other: their sums take one barrier.
-__device__ __forceinline__ INDEX first_row() { return (INDEX)blockIdx.x * (ROWS * BATCH); }
-__device__ __forceinline__ INDEX rows_of_a_turn() { return (INDEX)gridDim.x * (ROWS * BATCH); }
+// A block works on a row for each of its groups in a turn.
+__device__ __forceinline__ INDEX first_row() { return (INDEX)blockIdx.x * ROWS; }
+__device__ __forceinline__ INDEX rows_of_a_turn() { return (INDEX)gridDim.x * ROWS; }
 
-// Whether the thread's n-th row of the turn that begins at `first` is one.
-__device__ __forceinline__ bool is_row(INDEX first, int n, INDEX rows) {
-    return first + n * ROWS + threadIdx.x / GROUP < rows;
-}
+// Whether the thread has a row in the turn that begins at `first`.
+__device__ __forceinline__ bool has_row(INDEX first, INDEX rows) { return first + threadIdx.x / GROUP < rows; }
 
 // Its number; threads without a row take part in the sums with the last one.
-__device__ __forceinline__ INDEX row_of(INDEX first, int n, INDEX rows) {
-    const INDEX own = first + n * ROWS + threadIdx.x / GROUP;
+__device__ __forceinline__ INDEX row_of(INDEX first, INDEX rows) {
+    const INDEX own = first + threadIdx.x / GROUP;
     return own < rows ? own : rows - 1;
 }
 
@@ -81,23 +79,19 @@ template <int OPERANDS> struct Ahead {
     __device__ __forceinline__ Ahead(unsigned char* shared, INDEX rows)
         : fetched(reinterpret_cast<T*>(shared)), rows(rows), stage(0) {}
 
-    __device__ __forceinline__ T* place(int stage, int n, int operand, int s) const {
-        return fetched + ((stage * BATCH + n) * OPERANDS + operand) * OF_A_ROW + (s * THREADS + (int)threadIdx.x) * PACK;
+    __device__ __forceinline__ T* place(int stage, int operand, int s) const {
+        return fetched + (stage * OPERANDS + operand) * OF_A_ROW + (s * THREADS + (int)threadIdx.x) * PACK;
     }
     __device__ __forceinline__ void ask(INDEX first, int stage, const T* const (&tensors)[OPERANDS]) const {
         if constexpr (DEPTH > 0) {
             if (first < rows) {
+                const u64 start = (u64)row_of(first, rows) * COLUMNS;
 #pragma unroll
-                for (int n = 0; n < BATCH; ++n) {
-                    const u64 start = (u64)row_of(first, n, rows) * COLUMNS;
+                for (int operand = 0; operand < OPERANDS; ++operand)
 #pragma unroll
-                    for (int operand = 0; operand < OPERANDS; ++operand)
-#pragma unroll
-                        for (int s = 0; s < STEPS; ++s)
-                            if (Row::has(s))
-                                fetch<ALIGNED>(
-                                    place(stage, n, operand, s), tensors[operand] + start + Row::column(s));
-                }
+                    for (int s = 0; s < STEPS; ++s)
+                        if (Row::has(s))
+                            fetch<ALIGNED>(place(stage, operand, s), tensors[operand] + start + Row::column(s));
             }
             end_batch();
         }
@@ -106,26 +100,21 @@ template <int OPERANDS> struct Ahead {
 #pragma unroll
         for (int turn = 0; turn < DEPTH; ++turn) ask(first_row() + turn * rows_of_a_turn(), turn, tensors);
     }
-    // The rows of the turn that begins at `first`; asks for those of the turn DEPTH later.
-    __device__ __forceinline__ void
-    take(INDEX first, const T* const (&tensors)[OPERANDS], Held (&held)[OPERANDS][BATCH]) {
+    // The row of the turn that begins at `first`; asks for that of the turn DEPTH later.
+    __device__ __forceinline__ void take(INDEX first, const T* const (&tensors)[OPERANDS], Held (&held)[OPERANDS]) {
         if constexpr (DEPTH > 0) await_all_but<(DEPTH > 0 ? DEPTH - 1 : 0)>();
+        const u64 start = (u64)row_of(first, rows) * COLUMNS;
 #pragma unroll
-        for (int n = 0; n < BATCH; ++n) {
-            const u64 start = (u64)row_of(first, n, rows) * COLUMNS;
+        for (int operand = 0; operand < OPERANDS; ++operand)
 #pragma unroll
-            for (int operand = 0; operand < OPERANDS; ++operand)
-#pragma unroll
-                for (int s = 0; s < STEPS; ++s)
-                    if (Row::has(s)) {
-                        if constexpr (DEPTH > 0) {
-                            held[operand][n].template read_pack<true>(s, place(stage, n, operand, s));
-                        } else {
-                            held[operand][n].template read_pack<ALIGNED>(
-                                s, tensors[operand] + start + Row::column(s));
-                        }
+            for (int s = 0; s < STEPS; ++s)
+                if (Row::has(s)) {
+                    if constexpr (DEPTH > 0) {
+                        held[operand].template read_pack<true>(s, place(stage, operand, s));
+                    } else {
+                        held[operand].template read_pack<ALIGNED>(s, tensors[operand] + start + Row::column(s));
                     }
-        }
+                }
         ask(first + DEPTH * rows_of_a_turn(), stage, tensors);
         stage = stage + 1 < DEPTH ? stage + 1 : 0;
     }

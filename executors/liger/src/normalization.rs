@@ -8,7 +8,7 @@ use fulgurite_runtime::{DType, Tensor, TensorMeta, binds, refuse_unless, source_
 use super::rows::Walk;
 use super::takes;
 use fulgurite_executor_cuda::reducing::sum_rows;
-use fulgurite_executor_cuda::support::{WIDEST, are_aligned, pack_anywhere, type_of};
+use fulgurite_executor_cuda::support::{are_aligned, pack_anywhere, type_of};
 use fulgurite_ops::core::arrays::{array, values};
 use fulgurite_ops::nn::Casting;
 
@@ -16,8 +16,6 @@ use fulgurite_ops::nn::Casting;
 const LONGEST: usize = 1 << 30;
 /// Threads that a multiprocessor has at a time.
 const RESIDENT_THREADS: usize = 1024;
-/// Turns for which rows are on their way.
-const DEPTH: usize = 1;
 /// Threads of a block that goes along a longer row.
 const LONG_THREADS: usize = 1024;
 /// Rows whose gradients of the weight a block sums at least, where rows are longer.
@@ -62,6 +60,7 @@ struct Rows {
     pack: usize,
     /// Bytes of an element.
     size: usize,
+    direction: Direction,
     /// `None` if a block cannot keep a row.
     walk: Option<Walk>,
 }
@@ -80,12 +79,9 @@ impl Rows {
         let columns = weight.len();
         let pack = pack_anywhere(columns, input.dtype().size());
         let size = input.dtype().size();
-        // Rows of longer elements take the registers of two.
-        let batch = if size == 2 { 2 } else { 1 };
-        // Packs of other sizes are not copied while the kernel works.
-        let depth = if pack * size == WIDEST { DEPTH } else { 0 };
-        let walk = Walk::new(columns, pack, direction.elements_of_a_thread(size), batch, RESIDENT_THREADS);
-        let walk = walk.map(|walk| walk.ahead(depth));
+        let walk = Walk::new(columns, pack, direction.elements_of_a_thread(size), RESIDENT_THREADS);
+        // Forward a block has one row, and others are at work while it waits.
+        let walk = walk.map(|walk| if direction == Direction::Backward { walk.ahead(2, size) } else { walk });
         let count = input.len() / columns;
         match &walk {
             Some(walk) => {
@@ -113,14 +109,14 @@ impl Rows {
         };
         plan.define("CASTING", cast);
         plan.define("RESIDUAL", u8::from(residual));
-        Rows { count, columns, pack, size, walk }
+        Rows { count, columns, pack, size, direction, walk }
     }
 
-    /// A launch of the kernel that keeps rows of `operands` tensors, or of the one that does not.
-    fn launch(&self, plan: &mut Plan, kernel: &str, operands: usize, parameters: Vec<Parameter>) -> Result<()> {
+    /// A launch of the kernel that keeps rows, or of the one that does not.
+    fn launch(&self, plan: &mut Plan, kernel: &str, parameters: Vec<Parameter>) -> Result<()> {
         let blocks = self.blocks(plan);
         match &self.walk {
-            Some(walk) => plan.launch(kernel, walk.launch(blocks, operands, self.size), parameters),
+            Some(walk) => plan.launch(kernel, walk.launch(blocks, 2, self.size), parameters),
             None => {
                 let shape = LaunchShape::linear(blocks as u32, LONG_THREADS as u32);
                 plan.launch(&format!("long_{kernel}"), shape, parameters)
@@ -131,7 +127,8 @@ impl Rows {
     /// Blocks of a launch.
     fn blocks(&self, plan: &Plan) -> usize {
         match &self.walk {
-            Some(walk) => walk.blocks(plan, self.count),
+            Some(walk) if self.direction == Direction::Forward => walk.blocks_for_all(self.count),
+            Some(walk) => walk.resident_blocks(plan, self.count),
             None => self.count.min(i32::MAX as usize),
         }
     }
@@ -161,7 +158,7 @@ impl Forward<'_> {
         let mut parameters = binds![input];
         parameters.extend(residual.iter().flatten().map(|tensor| Parameter::from(*tensor)));
         parameters.extend(binds![weight, out, rstd, rows.count, eps as f32, offset as f32]);
-        rows.launch(plan, "rms_norm", 1 + usize::from(residual.is_some()), parameters)
+        rows.launch(plan, "rms_norm", parameters)
     }
 }
 
@@ -207,7 +204,7 @@ impl Backward<'_> {
             parameters.push(partial.into());
         }
         parameters.extend(binds![rows.count, offset as f32]);
-        rows.launch(plan, "rms_norm_backward", 2, parameters)?;
+        rows.launch(plan, "rms_norm_backward", parameters)?;
         let sums = DeviceTensor {
             meta: TensorMeta::new([pieces, rows.columns], DType::F32, input.device()),
             strides: vec![rows.columns as isize, 1],

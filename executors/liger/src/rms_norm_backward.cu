@@ -4,7 +4,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) rms_norm_backwar
     const T* d_out, D_SUM const T* in, const WEIGHT* weight, const float* rstd, T* d_in, float* d_weights, u64 count,
     float offset) {
     const INDEX rows = (INDEX)count;
-    __shared__ float partial[2][32 * BATCH];
+    __shared__ float partial[2][32];
     float d_weight[STEPS][PACK];
 #pragma unroll
     for (int s = 0; s < STEPS; ++s)
@@ -14,65 +14,54 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) rms_norm_backwar
     const T* const operands[2] = {in, d_out};
     Ahead<2> ahead(bytes, rows);
     ahead.begin(operands);
-    // The next rows' scales are on their way as well.
-    float next_scale[BATCH];
-#pragma unroll
-    for (int n = 0; n < BATCH; ++n) next_scale[n] = rstd[row_of(first_row(), n, rows)];
+    // The next row's scale is on its way as well.
+    float next_scale = rstd[row_of(first_row(), rows)];
     int turn = 0;
     for (INDEX first = first_row(); first < rows; first += rows_of_a_turn(), turn ^= 1) {
-        float scale[BATCH], sums[BATCH];
-#pragma unroll
-        for (int n = 0; n < BATCH; ++n) {
-            scale[n] = next_scale[n];
-            next_scale[n] = rstd[row_of(first + rows_of_a_turn(), n, rows)];
-            sums[n] = 0;
-        }
-        Held held[2][BATCH];
+        const float scale = next_scale;
+        next_scale = rstd[row_of(first + rows_of_a_turn(), rows)];
+        Held held[2];
         ahead.take(first, operands, held);
-        Held(&x)[BATCH] = held[0], (&d)[BATCH] = held[1];
+        Held &x = held[0], &d = held[1];
+        float sums[1] = {0};
 #pragma unroll
         for (int s = 0; s < STEPS; ++s)
             if (Row::has(s)) {
                 float gain[PACK];
                 gains(weight, offset, Row::column(s), gain);
 #pragma unroll
-                for (int n = 0; n < BATCH; ++n)
-#pragma unroll
-                    for (int i = 0; i < PACK; ++i) {
-                        const float normal = x[n].at(s, i) * scale[n], m = d_normal(d[n].at(s, i), gain[i]);
-                        sums[n] = __fmaf_rn(m, normal, sums[n]);
-                        if (is_row(first, n, rows))
-                            d_weight[s][i] = __fmaf_rn(d[n].at(s, i), cast_normal(normal), d_weight[s][i]);
-                    }
+                for (int i = 0; i < PACK; ++i) {
+                    const float normal = x.at(s, i) * scale, m = d_normal(d.at(s, i), gain[i]);
+                    sums[0] = __fmaf_rn(m, normal, sums[0]);
+                    if (has_row(first, rows))
+                        d_weight[s][i] = __fmaf_rn(d.at(s, i), cast_normal(normal), d_weight[s][i]);
+                }
             }
         group_sums<GROUP>(sums, partial[turn]);
+        if (!has_row(first, rows)) continue;
+        const u64 start = (u64)row_of(first, rows) * COLUMNS;
+        const float along = sums[0] * PER_COLUMN;
+        x.forget();
+        d.forget();
 #pragma unroll
-        for (int n = 0; n < BATCH; ++n) {
-            if (!is_row(first, n, rows)) continue;
-            const u64 start = (u64)row_of(first, n, rows) * COLUMNS;
-            const float along = sums[n] * PER_COLUMN;
-            x[n].forget();
-            d[n].forget();
-#pragma unroll
-            for (int s = 0; s < STEPS; ++s)
-                if (Row::has(s)) {
-                    float y[PACK];
+        for (int s = 0; s < STEPS; ++s)
+            if (Row::has(s)) {
+                float y[PACK];
 #if RESIDUAL
-                    float straight[PACK];
-                    read<PACK, ALIGNED>(d_sum + start + Row::column(s), straight);
+                float straight[PACK];
+                read<PACK, ALIGNED>(d_sum + start + Row::column(s), straight);
 #endif
-                    gains(weight, offset, Row::column(s), y);
+                gains(weight, offset, Row::column(s), y);
 #pragma unroll
-                    for (int i = 0; i < PACK; ++i) {
-                        const float normal = x[n].at(s, i) * scale[n], m = d_normal(d[n].at(s, i), y[i]);
-                        y[i] = __fmaf_rn(-along, normal, m) * scale[n];
+                for (int i = 0; i < PACK; ++i) {
+                    const float normal = x.at(s, i) * scale, m = d_normal(d.at(s, i), y[i]);
+                    y[i] = __fmaf_rn(-along, normal, m) * scale;
 #if RESIDUAL
-                        y[i] += straight[i];
+                    y[i] += straight[i];
 #endif
-                    }
-                    write<PACK, ALIGNED>(d_in + start + Row::column(s), y);
                 }
-        }
+                write<PACK, ALIGNED>(d_in + start + Row::column(s), y);
+            }
     }
     float* own = d_weights + (u64)blockIdx.x * COLUMNS;
     if constexpr (ROWS == 1) {

@@ -10,7 +10,7 @@ constexpr int HALF = ROTATED / 2;
 constexpr int PAIRS = HALF / PACK;
 constexpr int UNITS = PAIRS + (WIDTH - ROTATED) / PACK;
 // Rows that are on their way together.
-constexpr int AHEAD = 4;
+constexpr int AHEAD = 2;
 
 // Where rows are: `from` and `to` of a position, and of a row of those that share it; the steps from column to column.
 struct Query {
