@@ -73,3 +73,52 @@ fn the_loss_of_one_class_is_zero_by_kernel_and_reference() -> Result<()> {
     }
     Ok(())
 }
+
+/// Of a step over 512 rows of 64 numbers and 2000 classes the most bytes at a time, with its operands and results.
+fn peak(loss: impl Fn(Tensor, Tensor, Tensor) -> Tensor) -> Result<u64> {
+    let step = jit(|(input, weight, target): (Tensor, Tensor, Tensor)| {
+        tracer::value_and_grad((input, weight), |(input, weight)| loss(*input, *weight, target))
+    });
+    let zeros = |shape: [usize; 2]| Array::new(shape, &vec![0.0_f32; shape[0] * shape[1]]);
+    let arguments = (zeros([512, 64])?, zeros([2000, 64])?, Array::new([512], &[0i64; 512])?);
+    Ok(step.compile(&arguments)?.program().memory().peak())
+}
+
+#[test]
+fn the_logits_of_all_rows_never_exist_in_a_fused_linear_cross_entropy() -> Result<()> {
+    let logits = 512 * 2000 * size_of::<f32>() as u64;
+    let apart = peak(|input, weight, target| cross_entropy(linear(input, weight), target))?;
+    let fused = peak(fused_linear_cross_entropy)?;
+    assert!(apart > logits, "{apart} bytes, the logits have {logits}");
+    assert!(fused < logits, "{fused} bytes, {apart} in two operators; the logits have {logits}");
+    Ok(())
+}
+
+/// The loss, and the gradients of `input` and `weight`, for a cotangent of 3.
+fn tripled(fused: bool, reduction: Reduction) -> Result<[Vec<f64>; 3]> {
+    let step = jit(move |(input, weight, target): (Tensor, Tensor, Tensor)| {
+        tracer::value_and_grad((input, weight), |(input, weight)| {
+            let loss = match fused {
+                true => fused_linear_cross_entropy::with(*input, *weight, target).reduction(reduction).call(),
+                false => cross_entropy::with(linear(*input, *weight), target).reduction(reduction).call(),
+            };
+            (loss * 3.0).sum()
+        })
+    });
+    let numbers = |count: usize| (0..count).map(|i| (i * 37 % 17) as f64 / 17.0 - 0.5).collect::<Vec<_>>();
+    let target: Vec<i64> = (0..9).map(|i| if i == 4 { -100 } else { i * 5 % 7 }).collect();
+    let arguments = (Array::new([9, 6], &numbers(54))?, Array::new([7, 6], &numbers(42))?, Array::new([9], &target)?);
+    let (loss, (input, weight)) = step.call(arguments)?;
+    Ok([loss.to_f64()?, input.to_f64()?, weight.to_f64()?])
+}
+
+#[test]
+fn gradients_computed_in_the_forward_pass_know_the_cotangent() -> Result<()> {
+    for reduction in [Reduction::None, Reduction::Sum, Reduction::Mean] {
+        let (fused, apart) = (tripled(true, reduction)?, tripled(false, reduction)?);
+        for (fused, apart) in fused.iter().flatten().zip(apart.iter().flatten()) {
+            assert!((fused - apart).abs() < 1e-12, "{reduction:?}: {fused} and {apart}");
+        }
+    }
+    Ok(())
+}

@@ -100,9 +100,8 @@ impl<'a> Product<'a> {
     fn command(&self, workspace: fulgurite_runtime::rules::Address, instead: Vec<Command>) -> Command {
         let dtype = self.d.dtype();
         let operand = |tensor: &DeviceTensor, transposed, rows, columns| {
-            let lies =
-                if transposed { Operand::contiguous_transposed } else { Operand::contiguous }(dtype, rows, columns);
-            Operand { alignment: tensor.alignment, ..lies }
+            let lies = if transposed { Operand::contiguous_transposed } else { Operand::contiguous };
+            Operand { alignment: tensor.alignment, ..lies(tensor.dtype(), rows, columns) }
         };
         let mut d = operand(self.d, false, self.m, self.n);
         d.alignment = self.c.map_or(d.alignment, |c| c.alignment.min(d.alignment));

@@ -4,6 +4,7 @@
 //! What the library does as it stores a product (bias, GELU and its gradient, the sum with a residual, a factor, the
 //! gradient of a bias) has an operator here, and rewrites that make it of what autodiff leaves.
 
+mod accumulated;
 mod epilogue;
 
 fulgurite_ops_macros::operator_files! {

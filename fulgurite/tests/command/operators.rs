@@ -34,7 +34,9 @@ fn classes_of_autocast_are_listed() {
             text.lines().position(|line| line.starts_with(class)).unwrap_or_else(|| panic!("no {class} in\n{text}"));
         text.lines().nth(at + 1).unwrap().trim()
     };
-    assert_eq!(after("low"), "cached_attention, linear, matmul, prims::matmul, scaled_dot_product_attention");
+    let low = "cached_attention, fused_linear_cross_entropy, linear, matmul, prims::matmul, \
+               scaled_dot_product_attention";
+    assert_eq!(after("low"), low);
     assert!(after("full").split(", ").any(|name| name == "softmax"), "{text}");
     let rows = json(&run(&["ops", "list", "--autocast", "--json"]).ok());
     let rows = rows.as_array().unwrap();

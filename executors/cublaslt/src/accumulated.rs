@@ -1,0 +1,54 @@
+//! Products that are added to what is there already.
+
+use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::Epilogue;
+
+use super::by_both;
+use super::epilogue::Product;
+use fulgurite_ops::nn::accumulate_weight_gradient;
+
+by_both!(
+    accumulate_weight_gradient,
+    accumulate_weight_gradient_by_cublaslt,
+    accumulate_weight_gradient_by_tf32,
+    [in_place(total)],
+    {
+        fn checker(total: &TensorMeta, grad_output: &TensorMeta) -> Claim {
+            precision::takes(grad_output.dtype())?;
+            // In the place of a total of 16 bits many of the library's algorithms round the product before they add.
+            refuse_unless!(total.dtype().size() > 2, "adds to sums of f32 and f64, total is {total}");
+            Ok(())
+        }
+
+        fn plan(
+            plan: &mut Plan,
+            total: &DeviceTensor,
+            grad_output: &DeviceTensor,
+            input: &DeviceTensor,
+            out: &DeviceTensor,
+        ) -> Result<()> {
+            if input.shape()[0] == 0 {
+                // There is no product; what lies in its place already is not copied.
+                if !plan.lies_over(out, total) {
+                    plan.copy(total, out);
+                }
+                return Ok(());
+            }
+            Product {
+                m: grad_output.shape()[1],
+                n: input.shape()[1],
+                k: input.shape()[0],
+                a: grad_output,
+                a_transposed: true,
+                b: input,
+                b_transposed: false,
+                c: Some(total),
+                d: out,
+                compute: precision::compute(out.dtype()),
+                epilogue: Epilogue::None,
+                bias: None,
+                aux: None,
+            }
+            .plan(plan)
+        }
+    }
+);
