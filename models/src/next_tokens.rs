@@ -21,13 +21,14 @@ const SHORTEST_WINDOW: usize = 16;
 type Drawn<T> = (T, Option<T>);
 type WindowArguments<T> = (Parameters<T>, T, T, Draw<T>);
 type WindowFunction<'a> = Box<dyn Fn(WindowArguments<Tensor>) -> Drawn<Tensor> + 'a>;
+type WindowProgram<'a> = Jit<WindowArguments<Array>, Drawn<Tensor>, WindowFunction<'a>>;
 
 /// A model that draws the next tokens of a batch.
 pub(crate) enum NextTokens<'a> {
     /// With a cache of this many positions.
     Cached(Box<Decoding<'a, Draw<Array>, Drawn<Tensor>>>, usize),
     /// Over a window of the model's context.
-    Windowed(Jit<WindowArguments<Array>, Drawn<Tensor>, WindowFunction<'a>>, Parameters<Array>, usize),
+    Windowed(Box<WindowProgram<'a>>, Parameters<Array>, usize),
 }
 
 impl<'a> NextTokens<'a> {
@@ -55,7 +56,7 @@ impl<'a> NextTokens<'a> {
             .named("next_token")
             .arguments(["params", "tokens", "last", "draw"])
             .options(options);
-        Ok(NextTokens::Windowed(program, params.clone(), config.context()))
+        Ok(NextTokens::Windowed(Box::new(program), params.clone(), config.context()))
     }
 
     /// The number of positions that a text cannot go beyond, if it has reached it: its last token has no place.
