@@ -4,15 +4,20 @@
 //! is made by floating-point atomics. Statistics are f32 for elements of 16 bits too. Rows may have any length. What a
 //! checker refuses, the next executor of the list takes.
 
+mod class_losses;
+mod gated;
 mod norm;
 mod normalization;
 mod residual;
 mod rotation;
 mod rows;
+mod scaling;
 
+pub use gated::{geglu, geglu_backward, swiglu, swiglu_backward};
 pub use norm::{rms_norm, rms_norm_backward};
 pub use residual::{fused_add_rms_norm, fused_add_rms_norm_backward};
 pub use rotation::rope;
+pub use scaling::scaled;
 
 use fulgurite_ops_macros::executor;
 use fulgurite_runtime::executor::Claim;

@@ -1,9 +1,10 @@
 //! Cross entropy of classes: the logits are read once forward, and read and written once backward.
 
 use fulgurite_ops_macros::{implementation, operator};
-use fulgurite_runtime::{DType, TensorMeta, source_files};
+use fulgurite_runtime::{DType, TensorMeta};
 
 use super::{are_aligned, has_kernels_for, index_type_of, llmc, pack_anywhere, takes};
+use fulgurite_executor_cuda::rows::streamed;
 use fulgurite_executor_cuda::support::type_of;
 use fulgurite_ops::core::arrays::array;
 use fulgurite_ops::nn::Reduction;
@@ -29,7 +30,7 @@ fn kernel_fits(input: &TensorMeta) -> fulgurite_runtime::executor::Claim {
 /// Takes the following kernels from the source of this file.
 fn kernels(plan: &mut Plan, logits: &[&DeviceTensor], target: &DeviceTensor, reduction: Reduction) {
     let input = logits[0];
-    plan.source(source_files!["stream.cuh", "cross_entropy.cu"]);
+    plan.source(streamed("cross_entropy.cu", include_str!("cross_entropy.cu")));
     plan.define("ELEMENT", type_of(input.dtype()));
     plan.define("COLUMNS", input.shape()[1]);
     // Rows need not start at packs.

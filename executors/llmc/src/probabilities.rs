@@ -3,7 +3,7 @@
 use fulgurite_ops_macros::{implementation, operator};
 
 use super::{are_aligned, llmc, pack_anywhere, takes};
-use fulgurite_executor_cuda::rows::Rows;
+use fulgurite_executor_cuda::rows::{Rows, streamed};
 use fulgurite_executor_cuda::support::{WIDEST, type_of};
 use fulgurite_ops::core::arrays::{along, softmax_row};
 use fulgurite_ops::nn::softmax_gradient;
@@ -93,7 +93,7 @@ pub mod softmax {
         let columns = input.shape()[input.rank() - 1];
         let rows = input.len() / columns;
         let size = input.dtype().size();
-        plan.source(source_files!["stream.cuh", "softmax.cu"]);
+        plan.source(streamed("softmax.cu", include_str!("softmax.cu")));
         plan.define("ELEMENT", type_of(input.dtype()));
         let pack = pack_anywhere(columns, size);
         if let Some(kept) = Rows::kept(columns, pack, THREADS, MOST_THREADS) {
@@ -166,7 +166,7 @@ pub mod softmax_backward {
         }
         let columns = probabilities.shape()[probabilities.rank() - 1];
         let (rows, size) = (probabilities.len() / columns, probabilities.dtype().size());
-        plan.source(source_files!["stream.cuh", "softmax.cu"]);
+        plan.source(streamed("softmax.cu", include_str!("softmax.cu")));
         plan.define("ELEMENT", type_of(probabilities.dtype()));
         // Rows need not start at packs.
         let pack = pack_anywhere(0, size);

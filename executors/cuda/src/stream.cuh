@@ -24,6 +24,7 @@ template <typename T> struct Exponentials {
         total = total * exponential<T>(top - by) + sum;
         top = next;
     }
+    template <int N, typename At> __device__ __forceinline__ void add(const float (&x)[N], At) { add(x); }
     __device__ __forceinline__ void join(float other_top, float other_total) {
         const float next = fmaxf(top, other_top), by = shift(next);
         total = total * exponential<float>(top - by) + other_total * exponential<float>(other_top - by);
@@ -79,8 +80,9 @@ template <typename T> struct Stream {
         packs = (COLUMNS - head) / PACK;
     }
 
-    __device__ __forceinline__ Exponentials<T> exponentials() const {
-        Exponentials<T> seen;
+    // Calls `seen.add(numbers, at)` for the thread's elements, some packs at a time; `at(i)` is the place of the i-th
+    // number in the row.
+    template <typename Seen> __device__ __forceinline__ void visit(Seen& seen) const {
         const T* middle = x + head;
         int pack = threadIdx.x;
         for (; pack + (AHEAD - 1) * THREADS < packs; pack += AHEAD * THREADS) {
@@ -89,17 +91,22 @@ template <typename T> struct Stream {
             for (int u = 0; u < AHEAD; ++u)
                 read<PACK, ALIGNED>(
                     middle + (pack + u * THREADS) * PACK, *reinterpret_cast<float(*)[PACK]>(held + u * PACK));
-            seen.add(held);
+            seen.add(held, [&](int i) { return head + (pack + i / PACK * THREADS) * PACK + i % PACK; });
         }
         for (; pack < packs; pack += THREADS) {
             float held[PACK];
             read<PACK, ALIGNED>(middle + pack * PACK, held);
-            seen.add(held);
+            seen.add(held, [&](int i) { return head + pack * PACK + i; });
         }
         ends([&](int at) {
-            const float held[1] = {widen(x[at])};
-            seen.add(held);
+            float held[1] = {widen(x[at])};
+            seen.add(held, [&](int) { return at; });
         });
+    }
+
+    __device__ __forceinline__ Exponentials<T> exponentials() const {
+        Exponentials<T> seen;
+        visit(seen);
         return seen;
     }
 
