@@ -146,8 +146,8 @@ pub fn count_tokens(occurrences: Tensor, tokens: Tensor) -> Tensor {
 }
 
 /// Draws a token for each row of `logits` `[B, V]`, `i64[B]`. `occurrences` `i32[B, V]` is how often each token has
-/// occurred, for the repetition penalty; without it there is none. `generator` `i64[2]` holds seed and offset; rows draw
-/// different numbers, and a row's does not depend on how many rows there are.
+/// occurred, for the repetition penalty; without it there is none. `generator` `i64[2]` holds seed and offset; rows
+/// draw different numbers, and a row's does not depend on how many rows there are.
 #[track_caller]
 pub fn sample(
     rules: Rules,

@@ -1,8 +1,8 @@
 //! An operator, an executor and a host kernel, declared in a crate that depends on Fulgurite alone.
 //!
-//! [`mod@squareplus`] is written like any operator of the library. [`handmade`] is an executor with one kernel of its own,
-//! which takes `squareplus` ahead of the host's default executor wherever this crate is linked, forward and backward.
-//! What proves it all is `tests/generated.rs`.
+//! [`mod@squareplus`] is written like any operator of the library. [`handmade`] is an executor with one kernel of its
+//! own, which takes `squareplus` ahead of the host's default executor wherever this crate is linked, forward and
+//! backward. What proves it all is `tests/generated.rs`.
 
 fulgurite::operator_files! {
     handmade,

@@ -188,9 +188,9 @@ const CASES: [(usize, [usize; 2], [usize; 2], usize, bool); 10] = [
     (1, [2, 1], [70, 90], 128, true),
 ];
 
-/// The gradients of [`mod@attention`] for query, key and value, each with the heads of a position beside each other: [B, L,
-/// H, E] and twice [B, S, H', E]. d_out [B, H, L, E] lies anyhow; attended [B, L, H, E] and log_sums [B, H, L] are the
-/// results of forward.
+/// The gradients of [`mod@attention`] for query, key and value, each with the heads of a position beside each other:
+/// [B, L, H, E] and twice [B, S, H', E]. d_out [B, H, L, E] lies anyhow; attended [B, L, H, E] and log_sums [B, H, L]
+/// are the results of forward.
 #[operator(
     executor = flash,
     strided,

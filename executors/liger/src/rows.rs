@@ -26,8 +26,8 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Over rows of `columns` elements, of which a thread keeps at most `each`, by `threads` threads of a multiprocessor;
-    /// `None` if a block cannot keep a row.
+    /// Over rows of `columns` elements, of which a thread keeps at most `each`, by `threads` threads of a
+    /// multiprocessor; `None` if a block cannot keep a row.
     pub(super) fn new(columns: usize, pack: usize, each: usize, threads: usize) -> Option<Walk> {
         let packs = columns / pack;
         let rows = if packs.div_ceil(32) * pack <= each {

@@ -26,9 +26,9 @@ pub fn step_scalars(lr: f64, step: u64, seed: u64) -> Result<StepScalars<Array>>
     })
 }
 
-/// The random generator of batch `micro` (from 0) of step `step`, `i64[2]` of Philox's key and the number of the stream:
-/// the key is a function of seed and step that no two steps of a run share, all 2^64 of them; the upper half of the
-/// stream's number is the batch, the lower half is the place in the model.
+/// The random generator of batch `micro` (from 0) of step `step`, `i64[2]` of Philox's key and the number of the
+/// stream: the key is a function of seed and step that no two steps of a run share, all 2^64 of them; the upper half of
+/// the stream's number is the batch, the lower half is the place in the model.
 pub fn generator(seed: u64, step: u64, micro: u32) -> Result<Array> {
     // An odd factor gives every step a key of its own; mixing the seed first keeps the keys of neighbouring seeds
     // apart.

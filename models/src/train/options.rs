@@ -32,8 +32,8 @@ pub struct TrainOptions {
     pub size: String,
     /// Fields of the size's configuration to be replaced, `name=value` each. Only a llama has such fields.
     pub set: Vec<String>,
-    /// Weights to start from, in any format of [`Format`](crate::weight_files::Format); random ones if absent. The size is that of the
-    /// file, also when the run is resumed.
+    /// Weights to start from, in any format of [`Format`](crate::weight_files::Format); random ones if absent. The size
+    /// is that of the file, also when the run is resumed.
     pub init: Option<PathBuf>,
     /// `gpt2` or `bytes`; if absent, that of `init`, or else `bytes`.
     pub tokenizer: Option<String>,

@@ -7,7 +7,8 @@ use crate::prims::checks::same_dtype;
 
 /// Rotary position embedding of the last dimension, halves rotated: `x · cos + [-x₂, x₁] · sin`, where x₁ and x₂ are
 /// the halves of x. `cos` and `sin` broadcast to `input`, e.g. [T, D] to [B, H, T, D]; computed in the wider of the
-/// types. Where they are narrower, with an even number of columns, that many first columns are rotated. Su et al., "RoFormer", 2021, in the arrangement of GPT-NeoX and Llama.
+/// types. Where they are narrower, with an even number of columns, that many first columns are rotated. Su et al.,
+/// "RoFormer", 2021, in the arrangement of GPT-NeoX and Llama.
 #[operator]
 pub mod apply_rope {
     fn apply_rope(input: Tensor<Floating>, cos: Tensor<Floating>, sin: Tensor<Floating>) -> Tensor;

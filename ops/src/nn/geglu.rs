@@ -3,9 +3,9 @@ use fulgurite_ops_macros::operator;
 use crate::nn::{Approximate, gelu, gelu_backward, gelu_of};
 use crate::prims::{self, checks::is_like};
 
-/// The gated linear unit of [`gelu`](mod@super::gelu), elementwise: `gelu(gate) up`, with the approximation that gelu is
-/// given. Both have one shape and one element type, to which `gelu(gate)` is rounded before the product. Shazeer, "GLU
-/// Variants Improve Transformer", 2020.
+/// The gated linear unit of [`gelu`](mod@super::gelu), elementwise: `gelu(gate) up`, with the approximation that gelu
+/// is given. Both have one shape and one element type, to which `gelu(gate)` is rounded before the product. Shazeer,
+/// "GLU Variants Improve Transformer", 2020.
 #[operator(
     tolerance(
         consistency,

@@ -43,8 +43,8 @@ macro_rules! merged {
 }
 
 merged! {
-    /// A sum and its `rms_norm` with `eps` of 1e-5, as in Llama, become one `fused_add_rms_norm`, where an executor has a
-    /// kernel for it.
+    /// A sum and its `rms_norm` with `eps` of 1e-5, as in Llama, become one `fused_add_rms_norm`, where an executor has
+    /// a kernel for it.
     merge_add_rms_norm: 1e-5, 0.0;
     /// As [`merge_add_rms_norm`], with `eps` of 1e-6, as in Qwen.
     merge_add_rms_norm_qwen: 1e-6, 0.0;

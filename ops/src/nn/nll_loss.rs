@@ -6,8 +6,8 @@ use super::reduction::{
 use crate::prims;
 
 /// Negative log-likelihood: `-weight[t] · input[t]` of each target class t; `input` holds log-probabilities
-/// `[N, C, d₁, ...]` or `[C]`, `target` the classes `[N, d₁, ...]` or `[]`. Targets of `ignore_index` count nothing; the mean is over
-/// weights. A class out of range is an error when the program runs.
+/// `[N, C, d₁, ...]` or `[C]`, `target` the classes `[N, d₁, ...]` or `[]`. Targets of `ignore_index` count nothing;
+/// the mean is over weights. A class out of range is an error when the program runs.
 #[operator(torch = "nn.functional.nll_loss", autocast = full)]
 pub mod nll_loss {
     fn nll_loss(

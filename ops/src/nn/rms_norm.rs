@@ -17,8 +17,8 @@ fulgurite_runtime::attribute_enum! {
 }
 
 /// Root-mean-square normalization over the trailing `normalized_shape` dimensions, computed in f32 for f16 and bf16:
-/// `input / √(mean(input²) + eps) · (weight + offset)`; without `eps` it is the machine epsilon of the type computed in.
-/// `casting` says what else is rounded to 16 bits; PyTorch has neither this nor `offset`. Zhang & Sennrich, 2019.
+/// `input / √(mean(input²) + eps) · (weight + offset)`; without `eps` it is the machine epsilon of the type computed
+/// in. `casting` says what else is rounded to 16 bits; PyTorch has neither this nor `offset`. Zhang & Sennrich, 2019.
 #[operator(
     cheap,
     torch = "nn.functional.rms_norm",

@@ -5,9 +5,9 @@ use crate::core::promotion::{accumulating, cast};
 use crate::nn::silu;
 use crate::prims::{self, checks::is_like};
 
-/// The gated linear unit of [`silu`](mod@super::silu), elementwise: `silu(gate) up`. Both have one shape and one element
-/// type, to which `silu(gate)` is rounded before the product. Gradients are computed in f32 for f16 and bf16, from the
-/// two operands alone. Shazeer, "GLU Variants Improve Transformer", 2020.
+/// The gated linear unit of [`silu`](mod@super::silu), elementwise: `silu(gate) up`. Both have one shape and one
+/// element type, to which `silu(gate)` is rounded before the product. Gradients are computed in f32 for f16 and bf16,
+/// from the two operands alone. Shazeer, "GLU Variants Improve Transformer", 2020.
 #[operator]
 pub mod swiglu {
     fn swiglu(gate: Tensor<Floating>, up: Tensor<Floating>) -> Tensor;

@@ -17,7 +17,8 @@ const DEEPEST: usize = 16;
 /// A text names no more values than this by what stands for several, so that a short text is no large program.
 const MOST: usize = 1 << 20;
 
-/// A line that is written once for several inputs is read again for each: one of this many bytes counts as one name more.
+/// A line that is written once for several inputs is read again for each: one of this many bytes counts as one name
+/// more.
 pub(super) const LINE_BYTES: usize = 256;
 
 /// The inputs of a program, by what they are below, and how many names its text leaves to what stands for several.

@@ -11,10 +11,10 @@
 //! The time is linear in the length of the program: the first symbol of a pattern is found by its operator, the others
 //! by the values that they share, and a pattern is traced once for all matches of the same metas.
 //!
-//! Most rewrites run on the acquired trace. Late rewrites run after autodiff. Those that are declared `claimed` replace a
-//! match only where an executor of the list runs the replacement as it is, and none before it a matched symbol. The rewrites of an executor run if it is
-//! in the list; they skip symbols that an earlier executor accepts, and matches whose replacement the executor would
-//! refuse.
+//! Most rewrites run on the acquired trace. Late rewrites run after autodiff. Those that are declared `claimed` replace
+//! a match only where an executor of the list runs the replacement as it is, and none before it a matched symbol. The
+//! rewrites of an executor run if it is in the list; they skip symbols that an earlier executor accepts, and matches
+//! whose replacement the executor would refuse.
 
 mod pattern;
 mod search;

@@ -1,4 +1,5 @@
-//! CUDA C++ for fused regions: a [`FusedProgram`](crate::fused::FusedProgram) and the layout of its operands become the text of a kernel.
+//! CUDA C++ for fused regions: a [`FusedProgram`](crate::fused::FusedProgram) and the layout of its operands become the
+//! text of a kernel.
 //!
 //! The text includes the headers that hand-written kernels include as well ([`super::HEADERS`]), and no others. It is
 //! the same for the same problem, and written to be read: it carries the name of the region, a list of the nodes, and
