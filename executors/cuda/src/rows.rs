@@ -4,8 +4,8 @@ use fulgurite_runtime::device::SourceText;
 use fulgurite_runtime::rules::{LaunchShape, Plan};
 
 /// The source of a file whose kernels go along rows by the types of `stream.cuh`: `Stream`, a row of COLUMNS elements
-/// that starts anywhere, and `Exponentials`, of which a softmax consists. A plan defines ELEMENT, COLUMNS, PACK, ALIGNED
-/// and THREADS.
+/// that starts anywhere, and `Exponentials`, of which a softmax consists. A plan defines ELEMENT, COLUMNS, PACK,
+/// ALIGNED and THREADS.
 pub fn streamed(name: &'static str, text: &'static str) -> SourceText {
     const STREAM: &str = include_str!("stream.cuh");
     SourceText::new(name, format!("#line 1 \"stream.cuh\"\n{STREAM}\n#line 1 \"{name}\"\n{text}\n"))

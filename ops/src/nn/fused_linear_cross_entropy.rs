@@ -216,9 +216,7 @@ pub mod fused_linear_cross_entropy {
             let (parts, rate) = match early {
                 None => (operands.chunked(d_out), None),
                 Some((parts, _)) if reduction == Reduction::Sum => (parts, Some(d_out)),
-                Some((parts, _)) => {
-                    (parts, Some(prims::div(d_out, divisor(target, ce_weight, ignore_index, wide))))
-                }
+                Some((parts, _)) => (parts, Some(prims::div(d_out, divisor(target, ce_weight, ignore_index, wide)))),
             };
             let scaled = |part: Tensor| rate.map_or(part, |rate| prims::mul(part, broadcast(rate, &part.shape())));
             let as_like = |part: Tensor, like: Tensor| cast(scaled(part), like.dtype());

@@ -91,8 +91,7 @@ pub mod rms_norm {
             let along = prims::mul(normal, rows.spread(rows.mean(prims::mul(g, normal))));
             Grads {
                 input: rows.narrowed(prims::mul(prims::sub(g, along), scale)),
-                weight: weight
-                    .map(|weight| rows.column_sums(prims::mul(d, rows.rounded_if(casts, normal)), weight)),
+                weight: weight.map(|weight| rows.column_sums(prims::mul(d, rows.rounded_if(casts, normal)), weight)),
             }
         })
     }
