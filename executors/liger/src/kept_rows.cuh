@@ -68,8 +68,8 @@ __device__ __forceinline__ INDEX row_of(INDEX first, INDEX rows) {
     return own < rows ? own : rows - 1;
 }
 
-// Rows of OPERANDS tensors on their way to shared memory, DEPTH turns ahead: each thread fetches the packs that it reads
-// itself, so that nobody waits for others. With a DEPTH of 0 they are read when they are needed.
+// Rows of OPERANDS tensors on their way to shared memory, DEPTH turns ahead: each thread fetches the packs that it
+// reads itself, so that nobody waits for others. With a DEPTH of 0 they are read when they are needed.
 template <int OPERANDS> struct Ahead {
     static constexpr int OF_A_ROW = STEPS * THREADS * PACK;
     T* const fetched;

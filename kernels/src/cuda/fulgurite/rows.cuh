@@ -15,7 +15,7 @@ template <int COLUMNS, int PACK, int GROUP> struct KeptRow {
 };
 
 // N sums at once over the LANES threads of a row, in a fixed order; all of them get the results. All threads of the
-// block come here. `partial` holds 32 * N numbers, which no thread may write again before the next barrier of the block.
+// block come here. `partial` holds 32 * N numbers, which no thread may write again before the block's next barrier.
 template <int LANES, int N> __device__ __forceinline__ void group_sums(float (&sums)[N], float* partial) {
     constexpr int WIDTH = LANES > 32 ? 32 : LANES;
 #pragma unroll
