@@ -211,7 +211,7 @@ mod tests {
             step,
             loss: 0.1 + step as f32,
             learning_rate: 0.1 / step as f64,
-            gradient_norm: (step % 2 == 0).then_some(1.0 / 3.0),
+            gradient_norm: step.is_multiple_of(2).then_some(1.0 / 3.0),
             tokens_per_second: (step > 1).then_some(1e5 / 3.0),
             mfu: None,
             milliseconds: 1.25,
