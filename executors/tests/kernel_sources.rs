@@ -1,8 +1,9 @@
-//! The kernels of `flash`, `liger`, `llmc` and `optim` without a device: every sample of what they run is planned, and
+//! The kernels of `decode`, `flash`, `liger`, `llmc` and `optim` without a device: every sample of what they run is planned, and
 //! what the plans launch is compiled. NVRTC is enough; without it this is said aloud.
 
 use fulgurite_runtime::kernel::KernelRules;
 use fulgurite_runtime::operator::RuleSet;
+use fulgurite_runtime::tracer::decompose;
 use fulgurite_runtime::tracer::rules::TracingRules;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use fulgurite_runtime::rules::fulgurite_kernels::view::contiguous_strides;
 use fulgurite_runtime::testing::samples::Samples;
 use fulgurite_runtime::{DType, Device, TensorMeta};
 
-const EXECUTORS: [&str; 4] = ["flash", "liger", "llmc", "optim"];
+const EXECUTORS: [&str; 5] = ["decode", "flash", "liger", "llmc", "optim"];
 
 /// With this variable set to 1 a machine without NVRTC fails.
 const REQUIRE_NVRTC: &str = "FULGURITE_REQUIRE_NVRTC";
@@ -63,8 +64,14 @@ fn planned(
     };
     let mut operands = 0..;
     let arguments = map_arguments(metas, |meta| tensor(meta, Place::Operand(operands.next().unwrap_or(0))));
-    let results =
-        TracingRules::of(def).meta.expect("a rule")(metas).unwrap_or_else(|failure| panic!("{}: {failure}", def.name));
+    let results: Vec<TensorMeta> = match TracingRules::of(def).meta {
+        Some(meta) => meta(metas).unwrap_or_else(|failure| panic!("{}: {failure}", def.name)),
+        // Those of what it decomposes to.
+        None => {
+            let block = decompose(def, metas).unwrap_or_else(|error| panic!("{}: {error}", def.name));
+            block.results.iter().map(|id| block.meta(*id).clone()).collect()
+        }
+    };
     let results: Vec<DeviceTensor> = results.iter().zip(0..).map(|(meta, n)| tensor(meta, Place::Result(n))).collect();
     let mut plan = Plan::of(&format!("cuda:{architecture}").parse().expect("a target")).expect("a kind");
     rule(&mut plan, &arguments, &results).unwrap_or_else(|failure| panic!("{}: {failure}", def.name));

@@ -95,7 +95,11 @@ impl Cached {
         let values = scope("values", || write(&mut cache.values[layer], value));
         let window = scores.window.map(|window| window as i64);
         let query = to(query, keys.dtype());
-        cached_attention::with(query, keys, values, self.starts, scores.scale).window(window).cap(scores.cap).call()
+        cached_attention::with(query, keys, values, self.starts)
+            .scale(scores.scale)
+            .window(window)
+            .cap(scores.cap)
+            .call()
     }
 
     /// The cache with what was written.
@@ -107,8 +111,8 @@ impl Cached {
 /// How scores of a block become weights.
 #[derive(Debug, Clone, Copy)]
 pub struct Scores {
-    /// What they are multiplied by.
-    pub scale: f64,
+    /// What they are multiplied by; 1/√D if absent.
+    pub scale: Option<f64>,
     /// Number of last positions, its own included, that a position attends to; all before it if absent.
     pub window: Option<usize>,
     /// They are bent to stay within this: `cap · tanh(score / cap)`.

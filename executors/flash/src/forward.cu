@@ -3,8 +3,13 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     attention(
-    const T* query, const T* key, const T* value, T* out, float* log_sums, Strides of_query, Strides of_key,
-    Strides of_value, int heads, int shared_heads, int queries, int keys, float scale) {
+    const T* query, const T* key, const T* value, T* out,
+#if AFTER
+    const STARTS* starts,
+#else
+    float* log_sums,
+#endif
+    Strides of_query, Strides of_key, Strides of_value, int heads, int shared_heads, int queries, int keys, float scale) {
     extern __shared__ uint4 shared[];
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     // With causal attention the last queries have most to do: those of all heads begin first.
@@ -12,6 +17,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const int head = blockIdx.x % all % heads;
     const i64 batch = blockIdx.x % all / heads;
     const int shared_head = head / (heads / shared_heads);
+    // The position of the first query; so that sums with it fit, as if it was next to the rows that see something.
+#if AFTER
+    const i64 given = widen(starts[batch]);
+    const int start = given > keys ? keys : given < -queries ? -queries : (int)given;
+#else
+    constexpr int start = 0;
+#endif
     const int first_own = block * OWN, first_of_warp = first_own + threadIdx.x / 32 * 16;
     const int own[2] = {first_of_warp + g, first_of_warp + g + 8};
     const T* q = query + batch * of_query.batch + head * of_query.head;
@@ -25,12 +37,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     float sums[WIDE][4], top[2] = {-INFINITY_F32, -INFINITY_F32}, total[2] = {0, 0};
     clear(sums);
     const float to_power = scale * LOG2_E;
-    const int end = CAUSAL ? min(keys, first_own + OWN) : keys;
+    const int end = CAUSAL ? min(keys, start + first_own + OWN) : keys;
     for (int first = 0; first < end; first += TILE) {
         tiles.arrive();
         if (first + TILE < end) ask(first + TILE);
         // Tiles that all queries of the warp come before.
-        if (CAUSAL && first > first_of_warp + 15) continue;
+        if (CAUSAL && first > start + first_of_warp + 15) continue;
         float scores[TILE / 8][4];
         clear(scores);
         along_width(scores, left, tiles.one);
@@ -38,13 +50,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int j = 0; j < TILE / 8; ++j)
 #pragma unroll
             for (int i = 0; i < 4; ++i) scores[j][i] *= to_power;
-        if (first + TILE > keys || (CAUSAL && first + TILE - 1 > first_of_warp)) {
+        if (first + TILE > keys || (CAUSAL && first + TILE - 1 > start + first_of_warp)) {
 #pragma unroll
             for (int j = 0; j < TILE / 8; ++j)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     const int at = first + 8 * j + 2 * t + i % 2;
-                    if (at >= keys || (CAUSAL && at > own[i / 2])) scores[j][i] = -INFINITY_F32;
+                    if (at >= keys || (CAUSAL && at > start + own[i / 2])) scores[j][i] = -INFINITY_F32;
                 }
         }
 #pragma unroll
@@ -80,8 +92,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const float all = over_row(total[half]);
         if (own[half] < queries) {
             // [batch, queries, heads, WIDTH]: the heads of a position beside each other.
-            write_row(out + ((batch * queries + own[half]) * heads + head) * WIDTH, sums, half, 1.0f / all);
+            // Who sees nothing gets zeros.
+            const float share = AFTER && !(all > 0.0f) ? 0.0f : 1.0f / all;
+            write_row(out + ((batch * queries + own[half]) * heads + head) * WIDTH, sums, half, share);
+#if !AFTER
             if (t == 0) log_sums[(batch * heads + head) * queries + own[half]] = (top[half] + log2f(all)) * LN_2;
+#endif
         }
     }
 }

@@ -202,11 +202,35 @@ fn aligned(problem: &Problem, operands: &[Heads], contiguous: &[&DeviceTensor]) 
 /// Plans [`super::attention`].
 pub(super) fn forward(
     plan: &mut Plan,
-    [query, key, value]: [&DeviceTensor; 3],
+    operands: [&DeviceTensor; 3],
     is_causal: bool,
     scale: f64,
     out: &DeviceTensor,
     log_sums: &DeviceTensor,
+) -> Result<()> {
+    launch_forward(plan, operands, None, is_causal, scale, out, Some(log_sums))
+}
+
+/// Plans [`super::attention_after`].
+pub(super) fn forward_after(
+    plan: &mut Plan,
+    operands: [&DeviceTensor; 3],
+    starts: &DeviceTensor,
+    scale: f64,
+    out: &DeviceTensor,
+) -> Result<()> {
+    launch_forward(plan, operands, Some(starts), true, scale, out, None)
+}
+
+/// Attention of rows that are positions 0 and so on, or that begin at `starts`.
+fn launch_forward(
+    plan: &mut Plan,
+    [query, key, value]: [&DeviceTensor; 3],
+    starts: Option<&DeviceTensor>,
+    is_causal: bool,
+    scale: f64,
+    out: &DeviceTensor,
+    log_sums: Option<&DeviceTensor>,
 ) -> Result<()> {
     let problem = Problem::of(query, key);
     let mut operands = Vec::new();
@@ -217,8 +241,16 @@ pub(super) fn forward(
     let tiling = Tiling::forward(&problem);
     kernels!(plan, problem, tiling, "forward.cu");
     define(plan, &problem, tiling, is_causal, aligned);
+    plan.define("AFTER", u8::from(starts.is_some()));
     let mut parameters: Vec<Parameter> = operands.iter().map(|heads| Parameter::from(&heads.tensor)).collect();
-    parameters.extend([Parameter::from(out), Parameter::from(log_sums)]);
+    parameters.push(Parameter::from(out));
+    match starts {
+        Some(starts) => {
+            plan.define("STARTS", type_of(starts.dtype()));
+            parameters.push(Parameter::from(&contiguous(plan, starts)?));
+        }
+        None => parameters.extend(log_sums.map(Parameter::from)),
+    }
     parameters.extend(operands.iter().map(Heads::strides));
     parameters.extend(problem.extents(scale));
     let blocks = tiling.blocks(problem.queries) * problem.heads * problem.batch;

@@ -6,10 +6,12 @@
 //! gradients of scores, is rounded to the same. Elements of f32 are rounded to TF32, so that `flash_tf32` must be asked
 //! for by name. What a checker refuses, the next executor of the list takes.
 
+mod cached;
 mod heads;
 mod launch;
 mod symbols;
 
+pub use cached::attention_after;
 pub use symbols::{attention, attention_backward};
 
 use fulgurite_ops_macros::executor;

@@ -14,7 +14,7 @@ use fulgurite_ops::prims::{self, checks};
 const MOST: usize = i32::MAX as usize;
 
 /// Whether the kernels are written for such tensors: [B, H, L, E] against [B, H', S, E].
-fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta) -> Claim {
+pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta) -> Claim {
     let (q, k) = (query.shape(), key.shape());
     refuse_unless!(
         matches!(query.dtype(), DType::F32 | DType::BF16 | DType::F16),
@@ -39,7 +39,7 @@ fn row_meta(query: &TensorMeta) -> TensorMeta {
 }
 
 /// The result with the heads of a position adjacent in memory.
-fn beside(input: &TensorMeta) -> TensorMeta {
+pub(super) fn beside(input: &TensorMeta) -> TensorMeta {
     let [batch, heads, length, width] = [0, 1, 2, 3].map(|dim| input.shape()[dim]);
     input.with_shape([batch, length, heads, width])
 }
@@ -363,7 +363,7 @@ fn as_before(tensor: Tensor, like: Tensor) -> Tensor {
 }
 
 /// The factor of scores.
-fn factor(query: Tensor, scale: Option<f64>) -> f64 {
+pub(super) fn factor(query: Tensor, scale: Option<f64>) -> f64 {
     scale.unwrap_or_else(|| 1.0 / (query.size(-1) as f64).sqrt())
 }
 

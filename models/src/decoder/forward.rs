@@ -231,6 +231,7 @@ impl Layers<'_> {
         let scale = 1.0 / (config.attention_scores_scalar.unwrap_or(config.head_width()) as f64).sqrt();
         if let Some(cached) = self.cached {
             let (window, cap) = (config.window(layer), config.attention_logit_softcapping);
+            let scale = config.attention_scores_scalar.map(|_| scale);
             return cached.attend(layer, [q, k, v], &Scores { scale, window, cap });
         }
         // A window of the whole sequence is none.

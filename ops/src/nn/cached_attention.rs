@@ -7,10 +7,10 @@ use crate::prims;
 use crate::prims::checks::same_dtype;
 
 /// Attention to a cache: row t of query [B, H, L, E] is position `starts[b] + t` of sequence b, and attends to
-/// positions 0 to its own of key [B, G, S, E] and value [B, G, S, V]; with `window` only to that number of last ones.
-/// What comes later in the cache is not part of the result. H is a multiple of G: each head of keys is shared by H / G
-/// heads of queries. Scores are multiplied by `scale`; with `cap` they become `cap · tanh(score / cap)`. Out [B, H, L,
-/// V].
+/// positions 0 to its own of key [B, G, S, E] and value [B, G, S, V]; with `window` only to that number of last
+/// ones. What comes later in the cache is not part of the result. H is a multiple of G: each head of keys is shared
+/// by H / G heads of queries. Scores are multiplied by `scale`, 1/√E if absent; with `cap` they become `cap ·
+/// tanh(score / cap)`. Out [B, H, L, V].
 #[operator(autocast = low)]
 pub mod cached_attention {
     fn cached_attention(
@@ -18,7 +18,7 @@ pub mod cached_attention {
         key: Tensor<Floating>,
         value: Tensor<Floating>,
         starts: Tensor<Integer>,
-        scale: f64,
+        #[default(None)] scale: Option<f64>,
         #[default(None)] window: Option<i64>,
         #[default(None)] cap: Option<f64>,
     ) -> Tensor;
@@ -63,13 +63,14 @@ pub mod cached_attention {
         key: Tensor,
         value: Tensor,
         starts: Tensor,
-        scale: f64,
+        scale: Option<f64>,
         window: Option<i64>,
         cap: Option<f64>,
     ) -> Tensor {
         let [batch, heads, length, width] = [0, 1, 2, 3].map(|dim| query.size(dim));
         let [groups, positions, value_width] = [key.size(1), key.size(2), value.size(3)];
         let shared = heads / groups;
+        let scale = scale.unwrap_or(1.0 / (width as f64).sqrt());
         // The heads that share keys are rows of one product, so that nothing is copied for them.
         let grouped = prims::reshape(query, [batch, groups, shared * length, width]);
         let sums = query.dtype().accumulator();
@@ -107,11 +108,12 @@ pub mod cached_attention {
         key: &ArrayD<f64>,
         value: &ArrayD<f64>,
         starts: &ArrayD<i64>,
-        scale: f64,
+        scale: Option<f64>,
         window: Option<i64>,
         cap: Option<f64>,
     ) -> ArrayD<f64> {
         let (shape, groups) = (query.shape(), key.shape()[1]);
+        let scale = scale.unwrap_or(1.0 / (shape[3] as f64).sqrt());
         let mut out = ArrayD::zeros(IxDyn(&[shape[0], shape[1], shape[2], value.shape()[3]]));
         for b in 0..shape[0] {
             for h in 0..shape[1] {
@@ -143,7 +145,7 @@ pub mod cached_attention {
         let call = |s: &Samples, q: [usize; 4], k: [usize; 3], starts: &[f64], scale: f64| {
             let starts = s.values([starts.len()], starts).cast(DType::I64);
             let key = s.normal([q[0], k[0], k[1], q[3]]);
-            with(s.normal(q), key, s.normal([q[0], k[0], k[1], k[2]]), starts, scale)
+            with(s.normal(q), key, s.normal([q[0], k[0], k[1], k[2]]), starts).scale(Some(scale))
         };
         s.case(call(s, [2, 4, 1, 8], [2, 9, 8], &[3.0, 8.0], 0.5));
         s.case(call(s, [2, 6, 3, 4], [2, 7, 6], &[0.0, 4.0], 0.7).window(Some(2)));
@@ -152,7 +154,7 @@ pub mod cached_attention {
         // A row beyond the cache whose window ends before it, and one before the first position, attend to nothing.
         s.case(call(s, [2, 2, 2, 4], [1, 3, 4], &[3.0, -1.0], 1.0).window(Some(1)));
         let starts = s.values([2], [2.0, 1.0]).cast(DType::I32);
-        s.case(with(s.normal([2, 1, 1, 4]), s.normal([2, 1, 3, 4]), s.normal([2, 1, 3, 4]), starts, 0.5));
+        s.case(with(s.normal([2, 1, 1, 4]), s.normal([2, 1, 3, 4]), s.normal([2, 1, 3, 4]), starts));
         // Lengths and widths of which kernels take several parts at a time.
         s.case(call(s, [2, 8, 1, 64], [2, 300, 64], &[299.0, 130.0], 0.125));
         s.case(call(s, [1, 4, 37, 64], [2, 150, 64], &[100.0], 0.125)).forward_only("large");
@@ -164,15 +166,15 @@ pub mod cached_attention {
 
     fn errors(e: &mut ErrorSamples) {
         let starts = |count: usize| e.integers(0, 2, [count]);
-        let call = |q: &[usize], k: &[usize], v: &[usize]| with(e.normal(q), e.normal(k), e.normal(v), starts(2), 1.0);
+        let call = |q: &[usize], k: &[usize], v: &[usize]| with(e.normal(q), e.normal(k), e.normal(v), starts(2));
         let good = || call(&[2, 4, 1, 8], &[2, 2, 5, 8], &[2, 2, 5, 8]);
         e.case(Rank, call(&[4, 1, 8], &[2, 2, 5, 8], &[2, 2, 5, 8]), "query has shape [4, 1, 8]");
         let other = e.of(prims::support::another(e.dtype()), [2, 2, 5, 8]);
-        let mixed = with(e.normal([2, 4, 1, 8]), other, e.normal([2, 2, 5, 8]), starts(2), 1.0);
+        let mixed = with(e.normal([2, 4, 1, 8]), other, e.normal([2, 2, 5, 8]), starts(2));
         e.case(SameDType, mixed, "expected equal dtypes");
         e.case(KeyValueShape, call(&[2, 4, 1, 8], &[2, 2, 5, 8], &[2, 2, 6, 8]), "value [2, 2, 6, 8]");
         e.case(Heads, call(&[2, 4, 1, 8], &[2, 3, 5, 8], &[2, 3, 5, 8]), "expected heads a multiple of key's");
-        let short = with(e.normal([2, 4, 1, 8]), e.normal([2, 2, 5, 8]), e.normal([2, 2, 5, 8]), starts(3), 1.0);
+        let short = with(e.normal([2, 4, 1, 8]), e.normal([2, 2, 5, 8]), e.normal([2, 2, 5, 8]), starts(3));
         e.case(Starts, short, "starts has shape [3], expected [2]");
         e.case(Window, good().window(Some(0)), "expected at least 1");
         e.case(Cap, good().cap(Some(0.0)), "expected more than 0");
