@@ -61,7 +61,7 @@ run() {
     cd tests
     local executors=("$@")
     if [ ${#executors[@]} -eq 0 ]; then
-        executors=(flash:: flash_tf32 liger llmc tf32:: optim cublaslt fusion cuda)
+        executors=(decode flash:: flash_tf32 liger llmc tf32:: optim cublaslt fusion cuda)
         summary 'the CUDA floor' "$folder/cuda_device" --test-threads=4
         summary 'generated kernels' "$folder/cuda_generated" --test-threads=2
         summary 'programs on the device' "$folder/device_runs"
@@ -102,7 +102,7 @@ sanitize() {
         rm "$log"
     }
     for tool in "${tools[@]}"; do
-        for executor in cuda fusion cublaslt optim liger llmc tf32 flash flash_tf32; do
+        for executor in cuda decode fusion cublaslt optim liger llmc tf32 flash flash_tf32; do
             local dtype=${DTYPE:-f32}
             # Its kernels of bf16 are others than those of f32.
             [ "$executor$dtype" != flashf32 ] || watched "operators by flash" "$tool" "$folder/generated" ::consistency::flash::bf16

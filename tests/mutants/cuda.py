@@ -153,7 +153,7 @@ def declared(path):
     text = path.read_text()
     executor = path.relative_to(FOLDERS[0]).parts[0]
     pairs = [(f"{executor}::{name}", executor) for name in re.findall(r"^pub mod (\w+) \{", text, re.MULTILINE)]
-    for name, by in re.findall(r"\b([a-z]\w*)_by_(cuda|cublaslt|tf32|flash|liger|llmc|optim)\b", text):
+    for name, by in re.findall(r"\b([a-z]\w*)_by_(cuda|cublaslt|decode|tf32|flash|liger|llmc|optim)\b", text):
         pairs += [(spelling, by) for spelling in (f"prims::{name}", name)]
     return pairs
 

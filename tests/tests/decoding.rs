@@ -1,6 +1,8 @@
 //! Decoding with a cache: the plan writes it in place, models without the switches of `llama_parity` follow their own
 //! forward pass, and what does not fit is an error.
 
+mod device;
+
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::decoder::DecoderConfig;
 use fulgurite_models::dropout::Dropout;
@@ -14,7 +16,7 @@ use fulgurite_runtime::trace::{Storage, Trace};
 use fulgurite_runtime::transforms::donate::donations;
 use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::tree::Tree;
-use fulgurite_runtime::{Array, DType, Target, Tensor, jit};
+use fulgurite_runtime::{Array, DType, Device, Target, Tensor, jit};
 
 /// A small decoder of two blocks with shared heads.
 fn small(fields: &[&str]) -> DecoderConfig {
@@ -77,20 +79,22 @@ fn whole(config: &dyn Model, params: &Parameters<Array>, tokens: &[i64]) -> Vec<
 
 /// The largest distance of a row of logits, as a part of the largest logit.
 fn distance(found: &Array, row: usize, expected: &[f64]) -> f64 {
-    let found = found.to_f64().unwrap();
+    let found = found.to_host().unwrap().to_f64().unwrap();
     let largest = expected.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
     let own = &found[row * expected.len()..][..expected.len()];
     own.iter().zip(expected).fold(0.0, |most: f64, (a, b)| most.max((a - b).abs())) / largest
 }
 
 /// Decodes three sequences of different lengths in one batch, and compares each step with the whole sequence alone.
-fn follows(config: &dyn Model, dtype: DType, tolerance: f64) {
+fn follows(config: &dyn Model, dtype: DType, device: Device, tolerance: f64) {
     let params = initial_parameters(config, 5).unwrap();
     let params = params.map(&mut |array| Array::from_f64(array.shape(), dtype, &array.to_f64().unwrap()).unwrap());
     let sequences: Vec<Vec<i64>> =
         (0..3).map(|row| (0..20 + row).map(|i| (7 * i * i + 3 * row + i) % 61).collect()).collect();
     let expected: Vec<_> = sequences.iter().map(|tokens| whole(config, &params, tokens)).collect();
-    let mut decoding = Decoding::<Vec<Array>, _>::new(config, params, Options::default(), |logits, _| logits);
+    let params = params.map(&mut |array| array.to_device(device).unwrap());
+    let options = Options { device: (!device.is_cpu()).then_some(device), ..Options::default() };
+    let mut decoding = Decoding::<Vec<Array>, _>::new(config, params, options, |logits, _| logits);
     decoding.set_kv_cache(3, 24).unwrap();
     let mut lengths = [9, 3, 16];
     let prompts: Vec<&[i64]> = sequences.iter().zip(lengths).map(|(tokens, length)| &tokens[..length]).collect();
@@ -114,12 +118,24 @@ const GPT: GptConfig = GptConfig { vocabulary: 61, context: 32, layers: 2, heads
 
 #[test]
 fn sequences_of_a_batch_are_those_that_each_is_alone() {
-    follows(&small(&["sliding_window_size=5"]), DType::F32, 1e-5);
-    follows(&GPT, DType::F32, 1e-5);
+    follows(&small(&["sliding_window_size=5"]), DType::F32, Device::CPU, 1e-5);
+    follows(&GPT, DType::F32, Device::CPU, 1e-5);
     // Logits are rounded to 8 bits, and what leads to them as well: weights of attention, which are added up in
     // another order, may be rounded to the neighbour. Three roundings of 2^-9 of the largest.
-    follows(&small(&[]), DType::BF16, 3.0 / 512.0);
-    follows(&GPT, DType::BF16, 3.0 / 512.0);
+    follows(&small(&[]), DType::BF16, Device::CPU, 3.0 / 512.0);
+    follows(&GPT, DType::BF16, Device::CPU, 3.0 / 512.0);
+}
+
+#[test]
+fn sequences_of_a_batch_are_those_that_each_is_alone_on_cuda() {
+    let Some(cuda) = device::cuda() else { return };
+    // Weights that are large enough for the kernels of few rows.
+    let wide = small(&["n_embd=512", "n_head=8", "n_query_groups=2", "intermediate_size=512", "padded_vocab_size=512"]);
+    for config in [&small(&["sliding_window_size=5"]) as &dyn Model, &small(&[]), &wide, &GPT] {
+        follows(config, DType::F32, cuda, 1e-4);
+        // As on the host, beside the host's own roundings.
+        follows(config, DType::BF16, cuda, 6.0 / 512.0);
+    }
 }
 
 #[test]
