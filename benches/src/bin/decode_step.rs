@@ -1,0 +1,145 @@
+//! Decoding with a cache on a CUDA device, as `llama_decode_torch.py` of the peers runs it in PyTorch:
+//!
+//! ```text
+//! decode_step [--size TinyLlama-1.1B] [--batch 1] [--prompt 512] [--cache 2048] [--tokens 256] [--dtype bf16]
+//!     [--executors decode,flash,...] [--layers N] [--profile FILE]
+//! ```
+//!
+//! Weights are random. Prints one line of JSON: milliseconds of writing the prompts (median), of a token of each
+//! sequence (many enqueued one after the other, each of which reads the token before it; and each waited for), the
+//! host's time for one, memory predicted and counted. `--profile` times one more token symbol by symbol.
+
+use std::time::Instant;
+
+use fulgurite_benches::gpt2::{argument, options};
+use fulgurite_benches::median_of;
+use fulgurite_models::config::Initial;
+use fulgurite_models::decode::continued;
+use fulgurite_models::decoder::DecoderConfig;
+use fulgurite_models::model::Model;
+use fulgurite_models::{KvCache, Parameters};
+use fulgurite_ops::prelude::{argmax, reshape};
+use fulgurite_runtime::device::DeviceState;
+use fulgurite_runtime::{Array, DType, Device, Error, Result, Tensor, jit};
+
+type Arguments<T> = (Parameters<T>, KvCache<T>, T, T, T);
+
+/// Uniform numbers of the deviation that a parameter starts with, of a cheap generator.
+fn random(config: &DecoderConfig, dtype: DType, device: Device) -> Result<Parameters<Array>> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    Parameters::build(&config.parameters(), &mut |parameter| {
+        let width = match parameter.initial {
+            Initial::Normal(deviation) => deviation * 12.0_f64.sqrt(),
+            Initial::Ones | Initial::Zeros => 0.0,
+        };
+        let middle = if matches!(parameter.initial, Initial::Ones) { 1.0 } else { 0.0 };
+        let mut bytes = Vec::with_capacity(parameter.elements() * dtype.size());
+        for _ in 0..parameter.elements() {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let value = (middle + width * ((state >> 40) as f64 / f64::from(1 << 24) - 0.5)) as f32;
+            match dtype {
+                DType::F32 => bytes.extend(value.to_le_bytes()),
+                // The upper half of an f32.
+                _ => bytes.extend(((value.to_bits() >> 16) as u16).to_le_bytes()),
+            }
+        }
+        Array::from_bytes(&parameter.shape, dtype, &bytes)?.to_device(device)
+    })
+}
+
+fn main() -> Result<()> {
+    let started = Instant::now();
+    fulgurite_benches::log_to_stderr();
+    let wrong = |name: &str, message: String| Error::Argument { argument: name.into(), message };
+    let number = |name: &str, otherwise: usize| match argument(name) {
+        None => Ok(otherwise),
+        Some(text) => text.parse::<usize>().map_err(|error| wrong(name, format!("is '{text}': {error}"))),
+    };
+    let (batch, prompt, length) = (number("--batch", 1)?, number("--prompt", 512)?, number("--cache", 2048)?);
+    let steps = number("--tokens", 256)?;
+    let size = argument("--size").unwrap_or_else(|| "TinyLlama-1.1B".into());
+    let mut config = DecoderConfig::named(&size, 32_000).map_err(|error| wrong("--size", error.to_string()))?;
+    config.n_layer = number("--layers", config.n_layer)?;
+    let dtype = argument("--dtype").unwrap_or_else(|| "bf16".into());
+    let dtype: DType = dtype.parse().map_err(|_| wrong("--dtype", format!("is '{dtype}', expected bf16 or f32")))?;
+    let executors = argument("--executors").unwrap_or_default();
+    let names: Vec<&str> = executors.split(',').filter(|name| !name.is_empty()).collect();
+    // Parameters have the element type themselves: nothing is cast.
+    let options = options("f32", &names)?;
+    let device = options.device.unwrap_or(Device::new("cuda", 0));
+    let state = DeviceState::of(device)?;
+    let params = random(&config, dtype, device)?;
+    let step = jit(|(params, cache, tokens, starts, last): Arguments<Tensor>| {
+        let (cache, logits) = continued(&config, &params, cache, [tokens, starts, last]);
+        let next = reshape(argmax::with(logits).dim(-1).call(), [batch as i64, 1]);
+        (cache, next, starts + tokens.size(1) as i64)
+    })
+    .named("decode")
+    .arguments(["params", "cache", "tokens", "starts", "last"])
+    .results(["cache", "next", "starts"])
+    .donate("cache")
+    .options(options);
+    let mut cache = KvCache::new(&config, (batch, length), dtype, device)?;
+    let tokens: Vec<i64> = (0..batch * prompt).map(|i| ((i * 7919 + 17) % config.padded_vocab_size) as i64).collect();
+    let tokens = Array::new([batch, prompt], &tokens)?.to_device(device)?;
+    let zeros = Array::zeros_on(device, [batch], DType::I64)?;
+    let last = Array::new([batch], &vec![prompt as i64 - 1; batch])?.to_device(device)?;
+    let (mut prefills, mut first_s, mut next) = (Vec::new(), 0.0, None);
+    for number in 0..8 {
+        let start = Instant::now();
+        let (back, token, starts) = step.call((params.clone(), cache, tokens.clone(), zeros.clone(), last.clone()))?;
+        state.synchronize()?;
+        match number {
+            0 => first_s = started.elapsed().as_secs_f64(),
+            _ => prefills.push(start.elapsed().as_secs_f64() * 1e3),
+        }
+        (cache, next) = (back, Some((token, starts)));
+    }
+    let Some((mut token, mut starts)) = next else { return Ok(()) };
+    let (mut waited, mut host, mut piped_ms) = (Vec::new(), Vec::new(), 0.0);
+    // A few to warm up, then each waited for, then one after the other.
+    for (count, waits) in [(8, false), (32, true), (steps, false)] {
+        let start = Instant::now();
+        for _ in 0..count {
+            let called = Instant::now();
+            let (back, next, after) = step.call((params.clone(), cache, token, starts, zeros.clone()))?;
+            host.push(called.elapsed().as_secs_f64() * 1e6);
+            if waits {
+                state.synchronize()?;
+                waited.push(called.elapsed().as_secs_f64() * 1e3);
+            }
+            (cache, token, starts) = (back, next, after);
+        }
+        state.synchronize()?;
+        piped_ms = start.elapsed().as_secs_f64() * 1e3 / count.max(1) as f64;
+    }
+    let arguments = (params, cache, token.clone(), starts, zeros);
+    let compiled = step.compile(&arguments)?;
+    let counts = compiled.program().counts().unwrap_or_default();
+    println!(
+        "{}",
+        serde_json::json!({
+            "who": "fulgurite", "size": size, "dtype": dtype.to_string(), "executors": executors, "B": batch,
+            "prompt": prompt, "cache": length, "prefill_ms": median_of(prefills),
+            "decode_ms": (piped_ms * 1e4).round() / 1e4, "waited_ms": median_of(waited), "host_us": median_of(host),
+            "tokens_s": (batch as f64 * 1e3 / piped_ms).round(), "first_s": (first_s * 100.0).round() / 100.0,
+            "compiles": step.compiles(), "graphs": counts.graphs, "replays": counts.replays,
+            "commands": counts.commands, "predicted_mib": compiled.program().memory().peak() >> 20,
+            "counted_mib": state.context().memory_held().peak >> 20, "token": token.to_host()?.to_vec::<i64>()?[0],
+        })
+    );
+    if let Some(file) = argument("--profile") {
+        let (_, mut profile) = step.profile(arguments)?;
+        println!("{profile}");
+        fulgurite_models::durable::write(std::path::Path::new(&file), profile.to_chrome_trace().as_bytes())
+            .map_err(|error| Error::File { path: file.clone(), message: error.to_string() })?;
+        profile.spans.sort_by_key(|span| std::cmp::Reverse(span.time));
+        for span in profile.spans.iter().take(30) {
+            let line: String = span.line.chars().take(120).collect();
+            println!("{:9.1} us  {line}", span.time.as_secs_f64() * 1e6);
+        }
+    }
+    Ok(())
+}
