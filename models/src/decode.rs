@@ -3,6 +3,7 @@
 
 use fulgurite_ops::prelude::*;
 use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::executor::find_executor;
 use fulgurite_runtime::jit::Jit;
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, DType, Device, Error, Result, jit};
@@ -41,6 +42,15 @@ pub fn continued(
     (cached.into_cache(), config.head(params, hidden))
 }
 
+/// `options` with the executor `decode` before those of a CUDA device, unless executors are named. No list has it by
+/// itself: other programs have nothing for it.
+pub fn by_decode(options: Options) -> Options {
+    let device = options.device.filter(|device| device.is_cuda() && options.executors.is_none());
+    let (Some(device), Ok(decode)) = (device, find_executor("decode")) else { return options };
+    let list = [decode].into_iter().chain(options.executor_list(device.kind())).collect();
+    Options { executors: Some(list), ..options }
+}
+
 /// A model that continues a batch of sequences, each by its own number of tokens. `X` is what the choice of the next
 /// token takes besides the logits, `Y` what it returns.
 pub struct Decoding<'a, X: Tree<Leaf = Array>, Y> {
@@ -60,7 +70,7 @@ where
     Y: Tree<Leaf = Tensor> + Clone,
 {
     /// Without a cache yet. `choose` is traced: it gets the logits [B, V] of the last tokens and what a call hands on
-    /// to it, and returns what the call returns.
+    /// to it, and returns what the call returns. Unless `options` name executors, those of [`by_decode`] run it.
     pub fn new(
         config: &'a dyn Model,
         params: Parameters<Array>,
@@ -71,6 +81,7 @@ where
             let (cache, logits) = continued(config, &params, cache, [tokens, starts, last]);
             (cache, choose(logits, more))
         };
+        let options = by_decode(options);
         let program = jit(Box::new(step) as Box<dyn Fn(_) -> _>)
             .named("decode")
             .arguments(["params", "cache", "tokens", "starts", "last", "more"])

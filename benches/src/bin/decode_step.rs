@@ -14,11 +14,12 @@ use std::time::Instant;
 use fulgurite_benches::gpt2::{argument, options};
 use fulgurite_benches::median_of;
 use fulgurite_models::config::Initial;
-use fulgurite_models::decode::continued;
+use fulgurite_models::decode::{by_decode, continued};
 use fulgurite_models::decoder::DecoderConfig;
 use fulgurite_models::model::Model;
 use fulgurite_models::{KvCache, Parameters};
 use fulgurite_ops::prelude::{argmax, reshape};
+use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::device::DeviceState;
 use fulgurite_runtime::{Array, DType, Device, Error, Result, Tensor, jit};
 
@@ -67,7 +68,10 @@ fn main() -> Result<()> {
     let executors = argument("--executors").unwrap_or_default();
     let names: Vec<&str> = executors.split(',').filter(|name| !name.is_empty()).collect();
     // Parameters have the element type themselves: nothing is cast.
-    let options = options("f32", &names)?;
+    let options = match &names[..] {
+        [] => by_decode(Options { executors: None, ..options("f32", &[])? }),
+        names => options("f32", names)?,
+    };
     let device = options.device.unwrap_or(Device::new("cuda", 0));
     let state = DeviceState::of(device)?;
     let params = random(&config, dtype, device)?;

@@ -19,7 +19,7 @@ use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 use fulgurite_executor_cuda::elementwise::contiguous_copy;
 
 /// One token at a time: products of few rows, attention to a cache.
-#[executor(device = "cuda", priority = 4, strided)]
+#[executor(device = "cuda", strided)]
 pub mod decode {}
 
 /// What every checker asks first: whether the kernels are written for elements of this type.
