@@ -11,6 +11,7 @@
 //! The lines of a checkpoint are written twice: in the forward pass without their closures, and in the backward pass,
 //! where its cotangents arrive, with them.
 
+mod names;
 pub mod rules;
 mod split;
 mod supplied;
@@ -30,6 +31,7 @@ use crate::meta::TensorMeta;
 use crate::trace::{Block, BoundSymbol, Callee, Input, InputRole, Output, Trace};
 use crate::tracer::{self, Tensor};
 
+use self::names::with_names;
 pub use self::split::{split, split_programs};
 use self::supplied::BACKWARD;
 pub use self::supplied::{GradientRule, RuleSource};
@@ -174,17 +176,6 @@ fn expanded<'a>(
             .collect())
     })?;
     Ok(Cow::Owned(block.canonical()))
-}
-
-/// The body of a line with its own values renamed. Parameters are values of the program around, and keep their names.
-fn with_names(body: &Block, mut renamed: impl FnMut(&str) -> Arc<str>) -> Block {
-    let mut body = body.clone();
-    let mut own = vec![true; body.values.len()];
-    body.parameters.iter().for_each(|id| own[id.index()] = false);
-    for (value, _) in body.values.iter_mut().zip(own).filter(|(_, own)| *own) {
-        value.name = renamed(&value.name);
-    }
-    body
 }
 
 /// `name`, or one that is made of it where it is taken; it is taken then.

@@ -309,7 +309,7 @@ impl<'a> Tape<'a> {
                 Back::Again(body) => {
                     let operands: Vec<Tracked> = recorded.operands.iter().flat_map(Arg::tensors).copied().collect();
                     let executors = self.executors;
-                    checkpoint::gradients(executors, &body, &recorded.name, &operands, &arrived, &mut cotangents)?;
+                    Tape::gradients(executors, &body, &recorded.name, &operands, &arrived, &mut cotangents)?;
                     continue;
                 }
                 Back::Missing(reason) => {

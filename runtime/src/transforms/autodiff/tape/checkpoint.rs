@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::executor::ExecutorDef;
 use crate::trace::Block;
 use crate::tracer::{self, Tensor};
+use crate::transforms::autodiff::names::with_names;
 use crate::transforms::autodiff::supplied::BACKWARD;
-use crate::transforms::autodiff::with_names;
 
 /// What the names of lines begin with that are computed again.
 const AGAIN: &str = "grad.again.";
@@ -74,39 +74,39 @@ impl Tape<'_> {
         }
         Ok(results)
     }
-}
 
-/// Computes a checkpoint again, called `name`, and adds its gradients to the cotangents of its operands; `arrived` are
-/// the cotangents of its results.
-pub(super) fn gradients(
-    executors: &[&'static ExecutorDef],
-    body: &Block,
-    name: &str,
-    operands: &[Tracked],
-    arrived: &[Option<Tensor>],
-    cotangents: &mut FxHashMap<Key, Tensor>,
-) -> Result<()> {
-    // Who supplied the rules was said of the forward lines.
-    let mut rules = Vec::new();
-    let mut tape = Tape { again: AGAIN, ..Tape::new(executors, &mut rules) };
-    let mut own: FxHashMap<Key, Tracked> = FxHashMap::default();
-    let inputs: Vec<Tracked> = operands
-        .iter()
-        .map(|operand| *own.entry(operand.key).or_insert_with(|| tape.track(operand.handle, operand.varied)))
-        .collect();
-    let outputs = tracer::recomputed(|| tape.lines(body, &inputs, &format!("{AGAIN}{name}")))?;
-    // What arrived at an operand before is the first term of its sum, as it is without the checkpoint: in another order
-    // of the terms the sum has other bits.
-    let before = operands.iter().zip(&inputs);
-    let mut inner: FxHashMap<Key, Tensor> =
-        before.filter_map(|(operand, input)| Some((input.key, *cotangents.get(&operand.key)?))).collect();
-    for (output, arrived) in outputs.iter().zip(arrived) {
-        if let Some(cotangent) = arrived {
-            add(&mut inner, output.key, *cotangent, &format!("{BACKWARD}.{name}"));
+    /// Computes a checkpoint again, called `name`, and adds its gradients to the cotangents of its operands; `arrived`
+    /// are the cotangents of its results.
+    pub(super) fn gradients(
+        executors: &[&'static ExecutorDef],
+        body: &Block,
+        name: &str,
+        operands: &[Tracked],
+        arrived: &[Option<Tensor>],
+        cotangents: &mut FxHashMap<Key, Tensor>,
+    ) -> Result<()> {
+        // Who supplied the rules was said of the forward lines.
+        let mut rules = Vec::new();
+        let mut tape = Tape { again: AGAIN, ..Tape::new(executors, &mut rules) };
+        let mut own: FxHashMap<Key, Tracked> = FxHashMap::default();
+        let inputs: Vec<Tracked> = operands
+            .iter()
+            .map(|operand| *own.entry(operand.key).or_insert_with(|| tape.track(operand.handle, operand.varied)))
+            .collect();
+        let outputs = tracer::recomputed(|| tape.lines(body, &inputs, &format!("{AGAIN}{name}")))?;
+        // What arrived at an operand before is the first term of its sum, as it is without the checkpoint: in another
+        // order of the terms the sum has other bits.
+        let before = operands.iter().zip(&inputs);
+        let mut inner: FxHashMap<Key, Tensor> =
+            before.filter_map(|(operand, input)| Some((input.key, *cotangents.get(&operand.key)?))).collect();
+        for (output, arrived) in outputs.iter().zip(arrived) {
+            if let Some(cotangent) = arrived {
+                add(&mut inner, output.key, *cotangent, &format!("{BACKWARD}.{name}"));
+            }
         }
+        for (operand, gradient) in operands.iter().zip(tape.backward(inner, &inputs)?) {
+            gradient.map(|gradient| cotangents.insert(operand.key, gradient));
+        }
+        Ok(())
     }
-    for (operand, gradient) in operands.iter().zip(tape.backward(inner, &inputs)?) {
-        gradient.map(|gradient| cotangents.insert(operand.key, gradient));
-    }
-    Ok(())
 }
