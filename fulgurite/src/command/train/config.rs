@@ -5,7 +5,7 @@ use std::path::Path;
 use fulgurite::models::run_file::{Precision, RunFile, read};
 
 use super::super::outcome::Failed;
-use super::Llama;
+use super::arguments::Llama;
 
 /// Sets what the file at `path` says and no option of the command line does; `given` is whether an option is there.
 pub(super) fn apply(path: &Path, of: &mut Llama, given: &dyn Fn(&str) -> bool) -> Result<(), Failed> {
