@@ -31,7 +31,7 @@ fn by_liger<'a>(block: &'a Block, name: &str) -> Vec<&'a BoundSymbol> {
 fn memory(block: &Block, id: ValueId) -> Option<Storage> {
     match &block.value(id).storage {
         Some(Storage::Shared(of)) => memory(block, *of),
-        other => other.clone(),
+        other => *other,
     }
 }
 
