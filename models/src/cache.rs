@@ -10,8 +10,6 @@ use fulgurite_runtime::argument::Scalar;
 use fulgurite_runtime::tree::Leaf;
 use fulgurite_runtime::{Array, DType, Device, Error, Result};
 
-use crate::model::Model;
-
 /// Keys and values of every block, [B, G, S, D] each: of B sequences the G heads of keys at S positions. Positions that
 /// no token was written to are not read.
 #[derive(Debug, Clone, Tree)]
@@ -23,23 +21,24 @@ pub struct KvCache<T: Leaf> {
 }
 
 impl<T: Leaf> KvCache<T> {
-    /// A cache for `batch` sequences of up to `max_seq_length` positions; `make` gets the shape of each array.
+    /// A cache for `batch` sequences of up to `max_seq_length` positions, of a model with so many blocks, heads of keys
+    /// in each, and values in a head; `make` gets the shape of each array.
     pub fn build<E>(
-        config: &dyn Model,
+        [layers, groups, width]: [usize; 3],
         batch: usize,
         max_seq_length: usize,
         make: &mut dyn FnMut(&[usize]) -> Result<T, E>,
     ) -> Result<Self, E> {
-        let ([layers, ..], [groups, width]) = (config.sizes(), config.cached_heads());
         let mut all = || (0..layers).map(|_| make(&[batch, groups, max_seq_length, width])).collect::<Result<_, E>>();
         Ok(KvCache { keys: all()?, values: all()? })
     }
 }
 
 impl KvCache<Array> {
-    /// An empty cache on `device`. `max_seq_length` is at most the model's context.
+    /// An empty cache on `device`; `sizes` as for [`KvCache::build`]. `max_seq_length` is at most `context`, that of
+    /// the model.
     pub fn new(
-        config: &dyn Model,
+        (sizes, context): ([usize; 3], usize),
         (batch, max_seq_length): (usize, usize),
         dtype: DType,
         device: Device,
@@ -51,8 +50,8 @@ impl KvCache<Array> {
             }
         };
         within("batch", batch, 1 << 16)?;
-        within("max_seq_length", max_seq_length, config.context())?;
-        KvCache::build(config, batch, max_seq_length, &mut |shape| Array::zeros_on(device, shape, dtype))
+        within("max_seq_length", max_seq_length, context)?;
+        KvCache::build(sizes, batch, max_seq_length, &mut |shape| Array::zeros_on(device, shape, dtype))
     }
 }
 

@@ -98,7 +98,8 @@ where
             Some((_, array)) => (array.dtype(), array.device()),
             None => (DType::F32, Device::CPU),
         };
-        self.cache = Some(KvCache::new(self.config, (batch, max_seq_length), dtype, device)?);
+        let sizes = (self.config.cache_sizes(), self.config.context());
+        self.cache = Some(KvCache::new(sizes, (batch, max_seq_length), dtype, device)?);
         self.sequences = vec![Vec::new(); batch];
         self.max_seq_length = max_seq_length;
         Ok(())

@@ -1,16 +1,13 @@
 //! Text from a model: a batch of prompts is continued, one token after another.
 
-use fulgurite_ops::prelude::*;
-use fulgurite_ops_macros::Tree;
 use fulgurite_runtime::compile::Options;
-use fulgurite_runtime::tree::Leaf;
 use fulgurite_runtime::{Array, Result};
 
 use crate::argument_error::wrong;
 use crate::model::Model;
 use crate::next_tokens::NextTokens;
 use crate::parameter_list::Parameters;
-use crate::sampling::{Rules, Sampling, Settings, count_tokens, occurrences, sample};
+use crate::sampling::{Draw, Sampling, occurrences};
 use crate::streaming::{StopTexts, StreamingDecoder};
 use crate::tokenizer::Tokenizer;
 
@@ -77,26 +74,6 @@ pub struct Continuation {
     pub tokens: Vec<u32>,
     /// Why it ended.
     pub end: End,
-}
-
-/// What the next tokens are drawn by, beside their logits.
-#[derive(Debug, Clone, Tree)]
-pub struct Draw<T: Leaf> {
-    /// The numbers of the rules of sampling.
-    pub settings: Settings<T>,
-    /// How often each token has occurred, i32[B, V], if there is a penalty for that.
-    pub occurrences: Option<T>,
-    /// Seed and offset of the draws, `i64[2]`.
-    pub generator: T,
-}
-
-impl Draw<Tensor> {
-    /// Tokens `i64[B]` drawn by logits `[B, V]`, and the occurrences with them.
-    #[track_caller]
-    pub fn tokens(&self, rules: Rules, logits: Tensor) -> (Tensor, Option<Tensor>) {
-        let next = sample(rules, &self.settings, logits, self.occurrences, self.generator);
-        (next, self.occurrences.map(|occurrences| count_tokens(occurrences, next)))
-    }
 }
 
 /// Continues prompts. `show` gets the prompt's number and each piece of its text as soon as it is complete. `compile`

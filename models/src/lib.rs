@@ -43,6 +43,7 @@ pub mod step;
 pub mod streaming;
 pub mod tensor_file;
 pub mod tokenizer;
+pub mod tokenizer_error;
 pub mod tokenizer_file;
 pub mod tokens;
 pub mod traces;

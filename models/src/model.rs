@@ -49,6 +49,12 @@ pub trait Model {
     /// G and D: heads of keys and values of a block, and their width.
     fn cached_heads(&self) -> [usize; 2];
 
+    /// Blocks, and [`Model::cached_heads`]: what a cache of keys and values is made for.
+    fn cache_sizes(&self) -> [usize; 3] {
+        let ([layers, ..], [groups, width]) = (self.sizes(), self.cached_heads());
+        [layers, groups, width]
+    }
+
     /// As [`Model::hidden`] without dropout, of tokens that come after those in a cache.
     fn hidden_after(&self, params: &Parameters<Tensor>, tokens: Tensor, cached: &Cached) -> Tensor;
 

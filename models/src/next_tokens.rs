@@ -9,10 +9,9 @@ use fulgurite_runtime::{Array, Result, jit};
 
 use crate::decode::Decoding;
 use crate::dropout::Dropout;
-use crate::generate::Draw;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
-use crate::sampling::Rules;
+use crate::sampling::{Draw, Rules};
 
 /// The shortest window that a program is compiled for.
 const SHORTEST_WINDOW: usize = 16;

@@ -263,6 +263,26 @@ fn candidates(rules: Rules, settings: &Settings<Tensor>, logits: Tensor) -> Cand
     Candidates { weights, tokens }
 }
 
+/// What the next tokens are drawn by, beside their logits.
+#[derive(Debug, Clone, Tree)]
+pub struct Draw<T: Leaf> {
+    /// The numbers of the rules of sampling.
+    pub settings: Settings<T>,
+    /// How often each token has occurred, i32[B, V], if there is a penalty for that.
+    pub occurrences: Option<T>,
+    /// Seed and offset of the draws, `i64[2]`.
+    pub generator: T,
+}
+
+impl Draw<Tensor> {
+    /// Tokens `i64[B]` drawn by logits `[B, V]`, and the occurrences with them.
+    #[track_caller]
+    pub fn tokens(&self, rules: Rules, logits: Tensor) -> (Tensor, Option<Tensor>) {
+        let next = sample(rules, &self.settings, logits, self.occurrences, self.generator);
+        (next, self.occurrences.map(|occurrences| count_tokens(occurrences, next)))
+    }
+}
+
 #[cfg(test)]
 #[path = "sampling_tests.rs"]
 mod tests;

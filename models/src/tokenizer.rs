@@ -2,12 +2,14 @@
 //! tokenizers of files.
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use tiktoken_rs::CoreBPE;
 
 use crate::tokenizer_file::TokenizerFile;
+
+pub use crate::tokenizer_error::TokenizerError;
 
 /// The longest run without a change from visible characters to white space that is encoded in one piece, in bytes.
 /// Longer runs are cut: the encoder's regular expression gives up on very long ones.
@@ -25,40 +27,6 @@ pub enum Tokenizer {
     Bytes,
     /// Another one, from a file.
     File(Arc<TokenizerFile>),
-}
-
-/// What can go wrong between text and tokens.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TokenizerError {
-    /// No tokenizer has this name.
-    #[error("unknown tokenizer '{0}', expected 'gpt2' or 'bytes'")]
-    UnknownName(String),
-    /// Neither the name of a tokenizer nor a file.
-    #[error("unknown tokenizer '{0}', expected 'gpt2', 'bytes', or the name of a tokenizer.json or of its folder")]
-    UnknownFile(String),
-    /// A file of a tokenizer, or one beside it, that cannot be used.
-    #[error("'{}': {message}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        message: String,
-    },
-    /// A token id beyond the vocabulary.
-    #[error("token {index} has id {id}, but the vocabulary of '{tokenizer}' has {vocabulary} ids")]
-    UnknownToken {
-        /// The tokenizer's name.
-        tokenizer: String,
-        /// Position in the sequence, counted from 0.
-        index: usize,
-        /// The id.
-        id: u32,
-        /// Number of ids.
-        vocabulary: usize,
-    },
-    /// The embedded vocabulary does not load: a fault of the build.
-    #[error("the embedded GPT-2 vocabulary does not load: {0}")]
-    Vocabulary(String),
 }
 
 impl Tokenizer {

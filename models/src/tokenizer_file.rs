@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use crate::tokenizer::TokenizerError;
+use crate::tokenizer_error::TokenizerError;
 
 /// The file of a tokenizer.
 pub const FILE: &str = "tokenizer.json";

@@ -101,7 +101,7 @@ pub fn decode_trace(
     };
     let params = parameter_metas(config).map(&mut |parameter| parameter.with_dtype(dtype));
     let built: std::result::Result<_, std::convert::Infallible> =
-        KvCache::build(config, batch, max_seq_length, &mut |shape| Ok(meta(shape, dtype)));
+        KvCache::build(config.cache_sizes(), batch, max_seq_length, &mut |shape| Ok(meta(shape, dtype)));
     let Ok(cache) = built;
     let (before, donated) = (params.leaves().len(), cache.leaves().len());
     let one = meta(&[batch], DType::I64);

@@ -85,7 +85,7 @@ fn main() -> Result<()> {
     .results(["cache", "next", "starts"])
     .donate("cache")
     .options(options);
-    let mut cache = KvCache::new(&config, (batch, length), dtype, device)?;
+    let mut cache = KvCache::new((config.cache_sizes(), config.context()), (batch, length), dtype, device)?;
     let tokens: Vec<i64> = (0..batch * prompt).map(|i| ((i * 7919 + 17) % config.padded_vocab_size) as i64).collect();
     let tokens = Array::new([batch, prompt], &tokens)?.to_device(device)?;
     let zeros = Array::zeros_on(device, [batch], DType::I64)?;

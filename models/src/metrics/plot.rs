@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::Metrics;
+use super::table::Metrics;
 
 const WIDTH: f64 = 720.0;
 const PANEL: f64 = 220.0;
