@@ -3,7 +3,7 @@
 use crate::testing::problem::{Check, Problem};
 use crate::testing::subject::{Ran, Subject};
 use crate::testing::test::{Context, Outcome, PASSED};
-use crate::testing::tolerance::{Expected, same_bits};
+use crate::testing::tolerance::{Expected, same_bits, same_numbers};
 
 /// Runs forward and backward with every value in fenced memory of its own, filled with NaN, and where the plan has it,
 /// and compares with the plain run: a kernel that leaves an integer unwritten, or that reads what it should have
@@ -42,7 +42,7 @@ fn checked(context: &Context, ran: &Ran) -> Check {
     let Some(program) = ran.program.least_aligned().map_err(Problem::from).map_err(within)? else { return Ok(()) };
     let outputs = program.run_checked(ran.inputs.clone()).map_err(Problem::from).map_err(within)?;
     for (i, (output, expected)) in outputs.iter().zip(&ran.outputs).enumerate() {
-        let Err(differing) = same_bits(output, expected) else { continue };
+        let Err(differing) = same_numbers(output, expected) else { continue };
         // Shapes and strides alone decide the order of sums. A library's algorithm for a product depends on the
         // alignment of its operands as well: each of the two may be off by what one result may, so they may differ by
         // twice that.
