@@ -53,7 +53,12 @@ pub mod cached_attention {
             "query has shape {q:?}, key {k:?}: expected heads a multiple of key's, and a position at least"
         );
         require!(starts.shape() == [q[0]], Starts, "starts has shape {:?}, expected [{}]", starts.shape(), q[0]);
-        require!(window.is_none_or(|window| window > 0), Window, "window is {window:?}, expected at least 1");
+        require!(
+            window.is_none_or(|window| (1..=i64::from(i32::MAX)).contains(&window)),
+            Window,
+            "window is {window:?}, expected at least 1, and at most {}",
+            i32::MAX
+        );
         require!(cap.is_none_or(|cap| cap > 0.0), Cap, "cap is {cap:?}, expected more than 0");
         Ok(())
     }
