@@ -70,8 +70,11 @@ fn alike(name: &str) -> String {
     let shared = |other: &str| {
         let other = other.to_lowercase();
         let whole = |from: usize, to: usize| name.get(from..to).is_some_and(|part| other.contains(part));
-        // Every part of `name`, by where it begins: the longest that `other` has.
-        let longest = |from: usize| (from + 1..=name.len()).take_while(|to| whole(from, *to)).count();
+        // Every part of `name`, by where it begins: the longest that `other` has, without what joins words.
+        let longest = |from: usize| {
+            let parts = (from + 1..=name.len()).take_while(|to| whole(from, *to));
+            parts.last().map_or(0, |to| name[from..to].trim_matches('_').len())
+        };
         (0..name.len()).map(longest).max().unwrap_or(0)
     };
     let mut ranked: Vec<(usize, &str)> = operators()
@@ -79,7 +82,8 @@ fn alike(name: &str) -> String {
         .map(|def| (shared(def.short_name()).max(def.torch.map_or(0, shared)), def.name))
         .filter(|(length, _)| *length >= least)
         .collect();
-    ranked.sort_by_key(|(length, own)| (std::cmp::Reverse(*length), *own));
+    // Those of the library come before those of executors.
+    ranked.sort_by_key(|(length, own)| (std::cmp::Reverse(*length), own.contains("::"), *own));
     let Some((most, _)) = ranked.first().copied() else { return String::new() };
     let names: Vec<&str> =
         ranked.iter().take_while(|(length, _)| *length == most).take(MOST_ALIKE).map(|(_, own)| *own).collect();
