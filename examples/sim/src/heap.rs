@@ -8,7 +8,7 @@ use fulgurite::device::MemoryHeld;
 use crate::error::SimError;
 
 /// Memory of each device, in bytes.
-pub const CAPACITY: usize = 64 << 20;
+pub const CAPACITY: usize = 256 << 20;
 /// The first address of the first device: no processor of today has it, so that the host cannot read through one.
 const FIRST: u64 = 1 << 60;
 /// Addresses of each device.
