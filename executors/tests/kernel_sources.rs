@@ -1,5 +1,5 @@
-//! The kernels of `decode`, `flash`, `liger`, `llmc` and `optim` without a device: every sample of what they run is planned, and
-//! what the plans launch is compiled. NVRTC is enough; without it this is said aloud.
+//! The kernels of `decode`, `flash`, `liger`, `llmc` and `optim` without a device: every sample of what they run is
+//! planned, and what the plans launch is compiled. NVRTC is enough; without it this is said aloud.
 
 use fulgurite_runtime::kernel::KernelRules;
 use fulgurite_runtime::operator::RuleSet;

@@ -13,7 +13,8 @@ use fulgurite_ops::core::arrays::softmax_row;
 use fulgurite_ops::prims;
 
 /// Attention of query [B, H, L, E], whose first row is position `starts[b]` of sequence b, to positions 0 to their own
-/// of key and value [B, H', S, E], H a multiple of H': out [B, L, H, E], with the heads of a position beside each other.
+/// of key and value [B, H', S, E], H a multiple of H': out [B, L, H, E], with the heads of a position beside each
+/// other.
 #[operator(
     executor = flash,
     strided,
