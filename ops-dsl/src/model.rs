@@ -230,6 +230,8 @@ pub struct Options {
     pub overload: Option<Ident>,
     /// What autocast makes of its operands: a variant of `Autocast`.
     pub autocast: Option<Ident>,
+    /// The operands that autocast leaves as they are.
+    pub autocast_keeps: Vec<Ident>,
     /// What it does with elements: a variant of `Elements`.
     pub elements: Option<Ident>,
     /// Whether it rounds nothing but its result.

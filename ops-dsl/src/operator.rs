@@ -41,6 +41,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     let signature = signature::read(&written, errors);
     let taken: Vec<String> = signature.params.iter().map(|param| param.ident.to_string()).collect();
     crate::check::in_place(options.in_place.as_deref(), &taken, "the signature has", errors);
+    crate::check::known_operands(&options.autocast_keeps, "be kept", &taken, "the signature has", errors);
     let short = module.ident.to_string();
     let name = match (&options.name, &options.kind) {
         (Some(name), _) => name.value(),

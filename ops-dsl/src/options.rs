@@ -146,7 +146,7 @@ fn inner<'a>(setting: &'a Setting, example: &str, errors: &mut Errors) -> &'a [S
 
 /// Reads the settings of `#[operator(...)]`.
 pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
-    const KNOWN: [&str; 19] = [
+    const KNOWN: [&str; 20] = [
         "prim",
         "executor",
         "torch",
@@ -154,6 +154,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         "dtypes",
         "overload",
         "autocast",
+        "autocast_keeps",
         "elements",
         "exact",
         "commutes",
@@ -174,6 +175,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         dtypes: Vec::new(),
         overload: None,
         autocast: None,
+        autocast_keeps: Vec::new(),
         elements: None,
         exact: false,
         commutes: false,
@@ -211,6 +213,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
                 options.overload = path(setting, errors).and_then(|path| path.get_ident().cloned());
             }
             "autocast" => options.autocast = variant(setting, &AUTOCAST, errors),
+            "autocast_keeps" => options.autocast_keeps = names(setting, "autocast_keeps(x)", errors),
             "elements" => options.elements = variant(setting, &ELEMENTS, errors),
             "exact" => options.exact = flag(setting, errors),
             "commutes" => options.commutes = flag(setting, errors),

@@ -62,7 +62,8 @@ use proc_macro::TokenStream;
 ///
 /// **Settings.** `torch = "..."`, `overload = Add` (the runtime's `Role`s), `commutes` if the first two operands may be
 /// exchanged, `exact` if nothing is rounded but the result,
-/// `autocast = low` (or `full`, `widest`, `keep`: what mixed precision makes of the operands),
+/// `autocast = low` (or `full`, `widest`, `keep`: what mixed precision makes of the operands), `autocast_keeps(x)`
+/// (operands that it leaves as they are),
 /// `effects(random, mutates(x), aliases(out, x), collective)`, `strided` if `cpu` takes operands of any strides,
 /// `no_grad = "reason"`, `waive(d_indices = "reason")` for a cotangent that is not used, and directives for generated
 /// tests: `skip(golden, executor = "cpu", dtype = bf16, sample = 2, reason = "...")`, `expected_failure(...)`,

@@ -145,6 +145,10 @@ fn write_float(f: &mut fmt::Formatter<'_>, value: f64) -> fmt::Result {
 pub trait AttributeType: Sized {
     /// What a reader of a signature sees: `int`, `float?`, `int[]`, ...
     fn type_name() -> String;
+    /// Its type in Rust, where that is an enum, with its variants: `Reduction::{None, Mean, Sum}`.
+    fn rust_enum() -> Option<String> {
+        None
+    }
     /// As an attribute.
     fn to_attribute(&self) -> Attribute;
     /// From an attribute; `None` if it is of another type.
@@ -178,6 +182,9 @@ impl<T: AttributeType> AttributeType for Option<T> {
     fn type_name() -> String {
         format!("{}?", T::type_name())
     }
+    fn rust_enum() -> Option<String> {
+        T::rust_enum()
+    }
     fn to_attribute(&self) -> Attribute {
         self.as_ref().map_or(Attribute::None, T::to_attribute)
     }
@@ -189,6 +196,9 @@ impl<T: AttributeType> AttributeType for Option<T> {
 impl<T: AttributeType> AttributeType for Vec<T> {
     fn type_name() -> String {
         format!("{}[]", T::type_name())
+    }
+    fn rust_enum() -> Option<String> {
+        T::rust_enum()
     }
     fn to_attribute(&self) -> Attribute {
         Attribute::List(self.iter().map(T::to_attribute).collect())
@@ -211,6 +221,9 @@ macro_rules! attribute_enum {
         $vis enum $name { $($(#[$vdoc])* $variant),+ }
         impl $crate::argument::AttributeType for $name {
             fn type_name() -> String { [$($text),+].map(|t| format!("{t:?}")).join("|") }
+            fn rust_enum() -> Option<String> {
+                Some(format!("{}::{{{}}}", stringify!($name), [$(stringify!($variant)),+].join(", ")))
+            }
             fn to_attribute(&self) -> $crate::argument::Attribute {
                 $crate::argument::Attribute::Text(match self { $($name::$variant => $text),+ }.into())
             }

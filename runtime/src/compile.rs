@@ -13,7 +13,7 @@ use std::time::Instant;
 use fulgurite_kernels::DType;
 
 use crate::error::{CallStack, Error, Result};
-use crate::executor::{ExecutorDef, default_executors, find_executor};
+use crate::executor::{ExecutorDef, default_executors, executors_named};
 use crate::fuel::Fuel;
 use crate::meta::Device;
 use crate::program::Program;
@@ -137,9 +137,10 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The executors of these names, in this order.
+    /// The executors of these names, in this order; `default` stands for the default ones of the options' device that
+    /// are not named.
     pub fn with_executors(mut self, names: &[&str]) -> Result<Options> {
-        self.executors = Some(names.iter().map(|name| find_executor(name)).collect::<Result<_>>()?);
+        self.executors = Some(executors_named(names, self.device.unwrap_or(Device::CPU).kind())?);
         Ok(self)
     }
 

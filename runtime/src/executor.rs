@@ -231,6 +231,25 @@ pub fn find_executor(name: &str) -> Result<&'static ExecutorDef> {
     })
 }
 
+/// The word in a list of names that stands for the default executors of the device kind, but those that the list names.
+pub const DEFAULT: &str = "default";
+
+/// The executors of these names, in this order; [`DEFAULT`] stands for those of the device kind that are not named.
+///
+/// # Errors
+/// [`Error::UnknownExecutor`] for the first name that no executor has.
+pub fn executors_named(names: &[&str], device: &str) -> Result<Vec<&'static ExecutorDef>> {
+    let mut list = Vec::new();
+    for name in names {
+        if *name == DEFAULT {
+            list.extend(default_executors(device).into_iter().filter(|executor| !names.contains(&executor.name)));
+        } else {
+            list.push(find_executor(name)?);
+        }
+    }
+    Ok(list)
+}
+
 /// Those of `executors` that run on the target. The others refuse every line with that reason and do not affect the
 /// transforms before the claim.
 pub fn executors_of(executors: &[&'static ExecutorDef], target: &Target) -> Vec<&'static ExecutorDef> {

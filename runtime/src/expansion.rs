@@ -46,6 +46,7 @@ pub const OPERATOR: OperatorDef = OperatorDef {
     effects: Effects::NONE,
     overload: None,
     autocast: None,
+    autocast_keeps: &[],
     dtypes: &[],
     cheap: false,
     exact: false,

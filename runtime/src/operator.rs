@@ -77,6 +77,8 @@ pub enum ParamKind {
 
 /// The name of a parameter's type.
 pub type TypeName = &'static (dyn Fn() -> String + Send + Sync);
+/// The enum that a parameter's type is in Rust, with its variants.
+pub type RustEnum = &'static (dyn Fn() -> Option<String> + Send + Sync);
 /// Whether an attribute is of a parameter's type.
 pub type Accepts = &'static (dyn Fn(&Attribute) -> bool + Send + Sync);
 /// The default of a parameter.
@@ -91,6 +93,8 @@ pub struct ParamDef {
     pub kind: ParamKind,
     /// Its type in words: `tensor`, `float?`, `int[]`, ...
     pub type_name: TypeName,
+    /// The enum that its type is in Rust, if it is one: `Reduction::{None, Mean, Sum}`.
+    pub rust_enum: RustEnum,
     /// Whether an attribute is of its type; tensors are not asked for.
     pub accepts: Accepts,
     /// Its default; `None` if it must be given. Optional tensors default to `Attribute::None`.
@@ -275,6 +279,9 @@ pub struct OperatorDef {
     /// What autocast makes of its operands. Where nothing is declared they stay as they are, unless its decomposition
     /// holds an operator of the class low: then autocast goes into the decomposition.
     pub autocast: Option<Autocast>,
+    /// The operands that autocast leaves as they are, whatever the class, where the operator takes them beside the
+    /// others: what is as precise as a sum beside operands of 16 bits, such as the weights of classes.
+    pub autocast_keeps: &'static [&'static str],
     /// The element types that its tensors may have, narrower than their classes; empty if the classes say it all. A
     /// tensor whose class has none of these types is not restricted.
     pub dtypes: &'static [DType],

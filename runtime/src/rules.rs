@@ -16,7 +16,7 @@ pub use crate::strided::Strided;
 pub use crate::strided::View;
 pub use crate::testing::directives::Directive;
 pub use crate::testing::samples::{Domain, ErrorSamples, SampleTensor, Samples};
-pub use crate::tracer::Tensor;
+pub use crate::tracer::{Tensor, recomputed, wants_gradient};
 pub use crate::{binds, refuse_unless, require, source_files};
 pub use fulgurite_kernels;
 pub use fulgurite_kernels::launch::LaunchShape;

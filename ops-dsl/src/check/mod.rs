@@ -272,6 +272,9 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
             ),
         );
     }
+    if let (None, Some(kept)) = (&options.autocast, options.autocast_keeps.first()) {
+        errors.at(kept, "autocast keeps all operands where no class is declared; write `autocast = low` or `full`");
+    }
     if let (None, Some((name, _))) = (operator.rule("grad"), operator.waived_cotangents().first()) {
         errors.at(name, "there is no rule `grad` whose cotangent could be waived, and no argument of that name");
     }
@@ -414,11 +417,16 @@ fn bodies(parts: &Parts, errors: &mut Errors) {
 
 /// Checks that what a kernel is written over is `known`; `what` says what these are.
 pub fn in_place(named: Option<&[Ident]>, known: &[String], what: &str, errors: &mut Errors) {
-    for ident in named.unwrap_or_default() {
+    known_operands(named.unwrap_or_default(), "be written over", known, what, errors);
+}
+
+/// Checks that operands which are named to `be_done` something with are `known`; `what` says what these are.
+pub fn known_operands(named: &[Ident], be_done: &str, known: &[String], what: &str, errors: &mut Errors) {
+    for ident in named {
         let name = ident.to_string();
         if !known.contains(&name) {
             let hint = did_you_mean(&name, known.iter().map(String::as_str));
-            errors.at(ident, format!("there is no `{name}` to be written over{hint} ({what}: {})", known.join(", ")));
+            errors.at(ident, format!("there is no `{name}` to {be_done}{hint} ({what}: {})", known.join(", ")));
         }
     }
 }

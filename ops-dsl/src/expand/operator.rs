@@ -285,6 +285,10 @@ fn record(operator: &Operator) -> TokenStream {
     if let Some(class) = &options.autocast {
         fields.extend(quote!(autocast: Some(__f::Autocast::#class),));
     }
+    if !options.autocast_keeps.is_empty() {
+        let names = options.autocast_keeps.iter().map(ToString::to_string);
+        fields.extend(quote!(autocast_keeps: &[#(#names),*],));
+    }
     fields
 }
 

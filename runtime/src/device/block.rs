@@ -44,7 +44,8 @@ impl Block {
         stream.synchronize()
     }
 
-    fn range(&self, offset: usize, bytes: usize) -> Result<Range<usize>, DeviceError> {
+    /// Bytes of this memory; an error where they are outside of it.
+    pub(super) fn range(&self, offset: usize, bytes: usize) -> Result<Range<usize>, DeviceError> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes() => Ok(offset..end),
             _ => {

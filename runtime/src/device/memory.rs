@@ -74,7 +74,7 @@ impl DeviceBuffer {
     pub fn from_bytes(device: Device, bytes: &[u8]) -> Result<DeviceBuffer> {
         let mut buffer = DeviceBuffer::new(device, bytes.len())?;
         if let Some(memory) = &mut buffer.memory {
-            memory.write(buffer.state.stream(), 0, bytes)?;
+            buffer.state.write(memory, bytes)?;
         }
         Ok(buffer)
     }

@@ -77,6 +77,7 @@ pub mod state;
 pub mod stream;
 pub mod tensor;
 pub mod timeline;
+mod upload;
 
 pub use crate::stream_kind::StreamKind;
 pub use code::{

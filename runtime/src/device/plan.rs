@@ -40,6 +40,8 @@ pub struct Plan {
     overlaid: Vec<(u32, u32)>,
     /// Those of which the kernels make use.
     continued: Vec<(u32, u32)>,
+    /// Operands that no kernel of the program writes.
+    settled: Vec<u32>,
     host: Option<HostWork>,
 }
 
@@ -75,6 +77,7 @@ impl Plan {
             report: None,
             overlaid: Vec::new(),
             continued: Vec::new(),
+            settled: Vec::new(),
             host: None,
         }
     }
@@ -92,6 +95,19 @@ impl Plan {
     /// one place.
     pub fn overlay(&mut self, operand: u32, result: u32) {
         self.overlaid.push((operand, result));
+    }
+
+    /// Declares that operand number `operand` is an input of the program that is read where the caller has it, and
+    /// that nothing of the program writes.
+    pub fn settle(&mut self, operand: u32) {
+        self.settled.push(operand);
+    }
+
+    /// Whether nothing of the program writes this operand: a kernel that
+    /// [overlaps](fulgurite_kernels::launch::LaunchShape::overlaps_previous) the one before may read it while that one
+    /// still runs.
+    pub fn is_settled(&self, operand: &DeviceTensor) -> bool {
+        matches!(operand.address.place, Place::Operand(operand) if self.settled.contains(&operand))
     }
 
     /// Whether a result shares the memory of an operand, so that its elements need no copy.

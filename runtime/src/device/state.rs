@@ -11,6 +11,7 @@ use super::fences::Streams;
 use super::kind::find_kind;
 use super::stream::{DeviceEvent, DeviceStream, HostMemory};
 use super::timeline::{Activity, Marks, Timeline};
+use super::upload::{Lent, Staging};
 use crate::error::Result;
 use crate::meta::Device;
 use crate::stream_kind::StreamKind;
@@ -33,6 +34,8 @@ pub struct DeviceState {
     timeline: Mutex<Option<Timeline>>,
     /// What small reads go through, once there was one.
     pinned: Mutex<Option<Box<dyn HostMemory>>>,
+    /// What large arrays cross through.
+    staging: Mutex<Lent>,
     /// What small inputs are copied on while the compute stream is busy: nobody else enqueues on it, so that waiting
     /// for such a copy is waiting for nothing else. `None` where the kind of device has no copy stream.
     inputs: Option<Box<dyn DeviceStream>>,
@@ -121,6 +124,7 @@ impl DeviceState {
             unfinished: Mutex::default(),
             timeline: Mutex::default(),
             pinned: Mutex::default(),
+            staging: Mutex::default(),
             inputs,
             streams,
             compute,
@@ -256,6 +260,17 @@ impl DeviceState {
         if let Some(written) = written {
             self.finished(written.number);
         }
+        Ok(())
+    }
+
+    /// Writes `from` to the beginning of a new block, and waits for it.
+    pub(super) fn write(&self, memory: &mut Block, from: &[u8]) -> Result<()> {
+        let staging = || self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        let lent = if Staging::pays(from.len()) { staging().lend(&*self.context) } else { None };
+        // Who finds the pieces in use copies without them.
+        let Some(mut pieces) = lent else { return Ok(memory.write(self.stream(), 0, from)?) };
+        pieces.write(self.stream(), memory, from).map_err(|error| self.faulted(error))?;
+        staging().give_back(pieces);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use crate::rules::OperatorArguments;
 use crate::tracer::Tensor;
 
 const fn param(name: &'static str, kind: ParamKind, type_name: TypeName) -> ParamDef {
-    ParamDef { name, kind, type_name, accepts: &|_| true, default: None }
+    ParamDef { name, kind, type_name, rust_enum: &|| None, accepts: &|_| true, default: None }
 }
 
 /// The parameter with a default.
@@ -100,7 +100,8 @@ pub mod attribute {
             T::from_attribute(given).is_some()
         }
         let accepts = &(accepts::<T> as fn(&Attribute) -> bool);
-        ParamDef { accepts, ..super::param(name, ParamKind::Attribute, &(T::type_name as fn() -> String)) }
+        let rust_enum = &(T::rust_enum as fn() -> Option<String>);
+        ParamDef { accepts, rust_enum, ..super::param(name, ParamKind::Attribute, &(T::type_name as fn() -> String)) }
     }
 }
 

@@ -114,6 +114,7 @@ fn parameter(text: &str) -> Result<ParamDef, String> {
         name: leaked_text(name),
         kind,
         type_name: leaked(move || type_name.to_owned()),
+        rust_enum: &|| None,
         accepts: leaked(move |given: &Attribute| !is_attribute || fits_type(type_name, given)),
         default: default.map(|default| {
             let rule: crate::operator::DefaultRule = leaked(move || default.clone());

@@ -61,19 +61,25 @@ pub(super) fn tell_apart(def: &'static OperatorDef, arguments: &mut [Arg<Tensor>
 #[derive(Debug, Default)]
 pub(crate) struct Draws(FxHashMap<ValueId, u64>);
 
-/// Runs a rule of `operator` whose lines stand in the program being traced; `draws` is what the rule has drawn, before
-/// and after.
-pub(crate) fn within_rule<R>(operator: &'static str, draws: &mut Draws, rule: impl FnOnce() -> R) -> R {
-    let swap = |operator: &mut &'static str, draws: &mut Draws| {
+/// Runs a rule of the gradient of `operator` whose lines are in the program being traced; `draws` is what the rule has
+/// drawn, before and after, `constants` are the operands whose gradients nobody reads.
+pub(crate) fn within_rule<R>(
+    operator: &'static str,
+    draws: &mut Draws,
+    mut constants: Vec<Tensor>,
+    rule: impl FnOnce() -> R,
+) -> R {
+    let mut around = operator;
+    let mut swap = |draws: &mut Draws| {
         with_top(|builder| {
-            std::mem::swap(&mut builder.rule_of, operator);
+            std::mem::swap(&mut builder.rule_of, &mut around);
             std::mem::swap(&mut builder.draws, &mut draws.0);
+            std::mem::swap(&mut builder.constants, &mut constants);
         });
     };
-    let mut around = operator;
-    swap(&mut around, draws);
+    swap(draws);
     let result = rule();
-    swap(&mut around, draws);
+    swap(draws);
     result
 }
 

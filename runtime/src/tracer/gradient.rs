@@ -36,6 +36,12 @@ where
     differentiate(parameters, f, None, Place::caller())
 }
 
+/// In a rule `grad`, and in the pullback that it returns: whether the gradient by the operand `tensor` is read, so that
+/// a rule may choose a kernel that leaves it out. A frozen weight has no such reader. True outside of such a rule.
+pub fn wants_gradient(tensor: Tensor) -> bool {
+    with_top(|builder| !builder.constants.contains(&tensor)).unwrap_or(true)
+}
+
 /// Traces `f` and adds the line. `aux` are the auxiliary outputs where `f` fails, if their structure is known
 /// beforehand.
 fn differentiate<P, A>(

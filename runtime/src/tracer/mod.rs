@@ -33,10 +33,11 @@ pub(crate) use calls::call_role;
 pub use calls::{accumulate, call, full_like, zeros_like};
 pub use checkpoint::checkpoint;
 pub(crate) use draws::{Draws, within_rule};
-pub use gradient::{value_and_grad, value_and_grad_aux};
+pub use gradient::{value_and_grad, value_and_grad_aux, wants_gradient};
+pub use rewriting::recomputed;
 pub(crate) use rewriting::{
     absolute_scope, annotate_error, append_copy, backward, calls_since, explain_refusals, free_name, has_error,
-    position, recomputed, rename, reserve_names, set_places, set_places_from, take_error,
+    position, rename, reserve_names, set_places, set_places_from, take_error,
 };
 pub use tensor::Tensor;
 
@@ -55,6 +56,8 @@ struct Builder {
     draws: FxHashMap<ValueId, u64>,
     /// The operator of which this is a rule; empty in a program.
     rule_of: &'static str,
+    /// In a rule of a gradient, the operands whose gradients nobody reads.
+    constants: Vec<Tensor>,
 }
 
 #[derive(Default)]
@@ -194,6 +197,7 @@ fn build(
             captures: captures.then(Vec::new),
             draws: FxHashMap::default(),
             rule_of: "",
+            constants: Vec::new(),
         };
         for (name, meta) in parameters {
             let name = builder.fresh_name(name.clone());

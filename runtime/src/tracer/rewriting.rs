@@ -26,8 +26,10 @@ pub(crate) fn backward<R>(name: &str, f: impl FnOnce() -> R) -> R {
     within_pass(Pass::Backward, || absolute_scope(name, f))
 }
 
-/// Runs `f` with its lines among those that are computed again for the backward pass.
-pub(crate) fn recomputed<R>(f: impl FnOnce() -> R) -> R {
+/// Runs `f` with its lines among those that are computed again for the backward pass: they are not merged with equal
+/// lines of the forward pass, whose results would be kept until then. For the closure of a gradient rule, where that
+/// memory is worth more than the time; [`checkpoint`](super::checkpoint) is for programs.
+pub fn recomputed<R>(f: impl FnOnce() -> R) -> R {
     within_pass(Pass::Recomputed, f)
 }
 

@@ -132,10 +132,19 @@ impl Writer {
         let widest = floating().reduce(wider);
         let all = |dtype: DType| map_arguments(&here, |meta| in_type(meta, dtype));
         let meeting = widest.map(all);
+        // An operator may refuse operands that are kept beside the others.
+        let keeping = |mut metas: Metas| {
+            for name in def.autocast_keeps {
+                def.param(name).into_iter().for_each(|i| metas[i] = here[i].clone());
+            }
+            metas
+        };
         match def.autocast {
             // A product of f64 is one of f64.
-            Some(Autocast::Low) if !double => vec![all(self.low), written],
-            Some(Autocast::Full) => [Some(full(def, &here)), meeting, Some(written)].into_iter().flatten().collect(),
+            Some(Autocast::Low) if !double => vec![keeping(all(self.low)), all(self.low), written],
+            Some(Autocast::Full) => {
+                [Some(keeping(full(def, &here))), meeting, Some(written)].into_iter().flatten().collect()
+            }
             Some(Autocast::Widest) => meeting.into_iter().chain([here, written]).collect(),
             Some(Autocast::Low | Autocast::Keep) | None => {
                 [Some(here), meeting, Some(written)].into_iter().flatten().collect()

@@ -11,7 +11,7 @@ use crate::trace::Trace;
 
 /// Larger inputs and outputs, in bytes, are used where they are; smaller ones have a place of the program's own, so
 /// that their addresses do not change from run to run.
-const LARGEST_STAGED: usize = 1 << 20;
+pub(super) const LARGEST_STAGED: usize = 1 << 20;
 /// What the address of an input's first element is a multiple of, in bytes: the widest load.
 pub(super) const INPUT_ALIGNMENT: usize = 16;
 /// Alignment of the regions of the program's memory, in bytes.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::regions::alignment;
+use super::regions::{LARGEST_STAGED, alignment};
 use crate::argument::{Arg, map_arguments};
 use crate::device::host_work::HostWork;
 use crate::device::kind::{find_kind, properties_for};
@@ -14,7 +14,7 @@ use crate::executor::{VIEW, find_executor, find_implementation};
 use crate::kernel::KernelRules;
 use crate::meta::Device;
 use crate::operator::{OperatorKind, RuleSet};
-use crate::program::placement::Placement;
+use crate::program::placement::{Base, Placement};
 use crate::stream_kind::StreamKind;
 use crate::trace::{BoundSymbol, Callee, Schedule, Trace, ValueId};
 
@@ -54,6 +54,7 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
     let mut steps = Vec::with_capacity(block.symbols.len());
     let mut work = Vec::with_capacity(block.symbols.len());
     let mut workspace_bytes = [0; StreamKind::ALL.len()];
+    let written = written_inputs(trace, placement);
     // The step that computes a value.
     let mut step_of: FxHashMap<ValueId, usize> = FxHashMap::default();
     for (index, symbol) in block.symbols.iter().enumerate() {
@@ -77,6 +78,14 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
         let results: Vec<DeviceTensor> =
             symbol.results.iter().enumerate().map(|(i, id)| tensor(*id, Place::Result(i as u32))).collect();
         let mut plan = Plan::new(kind, properties.clone());
+        for (operand, id) in symbol.operands().enumerate() {
+            if let Base::Input(input) = placement.slots[id.index()].base
+                && !written.contains(&input)
+                && block.meta(block.parameters[input]).bytes() > LARGEST_STAGED
+            {
+                plan.settle(operand as u32);
+            }
+        }
         let place = |id: ValueId| (placement.slots[id.index()].base, placement.slots[id.index()].offset);
         for (operand, read) in symbol.operands().enumerate() {
             for (result, written) in symbol.results.iter().enumerate().filter(|(_, id)| place(**id) == place(read)) {
@@ -104,16 +113,27 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
                 .map(|(operand, result)| (operands[*operand as usize], results[*result as usize]))
                 .collect(),
         });
-        work.push(CodeStep {
-            commands: plan.into_commands(),
-            operands,
-            results,
-            fault_code: index as u32 + 1,
-            stream: *stream,
-            after,
-        });
+        let mut commands = plan.into_commands();
+        // The first of a stream waits for all that came before the program: what this writes is settled then.
+        if work.iter().all(|step: &CodeStep| step.stream != *stream || step.commands.is_empty())
+            && let Some(Command::Launch { shape, .. }) = commands.first_mut()
+        {
+            shape.overlaps_previous = false;
+        }
+        work.push(CodeStep { commands, operands, results, fault_code: index as u32 + 1, stream: *stream, after });
     }
     Ok(Steps { steps, work, workspace_bytes })
+}
+
+/// The inputs whose memory results lie in.
+fn written_inputs(trace: &Trace, placement: &Placement) -> FxHashSet<usize> {
+    let of_executors = |symbol: &&BoundSymbol| symbol.callee != Callee::Delete && symbol.executor != Some(VIEW);
+    let results = trace.block.symbols.iter().filter(of_executors).flat_map(|symbol| symbol.results.iter());
+    let input = |id: &ValueId| match placement.slots[id.index()].base {
+        Base::Input(input) => Some(input),
+        Base::Arena(_) | Base::Output(_) => None,
+    };
+    results.filter_map(input).collect()
 }
 
 fn plan_of(

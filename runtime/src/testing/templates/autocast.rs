@@ -4,6 +4,7 @@
 use fulgurite_kernels::DType;
 
 use crate::argument::Arg;
+use crate::meta::TensorMeta;
 use crate::operator::Autocast;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{List, Subject, execute, trace_of};
@@ -76,11 +77,21 @@ fn leaves_f16(subject: &Subject) -> Check<bool> {
 /// The operator's own line reads what its class says.
 fn follows_class(subject: &Subject, mixed: &Trace, low: DType) -> Check {
     let block = &mixed.block;
+    let is_kept = |name: &str| subject.def.autocast_keeps.contains(&name);
     let Some(line) = block.symbols.iter().find(|symbol| symbol.operator() == Some(subject.def)) else {
         ensure!(subject.def.autocast.is_none(), "the call is gone, though its class is declared");
         return Ok(());
     };
-    let read = || line.operands().map(|id| block.meta(id).dtype()).filter(|dtype| dtype.is_floating());
+    let params = || line.arguments.iter().zip(subject.def.params).zip(&subject.metas);
+    // What is kept loses no digits.
+    for ((argument, param), written) in params().filter(|((_, param), _)| is_kept(param.name)) {
+        let here = argument.tensors().iter().map(|id| block.meta(*id).dtype());
+        let mut both = here.zip(written.tensors().iter().map(TensorMeta::dtype));
+        let kept = both.all(|(here, written)| written != DType::F32 || here == written);
+        ensure!(kept, "'{}' is to be kept in f32", param.name);
+    }
+    let others = || params().filter(|((_, param), _)| !is_kept(param.name)).flat_map(|((of, _), _)| of.tensors());
+    let read = || others().map(|id| block.meta(*id).dtype()).filter(|dtype| dtype.is_floating());
     let double = read().any(|dtype| dtype == DType::F64);
     let told = subject.def.param("dtype").map(|i| &line.arguments[i]);
     for dtype in read().filter(|dtype| *dtype != DType::F64) {

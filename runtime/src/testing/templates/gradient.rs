@@ -1,18 +1,23 @@
 //! The gradient is the gradient: `<cotangent, J v> = <vjp(cotangent), v>`, with the directional derivative `J v` by
 //! central differences in f64; in other element types it is near that of f64. The results beside it are those of the
-//! reference. Where a sample states its gradients, they are these.
+//! reference. Where a sample states its gradients, they are these. With an input frozen the other gradients
+//! are the same.
 
 use crate::operator::RuleSet;
 use crate::testing::rules::TestRules;
 use fulgurite_kernels::DType;
 
+use crate::argument::Arg;
 use crate::array::Array;
 use crate::testing::directives::Tolerance;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::Random;
-use crate::testing::subject::{List, Ran, Subject, execute, joint_trace, perturbed};
+use crate::testing::subject::{List, Ran, Subject, differentiable_inputs, execute, joint_trace, perturbed};
 use crate::testing::test::{Context, Outcome, PASSED, nothing};
-use crate::testing::tolerance::{CHAIN, DIFFERENCES, Expected, PLAIN, relative_error};
+use crate::testing::tolerance::{CHAIN, DIFFERENCES, Expected, PLAIN, SAME_IN_F64, relative_error};
+use crate::trace::{Block, ValueId};
+use crate::transforms::autodiff::vjp;
+use crate::transforms::dce;
 
 /// Steps of the differences, relative to the size of the input. A kink or a curve that spoils one of them does not
 /// spoil all; a wrong gradient agrees with none.
@@ -35,8 +40,48 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     subject
         .compare_plain(&ran.outputs[..ran.own], context.tolerance)
         .map_err(|problem| problem.within("as the rule of the gradient has it"))?;
+    with_frozen_inputs(context, subject, ran)?;
     let exact = subject.arrays.iter().all(|array| !array.dtype().is_floating() || array.dtype() == DType::F64);
     if exact { by_differences(context, subject, ran) } else { near_f64(context, subject, ran) }
+}
+
+/// Where nobody reads the gradient by an input, a rule may choose another way: the other gradients are the same. Rules
+/// that do not ask write the same lines, and are not run again.
+fn with_frozen_inputs(context: &Context, subject: &Subject, ran: &Ran) -> Check {
+    let list = context.list()?;
+    let trace = list.placed(subject.trace()?)?;
+    let wrt = differentiable_inputs(&trace);
+    if wrt.len() < 2 {
+        return Ok(());
+    }
+    let whole = vjp(&trace, &wrt, &list.executors)?;
+    for frozen in 0..wrt.len() {
+        let others: Vec<usize> = wrt.iter().copied().filter(|i| *i != wrt[frozen]).collect();
+        let joint = vjp(&trace, &others, &list.executors)?;
+        let mut left = whole.block.clone();
+        left.results.remove(ran.own + frozen);
+        let [left, right] = [left, joint.block.clone()].map(|block| dce::live(block).canonical());
+        let lines = |block: &Block| -> Vec<(String, Vec<Arg<ValueId>>)> {
+            block.symbols.iter().map(|symbol| (symbol.name().to_owned(), symbol.arguments.clone())).collect()
+        };
+        if lines(&left) == lines(&right) {
+            continue;
+        }
+        let again = execute(joint, &list, ran.inputs.clone(), ran.own)?;
+        let before = (0..wrt.len()).filter(|k| *k != frozen).map(|k| &ran.outputs[ran.own + k]);
+        for (k, (before, again)) in before.zip(&again.outputs[ran.own..]).enumerate() {
+            let relative = if before.dtype() == DType::F64 { SAME_IN_F64 } else { 64.0 * before.dtype().epsilon() };
+            Expected::rounded(before.to_f64()?, before.dtype())
+                .with_relative(relative)
+                .loosened(context.tolerance)
+                .compare(again)
+                .map_err(|problem| {
+                    let of = |i: usize| &trace.block.value(trace.block.parameters[i]).name;
+                    problem.within(format!("gradient of {} where {} is frozen", of(others[k]), of(wrt[frozen])))
+                })?;
+        }
+    }
+    Ok(())
 }
 
 /// The gradients for cotangents of 1, 2, 3, ... are those that the sample states, within the roundings of a short

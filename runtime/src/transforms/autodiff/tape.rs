@@ -40,6 +40,12 @@ pub(super) fn add(cotangents: &mut FxHashMap<Key, Tensor>, key: Key, cotangent: 
     cotangents.insert(key, total);
 }
 
+/// The operands that depend on no differentiated input.
+fn constants(operands: &[Arg<Tracked>]) -> Vec<Tensor> {
+    let operands = operands.iter().flat_map(Arg::tensors);
+    operands.filter(|operand| !operand.varied).map(|operand| operand.handle).collect()
+}
+
 enum Back {
     /// With what the rule has drawn so far.
     Rule { operator: &'static str, draws: Draws, pullback: Pullback },
@@ -250,7 +256,7 @@ impl<'a> Tape<'a> {
         // it.
         let operator = symbol.operator().map_or("", |def| def.name);
         let mut draws = Draws::default();
-        let traced = || tracer::within_rule(operator, &mut draws, || rule(&handles));
+        let traced = || tracer::within_rule(operator, &mut draws, constants(operands), || rule(&handles));
         let (outputs, pullback) = tracer::absolute_scope(name, traced);
         self.explain(first, symbol, name, choice);
         tracer::annotate_error("the gradient of", symbol.name(), place);
@@ -317,7 +323,8 @@ impl<'a> Tape<'a> {
                 }
             };
             let results: Vec<Tensor> = recorded.results.iter().map(|result| result.handle).collect();
-            let traced = || tracer::within_rule(operator, &mut draws, || pullback(&arrived, &results));
+            let constants = constants(&recorded.operands);
+            let traced = || tracer::within_rule(operator, &mut draws, constants, || pullback(&arrived, &results));
             let gradients = tracer::backward(&scope, traced);
             tracer::annotate_error("the gradient of", &recorded.operator, recorded.place);
             let both = recorded.operands.iter().zip(&gradients);
