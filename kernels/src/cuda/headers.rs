@@ -29,8 +29,9 @@ macro_rules! headers {
 /// | `fulgurite/rows.cuh` | rows that threads keep in registers, sums over the threads of a row |
 /// | `fulgurite/copies.cuh` | async copies to shared memory |
 /// | `fulgurite/clusters.cuh` | the barrier of a cluster, reductions over its blocks |
+/// | `fulgurite/tensor_cores.cuh` | products of bf16 and f16 by the tensor cores, `load_once` |
 /// | `fulgurite/faults.cuh` | `report_fault`, for an index out of range |
-pub const HEADERS: [Header; 8] = headers![
+pub const HEADERS: [Header; 9] = headers![
     "fulgurite/elements.cuh",
     "fulgurite/arithmetic.cuh",
     "fulgurite/vectors.cuh",
@@ -38,6 +39,7 @@ pub const HEADERS: [Header; 8] = headers![
     "fulgurite/rows.cuh",
     "fulgurite/copies.cuh",
     "fulgurite/clusters.cuh",
+    "fulgurite/tensor_cores.cuh",
     "fulgurite/faults.cuh",
 ];
 

@@ -10,6 +10,7 @@ pub(crate) mod layout;
 mod long_rows;
 #[cfg(test)]
 mod long_rows_tests;
+mod merging;
 mod plan;
 mod program;
 mod run;

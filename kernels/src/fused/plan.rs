@@ -37,6 +37,8 @@ pub(crate) enum Operation {
     Binary(ScalarOp, Class),
     /// As [`Operation::Binary`] in f32, and rounded at once.
     Rounded(ScalarOp, DType),
+    /// `(a op b) other c` in f32, where the other operation of sum and product follows, and `b` is one number.
+    Chain(ScalarOp),
     Select(Class),
     Cast(Class, Class),
     Round(DType),

@@ -6,12 +6,13 @@
 //! cache.
 
 use super::layout::Layout;
+use super::merging::merged;
 use super::plan::{Operation, OutputPlan, Place, Plan, Stage, Step, Storage};
 use super::program::FusedProgram;
 use super::values::{Kind, Space, Value, Values};
 use crate::dtype::DType;
+use crate::tile::Class;
 use crate::tile::stream::{LINE, streaming_threshold};
-use crate::tile::{Class, arithmetic};
 
 /// Elements of a tile.
 pub(crate) const TILE: usize = 1024;
@@ -91,22 +92,6 @@ fn from_memory(layout: &Layout, dtypes: &[DType]) -> bool {
     let full = dtypes.iter().enumerate().filter(|(input, _)| layout.space(*input) == Space::Full);
     let bytes: usize = full.map(|(_, dtype)| dtype.size()).sum();
     layout.rows() * layout.width * bytes >= streaming_threshold()
-}
-
-/// The operation that does what two steps do, if the second rounds what the first gives, in whose place its own result
-/// is.
-fn rounded_at_once(first: &Step, second: &Step, places: &[Place]) -> Option<Operation> {
-    let same = |a: u16, b: u16| places[a as usize].storage == places[b as usize].storage;
-    match (first.operation, second.operation) {
-        (Operation::Binary(op, _), Operation::Round(dtype))
-            if second.operands[0] == first.out
-                && same(first.out, second.out)
-                && arithmetic::is_rounded_at_once(op, dtype) =>
-        {
-            Some(Operation::Rounded(op, dtype))
-        }
-        _ => None,
-    }
 }
 
 struct Scheduler<'a> {
@@ -386,10 +371,12 @@ impl Scheduler<'_> {
             };
             if computed {
                 let step = self.step(value);
+                let is_last_use = |place: u16| {
+                    let mut operands = self.values.list[value].operands();
+                    operands.any(|operand| self.place_of[operand] == Some(place) && last_use[operand] == position)
+                };
                 match stage.body.last_mut() {
-                    Some(last) if let Some(operation) = rounded_at_once(last, &step, &self.plan.places) => {
-                        *last = Step { operation, out: step.out, ..*last };
-                    }
+                    Some(last) if let Some(both) = merged(last, &step, &self.plan.places, is_last_use) => *last = both,
                     _ => stage.body.push(step),
                 }
             }

@@ -12,7 +12,7 @@ use super::plan::{Operation, Stage, Step, Storage};
 use super::values::Space;
 use crate::tile::reduction::{Reduction, Total};
 use crate::tile::store::store;
-use crate::tile::{Class, Operand, arithmetic, convert, load, reduction, stream};
+use crate::tile::{Class, Operand, arithmetic, chain, convert, load, reduction, stream};
 
 /// Columns of a row whose total is formed by itself, and then combined with those before it, in order. So the order of
 /// additions follows from the length of a row alone, whether one thread passes over it or several. A multiple of every
@@ -252,6 +252,10 @@ impl<'a> Task<'a> {
                 Operation::Rounded(op, dtype) => {
                     let (a, b) = (self.operand(a, step, tile), self.operand(b, step, tile));
                     arithmetic::rounded(op, dtype, a, b, out, rows, width);
+                }
+                Operation::Chain(first) => {
+                    let [a, b] = [a, b].map(|place| self.places[place as usize].cast_const());
+                    chain::chain(first, a, b, self.operand(c, step, tile), out, rows * width);
                 }
                 Operation::Select(class) => {
                     let (b, c) = (self.operand(b, step, tile), self.operand(c, step, tile));

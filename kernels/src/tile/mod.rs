@@ -2,6 +2,7 @@
 //! carried out on them instruction by instruction.
 
 pub(crate) mod arithmetic;
+pub(crate) mod chain;
 pub(crate) mod class;
 pub(crate) mod convert;
 pub(crate) mod load;

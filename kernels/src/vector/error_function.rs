@@ -1,6 +1,6 @@
 //! The error function in f32.
 
-use super::exponential::exp;
+use super::exponential::bounded_exp;
 use super::multiply_add;
 
 /// erf x: a polynomial near zero, ±(1 - e^polynomial) elsewhere; minimax coefficients by N. Juffa, each part within one
@@ -19,7 +19,8 @@ pub(crate) fn erf<const FMA: bool>(x: f32) -> f32 {
     far = multiply_add::<FMA>(far, bounded, -6.348_467e-1);
     far = multiply_add::<FMA>(far, bounded, -1.287_175_1e-1);
     far = multiply_add::<FMA>(far, bounded, -bounded);
-    let far = (1.0 - exp::<FMA>(far)).copysign(x);
+    let (number, power) = bounded_exp::<FMA>(far);
+    let far = multiply_add::<FMA>(-number, power, 1.0);
 
     let mut near = -5.967_617e-4;
     near = multiply_add::<FMA>(near, s, 4.991_194_2e-3);
@@ -27,7 +28,7 @@ pub(crate) fn erf<const FMA: bool>(x: f32) -> f32 {
     near = multiply_add::<FMA>(near, s, 1.128_199_25e-1);
     near = multiply_add::<FMA>(near, s, -3.761_253_4e-1);
     near = multiply_add::<FMA>(near, s, 1.283_791_66e-1);
-    let near = multiply_add::<FMA>(near, x, x);
+    let near = multiply_add::<FMA>(near, t, t);
 
-    if t > 0.927_734_4 { far } else { near }
+    (if t > 0.927_734_4 { far } else { near }).copysign(x)
 }

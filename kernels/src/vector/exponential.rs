@@ -29,6 +29,23 @@ pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
     p * power_of_two(half) * power_of_two(rest)
 }
 
+/// eˣ for |x| up to 80 as two factors, a number near 1 and a power of two: who goes on to compute with the product may
+/// round once. The polynomial is minimax over |r| ≤ ½·ln 2, within 4.5e-9 of eʳ. NaN gives NaN.
+#[inline(always)]
+pub(crate) fn bounded_exp<const FMA: bool>(x: f32) -> (f32, f32) {
+    let shifted = multiply_add::<FMA>(x, std::f32::consts::LOG2_E, ROUNDER);
+    let r = multiply_add::<FMA>(shifted - ROUNDER, -std::f32::consts::LN_2, x);
+    let mut p = multiply_add::<FMA>(1.395_054e-3, r, 8.368_918e-3);
+    p = multiply_add::<FMA>(p, r, 4.166_620_6e-2);
+    p = multiply_add::<FMA>(p, r, 1.666_651_8e-1);
+    p = multiply_add::<FMA>(p, r, 0.5);
+    p = multiply_add::<FMA>(p, r, 1.0);
+    p = multiply_add::<FMA>(p, r, 1.0);
+    // The bits of the rounder above the lowest nine are shifted out.
+    let exponent = (shifted.to_bits() << 23) as i32 >> 23;
+    (p, power_of_two(exponent))
+}
+
 /// 2ⁿ for a normal result.
 #[inline(always)]
 fn power_of_two(n: i32) -> f32 {

@@ -1,6 +1,6 @@
 //! The hyperbolic tangent in f32.
 
-use super::exponential::exp;
+use super::exponential::bounded_exp;
 use super::multiply_add;
 
 /// tanh x: an odd polynomial near zero (coefficients of Cephes' `tanhf`), ±(1 - 2/(e²|ˣ| + 1)) elsewhere.
@@ -13,8 +13,10 @@ pub(crate) fn tanh<const FMA: bool>(x: f32) -> f32 {
     p = multiply_add::<FMA>(p, s, -5.373_971_6e-2);
     p = multiply_add::<FMA>(p, s, 1.333_144_2e-1);
     p = multiply_add::<FMA>(p, s, -3.333_328e-1);
-    // The sign is copied because the sum of zeros of both signs is +0.
-    let near = multiply_add::<FMA>(p * s, x, x).copysign(x);
-    let far = (1.0 - 2.0 / (exp::<FMA>(2.0 * magnitude) + 1.0)).copysign(x);
-    if magnitude < 0.625 { near } else { far }
+    let near = multiply_add::<FMA>(p * s, magnitude, magnitude);
+    // Beyond 10 the result is ±1, and a bounded argument keeps infinity out of the polynomial.
+    let bounded = if magnitude > 10.0 { 10.0 } else { magnitude };
+    let (number, power) = bounded_exp::<FMA>(2.0 * bounded);
+    let far = 1.0 - 2.0 / multiply_add::<FMA>(number, power, 1.0);
+    (if magnitude < 0.625 { near } else { far }).copysign(x)
 }
