@@ -11,6 +11,7 @@ fulgurite_ops_macros::operator_files! {
     binary,
     cat,
     cumsum,
+    detach,
     div,
     expand,
     extremum,

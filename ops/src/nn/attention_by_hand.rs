@@ -23,6 +23,8 @@ pub mod attention_by_hand {
         // The products may broadcast more than the operator does.
         let same = query.rank() == key.rank() && key.rank() == value.rank();
         refuse_unless!(same && query.rank() >= 2, "query, key and value are of different ranks");
+        // Its scale is infinite by hand, and 1 for the operator.
+        refuse_unless!(query.shape().last() != Some(&0), "the width is 0");
         Ok(())
     }
 

@@ -8,7 +8,8 @@ use crate::prims::checks::same_dtype;
 
 /// Attention to a cache: row t of query [B, H, L, E] is position `starts[b] + t` of sequence b, and attends to
 /// positions 0 to its own of key [B, G, S, E] and value [B, G, S, V]; with `window` only to that number of last
-/// ones. What comes later in the cache is not part of the result. H is a multiple of G: each head of keys is shared
+/// ones. What comes after the last row's position may be anything, also NaN; between a row's own and that, it has to be
+/// finite. H is a multiple of G: each head of keys is shared
 /// by H / G heads of queries. Scores are multiplied by `scale`, 1/√E if absent; with `cap` they become `cap ·
 /// tanh(score / cap)`. Out [B, H, L, V].
 #[operator(autocast = low)]
@@ -53,14 +54,7 @@ pub mod cached_attention {
             "query has shape {q:?}, key {k:?}: expected heads a multiple of key's, and a position at least"
         );
         require!(starts.shape() == [q[0]], Starts, "starts has shape {:?}, expected [{}]", starts.shape(), q[0]);
-        require!(
-            window.is_none_or(|window| (1..=i64::from(i32::MAX)).contains(&window)),
-            Window,
-            "window is {window:?}, expected at least 1, and at most {}",
-            i32::MAX
-        );
-        require!(cap.is_none_or(|cap| cap > 0.0), Cap, "cap is {cap:?}, expected more than 0");
-        Ok(())
+        super::window_and_cap(window, cap, [Code::Window, Code::Cap])
     }
 
     fn decomposition(
@@ -90,6 +84,8 @@ pub mod cached_attention {
         let scores = prims::select(visible, prims::reshape(scores, extents), f64::NEG_INFINITY);
         let weights = cast(masked_weights(scores), query.dtype());
         let weights = prims::reshape(weights, [batch, groups, shared * length, positions]);
+        // A weight of 0 would not hide what no row attends to, if that is NaN or infinite.
+        let value = prims::select(filled(starts, length, &value.shape()), value, 0.0);
         prims::reshape(prims::matmul(weights, value), [batch, heads, length, value_width])
     }
 
@@ -108,6 +104,16 @@ pub mod cached_attention {
         window.map_or(before, |window| prims::logical_and(before, prims::gt(other, prims::sub(own, window))))
     }
 
+    /// Which elements of values [B, G, S, V] are at a position that some row attends to, but for a window.
+    #[track_caller]
+    fn filled(starts: Tensor, length: usize, extents: &[usize]) -> Tensor {
+        let device = starts.device().to_string();
+        let positions = prims::iota(extents[2], Scalar::Int(0), Scalar::Int(1), DType::I64, device);
+        let ends = prims::add(cast(starts, DType::I64), length as i64);
+        let spread = |x: Tensor, dim: usize| prims::broadcast_in_dim(x, extents, [dim]);
+        prims::lt(spread(positions, 2), spread(ends, 0))
+    }
+
     fn reference(
         query: &ArrayD<f64>,
         key: &ArrayD<f64>,
@@ -117,32 +123,7 @@ pub mod cached_attention {
         window: Option<i64>,
         cap: Option<f64>,
     ) -> ArrayD<f64> {
-        let (shape, groups) = (query.shape(), key.shape()[1]);
-        let scale = scale.unwrap_or(1.0 / (shape[3] as f64).sqrt());
-        let mut out = ArrayD::zeros(IxDyn(&[shape[0], shape[1], shape[2], value.shape()[3]]));
-        for b in 0..shape[0] {
-            for h in 0..shape[1] {
-                let g = h / (shape[1] / groups);
-                for t in 0..shape[2] {
-                    let own = starts[[b]] + t as i64;
-                    let first = window.map_or(0, |window| (own - window + 1).max(0));
-                    let seen: Vec<usize> = (first..(own + 1).min(key.shape()[2] as i64)).map(|j| j as usize).collect();
-                    let score = |j: &usize| {
-                        let products = (0..shape[3]).map(|e| query[[b, h, t, e]] * key[[b, g, *j, e]]);
-                        let score = products.sum::<f64>() * scale;
-                        cap.map_or(score, |cap| cap * (score / cap).tanh())
-                    };
-                    if seen.is_empty() {
-                        continue;
-                    }
-                    let weights = softmax_row(&seen.iter().map(score).collect::<Vec<f64>>());
-                    for v in 0..value.shape()[3] {
-                        out[[b, h, t, v]] = seen.iter().zip(&weights).map(|(j, w)| w * value[[b, g, *j, v]]).sum();
-                    }
-                }
-            }
-        }
-        out
+        super::attended([query, key, value], starts, scale, window, cap)
     }
 
     fn samples(s: &mut Samples) {
@@ -165,6 +146,27 @@ pub mod cached_attention {
         s.case(call(s, [1, 4, 37, 64], [2, 150, 64], &[100.0], 0.125)).forward_only("large");
         s.case(call(s, [1, 3, 2, 80], [3, 70, 80], &[60.0], 0.1).cap(Some(1.5)));
         s.case(call(s, [1, 8, 1, 128], [1, 600, 128], &[512.0], 0.1).window(Some(200))).forward_only("large");
+        // What is not filled is anything.
+        let unfilled = |s: &Samples, length: usize| {
+            let (width, positions, start) = (32, 40, 17);
+            let cached = || {
+                let values = (0..2 * positions * width).map(|i| match i / width % positions {
+                    position if position < start + length => ((i * 37 % 101) as f64 - 50.0) / 64.0,
+                    position if position % 2 == 0 => f64::NAN,
+                    _ => f64::INFINITY,
+                });
+                s.values([1, 2, positions, width], values.collect::<Vec<f64>>())
+            };
+            let starts = s.values([1], [start as f64]).cast(DType::I64);
+            with(s.normal([1, 4, length, width]), cached(), cached(), starts)
+        };
+        s.case(unfilled(s, 1)).forward_only("numbers that are not finite have no differences");
+        s.case(unfilled(s, 1).cap(Some(2.0))).forward_only("numbers that are not finite have no differences");
+        s.case(unfilled(s, 20)).forward_only("numbers that are not finite have no differences");
+        // NaN that is attended to stays.
+        let nan = s.values([1, 1, 3, 32], (0..96).map(|i| if i == 40 { f64::NAN } else { 0.5 }).collect::<Vec<f64>>());
+        let starts = s.values([1], [1.0]).cast(DType::I64);
+        s.case(with(s.normal([1, 2, 1, 32]), nan, s.normal([1, 1, 3, 32]), starts)).forward_only("NaN");
         // No sequence.
         s.case(call(s, [0, 2, 1, 4], [2, 3, 4], &[], 1.0));
     }
@@ -182,6 +184,65 @@ pub mod cached_attention {
         let short = with(e.normal([2, 4, 1, 8]), e.normal([2, 2, 5, 8]), e.normal([2, 2, 5, 8]), starts(3));
         e.case(Starts, short, "starts has shape [3], expected [2]");
         e.case(Window, good().window(Some(0)), "expected at least 1");
-        e.case(Cap, good().cap(Some(0.0)), "expected more than 0");
+        e.case(Window, good().window(Some(i64::MAX)), "at most 2147483647");
+        for cap in [0.0, -1.0, f64::INFINITY, f64::NAN] {
+            e.case(Cap, good().cap(Some(cap)), "expected a finite number above 0");
+        }
     }
+}
+
+/// Fails with the first code for a window that holds no position, or more than are counted by 32 bits, and with the
+/// second for a cap that scores cannot be bent to. Windows are numbers in arithmetic of positions, which have to be
+/// exact in f64: from 2^53 on not all are.
+pub(crate) fn window_and_cap(
+    window: Option<i64>,
+    cap: Option<f64>,
+    [of_window, of_cap]: [fulgurite_runtime::rules::Precondition; 2],
+) -> Result<(), fulgurite_runtime::Failure> {
+    let most = i32::MAX;
+    match (window, cap) {
+        (Some(window), _) if !(1..=i64::from(most)).contains(&window) => {
+            Err(of_window.unmet(format_args!("window is {window}, expected at least 1, and at most {most}")))
+        }
+        (_, Some(cap)) if !(cap.is_finite() && cap > 0.0) => {
+            Err(of_cap.unmet(format_args!("cap is {cap}, expected a finite number above 0")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// For references: what [`cached_attention`] of query, key and value is, straight from its definition.
+pub(crate) fn attended(
+    [query, key, value]: [&ndarray::ArrayD<f64>; 3],
+    starts: &ndarray::ArrayD<i64>,
+    scale: Option<f64>,
+    window: Option<i64>,
+    cap: Option<f64>,
+) -> ndarray::ArrayD<f64> {
+    let (shape, groups) = (query.shape(), key.shape()[1]);
+    let scale = scale.unwrap_or(1.0 / (shape[3] as f64).sqrt());
+    let mut out = ndarray::ArrayD::zeros(ndarray::IxDyn(&[shape[0], shape[1], shape[2], value.shape()[3]]));
+    for b in 0..shape[0] {
+        for h in 0..shape[1] {
+            let g = h / (shape[1] / groups);
+            for t in 0..shape[2] {
+                let own = starts[[b]] + t as i64;
+                let first = window.map_or(0, |window| (own - window + 1).max(0));
+                let seen: Vec<usize> = (first..(own + 1).min(key.shape()[2] as i64)).map(|j| j as usize).collect();
+                let score = |j: &usize| {
+                    let products = (0..shape[3]).map(|e| query[[b, h, t, e]] * key[[b, g, *j, e]]);
+                    let score = products.sum::<f64>() * scale;
+                    cap.map_or(score, |cap| cap * (score / cap).tanh())
+                };
+                if seen.is_empty() {
+                    continue;
+                }
+                let weights = softmax_row(&seen.iter().map(score).collect::<Vec<f64>>());
+                for v in 0..value.shape()[3] {
+                    out[[b, h, t, v]] = seen.iter().zip(&weights).map(|(j, w)| w * value[[b, g, *j, v]]).sum();
+                }
+            }
+        }
+    }
+    out
 }

@@ -119,6 +119,19 @@ pub mod class_losses {
         s.case(with(s.normal([5, 5003]), s.integers(0, 5003, [5])));
         let masked = [0.5, f64::NEG_INFINITY, -1.0];
         s.case(with(s.values([2, 3], masked), s.integers(0, 1, [2]))).forward_only("infinities have no differences");
+        // A class that a large number hides must not take the digits of others' distances. (f16 has no such number.)
+        if [DType::F32, DType::BF16].contains(&s.dtype()) {
+            let hidden: Vec<f64> = (0..3000).map(|c| if c == 0 { -1e9 } else { f64::from(c % 7) - 3.0 }).collect();
+            let hidden = with(s.values([1, 3000], hidden), s.integers(1, 3000, [1])).label_smoothing(0.1);
+            s.case(hidden).forward_only("differences of so large a number have no digits");
+        }
+        // A cap far beyond the logits changes nothing.
+        s.case(with(s.normal([3, 40]), s.integers(0, 40, [3])).softcap(1e7));
+        // Weights of the classes in f32 beside logits of 16 bits.
+        if s.dtype().size() == 2 {
+            let weight = s.uniform(0.5, 2.0, [40]).cast(s.dtype().accumulator());
+            s.case(with(s.normal([5, 40]), s.integers(0, 40, [5])).weight(weight).label_smoothing(0.1));
+        }
         // More classes than the target's type counts: 3 and 3 + 256 are two.
         s.case(with(s.normal([2, 300]), s.values([2], [3.0, 43.0]).cast(DType::U8)));
     }
@@ -131,7 +144,8 @@ pub mod class_losses {
         e.case(WeightShape, good().weight(e.normal([6])), "[5]");
         e.case(WeightShape, good().weight(e.of(DType::F64, [5])), "weight is f64[5]");
         e.case(Smoothing, good().label_smoothing(1.5), "is 1.5, expected 0 to 1");
-        e.case(Cap, good().softcap(0.0), "softcap is 0, expected more than 0");
+        e.case(Cap, good().softcap(0.0), "softcap is 0, expected a finite number above 0");
+        e.case(Cap, good().softcap(f64::INFINITY), "softcap is inf, expected a finite number above 0");
         for class in [5.0, -1.0] {
             let target = e.values([2], [0.0, class]).cast(DType::I64);
             e.when_run("IndexOutOfRange", with(e.normal([2, 5]), target), "holds");

@@ -84,6 +84,11 @@ pub mod class_losses_backward {
         s.case(long);
         s.case(none);
         s.case(one);
+        // Weights of the classes in f32 beside logits of 16 bits.
+        if s.dtype().size() == 2 {
+            let weight = s.uniform(0.5, 2.0, [40]).cast(s.dtype().accumulator());
+            s.case(of(s, [5, 40]).weight(weight).label_smoothing(0.1));
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -92,7 +97,7 @@ pub mod class_losses_backward {
         e.case(Rows, rows, "expected [N, C] with C > 0 and [N]");
         e.case(WeightShape, good().weight(e.of(DType::F32, [6])), "[5]");
         e.case(Smoothing, good().label_smoothing(-0.5), "is -0.5, expected 0 to 1");
-        e.case(Cap, good().softcap(-1.0), "softcap is -1, expected more than 0");
+        e.case(Cap, good().softcap(-1.0), "softcap is -1, expected a finite number above 0");
         e.case(Cotangent, ARGUMENTS.d_losses.set(good(), e.of(DType::F32, [5])), "expected f32[6]");
     }
 }

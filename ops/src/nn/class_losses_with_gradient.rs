@@ -94,6 +94,11 @@ pub mod class_losses_with_gradient {
         s.case(none);
         s.case(one);
         s.case(many);
+        // Weights of the classes in f32 beside logits of 16 bits.
+        if s.dtype().size() == 2 {
+            let weight = s.uniform(0.5, 2.0, [40]).cast(s.dtype().accumulator());
+            s.case(of(s, [5, 40]).weight(weight).label_smoothing(0.1));
+        }
         // Rows that registers hold, that shared memory holds, and that neither does.
         let [short, long, longest] = [[5, 1031], [3, 20_001], [2, 130_003]].map(|shape| of(s, shape));
         s.case(short.softcap(3.0));
@@ -107,7 +112,7 @@ pub mod class_losses_with_gradient {
         e.case(Rows, rows, "expected [N, C] with C > 0 and [N]");
         e.case(WeightShape, good().weight(e.of(DType::F32, [6])), "[5]");
         e.case(Smoothing, good().label_smoothing(1.5), "is 1.5, expected 0 to 1");
-        e.case(Cap, good().softcap(0.0), "softcap is 0, expected more than 0");
+        e.case(Cap, good().softcap(0.0), "softcap is 0, expected a finite number above 0");
         e.case(Cotangent, ARGUMENTS.d_losses.set(good(), e.of(DType::F32, [5])), "expected f32[6]");
         for class in [5.0, -1.0] {
             let target = e.values([2], [0.0, class]).cast(DType::I64);

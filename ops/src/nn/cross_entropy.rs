@@ -1,5 +1,6 @@
 use fulgurite_ops_macros::operator;
 
+use super::logit_rows::class_weight_fault;
 use super::reduction::{
     Reduction, Rows, class_dim, class_loss, class_rows, classes_last, loss_meta, picked, target_shape,
 };
@@ -48,14 +49,8 @@ pub mod cross_entropy {
             input.dtype()
         );
         let classes = input.shape()[class_dim(input.rank())];
-        if let Some(weight) = weight {
-            require!(
-                weight.shape() == [classes] && weight.dtype() == input.dtype(),
-                WeightShape,
-                "weight is {weight}, expected {}[{classes}]",
-                input.dtype()
-            );
-        }
+        let fault = weight.and_then(|weight| class_weight_fault(weight, classes, input.dtype()));
+        require!(fault.is_none(), WeightShape, "{}", fault.unwrap_or_default());
         require!(
             (0.0..=1.0).contains(&label_smoothing),
             Smoothing,
@@ -252,12 +247,19 @@ pub mod cross_entropy {
                     Some((_, class)) if label_smoothing == 0.0 => prims::select(class, log_probabilities, 0.0),
                     _ => prims::mul(wanted, log_probabilities),
                 };
-                let mut d_weight = prims::neg(prims::sum(prims::mul(surprise, per_row(share)), &rows));
+                let mut terms = prims::mul(surprise, per_row(share));
+                if let Some((counted, _)) = hard {
+                    // What is not counted may be infinite.
+                    terms = prims::select(per_row(counted), terms, 0.0);
+                }
+                let mut d_weight = prims::neg(prims::sum(terms, &rows));
                 if let (Some((counted, class)), Some(count)) = (hard, count) {
                     let seen = prims::select(per_row(counted), cast(class, dtype), 0.0);
                     let seen = prims::sum(seen, &rows);
                     let rate = prims::div(prims::mul(d, accumulating(out)), count);
-                    d_weight = prims::sub(d_weight, prims::mul(seen, broadcast(rate, &seen.shape())));
+                    let moved = prims::mul(seen, broadcast(rate, &seen.shape()));
+                    // Where no row counts, the mean is no number, but no class has a part in it.
+                    d_weight = prims::sub(d_weight, prims::select(prims::ne(seen, 0.0), moved, 0.0));
                 }
                 cast(d_weight, weight.dtype())
             });
@@ -348,6 +350,11 @@ pub mod cross_entropy {
         s.case(with(s.normal([4, 3]), s.uniform(0.1, 0.6, [4, 3])));
         // More classes than the target's type counts: 3 and 3 + 256 are two.
         s.case(with(s.normal([2, 300]), s.values([2], [3.0, 43.0]).cast(DType::U8)));
+        // Weights of the classes in f32 beside logits of 16 bits.
+        if s.dtype().size() == 2 {
+            let weight = s.uniform(0.5, 2.0, [7]).cast(s.dtype().accumulator());
+            s.case(with(s.normal([5, 7]), s.integers(0, 7, [5])).weight(weight).label_smoothing(0.1));
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {

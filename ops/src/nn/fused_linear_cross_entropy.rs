@@ -1,9 +1,10 @@
 use fulgurite_ops_macros::operator;
 
+use super::chunked_linear::{ChunkedLinear, GradientSums, LayerGradients, added, joined, rows};
 use super::logit_rows::{LogitRows, RowOptions, check_rows, divisor, losses_meta, plain_losses, reduced_losses};
 use super::reduction::{Reduction, Rows};
 use crate::core::promotion::{accumulating, broadcast, cast, constant, constant_like, differs_from};
-use crate::nn::{accumulate_weight_gradient, class_losses, class_losses_with_gradient, linear};
+use crate::nn::{class_losses, class_losses_with_gradient};
 use crate::prims;
 
 /// [`regularized_cross_entropy`](super::regularized_cross_entropy) of a linear layer's results: hidden states `input`
@@ -12,10 +13,31 @@ use crate::prims;
 ///
 /// Rows are computed in chunks, so that the logits of all rows never exist: those of a chunk take about half as many
 /// bytes as `weight`, and there are at most 32 chunks. For a sum or a mean the gradients are computed in the forward
-/// pass, for a cotangent of one, while a chunk's logits exist; the backward pass multiplies them by the cotangent. They
-/// are accumulated in f32, and rounded once. Losses that are not reduced have a cotangent each, so that their gradients
-/// are computed in the backward pass, for which the logits are kept.
-#[operator(autocast = low)]
+/// pass, for a cotangent of one, while a chunk's logits exist; the backward pass multiplies them by the cotangent.
+/// The gradient of `weight` is added up in `weight`'s type, or in f32 if `accum_dtype` says so: for f16 and bf16 that
+/// takes twice the memory, and rounds once instead of once a chunk. The other sums are f32. Losses that are not reduced
+/// have a cotangent each, so that their gradients are computed in the backward pass, which computes the logits of each
+/// chunk again.
+///
+/// Where no row counts, the mean is 0 / 0, NaN as PyTorch's, and all gradients are zero, as PyTorch's and Liger's are.
+#[operator(
+    autocast = low,
+    autocast_keeps(ce_weight),
+    waive(accum_dtype = "says what gradients are added up in, which a loss does not have"),
+    tolerance(
+        bounds,
+        dtype = bf16,
+        factor = 1024.0,
+        reason = "the loss is f32, of logits that a library rounds to 8 bits by an algorithm that alignment decides: \
+                  each, and so a row's loss, may be off by 2^-8 of it; a sum of five rows was by 6.5e-4"
+    ),
+    tolerance(
+        bounds,
+        dtype = f16,
+        factor = 128.0,
+        reason = "as bf16's, of logits that are rounded to 11 bits, so 2^-11; a row's loss was off by 1.1e-4"
+    ),
+)]
 pub mod fused_linear_cross_entropy {
     fn fused_linear_cross_entropy(
         input: Tensor<Floating>,
@@ -28,6 +50,7 @@ pub mod fused_linear_cross_entropy {
         #[default(0.0)] label_smoothing: f64,
         #[default(Reduction::Mean)] reduction: Reduction,
         #[default(None)] softcap: Option<f64>,
+        #[default(None)] accum_dtype: Option<DType>,
     ) -> Tensor;
 
     fn meta(
@@ -39,6 +62,7 @@ pub mod fused_linear_cross_entropy {
         label_smoothing: f64,
         reduction: Reduction,
         softcap: Option<f64>,
+        accum_dtype: Option<DType>,
     ) -> Result<TensorMeta> {
         let fits = input.rank() == 2 && weight.rank() == 2 && input.shape()[1] == weight.shape()[1];
         require!(
@@ -51,6 +75,9 @@ pub mod fused_linear_cross_entropy {
             let expected = input.with_shape([weight.shape()[0]]);
             require!(*bias == expected, BiasShape, "bias is {bias}, expected {expected}");
         }
+        let wide = weight.dtype().accumulator();
+        let sums = accum_dtype.unwrap_or(wide);
+        require!(sums == wide, Accumulator, "accum_dtype is {sums}, expected {wide} or none");
         let codes = [Code::Rows, Code::WeightShape, Code::Smoothing, Code::Cap];
         check_rows([&logits, target], ce_weight, label_smoothing, softcap, codes)?;
         Ok(losses_meta(&logits, reduction))
@@ -67,10 +94,11 @@ pub mod fused_linear_cross_entropy {
         label_smoothing: f64,
         reduction: Reduction,
         softcap: Option<f64>,
+        _accum_dtype: Option<DType>, // of gradients
     ) -> Tensor {
-        let losses = chunks(input.size(0), input.size(1)).map(|[from, to]| {
-            let logits = linear::with(rows(input, from, to), weight).bias(bias).call();
-            class_losses::with(logits, rows(target, from, to))
+        let layer = ChunkedLinear { input, weight, bias };
+        let losses = layer.chunks().map(|chunk| {
+            class_losses::with(layer.logits(chunk), rows(target, chunk))
                 .weight(ce_weight)
                 .ignore_index(ignore_index)
                 .label_smoothing(label_smoothing)
@@ -82,63 +110,34 @@ pub mod fused_linear_cross_entropy {
         reduced_losses(losses, target, ce_weight, ignore_index, reduction)
     }
 
-    /// Where the chunks of so many rows of this width begin and end: one at least.
-    fn chunks(rows: usize, width: usize) -> impl Iterator<Item = [usize; 2]> {
-        let each = width.div_ceil(2).max(rows.div_ceil(32)).max(1);
-        (0..rows.div_ceil(each).max(1)).map(move |i| [i * each, rows.min((i + 1) * each)])
-    }
-
-    /// Rows `from` up to `to` of a tensor.
-    #[track_caller]
-    fn rows(tensor: Tensor, from: usize, to: usize) -> Tensor {
-        if (from, to) == (0, tensor.size(0)) {
-            return tensor;
-        }
-        let (mut starts, mut ends) = (vec![0; tensor.rank()], tensor.shape().to_vec());
-        (starts[0], ends[0]) = (from, to);
-        prims::slice(tensor, starts, ends, vec![1; tensor.rank()])
-    }
-
-    /// Chunks of rows one after the other.
-    #[track_caller]
-    fn joined(chunks: Vec<Tensor>) -> Tensor {
-        if chunks.len() == 1 { chunks[0] } else { prims::cat(chunks, 0) }
-    }
-
     /// The operands of the layer and of the losses.
     #[derive(Clone, Copy)]
     struct Operands {
-        input: Tensor,
-        weight: Tensor,
+        layer: ChunkedLinear,
         target: Tensor,
-        bias: Option<Tensor>,
         ce_weight: Option<Tensor>,
         options: RowOptions,
+        /// What the weight's gradient is added up in.
+        sums: DType,
     }
 
-    /// The losses, and gradients in the type that sums are accumulated in.
+    /// The losses, and gradients in the types that they are accumulated in.
     struct Parts {
         losses: Tensor,
-        input: Tensor,
-        weight: Tensor,
-        bias: Option<Tensor>,
+        layer: LayerGradients,
         ce_weight: Option<Tensor>,
     }
 
     impl Operands {
         /// Chunk by chunk, for cotangents `d_losses` [N]: the logits and their gradient are dead at the chunk's end.
+        /// `logits` computes those of a chunk.
         #[track_caller]
-        fn chunked(self, d_losses: Tensor) -> Parts {
-            let Operands { input, weight, target, bias, ce_weight, options } = self;
-            let wide = input.dtype().accumulator();
-            let add = |total: &mut Option<Tensor>, part: Tensor| {
-                *total = Some(total.map_or(part, |total| prims::add(total, part)));
-            };
-            let (mut losses, mut d_inputs) = (Vec::new(), Vec::new());
-            let (mut d_weight, mut d_bias, mut d_ce_weight) = (None, None, None);
-            for [from, to] in chunks(input.size(0), input.size(1)) {
-                let [x, class, d] = [input, target, d_losses].map(|tensor| rows(tensor, from, to));
-                let logits = linear::with(x, weight).bias(bias).call();
+        fn chunked(self, d_losses: Tensor, logits: impl Fn([usize; 2]) -> Tensor) -> Parts {
+            let Operands { layer, target, ce_weight, options, sums } = self;
+            let (mut losses, mut sums, mut d_ce_weight) = (Vec::new(), GradientSums::new(layer, sums), None);
+            for chunk in layer.chunks() {
+                let [class, d] = [target, d_losses].map(|tensor| rows(tensor, chunk));
+                let logits = logits(chunk);
                 let (loss, d_logits) = class_losses_with_gradient::with(logits, class, d)
                     .weight(ce_weight)
                     .ignore_index(options.ignore_index)
@@ -147,26 +146,12 @@ pub mod fused_linear_cross_entropy {
                     .softcap(options.softcap)
                     .call();
                 losses.push(loss);
-                d_inputs.push(prims::matmul::with(d_logits, weight).out_dtype(wide).call());
-                d_weight = Some(match d_weight {
-                    None => prims::matmul::with(prims::permute(d_logits, [1, 0]), x).out_dtype(wide).call(),
-                    Some(total) => accumulate_weight_gradient(total, d_logits, x),
-                });
-                if bias.is_some() {
-                    add(&mut d_bias, prims::sum(accumulating(d_logits), [0]));
-                }
+                sums.add(chunk, d_logits);
                 if ce_weight.is_some() {
-                    let rows = LogitRows::new(logits, class, ce_weight, options);
-                    add(&mut d_ce_weight, rows.weight_gradient(d));
+                    added(&mut d_ce_weight, LogitRows::new(logits, class, ce_weight, options).weight_gradient(d));
                 }
             }
-            Parts {
-                losses: joined(losses),
-                input: joined(d_inputs),
-                weight: d_weight.unwrap_or(weight),
-                bias: d_bias,
-                ce_weight: d_ce_weight,
-            }
+            Parts { losses: joined(losses), layer: sums.total(), ce_weight: d_ce_weight }
         }
     }
 
@@ -181,14 +166,18 @@ pub mod fused_linear_cross_entropy {
         label_smoothing: f64,
         reduction: Reduction,
         softcap: Option<f64>,
+        accum_dtype: Option<DType>,
     ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let options = RowOptions { ignore_index, label_smoothing, lse_square_scale, softcap };
-        let operands = Operands { input, weight, target, bias, ce_weight, options };
+        let layer = ChunkedLinear { input, weight, bias };
+        let sums = accum_dtype.unwrap_or(weight.dtype());
+        let operands = Operands { layer, target, ce_weight, options, sums };
         let wide = input.dtype().accumulator();
         let none = input.size(0) == 0;
         // With a cotangent for each row the gradients have to wait for it.
         let early = (reduction != Reduction::None && !none).then(|| {
-            let parts = operands.chunked(constant(1.0, &target.meta().with_dtype(wide)));
+            let ones = constant(1.0, &target.meta().with_dtype(wide));
+            let parts = operands.chunked(ones, |chunk| layer.logits(chunk));
             let out = reduced_losses(parts.losses, target, ce_weight, ignore_index, reduction);
             (parts, out)
         });
@@ -205,6 +194,7 @@ pub mod fused_linear_cross_entropy {
                 label_smoothing,
                 reduction,
                 softcap,
+                accum_dtype,
             ),
         };
         (out, move |d_out: Tensor| {
@@ -214,17 +204,24 @@ pub mod fused_linear_cross_entropy {
                 return Grads { input: zeros(input), weight: zeros(weight), bias, ce_weight };
             }
             let (parts, rate) = match early {
-                None => (operands.chunked(d_out), None),
+                None => (operands.chunked(d_out, |chunk| recomputed(|| layer.logits(chunk))), None),
                 Some((parts, _)) if reduction == Reduction::Sum => (parts, Some(d_out)),
-                Some((parts, _)) => (parts, Some(prims::div(d_out, divisor(target, ce_weight, ignore_index, wide)))),
+                Some((parts, _)) => {
+                    let count = divisor(target, ce_weight, ignore_index, wide);
+                    // Where nothing counts, all parts are zero, and infinity times zero is not.
+                    let rate = prims::select(prims::eq(count, 0.0), 0.0, prims::div(d_out, count));
+                    (parts, Some(rate))
+                }
             };
-            let scaled = |part: Tensor| rate.map_or(part, |rate| prims::mul(part, broadcast(rate, &part.shape())));
+            let scaled =
+                |part: Tensor| rate.map_or(part, |rate| prims::mul(accumulating(part), broadcast(rate, &part.shape())));
             let as_like = |part: Tensor, like: Tensor| cast(scaled(part), like.dtype());
             let of_ce_weight = parts.ce_weight.zip(ce_weight).map(|(part, ce_weight)| {
                 let mut d_ce_weight = scaled(part);
                 if let (Reduction::Mean, Some(rate)) = (reduction, rate) {
-                    // The mean divides by the sum of the weights of the classes that rows have.
-                    let each = prims::mul(rate, out);
+                    // The mean divides by the sum of the weights of the classes that rows have; that of none is NaN.
+                    let loss = prims::select(prims::eq(rate, 0.0), 0.0, out);
+                    let each = prims::mul(rate, loss);
                     let counted = differs_from(target, ignore_index);
                     let each = prims::select(counted, broadcast(each, &target.shape()), 0.0);
                     let class = prims::select(counted, target, 0);
@@ -234,9 +231,9 @@ pub mod fused_linear_cross_entropy {
                 cast(d_ce_weight, ce_weight.dtype())
             });
             Grads {
-                input: as_like(parts.input, input),
-                weight: as_like(parts.weight, weight),
-                bias: parts.bias.zip(bias).map(|(part, bias)| as_like(part, bias)),
+                input: as_like(parts.layer.input, input),
+                weight: as_like(parts.layer.weight, weight),
+                bias: parts.layer.bias.zip(bias).map(|(part, bias)| as_like(part, bias)),
                 ce_weight: of_ce_weight,
             }
         })
@@ -253,6 +250,7 @@ pub mod fused_linear_cross_entropy {
         label_smoothing: f64,
         reduction: Reduction,
         softcap: Option<f64>,
+        _accum_dtype: Option<DType>,
     ) -> Result<ArrayD<f64>> {
         let ([rows, width], classes) = ([input.shape()[0], input.shape()[1]], weight.shape()[0]);
         let logits = ArrayD::from_shape_fn(IxDyn(&[rows, classes]), |at| {
@@ -280,6 +278,17 @@ pub mod fused_linear_cross_entropy {
         s.case(one);
         s.case(wide.bias(s.normal([130])));
         s.case(none.reduction(Reduction::Sum));
+        // Sums in both types; rows of which none counts.
+        let wide = s.dtype().accumulator();
+        s.case(of(s, [9, 4, 5]));
+        s.case(of(s, [9, 4, 5]).accum_dtype(wide));
+        // Weights of the classes in f32 beside logits of 16 bits.
+        if s.dtype().size() == 2 {
+            let weight = s.uniform(0.5, 2.0, [5]).cast(wide);
+            s.case(of(s, [7, 4, 5]).ce_weight(weight).label_smoothing(0.1));
+        }
+        let ignored = with(s.normal([5, 4]), s.normal([3, 4]), s.values([5], [1.0; 5]).cast(DType::I64));
+        s.case(ignored.ignore_index(1).reduction(Reduction::Sum));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -291,7 +300,8 @@ pub mod fused_linear_cross_entropy {
         e.case(Rows, with(e.normal([6, 4]), e.normal([5, 4]), e.integers(0, 5, [5])), "expected [N, C]");
         e.case(WeightShape, good().ce_weight(e.normal([6])), "[5]");
         e.case(Smoothing, good().label_smoothing(1.5), "is 1.5, expected 0 to 1");
-        e.case(Cap, good().softcap(0.0), "softcap is 0, expected more than 0");
+        e.case(Cap, good().softcap(0.0), "softcap is 0, expected a finite number above 0");
+        e.case(Accumulator, good().accum_dtype(DType::I64), "accum_dtype is i64, expected");
         let target = e.values([2], [0.0, 5.0]).cast(DType::I64);
         e.when_run("IndexOutOfRange", with(e.normal([2, 4]), e.normal([5, 4]), target), "holds");
     }

@@ -21,8 +21,19 @@ pub(crate) struct RowOptions {
     pub softcap: Option<f64>,
 }
 
+/// For metas: why `weight` is not one number for each of `classes` beside logits of `dtype`: of their type, or of the
+/// type that sums of them are accumulated in, so that weights in f32 need not be rounded to the 16 bits of logits.
+pub(crate) fn class_weight_fault(weight: &TensorMeta, classes: usize, dtype: DType) -> Option<String> {
+    let wide = dtype.accumulator();
+    if weight.shape() == [classes] && (weight.dtype() == dtype || weight.dtype() == wide) {
+        return None;
+    }
+    let or_wide = if wide == dtype { String::new() } else { format!(" or {wide}[{classes}]") };
+    Some(format!("weight is {weight}, expected {dtype}[{classes}]{or_wide}"))
+}
+
 /// For metas: fails with the caller's codes unless `input` is [N, C] with a class or more and `target` [N]; `weight`
-/// has a number of input's type for each class; the smoothing is 0 to 1; the cap is positive.
+/// has a number for each class ([`class_weight_fault`]); the smoothing is 0 to 1; the cap is positive.
 pub(crate) fn check_rows(
     [input, target]: [&TensorMeta; 2],
     weight: Option<&TensorMeta>,
@@ -34,16 +45,16 @@ pub(crate) fn check_rows(
     if !fits {
         return Err(rows.unmet(format_args!("input is {input}, target {target}, expected [N, C] with C > 0 and [N]")));
     }
-    let classes = input.shape()[1];
-    if let Some(weight) = weight.filter(|weight| weight.shape() != [classes] || weight.dtype() != input.dtype()) {
-        return Err(weights.unmet(format_args!("weight is {weight}, expected {}[{classes}]", input.dtype())));
+    let fault = weight.and_then(|weight| class_weight_fault(weight, input.shape()[1], input.dtype()));
+    if let Some(fault) = fault {
+        return Err(weights.unmet(format_args!("{fault}")));
     }
     if !(0.0..=1.0).contains(&label_smoothing) {
         return Err(smoothing.unmet(format_args!("label_smoothing is {label_smoothing}, expected 0 to 1")));
     }
     match softcap {
-        Some(softcap) if softcap.is_nan() || softcap <= 0.0 => {
-            Err(cap.unmet(format_args!("softcap is {softcap}, expected more than 0")))
+        Some(softcap) if !(softcap.is_finite() && softcap > 0.0) => {
+            Err(cap.unmet(format_args!("softcap is {softcap}, expected a finite number above 0")))
         }
         _ => Ok(()),
     }

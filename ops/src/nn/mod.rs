@@ -1,12 +1,18 @@
 //! What models are built of.
 
+mod chunked_linear;
+mod divergence;
 mod draws;
 mod logit_rows;
+mod preference;
 mod reduction;
+mod tiled_mlp;
 
+pub use divergence::DivergenceReduction;
 pub(crate) use draws::draws;
 pub use logit_rows::{loss_shares, reduced_losses};
 pub use reduction::Reduction;
+pub use tiled_mlp::tiled_mlp;
 
 fulgurite_ops_macros::operator_files! {
     accumulate_weight_gradient,
@@ -18,28 +24,48 @@ fulgurite_ops_macros::operator_files! {
     class_losses_with_gradient,
     cross_entropy,
     dropout,
+    dyt,
     embedding,
+    experts_mlp,
+    extend_and_attend,
+    fuse_linear_cross_entropy,
     fused_add_rms_norm,
+    fused_linear_cpo,
     fused_linear_cross_entropy,
+    fused_linear_dpo,
+    fused_linear_grpo,
+    fused_linear_jsd,
+    fused_linear_kto,
+    fused_linear_orpo,
+    fused_linear_simpo,
     geglu,
     gelu,
     gelu_backward,
+    group_norm,
+    grouped_linear,
+    jsd,
+    kl_div,
     layer_norm,
     linear,
     log_softmax,
+    logsigmoid,
     logsumexp,
     merge_add_rms_norm,
     merge_heads,
     merge_rope,
     nll_loss,
+    poly_norm,
     regularized_cross_entropy,
     relu,
+    relu_squared,
     rms_norm,
     rope,
     scaled_dot_product_attention,
     sigmoid,
     silu,
     softmax,
+    sparsemax,
     split_heads,
     swiglu,
+    tvd,
 }

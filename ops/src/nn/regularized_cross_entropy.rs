@@ -7,7 +7,8 @@ use crate::nn::class_losses;
 /// [`cross_entropy`](super::cross_entropy) of logits [N, C] and classes [N] with more options: logits are bounded by
 /// `softcap`, and `lse_square_scale` times the squared log-sum-exp is added to the loss of each row, as
 /// [`class_losses`] says. The mean divides by the number of targets other than `ignore_index`, or by the sum of the
-/// weights of their classes. In f32 for f16 and bf16.
+/// weights of their classes. (In Liger's kernel the number divides the z-loss, whether or not classes have weights.) In
+/// f32 for f16 and bf16.
 #[operator(autocast = keep)]
 pub mod regularized_cross_entropy {
     fn regularized_cross_entropy(
@@ -86,7 +87,7 @@ pub mod regularized_cross_entropy {
         e.case(Rows, with(e.normal([6, 5]), e.integers(0, 5, [5])), "expected [N, C] with C > 0 and [N]");
         e.case(WeightShape, good().weight(e.normal([6])), "[5]");
         e.case(Smoothing, good().label_smoothing(1.5), "is 1.5, expected 0 to 1");
-        e.case(Cap, good().softcap(f64::NAN), "softcap is NaN, expected more than 0");
+        e.case(Cap, good().softcap(f64::NAN), "softcap is NaN, expected a finite number above 0");
         let target = e.values([2], [0.0, 5.0]).cast(DType::I64);
         e.when_run("IndexOutOfRange", with(e.normal([2, 5]), target), "holds");
     }

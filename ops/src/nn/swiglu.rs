@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use super::logistic;
 use crate::core::promotion::{accumulating, cast};
@@ -23,15 +24,8 @@ pub mod swiglu {
 
     fn grad(gate: Tensor, up: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         (swiglu(gate, up), move |d_out: Tensor| {
-            let [x, other, d] = [gate, up, d_out].map(accumulating);
-            let share = logistic(x);
-            let value = prims::mul(x, share);
-            // silu' = s (1 + x (1 - s)) = s + x s (1 - s).
-            let slope = prims::add(share, prims::mul(value, prims::sub(1.0, share)));
-            Grads {
-                gate: cast(prims::mul(prims::mul(d, other), slope), gate.dtype()),
-                up: cast(prims::mul(d, value), up.dtype()),
-            }
+            let [gate, up] = super::swiglu_gradient(gate, up, d_out);
+            Grads { gate, up }
         })
     }
 
@@ -51,4 +45,16 @@ pub mod swiglu {
         e.case(SameMeta, with(e.normal([2, 3]), e.normal([2, 4])), "up is f32[2, 4], expected f32[2, 3]");
         e.case(SameMeta, with(e.normal([2, 3]), e.normal([3])), "up is f32[3], expected f32[2, 3]");
     }
+}
+
+/// The gradients of [`mod@swiglu`] by both operands, for the cotangent `d_out`.
+#[track_caller]
+pub fn swiglu_gradient(gate: Tensor, up: Tensor, d_out: Tensor) -> [Tensor; 2] {
+    let [x, other, d] = [gate, up, d_out].map(accumulating);
+    let share = logistic(x);
+    let value = prims::mul(x, share);
+    // silu' = s (1 + x (1 - s)) = s + x s (1 - s).
+    let slope = prims::add(share, prims::mul(value, prims::sub(1.0, share)));
+    let d_gate = cast(prims::mul(prims::mul(d, other), slope), gate.dtype());
+    [d_gate, cast(prims::mul(d, value), up.dtype())]
 }

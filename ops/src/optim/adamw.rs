@@ -3,12 +3,15 @@ use fulgurite_ops_macros::operator;
 use crate::core::promotion::{broadcast, cast};
 use crate::prims;
 
-/// One AdamW update: the new parameter, and the new running means of the gradient and of its square (f32).
+/// One AdamW update: the new parameter, and the new running means of the gradient and of its square.
 /// `m = β₁ m + (1 - β₁) g`, `v = β₂ v + (1 - β₂) g²`,
 /// `p = p (1 - lr · wd) - lr · (m / (1 - β₁ᵗ)) / (√(v / (1 - β₂ᵗ)) + ε)`, as torch.optim.AdamW computes it. `lr` and
 /// `step` (t, from 1) are zero-dimensional f32 tensors, since they change from step to step. Loshchilov and Hutter,
 /// 2019. Where `apply`, a zero-dimensional tensor, is false, the results are `param`, `exp_avg` and `exp_avg_sq` as
 /// they are: a gradient that is not finite need not reach them.
+///
+/// The means are both of `param`'s type, or both f32 for a parameter of f16 or bf16. Everything is computed in f32 (f64
+/// of f64), and each of the three results is rounded once, as PyTorch's fused AdamW does.
 #[operator(no_grad = "an optimizer's update is not differentiated")]
 pub mod adamw {
     #[results(out, mean, square)]
@@ -47,10 +50,13 @@ pub mod adamw {
                 param.shape()
             );
         }
-        for (name, state) in [("exp_avg", exp_avg), ("exp_avg_sq", exp_avg_sq)] {
-            let expected = param.dtype().accumulator();
-            require!(state.dtype() == expected, StateDType, "{name} is {}, expected {expected}", state.dtype());
-        }
+        let (own, wide) = (param.dtype(), param.dtype().accumulator());
+        let (mean, square) = (exp_avg.dtype(), exp_avg_sq.dtype());
+        require!(
+            mean == square && [own, wide].contains(&mean),
+            StateDType,
+            "exp_avg is {mean}, exp_avg_sq {square}, expected both {own} or both {wide}"
+        );
         for (name, scalar) in [("lr", Some(lr)), ("step", Some(step)), ("apply", apply)] {
             let Some(scalar) = scalar else { continue };
             require!(scalar.rank() == 0, ScalarRank, "{name} has shape {:?}, expected []", scalar.shape());
@@ -75,7 +81,7 @@ pub mod adamw {
         weight_decay: f64,
         apply: Option<Tensor>,
     ) -> (Tensor, Tensor, Tensor) {
-        let wide = exp_avg.dtype();
+        let (wide, kept) = (param.dtype().accumulator(), exp_avg.dtype());
         let shape = param.shape().to_vec();
         // The few numbers of the step in f64, as PyTorch computes them on the host.
         let (lr, step) = (cast(lr, DType::F64), cast(step, DType::F64));
@@ -85,18 +91,18 @@ pub mod adamw {
         let rate = number(prims::neg(prims::div(lr, correction(beta1))));
         let root = number(prims::sqrt(correction(beta2)));
 
-        let grad = cast(grad, wide);
-        let moved = prims::mul(prims::sub(grad, exp_avg), 1.0 - beta1);
-        let mean = prims::add(exp_avg, moved);
+        let [grad, before, before_sq] = [grad, exp_avg, exp_avg_sq].map(|tensor| cast(tensor, wide));
+        let moved = prims::mul(prims::sub(grad, before), 1.0 - beta1);
+        let mean = prims::add(before, moved);
         let squares = prims::mul(prims::mul(grad, grad), 1.0 - beta2);
-        let square = prims::add(prims::mul(exp_avg_sq, beta2), squares);
+        let square = prims::add(prims::mul(before_sq, beta2), squares);
         let below = prims::add(prims::div(prims::sqrt(square), root), eps);
         let mut next = cast(param, wide);
         if weight_decay != 0.0 {
             next = prims::mul(next, decay);
         }
         next = prims::add(next, prims::div(prims::mul(mean, rate), below));
-        let next = cast(next, param.dtype());
+        let (next, mean, square) = (cast(next, param.dtype()), cast(mean, kept), cast(square, kept));
         let Some(apply) = apply else { return (next, mean, square) };
         let apply = broadcast(apply, &shape);
         let chosen = |new: Tensor, old: Tensor| prims::select(apply, new, old);
@@ -160,6 +166,19 @@ pub mod adamw {
         for case in [wide_eps, no_eps, decayed, forgetful] {
             s.case(case);
         }
+        // Means of 16 bits, as parameters and gradients are: alone, and with a condition.
+        if wide != s.dtype() {
+            let own = |step: f64, shape: &[usize]| {
+                let [mean, square] = [s.normal(shape), s.uniform(0.0, 1.0, shape)];
+                let number = |value: f64| s.values([], [value]).cast(DType::F32);
+                with(s.normal(shape), s.normal(shape), mean, square, number(1e-2), number(step))
+            };
+            let never = s.values([], [0.0]).cast(DType::Bool);
+            let [decayed, long, left] = [own(1.0, &[33, 5]), own(7.0, &[65, 66]), own(2.0, &[3, 5])];
+            for case in [decayed.weight_decay(0.1), long.beta2(0.95), left.apply(never)] {
+                s.case(case);
+            }
+        }
         // Of mixed precision: the gradient as products leave it.
         if s.dtype() == DType::F32 {
             for grad in [DType::BF16, DType::F16] {
@@ -180,7 +199,9 @@ pub mod adamw {
         e.case(SameShape, ARGUMENTS.grad.set(good(), e.normal([3])), "grad has shape [3], param [2]");
         let longer = e.normal([3]).cast(e.dtype().accumulator());
         e.case(SameShape, ARGUMENTS.exp_avg_sq.set(good(), longer), "exp_avg_sq has shape [3]");
-        e.case(StateDType, ARGUMENTS.exp_avg.set(good(), e.of(DType::BF16, [2])), "exp_avg is bf16, expected");
+        let differ = ARGUMENTS.exp_avg_sq.set(good(), e.of(DType::F16, [2]));
+        e.case(StateDType, differ, "exp_avg_sq f16, expected both");
+        e.case(StateDType, ARGUMENTS.exp_avg.set(good(), e.of(DType::BF16, [2])), "exp_avg is bf16, exp_avg_sq");
         e.case(ScalarRank, ARGUMENTS.lr.set(good(), e.normal([1])), "lr has shape [1], expected []");
         let several = e.booleans([2]);
         e.case(ScalarRank, good().apply(several), "apply has shape [2], expected []");
