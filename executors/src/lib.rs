@@ -10,3 +10,4 @@ pub use fulgurite_executor_liger as liger;
 pub use fulgurite_executor_llmc as llmc;
 pub use fulgurite_executor_optim as optim;
 pub use fulgurite_executor_regions as regions;
+pub use fulgurite_executor_unsloth as unsloth;

@@ -1,5 +1,5 @@
-//! The kernels of `decode`, `flash`, `liger`, `llmc` and `optim` without a device: every sample of what they run is
-//! planned, and what the plans launch is compiled. NVRTC is enough; without it this is said aloud.
+//! The kernels of `decode`, `flash`, `liger`, `llmc`, `optim` and `unsloth` without a device: every sample of what they
+//! run is planned, and what the plans launch is compiled. NVRTC is enough; without it this is said aloud.
 
 use fulgurite_runtime::kernel::KernelRules;
 use fulgurite_runtime::operator::RuleSet;
@@ -19,7 +19,7 @@ use fulgurite_runtime::rules::fulgurite_kernels::view::contiguous_strides;
 use fulgurite_runtime::testing::samples::Samples;
 use fulgurite_runtime::{DType, Device, TensorMeta};
 
-const EXECUTORS: [&str; 5] = ["decode", "flash", "liger", "llmc", "optim"];
+const EXECUTORS: [&str; 6] = ["decode", "flash", "liger", "llmc", "optim", "unsloth"];
 
 /// With this variable set to 1 a machine without NVRTC fails.
 const REQUIRE_NVRTC: &str = "FULGURITE_REQUIRE_NVRTC";
@@ -159,4 +159,32 @@ fn every_source_compiles_for_hopper() {
 #[test]
 fn every_source_compiles_for_tensors_that_start_anywhere() {
     check("sm_90a", false);
+}
+
+/// A cache that starts anywhere is read and written in a copy, which the results are taken from.
+#[test]
+fn an_unaligned_cache_is_not_read_by_rows() {
+    let def = &fulgurite_ops::nn::extend_and_attend::OPERATOR;
+    let mut plans = 0;
+    for sample in Samples::of_operator(def, DType::BF16) {
+        let metas = map_arguments(&sample.arguments, |tensor| tensor.meta(Device::new("cuda", 0)));
+        let Some(plan) = planned(def, "decode", &metas, "sm_90a", false) else { continue };
+        plans += 1;
+        let commands = plan.into_commands();
+        let at = commands.iter().position(|c| matches!(c, Command::Launch { kernel, .. } if kernel == "attend"));
+        let at = at.expect("it attends");
+        let Command::Launch { parameters, .. } = &commands[at] else { unreachable!() };
+        let raw = parameters.iter().filter_map(|parameter| match parameter {
+            Parameter::Address(Address { place: place @ (Place::Operand(_) | Place::Result(_)), .. }) => Some(*place),
+            _ => None,
+        });
+        // The third result is what attention gives, and is written by element.
+        assert_eq!(raw.collect::<Vec<_>>(), [Place::Result(2)]);
+        let copied = commands[at + 1..].iter().filter_map(|command| match command {
+            Command::Copy { to, .. } => Some(to.place),
+            _ => None,
+        });
+        assert_eq!(copied.collect::<Vec<_>>(), [Place::Result(0), Place::Result(1)]);
+    }
+    assert!(plans > 2, "{plans} plans");
 }

@@ -372,3 +372,40 @@ fn memory_of_arrays_is_freed_behind_the_work_that_uses_it() {
     }
     DeviceState::of(sim()).unwrap().synchronize().unwrap();
 }
+
+/// Large arrays cross through a few pieces of host memory, each of which is filled again once its copy has ended.
+#[test]
+fn large_arrays_cross_in_pieces() {
+    let large = |count: usize, seed: usize| {
+        let values: Vec<i32> = (0..count).map(|i| (i * 7919 + seed) as i32).collect();
+        Array::new([count], &values).unwrap()
+    };
+    std::thread::scope(|scope| {
+        // Not a whole number of pieces; twice what all pieces hold; just as much as goes that way; one byte less.
+        for (seed, count) in [(1, (10 << 20) / 4 + 3), (2, (24 << 20) / 4), (3, (4 << 20) / 4), (4, (4 << 20) / 4 - 1)]
+        {
+            scope.spawn(move || {
+                let array = large(count, seed);
+                for _ in 0..3 {
+                    let there = array.to_device(sim()).unwrap();
+                    assert!(there.to_bytes().unwrap() == array.to_bytes().unwrap(), "{count} elements");
+                }
+            });
+        }
+    });
+}
+
+/// Cores that fill the pieces of one array may take up the copy of another one meanwhile.
+#[test]
+fn large_arrays_cross_from_many_cores_at_once() {
+    use rayon::prelude::*;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    let values = |seed: i32| vec![seed; (5 << 20) / 4];
+    let arrays: Vec<Array> = (0..24).map(|seed| Array::new([(5 << 20) / 4], &values(seed)).unwrap()).collect();
+    pool.install(|| {
+        arrays.par_iter().for_each(|array| {
+            let there = array.to_device(sim()).unwrap();
+            assert!(there.to_bytes().unwrap() == array.to_bytes().unwrap());
+        });
+    });
+}

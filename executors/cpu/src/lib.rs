@@ -2,6 +2,7 @@
 //! kernels for the other prims.
 
 mod fusion;
+mod grouped;
 mod indexing;
 mod losses;
 mod making;

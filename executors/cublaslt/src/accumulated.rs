@@ -12,10 +12,8 @@ by_both!(
     accumulate_weight_gradient_by_tf32,
     [in_place(total)],
     {
-        fn checker(total: &TensorMeta, grad_output: &TensorMeta) -> Claim {
+        fn checker(grad_output: &TensorMeta) -> Claim {
             precision::takes(grad_output.dtype())?;
-            // In the place of a total of 16 bits many of the library's algorithms round the product before they add.
-            refuse_unless!(total.dtype().size() > 2, "adds to sums of f32 and f64, total is {total}");
             Ok(())
         }
 
@@ -26,11 +24,14 @@ by_both!(
             input: &DeviceTensor,
             out: &DeviceTensor,
         ) -> Result<()> {
-            if input.shape()[0] == 0 {
-                // There is no product; what lies in its place already is not copied.
-                if !plan.lies_over(out, total) {
-                    plan.copy(total, out);
-                }
+            // In the place of a total of 16 bits many of the library's algorithms round the product before they add, so
+            // that it is added in place always: the bits do not depend on where the plan has the result.
+            let (product, narrow) = (input.shape()[0] > 0, total.dtype().size() == 2);
+            let moved = (narrow || !product) && !plan.lies_over(out, total);
+            if moved {
+                plan.copy(total, out);
+            }
+            if !product {
                 return Ok(());
             }
             Product {
@@ -41,7 +42,7 @@ by_both!(
                 a_transposed: true,
                 b: input,
                 b_transposed: false,
-                c: Some(total),
+                c: Some(if moved { out } else { total }),
                 d: out,
                 compute: precision::compute(out.dtype()),
                 epilogue: Epilogue::None,

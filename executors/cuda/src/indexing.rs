@@ -1,4 +1,4 @@
-//! Reading, writing and adding at indices. Indices are checked on the device, and nothing is read or written at a wrong
+//! Reading and adding at indices. Indices are checked on the device, and nothing is read or written at a wrong
 //! one.
 //!
 //! Additions to one element happen in the order of the updates, and there are no floating-point atomics. Where there
@@ -84,17 +84,17 @@ mod index_select_by_cuda {
 }
 
 /// Elements of `src`, each of which belongs in `out` where the index at `choices` says in dimension `dim`.
-struct Update<'a> {
-    dim: usize,
-    index: &'a DeviceTensor,
+pub(crate) struct Update<'a> {
+    pub dim: usize,
+    pub index: &'a DeviceTensor,
     /// Strides of the index in the shape of `src`.
-    choices: Vec<isize>,
-    src: &'a DeviceTensor,
-    out: &'a DeviceTensor,
+    pub choices: Vec<isize>,
+    pub src: &'a DeviceTensor,
+    pub out: &'a DeviceTensor,
 }
 
 impl Update<'_> {
-    fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.out.shape()[self.dim]
     }
 }
@@ -107,7 +107,7 @@ fn add_few(plan: &mut Plan, update: &Update<'_>) -> Result<()> {
 }
 
 /// Launches a kernel that has a thread for each element of the source, and compares its index with those of its line.
-fn one_by_one(plan: &mut Plan, kernel: &str, update: &Update<'_>) -> Result<()> {
+pub(crate) fn one_by_one(plan: &mut Plan, kernel: &str, update: &Update<'_>) -> Result<()> {
     let Update { dim, index, choices, src, out } = update;
     let mut all = dimensions(src.shape(), [choices, &src.strides, &out.strides]);
     let (length, along) = all.remove(*dim);
@@ -222,7 +222,7 @@ const FEW_ROWS: usize = 64;
 const FEW_ELEMENTS: usize = 256;
 
 /// Copies what is added to, unless it is there already.
-fn start_from(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+pub(crate) fn start_from(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
     if plan.lies_over(out, input) { Ok(()) } else { copy(plan, input, out) }
 }
 
@@ -304,29 +304,4 @@ fn scatter_add(
     let targets: usize = out.shape().iter().product();
     let (step, size) = (out.strides[dim], out.shape()[dim]);
     add_sorted(plan, &Updates { index, updates, step, along: 1, columns: Vec::new(), size, targets, src, out })
-}
-
-#[implementation(of = fulgurite_ops::prims::scatter, by = cuda, strided, in_place(input))]
-mod scatter_by_cuda {
-    fn checker() -> Claim {
-        Ok(())
-    }
-
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        dim: usize,
-        index: &DeviceTensor,
-        src: &DeviceTensor,
-        out: &DeviceTensor,
-    ) -> Result<()> {
-        super::start_from(plan, input, out)?;
-        if src.meta.is_empty() {
-            return Ok(());
-        }
-        plan.source(super::source_files!["placing.cu"]);
-        plan.define("ELEMENT", super::bits_of(src.meta.dtype().size()));
-        let choices = index.strides.clone();
-        super::one_by_one(plan, "place", &super::Update { dim, index, choices, src, out })
-    }
 }

@@ -8,6 +8,7 @@ mod indexing;
 mod making;
 mod moving;
 mod order;
+mod placing;
 mod products;
 pub mod reducing;
 pub mod rows;

@@ -1,6 +1,6 @@
 #include "fulgurite/faults.cuh"
 
-// Writing elements at indices. Lines are independent of each other: in each, `length` elements at SOURCE(line),
+// Writing few elements at indices. Lines are independent of each other: in each, `length` elements at SOURCE(line),
 // `source_along` apart, take the places of those at TARGET(line), `target_along` apart, that the indices at
 // CHOICES(line), `index_along` apart, name.
 //

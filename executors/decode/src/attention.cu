@@ -1,134 +1,245 @@
 #include "fulgurite/arithmetic.cuh"
 #include "fulgurite/clusters.cuh"
+#include "fulgurite/faults.cuh"
+#include "fulgurite/reductions.cuh"
+#include "fulgurite/tensor_cores.cuh"
 #include "fulgurite/vectors.cuh"
 
-// Attention of the new tokens of a sequence to the filled part of its cache. A block has ROWS of the rows (heads that
-// share keys, and tokens) of one head of keys: keys and values are read once for all of them. The positions are shared
-// by the SPLITS blocks of a cluster, their warps, and within a warp by groups of LANES lanes, each of which has 8
-// elements of the width. Every group carries the largest score, the sum of weights, and the weighted sum of values
-// along; they are joined in a fixed order at the end.
+// Attention of one new token of each sequence to the filled part of its cache. A block has ROWS of the heads that share
+// keys: keys and values are read once for all of them. The positions are shared by the SPLITS blocks of a cluster and
+// their warps, 16 of them at a time, which the tensor cores multiply. Each warp carries the largest score, the sum of
+// weights, and the weighted sum of values of each row along; they are joined in a fixed order at the end.
+//
+// With EXTENDS the new position of a sequence comes from `new_key` and `new_value`, is written to the cache, and is not
+// read from there; with ROTATED queries and new keys are rotated before.
+//
+// As in the products, a thread with g = lane / 4 and t = lane % 4 has 8 neighbours of 32 elements of a row: of row g
+// and, where there are more than 8, g + 8 of the queries, and of positions g and g + 8 of keys and values.
 typedef ELEMENT T;
 
 struct Strides {
-    i64 batch, head, row;
+    i64 batch, head;
 };
 
-constexpr int LANES = WIDTH / 8;
-constexpr int GROUPS = 32 / LANES;
-// Positions that the groups of a block have at a time.
-constexpr int AT_A_TIME = WARPS * GROUPS;
-constexpr int CHUNKS = (ALL_ROWS + ROWS - 1) / ROWS;
+constexpr int STEPS = WIDTH / 32;
+constexpr int CHUNKS = (SHARED + ROWS - 1) / ROWS;
+// Rows that a thread has.
+constexpr int OWN = ROWS > 8 ? 2 : 1;
+constexpr int TILE = 16;
+constexpr int WARPS_OF_ALL = WARPS * SPLITS;
 
 // As long as a row has no key, nothing is subtracted from its scores, which are all -infinity.
 __device__ __forceinline__ float shift(float top) { return top == -INFINITY_F32 ? 0.0f : top; }
 
-struct State {
-    float top[ROWS], total[ROWS], sums[ROWS][8];
+// Of a matrix of 8 x 8 elements, of which a thread has elements 2 t and 2 t + 1 of row g: those of column g.
+__device__ __forceinline__ u32 transposed(u32 pair) {
+    u32 other;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(other) : "r"(pair));
+    return other;
+}
 
-    // With what another thread has of the same elements. Both get the same result.
-    __device__ __forceinline__ void join_lanes(int apart) {
+__device__ __forceinline__ u32 word_of(const uint4& words, int i) {
+    return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
+}
+
+__device__ __forceinline__ uint4 words_at(const T* from) { return *reinterpret_cast<const uint4*>(from); }
+
+// 8 elements of a row from `column` on; with ROTATED turned by the angles of the sequence.
+__device__ __forceinline__ uint4
+turned(const T* row, int column, const float* cosines, const float* sines) {
+#if ROTATED
+    constexpr int HALF = WIDTH / 2;
+    float x[8], partner[8], c[8], s[8];
+    read<8, true>(row + column, x);
+    read<8, true>(row + (column + HALF) % WIDTH, partner);
+    read<8, true>(cosines + column, c);
+    read<8, true>(sines + column, s);
+    // The halves [a, b] turn to [a cos - b sin, b cos + a sin].
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-            const float other_top = __shfl_xor_sync(0xffffffffu, top[r], apart);
-            const float other_total = __shfl_xor_sync(0xffffffffu, total[r], apart);
-            const float next = fmaxf(top[r], other_top), from = shift(next);
-            const float own = power_of_two(top[r] - from), other = power_of_two(other_top - from);
-            total[r] = total[r] * own + other_total * other;
-            top[r] = next;
-#pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                const float sum = __shfl_xor_sync(0xffffffffu, sums[r][i], apart);
-                sums[r][i] = sums[r][i] * own + sum * other;
-            }
-        }
+    for (int i = 0; i < 8; ++i) x[i] = x[i] * c[i] + (column < HALF ? -partner[i] : partner[i]) * s[i];
+    return make_uint4(
+        Halves<T>::of(x[0], x[1]), Halves<T>::of(x[2], x[3]), Halves<T>::of(x[4], x[5]), Halves<T>::of(x[6], x[7]));
+#else
+    return words_at(row + column);
+#endif
+}
+
+// The positions that a sequence attends to when its new token is at `start`, by tiles of which a warp has every
+// WARPS_OF_ALL-th from `tile` on.
+struct Share {
+    i64 first, last, tile;
+
+    __device__ Share(i64 start, i64 positions, int of_all) {
+        first = WINDOW ? max(start - (WINDOW - 1), (i64)0) : 0;
+        last = min(start, positions - 1);
+        tile = first / TILE + of_all;
     }
+    __device__ bool has(i64 at) const { return at >= first && at <= last; }
 };
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) attend(
-    const T* query, const T* key, const T* value, const STARTS* starts, T* out, Strides of_query, int groups,
-    int positions, float scale, float cap) {
-    // Of each warp, then of each block of the cluster: largest score, sum of weights, sums of values.
-    __shared__ float of_warp[WARPS][ROWS][WIDTH + 2];
-    __shared__ float of_block[SPLITS][ROWS][WIDTH + 2];
+    const T* query,
+#if ROTATED
+    const float* cosines, const float* sines,
+#endif
+#if EXTENDS
+    const T* new_key, const T* new_value, T* key, T* value,
+#else
+    const T* key, const T* value,
+#endif
+    const STARTS* starts, T* out, Strides of_query,
+#if EXTENDS
+    Strides of_key, Strides of_value, Fault* fault, unsigned code,
+#endif
+    int groups, int positions, float scale, float cap) {
+    // Of each warp, then of each block of the cluster: sums of values, largest score, sum of weights.
+    extern __shared__ float shared[];
+    typedef float Rows[ROWS][WIDTH + 2];
+    Rows* of_warp = reinterpret_cast<Rows*>(shared);
+    Rows* of_block = of_warp + WARPS;
 #if SPLITS > 1
     cluster_arrive();
 #endif
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const int split = blockIdx.x % SPLITS, chunk = blockIdx.x / SPLITS % CHUNKS;
     const int group = blockIdx.x / SPLITS / CHUNKS % groups;
     const i64 batch = blockIdx.x / SPLITS / CHUNKS / groups;
-    const int column = lane % LANES * 8;
-    const i64 start = widen(starts[batch]);
-    constexpr int SHARED = ALL_ROWS / LENGTH;
-
-    float q[ROWS][8];
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-        const int row = min(chunk * ROWS + r, ALL_ROWS - 1), token = row % LENGTH;
-        const T* from = query + batch * of_query.batch + (i64)(group * SHARED + row / LENGTH) * of_query.head
-                      + token * of_query.row;
-        read<8, true>(from + column, q[r]);
-    }
-
-    // What some row attends to, and this block's share of it.
-    const i64 last = min(start + LENGTH, (i64)positions);
-    const i64 first = WINDOW ? max(start - (WINDOW - 1), (i64)0) : 0;
-    const i64 steps = last > first ? (last - first + AT_A_TIME - 1) / AT_A_TIME : 0;
-    const i64 each = (steps + SPLITS - 1) / SPLITS;
-    const i64 begin = first + split * each * AT_A_TIME, end = min(last, begin + each * AT_A_TIME);
-    const T* keys = key + (batch * groups + group) * (i64)positions * WIDTH + column;
-    const T* values = value + (batch * groups + group) * (i64)positions * WIDTH + column;
-
-    State state;
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-        state.top[r] = -INFINITY_F32;
-        state.total[r] = 0;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) state.sums[r][i] = 0;
-    }
-    // All lanes go the same number of steps: they exchange parts of scores.
-    for (i64 from = begin; from < end; from += AT_A_TIME) {
-        const i64 at = from + warp * GROUPS + lane / LANES;
-        const bool real = at < end;
-        float k[8] = {}, v[8] = {};
-        if (real) {
-            read<8, true>(keys + at * WIDTH, k);
-            read<8, true>(values + at * WIDTH, v);
+    const i64 of_head = (batch * groups + group) * (i64)positions * WIDTH;
+    // Neighbouring tiles are of different blocks: a short sequence is spread over all of them.
+    const int of_all = warp * SPLITS + split;
+#if OVERLAPS
+    {
+        // The kernel before may still write `starts`: what it holds now decides only what is fetched.
+        const Share now(min(max(widen(load_now(starts + batch)), (i64)0), (i64)positions - 1), positions, of_all);
+        for (i64 tile = now.tile; lane == 0 && tile * TILE <= now.last; tile += WARPS_OF_ALL) {
+            const u32 bytes = (u32)min((i64)TILE, positions - tile * TILE) * WIDTH * sizeof(T);
+            fetch(key + of_head + tile * TILE * WIDTH, bytes);
+            fetch(value + of_head + tile * TILE * WIDTH, bytes);
         }
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-            float score = 0;
-#pragma unroll
-            for (int i = 0; i < 8; ++i) score += q[r][i] * k[i];
-            score = lanes_reduce<Sum, LANES>(score) * scale;
-#if CAPPED
-            score = cap * tanhf(score / cap);
+    }
 #endif
-            const i64 own = start + min(chunk * ROWS + r, ALL_ROWS - 1) % LENGTH;
-            const bool visible = real && at <= own && (WINDOW == 0 || at > own - WINDOW);
-            // Weights are powers of two.
-            score = visible ? score * LOG2_E : -INFINITY_F32;
-            const float next = fmaxf(state.top[r], score), shifted = shift(next);
-            const float shrink = power_of_two(state.top[r] - shifted), weight = power_of_two(score - shifted);
-            state.top[r] = next;
-            state.total[r] = state.total[r] * shrink + weight;
+    let_next_begin();
+    wait_for_previous();
+    const i64 start = widen(load_now(starts + batch));
+#if ROTATED
+    cosines += batch * WIDTH;
+    sines += batch * WIDTH;
+#else
+    const float *cosines = nullptr, *sines = nullptr;
+#endif
+
+    uint4 q[2][STEPS] = {};
 #pragma unroll
-            for (int i = 0; i < 8; ++i) state.sums[r][i] = state.sums[r][i] * shrink + weight * v[i];
+    for (int own = 0; own < OWN; ++own) {
+        const int row = min(chunk * ROWS + g + 8 * own, SHARED - 1);
+        const T* from = query + batch * of_query.batch + (i64)(group * SHARED + row) * of_query.head;
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) q[own][step] = turned(from, 32 * step + 8 * t, cosines, sines);
+    }
+#if EXTENDS
+    if (threadIdx.x == 0 && split == 0 && chunk == 0 && (start < 0 || start >= positions)) {
+        report_fault(fault, code, start, positions);
+    }
+#endif
+
+    float top[OWN], total[OWN] = {}, sums[STEPS][4][4] = {};
+#pragma unroll
+    for (int own = 0; own < OWN; ++own) top[own] = -INFINITY_F32;
+    const Share share(start, positions, of_all);
+    for (i64 tile = share.tile; tile * TILE <= share.last; tile += WARPS_OF_ALL) {
+        uint4 k[2][STEPS] = {}, v[2][STEPS] = {};
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const i64 at = tile * TILE + 8 * half + g;
+            // What the sequence does not attend to may be anything, also NaN.
+            if (!share.has(at)) continue;
+            const T* keys = key + of_head + at * WIDTH + 8 * t;
+            const T* values = value + of_head + at * WIDTH + 8 * t;
+#if EXTENDS
+            if (at == start) {
+                const T* from_key = new_key + batch * of_key.batch + group * of_key.head;
+                const T* from_value = new_value + batch * of_value.batch + group * of_value.head + 8 * t;
+#pragma unroll
+                for (int step = 0; step < STEPS; ++step) {
+                    k[half][step] = turned(from_key, 32 * step + 8 * t, cosines, sines);
+                    v[half][step] = words_at(from_value + 32 * step);
+                    if (chunk == 0) {
+                        *reinterpret_cast<uint4*>(key + of_head + at * WIDTH + 8 * t + 32 * step) = k[half][step];
+                        *reinterpret_cast<uint4*>(value + of_head + at * WIDTH + 8 * t + 32 * step) = v[half][step];
+                    }
+                }
+                continue;
+            }
+#endif
+#pragma unroll
+            for (int step = 0; step < STEPS; ++step) {
+                k[half][step] = words_at(keys + 32 * step);
+                v[half][step] = words_at(values + 32 * step);
+            }
         }
+        // Of the tile: rows g and g + 8, positions 2 t and 2 t + 1 of each half.
+        float scores[2][4] = {};
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int step = 0; step < STEPS; ++step) {
+                const uint4 a = q[0][step], b = q[1][step], x = k[half][step];
+                multiply_add(T(), scores[half], a.x, b.x, a.y, b.y, x.x, x.y);
+                multiply_add(T(), scores[half], a.z, b.z, a.w, b.w, x.z, x.w);
+            }
+        u32 weights[2][2] = {};
+        float shrink[2] = {};
+#pragma unroll
+        for (int own = 0; own < OWN; ++own) {
+            float of_row[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                float score = scores[i / 2][2 * own + i % 2] * scale;
+#if CAPPED
+                score = cap * tanhf(score / cap);
+#endif
+                // Weights are powers of two.
+                of_row[i] = share.has(tile * TILE + i / 2 * 8 + 2 * t + i % 2) ? score * LOG2_E : -INFINITY_F32;
+            }
+            const float own_top = fmaxf(fmaxf(of_row[0], of_row[1]), fmaxf(of_row[2], of_row[3]));
+            const float next = fmaxf(top[own], lanes_reduce<Max, 4>(own_top)), from = shift(next);
+            shrink[own] = power_of_two(top[own] - from);
+            top[own] = next;
+            total[own] *= shrink[own];
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                // The sum of weights is that of the rounded ones, which values are multiplied by.
+                const T low = narrow<T>(power_of_two(of_row[2 * half] - from));
+                const T high = narrow<T>(power_of_two(of_row[2 * half + 1] - from));
+                weights[half][own] = (u32)low.bits | (u32)high.bits << 16;
+                total[own] += widen(low) + widen(high);
+            }
+        }
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                float(&sum)[4] = sums[step][i];
+#pragma unroll
+                for (int place = 0; place < 4; ++place) sum[place] *= shrink[place / 2];
+                const u32 b0 = transposed(word_of(v[0][step], i)), b1 = transposed(word_of(v[1][step], i));
+                multiply_add(T(), sum, weights[0][0], weights[0][1], weights[1][0], weights[1][1], b0, b1);
+            }
     }
 #pragma unroll
-    for (int apart = LANES; apart < 32; apart *= 2) state.join_lanes(apart);
-    if (lane < LANES) {
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-            if (lane == 0) {
-                of_warp[warp][r][WIDTH] = state.top[r];
-                of_warp[warp][r][WIDTH + 1] = state.total[r];
-            }
-#pragma unroll
-            for (int i = 0; i < 8; ++i) of_warp[warp][r][column + i] = state.sums[r][i];
+    for (int own = 0; own < OWN; ++own) {
+        total[own] = lanes_reduce<Sum, 4>(total[own]);
+        const int row = g + 8 * own;
+        if (row >= ROWS) continue;
+        float* to = of_warp[warp][row];
+        if (t == 0) {
+            to[WIDTH] = top[own];
+            to[WIDTH + 1] = total[own];
         }
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+            for (int i = 0; i < 8; ++i) to[32 * step + 8 * t + i] = sums[step][i / 2][2 * own + i % 2];
     }
     __syncthreads();
 #if SPLITS > 1
@@ -137,13 +248,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) attend(
 #endif
     for (int place = threadIdx.x; place < ROWS * (WIDTH + 2); place += 32 * WARPS) {
         const int r = place / (WIDTH + 2), e = place % (WIDTH + 2);
-        float top = -INFINITY_F32, sum = 0;
-        for (int w = 0; w < WARPS; ++w) top = fmaxf(top, of_warp[w][r][WIDTH]);
-        const float from = shift(top);
+        float most = -INFINITY_F32, sum = 0;
+        for (int w = 0; w < WARPS; ++w) most = fmaxf(most, of_warp[w][r][WIDTH]);
+        const float from = shift(most);
         for (int w = 0; w < WARPS; ++w) {
             sum += of_warp[w][r][e == WIDTH ? WIDTH + 1 : e] * power_of_two(of_warp[w][r][WIDTH] - from);
         }
-        const float result = e == WIDTH ? top : sum;
+        const float result = e == WIDTH ? most : sum;
 #if SPLITS > 1
         store_in_block(&of_block[split][r][e], 0u, result);
 #else
@@ -159,17 +270,17 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) attend(
 #endif
     for (int place = threadIdx.x; place < ROWS * WIDTH; place += 32 * WARPS) {
         const int r = place / WIDTH, e = place % WIDTH, row = chunk * ROWS + r;
-        if (row >= ALL_ROWS) continue;
-        float top = -INFINITY_F32, total = 0, sum = 0;
-        for (int b = 0; b < SPLITS; ++b) top = fmaxf(top, of_block[b][r][WIDTH]);
-        const float from = shift(top);
+        if (row >= SHARED) continue;
+        float most = -INFINITY_F32, all = 0, sum = 0;
+        for (int b = 0; b < SPLITS; ++b) most = fmaxf(most, of_block[b][r][WIDTH]);
+        const float from = shift(most);
         for (int b = 0; b < SPLITS; ++b) {
-            const float share = power_of_two(of_block[b][r][WIDTH] - from);
-            total += of_block[b][r][WIDTH + 1] * share;
-            sum += of_block[b][r][e] * share;
+            const float part = power_of_two(of_block[b][r][WIDTH] - from);
+            all += of_block[b][r][WIDTH + 1] * part;
+            sum += of_block[b][r][e] * part;
         }
         // Who attends to nothing gets zeros.
-        const i64 head = group * SHARED + row / LENGTH, heads = groups * SHARED;
-        out[((batch * heads + head) * LENGTH + row % LENGTH) * WIDTH + e] = narrow<T>(total > 0 ? sum / total : 0.0f);
+        const i64 head = (batch * groups + group) * SHARED + row;
+        out[head * WIDTH + e] = narrow<T>(all == 0 ? 0.0f : sum / all);
     }
 }

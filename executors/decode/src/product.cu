@@ -1,109 +1,234 @@
 #include "fulgurite/arithmetic.cuh"
+#include "fulgurite/copies.cuh"
+#include "fulgurite/tensor_cores.cuh"
+#include "fulgurite/vectors.cuh"
 
 // out[m][n] = Σ input[m][k] weight[n][k] for few rows m: the time is that of reading the weight, so each element is
-// read once, 16 bytes at a time, and many reads are on their way. A block has 16 outputs n; its warps share the inputs
-// k.
+// read once, 16 bytes at a time, and many reads are on their way: each thread has a ring of DEPTH places in shared
+// memory, which only it writes and reads, and goes through the tiles of its block without a break. A tile is 16 outputs
+// n; the warps of a block share the inputs k.
 //
 // Weights are the left operand of the tensor cores, rows of the input the columns of the right one. Which places of a
-// sum a thread has does not matter as long as both operands agree: here a thread has 8 neighbours of 32 inputs.
+// sum a thread has does not matter as long as both operands agree: here a thread has 8 neighbours of 32 inputs, a step,
+// and of the next 32, so that both are of the same line of the cache.
+//
+// With NORM a row is that of its root-mean-square normalization: elements are multiplied by `gain + OFFSET`, and the
+// sum by the reciprocal root of the mean of the squares, which each block computes of the elements that it reads
+// anyway.
 typedef ELEMENT T;
 
 constexpr int STEPS = INPUTS / 32;
 constexpr int GROUPS = (ROWS + 7) / 8;
 constexpr int MATRICES = GATED ? 2 : 1;
-constexpr int AHEAD = GATED ? 2 : 4;
+constexpr int TILES = (OUTPUTS + 15) / 16;
+constexpr int PAIRS = (STEPS + 2 * WARPS - 1) / (2 * WARPS);
+// Whether a thread keeps its part of the rows in registers for all tiles. Otherwise it has those of CHUNK steps, and of
+// as many that come next.
+constexpr bool KEPT = 2 * PAIRS * GROUPS <= 16;
+constexpr int CHUNK = KEPT ? 2 * PAIRS : 4;
+// Steps of a warp in a tile; of the last some may be beyond the end.
+constexpr int EACH = (2 * PAIRS + CHUNK - 1) / CHUNK * CHUNK;
 
-struct Steps {
-    uint4 upper[MATRICES][AHEAD], lower[MATRICES][AHEAD];
-};
+#if NORM
+// Two numbers times two others, each rounded once.
+__device__ __forceinline__ u32 times(u32 x, u32 y) {
+    u32 product;
+    // -0 is what changes no sum.
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(x), "r"(y), "r"(0x80008000u));
+    return product;
+}
+
+// 8 elements of a row times those of `gain + OFFSET`, rounded.
+__device__ __forceinline__ uint4 scaled(const uint4& row, const uint4& gain) {
+    if constexpr (OFFSET == 0.0f) {
+        return make_uint4(
+            times(row.x, gain.x), times(row.y, gain.y), times(row.z, gain.z), times(row.w, gain.w));
+    }
+    const Pack<T, 8>& x = reinterpret_cast<const Pack<T, 8>&>(row);
+    const Pack<T, 8>& y = reinterpret_cast<const Pack<T, 8>&>(gain);
+    u32 words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        words[i] = Halves<T>::of(
+            widen(x.at[2 * i]) * (widen(y.at[2 * i]) + OFFSET),
+            widen(x.at[2 * i + 1]) * (widen(y.at[2 * i + 1]) + OFFSET));
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+#endif
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
     const T* input, const T* weight,
 #if GATED
     const T* up,
 #endif
+#if NORM
+    const T* gain,
+#endif
 #if BIAS
     const T* bias,
 #endif
+#if RESIDUAL
+    const T* residual,
+#endif
     T* out) {
+    extern __shared__ uint4 ring[];
     __shared__ float partial[MATRICES][WARPS][8 * GROUPS][17];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-    const int first = blockIdx.x * 16;
-    const T* rows[MATRICES][2];
+    auto step_of = [&](int i) { return (i / 2 * WARPS + warp) * 2 + i % 2; };
+    auto place = [&](int slot, int half) -> uint4* {
+        return ring + (slot * 2 * MATRICES + half) * (32 * WARPS) + threadIdx.x;
+    };
+    // The next weights to be asked for.
+    int asked_tile = blockIdx.x, asked = 0;
+    auto ask = [&](int slot) {
+        const int step = step_of(asked);
+        if (asked_tile < TILES && step < STEPS) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        // Beyond the last output its weights are read again, and the result is not written.
-        const int row = min(first + g + 8 * half, OUTPUTS - 1);
-        rows[0][half] = weight + row * INPUTS + 8 * t;
+            for (int half = 0; half < 2; ++half) {
+                // Beyond the last output its weights are read again, and the result is not written.
+                const int row = min(16 * asked_tile + g + 8 * half, OUTPUTS - 1);
+                const int at = row * INPUTS + 32 * step + 8 * t;
+                fetch<true>(reinterpret_cast<T*>(place(slot, half)), weight + at);
 #if GATED
-        rows[1][half] = up + row * INPUTS + 8 * t;
+                fetch<true>(reinterpret_cast<T*>(place(slot, 2 + half)), up + at);
 #endif
-    }
-    auto load = [&](Steps& steps, int from) {
-#pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
-            const int step = from + i * WARPS;
-            if (step >= STEPS) continue;
-#pragma unroll
-            for (int m = 0; m < MATRICES; ++m) {
-                steps.upper[m][i] = load_once(rows[m][0] + 32 * step);
-                steps.lower[m][i] = load_once(rows[m][1] + 32 * step);
             }
         }
+        end_batch();
+        if (++asked == EACH) {
+            asked = 0;
+            asked_tile += gridDim.x;
+        }
     };
-    float sums[MATRICES][GROUPS][4] = {};
-    auto multiply = [&](const Steps& now, int from) {
+    auto fill = [&] {
+#pragma unroll 1
+        for (int slot = 0; slot < DEPTH; ++slot) ask(slot);
+    };
+#if SETTLED
+    // No kernel of the program writes the weights: they may be read before the one before has ended.
+    fill();
+#endif
+    let_next_begin();
+    wait_for_previous();
+#if !SETTLED
+    fill();
+#endif
+#if NORM
+    // Of rows times rows: squares are on the diagonal.
+    float squares[GROUPS][4] = {};
+#endif
+    // 8 elements of each row `8 group + g`, of CHUNK steps; the squares of a row are counted once.
+    uint4 x[CHUNK][GROUPS], next[CHUNK][GROUPS];
+    auto read_rows = [&](uint4(&to)[CHUNK][GROUPS], int first, bool counts) {
 #pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
-            const int step = from + i * WARPS;
-            if (step >= STEPS) continue;
+        for (int i = 0; i < CHUNK; ++i) {
+            const int step = step_of(first + i), at = 32 * step + 8 * t;
 #pragma unroll
             for (int group = 0; group < GROUPS; ++group) {
                 const int row = 8 * group + g;
-                uint4 x = make_uint4(0, 0, 0, 0);
-                if (row < ROWS) x = *reinterpret_cast<const uint4*>(input + row * INPUTS + 32 * step + 8 * t);
-#pragma unroll
-                for (int m = 0; m < MATRICES; ++m) {
-                    const uint4 a = now.upper[m][i], b = now.lower[m][i];
-                    multiply_add(T(), sums[m][group], a.x, b.x, a.y, b.y, x.x, x.y);
-                    multiply_add(T(), sums[m][group], a.z, b.z, a.w, b.w, x.z, x.w);
+                to[i][group] = make_uint4(0, 0, 0, 0);
+                if (row < ROWS && step < STEPS) {
+                    to[i][group] = *reinterpret_cast<const uint4*>(input + row * INPUTS + at);
                 }
             }
+#if NORM
+            const uint4 upper = to[i][0], lower = GROUPS > 1 ? to[i][GROUPS - 1] : make_uint4(0, 0, 0, 0);
+            const uint4 gains = *reinterpret_cast<const uint4*>(gain + (step < STEPS ? at : 0));
+#pragma unroll
+            for (int group = 0; group < GROUPS; ++group) {
+                uint4& own = to[i][group];
+                if (counts) {
+                    multiply_add(T(), squares[group], upper.x, lower.x, upper.y, lower.y, own.x, own.y);
+                    multiply_add(T(), squares[group], upper.z, lower.z, upper.w, lower.w, own.z, own.w);
+                }
+                own = scaled(own, gains);
+            }
+#endif
         }
     };
-    constexpr int STRIDE = AHEAD * WARPS;
-    Steps steps[2];
-    load(steps[0], warp);
+    read_rows(x, 0, true);
+    int slot = 0;
+    for (int tile = blockIdx.x; tile < TILES; tile += gridDim.x) {
+        const bool is_first = tile == blockIdx.x;
+        float sums[MATRICES][GROUPS][4] = {};
 #pragma unroll 1
-    for (int from = warp; from < STEPS; from += 2 * STRIDE) {
-        load(steps[1], from + STRIDE);
-        multiply(steps[0], from);
-        load(steps[0], from + 2 * STRIDE);
-        multiply(steps[1], from + STRIDE);
-    }
+        for (int first = 0; first < EACH; first += CHUNK) {
+            // Of the last chunk the next is the first of the next tile.
+            const bool wraps = first + CHUNK == EACH;
+            if constexpr (!KEPT) read_rows(next, wraps ? 0 : first + CHUNK, is_first && !wraps);
 #pragma unroll
-    for (int m = 0; m < MATRICES; ++m)
+            for (int i = 0; i < CHUNK; ++i) {
+                await_all_but<DEPTH - 1>();
+                if (step_of(first + i) < STEPS) {
 #pragma unroll
-        for (int group = 0; group < GROUPS; ++group)
+                    for (int m = 0; m < MATRICES; ++m) {
+                        const uint4 a = *place(slot, 2 * m), b = *place(slot, 2 * m + 1);
 #pragma unroll
-            for (int i = 0; i < 4; ++i) partial[m][warp][8 * group + 2 * t + i % 2][g + i / 2 * 8] = sums[m][group][i];
-    __syncthreads();
-    for (int place = threadIdx.x; place < 16 * ROWS; place += 32 * WARPS) {
-        const int row = place / 16, n = place % 16;
-        if (first + n >= OUTPUTS) continue;
-        float total[MATRICES] = {};
+                        for (int group = 0; group < GROUPS; ++group) {
+                            const uint4 of_rows = x[i][group];
+                            multiply_add(T(), sums[m][group], a.x, b.x, a.y, b.y, of_rows.x, of_rows.y);
+                            multiply_add(T(), sums[m][group], a.z, b.z, a.w, b.w, of_rows.z, of_rows.w);
+                        }
+                    }
+                }
+                ask(slot);
+                slot = slot + 1 == DEPTH ? 0 : slot + 1;
+            }
+            if constexpr (!KEPT) {
+#pragma unroll
+                for (int i = 0; i < CHUNK; ++i)
+#pragma unroll
+                    for (int group = 0; group < GROUPS; ++group) x[i][group] = next[i][group];
+            }
+        }
 #pragma unroll
         for (int m = 0; m < MATRICES; ++m)
 #pragma unroll
-            for (int from = 0; from < WARPS; ++from) total[m] += partial[m][from][row][n];
+            for (int group = 0; group < GROUPS; ++group)
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    partial[m][warp][8 * group + 2 * t + i % 2][g + i / 2 * 8] = sums[m][group][i];
+#if NORM
+        __shared__ float of_squares[WARPS][8 * GROUPS];
+        if (is_first && t == g / 2) {
+#pragma unroll
+            for (int group = 0; group < GROUPS; ++group) {
+                of_squares[warp][8 * group + g] = g % 2 ? squares[group][2 * group + 1] : squares[group][2 * group];
+            }
+        }
+#endif
+        __syncthreads();
+        for (int place = threadIdx.x; place < 16 * ROWS; place += 32 * WARPS) {
+            const int row = place / 16, n = 16 * tile + place % 16;
+            if (n >= OUTPUTS) continue;
+            float total[MATRICES] = {};
+#pragma unroll
+            for (int m = 0; m < MATRICES; ++m)
+#pragma unroll
+                for (int from = 0; from < WARPS; ++from) total[m] += partial[m][from][row][place % 16];
+#if NORM
+            float square = 0;
+#pragma unroll
+            for (int from = 0; from < WARPS; ++from) square += of_squares[from][row];
+            const float rstd = 1.0f / sqrtf(square / INPUTS + EPS);
+#pragma unroll
+            for (int m = 0; m < MATRICES; ++m) total[m] *= rstd;
+#endif
 #if BIAS
-        total[0] += widen(bias[first + n]);
+            total[0] += widen(bias[n]);
 #endif
 #if GATED
-        // Each result is rounded, as if it was written and read.
-        const float gate = widen(narrow<T>(total[0])), other = widen(narrow<T>(total[1]));
-        total[0] = widen(narrow<T>(gate / (1.0f + expf(-gate)))) * other;
+            // Each result is rounded, as if it was written and read.
+            const float gate = widen(narrow<T>(total[0])), other = widen(narrow<T>(total[1]));
+            total[0] = widen(narrow<T>(gate / (1.0f + expf(-gate)))) * other;
 #endif
-        out[row * OUTPUTS + first + n] = narrow<T>(total[0]);
+#if RESIDUAL
+            total[0] = widen(narrow<T>(total[0])) + widen(residual[row * OUTPUTS + n]);
+#endif
+            out[row * OUTPUTS + n] = narrow<T>(total[0]);
+        }
+        // The sums of the next tile are written where these were read.
+        __syncthreads();
     }
 }

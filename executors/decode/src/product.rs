@@ -3,7 +3,7 @@ use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
 use fulgurite_runtime::{TensorMeta, refuse_unless, source_files};
 
-use super::{decode, readable, takes};
+use super::{AT_ONCE, decode, overlapping, readable, takes};
 use fulgurite_executor_cuda::support::type_of;
 use fulgurite_ops::nn::linear;
 
@@ -15,6 +15,12 @@ const OUTPUTS: usize = 16;
 const STEP: usize = 32;
 /// The smallest weight, in elements, whose time is that of reading it.
 const LEAST_WEIGHT: usize = 1 << 18;
+/// Steps whose weights are on their way to a thread: of blocks with several tiles, of blocks with one, which leave room
+/// for those of the next kernel, and of two blocks on a multiprocessor. Measured on an H200, as is the number of steps
+/// that warps have.
+const DEPTHS: [usize; 3] = [8, 6, 4];
+const STEPS_OF_WARP: usize = 4;
+const MOST_WARPS: usize = 16;
 
 /// Whether the kernel is written for `input` [..., in] times `weight` [out, in].
 pub(crate) fn product_fits(input: &TensorMeta, weight: &TensorMeta) -> Claim {
@@ -37,32 +43,75 @@ pub(crate) fn is_large(weight: &TensorMeta) -> Claim {
     Ok(())
 }
 
-/// Plans `input · weightᵀ + bias`, or of two weights `swiglu(input · firstᵀ, input · secondᵀ)`.
-pub(crate) fn plan_product(
-    plan: &mut Plan,
-    input: &DeviceTensor,
-    weights: &[&DeviceTensor],
-    bias: Option<&DeviceTensor>,
-    out: &DeviceTensor,
-) -> Result<()> {
-    let [outputs, inputs] = [0, 1].map(|dim| weights[0].shape()[dim]);
-    let mut operands = Vec::new();
-    for tensor in [input].iter().chain(weights).copied().chain(bias) {
-        operands.push(readable(plan, tensor)?);
+/// As [`is_large`], for conditions of rewrites: samples are small, and both sides are compared on the host.
+pub(crate) fn is_worth_it(weight: &TensorMeta) -> Claim {
+    refuse_unless!(weight.rank() == 2, "multiplies by matrices, weight is {weight}");
+    if weight.device().is_cpu() { Ok(()) } else { is_large(weight) }
+}
+
+/// `input · weightᵀ`, or of two weights `swiglu(input · firstᵀ, input · secondᵀ)`, and what is done before and after.
+#[derive(Clone, Copy)]
+pub(crate) struct Product<'a> {
+    pub input: &'a DeviceTensor,
+    pub weights: &'a [&'a DeviceTensor],
+    /// The weight of the input's normalization, what is added to it, and the norm's `eps`.
+    pub norm: Option<(&'a DeviceTensor, f64, f64)>,
+    pub bias: Option<&'a DeviceTensor>,
+    /// What is added to the rounded result.
+    pub residual: Option<&'a DeviceTensor>,
+}
+
+impl Product<'_> {
+    pub(crate) fn plan(&self, plan: &mut Plan, out: &DeviceTensor) -> Result<()> {
+        let [outputs, inputs] = [0, 1].map(|dim| self.weights[0].shape()[dim]);
+        let gain = self.norm.map(|(gain, ..)| gain);
+        let mut operands = Vec::new();
+        for tensor in [self.input].iter().chain(self.weights).copied().chain(gain).chain(self.bias) {
+            operands.push(readable(plan, tensor)?);
+        }
+        // Over its own result it is read element by element, before that is written.
+        if let Some(tensor) = self.residual {
+            operands.push(if plan.lies_over(out, tensor) { tensor.clone() } else { readable(plan, tensor)? });
+        }
+        let rows = self.input.len() / inputs;
+        // Warps share the inputs of a tile of outputs.
+        let warps = (inputs / STEP / STEPS_OF_WARP).next_power_of_two().clamp(2, MOST_WARPS);
+        let properties = plan.properties();
+        let (tiles, multiprocessors) = (outputs.div_ceil(OUTPUTS), properties.multiprocessors);
+        let bytes_of = |depth: usize| depth * 2 * AT_ONCE * 32 * warps;
+        // Blocks go through several tiles; where all have one with two blocks on a multiprocessor, none waits for a
+        // second one. Of more rows, which each block reads, fewer blocks are better.
+        let in_pairs = rows <= 8 && (multiprocessors + 1..=2 * multiprocessors).contains(&tiles);
+        // Beside the ring there are the parts of sums, of 36 KiB at most.
+        let is_small = bytes_of(DEPTHS[0]) + (36 << 10) > properties.shared_bytes_per_block;
+        let depth = match (in_pairs || is_small, rows <= 8 && tiles <= multiprocessors) {
+            (true, _) => DEPTHS[2],
+            (false, true) => DEPTHS[1],
+            (false, false) => DEPTHS[0],
+        };
+        let blocks = tiles.min(multiprocessors * if in_pairs { 2 } else { 1 });
+        let bytes = bytes_of(depth);
+        plan.source(source_files!["overlap.cuh", "product.cu"]);
+        plan.define("ELEMENT", type_of(out.dtype()));
+        plan.define("ROWS", rows);
+        plan.define("INPUTS", inputs);
+        plan.define("OUTPUTS", outputs);
+        plan.define("WARPS", warps);
+        plan.define("DEPTH", depth / self.weights.len());
+        let settled = operands[1..=self.weights.len()].iter().all(|weight| plan.is_settled(weight));
+        plan.define("SETTLED", u8::from(settled));
+        plan.define("GATED", u8::from(self.weights.len() == 2));
+        plan.define("NORM", u8::from(self.norm.is_some()));
+        plan.define("BIAS", u8::from(self.bias.is_some()));
+        plan.define("RESIDUAL", u8::from(self.residual.is_some()));
+        let (_, offset, eps) = self.norm.unwrap_or((out, 0.0, 0.0));
+        plan.define("OFFSET", format_args!("{:?}f", offset as f32));
+        plan.define("EPS", format_args!("{:?}f", eps as f32));
+        let parameters = operands.iter().chain([out]).map(Parameter::from).collect();
+        let shape = LaunchShape::linear(blocks as u32, 32 * warps as u32).shared(bytes as u32);
+        let shape = overlapping(plan, shape);
+        plan.launch("product", shape, parameters)
     }
-    // Warps share the inputs of a block's outputs; each has several steps, so that many reads are on their way.
-    let warps = (inputs / STEP / 8).next_power_of_two().clamp(2, 16);
-    plan.source(source_files!["tensor_cores.cuh", "product.cu"]);
-    plan.define("ELEMENT", type_of(out.dtype()));
-    plan.define("ROWS", input.len() / inputs);
-    plan.define("INPUTS", inputs);
-    plan.define("OUTPUTS", outputs);
-    plan.define("WARPS", warps);
-    plan.define("GATED", u8::from(weights.len() == 2));
-    plan.define("BIAS", u8::from(bias.is_some()));
-    let parameters = operands.iter().chain([out]).map(Parameter::from).collect();
-    let shape = LaunchShape::linear(outputs.div_ceil(OUTPUTS) as u32, 32 * warps as u32);
-    plan.launch("product", shape, parameters)
 }
 
 /// `input · weightᵀ + bias` of few rows: input [..., in], weight [out, in], bias [out]; out [..., out].
@@ -134,7 +183,7 @@ mod product_by_decode {
         bias: Option<&DeviceTensor>,
         out: &DeviceTensor,
     ) -> Result<()> {
-        super::plan_product(plan, input, &[weight], bias, out)
+        super::Product { input, weights: &[weight], norm: None, bias, residual: None }.plan(plan, out)
     }
 }
 

@@ -1,8 +1,8 @@
 use fulgurite_ops_macros::{implementation, operator, rewrite};
+use fulgurite_runtime::TensorMeta;
 use fulgurite_runtime::executor::Claim;
-use fulgurite_runtime::{TensorMeta, refuse_unless};
 
-use super::{decode, is_large, plan_product, product_fits, rows_times};
+use super::{Product, decode, is_worth_it, product_fits, rows_times};
 use fulgurite_ops::nn::{linear, swiglu};
 
 /// `swiglu(input · gateᵀ, input · upᵀ)`: input [..., in], gate and up [out, in]; out [..., out].
@@ -44,7 +44,7 @@ mod swiglu_product_by_decode {
         up: &DeviceTensor,
         out: &DeviceTensor,
     ) -> Result<()> {
-        super::plan_product(plan, input, &[gate, up], None, out)
+        super::Product { input, weights: &[gate, up], norm: None, bias: None, residual: None }.plan(plan, out)
     }
 }
 
@@ -59,10 +59,8 @@ pub mod swiglu_of_linear {
         swiglu_product(input, gate, up)
     }
 
-    fn condition(input: &TensorMeta, gate: &TensorMeta) -> Claim {
-        refuse_unless!(gate.rank() == 2, "multiplies by matrices, gate is {gate}");
-        // Samples are small: both sides are compared on the host.
-        if input.device().is_cpu() { Ok(()) } else { is_large(gate) }
+    fn condition(gate: &TensorMeta) -> Claim {
+        is_worth_it(gate)
     }
 
     fn samples(s: &mut Samples) {

@@ -2,7 +2,6 @@
 // Some blocks have OWN queries and go over keys, the others have OWN keys and go over queries: every sum has one place,
 // and one order. With P the weights and δ = Σ d_out out of a row: d_value = Pᵀ d_out, d_scores = P (d_out valueᵀ - δ),
 // d_query = d_scores key scale, d_key = d_scoresᵀ query scale.
-#include "fulgurite/reductions.cuh"
 
 // Registers hold the rows of a block where they are short.
 constexpr bool KEPT = PADDED <= 64;
@@ -23,26 +22,6 @@ struct Problem {
         return logs_of(batch, head) + (i64)batches * heads * queries;
     }
 };
-
-__device__ __forceinline__ float dot(float4 a, float4 b) {
-    return __fmaf_rn(a.x, b.x, __fmaf_rn(a.y, b.y, __fmaf_rn(a.z, b.z, a.w * b.w)));
-}
-
-// What both kinds of blocks need of each query, by QUARTERS threads each. `out` is [batch, queries, heads, WIDTH].
-extern "C" __global__ void __launch_bounds__(THREADS_OF_ROWS) attention_rows(
-    const T* d_out, const T* out, const float* log_sums, float* rows, Strides of_d_out, int heads, int queries,
-    i64 count) {
-    const i64 index = (blockIdx.x * (i64)THREADS_OF_ROWS + threadIdx.x) / QUARTERS, row = min(index, count - 1);
-    const int at = threadIdx.x % QUARTERS * 4;
-    const i64 query = row % queries, head = row / queries % heads, batch = row / queries / heads;
-    const T* d = d_out + batch * of_d_out.batch + head * of_d_out.head + query * of_d_out.row;
-    float delta = dot(four(d, at), four(out + ((batch * queries + query) * heads + head) * WIDTH, at));
-    delta = lanes_reduce<Sum, QUARTERS>(delta);
-    if (at == 0 && index < count) {
-        rows[row] = log_sums[row] * LOG2_E;
-        rows[count + row] = delta;
-    }
-}
 
 __device__ __forceinline__ void of_queries(const Problem& p, int index, uint4* shared) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;

@@ -33,8 +33,8 @@ use fulgurite_ops::prims;
         executor = "flash",
         dtype = f16,
         scaled = 0.0009765625,
-        reason = "weights are rounded to TF32, by 2^-11 of each, before they are multiplied: twice that of what is \
-                  usual"
+        reason = "weights are rounded to TF32 or f16, by 2^-11 of each, before they are multiplied: twice that of what \
+                  is usual"
     )
 )]
 pub mod attention_after {

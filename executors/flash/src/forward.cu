@@ -21,8 +21,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if AFTER
     const i64 given = widen(starts[batch]);
     const int start = given > keys ? keys : given < -queries ? -queries : (int)given;
+    // What comes later may be anything, also NaN, which a weight of 0 would not hide: zeros stand for it.
+    const int filled = min(keys, start + queries);
 #else
     constexpr int start = 0;
+    const int filled = keys;
 #endif
     const int first_own = block * OWN, first_of_warp = first_own + threadIdx.x / 32 * 16;
     const int own[2] = {first_of_warp + g, first_of_warp + g + 8};
@@ -31,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const T* v = value + batch * of_value.batch + shared_head * of_value.head;
 
     Tiles<true> tiles(shared);
-    auto ask = [&](int first) { tiles.ask(k, of_key.row, v, of_value.row, first, keys); };
+    auto ask = [&](int first) { tiles.ask(k, of_key.row, v, of_value.row, first, filled); };
     ask(0);
     const Left<true> left(nullptr, q, of_query.row, own, queries);
     float sums[WIDE][4], top[2] = {-INFINITY_F32, -INFINITY_F32}, total[2] = {0, 0};
@@ -93,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (own[half] < queries) {
             // [batch, queries, heads, WIDTH]: the heads of a position beside each other.
             // Who sees nothing gets zeros.
-            const float share = AFTER && !(all > 0.0f) ? 0.0f : 1.0f / all;
+            const float share = AFTER && all == 0.0f ? 0.0f : 1.0f / all;
             write_row(out + ((batch * queries + own[half]) * heads + head) * WIDTH, sums, half, share);
 #if !AFTER
             if (t == 0) log_sums[(batch * heads + head) * queries + own[half]] = (top[half] + log2f(all)) * LN_2;

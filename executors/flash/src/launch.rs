@@ -1,86 +1,16 @@
 //! How the kernels of attention are launched.
 
 use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
-use fulgurite_runtime::{DType, source_files};
+use fulgurite_runtime::source_files;
 
 use fulgurite_executor_cuda::elementwise::contiguous_copy;
 use fulgurite_executor_cuda::support::type_of;
 
-/// The widest heads that the kernels hold.
-pub(super) const WIDEST: usize = 128;
+use super::groups::Groups;
+use super::problem::{Problem, Products};
 
 /// Rows of a warp.
 const OF_A_WARP: usize = 16;
-
-/// The problem as the kernels see it: [batch, heads, queries, width] against [batch, shared_heads, keys, width].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Problem {
-    pub batch: usize,
-    pub heads: usize,
-    pub shared_heads: usize,
-    pub queries: usize,
-    pub keys: usize,
-    pub width: usize,
-    pub dtype: DType,
-}
-
-impl Problem {
-    /// Of tensors whose metas were checked.
-    pub fn of(query: &DeviceTensor, key: &DeviceTensor) -> Problem {
-        let [batch, heads, queries, width] = [0, 1, 2, 3].map(|dim| query.shape()[dim]);
-        let (shared_heads, keys) = (key.shape()[1], key.shape()[2]);
-        Problem { batch, heads, shared_heads, queries, keys, width, dtype: query.dtype() }
-    }
-
-    /// The width with zeros behind it.
-    fn padded(&self) -> usize {
-        self.width.next_power_of_two().max(32)
-    }
-
-    /// Whether rows are of as many elements as are read at once, several times over.
-    fn has_whole_packs(&self) -> bool {
-        self.width.is_multiple_of(Products::of(self.dtype).pack())
-    }
-
-    /// The extents that kernels take, and the factor of scores.
-    fn extents(&self, scale: f64) -> Vec<Parameter> {
-        let counts = [self.heads, self.shared_heads, self.queries, self.keys];
-        let mut parameters: Vec<Parameter> = counts.iter().map(|count| Parameter::from(*count as i32)).collect();
-        parameters.push((scale as f32).into());
-        parameters
-    }
-}
-
-/// How the tensor cores multiply.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Products {
-    /// Elements of bf16 as they are.
-    Bf16,
-    /// The others in TF32: f32 rounded; f16 for its range, which the gradients of scores may leave.
-    Tf32,
-}
-
-impl Products {
-    fn of(dtype: DType) -> Products {
-        if dtype == DType::BF16 { Products::Bf16 } else { Products::Tf32 }
-    }
-
-    /// Bytes of an element in shared memory.
-    fn size(self) -> usize {
-        match self {
-            Products::Bf16 => DType::BF16.size(),
-            Products::Tf32 => DType::F32.size(),
-        }
-    }
-
-    /// Neighbours that are read at once.
-    fn pack(self) -> usize {
-        WIDEST_ACCESS / self.size()
-    }
-}
-
-/// Bytes of shared memory that a thread fills at once.
-const WIDEST_ACCESS: usize = 16;
 
 /// How many warps a block has, and how many rows of the other side it reads at a time.
 #[derive(Clone, Copy)]
@@ -156,6 +86,14 @@ impl Heads {
         Ok(Heads { tensor: contiguous(plan, tensor)? })
     }
 
+    /// The same, or a copy, so that `pack` neighbours of every row can be read at once.
+    fn packed(self, plan: &mut Plan, pack: usize) -> Result<Heads> {
+        if self.aligned(pack) {
+            return Ok(self);
+        }
+        Ok(Heads { tensor: contiguous_copy(plan, &self.tensor)? })
+    }
+
     /// Of batch, head and row, in elements.
     fn strides(&self) -> Parameter {
         Parameter::from([0, 1, 2].map(|dim| self.tensor.strides[dim] as i64))
@@ -172,31 +110,38 @@ impl Heads {
 
 /// Takes the following kernels from a file.
 macro_rules! kernels {
-    ($plan:expr, $problem:expr, $tiling:expr, $file:literal) => {
+    ($plan:expr, $tiling:expr, $file:literal) => {
         $plan.source(match $tiling.products {
-            Products::Bf16 => source_files!["rows.cuh", "bf16.cuh", $file],
-            Products::Tf32 => source_files!["rows.cuh", "tf32.cuh", $file],
+            Products::Bf16 => source_files!["rows.cuh", "warps.cuh", "bf16.cuh", $file],
+            Products::Tf32 => source_files!["rows.cuh", "warps.cuh", "tf32.cuh", $file],
         });
-        $plan.define("ELEMENT", type_of($problem.dtype));
+        $plan.define("WARPS", $tiling.warps);
+        $plan.define("TILE", $tiling.tile);
     };
 }
 
 /// Tells the kernels what they are compiled for.
-fn define(plan: &mut Plan, problem: &Problem, tiling: Tiling, is_causal: bool, aligned: bool) {
+fn define(plan: &mut Plan, problem: &Problem, padded: usize, is_causal: bool, aligned: bool) {
+    plan.define("ELEMENT", type_of(problem.dtype));
     plan.define("WIDTH", problem.width);
-    plan.define("PADDED", problem.padded());
-    plan.define("WARPS", tiling.warps);
-    plan.define("TILE", tiling.tile);
+    plan.define("PADDED", padded);
     plan.define("CAUSAL", u8::from(is_causal));
     plan.define("ALIGNED", u8::from(aligned));
 }
 
-/// Whether as many neighbours as the kernels take at once can be taken of all operands, and of contiguous tensors of
-/// the width.
-fn aligned(problem: &Problem, operands: &[Heads], contiguous: &[&DeviceTensor]) -> bool {
-    let pack = Products::of(problem.dtype).pack();
+/// Whether `pack` neighbours can be taken at once of all operands, and of contiguous tensors of the width.
+fn aligned(problem: &Problem, pack: usize, operands: &[Heads], contiguous: &[&DeviceTensor]) -> bool {
     let whole = |tensor: &&DeviceTensor| tensor.alignment.is_multiple_of(pack * problem.dtype.size());
-    problem.has_whole_packs() && contiguous.iter().all(whole) && operands.iter().all(|heads| heads.aligned(pack))
+    problem.has_whole(pack) && contiguous.iter().all(whole) && operands.iter().all(|heads| heads.aligned(pack))
+}
+
+/// Tensors of heads as kernels take them; those of warp groups take packs alone.
+fn operands(plan: &mut Plan, problem: &Problem, by_groups: bool, tensors: &[&DeviceTensor]) -> Result<Vec<Heads>> {
+    let taken = |tensor: &&DeviceTensor| {
+        let heads = Heads::laid_out(plan, tensor)?;
+        if by_groups { heads.packed(plan, Groups::pack(problem)) } else { Ok(heads) }
+    };
+    tensors.iter().map(taken).collect()
 }
 
 /// Plans [`super::attention`].
@@ -233,14 +178,22 @@ fn launch_forward(
     log_sums: Option<&DeviceTensor>,
 ) -> Result<()> {
     let problem = Problem::of(query, key);
-    let mut operands = Vec::new();
-    for tensor in [query, key, value] {
-        operands.push(Heads::laid_out(plan, tensor)?);
-    }
-    let aligned = aligned(&problem, &operands, &[out]);
-    let tiling = Tiling::forward(&problem);
-    kernels!(plan, problem, tiling, "forward.cu");
-    define(plan, &problem, tiling, is_causal, aligned);
+    let groups = Groups::forward(plan, &problem);
+    let operands = operands(plan, &problem, groups.is_some(), &[query, key, value])?;
+    let shape = if let Some(groups) = groups {
+        plan.source(source_files!["rows.cuh", "wgmma.cuh", "tiles.cuh", "forward_wgmma.cu"]);
+        groups.define(plan);
+        let aligned = aligned(&problem, Groups::pack(&problem), &operands, &[out]);
+        define(plan, &problem, Groups::padded(&problem), is_causal, aligned);
+        groups.shape(plan)
+    } else {
+        let tiling = Tiling::forward(&problem);
+        kernels!(plan, tiling, "forward.cu");
+        let aligned = aligned(&problem, tiling.products.pack(), &operands, &[out]);
+        define(plan, &problem, problem.padded(), is_causal, aligned);
+        let blocks = tiling.blocks(problem.queries) * problem.heads * problem.batch;
+        LaunchShape::linear(blocks as u32, tiling.threads()).shared(tiling.shared_bytes(&problem) as u32)
+    };
     plan.define("AFTER", u8::from(starts.is_some()));
     let mut parameters: Vec<Parameter> = operands.iter().map(|heads| Parameter::from(&heads.tensor)).collect();
     parameters.push(Parameter::from(out));
@@ -253,8 +206,9 @@ fn launch_forward(
     }
     parameters.extend(operands.iter().map(Heads::strides));
     parameters.extend(problem.extents(scale));
-    let blocks = tiling.blocks(problem.queries) * problem.heads * problem.batch;
-    let shape = LaunchShape::linear(blocks as u32, tiling.threads()).shared(tiling.shared_bytes(&problem) as u32);
+    if let Some(groups) = groups {
+        parameters.extend(groups.parameters(&problem));
+    }
     plan.launch("attention", shape, parameters)
 }
 
@@ -271,17 +225,15 @@ pub(super) fn backward(
     gradients: [&DeviceTensor; 3],
 ) -> Result<()> {
     let problem = Problem::of(query, key);
-    let mut operands = Vec::new();
-    for tensor in [d_out, query, key, value] {
-        operands.push(Heads::laid_out(plan, tensor)?);
-    }
+    let groups = Groups::backward(plan, &problem);
+    let operands = operands(plan, &problem, groups.is_some(), &[d_out, query, key, value])?;
     let (out, log_sums) = (contiguous(plan, out)?, contiguous(plan, log_sums)?);
     let [d_query, d_key, d_value] = gradients;
-    let aligned = aligned(&problem, &operands, &[d_query, d_key, d_value, &out]);
     let tiling = Tiling::backward(&problem);
-    kernels!(plan, problem, tiling, "backward.cu");
-    define(plan, &problem, tiling, is_causal, aligned);
+    let aligned = aligned(&problem, tiling.products.pack(), &operands, &[d_query, d_key, d_value, &out]);
+    plan.source(source_files!["rows.cuh", "rows.cu"]);
     plan.define("THREADS_OF_ROWS", THREADS_OF_ROWS);
+    define(plan, &problem, problem.padded(), is_causal, aligned);
     let count = problem.batch * problem.heads * problem.queries;
     let rows = plan.workspace((count * 2 * size_of::<f32>()) as u64);
     let mut parameters = vec![Parameter::from(&operands[0].tensor), (&out).into(), (&log_sums).into(), rows.into()];
@@ -294,6 +246,21 @@ pub(super) fn backward(
     parameters.push(rows.into());
     parameters.extend(gradients.map(Parameter::from));
     parameters.extend(operands.iter().map(Heads::strides));
+    if let Some(both) = groups {
+        for (groups, of_keys) in both.into_iter().zip([1, 0]) {
+            plan.source(source_files!["rows.cuh", "wgmma.cuh", "tiles.cuh", "backward_wgmma.cu"]);
+            groups.define(plan);
+            define(plan, &problem, Groups::padded(&problem), is_causal, aligned);
+            plan.define("OF_KEYS", of_keys);
+            let mut parameters = parameters.clone();
+            parameters.extend(problem.extents(scale));
+            parameters.extend(groups.parameters(&problem));
+            plan.launch("attention_backward", groups.shape(plan), parameters)?;
+        }
+        return Ok(());
+    }
+    kernels!(plan, tiling, "backward.cu");
+    define(plan, &problem, problem.padded(), is_causal, aligned);
     parameters.push((problem.batch as i32).into());
     parameters.extend(problem.extents(scale));
     let blocks = tiling.blocks(problem.queries) * problem.heads * problem.batch

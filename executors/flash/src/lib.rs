@@ -1,14 +1,17 @@
 //! `flash`: scaled dot-product attention as one kernel forward and one backward. Scores are never written: memory grows
 //! with the length, not with its square (Dao et al., "FlashAttention", 2022).
 //!
-//! Sums are f32. `flash` takes elements of bf16, which are multiplied as they are, and of f16, which are numbers of
-//! TF32 (10 bits of fraction, the range of f32); what it computes on the way and multiplies again, weights and
-//! gradients of scores, is rounded to the same. Elements of f32 are rounded to TF32, so that `flash_tf32` must be asked
-//! for by name. What a checker refuses, the next executor of the list takes.
+//! Sums are f32. `flash` takes elements of bf16 and f16. Those of bf16 are multiplied as they are; those of f16 as they
+//! are by the forward kernel for sm_90a, and otherwise as numbers of TF32 (10 bits of fraction, the range of f32). What
+//! is computed on the way and multiplied again, weights and gradients of scores, is rounded to the same. Elements of
+//! f32 are rounded to TF32, so that `flash_tf32` must be asked for by name. What a checker refuses, the next executor
+//! of the list takes.
 
 mod cached;
+mod groups;
 mod heads;
 mod launch;
+mod problem;
 mod symbols;
 
 pub use cached::attention_after;

@@ -1,17 +1,14 @@
-// What the kernels of attention share, whatever the tensor cores multiply: a block's rows, places in tensors of heads,
-// and sums over the threads that have parts of one row.
+// What the kernels of attention share, whatever the tensor cores multiply: places in tensors of heads, and sums over
+// the threads that have parts of one row.
 //
-// A warp has 16 rows of its own. Of a 16 x 8 result the thread has, with g = lane / 4 and t = lane % 4, columns 2 t and
-// 2 t + 1 of row g (numbers 0 and 1) and of row g + 8 (numbers 2 and 3).
+// A warp has 16 rows of its own at a time. Of a 16 x 8 result the thread has, with g = lane / 4 and t = lane % 4,
+// columns 2 t and 2 t + 1 of row g (numbers 0 and 1) and of row g + 8 (numbers 2 and 3).
 #include "fulgurite/arithmetic.cuh"
 #include "fulgurite/copies.cuh"
 #include "fulgurite/vectors.cuh"
 
 typedef ELEMENT T;
 
-// A block is WARPS warps; it goes over the other side's rows by tiles of TILE.
-constexpr int THREADS = 32 * WARPS;
-constexpr int OWN = 16 * WARPS;
 // Results of 8 columns each that a row of the width has, with zeros behind it: PADDED is 32, 64 or 128.
 constexpr int WIDE = PADDED / 8;
 constexpr int QUARTERS = PADDED / 4;

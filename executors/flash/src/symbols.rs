@@ -5,7 +5,7 @@ use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::{ArrayD, IxDyn};
 use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
 
-use super::launch::WIDEST;
+use super::problem::WIDEST;
 use super::{by_both, flash};
 use fulgurite_ops::core::arrays::softmax_row;
 use fulgurite_ops::prims::{self, checks};
@@ -87,8 +87,8 @@ fn scores(query: &ArrayD<f64>, key: &ArrayD<f64>, is_causal: bool, scale: f64) -
         executor = "flash",
         dtype = f16,
         scaled = 0.0009765625,
-        reason = "weights are rounded to TF32, by 2^-11 of each, before they are multiplied: twice that of what is \
-                  usual"
+        reason = "weights are rounded to TF32 or f16, by 2^-11 of each, before they are multiplied: twice that of what \
+                  is usual"
     )
 )]
 pub mod attention {
@@ -171,7 +171,7 @@ pub mod attention {
 }
 
 /// Batch, heads and those of keys, queries and keys, width, causal.
-const CASES: [(usize, [usize; 2], [usize; 2], usize, bool); 10] = [
+const CASES: [(usize, [usize; 2], [usize; 2], usize, bool); 12] = [
     (2, [3, 3], [5, 5], 4, false),
     (2, [3, 3], [7, 7], 4, true),
     // Neither tiles nor packs are whole.
@@ -186,6 +186,9 @@ const CASES: [(usize, [usize; 2], [usize; 2], usize, bool); 10] = [
     (1, [2, 2], [200, 150], 64, true),
     // Rows of the block in shared memory.
     (1, [2, 1], [70, 90], 128, true),
+    // Several tiles of warp groups, with zeros behind the width.
+    (1, [2, 1], [140, 270], 96, false),
+    (2, [2, 1], [270, 270], 40, true),
 ];
 
 /// The gradients of [`mod@attention`] for query, key and value, each with the heads of a position beside each other:

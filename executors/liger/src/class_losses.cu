@@ -8,7 +8,7 @@ typedef ELEMENT T;
 // What the loss of a row consists of: see the operator `class_losses`. CAPPED, SMOOTHED and WEIGHTED say which of these
 // numbers are of use.
 struct Options {
-    const T* weight;
+    const CLASS_WEIGHT* weight;
     i64 ignored;
     // What part of the target its class has, and what each class has.
     float kept, spread;
@@ -22,6 +22,8 @@ struct Options {
     __device__ __forceinline__ float bent(float logit) const {
         const float part = logit / cap;
         if constexpr (sizeof(T) > 2) return tanhf(part);
+        // Of a small part of a large cap, the difference of two numbers near one would lose all digits.
+        if (fabsf(part) < 0.01f) return part * (1.0f - part * part * (1.0f / 3.0f));
         return 1.0f - __fdividef(2.0f, 1.0f + power_of_two(part * (2.0f * LOG2_E)));
     }
     __device__ __forceinline__ float capped(float logit) const { return CAPPED ? cap * bent(logit) : logit; }
@@ -31,13 +33,14 @@ struct Options {
 struct Seen {
     const Options& options;
     Exponentials<T> sums;
-    // The weighted sum of the logits' distances to `base`, and the sum of the weights.
-    float base, moved, weights;
+    // What is spread over the classes: the sum of their shares times the distances of the logits to `base`, and the
+    // sum of the shares. The loss has the distance of the class's logit too: nothing is lost to its size.
+    float base, moved, shares;
 
-    __device__ __forceinline__ Seen(const Options& options, float first) : options(options), base(0), moved(0) {
-        weights = 0;
+    __device__ __forceinline__ Seen(const Options& options, float aimed) : options(options), base(0), moved(0) {
+        shares = 0;
         // Of infinite numbers there are no distances.
-        if (SMOOTHED && is_finite(options.capped(first))) base = options.capped(first);
+        if (SMOOTHED && is_finite(options.capped(aimed))) base = options.capped(aimed);
     }
     static __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) < INFINITY_F32; }
 
@@ -46,9 +49,9 @@ struct Seen {
         for (int i = 0; i < N; ++i) {
             x[i] = options.capped(x[i]);
             if (SMOOTHED) {
-                const float weight = options.weight_of(at(i));
-                moved = __fmaf_rn(weight, x[i] - base, moved);
-                weights += weight;
+                const float share = options.spread * options.weight_of(at(i));
+                moved = __fmaf_rn(share, x[i] - base, moved);
+                shares += share;
             }
         }
         sums.add(x);
@@ -59,7 +62,7 @@ struct Seen {
         if (SMOOTHED) {
             __syncthreads();
             moved = block_reduce<Sum, float>(moved, scratch, 0.0f);
-            weights = block_reduce<Sum, float>(weights, scratch, 0.0f);
+            shares = block_reduce<Sum, float>(shares, scratch, 0.0f);
         }
     }
 };
@@ -91,7 +94,7 @@ __device__ __forceinline__ float loss_of(const Seen& seen, int hit, float logit)
     // The difference first: nothing is lost to the size of the logits.
     float loss = log_total - (options.capped(logit) - seen.sums.top);
     if (WEIGHTED) loss *= options.weight_of(hit);
-    if (SMOOTHED) loss = options.kept * loss + options.spread * (seen.weights * (log_sum - seen.base) - seen.moved);
+    if (SMOOTHED) loss = options.kept * loss + (seen.shares * (log_sum - seen.base) - seen.moved);
     if (options.square != 0.0f) loss += options.square * log_sum * log_sum;
     return loss;
 }
@@ -110,7 +113,7 @@ struct Slope {
         share = aimed = d * options.kept * options.weight_of(hit);
         if (SMOOTHED) {
             spread = d * options.spread;
-            share += spread * seen.weights;
+            share += d * seen.shares;
         }
         if (options.square != 0.0f) share += 2.0f * options.square * (seen.sums.top + logf(seen.sums.total)) * d;
     }
@@ -182,8 +185,9 @@ template <int S> __device__ __forceinline__ void see(const Stream<T>& x, const K
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) class_losses_kept(
-    const T* logits, const TARGET* target, const float* d_losses, const T* weight, float* losses, T* d_logits, u64 rows,
-    i64 ignored, float part, float spread, float square, float cap, Fault* fault, unsigned code) {
+    const T* logits, const TARGET* target, const float* d_losses, const CLASS_WEIGHT* weight, float* losses,
+    T* d_logits, u64 rows, i64 ignored, float part, float spread, float square, float cap, Fault* fault,
+    unsigned code) {
     extern __shared__ __align__(16) unsigned char bytes[];
     // Two rows' worth: while a warp reads the sums of one, another may write those of the next.
     __shared__ float scratch[2][64];
@@ -209,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) class_losses_kept(
         const int hit = aim.hit(options);
         // Read before anybody writes the gradient in its place.
         const float logit = LOSSES && threadIdx.x == 0 && hit >= 0 ? widen(x.x[hit]) : 0.0f;
-        Seen seen(options, SMOOTHED ? widen(x.x[0]) : 0.0f);
+        Seen seen(options, SMOOTHED ? widen(x.x[hit < 0 ? 0 : hit]) : 0.0f);
         see<0>(x, kept, seen);
 #pragma unroll
         for (int e = 0; e < EXTRA; ++e) {
@@ -269,8 +273,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) class_losses_kept(
 // A block a row: read once for its loss, and a second time for its gradient. (Registers for one block keep
 // the compiler from local memory.)
 extern "C" __global__ void __launch_bounds__(THREADS, 1) class_losses_streamed(
-    const T* logits, const TARGET* target, const float* d_losses, const T* weight, float* losses, T* d_logits, u64 rows,
-    i64 ignored, float part, float spread, float square, float cap, Fault* fault, unsigned code) {
+    const T* logits, const TARGET* target, const float* d_losses, const CLASS_WEIGHT* weight, float* losses,
+    T* d_logits, u64 rows, i64 ignored, float part, float spread, float square, float cap, Fault* fault,
+    unsigned code) {
     __shared__ float scratch[64];
     const Options options = {weight, ignored, part, spread, square, cap};
     const u64 row = blockIdx.x;
@@ -278,7 +283,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) class_losses_streamed(
     const Aim aim(target, d_losses, row);
     const int hit = aim.hit(options);
     const float logit = LOSSES && threadIdx.x == 0 && hit >= 0 ? widen(x.x[hit]) : 0.0f;
-    Seen seen(options, SMOOTHED ? widen(x.x[0]) : 0.0f);
+    Seen seen(options, SMOOTHED ? widen(x.x[hit < 0 ? 0 : hit]) : 0.0f);
     x.visit(seen);
     seen.over_block(scratch);
     if (threadIdx.x == 0) {

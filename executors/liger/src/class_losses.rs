@@ -60,6 +60,8 @@ fn kernels_fit(input: &TensorMeta) -> Claim {
     takes("input", input)?;
     let columns = input.shape().last().copied().unwrap_or(0);
     refuse_unless!((1..=LONGEST).contains(&columns), "takes 1 to {LONGEST} classes, not {columns}");
+    let rows = input.shape()[0];
+    refuse_unless!(i32::try_from(rows).is_ok(), "takes at most {} rows, a block each, not {rows}", i32::MAX);
     Ok(())
 }
 
@@ -99,6 +101,7 @@ impl Call<'_> {
         plan.define("LOSSES", u8::from(losses.is_some()));
         plan.define("GRADIENT", u8::from(gradient.is_some()));
         plan.define("WEIGHTED", u8::from(self.weight.is_some()));
+        plan.define("CLASS_WEIGHT", type_of(self.weight.unwrap_or(input).dtype()));
         plan.define("SMOOTHED", u8::from(self.label_smoothing > 0.0));
         plan.define("CAPPED", u8::from(self.softcap.is_some()));
         let fault = plan.fault("target");

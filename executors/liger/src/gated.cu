@@ -42,12 +42,14 @@ struct Activated {
     }
 };
 
+// The product of the activation, rounded as a tensor of it would be, and of `up`.
+__device__ __forceinline__ float unit_of(float activation, float up) { return widen(narrow<T>(activation)) * up; }
+
 // Each thread takes EACH packs; the last elements, less than a pack, are taken one by one.
 extern "C" __global__ void __launch_bounds__(THREADS) gated(const T* gate, const T* up, T* out, u64 count) {
     const u64 first = ((u64)blockIdx.x * (EACH * THREADS) + threadIdx.x) * PACK;
     float x[EACH][PACK], y[EACH][PACK];
-    // The activation is rounded, as a tensor of it would be.
-    auto product = [](float x, float y) { return widen(narrow<T>(Activated(x).value)) * y; };
+    auto product = [](float x, float y) { return unit_of(Activated(x).value, y); };
 #pragma unroll
     for (int u = 0; u < EACH; ++u) {
         const u64 at = first + u * (THREADS * PACK);
@@ -70,8 +72,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) gated(const T* gate, const
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) gated_backward(
-    const T* gate, const T* up, const T* d_out, T* d_gate, T* d_up, u64 count) {
+// The gradients of both operands; with UNIT also the result of `gated`, computed again. A thread has read its elements
+// of all operands before it writes any result.
+template <bool UNIT>
+__device__ __forceinline__ void backward(
+    const T* gate, const T* up, const T* d_out, T* unit, T* d_gate, T* d_up, u64 count) {
     const u64 first = ((u64)blockIdx.x * (EACH * THREADS) + threadIdx.x) * PACK;
     float x[EACH][PACK], y[EACH][PACK], d[EACH][PACK];
 #pragma unroll
@@ -90,9 +95,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) gated_backward(
 #pragma unroll
             for (int i = 0; i < PACK; ++i) {
                 const Activated activated(x[u][i]);
-                x[u][i] = d[u][i] * y[u][i] * activated.slope;
-                y[u][i] = d[u][i] * activated.value;
+                const float by = y[u][i], change = d[u][i];
+                x[u][i] = change * by * activated.slope;
+                y[u][i] = change * activated.value;
+                if constexpr (UNIT) d[u][i] = unit_of(activated.value, by);
             }
+            if constexpr (UNIT) write<PACK, ALIGNED>(unit + at, d[u]);
             write<PACK, ALIGNED>(d_gate + at, x[u]);
             write<PACK, ALIGNED>(d_up + at, y[u]);
         } else {
@@ -102,7 +110,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) gated_backward(
                 const float by = widen(up[i]), change = widen(d_out[i]);
                 d_gate[i] = narrow<T>(change * by * activated.slope);
                 d_up[i] = narrow<T>(change * activated.value);
+                if constexpr (UNIT) unit[i] = narrow<T>(unit_of(activated.value, by));
             }
         }
     }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) gated_backward(
+    const T* gate, const T* up, const T* d_out, T* d_gate, T* d_up, u64 count) {
+    backward<false>(gate, up, d_out, nullptr, d_gate, d_up, count);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) gated_backward_and_unit(
+    const T* gate, const T* up, const T* d_out, T* unit, T* d_gate, T* d_up, u64 count) {
+    backward<true>(gate, up, d_out, unit, d_gate, d_up, count);
 }

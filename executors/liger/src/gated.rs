@@ -14,12 +14,16 @@ use fulgurite_ops::prims::checks;
 /// How many packs a thread takes.
 const EACH: usize = 1;
 
-/// What is applied to the gate; the kernels know the numbers.
-#[derive(Clone, Copy)]
-enum Activation {
-    Silu = 0,
-    Gelu = 1,
-    TanhGelu = 2,
+fulgurite_runtime::attribute_enum! {
+    /// What is applied to the gate.
+    pub enum Activation {
+        /// `x σ(x)`.
+        Silu = "silu",
+        /// `x Φ(x)` by the error function.
+        Gelu = "gelu",
+        /// `x Φ(x)` by a hyperbolic tangent.
+        TanhGelu = "gelu_tanh",
+    }
 }
 
 impl From<Approximate> for Activation {
@@ -31,8 +35,11 @@ impl From<Approximate> for Activation {
     }
 }
 
-/// Launches `kernel` on tensors of equal shapes.
-fn each_element(plan: &mut Plan, kernel: &str, activation: Activation, tensors: &[&DeviceTensor]) -> Result<()> {
+/// Launches `kernel` of `gated.cu` on tensors of equal shapes: the operands, then the results.
+///
+/// # Errors
+/// Those of [`Plan::launch`].
+pub fn each_element(plan: &mut Plan, kernel: &str, activation: Activation, tensors: &[&DeviceTensor]) -> Result<()> {
     let (dtype, count) = (tensors[0].dtype(), tensors[0].len());
     if count == 0 {
         return Ok(());
@@ -41,7 +48,13 @@ fn each_element(plan: &mut Plan, kernel: &str, activation: Activation, tensors: 
     let pack = pack_of(0, dtype.size(), tensors);
     plan.source(source_files!["gated.cu"]);
     plan.define("ELEMENT", type_of(dtype));
-    plan.define("ACTIVATION", activation as u8);
+    // The kernels know the numbers.
+    let number = match activation {
+        Activation::Silu => 0,
+        Activation::Gelu => 1,
+        Activation::TanhGelu => 2,
+    };
+    plan.define("ACTIVATION", number);
     plan.define("THREADS", THREADS);
     plan.define("EACH", EACH);
     plan.define("PACK", pack);
@@ -225,7 +238,7 @@ pub mod geglu_backward {
 }
 
 /// For references: `x Φ(x)` and its derivative.
-fn gelu(x: f64, approximate: Approximate) -> [f64; 2] {
+pub fn gelu(x: f64, approximate: Approximate) -> [f64; 2] {
     match approximate {
         Approximate::None => {
             let part = 0.5 * (1.0 + erf(x / 2f64.sqrt()));

@@ -1,7 +1,8 @@
 //! Normalization by the root mean square.
 
 use fulgurite_ops_macros::{implementation, operator};
-use fulgurite_runtime::{DType, Failure};
+use fulgurite_runtime::rules::wants_gradient;
+use fulgurite_runtime::{DType, Failure, Tensor};
 
 use super::liger;
 use super::normalization::{Backward, Forward, eps_or_default, given, gradients, kernels_fit, normalized, row_meta};
@@ -171,7 +172,7 @@ pub mod rms_norm_backward {
         d_input: &DeviceTensor,
         d_weight: &DeviceTensor,
     ) -> Result<()> {
-        let d_sum = None;
+        let (d_sum, d_weight) = (None, Some(d_weight));
         super::Backward { d_out, d_sum, input, weight, rstd, offset, casting, d_input, d_weight }.plan(plan)
     }
 
@@ -219,6 +220,138 @@ pub mod rms_norm_backward {
     }
 }
 
+/// The gradient of [`rms_norm`] by its input alone, for a weight that is frozen.
+#[operator(
+    executor = liger,
+    dtypes(f32, bf16, f16),
+    in_place(d_out, input),
+    no_grad = "a gradient is not differentiated again"
+)]
+pub mod rms_norm_input_gradient {
+    fn rms_norm_input_gradient(
+        d_out: Tensor<Floating>,
+        input: Tensor<Floating>,
+        normalized_shape: Vec<usize>,
+        weight: Tensor<Floating>,
+        rstd: Tensor<Floating>,
+        offset: f64,
+        casting: Casting,
+    ) -> Tensor;
+
+    fn meta(
+        d_out: &TensorMeta,
+        input: &TensorMeta,
+        normalized_shape: &[usize],
+        weight: &TensorMeta,
+        rstd: &TensorMeta,
+    ) -> Result<TensorMeta> {
+        let whole = !normalized_shape.is_empty() && input.shape().ends_with(normalized_shape);
+        require!(whole, TrailingShape, "input is {input}, expected it to end with {normalized_shape:?}");
+        let fits = weight.shape() == normalized_shape;
+        require!(fits, WeightShape, "weight is {weight}, expected {normalized_shape:?}");
+        super::kernels_fit(input, normalized_shape, weight)
+            .map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
+        checks::is_like(("d_out", d_out), input, Code::Cotangent)?;
+        checks::is_like(("rstd", rstd), &super::row_meta(input, normalized_shape), Code::Statistics)?;
+        Ok(input.clone())
+    }
+
+    fn reference(
+        d_out: &ArrayD<f64>,
+        input: &ReferenceTensor,
+        normalized_shape: &[usize],
+        weight: &ArrayD<f64>,
+        rstd: &ArrayD<f64>,
+        offset: f64,
+        casting: Casting,
+    ) -> ArrayD<f64> {
+        super::gradients(d_out, (input.floats(), input.dtype()), normalized_shape, weight, rstd, offset, casting).0
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        d_out: &DeviceTensor,
+        input: &DeviceTensor,
+        weight: &DeviceTensor,
+        rstd: &DeviceTensor,
+        offset: f64,
+        casting: Casting,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        let (d_sum, d_input, d_weight) = (None, out, None);
+        super::Backward { d_out, d_sum, input, weight, rstd, offset, casting, d_input, d_weight }.plan(plan)
+    }
+
+    fn samples(s: &mut Samples) {
+        let call = |rows: &[usize], columns: &[usize], offset: f64, casting: Casting, weight: DType| {
+            let shape = [rows, columns].concat();
+            let weight = s.uniform(-offset, 2.0 - offset, columns).cast(weight);
+            let rstd = s.uniform(0.8, 1.2, rows).cast(DType::F32);
+            with(s.normal(&shape), s.normal(&shape), columns, weight, rstd, offset, casting)
+        };
+        let own = s.dtype();
+        let cases = [
+            call(&[4], &[8], 0.0, Casting::Gemma, own),
+            call(&[4], &[8], 1.0, Casting::Gemma, own),
+            call(&[4], &[8], 0.0, Casting::Llama, own),
+            call(&[4], &[8], 0.5, Casting::None, own),
+            call(&[2], &[3, 5], 0.0, Casting::Gemma, own),
+            call(&[], &[7], 0.0, Casting::Gemma, own),
+            call(&[0], &[4], 0.0, Casting::Gemma, own),
+            call(&[3], &[515], 0.0, Casting::Llama, own),
+            call(&[3], &[1], 0.0, Casting::Gemma, own),
+            // More rows than the blocks have at a time.
+            call(&[700, 8], &[96], 0.0, Casting::Gemma, DType::F32),
+            call(&[300], &[4096], 0.0, Casting::Gemma, own),
+            // Rows that a block cannot keep.
+            call(&[2], &[8195], 0.0, Casting::Llama, own),
+            call(&[70], &[20480], 1.0, Casting::Gemma, own),
+        ];
+        for case in cases {
+            s.case(case);
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let of = |shape: &[usize]| e.of(DType::F32, shape);
+        let good = || with(of(&[4, 8]), of(&[4, 8]), [8], of(&[8]), of(&[4]), 0.0, Casting::Gemma);
+        e.case(TrailingShape, ARGUMENTS.normalized_shape.set(good(), vec![7]), "end with [7]");
+        e.case(WeightShape, ARGUMENTS.weight.set(good(), of(&[9])), "expected [8]");
+        let empty = with(of(&[4, 0]), of(&[4, 0]), [0], of(&[0]), of(&[4]), 0.0, Casting::Gemma);
+        e.case(Kernel, empty, "takes rows of 1 to 1073741824 elements, not 0");
+        e.case(Cotangent, ARGUMENTS.d_out.set(good(), of(&[4, 9])), "expected f32[4, 8]");
+        e.case(Statistics, ARGUMENTS.rstd.set(good(), of(&[5])), "expected f32[4]");
+    }
+}
+
+/// What [`rms_norm_gradients`] reads.
+pub struct Normalized {
+    /// What was normalized.
+    pub input: Tensor,
+    /// The trailing dimensions of it.
+    pub shape: Vec<usize>,
+    /// What the normalized rows were multiplied with.
+    pub weight: Tensor,
+    /// The scale of each row, f32.
+    pub rstd: Tensor,
+    /// What was added to the weight.
+    pub offset: f64,
+    /// What was rounded on the way.
+    pub casting: Casting,
+}
+
+/// In a rule: the gradients of input and weight for the cotangent `d_out`. A gradient of the weight that nobody reads
+/// is not computed, and `None`.
+#[track_caller]
+pub fn rms_norm_gradients(d_out: Tensor, of: Normalized) -> (Tensor, Option<Tensor>) {
+    let Normalized { input, shape, weight, rstd, offset, casting } = of;
+    if !wants_gradient(weight) {
+        return (rms_norm_input_gradient(d_out, input, shape, weight, rstd, offset, casting), None);
+    }
+    let (d_input, d_weight) = rms_norm_backward(d_out, input, shape, weight, rstd, offset, casting);
+    (d_input, Some(d_weight))
+}
+
 #[implementation(of = fulgurite_ops::nn::rms_norm, by = liger)]
 mod rms_norm_by_liger {
     fn checker(input: &TensorMeta, normalized_shape: &[usize], weight: Option<&TensorMeta>) -> Claim {
@@ -249,10 +382,10 @@ mod rms_norm_by_liger {
     ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let weight = given(weight);
         let (out, rstd) = rms_norm(input, normalized_shape, weight, eps_or_default(input, eps), offset, casting);
-        let normalized_shape = normalized_shape.to_vec();
+        let of = Normalized { input, shape: normalized_shape.to_vec(), weight, rstd, offset, casting };
         (out, move |d_out: Tensor| {
-            let (d_input, d_weight) = rms_norm_backward(d_out, input, normalized_shape, weight, rstd, offset, casting);
-            Grads { input: d_input, weight: Some(d_weight) }
+            let (d_input, d_weight) = rms_norm_gradients(d_out, of);
+            Grads { input: d_input, weight: d_weight }
         })
     }
 }

@@ -22,7 +22,10 @@ const LONG_THREADS: usize = 1024;
 const SHORTEST_PIECE: usize = 32;
 
 /// Whether the kernels are written for rows over the trailing `normalized_shape` of `input`.
-pub(super) fn kernels_fit(input: &TensorMeta, normalized_shape: &[usize], weight: &TensorMeta) -> Claim {
+///
+/// # Errors
+/// The reason why they are not.
+pub fn kernels_fit(input: &TensorMeta, normalized_shape: &[usize], weight: &TensorMeta) -> Claim {
     takes("input", input)?;
     takes("weight", weight)?;
     let columns: usize = normalized_shape.iter().product();
@@ -174,24 +177,29 @@ pub(super) struct Backward<'a> {
     pub(super) offset: f64,
     pub(super) casting: Casting,
     pub(super) d_input: &'a DeviceTensor,
-    pub(super) d_weight: &'a DeviceTensor,
+    /// `None` if nobody reads the weight's gradient: nothing is computed for it.
+    pub(super) d_weight: Option<&'a DeviceTensor>,
 }
 
 impl Backward<'_> {
     pub(super) fn plan(&self, plan: &mut Plan) -> Result<()> {
         let Backward { d_out, d_sum, input, weight, rstd, offset, casting, d_input, d_weight } = *self;
         if input.is_empty() {
-            plan.fill(d_weight, 0);
+            if let Some(d_weight) = d_weight {
+                plan.fill(d_weight, 0);
+            }
             return Ok(());
         }
         let of_input: Vec<&DeviceTensor> = [d_out, input, d_input].into_iter().chain(d_sum).collect();
         let rows = Rows::new(plan, input, &of_input, weight, casting, Direction::Backward, d_sum.is_some());
+        plan.define("WEIGHT_GRADIENT", u8::from(d_weight.is_some()));
         let pieces = match &rows.walk {
             Some(_) => rows.blocks(plan),
             None => rows.count.div_ceil(SHORTEST_PIECE).min(plan.typical().multiprocessors),
         };
-        let partial = plan.workspace((pieces * rows.columns * size_of::<f32>()) as u64);
-        if rows.walk.is_none() {
+        // The sums of the weight's gradient over the rows of each piece.
+        let partial = d_weight.map(|_| plan.workspace((pieces * rows.columns * size_of::<f32>()) as u64));
+        if let (None, Some(partial)) = (&rows.walk, partial) {
             // The weight's gradient comes before the input's, which may have the memory of an operand.
             let grid = (rows.columns / rows.pack).div_ceil(LONG_THREADS);
             let shape = LaunchShape::new([grid as u32, pieces as u32, 1], [LONG_THREADS as u32, 1, 1]);
@@ -201,10 +209,11 @@ impl Backward<'_> {
         parameters.extend(d_sum.map(Parameter::from));
         parameters.extend(binds![input, weight, rstd, d_input]);
         if rows.walk.is_some() {
-            parameters.push(partial.into());
+            parameters.extend(partial.map(Parameter::from));
         }
         parameters.extend(binds![rows.count, offset as f32]);
         rows.launch(plan, "rms_norm_backward", parameters)?;
+        let (Some(d_weight), Some(partial)) = (d_weight, partial) else { return Ok(()) };
         let sums = DeviceTensor {
             meta: TensorMeta::new([pieces, rows.columns], DType::F32, input.device()),
             strides: vec![rows.columns as isize, 1],
@@ -271,12 +280,15 @@ pub(super) fn gradients(
 }
 
 /// What is added to a mean square; without a number the machine epsilon of the type that is computed in.
-pub(super) fn eps_or_default(input: Tensor, eps: Option<f64>) -> f64 {
+pub fn eps_or_default(input: Tensor, eps: Option<f64>) -> f64 {
     eps.unwrap_or(input.dtype().accumulator().epsilon())
 }
 
 /// The weight, which checkers ask for.
-pub(super) fn given(weight: Option<Tensor>) -> Tensor {
+///
+/// # Panics
+/// Without a weight.
+pub fn given(weight: Option<Tensor>) -> Tensor {
     match weight {
         Some(weight) => weight,
         None => unreachable!("the checker asks for a weight"),

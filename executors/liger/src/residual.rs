@@ -5,7 +5,7 @@ use fulgurite_runtime::testing::samples::round_to;
 use fulgurite_runtime::{DType, Failure};
 
 use super::liger;
-use super::norm::rms_norm_backward;
+use super::norm::{Normalized, rms_norm_gradients};
 use super::normalization::{Backward, Forward, eps_or_default, given, gradients, kernels_fit, normalized, row_meta};
 use fulgurite_ops::core::promotion::constant_like;
 use fulgurite_ops::nn::Casting;
@@ -188,7 +188,7 @@ pub mod fused_add_rms_norm_backward {
         d_input: &DeviceTensor,
         d_weight: &DeviceTensor,
     ) -> Result<()> {
-        let (d_sum, input) = (Some(d_sum), sum);
+        let (d_sum, input, d_weight) = (Some(d_sum), sum, Some(d_weight));
         super::Backward { d_out, d_sum, input, weight, rstd, offset, casting, d_input, d_weight }.plan(plan)
     }
 
@@ -264,12 +264,16 @@ mod fused_add_rms_norm_by_liger {
         ((out, sum), move |cotangents: (Option<Tensor>, Option<Tensor>)| {
             let (d_input, d_weight) = match cotangents {
                 (Some(d_out), Some(d_sum)) => {
-                    fused_add_rms_norm_backward(d_out, d_sum, sum, shape, weight, rstd, offset, casting)
+                    let (d_input, d_weight) =
+                        fused_add_rms_norm_backward(d_out, d_sum, sum, shape, weight, rstd, offset, casting);
+                    (d_input, Some(d_weight))
                 }
-                (Some(d_out), None) => rms_norm_backward(d_out, sum, shape, weight, rstd, offset, casting),
-                (None, d_sum) => (d_sum.unwrap_or_else(|| constant_like(sum, 0.0)), constant_like(weight, 0.0)),
+                (Some(d_out), None) => {
+                    rms_norm_gradients(d_out, Normalized { input: sum, shape, weight, rstd, offset, casting })
+                }
+                (None, d_sum) => (d_sum.unwrap_or_else(|| constant_like(sum, 0.0)), Some(constant_like(weight, 0.0))),
             };
-            Grads { input: d_input, residual: d_input, weight: Some(d_weight) }
+            Grads { input: d_input, residual: d_input, weight: d_weight }
         })
     }
 }

@@ -1,15 +1,23 @@
-// The gradients of the rows that the block comes to, and the sum over them of the weight's gradient, which block b
-// leaves in partial[b].
+// The gradients of the rows that the block comes to, and, with WEIGHT_GRADIENT, the sum over them of the weight's
+// gradient, which block b leaves in d_weights[b].
+#if WEIGHT_GRADIENT
+#define D_WEIGHTS float *d_weights,
+#else
+#define D_WEIGHTS
+#endif
+
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) rms_norm_backward(
-    const T* d_out, D_SUM const T* in, const WEIGHT* weight, const float* rstd, T* d_in, float* d_weights, u64 count,
+    const T* d_out, D_SUM const T* in, const WEIGHT* weight, const float* rstd, T* d_in, D_WEIGHTS u64 count,
     float offset) {
     const INDEX rows = (INDEX)count;
     __shared__ float partial[2][32];
+#if WEIGHT_GRADIENT
     float d_weight[STEPS][PACK];
 #pragma unroll
     for (int s = 0; s < STEPS; ++s)
 #pragma unroll
         for (int i = 0; i < PACK; ++i) d_weight[s][i] = 0;
+#endif
     extern __shared__ __align__(16) unsigned char bytes[];
     const T* const operands[2] = {in, d_out};
     Ahead<2> ahead(bytes, rows);
@@ -33,8 +41,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) rms_norm_backwar
                 for (int i = 0; i < PACK; ++i) {
                     const float normal = x.at(s, i) * scale, m = d_normal(d.at(s, i), gain[i]);
                     sums[0] = __fmaf_rn(m, normal, sums[0]);
+#if WEIGHT_GRADIENT
                     if (has_row(first, rows))
                         d_weight[s][i] = __fmaf_rn(d.at(s, i), cast_normal(normal), d_weight[s][i]);
+#endif
                 }
             }
         group_sums<GROUP>(sums, partial[turn]);
@@ -63,6 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) rms_norm_backwar
                 write<PACK, ALIGNED>(d_in + start + Row::column(s), y);
             }
     }
+#if WEIGHT_GRADIENT
     float* own = d_weights + (u64)blockIdx.x * COLUMNS;
     if constexpr (ROWS == 1) {
 #pragma unroll
@@ -90,4 +101,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) rms_norm_backwar
         }
         for (int i = threadIdx.x; i < COLUMNS; i += THREADS) own[i] = sums[i];
     }
+#endif
 }

@@ -1,7 +1,8 @@
 // Rotary position embedding of queries and keys in one launch. A thread has PACK neighbouring columns of the first half
 // of the rotated width, and those of the second half that are rotated with them, at one position of the tables; it goes
 // along SHARED rows, up to EACH of them, which all are rotated by the same angles, and reads cosines and sines once.
-// INVERSE rotates back. Columns behind the ROTATED ones are copied.
+// INVERSE rotates back. Columns behind the ROTATED ones are copied. Results may lie over operands: each thread reads the
+// elements of its rows before it writes them, and no other thread has them.
 #include "fulgurite/vectors.cuh"
 
 typedef ELEMENT T;
@@ -46,7 +47,7 @@ template <i64 STEP> __device__ __forceinline__ void factors(const TABLE* table, 
 
 template <typename Place>
 __device__ __forceinline__ void turn(
-    const T* __restrict__ x, T* __restrict__ out, const TABLE* __restrict__ cos, const TABLE* __restrict__ sin,
+    const T* x, T* out, const TABLE* __restrict__ cos, const TABLE* __restrict__ sin,
     u64 index, u32 piece) {
     const INDEX position = index / UNITS;
     const int unit = index % UNITS;

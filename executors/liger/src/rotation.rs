@@ -19,7 +19,10 @@ const THREADS: u32 = 128;
 const EACH: usize = 2;
 
 /// Whether the kernel is written for these queries, keys and tables.
-fn kernel_fits(q: &TensorMeta, k: &TensorMeta, cos: &TensorMeta, sin: &TensorMeta) -> Claim {
+///
+/// # Errors
+/// The reason why it is not.
+pub fn kernel_fits(q: &TensorMeta, k: &TensorMeta, cos: &TensorMeta, sin: &TensorMeta) -> Claim {
     takes("q", q)?;
     takes("cos", cos)?;
     refuse_unless!(q.dtype() == k.dtype(), "q is {q}, k is {k}, takes one dtype");
@@ -127,6 +130,7 @@ fn pack_of(places: [&Place; 2], tensors: [&DeviceTensor; 4], parts: [usize; 2]) 
 #[operator(
     executor = liger,
     strided,
+    in_place(q, k),
     cheap,
     dtypes(f32, bf16, f16),
     no_grad = "the implementation that uses it has a gradient of its own"

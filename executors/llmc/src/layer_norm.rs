@@ -365,6 +365,43 @@ fn kernels(
     plan.define("WEIGHT", type_of(weight.dtype()));
 }
 
+/// Whether the kernels are written for a call of `layer_norm`.
+///
+/// # Errors
+/// The reason why they are not.
+pub fn layernorm_fits(
+    input: &fulgurite_runtime::TensorMeta,
+    normalized_shape: &[usize],
+    weight: Option<&fulgurite_runtime::TensorMeta>,
+    bias: Option<&fulgurite_runtime::TensorMeta>,
+) -> fulgurite_runtime::executor::Claim {
+    takes(input)?;
+    let (Some(weight), Some(bias)) = (weight, bias) else {
+        return Err("takes a weight and a bias".into());
+    };
+    fulgurite_runtime::refuse_unless!(
+        weight.dtype() == bias.dtype(),
+        "weight is {}, bias {}, takes one dtype",
+        weight.dtype(),
+        bias.dtype()
+    );
+    kernel_fits(input, weight, normalized_shape)
+}
+
+/// Weight and bias, which [`layernorm_fits`] asks for.
+///
+/// # Panics
+/// Without both.
+pub fn layernorm_parameters(
+    weight: Option<fulgurite_runtime::Tensor>,
+    bias: Option<fulgurite_runtime::Tensor>,
+) -> (fulgurite_runtime::Tensor, fulgurite_runtime::Tensor) {
+    match (weight, bias) {
+        (Some(weight), Some(bias)) => (weight, bias),
+        _ => unreachable!("the checker asks for both"),
+    }
+}
+
 #[implementation(of = fulgurite_ops::nn::layer_norm, by = llmc)]
 mod layer_norm_by_llmc {
     fn checker(
@@ -373,17 +410,7 @@ mod layer_norm_by_llmc {
         weight: Option<&TensorMeta>,
         bias: Option<&TensorMeta>,
     ) -> Claim {
-        takes(input)?;
-        let (Some(weight), Some(bias)) = (weight, bias) else {
-            return Err("takes a weight and a bias".into());
-        };
-        refuse_unless!(
-            weight.dtype() == bias.dtype(),
-            "weight is {}, bias {}, takes one dtype",
-            weight.dtype(),
-            bias.dtype()
-        );
-        super::kernel_fits(input, weight, normalized_shape)
+        layernorm_fits(input, normalized_shape, weight, bias)
     }
 
     fn execution(
@@ -393,7 +420,7 @@ mod layer_norm_by_llmc {
         bias: Option<Tensor>,
         eps: f64,
     ) -> Tensor {
-        let (weight, bias) = given(weight, bias);
+        let (weight, bias) = layernorm_parameters(weight, bias);
         layernorm(input, normalized_shape, weight, bias, eps).0
     }
 
@@ -404,20 +431,13 @@ mod layer_norm_by_llmc {
         bias: Option<Tensor>,
         eps: f64,
     ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let (weight, bias) = given(weight, bias);
+        let (weight, bias) = layernorm_parameters(weight, bias);
         let (out, mean, rstd) = layernorm(input, normalized_shape, weight, bias, eps);
         let normalized_shape = normalized_shape.to_vec();
         (out, move |d_out: Tensor| {
             let (d_input, d_weight, d_bias) = layernorm_backward(d_out, input, normalized_shape, weight, mean, rstd);
             Grads { input: d_input, weight: Some(d_weight), bias: Some(d_bias) }
         })
-    }
-
-    fn given(weight: Option<Tensor>, bias: Option<Tensor>) -> (Tensor, Tensor) {
-        match (weight, bias) {
-            (Some(weight), Some(bias)) => (weight, bias),
-            _ => unreachable!("the checker asks for both"),
-        }
     }
 }
 

@@ -12,8 +12,8 @@ mod probabilities;
 pub use activations::{gelu, gelu_backward};
 pub use cross_entropy::{crossentropy, crossentropy_softmax_backward};
 pub use heads::{permute, permute_backward, unpermute, unpermute_backward};
-pub use layer_norm::{layernorm, layernorm_backward};
-pub use probabilities::{softmax, softmax_backward};
+pub use layer_norm::{layernorm, layernorm_backward, layernorm_fits, layernorm_parameters};
+pub use probabilities::{gradient_of_rows, softmax, softmax_backward, softmax_fits};
 
 use fulgurite_ops_macros::executor;
 use fulgurite_runtime::executor::Claim;

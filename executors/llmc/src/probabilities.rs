@@ -9,7 +9,9 @@ use fulgurite_ops::core::arrays::{along, softmax_row};
 use fulgurite_ops::nn::softmax_gradient;
 use fulgurite_ops::prims::checks;
 use fulgurite_runtime::device::Properties;
+use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::{LaunchShape, Plan};
+use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
 
 /// Threads of a block where it has several rows.
 const THREADS: usize = 128;
@@ -201,16 +203,32 @@ pub mod softmax_backward {
     }
 }
 
+/// Whether the kernels are written for a call of the library's `softmax`.
+///
+/// # Errors
+/// The reason why they are not.
+pub fn softmax_fits(input: &TensorMeta, dim: i64, dtype: Option<DType>) -> Claim {
+    takes(input)?;
+    refuse_unless!(input.rank() > 0, "input is zero-dimensional, takes rows");
+    let last = dim == -1 || dim == input.rank() as i64 - 1;
+    refuse_unless!(last, "dim is {dim}, takes the last one of {:?}", input.shape());
+    let same = dtype.is_none_or(|dtype| dtype == input.dtype());
+    refuse_unless!(same, "dtype is another than that of input, {}", input.dtype());
+    Ok(())
+}
+
+/// The gradient of softmax along the last dimension, from its result `out`. Rows that stay in registers are left to a
+/// region, which may have more to compute in the same pass.
+#[track_caller]
+pub fn gradient_of_rows(out: Tensor, d_out: Tensor, dim: i64) -> Tensor {
+    let long = out.size(-1) > Rows::longest(MOST_THREADS);
+    if long { softmax_backward(out, d_out) } else { softmax_gradient(out, d_out, dim) }
+}
+
 #[implementation(of = fulgurite_ops::nn::softmax, by = llmc)]
 mod softmax_by_llmc {
     fn checker(input: &TensorMeta, dim: i64, dtype: Option<DType>) -> Claim {
-        takes(input)?;
-        refuse_unless!(input.rank() > 0, "input is zero-dimensional, takes rows");
-        let last = dim == -1 || dim == input.rank() as i64 - 1;
-        refuse_unless!(last, "dim is {dim}, takes the last one of {:?}", input.shape());
-        let same = dtype.is_none_or(|dtype| dtype == input.dtype());
-        refuse_unless!(same, "dtype is another than that of input, {}", input.dtype());
-        Ok(())
+        softmax_fits(input, dim, dtype)
     }
 
     fn execution(input: Tensor, _dim: i64, _dtype: Option<DType>) -> Tensor {
@@ -219,11 +237,7 @@ mod softmax_by_llmc {
 
     fn grad(input: Tensor, dim: i64, _dtype: Option<DType>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let out = super::softmax(input);
-        // Rows that stay in registers are left to a region, which may have more to compute in the same pass.
-        let long = input.size(-1) > Rows::longest(MOST_THREADS);
-        (out, move |d_out: Tensor| Grads {
-            input: if long { softmax_backward(out, d_out) } else { softmax_gradient(out, d_out, dim) },
-        })
+        (out, move |d_out: Tensor| Grads { input: gradient_of_rows(out, d_out, dim) })
     }
 }
 

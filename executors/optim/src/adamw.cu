@@ -41,22 +41,35 @@ extern "C" __global__ void __launch_bounds__(32)
 }
 
 typedef ELEMENT PARAM;
+typedef MOMENT STATE;
 
 struct Tensors {
     struct {
         const PARAM* param;
         const GRAD* grad;
-        const float* mean;
-        const float* square;
+        const STATE* mean;
+        const STATE* square;
         PARAM* next_param;
-        float* next_mean;
-        float* next_square;
+        STATE* next_mean;
+        STATE* next_square;
     } at[TENSORS];
 };
 // The setting of each tensor.
 struct Choice {
     u32 at[TENSORS];
 };
+
+// Off by a unit or two in the last place.
+__device__ __forceinline__ float nearly_root(float x) {
+    float y;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float nearly_inverse(float x) {
+    float y;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS) adamw(
     const __grid_constant__ Tensors tensors, const __grid_constant__ Table table, const __grid_constant__ Choice choice,
@@ -70,7 +83,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(
     const float rest1 = (float)(1.0 - rates.beta1[setting]), rest2 = (float)(1.0 - rates.beta2[setting]);
     const bool decays = rates.weight_decay[setting] != 0.0;
 
-    // One element, in the order of the operations of the operator's decomposition.
+    // What is rounded to 16 bits needs no quotients and roots that are exact to the last bit, which take most of the
+    // time where so few bytes are moved.
+    constexpr bool NEARLY = sizeof(STATE) == 2;
+    const float inverse_root = 1.0f / number.root;
+
+    // One element, in the order of the operations of the operator's decomposition: all in f32, rounded when written.
     const auto update = [&](float& p, float g, float& m, float& v) {
 #if CONDITIONAL
         // All threads take the same way. What is written may not be where it was read from.
@@ -78,9 +96,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(
 #endif
         m = m + (g - m) * rest1;
         v = v * beta2 + (g * g) * rest2;
-        const float below = sqrtf(v) / number.root + eps;
         if (decays) p = p * number.decay;
-        p = p + (m * number.rate) / below;
+        if constexpr (NEARLY) {
+            p = p + (m * number.rate) * nearly_inverse(nearly_root(v) * inverse_root + eps);
+        } else {
+            p = p + (m * number.rate) / (sqrtf(v) / number.root + eps);
+        }
     };
     constexpr int EACH = 2;
     for (u64 first = chunk.begin + threadIdx.x * PACK; first < chunk.whole; first += EACH * THREADS * PACK) {
@@ -109,10 +130,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(
     }
     const u64 last = chunk.whole + threadIdx.x;
     if (last < chunk.end) {
-        float p = widen(tensor.param[last]), m = tensor.mean[last], v = tensor.square[last];
+        float p = widen(tensor.param[last]), m = widen(tensor.mean[last]), v = widen(tensor.square[last]);
         update(p, widen(tensor.grad[last]), m, v);
         tensor.next_param[last] = narrow<PARAM>(p);
-        tensor.next_mean[last] = m;
-        tensor.next_square[last] = v;
+        tensor.next_mean[last] = narrow<STATE>(m);
+        tensor.next_square[last] = narrow<STATE>(v);
     }
 }

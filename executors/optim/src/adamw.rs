@@ -53,18 +53,20 @@ impl Update {
         Kind {
             param: self.tensors[0].dtype(),
             grad: self.tensors[1].dtype(),
-            pack: pack_of(0, size_of::<f32>(), &all),
+            moment: self.tensors[2].dtype(),
+            pack: pack_of(0, all.iter().map(|tensor| tensor.dtype().size()).max().unwrap_or(1), &all),
             conditional: self.setting.apply.is_some(),
         }
     }
 }
 
-/// What the kernel is compiled for: element types of parameter and gradient, how many elements are read at once, and
-/// whether a tensor says if the update is made.
+/// What the kernel is compiled for: element types of parameter, gradient and moments, how many elements are read at
+/// once, and whether a tensor says if the update is made.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Kind {
     param: DType,
     grad: DType,
+    moment: DType,
     pack: usize,
     conditional: bool,
 }
@@ -112,6 +114,7 @@ fn launch(plan: &mut Plan, kind: Kind, updates: &[&Update]) -> Result<()> {
     plan.source(source_files!["chunks.cuh", "adamw.cu"]);
     plan.define("ELEMENT", type_of(kind.param));
     plan.define("GRAD", type_of(kind.grad));
+    plan.define("MOMENT", type_of(kind.moment));
     plan.define("PACK", kind.pack);
     plan.define("ALIGNED", 1);
     plan.define("CONDITIONAL", u32::from(kind.conditional));
@@ -194,7 +197,9 @@ mod adamw_by_optim {
         for (name, tensor) in [("param", param), ("grad", grad)] {
             refuse_unless!(has_kernels_for(tensor.dtype()), "{name} is {}, takes f32, bf16 and f16", tensor.dtype());
         }
-        for (name, tensor) in [("exp_avg", exp_avg), ("lr", lr), ("step", step)] {
+        let moment = exp_avg.dtype();
+        refuse_unless!(has_kernels_for(moment), "exp_avg is {moment}, takes f32, bf16 and f16");
+        for (name, tensor) in [("lr", lr), ("step", step)] {
             refuse_unless!(tensor.dtype() == DType::F32, "{name} is {}, takes f32", tensor.dtype());
         }
         Ok(())

@@ -1,0 +1,248 @@
+// Attention of OWN queries of one head to its keys, tile by tile, by sm_90a's products of warp groups. One warp group
+// fills shared memory; the others have 64 queries each. Scores are never written; the weights' sums and the largest
+// scores are carried along. While the products of a tile with its values are under way, the weights of the next one are
+// computed. Blocks stay, and take one piece of work after the other.
+
+typedef Ring<1, OWN * PADDED * 2> OwnRing;
+typedef Ring<STAGES, TILE * PADDED * 2> TileRing;
+
+struct Problem {
+    const T *query, *key, *value;
+    T* out;
+#if AFTER
+    const STARTS* starts;
+#else
+    float* log_sums;
+#endif
+    Strides of_query, of_key, of_value;
+    int heads, shared_heads, queries, keys;
+    float scale;
+    int batches;
+};
+
+// A piece of work.
+struct Work {
+    int head, shared_head, first_own, start, tiles;
+    i64 batch;
+
+    // With causal attention the last queries have most to do: those of all heads begin first.
+    __device__ __forceinline__ Work(const Problem& p, int index) {
+        const int all = p.heads * p.batches;
+        first_own = ((p.queries + OWN - 1) / OWN - 1 - index / all) * OWN;
+        head = index % all % p.heads;
+        batch = index % all / p.heads;
+        shared_head = head / (p.heads / p.shared_heads);
+        // The position of the first query; so that sums with it fit, as if it was next to the rows that see something.
+#if AFTER
+        const i64 given = widen(p.starts[batch]);
+        start = given > p.keys ? p.keys : given < -p.queries ? -p.queries : (int)given;
+#else
+        start = 0;
+#endif
+        tiles = max((CAUSAL ? min(p.keys, start + first_own + OWN) : p.keys) + TILE - 1, 0) / TILE;
+    }
+};
+
+__device__ __forceinline__ void fill(
+    const Problem& p, const OwnRing& own, const TileRing& keys, const TileRing& values, int count) {
+    Filler filler;
+    u32 turn = 0;
+    for (int round = 0; piece(round) < count; ++round) {
+        const Work work(p, piece(round));
+        const T* q = p.query + work.batch * p.of_query.batch + work.head * p.of_query.head;
+        const T* k = p.key + work.batch * p.of_key.batch + work.shared_head * p.of_key.head;
+        const T* v = p.value + work.batch * p.of_value.batch + work.shared_head * p.of_value.head;
+        filler.fill(own, round, [&](u32 to) { fetch_rows<OWN>(to, q, p.of_query.row, work.first_own, p.queries); });
+        // What no query sees may be anything, and counts as zeros.
+        const int end = CAUSAL ? min(p.keys, work.start + p.queries) : p.keys;
+        for (int i = 0; i < work.tiles; ++i, ++turn) {
+            filler.fill(keys, turn, [&](u32 to) { fetch_rows<TILE>(to, k, p.of_key.row, i * TILE, end); });
+            filler.fill(values, turn, [&](u32 to) { fetch_rows<TILE>(to, v, p.of_value.row, i * TILE, end); });
+        }
+    }
+    filler.finish();
+}
+
+// The weights of a row so far.
+struct Rows {
+    float top[2], total[2];
+};
+
+// What makes powers of two of scores: positive, so that the largest score has the largest power. Scores are negated, or
+// cleared, where their factor is not.
+__device__ __forceinline__ float power_factor(float scale) {
+    return scale < 0 ? -scale * LOG2_E : scale > 0 ? scale * LOG2_E : 1.0f;
+}
+
+// Turns scores into weights, relative to the largest score so far; `shrink` is what earlier sums are multiplied with.
+__device__ __forceinline__ void soften(
+    float (&scores)[TILE / 8][4], Rows& rows, float (&shrink)[2], int first, int first_of_warp, int keys, int start,
+    float scale) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const float to_power = power_factor(scale);
+    if (!(scale > 0)) {
+        const float factor = scale < 0 ? -1.0f : scale;
+#pragma unroll
+        for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) scores[j][i] *= factor;
+    }
+    if (first + TILE > keys || (CAUSAL && first + TILE - 1 > start + first_of_warp)) {
+        // Of the row of each half, columns from here on are not seen.
+        int end[2] = {keys - first - 2 * t, keys - first - 2 * t};
+        if (CAUSAL) {
+            end[0] = min(end[0], start + first_of_warp + g + 1 - first - 2 * t);
+            end[1] = min(end[1], start + first_of_warp + g + 9 - first - 2 * t);
+        }
+#pragma unroll
+        for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (8 * j + i % 2 >= end[i / 2]) scores[j][i] = -INFINITY_F32;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        float highest = rows.top[half];
+#pragma unroll
+        for (int j = 0; j < TILE / 8; ++j)
+            highest = fmaxf(highest, fmaxf(scores[j][2 * half], scores[j][2 * half + 1]));
+        highest = top_of_row(highest);
+        // As long as a row has no key, nothing is subtracted from its scores, which are all -infinity.
+        const float from = highest == -INFINITY_F32 ? 0.0f : highest * to_power;
+        shrink[half] = power_of_two(__fmaf_rn(rows.top[half], to_power, -from));
+        rows.top[half] = highest;
+        float sum = 0;
+#pragma unroll
+        for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; ++i) {
+                scores[j][i] = power_of_two(__fmaf_rn(scores[j][i], to_power, -from));
+                sum += scores[j][i];
+            }
+        rows.total[half] = __fmaf_rn(rows.total[half], shrink[half], sum);
+    }
+}
+
+// Warp groups take turns in starting products: while one's are under way, the others compute weights. A turn is a
+// hardware barrier, at which a warp group waits and the one before it arrives.
+__device__ __forceinline__ void await_turn(int group) {
+    asm volatile("bar.sync %0, %1;" : : "r"(1 + group), "n"(2 * GROUP) : "memory");
+}
+__device__ __forceinline__ void give_turn_to(int group) {
+    asm volatile("bar.arrive %0, %1;" : : "r"(1 + group % CONSUMERS), "n"(2 * GROUP) : "memory");
+}
+
+__device__ __forceinline__ void attend(
+    const Problem& p, const OwnRing& own, const TileRing& keys, const TileRing& values, int count) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, group = threadIdx.x / GROUP - 1;
+    u32 turn = 0;
+    if (group == CONSUMERS - 1) give_turn_to(0);
+    for (int round = 0; piece(round) < count; ++round) {
+        const Work work(p, piece(round));
+        const int first_of_warp = work.first_own + 64 * group + threadIdx.x % GROUP / 32 * 16;
+        const u32 q = own.tile(round) + group * (64 * ROW_BYTES);
+        float sums[WIDE][4], scores[TILE / 8][4], shrink[2];
+        u32 weights[TILE / 16][4];
+        Rows rows = {{-INFINITY_F32, -INFINITY_F32}, {0, 0}};
+        clear(sums);
+        own.await_filled(round);
+        if (work.tiles > 0) {
+            keys.await_filled(turn);
+            await_turn(group);
+            along_width(scores, q, keys.tile(turn));
+            give_turn_to(group + 1);
+            await_products<0>();
+            settle(scores);
+            keys.release(turn);
+            soften(scores, rows, shrink, 0, first_of_warp, p.keys, work.start, p.scale);
+            pack(weights, scores);
+            for (int i = 1; i < work.tiles; ++i) {
+                keys.await_filled(turn + i);
+                await_turn(group);
+                along_width(scores, q, keys.tile(turn + i));
+                values.await_filled(turn + i - 1);
+                along_rows(sums, weights, values.tile(turn + i - 1));
+                give_turn_to(group + 1);
+                await_products<1>();
+                settle(scores);
+                keys.release(turn + i);
+                soften(scores, rows, shrink, i * TILE, first_of_warp, p.keys, work.start, p.scale);
+                await_products<0>();
+                settle(sums);
+                values.release(turn + i - 1);
+#pragma unroll
+                for (int j = 0; j < WIDE; ++j)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) sums[j][e] *= shrink[e / 2];
+                pack(weights, scores);
+            }
+            own.release(round);
+            values.await_filled(turn + work.tiles - 1);
+            along_rows(sums, weights, values.tile(turn + work.tiles - 1));
+            await_products<0>();
+            settle(sums);
+            values.release(turn + work.tiles - 1);
+        } else {
+            own.release(round);
+        }
+        turn += work.tiles;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int query = first_of_warp + g + 8 * half;
+            const float all = over_row(rows.total[half]);
+            if (query >= p.queries) continue;
+            // [batch, queries, heads, WIDTH]: the heads of a position beside each other. Who sees nothing gets zeros.
+            const float share = AFTER && all == 0 ? 0.0f : 1.0f / all;
+            T* row = p.out + ((work.batch * p.queries + query) * p.heads + work.head) * WIDTH;
+#pragma unroll
+            for (int j = 0; j < WIDE; ++j)
+                write_pair(row, 8 * j + 2 * t, sums[j][2 * half] * share, sums[j][2 * half + 1] * share);
+#if !AFTER
+            if (t == 0)
+                p.log_sums[(work.batch * p.heads + work.head) * p.queries + query] =
+                    __fmaf_rn(rows.top[half], power_factor(p.scale), log2f(all)) * LN_2;
+#endif
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    attention(
+    const T* query, const T* key, const T* value, T* out,
+#if AFTER
+    const STARTS* starts,
+#else
+    float* log_sums,
+#endif
+    Strides of_query, Strides of_key, Strides of_value, int heads, int shared_heads, int queries, int keys, float scale,
+    int batches, int count) {
+    // Rows are in the order that products read where tiles begin at multiples of 1024 bytes.
+    extern __shared__ __align__(1024) uint4 shared[];
+    const Problem p = {query, key, value, out,
+#if AFTER
+                       starts,
+#else
+                       log_sums,
+#endif
+                       of_query, of_key, of_value, heads, shared_heads, queries, keys, scale, batches};
+    const u32 from = shared_address(shared);
+    const u32 of_keys = from + OWN * PADDED * 2, of_values = of_keys + STAGES * TILE * PADDED * 2;
+    const u32 barriers = of_values + STAGES * TILE * PADDED * 2;
+    const OwnRing own_ring = {from, barriers};
+    const TileRing key_ring = {of_keys, barriers + OwnRing::BARRIERS};
+    const TileRing value_ring = {of_values, barriers + OwnRing::BARRIERS + TileRing::BARRIERS};
+    if (threadIdx.x == 0) {
+        own_ring.start(4 * CONSUMERS);
+        key_ring.start(4 * CONSUMERS);
+        value_ring.start(4 * CONSUMERS);
+        asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+    }
+    __syncthreads();
+    if (threadIdx.x < GROUP) {
+        shrink_registers<FILLER_REGISTERS>();
+        fill(p, own_ring, key_ring, value_ring, count);
+    } else {
+        grow_registers<REGISTERS>();
+        attend(p, own_ring, key_ring, value_ring, count);
+    }
+}

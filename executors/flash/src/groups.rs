@@ -1,0 +1,138 @@
+//! How the kernels of attention that multiply by warp groups (`wgmma`) are launched. Code for sm_90a has these
+//! products, code for other architectures has not.
+
+use fulgurite_runtime::DType;
+use fulgurite_runtime::rules::{LaunchShape, Parameter, Plan};
+
+use super::problem::{Problem, WIDEST_ACCESS};
+
+/// Rows of a warp group.
+const ROWS: usize = 64;
+
+/// Threads of a warp group.
+const THREADS: usize = 128;
+
+/// Elements of a row of a tile in shared memory; of wider rows, tiles lie beside each other.
+const PART: usize = 64;
+
+/// Tiles begin at multiples of this many bytes of shared memory.
+const ALIGNMENT: usize = 1024;
+
+/// Bytes of the two barriers of each place for a tile.
+const BARRIERS: usize = 2 * size_of::<u64>();
+
+/// Registers of a thread that computes, and of one that fills shared memory: all that a multiprocessor has, for two and
+/// for three warp groups that compute.
+type Registers = [usize; 2];
+const OF_TWO: Registers = [232, 40];
+const OF_THREE: Registers = [160, 32];
+
+/// As [`OF_TWO`], where all that computes is of use.
+const MOST_OF_TWO: Registers = [240, 24];
+
+/// The rows that a block has, and those that it reads at a time.
+#[derive(Clone, Copy)]
+pub(super) struct Groups {
+    /// Warp groups that compute; one more fills shared memory.
+    consumers: usize,
+    /// Rows of the other side in a tile.
+    tile: usize,
+    /// Tiles of each tensor of the other side that there is room for.
+    stages: usize,
+    registers: Registers,
+    /// Pieces of work: a block's rows of a head.
+    pieces: usize,
+    shared_bytes: usize,
+}
+
+impl Groups {
+    /// Whether products by warp groups are worth their padding for a problem on the device that is planned for.
+    fn fit(plan: &Plan, problem: &Problem) -> bool {
+        let has_products = plan.properties().architecture.as_deref() == Some("sm_90a");
+        let half = matches!(problem.dtype, DType::BF16 | DType::F16);
+        // Narrow heads would be mostly zeros. Rows of no whole packs are read one by one, by all warps the faster.
+        has_products && half && problem.width > PART / 2 && problem.has_whole(Groups::pack(problem))
+    }
+
+    /// Of the forward kernel; `None` leaves the problem to the kernels whose warps multiply by themselves. Sizes are
+    /// part of the order of sums: they depend on the shape and the architecture, and on nothing that addresses or
+    /// strides decide. They were measured on an H200: of what fits registers the fastest, or as good as any.
+    pub fn forward(plan: &Plan, problem: &Problem) -> Option<Groups> {
+        if !Groups::fit(plan, problem) {
+            return None;
+        }
+        // Three, unless many rows of the last block are none.
+        let missing = problem.queries.next_multiple_of(3 * ROWS) - problem.queries;
+        let three = Groups::padded(problem) == PART && missing <= problem.queries / 16;
+        let (consumers, registers) = if three { (3, OF_THREE) } else { (2, OF_TWO) };
+        let (tile, stages) = (128, 2);
+        let rows = consumers * ROWS + 2 * stages * tile;
+        Some(Groups {
+            consumers,
+            tile,
+            stages,
+            registers,
+            pieces: problem.queries.div_ceil(consumers * ROWS) * problem.heads * problem.batch,
+            shared_bytes: rows * Groups::row_bytes(problem) + BARRIERS * (1 + 2 * stages),
+        })
+    }
+
+    /// Of the two backward kernels, as [`Groups::forward`]: that whose blocks have keys, then that whose blocks have
+    /// queries. In f16 the gradients of scores may exceed what the products take.
+    pub fn backward(plan: &Plan, problem: &Problem) -> Option<[Groups; 2]> {
+        let fits = Groups::fit(plan, problem) && problem.dtype == DType::BF16;
+        let (tile, stages) = if Groups::padded(problem) == PART { (96, 3) } else { (64, 3) };
+        let of = |consumers: usize, registers: Registers, own: usize, heads: usize, known: usize| {
+            let of_tile = 2 * tile * Groups::row_bytes(problem) + known.next_multiple_of(ALIGNMENT);
+            Groups {
+                consumers,
+                tile,
+                stages,
+                registers,
+                pieces: own.div_ceil(consumers * ROWS) * heads * problem.batch,
+                shared_bytes: 2 * consumers * ROWS * Groups::row_bytes(problem)
+                    + stages * of_tile
+                    + BARRIERS * (1 + stages),
+            }
+        };
+        // Behind a tile of queries lie two numbers of each.
+        let known = 2 * tile * size_of::<f32>();
+        let of_keys = of(2, MOST_OF_TWO, problem.keys, problem.shared_heads, known);
+        fits.then(|| [of_keys, of(3, OF_THREE, problem.queries, problem.heads, 0)])
+    }
+
+    /// Neighbours that are read at once.
+    pub fn pack(problem: &Problem) -> usize {
+        WIDEST_ACCESS / problem.dtype.size()
+    }
+
+    /// The width with zeros behind it.
+    pub fn padded(problem: &Problem) -> usize {
+        problem.width.next_multiple_of(PART)
+    }
+
+    fn row_bytes(problem: &Problem) -> usize {
+        Groups::padded(problem) * problem.dtype.size()
+    }
+
+    /// Tells the kernels what they are compiled for.
+    pub fn define(&self, plan: &mut Plan) {
+        plan.define("CONSUMERS", self.consumers);
+        plan.define("TILE", self.tile);
+        plan.define("STAGES", self.stages);
+        plan.define("REGISTERS", self.registers[0]);
+        plan.define("FILLER_REGISTERS", self.registers[1]);
+    }
+
+    /// The launch: no more blocks than work at a time.
+    pub fn shape(&self, plan: &Plan) -> LaunchShape {
+        let blocks = self.pieces.min(plan.properties().multiprocessors);
+        let threads = THREADS * (self.consumers + 1);
+        LaunchShape::linear(blocks as u32, threads as u32).shared(self.shared_bytes as u32)
+    }
+
+    /// What the kernels take behind the extents of the problem.
+    pub fn parameters(&self, problem: &Problem) -> [Parameter; 2] {
+        [problem.batch, self.pieces].map(|count| Parameter::from(count as i32))
+    }
+}

@@ -1,0 +1,82 @@
+//! A problem of attention, and how it is multiplied.
+
+use fulgurite_runtime::DType;
+use fulgurite_runtime::rules::{DeviceTensor, Parameter};
+
+/// The widest heads that the kernels hold.
+pub(super) const WIDEST: usize = 128;
+
+/// Bytes of shared memory that a thread fills at once.
+pub(super) const WIDEST_ACCESS: usize = 16;
+
+/// The problem as the kernels see it: [batch, heads, queries, width] against [batch, shared_heads, keys, width].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub batch: usize,
+    pub heads: usize,
+    pub shared_heads: usize,
+    pub queries: usize,
+    pub keys: usize,
+    pub width: usize,
+    pub dtype: DType,
+}
+
+impl Problem {
+    /// Of tensors whose metas were checked.
+    pub fn of(query: &DeviceTensor, key: &DeviceTensor) -> Problem {
+        let [batch, heads, queries, width] = [0, 1, 2, 3].map(|dim| query.shape()[dim]);
+        let (shared_heads, keys) = (key.shape()[1], key.shape()[2]);
+        Problem { batch, heads, shared_heads, queries, keys, width, dtype: query.dtype() }
+    }
+
+    /// The width with zeros behind it.
+    pub fn padded(&self) -> usize {
+        self.width.next_power_of_two().max(32)
+    }
+
+    /// Whether rows are of `pack` elements, several times over.
+    pub fn has_whole(&self, pack: usize) -> bool {
+        self.width.is_multiple_of(pack)
+    }
+
+    /// Whether rows are of as many elements as warps read at once, several times over.
+    pub fn has_whole_packs(&self) -> bool {
+        self.has_whole(Products::of(self.dtype).pack())
+    }
+
+    /// The extents that kernels take, and the factor of scores.
+    pub fn extents(&self, scale: f64) -> Vec<Parameter> {
+        let counts = [self.heads, self.shared_heads, self.queries, self.keys];
+        let mut parameters: Vec<Parameter> = counts.iter().map(|count| Parameter::from(*count as i32)).collect();
+        parameters.push((scale as f32).into());
+        parameters
+    }
+}
+
+/// How the tensor cores multiply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Products {
+    /// Elements of bf16 as they are.
+    Bf16,
+    /// The others in TF32: f32 rounded; f16 for its range, which the gradients of scores may leave.
+    Tf32,
+}
+
+impl Products {
+    pub fn of(dtype: DType) -> Products {
+        if dtype == DType::BF16 { Products::Bf16 } else { Products::Tf32 }
+    }
+
+    /// Bytes of an element in shared memory.
+    pub fn size(self) -> usize {
+        match self {
+            Products::Bf16 => DType::BF16.size(),
+            Products::Tf32 => DType::F32.size(),
+        }
+    }
+
+    /// Neighbours that are read at once.
+    pub fn pack(self) -> usize {
+        WIDEST_ACCESS / self.size()
+    }
+}

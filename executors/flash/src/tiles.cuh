@@ -1,0 +1,132 @@
+// Tiles of rows in shared memory as the products of `wgmma.cuh` read them, and how one warp group, which computes
+// nothing, fills them for the others: tile after tile, each as soon as its place is free.
+#include "fulgurite/copies.cuh"
+
+// A block is CONSUMERS warp groups with 64 rows each, and one that fills shared memory.
+constexpr int GROUP = 128;
+constexpr int OWN = 64 * CONSUMERS;
+constexpr int THREADS = GROUP * (CONSUMERS + 1);
+// Tiles of 64 elements beside each other, and chunks of 16 bytes, that a row has with zeros behind it.
+constexpr int PARTS = PADDED / 64;
+constexpr int CHUNKS = PADDED / 8;
+
+// Starts the copy of ROWS rows from `first` on, of which there are `count`; zeros beyond. Chunks of 16 bytes begin at
+// multiples of as many.
+template <int ROWS>
+__device__ __forceinline__ void fetch_rows(u32 to, const T* rows, i64 stride, int first, int count) {
+    constexpr int AT_ONCE = GROUP / CHUNKS;
+    static_assert(AT_ONCE % 8 == 0 && ROWS % AT_ONCE == 0, "the order of chunks is the same for all rows of a thread");
+    const int thread = threadIdx.x % GROUP, chunk = thread % CHUNKS, row = thread / CHUNKS;
+    to += chunk / 8 * (ROWS * ROW_BYTES) + row * ROW_BYTES + (chunk % 8 ^ row % 8) * 16;
+    const T* from = rows + (i64)(first + row) * stride + 8 * chunk;
+    const int left = count - first - row;
+#pragma unroll
+    for (int i = 0; i < ROWS; i += AT_ONCE, to += AT_ONCE * ROW_BYTES, from += AT_ONCE * stride) {
+        // Nothing is read where there are 0 bytes to copy.
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     :
+                     : "r"(to), "l"(from), "r"(i < left && 8 * chunk < WIDTH ? 16 : 0)
+                     : "memory");
+    }
+}
+
+// Places in shared memory for COUNT tiles, filled and used in turn.
+template <int COUNT, int BYTES> struct Ring {
+    u32 tiles, barriers;
+
+    static constexpr int BARRIERS = 16 * COUNT;
+    __device__ __forceinline__ u32 tile(u32 turn) const { return tiles + turn % COUNT * BYTES; }
+    __device__ __forceinline__ Barrier filled(u32 turn) const { return {barriers + turn % COUNT * 16}; }
+    __device__ __forceinline__ Barrier used(u32 turn) const { return {barriers + turn % COUNT * 16 + 8}; }
+    static __device__ __forceinline__ u32 parity(u32 turn) { return turn / COUNT % 2; }
+
+    // By one thread, before all others use it; `users` warps use each tile.
+    __device__ __forceinline__ void start(int users) const {
+        for (int turn = 0; turn < COUNT; ++turn) {
+            filled(turn).start(GROUP / 32);
+            used(turn).start(users);
+        }
+    }
+    __device__ __forceinline__ void await_filled(u32 turn) const { filled(turn).await(parity(turn)); }
+    // By a warp whose products have read the tile.
+    __device__ __forceinline__ void release(u32 turn) const {
+        if (threadIdx.x % 32 == 0) used(turn).arrive();
+    }
+};
+
+// What the filling warp group asked for last, and did not yet tell others of.
+struct Filler {
+    u32 pending = 0;
+
+    template <int LATER> __device__ __forceinline__ void tell() {
+        await_all_but<LATER>();
+        show_to_products();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) Barrier{pending}.arrive();
+    }
+    __device__ __forceinline__ void finish() {
+        if (pending != 0) tell<0>();
+        pending = 0;
+    }
+    // `fetch` starts the copies to the place that it is given.
+    template <typename R, typename F> __device__ __forceinline__ void fill(const R& ring, u32 turn, F fetch) {
+        const u32 parity = R::parity(turn) ^ 1;
+        if (!__all_sync(0xffffffffu, ring.used(turn).passed(parity))) {
+            finish();
+            ring.used(turn).await(parity);
+        }
+        fetch(ring.tile(turn));
+        end_batch();
+        if (pending != 0) tell<1>();
+        pending = ring.filled(turn).at;
+    }
+};
+
+// The piece of work that a block takes in a round: rounds go over the blocks there and back, so that pieces which grow
+// smaller add up alike.
+__device__ __forceinline__ int piece(int round) {
+    return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+}
+
+// Two elements beside each other of a row of the result, from `at` on.
+__device__ __forceinline__ void write_pair(T* row, int at, float low, float high) {
+    const u32 both = Halves<T>::of(low, high);
+    if constexpr (ALIGNED) {
+        if (at < WIDTH) *reinterpret_cast<u32*>(row + at) = both;
+    } else {
+        if (at < WIDTH) row[at].bits = (u16)both;
+        if (at + 1 < WIDTH) row[at + 1].bits = (u16)(both >> 16);
+    }
+}
+
+// Starts c = own rowsᵀ, of 64 of the OWN rows and of a tile's.
+__device__ __forceinline__ void along_width(float (&c)[TILE / 8][4], u32 own, u32 rows) {
+    const u64 left = describe(own, 0), right = describe(rows, 0);
+    begin_products();
+#pragma unroll
+    for (int step = 0; step < PADDED / 16; ++step) {
+        const int part = step / 4, along = step % 4 * 32;
+        multiply<false>(T(), c, left + (part * (OWN * ROW_BYTES) + along) / 16,
+                        right + (part * (TILE * ROW_BYTES) + along) / 16, step > 0);
+    }
+    end_products();
+}
+
+// Results of `along_width`, rounded, as the left operand of `along_rows`.
+__device__ __forceinline__ void pack(u32 (&weights)[TILE / 16][4], const float (&scores)[TILE / 8][4]) {
+#pragma unroll
+    for (int j = 0; j < TILE / 16; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            weights[j][i] = Halves<T>::of(scores[2 * j + i / 2][i % 2 * 2], scores[2 * j + i / 2][i % 2 * 2 + 1]);
+}
+
+// Starts sums += weights rows, of a tile's rows.
+__device__ __forceinline__ void along_rows(float (&sums)[WIDE][4], const u32 (&weights)[TILE / 16][4], u32 rows) {
+    const u64 right = describe(rows, TILE * ROW_BYTES);
+    begin_products();
+#pragma unroll
+    for (int step = 0; step < TILE / 16; ++step)
+        multiply<true>(T(), sums, weights[step], right + step * (16 * ROW_BYTES / 16), true);
+    end_products();
+}
