@@ -69,8 +69,11 @@ impl Cached {
     #[track_caller]
     pub fn new(cache: KvCache<Tensor>, tokens: Tensor, starts: Tensor) -> Cached {
         let (batch, length) = (tokens.size(0) as i64, tokens.size(1));
-        let steps = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, tokens.device().to_string());
-        let positions = reshape(starts, [batch, 1]) + reshape(steps, [1, length as i64]);
+        let mut positions = reshape(starts, [batch, 1]);
+        if length > 1 {
+            let steps = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, tokens.device().to_string());
+            positions = positions + reshape(steps, [1, length as i64]);
+        }
         Cached { starts, positions, cache: RefCell::new(cache) }
     }
 
@@ -80,25 +83,28 @@ impl Cached {
     }
 
     /// Writes keys and values [B, G, T, D] of block `layer`, and attends with queries [B, H, T, D] to all positions up
-    /// to their own: [B, H, T, D].
+    /// to their own: [B, H, T, D]. Queries and keys are rotated before by the `table`, cosines and sines [B, 1, T, n],
+    /// if there is one.
     #[track_caller]
-    pub fn attend(&self, layer: usize, [query, key, value]: [Tensor; 3], scores: &Scores) -> Tensor {
+    pub fn attend(
+        &self,
+        layer: usize,
+        [query, key, value]: [Tensor; 3],
+        table: Option<[Tensor; 2]>,
+        scores: &Scores,
+    ) -> Tensor {
         let mut cache = self.cache.borrow_mut();
-        let write = |cached: &mut Tensor, new: Tensor| {
-            let places = reshape(self.positions, [new.size(0) as i64, 1, new.size(2) as i64, 1]);
-            let places = expand(places, new.shape().iter().map(|extent| *extent as i64).collect::<Vec<_>>());
-            *cached = prims::scatter(*cached, 2, places, to(new, cached.dtype()));
-            *cached
-        };
-        let keys = scope("keys", || write(&mut cache.keys[layer], key));
-        let values = scope("values", || write(&mut cache.values[layer], value));
-        let window = scores.window.map(|window| window as i64);
-        let query = to(query, keys.dtype());
-        cached_attention::with(query, keys, values, self.starts)
+        let (keys, values) = (cache.keys[layer], cache.values[layer]);
+        let [query, key, value] = [query, key, value].map(|new| to(new, keys.dtype()));
+        let (keys, values, out) = extend_and_attend::with(query, key, value, [keys, values], self.starts)
+            .cos(table.map(|[cos, _]| cos))
+            .sin(table.map(|[_, sin]| sin))
             .scale(scores.scale)
-            .window(window)
+            .window(scores.window.map(|window| window as i64))
             .cap(scores.cap)
-            .call()
+            .call();
+        (cache.keys[layer], cache.values[layer]) = (keys, values);
+        out
     }
 
     /// The cache with what was written.

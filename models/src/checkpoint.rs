@@ -111,17 +111,29 @@ pub struct TrainingState {
 }
 
 impl TrainingState {
+    /// The state in a checkpoint's file, whose tensors are not looked at. Every error names the file.
+    pub fn of_file(path: &Path) -> Result<Self, CheckpointError> {
+        let file = TensorFile::map(path).map_err(CheckpointError::Tensors);
+        let state = file.and_then(|file| described(&file)).map(|metadata| metadata.state);
+        state.map_err(|error| error.in_file(path))
+    }
+
     /// Checks what the types do not: that the settings describe a run that can go on.
     pub fn validate(&self) -> Result<(), CheckpointError> {
         self.model.validate().map_err(CheckpointError::Config)?;
         self.schedule.validate().map_err(CheckpointError::Schedule)?;
-        let tokenizer = Tokenizer::from_name(&self.tokenizer).map_err(CheckpointError::Tokenizer)?;
+        // A file's vocabulary is compared where it is opened.
+        let ids = match Tokenizer::from_name(&self.tokenizer) {
+            Ok(tokenizer) => tokenizer.vocabulary(),
+            Err(_) if Tokenizer::names_file(&self.tokenizer) => 0,
+            Err(error) => return Err(CheckpointError::Tokenizer(error)),
+        };
         let setting = |field, value, valid| if valid { Ok(()) } else { Err(CheckpointError::Setting { field, value }) };
         self.optimizer.validate().map_err(|(field, value, _)| CheckpointError::Setting { field, value })?;
         setting("accumulation", self.accumulation as f64, self.accumulation > 0)?;
         setting("data.context", self.data.context as f64, (1..=self.model.context()).contains(&self.data.context))?;
         setting("data.rows", self.data.rows as f64, self.data.rows > 0)?;
-        setting("model.vocabulary", self.model.vocabulary() as f64, self.model.vocabulary() >= tokenizer.vocabulary())
+        setting("model.vocabulary", self.model.vocabulary() as f64, self.model.vocabulary() >= ids)
     }
 }
 
@@ -321,13 +333,15 @@ impl Checkpoint {
         Ok(tensor)
     }
 
-    /// Checks that the tensors are exactly the model's weights and both moments of each, in f32 and of the right
-    /// shapes.
+    /// Checks that the tensors are exactly the model's weights and both moments of each, of the right shapes, and all
+    /// in bf16 (of a run in `bf16-true`) or all in f32.
     pub fn validate_tensors(&self) -> Result<(), CheckpointError> {
         let parameters = self.state.model.parameters();
+        let first = parameters.first().and_then(|parameter| self.tensors.get(&parameter.name));
+        let dtype = first.map(HostTensor::dtype).filter(|dtype| *dtype == DType::BF16).unwrap_or(DType::F32);
         for parameter in &parameters {
             for prefix in ["", FIRST_MOMENT, SECOND_MOMENT] {
-                self.tensor(&format!("{prefix}{}", parameter.name), DType::F32, &parameter.shape)?;
+                self.tensor(&format!("{prefix}{}", parameter.name), dtype, &parameter.shape)?;
             }
         }
         // All of the expected names are there, so more tensors than those means one that is not expected.
@@ -357,16 +371,7 @@ impl Checkpoint {
     }
 
     pub(crate) fn from_file(file: TensorFile) -> Result<Self, CheckpointError> {
-        let value = |key| file.metadata.get(key).ok_or(CheckpointError::MissingMetadata(key));
-        let (text, expected) = (value(STATE_KEY)?, value(CHECKSUM_KEY)?);
-        compare("the metadata", expected, checksum([text.as_bytes()]))?;
-        let Format { format: found } = serde_json::from_str(text).map_err(CheckpointError::Metadata)?;
-        if found != FORMAT {
-            return Err(CheckpointError::Format { found });
-        }
-        let Metadata::<TrainingState> { state, crc32, .. } =
-            serde_json::from_str(text).map_err(CheckpointError::Metadata)?;
-        state.validate()?;
+        let Metadata { state, crc32, .. } = described(&file)?;
         for (name, tensor) in &file.tensors {
             let expected = crc32.get(name).ok_or_else(|| CheckpointError::NoChecksum(name.clone()))?;
             compare(&format!("tensor {name:?}"), expected, tensor_checksum(name, tensor))?;
@@ -376,6 +381,20 @@ impl Checkpoint {
         }
         Ok(Checkpoint { state, tensors: file.tensors })
     }
+}
+
+/// What the metadata of a file says, checked.
+fn described(file: &TensorFile) -> Result<Metadata<TrainingState>, CheckpointError> {
+    let value = |key| file.metadata.get(key).ok_or(CheckpointError::MissingMetadata(key));
+    let (text, expected) = (value(STATE_KEY)?, value(CHECKSUM_KEY)?);
+    compare("the metadata", expected, checksum([text.as_bytes()]))?;
+    let Format { format: found } = serde_json::from_str(text).map_err(CheckpointError::Metadata)?;
+    if found != FORMAT {
+        return Err(CheckpointError::Format { found });
+    }
+    let metadata: Metadata<TrainingState> = serde_json::from_str(text).map_err(CheckpointError::Metadata)?;
+    metadata.state.validate()?;
+    Ok(metadata)
 }
 
 fn compare(place: &str, expected: &str, found: String) -> Result<(), CheckpointError> {

@@ -20,7 +20,7 @@ use crate::weights::Weights;
 /// # Errors
 /// A stream with fewer than B · T + 1 tokens, or one that cannot be read.
 pub fn first_batch(tokens: &Tokens, rows: usize, context: usize) -> Result<[Vec<i32>; 2]> {
-    let count = rows.checked_mul(context).filter(|count| *count > 0);
+    let count = rows.checked_mul(context).filter(|count| (1..usize::MAX).contains(count));
     let count = count.ok_or_else(|| wrong("batch", format!("has {rows} sequences of {context} tokens")))?;
     let read = tokens.read(0, count + 1).map_err(|error| wrong("data", error))?;
     let ids: Vec<i32> = read.iter().map(|id| *id as i32).collect();
@@ -53,7 +53,7 @@ pub fn state_of(
         (logits, loss, gradients)
     })
     .options(options.clone());
-    let params = crate::placed(weights.params()?, fulgurite_runtime::DType::F32, device)?;
+    let params = weights.placed(fulgurite_runtime::DType::F32, device)?;
     let (logits, loss, gradients): (Array, Array, Parameters<Array>) = step.call((params, batch))?;
     let gradients = Weights::of(weights.config(), &gradients)?;
     let logits = logits.to_vec::<f32>()?;
@@ -68,7 +68,7 @@ pub struct Comparison {
     pub name: String,
     /// Its shape.
     pub shape: Vec<usize>,
-    /// The largest difference of two elements; infinite where one of the two alone is a number.
+    /// The largest difference of two elements; infinite where one of the two is not finite.
     pub difference: f64,
     /// The magnitude of the largest expected element.
     pub largest: f64,
@@ -102,7 +102,7 @@ impl Comparison {
 
     /// Whether the difference is at most this part of the largest element.
     pub fn within(&self, tolerance: f64) -> bool {
-        self.difference <= tolerance * self.largest
+        self.difference.is_finite() && self.difference <= tolerance * self.largest
     }
 
     /// The indices of the place of the largest difference.
@@ -137,4 +137,19 @@ pub fn compare(found: &DebugState, expected: &DebugState) -> Vec<Comparison> {
         Comparison::of(&parameter.name, &parameter.shape, &found, &expected)
     }));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_finite_is_never_within() {
+        let compared = |found: &[f32], expected: &[f32]| Comparison::of("logits", &[2], found, expected).within(0.01);
+        assert!(compared(&[1.0, 2.0], &[1.0, 2.01]));
+        assert!(!compared(&[1.0, 2.0], &[1.0, 2.1]));
+        assert!(!compared(&[f32::NAN, 1.0], &[f32::INFINITY, 1.0]));
+        assert!(!compared(&[5.0, 1.0], &[f32::INFINITY, 1.0]));
+        assert!(!compared(&[f32::NAN, 1.0], &[f32::NAN, 1.0]));
+    }
 }

@@ -38,8 +38,8 @@ pub fn continued(
         let places = expand(reshape(last, [batch as i64, 1, 1]), [batch as i64, 1, width as i64]);
         hidden = gather(hidden, 1, places);
     }
-    let hidden = reshape(hidden, [batch as i64, width as i64]);
-    (cached.into_cache(), config.head(params, hidden))
+    let logits = config.head(params, hidden);
+    (cached.into_cache(), reshape(logits, [batch as i64, logits.size(2) as i64]))
 }
 
 /// `options` with the executor `decode` before those of a CUDA device, unless executors are named. No list has it by
@@ -58,6 +58,8 @@ pub struct Decoding<'a, X: Tree<Leaf = Array>, Y> {
     params: Parameters<Array>,
     program: Program<'a, X, Y>,
     cache: Option<KvCache<Array>>,
+    /// Whether a call failed to which the cache was donated.
+    lost: bool,
     /// The tokens of each sequence that are in the cache.
     sequences: Vec<Vec<i64>>,
     max_seq_length: usize,
@@ -88,7 +90,7 @@ where
             .results(["cache", "chosen"])
             .donate("cache")
             .options(options);
-        Decoding { config, params, program, cache: None, sequences: Vec::new(), max_seq_length: 0 }
+        Decoding { config, params, program, cache: None, lost: false, sequences: Vec::new(), max_seq_length: 0 }
     }
 
     /// An empty cache for `batch` sequences of up to `max_seq_length` tokens, of the element type of the parameters and
@@ -100,6 +102,7 @@ where
         };
         let sizes = (self.config.cache_sizes(), self.config.context());
         self.cache = Some(KvCache::new(sizes, (batch, max_seq_length), dtype, device)?);
+        self.lost = false;
         self.sequences = vec![Vec::new(); batch];
         self.max_seq_length = max_seq_length;
         Ok(())
@@ -125,11 +128,13 @@ where
     /// one token runs.
     ///
     /// An error without a cache, for another number of sequences, for a sequence that stays empty, for tokens that the
-    /// model has no rows for, and for more tokens than there is room for: with both lengths.
+    /// model has no rows for, and for more tokens than there is room for: with both lengths. These change nothing. If
+    /// the program fails, the cache that was donated to it is lost, and [`Decoding::set_kv_cache`] makes another one.
     pub fn extend(&mut self, tokens: &[&[i64]], more: X) -> Result<Y::With<Array>> {
         let wrong = |message: String| Err(Error::Argument { argument: "tokens".into(), message });
         let Some(cache) = self.cache.take() else {
-            return wrong("come before `set_kv_cache`".into());
+            let after = "come after a call that failed, with which the cache was lost: call `set_kv_cache` again";
+            return wrong(if self.lost { after } else { "come before `set_kv_cache`" }.into());
         };
         if let Err(error) = self.check(tokens) {
             self.cache = Some(cache);
@@ -153,17 +158,29 @@ where
             padded.resize(padded.len() + length - window.len(), 0);
         }
         let batch = tokens.len();
-        let arguments = (
-            self.params.clone(),
-            cache,
-            Array::new([batch, length], &padded)?,
-            Array::new([batch], &starts)?,
-            Array::new([batch], &last)?,
-            more,
-        );
-        let (cache, chosen) = self.program.call(arguments)?;
-        self.cache = Some(cache);
-        Ok(chosen)
+        match self.run(cache, [batch, length], [&padded, &starts, &last], more) {
+            Ok((cache, chosen)) => {
+                self.cache = Some(cache);
+                Ok(chosen)
+            }
+            Err(error) => {
+                self.lost = true;
+                self.sequences.iter_mut().for_each(Vec::clear);
+                Err(error)
+            }
+        }
+    }
+
+    fn run(
+        &self,
+        cache: KvCache<Array>,
+        [batch, length]: [usize; 2],
+        [tokens, starts, last]: [&[i64]; 3],
+        more: X,
+    ) -> Result<(KvCache<Array>, Y::With<Array>)> {
+        let tokens = Array::new([batch, length], tokens)?;
+        let [starts, last] = [Array::new([batch], starts)?, Array::new([batch], last)?];
+        self.program.call((self.params.clone(), cache, tokens, starts, last, more))
     }
 
     fn check(&self, tokens: &[&[i64]]) -> Result<()> {

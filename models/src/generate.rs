@@ -107,6 +107,7 @@ pub fn generate(
     let (rules, settings) = (sampling.rules(), sampling.settings()?);
     let longest = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cache = (rows.len(), request.cache_for(longest, config.context()));
+    check(request, config, &rows, cache.1)?;
     let mut next_tokens = NextTokens::new(config, params, rules, cache, compile)?;
     let mut counted = rules.repetition_penalty.then(|| occurrences(&rows, config.vocabulary())).transpose()?;
     for offset in 0..request.count {
@@ -133,6 +134,29 @@ pub fn generate(
         continuation
     });
     Ok(ended.collect())
+}
+
+/// Refuses what no text can come of, in the words of the request. Prompts count from one, as notes on texts do.
+fn check(request: &Request, config: &dyn Model, rows: &[Vec<i64>], cache: Option<usize>) -> Result<()> {
+    if request.stop_texts.iter().any(String::is_empty) {
+        return Err(wrong("stop_texts", "hold an empty text, which is everywhere"));
+    }
+    let vocabulary = config.vocabulary();
+    if let Some(token) = request.stop_tokens.iter().find(|token| **token as usize >= vocabulary) {
+        return Err(wrong("stop_tokens", format!("hold {token}, the model's vocabulary is {vocabulary}")));
+    }
+    let Some(positions) = cache else { return Ok(()) };
+    let context = config.context();
+    if positions > context {
+        return Err(wrong("cache", format!("has {positions} positions, the model's context {context}")));
+    }
+    match rows.iter().position(|row| row.len() > positions) {
+        Some(row) => {
+            let length = rows[row].len();
+            Err(wrong("prompts", format!("hold one of {length} tokens (text {}), the cache has {positions}", row + 1)))
+        }
+        None => Ok(()),
+    }
 }
 
 fn show_piece(row: usize, piece: &str, show: &mut dyn FnMut(usize, &str)) {

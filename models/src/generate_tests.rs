@@ -141,7 +141,7 @@ fn a_full_cache_ends_a_text() {
     let (texts, _) = continued(1.0, &with(5, 3)).unwrap();
     assert_eq!(texts[0].end, End::Count);
     let message = continued(1.0, &with(2, 5)).unwrap_err().to_string();
-    assert!(message.contains("make sequence 0 3 long") && message.contains("the cache has room for 2"), "{message}");
+    assert!(message.contains("hold one of 3 tokens (text 1), the cache has 2"), "{message}");
     let message = continued(1.0, &with(9, 5)).unwrap_err().to_string();
-    assert!(message.contains("argument 'max_seq_length': is 9, expected 1 to 8"), "{message}");
+    assert!(message.contains("argument 'cache': has 9 positions, the model's context 8"), "{message}");
 }

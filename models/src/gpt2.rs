@@ -174,7 +174,7 @@ impl Gpt2<Tensor> {
     /// As [`Gpt2::hidden`], of tokens that come after those in a cache.
     #[track_caller]
     fn hidden_after(&self, config: &GptConfig, tokens: Tensor, cached: &Cached) -> Tensor {
-        let attend = |layer, heads| cached.attend(layer, heads, &Scores { scale: None, window: None, cap: None });
+        let attend = |layer, heads| cached.attend(layer, heads, None, &Scores { scale: None, window: None, cap: None });
         self.layers(config, [tokens, cached.positions()], &Dropout::none(), &attend)
     }
 

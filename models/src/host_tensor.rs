@@ -1,14 +1,23 @@
 //! A tensor in plain memory: what checkpoints are read into and written from.
 
 use fulgurite_kernels::DType;
+use fulgurite_runtime::meta::TensorMeta;
+use fulgurite_runtime::{Array, Device, Result as RuntimeResult};
 use half::{bf16, f16};
+use rayon::prelude::*;
 
-/// Element type, shape, and the values row-major as little-endian bytes.
+use crate::tensor_bytes::TensorBytes;
+
+/// Values that one thread takes at a time.
+const BLOCK: usize = 1 << 16;
+
+/// Element type, shape, and the values row-major as little-endian bytes: in memory of their own, or of a file that is
+/// mapped, of which clones share one mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostTensor {
     dtype: DType,
     shape: Vec<usize>,
-    bytes: Vec<u8>,
+    bytes: TensorBytes,
 }
 
 /// Values that do not fit the requested tensor.
@@ -59,7 +68,7 @@ macro_rules! typed {
             if self.dtype != DType::$dtype {
                 return Err(HostTensorError::DType { expected: DType::$dtype, found: self.dtype });
             }
-            let (values, _) = self.bytes.as_chunks();
+            let (values, _) = self.bytes().as_chunks();
             Ok(values.iter().map(|&bytes| <$type>::from_le_bytes(bytes)).collect())
         }
     )*};
@@ -68,13 +77,18 @@ macro_rules! typed {
 impl HostTensor {
     /// A tensor of given bytes (row-major, little-endian); their number must be that of shape and dtype.
     pub fn new(dtype: DType, shape: &[usize], bytes: Vec<u8>) -> Result<Self, HostTensorError> {
-        if byte_length(dtype, shape) != Some(bytes.len()) {
-            return Err(HostTensorError::Length { dtype, shape: shape.to_vec(), bytes: bytes.len() });
+        HostTensor::of(dtype, shape, TensorBytes::Owned(bytes))
+    }
+
+    pub(crate) fn of(dtype: DType, shape: &[usize], bytes: TensorBytes) -> Result<Self, HostTensorError> {
+        let values = bytes.as_slice();
+        if byte_length(dtype, shape) != Some(values.len()) {
+            return Err(HostTensorError::Length { dtype, shape: shape.to_vec(), bytes: values.len() });
         }
         if dtype == DType::Bool
-            && let Some(index) = bytes.iter().position(|&byte| byte > 1)
+            && let Some(index) = values.iter().position(|&byte| byte > 1)
         {
-            return Err(HostTensorError::NotBool { index, value: bytes[index] });
+            return Err(HostTensorError::NotBool { index, value: values[index] });
         }
         Ok(HostTensor { dtype, shape: shape.to_vec(), bytes })
     }
@@ -98,18 +112,39 @@ impl HostTensor {
 
     /// The values, row-major, little-endian.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_slice()
+    }
+
+    /// The tensor as an array on the host: over the mapped file where its values are there, and aligned, and a copy
+    /// otherwise.
+    pub fn to_array(&self) -> RuntimeResult<Array> {
+        let bytes = self.bytes();
+        let TensorBytes::Mapped(file, _) = &self.bytes else {
+            return Array::from_bytes(&self.shape, self.dtype, bytes);
+        };
+        if !bytes.as_ptr().addr().is_multiple_of(self.dtype.size()) {
+            return Array::from_bytes(&self.shape, self.dtype, bytes);
+        }
+        let (start, file) = (bytes.as_ptr().cast_mut(), file.clone());
+        let meta = TensorMeta::new(&self.shape, self.dtype, Device::CPU);
+        // SAFETY: the bytes are those of shape and dtype, booleans were checked; the deleter keeps the file mapped, and
+        // nobody writes to it.
+        unsafe { Array::from_external(start, meta, None, move || drop(file), None) }
     }
 
     /// The first value that is infinite or no number, with its position, row-major; none in types that have no such
     /// values.
     pub fn first_nonfinite(&self) -> Option<(usize, f64)> {
         // A value is not finite where all bits of its exponent are set: no arithmetic on what may be hundreds of
-        // millions of values.
-        fn find<const N: usize>(bytes: &[u8], finite: impl Fn([u8; N]) -> bool) -> Option<usize> {
-            bytes.as_chunks::<N>().0.iter().position(|value| !finite(*value))
+        // millions of values. A block is looked through without a branch for each value, which is several times faster.
+        fn find<const N: usize>(bytes: &[u8], finite: impl Fn([u8; N]) -> bool + Sync) -> Option<usize> {
+            let bad = |block: &[[u8; N]]| block.iter().fold(false, |bad, value| bad | !finite(*value));
+            let blocks = bytes.as_chunks::<N>().0.par_chunks(BLOCK);
+            let block = blocks.position_first(bad)?;
+            let place = bytes.as_chunks::<N>().0[block * BLOCK..].iter().position(|value| !finite(*value))?;
+            Some(block * BLOCK + place)
         }
-        let bytes = &self.bytes[..];
+        let bytes = self.bytes();
         match self.dtype {
             DType::F16 => find(bytes, |b| u16::from_le_bytes(b) & 0x7C00 != 0x7C00)
                 .map(|at| (at, f16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f64())),
@@ -125,40 +160,58 @@ impl HostTensor {
 
     /// Zeros of this type and shape.
     pub fn zeros_like(&self) -> HostTensor {
-        HostTensor { dtype: self.dtype, shape: self.shape.clone(), bytes: vec![0; self.bytes.len()] }
+        HostTensor {
+            dtype: self.dtype,
+            shape: self.shape.clone(),
+            bytes: TensorBytes::Owned(vec![0; self.bytes().len()]),
+        }
     }
 
     /// The transpose of a matrix; `None` for other shapes.
     pub fn transposed(&self) -> Option<HostTensor> {
         let [rows, columns] = self.shape[..] else { return None };
         let size = self.dtype.size();
-        let mut bytes = Vec::with_capacity(self.bytes.len());
+        let mut bytes = Vec::with_capacity(self.bytes().len());
         for column in 0..columns {
             for row in 0..rows {
                 let start = (row * columns + column) * size;
-                bytes.extend_from_slice(&self.bytes[start..start + size]);
+                bytes.extend_from_slice(&self.bytes()[start..start + size]);
             }
         }
-        Some(HostTensor { dtype: self.dtype, shape: vec![columns, rows], bytes })
+        Some(HostTensor { dtype: self.dtype, shape: vec![columns, rows], bytes: TensorBytes::Owned(bytes) })
     }
 
     /// The tensor in f32, which holds every f16 and bf16 exactly; `None` for other types than these three.
     pub fn widened(&self) -> Option<HostTensor> {
-        fn wide(bytes: &[u8], value: fn([u8; 2]) -> f32) -> Vec<u8> {
-            bytes.as_chunks().0.iter().flat_map(|&half| value(half).to_le_bytes()).collect()
-        }
-        let bytes = match self.dtype {
-            DType::F32 => self.bytes.clone(),
-            DType::F16 => wide(&self.bytes, |half| f16::from_le_bytes(half).to_f32()),
-            DType::BF16 => wide(&self.bytes, |half| bf16::from_le_bytes(half).to_f32()),
-            _ => return None,
-        };
-        Some(HostTensor { dtype: DType::F32, shape: self.shape.clone(), bytes })
+        self.converted(DType::F32)
     }
 
-    /// The values, row-major, little-endian, without a copy.
+    /// A tensor of f32, bf16 or f16 in f32 or in bf16, rounded to the nearest, ties to even; `None` for other types.
+    pub fn converted(&self, dtype: DType) -> Option<HostTensor> {
+        fn each<const N: usize, const M: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> [u8; M] + Sync) -> Vec<u8> {
+            let values = bytes.as_chunks::<N>().0;
+            let mut converted = vec![0; values.len() * M];
+            let blocks = converted.as_chunks_mut::<M>().0.par_chunks_mut(BLOCK).zip(values.par_chunks(BLOCK));
+            blocks.for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, from)| *to = value(*from)));
+            converted
+        }
+        let bytes = self.bytes();
+        let bytes = match (self.dtype, dtype) {
+            (DType::F32, DType::F32) | (DType::BF16, DType::BF16) => return Some(self.clone()),
+            (DType::F16, DType::F32) => each(bytes, |half| f16::from_le_bytes(half).to_f32().to_le_bytes()),
+            (DType::BF16, DType::F32) => each(bytes, |half| bf16::from_le_bytes(half).to_f32().to_le_bytes()),
+            (DType::F32, DType::BF16) => each(bytes, |wide| bf16::from_f32(f32::from_le_bytes(wide)).to_le_bytes()),
+            (DType::F16, DType::BF16) => {
+                each(bytes, |half| bf16::from_f32(f16::from_le_bytes(half).to_f32()).to_le_bytes())
+            }
+            _ => return None,
+        };
+        Some(HostTensor { dtype, shape: self.shape.clone(), bytes: TensorBytes::Owned(bytes) })
+    }
+
+    /// The values, row-major, little-endian; copied where they are those of a mapped file.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+        self.bytes.into_owned()
     }
 }
 
@@ -187,6 +240,19 @@ mod tests {
             assert_eq!(half.widened().unwrap().to_f32().unwrap(), [-2.5], "{dtype}");
         }
         assert_eq!(matrix.widened(), None);
+        // Ties go to the even number; more values than one thread takes.
+        let values = [1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, -1.0, f32::MAX];
+        let many = HostTensor::from_f32(&[BLOCK, 4], &values.repeat(BLOCK)).unwrap();
+        let rounded = many.converted(DType::BF16).unwrap();
+        assert_eq!(rounded.dtype(), DType::BF16);
+        let expected = [1.0, 1.0 + 4.0 / 256.0, -1.0, f32::INFINITY];
+        assert!(rounded.widened().unwrap().to_f32().unwrap().chunks(4).all(|row| row == expected));
+        assert_eq!(many.first_nonfinite(), None);
+        assert_eq!(rounded.first_nonfinite(), Some((3, f64::INFINITY)));
+        let mut values = values.repeat(BLOCK);
+        values[2 * BLOCK + 5] = f32::NEG_INFINITY;
+        let many = HostTensor::from_f32(&[4 * BLOCK], &values).unwrap();
+        assert_eq!(many.first_nonfinite(), Some((2 * BLOCK + 5, f64::NEG_INFINITY)));
     }
 
     #[test]

@@ -69,9 +69,17 @@ pub trait Model {
     }
 }
 
-/// Mean cross entropy of logits [B, T, V] against `targets` i64[B, T]; targets of -100 do not count.
+/// Mean cross entropy of logits [B, T, V] against `targets` i64[B, T], in f32 (f64 of f64); targets of -100 do not
+/// count.
 #[track_caller]
 pub(crate) fn mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor {
     let rows = (targets.size(0) * targets.size(1)) as i64;
-    scope("loss", || cross_entropy(reshape(logits, [rows, logits.size(-1) as i64]), reshape(targets, [rows])))
+    scope("loss", || {
+        let (logits, targets) = (reshape(logits, [rows, logits.size(-1) as i64]), reshape(targets, [rows]));
+        // `cross_entropy` has its input's type, and bf16 has two decimal digits.
+        match logits.dtype() == logits.dtype().accumulator() {
+            true => cross_entropy(logits, targets),
+            false => regularized_cross_entropy(logits, targets),
+        }
+    })
 }

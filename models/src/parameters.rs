@@ -18,48 +18,47 @@ pub fn initial_parameters(model: &dyn Model, seed: u64) -> Result<Parameters<Arr
     Parameters::build(&model.parameters(), make)
 }
 
-/// Parameters from tensors by name.
+/// Parameters from tensors by name, all of this element type.
 pub fn parameters_from(
     model: &dyn Model,
     tensors: &BTreeMap<String, HostTensor>,
     prefix: &str,
+    dtype: DType,
 ) -> Result<Parameters<Array>> {
     Parameters::build(&model.parameters(), &mut |Parameter { name, shape, .. }| {
         let name = format!("{prefix}{name}");
         let tensor = tensors.get(&name).ok_or_else(|| wrong(&name, "is missing in the checkpoint"))?;
-        if tensor.shape() != *shape || tensor.dtype() != DType::F32 {
-            let found = format!("is {}{:?} in the checkpoint, expected f32{shape:?}", tensor.dtype(), tensor.shape());
-            return Err(wrong(&name, found));
+        if tensor.shape() != *shape || tensor.dtype() != dtype {
+            let (held, extents) = (tensor.dtype(), tensor.shape());
+            return Err(wrong(&name, format!("is {held}{extents:?} in the checkpoint, expected {dtype}{shape:?}")));
         }
         to_array(tensor)
     })
 }
 
-/// Zeros of the parameters' shapes, in f32, on `device`: moments, and sums of gradients, at their start.
-pub fn zeros(model: &dyn Model, device: Device) -> Result<Parameters<Array>> {
-    Parameters::build(&model.parameters(), &mut |parameter| Array::zeros_on(device, &parameter.shape, DType::F32))
+/// Zeros of the parameters' shapes on `device`: moments, and sums of gradients, at their start.
+pub fn zeros(model: &dyn Model, dtype: DType, device: Device) -> Result<Parameters<Array>> {
+    Parameters::build(&model.parameters(), &mut |parameter| Array::zeros_on(device, &parameter.shape, dtype))
 }
 
-/// Parameters in f32 as parameters of an element type, f32 or bf16, on a device.
+/// Parameters of f32 in an element type, f32 or bf16, on a device.
 pub fn placed(params: Parameters<Array>, dtype: DType, device: Device) -> Result<Parameters<Array>> {
     let mut failed = None;
+    let one = |array: &Array| match dtype == array.dtype() {
+        true => array.to_device(device),
+        false => {
+            let tensor = to_host(array)?.converted(dtype);
+            let tensor = tensor.ok_or_else(|| wrong("dtype", format!("is {dtype}, expected f32 or bf16")))?;
+            tensor.to_array()?.to_device(device)
+        }
+    };
     let placed = params.map(&mut |array: Array| {
-        let rounded = match dtype {
-            DType::BF16 => rounded(&array),
-            _ => Ok(array.clone()),
-        };
-        rounded.and_then(|rounded| rounded.to_device(device)).unwrap_or_else(|error| {
+        one(&array).unwrap_or_else(|error| {
             failed.get_or_insert(error);
             array
         })
     });
     failed.map_or(Ok(placed), Err)
-}
-
-/// Numbers rounded to bf16.
-fn rounded(array: &Array) -> Result<Array> {
-    let rounded: Vec<half::bf16> = array.to_vec::<f32>()?.into_iter().map(half::bf16::from_f32).collect();
-    Array::new(array.shape(), &rounded)
 }
 
 fn to_array(tensor: &HostTensor) -> Result<Array> {

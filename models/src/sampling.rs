@@ -12,6 +12,9 @@ use fulgurite_ops_macros::Tree;
 use fulgurite_runtime::tree::Leaf;
 use fulgurite_runtime::{Array, Error, Result};
 
+/// More than the tokens of any vocabulary: a larger `top_k` means the same.
+const MOST_TOP_K: usize = 1 << 32;
+
 /// How tokens are drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
@@ -101,7 +104,7 @@ impl Sampling {
         let greedy = self.is_greedy();
         Rules {
             greedy,
-            top_k: self.top_k.filter(|_| !greedy).map(usize::next_power_of_two),
+            top_k: self.top_k.filter(|_| !greedy).map(|k| k.min(MOST_TOP_K).next_power_of_two()),
             top_p: !greedy && self.top_p < 1.0,
             min_p: !greedy && self.min_p > 0.0,
             repetition_penalty: self.repetition_penalty != 1.0,
@@ -112,7 +115,7 @@ impl Sampling {
     pub fn settings(&self) -> Result<Settings<Array>> {
         Ok(Settings {
             temperature: Array::scalar(self.temperature as f32),
-            top_k: Array::new([0_usize; 0], &[self.top_k.map_or(i64::MAX, |k| k as i64)])?,
+            top_k: Array::new([0_usize; 0], &[self.top_k.map_or(i64::MAX, |k| k.min(MOST_TOP_K) as i64)])?,
             top_p: Array::scalar(self.top_p as f32),
             min_p: Array::scalar(self.min_p as f32),
             repetition_penalty: Array::scalar(self.repetition_penalty as f32),

@@ -126,6 +126,7 @@ fn of_equal_logits_the_lower_ids_are_taken() {
     };
     assert_eq!(shares(Sampling { top_k: Some(2), ..flat }), [0, 50, 50, 0, 0, 0]);
     assert_eq!(shares(Sampling { top_k: Some(3), ..flat }), [0, 33, 33, 0, 33, 0]);
+    assert_eq!(shares(Sampling { top_k: Some(usize::MAX), ..flat }), shares(flat));
     assert_eq!(shares(Sampling { top_p: 0.1, ..flat }), [0, 100, 0, 0, 0, 0]);
     assert_eq!(shares(Sampling { min_p: 1.0, ..flat }), [0, 33, 33, 0, 33, 0]);
     assert_eq!(drawn(&Sampling { temperature: 0.0, ..flat }, &logits, 2).unwrap(), [1, 1]);

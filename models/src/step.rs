@@ -16,9 +16,9 @@ use crate::parameter_list::Parameters;
 pub struct TrainState<T: Leaf> {
     /// Parameters.
     pub params: Parameters<T>,
-    /// Running mean of gradients, f32.
+    /// Running mean of gradients, of the parameters' element type.
     pub exp_avg: Parameters<T>,
-    /// Running mean of squared gradients, f32.
+    /// Running mean of squared gradients, of the parameters' element type.
     pub exp_avg_sq: Parameters<T>,
 }
 

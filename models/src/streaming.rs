@@ -39,6 +39,8 @@ impl StreamingDecoder {
                 Ok(complete(held))
             }
             Held::Tokens { tokens, shown, before } => {
+                // A token without text is refused alone: those that follow have theirs.
+                self.tokenizer.decode_bytes(&[token])?;
                 tokens.push(token);
                 let text = self.tokenizer.decode(tokens)?;
                 if text.ends_with(char::REPLACEMENT_CHARACTER) {

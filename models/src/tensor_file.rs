@@ -13,6 +13,7 @@ use fulgurite_kernels::DType;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
 use crate::host_tensor::{HostTensor, HostTensorError, byte_length};
+use crate::tensor_bytes::{MappedFile, TensorBytes};
 
 /// The largest header accepted, in bytes; that of the safetensors library.
 const LARGEST_HEADER: u64 = 100_000_000;
@@ -142,7 +143,22 @@ impl TensorFile {
     /// Reads a file held in memory.
     pub fn parse(bytes: &[u8]) -> Result<Self, TensorFileError> {
         let mut rest = bytes;
-        TensorFile::read(&mut rest, bytes.len() as u64)
+        TensorFile::read(&mut from_reader(&mut rest), bytes.len() as u64)
+    }
+
+    /// Maps a file into memory: its pages are read as the tensors are used, and nothing is copied. A system that cannot
+    /// map it reads it. Every error names the file, which must not be changed in place while the tensors are in use.
+    pub fn map(path: &Path) -> Result<Self, TensorFileError> {
+        let Ok(file) = MappedFile::open(path) else { return TensorFile::load(path) };
+        let (length, mut begin) = (file.bytes().len(), 0);
+        // `read` asks for no more than the file has.
+        let mut take = |bytes: u64, _: &dyn Fn() -> String| {
+            let end = length.min(begin + bytes as usize);
+            let taken = TensorBytes::Mapped(file.clone(), begin..end);
+            begin = end;
+            Ok(taken)
+        };
+        TensorFile::read(&mut take, length as u64).map_err(|error| error.in_file(path))
     }
 
     /// Reads a file; every error names it.
@@ -154,24 +170,25 @@ impl TensorFile {
         };
         open()
             .map_err(|source| TensorFileError::Read { place: "the file".to_owned(), source })
-            .and_then(|(mut file, length)| TensorFile::read(&mut file, length))
+            .and_then(|(mut file, length)| TensorFile::read(&mut from_reader(&mut file), length))
             .map_err(|error| error.in_file(path))
     }
 
-    fn read(reader: &mut impl Read, length: u64) -> Result<Self, TensorFileError> {
+    /// Reads a file of `length` bytes. `take` gives the next bytes, of what it is told; never more than the file has.
+    fn read(take: &mut Take<'_>, length: u64) -> Result<Self, TensorFileError> {
         let Some(after_length) = length.checked_sub(8) else { return Err(TensorFileError::TooShort { length }) };
-        let prefix = read_exactly(reader, 8, || "the header length".to_owned())?;
-        let declared = prefix.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
+        let prefix = take(8, &|| "the header length".to_owned())?;
+        let declared = prefix.as_slice().iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
         if declared > after_length || declared > LARGEST_HEADER {
             return Err(TensorFileError::HeaderLength { declared, available: after_length });
         }
-        let header = read_exactly(reader, declared, || "the header".to_owned())?;
-        let header: Header = serde_json::from_slice(&header).map_err(TensorFileError::Header)?;
+        let header = take(declared, &|| "the header".to_owned())?;
+        let header: Header = serde_json::from_slice(header.as_slice()).map_err(TensorFileError::Header)?;
         let entries = header.entries(after_length - declared)?;
         let mut tensors = BTreeMap::new();
         for Entry { name, dtype, shape, bytes } in entries {
-            let bytes = read_exactly(reader, bytes, || format!("tensor {name:?}"))?;
-            match HostTensor::new(dtype, &shape, bytes) {
+            let bytes = take(bytes, &|| format!("tensor {name:?}"))?;
+            match HostTensor::of(dtype, &shape, bytes) {
                 Ok(tensor) => tensors.insert(name, tensor),
                 Err(source) => return Err(TensorFileError::Values { name, source }),
             };
@@ -222,8 +239,15 @@ impl TensorFile {
     }
 }
 
+/// Gives the next bytes of a file; the text says what they are, for errors.
+type Take<'a> = dyn FnMut(u64, &dyn Fn() -> String) -> Result<TensorBytes, TensorFileError> + 'a;
+
+fn from_reader(reader: &mut impl Read) -> impl FnMut(u64, &dyn Fn() -> String) -> Result<TensorBytes, TensorFileError> {
+    |length, place| read_exactly(reader, length, place).map(TensorBytes::Owned)
+}
+
 /// Reads `length` bytes, which the caller has checked against the length of the file.
-fn read_exactly(reader: &mut impl Read, length: u64, place: impl Fn() -> String) -> Result<Vec<u8>, TensorFileError> {
+fn read_exactly(reader: &mut impl Read, length: u64, place: &dyn Fn() -> String) -> Result<Vec<u8>, TensorFileError> {
     let mut bytes = Vec::new();
     let size = usize::try_from(length).unwrap_or(usize::MAX);
     bytes.try_reserve_exact(size).map_err(|_| TensorFileError::Memory { place: place(), bytes: length })?;

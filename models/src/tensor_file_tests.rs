@@ -41,6 +41,40 @@ fn written_files_read_back_here_and_by_the_library() {
 }
 
 #[test]
+fn a_mapped_file_is_used_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mapped.safetensors");
+    let (metadata, tensors) = sample();
+    std::fs::write(&path, bytes_of(&metadata, &tensors)).unwrap();
+    let mapped = TensorFile::map(&path).unwrap();
+    assert_eq!(mapped, TensorFile::load(&path).unwrap());
+    for (name, tensor) in &mapped.tensors {
+        let array = tensor.to_array().unwrap();
+        assert_eq!((array.is_external(), array.to_bytes().unwrap()), (true, tensor.bytes().to_vec()), "{name}");
+    }
+    assert!(!TensorFile::load(&path).unwrap().tensors["c"].to_array().unwrap().is_external());
+    // A file that is replaced stays what it was.
+    let array = mapped.tensors["b \"quoted\""].to_array().unwrap();
+    drop(mapped);
+    std::fs::write(folder.path().join("other"), "other").unwrap();
+    std::fs::rename(folder.path().join("other"), &path).unwrap();
+    assert_eq!(array.to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0]);
+    // Every fault is found as in a file that is read.
+    for damaged in [&b""[..], b"abc", &bytes_of(&metadata, &tensors)[..200], &[0xFF; 64]] {
+        std::fs::write(&path, damaged).unwrap();
+        let [mapped, loaded] = [TensorFile::map(&path), TensorFile::load(&path)];
+        assert_eq!(mapped.unwrap_err().to_string(), loaded.unwrap_err().to_string());
+    }
+    // Values that no element may begin at are copied.
+    let header = r#"{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
+    let header = format!("{header:<57}");
+    let bytes = [&57_u64.to_le_bytes()[..], header.as_bytes(), &1.5_f32.to_le_bytes()].concat();
+    std::fs::write(&path, bytes).unwrap();
+    let array = TensorFile::map(&path).unwrap().tensors["x"].to_array().unwrap();
+    assert_eq!((array.is_external(), array.to_vec::<f32>().unwrap()), (false, vec![1.5]));
+}
+
+#[test]
 fn files_of_the_library_read_here() {
     let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![1], &[0, 0, 0x80, 0x3F]).unwrap();
     let bytes = safetensors::serialize([("x", view)], None).unwrap();

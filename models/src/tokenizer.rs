@@ -56,7 +56,13 @@ impl Tokenizer {
         }
     }
 
-    /// `gpt2` or `bytes`, which checkpoints store, or the file's name.
+    /// Whether a name that a checkpoint stores is that of a file, which may be at another place by now: a path from the
+    /// root, or of earlier versions any path of a `.json`.
+    pub fn names_file(name: &str) -> bool {
+        Tokenizer::from_name(name).is_err() && (Path::new(name).is_absolute() || name.ends_with(".json"))
+    }
+
+    /// `gpt2` or `bytes`, or the file's path from the root. Checkpoints store it.
     pub fn name(&self) -> Cow<'static, str> {
         match self {
             Tokenizer::Gpt2 => "gpt2".into(),

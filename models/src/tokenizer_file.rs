@@ -51,7 +51,8 @@ impl TokenizerFile {
         if read.ends.is_empty() {
             read.ends.extend(config.token("eos_token", &read)?);
         }
-        read.path = path;
+        // Of every folder that a checkpoint with this name is read in.
+        read.path = std::path::absolute(&path).map_err(|error| in_file(&path, error))?;
         Ok(read)
     }
 

@@ -65,6 +65,10 @@ fn a_character_that_is_cut_short_is_shown_at_the_end() {
     let mut decoder = StreamingDecoder::after(tokenizer.clone(), &[]).unwrap();
     let shown: String = broken.iter().map(|token| decoder.push(*token).unwrap()).collect();
     assert_eq!(shown + &decoder.finish(), "u\u{FFFD}\u{FFFD}");
+    // A model may have rows that no token has. What is drawn after one of them is shown.
+    let mut decoder = StreamingDecoder::after(tokenizer.clone(), &[]).unwrap();
+    assert!(decoder.push(440).is_err());
+    assert_eq!(decoder.push(3 + 0x75).unwrap(), "u");
     let message = tokenizer.decode(&[1, 440]).unwrap_err().to_string();
     assert!(message.contains("token 1 has id 440") && message.ends_with("has 440 ids"), "{message}");
 }

@@ -18,9 +18,9 @@ fn meta(shape: &[usize], dtype: DType) -> TensorMeta {
     TensorMeta::new(shape, dtype, Device::CPU)
 }
 
-fn parameter_metas(config: &dyn Model) -> Parameters<TensorMeta> {
+fn parameter_metas(config: &dyn Model, dtype: DType) -> Parameters<TensorMeta> {
     let built: std::result::Result<_, std::convert::Infallible> =
-        Parameters::build(&config.parameters(), &mut |parameter| Ok(meta(&parameter.shape, DType::F32)));
+        Parameters::build(&config.parameters(), &mut |parameter| Ok(meta(&parameter.shape, dtype)));
     let Ok(params) = built;
     params
 }
@@ -30,10 +30,10 @@ fn batch_metas(rows: usize, context: usize) -> BatchTensors<TensorMeta> {
     BatchTensors { tokens: tokens.clone(), targets: tokens }
 }
 
-/// The acquired trace of the loss of a batch [rows, context].
-pub fn loss_trace(config: &dyn Model, rows: usize, context: usize) -> Result<Trace> {
+/// The acquired trace of the loss of a batch [rows, context], with parameters of `dtype`.
+pub fn loss_trace(config: &dyn Model, dtype: DType, [rows, context]: [usize; 2]) -> Result<Trace> {
     let names = Names { arguments: vec!["params".into(), "batch".into()], results: vec!["loss".into()] };
-    let arguments = (parameter_metas(config), batch_metas(rows, context));
+    let arguments = (parameter_metas(config, dtype), batch_metas(rows, context));
     let (trace, _) = trace("loss", Target::cpu(), &names, arguments, |(params, batch)| {
         config.loss(&params, batch.tokens, batch.targets, &Dropout::none())
     })?;
@@ -49,18 +49,29 @@ pub fn loss_programs(loss: Trace, options: &Options) -> Result<Programs> {
     split_stages(loss, &parameters, &[0], options)
 }
 
-/// The acquired trace of a whole training step on a batch [rows, context], with the state donated.
+/// As [`step_trace`], in f32.
 pub fn train_step_trace(
     config: &dyn Model,
     optimizer: &OptimizerSettings,
     rows: usize,
     context: usize,
 ) -> Result<Trace> {
+    step_trace(config, optimizer, DType::F32, [rows, context])
+}
+
+/// The acquired trace of a whole training step on a batch [rows, context], with parameters and moments of `dtype`, the
+/// state donated.
+pub fn step_trace(
+    config: &dyn Model,
+    optimizer: &OptimizerSettings,
+    dtype: DType,
+    [rows, context]: [usize; 2],
+) -> Result<Trace> {
     let names = Names {
         arguments: ["state", "batch", "scalars"].map(str::to_owned).to_vec(),
         results: ["state", "loss", "grad_norm"].map(str::to_owned).to_vec(),
     };
-    let params = parameter_metas(config);
+    let params = parameter_metas(config, dtype);
     let state = TrainState { exp_avg: params.clone(), exp_avg_sq: params.clone(), params };
     let scalar = meta(&[], DType::F32);
     let scalars = StepScalars { lr: scalar.clone(), step: scalar, generator: meta(&[2], DType::I64) };
@@ -99,7 +110,7 @@ pub fn decode_trace(
         arguments: ["params", "cache", "tokens", "starts", "last"].map(str::to_owned).to_vec(),
         results: ["cache", "logits"].map(str::to_owned).to_vec(),
     };
-    let params = parameter_metas(config).map(&mut |parameter| parameter.with_dtype(dtype));
+    let params = parameter_metas(config, dtype);
     let built: std::result::Result<_, std::convert::Infallible> =
         KvCache::build(config.cache_sizes(), batch, max_seq_length, &mut |shape| Ok(meta(shape, dtype)));
     let Ok(cache) = built;

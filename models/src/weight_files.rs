@@ -1,197 +1,43 @@
-//! The files that weights come in: checkpoints of ours, checkpoints of llm.c, safetensors files under Hugging Face's
+//! The files that weights come in: checkpoints of ours, checkpoints of llm.c, files under Hugging Face's and LitGPT's
 //! names.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::batches::{BatchPosition, Order};
-use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, OptimizerSettings, SECOND_MOMENT, TrainingState};
+use crate::checkpoint::{Checkpoint, FIRST_MOMENT, OptimizerSettings, SECOND_MOMENT, TrainingState};
+use crate::decoder::files::{self, names_several};
+pub use crate::decoder::hugging_face::Shards;
 use crate::decoder::{self, DecoderFilesError};
-use crate::hugging_face::{self, HuggingFaceError, Names};
-use crate::llmc::{Kind, LlmcCheckpoint, LlmcError, Version};
+use crate::hugging_face::{self, Names};
+use crate::llmc::{Kind, LlmcCheckpoint, Version};
 use crate::model::Model;
 use crate::model_config::{Family, ModelConfig};
 use crate::nonfinite::NonFinite;
 use crate::random::fingerprint;
 use crate::schedule::Schedule;
-use crate::tensor_file::{TensorFile, TensorFileError};
-use crate::tokenizer::{Tokenizer, TokenizerError};
+use crate::tensor_file::TensorFile;
+use crate::tokenizer::Tokenizer;
 use crate::tokenizer_file::{self, TokenizerFile};
-use crate::weights::{FamilyWeights, Weights, WeightsError};
+use crate::torch;
+use crate::weights::{FamilyWeights, Weights};
 
-/// A file of weights that cannot be used, or could not be written.
-#[derive(Debug, thiserror::Error)]
-pub enum WeightFileError {
-    /// The file cannot be read.
-    #[error("cannot read '{}': {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Tensors that are no model's.
-    #[error("'{}': {source}", path.display())]
-    Weights {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with them.
-        source: WeightsError,
-    },
-    /// A file of another kind.
-    #[error("'{}' is {found}, expected {expected}", path.display())]
-    OtherKind {
-        /// The file.
-        path: PathBuf,
-        /// What it is.
-        found: String,
-        /// What it should be.
-        expected: String,
-    },
-    /// No format has this name.
-    #[error("unknown format '{0}', expected one of {names}", names = Format::ALL.map(Format::name).join(", "))]
-    UnknownFormat(String),
-    /// The end of a file's name tells no format.
-    #[error("'{}' ends in neither .bin (llm.c) nor .safetensors (Hugging Face): say which format it \
-             gets", path.display())]
-    UnknownExtension {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A model for which no tokenizer is known.
-    #[error(
-        "a vocabulary of {vocabulary} is smaller than that of every tokenizer, of which 'bytes' has the least with \
-         256 ids"
-    )]
-    NoTokenizer {
-        /// V.
-        vocabulary: usize,
-    },
-    /// A decoder of others, whose tokenizer is not known.
-    #[error(
-        "the files do not say which tokenizer the model of {vocabulary} ids was trained with: say which (--tokenizer), \
-         'gpt2', 'bytes' or, to generate, a tokenizer.json"
-    )]
-    OtherTokenizer {
-        /// V.
-        vocabulary: usize,
-    },
-    /// A tokenizer with ids that the model does not have.
-    #[error("the tokenizer '{tokenizer}' has {ids} ids, the model has a vocabulary of {vocabulary}")]
-    LargeTokenizer {
-        /// The tokenizer's name, or its file.
-        tokenizer: String,
-        /// Number of its ids.
-        ids: usize,
-        /// V.
-        vocabulary: usize,
-    },
-    /// A faulty tokenizer.
-    #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
-    /// A weight that is infinite or no number.
-    #[error("'{}': {found}: the weights of a run that diverged, with which nothing can be computed", path.display())]
-    NonFinite {
-        /// The file.
-        path: PathBuf,
-        /// The value.
-        found: NonFinite,
-    },
-    /// A faulty checkpoint of a training run.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    /// A faulty file of llm.c.
-    #[error(transparent)]
-    Llmc(#[from] LlmcError),
-    /// A faulty safetensors file.
-    #[error(transparent)]
-    Tensors(#[from] TensorFileError),
-    /// A format that does not hold models of this family.
-    #[error(
-        "'{}': the format {format} holds models of the family gpt2 alone, the weights are those of a {family} model",
-        path.display()
-    )]
-    Family {
-        /// The file that was to be written.
-        path: PathBuf,
-        /// The format.
-        format: Format,
-        /// The family.
-        family: Family,
-    },
-    /// Files of a family that comes in one.
-    #[error("'{}': a gpt2 is written as one file, shards are of a llama", path.display())]
-    Unsharded {
-        /// The file that was to be written.
-        path: PathBuf,
-    },
-    /// Files that are no decoder of Hugging Face's.
-    #[error("'{}': {source}", path.display())]
-    Decoder {
-        /// The file or the folder.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: DecoderFilesError,
-    },
-    /// Tensors that are no GPT-2 of Hugging Face's.
-    #[error("'{}': {source}", path.display())]
-    HuggingFace {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: HuggingFaceError,
-    },
-}
-
-/// A format of weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// A checkpoint of a training run of ours.
-    Checkpoint,
-    /// A checkpoint of llm.c.
-    Llmc(Version),
-    /// A safetensors file under Hugging Face's names.
-    HuggingFace,
-}
+pub use crate::weight_file_error::WeightFileError;
+pub use crate::weight_format::Format;
 
 impl Format {
-    /// All formats.
-    pub const ALL: [Format; 5] = [
-        Format::Checkpoint,
-        Format::Llmc(Version::F32),
-        Format::Llmc(Version::Bf16),
-        Format::Llmc(Version::F32Unpadded),
-        Format::HuggingFace,
-    ];
-
-    /// The name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Format::Checkpoint => "checkpoint",
-            Format::Llmc(Version::F32) => "llmc",
-            Format::Llmc(Version::Bf16) => "llmc-bf16",
-            Format::Llmc(Version::F32Unpadded) => "llmc-v1",
-            Format::HuggingFace => "huggingface",
-        }
-    }
-
-    /// The default format of a file of this name: llm.c's in f32 for `.bin`, Hugging Face's for `.safetensors`.
+    /// The default format of a file of this name: llm.c's in f32 for `.bin`, Hugging Face's for `.safetensors`,
+    /// LitGPT's for `.pth`.
     pub fn of_name(path: &Path) -> Result<Format, WeightFileError> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("bin") => Ok(Format::Llmc(Version::F32)),
             Some("safetensors") => Ok(Format::HuggingFace),
+            Some("pth") => Ok(Format::LitGpt),
             _ => Err(WeightFileError::UnknownExtension { path: path.to_owned() }),
         }
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -213,11 +59,19 @@ pub struct Loaded {
     pub format: Format,
     /// The tokenizer's name, where the file has it: in checkpoints of ours.
     pub tokenizer: Option<String>,
-    /// The `tokenizer.json` that is beside the file, of those under Hugging Face's names.
+    /// The `tokenizer.json` that is beside the file, of those under the names of others.
     pub tokenizer_file: Option<PathBuf>,
 }
 
 impl Loaded {
+    /// Fails if a weight is infinite or no number. `path` is the file, for the error.
+    pub fn check_finite(&self, path: &Path) -> Result<(), WeightFileError> {
+        match NonFinite::among(self.weights.tensors()) {
+            Some(found) => Err(WeightFileError::NonFinite { path: path.to_owned(), found }),
+            None => Ok(()),
+        }
+    }
+
     /// The model's own tokenizer: of the `tokenizer.json` beside the file, or else the [named](Self::named_tokenizer)
     /// one.
     ///
@@ -237,10 +91,15 @@ impl Loaded {
         if ids > vocabulary { Err(WeightFileError::LargeTokenizer { tokenizer, ids, vocabulary }) } else { Ok(()) }
     }
 
-    /// The tokenizer that the file names, or else the largest that is compiled into the program and that the vocabulary
-    /// has room for. Its name can be stored in a checkpoint.
+    /// The tokenizer that the file names, which may be a `tokenizer.json`, or else the largest that is compiled into
+    /// the program and that the vocabulary has room for. Its name can be stored in a checkpoint.
     pub fn named_tokenizer(&self) -> Result<Tokenizer, WeightFileError> {
         let vocabulary = self.weights.config().vocabulary();
+        if let Some(file) = self.tokenizer.as_deref().filter(|name| Tokenizer::names_file(name)) {
+            let tokenizer = Tokenizer::open(file)?;
+            self.check_vocabulary(&tokenizer)?;
+            return Ok(tokenizer);
+        }
         let named = self.tokenizer.as_deref().and_then(|name| Tokenizer::from_name(name).ok());
         let known = [Tokenizer::Gpt2, Tokenizer::Bytes];
         match self.weights.config().family() {
@@ -253,23 +112,26 @@ impl Loaded {
     }
 }
 
-/// Reads weights from a file of any format, which its content tells. `heads` is the number of attention heads, for
-/// files under Hugging Face's names: see [`hugging_face::read`] for where it comes from otherwise. Weights that are not
-/// finite are an error.
+/// Reads weights in f32 from a file of any format, which its content tells. `heads` is the number of attention heads,
+/// for files under Hugging Face's names: see [`hugging_face::read`] for where it comes from otherwise. Weights that are
+/// not finite are an error.
 pub fn load(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
-    let loaded = load_unchecked(path, heads)?;
-    match NonFinite::among(loaded.weights.tensors()) {
-        Some(found) => Err(WeightFileError::NonFinite { path: path.to_owned(), found }),
-        None => Ok(loaded),
-    }
+    let loaded = open(path, heads)?;
+    loaded.check_finite(path)?;
+    Ok(Loaded { weights: loaded.weights.widened(), ..loaded })
 }
 
 /// As [`load`], whatever the values are.
 pub fn load_unchecked(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
-    if path.is_dir() || path.to_string_lossy().ends_with(".index.json") {
-        let read = decoder::hugging_face::load(path);
-        let weights = read.map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source })?;
-        return Ok(of_hugging_face(weights.into(), path));
+    let loaded = open(path, heads)?;
+    Ok(Loaded { weights: loaded.weights.widened(), ..loaded })
+}
+
+/// As [`load`], whatever the values are, and in the element types that the file has them in. A safetensors file is
+/// mapped into memory: its values are read when they are used, and the file must not be changed in place until then.
+pub fn open(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
+    if names_several(path) {
+        return gathered(path, heads);
     }
     let mut start = Vec::new();
     let opened = std::fs::File::open(path).and_then(|file| file.take(8).read_to_end(&mut start));
@@ -280,6 +142,10 @@ pub fn load_unchecked(path: &Path, heads: Option<usize>) -> Result<Loaded, Weigh
             let (found, expected) = (other.words().into(), "weights of a model".into());
             return Err(WeightFileError::OtherKind { path: path.to_owned(), found, expected });
         }
+        None if torch::is_archive(&start) || torch::is_old(&start) => return gathered(path, heads),
+        None if path.extension().is_some_and(|extension| extension == "pth" || extension == "pt") => {
+            return gathered(path, heads);
+        }
         // The complaint is that of the format which the name promises.
         None if path.extension().is_some_and(|extension| extension == "bin") => {}
         None => return load_safetensors(path, heads),
@@ -289,25 +155,40 @@ pub fn load_unchecked(path: &Path, heads: Option<usize>) -> Result<Loaded, Weigh
     Ok(Loaded { weights: weights.into(), format, tokenizer: None, tokenizer_file: None })
 }
 
-/// Weights that were read from a file or folder under Hugging Face's names.
-fn of_hugging_face(weights: Weights<ModelConfig>, path: &Path) -> Loaded {
-    let beside =
-        if path.is_dir() { path.join(tokenizer_file::FILE) } else { path.with_file_name(tokenizer_file::FILE) };
-    let tokenizer_file = Some(beside).filter(|path| path.is_file());
-    Loaded { weights, format: Format::HuggingFace, tokenizer: None, tokenizer_file }
+/// The weights of a folder, an index, or a file of other programs.
+fn gathered(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
+    let read = files::gather(path);
+    let file = read.map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source })?;
+    of_others(file, heads, path)
+}
+
+/// The weights of tensors under the names of others, which tell whose they are.
+fn of_others(file: TensorFile, heads: Option<usize>, path: &Path) -> Result<Loaded, WeightFileError> {
+    let folder = files::folder_of(path);
+    let decoder = |source| WeightFileError::Decoder { path: path.to_owned(), source };
+    if file.tensors.is_empty() {
+        let (path, message) = (path.to_owned(), "has no tensors".to_owned());
+        return Err(decoder(DecoderFilesError::File { path, message }));
+    }
+    let (weights, format) = if decoder::litgpt::is_one(&file.tensors) {
+        let weights = decoder::litgpt::from_tensors(file.tensors, folder).map_err(decoder)?;
+        (weights.into(), Format::LitGpt)
+    } else if decoder::hugging_face::is_one(&file.tensors) {
+        let weights = decoder::hugging_face::from_tensors(file.tensors, folder).map_err(decoder)?;
+        (weights.into(), Format::HuggingFace)
+    } else {
+        let weights = hugging_face::read(file, heads, Some(folder));
+        let weights = weights.map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source })?;
+        (weights.into(), Format::HuggingFace)
+    };
+    let tokenizer_file = Some(folder.join(tokenizer_file::FILE)).filter(|path| path.is_file());
+    Ok(Loaded { weights, format, tokenizer: None, tokenizer_file })
 }
 
 fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
-    let file = TensorFile::load(path)?;
+    let file = TensorFile::map(path)?;
     if !Checkpoint::is_one(&file) {
-        if decoder::hugging_face::is_one(&file) {
-            let weights = decoder::hugging_face::of_file(file, path)
-                .map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source })?;
-            return Ok(of_hugging_face(weights.into(), path));
-        }
-        let weights = hugging_face::read(file, heads, path.parent());
-        let weights = weights.map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source })?;
-        return Ok(of_hugging_face(weights.into(), path));
+        return of_others(file, heads, path);
     }
     let read = Checkpoint::from_file(file).and_then(|checkpoint| {
         checkpoint.validate_tensors()?;
@@ -321,8 +202,8 @@ fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightF
     Ok(Loaded { weights, format: Format::Checkpoint, tokenizer, tokenizer_file: None })
 }
 
-/// Writes weights to a file of this format, whole or not at all, whatever their values are. `tokenizer` is what a
-/// checkpoint gets; `names` is how a safetensors file calls its tensors.
+/// Writes weights in f32 to a file of this format, whole or not at all, whatever their values are. `tokenizer` is what
+/// a checkpoint gets; `names` is how a safetensors file calls its tensors.
 pub fn save(
     weights: Weights<ModelConfig>,
     format: Format,
@@ -330,31 +211,30 @@ pub fn save(
     names: Names,
     path: &Path,
 ) -> Result<(), WeightFileError> {
+    let weights = weights.widened();
     if format == Format::Checkpoint {
         return Ok(checkpoint_of(weights, tokenizer).save_unchecked(path)?);
     }
     let family = weights.config().family();
     match (format, weights.by_family()) {
         (Format::Llmc(version), FamilyWeights::Gpt2(weights)) => Ok(LlmcCheckpoint::new(weights, version).save(path)?),
-        (_, FamilyWeights::Gpt2(weights)) => hugging_face::save(&weights, names, path)
+        (Format::HuggingFace, FamilyWeights::Gpt2(weights)) => hugging_face::save(&weights, names, path)
             .map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source }),
         (Format::HuggingFace, FamilyWeights::Decoder(weights)) => decoder::hugging_face::save(&weights, path)
             .map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source }),
-        (_, FamilyWeights::Decoder(_)) => Err(WeightFileError::Family { path: path.to_owned(), format, family }),
+        (Format::LitGpt, FamilyWeights::Decoder(weights)) => decoder::litgpt::save(&weights, path)
+            .map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source }),
+        _ => Err(WeightFileError::Family { path: path.to_owned(), format, family }),
     }
 }
 
 /// Writes a llama under Hugging Face's names in several files of at most `most` bytes of tensors each, with an index
-/// beside them; `path` is the name that one file would have. Gives the path of the index and the number of files.
+/// beside them; `path` is the name that one file would have. A larger tensor has a file of its own.
 ///
 /// # Errors
 /// A model of another family, and what cannot be written.
-pub fn save_sharded(
-    weights: Weights<ModelConfig>,
-    most: u64,
-    path: &Path,
-) -> Result<(PathBuf, usize), WeightFileError> {
-    match weights.by_family() {
+pub fn save_sharded(weights: Weights<ModelConfig>, most: u64, path: &Path) -> Result<Shards, WeightFileError> {
+    match weights.widened().by_family() {
         FamilyWeights::Decoder(weights) => decoder::hugging_face::save_sharded(&weights, path, most)
             .map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source }),
         FamilyWeights::Gpt2(_) => Err(WeightFileError::Unsharded { path: path.to_owned() }),

@@ -2,6 +2,8 @@ use super::*;
 use crate::config::GptConfig;
 use crate::host_tensor::HostTensor;
 use crate::initialize::initial_values;
+use fulgurite_runtime::tree::Tree;
+use fulgurite_runtime::{DType, Device};
 
 fn weights() -> Weights<ModelConfig> {
     let config = GptConfig { vocabulary: 300, context: 6, layers: 2, heads: 2, channels: 4, dropout: 0.0 };
@@ -16,7 +18,8 @@ fn weights() -> Weights<ModelConfig> {
 fn every_format_comes_back_through_every_other() {
     let folder = tempfile::tempdir().unwrap();
     let mut current = weights();
-    let formats = Format::ALL.into_iter().filter(|format| *format != Format::Llmc(Version::Bf16));
+    let other = [Format::Llmc(Version::Bf16), Format::LitGpt];
+    let formats = Format::ALL.into_iter().filter(|format| !other.contains(format));
     for (number, format) in formats.clone().chain(formats.rev()).enumerate() {
         // The name tells nothing: the content does.
         let path = folder.path().join(format!("weights.{number}"));
@@ -34,7 +37,7 @@ fn formats_have_names() {
         assert_eq!(format.name().parse::<Format>().unwrap(), format);
     }
     let message = "gguf".parse::<Format>().unwrap_err().to_string();
-    assert!(message.contains("expected one of checkpoint, llmc, llmc-bf16, llmc-v1, huggingface"), "{message}");
+    assert!(message.contains("expected one of checkpoint, llmc, llmc-bf16, llmc-v1, huggingface, litgpt"), "{message}");
     let of = |name: &str| Format::of_name(Path::new(name));
     assert_eq!(of("a/b.bin").unwrap(), Format::Llmc(Version::F32));
     assert_eq!(of("b.safetensors").unwrap(), Format::HuggingFace);
@@ -50,7 +53,8 @@ fn a_vocabulary_finds_its_tokenizer() {
             (parameter.name, HostTensor::from_f32(&parameter.shape, &zeros).unwrap())
         });
         let weights = Weights::new(config.clone().into(), tensors.collect()).unwrap();
-        of_hugging_face(weights, Path::new("none")).tokenizer()
+        let format = Format::HuggingFace;
+        Loaded { weights, format, tokenizer: None, tokenizer_file: None }.tokenizer()
     };
     assert_eq!(of(50_257).unwrap().name(), "gpt2");
     assert_eq!(of(50_256).unwrap().name(), "bytes");
@@ -91,7 +95,7 @@ fn a_llama_is_written_as_several_files_and_their_faults_are_named() {
     let tensors = crate::Model::parameters(&config).iter().map(made).collect();
     let weights = Weights::new(ModelConfig::from(config), tensors).unwrap();
     let path = folder.path().join("model.safetensors");
-    let (index, files) = save_sharded(weights.clone(), 60_000, &path).unwrap();
+    let Shards { index, files, .. } = save_sharded(weights.clone(), 60_000, &path).unwrap();
     assert!(index.ends_with("model.safetensors.index.json") && files > 3, "{files} files");
     let shard = |number: usize| folder.path().join(format!("model-{number:05}-of-{files:05}.safetensors"));
     for number in 1..=files {
@@ -120,4 +124,41 @@ fn a_llama_is_written_as_several_files_and_their_faults_are_named() {
     }
     std::fs::write(&index, &text[..text.len() / 2]).unwrap();
     assert!(fault().contains("index.json"), "{}", fault());
+}
+
+#[test]
+fn weights_in_bf16_stay_in_the_file_until_they_are_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let config = crate::decoder::DecoderConfig::named("nano", 64).unwrap();
+    let made = |parameter: &crate::config::Parameter| {
+        let values = initial_values(parameter, 3);
+        (parameter.name.clone(), HostTensor::from_f32(&parameter.shape, &values).unwrap())
+    };
+    let tensors = crate::Model::parameters(&config).iter().map(made).collect();
+    let weights = Weights::new(ModelConfig::from(config), tensors).unwrap();
+    save(weights.clone(), Format::HuggingFace, &Tokenizer::bytes(), Names::Plain, &path).unwrap();
+    let mut file = TensorFile::load(&path).unwrap();
+    for (name, tensor) in &mut file.tensors {
+        // Queries, keys and values of one block, of which one has another type, become f32.
+        let dtype = if name == "model.layers.1.self_attn.k_proj.weight" { DType::F32 } else { DType::BF16 };
+        *tensor = tensor.converted(DType::BF16).unwrap().converted(dtype).unwrap();
+    }
+    let mut bytes = Vec::new();
+    TensorFile::write(&file.metadata, &file.tensors, &mut bytes).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    let opened = open(folder.path(), None).unwrap();
+    let rounded = |name: &String| weights.tensors()[name].converted(DType::BF16).unwrap();
+    for (name, tensor) in opened.weights.tensors() {
+        let dtype = if name == "h.1.attn.qkv.weight" { DType::F32 } else { DType::BF16 };
+        assert_eq!(*tensor, rounded(name).converted(dtype).unwrap(), "{name}");
+    }
+    let halves = opened.weights.placed(DType::BF16, Device::CPU).unwrap();
+    for (name, array) in halves.leaves() {
+        assert_eq!((array.dtype(), array.to_bytes().unwrap()), (DType::BF16, rounded(&name).into_bytes()));
+        assert_eq!(array.is_external(), !name.contains(".qkv."), "{name}");
+    }
+    let wide = load(folder.path(), None).unwrap().weights;
+    assert!(wide.tensors().values().all(|tensor| tensor.dtype() == DType::F32));
+    assert_eq!(wide, opened.weights.widened());
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use fulgurite_kernels::DType;
 use fulgurite_runtime::tree::Tree;
-use fulgurite_runtime::{Array, Result as RuntimeResult};
+use fulgurite_runtime::{Array, Device, Result as RuntimeResult};
 
+use crate::argument_error::wrong;
 use crate::config::GptConfig;
 use crate::decoder::DecoderConfig;
 use crate::host_tensor::HostTensor;
@@ -14,8 +15,8 @@ use crate::model_config::ModelConfig;
 use crate::parameter_list::Parameters;
 use crate::parameters::{parameters_from, to_host};
 
-/// A model's parameters on the host, in f32: exactly those of its configuration `C`, each in its shape. Formats that
-/// hold one family say so by the type.
+/// A model's parameters on the host: exactly those of its configuration `C`, each in its shape, in f32 or, as files may
+/// have them, in bf16 or f16. Formats that hold one family say so by the type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights<C = GptConfig> {
     config: C,
@@ -32,7 +33,7 @@ pub enum WeightsError {
     #[error("tensor {0:?} belongs to no parameter of the model")]
     Surplus(String),
     /// A tensor of another shape or type.
-    #[error("tensor {name:?} is {found_dtype}{found:?}, the model has f32{expected:?}")]
+    #[error("tensor {name:?} is {found_dtype}{found:?}, the model has f32{expected:?} (or bf16, or f16)")]
     Wrong {
         /// The tensor.
         name: String,
@@ -46,13 +47,14 @@ pub enum WeightsError {
 }
 
 impl<C: Model + Clone> Weights<C> {
-    /// Weights from tensors by the names of [`Model::parameters`]: all of them, in f32, and no others.
+    /// Weights from tensors by the names of [`Model::parameters`]: all of them, in f32, bf16 or f16, and no others.
     pub fn new(config: C, tensors: BTreeMap<String, HostTensor>) -> Result<Self, WeightsError> {
         let parameters = config.parameters();
         for parameter in &parameters {
             let tensor = tensors.get(&parameter.name);
             let tensor = tensor.ok_or_else(|| WeightsError::Missing(parameter.name.clone()))?;
-            if (tensor.dtype(), tensor.shape()) != (DType::F32, &parameter.shape) {
+            let known = matches!(tensor.dtype(), DType::F32 | DType::BF16 | DType::F16);
+            if !known || tensor.shape() != parameter.shape {
                 return Err(WeightsError::Wrong {
                     name: parameter.name.clone(),
                     found_dtype: tensor.dtype(),
@@ -76,16 +78,28 @@ impl<C: Model + Clone> Weights<C> {
         for (name, array) in params.leaves() {
             tensors.insert(name, to_host(array)?);
         }
-        let wrong = |error: WeightsError| fulgurite_runtime::Error::Argument {
-            argument: "params".into(),
-            message: error.to_string(),
-        };
-        Weights::new(config.clone(), tensors).map_err(wrong)
+        Weights::new(config.clone(), tensors).map_err(|error| wrong("params", error))
     }
 
-    /// The weights as a model's parameters, on the host.
+    /// The weights as a model's parameters, on the host in f32, in memory of their own.
     pub fn params(&self) -> RuntimeResult<Parameters<Array>> {
-        parameters_from(&self.config, &self.tensors, "")
+        parameters_from(&self.config, &self.tensors, "", DType::F32)
+    }
+
+    /// The weights as parameters of an element type, f32 or bf16, on a device. On the host, those of a mapped file that
+    /// have this type already are used where they are: a program cannot write over them.
+    pub fn placed(&self, dtype: DType, device: Device) -> RuntimeResult<Parameters<Array>> {
+        Parameters::build(&self.config.parameters(), &mut |parameter| {
+            let tensor = self.tensors.get(&parameter.name).and_then(|tensor| tensor.converted(dtype));
+            let tensor = tensor.ok_or_else(|| wrong("dtype", format!("is {dtype}, expected f32 or bf16")))?;
+            tensor.to_array()?.to_device(device)
+        })
+    }
+
+    /// The weights in f32.
+    pub fn widened(self) -> Self {
+        let wide = |tensor: HostTensor| tensor.widened().unwrap_or(tensor);
+        Weights { tensors: self.tensors.into_iter().map(|(name, tensor)| (name, wide(tensor))).collect(), ..self }
     }
 
     /// The model. Its dropout is 0 unless a checkpoint said otherwise.
@@ -93,7 +107,7 @@ impl<C: Model + Clone> Weights<C> {
         &self.config
     }
 
-    /// The tensor of this name, in f32.
+    /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<&HostTensor> {
         self.tensors.get(name)
     }
@@ -169,7 +183,7 @@ mod tests {
             (complain(&|tensors| drop(tensors.remove("h.1.ln_1.bias"))), "tensor \"h.1.ln_1.bias\" is missing"),
             (
                 complain(&|tensors| drop(tensors.insert("ln_f.bias".into(), small()))),
-                "tensor \"ln_f.bias\" is f32[1], the model has f32[4]",
+                "tensor \"ln_f.bias\" is f32[1], the model has f32[4] (or bf16, or f16)",
             ),
             (
                 complain(&|tensors| drop(tensors.insert("more".into(), small()))),

@@ -3,13 +3,15 @@
 //! `FULGURITE_FUZZ=1000000 cargo test -p fulgurite-models --test checkpoint_fuzz` runs more, and
 //! `FULGURITE_FUZZ_CASE=n` one again.
 
+mod fuzzing;
+
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::random::Stream;
 use fulgurite_models::tensor_file::TensorFile;
 use fulgurite_models::{BatchPosition, Checkpoint, GptConfig, HostTensor, Schedule, TrainingState, batches::Order};
+use fuzzing::mutate;
 
 fn seed() -> Checkpoint {
     let data = BatchPosition {
@@ -41,82 +43,6 @@ fn seed() -> Checkpoint {
         ("none".to_owned(), HostTensor::from_i64(&[0, 3], &[]).unwrap()),
     ]);
     Checkpoint { state, tensors }
-}
-
-/// Texts that numbers, names and structure are replaced by.
-const TEXTS: [&str; 26] = [
-    "0",
-    "-1",
-    "1",
-    "18446744073709551615",
-    "18446744073709551616",
-    "9223372036854775808",
-    "4294967296",
-    "1e999",
-    "1e-999",
-    "0.1",
-    "null",
-    "true",
-    "\"\"",
-    "[]",
-    "{}",
-    "[[[[[[[[",
-    "\"F64\"",
-    "\"BOOL\"",
-    "\"U8\"",
-    "\"\\ud800\"",
-    "\"\\u0000\"",
-    "__metadata__",
-    ",",
-    "}",
-    "\\\"",
-    "100000000",
-];
-
-/// Changes bytes in one of the ways in which files get damaged, or in one that a reader may stumble over.
-fn mutate(bytes: &mut Vec<u8>, random: &mut Stream) {
-    let below = |random: &mut Stream, bound: usize| random.below(bound as u64) as usize;
-    let position = below(random, bytes.len().max(1));
-    if bytes.is_empty() {
-        bytes.push(random.next_u64() as u8);
-        return;
-    }
-    match random.below(9) {
-        0 => bytes[position] ^= 1 << random.below(8),
-        1 => bytes[position] = random.next_u64() as u8,
-        2 => bytes.truncate(position),
-        3 => bytes.extend((0..below(random, 40)).map(|_| 0)),
-        4 => {
-            let end = (position + below(random, 64)).min(bytes.len());
-            bytes.drain(position..end);
-        }
-        5 => {
-            let end = (position + below(random, 64)).min(bytes.len());
-            let piece = bytes[position..end].to_vec();
-            let target = below(random, bytes.len());
-            bytes.splice(target..target, piece);
-        }
-        6 => {
-            let text = TEXTS[below(random, TEXTS.len())];
-            bytes.splice(position..position, text.bytes());
-        }
-        7 => replace_number(bytes, position, random),
-        _ => {
-            let declared = [random.below(4096), u64::MAX - random.below(9), 1 << random.below(64)][below(random, 3)];
-            let prefix = bytes.len().min(8);
-            bytes[..prefix].copy_from_slice(&declared.to_le_bytes()[..prefix]);
-        }
-    }
-}
-
-/// Puts something else in the place of the first number at or after `position`.
-fn replace_number(bytes: &mut Vec<u8>, position: usize, random: &mut Stream) {
-    let Some(start) = bytes[position..].iter().position(u8::is_ascii_digit).map(|offset| position + offset) else {
-        return;
-    };
-    let length = bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let text = TEXTS[random.below(TEXTS.len() as u64) as usize];
-    bytes.splice(start..start + length, text.bytes());
 }
 
 /// A case: the bytes of a damaged file. Every second is damaged within the metadata or the header and signed again, so
@@ -173,23 +99,9 @@ fn check(bytes: &[u8]) -> bool {
 
 #[test]
 fn damaged_checkpoints_are_errors() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let plain = seed().to_bytes().unwrap();
-    if let Some(one) = number("FULGURITE_FUZZ_CASE") {
-        check(&case(one, &plain));
-        return;
-    }
-    let cases = number("FULGURITE_FUZZ").unwrap_or(20_000);
-    let mut accepted = 0;
-    for number in 0..cases {
-        let bytes = case(number, &plain);
-        match catch_unwind(AssertUnwindSafe(|| check(&bytes))) {
-            Ok(taken) => accepted += u64::from(taken),
-            Err(_) => panic!("case {number} fails; repeat it with FULGURITE_FUZZ_CASE={number}"),
-        }
-    }
-    println!("{cases} cases, {accepted} accepted");
-    assert!(accepted < cases / 4, "most damage should be noticed, but {accepted} of {cases} cases were accepted");
+    let (cases, taken) = fuzzing::run(20_000, |number| check(&case(number, &plain)));
+    assert!(cases == 1 || taken < cases / 4, "most damage should be noticed, but {taken} of {cases} cases were taken");
 }
 
 /// Inputs that once went wrong, here or in another reader of the format; they stay.

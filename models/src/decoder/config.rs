@@ -228,6 +228,10 @@ impl DecoderConfig {
         let (name, text) = (name.trim(), text.trim());
         let wrong =
             |error: serde_json::Error| DecoderError::Value { field: name.to_owned(), message: error.to_string() };
+        if name == "name" {
+            let message = "selects a configuration of the registry: it is said as the size".to_owned();
+            return Err(DecoderError::Value { field: name.to_owned(), message });
+        }
         let mut fields = serde_json::to_value(&*self).map_err(wrong)?;
         let Some(field) = fields.get_mut(name) else {
             let known: Vec<&str> = fields.as_object().into_iter().flatten().map(|(known, _)| known.as_str()).collect();
@@ -325,6 +329,7 @@ impl DecoderConfig {
         }
         let (experts, each) = (self.n_expert, self.n_expert_per_token);
         let mixture = self.mlp_class_name == MlpClass::Mixture;
+        check("bias", !(mixture && self.bias), &self.bias, "false with LLaMAMoE, whose experts have none".into())?;
         let limit = if mixture { 1..=1 << 10 } else { 0..=0 };
         let which = if mixture { "1 to 1024 for LLaMAMoE" } else { "0, as mlp_class_name is not LLaMAMoE" };
         check("n_expert", limit.contains(&experts), &experts, which.into())?;
@@ -404,6 +409,10 @@ mod tests {
             ),
             (&["rope_adjustments={\"factor\": 2, \"low_freq_factor\": 1}"], "rope_adjustments is {\"factor\":2.0,"),
             (&["n_expert=2"], "n_expert is 2, expected 0, as mlp_class_name is not LLaMAMoE"),
+            (
+                &["mlp_class_name=LLaMAMoE", "n_expert=2", "n_expert_per_token=1", "bias=true"],
+                "bias is true, expected false with LLaMAMoE, whose experts have none",
+            ),
             (
                 &["mlp_class_name=LLaMAMoE", "n_layer=1024", "n_expert=1024", "n_expert_per_token=2"],
                 "n_expert is 1024, expected at most 65536 in all of n_layer = 1024 blocks",

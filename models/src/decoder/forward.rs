@@ -179,22 +179,20 @@ impl Layers<'_> {
         self.linear(path, "proj", inner)
     }
 
-    /// Every expert computes all positions, and those it was not chosen for count 0: shapes do not depend on data.
+    /// The experts that `gate` prefers, weighted by the softmax of what it says of them.
     #[track_caller]
     fn mixture(&self, path: &str, x: Tensor) -> Tensor {
         let (chosen, experts) = topk(self.linear(path, "gate", x), self.config.n_expert_per_token);
         let shares = softmax(chosen, -1);
-        let mut total = None;
-        for expert in 0..self.config.n_expert {
-            let name = format!("experts.{expert}");
-            let out = scope(&name, || {
-                let own = to(eq(experts, expert as i64), shares.dtype());
-                let share = sum::with(shares * own).dim([-1]).keepdim(true).call();
-                self.mlp(&format!("{path}.{name}"), x) * share
-            });
-            total = Some(total.map_or(out, |total: Tensor| total + out));
-        }
-        total.unwrap_or(x)
+        let matrices = |name: &str| -> Vec<Tensor> {
+            let one = |expert| self.params.tensor(&format!("{path}.experts.{expert}.{name}.weight"));
+            (0..self.config.n_expert).map(one).collect()
+        };
+        let tokens = x.shape().to_vec().iter().rev().skip(1).product::<usize>();
+        let rows = |tensor: Tensor| reshape(tensor, [tokens as i64, tensor.size(-1) as i64]);
+        let [gates, ups, downs] = ["fc_1", "fc_2", "proj"].map(matrices);
+        let out = scope("experts", || experts_mlp(rows(x), gates, ups, downs, rows(experts), rows(shares)));
+        reshape(out, x.shape().iter().map(|extent| *extent as i64).collect::<Vec<_>>())
     }
 
     /// `x` [B, H, T, D] with the first values of each head rotated.
@@ -209,21 +207,20 @@ impl Layers<'_> {
         let (batch, length) = (x.size(0) as i64, x.size(1) as i64);
         let qkv = self.linear(path, "qkv", x);
         // Of all heads in a row: those of queries, then of keys, then of values.
-        let part = |first: usize, count: usize| {
-            let piece = narrow(qkv, -1, (first * width) as i64, count * width);
-            transpose(reshape(piece, [batch, length, count as i64, width as i64]), 1, 2)
-        };
-        let (mut q, mut k, v) = (part(0, heads), part(heads, groups), part(heads + groups, groups));
+        let counts = [heads, groups, groups];
+        let pieces = split_with_sizes::with(qkv, counts.map(|count| count * width)).dim(-1).call();
+        let part =
+            |index: usize| transpose(reshape(pieces[index], [batch, length, counts[index] as i64, width as i64]), 1, 2);
+        let (mut q, mut k, v) = (part(0), part(1), part(2));
         if self.config.norm_qk {
             q = scope("norm_q", || self.norm(&format!("{path}.norm_q"), q));
             k = scope("norm_k", || self.norm(&format!("{path}.norm_k"), k));
         }
-        let (q, k) = (self.rotated(q), self.rotated(k));
         let y = self.attend(layer, q, k, v);
         self.linear(path, "proj", merge_heads(y))
     }
 
-    /// Queries [B, H, T, D], keys and values [B, G, T, D] to [B, H, T, D].
+    /// Queries [B, H, T, D], keys and values [B, G, T, D] to [B, H, T, D], once queries and keys are rotated.
     #[track_caller]
     fn attend(&self, layer: usize, q: Tensor, k: Tensor, v: Tensor) -> Tensor {
         let config = self.config;
@@ -232,8 +229,9 @@ impl Layers<'_> {
         if let Some(cached) = self.cached {
             let (window, cap) = (config.window(layer), config.attention_logit_softcapping);
             let scale = config.attention_scores_scalar.map(|_| scale);
-            return cached.attend(layer, [q, k, v], &Scores { scale, window, cap });
+            return cached.attend(layer, [q, k, v], self.table, &Scores { scale, window, cap });
         }
+        let (q, k) = (self.rotated(q), self.rotated(k));
         // A window of the whole sequence is none.
         let window = config.window(layer).filter(|window| *window < length);
         let Some(cap) = config.attention_logit_softcapping else {

@@ -4,81 +4,22 @@
 //! Queries, keys and values are three tensors there, which stand one below the other in ours; GPT-NeoX has one tensor
 //! in which those of a head stand together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fulgurite_kernels::DType;
 use serde_json::Value;
 
 use super::config::DecoderConfig;
+use super::files::{DecoderFilesError, folder_of, json_of, write_beside, write_failed, write_text};
 use super::hugging_face_config::{Kind, from_json, kind_of, to_json};
 use crate::durable;
 use crate::host_tensor::HostTensor;
 use crate::model::Model;
-use crate::tensor_file::{TensorFile, TensorFileError};
-use crate::weights::{Weights, WeightsError};
+use crate::tensor_file::TensorFile;
+use crate::weights::Weights;
 
 const CONFIG: &str = "config.json";
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
-
-/// Files that are no decoder of Hugging Face's, or could not be written.
-#[derive(Debug, thiserror::Error)]
-pub enum DecoderFilesError {
-    /// A JSON file that cannot be used.
-    #[error("'{}': {message}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        message: String,
-    },
-    /// A tensor that is not there.
-    #[error("tensor {0:?} is missing")]
-    Missing(String),
-    /// A tensor that the model does not have.
-    #[error("tensor {0:?} belongs to no parameter of the model")]
-    Unexpected(String),
-    /// A tensor of the wrong shape.
-    #[error("tensor {name:?} has shape {found:?}, expected {expected:?}")]
-    Shape {
-        /// The tensor.
-        name: String,
-        /// Its shape.
-        found: Vec<usize>,
-        /// The right shape.
-        expected: Vec<usize>,
-    },
-    /// A tensor of a type that weights do not have.
-    #[error("tensor {name:?} holds {found}, expected f32, bf16 or f16")]
-    DType {
-        /// The tensor.
-        name: String,
-        /// Its type.
-        found: DType,
-    },
-    /// Two tensors for what is one.
-    #[error("tensor {0:?} differs from the embedding, though config.json says tie_word_embeddings")]
-    Untied(String),
-    /// A configuration that `transformers` has no type for.
-    #[error("no type of transformers' models computes what the configuration of '{0}' says")]
-    NoType(String),
-    /// A faulty safetensors file.
-    #[error(transparent)]
-    Tensors(#[from] TensorFileError),
-    /// Tensors that are no model's.
-    #[error(transparent)]
-    Weights(#[from] WeightsError),
-    /// Writing failed.
-    #[error("cannot write: {0}")]
-    Write(#[source] std::io::Error),
-}
-
-fn json_of(path: &Path) -> Result<Value, DecoderFilesError> {
-    let wrong = |message: String| DecoderFilesError::File { path: path.to_owned(), message };
-    let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-    serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))
-}
 
 /// The type and the configuration that the `config.json` of a folder says.
 fn configuration(folder: &Path) -> Result<(Kind, DecoderConfig), DecoderFilesError> {
@@ -88,51 +29,13 @@ fn configuration(folder: &Path) -> Result<(Kind, DecoderConfig), DecoderFilesErr
     read.map_err(|message| DecoderFilesError::File { path, message })
 }
 
-/// Whether the tensors of a file have the names of a decoder's.
-pub(crate) fn is_one(file: &TensorFile) -> bool {
-    file.tensors.keys().any(|name| name.starts_with("model.") || name.starts_with("gpt_neox."))
-}
-
-/// The decoder of a file, with the configuration that stands beside it.
-pub(crate) fn of_file(file: TensorFile, path: &Path) -> Result<Weights<DecoderConfig>, DecoderFilesError> {
-    from_tensors(file.tensors, folder_of(path))
-}
-
-/// The decoder in a folder, or in the files of an index.
-pub(crate) fn load(path: &Path) -> Result<Weights<DecoderConfig>, DecoderFilesError> {
-    let folder = if path.is_dir() { path } else { folder_of(path) };
-    let index = if path.is_dir() { folder.join(INDEX) } else { path.to_owned() };
-    let mut tensors = BTreeMap::new();
-    let single = folder.join(SINGLE);
-    // A file that was named is read, also where there is none: no other takes its place. In a folder a whole file comes
-    // first, as in `transformers`.
-    if !path.is_dir() || (index.is_file() && !single.is_file()) {
-        let wrong = |message: String| DecoderFilesError::File { path: index.clone(), message };
-        let map = json_of(&index)?;
-        let map = map.get("weight_map").and_then(Value::as_object);
-        let map = map.ok_or_else(|| wrong("has no object weight_map".into()))?;
-        let names: BTreeSet<Option<&str>> = map.values().map(Value::as_str).collect();
-        for name in names {
-            // A file beside the index, and no other place.
-            let beside = name.filter(|name| Path::new(name).file_name().is_some_and(|own| own == *name));
-            let name = beside.ok_or_else(|| wrong("weight_map has a value that is no name of a file".into()))?;
-            let shard = TensorFile::load(&folder.join(name))?.tensors;
-            if let Some(own) = shard.keys().find(|own| map.get(*own).and_then(Value::as_str) != Some(name)) {
-                return Err(wrong(format!("'{name}' has the tensor {own:?}, which weight_map does not say")));
-            }
-            tensors.extend(shard);
-        }
-        if let Some(name) = map.keys().find(|name| !tensors.contains_key(*name)) {
-            return Err(wrong(format!("weight_map has the tensor {name:?}, which its file does not have")));
-        }
-    } else {
-        tensors = TensorFile::load(&single)?.tensors;
-    }
-    from_tensors(tensors, folder)
+/// Whether tensors have the names of a decoder's.
+pub(crate) fn is_one(tensors: &BTreeMap<String, HostTensor>) -> bool {
+    tensors.keys().any(|name| name.starts_with("model.") || name.starts_with("gpt_neox."))
 }
 
 /// The decoder of these tensors, with the configuration of the `config.json` in `folder`.
-fn from_tensors(
+pub(crate) fn from_tensors(
     mut tensors: BTreeMap<String, HostTensor>,
     folder: &Path,
 ) -> Result<Weights<DecoderConfig>, DecoderFilesError> {
@@ -142,7 +45,7 @@ fn from_tensors(
     tensors.retain(|name, _| !buffers.iter().any(|buffer| name.ends_with(buffer)));
     let mut weights = BTreeMap::new();
     for parameter in config.parameters() {
-        let mut bytes = Vec::new();
+        let mut parts = Vec::new();
         for (name, rows) in theirs(kind, &config, &parameter.name, parameter.shape[0]) {
             let tensor = tensors.remove(&name).ok_or_else(|| DecoderFilesError::Missing(name.clone()))?;
             let expected = [&[rows], &parameter.shape[1..]].concat();
@@ -150,18 +53,19 @@ fn from_tensors(
                 return Err(DecoderFilesError::Shape { name, found: tensor.shape().to_vec(), expected });
             }
             let found = tensor.dtype();
-            bytes.extend(tensor.widened().ok_or(DecoderFilesError::DType { name, found })?.into_bytes());
+            if !matches!(found, DType::F32 | DType::BF16 | DType::F16) {
+                return Err(DecoderFilesError::DType { name, found });
+            }
+            parts.push(tensor);
         }
-        if interleaved(kind, &parameter.name) {
-            bytes = blocks_exchanged(&bytes, [config.n_head, 3]);
-        }
-        let tensor = HostTensor::new(DType::F32, &parameter.shape, bytes);
-        let tensor = tensor.map_err(|_| DecoderFilesError::Missing(parameter.name.clone()))?;
+        let exchanged = interleaved(kind, &parameter.name).then_some([config.n_head, 3]);
+        let tensor = joined(parts, &parameter.shape, exchanged);
+        let tensor = tensor.ok_or_else(|| DecoderFilesError::Missing(parameter.name.clone()))?;
         weights.insert(parameter.name, tensor);
     }
     for head in ["lm_head.weight", "embed_out.weight"].into_iter().filter(|_| config.tie_embeddings) {
         let Some(tensor) = tensors.remove(head) else { continue };
-        if tensor.widened().as_ref() != weights.get("wte.weight") {
+        if tensor.widened() != weights.get("wte.weight").and_then(HostTensor::widened) {
             return Err(DecoderFilesError::Untied(head.to_owned()));
         }
     }
@@ -178,18 +82,33 @@ pub(crate) fn save(weights: &Weights<DecoderConfig>, path: &Path) -> Result<(), 
     write_tensors(&tensors, path)
 }
 
+/// Files that weights were written to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shards {
+    /// The index, which names them.
+    pub index: PathBuf,
+    /// Their number.
+    pub files: usize,
+    /// The largest tensor that is larger than a file was to be, with its bytes.
+    pub oversized: Option<(String, u64)>,
+}
+
 /// As [`save`], in several files of at most `most` bytes of tensors each (or of one tensor), with an index:
 /// `NAME-00001-of-00003.safetensors` and `NAME.safetensors.index.json` for a `path` that ends in `NAME.safetensors`.
-/// The index is written last. Gives the path of the index and the number of files.
+/// The index is written last.
 pub(crate) fn save_sharded(
     weights: &Weights<DecoderConfig>,
     path: &Path,
     most: u64,
-) -> Result<(PathBuf, usize), DecoderFilesError> {
+) -> Result<Shards, DecoderFilesError> {
     let mut shards: Vec<BTreeMap<String, HostTensor>> = vec![BTreeMap::new()];
     let (mut held, mut total) = (0, 0);
+    let mut largest: Option<(String, u64)> = None;
     for (name, tensor) in their_tensors(weights, path)? {
         let bytes = tensor.bytes().len() as u64;
+        if bytes > largest.as_ref().map_or(most, |(_, bytes)| *bytes) {
+            largest = Some((name.clone(), bytes));
+        }
         if held > 0 && held + bytes > most {
             shards.push(BTreeMap::new());
             held = 0;
@@ -209,7 +128,7 @@ pub(crate) fn save_sharded(
     let index = path.with_file_name(format!("{stem}.safetensors.index.json"));
     let text = serde_json::json!({"metadata": {"total_size": total}, "weight_map": map});
     write_text(&index, &format!("{text:#}\n"))?;
-    Ok((index, shards.len()))
+    Ok(Shards { index, files: shards.len(), oversized: largest })
 }
 
 /// The tensors under the names of `transformers`, whose `config.json` is written beside `path`: tensors without their
@@ -221,10 +140,6 @@ fn their_tensors(
     let config = weights.config();
     let (kind, file) = to_json(config).ok_or_else(|| DecoderFilesError::NoType(config.name.clone()))?;
     let beside = folder_of(path).join(CONFIG);
-    if beside.exists() && json_of(&beside)? != file {
-        let message = "is there already, and not what would be written; choose another folder".to_owned();
-        return Err(DecoderFilesError::File { path: beside, message });
-    }
     let mut tensors = BTreeMap::new();
     for (own, tensor) in weights.tensors() {
         let exchanged = interleaved(kind, own).then(|| blocks_exchanged(tensor.bytes(), [3, config.n_head]));
@@ -238,31 +153,40 @@ fn their_tensors(
             start = end;
         }
     }
-    write_text(&beside, &format!("{file:#}\n"))?;
+    let same = |old: &str| serde_json::from_str::<Value>(old).is_ok_and(|old| old == file);
+    write_beside(&beside, &format!("{file:#}\n"), same)?;
     Ok(tensors)
 }
 
 fn write_tensors(tensors: &BTreeMap<String, HostTensor>, path: &Path) -> Result<(), DecoderFilesError> {
     let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-    durable::replace(path, |writer| TensorFile::write(&metadata, tensors, writer)).map_err(failed)
-}
-
-fn write_text(path: &Path, text: &str) -> Result<(), DecoderFilesError> {
-    durable::replace(path, |writer| std::io::Write::write_all(writer, text.as_bytes())).map_err(failed)
-}
-
-fn failed((stage, error): (durable::Stage, std::io::Error)) -> DecoderFilesError {
-    DecoderFilesError::Write(std::io::Error::new(error.kind(), format!("{}: {error}", stage.describe())))
-}
-
-/// The folder that a file is in.
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    durable::replace(path, |writer| TensorFile::write(&metadata, tensors, writer)).map_err(write_failed)
 }
 
 /// Whether the rows of a parameter stand head by head in the files.
 fn interleaved(kind: Kind, name: &str) -> bool {
     kind == Kind::NeoX && name.contains(".attn.qkv.")
+}
+
+/// Tensors one below the other, and then with blocks exchanged, if that is asked for. One tensor alone stays where it
+/// is; several of different types become f32.
+fn joined(mut parts: Vec<HostTensor>, shape: &[usize], exchanged: Option<[usize; 2]>) -> Option<HostTensor> {
+    if parts.len() == 1 && exchanged.is_none() {
+        return parts.pop();
+    }
+    let first = parts.first()?.dtype();
+    let dtype = if parts.iter().all(|part| part.dtype() == first) { first } else { DType::F32 };
+    let mut bytes = Vec::with_capacity(shape.iter().product::<usize>() * dtype.size());
+    for part in parts {
+        match part.dtype() == dtype {
+            true => bytes.extend_from_slice(part.bytes()),
+            false => bytes.extend_from_slice(part.converted(dtype)?.bytes()),
+        }
+    }
+    if let Some(counts) = exchanged {
+        bytes = blocks_exchanged(&bytes, counts);
+    }
+    HostTensor::new(dtype, shape, bytes).ok()
 }
 
 /// Bytes as `outer` times `inner` equal blocks, those of the same inner number brought together.

@@ -130,6 +130,9 @@ pub(super) fn from_json(kind: Kind, file: &Value) -> Result<DecoderConfig, Strin
     let ties = matches!(kind, Kind::Gemma | Kind::Gemma2);
     config.tie_embeddings = fields.flag("tie_word_embeddings", ties)?;
     fields.must_be("attention_bias", &[json!(neox)])?;
+    if fields.get("quantization_config").is_some() {
+        return Err("quantization_config is there, and quantized weights are not supported".into());
+    }
     fields.must_be("mlp_bias", &[json!(false)])?;
     match kind {
         Kind::Gemma | Kind::Gemma2 => {
@@ -167,7 +170,14 @@ pub(super) fn from_json(kind: Kind, file: &Value) -> Result<DecoderConfig, Strin
 /// Since version 5 of `transformers` all of it stands in `rope_parameters`.
 fn rotations(kind: Kind, fields: &Fields<'_>, config: &mut DecoderConfig) -> Result<(), String> {
     let nothing = json!({});
-    let rope = Fields(fields.get("rope_parameters").or(fields.get("rope_scaling")).unwrap_or(&nothing));
+    let (own, older) = (fields.get("rope_parameters"), fields.get("rope_scaling"));
+    // Readers do not agree on which one counts.
+    if let (Some(own), Some(older)) = (own, older)
+        && !agree(own, older)
+    {
+        return Err(format!("rope_parameters is {own} and rope_scaling is {older}, expected one of them, or the same"));
+    }
+    let rope = Fields(own.or(older).unwrap_or(&nothing));
     let bases = [rope.number("rope_theta")?, fields.number("rope_theta")?, fields.number("rotary_emb_base")?];
     let usual = if kind == Kind::Mixtral { 1e6 } else { 10_000.0 };
     config.rope_base = bases.into_iter().flatten().next().unwrap_or(usual);
@@ -195,6 +205,12 @@ fn rotations(kind: Kind, fields: &Fields<'_>, config: &mut DecoderConfig) -> Res
         }
     };
     Ok(())
+}
+
+/// Whether all that an older `rope_scaling` says is in `rope_parameters`.
+fn agree(own: &Value, older: &Value) -> bool {
+    let said = |name: &str| own.get(if name == "type" { "rope_type" } else { name });
+    older.as_object().is_some_and(|older| older.iter().all(|(name, value)| said(name) == Some(value)))
 }
 
 fn windows(kind: Kind, fields: &Fields<'_>, config: &mut DecoderConfig) -> Result<(), String> {
@@ -459,6 +475,26 @@ mod tests {
             read_back += 1;
         }
         assert!(read_back > 2000, "{read_back}");
+    }
+
+    #[test]
+    fn what_two_fields_say_of_rotations_must_agree() {
+        let both = |older: Value| {
+            let own = json!({"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0});
+            read(Kind::Llama, json!({"rope_parameters": own, "rope_scaling": older}))
+        };
+        for older in [json!(null), json!({"type": "linear", "factor": 2.0}), json!({"rope_type": "linear"})] {
+            assert_eq!(both(older).unwrap().rope_adjustments.unwrap().factor, 2.0);
+        }
+        for older in [json!({"rope_type": "yarn", "factor": 2.0}), json!({"type": "linear", "factor": 4.0}), json!(3)] {
+            let error = both(older).unwrap_err();
+            assert!(error.starts_with("rope_parameters is {"), "{error}");
+        }
+        let default = json!({"rope_type": "default", "rope_theta": 5000.0});
+        let older = json!({"rope_type": "linear", "factor": 2.0});
+        assert!(read(Kind::Llama, json!({"rope_parameters": default, "rope_scaling": older})).is_err());
+        let error = read(Kind::Llama, json!({"quantization_config": {"bits": 4}})).unwrap_err();
+        assert!(error.starts_with("quantization_config is there"), "{error}");
     }
 
     #[test]

@@ -2,13 +2,15 @@
 //! names and meanings of LitGPT's.
 
 mod config;
+pub(crate) mod files;
 mod forward;
 pub(crate) mod hugging_face;
 mod hugging_face_config;
+pub(crate) mod litgpt;
 mod parameters;
 mod registry;
 mod rope;
 
 pub use config::{DecoderConfig, DecoderError, GeluApproximate, MlpClass, NormClass, RopeAdjustments};
-pub use hugging_face::DecoderFilesError;
+pub use files::DecoderFilesError;
 pub use registry::{NAMES, SMALL_SIZES};

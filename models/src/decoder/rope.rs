@@ -41,14 +41,16 @@ fn speeds(config: &DecoderConfig, device: Device) -> Tensor {
     config.rope_adjustments.map_or(speeds, |adjustments| adjusted(speeds, adjustments))
 }
 
-/// Cosines and sines [.., n] of positions [.., 1].
+/// Cosines and sines [.., n] of positions [.., 1]: both halves of a row have the same angles, which are written twice
+/// rather than copied, so that all of it is one kernel.
 #[track_caller]
 fn of_angles(positions: Tensor, speeds: Tensor) -> [Tensor; 2] {
-    let angles = positions * reshape(speeds, [1, speeds.size(0) as i64]);
-    [cos(angles), sin(angles)].map(|part| {
-        let part = to(part, DType::F32);
-        cat::with([part, part]).dim(-1).call()
-    })
+    let half = speeds.size(0) as i64;
+    let mut rows: Vec<i64> = positions.shape().iter().map(|extent| *extent as i64).collect();
+    rows.pop();
+    let with = |last: &[i64]| [&rows[..], last].concat();
+    let angles = expand(reshape(positions, with(&[1, 1])), with(&[2, half])) * reshape(speeds, [1, half]);
+    [cos(angles), sin(angles)].map(|part| reshape(to(part, DType::F32), with(&[2 * half])))
 }
 
 /// Slower rotations.

@@ -60,7 +60,7 @@ impl LlmcCheckpoint {
             Version::F32Unpadded => vocabulary,
             Version::F32 | Version::Bf16 => padded_vocabulary(vocabulary),
         };
-        LlmcCheckpoint { version, padded_vocabulary, weights }
+        LlmcCheckpoint { version, padded_vocabulary, weights: weights.widened() }
     }
 
     /// Reads a checkpoint held in memory. Never panics, whatever the bytes.

@@ -46,11 +46,15 @@ impl LlmcTokenizer {
         Ok(LlmcTokenizer { bytes, ends, end_of_text })
     }
 
-    /// The vocabulary of a tokenizer; it must have an end of text, which `bytes` has not.
+    /// The vocabulary of `gpt2`. `bytes` has no end of text, and tokens of a `tokenizer.json` have a text, which
+    /// depends on those before them, but no bytes: both are errors.
     pub fn of(tokenizer: &Tokenizer) -> Result<Self, LlmcError> {
         let what = || format!("the tokenizer '{}'", tokenizer.name());
         let unusable =
             |found: String, expected: &str| LlmcError::Unwritable { what: what(), found, expected: expected.into() };
+        if let Tokenizer::File(_) = tokenizer {
+            return Err(unusable("of a file, which has no bytes for each token".into(), "gpt2"));
+        }
         let end_of_text = tokenizer
             .end_of_text()
             .ok_or_else(|| unusable("without an end of text".into(), "a vocabulary with an end of text"))?;

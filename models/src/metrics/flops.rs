@@ -20,7 +20,8 @@ pub fn of_token(model: &dyn Model, length: usize) -> f64 {
 /// maker says; `None` for a device that is not in this list.
 pub fn of_device(model: &str, dtype: &str) -> Option<f64> {
     // In units of 10¹². The first name that is a part of the device's decides. NVIDIA's data sheets, without sparsity.
-    const DEVICES: [(&str, f64, f64, f64); 8] = [
+    const DEVICES: [(&str, f64, f64, f64); 9] = [
+        ("H200 NVL", 835.5, 417.5, 60.0),
         ("H200", 989.4, 494.7, 66.9),
         ("H100 PCIe", 756.0, 378.0, 51.2),
         ("H100 NVL", 835.5, 417.5, 60.0),
@@ -67,6 +68,7 @@ mod tests {
     #[test]
     fn devices_are_known_by_whole_words() {
         assert_eq!(of_device("NVIDIA H200, 132 multiprocessors", "bf16"), Some(989.4e12));
+        assert_eq!(of_device("NVIDIA H200 NVL", "bf16"), Some(835.5e12));
         assert_eq!(of_device("NVIDIA H100 80GB HBM3", "tf32"), Some(494.7e12));
         assert_eq!(of_device("NVIDIA H100 PCIe", "bf16"), Some(756e12));
         assert_eq!(of_device("NVIDIA L40S", "f32"), Some(91.6e12));

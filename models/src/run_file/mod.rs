@@ -4,24 +4,18 @@
 //! key that is `null` sets nothing. A key that LitGPT does not have is an error with the nearest key, and so is a value
 //! that nothing here implements.
 
-mod fields;
-mod yaml;
+pub(crate) mod fields;
+mod lengths;
+pub(crate) mod yaml;
+
+pub use lengths::Lengths;
 
 use std::path::{Path, PathBuf};
 
-use fields::{Fault, Fields};
+use fields::{Fault, Fields, Range};
 use yaml::{Node, Value};
 
-/// The arithmetic of a run, by LitGPT's names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Precision {
-    /// `32-true`: f32.
-    F32,
-    /// `bf16-mixed`: products in bf16, weights in f32.
-    Bf16Mixed,
-    /// `tf32`, which LitGPT does not have: products of f32 in tf32.
-    Tf32,
-}
+use crate::precision::Precision;
 
 /// The settings of a file; `None` and empty lists where it says nothing.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -45,12 +39,14 @@ pub struct RunFile {
     pub data: Vec<PathBuf>,
     /// `data`: the files to validate with.
     pub validation: Vec<PathBuf>,
-    /// `train.micro_batch_size`, or `train.global_batch_size` without it.
-    pub batch: Option<usize>,
-    /// `train.global_batch_size` over `train.micro_batch_size`.
-    pub accumulate: Option<usize>,
-    /// `train.max_steps`, or `train.max_tokens` over the tokens of a step.
+    /// `train.global_batch_size`: sequences of a step.
+    pub global_batch: Option<usize>,
+    /// `train.micro_batch_size`: sequences of a batch.
+    pub micro_batch: Option<usize>,
+    /// `train.max_steps`.
     pub steps: Option<u64>,
+    /// `train.max_tokens`: tokens of the whole run.
+    pub max_tokens: Option<f64>,
     /// `train.max_seq_length`.
     pub context: Option<usize>,
     /// `train.lr_warmup_steps`.
@@ -119,19 +115,31 @@ fn parse(text: &str) -> Result<RunFile, Fault> {
     if document.value == Value::Null {
         return Ok(run);
     }
-    let all = Fields::of(&document, "the file")?;
+    let all = Fields::of(&document, "")?;
     run.size = all.text("model_name")?;
     if let Some(config) = all.map("model_config")? {
-        for (name, _, value) in config.entries() {
+        for (name, line, value) in config.entries() {
+            if name == "name" {
+                // As `litgpt.Config` has it: the name selects the configuration.
+                let name = fields::json(value)?;
+                if run.size.as_ref().is_some_and(|size| *size != name) {
+                    return Err((*line, format!("model_config has the name '{name}', model_name is another")));
+                }
+                run.size = Some(name);
+                continue;
+            }
             run.set.push(format!("{name}={}", fields::json(value)?));
         }
     }
     run.out = all.text("out_dir")?.map(PathBuf::from);
-    run.precision = all.one_of("precision", precision)?;
+    run.precision = all.one_of("precision", str::parse)?;
     run.init = all.text("initial_checkpoint_dir")?.map(PathBuf::from);
     run.resume = all.one_of("resume", |resume| match resume {
         "true" => Ok(true),
         "false" => Ok(false),
+        "auto" => {
+            Err("expected true or false: true continues the checkpoint of out_dir, and fails if there is none".into())
+        }
         _ => Err("expected true or false; the checkpoint is that of out_dir".into()),
     })?;
     run.tokenizer = all.text("tokenizer_dir")?;
@@ -142,9 +150,9 @@ fn parse(text: &str) -> Result<RunFile, Fault> {
         self::train(train, &mut run)?;
     }
     if let Some(eval) = all.map("eval")? {
-        run.evaluate_every = eval.number("interval")?;
-        run.evaluate_batches = eval.number("max_iters")?;
-        run.sample_tokens = eval.number("max_new_tokens")?;
+        run.evaluate_every = eval.number("interval", Range::NotNegative)?;
+        run.evaluate_batches = eval.number("max_iters", Range::Positive)?;
+        run.sample_tokens = eval.number("max_new_tokens", Range::NotNegative)?;
         eval.only("initial_validation", "false", "a run does not validate before its first step")?;
         eval.only("final_validation", "true", "a run validates at its end")?;
         eval.end()?;
@@ -152,26 +160,21 @@ fn parse(text: &str) -> Result<RunFile, Fault> {
     if let Some(optimizer) = all.take("optimizer") {
         self::optimizer(optimizer, &mut run)?;
     }
-    run.seed = all.number("seed")?;
+    run.seed = all.number("seed", Range::NotNegative)?;
     all.one_of("devices", |devices| match devices {
         "1" | "auto" => Ok(()),
         _ => Err("a run is on one device, expected 1 or auto".into()),
     })?;
     all.only("num_nodes", "1", "a run is on one machine")?;
     all.only("logger_name", "csv", "a run writes metrics.csv")?;
+    if let Some(log) = all.map("log")? {
+        for name in ["project", "run", "group"] {
+            log.only(name, "null", "metrics.csv is in out_dir, and has no other name")?;
+        }
+        log.end()?;
+    }
     all.end()?;
     Ok(run)
-}
-
-fn precision(name: &str) -> Result<Precision, String> {
-    match name {
-        "32-true" | "32" => Ok(Precision::F32),
-        "bf16-mixed" => Ok(Precision::Bf16Mixed),
-        "tf32" => Ok(Precision::Tf32),
-        "16-mixed" | "16-true" => Err("f16 needs loss scaling, which is missing; there is bf16-mixed".into()),
-        "bf16-true" => Err("weights are f32 in training; there is bf16-mixed".into()),
-        _ => Err("expected 32-true, bf16-mixed or tf32".into()),
-    }
 }
 
 /// `data`: a list of files, or LitGPT's `TextFiles`.
@@ -189,44 +192,27 @@ fn data(node: &Node, run: &mut RunFile) -> Result<(), Fault> {
         _ => Err("expected TextFiles; shards of tokens are a list of files".into()),
     })?;
     if let Some(arguments) = class.map("init_args")? {
-        let files = |name: &'static str| arguments.take(name).map_or(Ok(Vec::new()), |node| fields::paths(node, name));
-        (run.data, run.validation) = (files("train_data_path")?, files("val_data_path")?);
+        (run.data, run.validation) = (arguments.paths("train_data_path")?, arguments.paths("val_data_path")?);
         // The order of the data follows from the seed of the run, and batches are read on demand.
-        let _: (Option<u64>, Option<u64>) = (arguments.number("seed")?, arguments.number("num_workers")?);
+        let _: (Option<u64>, Option<u64>) =
+            (arguments.number("seed", Range::NotNegative)?, arguments.number("num_workers", Range::NotNegative)?);
         arguments.end()?;
     }
     class.end()
 }
 
 fn train(train: Fields<'_>, run: &mut RunFile) -> Result<(), Fault> {
-    let line = train.line;
-    let (whole, micro): (Option<usize>, Option<usize>) =
-        (train.number("global_batch_size")?, train.number("micro_batch_size")?);
-    run.batch = micro.or(whole);
-    if let (Some(whole), Some(micro)) = (whole, micro) {
-        if micro == 0 || !whole.is_multiple_of(micro) {
-            let message = format!("global_batch_size, {whole}, is no multiple of micro_batch_size, {micro}");
-            return Err((line, message));
-        }
-        run.accumulate = Some(whole / micro);
-    }
-    run.context = train.number("max_seq_length")?;
-    run.steps = train.number("max_steps")?;
+    run.global_batch = train.number("global_batch_size", Range::Positive)?;
+    run.micro_batch = train.number("micro_batch_size", Range::Positive)?;
+    run.context = train.number("max_seq_length", Range::Positive)?;
+    run.steps = train.number("max_steps", Range::Positive)?;
     // LitGPT's own files write 3e12.
-    let tokens: Option<f64> = train.number("max_tokens")?;
-    if let (Some(tokens), None) = (tokens, run.steps) {
-        let rows = whole.or(micro).zip(run.context).map(|(rows, length)| rows as f64 * length as f64);
-        let rows = rows.filter(|rows| *rows > 0.0);
-        let rows = rows.ok_or_else(|| {
-            (line, "max_tokens needs global_batch_size and max_seq_length beside it, or max_steps".to_owned())
-        })?;
-        run.steps = Some((tokens / rows).ceil() as u64);
-    }
-    run.warmup = train.number("lr_warmup_steps")?;
-    run.save_every = train.number("save_interval")?;
-    run.log_every = train.number("log_interval")?;
-    run.clip = train.number("max_norm")?;
-    run.min_lr = train.number("min_lr")?;
+    run.max_tokens = train.number("max_tokens", Range::Positive)?;
+    run.warmup = train.number("lr_warmup_steps", Range::NotNegative)?;
+    run.save_every = train.number("save_interval", Range::NotNegative)?;
+    run.log_every = train.number("log_interval", Range::Positive)?;
+    run.clip = train.number("max_norm", Range::NotNegative)?;
+    run.min_lr = train.number("min_lr", Range::NotNegative)?;
     if let Some(tied) =
         train.one_of("tie_embeddings", |tied| tied.parse().map_err(|_| "expected true or false".into()))?
     {
@@ -251,12 +237,13 @@ fn optimizer(node: &Node, run: &mut RunFile) -> Result<(), Fault> {
     let class = Fields::of(node, "optimizer")?;
     class.one_of("class_path", adamw)?;
     if let Some(arguments) = class.map("init_args")? {
-        run.lr = arguments.number("lr")?;
-        run.weight_decay = arguments.number("weight_decay")?;
-        run.epsilon = arguments.number("eps")?;
-        if let Some(betas) = arguments.take("betas") {
-            let list = fields::numbers(betas, "betas")?;
-            run.betas = Some(list.try_into().map_err(|_| (betas.line, "betas are two numbers".to_owned()))?);
+        run.lr = arguments.number("lr", Range::NotNegative)?;
+        run.weight_decay = arguments.number("weight_decay", Range::NotNegative)?;
+        run.epsilon = arguments.number("eps", Range::Positive)?;
+        if let Some(list) = arguments.numbers("betas", Range::BelowOne)? {
+            let line = arguments.take("betas").map_or(1, |node| node.line);
+            let two = |_| (line, format!("{} are two numbers", arguments.dotted("betas")));
+            run.betas = Some(list.try_into().map_err(two)?);
         }
         arguments.end()?;
     }

@@ -6,7 +6,7 @@ const TINYLLAMA: &str = "
 model_name: TinyLlama-1.1B
 model_config:
 out_dir: out/pretrain/tiny-llama
-precision: bf16-mixed
+precision: bf16-true
 initial_checkpoint_dir:
 resume: false
 data:
@@ -56,14 +56,14 @@ fn each_key_of_litgpts_sets_an_option() {
     let expected = RunFile {
         size: Some("TinyLlama-1.1B".into()),
         out: Some("out/pretrain/tiny-llama".into()),
-        precision: Some(Precision::Bf16Mixed),
+        precision: Some(Precision::Bf16True),
         resume: Some(false),
         tokenizer: Some("gpt2".into()),
         data: files(&["texts/*.txt"]),
         validation: files(&["a.txt", "b.txt"]),
-        batch: Some(4),
-        accumulate: Some(128),
-        steps: Some(2_861_023),
+        global_batch: Some(512),
+        micro_batch: Some(4),
+        max_tokens: Some(3e12),
         context: Some(2048),
         warmup: Some(2000),
         save_every: Some(1000),
@@ -78,15 +78,30 @@ fn each_key_of_litgpts_sets_an_option() {
         seed: Some(42),
         ..RunFile::default()
     };
-    assert_eq!(parse(TINYLLAMA), Ok(expected));
+    assert_eq!(parse(TINYLLAMA), Ok(expected.clone()));
+    let lengths = expected.lengths(Lengths::default()).unwrap();
+    let expected = (Some(4), Some(128), Some(2_861_023));
+    assert_eq!((lengths.batch, lengths.accumulate, lengths.steps), expected);
     assert_eq!(parse(""), Ok(RunFile::default()));
     assert_eq!(parse("# nothing\n"), Ok(RunFile::default()));
     let short = parse("{train: {global_batch_size: 8, tie_embeddings: true}, optimizer: AdamW, data: [x.bin, y.bin]}");
     let set = vec!["tie_embeddings=true".to_owned()];
-    assert_eq!(short, Ok(RunFile { batch: Some(8), set, data: files(&["x.bin", "y.bin"]), ..RunFile::default() }));
+    assert_eq!(
+        short,
+        Ok(RunFile { global_batch: Some(8), set, data: files(&["x.bin", "y.bin"]), ..RunFile::default() })
+    );
     let config = parse("model_config: {n_layer: 1, rope_adjustments: {factor: 2.0}, mlp_class_name: GemmaMLP, x: ~}");
     let set = ["n_layer=1", "rope_adjustments={\"factor\": 2.0}", "mlp_class_name=GemmaMLP", "x=null"];
     assert_eq!(config.unwrap().set, set);
+}
+
+#[test]
+fn the_name_of_a_configuration_selects_it() {
+    let named = parse("model_config: {name: Llama-3-8B, n_layer: 1}").unwrap();
+    assert_eq!((named.size.as_deref(), &named.set[..]), (Some("Llama-3-8B"), &["n_layer=1".to_owned()][..]));
+    assert!(parse("model_name: nano\nmodel_config: {name: nano}").is_ok());
+    let (line, message) = parse("model_name: nano\nmodel_config:\n  name: micro").unwrap_err();
+    assert!(line == 3 && message.contains("model_name is another"), "line {line}: {message}");
 }
 
 #[test]
@@ -95,23 +110,46 @@ fn what_cannot_be_is_named_with_its_line() {
         ("seed: 1\ntrain:\n  max_step: 3\n", 3, "train has no key 'max_step', did you mean 'max_steps'?"),
         ("modle_name: x", 1, "the file has no key 'modle_name', did you mean 'model_name'?"),
         ("eval: {zzz: 1}", 1, "eval has no key 'zzz', there are: interval, "),
-        ("seed: many", 1, "seed is 'many', expected a number"),
-        ("seed: 1.5", 1, "seed is '1.5', expected a number"),
-        ("seed: -1", 1, "seed is '-1', expected a number"),
-        ("train: {max_norm: inf}", 1, "max_norm is 'inf', expected a number"),
-        ("train: {max_norm: [1]}", 1, "max_norm is no single value"),
+        ("seed: many", 1, "seed is 'many', expected a whole number of at least 0"),
+        ("seed: 1.5", 1, "seed is '1.5', expected a whole number"),
+        ("seed: -1", 1, "seed is '-1', expected a whole number of at least 0"),
+        ("train:\n  max_steps: -3", 2, "train.max_steps is '-3', expected a whole number of at least 1"),
+        ("train: {max_steps: 12.5}", 1, "train.max_steps is '12.5', expected a whole number of at least 1"),
+        ("train: {max_steps: 0}", 1, "train.max_steps is '0', expected a whole number of at least 1"),
+        ("train: {micro_batch_size: 1e30}", 1, "train.micro_batch_size is '1e30', expected a whole number"),
+        ("train: {max_tokens: -1}", 1, "train.max_tokens is '-1', expected a finite number above 0"),
+        ("train: {max_norm: inf}", 1, "train.max_norm is 'inf', expected a finite number of at least 0"),
+        ("train: {max_norm: [1]}", 1, "train.max_norm is no single value"),
+        ("train: {log_interval: 0}", 1, "train.log_interval is '0', expected a whole number of at least 1"),
+        ("eval: {max_iters: 0}", 1, "eval.max_iters is '0', expected a whole number of at least 1"),
+        ("eval: {interval: yes}", 1, "eval.interval is 'yes', expected a whole number of at least 0"),
+        ("eval: {initial_validation: true}", 1, "eval.initial_validation is 'true', expected false: a run does not"),
+        ("eval: {final_validation: false}", 1, "eval.final_validation is 'false', expected true: a run validates"),
+        (
+            "optimizer:\n  class_path: torch.optim.AdamW\n  init_args:\n    lr: .inf\n",
+            4,
+            "optimizer.init_args.lr is '.inf', expected a finite number of at least 0",
+        ),
+        (
+            "optimizer: {class_path: AdamW, init_args: {betas: [0.9, 1.5]}}",
+            1,
+            "optimizer.init_args.betas is '1.5', expected a finite number from 0 to below 1",
+        ),
+        ("data: {class_path: TextFiles, init_args: {seed: x}}", 1, "data.init_args.seed is 'x', expected a whole"),
+        ("resume: auto", 1, "resume is 'auto': expected true or false: true continues the checkpoint of out_dir"),
+        ("resume: out/step-3", 1, "resume is 'out/step-3': expected true or false"),
+        ("logger_name: wandb", 1, "logger_name is 'wandb', expected csv: a run writes metrics.csv"),
+        ("num_nodes: 2", 1, "num_nodes is '2', expected 1: a run is on one machine"),
+        ("log: {project: x}", 1, "log.project is 'x', expected null: metrics.csv is in out_dir"),
         ("train: 3", 1, "train has no keys"),
-        ("train:\n  global_batch_size: 10\n  micro_batch_size: 4", 2, "10, is no multiple of micro_batch_size, 4"),
-        ("train: {global_batch_size: 10, micro_batch_size: 0}", 1, "is no multiple"),
-        ("train: {max_tokens: 1e6}", 1, "max_tokens needs global_batch_size and max_seq_length"),
-        ("train: {epochs: 2}", 1, "epochs is '2', expected null: the length of a run"),
+        ("train: {epochs: 2}", 1, "train.epochs is '2', expected null: the length of a run"),
         ("precision: 16-mixed", 1, "precision is '16-mixed': f16 needs loss scaling"),
-        ("precision: bf61", 1, "expected 32-true, bf16-mixed or tf32"),
+        ("precision: bf61", 1, "there are 32-true, bf16-mixed, bf16-true, tf32"),
         ("devices: 8", 1, "devices is '8': a run is on one device"),
         ("data: TinyStories", 1, "data is a name, expected a list of files"),
         ("data: {class_path: litgpt.data.TinyStories}", 1, "expected TextFiles"),
         ("optimizer: SGD", 1, "optimizer is 'SGD', expected AdamW"),
-        ("optimizer: {class_path: torch.optim.AdamW, init_args: {betas: [0.9]}}", 1, "betas are two numbers"),
+        ("optimizer: {class_path: torch.optim.AdamW, init_args: {betas: [0.9]}}", 1, "init_args.betas are two numbers"),
         ("seed: 1\nseed: 2", 2, "the key 'seed' is there twice"),
         ("a: &x 1\nb: *x", 1, "an anchor or an alias"),
         ("seed: !!int 3", 1, "a tag"),

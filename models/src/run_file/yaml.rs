@@ -11,15 +11,15 @@ const DEEPEST: usize = 32;
 
 /// A value, and where it is.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Node {
+pub(crate) struct Node {
     /// The line that it begins on, from 1.
-    pub(super) line: usize,
-    pub(super) value: Value,
+    pub(crate) line: usize,
+    pub(crate) value: Value,
 }
 
 /// What a value is.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     /// Nothing, `~` or `null`.
     Null,
     /// Anything else that is one word or text.
@@ -30,7 +30,7 @@ pub(super) enum Value {
 }
 
 /// The one document of a text; what is wrong with it and on which line otherwise. An empty text is null.
-pub(super) fn parse(text: &str) -> Result<Node, (usize, String)> {
+pub(crate) fn parse(text: &str) -> Result<Node, (usize, String)> {
     let mut events = Events(Parser::new_from_str(text));
     let mut document = Node { line: 1, value: Value::Null };
     let mut documents = 0;

@@ -63,16 +63,16 @@ pub(super) struct Log<'a> {
 }
 
 impl<'a> Log<'a> {
-    /// The log of a run that goes on after step `done` with sequences of `context` tokens.
+    /// The log of a run that goes on after step `done` with sequences of `context` tokens, and `tokens` a step.
     pub(super) fn open(
         options: &'a TrainOptions,
         schedule: &'a Schedule,
         model: &dyn Model,
-        (done, context): (u64, usize),
+        (done, context, tokens): (u64, usize, usize),
         progress: bool,
         line: &'a mut dyn FnMut(&str),
     ) -> Result<Log<'a>> {
-        let tokens = (options.batch * context * options.accumulate) as f64;
+        let tokens = tokens as f64;
         let seconds_at_peak = peak_flops(options)?.map(|peak| tokens * flops::of_token(model, context) / peak);
         Ok(Log {
             options,
@@ -147,7 +147,7 @@ fn peak_flops(options: &TrainOptions) -> Result<Option<f64>> {
         return Ok(options.peak_flops);
     }
     let state = DeviceState::of(options.device())?;
-    Ok(flops::of_device(&state.context().properties().model, options.compute_dtype()))
+    Ok(flops::of_device(&state.context().properties().model, options.precision.products()))
 }
 
 /// The largest amount of memory that this process has held so far: of the device's, or of the host's in arrays.

@@ -20,7 +20,7 @@ use fulgurite_runtime::{Error, Result};
 pub use crate::parameters::{initial_parameters, parameters_from, zeros};
 pub use arrays::{batch_arrays, generator, step_scalars};
 pub use failure::{Cause, Divergence, TrainError};
-pub use notes::{COMPUTE_DTYPE, DROPOUT_STREAMS};
+pub use notes::{DROPOUT_STREAMS, PRECISION};
 pub use options::{OnNonFinite, TrainOptions, TrainReport};
 pub use record::write_stages;
 
@@ -47,6 +47,8 @@ pub fn train(
     progress: bool,
     line: &mut dyn FnMut(&str),
 ) -> std::result::Result<TrainReport, TrainError> {
+    let compile = options.precision.compile_options(&options.compile)?;
+    let options = &TrainOptions { compile, ..options.clone() };
     let checkpoint = options.out.join(kept::NEWEST);
     let schedule = checked(options, &checkpoint)?;
     let _opening = DeviceState::open_ahead(options.device());
@@ -140,7 +142,7 @@ fn announce(options: &TrainOptions, run: &Run, line: &mut dyn FnMut(&str)) {
         run.config.family(),
         run.config.parameter_count(),
         run.config.vocabulary(),
-        options.batch * run.batches.position().context * options.accumulate,
+        run.tokens,
         options.steps,
         run.batches.batches_per_epoch(),
     ));

@@ -1,7 +1,7 @@
 //! The notes that a run leaves in its checkpoints.
 
-/// The note of a checkpoint that says in what its step was computed.
-pub const COMPUTE_DTYPE: &str = "compute_dtype";
+/// The note of a checkpoint with the [`Precision`](crate::precision::Precision) of its run.
+pub const PRECISION: &str = "precision";
 
 /// The note of a checkpoint with the fields of the configuration that were given, as a list in JSON.
 pub const SET: &str = "set";

@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use fulgurite_runtime::Device;
 use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::{Device, Result};
 
+use crate::argument_error::wrong;
 use crate::blocks::ActivationCheckpointing;
 use crate::checkpoint::OptimizerSettings;
 use crate::model_config::Family;
+use crate::precision::Precision;
 use crate::schedule::Schedule;
 
 /// What happens where a loss or gradients are infinite or no number. The state stays as it was before that step in
@@ -95,7 +97,9 @@ pub struct TrainOptions {
     /// Start anew even though `out` holds a checkpoint, and replace it. Without this and `resume`, such a folder is
     /// refused.
     pub overwrite: bool,
-    /// How it is compiled.
+    /// The element types of parameters and products.
+    pub precision: Precision,
+    /// How it is compiled; what `precision` says of it, `precision` sets.
     pub compile: Options,
     /// Once it is set the run ends after the step at hand, with a checkpoint and its traces.
     pub stop: Option<Arc<AtomicBool>>,
@@ -137,8 +141,17 @@ impl TrainOptions {
         self.compile.device.unwrap_or(Device::CPU)
     }
 
-    /// What products are computed in. Weights and moments are f32 whatever it is.
-    pub(crate) fn compute_dtype(&self) -> &'static str {
-        crate::precision::compute_dtype(self.compile.autocast, self.compile.executors.as_deref())
+    /// Tokens of a step of sequences of `context`.
+    ///
+    /// # Errors
+    /// More than are countable.
+    pub(crate) fn tokens_of_step(&self, context: usize) -> Result<usize> {
+        let product = self.batch.checked_mul(context).and_then(|tokens| tokens.checked_mul(self.accumulate));
+        // Ids of 8 bytes: what no memory holds is not asked for.
+        product.filter(|tokens| *tokens <= isize::MAX as usize / 8).ok_or_else(|| {
+            let (batch, accumulate) = (self.batch, self.accumulate);
+            let message = format!("is {batch}, times {context} tokens a sequence, times accumulate, {accumulate}");
+            wrong("batch", format!("{message}: more tokens a step than can be counted"))
+        })
     }
 }

@@ -112,7 +112,8 @@ impl<'a> Programs<'a> {
         if options.accumulate == 1 {
             return Ok(self.step.compile(&(state.clone(), batch, scalars, no_report(options)?))?.stages().to_vec());
         }
-        let (gradients, loss) = (zeros(self.config, options.device())?, Array::scalar(0.0));
+        let gradients = zeros(self.config, options.precision.parameters(), options.device())?;
+        let loss = Array::scalar(0.0);
         let arguments = (state.params.clone(), gradients, loss, batch, scalars.generator);
         Ok(self.accumulate.compile(&arguments)?.stages().to_vec())
     }
@@ -129,7 +130,8 @@ impl<'a> Programs<'a> {
             let scalars = step_scalars(options.lr, 1, options.seed)?;
             return Ok(self.step.profile((state, batch, scalars, no_report(options)?))?.1);
         }
-        let (gradients, loss) = (zeros(self.config, options.device())?, Array::scalar(0.0));
+        let gradients = zeros(self.config, options.precision.parameters(), options.device())?;
+        let loss = Array::scalar(0.0);
         let generator = generator(options.seed, 1, 0)?;
         Ok(self.accumulate.profile((state.params, gradients, loss, batch, generator))?.1)
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fulgurite_runtime::{Error, Result};
 
-use super::notes::{COMPUTE_DTYPE, DROPOUT_STREAMS, SET};
+use super::notes::{DROPOUT_STREAMS, PRECISION, SET};
 use super::options::TrainOptions;
 use crate::argument_error::wrong;
 use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
@@ -12,6 +12,7 @@ use crate::config::{SIZES, Size};
 use crate::kept;
 use crate::model::Model;
 use crate::model_config::ModelConfig;
+use crate::precision::Precision;
 
 /// The error of a file, which it names once.
 pub(super) fn in_file(path: &Path, error: CheckpointError) -> Error {
@@ -108,11 +109,20 @@ pub(super) fn check(
     if stored.seed != options.seed {
         return Err(wrong("seed", format!("the checkpoint was made with seed {}, got {}", stored.seed, options.seed)));
     }
-    let computed = options.compute_dtype();
-    if let Some(before) = stored.notes.get(COMPUTE_DTYPE).filter(|before| *before != computed) {
-        return Err(wrong("dtype", format!("the checkpoint was made in {before}, got {computed}")));
+    let now = options.precision;
+    if let Some(before) = precision_of(stored).filter(|before| *before != now.name()) {
+        return Err(wrong("precision", format!("the checkpoint was made in {before}, got {now}")));
     }
     Ok(())
+}
+
+/// The precision that a checkpoint was made in. Those of versions before `bf16-true` name a type instead.
+fn precision_of(stored: &TrainingState) -> Option<&str> {
+    stored.notes.get(PRECISION).map(String::as_str).or_else(|| match stored.notes.get("compute_dtype")?.as_str() {
+        "f32" => Some(Precision::F32True.name()),
+        "bf16" => Some(Precision::Bf16Mixed.name()),
+        other => Some(other),
+    })
 }
 
 /// Settings that may change when a run is resumed, and did, each with both values. (The schedule follows from the

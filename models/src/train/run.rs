@@ -5,11 +5,11 @@ use std::path::Path;
 
 use fulgurite_runtime::compile::compile;
 use fulgurite_runtime::tree::Tree;
-use fulgurite_runtime::{Array, Error, Result};
+use fulgurite_runtime::{Array, DType, Error, Result};
 
 use super::arrays::batch_arrays;
 use super::failure::{Cause, Divergence, TrainError};
-use super::notes::{COMPUTE_DTYPE, DROPOUT_STREAMS, SET};
+use super::notes::{DROPOUT_STREAMS, PRECISION, SET};
 use super::options::TrainOptions;
 use super::programs::ValidationLoss;
 use super::resume;
@@ -18,10 +18,10 @@ use crate::batches::{Batch, Batches, Order, validation_batches};
 use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, SECOND_MOMENT, TrainingState};
 use crate::model::Model;
 use crate::model_config::ModelConfig;
-use crate::parameters::{initial_parameters, parameters_from, to_host, zeros};
+use crate::parameters::{initial_parameters, parameters_from, placed, to_host, zeros};
 use crate::step::TrainState;
 use crate::tokenizer::Tokenizer;
-use crate::traces::train_step_trace;
+use crate::traces::step_trace;
 use crate::{kept, training_data, weight_files};
 
 /// A run at some step.
@@ -32,6 +32,8 @@ pub(super) struct Run {
     pub(super) done: u64,
     pub(super) batches: Batches,
     pub(super) validation: Vec<Batch>,
+    /// Of a step.
+    pub(super) tokens: usize,
     /// Settings other than those of the checkpoint that it continues from.
     pub(super) changed: Vec<String>,
     /// Why newer checkpoints than that were passed over.
@@ -57,7 +59,8 @@ fn within_memory(options: &TrainOptions, config: &dyn Model, context: usize) -> 
     // A device says itself what it lacks.
     let limit = options.compile.memory_limit.filter(|_| options.device().is_cpu());
     let Some(limit) = limit else { return Ok(()) };
-    let weights = (config.parameter_count() as u64).saturating_mul(4);
+    let dtype = options.precision.parameters();
+    let weights = (config.parameter_count() as u64).saturating_mul(dtype.size() as u64);
     let (resident, transient) = (weights.saturating_mul(3), weights);
     let least = resident.saturating_add(transient);
     if least > limit {
@@ -67,7 +70,7 @@ fn within_memory(options: &TrainOptions, config: &dyn Model, context: usize) -> 
     if options.accumulate > 1 || least < limit / 8 {
         return Ok(());
     }
-    let step = || train_step_trace(config, &options.optimizer, options.batch, context);
+    let step = || step_trace(config, &options.optimizer, dtype, [options.batch, context]);
     let trace = options.activation_checkpointing.within(step)?;
     compile(trace, &options.compile).map(drop)
 }
@@ -112,14 +115,15 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
     let initial = options.init.as_deref().map(|path| load(path, None)).transpose();
     let initial = initial.map_err(|error| wrong("init", error))?;
     let tokenizer = match (&options.tokenizer, &initial) {
-        (Some(name), _) => Tokenizer::from_name(name).map_err(|error| wrong("tokenizer", error))?,
-        (None, Some(loaded)) => loaded.named_tokenizer().map_err(|error| wrong("init", error))?,
+        (Some(name), _) => Tokenizer::open(name).map_err(|error| wrong("tokenizer", error))?,
+        (None, Some(loaded)) => loaded.tokenizer().map_err(|error| wrong("init", error))?,
         (None, None) => Tokenizer::bytes(),
     };
     let saved = options.resume.then(|| resume::newest_good(checkpoint, options.allow_nonfinite)).transpose()?;
     let fields = resume::fields(options, saved.as_ref());
     let config = configured(options, &fields, initial.as_ref().map(|loaded| loaded.weights.config()), &tokenizer)?;
     let context = options.context.unwrap_or(config.context());
+    let tokens = options.tokens_of_step(context)?;
     within_memory(options, &config, context)?;
     if let Some(saved) = &saved {
         resume::check(options, &saved.checkpoint.state, &config, &tokenizer.name(), context)?;
@@ -134,16 +138,14 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
         let saved = newest.then_some(stored.step);
         let changed = resume::changed(options, &stored);
         let batches = Batches::resume(train, stored.data).map_err(|error| wrong("data", error))?;
-        let state = TrainState {
-            params: parameters_from(&config, &tensors, "")?,
-            exp_avg: parameters_from(&config, &tensors, FIRST_MOMENT)?,
-            exp_avg_sq: parameters_from(&config, &tensors, SECOND_MOMENT)?,
-        };
+        let read = |prefix: &str| parameters_from(&config, &tensors, prefix, options.precision.parameters());
+        let state = TrainState { params: read("")?, exp_avg: read(FIRST_MOMENT)?, exp_avg_sq: read(SECOND_MOMENT)? };
         return Ok(Run {
             state,
             done: stored.step,
             batches,
             validation,
+            tokens,
             tokenizer,
             config,
             changed,
@@ -153,22 +155,25 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
             fields,
         });
     }
-    let device = options.device();
+    let (device, dtype) = (options.device(), options.precision.parameters());
     let batches = Batches::new(train, options.batch, context, Order::Shuffled, options.seed)
         .map_err(|error| wrong("data", error))?;
+    let params = match &initial {
+        Some(loaded) => loaded.weights.params()?,
+        None => initial_parameters(&config, options.seed)?,
+    };
     let state = TrainState {
-        params: match &initial {
-            Some(loaded) => loaded.weights.params()?,
-            None => initial_parameters(&config, options.seed)?,
-        },
-        exp_avg: zeros(&config, device)?,
-        exp_avg_sq: zeros(&config, device)?,
+        // What is not to be rounded goes to the device with the first step.
+        params: if dtype == DType::F32 { params } else { placed(params, dtype, device)? },
+        exp_avg: zeros(&config, dtype, device)?,
+        exp_avg_sq: zeros(&config, dtype, device)?,
     };
     Ok(Run {
         state,
         done: 0,
         batches,
         validation,
+        tokens,
         tokenizer,
         config,
         changed: Vec::new(),
@@ -197,7 +202,7 @@ pub(super) fn save(
         }
     }
     let mut notes = BTreeMap::from([
-        (COMPUTE_DTYPE.to_owned(), options.compute_dtype().to_owned()),
+        (PRECISION.to_owned(), options.precision.name().to_owned()),
         (DROPOUT_STREAMS.to_owned(), "by step, batch and place".to_owned()),
     ]);
     if !run.fields.is_empty() {
@@ -297,6 +302,7 @@ mod tests {
             profile: false,
             resume: false,
             overwrite: false,
+            precision: Default::default(),
             compile: Options { memory_limit: Some(gigabytes << 30), ..Options::default() },
             stop: None,
         }

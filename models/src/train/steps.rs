@@ -96,7 +96,7 @@ impl Steps<'_> {
     pub(super) fn take(&self, mut run: Run, line: &mut dyn FnMut(&str)) -> Result<(Run, Taken), TrainError> {
         let options = self.options;
         let first = run.done + 1;
-        let at = (run.done, run.batches.position().context);
+        let at = (run.done, run.batches.position().context, run.tokens);
         let mut log = Log::open(options, self.schedule, self.programs.config, at, self.progress, line)?;
         let mut skipped = Skipped::default();
         let mut unread: Option<Enqueued> = None;
@@ -244,7 +244,8 @@ impl Steps<'_> {
             let (state, report) = programs.step.call((state, batch, scalars, previous))?;
             return Ok(Step::Taken(state, Enqueued { number, report, gradients: made_of }));
         }
-        let (mut gradients, mut loss) = (zeros(programs.config, options.device())?, Array::scalar(0.0));
+        let zeros = zeros(programs.config, options.precision.parameters(), options.device())?;
+        let (mut gradients, mut loss) = (zeros, Array::scalar(0.0));
         let before = batches.clone();
         for micro in 0..options.accumulate {
             // A step of many batches is not waited for: what it has added up is left, and its batches come again.

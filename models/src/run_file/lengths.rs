@@ -1,0 +1,113 @@
+//! Batches and steps of a run, of which LitGPT's keys give products.
+
+use super::RunFile;
+
+/// How many sequences, tokens and steps a run has. `None` is not set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lengths {
+    /// Sequences in a batch.
+    pub batch: Option<usize>,
+    /// Batches of a step.
+    pub accumulate: Option<usize>,
+    /// Tokens in a sequence.
+    pub context: Option<usize>,
+    /// Optimizer steps.
+    pub steps: Option<u64>,
+}
+
+impl RunFile {
+    /// `given`, and what the file says of the rest: `global_batch_size` and `max_tokens` are divided by what a run has
+    /// after `given`, not by what the file says.
+    ///
+    /// # Errors
+    /// A `global_batch_size` that is no multiple of the batch, `max_tokens` of sequences whose length is not known.
+    pub fn lengths(&self, given: Lengths) -> Result<Lengths, String> {
+        let (batch, accumulate) = self.batches(given.batch.or(self.micro_batch), given.accumulate)?;
+        let context = given.context.or(self.context);
+        let of_tokens = |tokens: f64| {
+            let sequences = batch.map(|batch| batch as f64 * accumulate.unwrap_or(1) as f64);
+            let tokens_of_step = sequences.zip(context).map(|(sequences, length)| sequences * length as f64);
+            let tokens_of_step = tokens_of_step.filter(|tokens| *tokens > 0.0);
+            tokens_of_step.map(|own| (tokens / own).ceil() as u64).ok_or_else(|| {
+                "max_tokens needs global_batch_size and max_seq_length beside it, or max_steps".to_owned()
+            })
+        };
+        let steps = match (given.steps.or(self.steps), self.max_tokens) {
+            (None, Some(tokens)) => Some(of_tokens(tokens)?),
+            (steps, _) => steps,
+        };
+        Ok(Lengths { batch, accumulate, context, steps })
+    }
+
+    /// Sequences in a batch and batches of a step, of which `global_batch_size` is the product where one is not given.
+    fn batches(
+        &self,
+        batch: Option<usize>,
+        accumulate: Option<usize>,
+    ) -> Result<(Option<usize>, Option<usize>), String> {
+        let over = |whole: usize, part: usize, what: &str| match part != 0 && whole.is_multiple_of(part) {
+            true => Ok(Some(whole / part)),
+            false => Err(format!("global_batch_size, {whole}, is no multiple of the {what}, {part}")),
+        };
+        Ok(match (self.global_batch, batch, accumulate) {
+            (None, ..) | (_, Some(_), Some(_)) => (batch, accumulate),
+            (Some(whole), Some(batch), None) => (Some(batch), over(whole, batch, "sequences in a batch")?),
+            (Some(whole), None, Some(count)) => (over(whole, count, "batches of a step")?, Some(count)),
+            (Some(whole), None, None) => (Some(whole), Some(1)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_wins_before_anything_is_divided() {
+        let file = RunFile {
+            global_batch: Some(64),
+            micro_batch: Some(4),
+            context: Some(128),
+            max_tokens: Some(1e6),
+            ..RunFile::default()
+        };
+        let lengths = |batch, accumulate, context, steps| Lengths { batch, accumulate, context, steps };
+        let own = lengths(Some(4), Some(16), Some(128), Some(123));
+        assert_eq!(file.lengths(Lengths::default()), Ok(own));
+        for (given, expected) in [
+            // The step keeps its sequences where the batch is another, and the run its tokens.
+            (lengths(Some(16), None, None, None), lengths(Some(16), Some(4), Some(128), Some(123))),
+            (lengths(None, Some(1), None, None), lengths(Some(4), Some(1), Some(128), Some(1954))),
+            (lengths(None, None, Some(32), None), lengths(Some(4), Some(16), Some(32), Some(489))),
+            (lengths(Some(2), Some(2), Some(8), Some(7)), lengths(Some(2), Some(2), Some(8), Some(7))),
+        ] {
+            assert_eq!(file.lengths(given), Ok(expected), "{given:?}");
+        }
+        let whole = RunFile { global_batch: Some(64), ..RunFile::default() };
+        let four = lengths(None, Some(4), None, None);
+        assert_eq!(whole.lengths(four), Ok(lengths(Some(16), Some(4), None, None)));
+        assert_eq!(whole.lengths(Lengths::default()), Ok(lengths(Some(64), Some(1), None, None)));
+        assert_eq!(RunFile::default().lengths(Lengths::default()), Ok(Lengths::default()));
+    }
+
+    #[test]
+    fn what_does_not_divide_is_told() {
+        let file = RunFile { global_batch: Some(10), micro_batch: Some(4), ..RunFile::default() };
+        let message = "global_batch_size, 10, is no multiple of the sequences in a batch, 4";
+        assert_eq!(file.lengths(Lengths::default()), Err(message.to_owned()));
+        for batch in [0, 3] {
+            let given = Lengths { batch: Some(batch), ..Lengths::default() };
+            assert!(file.lengths(given).unwrap_err().contains("is no multiple"));
+        }
+        let whole = RunFile { global_batch: Some(10), ..RunFile::default() };
+        for accumulate in [0, 3] {
+            let given = Lengths { accumulate: Some(accumulate), ..Lengths::default() };
+            assert!(whole.lengths(given).unwrap_err().contains("no multiple of the batches of a step"));
+        }
+        let given = Lengths { batch: Some(5), ..Lengths::default() };
+        assert_eq!(file.lengths(given).unwrap().accumulate, Some(2));
+        let tokens = RunFile { max_tokens: Some(1e6), ..RunFile::default() };
+        assert!(tokens.lengths(given).unwrap_err().contains("max_tokens needs global_batch_size and max_seq_length"));
+        assert_eq!(tokens.lengths(Lengths { steps: Some(3), ..given }).unwrap().steps, Some(3));
+    }
+}
