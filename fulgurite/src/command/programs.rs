@@ -1,0 +1,200 @@
+//! The programs of operators and models, by name, with the options that say which of them.
+
+use clap::{Args, Command};
+use fulgurite::compile::Options;
+use fulgurite::models::checkpoint::OptimizerSettings;
+use fulgurite::models::traces::{decode_trace, loss_trace, step_trace};
+use fulgurite::models::{Family, ModelConfig, Tokenizer};
+use fulgurite::operator::{OperatorDef, RuleSet};
+use fulgurite::trace::Trace;
+use fulgurite::transforms::autodiff::rules::GradientRules;
+use fulgurite::transforms::retarget::retarget;
+use fulgurite::transforms::{self, autocast};
+use fulgurite::{DType, Target};
+
+use super::outcome::Failed;
+use super::{options, subject, target};
+use crate::cases::{of_case, resolve_operator};
+
+/// What there is of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// A training step.
+    Step,
+    /// The loss of a batch.
+    Loss,
+    /// One token more of each sequence, with a cache as long as the context.
+    Decode,
+}
+
+/// The names of models' parts.
+const PARTS: [(&str, Family, Part); 6] = [
+    ("gpt2", Family::Gpt2, Part::Step),
+    ("gpt2-loss", Family::Gpt2, Part::Loss),
+    ("gpt2-decode", Family::Gpt2, Part::Decode),
+    ("llama", Family::Llama, Part::Step),
+    ("llama-loss", Family::Llama, Part::Loss),
+    ("llama-decode", Family::Llama, Part::Decode),
+];
+
+/// What a name stands for.
+pub enum Named {
+    /// An operator.
+    Operator(&'static OperatorDef),
+    /// A part of a model.
+    Model(Family, Part),
+}
+
+/// The operator, by its name or PyTorch's, or the part of a model that is called `name`.
+pub fn named(name: &str) -> Result<Named, Failed> {
+    if let Some((_, family, part)) = PARTS.iter().find(|(known, ..)| *known == name) {
+        return Ok(Named::Model(*family, *part));
+    }
+    let models = PARTS.map(|(name, ..)| name).join(", ");
+    let def = resolve_operator(name).map_err(|error| Failed(format!("{} (models: {models})", error.message)))?;
+    Ok(Named::Operator(def))
+}
+
+/// Which program of an operator or a model, and how it is compiled.
+#[derive(Args)]
+pub struct Program {
+    /// What it is compiled for; no such device is needed.
+    #[arg(long, default_value = "cpu", value_parser = target::parse)]
+    target: Target,
+    /// The element type of the sample; the first that the operator takes of f32, i64, bool, ... otherwise. That of a
+    /// model's parameters, and of its optimizer's moments or its cache; f32 otherwise.
+    #[arg(long)]
+    dtype: Option<DType>,
+    /// Which of the operator's samples.
+    #[arg(long, default_value_t = 0)]
+    sample: usize,
+    /// The joint trace of an operator and its gradient; of a model's loss the forward and the backward program and what
+    /// is saved between them.
+    #[arg(long)]
+    pub backward: bool,
+    /// Mixed precision: products in this type, bf16 or f16. Adds the stage `autocast`.
+    #[arg(long, value_name = "DTYPE")]
+    autocast: Option<DType>,
+    /// The size of a model: nano, micro, mini, ...; 124M of gpt2; Llama-3.1-8B of llama.
+    #[arg(long, default_value = "nano")]
+    size: String,
+    /// Layers of a model; the size's own otherwise.
+    #[arg(long)]
+    layers: Option<usize>,
+    /// A field of a llama's configuration instead of the size's own; any number of times.
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// gpt2 or bytes: the vocabulary of a size that is trained from nothing.
+    #[arg(long, default_value = "bytes")]
+    tokenizer: String,
+    /// Sequences in a model's batch.
+    #[arg(long, default_value_t = 4)]
+    batch: usize,
+    /// Tokens in a model's sequence; the size's own otherwise.
+    #[arg(long)]
+    context: Option<usize>,
+    #[command(flatten)]
+    activations: options::Activations,
+    #[command(flatten)]
+    compile: options::Compile,
+}
+
+impl Program {
+    /// The options, as they are written, of which `given` says that they were.
+    pub fn written(given: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let all = Program::augment_args(Command::new("program"));
+        let options = all.get_arguments().filter(|option| given(option.get_id().as_str()));
+        options.filter_map(|option| option.get_long().map(|name| format!("--{name}"))).collect()
+    }
+
+    /// What it is compiled for.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// How it is compiled.
+    pub fn options(&self) -> Result<Options, Failed> {
+        let mut options = self.compile.options(self.target.kind())?;
+        options.autocast = self.autocast;
+        Ok(options)
+    }
+
+    /// The trace that compilation of `name` starts from, and which part of a model it is.
+    pub fn trace(&self, name: &str, options: &Options) -> Result<(Trace, Option<Part>), Failed> {
+        let (family, part) = match named(name)? {
+            Named::Model(family, part) => (family, part),
+            Named::Operator(_) if !self.set.is_empty() => {
+                return Err(Failed("--set replaces fields of a llama".into()));
+            }
+            Named::Operator(def) => return Ok((operator_trace(def, self, options)?, None)),
+        };
+        let trace = model_trace(family, part, self)?;
+        match part {
+            Part::Step if self.backward => {
+                let message = "a training step holds its backward pass;";
+                Err(Failed(format!("{message} `{name}-loss --backward` shows that of the loss")))
+            }
+            Part::Decode if self.backward => Err(Failed(format!("{name} has no backward pass"))),
+            _ => Ok((trace, Some(part))),
+        }
+    }
+}
+
+fn operator_trace(def: &'static OperatorDef, arguments: &Program, options: &Options) -> Result<Trace, Failed> {
+    let mut trace = sample_trace(def, arguments)?;
+    if !arguments.backward {
+        return Ok(trace);
+    }
+    let wrt = subject::differentiable(def, &trace);
+    if wrt.is_empty() {
+        let reason = GradientRules::of(def).no_grad.unwrap_or("no floating-point tensor goes in or none comes out");
+        return Err(Failed(format!("{} has no gradient here: {reason}", def.name)));
+    }
+    // Gradients are of what is computed, so conversions come first.
+    if let Some(low) = arguments.autocast {
+        trace = autocast::autocast(&trace, low).map_err(of_case)?;
+    }
+    Ok(transforms::vjp(&trace, &wrt, &options.executor_list(arguments.target.kind())).map_err(of_case)?)
+}
+
+fn model_trace(family: Family, part: Part, arguments: &Program) -> Result<Trace, Failed> {
+    let mut set = arguments.set.clone();
+    if let (Family::Llama, Some(layers)) = (family, arguments.layers) {
+        set.push(format!("n_layer={layers}"));
+    }
+    let tokenizer = Tokenizer::from_name(&arguments.tokenizer).map_err(|error| Failed(error.to_string()))?;
+    let mut config = ModelConfig::named(family, &arguments.size, &set, arguments.context, &tokenizer)?;
+    if let (ModelConfig::Gpt2(config), Some(layers)) = (&mut config, arguments.layers) {
+        config.layers = layers;
+    }
+    let model = config.model();
+    model.validate().map_err(|error| Failed(error.to_string()))?;
+    let dtype = arguments.dtype.unwrap_or(DType::F32);
+    if !dtype.is_floating() {
+        return Err(Failed(format!("--dtype is {dtype}, expected a floating-point type for a model's parameters")));
+    }
+    let batch = [arguments.batch, model.context()];
+    let trace = arguments.activations.checkpointing().within(|| match part {
+        Part::Loss => loss_trace(model, dtype, batch),
+        Part::Decode => decode_trace(model, (arguments.batch, 1), model.context(), dtype),
+        Part::Step => step_trace(model, &OptimizerSettings::default(), dtype, batch),
+    })?;
+    Ok(if arguments.target == Target::cpu() { trace } else { retarget(&trace, &arguments.target) })
+}
+
+fn sample_trace(def: &'static OperatorDef, arguments: &Program) -> Result<Trace, Failed> {
+    let usual = [DType::F32].into_iter().chain(DType::ALL.into_iter().rev());
+    let dtypes: Vec<DType> = arguments.dtype.map_or_else(|| usual.collect(), |dtype| vec![dtype]);
+    let of = |dtype| subject::accepted(def, dtype, &Target::cpu());
+    let Some((dtype, samples)) = dtypes.iter().map(|dtype| (*dtype, of(*dtype))).find(|(_, s)| !s.is_empty()) else {
+        return Err(Failed(match arguments.dtype {
+            Some(dtype) => format!("{} has no sample in {dtype}", def.name),
+            None => format!("{} has no sample", def.name),
+        }));
+    };
+    let Some((_, sample, _)) = samples.iter().find(|(number, ..)| *number == arguments.sample) else {
+        let last = samples.last().map_or(0, |(number, ..)| *number);
+        return Err(Failed(format!("{} has no sample {} in {dtype}, the last is {last}", def.name, arguments.sample)));
+    };
+    Ok(subject::trace_sample(def, &sample.arguments, &arguments.target).map_err(of_case)?)
+}

@@ -1,0 +1,116 @@
+//! The programs of a text that holds several: a snapshot, or what `trace show --stage all` prints.
+
+use std::collections::HashMap;
+
+use fulgurite::executor::find_executor;
+use fulgurite::trace::parse;
+
+/// In the heading of a stage: every line of the program is as it was acquired, and of one executor.
+const AS_ACQUIRED: &str = ": as acquired, by ";
+
+/// The text of a program after `claim`, all of whose lines `executor` takes. What cannot be read stays as it is.
+fn taken_whole(acquired: &str, executor: &str) -> String {
+    let (Ok(mut trace), Ok(executor)) = (parse(acquired), find_executor(executor)) else { return acquired.to_owned() };
+    for symbol in &mut trace.block.symbols {
+        (symbol.executor, symbol.body) = (Some(executor.name), None);
+    }
+    trace.to_string()
+}
+
+/// `forward, claimed` of `== forward, claimed`, `claim` of `# === claim ===`.
+fn heading_of(line: &str) -> Option<&str> {
+    let stage = line.strip_prefix("# === ").and_then(|rest| rest.strip_suffix(" ==="));
+    stage.or_else(|| line.strip_prefix("== "))
+}
+
+/// The programs of a text in their order, each with its heading (`== forward, claimed`, `# === claim ===`), or with its
+/// number where there are none. A version is said by each program, or once for all.
+pub fn programs(text: &str) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    let (mut heading, mut version): (Option<String>, Option<&str>) = (None, None);
+    // The programs by their headings, and how many have had a title: a text may hold thousands without one.
+    let (mut known, mut times): (HashMap<String, usize>, HashMap<String, usize>) = Default::default();
+    let mut open = false;
+    for line in text.lines() {
+        let begins = line.starts_with("# fulgurite trace ");
+        if let Some(title) = heading_of(line) {
+            heading = Some(title.to_owned());
+            open = false;
+            if let Some((stage, executor)) = title.split_once(AS_ACQUIRED)
+                && let Some(acquired) = known.get(&stage.replace("claimed", "acquired"))
+            {
+                let text = taken_whole(&found[*acquired].1, executor);
+                known.entry(stage.to_owned()).or_insert(found.len());
+                found.push((stage.to_owned(), text));
+            }
+        } else if !open && (begins || line.starts_with("trace ")) {
+            let title = heading.as_deref().unwrap_or("program");
+            let mut key = title.to_owned();
+            let times = times.entry(title.to_owned()).or_insert(1);
+            while known.contains_key(&key) {
+                *times += 1;
+                key = format!("{title} {times}");
+            }
+            known.insert(key.clone(), found.len());
+            let first = version.filter(|_| !begins).map_or_else(String::new, |version| format!("{version}\n"));
+            found.push((key, first));
+            open = true;
+        }
+        if begins {
+            version = Some(line);
+        }
+        if let Some((_, program)) = found.last_mut().filter(|_| open) {
+            program.push_str(line);
+            program.push('\n');
+        }
+        if line == "}" {
+            open = false;
+        }
+    }
+    // What is a version alone said that of the programs behind it.
+    found.retain(|(_, program)| program.lines().count() > 1);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SNAPSHOT: &str = "---\nsource: x\n---\n== forward, acquired\n\n# fulgurite trace 2\ntrace f for cpu () {\n}\n\n\
+        == forward, claimed\n\n# fulgurite trace 2\ntrace f for cpu () {\n  return\n}\n";
+
+    fn headings(text: &str) -> Vec<String> {
+        programs(text).into_iter().map(|(heading, _)| heading).collect()
+    }
+
+    #[test]
+    fn programs_are_found_by_their_headings() {
+        let found = programs(SNAPSHOT);
+        assert_eq!(headings(SNAPSHOT), ["forward, acquired", "forward, claimed"]);
+        assert!(found[1].1.ends_with("  return\n}\n"), "{found:?}");
+        assert_eq!(headings("# fulgurite trace 2\n}\n# fulgurite trace 2\n}\n"), ["program", "program 2"]);
+    }
+
+    #[test]
+    fn thousands_of_programs_without_headings_are_numbered() {
+        // A search through all programs for every number of every program would not come to its end.
+        let count = 20_000;
+        let text = "# fulgurite trace 2\n}\n".repeat(count);
+        let expected = (2..=count).map(|number| format!("program {number}"));
+        assert!(headings(&text).into_iter().eq(std::iter::once("program".to_owned()).chain(expected)));
+    }
+
+    #[test]
+    fn numbers_pass_over_headings_that_look_numbered() {
+        let one = |heading: &str| format!("== {heading}\n# fulgurite trace 2\n}}\n");
+        let text = ["claim 2", "claim", "claim", "claim", "claim 2"].map(one).concat();
+        assert_eq!(headings(&text), ["claim 2", "claim", "claim 3", "claim 4", "claim 2 2"]);
+    }
+
+    #[test]
+    fn stages_keep_their_order() {
+        let one = |name: &str| format!("# === {name} ===\n# fulgurite trace 2\ntrace f for cpu () {{\n}}\n\n");
+        let text = ["rewrite", "claim", "donate"].map(one).concat();
+        assert_eq!(headings(&text), ["rewrite", "claim", "donate"]);
+    }
+}

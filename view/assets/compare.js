@@ -1,0 +1,53 @@
+// Two programs side by side, by the comparison of `trace diff`.
+
+class CompareView {
+    constructor(app) {
+        this.app = app;
+        const differs = Data.comparisons.findIndex((of) => of.words !== "no difference");
+        this.at = Math.max(differs, 0);
+        this.shown = 200;
+    }
+
+    show(host) {
+        const { comparisons } = Data;
+        const of = comparisons[this.at];
+        const [before, after] = Data.subjects;
+        const stages = comparisons.map((one, i) => [i, `${one.stage}: ${one.words}`]);
+        const { difference } = of;
+        const sides = [
+            [0, of.before],
+            [1, of.after],
+        ];
+        host.replaceChildren(
+            el(
+                "div",
+                { class: "tools" },
+                select("stage", stages, this.at, (value) => {
+                    this.at = Number(value);
+                    this.shown = 200;
+                    this.show(host);
+                }),
+            ),
+            el("p", { class: "summary" }, `before: ${before.name} · after: ${after.name} · ${of.words}`),
+            totalsTable(difference.totals),
+            (difference.header.length > 0 &&
+                table(
+                    "Header",
+                    ["what", "before", "after"],
+                    difference.header.map(({ what, before: was, after: is }) => [what, was, is]),
+                )) ||
+                "",
+            el(
+                "ol",
+                { class: "changes", "aria-label": "changed lines" },
+                difference.lines.slice(0, this.shown).map((line) => changeItem(this.app, line, sides)),
+            ),
+            difference.lines.length > this.shown
+                ? button(`show ${difference.lines.length - this.shown} more`, () => {
+                      this.shown += 1000;
+                      this.show(host);
+                  })
+                : "",
+        );
+    }
+}

@@ -1,0 +1,41 @@
+// What another order of the executors does: the program compiled with each of them asked first.
+
+/** The orders that were compiled, as a section; nothing if nobody asked for them. */
+function ordersSection(app) {
+    const { orders } = app.subject();
+    if (!orders.length) return null;
+    const claim = app.subject().stages.findIndex((stage) => stage.name === "claim");
+    const rows = orders.map(({ first, error, words, totals }) => [
+        first,
+        error || words,
+        totals ? signed(totals.before.launches, totals.after.launches) : "",
+        totals ? signed(totals.before.bytes, totals.after.bytes) : "",
+        totals ? signed(totals.before.peak_memory, totals.after.peak_memory) : "",
+    ]);
+    const differs = orders.filter(({ difference }) => difference && difference.lines.length);
+    return el(
+        "section",
+        { id: "orders" },
+        el("h2", {}, "Another order of the executors"),
+        table(
+            "The program compiled with one executor asked first",
+            ["asked first", "after claim", "lines that run", "bytes", "peak memory"],
+            rows,
+        ),
+        differs.map(({ first, difference }) =>
+            el(
+                "details",
+                {},
+                el("summary", {}, `${first} first: ${difference.lines.length} changed lines`),
+                el(
+                    "ol",
+                    { class: "changes" },
+                    difference.lines
+                        .slice(0, 100)
+                        .map((line) => changeItem(app, line, [[app.subjectAt, claim], null])),
+                    difference.lines.length > 100 && el("li", {}, `and ${difference.lines.length - 100} more`),
+                ),
+            ),
+        ),
+    );
+}

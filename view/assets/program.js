@@ -1,0 +1,271 @@
+// The program of a stage: rows, search, the slider over stages.
+
+class ProgramView {
+    constructor(app) {
+        this.app = app;
+        this.hits = [];
+        this.hit = -1;
+        this.wanted = "";
+        this.list = new RowList(
+            "program",
+            (row) => this.cells(row),
+            (row, how, name) => this.act(row, how, name),
+        );
+    }
+
+    show(host) {
+        this.summary = el("p", { class: "summary" });
+        this.found = el("output", { class: "found", "aria-live": "polite" });
+        this.search = el("input", {
+            type: "search",
+            id: "search",
+            placeholder: "name, operator, type, executor",
+            value: this.wanted,
+            oninput: () => this.find(),
+            onkeydown: (event) => {
+                if (event.key === "Enter") {
+                    this.next(event.shiftKey ? -1 : 1);
+                    event.preventDefault();
+                }
+            },
+        });
+        const marks = el("input", {
+            type: "checkbox",
+            checked: this.app.marked,
+            onchange: () => {
+                this.app.marked = marks.checked;
+                this.refresh();
+            },
+        });
+        const tools = el(
+            "div",
+            { class: "tools" },
+            el("label", { class: "field", for: "search" }, "search"),
+            this.search,
+            this.found,
+            button("previous hit", () => this.next(-1)),
+            button("next hit", () => this.next(1)),
+            button("fold all", () => this.foldAll(false)),
+            button("unfold scopes", () => this.foldAll(true)),
+            el("label", { class: "field" }, marks, "mark what the stage changed"),
+        );
+        host.replaceChildren(
+            this.app.stageTools(),
+            this.summary,
+            tools,
+            el("div", { class: "split" }, this.list.grid, this.app.aside),
+        );
+        this.refresh();
+        this.collect();
+        this.prepare(this.app.block(), 0);
+    }
+
+    /** Writes the texts that a search looks at ahead of the first search, a part at a time. */
+    prepare(block, from) {
+        if (this.app.stage() && block !== this.app.block()) return;
+        const to = Math.min(from + 500, block.lines.length);
+        for (let at = from; at < to; at += 1) searchable(block.lines[at]);
+        if (to < block.lines.length) setTimeout(() => this.prepare(block, to));
+    }
+
+    refresh() {
+        const stage = this.app.stage();
+        if (!stage) return;
+        const block = this.app.block();
+        const marks = this.app.changes();
+        this.list.set(rowsOf(block, stage, marks));
+        const { totals } = stage;
+        const facts = [
+            `${stage.function} for ${stage.target}`,
+            `${grouped(totals.symbols)} lines`,
+            `${grouped(totals.launches)} that run`,
+            `${bytesText(totals.bytes)} read and written`,
+            `${grouped(totals.flops)} FLOPs`,
+        ];
+        if (totals.peak_memory !== null) facts.push(`peak ${bytesText(totals.peak_memory)}`);
+        if (marks) {
+            const { added, removed, changed } = marks.counts;
+            facts.push(
+                `${stage.name} against the stage before: ${added} added, ${removed} removed, ${changed} changed`,
+            );
+        }
+        this.summary.textContent = facts.join(" · ");
+        this.app.drawAside();
+    }
+
+    cells(row) {
+        const fold = row.foldable
+            ? el("span", { class: "fold", "aria-hidden": "true" }, row.open ? "▾" : "▸")
+            : el("span", { class: "fold" });
+        const sign = el("span", { class: "sign" }, row.sign || "");
+        const text = el("span", { role: "gridcell", class: "text" }, sign, fold, this.content(row));
+        text.style.paddingLeft = `${row.depth * 1.5}ch`;
+        return text;
+    }
+
+    content(row) {
+        const below = row.scope ? `${row.scope}.` : null;
+        const short = (name) => (below && name.startsWith(below) ? `.${name.slice(below.length)}` : written(name));
+        const value = (name) => el("span", { class: "value", "data-name": name, title: name }, short(name));
+        switch (row.kind) {
+            case "inputs":
+                return `inputs (${row.count})`;
+            case "input": {
+                const [role, donated, strides] = row.input || ["", false, null];
+                const words = [role, donated && "donated", strides && `strides [${strides.join(", ")}]`].filter(
+                    Boolean,
+                );
+                return [
+                    value(row.parameter.name),
+                    `: ${row.parameter.type ? row.parameter.type[0] : "?"} ${words.join(" ")}`,
+                ];
+            }
+            case "scope": {
+                const changed = row.changed ? `, ${row.changed} changed` : "";
+                return [el("strong", {}, row.name), ` ${row.count} lines${changed}`];
+            }
+            case "pass":
+                return `pass ${row.name}`;
+            case "gone":
+                return linked(row.line, (name) => written(name));
+            case "parameters":
+                return [
+                    "(",
+                    commas(row.block.parameters.map(({ name, type }) => [value(name), `: ${type ? type[0] : "?"}`])),
+                    ")",
+                ];
+            case "yield":
+                return ["yield ", commas(row.block.results.map(value))];
+            case "return":
+                return [
+                    "return ",
+                    commas(
+                        row.block.results.map((name, i) => [
+                            row.outputs[i] ? `${row.outputs[i]} = ` : "",
+                            value(name),
+                        ]),
+                    ),
+                ];
+            default: {
+                const ends = row.block.ends.get(row.at);
+                return [
+                    linked(row.line, value),
+                    row.foldable ? " {…}" : "",
+                    row.line.refusals.length
+                        ? el(
+                              "span",
+                              { class: "tag" },
+                              ` refused by ${row.line.refusals.map(([name]) => name).join(", ")}`,
+                          )
+                        : "",
+                    ends ? ["; del ", commas(ends.map(value))] : "",
+                ];
+            }
+        }
+    }
+
+    act(row, how, name) {
+        if (how === "fold") {
+            folds.set(row.key, !row.open);
+            this.refresh();
+        } else if (how === "name") {
+            this.app.showValue(name, row.block);
+        } else if (row.kind === "line") {
+            this.app.select({ kind: "line", block: row.block, at: row.at });
+        } else if (row.kind === "input") {
+            this.app.showValue(row.parameter.name, row.block);
+        } else if (row.kind === "gone") {
+            this.app.select({ kind: "gone", line: row.line });
+        }
+        if (how === "enter") this.app.focusDetails();
+    }
+
+    /** Opens what hides line `at` of the program, or a line of a body in it that `within` leads to, and goes there. */
+    goTo(at, within) {
+        const rows = () => rowsOf(this.app.block(), this.app.stage(), this.app.changes());
+        while (reveal(this.app.block(), at, this.list.rows)) this.list.set(rows());
+        const own = this.list.rows.findIndex((row) => row.kind === "line" && row.outer === "" && row.at === at);
+        if (own < 0) return;
+        if (!within || !within.length) {
+            this.list.goTo(own, true);
+            return;
+        }
+        let row = this.list.rows[own];
+        for (const inner of within) {
+            folds.set(row.key, true);
+            this.list.set(rows());
+            const outer = `${row.outer}${row.line.results[0] || `line ${row.at}`}/`;
+            row = this.list.rows.find((of) => of.kind === "line" && of.outer === outer && of.at === inner);
+        }
+        this.list.goTo(this.list.rows.indexOf(row), true);
+    }
+
+    /** Closes everything, or opens all scopes; bodies are opened one by one. */
+    foldAll(open) {
+        folds.clear();
+        scopesOpen = open;
+        this.refresh();
+    }
+
+    find() {
+        this.collect();
+        if (this.hits.length) this.next(1);
+    }
+
+    /** Collects the lines that have what is searched. */
+    collect() {
+        this.wanted = this.search.value;
+        const wanted = this.wanted.trim().toLowerCase();
+        this.hits = wanted ? hitsOf(this.app.block(), wanted, []) : [];
+        this.hit = -1;
+        this.found.textContent = wanted ? (this.hits.length ? `${this.hits.length} hits` : "no hit") : "";
+    }
+
+    next(step) {
+        if (!this.hits.length) return;
+        this.hit = (this.hit + step + this.hits.length) % this.hits.length;
+        this.found.textContent = `${this.hit + 1} of ${this.hits.length}`;
+        const [at, ...within] = this.hits[this.hit];
+        this.goTo(at, within);
+    }
+}
+
+/** The most hits that a search lists. */
+const MOST_HITS = 5000;
+
+/** Where a text is: for each line that has it the way to it, through the lines whose bodies it is in. */
+function hitsOf(block, wanted, way) {
+    const hits = [];
+    for (let at = 0; at < block.lines.length && hits.length < MOST_HITS; at += 1) {
+        const line = block.lines[at];
+        if (!searchable(line).includes(wanted)) continue;
+        if (searchableAlone(line).includes(wanted)) hits.push([...way, at]);
+        if (line.body >= 0) hits.push(...hitsOf(blockOf(line.body), wanted, [...way, at]));
+    }
+    return hits.slice(0, MOST_HITS);
+}
+
+/** What a search looks at of a line itself: its text, and who refused it for which reason. */
+function searchableAlone(line) {
+    if (line.searchableAlone === undefined) {
+        line.searchableAlone = `${textOf(line)} ${line.refusals.flat().join(" ")}`.toLowerCase();
+    }
+    return line.searchableAlone;
+}
+
+/** The same with all that is in its body. */
+function searchable(line) {
+    if (line.searchable === undefined) {
+        const inside = line.body >= 0 ? bodyText(line.body) : "";
+        line.searchable = inside ? `${searchableAlone(line)}\n${inside}` : searchableAlone(line);
+    }
+    return line.searchable;
+}
+
+const bodyTexts = new Map();
+
+/** The searchable text of a body, which many lines may share. */
+function bodyText(number) {
+    if (!bodyTexts.has(number)) bodyTexts.set(number, blockOf(number).lines.map(searchable).join("\n"));
+    return bodyTexts.get(number);
+}

@@ -1,0 +1,150 @@
+// A program as rows: scopes and bodies fold. What is open is known by names, so that it stays from stage to stage.
+
+/** Which folds people opened or closed. */
+const folds = new Map();
+
+/** Whether scopes are open that nobody opened or closed; null if that depends on the length of the program. */
+let scopesOpen = null;
+
+function isOpen(key, unless) {
+    return folds.has(key) ? folds.get(key) : unless;
+}
+
+/** The rows of a block. `marks` are its changes against the stage before, or null. */
+function rowsOf(block, stage, marks) {
+    const rows = [];
+    // A long program begins as a table of contents.
+    const many = block.lines.length > 250;
+    const inputs = block.parameters.length;
+    const open = isOpen("inputs", inputs <= 12);
+    rows.push({ kind: "inputs", key: "inputs", depth: 0, open, foldable: inputs > 0, block, count: inputs });
+    if (open) {
+        block.parameters.forEach((parameter, at) => {
+            rows.push({
+                kind: "input",
+                key: "input " + parameter.name,
+                depth: 1,
+                block,
+                parameter,
+                input: stage.inputs[at],
+            });
+        });
+    }
+    const context = { rows, block, marks, many, seen: new Map(), pass: stage.firstPass, stage };
+    gone(context, -1, 0);
+    groups(
+        context,
+        block.lines.map((line) => (line.results.length ? scopeOf(line.results[0]) : [])),
+        0,
+        block.lines.length,
+        0,
+        0,
+        "",
+    );
+    rows.push({ kind: "return", key: "return", depth: 0, block, outputs: stage.outputs });
+    return rows;
+}
+
+/** Lines from `from` to `to`, those of one scope below a row of their own. */
+function groups(context, scopes, from, to, part, depth, prefix) {
+    let at = from;
+    while (at < to) {
+        const word = scopes[at][part];
+        if (word === undefined) {
+            passRow(context, at, depth);
+            lineRows(context, context.block, at, depth, "", prefix);
+            gone(context, at, depth);
+            at += 1;
+            continue;
+        }
+        let end = at + 1;
+        while (end < to && scopes[end][part] === word) end += 1;
+        let [name, deeper] = [prefix ? prefix + "." + word : word, part + 1];
+        // A scope with one scope in it, and nothing else, is one row.
+        const alike = (i) =>
+            scopes[at][i] !== undefined && scopes.slice(at, end).every((scope) => scope[i] === scopes[at][i]);
+        while (alike(deeper)) {
+            name += "." + scopes[at][deeper];
+            deeper += 1;
+        }
+        if (end - at < 2) {
+            passRow(context, at, depth);
+            lineRows(context, context.block, at, depth, "", prefix);
+            gone(context, at, depth);
+            at = end;
+            continue;
+        }
+        passRow(context, at, depth);
+        const times = (context.seen.get(name) || 0) + 1;
+        context.seen.set(name, times);
+        const key = `scope ${name} ${times}`;
+        const open = isOpen(key, scopesOpen ?? !context.many);
+        const signs = context.marks ? context.marks.signs.slice(at, end) : [];
+        context.rows.push({
+            kind: "scope",
+            key,
+            depth,
+            open,
+            foldable: true,
+            name,
+            count: end - at,
+            block: context.block,
+            at,
+            end,
+            changed: signs.filter((sign) => sign).length + goneIn(context.marks, at, end),
+        });
+        if (open) groups(context, scopes, at, end, deeper, depth + 1, name);
+        at = end;
+    }
+}
+
+function goneIn(marks, from, to) {
+    let count = 0;
+    if (marks) for (const [at, lines] of marks.removed) if (at >= from && at < to) count += lines.length;
+    return count;
+}
+
+/** A row where the pass changes. */
+function passRow(context, at, depth) {
+    const pass = context.block.lines[at].pass;
+    if (pass === context.pass) return;
+    context.pass = pass;
+    context.rows.push({ kind: "pass", key: `pass ${at}`, depth, name: pass, at, block: context.block });
+}
+
+/** The lines that the stage before had behind line `at`. */
+function gone(context, at, depth) {
+    const lines = (context.marks && context.marks.removed.get(at)) || [];
+    lines.forEach((line, i) => {
+        context.rows.push({ kind: "gone", key: `gone ${at} ${i}`, depth, line, sign: "-", block: context.block });
+    });
+}
+
+/** A line, and its body if that is open. Names below `scope` are written without it. */
+function lineRows(context, block, at, depth, outer, scope) {
+    const line = block.lines[at];
+    const name = line.results[0] || `line ${at}`;
+    const key = `line ${outer}${name}`;
+    const foldable = line.body >= 0;
+    const open = foldable && isOpen(key, false);
+    const sign = outer === "" && context.marks ? context.marks.signs[at] : "";
+    context.rows.push({ kind: "line", key, depth, block, at, line, foldable, open, sign, outer, scope });
+    if (!open) return;
+    const body = blockOf(line.body);
+    const within = `${outer}${name}/`;
+    context.rows.push({ kind: "parameters", key: `parameters ${within}`, depth: depth + 1, block: body });
+    body.lines.forEach((_, inner) => lineRows(context, body, inner, depth + 1, within, scope));
+    context.rows.push({ kind: "yield", key: `yield ${within}`, depth: depth + 1, block: body });
+}
+
+/** Opens what hides line `at` of a program. */
+function reveal(block, at, rows) {
+    // Scopes nest: each round opens one level.
+    for (const row of rows) {
+        if (row.kind === "scope" && !row.open && row.at <= at && at < row.end) {
+            folds.set(row.key, true);
+            return true;
+        }
+    }
+    return false;
+}

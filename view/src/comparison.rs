@@ -1,0 +1,34 @@
+//! Two programs compared, as data: for each stage what `trace diff` says.
+
+use fulgurite_runtime::comparison::Comparison;
+use serde_json::{Value, json};
+
+use crate::subject::Subject;
+
+/// The comparisons of the first two subjects; none if there are not two.
+pub fn to_json(subjects: &[Subject]) -> Vec<Value> {
+    let [before, after, ..] = subjects else { return Vec::new() };
+    let one = |(i, j): (usize, usize)| {
+        let (a, b) = (&before.stages[i], &after.stages[j]);
+        let comparison = Comparison::of(&a.trace, &b.trace);
+        json!({
+            "stage": if a.name == b.name { a.name.clone() } else { format!("{} and {}", a.name, b.name) },
+            "before": i,
+            "after": j,
+            "words": comparison.in_words(),
+            "difference": comparison.to_json(),
+        })
+    };
+    pairs(before, after).into_iter().map(one).collect()
+}
+
+/// The stages that are compared: those that both have, or else the last ones.
+fn pairs(before: &Subject, after: &Subject) -> Vec<(usize, usize)> {
+    let at = |name: &str| after.stages.iter().position(|stage| stage.name == name);
+    let common = before.stages.iter().enumerate().filter_map(|(i, stage)| Some((i, at(&stage.name)?)));
+    let pairs: Vec<(usize, usize)> = common.collect();
+    match (pairs.is_empty(), before.stages.len().checked_sub(1), after.stages.len().checked_sub(1)) {
+        (true, Some(last), Some(other)) => vec![(last, other)],
+        _ => pairs,
+    }
+}

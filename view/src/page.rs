@@ -1,0 +1,107 @@
+//! The frame around data, scripts and styles.
+
+use serde_json::{Value, json};
+
+use crate::comparison;
+use crate::pool::Pool;
+use crate::stage;
+use crate::subject::{Order, Reordered, Subject};
+
+/// The frame, with places for what is embedded.
+const FRAME: &str = include_str!("../assets/page.html");
+
+const STYLES: [&str; 2] = [include_str!("../assets/style.css"), include_str!("../assets/views.css")];
+
+/// The scripts in the order of their layers.
+const SCRIPTS: [&str; 13] = [
+    include_str!("../assets/dom.js"),
+    include_str!("../assets/data.js"),
+    include_str!("../assets/rows.js"),
+    include_str!("../assets/list.js"),
+    include_str!("../assets/details.js"),
+    include_str!("../assets/changes.js"),
+    include_str!("../assets/program.js"),
+    include_str!("../assets/why.js"),
+    include_str!("../assets/memory.js"),
+    include_str!("../assets/orders.js"),
+    include_str!("../assets/compare.js"),
+    include_str!("../assets/texts.js"),
+    include_str!("../assets/main.js"),
+];
+
+/// The page of one subject, or of two that it compares. It holds everything that it needs.
+pub fn page(subjects: &[Subject]) -> String {
+    let names: Vec<&str> = subjects.iter().map(|subject| &*subject.name).collect();
+    let parts = [
+        ("{{TITLE}}", escape_text(&names.join(" and "))),
+        ("{{STYLE}}", STYLES.concat()),
+        ("{{DATA}}", escape_json(&data(subjects))),
+        ("{{SCRIPT}}", SCRIPTS.concat()),
+    ];
+    // One pass: what is embedded is not searched for places again.
+    let (mut page, mut rest) = (String::new(), FRAME);
+    for (place, text) in parts {
+        let (before, after) = rest.split_once(place).unwrap_or((rest, ""));
+        page += before;
+        page += &text;
+        rest = after;
+    }
+    page + rest
+}
+
+/// The data of a page as JSON.
+pub(crate) fn data(subjects: &[Subject]) -> String {
+    let mut pool = Pool::default();
+    let subjects_data: Vec<Value> = subjects.iter().map(|subject| subject_to_json(&mut pool, subject)).collect();
+    let compared = comparison::to_json(subjects);
+    format!("{{{},\"subjects\":{},\"comparisons\":{}}}", pool.members(), json!(subjects_data), json!(compared))
+}
+
+fn subject_to_json(pool: &mut Pool, subject: &Subject) -> Value {
+    let stages: Vec<Value> = subject.stages.iter().map(|shown| stage::to_json(pool, shown)).collect();
+    let sources: Vec<Value> = subject
+        .sources
+        .iter()
+        .map(|source| json!({"name": &*source.name, "options": source.options, "text": &*source.text}))
+        .collect();
+    let orders: Vec<Value> = subject.orders.iter().map(order_to_json).collect();
+    let unread = subject.unread.as_ref().map(|unread| {
+        json!({
+            "text": unread.text,
+            "line": unread.line,
+            "column": unread.column,
+            "message": unread.message,
+        })
+    });
+    json!({
+        "name": subject.name,
+        "stages": stages,
+        "ending": subject.ending,
+        "sources": sources,
+        "orders": orders,
+        "unread": unread,
+    })
+}
+
+fn order_to_json(order: &Order) -> Value {
+    match &order.outcome {
+        Err(error) => json!({"first": order.first, "error": error}),
+        Ok(Reordered { claimed, before, after }) => json!({
+            "first": order.first,
+            "words": claimed.in_words(),
+            "difference": claimed.to_json(),
+            "totals": {"before": before.to_json(), "after": after.to_json()},
+        }),
+    }
+}
+
+/// JSON as the text of a script element: no character of it can end the element or begin a comment in it. Outside of
+/// strings JSON has none of these characters, and in strings an escape is the same character.
+fn escape_json(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+/// Text between tags.
+fn escape_text(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
