@@ -96,6 +96,8 @@ mod book {
     struct Experiment;
     #[doc = include_str!("../../docs/src/liger.md")]
     struct LigerInALlama;
+    #[doc = include_str!("../../docs/src/tinyllama.md")]
+    struct TinyLlama;
     #[doc = include_str!("../../docs/src/files.md")]
     struct Files;
     #[doc = include_str!("../../docs/src/testing.md")]

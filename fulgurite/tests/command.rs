@@ -6,6 +6,8 @@ extern crate self as placeholder_crate;
 
 #[path = "command/book.rs"]
 mod book;
+#[path = "command/browser.rs"]
+mod browser;
 #[path = "command/cases.rs"]
 mod cases;
 #[path = "command/config.rs"]
@@ -26,6 +28,8 @@ mod new;
 mod operators;
 #[path = "command/traces.rs"]
 mod traces;
+#[path = "command/view.rs"]
+mod view;
 
 use std::path::Path;
 use std::process::Command;

@@ -1,15 +1,16 @@
 //! `convert`: the weights of a model from one format to another. The formats are `fulgurite::models::weight_files`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use fulgurite::models::hugging_face::Names;
-use fulgurite::models::weight_files::{Format, load, load_unchecked, save, save_sharded};
+use fulgurite::models::weight_files::{Format, Shards, load, load_unchecked, save, save_sharded};
 use fulgurite::models::{Family, Model, Tokenizer};
 
+use super::files;
 use super::outcome::{Failed, Outcome};
-use super::output::say;
+use super::output::{note, say};
 
 /// Arguments of `convert`.
 #[derive(Args)]
@@ -20,30 +21,33 @@ Formats:
   llmc-bf16    llm.c's checkpoint in bf16 (version 5), rounded to the nearest
   llmc-v1      llm.c's checkpoint in f32 without padding (version 1)
   huggingface  safetensors under the names of transformers' models; of a llama config.json stands beside it
+  litgpt       torch.save's format under LitGPT's names, lit_model.pth, with model_config.yaml beside it; a llama alone
 
-Only weights are converted; a checkpoint's optimizer state and position in the data are dropped.
+Read are also pytorch_model.bin and other files of torch.save under the names of huggingface or litgpt. Only weights are converted; a checkpoint's optimizer state and position in the data are dropped.
 
 Examples:
   fulgurite convert runs/nano/checkpoint.safetensors nano.bin
   fulgurite convert nano.bin nano_bf16.bin --to llmc-bf16
   fulgurite convert gpt2/model.safetensors gpt2_124M.bin
-  fulgurite convert gpt2_124M.bin gpt2.safetensors --to checkpoint")]
+  fulgurite convert gpt2_124M.bin gpt2.safetensors --to checkpoint
+  fulgurite convert checkpoints/tiny-llama-1.1b/ tiny/model.safetensors     # LitGPT to Hugging Face
+  fulgurite convert TinyLlama-1.1B/ tiny/lit_model.pth                      # and back")]
 pub struct Arguments {
-    /// The file to read.
+    /// The file to read, or the folder or the index of several.
     from_file: PathBuf,
     /// The file to write.
     to_file: PathBuf,
     /// The format of the file; the default is detected from its content.
     #[arg(long, value_name = "FORMAT")]
     from: Option<Format>,
-    /// The format to write; llmc for a name that ends in .bin, huggingface for .safetensors otherwise.
+    /// The format to write; otherwise llmc for a name that ends in .bin, huggingface for .safetensors, litgpt for .pth.
     #[arg(long, value_name = "FORMAT")]
     to: Option<Format>,
     /// Attention heads, for a huggingface file whose metadata, config.json and size do not determine them.
     #[arg(long, value_name = "COUNT")]
     heads: Option<usize>,
-    /// The tokenizer that a checkpoint gets; the file's own, or the largest that the vocabulary has room for,
-    /// otherwise.
+    /// The tokenizer that a checkpoint gets: gpt2, bytes, or a tokenizer.json; the file's own, or the largest that the
+    /// vocabulary has room for, otherwise.
     #[arg(long)]
     tokenizer: Option<String>,
     /// Accepts weights that are not finite.
@@ -56,6 +60,13 @@ pub struct Arguments {
     /// Writes `transformer.` before the names of huggingface, as GPT2LMHeadModel saves itself.
     #[arg(long)]
     prefix: bool,
+}
+
+/// Whether there is a file whose ending is none of files of weights: config.json beside the weights, say, or metrics.
+fn is_no_model(path: &Path) -> bool {
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+    let of_weights = ["safetensors", "bin", "pth", "pt", "ckpt"];
+    path.is_file() && ending.is_some_and(|ending| !of_weights.contains(&&*ending))
 }
 
 /// A number of bytes, with or without a unit of 1000: `500MB`.
@@ -81,6 +92,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Some(format) => format,
         None => Format::of_name(&arguments.to_file).map_err(|error| Failed(format!("{error} (--to)")))?,
     };
+    files::differ_from_all(&arguments.from_file, &arguments.to_file)?;
+    if is_no_model(&arguments.to_file) {
+        return Err(Failed::file(&arguments.to_file, "is there already, and is no file of weights by its name"));
+    }
     let load = if arguments.allow_nonfinite { load_unchecked } else { load };
     let loaded = load(&arguments.from_file, arguments.heads).map_err(|error| failed(&error))?;
     if let Some(expected) = arguments.from.filter(|expected| *expected != loaded.format) {
@@ -88,7 +103,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Err(Failed::file(&arguments.from_file, message));
     }
     let tokenizer = match (&arguments.tokenizer, to) {
-        (Some(name), _) => Tokenizer::from_name(name).map_err(|error| failed(&error))?,
+        (Some(name), _) => Tokenizer::open(name).map_err(|error| failed(&error))?,
         (None, Format::Checkpoint) => loaded.named_tokenizer().map_err(|error| failed(&error))?,
         // No other format says.
         (None, _) => Tokenizer::bytes(),
@@ -102,12 +117,21 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
     }
     let ([layers, heads, channels], context, vocabulary) = (config.sizes(), config.context(), config.vocabulary());
+    if let Some(folder) = arguments.to_file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(|error| Failed::file(folder, error))?;
+    }
     let names = if arguments.prefix { Names::Prefixed } else { Names::Plain };
     if let Some(most) = arguments.max_shard_size {
         if to != Format::HuggingFace {
             return Err(Failed(format!("--max-shard-size is of files in the format huggingface, not {to}")));
         }
-        let (index, files) = save_sharded(loaded.weights, most, &arguments.to_file).map_err(|error| failed(&error))?;
+        let Shards { index, files, oversized } =
+            save_sharded(loaded.weights, most, &arguments.to_file).map_err(|error| failed(&error))?;
+        if let Some((name, bytes)) = oversized {
+            note(&format!(
+                "'{name}' has {bytes} bytes, more than --max-shard-size, {most}: such a tensor has a file of its own"
+            ));
+        }
         say!("{}: {from} to {to}, {files} files", index.display())?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -48,15 +48,15 @@ pub struct Write {
     /// Text files, or llm.c's shards, whose first tokens are the batch; tinyshakespeare otherwise.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     data: Vec<PathBuf>,
-    /// gpt2 or bytes; that of the weights otherwise.
+    /// gpt2, bytes, or a tokenizer.json or its folder; that of the weights otherwise.
     #[arg(long)]
     tokenizer: Option<String>,
     /// Sequences in the batch.
     #[arg(long, default_value_t = 4)]
     batch: usize,
-    /// Tokens in a sequence.
-    #[arg(long, default_value_t = 64)]
-    context: usize,
+    /// Tokens in a sequence; 64 otherwise, or the model's context if that is less.
+    #[arg(long)]
+    context: Option<usize>,
     /// Writes version 1, without rows beyond the vocabulary, as the first llm.c did; version 2 otherwise.
     #[arg(long)]
     version_1: bool,
@@ -74,7 +74,7 @@ pub struct Check {
     /// The debug state, of version 1 or 2.
     state: PathBuf,
     /// The largest difference of two elements, as a part of the largest element of their tensor.
-    #[arg(long, default_value_t = 1e-4, value_name = "PART")]
+    #[arg(long, default_value_t = 1e-4, value_name = "PART", value_parser = options::tolerance)]
     tolerance: f64,
 }
 
@@ -92,11 +92,7 @@ impl Model {
     }
 
     fn compute(&self, weights: &Weights, shape: [usize; 2], batch: [Vec<i32>; 2]) -> Result<DebugState, Failed> {
-        let mut options = self.compile.options()?;
-        if !self.device.is_cpu() {
-            // The limit is the host's memory; a device says itself what it lacks.
-            options.memory_limit = None;
-        }
+        let options = self.compile.options_to_run(self.device.kind())?;
         Ok(debug::state_of(weights, shape, batch, self.device, &options)?)
     }
 }
@@ -110,6 +106,7 @@ pub fn run(state: &State) -> Outcome {
 }
 
 fn write(arguments: &Write) -> Outcome {
+    files::differ(&arguments.model.model, &arguments.out)?;
     let (weights, own) = arguments.model.weights()?;
     let tokenizer = match &arguments.tokenizer {
         Some(name) => Tokenizer::open(name).map_err(|error| Failed(error.to_string()))?,
@@ -117,8 +114,13 @@ fn write(arguments: &Write) -> Outcome {
     };
     let data = files::matching(&arguments.data)?;
     let (tokens, _) = training_data::open(&data, &[], &tokenizer).map_err(|error| Failed(error.to_string()))?;
-    let shape = [arguments.batch, arguments.context];
-    let batch = debug::first_batch(&tokens, arguments.batch, arguments.context)?;
+    let most = weights.config().context;
+    let context = arguments.context.unwrap_or(most.min(64));
+    if context > most {
+        return Err(Failed(format!("--context is {context}, the model's is {most}")));
+    }
+    let shape = [arguments.batch, context];
+    let batch = debug::first_batch(&tokens, arguments.batch, context)?;
     let state = arguments.model.compute(&weights, shape, batch)?;
     let saved = match arguments.version_1 {
         true => state.save_version_1(&arguments.out),

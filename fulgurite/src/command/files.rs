@@ -29,6 +29,25 @@ pub fn matching(names: &[PathBuf]) -> Result<Vec<PathBuf>, Failed> {
     Ok(files)
 }
 
+/// Fails if what is written would take the place of what is read.
+pub fn differ(source: &Path, target: &Path) -> Result<(), Failed> {
+    let same = matches!((source.canonicalize(), target.canonicalize()), (Ok(source), Ok(target)) if source == target);
+    if same { Err(written_over(target)) } else { Ok(()) }
+}
+
+/// As [`differ`], of a source that may be a folder, all of whose files are read: a run's own checkpoint, say.
+pub fn differ_from_all(source: &Path, target: &Path) -> Result<(), Failed> {
+    differ(source, target)?;
+    match (source.canonicalize(), target.canonicalize()) {
+        (Ok(folder), Ok(file)) if file.parent() == Some(&folder) => Err(written_over(target)),
+        _ => Ok(()),
+    }
+}
+
+fn written_over(target: &Path) -> Failed {
+    Failed::file(target, "is read, and would be written over: name another file")
+}
+
 /// Writes a file that must not be there yet.
 pub fn write_new(path: &Path, text: &str) -> Result<(), Failed> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| match error.kind() {

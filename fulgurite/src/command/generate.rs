@@ -4,16 +4,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use fulgurite::device::DeviceState;
+use fulgurite::models::Tokenizer;
 use fulgurite::models::corpus::read_text;
 use fulgurite::models::generate::{End, Request, generate};
 use fulgurite::models::sampling::Sampling;
-use fulgurite::models::weight_files::{Loaded, load, load_unchecked};
-use fulgurite::models::{Tokenizer, placed};
+use fulgurite::models::weight_files::{Loaded, open};
 use fulgurite::{DType, Device};
 
 use super::options;
 use super::outcome::{Failed, Outcome};
 use super::output::{note, say, write};
+
+/// The checkpoint in the folder of a run.
+const CHECKPOINT: &str = "checkpoint.safetensors";
 
 /// Arguments of `generate`.
 #[derive(Args)]
@@ -25,10 +29,10 @@ Examples:
   fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:' --tokens 200
   fulgurite generate runs/nano/checkpoint.safetensors --temperature 0
   fulgurite generate gpt2_124M.bin --prompt 'The glass' --top-k 0 --top-p 0.9 --repetition-penalty 1.1
-  fulgurite generate TinyLlama-1.1B/ --prompts questions.txt --stop '\n\n'    # a folder of Hugging Face")]
+  fulgurite generate TinyLlama-1.1B/ --prompts questions.txt --stop $'\\n\\n'   # a folder of Hugging Face")]
 pub struct Arguments {
-    /// The checkpoint of a training run, or of llm.c, or safetensors under Hugging Face's names; the folder or the
-    /// index of a llama of several files.
+    /// The checkpoint of a training run or of llm.c, a file under Hugging Face's or LitGPT's names, or the folder or
+    /// the index of several.
     checkpoint: PathBuf,
     /// gpt2, bytes, or a tokenizer.json or its folder; otherwise the one beside the weights, or that of the checkpoint,
     /// or for a GPT-2 the largest that the vocabulary has room for.
@@ -94,17 +98,18 @@ pub fn run(arguments: &Arguments) -> Outcome {
     // Errors of weights name the file.
     let failed = |error: &dyn std::fmt::Display| Failed(error.to_string());
     let request = request(arguments)?;
-    let mut compile = arguments.compile.options()?;
-    if !arguments.device.is_cpu() {
-        // The limit is the host's memory; a device says itself what it lacks.
-        compile.memory_limit = None;
+    let compile = arguments.compile.options_to_run(arguments.device.kind())?;
+    // Beside reading the weights: both take tenths of a second.
+    let _opening = DeviceState::open_ahead(arguments.device);
+    let checkpoint = of_run(&arguments.checkpoint);
+    let loaded = open(&checkpoint, None).map_err(|error| failed(&error))?;
+    if !arguments.allow_nonfinite {
+        loaded.check_finite(&checkpoint).map_err(|error| failed(&error))?;
     }
-    let load = if arguments.allow_nonfinite { load_unchecked } else { load };
-    let loaded = load(&arguments.checkpoint, None).map_err(|error| failed(&error))?;
     let tokenizer = tokenizer(arguments, &loaded)?;
     let config = loaded.weights.config();
     let dtype = if arguments.dtype == "bf16" { DType::BF16 } else { DType::F32 };
-    let params = placed(loaded.weights.params()?, dtype, arguments.device)?;
+    let params = loaded.weights.placed(dtype, arguments.device)?;
     let mut output = Output::new(&request.prompts);
     let mut show = |row: usize, piece: &str| output.piece(row, piece);
     let texts = generate(config, &tokenizer, &params, &request, &compile, &mut show)?;
@@ -117,6 +122,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The checkpoint of a folder that a run wrote; what is given otherwise.
+fn of_run(given: &Path) -> PathBuf {
+    let checkpoint = given.join(CHECKPOINT);
+    if checkpoint.is_file() { checkpoint } else { given.to_owned() }
 }
 
 fn request(arguments: &Arguments) -> Result<Request, Failed> {
@@ -153,8 +164,10 @@ fn tokenizer(arguments: &Arguments, loaded: &Loaded) -> Result<Tokenizer, Failed
     let failed = |error: &dyn std::fmt::Display| Failed::file(&arguments.checkpoint, error);
     let Some(name) = &arguments.tokenizer else { return loaded.tokenizer().map_err(|error| failed(&error)) };
     let given = Tokenizer::open(name).map_err(|error| Failed(error.to_string()))?;
-    // Where the file says with which tokenizer its model was trained, with another one it would talk nonsense.
-    if let Some(own) = loaded.tokenizer.as_deref().filter(|own| *own != given.name()) {
+    // Where the file says with which tokenizer its model was trained, with another one it would talk nonsense. A
+    // tokenizer.json may be at another place since.
+    let moved = |own: &str| Tokenizer::names_file(own) && matches!(given, Tokenizer::File(_));
+    if let Some(own) = loaded.tokenizer.as_deref().filter(|own| *own != given.name() && !moved(own)) {
         return Err(failed(&format!("the model was trained with the tokenizer '{own}', got '{name}'")));
     }
     loaded.check_vocabulary(&given).map_err(|error| failed(&error))?;

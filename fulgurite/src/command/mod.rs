@@ -29,7 +29,9 @@ mod options;
 mod outcome;
 mod output;
 mod plot;
+mod programs;
 mod rust_names;
+mod stored_programs;
 mod subject;
 mod system;
 mod target;
@@ -43,6 +45,7 @@ mod trace_show;
 mod trace_snapshots;
 mod trace_sources;
 mod train;
+mod view;
 
 use std::process::ExitCode;
 
@@ -59,6 +62,7 @@ Examples:
   fulgurite ops run cases/ --out results/
   fulgurite trace show softmax --backward --stage all
   fulgurite trace run softmax.trace --inputs inputs.safetensors
+  fulgurite view softmax --backward -o softmax.html
   fulgurite train gpt2 --size nano --steps 300 --out runs/nano
   fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:'
   fulgurite convert runs/nano/checkpoint.safetensors nano.bin
@@ -84,6 +88,8 @@ enum Command {
     /// Traces: show, run, verify, compare.
     #[command(subcommand)]
     Trace(Trace),
+    /// Writes programs as a page for a browser: stages, executors, memory, comparisons.
+    View(view::Arguments),
     /// Trains a model.
     #[command(subcommand)]
     Train(train::Model),
@@ -153,6 +159,7 @@ pub fn main() -> ExitCode {
         Command::Trace(Trace::Verify(arguments)) => trace_files::verify(&arguments),
         Command::Trace(Trace::Diff(arguments)) => trace_diff::run(&arguments),
         Command::Trace(Trace::Snapshots(arguments)) => trace_snapshots::run(&arguments),
+        Command::View(arguments) => view::run(&arguments, &given),
         Command::Train(model) => train::run(model, &given),
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),

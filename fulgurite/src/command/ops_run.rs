@@ -61,12 +61,8 @@ struct Report {
 
 /// Runs cases.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let mut options = arguments.compile.options()?;
+    let options = arguments.compile.options_to_run(arguments.device.kind())?;
     let target = Target::of(arguments.device)?;
-    if !arguments.device.is_cpu() {
-        // The limit is the host's memory; a device says itself what it lacks.
-        options.memory_limit = None;
-    }
     let path = arguments.cases.join(CASES);
     let text = std::fs::read(&path).map_err(|error| Failed::file(&path, error))?;
     let cases = parse_cases(&text).map_err(|message| Failed::file(&path, message))?;

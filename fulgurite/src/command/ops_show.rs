@@ -47,6 +47,8 @@ struct Description {
     torch: Option<&'static str>,
     signature: String,
     rust: String,
+    /// The arguments that are enums in Rust, with their variants.
+    enums: Vec<RustEnum>,
     docs: &'static str,
     rules: Vec<&'static str>,
     no_grad: Option<&'static str>,
@@ -63,6 +65,14 @@ struct Description {
     directives: Vec<DirectiveRow>,
     file: &'static str,
     line: u32,
+}
+
+/// An argument that is an enum in Rust.
+#[derive(Serialize)]
+struct RustEnum {
+    argument: &'static str,
+    /// `Reduction::{None, Mean, Sum}`
+    variants: String,
 }
 
 /// How many samples an executor takes, of all element types together.
@@ -151,6 +161,11 @@ fn describe(def: &'static OperatorDef) -> Description {
         torch: def.torch,
         signature: def.signature(),
         rust: call::in_rust(def),
+        enums: def
+            .params
+            .iter()
+            .filter_map(|param| Some(RustEnum { argument: param.name, variants: (param.rust_enum)()? }))
+            .collect(),
         docs: def.docs.trim(),
         rules: rules.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect(),
         no_grad: GradientRules::of(def).no_grad,
@@ -255,6 +270,9 @@ fn in_words(of: &Description) -> String {
     };
     row("kind", of.executor.map_or(of.kind.to_owned(), |executor| format!("{} of {executor}", of.kind)));
     row("Rust", of.rust.clone());
+    for RustEnum { argument, variants } in &of.enums {
+        row("", format!("{argument}: {variants}"));
+    }
     row("torch", of.torch.unwrap_or("").to_owned());
     row("rules", of.rules.join(", "));
     row("no gradient", of.no_grad.unwrap_or("").to_owned());

@@ -1,7 +1,9 @@
 //! How programs are compiled, as options of the command line.
 
 use clap::Args;
+use fulgurite::Device;
 use fulgurite::compile::Options;
+use fulgurite::executor::executors_named;
 use fulgurite::fuel::Fuel;
 use fulgurite::models::ActivationCheckpointing;
 
@@ -10,7 +12,8 @@ use super::outcome::Failed;
 /// Options of compilation.
 #[derive(Args)]
 pub struct Compile {
-    /// Executors in the order of their priority; the default is the target's default list.
+    /// Executors in the order of their priority; `default` stands for those of the target's default list that are not
+    /// named, and is the default: `liger,default` asks liger first.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     executors: Option<Vec<String>>,
     /// Maximum number of optimizations, to find the one that breaks a program.
@@ -29,6 +32,14 @@ pub struct Compile {
     /// names it.
     #[arg(long)]
     no_graph: bool,
+}
+
+/// A tolerance: a number of 0 or more.
+pub fn tolerance(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number >= 0.0 && number.is_finite() => Ok(number),
+        _ => Err("expected a number of 0 or more".into()),
+    }
 }
 
 /// Options of what the backward pass of a model keeps.
@@ -51,18 +62,25 @@ impl Activations {
 }
 
 impl Compile {
-    /// As the compiler takes them. A program that needs more memory than the machine has is refused: it would take the
-    /// whole process with it.
-    pub fn options(&self) -> Result<Options, Failed> {
+    /// As the compiler takes them, for programs that are run on a device of this kind. Where that is the CPU, a program
+    /// that needs more memory than the machine has is refused: it would take the whole process with it. Devices say
+    /// themselves what they lack.
+    pub fn options_to_run(&self, kind: &str) -> Result<Options, Failed> {
+        let memory_limit = fulgurite_kernels::machine::memory_limit().filter(|_| kind == Device::CPU.kind());
+        Ok(Options { memory_limit, ..self.options(kind)? })
+    }
+
+    /// As the compiler takes them, for programs for devices of a kind; they are not run.
+    pub fn options(&self, kind: &str) -> Result<Options, Failed> {
         let mut options = Options::default();
         if let Some(names) = &self.executors {
-            options = options.with_executors(&names.iter().map(String::as_str).collect::<Vec<_>>())?;
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            options.executors = Some(executors_named(&names, kind)?);
         }
         options.fuel = self.fuel.map_or(Fuel::UNLIMITED, Fuel::limited);
         options.fuse = !self.no_fuse;
         options.graph = !self.no_graph;
         options.recompute = self.recompute_from.or(options.recompute).filter(|_| !self.no_recompute);
-        options.memory_limit = fulgurite_kernels::machine::memory_limit();
         Ok(options)
     }
 }

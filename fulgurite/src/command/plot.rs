@@ -35,7 +35,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
         (None, [run]) => table(run).with_file_name(PLOT),
         (None, _) => return Err(Failed("--out says where the picture of several runs is written".into())),
     };
+    if out.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("svg")) {
+        return Err(Failed(format!("--out is '{}', expected a name that ends in .svg", out.display())));
+    }
     let read_one = |run: &PathBuf| match read(&table(run)) {
+        Ok(metrics) if metrics.is_empty() => Err(Failed::file(&table(run), "has no step yet")),
         Ok(metrics) => Ok((run.display().to_string(), metrics)),
         Err(error) => Err(Failed(error.to_string())),
     };

@@ -35,13 +35,13 @@ pub struct Arguments {
     /// The folder for the shards.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// gpt2 or bytes (which has no end-of-text token).
-    #[arg(long, default_value = "gpt2")]
+    /// gpt2, bytes (which has no end-of-text token), or a tokenizer.json or its folder.
+    #[arg(long, default_value = "gpt2", value_name = "NAME")]
     tokenizer: String,
     /// Tokens set apart for validation.
     #[arg(long, default_value_t = 32_768, value_name = "TOKENS")]
     validation_tokens: usize,
-    /// Writes the tokenizer's vocabulary to the folder as well, as llm.c reads it: gpt2_tokenizer.bin.
+    /// Writes the vocabulary of gpt2 to the folder as well, as llm.c reads it: gpt2_tokenizer.bin.
     #[arg(long)]
     vocabulary: bool,
 }
@@ -54,6 +54,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return with_headers(arguments);
     }
     let tokenizer = Tokenizer::open(&arguments.tokenizer).map_err(|error| failed(&error))?;
+    // What cannot be is told before anything is written.
+    let vocabulary = arguments.vocabulary.then(|| LlmcTokenizer::of(&tokenizer)).transpose();
+    let vocabulary = vocabulary.map_err(|error| Failed(format!("--vocabulary: {error}")))?;
     let (name, text) = match &arguments.data {
         Some(path) => {
             let name = path.file_stem().map_or("text".into(), |stem| stem.to_string_lossy());
@@ -64,7 +67,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let tokens = tokens_of_documents(&text, &tokenizer).map_err(|error| failed(&error))?;
     let held = arguments.validation_tokens;
     if held == 0 || held >= tokens.len() {
-        let message = format!("is {held}, expected 1 to {}: the text has {} tokens", tokens.len() - 1, tokens.len());
+        let message = format!(
+            "is {held}, expected 1 to {}: the text has {} tokens",
+            tokens.len().saturating_sub(1),
+            tokens.len()
+        );
         return Err(Failed(format!("--validation-tokens {message}")));
     }
     std::fs::create_dir_all(&arguments.out).map_err(|error| Failed::file(&arguments.out, error))?;
@@ -74,9 +81,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Shard::save(&path, tokens).map_err(|error| failed(&error))?;
         say!("{}: {} tokens", path.display(), tokens.len())?;
     }
-    if arguments.vocabulary {
+    if let Some(vocabulary) = vocabulary {
         let path = arguments.out.join(format!("{}_tokenizer.bin", tokenizer.name()));
-        let vocabulary = LlmcTokenizer::of(&tokenizer).map_err(|error| failed(&error))?;
         vocabulary.save(&path).map_err(|error| failed(&error))?;
         say!("{}: {} token ids", path.display(), vocabulary.vocabulary())?;
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::outcome::{Failed, Outcome};
 use super::output::{say, say_json};
-use super::{options, target, trace_files, trace_inputs};
+use super::{files, options, target, trace_files, trace_inputs};
 use crate::cases::{tensor_bytes, write_whole};
 
 /// Arguments of `trace run`.
@@ -55,12 +55,16 @@ const SHOWN: usize = 16;
 
 /// Runs a trace.
 pub fn run(arguments: &Arguments) -> Outcome {
+    if let Some(out) = &arguments.out {
+        let read = [Some(&arguments.file), arguments.inputs.as_ref()];
+        read.into_iter().flatten().try_for_each(|read| files::differ(read, out))?;
+    }
     let trace = trace_files::read_verified(&arguments.file)?;
     target::check(&trace.target).map_err(|message| Failed::file(&arguments.file, message))?;
     let mut names: Vec<String> = trace.outputs.iter().map(|output| output.path.clone()).collect();
     // Its plan first: inputs that do not fit are refused before they are made.
-    let (program, _) =
-        compile(trace.clone(), &arguments.compile.options()?).map_err(|error| Failed::file(&arguments.file, error))?;
+    let options = arguments.compile.options_to_run(trace.target.kind())?;
+    let (program, _) = compile(trace.clone(), &options).map_err(|error| Failed::file(&arguments.file, error))?;
     let inputs = match &arguments.inputs {
         Some(path) => trace_inputs::given(&trace, path)?,
         None => trace_inputs::random(&trace, arguments.seed)?,

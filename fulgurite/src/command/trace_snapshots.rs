@@ -7,12 +7,12 @@ use std::process::{Command, ExitCode};
 
 use clap::Args;
 use fulgurite::comparison::Comparison;
-use fulgurite::executor::find_executor;
 use fulgurite::trace::{Trace, parse};
 use serde_json::{Value, json};
 
 use super::outcome::{Failed, Outcome};
 use super::output::{say, say_json};
+use super::stored_programs::programs;
 
 /// Arguments of `trace snapshots`.
 #[derive(Args)]
@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     for file in &changed {
         let before = git_show(&arguments.base, file)?;
         let after = current(file)?;
-        let (before, after) = (before.as_deref().map(programs), after.as_deref().map(programs));
+        let (before, after) = (before.as_deref().map(by_heading), after.as_deref().map(by_heading));
         let changes = compare(subject(file), &before.unwrap_or_default(), &after.unwrap_or_default());
         match changes.is_empty() {
             true => texts.push(file.display().to_string()),
@@ -149,60 +149,6 @@ fn subject(file: &Path) -> String {
     file.file_stem().map_or_else(String::new, |name| name.to_string_lossy().replace("__", "::"))
 }
 
-/// In the heading of a stage: every line of the program is as it was acquired, and of one executor.
-const AS_ACQUIRED: &str = ": as acquired, by ";
-
-/// The text of a program after `claim`, all of whose lines `executor` takes. What cannot be read stays as it is.
-fn taken_whole(acquired: &str, executor: &str) -> String {
-    let (Ok(mut trace), Ok(executor)) = (parse(acquired), find_executor(executor)) else { return acquired.to_owned() };
-    for symbol in &mut trace.block.symbols {
-        (symbol.executor, symbol.body) = (Some(executor.name), None);
-    }
-    trace.to_string()
-}
-
-/// The programs of a snapshot by their headings (`== forward, claimed`), or by their number where there are none. A
-/// version is said by each program, or once for all.
-fn programs(text: &str) -> BTreeMap<String, String> {
-    let mut found: BTreeMap<String, String> = BTreeMap::new();
-    let (mut heading, mut open, mut version): (Option<String>, Option<String>, Option<&str>) = (None, None, None);
-    for line in text.lines() {
-        let begins = line.starts_with("# fulgurite trace ");
-        if let Some(title) = line.strip_prefix("== ") {
-            heading = Some(title.to_owned());
-            open = None;
-            if let Some((stage, executor)) = title.split_once(AS_ACQUIRED)
-                && let Some(acquired) = found.get(&stage.replace("claimed", "acquired"))
-            {
-                found.insert(stage.to_owned(), taken_whole(acquired, executor));
-            }
-        } else if open.is_none() && (begins || line.starts_with("trace ")) {
-            let mut key = heading.clone().unwrap_or_else(|| "program".to_owned());
-            let mut times = 1;
-            while found.contains_key(&key) {
-                times += 1;
-                key = format!("{} {times}", heading.as_deref().unwrap_or("program"));
-            }
-            let first = version.filter(|_| !begins).map_or_else(String::new, |version| format!("{version}\n"));
-            found.insert(key.clone(), first);
-            open = Some(key);
-        }
-        if begins {
-            version = Some(line);
-        }
-        if let Some(program) = open.as_ref().and_then(|key| found.get_mut(key)) {
-            program.push_str(line);
-            program.push('\n');
-        }
-        if line == "}" {
-            open = None;
-        }
-    }
-    // What is a version alone said that of the programs behind it.
-    found.retain(|_, program| program.lines().count() > 1);
-    found
-}
-
 fn compare(subject: String, before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<Found> {
     let mut found = Vec::new();
     let stages = before.keys().chain(after.keys().filter(|stage| !before.contains_key(*stage)));
@@ -219,6 +165,11 @@ fn compare(subject: String, before: &BTreeMap<String, String>, after: &BTreeMap<
         found.push(Found { subject: subject.clone(), stage: stage.clone(), change });
     }
     found
+}
+
+/// The programs of a snapshot by their headings.
+fn by_heading(text: &str) -> BTreeMap<String, String> {
+    programs(text).into_iter().collect()
 }
 
 fn read(text: &str) -> Result<Trace, String> {
@@ -284,17 +235,8 @@ mod tests {
         == forward, claimed\n\n# fulgurite trace 2\ntrace f for cpu () {\n  return\n}\n";
 
     #[test]
-    fn programs_are_found_by_their_headings() {
-        let found = programs(SNAPSHOT);
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["forward, acquired", "forward, claimed"]);
-        assert!(found["forward, claimed"].ends_with("  return\n}\n"), "{found:?}");
-        let two = programs("# fulgurite trace 2\n}\n# fulgurite trace 2\n}\n");
-        assert_eq!(two.keys().collect::<Vec<_>>(), ["program", "program 2"]);
-    }
-
-    #[test]
     fn what_is_new_or_gone_is_said() {
-        let (all, none) = (programs(SNAPSHOT), BTreeMap::new());
+        let (all, none) = (by_heading(SNAPSHOT), BTreeMap::new());
         let words = |found: Vec<Found>| found.iter().map(Found::in_words).collect::<Vec<_>>();
         assert_eq!(words(compare("f".into(), &none, &all)), ["new", "new"]);
         assert_eq!(words(compare("f".into(), &all, &none)), ["gone", "gone"]);

@@ -2,16 +2,14 @@
 
 mod arguments;
 mod config;
+mod earlier;
 
 use std::io::{IsTerminal, Write, stderr};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fulgurite::DType;
 use fulgurite::models::checkpoint::OptimizerSettings;
-use fulgurite::models::precision::{compute_dtype, rounded_to_tf32};
 use fulgurite::models::train::{OnNonFinite, TrainError, TrainOptions, train};
 
 use super::files;
@@ -22,30 +20,17 @@ pub use arguments::Model;
 
 /// Trains a model; `given` is whether an option is on the command line, by its name here.
 pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
+    let mut of_file = Vec::new();
     if let Model::Llama(of) = &mut model
         && let Some(path) = of.config.clone()
     {
-        config::apply(&path, of, given)?;
+        of_file = config::apply(&path, of, given)?;
     }
+    let (family, run) = model.run_mut();
+    earlier::apply(family, run, &|name| given(name) || of_file.contains(&name));
     let (family, size, set, dropout, of) = model.parts();
-    let mut compile = of.compile.options()?;
-    if !of.device.is_cpu() {
-        compile.device = Some(of.device);
-        // The limit is the host's memory; a device says itself what it lacks.
-        compile.memory_limit = None;
-    }
-    compile.autocast = (of.dtype == "bf16").then_some(DType::BF16);
-    if of.dtype == "tf32" {
-        let kind = of.device.kind();
-        let list = rounded_to_tf32(&compile.executor_list(kind));
-        if compute_dtype(None, Some(&list)) != of.dtype {
-            return Err(Failed(format!(
-                "no executor of the list computes products of f32 in tf32; the device is {}",
-                of.device
-            )));
-        }
-        compile.executors = Some(list);
-    }
+    let mut compile = of.compile.options_to_run(of.device.kind())?;
+    compile.device = Some(of.device).filter(|device| !device.is_cpu());
     let options = TrainOptions {
         family,
         size: size.to_owned(),
@@ -81,10 +66,11 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         allow_nonfinite: of.allow_nonfinite,
         sample_tokens: of.sample_tokens,
         prompt: of.prompt.clone(),
-        out: of.out.clone().unwrap_or_else(|| PathBuf::from(format!("runs/{family}"))),
+        out: earlier::folder(family, of),
         profile: of.profile,
         resume: of.resume,
         overwrite: of.overwrite,
+        precision: of.precision,
         compile,
         stop: Some(stop_when_interrupted()?),
     };

@@ -49,6 +49,28 @@ fn a_file_describes_a_run_and_the_command_line_comes_before_it() {
     assert!(checkpointed.contains("step 3: loss "), "{checkpointed}");
     assert_eq!(file("run/checkpoint.safetensors"), file("again/checkpoint.safetensors"));
 
+    // What is divided is divided by what the command line says.
+    let tokens = SETTINGS.replace("max_steps: 3", "max_tokens: 192");
+    std::fs::write(folder.path().join("run.yaml"), &tokens).unwrap();
+    let said = train(&["--out", "wide", "--batch", "4", "--context", "8"]).ok();
+    assert!(said.contains("32 tokens a step, 6 steps"), "{said}");
+    assert!(
+        train(&["--out", "odd", "--batch", "3"]).fails(1).contains("'run.yaml': global_batch_size, 4, is no multiple")
+    );
+    let huge = train(&["--out", "huge", "--batch", "4611686018427387904", "--accumulate", "4"]).fails(1);
+    assert!(huge.contains("more tokens a step than can be counted"), "{huge}");
+    // Weights have their own configuration.
+    let of_weights =
+        SETTINGS.replace("model_config:\n  n_layer: 1", "initial_checkpoint_dir: run/checkpoint.safetensors");
+    std::fs::write(folder.path().join("run.yaml"), &of_weights).unwrap();
+    let refused = train(&["--out", "set", "--set", "n_layer=2"]).fails(1);
+    assert!(refused.contains("--set sets n_layer=2, but the model is that of the weights"), "{refused}");
+    let said = train(&["--out", "next", "--precision", "bf16-true", "--steps", "2"]).ok();
+    assert!(said.contains("step 2: loss "), "{said}");
+    let both = of_weights.replace("out_dir: run", "model_config: {n_layer: 2}\nout_dir: run");
+    std::fs::write(folder.path().join("run.yaml"), &both).unwrap();
+    assert!(train(&["--out", "both"]).fails(1).contains("model_config or train.tie_embeddings sets n_layer=2"));
+
     std::fs::write(folder.path().join("run.yaml"), SETTINGS.replace("max_steps", "max_step")).unwrap();
     let complaint = train(&[]).fails(1);
     assert!(complaint.contains("'run.yaml', line 10: train has no key 'max_step', did you mean 'max_steps'?"));
@@ -61,6 +83,34 @@ fn a_file_describes_a_run_and_the_command_line_comes_before_it() {
     assert!(picture.starts_with("<svg ") && picture.matches("<polyline").count() == 6, "{picture}");
     assert_eq!(plot(&["run"]).ok(), "run/metrics.svg\n");
     assert!(plot(&["run", "other"]).fails(1).contains("--out"));
+    assert!(plot(&["run", "--out", "both.png"]).fails(1).contains("expected a name that ends in .svg"));
+    let heading = table.lines().next().unwrap().to_owned() + "\n";
+    std::fs::write(folder.path().join("run/metrics.csv"), heading).unwrap();
+    assert!(plot(&["run"]).fails(1).contains("metrics.csv: has no step yet"));
     std::fs::write(folder.path().join("run/metrics.csv"), table.replace("\n2,", "\nx,")).unwrap();
     assert!(plot(&["run"]).fails(1).contains("metrics.csv', line 3: step is 'x', expected a number"));
+}
+
+#[test]
+fn a_resumed_run_keeps_what_is_not_said_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let common = "train llama --size nano --set n_layer=1 --batch 2 --context 16 --log-every 1 --evaluate-batches 1 \
+                  --sample-tokens 1";
+    let train = |more: &str| {
+        let words: Vec<&str> = common.split_whitespace().chain(more.split_whitespace()).collect();
+        run_in(folder.path(), &words)
+    };
+    let settings = "--lr 0.01 --final-lr 0.3 --beta2 0.9 --weight-decay 0.3 --warmup 1 --clip 0.5 --accumulate 2";
+    train(&format!("{settings} --steps 4 --out whole")).ok();
+    train(&format!("{settings} --steps 2 --out parts")).ok();
+    let said = train("--steps 4 --out parts --resume").ok();
+    // The schedule follows from the number of steps, and nothing else has changed.
+    assert!(said.contains("steps of the schedule 4, was 2") && !said.contains("beta2"), "{said}");
+    let again = train(&format!("{settings} --steps 2 --out again"));
+    again.ok();
+    train(&format!("{settings} --steps 4 --out again --resume")).ok();
+    let file = |name: &str| std::fs::read(folder.path().join(name).join("checkpoint.safetensors")).unwrap();
+    assert_eq!(file("parts"), file("again"), "as if all had been said again");
+    let said = train("--steps 5 --out parts --resume --beta2 0.95").ok();
+    assert!(said.contains("beta2 0.95, was 0.9"), "{said}");
 }

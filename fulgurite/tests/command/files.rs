@@ -156,7 +156,18 @@ fn debug_states_are_written_and_compared() {
         assert!(other.out.contains("DIFFERENT loss []: ") && other.out.contains(" tensors differ by more than 1e-4\n"));
         let refused = check("a/checkpoint.safetensors", &["--executors", "none"]).fails(1);
         assert!(refused.contains("none"), "{refused}");
+        for tolerance in ["nan", "inf", "-1"] {
+            let refused = check("a/checkpoint.safetensors", &[&format!("--tolerance={tolerance}")]).fails(2);
+            assert!(refused.contains("expected a number of 0 or more"), "{refused}");
+        }
     }
+    // A model of 16 positions.
+    let write = |more: &[&str]| run(&[&["debug-state", "write", "a/checkpoint.safetensors"][..], more].concat());
+    assert!(write(&["usual.bin", "--batch", "1"]).ok().contains("1 sequences of 16 tokens"));
+    assert!(write(&["x.bin", "--context", "17"]).fails(1).contains("--context is 17, the model's is 16"));
+    let before = std::fs::read(folder.path().join("a/checkpoint.safetensors")).unwrap();
+    assert!(write(&["./a/checkpoint.safetensors"]).fails(1).contains("is read, and would be written over"));
+    assert!(before == std::fs::read(folder.path().join("a/checkpoint.safetensors")).unwrap());
     let ids: Vec<u8> = [1_i32, 2, 3, 4].iter().flat_map(|id| id.to_le_bytes()).collect();
     std::fs::write(folder.path().join("old.bin"), ids).unwrap();
     let said = run(&["tokenize", "--headerless", "old.bin", "--out", "shards"]).ok();

@@ -103,8 +103,10 @@ fn what_cannot_be_used_is_named() {
         ("unused", "", &["--top-p", "1.5"], "argument 'top_p': is 1.5, expected a number from 0 to 1"),
         ("unused", "", &["--min-p", "-1"], "argument 'min_p': is -1"),
         ("unused", "", &["--repetition-penalty", "0"], "argument 'repetition_penalty': is 0"),
-        ("unused", "", &["--prompt", "one two three four", "--cache", "3"], "the cache has room for 3"),
-        ("unused", "", &["--cache", "65"], "is 65, expected 1 to 64"),
+        ("unused", "", &["--prompt", "one two three four", "--cache", "3"], "(text 1), the cache has 3"),
+        ("unused", "", &["--cache", "65"], "has 65 positions, the model's context 64"),
+        ("unused", "", &["--stop", ""], "argument 'stop_texts': hold an empty text"),
+        ("unused", "", &["--stop-token", "99999"], "argument 'stop_tokens': hold 99999, the model's vocabulary is"),
     ] {
         let folder = copied(file, text);
         let complaint = generate(folder.path(), more).fails(1);
@@ -126,4 +128,86 @@ fn what_cannot_be_used_is_named() {
     let file = golden().join("metaspace/tokenizer.json");
     let said = run_in(folder.path(), &[&tokens[..], &[file.to_str().unwrap()]].concat()).ok();
     assert!(said.contains("shards/text_val.bin: 20 tokens"), "{said}");
+    // Its tokens have no bytes that llm.c's vocabulary could hold, which is told before anything is written.
+    let more = [&tokens[..], &[file.to_str().unwrap(), "--vocabulary", "--out", "none"]].concat();
+    let more: Vec<&str> = more.into_iter().enumerate().filter(|(i, _)| ![3, 4].contains(i)).map(|(_, s)| s).collect();
+    let complaint = run_in(folder.path(), &more).fails(1);
+    let expected = "is of a file, which has no bytes for each token, but a file of this kind holds gpt2";
+    assert!(complaint.contains("--vocabulary: the tokenizer '") && complaint.contains(expected), "{complaint}");
+    assert!(!folder.path().join("none").exists());
+}
+
+#[test]
+fn files_that_are_cut_or_absent_are_named_and_nothing_is_written() {
+    let shard = |number: usize| format!("llama/model-0000{number}-of-00003.safetensors");
+    let complain = |change: &dyn Fn(&Path), from: &str, expected: &str| {
+        let folder = copied("unused", "");
+        std::fs::create_dir(folder.path().join("lit")).unwrap();
+        for name in ["lit_model.pth", "model_config.yaml"] {
+            let file = golden().join("../torch_files/litgpt_old").join(name);
+            std::fs::copy(file, folder.path().join("lit").join(name)).unwrap();
+        }
+        change(folder.path());
+        let generated = run_in(folder.path(), &["generate", from, "--prompt", "a", "--tokens", "1"]).fails(1);
+        let converted = run_in(folder.path(), &["convert", from, "out.safetensors"]).fails(1);
+        for complaint in [generated, converted] {
+            assert!(complaint.contains(expected), "{complaint}");
+        }
+        assert!(!folder.path().join("out.safetensors").exists() && !folder.path().join("config.json").exists());
+    };
+    let cut = |path: &Path| {
+        let bytes = std::fs::read(path).unwrap();
+        std::fs::write(path, &bytes[..bytes.len() - 5]).unwrap();
+    };
+    let incomplete = "model-00002-of-00003.safetensors': the header describes 55552 bytes of data, but 55547 follow it";
+    complain(&|root| cut(&root.join(shard(2))), "llama", incomplete);
+    let remove = |root: &Path, name: &str| std::fs::remove_file(root.join(name)).unwrap();
+    complain(&|root| remove(root, &shard(3)), "llama", "model-00003-of-00003.safetensors': cannot read the file");
+    let index = "llama/model.safetensors.index.json";
+    complain(
+        &|root| remove(root, index),
+        "llama",
+        "model.safetensors': is not there, and neither is model.safetensors.",
+    );
+    complain(&|root| cut(&root.join(index)), "llama", "index.json': EOF while parsing");
+    complain(&|root| cut(&root.join("llama/config.json")), "llama", "config.json': EOF while parsing");
+    complain(&|root| cut(&root.join("lit/lit_model.pth")), "lit", "lit_model.pth': is no whole archive of torch.save");
+    let emptied = |root: &Path| std::fs::write(root.join("lit/lit_model.pth"), "").unwrap();
+    for from in ["lit", "lit/lit_model.pth"] {
+        complain(&emptied, from, "error: 'lit/lit_model.pth': is no whole archive of torch.save: it is empty");
+    }
+    complain(&|root| remove(root, "lit/model_config.yaml"), "lit", "model_config.yaml': No such file");
+    let unknown = |root: &Path| {
+        let path = root.join("lit/model_config.yaml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(path, text + "n_blocks: 3\n").unwrap();
+    };
+    complain(&unknown, "lit", "model_config.yaml': line 52: a llama has no field 'n_blocks'");
+}
+
+#[test]
+fn a_folder_of_litgpt_is_converted_there_and_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = golden().join("../torch_files/litgpt_old");
+    let tokenizer = golden().join("../llama_files/tokenizer.json");
+    let convert = |from: &str, to: &str| run_in(folder.path(), &["convert", from, to]);
+    let said = convert(of.to_str().unwrap(), "hf/model.safetensors").ok();
+    assert!(said.starts_with("hf/model.safetensors: litgpt to huggingface, 2 layers, 4 heads"), "{said}");
+    let said = convert("hf", "lit/lit_model.pth").ok();
+    assert!(said.starts_with("lit/lit_model.pth: huggingface to litgpt, 2 layers, 4 heads"), "{said}");
+    let generate = |from: &str| {
+        let more =
+            ["--prompt", "t3 t5", "--temperature", "0", "--tokens", "8", "--tokenizer", tokenizer.to_str().unwrap()];
+        run_in(folder.path(), &[&["generate", from], &more[..]].concat()).ok()
+    };
+    let expected = generate(of.to_str().unwrap());
+    assert!(expected.starts_with("t3 t5 t"), "{expected}");
+    assert_eq!([generate("hf"), generate("lit"), generate("lit/lit_model.pth")], [(); 3].map(|()| expected.clone()));
+    for (from, to) in [("hf", "hf/model.safetensors"), ("lit/lit_model.pth", "lit/../lit/lit_model.pth")] {
+        let complaint = convert(from, to).fails(1);
+        assert!(complaint.contains("is read, and would be written over"), "{complaint}");
+    }
+    assert_eq!(generate("lit"), expected);
+    let complaint = convert(golden().join("../llama_files/gpt2").to_str().unwrap(), "gpt2/lit_model.pth").fails(1);
+    assert!(complaint.contains("the format litgpt does not hold models of the family gpt2"), "{complaint}");
 }

@@ -25,10 +25,14 @@ fn a_model_is_trained_resumed_and_sampled() {
     assert!(said.contains("step 3: loss ") && !said.contains("step 2: "), "{said}");
     let said = train("3", &["--resume"]).ok();
     assert!(said.starts_with("nothing to do: the checkpoint is at step 3"), "{said}");
-    assert!(train("3", &["--resume", "--dtype", "bf16"]).fails(1).contains("was made in f32, got bf16"));
-    let said = train_to("mixed", "2", &["--dtype", "bf16"]).ok();
+    assert!(
+        train("3", &["--resume", "--precision", "bf16-true"]).fails(1).contains("was made in 32-true, got bf16-true")
+    );
+    let said = train_to("mixed", "2", &["--precision", "bf16-mixed"]).ok();
     assert!(said.contains("step 2: loss ") && folder.path().join("mixed/traces/02_autocast.trace").exists(), "{said}");
-    assert!(train("3", &["--dtype", "f16"]).code == 2);
+    let refused = train("3", &["--precision", "16-true"]);
+    assert!(refused.fails(2).contains("f16 needs loss scaling"));
+    assert!(train("3", &["--precision", "tf32"]).fails(1).contains("no executor of the list computes"));
     assert!(train_to("other", "3", &["--size", "huge"]).fails(1).contains("unknown model size 'huge'"));
     assert!(train("3", &["--resume", "--seed", "7"]).code == 1);
     assert!(train("3", &["--overwrite", "--data", "no such file"]).fails(1).contains("no such file"));
@@ -85,27 +89,94 @@ fn a_llama_is_trained_resumed_and_sampled() {
     let generate = ["generate", checkpoint, "--prompt", "The ", "--tokens", "6", "--temperature", "0"];
     let said = run_in(folder.path(), &generate).ok();
     assert!(said.starts_with("The ") && said.ends_with('\n'), "{said:?}");
+    // The folder of a run stands for its checkpoint.
+    let of_folder = [&["generate", "runs/llama"], &generate[2..]].concat();
+    assert_eq!(run_in(folder.path(), &of_folder).ok(), said);
     let init =
         |family| run_in(folder.path(), &["train", family, "--init", checkpoint, "--out", "more", "--steps", "1"]);
     assert!(init("gpt2").fails(1).contains("holds weights of a llama model, expected those of a gpt2 model"));
     assert!(init("llama").ok().starts_with(&format!("llama from {checkpoint}: ")));
     let convert = ["convert", checkpoint, "out/model.safetensors"];
-    let complaint = run_in(folder.path(), &convert).fails(1);
-    assert!(complaint.contains("there is no folder 'out'"), "{complaint}");
-    std::fs::create_dir(folder.path().join("out")).unwrap();
+    // Its folder is made.
     let converted = run_in(folder.path(), &convert).ok();
     assert!(converted.contains("checkpoint to huggingface, 1 layers, 4 heads, 64 channels, context 16"), "{converted}");
     let again = [&["generate", "out", "--tokenizer", "bytes"], &generate[2..]].concat();
     assert_eq!(run_in(folder.path(), &again).ok(), said);
+    // A file that is smaller than a tensor.
+    let sharded = ["convert", checkpoint, "parts/model.safetensors", "--max-shard-size", "5"];
+    let noted = run_in(folder.path(), &sharded);
+    let expected = "has 65536 bytes, more than --max-shard-size, 5: such a tensor has a file of its own";
+    assert!(noted.code == 0 && noted.err.contains(expected), "{}", noted.err);
     let complaint = run_in(folder.path(), &["generate", "out"]).fails(1);
     assert!(complaint.contains("do not say which tokenizer the model of 256 ids was trained with"), "{complaint}");
+    let config = folder.path().join("out/config.json");
+    let before = std::fs::read(&config).unwrap();
+    let over = ["convert", "out/model.safetensors", "out/config.json", "--to", "litgpt"];
+    let complaint = run_in(folder.path(), &over).fails(1);
+    assert!(complaint.contains("out/config.json: is there already, and is no file of weights"), "{complaint}");
+    assert_eq!(std::fs::read(&config).unwrap(), before);
     for option in [&["--heads", "2"][..], &["--prefix"]] {
         let complaint = run_in(folder.path(), &[&["convert", checkpoint, "llama.safetensors"][..], option].concat());
         let expected = format!("holds a llama, {} is of files of gpt2 alone", option[0]);
         assert!(complaint.fails(1).contains(&expected));
     }
     let complaint = run_in(folder.path(), &["convert", checkpoint, "llama.bin"]).fails(1);
-    assert!(complaint.contains("llmc holds models of the family gpt2 alone"), "{complaint}");
+    assert!(complaint.contains("the format llmc does not hold models of the family llama"), "{complaint}");
+}
+
+#[test]
+fn a_folder_of_others_is_trained_on_with_its_own_tokenizer() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = |more: &[&str]| {
+        let small = ["train", "llama", "--batch", "2", "--context", "8", "--steps", "1", "--sample-tokens", "2"];
+        run_in(folder.path(), &[&small[..], &["--evaluate-batches", "1"], more].concat())
+    };
+    train(&["--size", "nano", "--set", "n_layer=1", "--out", "first"]).ok();
+    run_in(folder.path(), &["convert", "first/checkpoint.safetensors", "hf/model.safetensors"]).ok();
+    let vocabulary: serde_json::Map<_, _> = (0..41).map(|i| (format!("w{i}"), serde_json::json!(i))).collect();
+    let tokenizer = serde_json::json!({
+        "version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w0"},
+    });
+    std::fs::write(folder.path().join("hf/tokenizer.json"), tokenizer.to_string()).unwrap();
+    // A shard of llm.c: 256 numbers, then ids of 16 bits.
+    let shard = |name: &str, largest: u16| {
+        let header: Vec<i32> = [20_240_520, 1, 800].into_iter().chain([0; 253]).collect();
+        let ids = (0..800_u16).flat_map(|i| (i % (largest + 1)).to_le_bytes());
+        let bytes: Vec<u8> = header.iter().flat_map(|n| n.to_le_bytes()).chain(ids).collect();
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    };
+    shard("good.bin", 40);
+    let said = train(&["--init", "hf", "--data", "good.bin", "--out", "next", "--prompt", "w3 w5"]).ok();
+    assert!(said.starts_with("llama from hf: ") && said.contains("step 1: loss "), "{said}");
+    // The checkpoint names it.
+    let said = run_in(folder.path(), &["generate", "next", "--prompt", "w1 w2", "--tokens", "3"]).ok();
+    assert!(said.starts_with("w1 w2"), "{said}");
+    // From the root, so that it is found from every folder, and however it is spelt.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let next = folder.path().join("next");
+    let again = run_in(elsewhere.path(), &["generate", next.to_str().unwrap(), "--prompt", "w1 w2", "--tokens", "3"]);
+    assert_eq!(again.ok(), said);
+    let complaint = run_in(folder.path(), &["generate", "next", "--tokenizer", "bytes"]).fails(1);
+    assert!(complaint.contains("the model was trained with the tokenizer '"), "{complaint}");
+    run_in(folder.path(), &["convert", "next/checkpoint.safetensors", "moved", "--to", "checkpoint"]).ok();
+    // Its name need not end in .json.
+    std::fs::rename(folder.path().join("hf/tokenizer.json"), folder.path().join("words.tok")).unwrap();
+    let named = ["--init", "hf", "--data", "good.bin", "--prompt", "w3 w5", "--out", "named"];
+    train(&[&named[..], &["--tokenizer", "words.tok"]].concat()).ok();
+    let more =
+        ["train", "llama", "--resume", "--tokenizer", "./words.tok", "--steps", "2", "--batch", "2", "--context", "8"];
+    let said =
+        run_in(folder.path(), &[&more[..], &["--evaluate-batches", "1", "--sample-tokens", "2"], &named[..]].concat());
+    let said = said.ok();
+    assert!(said.contains("resumed at step 1 of 2"), "{said}");
+    let lost = ["convert", "next/checkpoint.safetensors", "found", "--to", "checkpoint"];
+    run_in(folder.path(), &lost).fails(1);
+    run_in(folder.path(), &[&lost[..], &["--tokenizer", "words.tok"]].concat()).ok();
+    std::fs::rename(folder.path().join("words.tok"), folder.path().join("hf/tokenizer.json")).unwrap();
+    shard("bad.bin", 41);
+    let complaint = train(&["--init", "hf", "--data", "bad.bin", "--out", "bad"]).fails(1);
+    assert!(complaint.contains("tokenizer.json' has 41 ids"), "{complaint}");
 }
 
 #[test]
@@ -243,12 +314,24 @@ fn traces_of_a_model() {
     assert!(out.contains("\nloss: f32[]"), "{out}");
     let plain = run(&[&small[..], &["--stage", "claim", "--plain"]].concat()).ok();
     assert!(plain.contains(" by cpu") && !plain.contains("yield"), "{plain}");
+    let half = run(&[&small[..], &["--dtype", "bf16"]].concat()).ok();
+    assert!(half.contains("state.params.wte.weight: bf16[256, 64]"), "{half}");
+    let complaint = run(&[&small[..], &["--dtype", "i64"]].concat()).fails(1);
+    assert!(complaint.contains("--dtype is i64, expected a floating-point type"), "{complaint}");
+    // Before the default executors of the target, or instead of them.
+    let claim = |executors| {
+        let model = ["trace", "show", "llama-loss", "--layers", "1", "--dtype", "bf16", "--target", "cuda:sm_90a"];
+        run(&[&model[..], &["--stage", "claim", "--plain", "--executors", executors]].concat()).ok()
+    };
+    let (mixed, alone) = (claim("liger,default"), claim("liger,cuda"));
+    assert!(mixed.contains("by liger") && mixed.contains("by flash") && mixed.contains("by cublaslt"), "{mixed}");
+    assert!(alone.contains("by liger") && !alone.contains("by flash"), "{alone}");
     let loss = run(&["trace", "show", "gpt2-loss", "--layers", "1"]).ok();
     assert!(!loss.contains("value_and_grad"), "{loss}");
     for model in ["gpt2-decode", "llama-decode"] {
         let shown = ["trace", "show", model, "--layers", "1", "--batch", "2", "--dtype", "bf16"];
         let decode = run(&shown).ok();
-        assert!(decode.contains("cached_attention(") && decode.contains(", logits = lm_head"), "{decode}");
+        assert!(decode.contains("extend_and_attend(") && decode.contains("logits = "), "{decode}");
         assert!(run(&[&shown[..], &["--backward"]].concat()).fails(1).contains("has no backward pass"));
     }
     assert!(run(&["trace", "show", "gpt2", "--size", "huge"]).fails(1).contains("expected one of nano"));

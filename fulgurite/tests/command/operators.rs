@@ -34,8 +34,9 @@ fn classes_of_autocast_are_listed() {
             text.lines().position(|line| line.starts_with(class)).unwrap_or_else(|| panic!("no {class} in\n{text}"));
         text.lines().nth(at + 1).unwrap().trim()
     };
-    let low = "cached_attention, fused_linear_cross_entropy, linear, matmul, prims::matmul, \
-               scaled_dot_product_attention";
+    let low = "cached_attention, experts_mlp, extend_and_attend, fused_linear_cross_entropy, fused_linear_jsd, \
+               grouped_linear, grouped_outer, linear, matmul, prims::matmul, scaled_dot_product_attention, \
+               unsloth::gated_linear";
     assert_eq!(after("low"), low);
     assert!(after("full").split(", ").any(|name| name == "softmax"), "{text}");
     let rows = json(&run(&["ops", "list", "--autocast", "--json"]).ok());
@@ -144,6 +145,12 @@ fn calls_are_shown_in_rust() {
         let shown = run(&["ops", "show", name]).ok();
         assert!(shown.contains(&format!("Rust           {call}\n")), "{shown}");
     }
+    // The types of attributes that are enums, with their variants.
+    let shown = run(&["ops", "show", "kl_div"]).ok();
+    assert!(shown.contains("reduction: DivergenceReduction::{None, Mean, BatchMean, Sum}\n"), "{shown}");
+    let shown = json(&run(&["ops", "show", "gelu", "--json"]).ok());
+    let expected = serde_json::json!([{"argument": "approximate", "variants": "Approximate::{None, Tanh}"}]);
+    assert_eq!(shown["enums"], expected);
 }
 
 /// The number is that of the element type that has most samples: booleans have few.

@@ -168,6 +168,11 @@ fn inputs_are_given_by_name() {
     let run = |inputs: &str| {
         run_in(folder.path(), &["trace", "run", "exp.trace", "--inputs", inputs, "--json", "--out", "out.safetensors"])
     };
+    for read in ["exp.trace", "good.safetensors"] {
+        let over = ["trace", "run", "exp.trace", "--inputs", "good.safetensors", "--out", read];
+        let complaint = run_in(folder.path(), &over).fails(1);
+        assert!(complaint.contains("is read, and would be written over"), "{complaint}");
+    }
     let outputs = json(&run("good.safetensors").ok());
     assert_eq!(outputs[0]["path"], "out0");
     assert_eq!(outputs[0]["shape"], serde_json::json!([4, 8]));

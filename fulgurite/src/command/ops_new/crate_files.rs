@@ -37,10 +37,13 @@ debug = false
 
 [profile.dev.package.gemm-common]
 opt-level = 3
+debug-assertions = false
 [profile.dev.package.gemm-f32]
 opt-level = 3
+debug-assertions = false
 [profile.dev.package.gemm-f64]
 opt-level = 3
+debug-assertions = false
 
 [profile.dev.package.fulgurite-kernels]
 opt-level = 3

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use fulgurite::Device;
 use fulgurite::models::Family;
 use fulgurite::models::checkpoint::OptimizerSettings;
+use fulgurite::models::precision::Precision;
 
 use super::super::options;
 
@@ -41,7 +42,7 @@ pub enum Model {
   fulgurite train gpt2 --size micro --tokenizer gpt2 --data text.txt --batch 8 --accumulate 4 --out runs/micro
   fulgurite train gpt2 --init gpt2_124M.bin --data 'shards/*_train.bin' --validation shards/tiny_shakespeare_val.bin
   fulgurite train gpt2 --size nano --steps 600 --out runs/nano --resume
-  fulgurite train gpt2 --dtype bf16 --device cuda --size 124M --tokenizer gpt2"))]
+  fulgurite train gpt2 --precision bf16-mixed --device cuda --size 124M --tokenizer gpt2"))]
 pub struct Gpt2 {
     /// nano, micro, mini, small, 124M, 355M, 774M or 1558M.
     #[arg(long, default_value = "micro", conflicts_with = "init")]
@@ -58,8 +59,8 @@ pub struct Gpt2 {
 #[command(after_help = concat!(rules!(), "\
   fulgurite train llama --size nano --steps 300 --out runs/llama
   fulgurite train llama --size nano --set n_layer=1 --set mlp_class_name=GemmaMLP
-  fulgurite train llama --size TinyLlama-1.1B --set n_layer=2 --context 128 --device cuda --dtype bf16
-  fulgurite train llama --config tinyllama.yaml --steps 100"))]
+  fulgurite train llama --size TinyLlama-1.1B --set n_layer=2 --context 128 --device cuda --precision bf16-true
+  fulgurite train llama --config tinyllama.yaml --steps 100 --warmup 10"))]
 pub struct Llama {
     /// nano, micro, mini, or a published model: Llama-2-7b, Llama-3.2-1B, TinyLlama-1.1B, Mistral-7B, Mixtral-8x7B,
     /// Qwen2.5-0.5B, Qwen3-0.6B, Gemma-2b, Gemma-2-2b, pythia-70m, ... (a name that is not known lists all).
@@ -82,7 +83,7 @@ pub(super) struct Run {
     /// Weights to start from, and the size with them: a checkpoint, llm.c's .bin, or Hugging Face's safetensors.
     #[arg(long, value_name = "FILE")]
     pub(super) init: Option<PathBuf>,
-    /// gpt2 or bytes; that of --init, or else bytes, otherwise.
+    /// gpt2, bytes, or a tokenizer.json; that of --init, or else bytes, otherwise.
     #[arg(long)]
     pub(super) tokenizer: Option<String>,
     /// Text files, or llm.c's shards of tokens, as names or patterns; tinyshakespeare otherwise.
@@ -168,7 +169,8 @@ pub(super) struct Run {
     /// Writes where one step's time goes to profile.json in the folder (for Perfetto), and prints it as a table.
     #[arg(long)]
     pub(super) profile: bool,
-    /// Continues from the checkpoint in the folder.
+    /// Continues from the checkpoint in the folder: with its learning rates, warm-up, optimizer and accumulation,
+    /// unless they are given.
     #[arg(long)]
     pub(super) resume: bool,
     /// Starts anew although the folder holds a checkpoint, and replaces it.
@@ -177,10 +179,11 @@ pub(super) struct Run {
     /// Where it runs: cpu, cuda, cuda:1, ..., or auto for the first device that is available.
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = Device::named)]
     pub(super) device: Device,
-    /// Arithmetic of products: f32 (IEEE), bf16 (autocast: operands in bf16, weights and moments in f32), or tf32 on
-    /// CUDA (operands rounded to 10 bits of fraction).
-    #[arg(long, default_value = "f32", value_parser = ["f32", "bf16", "tf32"])]
-    pub(super) dtype: String,
+    /// LitGPT's names: 32-true (everything in f32), bf16-mixed (products in bf16; weights, gradients and moments in
+    /// f32), bf16-true (all of these in bf16); and tf32 on CUDA (32-true with operands of products rounded to 10 bits
+    /// of fraction).
+    #[arg(long, default_value_t = Precision::F32True, value_name = "NAME")]
+    pub(super) precision: Precision,
     #[command(flatten)]
     pub(super) activations: options::Activations,
     #[command(flatten)]
@@ -188,6 +191,14 @@ pub(super) struct Run {
 }
 
 impl Model {
+    /// The family, and what all families have in common.
+    pub(super) fn run_mut(&mut self) -> (Family, &mut Run) {
+        match self {
+            Model::Gpt2(of) => (Family::Gpt2, &mut of.run),
+            Model::Llama(of) => (Family::Llama, &mut of.run),
+        }
+    }
+
     /// The family, the size and its replaced fields, the dropout, and the rest.
     pub(super) fn parts(&self) -> (Family, &str, &[String], f64, &Run) {
         match self {

@@ -2,26 +2,37 @@
 
 use std::path::Path;
 
-use fulgurite::models::run_file::{Precision, RunFile, read};
+use fulgurite::models::run_file::{Lengths, RunFile, read};
 
 use super::super::outcome::Failed;
 use super::arguments::Llama;
 
 /// Sets what the file at `path` says and no option of the command line does; `given` is whether an option is there.
-pub(super) fn apply(path: &Path, of: &mut Llama, given: &dyn Fn(&str) -> bool) -> Result<(), Failed> {
+/// Gives the options that were set.
+pub(super) fn apply(path: &Path, of: &mut Llama, given: &dyn Fn(&str) -> bool) -> Result<Vec<&'static str>, Failed> {
+    let mut said = Vec::new();
     let file: RunFile = read(path).map_err(|error| Failed(error.to_string()))?;
     let run = &mut of.run;
+    // Before anything is derived from them, the command line's numbers take the place of the file's.
+    let own = Lengths {
+        batch: given("batch").then_some(run.batch),
+        accumulate: given("accumulate").then_some(run.accumulate),
+        context: run.context,
+        steps: given("steps").then_some(run.steps),
+    };
+    let lengths = file.lengths(own).map_err(|message| Failed(format!("'{}': {message}", path.display())))?;
     macro_rules! set {
         ($($option:ident = $value:expr),* $(,)?) => {$(
             if let Some(value) = $value && !given(stringify!($option)) {
                 run.$option = value;
+                said.push(stringify!($option));
             }
         )*};
     }
     set! {
-        steps = file.steps,
-        batch = file.batch,
-        accumulate = file.accumulate,
+        steps = lengths.steps,
+        batch = lengths.batch,
+        accumulate = lengths.accumulate,
         lr = file.lr,
         beta1 = file.betas.map(|[beta1, _]| beta1),
         beta2 = file.betas.map(|[_, beta2]| beta2),
@@ -34,17 +45,13 @@ pub(super) fn apply(path: &Path, of: &mut Llama, given: &dyn Fn(&str) -> bool) -
         save_every = file.save_every,
         log_every = file.log_every,
         sample_tokens = file.sample_tokens,
-        context = file.context.map(Some),
+        context = lengths.context.map(Some),
         warmup = file.warmup.map(Some),
         tokenizer = file.tokenizer.map(Some),
         out = file.out.map(Some),
         data = (!file.data.is_empty()).then_some(file.data),
         validation = (!file.validation.is_empty()).then_some(file.validation),
-        dtype = file.precision.map(|precision| match precision {
-            Precision::F32 => "f32".to_owned(),
-            Precision::Bf16Mixed => "bf16".to_owned(),
-            Precision::Tf32 => "tf32".to_owned(),
-        }),
+        precision = file.precision,
     }
     // A part of the peak, whoever says what that is.
     let (lr, min_lr) = (run.lr, file.min_lr);
@@ -57,13 +64,26 @@ pub(super) fn apply(path: &Path, of: &mut Llama, given: &dyn Fn(&str) -> bool) -
     if !given("size") {
         set!(init = file.init.map(Some));
     }
-    if run.init.is_some() {
-        return Ok(());
+    if given("init") {
+        return Ok(said);
+    }
+    if let Some(init) = &run.init {
+        // Weights have a configuration, no field of which can be replaced.
+        let fields = [("--set", &of.set), ("model_config or train.tie_embeddings", &file.set)];
+        return match fields.into_iter().find(|(_, set)| !set.is_empty()) {
+            None => Ok(said),
+            Some((name, set)) => Err(Failed(format!(
+                "'{}': {name} sets {}, but the model is that of the weights in '{}', whose configuration is their own",
+                path.display(),
+                set.join(", "),
+                init.display()
+            ))),
+        };
     }
     if let Some(size) = file.size.filter(|_| !given("size")) {
         of.size = size;
     }
     // Those of the command line come last, and win.
     of.set.splice(0..0, file.set);
-    Ok(())
+    Ok(said)
 }
