@@ -61,7 +61,7 @@ run() {
     cd tests
     local executors=("$@")
     if [ ${#executors[@]} -eq 0 ]; then
-        executors=(decode flash:: flash_tf32 liger llmc tf32:: optim cublaslt fusion cuda)
+        executors=(decode flash:: flash_tf32 liger llmc tf32:: optim unsloth cublaslt fusion cuda)
         summary 'the CUDA floor' "$folder/cuda_device" --test-threads=4
         summary 'generated kernels' "$folder/cuda_generated" --test-threads=2
         summary 'programs on the device' "$folder/device_runs"
@@ -77,7 +77,7 @@ run() {
         summary "operators by $executor" "$folder/generated" "::$executor" --test-threads=16
     done
     [ $# -eq 0 ] || return $failed
-    for arguments in '--dtype f32' '--dtype tf32' '--dtype tf32 --executors llmc,optim,cublaslt,fusion,cuda' '--dtype tf32 --context 1024' '--dtype bf16 --context 1024' '--dtype bf16 --context 1024 --executors llmc,optim,cublaslt,fusion,cuda'; do
+    for arguments in '--precision 32-true' '--precision tf32' '--precision tf32 --executors llmc,optim,cublaslt,fusion,cuda' '--precision tf32 --context 1024' '--precision bf16-mixed --context 1024' '--precision bf16-mixed --context 1024 --executors llmc,optim,cublaslt,fusion,cuda'; do
         # shellcheck disable=SC2086
         "$folder/device_step" $arguments || failed=1
     done
@@ -102,7 +102,7 @@ sanitize() {
         rm "$log"
     }
     for tool in "${tools[@]}"; do
-        for executor in cuda decode fusion cublaslt optim liger llmc tf32 flash flash_tf32; do
+        for executor in cuda decode fusion cublaslt optim liger unsloth llmc tf32 flash flash_tf32; do
             local dtype=${DTYPE:-f32}
             # Its kernels of bf16 are others than those of f32.
             [ "$executor$dtype" != flashf32 ] || watched "operators by flash" "$tool" "$folder/generated" ::consistency::flash::bf16

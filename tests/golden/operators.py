@@ -29,6 +29,9 @@ import torch
 from safetensors.torch import load_file, save
 from torch.optim.adamw import adamw as adamw_step
 
+sys.path.insert(0, str(Path(__file__).parent))
+import liger  # noqa: E402
+
 VERSION = 1
 
 
@@ -117,6 +120,30 @@ def losses(function):
     return lambda input, target, **rest: function(input, target if target.is_floating_point() else target.long(), **rest)
 
 
+def class_losses(
+    input,
+    target,
+    weight=None,
+    ignore_index=-100,
+    label_smoothing=0.0,
+    lse_square_scale=0.0,
+    softcap=None,
+    reduction="none",
+):
+    """Losses of classes with a cap of the logits and the squared log-sum-exp, of what PyTorch has: in f32 of halves."""
+    logits = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+    weight = weight if weight is None else weight.to(logits.dtype)
+    logits = logits if softcap is None else softcap * torch.tanh(logits / softcap)
+    options = dict(weight=weight, ignore_index=ignore_index, label_smoothing=label_smoothing)
+    plain = torch.nn.functional.cross_entropy(logits, target.long(), reduction="none", **options)
+    counts = target != ignore_index
+    all = plain + torch.where(counts, lse_square_scale * torch.logsumexp(logits, -1) ** 2, 0.0)
+    if reduction != "mean":
+        return all.sum() if reduction == "sum" else all
+    each = torch.ones_like(all) if weight is None else weight[torch.where(counts, target.long(), 0)]
+    return all.sum() / torch.where(counts, each, 0.0).sum()
+
+
 def scatter_add(input, dim, index, src):
     # Backward wants no more of `src` than is used.
     return torch.scatter_add(input, dim, index, src[tuple(slice(0, extent) for extent in index.shape)])
@@ -135,6 +162,7 @@ FUNCTIONS = {
     "where": lambda condition, input, other: torch.where(condition, input, other),
     "scatter_add": scatter_add,
     "topk": topk,
+    "index_copy": lambda input, dim, index, source: torch.index_copy(input, dim, index.long(), source),
     "index_add": lambda input, dim, index, src=None, source=None, alpha=1: torch.index_add(
         input, dim, index, source if src is None else src, alpha=alpha
     ),
@@ -143,14 +171,18 @@ FUNCTIONS = {
     "Tensor.type_as": lambda input, other: input.type_as(other),
     "optim.AdamW": adamw,
 }
-# Primitives name dimensions their own way.
+# Operators that torch does not have, and primitives, which name dimensions their own way.
 OPERATORS = {
+    **liger.FORMULAS,
     "prims::sum": over_dims(torch.sum),
     "prims::amax": over_dims(torch.amax),
     "prims::amin": over_dims(torch.amin),
+    "class_losses": class_losses,
+    "regularized_cross_entropy": class_losses,
 }
 # Inputs that torch has no gradient for.
-WITHOUT_GRADIENT = {("nn.functional.cross_entropy", "weight"), ("nn.functional.nll_loss", "weight")}
+LOSSES = ("nn.functional.cross_entropy", "nn.functional.nll_loss", "class_losses", "regularized_cross_entropy")
+WITHOUT_GRADIENT = {(loss, "weight") for loss in LOSSES}
 RANDOM = {"nn.functional.dropout", "rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal"}
 # Elements of the largest tensor; large samples test what does not depend on PyTorch.
 LARGEST = 512
@@ -158,9 +190,9 @@ LARGEST = 512
 
 def resolve(case):
     """The callable of a case, taking keyword arguments."""
-    name = case["torch"]
     if case["op"] in OPERATORS:
         return OPERATORS[case["op"]]
+    name = case["torch"]
     if name in FUNCTIONS:
         return FUNCTIONS[name]
     found = torch
@@ -175,11 +207,13 @@ def resolve(case):
 
 def reason_to_skip(case, tensors):
     """Why a case is not given to PyTorch, if it is not."""
-    if not case.get("torch"):
+    if case["op"] in liger.FUSED and not case["id"].split("/")[1] in ("f32", "f64"):
+        return "logits of 16 bits are rounded, which the formula does not say"
+    if not case.get("torch") and case["op"] not in OPERATORS:
         return "mirrors no torch function"
-    if case["torch"] in RANDOM or case["args"].get("dropout_p"):
+    if case.get("torch") in RANDOM or case["args"].get("dropout_p"):
         return "draws random numbers"
-    if case["torch"] == "nn.functional.layer_norm" and math.prod(case["args"]["normalized_shape"]) == 1:
+    if case.get("torch") == "nn.functional.layer_norm" and math.prod(case["args"]["normalized_shape"]) == 1:
         return "torch leaves roundings of the mean, which a variance of zero amplifies"
 
     def sizes(value):
@@ -228,7 +262,7 @@ def run(case, tensors):
     for name in grad.get("inputs", []):
         if not isinstance(places.get(name), torch.Tensor):
             raise CaseError(f"`grad.inputs` names {name!r}, which is no tensor argument")
-        if (case["torch"], name) not in WITHOUT_GRADIENT:
+        if (case.get("torch") or case["op"], name) not in WITHOUT_GRADIENT:
             inputs[name] = places[name].requires_grad_()
     outputs = flatten(resolve(case)(**arguments))
     results = {f"{case_id}/out{i}": output for i, output in enumerate(outputs)}

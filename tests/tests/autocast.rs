@@ -246,3 +246,51 @@ fn products_are_of_f16_where_that_is_asked_for() {
     assert_eq!(run(Some(DType::BF16)), (vec![DType::BF16; 3], 2.0));
     assert_eq!(run(None), (Vec::new(), fine + finer));
 }
+
+/// Log-probabilities of before come from the same products: where nothing has changed since, each ratio is one.
+#[test]
+fn log_probabilities_that_are_given_stay_as_they_are() {
+    let f = jit(|(input, weight, tokens, mask, advantages, old): (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)| {
+        fused_linear_grpo(input, weight, tokens, mask, advantages, old)
+    })
+    .options(Options { autocast: Some(DType::BF16), ..Options::default() });
+    let numbers = |count: usize, by: usize| -> Vec<f32> { (0..count).map(|i| (i * by % 13) as f32 - 6.0).collect() };
+    let call = |old: &Array| {
+        let [input, weight] = [(Vec::from([2, 3, 4]), 7), (Vec::from([5, 4]), 5)];
+        let of = |(shape, by): (Vec<usize>, usize)| Array::new(shape.clone(), &numbers(shape.iter().product(), by));
+        let tokens = Array::new([2, 3], &[0i64, 4, 1, 2, 3, 0]).unwrap();
+        let mask = Array::from_f64([2, 3], DType::Bool, &[1.0; 6]).unwrap();
+        let advantages = Array::new([2], &[1.0_f32, -0.25]).unwrap();
+        f.call((of(input).unwrap(), of(weight).unwrap(), tokens, mask, advantages, old.clone())).unwrap()
+    };
+    let (_, log_p) = call(&Array::new([2, 3], &[0.0_f32; 6]).unwrap());
+    let loss = call(&log_p).0.to_vec::<f32>().unwrap()[0];
+    assert!((loss + 0.375).abs() < 1e-6, "{loss}");
+}
+
+#[test]
+fn weights_of_classes_are_not_rounded_with_the_logits() {
+    let classes = |count: usize| (meta(&[count], DType::I64), meta(&[3], DType::F32));
+    let names = || Names { arguments: ["x", "w", "classes", "weights"].map(Into::into).into(), results: Vec::new() };
+    let (target, weights) = classes(4);
+    let metas = (meta(&[4, 8], DType::F32), meta(&[3, 8], DType::F32), target, weights);
+    let fused = |(x, w, classes, weights): (Tensor, Tensor, Tensor, Tensor)| {
+        fulgurite_ops::nn::fused_linear_cross_entropy::with(x, w, classes).ce_weight(weights).call()
+    };
+    let program = mixed(&trace("f", Target::cpu(), &names(), metas, fused).unwrap().0);
+    let name = "fused_linear_cross_entropy";
+    assert_eq!(types(&program, name), (vec![LOW, LOW, DType::I64, FULL], FULL), "{program}");
+
+    // The logits of a product in bf16 keep the weights company in the losses as well.
+    let of = |loss: fn(Tensor, Tensor, Tensor) -> Tensor, name: &str| {
+        let (target, weights) = classes(4);
+        let metas = (meta(&[4, 8], DType::F32), meta(&[3, 8], DType::F32), target, weights);
+        let f = |(x, w, classes, weights): (Tensor, Tensor, Tensor, Tensor)| loss(linear(x, w), classes, weights);
+        let program = mixed(&trace("f", Target::cpu(), &names(), metas, f).unwrap().0);
+        types(&program, name).0
+    };
+    let losses = |x, classes, weights| class_losses::with(x, classes).weight(weights).call();
+    assert_eq!(of(losses, "class_losses"), [LOW, DType::I64, FULL]);
+    let reduced = |x, classes, weights| cross_entropy::with(x, classes).weight(weights).call();
+    assert_eq!(of(reduced, "cross_entropy"), [FULL, DType::I64, FULL]);
+}

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite_models::precision::rounded_to_tf32;
+use fulgurite_models::precision::Precision;
 use fulgurite_ops::prelude::*;
 use fulgurite_runtime::compile::{Options, Stage, stages};
 use fulgurite_runtime::executor::{default_executors, find_executor};
@@ -37,11 +37,10 @@ fn attention(
 }
 
 fn stages_of(trace: Trace, rounded: bool) -> Vec<Stage> {
-    let mut list = default_executors("cuda");
-    if rounded {
-        list = rounded_to_tf32(&list);
-    }
-    stages(trace, &Options { verify: true, executors: Some(list), ..Options::default() }).unwrap()
+    let precision = if rounded { Precision::Tf32 } else { Precision::F32True };
+    let executors = Some(default_executors("cuda"));
+    let options = Options { verify: true, executors, device: Some(Device::new("cuda", 0)), ..Options::default() };
+    stages(trace, &precision.compile_options(&options).unwrap()).unwrap()
 }
 
 fn named<'a>(stages: &'a [Stage], name: &str) -> &'a Trace {

@@ -49,7 +49,7 @@ fn results(trace: Trace) -> Vec<Vec<u8>> {
 
 #[test]
 fn snapshot_of_two_layers() {
-    let mixed = autocast(&loss_trace(&CONFIG, 2, 8).unwrap(), DType::BF16).unwrap();
+    let mixed = autocast(&loss_trace(&CONFIG, DType::F32, [2, 8]).unwrap(), DType::BF16).unwrap();
     insta::assert_snapshot!("gpt2_loss_autocast", mixed.to_string());
 }
 

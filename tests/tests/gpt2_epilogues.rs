@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::traces::{loss_trace, train_step_trace};
+use fulgurite_runtime::DType;
 use fulgurite_runtime::compile::{Options, Stage, compile, stages};
 use fulgurite_runtime::fuel::Fuel;
 use fulgurite_runtime::trace::{Block, Trace};
@@ -65,7 +66,7 @@ fn a_step_consists_of_products_with_epilogues() {
 
 #[test]
 fn what_an_earlier_executor_takes_stays_its_own() {
-    let stages = stages(on_cuda(&loss_trace(&CONFIG, 2, 8).unwrap()), &options(&LLMC)).unwrap();
+    let stages = stages(on_cuda(&loss_trace(&CONFIG, DType::F32, [2, 8]).unwrap()), &options(&LLMC)).unwrap();
     let late = stage(&stages, "late_rewrite");
     let gelu = late.block.symbols.iter().find(|symbol| symbol.name() == "gelu").unwrap();
     let reason = "linear_then_gelu: gelu is taken by llmc";
@@ -73,7 +74,7 @@ fn what_an_earlier_executor_takes_stays_its_own() {
     let claimed = stage(&stages, "claim");
     assert!(claimed.block.symbols.iter().any(|symbol| symbol.name() == "llmc::gelu"), "{claimed}");
     // Without llmc nobody reads what GELU is applied to, since nothing is differentiated.
-    let stages = self::stages(on_cuda(&loss_trace(&CONFIG, 2, 8).unwrap()), &options(&TF32)).unwrap();
+    let stages = self::stages(on_cuda(&loss_trace(&CONFIG, DType::F32, [2, 8]).unwrap()), &options(&TF32)).unwrap();
     let claimed = products(&stage(&stages, "claim").block).into_iter().map(|((name, _), n)| (name, n));
     let expected = [("cublaslt::linear_gelu", LAYERS), ("cublaslt::linear_residual", 2 * LAYERS)];
     assert_eq!(claimed.collect::<Vec<_>>(), expected);

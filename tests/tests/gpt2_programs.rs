@@ -30,7 +30,7 @@ fn inputs(trace: &Trace) -> Vec<Array> {
 }
 
 fn programs(options: &Options) -> Programs {
-    loss_programs(loss_trace(&CONFIG, 2, 8).unwrap(), options).unwrap()
+    loss_programs(loss_trace(&CONFIG, DType::F32, [2, 8]).unwrap(), options).unwrap()
 }
 
 /// The program with `value_and_grad` in it.
@@ -50,7 +50,7 @@ fn joint() -> Trace {
 
 #[test]
 fn two_programs_give_what_one_gives() {
-    let loss = loss_trace(&CONFIG, 2, 8).unwrap();
+    let loss = loss_trace(&CONFIG, DType::F32, [2, 8]).unwrap();
     let inputs = inputs(&loss);
     for names in [None, Some(["reference"])] {
         let mut options = Options { verify: true, ..Options::default() };
@@ -119,6 +119,6 @@ fn both_programs_are_as_stored() {
         text(&programs(&options), "delete_last_used", PrintOptions { depth: 1, ..PrintOptions::OUTLINE })
     );
     let target: Target = "cuda:sm_90a".parse().unwrap();
-    let cuda = loss_programs(retarget(&loss_trace(&CONFIG, 2, 8).unwrap(), &target), &options).unwrap();
+    let cuda = loss_programs(retarget(&loss_trace(&CONFIG, DType::F32, [2, 8]).unwrap(), &target), &options).unwrap();
     insta::assert_snapshot!("gpt2_programs_cuda_fused", text(&cuda, "fuse", PrintOptions::OUTLINE));
 }

@@ -80,7 +80,7 @@ fn every_stage_of_a_training_step_parses_verifies_and_runs() {
 
 #[test]
 fn snapshots_of_two_layers() {
-    let forward = loss_trace(&CONFIG, 2, 8).unwrap();
+    let forward = loss_trace(&CONFIG, DType::F32, [2, 8]).unwrap();
     insta::assert_snapshot!("gpt2_loss_acquired", acquired_text(&forward));
     let stages = train_step_stages(&CONFIG, &OptimizerSettings::default(), 2, 8, &Options::default()).unwrap();
     let last = stages.last().unwrap();

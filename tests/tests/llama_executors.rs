@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use fulgurite_models::decoder::DecoderConfig;
 use fulgurite_models::traces::{loss_programs, loss_trace};
+use fulgurite_runtime::DType;
 use fulgurite_runtime::compile::{Options, Stage};
 use fulgurite_runtime::trace::{Block, Trace};
 use fulgurite_runtime::transforms::retarget::retarget;
@@ -21,8 +22,8 @@ fn llama(fields: &[&str]) -> DecoderConfig {
     config
 }
 
-fn loss(config: &DecoderConfig) -> Trace {
-    retarget(&loss_trace(config, 2, 8).unwrap(), &"cuda:sm_90a".parse().unwrap())
+fn loss(config: &DecoderConfig, dtype: DType) -> Trace {
+    retarget(&loss_trace(config, dtype, [2, 8]).unwrap(), &"cuda:sm_90a".parse().unwrap())
 }
 
 fn last(stages: &[Stage]) -> &Block {
@@ -38,12 +39,12 @@ fn called<'a>(block: &'a Block, executor: &str) -> BTreeMap<&'a str, usize> {
     called
 }
 
-/// The symbols of `liger` in the last forward and the last backward trace.
-fn symbols(config: &DecoderConfig, executors: &[&str]) -> [BTreeMap<String, usize>; 2] {
-    let options = Options { verify: true, ..Options::default() }.with_executors(executors).unwrap();
-    let programs = loss_programs(loss(config), &options).unwrap();
+/// The symbols that `owner` runs in the last forward and the last backward trace, where `liger` is first in the list.
+fn symbols(config: &DecoderConfig, dtype: DType, owner: &str) -> [BTreeMap<String, usize>; 2] {
+    let options = Options { verify: true, ..Options::default() }.with_executors(&LIGER).unwrap();
+    let programs = loss_programs(loss(config, dtype), &options).unwrap();
     [&programs.forward, &programs.backward].map(|stages| {
-        let counted = called(last(stages), "liger");
+        let counted = called(last(stages), owner);
         counted.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
     })
 }
@@ -64,7 +65,7 @@ fn norms_residuals_and_rotations_of_a_llama_are_kernels_of_liger() {
         vec!["norm_eps=1e-6", "rotary_percentage=0.5"],
     ];
     for fields in configs {
-        let [forward, backward] = symbols(&llama(&fields), &LIGER);
+        let [forward, backward] = symbols(&llama(&fields), DType::F32, "liger");
         let of_liger = |name: &str| name.contains("rms_norm") || name.contains("rope");
         let forward: BTreeMap<_, _> = forward.into_iter().filter(|(name, _)| of_liger(name)).collect();
         let backward: BTreeMap<_, _> = backward.into_iter().filter(|(name, _)| of_liger(name)).collect();
@@ -80,10 +81,35 @@ fn norms_residuals_and_rotations_of_a_llama_are_kernels_of_liger() {
 }
 
 #[test]
+fn layer_norms_are_kernels_that_liger_shares() {
+    let norms = 2 * LAYERS + 1;
+    let [forward, backward] = symbols(&llama(&["norm_class_name=LayerNorm"]), DType::BF16, "llmc");
+    // Attention in bf16 is written out without `flash`.
+    assert_eq!(forward, expected(&[("llmc::layernorm", norms), ("llmc::softmax", LAYERS)]));
+    assert_eq!(backward, expected(&[("llmc::layernorm_backward", norms)]));
+}
+
+#[test]
+fn experts_of_a_mixture_compute_their_own_rows_alone() {
+    let config = llama(&["mlp_class_name=LLaMAMoE", "n_expert=4", "n_expert_per_token=2"]);
+    let of_groups = |symbols: BTreeMap<String, usize>| -> BTreeMap<String, usize> {
+        symbols.into_iter().filter(|(name, _)| name.contains("grouped")).collect()
+    };
+    let [forward, backward] = symbols(&config, DType::BF16, "liger").map(of_groups);
+    assert_eq!(forward, expected(&[("grouped_linear", 3 * LAYERS)]));
+    assert_eq!(backward, expected(&[("grouped_linear", 3 * LAYERS), ("grouped_outer", 3 * LAYERS)]));
+    // Of attention, and of the router.
+    let [forward, _] = symbols(&config, DType::BF16, "llmc");
+    assert_eq!(forward, expected(&[("llmc::softmax", 2 * LAYERS)]));
+    // The kernels are written for 16 bits.
+    assert!(symbols(&config, DType::F32, "liger").map(of_groups).iter().all(BTreeMap::is_empty));
+}
+
+#[test]
 fn programs_without_liger_keep_what_the_model_wrote() {
     for executors in [&["optim", "cublaslt", "fusion", "cuda"][..], &["cpu", "reference"]] {
         let options = Options { verify: true, ..Options::default() }.with_executors(executors).unwrap();
-        let trace = loss_trace(&llama(&[]), 2, 8).unwrap();
+        let trace = loss_trace(&llama(&[]), DType::F32, [2, 8]).unwrap();
         let trace = if executors[0] == "cpu" { trace } else { retarget(&trace, &"cuda:sm_90a".parse().unwrap()) };
         let programs = loss_programs(trace, &options).unwrap();
         for stage in programs.joint.iter() {

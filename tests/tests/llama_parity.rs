@@ -17,7 +17,7 @@ use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, loss_and_gra
 use fulgurite_models::train::step_scalars;
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::tree::Tree;
-use fulgurite_runtime::{Array, Device, Tensor, jit};
+use fulgurite_runtime::{Array, DType, Device, Tensor, jit};
 use safetensors::SafeTensors;
 use serde::Deserialize;
 use serde_json::Value;
@@ -113,7 +113,7 @@ fn follows(file: &SafeTensors<'_>, case: &str, config: &DecoderConfig, options: 
     })
     .donate("arg0")
     .options(options.clone());
-    let zeros = || fulgurite_models::train::zeros(config, Device::CPU).unwrap();
+    let zeros = || fulgurite_models::train::zeros(config, DType::F32, Device::CPU).unwrap();
     let mut state = TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros() };
     let (losses, norms) = (floats(file, &format!("{case}/loss")), floats(file, &format!("{case}/norm")));
     for (i, batch) in batches.into_iter().enumerate() {

@@ -53,6 +53,31 @@ fn ignored_rows_bring_no_infinity_into_losses_and_gradients() -> Result<()> {
     Ok(())
 }
 
+/// The mean of no rows is no number, but its gradient is zero: nothing was counted.
+#[test]
+fn where_no_row_counts_gradients_are_zero() -> Result<()> {
+    let cross = |input, target, weight, smoothing| {
+        cross_entropy::with(input, target).weight(Some(weight)).label_smoothing(smoothing).call()
+    };
+    let regularized = |input, target, weight, smoothing| {
+        regularized_cross_entropy::with(input, target).weight(Some(weight)).label_smoothing(smoothing).call()
+    };
+    for loss in [&cross as &dyn Fn(Tensor, Tensor, Tensor, f64) -> Tensor, &regularized] {
+        for smoothing in [0.0, 0.1] {
+            let step = jit(|(input, target, weight): (Tensor, Tensor, Tensor)| {
+                tracer::value_and_grad((input, weight), |(input, weight)| loss(*input, target, *weight, smoothing))
+            });
+            let arguments =
+                (Array::new([2, 2], &INPUT)?, Array::new([2], &[-100i64; 2])?, Array::new([2], &[1.0_f32, 2.0])?);
+            let (loss, (input, weight)) = step.call(arguments)?;
+            assert!(loss.to_vec::<f32>()?[0].is_nan());
+            assert_eq!(input.to_vec::<f32>()?, [0.0; 4], "smoothing {smoothing}");
+            assert_eq!(weight.to_vec::<f32>()?, [0.0; 2], "smoothing {smoothing}");
+        }
+    }
+    Ok(())
+}
+
 /// `logical_not` tells a loss of 0 from one of a rounding. (The fuzzer's seed 1, case 1077.)
 #[test]
 fn the_loss_of_one_class_is_zero_by_kernel_and_reference() -> Result<()> {
@@ -91,6 +116,38 @@ fn the_logits_of_all_rows_never_exist_in_a_fused_linear_cross_entropy() -> Resul
     let fused = peak(fused_linear_cross_entropy)?;
     assert!(apart > logits, "{apart} bytes, the logits have {logits}");
     assert!(fused < logits, "{fused} bytes, {apart} in two operators; the logits have {logits}");
+    Ok(())
+}
+
+/// As PyTorch's: the mean of no losses is NaN, and no row has a gradient.
+#[test]
+fn where_no_row_counts_the_mean_is_nan_and_gradients_are_zero() -> Result<()> {
+    type Loss = fn(Tensor, Tensor, Tensor, Tensor) -> Tensor;
+    let losses: [(&str, Loss); 4] = [
+        ("cross_entropy", |x, w, _, target| cross_entropy(linear(x, w), target)),
+        ("regularized", |x, w, _, target| regularized_cross_entropy(linear(x, w), target)),
+        ("fused", |x, w, _, target| fused_linear_cross_entropy(x, w, target)),
+        ("fused with class weights", |x, w, of_class, target| {
+            fused_linear_cross_entropy::with(x, w, target).ce_weight(of_class).call()
+        }),
+    ];
+    for (name, loss) in losses {
+        let step = jit(move |(input, weight, of_class, target): (Tensor, Tensor, Tensor, Tensor)| {
+            tracer::value_and_grad((input, weight, of_class), |(x, w, of_class)| loss(*x, *w, *of_class, target))
+        });
+        let numbers = |count: usize| (0..count).map(|i| i as f32 / 7.0 - 1.0).collect::<Vec<_>>();
+        let operands = (
+            Array::new([5, 4], &numbers(20))?,
+            Array::new([3, 4], &numbers(12))?,
+            Array::new([3], &[1.0_f32, 2.0, 0.5])?,
+            Array::new([5], &[-100_i64; 5])?,
+        );
+        let (loss, (input, weight, of_class)) = step.call(operands)?;
+        assert!(loss.item()?.is_nan(), "{name}: {}", loss.item()?);
+        for gradient in [input, weight, of_class] {
+            assert!(gradient.to_f64()?.iter().all(|value| *value == 0.0), "{name}: {:?}", gradient.to_f64()?);
+        }
+    }
     Ok(())
 }
 

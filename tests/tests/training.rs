@@ -8,7 +8,8 @@ use fulgurite_models::checkpoint::Checkpoint;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::llmc::{LlmcCheckpoint, Shard, Version};
 use fulgurite_models::metrics::{Metrics, PLOT, TABLE, read};
-use fulgurite_models::train::{COMPUTE_DTYPE, Cause, OnNonFinite, TrainError, TrainOptions, initial_parameters, train};
+use fulgurite_models::precision::Precision;
+use fulgurite_models::train::{Cause, OnNonFinite, PRECISION, TrainError, TrainOptions, initial_parameters, train};
 use fulgurite_models::{ActivationCheckpointing, GptConfig, Weights};
 use fulgurite_runtime::DType;
 use fulgurite_runtime::compile::Options;
@@ -47,6 +48,7 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         profile: false,
         resume: false,
         overwrite: false,
+        precision: Default::default(),
         compile: Default::default(),
         stop: None,
     }
@@ -298,7 +300,7 @@ fn a_guarded_update_is_the_update_or_nothing() {
     let state = || TrainState {
         params: initial_parameters(&config, 1).unwrap(),
         exp_avg: initial_parameters(&config, 2).unwrap(),
-        exp_avg_sq: zeros(&config, cpu).unwrap(),
+        exp_avg_sq: zeros(&config, DType::F32, cpu).unwrap(),
     };
     let bits = |state: &TrainState<Array>| -> Vec<Vec<u8>> {
         fulgurite_runtime::tree::Tree::leaves(state).into_iter().map(|(_, leaf)| leaf.to_bytes().unwrap()).collect()
@@ -458,8 +460,7 @@ fn a_run_on_shards_from_given_weights_resumes_bit_for_bit() {
 #[test]
 fn a_run_in_bf16_falls_keeps_f32_and_goes_on_in_no_other_type() {
     let folder = tempfile::tempdir().unwrap();
-    let compile = Options { autocast: Some(DType::BF16), ..Options::default() };
-    let in_bf16 = TrainOptions { compile, ..options(folder.path(), 30) };
+    let in_bf16 = TrainOptions { precision: Precision::Bf16Mixed, ..options(folder.path(), 30) };
     let report = run(&in_bf16);
     assert_eq!(report.compiles, 1);
     assert!(report.losses[29] < report.losses[0] - 1.0, "{:?}", report.losses);
@@ -467,11 +468,19 @@ fn a_run_in_bf16_falls_keeps_f32_and_goes_on_in_no_other_type() {
     let in_f32 = run(&options(tempfile::tempdir().unwrap().path(), 30));
     assert_ne!(report.losses, in_f32.losses, "something was computed in bf16");
     let checkpoint = Checkpoint::load(&report.checkpoint).unwrap();
-    assert_eq!(checkpoint.state.notes[COMPUTE_DTYPE], "bf16");
+    assert_eq!(checkpoint.state.notes[PRECISION], "bf16-mixed");
     assert!(checkpoint.tensors.values().all(|tensor| tensor.dtype() == DType::F32), "weights and moments are f32");
     let other = TrainOptions { resume: true, ..options(folder.path(), 40) };
     let error = train(&other, false, &mut |_| {}).unwrap_err().to_string();
-    assert!(error.contains("the checkpoint was made in bf16, got f32"), "{error}");
+    assert!(error.contains("the checkpoint was made in bf16-mixed, got 32-true"), "{error}");
+    // A checkpoint of an earlier version says it by a type.
+    let mut earlier = checkpoint;
+    earlier.state.notes.remove(PRECISION);
+    earlier.state.notes.insert("compute_dtype".into(), "bf16".into());
+    earlier.save(&report.checkpoint).unwrap();
+    let error = train(&other, false, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("the checkpoint was made in bf16-mixed, got 32-true"), "{error}");
+    run(&TrainOptions { precision: Precision::Bf16Mixed, steps: 31, ..other });
 }
 
 /// Runs to the end, then puts the checkpoint of step 5 back, as if the run had been killed after it.

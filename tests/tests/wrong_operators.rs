@@ -24,6 +24,8 @@ mod kernels;
 mod rewrites;
 #[path = "../src/wrong/rules.rs"]
 mod rules;
+#[path = "../src/wrong/unsloth.rs"]
+mod unsloth;
 
 fn tests_of(operator: &str, template: Template) -> Vec<GeneratedTest> {
     let filter = Filter { templates: vec![template], ..Filter::operator(operator) };
@@ -96,6 +98,27 @@ fn a_result_of_the_gradients_rule_that_is_another() {
     must_catch("wrong::result_beside_gradient", Template::Gradient, "as the rule of the gradient has it");
     must_pass("wrong::result_beside_gradient", Template::Consistency);
     must_pass("wrong::result_beside_gradient", Template::CotangentLinearity);
+}
+
+#[test]
+fn a_gradient_that_is_another_where_an_operand_is_frozen() {
+    must_catch("wrong::frozen_operand", Template::Gradient, "gradient of input where scale is frozen");
+    must_pass("wrong::frozen_operand", Template::Decomposition);
+    must_pass("wrong::frozen_operand", Template::CotangentLinearity);
+}
+
+/// What an executor makes of a loss and of a gated layer, with the mistakes of `careless_unsloth`.
+#[test]
+fn contracts_of_unsloth_that_are_broken() {
+    let broken = [
+        ("cross_entropy", Template::Gradient, "grad.input: along a random direction"),
+        ("logsumexp", Template::Consistency, "got inf"),
+        ("unsloth::gated_linear", Template::Gradient, "grad.weight: along a random direction"),
+    ];
+    for (operator, template, what) in broken {
+        let message = caught_by(operator, template, "careless_unsloth");
+        assert!(message.contains(what), "{operator}: expected a message with '{what}', got\n{message}");
+    }
 }
 
 #[test]

@@ -215,3 +215,32 @@ pub mod slope_at_kink {
         s.case(with(s.values([3], [0.0, 1.0, -1.0]))).forward_only("a kink").gradients([&[0.0, 2.0, 0.0]]);
     }
 }
+
+/// `input · scale`, whose gradient is wrong where `scale` is frozen.
+#[operator(name = "wrong::frozen_operand")]
+pub mod frozen_operand {
+    use fulgurite_ops::prims;
+    use fulgurite_runtime::rules::wants_gradient;
+
+    fn frozen_operand(input: Tensor<Floating>, scale: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor, scale: Tensor) -> Tensor {
+        prims::mul(input, scale)
+    }
+
+    fn grad(input: Tensor, scale: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (prims::mul(input, scale), move |d_out: Tensor| {
+            // The kernel without a gradient of `scale` forgets it.
+            let d_input = if wants_gradient(scale) { prims::mul(d_out, scale) } else { prims::mul(d_out, 1.0) };
+            Grads { input: d_input, scale: prims::mul(d_out, input) }
+        })
+    }
+
+    fn reference(input: &ArrayD<f64>, scale: &ArrayD<f64>) -> ArrayD<f64> {
+        input * scale
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8]), s.uniform(1.5, 2.0, [4, 8])));
+    }
+}
