@@ -1,5 +1,5 @@
 """A decoder like Llama in PyTorch, for `executor_table --python`: the time of its loss and of its loss with all
-gradients. Prints one line of JSON. The configuration has LitGPT's fields; norms, MLPs and rotations are Llama's.
+gradients, or of its training step with AdamW (`--what step`). Prints one line of JSON. The configuration has LitGPT's fields; norms, MLPs and rotations are Llama's.
 """
 import argparse
 import json
@@ -76,16 +76,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mode", choices=["eager", "compile"], default="eager")
     parser.add_argument("--config", type=json.loads, required=True)
-    parser.add_argument("--dtype", choices=["f32", "tf32", "bf16", "bf16-true"], default="f32")
+    parser.add_argument("--what", choices=["loss", "step"], default="loss")
+    parser.add_argument("--precision", choices=["32-true", "tf32", "bf16-mixed", "bf16-true"], default="32-true")
+    parser.add_argument("--threads", type=int, help="of the host's; PyTorch's own number otherwise")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--context", type=int, default=128)
     parser.add_argument("--steps", type=int, default=10)
     asked = parser.parse_args()
     torch.manual_seed(42)
-    if asked.dtype == "tf32":
+    if asked.threads:
+        torch.set_num_threads(asked.threads)
+    if asked.precision == "tf32":
         torch.set_float32_matmul_precision("high")
-    if asked.dtype == "bf16-true":
+    if asked.precision == "bf16-true":
         torch.set_default_dtype(torch.bfloat16)
     config, cuda = asked.config, asked.device == "cuda"
     with torch.device(asked.device):
@@ -100,7 +104,7 @@ def main():
     function = torch.compile(model) if asked.mode == "compile" else model
 
     def loss():
-        with torch.autocast(asked.device, torch.bfloat16, enabled=asked.dtype == "bf16"):
+        with torch.autocast(asked.device, torch.bfloat16, enabled=asked.precision == "bf16-mixed"):
             return function(inputs, targets, cos, sin)
 
     def forward():
@@ -125,6 +129,28 @@ def main():
                 times.append((time.perf_counter() - start) * 1e3)
         return statistics.median(times), value.item()
 
+    if asked.what == "step":
+        # What `device_step` has: everything decays, nothing is clipped.
+        options = dict(lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True, **options)
+
+        def step():
+            value = both()
+            optimizer.step()
+            return value
+
+        if cuda:
+            torch.cuda.reset_peak_memory_stats()
+        waited_ms, value = median(step)
+        start = time.perf_counter()
+        for _ in range(asked.steps):
+            step()
+        if cuda:
+            torch.cuda.synchronize()
+        piped_ms = (time.perf_counter() - start) * 1e3 / asked.steps
+        device = torch.cuda.max_memory_allocated() if cuda else None
+        print(json.dumps(dict(waited_ms=waited_ms, piped_ms=piped_ms, device=device, loss=value)))
+        return
     loss_ms, _ = median(forward)
     if cuda:
         torch.cuda.reset_peak_memory_stats()

@@ -1,8 +1,11 @@
 //! What the measurements share.
 
-pub mod gpt2;
+pub mod step;
+pub mod weights;
 
 use std::time::{Duration, Instant};
+
+use fulgurite_runtime::{Error, Result};
 
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
@@ -39,6 +42,22 @@ pub fn median(warmup: usize, runs: usize, mut f: impl FnMut()) -> Duration {
 pub fn median_of(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).map_or(f64::NAN, |middle| (middle * 1e3).round() / 1e3)
+}
+
+/// The value of a named argument of the command line.
+pub fn argument(name: &str) -> Option<String> {
+    std::env::args().skip_while(|argument| argument != name).nth(1)
+}
+
+/// The number that a named argument of the command line is.
+pub fn number(name: &str, otherwise: usize) -> Result<usize> {
+    let Some(text) = argument(name) else { return Ok(otherwise) };
+    text.parse().map_err(|error| wrong(name, format!("is '{text}', expected a number: {error}")))
+}
+
+/// The error of an argument of the command line.
+pub fn wrong(argument: &str, message: impl ToString) -> Error {
+    Error::Argument { argument: argument.into(), message: message.to_string() }
 }
 
 /// Peak resident memory of this process in MiB, where the system tells.

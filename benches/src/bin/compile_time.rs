@@ -5,7 +5,7 @@
 //!
 //! `FULGURITE_LOG=fulgurite_runtime::compile=debug` also logs how long each stage takes.
 
-use fulgurite_benches::gpt2::argument;
+use fulgurite_benches::argument;
 use fulgurite_benches::{log_to_stderr, median, processor};
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;

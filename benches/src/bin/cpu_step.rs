@@ -30,7 +30,7 @@ fn main() -> fulgurite_runtime::Result<()> {
     .donate("state")
     .options(Options { verify: false, ..Options::default() });
     let params = initial_parameters(&config, 42)?;
-    let zeros = || zeros(&config, fulgurite_runtime::Device::CPU);
+    let zeros = || zeros(&config, fulgurite_runtime::DType::F32, fulgurite_runtime::Device::CPU);
     let (exp_avg, exp_avg_sq) = (zeros()?, zeros()?);
     let mut state = TrainState { params, exp_avg, exp_avg_sq };
     let token = |i: usize| (i * 7919 % 50_257) as i64;

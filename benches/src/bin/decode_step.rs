@@ -1,19 +1,22 @@
 //! Decoding with a cache on a CUDA device, as `llama_decode_torch.py` of the peers runs it in PyTorch:
 //!
 //! ```text
-//! decode_step [--size TinyLlama-1.1B] [--batch 1] [--prompt 512] [--cache 2048] [--tokens 256] [--dtype bf16]
+//! decode_step [--model TinyLlama-1.1B] [--batch 1] [--prompt 512] [--cache 2048] [--tokens 256] [--dtype bf16]
 //!     [--executors decode,flash,...] [--layers N] [--profile FILE]
 //! ```
 //!
-//! Weights are random. Prints one line of JSON: milliseconds of writing the prompts (median), of a token of each
-//! sequence (many enqueued one after the other, each of which reads the token before it; and each waited for), the
-//! host's time for one, memory predicted and counted. `--profile` times one more token symbol by symbol.
+//! Weights are random, drawn on the device. Prints one line of JSON: milliseconds of writing the prompts (median), of a
+//! token of each sequence (many enqueued one after the other, each of which reads the token before it; and each waited
+//! for), the host's time for one, memory predicted and counted; bytes of the weights that a token reads (all but the
+//! embedding, of which it takes a row) in a second, and what a kernel copies in a second in this run. `--profile FILE`
+//! times one more prompt and one more token symbol by symbol, and writes FILE_prompt.json and FILE_token.json.
 
 use std::time::Instant;
 
-use fulgurite_benches::gpt2::{argument, options};
+use fulgurite_benches::argument;
 use fulgurite_benches::median_of;
-use fulgurite_models::config::Initial;
+use fulgurite_benches::step::options;
+use fulgurite_benches::weights::drawn;
 use fulgurite_models::decode::{by_decode, continued};
 use fulgurite_models::decoder::DecoderConfig;
 use fulgurite_models::model::Model;
@@ -25,29 +28,23 @@ use fulgurite_runtime::{Array, DType, Device, Error, Result, Tensor, jit};
 
 type Arguments<T> = (Parameters<T>, KvCache<T>, T, T, T);
 
-/// Uniform numbers of the deviation that a parameter starts with, of a cheap generator.
-fn random(config: &DecoderConfig, dtype: DType, device: Device) -> Result<Parameters<Array>> {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    Parameters::build(&config.parameters(), &mut |parameter| {
-        let width = match parameter.initial {
-            Initial::Normal(deviation) => deviation * 12.0_f64.sqrt(),
-            Initial::Ones | Initial::Zeros => 0.0,
-        };
-        let middle = if matches!(parameter.initial, Initial::Ones) { 1.0 } else { 0.0 };
-        let mut bytes = Vec::with_capacity(parameter.elements() * dtype.size());
-        for _ in 0..parameter.elements() {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            let value = (middle + width * ((state >> 40) as f64 / f64::from(1 << 24) - 0.5)) as f32;
-            match dtype {
-                DType::F32 => bytes.extend(value.to_le_bytes()),
-                // The upper half of an f32.
-                _ => bytes.extend(((value.to_bits() >> 16) as u16).to_le_bytes()),
-            }
+/// Bytes that a kernel which adds 1 to a GiB of bf16, in its place, reads and writes in a second: the median of
+/// several.
+fn copy_bandwidth(device: Device, state: &DeviceState) -> Result<f64> {
+    let options = Options { device: Some(device), ..Options::default() };
+    let add = jit(|x: Tensor| x + 1.0).arguments(["x"]).donate("x").options(options);
+    let mut x = Array::zeros_on(device, [1 << 29], DType::BF16)?;
+    let mut ms = Vec::new();
+    for _ in 0..9 {
+        let start = Instant::now();
+        // Several, so that what the host does between them is hidden.
+        for _ in 0..16 {
+            x = add.call(x)?;
         }
-        Array::from_bytes(&parameter.shape, dtype, &bytes)?.to_device(device)
-    })
+        state.synchronize()?;
+        ms.push(start.elapsed().as_secs_f64() * 1e3 / 16.0);
+    }
+    Ok((1u64 << 31) as f64 / (median_of(ms) * 1e-3))
 }
 
 fn main() -> Result<()> {
@@ -60,21 +57,22 @@ fn main() -> Result<()> {
     };
     let (batch, prompt, length) = (number("--batch", 1)?, number("--prompt", 512)?, number("--cache", 2048)?);
     let steps = number("--tokens", 256)?;
-    let size = argument("--size").unwrap_or_else(|| "TinyLlama-1.1B".into());
-    let mut config = DecoderConfig::named(&size, 32_000).map_err(|error| wrong("--size", error.to_string()))?;
+    let size = argument("--model").unwrap_or_else(|| "TinyLlama-1.1B".into());
+    let mut config = DecoderConfig::named(&size, 32_000).map_err(|error| wrong("--model", error.to_string()))?;
     config.n_layer = number("--layers", config.n_layer)?;
     let dtype = argument("--dtype").unwrap_or_else(|| "bf16".into());
     let dtype: DType = dtype.parse().map_err(|_| wrong("--dtype", format!("is '{dtype}', expected bf16 or f32")))?;
     let executors = argument("--executors").unwrap_or_default();
     let names: Vec<&str> = executors.split(',').filter(|name| !name.is_empty()).collect();
     // Parameters have the element type themselves: nothing is cast.
+    let cuda = Device::new("cuda", 0);
     let options = match &names[..] {
-        [] => by_decode(Options { executors: None, ..options("f32", &[])? }),
-        names => options("f32", names)?,
+        [] => by_decode(Options { executors: None, ..options(cuda, &[])? }),
+        names => options(cuda, names)?,
     };
-    let device = options.device.unwrap_or(Device::new("cuda", 0));
+    let device = options.device.unwrap_or(cuda);
     let state = DeviceState::of(device)?;
-    let params = random(&config, dtype, device)?;
+    let params = drawn(&config, dtype, device)?;
     let step = jit(|(params, cache, tokens, starts, last): Arguments<Tensor>| {
         let (cache, logits) = continued(&config, &params, cache, [tokens, starts, last]);
         let next = reshape(argmax::with(logits).dim(-1).call(), [batch as i64, 1]);
@@ -119,9 +117,14 @@ fn main() -> Result<()> {
         state.synchronize()?;
         piped_ms = start.elapsed().as_secs_f64() * 1e3 / count.max(1) as f64;
     }
-    let arguments = (params, cache, token.clone(), starts, zeros);
+    let arguments = (params, cache, token.clone(), starts, zeros.clone());
     let compiled = step.compile(&arguments)?;
     let counts = compiled.program().counts().unwrap_or_default();
+    let tied = if config.tie_embeddings { 0 } else { config.padded_vocab_size * config.n_embd };
+    let elements = config.parameters().iter().map(|parameter| parameter.elements()).sum::<usize>() - tied;
+    let read = elements as f64 * dtype.size() as f64 / (piped_ms * 1e-3);
+    let copied = copy_bandwidth(device, &state)?;
+    let round = |x: f64| (x * 1e3).round() / 1e3;
     println!(
         "{}",
         serde_json::json!({
@@ -130,19 +133,26 @@ fn main() -> Result<()> {
             "decode_ms": (piped_ms * 1e4).round() / 1e4, "waited_ms": median_of(waited), "host_us": median_of(host),
             "tokens_s": (batch as f64 * 1e3 / piped_ms).round(), "first_s": (first_s * 100.0).round() / 100.0,
             "compiles": step.compiles(), "graphs": counts.graphs, "replays": counts.replays,
+            "weights_tb_s": round(read / 1e12), "copy_tb_s": round(copied / 1e12), "of_copy": round(read / copied),
             "commands": counts.commands, "predicted_mib": compiled.program().memory().peak() >> 20,
             "counted_mib": state.context().memory_held().peak >> 20, "token": token.to_host()?.to_vec::<i64>()?[0],
         })
     );
     if let Some(file) = argument("--profile") {
-        let (_, mut profile) = step.profile(arguments)?;
-        println!("{profile}");
-        fulgurite_models::durable::write(std::path::Path::new(&file), profile.to_chrome_trace().as_bytes())
-            .map_err(|error| Error::File { path: file.clone(), message: error.to_string() })?;
-        profile.spans.sort_by_key(|span| std::cmp::Reverse(span.time));
-        for span in profile.spans.iter().take(30) {
-            let line: String = span.line.chars().take(120).collect();
-            println!("{:9.1} us  {line}", span.time.as_secs_f64() * 1e6);
+        let (params, cache, ..) = arguments.clone();
+        drop(arguments);
+        let ((cache, token, starts), prompt) = step.profile((params.clone(), cache, tokens, zeros.clone(), last))?;
+        let (_, profile) = step.profile((params, cache, token, starts, zeros))?;
+        for (name, mut profile) in [("prompt", prompt), ("token", profile)] {
+            println!("{name}: {profile}");
+            let file = file.replace(".json", &format!("_{name}.json"));
+            fulgurite_models::durable::write(std::path::Path::new(&file), profile.to_chrome_trace().as_bytes())
+                .map_err(|error| Error::File { path: file.clone(), message: error.to_string() })?;
+            profile.spans.sort_by_key(|span| std::cmp::Reverse(span.time));
+            for span in profile.spans.iter().take(12) {
+                let line: String = span.line.chars().take(120).collect();
+                println!("{:9.1} us  {line}", span.time.as_secs_f64() * 1e6);
+            }
         }
     }
     Ok(())

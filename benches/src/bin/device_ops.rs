@@ -1,10 +1,10 @@
 //! Operators that are bound by memory, on a CUDA device: the time of forward and backward, and what part of the copy
-//! bandwidth measured in the same run it is. `device_ops [--filter softmax] [--runs 9]`
+//! bandwidth measured in the same run it is. `device_ops [--filter softmax,layer_norm] [--runs 9]`
 //!
 //! Bytes are what has to move: operands and results once each way. Times are the sum of a program's kernels, each
 //! between events, median of the runs; backward is forward with its vjp, less forward.
 
-use fulgurite_benches::gpt2::argument;
+use fulgurite_benches::argument;
 use fulgurite_benches::median_of;
 use fulgurite_kernels::launch::CopyRange;
 use fulgurite_ops::prelude::*;
@@ -83,6 +83,7 @@ fn cases() -> Vec<Case> {
     }
     // As peers measure them.
     cases.extend(rms_norms(16_384, 4096, DType::BF16));
+    cases.extend(others_of_liger());
     let [batch, length, width] = [4, 4096, 128];
     let heads = |count: usize| (vec![batch, count, length, width], DType::BF16);
     let table = (vec![length, width], DType::F32);
@@ -98,6 +99,16 @@ fn cases() -> Vec<Case> {
             vec![query, key]
         }),
     });
+    let [rows, width, classes] = [8192, 4096, 128_256];
+    let all = (rows + classes) * width * DType::BF16.size();
+    cases.push(Case {
+        name: "linear + cross_entropy",
+        first: "liger",
+        inputs: vec![(vec![rows, width], DType::BF16), (vec![classes, width], DType::BF16), (vec![rows], DType::I64)],
+        wrt: vec![0, 1],
+        bytes: [all, all],
+        function: Box::new(|x| vec![fused_linear_cross_entropy(x[0], x[1], x[2])]),
+    });
     let parameters = 124_475_904 / 768;
     cases.push(Case {
         name: "adamw",
@@ -111,6 +122,34 @@ fn cases() -> Vec<Case> {
         }),
     });
     cases
+}
+
+/// Liger's normalizations and divergences beside those of a Llama, in bf16.
+fn others_of_liger() -> Vec<Case> {
+    let (dtype, size) = (DType::BF16, DType::BF16.size());
+    let case = |name, shapes: &[&[usize]], wrt: &[usize], passes: [usize; 2], function: Function| Case {
+        name,
+        first: "liger",
+        inputs: shapes.iter().map(|shape| (shape.to_vec(), dtype)).collect(),
+        wrt: wrt.to_vec(),
+        bytes: passes.map(|passes| passes * shapes[0].iter().product::<usize>() * size),
+        function,
+    };
+    let (image, classes): ([usize; 4], [usize; 2]) = ([32, 512, 32, 32], [4096, 32_000]);
+    let (rows, both): ([usize; 2], _) = ([16_384, 4096], [&classes[..], &classes[..]]);
+    let normed: Function = Box::new(|x| vec![group_norm::with(x[0], 32).weight(x[1]).bias(x[2]).call()]);
+    let kl: Function = Box::new(|x| {
+        let reduced = kl_div::with(x[0], x[1]).reduction(DivergenceReduction::BatchMean).log_target(true);
+        vec![reduced.call()]
+    });
+    vec![
+        case("group_norm", &[&image, &[512], &[512]], &[0, 1, 2], [2, 3], normed),
+        case("poly_norm", &[&rows, &[3], &[1]], &[0, 1, 2], [2, 3], Box::new(|x| vec![poly_norm(x[0], x[1], x[2])])),
+        case("dyt", &[&rows, &[1], &[4096]], &[0, 1, 2], [2, 3], Box::new(|x| vec![dyt(x[0], x[1], x[2])])),
+        case("sparsemax", &[&rows], &[0], [2, 3], Box::new(|x| vec![sparsemax(x[0])])),
+        case("kl_div", &both, &[0], [2, 2], kl),
+        case("jsd", &both, &[0], [2, 3], Box::new(|x| vec![jsd(x[0], x[1])])),
+    ]
 }
 
 /// Normalization by the root mean square, alone and with a residual.
@@ -173,7 +212,8 @@ fn main() -> Result<()> {
     println!(
         "| operator | input | executors | forward us | of copy | backward us | of copy |\n|---|---|---|---|---|---|---|"
     );
-    for case in cases().iter().filter(|case| case.name.contains(&filter)) {
+    let wanted = |case: &&Case| filter.split(',').any(|part| case.name.contains(part));
+    for case in cases().iter().filter(wanted) {
         let default = ["optim", "cublaslt", "fusion", "cuda"];
         for executors in [default.to_vec(), [&[case.first][..], &default].concat()] {
             let options = Options { verify: false, ..Options::default() }.with_executors(&executors)?;

@@ -1,48 +1,46 @@
 //! The table of executors: one model, several lists of executors, the time of its loss and of its loss with all
-//! gradients, and memory. On the host or on a device by the same command:
+//! gradients, or of its training step, and memory. On the host or on a device by the same command:
 //!
 //! ```text
 //! executor_table [--model llama|gpt2] [--size Llama-3.1-8B] [--set n_layer=1,n_embd=256] [--batch 1] [--context 128]
-//!     [--device cpu|cuda] [--dtype f32|tf32|bf16|bf16-true] [--executors 'default;liger,default'] [--steps 10]
-//!     [--python python3 --peers eager,compile]
+//!     [--what loss|step] [--device cpu|cuda] [--precision 32-true|tf32|bf16-mixed|bf16-true] [--threads 2]
+//!     [--executors 'default;liger,default'] [--steps 10] [--python python3 --peers eager,compile --peer-threads 1,2]
 //! ```
 //!
-//! Lists are separated by semicolons; `default` in a list stands for the default executors that it does not name.
-//! `bf16` computes products in bf16 (autocast), `bf16-true` has parameters in bf16. Each list runs in a process of its
-//! own, so that a peak of memory is its own. Times are medians of calls that are waited for. `planned GiB` is what the
-//! memory plan of loss and gradients says, `device GiB` what the allocator counted at most, weights included. With
-//! `--python`, PyTorch runs a decoder of these sizes (`peers/decoder_torch.py`), eager and compiled.
+//! Lists are separated by semicolons; `default` in a list stands for the default executors that it does not name. Each
+//! list runs in a process of its own, so that a peak of memory is its own. Times are medians of calls that are waited
+//! for; `enqueued ms` is that of steps enqueued one after the other. `planned GiB` is what the memory plan says,
+//! `device GiB` what the allocator counted at most, weights included. A step is AdamW's: all parameters decay, nothing
+//! is clipped. With `--python`, PyTorch runs a decoder of these sizes (`peers/decoder_torch.py`), eager and compiled,
+//! on the host with each number of threads.
 
 use std::process::Command;
 use std::time::Instant;
 
-use fulgurite_benches::gpt2::argument;
-use fulgurite_benches::{log_to_stderr, median_of};
+use fulgurite_benches::step::{Setting, batch, measure, options};
+use fulgurite_benches::weights::drawn;
+use fulgurite_benches::{argument, log_to_stderr, median_of, number, wrong};
+use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::dropout::Dropout;
-use fulgurite_models::precision::rounded_to_tf32;
+use fulgurite_models::precision::Precision;
 use fulgurite_models::step::{BatchTensors, loss_and_gradients};
-use fulgurite_models::train::initial_parameters;
+use fulgurite_models::train::batch_arrays;
 use fulgurite_models::{Family, Model, ModelConfig, Parameters, Tokenizer};
-use fulgurite_ops::prelude::to;
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::device::DeviceState;
-use fulgurite_runtime::executor::find_executor;
-use fulgurite_runtime::tree::Tree;
-use fulgurite_runtime::{Array, DType, Device, Error, Result, Tensor, jit};
+use fulgurite_runtime::{Array, Device, Result, Tensor, jit};
 use serde_json::{Value, json};
 
 /// Calls before any is timed.
 const WARM: usize = 3;
 
-fn wrong(argument: &str, message: impl ToString) -> Error {
-    Error::Argument { argument: argument.into(), message: message.to_string() }
-}
-
 /// What the command line asks for.
 struct Asked {
     config: ModelConfig,
     device: Device,
-    dtype: String,
+    precision: Precision,
+    /// Whether it is a training step.
+    step: bool,
     rows: usize,
     context: usize,
     steps: usize,
@@ -51,64 +49,35 @@ struct Asked {
 impl Asked {
     fn new() -> Result<Asked> {
         let text = |name: &str, otherwise: &str| argument(name).unwrap_or_else(|| otherwise.to_owned());
-        let number = |name: &str, otherwise: &str| {
-            let given = text(name, otherwise);
-            given.parse::<usize>().map_err(|error| wrong(name, format!("is '{given}', expected a number: {error}")))
-        };
         let family = match &*text("--model", "llama") {
             "llama" => Family::Llama,
             "gpt2" => Family::Gpt2,
             other => return Err(wrong("--model", format!("is '{other}', expected llama or gpt2"))),
         };
         let set: Vec<String> = text("--set", "").split(',').filter(|one| !one.is_empty()).map(str::to_owned).collect();
-        let context = number("--context", "128")?;
+        let context = number("--context", 128)?;
         let config = ModelConfig::named(family, &text("--size", "nano"), &set, Some(context), &Tokenizer::bytes())?;
         config.validate().map_err(|error| wrong("--set", error))?;
         let device = Device::named(&text("--device", "cpu")).map_err(|error| wrong("--device", error))?;
-        let (rows, steps) = (number("--batch", "1")?, number("--steps", "10")?);
-        Ok(Asked { config, device, dtype: text("--dtype", "f32"), rows, context, steps })
+        let (rows, steps) = (number("--batch", 1)?, number("--steps", 10)?);
+        let precision = text("--precision", "32-true").parse().map_err(|message| wrong("--precision", message))?;
+        let step = match &*text("--what", "loss") {
+            "loss" => false,
+            "step" => true,
+            other => return Err(wrong("--what", format!("is '{other}', expected loss or step"))),
+        };
+        Ok(Asked { config, device, precision, step, rows, context, steps })
     }
 
     /// How it is compiled with these executors.
     fn options(&self, executors: &str) -> Result<Options> {
-        let autocast = (self.dtype == "bf16").then_some(DType::BF16);
-        let device = (!self.device.is_cpu()).then_some(self.device);
-        let options = Options { verify: false, autocast, device, ..Options::default() };
-        let default = options.executor_list(self.device.kind());
-        let names = || executors.split(',').map(str::trim).filter(|name| !name.is_empty());
-        let mut list = Vec::new();
-        for name in names() {
-            match name {
-                "default" => list.extend(default.iter().filter(|own| names().all(|name| name != own.name))),
-                name => list.push(find_executor(name)?),
-            }
-        }
-        match &*self.dtype {
-            "f32" | "bf16" | "bf16-true" => {}
-            "tf32" => list = rounded_to_tf32(&list),
-            other => return Err(wrong("--dtype", format!("is '{other}', expected f32, tf32, bf16 or bf16-true"))),
-        }
-        Ok(Options { executors: Some(list), ..options })
-    }
-
-    /// The parameters on the device, in their element type.
-    fn parameters(&self) -> Result<Parameters<Array>> {
-        let parameters = initial_parameters(&self.config, 42)?;
-        let device = (!self.device.is_cpu()).then_some(self.device);
-        let options = Options { device, ..Options::default() };
-        let dtype = if self.dtype == "bf16-true" { DType::BF16 } else { DType::F32 };
-        let placed = jit(|parameters: Parameters<Tensor>| parameters.map(&mut |tensor| to(tensor, dtype)));
-        placed.options(options).call(parameters)
+        let names: Vec<&str> = executors.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        options(self.device, &names)
     }
 
     fn batch(&self) -> Result<BatchTensors<Array>> {
-        let token = |i: usize| (i * 7919 % self.config.vocabulary()) as i64;
-        let shape = [self.rows, self.context];
-        let tokens = |first: usize| -> Result<Array> {
-            let ids: Vec<i64> = (first..first + self.rows * self.context).map(token).collect();
-            Array::new(shape, &ids)?.to_device(self.device)
-        };
-        Ok(BatchTensors { tokens: tokens(0)?, targets: tokens(1)? })
+        let BatchTensors { tokens, targets } = batch_arrays(&batch(self.config.vocabulary(), self.rows, self.context))?;
+        Ok(BatchTensors { tokens: tokens.to_device(self.device)?, targets: targets.to_device(self.device)? })
     }
 
     /// The median time of `call`, in milliseconds.
@@ -128,9 +97,31 @@ impl Asked {
         Ok(median_of(times))
     }
 
+    /// A training step by one list of executors in this process.
+    fn training(&self, executors: &str) -> Result<Value> {
+        let setting = Setting {
+            config: self.config.clone(),
+            precision: self.precision,
+            optimizer: OptimizerSettings { clip: None, beta2: 0.95, weight_decay: 0.1, ..OptimizerSettings::default() },
+            options: self.options(executors)?,
+            steps: self.steps,
+            profile: false,
+        };
+        let batch = batch(self.config.vocabulary(), self.rows, self.context);
+        let weights = drawn(&self.config, self.precision.parameters(), self.device)?;
+        let measured = measure(&setting, weights, &batch, Instant::now())?;
+        Ok(json!({"waited_ms": measured.waited_ms, "piped_ms": measured.piped_ms, "planned": measured.predicted,
+            "device": (!self.device.is_cpu()).then_some(measured.counted), "loss": measured.losses.first()}))
+    }
+
     /// One list of executors in this process.
     fn one(&self, executors: &str) -> Result<Value> {
-        let (parameters, batch, options) = (self.parameters()?, self.batch()?, self.options(executors)?);
+        if self.step {
+            return self.training(executors);
+        }
+        let options = self.precision.compile_options(&self.options(executors)?)?;
+        let parameters = drawn(&self.config, self.precision.parameters(), self.device)?;
+        let batch = self.batch()?;
         let model: &dyn Model = &self.config;
         let loss = jit(|(parameters, batch): (Parameters<Tensor>, BatchTensors<Tensor>)| {
             model.loss(&parameters, batch.tokens, batch.targets, &Dropout::none())
@@ -154,12 +145,16 @@ impl Asked {
     }
 
     /// PyTorch in a process of its own.
-    fn peer(&self, python: &str, mode: &str) -> std::result::Result<Value, String> {
+    fn peer(&self, python: &str, mode: &str, threads: Option<&str>) -> std::result::Result<Value, String> {
         let ModelConfig::Decoder(config) = &self.config else { return Err("it is written for decoders".into()) };
         let script = argument("--script").unwrap_or_else(|| "benches/peers/decoder_torch.py".into());
         let config = serde_json::to_string(config).map_err(|error| error.to_string())?;
         let mut command = Command::new(python);
-        command.args([&*script, "--mode", mode, "--config", &config, "--dtype", &self.dtype]);
+        command.args([&*script, "--mode", mode, "--config", &config, "--precision", self.precision.name()]);
+        command.args(["--what", if self.step { "step" } else { "loss" }]);
+        if let Some(threads) = threads {
+            command.args(["--threads", threads]);
+        }
         command.args(["--device", self.device.kind(), "--batch", &self.rows.to_string()]);
         command.args(["--context", &self.context.to_string(), "--steps", &self.steps.to_string()]);
         last_json(&mut command)
@@ -177,19 +172,26 @@ fn last_json(command: &mut Command) -> std::result::Result<Value, String> {
     })
 }
 
-fn row(who: &str, run: &Value) {
-    let gib = |bytes: &Value| {
-        bytes.as_u64().map_or_else(|| "-".into(), |bytes| format!("{:.3}", bytes as f64 / f64::from(1 << 30)))
+/// The columns of the table: titles, and the fields of a run with the digits that are told of them; of memory, none.
+fn columns(step: bool) -> [(&'static str, &'static str, Option<usize>); 5] {
+    let [first, second] = match step {
+        false => [("loss ms", "loss_ms", Some(3)), ("loss and gradients ms", "both_ms", Some(3))],
+        true => [("step ms", "waited_ms", Some(3)), ("enqueued ms", "piped_ms", Some(3))],
     };
-    let number = |value: &Value, digits: usize| value.as_f64().map_or_else(|| "-".into(), |x| format!("{x:.digits$}"));
-    println!(
-        "| {who} | {} | {} | {} | {} | {} |",
-        number(&run["loss_ms"], 3),
-        number(&run["both_ms"], 3),
-        gib(&run["planned"]),
-        gib(&run["device"]),
-        number(&run["loss"], 5)
-    );
+    [first, second, ("planned GiB", "planned", None), ("device GiB", "device", None), ("loss", "loss", Some(5))]
+}
+
+fn row(who: &str, run: &Value, step: bool) {
+    let gib = |bytes: u64| format!("{:.3}", bytes as f64 / f64::from(1 << 30));
+    let cells = columns(step).map(|(_, field, digits)| {
+        let value = &run[field];
+        let told = match digits {
+            None => value.as_u64().map(gib),
+            Some(digits) => value.as_f64().map(|number| format!("{number:.digits$}")),
+        };
+        told.unwrap_or_else(|| "-".into())
+    });
+    println!("| {who} | {} |", cells.join(" | "));
 }
 
 fn main() -> Result<()> {
@@ -200,19 +202,27 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let this = std::env::current_exe().map_err(|error| wrong("program", error))?;
-    println!("{} x {} tokens, {}, {}:\n", asked.rows, asked.context, asked.dtype, asked.device);
-    println!("| executors | loss ms | loss and gradients ms | planned GiB | device GiB | loss |");
+    println!("{} x {} tokens, {}, {}:\n", asked.rows, asked.context, asked.precision, asked.device);
+    println!("| executors | {} |", columns(asked.step).map(|(title, ..)| title).join(" | "));
     println!("|---|---|---|---|---|---|");
     for list in argument("--executors").unwrap_or_else(|| "default".into()).split(';') {
         let mut command = Command::new(&this);
         command.args(std::env::args().skip(1)).args(["--only", list]);
-        row(list, &last_json(&mut command).map_err(|reason| wrong("--executors", format!("{list}: {reason}")))?);
+        if let Some(threads) = argument("--threads") {
+            command.env("RAYON_NUM_THREADS", threads);
+        }
+        let run = last_json(&mut command).map_err(|reason| wrong("--executors", format!("{list}: {reason}")))?;
+        row(list, &run, asked.step);
     }
-    if let Some(python) = argument("--python") {
-        for mode in argument("--peers").unwrap_or_else(|| "eager,compile".into()).split(',') {
-            match asked.peer(&python, mode) {
-                Ok(run) => row(&format!("PyTorch, {mode}"), &run),
-                Err(reason) => println!("\nPyTorch, {mode}, did not run: {reason}"),
+    let Some(python) = argument("--python") else { return Ok(()) };
+    let counts = argument("--peer-threads");
+    let counts: Vec<Option<&str>> = counts.as_deref().map_or(vec![None], |list| list.split(',').map(Some).collect());
+    for mode in argument("--peers").unwrap_or_else(|| "eager,compile".into()).split(',') {
+        for threads in &counts {
+            let who = threads.map_or(format!("PyTorch, {mode}"), |count| format!("PyTorch, {mode}, {count} threads"));
+            match asked.peer(&python, mode, *threads) {
+                Ok(run) => row(&who, &run, asked.step),
+                Err(reason) => println!("\n{who}, did not run: {reason}"),
             }
         }
     }

@@ -13,18 +13,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use fulgurite_benches::gpt2::{Setting, argument, config, measure, options};
+use fulgurite_benches::step::{Setting, gpt2, measure, options};
+use fulgurite_benches::{argument, number, wrong};
 use fulgurite_models::batches::Batch;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::corpus::TINY_SHAKESPEARE;
 use fulgurite_models::host_tensor::HostTensor;
+use fulgurite_models::precision::Precision;
 use fulgurite_models::tensor_file::TensorFile;
 use fulgurite_models::tokenizer::Tokenizer;
 use fulgurite_models::train::{initial_parameters, parameters_from};
 use fulgurite_runtime::device::DeviceState;
 use fulgurite_runtime::trace::Trace;
 use fulgurite_runtime::tree::Tree;
-use fulgurite_runtime::{DType, Error, Result};
+use fulgurite_runtime::{DType, Device, Error, Result};
 use serde_json::{Value, json};
 
 /// The lists of executors that are compared; the first is the default one.
@@ -36,10 +38,6 @@ const LISTS: [(&str, &str); 3] = [
 /// How PyTorch runs: name, mode, and whether its attention is one kernel. Losses are compared with the first.
 const MODES: [(&str, &str, bool); 3] =
     [("eager", "eager", false), ("graphs", "reduce-overhead", false), ("graphs-fused", "reduce-overhead", true)];
-
-fn wrong(argument: &str, message: impl ToString) -> Error {
-    Error::Argument { argument: argument.into(), message: message.to_string() }
-}
 
 fn file_error(path: &Path, error: impl ToString) -> Error {
     Error::File { path: path.display().to_string(), message: error.to_string() }
@@ -55,10 +53,6 @@ struct Asked {
 
 impl Asked {
     fn new() -> Result<Asked> {
-        let number = |name: &str, otherwise: usize| match argument(name) {
-            None => Ok(otherwise),
-            Some(text) => text.parse().map_err(|_| wrong(name, format!("is '{text}', expected a number"))),
-        };
         let folder = std::env::args().nth(1).filter(|first| !first.starts_with("--"));
         Ok(Asked {
             folder: folder.ok_or_else(|| wrong("OUT", "is missing: the folder for weights, batch and results"))?.into(),
@@ -97,7 +91,7 @@ fn write(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<()> {
 /// Writes what all start from.
 fn prepare(asked: &Asked) -> Result<()> {
     std::fs::create_dir_all(&asked.folder).map_err(|error| file_error(&asked.folder, error))?;
-    let config = config(&asked.size, asked.context)?;
+    let config = gpt2(&asked.size, asked.context)?;
     let params = initial_parameters(&config, 42)?;
     let mut weights = BTreeMap::new();
     for (name, array) in params.leaves() {
@@ -144,21 +138,32 @@ fn expected_symbols(layers: usize) -> BTreeMap<String, usize> {
     .into()
 }
 
+/// The precision that PyTorch's script calls by a type.
+fn precision(dtype: &str) -> Result<Precision> {
+    match dtype {
+        "f32" => Ok(Precision::F32True),
+        "tf32" => Ok(Precision::Tf32),
+        "bf16" => Ok(Precision::Bf16Mixed),
+        other => Err(wrong("--dtypes", format!("has '{other}', expected f32, tf32 or bf16"))),
+    }
+}
+
 /// One list of executors in this process.
 fn one(asked: &Asked, executors: &str, dtype: &str) -> Result<Value> {
     let started = Instant::now();
     let names: Vec<&str> = executors.split(',').filter(|name| !name.is_empty()).collect();
     let setting = Setting {
-        config: config(&asked.size, asked.context)?,
+        config: gpt2(&asked.size, asked.context)?.into(),
+        precision: precision(dtype)?,
         optimizer: OptimizerSettings { clip: None, beta2: 0.95, weight_decay: 0.1, ..OptimizerSettings::default() },
-        options: options(dtype, &names)?,
+        options: options(Device::new("cuda", 0), &names)?,
         steps: asked.steps,
         profile: false,
     };
     let _opening = setting.options.device.map(DeviceState::open_ahead);
     let path = asked.folder.join("weights.safetensors");
     let weights = TensorFile::load(&path).map_err(|error| file_error(&path, error))?;
-    let params = parameters_from(&setting.config, &weights.tensors, "")?;
+    let params = parameters_from(&setting.config, &weights.tensors, "", DType::F32)?;
     let measured = measure(&setting, params, &asked.batch()?, started)?;
     let claimed = measured.claimed.as_ref().map(symbols).unwrap_or_default();
     Ok(json!({
@@ -204,8 +209,8 @@ fn main() -> Result<ExitCode> {
     let script = argument("--script").unwrap_or_else(|| "benches/peers/gpt2_experiment.py".into());
     let this = std::env::current_exe().map_err(|error| wrong("program", error))?;
     let wanted = argument("--peers").unwrap_or_else(|| "eager,graphs,graphs-fused".into());
-    let layers = config(&asked.size, asked.context)?.layers;
-    let heads = config(&asked.size, asked.context)?.heads.to_string();
+    let layers = gpt2(&asked.size, asked.context)?.layers;
+    let heads = gpt2(&asked.size, asked.context)?.heads.to_string();
     let mut failures: Vec<String> = Vec::new();
     let mut all = Vec::new();
     for dtype in argument("--dtypes").unwrap_or_else(|| "f32,tf32,bf16".into()).split(',') {

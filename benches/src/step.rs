@@ -1,21 +1,22 @@
-//! A training step of GPT-2 on a device, measured.
+//! A training step of a model on the host or on a device, measured.
 
 use std::time::Instant;
 
-use fulgurite_models::Parameters;
 use fulgurite_models::batches::Batch;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
-use fulgurite_models::precision::rounded_to_tf32;
+use fulgurite_models::precision::Precision;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::{batch_arrays, step_scalars, zeros};
+use fulgurite_models::{ModelConfig, Parameters, placed};
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::device::DeviceState;
+use fulgurite_runtime::executor::DEFAULT;
 use fulgurite_runtime::program::{Profile, RunCounts};
 use fulgurite_runtime::trace::Trace;
-use fulgurite_runtime::{Array, DType, Device, Error, Result, Tensor, jit};
+use fulgurite_runtime::{Array, Device, Result, Tensor, jit};
 
-use crate::median_of;
+use crate::{median_of, wrong};
 
 /// Learning rate of every step.
 pub const LEARNING_RATE: f64 = 1e-4;
@@ -27,9 +28,11 @@ type Arguments<T> = (TrainState<T>, BatchTensors<T>, StepScalars<T>);
 /// What is measured.
 pub struct Setting {
     /// The model.
-    pub config: GptConfig,
+    pub config: ModelConfig,
     /// The optimizer's settings.
     pub optimizer: OptimizerSettings,
+    /// Element types of parameters and products.
+    pub precision: Precision,
     /// How it is compiled, the device included.
     pub options: Options,
     /// Steps timed one by one, and again one after the other.
@@ -56,7 +59,7 @@ pub struct Measured {
     pub counts: RunCounts,
     /// The plan's peak, in bytes.
     pub predicted: u64,
-    /// The allocator's counter, in bytes.
+    /// What the allocator counted at most, in bytes.
     pub counted: u64,
     /// The step after the stage `claim`.
     pub claimed: Option<Trace>,
@@ -66,8 +69,9 @@ pub struct Measured {
 
 /// Trains on one batch over and over; `started` is when the process began.
 pub fn measure(setting: &Setting, params: Parameters<Array>, batch: &Batch, started: Instant) -> Result<Measured> {
-    let device = setting.options.device.unwrap_or(Device::new("cuda", 0));
-    let state = DeviceState::of(device)?;
+    let device = setting.options.device.unwrap_or(Device::CPU);
+    let state = (!device.is_cpu()).then(|| DeviceState::of(device)).transpose()?;
+    let finish = || state.as_ref().map_or(Ok(()), |state| state.synchronize());
     let step = jit(|(state, batch, scalars): Arguments<Tensor>| {
         train_step(&setting.config, &setting.optimizer, state, batch, scalars)
     })
@@ -75,15 +79,17 @@ pub fn measure(setting: &Setting, params: Parameters<Array>, batch: &Batch, star
     .arguments(["state", "batch", "scalars"])
     .results(["state", "loss", "grad_norm"])
     .donate("state")
-    .options(Options { device: Some(device), ..setting.options.clone() });
-    let zeros = || zeros(&setting.config, device);
+    .options(setting.precision.compile_options(&setting.options)?);
+    let dtype = setting.precision.parameters();
+    let params = placed(params, dtype, device)?;
+    let zeros = || zeros(&setting.config, dtype, device);
     let mut training = TrainState { params, exp_avg: zeros()?, exp_avg_sq: zeros()? };
     let (mut losses, mut waited, mut first_s) = (Vec::new(), Vec::new(), 0.0);
     for number in 1..=LOSSES + setting.steps {
         let (batch, scalars) = (batch_arrays(batch)?, step_scalars(LEARNING_RATE, number as u64, 42)?);
         let start = Instant::now();
         let (next, loss, _) = step.call((training, batch, scalars))?;
-        state.synchronize()?;
+        finish()?;
         let elapsed = start.elapsed();
         training = next;
         if number == 1 {
@@ -103,11 +109,14 @@ pub fn measure(setting: &Setting, params: Parameters<Array>, batch: &Batch, star
         host.push(called.elapsed().as_secs_f64() * 1e6);
         training = next;
     }
-    state.synchronize()?;
+    finish()?;
     let piped_ms = start.elapsed().as_secs_f64() * 1e3 / setting.steps.max(1) as f64;
     let arguments = (training, batch_arrays(batch)?, step_scalars(LEARNING_RATE, 1, 42)?);
     let compiled = step.compile(&arguments)?;
-    let counted = state.context().memory_held().peak as u64;
+    let counted = match &state {
+        Some(state) => state.context().memory_held().peak,
+        None => fulgurite_kernels::buffer::peak_bytes(),
+    } as u64;
     let profile = setting.profile.then(|| step.profile(arguments)).transpose()?.map(|(_, profile)| profile);
     Ok(Measured {
         losses,
@@ -124,37 +133,23 @@ pub fn measure(setting: &Setting, params: Parameters<Array>, batch: &Batch, star
     })
 }
 
-/// How products are computed: `f32` (IEEE), `tf32`, `bf16`; added to the options, with executors by name (none is the
-/// default list).
-pub fn options(dtype: &str, executors: &[&str]) -> Result<Options> {
-    let autocast = (dtype == "bf16").then_some(DType::BF16);
-    let options = Options { verify: false, autocast, device: Some(Device::new("cuda", 0)), ..Options::default() };
-    let mut list = match executors {
-        [] => options.executor_list("cuda"),
-        names => names.iter().map(|name| fulgurite_runtime::executor::find_executor(name)).collect::<Result<_>>()?,
-    };
-    match dtype {
-        "f32" | "bf16" => {}
-        "tf32" => list = rounded_to_tf32(&list),
-        other => {
-            return Err(Error::Argument {
-                argument: "dtype".into(),
-                message: format!("is '{other}', expected f32, tf32 or bf16"),
-            });
-        }
-    }
-    Ok(Options { executors: Some(list), ..options })
+/// Options for `device` with executors by name; none is the default list.
+pub fn options(device: Device, names: &[&str]) -> Result<Options> {
+    let device = (!device.is_cpu()).then_some(device);
+    let options = Options { verify: false, device, ..Options::default() };
+    options.with_executors(if names.is_empty() { &[DEFAULT] } else { names })
+}
+
+/// Tokens below `ids`, and after each the next one.
+pub fn batch(ids: usize, rows: usize, context: usize) -> Batch {
+    let token = |i: usize| (i * 7919 % ids) as i64;
+    let inputs = (0..rows * context).map(token).collect();
+    Batch { inputs, targets: (1..=rows * context).map(token).collect(), rows, context }
 }
 
 /// GPT-2 of a named size as the peer has it: the vocabulary padded to a multiple of 128.
-pub fn config(size: &str, context: usize) -> Result<GptConfig> {
-    let mut config = GptConfig::named(size, 50_304)
-        .map_err(|error| Error::Argument { argument: "size".into(), message: error.to_string() })?;
+pub fn gpt2(size: &str, context: usize) -> Result<GptConfig> {
+    let mut config = GptConfig::named(size, 50_304).map_err(|error| wrong("size", error))?;
     config.context = config.context.max(context);
     Ok(config)
-}
-
-/// The value of a named argument of the command line.
-pub fn argument(name: &str) -> Option<String> {
-    std::env::args().skip_while(|argument| argument != name).nth(1)
 }
