@@ -15,6 +15,7 @@ use crate::batches::BatchPosition;
 use crate::config::ConfigError;
 use crate::durable;
 use crate::host_tensor::HostTensor;
+use crate::kept;
 use crate::model::Model;
 use crate::model_config::ModelConfig;
 use crate::nonfinite::NonFinite;
@@ -116,6 +117,13 @@ impl TrainingState {
         let file = TensorFile::map(path).map_err(CheckpointError::Tensors);
         let state = file.and_then(|file| described(&file)).map(|metadata| metadata.state);
         state.map_err(|error| error.in_file(path))
+    }
+
+    /// The state in the newest checkpoint of a run's folder that can be read.
+    pub fn newest(folder: &Path) -> Option<Self> {
+        let newest = folder.join(kept::NEWEST);
+        let earlier = kept::earlier(&newest).into_iter().map(|(_, path)| path);
+        std::iter::once(newest.clone()).chain(earlier).find_map(|path| Self::of_file(&path).ok())
     }
 
     /// Checks what the types do not: that the settings describe a run that can go on.

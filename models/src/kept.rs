@@ -14,6 +14,12 @@ pub(crate) const NEWEST: &str = "checkpoint.safetensors";
 const BEFORE: &str = "checkpoint-";
 const AFTER: &str = ".safetensors";
 
+/// The newest checkpoint of a run's folder; `path` itself where it is none.
+pub(crate) fn of_run(path: &Path) -> PathBuf {
+    let newest = path.join(NEWEST);
+    if newest.is_file() { newest } else { path.to_owned() }
+}
+
 /// The earlier checkpoints in the folder of `newest`, the latest first, with the steps that their names say.
 pub(crate) fn earlier(newest: &Path) -> Vec<(u64, PathBuf)> {
     let folder = newest.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

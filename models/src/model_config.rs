@@ -26,6 +26,16 @@ pub enum Family {
     Llama,
 }
 
+impl Family {
+    /// The size that is meant where none is named.
+    pub const fn usual_size(self) -> &'static str {
+        match self {
+            Family::Gpt2 => "micro",
+            Family::Llama => "nano",
+        }
+    }
+}
+
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

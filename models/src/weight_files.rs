@@ -13,6 +13,7 @@ use crate::decoder::files::{self, names_several};
 pub use crate::decoder::hugging_face::Shards;
 use crate::decoder::{self, DecoderFilesError};
 use crate::hugging_face::{self, Names};
+use crate::kept;
 use crate::llmc::{Kind, LlmcCheckpoint, Version};
 use crate::model::Model;
 use crate::model_config::{Family, ModelConfig};
@@ -129,7 +130,9 @@ pub fn load_unchecked(path: &Path, heads: Option<usize>) -> Result<Loaded, Weigh
 
 /// As [`load`], whatever the values are, and in the element types that the file has them in. A safetensors file is
 /// mapped into memory: its values are read when they are used, and the file must not be changed in place until then.
+/// The folder of a training run stands for its newest checkpoint.
 pub fn open(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
+    let path = &*kept::of_run(path);
     if names_several(path) {
         return gathered(path, heads);
     }

@@ -16,7 +16,7 @@ const DEVICES: [u32; 2] = [0, 1];
 fn options(out: &Path, lr: f64, evaluate_every: u64) -> TrainOptions {
     TrainOptions {
         family: Default::default(),
-        size: "nano".into(),
+        size: Some("nano".into()),
         set: Vec::new(),
         init: None,
         tokenizer: None,

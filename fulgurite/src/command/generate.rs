@@ -16,9 +16,6 @@ use super::options;
 use super::outcome::{Failed, Outcome};
 use super::output::{note, say, write};
 
-/// The checkpoint in the folder of a run.
-const CHECKPOINT: &str = "checkpoint.safetensors";
-
 /// Arguments of `generate`.
 #[derive(Args)]
 #[command(after_help = "\
@@ -101,10 +98,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let compile = arguments.compile.options_to_run(arguments.device.kind())?;
     // Beside reading the weights: both take tenths of a second.
     let _opening = DeviceState::open_ahead(arguments.device);
-    let checkpoint = of_run(&arguments.checkpoint);
-    let loaded = open(&checkpoint, None).map_err(|error| failed(&error))?;
+    let checkpoint = &arguments.checkpoint;
+    let loaded = open(checkpoint, None).map_err(|error| failed(&error))?;
     if !arguments.allow_nonfinite {
-        loaded.check_finite(&checkpoint).map_err(|error| failed(&error))?;
+        loaded.check_finite(checkpoint).map_err(|error| failed(&error))?;
     }
     let tokenizer = tokenizer(arguments, &loaded)?;
     let config = loaded.weights.config();
@@ -122,12 +119,6 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The checkpoint of a folder that a run wrote; what is given otherwise.
-fn of_run(given: &Path) -> PathBuf {
-    let checkpoint = given.join(CHECKPOINT);
-    if checkpoint.is_file() { checkpoint } else { given.to_owned() }
 }
 
 fn request(arguments: &Arguments) -> Result<Request, Failed> {

@@ -138,9 +138,17 @@ enum Trace {
     Snapshots(trace_snapshots::Arguments),
 }
 
+/// Lets every option take a value such as `-1`: what is wrong with it is for the option to say.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let takes_value = |arg: &clap::Arg| arg.get_action().takes_values();
+    command
+        .mut_args(|arg| if takes_value(&arg) { arg.allow_negative_numbers(true) } else { arg })
+        .mut_subcommands(with_negative_numbers)
+}
+
 /// Runs the command that the process was started with, on every operator and executor that is linked into it.
 pub fn main() -> ExitCode {
-    let matches = Cli::command().get_matches();
+    let matches = with_negative_numbers(Cli::command()).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // Of the command within the commands: whether an option was written, and has not its default.
     let given = |option: &str| {

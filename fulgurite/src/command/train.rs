@@ -26,14 +26,14 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
     {
         of_file = config::apply(&path, of, given)?;
     }
-    let (family, run) = model.run_mut();
-    earlier::apply(family, run, &|name| given(name) || of_file.contains(&name));
+    let (family, dropout, run) = model.parts_mut();
+    earlier::apply(family, dropout, run, &|name| given(name) || of_file.contains(&name));
     let (family, size, set, dropout, of) = model.parts();
     let mut compile = of.compile.options_to_run(of.device.kind())?;
     compile.device = Some(of.device).filter(|device| !device.is_cpu());
     let options = TrainOptions {
         family,
-        size: size.to_owned(),
+        size: size.map(str::to_owned),
         set: set.to_vec(),
         tokenizer: of.tokenizer.clone(),
         init: of.init.clone(),

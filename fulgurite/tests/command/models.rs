@@ -63,6 +63,46 @@ fn a_model_is_trained_resumed_and_sampled() {
 }
 
 #[test]
+fn a_run_is_resumed_as_it_was_started() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("text.txt"), "the quick brown fox jumps over the lazy dog. ".repeat(40)).unwrap();
+    let fulgurite = |arguments: &[&str]| run_in(folder.path(), arguments);
+    let short = ["--evaluate-batches", "1", "--sample-tokens", "2", "--out", "run"];
+    let started = ["--batch", "2", "--context", "16", "--seed", "7", "--data", "text.txt", "--dropout", "0.1"];
+    let size = ["train", "gpt2", "--size", "nano", "--precision", "bf16-true", "--steps", "2"];
+    fulgurite(&[&size[..], &started, &short].concat()).ok();
+    // From another folder: the name of the data is that of the file, wherever one stands.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let resume = ["train", "gpt2", "--resume", "--steps", "3", "--evaluate-batches", "1", "--sample-tokens", "2"];
+    let resume = [&resume[..], &["--out", run.to_str().unwrap()]].concat();
+    let said = run_in(elsewhere.path(), &resume).ok();
+    assert!(said.starts_with("gpt2 nano (2 layers, 2 heads, 64 channels): "), "{said}");
+    assert!(said.contains("\nresumed at step 2 of 3\n"), "{said}");
+    // Its newest checkpoint is lost: the settings are those of the one before.
+    std::fs::write(run.join("checkpoint.safetensors"), "nonsense").unwrap();
+    let said = run_in(elsewhere.path(), &resume).ok();
+    assert!(said.contains("an earlier checkpoint is taken") && said.contains("resumed at step 2 of 3"), "{said}");
+    // What is given counts, and is refused where it cannot change.
+    for (option, value, complaint) in [
+        ("--batch", "4", "batch is 2 in the checkpoint, got 4"),
+        ("--context", "8", "context is 16 in the checkpoint, got 8"),
+        ("--size", "micro", "size is nano"),
+        ("--dropout", "0.2", "dropout is 0.1 in the checkpoint, got 0.2"),
+        ("--seed", "42", "made with seed 7, got 42"),
+        ("--precision", "32-true", "made in bf16-true, got 32-true"),
+    ] {
+        let said = fulgurite(&[&resume[..], &[option, value]].concat()).fails(1);
+        assert!(said.contains(complaint), "{said} lacks {complaint}");
+    }
+    // The folder of a run stands for its newest checkpoint wherever weights are read.
+    fulgurite(&["convert", "run", "weights.bin"]).ok();
+    let said = fulgurite(&["train", "gpt2", "--init", "run", "--steps", "1", "--batch", "1", "--out", "second"]).ok();
+    assert!(said.contains("step 1: loss "), "{said}");
+    assert!(fulgurite(&["train", "gpt2", "--lr", "-1", "--out", "third"]).fails(1).contains("lr"));
+}
+
+#[test]
 fn a_llama_is_trained_resumed_and_sampled() {
     let folder = tempfile::tempdir().unwrap();
     let train = |steps: &'static str, more: &[&str]| {

@@ -3,7 +3,7 @@
 mod arrays;
 mod failure;
 mod log;
-mod notes;
+pub mod notes;
 mod options;
 mod programs;
 mod record;
@@ -136,7 +136,12 @@ fn checked(options: &TrainOptions, checkpoint: &Path) -> Result<Schedule> {
 
 /// Says what is about to be trained, and from where on.
 fn announce(options: &TrainOptions, run: &Run, line: &mut dyn FnMut(&str)) {
-    let origin = options.init.as_ref().map_or(options.size.clone(), |path| format!("from {}", path.display()));
+    let origin = match (&options.init, &options.size) {
+        (Some(path), _) => format!("from {}", path.display()),
+        (None, Some(size)) => size.clone(),
+        (None, None) if run.resumed.is_some() => resume::size_in_words(&run.config),
+        (None, None) => options.family.usual_size().to_owned(),
+    };
     line(&format!(
         "{} {origin}: {} parameters, vocabulary {}, {} tokens a step, {} steps, {} batches an epoch",
         run.config.family(),

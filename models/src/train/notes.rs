@@ -6,6 +6,12 @@ pub const PRECISION: &str = "precision";
 /// The note of a checkpoint with the fields of the configuration that were given, as a list in JSON.
 pub const SET: &str = "set";
 
+/// The notes of a checkpoint with the files that the run trains and validates with, as lists in JSON. Without them it
+/// is tinyshakespeare, and the last tenth of the data.
+pub const DATA: &str = "data";
+/// See [`DATA`].
+pub const VALIDATION: &str = "validation";
+
 /// The note of a checkpoint whose dropout draws from streams of [`generator`](super::generator). Checkpoints without it
 /// are of a version whose masks repeated.
 pub const DROPOUT_STREAMS: &str = "dropout_streams";

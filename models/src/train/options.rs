@@ -30,14 +30,16 @@ pub enum OnNonFinite {
 pub struct TrainOptions {
     /// The family of models.
     pub family: Family,
-    /// Name of a size of the family: `nano`, `micro`, `124M`, ...; not looked at where `init` is given.
-    pub size: String,
+    /// Name of a size of the family: `nano`, `micro`, `124M`, ...; not looked at where `init` is given. If absent, a
+    /// resumed run takes the checkpoint's model, unless `set` is given, and any other [`Family::usual_size`].
+    pub size: Option<String>,
     /// Fields of the size's configuration to be replaced, `name=value` each. Only a llama has such fields.
     pub set: Vec<String>,
     /// Weights to start from, in any format of [`Format`](crate::weight_files::Format); random ones if absent. The size
     /// is that of the file, also when the run is resumed.
     pub init: Option<PathBuf>,
-    /// `gpt2` or `bytes`; if absent, that of `init`, or else `bytes`.
+    /// `gpt2`, `bytes` or the file of a tokenizer; if absent, that of the checkpoint for a resumed run, that of `init`,
+    /// or else `bytes`.
     pub tokenizer: Option<String>,
     /// Text files or llm.c's shards of tokens; tinyshakespeare if there are none.
     pub data: Vec<PathBuf>,
@@ -47,7 +49,7 @@ pub struct TrainOptions {
     pub steps: u64,
     /// B, sequences in a batch.
     pub batch: usize,
-    /// T, tokens in a sequence; the size's context if absent. A model of random weights gets this context; with `init`,
+    /// T, tokens in a sequence; if absent, that of the checkpoint for a resumed run, or else the size's context. A model of random weights gets this context; with `init`,
     /// sequences may be shorter than the model's context.
     pub context: Option<usize>,
     /// Batches whose gradients are added for one step.

@@ -188,7 +188,7 @@ fn differences(
 }
 
 /// The size without its context: `nano (2 layers, 2 heads, 64 channels)`.
-fn size_in_words(config: &ModelConfig) -> String {
+pub(super) fn size_in_words(config: &ModelConfig) -> String {
     let [layers, heads, channels] = config.sizes();
     let shape = format!("{layers} layers, {heads} heads, {channels} channels");
     let known = |size: &&Size| (size.layers, size.heads, size.channels) == (layers, heads, channels);

@@ -9,7 +9,7 @@ use fulgurite_runtime::{Array, DType, Error, Result};
 
 use super::arrays::batch_arrays;
 use super::failure::{Cause, Divergence, TrainError};
-use super::notes::{DROPOUT_STREAMS, PRECISION, SET};
+use super::notes::{DATA, DROPOUT_STREAMS, PRECISION, SET, VALIDATION};
 use super::options::TrainOptions;
 use super::programs::ValidationLoss;
 use super::resume;
@@ -75,11 +75,12 @@ fn within_memory(options: &TrainOptions, config: &dyn Model, context: usize) -> 
     compile(trace, &options.compile).map(drop)
 }
 
-/// The model: that of a file, or else the named size, which gets the requested context.
+/// The model: that of a file, or else the named size, which gets the requested context. `resumed` is the checkpoint's.
 fn configured(
     options: &TrainOptions,
     fields: &[String],
     of_file: Option<&ModelConfig>,
+    resumed: Option<&ModelConfig>,
     tokenizer: &Tokenizer,
 ) -> Result<ModelConfig> {
     let from = |name: &str| if of_file.is_some() { "init".to_owned() } else { name.to_owned() };
@@ -92,7 +93,13 @@ fn configured(
                 format!("holds weights of a {found} model, expected those of a {expected} model"),
             ));
         }
-        None => ModelConfig::named(options.family, &options.size, fields, options.context, tokenizer)?,
+        None => match (&options.size, resumed) {
+            (None, Some(config)) if options.set.is_empty() && config.family() == options.family => config.clone(),
+            (size, _) => {
+                let size = size.as_deref().unwrap_or(options.family.usual_size());
+                ModelConfig::named(options.family, size, fields, options.context, tokenizer)?
+            }
+        },
     };
     config.set_dropout(options.dropout).map_err(|error| wrong("dropout", error))?;
     config.validate().map_err(|error| wrong(&from("model"), error))?;
@@ -114,15 +121,18 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
     let load = if options.allow_nonfinite { weight_files::load_unchecked } else { weight_files::load };
     let initial = options.init.as_deref().map(|path| load(path, None)).transpose();
     let initial = initial.map_err(|error| wrong("init", error))?;
-    let tokenizer = match (&options.tokenizer, &initial) {
-        (Some(name), _) => Tokenizer::open(name).map_err(|error| wrong("tokenizer", error))?,
-        (None, Some(loaded)) => loaded.tokenizer().map_err(|error| wrong("init", error))?,
-        (None, None) => Tokenizer::bytes(),
-    };
     let saved = options.resume.then(|| resume::newest_good(checkpoint, options.allow_nonfinite)).transpose()?;
+    let stored = saved.as_ref().map(|saved| &saved.checkpoint.state);
+    let tokenizer = match (&options.tokenizer, &initial, stored) {
+        (Some(name), ..) => Tokenizer::open(name).map_err(|error| wrong("tokenizer", error))?,
+        (None, Some(loaded), None) => loaded.tokenizer().map_err(|error| wrong("init", error))?,
+        (None, _, Some(stored)) => Tokenizer::open(&stored.tokenizer).map_err(|error| wrong("tokenizer", error))?,
+        (None, None, None) => Tokenizer::bytes(),
+    };
     let fields = resume::fields(options, saved.as_ref());
-    let config = configured(options, &fields, initial.as_ref().map(|loaded| loaded.weights.config()), &tokenizer)?;
-    let context = options.context.unwrap_or(config.context());
+    let of_file = initial.as_ref().map(|loaded| loaded.weights.config());
+    let config = configured(options, &fields, of_file, stored.map(|stored| &stored.model), &tokenizer)?;
+    let context = options.context.or(stored.map(|stored| stored.data.context)).unwrap_or(config.context());
     let tokens = options.tokens_of_step(context)?;
     within_memory(options, &config, context)?;
     if let Some(saved) = &saved {
@@ -205,6 +215,13 @@ pub(super) fn save(
         (PRECISION.to_owned(), options.precision.name().to_owned()),
         (DROPOUT_STREAMS.to_owned(), "by step, batch and place".to_owned()),
     ]);
+    for (note, files) in [(DATA, &options.data), (VALIDATION, &options.validation)] {
+        // A name that is no Unicode has no place in JSON: such a run names its files again.
+        let names = files.iter().map(|file| std::path::absolute(file).ok()?.to_str().map(str::to_owned));
+        if let Some(names) = names.collect::<Option<Vec<String>>>().filter(|names| !names.is_empty()) {
+            notes.insert(note.to_owned(), serde_json::json!(names).to_string());
+        }
+    }
     if !run.fields.is_empty() {
         notes.insert(SET.to_owned(), serde_json::json!(run.fields).to_string());
     }
@@ -271,7 +288,7 @@ mod tests {
     fn limited(gigabytes: u64, accumulate: usize) -> TrainOptions {
         TrainOptions {
             family: Default::default(),
-            size: String::new(),
+            size: None,
             set: Vec::new(),
             init: None,
             tokenizer: None,

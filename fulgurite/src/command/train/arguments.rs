@@ -44,9 +44,9 @@ pub enum Model {
   fulgurite train gpt2 --size nano --steps 600 --out runs/nano --resume
   fulgurite train gpt2 --precision bf16-mixed --device cuda --size 124M --tokenizer gpt2"))]
 pub struct Gpt2 {
-    /// nano, micro, mini, small, 124M, 355M, 774M or 1558M.
-    #[arg(long, default_value = "micro", conflicts_with = "init")]
-    pub(super) size: String,
+    /// nano, micro, mini, small, 124M, 355M, 774M or 1558M; micro otherwise.
+    #[arg(long, conflicts_with = "init")]
+    pub(super) size: Option<String>,
     /// Probability of dropping a value.
     #[arg(long, default_value_t = 0.0)]
     pub(super) dropout: f64,
@@ -63,9 +63,10 @@ pub struct Gpt2 {
   fulgurite train llama --config tinyllama.yaml --steps 100 --warmup 10"))]
 pub struct Llama {
     /// nano, micro, mini, or a published model: Llama-2-7b, Llama-3.2-1B, TinyLlama-1.1B, Mistral-7B, Mixtral-8x7B,
-    /// Qwen2.5-0.5B, Qwen3-0.6B, Gemma-2b, Gemma-2-2b, pythia-70m, ... (a name that is not known lists all).
-    #[arg(long, default_value = "nano", conflicts_with = "init")]
-    pub(super) size: String,
+    /// Qwen2.5-0.5B, Qwen3-0.6B, Gemma-2b, Gemma-2-2b, pythia-70m, ... (a name that is not known lists all); nano
+    /// otherwise.
+    #[arg(long, conflicts_with = "init")]
+    pub(super) size: Option<String>,
     /// Replaces a field of the configuration, whose names are LitGPT's: `n_layer=1`. May be given several times.
     #[arg(long, value_name = "FIELD=VALUE", conflicts_with = "init")]
     pub(super) set: Vec<String>,
@@ -169,8 +170,9 @@ pub(super) struct Run {
     /// Writes where one step's time goes to profile.json in the folder (for Perfetto), and prints it as a table.
     #[arg(long)]
     pub(super) profile: bool,
-    /// Continues from the checkpoint in the folder: with its learning rates, warm-up, optimizer and accumulation,
-    /// unless they are given.
+    /// Continues from the checkpoint in the folder, as the run was started: with its model, tokenizer, batch, context,
+    /// seed, dropout, precision, learning rates, warm-up, optimizer, accumulation and data, unless they are
+    /// given.
     #[arg(long)]
     pub(super) resume: bool,
     /// Starts anew although the folder holds a checkpoint, and replaces it.
@@ -191,19 +193,19 @@ pub(super) struct Run {
 }
 
 impl Model {
-    /// The family, and what all families have in common.
-    pub(super) fn run_mut(&mut self) -> (Family, &mut Run) {
+    /// The family, the dropout if it has one, and what all families have in common.
+    pub(super) fn parts_mut(&mut self) -> (Family, Option<&mut f64>, &mut Run) {
         match self {
-            Model::Gpt2(of) => (Family::Gpt2, &mut of.run),
-            Model::Llama(of) => (Family::Llama, &mut of.run),
+            Model::Gpt2(of) => (Family::Gpt2, Some(&mut of.dropout), &mut of.run),
+            Model::Llama(of) => (Family::Llama, None, &mut of.run),
         }
     }
 
     /// The family, the size and its replaced fields, the dropout, and the rest.
-    pub(super) fn parts(&self) -> (Family, &str, &[String], f64, &Run) {
+    pub(super) fn parts(&self) -> (Family, Option<&str>, &[String], f64, &Run) {
         match self {
-            Model::Gpt2(of) => (Family::Gpt2, &of.size, &[], of.dropout, &of.run),
-            Model::Llama(of) => (Family::Llama, &of.size, &of.set, 0.0, &of.run),
+            Model::Gpt2(of) => (Family::Gpt2, of.size.as_deref(), &[], of.dropout, &of.run),
+            Model::Llama(of) => (Family::Llama, of.size.as_deref(), &of.set, 0.0, &of.run),
         }
     }
 }

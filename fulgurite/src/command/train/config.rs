@@ -81,7 +81,8 @@ pub(super) fn apply(path: &Path, of: &mut Llama, given: &dyn Fn(&str) -> bool) -
         };
     }
     if let Some(size) = file.size.filter(|_| !given("size")) {
-        of.size = size;
+        of.size = Some(size);
+        said.push("size");
     }
     // Those of the command line come last, and win.
     of.set.splice(0..0, file.set);

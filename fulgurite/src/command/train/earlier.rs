@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 
-use fulgurite::models::Family;
 use fulgurite::models::checkpoint::TrainingState;
+use fulgurite::models::train::notes;
+use fulgurite::models::{Family, Model};
 
 use super::arguments::Run;
-
-/// The name of the newest checkpoint in a run's folder.
-const CHECKPOINT: &str = "checkpoint.safetensors";
 
 /// The folder of a run.
 pub(super) fn folder(family: Family, run: &Run) -> PathBuf {
@@ -17,9 +15,23 @@ pub(super) fn folder(family: Family, run: &Run) -> PathBuf {
 
 /// Sets what neither the command line nor a file says of a run that is resumed; `given` is whether one of them says it.
 /// A checkpoint that cannot be read is left to the run, which says why.
-pub(super) fn apply(family: Family, run: &mut Run, given: &dyn Fn(&str) -> bool) {
-    let state = run.resume.then(|| TrainingState::of_file(&folder(family, run).join(CHECKPOINT)));
-    let Some(Ok(TrainingState { schedule, optimizer, accumulation, .. })) = state else { return };
+/// The model and the tokenizer are the checkpoint's where these options are absent, and stay absent here.
+pub(super) fn apply(family: Family, dropout: Option<&mut f64>, run: &mut Run, given: &dyn Fn(&str) -> bool) {
+    let Some(state) = run.resume.then(|| TrainingState::newest(&folder(family, run))).flatten() else { return };
+    let TrainingState { schedule, optimizer, accumulation, .. } = state;
+    if let Some(dropout) = dropout.filter(|_| !given("dropout")) {
+        *dropout = state.model.dropout();
+    }
+    let files = |note: &str| state.notes.get(note).and_then(|noted| serde_json::from_str(noted).ok());
+    if !given("data") && !given("validation") {
+        run.data = files(notes::DATA).unwrap_or_default();
+        run.validation = files(notes::VALIDATION).unwrap_or_default();
+    }
+    if let Some(precision) = state.notes.get(notes::PRECISION).and_then(|name| name.parse().ok())
+        && !given("precision")
+    {
+        run.precision = precision;
+    }
     macro_rules! set {
         ($($option:ident = $value:expr),* $(,)?) => {$(
             if !given(stringify!($option)) {
@@ -28,6 +40,8 @@ pub(super) fn apply(family: Family, run: &mut Run, given: &dyn Fn(&str) -> bool)
         )*};
     }
     set! {
+        batch = state.data.rows,
+        seed = state.seed,
         lr = schedule.peak,
         warmup = Some(schedule.warmup_steps.min(run.steps)),
         accumulate = accumulation as usize,
