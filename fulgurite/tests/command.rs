@@ -76,6 +76,14 @@ impl Ran {
         self.out
     }
 
+    /// The output, if all went well and there are notes at most.
+    #[track_caller]
+    fn noted(self) -> String {
+        assert_eq!(self.code, 0, "{}", self.err);
+        assert!(self.err.lines().all(|line| line.starts_with("note: ")), "{}", self.err);
+        self.out
+    }
+
     /// The complaint, if the command failed with this code and wrote nothing else.
     #[track_caller]
     fn fails(self, code: i32) -> String {

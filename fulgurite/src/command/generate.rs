@@ -112,6 +112,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let texts = generate(config, &tokenizer, &params, &request, &compile, &mut show)?;
     output.finish()?;
     for (row, text) in texts.iter().enumerate() {
+        let (ids, count) = (tokenizer.vocabulary(), text.tokens.len());
+        let unknown = text.tokens.iter().filter(|token| **token as usize >= ids).count();
+        if unknown > 0 {
+            let (number, name) = (row + 1, tokenizer.name());
+            note(&format!(
+                "text {number}: {unknown} of {count} tokens are ids of {ids} or more, which '{name}' has no text for"
+            ));
+        }
         if let End::CacheFull(positions) = text.end {
             let count = text.tokens.len();
             let number = row + 1;

@@ -63,7 +63,8 @@ fn a_folder_is_continued_as_transformers_does() {
 #[test]
 fn draws_follow_their_seed_and_their_rules() {
     let folder = copied("unused.txt", "");
-    let drawn = |more: &[&str]| generate(folder.path(), &[&["--prompt", "The ", "--top-k", "0"], more].concat()).ok();
+    let drawn =
+        |more: &[&str]| generate(folder.path(), &[&["--prompt", "The ", "--top-k", "0"], more].concat()).noted();
     let rules = ["--top-p", "0.9", "--min-p", "0.01", "--repetition-penalty", "1.2", "--temperature", "2"];
     assert_eq!(drawn(&rules), drawn(&rules));
     assert_ne!(drawn(&rules), drawn(&[&rules[..], &["--seed", "7"]].concat()));
@@ -198,7 +199,7 @@ fn a_folder_of_litgpt_is_converted_there_and_back() {
     let generate = |from: &str| {
         let more =
             ["--prompt", "t3 t5", "--temperature", "0", "--tokens", "8", "--tokenizer", tokenizer.to_str().unwrap()];
-        run_in(folder.path(), &[&["generate", from], &more[..]].concat()).ok()
+        run_in(folder.path(), &[&["generate", from], &more[..]].concat()).noted()
     };
     let expected = generate(of.to_str().unwrap());
     assert!(expected.starts_with("t3 t5 t"), "{expected}");

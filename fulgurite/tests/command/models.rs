@@ -142,6 +142,10 @@ fn a_llama_is_trained_resumed_and_sampled() {
     assert!(converted.contains("checkpoint to huggingface, 1 layers, 4 heads, 64 channels, context 16"), "{converted}");
     let again = [&["generate", "out", "--tokenizer", "bytes"], &generate[2..]].concat();
     assert_eq!(run_in(folder.path(), &again).ok(), said);
+    // Most of its ids have no text.
+    train("1", &["--set", "padded_vocab_size=4096", "--out", "wide"]).ok();
+    let noted = run_in(folder.path(), &["generate", "wide", "--prompt", "The ", "--tokens", "20", "--top-k", "0"]);
+    assert!(noted.err.contains("of 20 tokens are ids of 256 or more, which 'bytes' has no text for"), "{}", noted.err);
     // A file that is smaller than a tensor.
     let sharded = ["convert", checkpoint, "parts/model.safetensors", "--max-shard-size", "5"];
     let noted = run_in(folder.path(), &sharded);
