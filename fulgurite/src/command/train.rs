@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fulgurite::Error;
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::train::{OnNonFinite, TrainError, TrainOptions, train};
 
@@ -20,11 +21,12 @@ pub use arguments::Model;
 
 /// Trains a model; `given` is whether an option is on the command line, by its name here.
 pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
-    let mut of_file = Vec::new();
+    let (mut config, mut of_file) = (None, Vec::new());
     if let Model::Llama(of) = &mut model
         && let Some(path) = of.config.clone()
     {
         of_file = config::apply(&path, of, given)?;
+        config = Some(path);
     }
     let (family, dropout, run) = model.parts_mut();
     earlier::apply(family, dropout, run, &|name| given(name) || of_file.contains(&name));
@@ -82,6 +84,14 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
     });
     let report = match trained {
         Ok(report) => report,
+        // What the file says is wrong there.
+        Err(TrainError::Failed(error @ Error::Argument { .. })) => {
+            let named = |option: &&str| matches!(&error, Error::Argument { argument, .. } if argument == *option);
+            let file = config.filter(|_| of_file.iter().any(|option| named(&option)));
+            return Err(
+                file.map_or_else(|| Failed(error.to_string()), |file| Failed(format!("'{}': {error}", file.display())))
+            );
+        }
         Err(TrainError::Failed(error)) => return Err(error.into()),
         Err(TrainError::Diverged(divergence)) => {
             complain(&divergence.to_string());

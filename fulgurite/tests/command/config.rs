@@ -75,6 +75,11 @@ fn a_file_describes_a_run_and_the_command_line_comes_before_it() {
     let complaint = train(&[]).fails(1);
     assert!(complaint.contains("'run.yaml', line 10: train has no key 'max_step', did you mean 'max_steps'?"));
 
+    // What is found later names the file too, unless the command line says it.
+    std::fs::write(folder.path().join("run.yaml"), SETTINGS.replace("model_name: nano", "model_name: huge")).unwrap();
+    assert!(train(&["--out", "huge"]).fails(1).contains("'run.yaml': argument 'size': unknown model 'huge'"));
+    assert!(!train(&["--out", "huge", "--size", "vast"]).fails(1).contains("run.yaml"));
+
     let table = String::from_utf8(file("run/metrics.csv")).unwrap();
     assert_eq!(table.lines().count(), 4, "{table}");
     let plot = |arguments: &[&str]| run_in(folder.path(), &[&["plot"][..], arguments].concat());

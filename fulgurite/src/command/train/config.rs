@@ -84,6 +84,9 @@ pub(super) fn apply(path: &Path, of: &mut Llama, given: &dyn Fn(&str) -> bool) -
         of.size = Some(size);
         said.push("size");
     }
+    if !file.set.is_empty() && of.set.is_empty() {
+        said.push("set");
+    }
     // Those of the command line come last, and win.
     of.set.splice(0..0, file.set);
     Ok(said)
