@@ -71,7 +71,7 @@ class App {
         document
             .getElementById("app")
             .append(
-                el("header", {}, el("h1", {}, names.join(" and ")), bar),
+                el("header", {}, toReview(), el("h1", {}, names.join(" and ")), bar),
                 el("main", {}, this.banners(), this.host),
                 el(
                     "footer",
@@ -82,10 +82,12 @@ class App {
                 el("p", { id: "status", class: "unseen", role: "status" }),
             );
         document.addEventListener("keydown", (event) => this.key(event));
-        const [wanted, stage] = location.hash.slice(1).split("/").map(decoded);
+        const [wanted, stage] = location.hash.slice(1 + fragmentPrefix().length).split("/").map(decoded);
         const at = this.subject().stages.findIndex((of) => of.name === stage);
         if (at >= 0) this.stages[this.subjectAt] = at;
         const first = Data.comparisons.length ? "compare" : this.stage() ? "program" : "texts";
+        const compared = Data.comparisons.findIndex((of) => of.stage === stage);
+        if (compared >= 0) this.views.find(([id]) => id === "compare")[2].at = compared;
         this.open(this.views.some(([id]) => id === wanted) ? wanted : first);
     }
 
@@ -121,7 +123,10 @@ class App {
         if (!this.stage() && this.current !== "texts" && this.current !== "compare") {
             this.host.replaceChildren(this.stageTools(), el("p", {}, "No program could be read."));
         } else view.show(this.host);
-        if (this.stage()) history.replaceState(null, "", `#${this.current}/${encodeURIComponent(this.stage().name)}`);
+        if (this.stage()) {
+            const stage = encodeURIComponent(this.stage().name);
+            history.replaceState(null, "", `#${fragmentPrefix()}${this.current}/${stage}`);
+        }
     }
 
     /** The choice of program and stage. */
@@ -268,4 +273,5 @@ function passOf(stage) {
     return pass;
 }
 
-new App().start();
+if (Data) new App().start();
+else new ReviewList().start();

@@ -1,19 +1,23 @@
 //! Traces as one page of HTML that needs no network: the program of every stage with its names as links, who runs each
 //! line and who refused it, the memory plan as a picture, and two programs side by side.
 //!
-//! [`page`] writes it. The page is three things: data made from traces (`stage`, `line`, `memory`, `comparison`), whose
-//! parts that stages share are written once (`pool`); scripts and styles (`assets/`), which are embedded as they are;
-//! and the frame around both (`page`).
+//! [`page`] writes it; [`report`] writes a page of many comparisons, with a list of them. A page is three things: data
+//! made from traces (`stage`, `line`, `memory`, `comparison`), whose parts that stages share are written once (`pool`);
+//! scripts and styles (`assets/`), which are embedded as they are; and the frame around both (`page`).
 
 mod comparison;
 mod line;
+mod live;
 mod memory;
 mod page;
 mod pool;
+mod report;
 mod stage;
 mod subject;
 #[cfg(test)]
 mod tests;
 
+pub use live::live;
 pub use page::page;
+pub use report::{Entry, EntryProgram, Report, report};
 pub use subject::{Order, Reordered, Shown, Subject, Unread};

@@ -10,10 +10,11 @@ use crate::subject::{Order, Reordered, Subject};
 /// The frame, with places for what is embedded.
 const FRAME: &str = include_str!("../assets/page.html");
 
-const STYLES: [&str; 2] = [include_str!("../assets/style.css"), include_str!("../assets/views.css")];
+const STYLES: [&str; 3] =
+    [include_str!("../assets/style.css"), include_str!("../assets/views.css"), include_str!("../assets/review.css")];
 
 /// The scripts in the order of their layers.
-const SCRIPTS: [&str; 13] = [
+const SCRIPTS: [&str; 14] = [
     include_str!("../assets/dom.js"),
     include_str!("../assets/data.js"),
     include_str!("../assets/rows.js"),
@@ -26,16 +27,25 @@ const SCRIPTS: [&str; 13] = [
     include_str!("../assets/orders.js"),
     include_str!("../assets/compare.js"),
     include_str!("../assets/texts.js"),
+    include_str!("../assets/review.js"),
     include_str!("../assets/main.js"),
 ];
 
 /// The page of one subject, or of two that it compares. It holds everything that it needs.
 pub fn page(subjects: &[Subject]) -> String {
     let names: Vec<&str> = subjects.iter().map(|subject| &*subject.name).collect();
+    document(&escape_text(&names.join(" and ")), &[("data".to_owned(), data(subjects))])
+}
+
+/// A page with these data: names of elements, and the JSON in each.
+pub(crate) fn document(title: &str, data: &[(String, String)]) -> String {
+    let element = |(id, json): &(String, String)| {
+        format!("<script type=\"application/json\" id=\"{id}\">{}</script>\n", escape_json(json))
+    };
     let parts = [
-        ("{{TITLE}}", escape_text(&names.join(" and "))),
+        ("{{TITLE}}", title.to_owned()),
         ("{{STYLE}}", STYLES.concat()),
-        ("{{DATA}}", escape_json(&data(subjects))),
+        ("{{DATA}}\n", data.iter().map(element).collect()),
         ("{{SCRIPT}}", SCRIPTS.concat()),
     ];
     // One pass: what is embedded is not searched for places again.
@@ -102,6 +112,6 @@ fn escape_json(json: &str) -> String {
 }
 
 /// Text between tags.
-fn escape_text(text: &str) -> String {
+pub(crate) fn escape_text(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
