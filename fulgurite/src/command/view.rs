@@ -4,19 +4,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::Error;
 use fulgurite::comparison::Comparison;
 use fulgurite::compile::{Options, Reached, Stage, compile, stages_reached};
 use fulgurite::cost::Totals;
 use fulgurite::models::traces::loss_programs;
-use fulgurite::trace::{Trace, parse};
-use fulgurite_view::{Order, Reordered, Shown, Subject, Unread, page};
+use fulgurite::trace::Trace;
+use fulgurite_view::{Order, Reordered, Shown, Subject, page};
 
 use super::files;
 use super::outcome::{Failed, Outcome};
 use super::output::say;
 use super::programs::{Named, Part, Program, named};
-use super::stored_programs::programs;
+use super::serve::serve;
+use super::stored_subject::stored_subject;
 use super::trace_sources::expect_sources;
 use crate::cases::{of_case, write_whole};
 
@@ -33,14 +33,19 @@ Examples:
   fulgurite view gpt2 --size nano --target cuda:sm_90a -o step.html
   fulgurite view before.trace after.trace -o compared.html
   fulgurite view gelu --target cuda:sm_90a --sources -o gelu.html
+  fulgurite view step.trace --serve 8000
   fulgurite view llama --target cuda:sm_90a --orders -o orders.html")]
 pub struct Arguments {
     /// An operator, a model (`gpt2`, `gpt2-loss`, `gpt2-decode`, `llama`, ...) or a file; two of them are compared.
     #[arg(required = true, num_args = 1..=2)]
     what: Vec<String>,
     /// The page.
-    #[arg(long, short, value_name = "FILE")]
-    out: PathBuf,
+    #[arg(long, short, value_name = "FILE", required_unless_present = "serve")]
+    out: Option<PathBuf>,
+    /// Serves the page to browsers of this machine, and anew when a file that it shows changes; any free port without
+    /// one.
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "0", conflicts_with = "out")]
+    serve: Option<u16>,
     /// With the sources of the program's kernels.
     #[arg(long)]
     sources: bool,
@@ -64,20 +69,29 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let what = arguments.what.iter().map(|name| found(name)).collect::<Result<Vec<_>, _>>()?;
     let options = arguments.program.options()?;
     expect_effects(arguments, &what, given, &options)?;
-    for of in &what {
-        if let What::File(path) = of {
-            files::differ(path, &arguments.out)?;
-        }
-    }
+    let read: Vec<PathBuf> = what.iter().filter_map(What::file).map(Path::to_owned).collect();
     let subject = |of: &What| match of {
         What::Program(name) => compiled(name, arguments, &options),
         What::File(path) => stored(path),
     };
-    let subjects = what.iter().map(subject).collect::<Result<Vec<_>, _>>()?;
-    let page = page(&subjects);
-    write_whole(&arguments.out, page.as_bytes())?;
-    say!("wrote {}, {} bytes", arguments.out.display(), page.len())?;
+    let make = || Ok(page(&what.iter().map(subject).collect::<Result<Vec<_>, Failed>>()?));
+    let Some(out) = &arguments.out else { return serve(arguments.serve.unwrap_or(0), &read, &make) };
+    for path in &read {
+        files::differ(path, out)?;
+    }
+    let page = make()?;
+    write_whole(out, page.as_bytes())?;
+    say!("wrote {}, {} bytes", out.display(), page.len())?;
     Ok(ExitCode::SUCCESS)
+}
+
+impl What<'_> {
+    fn file(&self) -> Option<&Path> {
+        match self {
+            What::Program(_) => None,
+            What::File(path) => Some(path),
+        }
+    }
 }
 
 /// What is called `name`. Operators and models come first: which files there are does not change what they mean.
@@ -185,34 +199,5 @@ fn shown(before: &str, stages: Vec<Stage>) -> Vec<Shown> {
 /// The programs of a file, up to the first that cannot be read.
 fn stored(path: &Path) -> Result<Subject, Failed> {
     let text = std::fs::read_to_string(path).map_err(|error| Failed::file(path, error))?;
-    let mut subject = Subject { name: path.display().to_string(), ..Subject::default() };
-    let mut texts = programs(&text);
-    if texts.len() < 2 && text.trim_start().starts_with("# fulgurite trace") {
-        // The whole text, whose lines are those of the file.
-        texts = vec![(String::new(), text.clone())];
-    } else if texts.is_empty() {
-        texts = vec![("text".into(), text.clone())];
-    }
-    for (name, text) in texts {
-        match parse(&text) {
-            Ok(trace) => {
-                let last = trace.history.last().cloned().unwrap_or_else(|| "program".into());
-                let name = if name.is_empty() { last } else { name };
-                // It is shown all the same, with the first fault above it.
-                if let (None, Err(fault)) = (&subject.ending, trace.verify()) {
-                    subject.ending = Some(format!("{name} is not valid: {fault}"));
-                }
-                subject.stages.push(Shown { name, trace });
-            }
-            Err(error) => {
-                let (line, column, message) = match error {
-                    Error::Parse { line, column, message } => (line, column, message),
-                    other => (1, 1, other.to_string()),
-                };
-                subject.unread = Some(Unread { text, line, column, message });
-                break;
-            }
-        }
-    }
-    Ok(subject)
+    Ok(stored_subject(path.display().to_string(), &text))
 }
