@@ -26,6 +26,8 @@ mod models;
 mod new;
 #[path = "command/operators.rs"]
 mod operators;
+#[path = "command/review.rs"]
+mod review;
 #[path = "command/traces.rs"]
 mod traces;
 #[path = "command/view.rs"]
@@ -126,6 +128,7 @@ fn help_has_examples() {
         &["convert", "--help"],
         &["tokenize", "--help"],
         &["doctor", "--help"],
+        &["review", "--help"],
         &["fuzz", "--help"],
     ] {
         let help = run(arguments).ok();

@@ -30,8 +30,11 @@ mod outcome;
 mod output;
 mod plot;
 mod programs;
+mod review;
 mod rust_names;
+mod serve;
 mod stored_programs;
+mod stored_subject;
 mod subject;
 mod system;
 mod target;
@@ -63,6 +66,7 @@ Examples:
   fulgurite trace show softmax --backward --stage all
   fulgurite trace run softmax.trace --inputs inputs.safetensors
   fulgurite view softmax --backward -o softmax.html
+  fulgurite review main --html review.html
   fulgurite train gpt2 --size nano --steps 300 --out runs/nano
   fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:'
   fulgurite convert runs/nano/checkpoint.safetensors nano.bin
@@ -90,6 +94,8 @@ enum Command {
     Trace(Trace),
     /// Writes programs as a page for a browser: stages, executors, memory, comparisons.
     View(view::Arguments),
+    /// Shows what a change did to the stored programs of this repository; accepts or rejects snapshots.
+    Review(review::Arguments),
     /// Trains a model.
     #[command(subcommand)]
     Train(train::Model),
@@ -168,6 +174,7 @@ pub fn main() -> ExitCode {
         Command::Trace(Trace::Diff(arguments)) => trace_diff::run(&arguments),
         Command::Trace(Trace::Snapshots(arguments)) => trace_snapshots::run(&arguments),
         Command::View(arguments) => view::run(&arguments, &given),
+        Command::Review(arguments) => review::run(&arguments),
         Command::Train(model) => train::run(model, &given),
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),

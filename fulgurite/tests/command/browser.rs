@@ -132,6 +132,20 @@ impl Browser {
 
     /// Clicks, at its place on the screen, the first element that a selector finds and that has `text` in it.
     pub fn click(&mut self, selector: &str, text: &str) {
+        self.press_at(selector, text);
+        self.eval(FRAMES);
+    }
+
+    /// Clicks what opens another document, and waits until its scripts have run.
+    pub fn follow(&mut self, selector: &str, text: &str) {
+        let before = self.loaded.len();
+        self.press_at(selector, text);
+        while self.loaded.len() == before {
+            self.next();
+        }
+    }
+
+    fn press_at(&mut self, selector: &str, text: &str) {
         // Where it is once it has come into sight, and what that brings with it is drawn.
         let place = self.eval(&format!(
             "(async () => {{ const find = () => [...document.querySelectorAll({})].find((of) => \
@@ -147,7 +161,6 @@ impl Browser {
             let event = json!({"type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1});
             self.call("Input.dispatchMouseEvent", event);
         }
-        self.eval(FRAMES);
     }
 
     /// Presses a key: `ArrowDown`, `/`.

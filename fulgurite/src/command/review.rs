@@ -1,0 +1,145 @@
+//! `review`: what a change did to the stored programs of a repository.
+
+mod compare;
+mod counts;
+mod findings;
+mod git;
+mod html;
+mod lines;
+mod markdown;
+mod pending;
+mod sides;
+mod terminal;
+mod words;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::outcome::{Failed, Outcome};
+use super::output::{note, say, write};
+use crate::cases::write_whole;
+use git::Repository;
+use pending::Waiting;
+use sides::{Pair, Sides};
+use terminal::Layout;
+
+/// Arguments of `review`.
+#[derive(Args)]
+#[command(after_help = "\
+Compared are the programs in snapshots (`.snap`) and traces (`.trace`) of the whole repository. In the working tree,
+what a failed test left beside a snapshot (`.snap.new`) stands for it. Programs that changed most come first; those that
+changed in names, order and places in memory alone are counted.
+
+Without BASE, changed snapshots and traces of the working tree are compared with HEAD. If none changed, HEAD is compared
+with its merge base with main, or, on main itself, with the commit before it.
+
+The exit code is 0 whether anything differs or not; with --exit-code it is 1 if anything differs.
+
+Examples:
+  fulgurite review
+  fulgurite review main --html review.html
+  fulgurite review main --to my-branch --markdown -
+  fulgurite review --only rms_norm
+  fulgurite review --accept rms_norm")]
+pub struct Arguments {
+    /// The commit to compare with.
+    base: Option<String>,
+    /// Compares this commit instead of the working tree.
+    #[arg(long, value_name = "COMMIT")]
+    to: Option<String>,
+    /// Only files whose path has this text in it; any number of times.
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Writes Markdown for a pull request; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Writes a page for a browser: a list of what changed, and both sides of each file in the explorer.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Exits with 1 if anything differs.
+    #[arg(long)]
+    exit_code: bool,
+    /// Accepts what failed tests left beside these snapshots (`rms_norm`, or a path), as `cargo insta accept` does; all
+    /// without a name.
+    #[arg(long, value_name = "NAME", num_args = 0.., conflicts_with_all = ["base", "to", "only", "markdown", "html"])]
+    accept: Option<Vec<String>>,
+    /// Drops what failed tests left beside these snapshots, as `cargo insta reject` does; all without a name.
+    #[arg(long, value_name = "NAME", num_args = 0.., conflicts_with_all = ["accept", "base", "to", "only", "markdown",
+        "html"])]
+    reject: Option<Vec<String>>,
+}
+
+/// Bytes of programs that a page holds; what is beyond is listed without its lines.
+const LIMIT: usize = 24 << 20;
+
+/// Compares, and says what changed.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let repository = Repository::open()?;
+    if let Some(names) = arguments.accept.as_ref().or(arguments.reject.as_ref()) {
+        return settle(&repository, names, arguments.accept.is_some());
+    }
+    for path in [&arguments.html, &arguments.markdown].into_iter().flatten() {
+        expect_no_snapshot(path)?;
+    }
+    let sides = Sides::of(&repository, arguments.base.as_deref(), arguments.to.as_deref())?;
+    let mut pairs = sides.pairs(&repository)?;
+    pairs.retain(|pair| is_wanted(pair, &arguments.only));
+    let differs = !pairs.is_empty();
+    if !differs && !arguments.only.is_empty() {
+        note(&format!("no file whose path has '{}' in it differs", arguments.only.join("' or '")));
+    }
+    let review = compare::review(sides.in_words(), pairs);
+    let to_output = arguments.markdown.as_deref() == Some(Path::new("-"));
+    if let Some(path) = &arguments.markdown {
+        let text = markdown::to_markdown(&review);
+        match to_output {
+            true => write(format_args!("{text}"))?,
+            false => write_whole(path, text.as_bytes())?,
+        }
+    }
+    if !to_output {
+        write(format_args!("{}", terminal::to_text(&review, &Layout::of_output())))?;
+    }
+    if let Some(path) = &arguments.html {
+        let page = html::to_html(&review, LIMIT);
+        write_whole(path, page.as_bytes())?;
+        let written = html::written(path, page.len(), review.files.len());
+        if to_output { note(&written) } else { say!("\n{written}")? }
+    }
+    Ok(if arguments.exit_code && differs { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Accepts or rejects the snapshots that wait.
+fn settle(repository: &Repository, names: &[String], accept: bool) -> Outcome {
+    let (waiting, inline) = Waiting::all(repository)?;
+    let chosen = pending::named(waiting, names)?;
+    for waiting in &chosen {
+        match accept {
+            true => waiting.accept(repository)?,
+            false => waiting.reject(repository)?,
+        }
+        say!("{} {}", if accept { "accepted" } else { "rejected" }, waiting.snapshot)?;
+    }
+    if chosen.is_empty() {
+        say!("no snapshot waits to be accepted")?;
+    }
+    if !inline.is_empty() {
+        let files = inline.join(", ");
+        note(&format!("snapshots in sources are left to cargo insta: {files}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_wanted(pair: &Pair, only: &[String]) -> bool {
+    only.is_empty() || only.iter().any(|text| pair.path.contains(text.as_str()))
+}
+
+/// Fails if what is written would take the place of a stored program.
+fn expect_no_snapshot(path: &Path) -> Result<(), Failed> {
+    match path.extension().is_some_and(|ending| ending == "snap" || ending == "trace") {
+        true => Err(Failed::file(path, "is the name of a stored program, expected another ending")),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,384 @@
+//! `review`: planted changes are named in the summary, in the Markdown, and found on the page in three clicks.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::browser::Browser;
+use crate::{Ran, run_in};
+
+const STEP: &str = "tests/tests/snapshots/gpt2_traces__gpt2_train_step_cuda_planned.snap";
+const HOST_STEP: &str = "tests/tests/snapshots/gpt2_traces__gpt2_train_step_planned.snap";
+const NORM: &str = "tests/snapshots/rms_norm.snap";
+
+/// A stored text of this repository.
+fn stored(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap()
+}
+
+/// A git repository in a temporary folder.
+pub struct Repository(tempfile::TempDir);
+
+impl Repository {
+    /// With these files of this repository in its first commit.
+    pub fn with(paths: &[&str]) -> Repository {
+        let repository = Repository(tempfile::tempdir().unwrap());
+        repository.git(&["init", "--quiet", "--initial-branch=main"]);
+        paths.iter().for_each(|path| repository.write(path, &stored(path)));
+        repository.write(".gitignore", "*.snap.new\n");
+        repository.commit("first");
+        repository
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn write(&self, path: &str, text: &str) {
+        let path = self.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    pub fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.path().join(path)).unwrap()
+    }
+
+    /// Replaces a text that must be there.
+    fn plant(&self, path: &str, from: &str, to: &str) {
+        let text = self.read(path);
+        assert!(text.contains(from), "{path} has no {from}");
+        self.write(path, &text.replacen(from, to, 1));
+    }
+
+    fn git(&self, arguments: &[&str]) {
+        let ran = Command::new("git")
+            .args(["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"])
+            .args(arguments)
+            .current_dir(self.path())
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    }
+
+    pub fn commit(&self, subject: &str) {
+        self.git(&["add", "--all"]);
+        self.git(&["commit", "--quiet", "--message", subject]);
+    }
+
+    pub fn review(&self, arguments: &[&str]) -> Ran {
+        run_in(self.path(), &[&["review"], arguments].concat())
+    }
+
+    /// Reviews in all three forms: the summary and the Markdown; the page is `review.html`.
+    fn reviewed(&self) -> (String, String) {
+        let summary = self.review(&["--markdown", "review.md", "--html", "review.html"]).ok();
+        (unwrapped(&summary), self.read("review.md"))
+    }
+
+    fn page(&self) -> std::path::PathBuf {
+        self.path().join("review.html")
+    }
+}
+
+/// A summary with its broken lines joined.
+fn unwrapped(summary: &str) -> String {
+    summary.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Fails unless both the summary and the Markdown have these.
+#[track_caller]
+fn assert_named((summary, markdown): &(String, String), expected: &[&str]) {
+    for text in expected {
+        assert!(summary.contains(text), "the summary lacks {text}:\n{summary}");
+        assert!(markdown.contains(text), "the Markdown lacks {text}:\n{markdown}");
+    }
+}
+
+/// The texts of the comparison that is open.
+const CHANGES: &str = ".changes";
+
+#[test]
+fn another_activation_is_found() {
+    let repository = Repository::with(&[STEP, NORM]);
+    repository.plant(STEP, "    .tanh = tanh(", "    .tanh = erf(");
+    assert_named(
+        &repository.reviewed(),
+        &["gpt2_train_step_cuda_planned", "prims::tanh → prims::erf: h.0.mlp.gelu.tanh"],
+    );
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&repository.page());
+    assert!(browser.text(".findings").contains("prims::tanh → prims::erf"));
+    browser.follow(".entry a", "gpt2_train_step");
+    let differ = "[...document.querySelectorAll('.changes del, .changes ins')].map((of) => of.textContent).join(' ')";
+    assert_eq!(browser.eval(differ), "tanh erf");
+    browser.click(".change .side:last-child > a", "in the program");
+    assert!(browser.text(".row.active").contains("gelu"), "{}", browser.text(".row.active"));
+    // And back to the list.
+    browser.follow(".review-path a", "all changes");
+    assert!(browser.text(".summary").contains("1 program of 1 file changed"));
+    browser.check();
+}
+
+#[test]
+fn an_executor_that_refuses_is_found_with_its_reason() {
+    let repository = Repository::with(&[STEP]);
+    let line = "bias=state.params.h.0.mlp.c_fc.bias) by cublaslt\n";
+    let refused = "bias=state.params.h.0.mlp.c_fc.bias) by cuda\n    refused by cublaslt: \"needs rows of 16 bytes\"\n";
+    repository.plant(STEP, line, refused);
+    let expected = ["cublaslt refuses linear: needs rows of 16 bytes", "linear moved from cublaslt to cuda"];
+    assert_named(&repository.reviewed(), &expected);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&repository.page());
+    browser.follow(".entry a", "train_step");
+    assert!(browser.text(CHANGES).contains("executor, refusals"), "{}", browser.text(CHANGES));
+    browser.click(".change .side:last-child > a", "in the program");
+    assert!(browser.text(".details").contains("needs rows of 16 bytes"), "{}", browser.text(".details"));
+    browser.check();
+}
+
+#[test]
+fn a_lost_donation_is_found() {
+    let repository = Repository::with(&[NORM]);
+    let step = "# fulgurite trace 2\n# made by acquire, claim, plan_memory\n\
+        trace step for cpu (state.w: f32[4] donated, state.m: f32[4] donated) arena 0 {\n  \
+        m = add(state.w, state.m) by cpu\n  w = mul(state.w, 0.5) by cpu\n  return state.w = w, state.m = m\n  \
+        memory {\n    w in state.w, m in state.m\n  }\n}\n";
+    repository.write("step.trace", step);
+    repository.commit("step");
+    let lines = ("  m = add(state.w, state.m) by cpu\n", "  w = mul(state.w, 0.5) by cpu\n");
+    let swapped = step.replace(&format!("{}{}", lines.0, lines.1), &format!("{}{}", lines.1, lines.0));
+    repository.write("step.trace", &swapped.replace("w in state.w", "w at output"));
+    let expected = ["lost for state.w: result 'state.w' is written before 'm' reads the input", "peak memory"];
+    assert_named(&repository.reviewed(), &expected);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&repository.page());
+    browser.follow(".entry a", "step");
+    assert!(browser.text(CHANGES).contains("memory"), "{}", browser.text(CHANGES));
+    browser.click("[role=tab]", "Memory");
+    browser.eval(
+        "(() => { const s = document.querySelector('#view select'); s.value = 1; s.onchange; \
+        s.dispatchEvent(new Event('change')); })()",
+    );
+    assert!(
+        browser.text("#donations").contains("is written before 'm' reads the input"),
+        "{}",
+        browser.text("#donations")
+    );
+    browser.check();
+}
+
+#[test]
+fn a_split_fusion_is_found() {
+    let repository = Repository::with(&[STEP]);
+    repository.plant(
+        STEP,
+        "  region by fusion in h.0.mlp.gelu {\n    .mul = ",
+        "  region by fusion in h.0.mlp.gelu {\n    yield .mul = ",
+    );
+    let text = repository.read(STEP);
+    let begin = text.find("region by fusion in h.0.mlp.gelu {").unwrap();
+    let line = text[begin..].find("    .tanh = ").unwrap() + begin;
+    let before = text[..line].replacen("    .mul.4 = mul(.add, 0.79", "    yield .mul.4 = mul(.add, 0.79", 1);
+    repository.write(STEP, &format!("{before}  }}\n  region by fusion in h.0.mlp.gelu {{\n{}", &text[line..]));
+    let found = repository.reviewed();
+    assert_named(
+        &found,
+        &["region h.0.mlp.gelu (9 lines) is split: 3 lines in h.0.mlp.gelu, 6 lines in h.0.mlp.gelu.mul"],
+    );
+    assert_named(&found, &["launches"]);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&repository.page());
+    assert!(browser.text(".findings").contains("is split"));
+    browser.follow(".entry a", "train_step");
+    let changes = browser.text(CHANGES);
+    assert!(changes.contains("added") && changes.contains("h.0.mlp.gelu.mul"), "{changes}");
+    browser.check();
+}
+
+#[test]
+fn a_kernel_that_moved_is_found() {
+    let repository = Repository::with(&[HOST_STEP, NORM]);
+    repository.plant(HOST_STEP, "dims=[1, 0])) by cpu", "dims=[1, 0])) by reference");
+    let expected = "prims::matmul moved from cpu to reference: h.0.attn.c_attn.linear.matmul";
+    assert_named(&repository.reviewed(), &[expected]);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&repository.page());
+    assert!(browser.text(".findings").contains(expected), "{}", browser.text(".findings"));
+    browser.follow(".entry a", "train_step");
+    let changes = browser.text(CHANGES);
+    assert!(changes.contains("changed: executor") && changes.contains("by reference"), "{changes}");
+    browser.check();
+}
+
+#[test]
+fn nothing_changed_is_said() {
+    let repository = Repository::with(&[NORM]);
+    repository.write("other.txt", "x");
+    repository.commit("second");
+    assert!(repository.review(&["--exit-code"]).ok().contains("no program changed"));
+}
+
+#[test]
+fn the_base_is_head_the_merge_base_or_the_commit_before() {
+    let repository = Repository::with(&[NORM]);
+    repository.plant(NORM, "mul(sum, 0.125)", "mul(sum, 0.25)");
+    assert!(repository.review(&[]).ok().starts_with("HEAD ("));
+    assert_eq!(repository.review(&["--exit-code"]).code, 1);
+    repository.commit("second");
+    // On main the commit before it, and on a branch what it began from.
+    assert!(repository.review(&[]).ok().starts_with("HEAD~1 ("));
+    repository.git(&["checkout", "--quiet", "-b", "topic"]);
+    repository.plant(NORM, "mul(sum, 0.25)", "mul(sum, 0.75)");
+    repository.commit("third");
+    let on_topic = repository.review(&[]).ok();
+    assert!(on_topic.starts_with("merge base with main (") && on_topic.contains("0.25 → 0.75"), "{on_topic}");
+    let between = repository.review(&["main~1", "--to", "main"]).ok();
+    assert!(between.starts_with("main~1 (") && between.contains("0.125 → 0.25"), "{between}");
+}
+
+#[test]
+fn files_that_are_new_and_gone_are_named() {
+    let repository = Repository::with(&[NORM, "tests/snapshots/gelu.snap"]);
+    std::fs::remove_file(repository.path().join(NORM)).unwrap();
+    repository.write("tests/snapshots/silu.snap", &stored("tests/snapshots/silu.snap"));
+    let found = repository.reviewed();
+    assert_named(&found, &["rms_norm", "gone", "silu", "new"]);
+    assert!(!found.0.contains("gelu"), "{}", found.0);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&repository.page());
+    browser.follow(".entry a", "rms_norm");
+    assert!(browser.text(".banner").contains("the file is not there"), "{}", browser.text(".banner"));
+    browser.check();
+}
+
+#[test]
+fn a_corrupt_snapshot_is_shown_up_to_its_error() {
+    let repository = Repository::with(&[NORM]);
+    repository.plant(NORM, "== forward, claimed\n", "== forward, claimed\nno such line\n");
+    repository.plant(
+        NORM,
+        "rms_norm.sum: f32[4] = sum(.mul, dims=[1]) by cpu",
+        "rms_norm.sum: f32[4] = no_such_call(.mul)",
+    );
+    assert_named(&repository.reviewed(), &["the text after cannot be read", "no_such_call"]);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&repository.page());
+    browser.follow(".entry a", "rms_norm");
+    assert!(browser.text(".banner").contains("no_such_call"), "{}", browser.text(".banner"));
+    browser.click(".banner a", "show");
+    assert!(browser.text(".unread pre").contains("no_such_call"));
+    browser.check();
+}
+
+#[test]
+fn texts_that_are_no_programs_are_folded() {
+    let repository = Repository::with(&["ops-dsl/tests/snapshots/prim.snap"]);
+    repository.plant("ops-dsl/tests/snapshots/prim.snap", "pub mod exp", "pub mod exponential");
+    assert_named(&repository.reviewed(), &["no program changed; 1 other text", "ops-dsl/tests/snapshots/prim.snap"]);
+}
+
+/// Markdown without its code: a run of backticks ends where as many come again.
+fn outside_of_code(markdown: &str) -> String {
+    let (mut outside, mut rest) = (String::new(), markdown);
+    while let Some(at) = rest.find('`') {
+        outside += &rest[..at];
+        let fence = rest[at..].len() - rest[at..].trim_start_matches('`').len();
+        let (mut end, code) = (at + fence, &rest[at + fence..]);
+        let runs = code.match_indices('`').map(|(i, _)| i).filter(|i| !code[..*i].ends_with('`'));
+        let length = |i: usize| code[i..].len() - code[i..].trim_start_matches('`').len();
+        end += runs.into_iter().find(|i| length(*i) == fence).map_or(code.len(), |i| i + fence);
+        rest = &rest[end..];
+    }
+    outside + rest
+}
+
+#[test]
+fn markup_in_names_is_shown() {
+    let repository = Repository::with(&[NORM]);
+    let name = "<script>window.ran = true</script>`|@all";
+    let path = "tests/snapshots/<img src=x onerror='window.ran = true'>.snap";
+    let text = |call: &str| {
+        format!(
+            "# fulgurite trace 2\n# made by acquire\ntrace \"{name}\" for cpu (x: f32[4]) {{\n  \
+            \"{name}.y\" = {call}(x)\n  return out = \"{name}.y\"\n}}\n"
+        )
+    };
+    repository.write(path, &text("exp"));
+    repository.commit("hostile");
+    repository.write(path, &text("tanh"));
+    let (summary, markdown) = repository.reviewed();
+    assert!(summary.contains("prims::exp → prims::tanh: <script>"), "{summary}");
+    let tags = ["<details>", "</details>", "<summary>", "</summary>", "<code>", "</code>"];
+    let outside = tags.iter().fold(outside_of_code(&markdown), |text, tag| text.replace(tag, ""));
+    assert!(!outside.contains(['<', '@']), "{outside}");
+    assert!(markdown.contains("<script>"), "{markdown}");
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&repository.page());
+    assert!(browser.text(".entry").contains("<img src=x onerror="));
+    browser.follow(".entry a", "<img");
+    assert_eq!(browser.eval("[window.ran === undefined, document.images.length]"), serde_json::json!([true, 0]));
+    browser.check();
+}
+
+#[test]
+fn bad_input_is_refused() {
+    let repository = Repository::with(&[NORM]);
+    let complaint = repository.review(&["no-such-branch"]).fails(1);
+    assert!(complaint.contains("'no-such-branch' is not a commit of this repository"), "{complaint}");
+    let complaint = repository.review(&["HEAD", "--to", "--help-me"]);
+    assert_eq!(complaint.code, 2);
+    let complaint = repository.review(&[]).fails(1);
+    assert!(complaint.contains("there is no commit before HEAD"), "{complaint}");
+    let complaint = repository.review(&["HEAD", "--html", "step.trace"]).fails(1);
+    assert!(complaint.contains("step.trace: is the name of a stored program"), "{complaint}");
+    let nowhere = tempfile::tempdir().unwrap();
+    let complaint = run_in(nowhere.path(), &["review"]).fails(1);
+    assert!(complaint.contains("git repository"), "{complaint}");
+    let complaint = crate::run_with(repository.path(), &["review"], &[("PATH", "/nowhere")]).fails(1);
+    assert!(complaint.contains("git: ") && complaint.contains("the program git"), "{complaint}");
+}
+
+#[test]
+fn pending_snapshots_are_compared_accepted_and_rejected() {
+    let gelu = "tests/snapshots/gelu.snap";
+    let repository = Repository::with(&[NORM, gelu]);
+    for path in [NORM, gelu] {
+        let text = repository.read(path).replacen("---\n", "---\nassertion_line: 7\n", 1);
+        repository.write(&format!("{path}.new"), &text.replacen(" = mul(", " = div(", 1));
+    }
+    repository.write("src/.a.rs.pending-snap", "{}\n");
+    let summary = repository.review(&[]).ok();
+    assert!(summary.contains("2 snapshots not accepted yet"), "{summary}");
+    assert!(summary.contains("prims::mul → prims::div"), "{summary}");
+    let before = repository.read(gelu);
+    let complaint = repository.review(&["--accept", "no_such"]).fails(1);
+    assert!(complaint.contains("no snapshot called 'no_such' waits"), "{complaint}");
+    let ran = repository.review(&["--accept", "rms_norm"]);
+    assert_eq!((ran.code, &*ran.out), (0, "accepted tests/snapshots/rms_norm.snap\n"));
+    assert!(ran.err.contains("src/.a.rs.pending-snap"), "{}", ran.err);
+    assert_eq!(repository.read(NORM), stored(NORM).replacen(" = mul(", " = div(", 1));
+    assert!(!repository.path().join(format!("{NORM}.new")).exists());
+    assert_eq!(repository.review(&["--reject"]).out, "rejected tests/snapshots/gelu.snap\n");
+    assert_eq!(repository.read(gelu), before);
+    assert!(repository.path().join("src/.a.rs.pending-snap").exists());
+    assert_eq!(repository.review(&["--accept"]).out, "no snapshot waits to be accepted\n");
+}
+
+#[test]
+fn the_list_fits_a_phone_and_a_zoom_of_400_percent() {
+    let repository = Repository::with(&[STEP, NORM]);
+    repository.plant(STEP, "    .tanh = tanh(", "    .tanh = erf(");
+    repository.plant(NORM, "mul(sum, 0.125)", "mul(sum, 0.25)");
+    repository.reviewed();
+    let Some(mut browser) = Browser::start() else { return };
+    for (width, height) in [(360, 800), (320, 256)] {
+        browser.resize(width, height);
+        browser.open(&repository.page());
+        let wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth";
+        assert_eq!(browser.eval(wide), 0, "{width} pixels");
+        browser.press("/");
+        browser.write("erf");
+        assert_eq!(browser.eval("document.querySelectorAll('.entry').length"), 1);
+    }
+    browser.check();
+}
