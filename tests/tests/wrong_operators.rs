@@ -16,6 +16,8 @@ mod device;
 mod fusion;
 #[path = "../src/wrong/gradients.rs"]
 mod gradients;
+#[path = "../src/wrong/groups.rs"]
+mod groups;
 #[path = "../src/wrong/in_place.rs"]
 mod in_place;
 #[path = "../src/wrong/kernels.rs"]
@@ -117,6 +119,17 @@ fn contracts_of_unsloth_that_are_broken() {
     ];
     for (operator, template, what) in broken {
         let message = caught_by(operator, template, "careless_unsloth");
+        assert!(message.contains(what), "{operator}: expected a message with '{what}', got\n{message}");
+    }
+}
+
+/// Rows that meet the matrices of other groups, with the mistakes of `careless_groups`.
+#[test]
+fn products_of_groups_that_mix_them() {
+    for (operator, what) in
+        [("grouped_linear", "got NaN"), ("grouped_outer", "sample 2, executor careless_groups: result 1")]
+    {
+        let message = caught_by(operator, Template::Consistency, "careless_groups");
         assert!(message.contains(what), "{operator}: expected a message with '{what}', got\n{message}");
     }
 }

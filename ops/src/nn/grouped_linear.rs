@@ -102,6 +102,13 @@ pub mod grouped_linear {
         }
         let groups = s.values([3], [1.0, 0.0, 1.0]).cast(DType::I32);
         s.case(with(s.normal([3, 16]), [s.normal([24, 16]), s.normal([24, 16])], groups));
+        // What is infinite in the matrix of one group stays there.
+        for turned in [false, true] {
+            let groups = s.values([2], [1.0, 0.0]).cast(DType::I64);
+            let weights = [f64::INFINITY, 2.0].map(|number| s.values([1, 1], [number]));
+            let infinite = with(s.values([2, 1], [1.0, 3.0]), weights, groups).turned(turned);
+            s.case(infinite).forward_only("infinities have no differences");
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {
