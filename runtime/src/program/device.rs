@@ -167,6 +167,13 @@ impl DeviceProgram {
         steps::sources_of(&self.code.steps)
     }
 
+    /// The sources of each symbol that has any, with the symbol's number in the trace.
+    pub(super) fn sources_by_symbol(&self) -> Vec<(usize, Vec<Arc<Source>>)> {
+        let all = self.steps.iter().zip(&self.code.steps);
+        let of = all.map(|(step, work)| (step.symbol, steps::sources_of([work])));
+        of.filter(|(_, sources)| !sources.is_empty()).collect()
+    }
+
     /// Whether it has calls of a library.
     #[cfg(feature = "testing")]
     pub(super) fn has_library_work(&self) -> bool {

@@ -95,6 +95,14 @@ impl Program {
         }
     }
 
+    /// The device sources of each symbol that has any, with the symbol's number in [`Program::trace`]; none on the host.
+    pub fn sources_by_symbol(&self) -> Vec<(usize, Vec<Arc<crate::device::Source>>)> {
+        match &self.ready {
+            Ready::Host(_) => Vec::new(),
+            Ready::Device(program) => program.sources_by_symbol(),
+        }
+    }
+
     /// Runs the program. Donated inputs that are updated in place must not be shared. On a device the work is enqueued:
     /// what goes wrong there is told when an output is read.
     pub fn run(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {

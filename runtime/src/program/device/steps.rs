@@ -166,12 +166,13 @@ fn plan_of(
     }
 }
 
-/// The sources of all steps, each once, in the order of their first use; also of those that run only where a library
+/// The sources of steps, each once, in the order of their first use; also of those that run only where a library
 /// cannot.
-pub(super) fn sources_of(work: &[CodeStep]) -> Vec<Arc<Source>> {
+pub(super) fn sources_of<'a>(work: impl IntoIterator<Item = &'a CodeStep>) -> Vec<Arc<Source>> {
     let mut seen = FxHashSet::default();
     let mut sources = Vec::new();
-    let mut left: Vec<&Command> = work.iter().flat_map(|step| &step.commands).rev().collect();
+    let mut left: Vec<&Command> = work.into_iter().flat_map(|step| &step.commands).collect();
+    left.reverse();
     while let Some(command) = left.pop() {
         match command {
             Command::Launch { source, .. } if seen.insert(source.clone()) => sources.push(source.clone()),
