@@ -4,6 +4,8 @@
 // What `ops new --crate` writes names its own library.
 extern crate self as placeholder_crate;
 
+#[path = "command/axe.rs"]
+mod axe;
 #[path = "command/book.rs"]
 mod book;
 #[path = "command/browser.rs"]
@@ -32,6 +34,12 @@ mod review;
 mod traces;
 #[path = "command/view.rs"]
 mod view;
+#[path = "command/view_compare.rs"]
+mod view_compare;
+#[path = "command/view_graph.rs"]
+mod view_graph;
+#[path = "command/view_sources.rs"]
+mod view_sources;
 
 use std::path::Path;
 use std::process::Command;

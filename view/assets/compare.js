@@ -12,7 +12,8 @@ class CompareView {
         const { comparisons } = Data;
         const of = comparisons[this.at];
         const [before, after] = Data.subjects;
-        const stages = comparisons.map((one, i) => [i, `${one.stage}: ${one.words}`]);
+        const stages = comparisons.map((one, i) => [i, `${one.stage} \u2013 ${comparisonText(one)}`]);
+        const blocks = [before.stages[of.before], after.stages[of.after]].map((stage) => blockOf(stage.block));
         const { difference } = of;
         const sides = [
             [0, of.before],
@@ -28,8 +29,12 @@ class CompareView {
                     this.show(host);
                 }),
             ),
-            el("p", { class: "summary" }, `before: ${before.name} · after: ${after.name} · ${of.words}`),
+            el("p", { class: "summary" }, `before: ${before.name} · after: ${after.name}`),
+            el("p", { class: "common" }, commonText(of, [before.name, after.name])),
+            el("p", { class: "summary" }, `after ${of.stage}: ${comparisonText(of)}`),
             totalsTable(difference.totals),
+            fusionsSection(this.app, of, blocks) || "",
+            movesTable(of, blocks) || "",
             (difference.header.length > 0 &&
                 table(
                     "Header",

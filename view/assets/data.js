@@ -98,6 +98,12 @@ function scopeOf(name) {
     return parts;
 }
 
+/** The parts of the scope of a line; it has that of its first result. */
+function scopeOfLine(line) {
+    line.scope ||= line.results.length ? scopeOf(line.results[0]) : [];
+    return line.scope;
+}
+
 /** What changed from one block to another: a sign for each line, and which lines are gone behind which line. */
 function changesBetween(before, after) {
     const key = (line) => (line.results.length ? "=" + line.results[0] : "!" + textOf(line));

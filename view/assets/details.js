@@ -24,8 +24,17 @@ function item(name, ...content) {
     return [el("dt", {}, name), el("dd", {}, ...content)];
 }
 
-/** The details of a line. */
-function lineDetails(app, block, at) {
+/** Links from a line to where it is in the other views. */
+function placesOf(app, block, at, way) {
+    const to = way || (block === app.block() ? [at] : null);
+    const links = [];
+    if (to && app.current !== "program") links.push(link("in the program", () => app.goToWay(to)));
+    if (block === app.block() && app.current !== "graph") links.push(link("in the graph", () => app.graph.goTo(at)));
+    return links.length > 0 && el("p", { class: "places" }, commas(links));
+}
+
+/** The details of a line; of a body, `way` leads to it. */
+function lineDetails(app, block, at, way) {
     const line = block.lines[at];
     const stage = app.stage();
     const facts = [];
@@ -83,6 +92,8 @@ function lineDetails(app, block, at) {
             { class: "code wrap" },
             linked(line, (name) => valueLink(app, name, block)),
         ),
+        placesOf(app, block, at, way),
+        kernelDetails(app, way || (block === app.block() ? [at] : null)),
         changes && changeDetails(changes, line, at, stage),
         el("dl", {}, facts),
     );

@@ -14,10 +14,12 @@ class App {
             });
         }
         this.program = new ProgramView(this);
+        this.graph = new GraphView(this);
         this.views = [
             ["program", "Program", this.program],
             ["why", "Why", new WhyView(this)],
             ["memory", "Memory", new MemoryView(this)],
+            ["graph", "Graph", this.graph],
         ];
         if (Data.comparisons.length) this.views.push(["compare", "Compare", new CompareView(this)]);
         if (Data.subjects.some((subject) => subject.unread || subject.sources.length)) {
@@ -71,7 +73,8 @@ class App {
         document
             .getElementById("app")
             .append(
-                el("header", {}, toReview(), el("h1", {}, names.join(" and ")), bar),
+                el("header", {}, toReview(), el("h1", {}, names.join(Data.comparisons.length ? " against " : " and ")), bar),
+                ...this.about(),
                 el("main", {}, this.banners(), this.host),
                 el(
                     "footer",
@@ -89,6 +92,13 @@ class App {
         const compared = Data.comparisons.findIndex((of) => of.stage === stage);
         if (compared >= 0) this.views.find(([id]) => id === "compare")[2].at = compared;
         this.open(this.views.some(([id]) => id === wanted) ? wanted : first);
+    }
+
+    /** For what and by whom the programs were compiled. */
+    about() {
+        const known = Data.subjects.filter((subject) => subject.about);
+        const one = ({ name, about }) => el("p", { class: "about" }, Data.subjects.length > 1 && `${name}: `, about);
+        return known.map(one);
     }
 
     banners() {
@@ -205,6 +215,13 @@ class App {
         return undefined;
     }
 
+    /** Shows a line in the program; of a body, `way` leads through the lines that it is in. */
+    goToWay([at, ...within]) {
+        if (this.current !== "program") this.open("program");
+        this.program.goTo(at, within);
+        this.program.list.grid.focus({ preventScroll: true });
+    }
+
     /** Shows the line of the program `subject` that defines `name`. */
     goToName(subject, stage, name) {
         this.subjectAt = subject;
@@ -219,8 +236,10 @@ class App {
         const chosen = this.selection;
         const content = !chosen
             ? el("p", { class: "hint" }, "Choose a line or a name.")
-            : chosen.kind === "line"
-              ? lineDetails(this, chosen.block, chosen.at)
+            : chosen.details
+              ? chosen.details()
+              : chosen.kind === "line"
+              ? lineDetails(this, chosen.block, chosen.at, chosen.way)
               : chosen.kind === "gone"
                 ? el(
                       "div",
@@ -230,6 +249,7 @@ class App {
                   )
                 : valueDetails(this, chosen.name, chosen.block);
         this.aside.replaceChildren(content);
+        showMarked(this.aside);
     }
 
     tabKey(event) {

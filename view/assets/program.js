@@ -53,7 +53,12 @@ class ProgramView {
             this.app.stageTools(),
             this.summary,
             tools,
-            el("div", { class: "split" }, this.list.grid, this.app.aside),
+            el(
+                "div",
+                { class: `split${this.app.subject().sources.length ? " with-sources" : ""}` },
+                this.list.grid,
+                this.app.aside,
+            ),
         );
         this.refresh();
         this.collect();
@@ -171,7 +176,7 @@ class ProgramView {
         } else if (how === "name") {
             this.app.showValue(name, row.block);
         } else if (row.kind === "line") {
-            this.app.select({ kind: "line", block: row.block, at: row.at });
+            this.app.select({ kind: "line", block: row.block, at: row.at, way: row.way });
         } else if (row.kind === "input") {
             this.app.showValue(row.parameter.name, row.block);
         } else if (row.kind === "gone") {
@@ -183,7 +188,9 @@ class ProgramView {
     /** Opens what hides line `at` of the program, or a line of a body in it that `within` leads to, and goes there. */
     goTo(at, within) {
         const rows = () => rowsOf(this.app.block(), this.app.stage(), this.app.changes());
-        while (reveal(this.app.block(), at, this.list.rows)) this.list.set(rows());
+        let [found, hidden] = [this.list.rows, false];
+        while (reveal(at, found)) [found, hidden] = [rows(), true];
+        if (hidden) this.list.set(found);
         const own = this.list.rows.findIndex((row) => row.kind === "line" && row.outer === "" && row.at === at);
         if (own < 0) return;
         if (!within || !within.length) {

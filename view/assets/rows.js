@@ -34,7 +34,7 @@ function rowsOf(block, stage, marks) {
     gone(context, -1, 0);
     groups(
         context,
-        block.lines.map((line) => (line.results.length ? scopeOf(line.results[0]) : [])),
+        block.lines.map(scopeOfLine),
         0,
         block.lines.length,
         0,
@@ -62,7 +62,7 @@ function groups(context, scopes, from, to, part, depth, prefix) {
         let [name, deeper] = [prefix ? prefix + "." + word : word, part + 1];
         // A scope with one scope in it, and nothing else, is one row.
         const alike = (i) =>
-            scopes[at][i] !== undefined && scopes.slice(at, end).every((scope) => scope[i] === scopes[at][i]);
+            scopes[at][i] !== undefined && within(scopes, at, end, i);
         while (alike(deeper)) {
             name += "." + scopes[at][deeper];
             deeper += 1;
@@ -98,6 +98,12 @@ function groups(context, scopes, from, to, part, depth, prefix) {
     }
 }
 
+/** Whether all scopes from `from` to `to` have the same word at `part`. */
+function within(scopes, from, to, part) {
+    for (let i = from + 1; i < to; i += 1) if (scopes[i][part] !== scopes[from][part]) return false;
+    return true;
+}
+
 function goneIn(marks, from, to) {
     let count = 0;
     if (marks) for (const [at, lines] of marks.removed) if (at >= from && at < to) count += lines.length;
@@ -120,31 +126,30 @@ function gone(context, at, depth) {
     });
 }
 
-/** A line, and its body if that is open. Names below `scope` are written without it. */
-function lineRows(context, block, at, depth, outer, scope) {
+/**
+ * A line, and its body if that is open. Names below `scope` are written without it; `way` are the lines whose bodies
+ * it is in.
+ */
+function lineRows(context, block, at, depth, outer, scope, way = []) {
     const line = block.lines[at];
     const name = line.results[0] || `line ${at}`;
     const key = `line ${outer}${name}`;
     const foldable = line.body >= 0;
     const open = foldable && isOpen(key, false);
     const sign = outer === "" && context.marks ? context.marks.signs[at] : "";
-    context.rows.push({ kind: "line", key, depth, block, at, line, foldable, open, sign, outer, scope });
+    const own = [...way, at];
+    context.rows.push({ kind: "line", key, depth, block, at, line, foldable, open, sign, outer, scope, way: own });
     if (!open) return;
     const body = blockOf(line.body);
     const within = `${outer}${name}/`;
     context.rows.push({ kind: "parameters", key: `parameters ${within}`, depth: depth + 1, block: body });
-    body.lines.forEach((_, inner) => lineRows(context, body, inner, depth + 1, within, scope));
+    body.lines.forEach((_, inner) => lineRows(context, body, inner, depth + 1, within, scope, own));
     context.rows.push({ kind: "yield", key: `yield ${within}`, depth: depth + 1, block: body });
 }
 
-/** Opens what hides line `at` of a program. */
-function reveal(block, at, rows) {
-    // Scopes nest: each round opens one level.
-    for (const row of rows) {
-        if (row.kind === "scope" && !row.open && row.at <= at && at < row.end) {
-            folds.set(row.key, true);
-            return true;
-        }
-    }
-    return false;
+/** Opens the scope that hides line `at` of a program; false if none does. Scopes nest: each call opens one level. */
+function reveal(at, rows) {
+    const row = rows.find((of) => of.kind === "scope" && !of.open && of.at <= at && at < of.end);
+    if (row) folds.set(row.key, true);
+    return Boolean(row);
 }

@@ -7,21 +7,43 @@ class TextsView {
 
     show(host) {
         const parts = [];
-        for (const { name, unread, sources } of Data.subjects) {
+        for (const [subject, { name, unread, sources }] of Data.subjects.entries()) {
             if (unread) parts.push(this.unread(name, unread));
-            for (const source of sources) {
+            for (const [number, source] of sources.entries()) {
                 const options = source.options.length ? ` ${source.options.join(" ")}` : "";
                 parts.push(
                     el(
                         "details",
                         { open: sources.length === 1 },
                         el("summary", {}, `${source.name}${options}`),
+                        this.running(subject, number),
                         el("pre", { tabindex: 0, class: "source" }, source.text),
                     ),
                 );
             }
         }
         host.replaceChildren(...parts);
+    }
+
+    /** The lines that run a source, with links to them. */
+    running(subject, number) {
+        const { stages, kernels } = Data.subjects[subject];
+        const names = kernels.filter(([, numbers]) => numbers.includes(number)).map(([name]) => name);
+        if (!stages.length || !names.length) return null;
+        const block = blockOf(stages[stages.length - 1].block);
+        const go = (name) => this.app.goToName(subject, stages.length - 1, name);
+        const label = (name) => shortened(textOf(block.lines[block.values.get(name).at]));
+        const known = names.filter((name) => block.values.has(name) && block.values.get(name).at >= 0);
+        return el(
+            "div",
+            { class: "running" },
+            el("p", {}, `Run by ${known.length} ${known.length === 1 ? "line" : "lines"}:`),
+            el(
+                "ul",
+                {},
+                some(known, (name) => link(label(name), () => go(name))),
+            ),
+        );
     }
 
     unread(name, { text, line, column, message }) {

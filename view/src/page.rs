@@ -10,21 +10,34 @@ use crate::subject::{Order, Reordered, Subject};
 /// The frame, with places for what is embedded.
 const FRAME: &str = include_str!("../assets/page.html");
 
-const STYLES: [&str; 3] =
-    [include_str!("../assets/style.css"), include_str!("../assets/views.css"), include_str!("../assets/review.css")];
+const STYLES: &[&str] = &[
+    include_str!("../assets/style.css"),
+    include_str!("../assets/views.css"),
+    include_str!("../assets/graph.css"),
+    include_str!("../assets/kernels.css"),
+    include_str!("../assets/review.css"),
+];
 
 /// The scripts in the order of their layers.
-const SCRIPTS: [&str; 14] = [
+const SCRIPTS: &[&str] = &[
     include_str!("../assets/dom.js"),
     include_str!("../assets/data.js"),
     include_str!("../assets/rows.js"),
     include_str!("../assets/list.js"),
+    include_str!("../assets/statements.js"),
+    include_str!("../assets/kernels.js"),
     include_str!("../assets/details.js"),
     include_str!("../assets/changes.js"),
     include_str!("../assets/program.js"),
     include_str!("../assets/why.js"),
     include_str!("../assets/memory.js"),
     include_str!("../assets/orders.js"),
+    include_str!("../assets/layout.js"),
+    include_str!("../assets/flow.js"),
+    include_str!("../assets/picture.js"),
+    include_str!("../assets/canvas.js"),
+    include_str!("../assets/graph.js"),
+    include_str!("../assets/moves.js"),
     include_str!("../assets/compare.js"),
     include_str!("../assets/texts.js"),
     include_str!("../assets/review.js"),
@@ -85,9 +98,11 @@ fn subject_to_json(pool: &mut Pool, subject: &Subject) -> Value {
     });
     json!({
         "name": subject.name,
+        "about": subject.about,
         "stages": stages,
         "ending": subject.ending,
         "sources": sources,
+        "kernels": subject.kernels,
         "orders": orders,
         "unread": unread,
     })

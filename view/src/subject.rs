@@ -12,12 +12,16 @@ use fulgurite_runtime::trace::Trace;
 pub struct Subject {
     /// What people call it: an operator, a model, a file.
     pub name: String,
+    /// What it was compiled for and by whom, in words; empty if that is not known.
+    pub about: String,
     /// Its stages, oldest first.
     pub stages: Vec<Shown>,
     /// Why there are no more stages, if compilation failed.
     pub ending: Option<String>,
     /// The sources of its kernels, if they were asked for.
     pub sources: Vec<Arc<Source>>,
+    /// Which of the sources the lines run: the name of a line's first result, and numbers of `sources`.
+    pub kernels: Vec<(String, Vec<usize>)>,
     /// What other orders of the executors change, if that was asked for.
     pub orders: Vec<Order>,
     /// A text that is no trace, with the error.

@@ -10,7 +10,7 @@ use fulgurite::models::ActivationCheckpointing;
 use super::outcome::Failed;
 
 /// Options of compilation.
-#[derive(Args)]
+#[derive(Args, Clone, Debug)]
 pub struct Compile {
     /// Executors in the order of their priority; `default` stands for those of the target's default list that are not
     /// named, and is the default: `liger,default` asks liger first.
@@ -43,7 +43,7 @@ pub fn tolerance(text: &str) -> Result<f64, String> {
 }
 
 /// Options of what the backward pass of a model keeps.
-#[derive(Args)]
+#[derive(Args, Clone, Debug)]
 pub struct Activations {
     /// `blocks` keeps the result of each of the model's blocks alone for the backward pass, which computes the rest
     /// again: less memory, more time, the same numbers.
@@ -52,6 +52,13 @@ pub struct Activations {
 }
 
 impl Activations {
+    /// Takes what `given` says was written of others.
+    pub fn take(&mut self, of: Activations, given: &dyn Fn(&str) -> bool) {
+        if given("activation_checkpointing") {
+            *self = of;
+        }
+    }
+
     /// As models take them.
     pub fn checkpointing(&self) -> ActivationCheckpointing {
         match &*self.activation_checkpointing {
@@ -62,6 +69,21 @@ impl Activations {
 }
 
 impl Compile {
+    /// Takes what `given` says was written of others.
+    pub fn take(&mut self, of: Compile, given: &dyn Fn(&str) -> bool) {
+        if given("executors") {
+            self.executors = of.executors;
+        }
+        if given("fuel") {
+            self.fuel = of.fuel;
+        }
+        if given("no_recompute") || given("recompute_from") {
+            (self.no_recompute, self.recompute_from) = (of.no_recompute, of.recompute_from);
+        }
+        self.no_fuse |= of.no_fuse;
+        self.no_graph |= of.no_graph;
+    }
+
     /// As the compiler takes them, for programs that are run on a device of this kind. Where that is the CPU, a program
     /// that needs more memory than the machine has is refused: it would take the whole process with it. Devices say
     /// themselves what they lack.

@@ -1,6 +1,7 @@
 //! The programs of operators and models, by name, with the options that say which of them.
 
-use clap::{Args, Command};
+use clap::parser::ValueSource;
+use clap::{Args, Command, FromArgMatches};
 use fulgurite::compile::Options;
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::traces::{decode_trace, loss_trace, step_trace};
@@ -56,7 +57,7 @@ pub fn named(name: &str) -> Result<Named, Failed> {
 }
 
 /// Which program of an operator or a model, and how it is compiled.
-#[derive(Args)]
+#[derive(Args, Clone, Debug)]
 pub struct Program {
     /// What it is compiled for; no such device is needed.
     #[arg(long, default_value = "cpu", value_parser = target::parse)]
@@ -107,6 +108,45 @@ impl Program {
         options.filter_map(|option| option.get_long().map(|name| format!("--{name}"))).collect()
     }
 
+    /// These options with others in their place: `words` are options as they are written, such as `--no-fuse
+    /// --executors cuda`.
+    ///
+    /// # Errors
+    /// If a word is no option of a program, or its value is none of the option.
+    pub fn with(&self, words: &[&str]) -> Result<Program, Failed> {
+        let command = Program::augment_args(Command::new("program")).no_binary_name(true);
+        let matches = command.try_get_matches_from(words).map_err(|error| Failed(first_line(&error.to_string())))?;
+        let of = Program::from_arg_matches(&matches).map_err(|error| Failed(first_line(&error.to_string())))?;
+        let given = |option: &str| matches.value_source(option) == Some(ValueSource::CommandLine);
+        let mut program = self.clone();
+        macro_rules! take {
+            ($($field:ident),*) => {
+                $(if given(stringify!($field)) {
+                    program.$field = of.$field;
+                })*
+            };
+        }
+        take!(target, dtype, sample, backward, autocast, size, layers, set, tokenizer, batch, context);
+        program.activations.take(of.activations, &given);
+        program.compile.take(of.compile, &given);
+        Ok(program)
+    }
+
+    /// What the program of `name` is in words: a model's size, the target, the executors in their order.
+    pub fn in_words(&self, name: &str, options: &Options) -> String {
+        let executors = options.executor_list(self.target.kind());
+        let executors: Vec<&str> = executors.iter().map(|executor| executor.name).collect();
+        let mut words = Vec::new();
+        if let Ok(Named::Model(..)) = named(name) {
+            words.push(format!("size {}", self.size));
+            words
+                .extend(self.layers.map(|layers| format!("{layers} {}", if layers == 1 { "layer" } else { "layers" })));
+        }
+        words.push(format!("target {}", self.target));
+        words.push(format!("executors {}", executors.join(", ")));
+        words.join(" \u{b7} ")
+    }
+
     /// What it is compiled for.
     pub fn target(&self) -> &Target {
         &self.target
@@ -138,6 +178,12 @@ impl Program {
             _ => Ok((trace, Some(part))),
         }
     }
+}
+
+/// The first line of a message of the command line's parser, without the word that it begins with.
+fn first_line(message: &str) -> String {
+    let line = message.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
 fn operator_trace(def: &'static OperatorDef, arguments: &Program, options: &Options) -> Result<Trace, Failed> {
@@ -197,4 +243,51 @@ fn sample_trace(def: &'static OperatorDef, arguments: &Program) -> Result<Trace,
         return Err(Failed(format!("{} has no sample {} in {dtype}, the last is {last}", def.name, arguments.sample)));
     };
     Ok(subject::trace_sample(def, &sample.arguments, &arguments.target).map_err(of_case)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Program {
+        let matches = Program::augment_args(Command::new("program")).no_binary_name(true).get_matches_from(words);
+        Program::from_arg_matches(&matches).unwrap()
+    }
+
+    /// Every option, with a value that is not its default; `with` takes each.
+    #[test]
+    fn options_of_other_words_replace_those_that_are_there() {
+        let values = [
+            ("target", "cuda:sm_90a"),
+            ("dtype", "bf16"),
+            ("sample", "1"),
+            ("backward", ""),
+            ("autocast", "bf16"),
+            ("size", "mini"),
+            ("layers", "3"),
+            ("set", "n_head=2"),
+            ("tokenizer", "gpt2"),
+            ("batch", "2"),
+            ("context", "16"),
+            ("activation-checkpointing", "blocks"),
+            ("executors", "cuda"),
+            ("fuel", "3"),
+            ("no-fuse", ""),
+            ("no-recompute", ""),
+            ("recompute-from", "8"),
+            ("no-graph", ""),
+        ];
+        let command = Program::augment_args(Command::new("program"));
+        let known: Vec<&str> = command.get_arguments().filter_map(|option| option.get_long()).collect();
+        assert_eq!(known, values.map(|(name, _)| name));
+        let usual = format!("{:?}", parsed(&[]));
+        for (name, value) in values {
+            let word = if value.is_empty() { format!("--{name}") } else { format!("--{name}={value}") };
+            let changed = parsed(&[]).with(&[&word]).unwrap();
+            assert_eq!(format!("{changed:?}"), format!("{:?}", parsed(&[&word])), "{word}");
+            assert_ne!(format!("{changed:?}"), usual, "{word}");
+        }
+        let both = parsed(&["--size", "mini", "--no-fuse"]).with(&["--size", "micro"]).unwrap();
+        assert!(both.size == "micro" && !both.options().unwrap().fuse);
+    }
 }

@@ -4,12 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::comparison::Comparison;
-use fulgurite::compile::{Options, Reached, Stage, compile, stages_reached};
-use fulgurite::cost::Totals;
-use fulgurite::models::traces::loss_programs;
-use fulgurite::trace::Trace;
-use fulgurite_view::{Order, Reordered, Shown, Subject, page};
+use fulgurite::compile::Options;
+use fulgurite_view::{Subject, page};
 
 use super::files;
 use super::outcome::{Failed, Outcome};
@@ -17,8 +13,11 @@ use super::output::say;
 use super::programs::{Named, Part, Program, named};
 use super::serve::serve;
 use super::stored_subject::stored_subject;
-use super::trace_sources::expect_sources;
-use crate::cases::{of_case, write_whole};
+use crate::cases::write_whole;
+
+mod compiled;
+
+use compiled::{Extras, compiled};
 
 /// Arguments of `view`.
 #[derive(Args)]
@@ -34,7 +33,9 @@ Examples:
   fulgurite view before.trace after.trace -o compared.html
   fulgurite view gelu --target cuda:sm_90a --sources -o gelu.html
   fulgurite view step.trace --serve 8000
-  fulgurite view llama --target cuda:sm_90a --orders -o orders.html")]
+  fulgurite view llama --target cuda:sm_90a --orders -o orders.html
+  fulgurite view gelu --target cuda:sm_90a --against '--no-fuse' -o split.html
+  fulgurite view gpt2 --target cuda:sm_90a --against '--executors liger,default' -o executors.html")]
 pub struct Arguments {
     /// An operator, a model (`gpt2`, `gpt2-loss`, `gpt2-decode`, `llama`, ...) or a file; two of them are compared.
     #[arg(required = true, num_args = 1..=2)]
@@ -46,6 +47,10 @@ pub struct Arguments {
     /// one.
     #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "0", conflicts_with = "out")]
     serve: Option<u16>,
+    /// Compares the program with itself under other options, in one word: '--executors cuda --no-fuse'. They replace
+    /// those of the command line, or add to them.
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    against: Option<String>,
     /// With the sources of the program's kernels.
     #[arg(long)]
     sources: bool,
@@ -70,11 +75,18 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let options = arguments.program.options()?;
     expect_effects(arguments, &what, given, &options)?;
     let read: Vec<PathBuf> = what.iter().filter_map(What::file).map(Path::to_owned).collect();
+    let with = Extras { sources: arguments.sources, orders: arguments.orders };
     let subject = |of: &What| match of {
-        What::Program(name) => compiled(name, arguments, &options),
+        What::Program(name) => compiled(name, &arguments.program, with),
         What::File(path) => stored(path),
     };
-    let make = || Ok(page(&what.iter().map(subject).collect::<Result<Vec<_>, Failed>>()?));
+    let make = || {
+        let mut subjects = what.iter().map(subject).collect::<Result<Vec<_>, Failed>>()?;
+        if let Some(words) = &arguments.against {
+            subjects.push(against(&what, words, arguments, with)?);
+        }
+        Ok(page(&subjects))
+    };
     let Some(out) = &arguments.out else { return serve(arguments.serve.unwrap_or(0), &read, &make) };
     for path in &read {
         files::differ(path, out)?;
@@ -92,6 +104,22 @@ impl What<'_> {
             What::File(path) => Some(path),
         }
     }
+}
+
+/// The same subject with other options.
+fn against(what: &[What], words: &str, arguments: &Arguments, with: Extras) -> Result<Subject, Failed> {
+    let [What::Program(name)] = what else {
+        return Err(Failed("--against: compares one operator or model with itself under other options".into()));
+    };
+    let wrong = |failed: Failed| Failed(format!("--against '{words}': {}", failed.0));
+    let split: Vec<&str> = words.split_whitespace().collect();
+    if split.is_empty() {
+        return Err(wrong(Failed("expected options of a program, such as '--executors cuda'".into())));
+    }
+    let program = arguments.program.with(&split).map_err(wrong)?;
+    let mut subject = compiled(name, &program, with).map_err(wrong)?;
+    subject.name = format!("{name} {words}");
+    Ok(subject)
 }
 
 /// What is called `name`. Operators and models come first: which files there are does not change what they mean.
@@ -137,63 +165,6 @@ fn expect_effects(
         return Err(Failed("--orders: a single executor has no other order".into()));
     }
     Ok(())
-}
-
-/// The program of an operator or a model, after every stage.
-fn compiled(name: &str, arguments: &Arguments, options: &Options) -> Result<Subject, Failed> {
-    let (trace, part) = arguments.program.trace(name, options)?;
-    let mut subject = Subject { name: name.to_owned(), ..Subject::default() };
-    if part == Some(Part::Loss) && arguments.program.backward {
-        let programs = loss_programs(trace, options).map_err(of_case)?;
-        subject.stages = shown("", programs.joint);
-        subject.stages.extend(shown("forward: ", programs.forward));
-        subject.stages.extend(shown("backward: ", programs.backward));
-        return Ok(subject);
-    }
-    let Reached { stages, ending } = stages_reached(trace.clone(), options);
-    if arguments.orders {
-        subject.orders = orders(&trace, options, &stages);
-    }
-    subject.stages = shown("", stages);
-    subject.ending = ending.map(|ending| format!("{}: {}", ending.place(), of_case(ending.error).message));
-    // Where compilation fails the page shows the way there.
-    if arguments.sources && subject.ending.is_none() {
-        match compile(trace, options) {
-            Ok((program, _)) => {
-                subject.sources = program.sources();
-                expect_sources(&subject.sources, &arguments.program.target().to_string())?;
-            }
-            Err(error) => subject.ending = Some(format!("no kernels: {}", of_case(error).message)),
-        }
-    }
-    Ok(subject)
-}
-
-/// What changes if each executor, but the first, is asked first.
-fn orders(trace: &Trace, options: &Options, usual: &[Stage]) -> Vec<Order> {
-    let executors = options.executor_list(trace.target.kind());
-    let one = |first: usize| {
-        let mut order = executors.clone();
-        order[..=first].rotate_right(1);
-        let Reached { stages, ending } =
-            stages_reached(trace.clone(), &Options { executors: Some(order), ..options.clone() });
-        let claimed = |stages: &[Stage]| stages.iter().find(|stage| stage.name == "claim").map(|s| s.trace.clone());
-        let outcome = match (ending, claimed(usual), claimed(&stages), usual.last(), stages.last()) {
-            (None, Some(before), Some(after), Some(usual), Some(last)) => Ok(Reordered {
-                claimed: Comparison::of(&before, &after),
-                before: Totals::of(&usual.trace),
-                after: Totals::of(&last.trace),
-            }),
-            (Some(ending), ..) => Err(format!("{}: {}", ending.place(), of_case(ending.error).message)),
-            _ => Err("the program is not compiled to its end".into()),
-        };
-        Order { first: executors[first].name.to_owned(), outcome }
-    };
-    (1..executors.len()).map(one).collect()
-}
-
-fn shown(before: &str, stages: Vec<Stage>) -> Vec<Shown> {
-    stages.into_iter().map(|stage| Shown { name: format!("{before}{}", stage.name), trace: stage.trace }).collect()
 }
 
 /// The programs of a file, up to the first that cannot be read.

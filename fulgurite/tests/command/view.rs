@@ -6,7 +6,7 @@ use crate::browser::Browser;
 use crate::{run, run_in};
 
 /// Writes a page of these subjects.
-fn view(folder: &Path, arguments: &[&str]) -> PathBuf {
+pub fn view(folder: &Path, arguments: &[&str]) -> PathBuf {
     let ran = run_in(folder, &[&["view"], arguments, &["-o", "page.html"]].concat());
     assert!(ran.ok().starts_with("wrote page.html, "));
     folder.join("page.html")
@@ -276,7 +276,7 @@ fn names_that_are_markup_are_shown_and_not_run() {
     browser.open(&page);
     assert!(browser.text(".row.line").contains(name), "{}", browser.text(".row.line"));
     browser.click(".row.line .value", "");
-    for tab in ["Why", "Memory", "Program"] {
+    for tab in ["Why", "Memory", "Graph", "Program"] {
         browser.click("[role=tab]", tab);
         assert_eq!(browser.eval("[window.ran === undefined, document.images.length]"), serde_json::json!([true, 0]));
     }
@@ -314,7 +314,7 @@ fn a_page_fits_a_phone_and_a_zoom_of_400_percent() {
     for (width, height) in [(390, 800), (320, 256)] {
         browser.resize(width, height);
         browser.open(&page);
-        for tab in ["Compare", "Program", "Why", "Memory"] {
+        for tab in ["Compare", "Program", "Why", "Memory", "Graph"] {
             browser.click("[role=tab]", tab);
             let wide = browser.eval("document.documentElement.scrollWidth - document.documentElement.clientWidth");
             assert_eq!(wide, 0, "{tab} at {width} pixels");

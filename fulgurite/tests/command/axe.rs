@@ -1,0 +1,77 @@
+//! Accessibility: axe-core over every tab of a page, in light and dark. Its script is not part of this repository.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::browser::Browser;
+use crate::view::view;
+
+/// `FULGURITE_AXE`, or what the gate installs beside NVRTC.
+fn axe() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("FULGURITE_AXE") {
+        return Some(path.into());
+    }
+    let libraries = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/nvrtc/lib");
+    let pythons = std::fs::read_dir(libraries).ok()?.filter_map(Result::ok);
+    let mut scripts = pythons.map(|python| python.path().join("site-packages/axe_playwright_python/axe.min.js"));
+    scripts.find(|script| script.is_file())
+}
+
+/// What axe finds that is serious or critical in the page as it is now, a line each; and how many checks passed.
+fn findings(browser: &mut Browser) -> (Vec<String>, u64) {
+    let found = browser.eval(
+        "axe.run(document).then((result) => [result.violations \
+         .filter((of) => ['serious', 'critical'].includes(of.impact)) \
+         .map((of) => of.id + ': ' + of.nodes.map((node) => node.html.slice(0, 200)).join('; ')), \
+         result.passes.length])",
+    );
+    let lines = found[0].as_array().unwrap().iter().map(|line| line.as_str().unwrap().to_owned());
+    (lines.collect(), found[1].as_u64().unwrap())
+}
+
+#[test]
+fn nothing_serious_is_found_in_any_tab() {
+    let Some(script) = axe() else {
+        eprintln!("skipped: no axe-core; FULGURITE_AXE names its axe.min.js, .ci/run installs it");
+        return;
+    };
+    let script = std::fs::read_to_string(&script).unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["rms_norm", "--backward", "--target", "cuda:sm_90a", "--sources", "--against", "--no-fuse"];
+    let page = view(folder.path(), &arguments);
+    let Some(mut browser) = Browser::start() else { return };
+    for scheme in ["light", "dark"] {
+        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        browser.call("Emulation.setEmulatedMedia", media);
+        browser.open(&page);
+        browser.eval(&format!(
+            "(() => {{ const script = document.createElement('script'); script.textContent = {}; \
+             document.head.append(script); }})()",
+            Value::from(script.as_str())
+        ));
+        let tabs = browser.eval("[...document.querySelectorAll('[role=tab]')].map((tab) => tab.textContent)");
+        let tabs: Vec<&str> = tabs.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        assert!(tabs.len() >= 6, "{tabs:?}");
+        for tab in tabs {
+            browser.click("[role=tab]", tab);
+            if tab == "Program" {
+                // With the details of a line, and its kernel.
+                browser.eval("document.querySelector('.row.line').click()");
+                browser.click(".row.line .fold", "");
+            }
+            let (found, passes) = findings(&mut browser);
+            assert!(found.is_empty(), "{tab}, {scheme}: {found:#?}");
+            assert!(passes > 10, "{tab}, {scheme}: {passes} checks passed");
+        }
+    }
+    // What is wrong is found: an input without a label, a text that is hardly visible.
+    browser.eval(
+        "document.querySelector('main').insertAdjacentHTML('beforeend', \
+         '<input><p style=\"color: #777; background: #888\">text</p>')",
+    );
+    let (found, _) = findings(&mut browser);
+    assert!(found.iter().any(|line| line.starts_with("color-contrast")), "{found:#?}");
+    assert!(found.iter().any(|line| line.starts_with("label")), "{found:#?}");
+    browser.check();
+}

@@ -1,0 +1,109 @@
+//! Comparisons of `view`: a program with itself under other options, and programs that differ.
+
+use crate::browser::Browser;
+use crate::run_in;
+use crate::view::view;
+
+/// The region of the activation split in two: its last line is one of its own.
+fn split(text: &str) -> String {
+    let region = text.find("region by fusion in h.0.mlp.gelu {").unwrap();
+    let end = region + text[region..].find("\n  }\n").unwrap() + "\n  }\n".len();
+    let last = "    yield h.0.mlp.gelu = mul(.mul, .add.1)\n  }\n";
+    let outside = "  }\n  h.0.mlp.gelu: f32[4, 64, 256] = mul(h.0.mlp.gelu.mul, h.0.mlp.gelu.add.1) by cuda\n";
+    let parts = text[region..end].replacen("    .mul = ", "    yield .mul = ", 1).replacen(
+        "    .add.1 = ",
+        "    yield .add.1 = ",
+        1,
+    );
+    assert!(parts.contains(last), "{parts}");
+    [&text[..region], &parts.replace(last, outside), &text[end..]].concat()
+}
+
+#[test]
+fn a_split_fusion_is_found_in_three_clicks() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = ["trace", "show", "gpt2-loss", "--layers", "1", "--target", "cuda:sm_90a", "--stage", "fuse"];
+    let before = crate::run(&of).ok();
+    std::fs::write(folder.path().join("before.trace"), &before).unwrap();
+    std::fs::write(folder.path().join("after.trace"), split(&before)).unwrap();
+    let page = view(folder.path(), &["before.trace", "after.trace"]);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&page);
+    // The page opens with what happened.
+    let fusions = browser.text("#fusions");
+    assert!(fusions.contains("split") && fusions.contains("region h.0.mlp.gelu"), "{fusions}");
+    assert_eq!(browser.eval("document.querySelectorAll('#fusions tbody tr').length"), 1);
+    // One click to the line that left the region.
+    browser.click("#fusions li a", "mul(");
+    let row = browser.text(".row.active");
+    assert!(row.contains("= prims::mul(") && row.contains("by cuda"), "{row}");
+    browser.check();
+}
+
+#[test]
+fn one_command_compares_a_program_under_other_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["gelu", "--target", "cuda:sm_90a", "--against", "--no-fuse --executors cuda,view"];
+    let page = view(folder.path(), &arguments);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&page);
+    let heading = browser.text("#app");
+    for part in ["gelu --no-fuse --executors cuda,view", "target cuda:sm_90a", "executors cuda, view"] {
+        assert!(heading.contains(part), "{part}: {heading}");
+    }
+    browser.check();
+}
+
+#[test]
+fn other_options_that_are_wrong_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.trace"), "# fulgurite trace 2\ntrace f for cpu () {\n  return\n}\n").unwrap();
+    for (arguments, expected) in [
+        (&["gelu", "--against", "--no-such-option"][..], "--against '--no-such-option': unexpected argument"),
+        (&["gelu", "--against", "--executors nobody"], "--against '--executors nobody': "),
+        (&["gelu", "--against", "softmax"], "--against 'softmax': unexpected argument"),
+        (&["gelu", "--against", " "], "--against ' ': expected options of a program"),
+        (&["gelu", "softmax", "--against", "--no-fuse"], "--against: compares one operator or model"),
+        (&["a.trace", "--against", "--no-fuse"], "--against: compares one operator or model"),
+    ] {
+        let complaint = run_in(folder.path(), &[&["view"], arguments, &["-o", "page.html"]].concat()).fails(1);
+        assert!(complaint.contains(expected), "{arguments:?}: {complaint}");
+        assert!(!folder.path().join("page.html").exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn programs_that_differ_are_compared_as_far_as_they_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = view(folder.path(), &["gelu", "softmax", "--target", "cuda:sm_90a"]);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&page);
+    let common = browser.text(".common");
+    assert!(common.contains("gelu and softmax are different programs here: 0 lines"), "{common}");
+    let page = view(folder.path(), &["gpt2-loss", "--layers", "1", "--against", "--layers 2"]);
+    browser.open(&page);
+    let common = browser.text(".common");
+    assert!(!common.contains("different programs") && common.contains("define the same names"), "{common}");
+    browser.check();
+}
+
+#[test]
+fn lines_that_another_executor_runs_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["gpt2-loss", "--layers", "1", "--target", "cuda:sm_90a", "--against", "--executors cuda,view"];
+    let page = view(folder.path(), &arguments);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&page);
+    browser.eval(
+        "(() => { const box = document.querySelector('.tools select'); \
+         box.value = [...box.options].find((of) => of.text.startsWith('claim ')).value; \
+         box.dispatchEvent(new Event('change')); })()",
+    );
+    let summary = browser.eval("[...document.querySelectorAll('.summary')].map((of) => of.textContent).join(' ')");
+    assert!(summary.as_str().unwrap().contains("run by another executor"), "{summary}");
+    let moves =
+        browser.eval("[...document.querySelectorAll('caption')].map((of) => of.parentElement.innerText).join()");
+    let moves = moves.as_str().unwrap();
+    assert!(moves.contains("Lines that another executor runs") && moves.contains("cublaslt"), "{moves}");
+    browser.check();
+}
