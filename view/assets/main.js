@@ -70,10 +70,11 @@ class App {
         );
         this.host = el("section", { role: "tabpanel", id: "view" });
         const names = Data.subjects.map((subject) => subject.name);
+        const between = Data.comparisons.length ? " against " : " and ";
         document
             .getElementById("app")
             .append(
-                el("header", {}, toReview(), el("h1", {}, names.join(Data.comparisons.length ? " against " : " and ")), bar),
+                el("header", {}, toReview(), el("h1", {}, names.join(between)), bar),
                 ...this.about(),
                 el("main", {}, this.banners(), this.host),
                 el(

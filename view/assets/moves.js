@@ -33,8 +33,8 @@ function commonText(of, names) {
     const share = `${grouped(common)} lines define the same names in both, of ${all}`;
     if (common * 2 >= Math.min(before, after)) return `${share}.`;
     return (
-        `${names[0]} and ${names[1]} are different programs here: ${share}. These are compared; the others are listed ` +
-        "as removed and added."
+        `${names[0]} and ${names[1]} are different programs here: ${share}. These are compared; the others are ` +
+        "listed as removed and added."
     );
 }
 

@@ -35,6 +35,8 @@ const SCRIPTS: &[&str] = &[
     include_str!("../assets/layout.js"),
     include_str!("../assets/flow.js"),
     include_str!("../assets/picture.js"),
+    include_str!("../assets/parts.js"),
+    include_str!("../assets/shapes.js"),
     include_str!("../assets/canvas.js"),
     include_str!("../assets/graph.js"),
     include_str!("../assets/moves.js"),
