@@ -87,7 +87,7 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         // What the file says is wrong there.
         Err(TrainError::Failed(error @ Error::Argument { .. })) => {
             let named = |option: &&str| matches!(&error, Error::Argument { argument, .. } if argument == *option);
-            let file = config.filter(|_| of_file.iter().any(|option| named(&option)));
+            let file = config.filter(|_| of_file.iter().any(named));
             return Err(
                 file.map_or_else(|| Failed(error.to_string()), |file| Failed(format!("'{}': {error}", file.display())))
             );
