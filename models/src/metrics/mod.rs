@@ -4,6 +4,7 @@
 //! of steps after its checkpoint are removed, since these steps come again; the lines of the steps before are on the
 //! disk when the checkpoint is. So no line is missing or there twice, wherever a process was killed.
 
+pub mod bandwidth;
 pub mod flops;
 mod plot;
 mod table;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::durable;
 
-pub use plot::svg;
+pub use plot::{losses, svg};
 pub use table::{Metrics, MetricsError, MetricsFile, TABLE, read};
 
 /// The name of the picture of its curves.
