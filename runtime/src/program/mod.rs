@@ -15,7 +15,7 @@ use crate::trace::verify::{honoured, one_device};
 use crate::transforms::plan::{MemoryUse, memory_use};
 
 pub use device::RunCounts;
-pub use profile::{Profile, Span, SymbolTime};
+pub use profile::{Ceilings, Profile, Span, SymbolTime};
 
 /// A program ready to run.
 pub struct Program {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::cost;
 use crate::device::Activity;
 use crate::device::timeline::INPUTS;
 use crate::stream_kind::StreamKind;
@@ -36,6 +37,8 @@ pub struct Profile {
     /// What the streams of the device did over several runs, each replayed or enqueued as a whole
     /// ([`crate::device::DeviceState::begin_timeline`]); empty if that was not recorded.
     pub timeline: Vec<Activity>,
+    /// What the device does at most. A run does not know it: who measures the device or reads its data sheet sets it.
+    pub ceilings: Ceilings,
 }
 
 /// One symbol.
@@ -55,6 +58,19 @@ pub struct Span {
     pub start: Duration,
     /// How long it took.
     pub time: Duration,
+    /// Bytes that it reads and writes, each operand and each result once.
+    pub bytes: u64,
+    /// Its arithmetic, as [`Totals::flops`](crate::cost::Totals::flops) counts it.
+    pub flops: u64,
+}
+
+/// What a device does at most, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Ceilings {
+    /// Bytes that it reads and writes in a second.
+    pub bytes_per_second: Option<f64>,
+    /// Floating-point operations in a second, of the products of the program.
+    pub flops_per_second: Option<f64>,
 }
 
 fn executor(symbol: &BoundSymbol) -> &str {
@@ -76,6 +92,8 @@ impl Profile {
                 stream: *stream,
                 start: *start,
                 time: *time,
+                bytes: cost::bytes(&trace.block, symbol),
+                flops: cost::flops(&trace.block, symbol),
             }
         };
         Profile {
@@ -83,6 +101,7 @@ impl Profile {
             target: trace.target.to_string(),
             spans: times.iter().map(span).collect(),
             timeline: Vec::new(),
+            ceilings: Ceilings::default(),
         }
     }
 
@@ -106,13 +125,17 @@ impl Profile {
     }
 
     /// The trace-event format that Perfetto and Chrome read, times in microseconds. One process has the symbols of one
-    /// run, with a track for each executor of each stream; another the timeline, with a track for each stream.
+    /// run, with a track for each executor of each stream, and bytes and FLOPs of each; another the timeline, with a
+    /// track for each stream. `otherData` has the function, the target and the ceilings.
     pub fn to_chrome_trace(&self) -> String {
         let mut events = Vec::with_capacity(self.spans.len() + self.timeline.len() + 16);
         let mut tracks: indexmap::IndexSet<(StreamKind, &str)> = indexmap::IndexSet::new();
         for span in &self.spans {
             let (track, _) = tracks.insert_full((span.stream, &span.executor));
-            let arguments = json!({"result": span.result, "line": span.line, "stream": span.stream.name()});
+            let arguments = json!({
+                "result": span.result, "line": span.line, "stream": span.stream.name(), "bytes": span.bytes,
+                "flops": span.flops,
+            });
             events.push(complete((SYMBOLS, track), &span.symbol, &span.executor, (span.start, span.time), arguments));
         }
         events.push(named("process_name", (SYMBOLS, 0), format!("{} on {}", self.function, self.target)));
@@ -134,7 +157,12 @@ impl Profile {
                 StreamKind::ALL.map(|stream| named("thread_name", (TIMELINE, stream.index()), stream.to_string()));
             events.extend(names);
         }
-        json!({"traceEvents": events, "displayTimeUnit": "ns"}).to_string()
+        let about = json!({
+            "function": self.function, "target": self.target,
+            "bytes_per_second": self.ceilings.bytes_per_second,
+            "flops_per_second": self.ceilings.flops_per_second,
+        });
+        json!({"traceEvents": events, "displayTimeUnit": "ns", "otherData": about}).to_string()
     }
 
     /// For how long copies ran while the device computed, and how long copies took in all, in the timeline.
@@ -220,12 +248,15 @@ mod tests {
             stream: StreamKind::Compute,
             start: Duration::from_micros(start),
             time: Duration::from_micros(micros),
+            bytes: 64,
+            flops: 16,
         };
         Profile {
             function: "step".into(),
             target: "cpu".into(),
             spans: vec![span("exp", "cpu", 0, 2), span("matmul", "blas", 2, 7), span("exp", "cpu", 9, 1)],
             timeline: Vec::new(),
+            ceilings: Ceilings { bytes_per_second: Some(1e9), flops_per_second: None },
         }
     }
 
@@ -275,6 +306,9 @@ mod tests {
         assert_eq!(complete.len(), 3);
         assert_eq!((&complete[2]["ts"], &complete[2]["dur"]), (&json!(9.0), &json!(1.0)), "one after the other");
         assert_eq!(complete[0]["tid"], complete[2]["tid"], "one track for each executor");
+        assert_eq!((&complete[1]["args"]["bytes"], &complete[1]["args"]["flops"]), (&json!(64), &json!(16)));
+        assert_eq!(file["otherData"]["bytes_per_second"], json!(1e9));
+        assert_eq!(file["otherData"]["flops_per_second"], json!(null));
         let tracks: Vec<_> = events.iter().filter(|event| event["name"] == "thread_name").collect();
         assert_eq!(tracks.len(), 2);
         Ok(())
