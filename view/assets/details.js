@@ -79,6 +79,7 @@ function lineDetails(app, block, at, way) {
         );
     const ends = block.ends.get(at);
     if (ends) facts.push(item("ends here", commas(ends.map((name) => valueLink(app, name, block)))));
+    facts.push(timeFact(app, line) || []);
     facts.push(item("pass", line.pass));
     facts.push(item("operator", line.operator));
     if (line.place) facts.push(item("source", el("code", {}, line.place)));

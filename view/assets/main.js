@@ -21,6 +21,8 @@ class App {
             ["memory", "Memory", new MemoryView(this)],
             ["graph", "Graph", this.graph],
         ];
+        this.time = new TimeView(this);
+        if (Data.subjects.some((subject) => subject.time)) this.views.push(["time", "Time", this.time]);
         if (Data.comparisons.length) this.views.push(["compare", "Compare", new CompareView(this)]);
         if (Data.subjects.some((subject) => subject.unread || subject.sources.length)) {
             this.views.push(["texts", "Texts", new TextsView(this)]);
@@ -89,7 +91,8 @@ class App {
         const [wanted, stage] = location.hash.slice(1 + fragmentPrefix().length).split("/").map(decoded);
         const at = this.subject().stages.findIndex((of) => of.name === stage);
         if (at >= 0) this.stages[this.subjectAt] = at;
-        const first = Data.comparisons.length ? "compare" : this.stage() ? "program" : "texts";
+        const usual = this.subject().time ? "time" : this.stage() ? "program" : "texts";
+        const first = Data.comparisons.length ? "compare" : usual;
         const compared = Data.comparisons.findIndex((of) => of.stage === stage);
         if (compared >= 0) this.views.find(([id]) => id === "compare")[2].at = compared;
         this.open(this.views.some(([id]) => id === wanted) ? wanted : first);
@@ -294,5 +297,5 @@ function passOf(stage) {
     return pass;
 }
 
-if (Data) new App().start();
-else new ReviewList().start();
+const app = Data ? new App() : new ReviewList();
+app.start();

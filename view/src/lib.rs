@@ -16,8 +16,10 @@ mod stage;
 mod subject;
 #[cfg(test)]
 mod tests;
+mod time;
 
 pub use live::live;
 pub use page::page;
 pub use report::{Entry, EntryProgram, Report, report};
 pub use subject::{Order, Reordered, Shown, Subject, Unread};
+pub use time::{Activity, Span, Timing};

@@ -16,6 +16,7 @@ const STYLES: &[&str] = &[
     include_str!("../assets/graph.css"),
     include_str!("../assets/kernels.css"),
     include_str!("../assets/review.css"),
+    include_str!("../assets/time.css"),
 ];
 
 /// The scripts in the order of their layers.
@@ -31,6 +32,10 @@ const SCRIPTS: &[&str] = &[
     include_str!("../assets/program.js"),
     include_str!("../assets/why.js"),
     include_str!("../assets/memory.js"),
+    include_str!("../assets/timing.js"),
+    include_str!("../assets/lanes.js"),
+    include_str!("../assets/roofline.js"),
+    include_str!("../assets/time.js"),
     include_str!("../assets/orders.js"),
     include_str!("../assets/layout.js"),
     include_str!("../assets/flow.js"),
@@ -106,6 +111,7 @@ fn subject_to_json(pool: &mut Pool, subject: &Subject) -> Value {
         "sources": sources,
         "kernels": subject.kernels,
         "orders": orders,
+        "time": subject.timing.as_ref().map(|timing| timing.to_json(pool)),
         "unread": unread,
     })
 }

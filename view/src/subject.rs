@@ -7,6 +7,8 @@ use fulgurite_runtime::cost::Totals;
 use fulgurite_runtime::device::Source;
 use fulgurite_runtime::trace::Trace;
 
+use crate::time::Timing;
+
 /// A program, after one or more stages of its compilation.
 #[derive(Debug, Clone, Default)]
 pub struct Subject {
@@ -24,6 +26,8 @@ pub struct Subject {
     pub kernels: Vec<(String, Vec<usize>)>,
     /// What other orders of the executors change, if that was asked for.
     pub orders: Vec<Order>,
+    /// Where the time of a run went, if a profile is given.
+    pub timing: Option<Timing>,
     /// A text that is no trace, with the error.
     pub unread: Option<Unread>,
 }
