@@ -28,8 +28,12 @@ mod models;
 mod new;
 #[path = "command/operators.rs"]
 mod operators;
+#[path = "command/report.rs"]
+mod report;
 #[path = "command/review.rs"]
 mod review;
+#[path = "command/time.rs"]
+mod time;
 #[path = "command/traces.rs"]
 mod traces;
 #[path = "command/view.rs"]

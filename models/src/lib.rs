@@ -36,6 +36,7 @@ pub mod parameter_list;
 mod parameters;
 pub mod precision;
 pub mod random;
+pub mod report;
 pub mod run_file;
 pub mod sampling;
 pub mod schedule;

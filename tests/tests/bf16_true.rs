@@ -155,6 +155,7 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         keep: 1,
         nonfinite: Default::default(),
         allow_nonfinite: false,
+        sample_every: 0,
         sample_tokens: 4,
         prompt: "The ".into(),
         out: out.to_owned(),

@@ -42,6 +42,7 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         keep: 2,
         nonfinite: Default::default(),
         allow_nonfinite: false,
+        sample_every: 0,
         sample_tokens: 8,
         prompt: "The ".into(),
         out: out.to_owned(),

@@ -41,6 +41,7 @@ fn options(out: &Path, lr: f64, evaluate_every: u64) -> TrainOptions {
         keep: 1,
         nonfinite: Default::default(),
         allow_nonfinite: false,
+        sample_every: 0,
         sample_tokens: 1,
         prompt: "T".into(),
         out: out.to_owned(),

@@ -20,6 +20,7 @@ mod fuzz;
 mod fuzz_watch;
 mod generate;
 mod log;
+mod loss_chart;
 mod ops_list;
 mod ops_new;
 mod ops_run;
@@ -29,6 +30,7 @@ mod options;
 mod outcome;
 mod output;
 mod plot;
+mod profile_page;
 mod programs;
 mod review;
 mod rust_names;
@@ -49,6 +51,7 @@ mod trace_snapshots;
 mod trace_sources;
 mod train;
 mod view;
+mod view_profile;
 
 use std::process::ExitCode;
 

@@ -1,5 +1,6 @@
-//! `plot`: the curves of runs in one picture.
+//! `plot`: the curves of runs in one picture, or in the terminal.
 
+use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,17 +8,19 @@ use clap::Args;
 use fulgurite::models::durable;
 use fulgurite::models::metrics::{PLOT, TABLE, read, svg};
 
+use super::loss_chart;
 use super::outcome::{Failed, Outcome};
 use super::output::say;
 
 /// Arguments of `plot`.
 #[derive(Args)]
 #[command(after_help = "\
-`train` writes the picture of its own run at its end.
+`train` writes the picture of its own run at its end. In a terminal, and without --out, the loss is shown as text too.
 
 Examples:
   fulgurite plot runs/nano
-  fulgurite plot runs/nano runs/bf16 --out compared.svg")]
+  fulgurite plot runs/nano runs/bf16 --out compared.svg
+  fulgurite plot runs/nano --terminal")]
 pub struct Arguments {
     /// Folders of runs, or their metrics.csv.
     #[arg(required = true, value_name = "RUN")]
@@ -25,6 +28,9 @@ pub struct Arguments {
     /// The picture, as SVG; metrics.svg beside the one run's metrics.csv otherwise.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Shows the losses as text, and writes no file.
+    #[arg(long, conflicts_with = "out")]
+    terminal: bool,
 }
 
 /// Draws loss, learning rate, tokens a second and MFU by step, a line for each run.
@@ -32,6 +38,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let table = |run: &PathBuf| if run.is_dir() { run.join(TABLE) } else { run.clone() };
     let out = match (&arguments.out, &arguments.runs[..]) {
         (Some(out), _) => out.clone(),
+        (None, [run, ..]) if arguments.terminal => table(run).with_file_name(PLOT),
         (None, [run]) => table(run).with_file_name(PLOT),
         (None, _) => return Err(Failed("--out says where the picture of several runs is written".into())),
     };
@@ -44,6 +51,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Err(error) => Err(Failed(error.to_string())),
     };
     let runs = arguments.runs.iter().map(read_one).collect::<Result<Vec<_>, Failed>>()?;
+    if arguments.terminal || (arguments.out.is_none() && stdout().is_terminal()) {
+        for (name, metrics) in &runs {
+            loss_chart::show(&if runs.len() > 1 { format!("{name}: loss") } else { "loss".into() }, metrics)?;
+        }
+    }
+    if arguments.terminal {
+        return Ok(ExitCode::SUCCESS);
+    }
     durable::write(&out, svg(&runs).as_bytes()).map_err(|error| Failed(format!("'{}': {error}", out.display())))?;
     say!("{}", out.display())?;
     Ok(ExitCode::SUCCESS)

@@ -4,7 +4,7 @@ mod arguments;
 mod config;
 mod earlier;
 
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,10 @@ use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::train::{OnNonFinite, TrainError, TrainOptions, train};
 
 use super::files;
+use super::loss_chart;
 use super::outcome::{Failed, Outcome};
 use super::output::{complain, say};
+use super::profile_page;
 
 pub use arguments::Model;
 
@@ -66,6 +68,7 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         keep: of.keep,
         nonfinite: if of.nonfinite == "skip" { OnNonFinite::Skip } else { OnNonFinite::Stop },
         allow_nonfinite: of.allow_nonfinite,
+        sample_every: of.sample_every,
         sample_tokens: of.sample_tokens,
         prompt: of.prompt.clone(),
         out: earlier::folder(family, of),
@@ -98,6 +101,12 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
             return Ok(ExitCode::from(DIVERGED));
         }
     };
+    if options.profile && !report.stopped {
+        say!("time: {}", profile_page::write(&options.out)?.display())?;
+    }
+    if stdout().is_terminal() {
+        loss_chart::show_run(&options.out)?;
+    }
     broken.map_or(Ok(if report.stopped { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS }), Err)
 }
 

@@ -13,6 +13,7 @@ use super::output::say;
 use super::programs::{Named, Part, Program, named};
 use super::serve::serve;
 use super::stored_subject::stored_subject;
+use super::view_profile::Profile;
 use crate::cases::write_whole;
 
 mod compiled;
@@ -35,7 +36,8 @@ Examples:
   fulgurite view step.trace --serve 8000
   fulgurite view llama --target cuda:sm_90a --orders -o orders.html
   fulgurite view gelu --target cuda:sm_90a --against '--no-fuse' -o split.html
-  fulgurite view gpt2 --target cuda:sm_90a --against '--executors liger,default' -o executors.html")]
+  fulgurite view gpt2 --target cuda:sm_90a --against '--executors liger,default' -o executors.html
+  fulgurite view step.trace --profile runs/nano/profile.json -o time.html")]
 pub struct Arguments {
     /// An operator, a model (`gpt2`, `gpt2-loss`, `gpt2-decode`, `llama`, ...) or a file; two of them are compared.
     #[arg(required = true, num_args = 1..=2)]
@@ -58,6 +60,8 @@ pub struct Arguments {
     #[arg(long)]
     orders: bool,
     #[command(flatten)]
+    profile: Profile,
+    #[command(flatten)]
     program: Program,
 }
 
@@ -74,17 +78,20 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let what = arguments.what.iter().map(|name| found(name)).collect::<Result<Vec<_>, _>>()?;
     let options = arguments.program.options()?;
     expect_effects(arguments, &what, given, &options)?;
-    let read: Vec<PathBuf> = what.iter().filter_map(What::file).map(Path::to_owned).collect();
+    let profile = arguments.profile.profile.as_deref();
+    let read: Vec<PathBuf> = what.iter().filter_map(What::file).chain(profile).map(Path::to_owned).collect();
     let with = Extras { sources: arguments.sources, orders: arguments.orders };
     let subject = |of: &What| match of {
         What::Program(name) => compiled(name, &arguments.program, with),
         What::File(path) => stored(path),
     };
     let make = || {
+        let timing = arguments.profile.read(what.len() + usize::from(arguments.against.is_some()))?;
         let mut subjects = what.iter().map(subject).collect::<Result<Vec<_>, Failed>>()?;
         if let Some(words) = &arguments.against {
             subjects.push(against(&what, words, arguments, with)?);
         }
+        subjects[0].timing = timing;
         Ok(page(&subjects))
     };
     let Some(out) = &arguments.out else { return serve(arguments.serve.unwrap_or(0), &read, &make) };

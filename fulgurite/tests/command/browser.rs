@@ -116,6 +116,15 @@ impl Browser {
         }
     }
 
+    /// Waits until the page is loaded again by itself.
+    pub fn reloaded(&mut self) -> bool {
+        let before = self.loaded.len();
+        while self.loaded.len() == before {
+            self.next();
+        }
+        true
+    }
+
     /// The value of an expression in the page.
     pub fn eval(&mut self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
@@ -166,7 +175,15 @@ impl Browser {
     /// Presses a key: `ArrowDown`, `/`.
     pub fn press(&mut self, key: &str) {
         let text = if key.chars().count() == 1 { key } else { "" };
-        let codes = [("Enter", 13), ("ArrowLeft", 37), ("ArrowUp", 38), ("ArrowRight", 39), ("ArrowDown", 40)];
+        let codes = [
+            ("Enter", 13),
+            ("End", 35),
+            ("Home", 36),
+            ("ArrowLeft", 37),
+            ("ArrowUp", 38),
+            ("ArrowRight", 39),
+            ("ArrowDown", 40),
+        ];
         let code = codes.iter().find(|(name, _)| *name == key).map_or(0, |(_, code)| *code);
         for kind in ["keyDown", "keyUp"] {
             let mut event = json!({"type": kind, "key": key, "windowsVirtualKeyCode": code});

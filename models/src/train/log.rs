@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::options::TrainOptions;
 use crate::metrics::{Metrics, MetricsError, MetricsFile, flops};
 use crate::model::Model;
+use crate::report::{RunReport, What};
 use crate::schedule::Schedule;
 
 /// The error of the table of metrics.
@@ -49,6 +50,7 @@ pub(super) struct Log<'a> {
     schedule: &'a Schedule,
     bar: ProgressBar,
     line: &'a mut dyn FnMut(&str),
+    report: &'a mut RunReport,
     /// Of a step.
     tokens: f64,
     metrics: MetricsFile,
@@ -70,7 +72,7 @@ impl<'a> Log<'a> {
         model: &dyn Model,
         (done, context, tokens): (u64, usize, usize),
         progress: bool,
-        line: &'a mut dyn FnMut(&str),
+        (line, report): (&'a mut dyn FnMut(&str), &'a mut RunReport),
     ) -> Result<Log<'a>> {
         let tokens = tokens as f64;
         let seconds_at_peak = peak_flops(options)?.map(|peak| tokens * flops::of_token(model, context) / peak);
@@ -79,6 +81,7 @@ impl<'a> Log<'a> {
             schedule,
             bar: progress_bar(progress, done, options.steps),
             line,
+            report,
             tokens,
             metrics: MetricsFile::open(&options.out, options.resume.then_some(done)).map_err(in_table)?,
             seconds_at_peak,
@@ -94,9 +97,32 @@ impl<'a> Log<'a> {
         self.bar.suspend(|| line(text));
     }
 
-    /// Brings the table to the disk.
+    /// A line that is a note of the report too.
+    pub(super) fn note(&mut self, text: &str) -> Result<()> {
+        self.tell(text);
+        self.report.add(What::Note { text: text.to_owned() }).map_err(in_table)
+    }
+
+    /// Tells the loss of the validation batches after step `number`.
+    pub(super) fn validation(&mut self, number: u64, loss: f64) -> Result<()> {
+        let text = format!("step {number}: validation loss {loss:.4}");
+        if !loss.is_finite() {
+            return self.note(&text);
+        }
+        self.tell(&text);
+        self.report.add(What::Validation { loss }).map_err(in_table)
+    }
+
+    /// Tells a text by the model.
+    pub(super) fn sample(&mut self, number: u64, text: String) -> Result<()> {
+        let prompt = &self.options.prompt;
+        self.tell(&format!("step {number}: sample:\n{prompt}{text}"));
+        self.report.add(What::Sample { prompt: prompt.clone(), text }).map_err(in_table)
+    }
+
+    /// Brings the table and the events to the disk.
     pub(super) fn sync(&self) -> Result<()> {
-        self.metrics.sync().map_err(in_table)
+        self.metrics.sync().and_then(|()| self.report.sync()).map_err(in_table)
     }
 
     /// Ends the progress bar.
@@ -129,6 +155,14 @@ impl<'a> Log<'a> {
             peak_bytes: peak_bytes(options)?,
         };
         self.metrics.add(&metrics).map_err(in_table)?;
+        let writing = self.report.step(&metrics);
+        if options.device().is_cpu() {
+            // A device computes meanwhile.
+            self.clock.pause(writing);
+        }
+        if let Some(failure) = self.report.failure() {
+            self.tell(&failure);
+        }
         let speed =
             self.clock.speed().map_or_else(String::new, |steps| format!(", {:.0} tokens/s", self.tokens * steps));
         self.bar.inc(1);
@@ -142,7 +176,7 @@ impl<'a> Log<'a> {
 }
 
 /// What the device of a run does in a second at most, in floating-point operations, if that is known.
-fn peak_flops(options: &TrainOptions) -> Result<Option<f64>> {
+pub(super) fn peak_flops(options: &TrainOptions) -> Result<Option<f64>> {
     if options.peak_flops.is_some() || options.device().is_cpu() {
         return Ok(options.peak_flops);
     }

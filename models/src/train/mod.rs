@@ -9,11 +9,11 @@ mod programs;
 mod record;
 mod resume;
 mod run;
+mod settings;
 mod steps;
 
 use std::path::Path;
 
-use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::device::DeviceState;
 use fulgurite_runtime::{Error, Result};
 
@@ -26,16 +26,15 @@ pub use record::write_stages;
 
 use log::in_table;
 use programs::Programs;
-use record::write_profile;
-use run::{Run, evaluate, prepare, save};
+use record::{ceilings, write_profile};
+use run::{Run, evaluate, prepare, sample, save};
 use steps::Steps;
 
 use crate::argument_error::wrong;
-use crate::generate::{Request, generate};
 use crate::kept;
 use crate::metrics;
 use crate::model::Model;
-use crate::sampling::Sampling;
+use crate::report::{RunReport, What};
 use crate::schedule::Schedule;
 
 /// Trains as `options` say. Progress goes to the terminal if `progress`; `line` gets every line worth keeping.
@@ -55,7 +54,7 @@ pub fn train(
     let run = prepare(options, &checkpoint)?;
     std::fs::create_dir_all(&options.out)
         .map_err(|error| Error::File { path: options.out.display().to_string(), message: error.to_string() })?;
-    let mut report = TrainReport {
+    let report = TrainReport {
         steps: run.done,
         stopped: false,
         losses: Vec::new(),
@@ -73,11 +72,42 @@ pub fn train(
         return Ok(report);
     }
     announce(options, &run, line);
+    let done = options.resume.then_some(run.done);
+    let mut page = RunReport::open(&options.out, settings::subject(options, &run), done).map_err(in_table)?;
+    if let Some(done) = done {
+        let changed = if run.changed.is_empty() { "as it was".to_owned() } else { run.changed.join("; ") };
+        page.add(What::Note { text: format!("resumed at step {done}: {changed}") }).map_err(in_table)?;
+    }
+    let outcome = reported(options, run, report, (&schedule, progress), &mut page, line);
+    match &outcome {
+        Ok(TrainReport { stopped: true, steps, .. }) => {
+            page.end(Ok(&format!("stopped after step {steps} of {}; --resume goes on", options.steps)));
+        }
+        Ok(TrainReport { steps, .. }) => page.end(Ok(&format!("{steps} steps"))),
+        Err(error) => page.end(Err(&error.to_string())),
+    }
+    match page.failure() {
+        Some(failure) => line(&failure),
+        None if outcome.is_ok() => line(&format!("report: {}", page.path().display())),
+        None => {}
+    }
+    outcome
+}
+
+/// Takes the steps of a run, with its page.
+fn reported(
+    options: &TrainOptions,
+    run: Run,
+    mut report: TrainReport,
+    (schedule, progress): (&Schedule, bool),
+    page: &mut RunReport,
+    line: &mut dyn FnMut(&str),
+) -> std::result::Result<TrainReport, TrainError> {
     let (config, first) = (run.config.clone(), run.done);
     let programs = Programs::new(options, &config);
     let checkpoint = &report.checkpoint;
-    let steps = Steps { options, schedule: &schedule, programs: &programs, checkpoint, progress };
-    let (mut run, taken) = steps.take(run, line)?;
+    let steps = Steps { options, schedule, programs: &programs, checkpoint, progress };
+    let (mut run, taken) = steps.take(run, page, line)?;
     // What was only profiled is as it was.
     if run.done > first {
         save(checkpoint, &mut run, options, &programs.validation_loss)?;
@@ -91,17 +121,19 @@ pub fn train(
         let loss = evaluate(&run, &programs.validation_loss)?;
         line(&format!("validation loss {loss:.4} after {} steps", run.done));
         report.validation_loss = Some(loss);
-        let sampling = Sampling { seed: options.seed, ..Sampling::default() };
-        let (params, tokens) = (&run.state.params, options.sample_tokens);
-        let request = Request::new(&options.prompt, tokens, sampling);
-        let texts = generate(&config, &run.tokenizer, params, &request, &Options::default(), &mut |_, _| {})?;
-        report.sample = texts.into_iter().map(|of| of.text).collect();
+        if loss.is_finite() {
+            page.add(What::Validation { loss }).map_err(in_table)?;
+        }
+        report.sample = sample(&run, options)?;
+        let text = report.sample.clone();
+        page.add(What::Sample { prompt: options.prompt.clone(), text }).map_err(in_table)?;
         line(&format!("sample:\n{}{}", options.prompt, report.sample));
         report.stopped = options.asked_to_stop();
     }
     if options.profile && !report.stopped {
         let mut profile = programs.profile(options, run.state, &run.batches)?;
         profile.timeline = taken.timeline;
+        profile.ceilings = ceilings(options)?;
         write_profile(&options.out, &profile, line)?;
     }
     if report.stopped {
@@ -136,12 +168,7 @@ fn checked(options: &TrainOptions, checkpoint: &Path) -> Result<Schedule> {
 
 /// Says what is about to be trained, and from where on.
 fn announce(options: &TrainOptions, run: &Run, line: &mut dyn FnMut(&str)) {
-    let origin = match (&options.init, &options.size) {
-        (Some(path), _) => format!("from {}", path.display()),
-        (None, Some(size)) => size.clone(),
-        (None, None) if run.resumed.is_some() => resume::size_in_words(&run.config),
-        (None, None) => options.family.usual_size().to_owned(),
-    };
+    let origin = settings::origin(options, run);
     line(&format!(
         "{} {origin}: {} parameters, vocabulary {}, {} tokens a step, {} steps, {} batches an epoch",
         run.config.family(),

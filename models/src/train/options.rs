@@ -85,11 +85,13 @@ pub struct TrainOptions {
     pub nonfinite: OnNonFinite,
     /// Whether weights that are not finite are taken from `init` or a checkpoint.
     pub allow_nonfinite: bool,
-    /// Tokens of sample text at the end.
+    /// Steps between samples of text, for the report; one is also made at the end. 0 makes only that one.
+    pub sample_every: u64,
+    /// Tokens of a sample of text.
     pub sample_tokens: usize,
-    /// The prompt of the sample text.
+    /// The prompt of samples of text.
     pub prompt: String,
-    /// Folder for the checkpoint and the traces.
+    /// Folder for the checkpoint, the traces, the metrics and the report.
     pub out: PathBuf,
     /// Whether one more step is timed symbol by symbol at the end, for `profile.json` in `out`. The checkpoint is not
     /// changed.

@@ -3,8 +3,13 @@
 use std::path::Path;
 
 use fulgurite_runtime::compile::Stage;
-use fulgurite_runtime::program::Profile;
+use fulgurite_runtime::device::DeviceState;
+use fulgurite_runtime::program::{Ceilings, Profile};
 use fulgurite_runtime::{Error, Result};
+
+use super::log::peak_flops;
+use super::options::TrainOptions;
+use crate::metrics::{bandwidth, flops};
 
 /// Writes every stage of a compiled function as text.
 pub fn write_stages(folder: &Path, stages: &[Stage]) -> Result<()> {
@@ -18,6 +23,15 @@ pub fn write_stages(folder: &Path, stages: &[Stage]) -> Result<()> {
         crate::durable::write(&path, stage.trace.to_string().as_bytes()).map_err(|error| failed(&path, error))?;
     }
     Ok(())
+}
+
+/// What the device of a run does at most: the host's memory is measured, other devices are looked up.
+pub(super) fn ceilings(options: &TrainOptions) -> Result<Ceilings> {
+    let bytes_per_second = match options.device().is_cpu() {
+        true => Some(bandwidth::of_host()),
+        false => flops::bytes_of_device(&DeviceState::of(options.device())?.context().properties().model),
+    };
+    Ok(Ceilings { bytes_per_second, flops_per_second: peak_flops(options)? })
 }
 
 /// Writes a profile as a file for trace viewers, and tells it as a table.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fulgurite_runtime::compile::compile;
+use fulgurite_runtime::compile::{Options, compile};
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, DType, Error, Result};
 
@@ -16,9 +16,11 @@ use super::resume;
 use crate::argument_error::wrong;
 use crate::batches::{Batch, Batches, Order, validation_batches};
 use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, SECOND_MOMENT, TrainingState};
+use crate::generate::{Request, generate};
 use crate::model::Model;
 use crate::model_config::ModelConfig;
 use crate::parameters::{initial_parameters, parameters_from, placed, to_host, zeros};
+use crate::sampling::Sampling;
 use crate::step::TrainState;
 use crate::tokenizer::Tokenizer;
 use crate::traces::step_trace;
@@ -279,11 +281,19 @@ pub(super) fn evaluate(run: &Run, loss: &ValidationLoss<'_>) -> Result<f64> {
     Ok(total / run.validation.len() as f64)
 }
 
+/// Text by the model as it is, with the seed of the run: what changes from sample to sample is the model.
+pub(super) fn sample(run: &Run, options: &TrainOptions) -> Result<String> {
+    let sampling = Sampling { seed: options.seed, ..Sampling::default() };
+    let request = Request::new(&options.prompt, options.sample_tokens, sampling);
+    let (params, compile) = (&run.state.params, Options::default());
+    let texts = generate(&run.config, &run.tokenizer, params, &request, &compile, &mut |_, _| {})?;
+    Ok(texts.into_iter().map(|of| of.text).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::GptConfig;
-    use fulgurite_runtime::compile::Options;
 
     fn limited(gigabytes: u64, accumulate: usize) -> TrainOptions {
         TrainOptions {
@@ -313,6 +323,7 @@ mod tests {
             keep: 1,
             nonfinite: Default::default(),
             allow_nonfinite: false,
+            sample_every: 0,
             sample_tokens: 0,
             prompt: String::new(),
             out: Default::default(),

@@ -13,10 +13,11 @@ use super::failure::{Cause, Divergence, TrainError, cause_of};
 use super::log::{Log, Report};
 use super::options::{OnNonFinite, TrainOptions};
 use super::programs::{Programs, no_report};
-use super::run::{Run, evaluate, save};
+use super::run::{Run, evaluate, sample, save};
 use crate::batches::Batches;
 use crate::parameter_list::Parameters;
 use crate::parameters::zeros;
+use crate::report::RunReport;
 use crate::schedule::Schedule;
 use crate::step::{BatchTensors, TrainState};
 
@@ -93,11 +94,16 @@ impl Steps<'_> {
     ///
     /// # Errors
     /// [`TrainError::Diverged`] where loss, gradients or weights are not finite; a program's or a file's error.
-    pub(super) fn take(&self, mut run: Run, line: &mut dyn FnMut(&str)) -> Result<(Run, Taken), TrainError> {
+    pub(super) fn take(
+        &self,
+        mut run: Run,
+        report: &mut RunReport,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<(Run, Taken), TrainError> {
         let options = self.options;
         let first = run.done + 1;
         let at = (run.done, run.batches.position().context, run.tokens);
-        let mut log = Log::open(options, self.schedule, self.programs.config, at, self.progress, line)?;
+        let mut log = Log::open(options, self.schedule, self.programs.config, at, self.progress, (line, report))?;
         let mut skipped = Skipped::default();
         let mut unread: Option<Enqueued> = None;
         let mut recording = None;
@@ -152,10 +158,7 @@ impl Steps<'_> {
                 drop(recording.take());
             }
             let pause = Instant::now();
-            if self.due(number, options.save_every) {
-                log.sync()?;
-            }
-            self.between(&mut run, &mut |text| log.tell(text))?;
+            self.between(&mut run, &mut log)?;
             log.clock.pause(pause.elapsed());
         }
         log.end_bar();
@@ -182,9 +185,10 @@ impl Steps<'_> {
         alone && number != options.steps && !self.pauses_after(number)
     }
 
-    /// Whether an evaluation or a save is due after step `number`.
+    /// Whether an evaluation, a sample or a save is due after step `number`.
     fn pauses_after(&self, number: u64) -> bool {
-        self.due(number, self.options.evaluate_every) || self.due(number, self.options.save_every)
+        let options = self.options;
+        [options.evaluate_every, options.sample_every, options.save_every].iter().any(|every| self.due(number, *every))
     }
 
     /// Reads the report of a step, which waits for it, and tells it. The state of `run` is the one after this step or,
@@ -202,7 +206,7 @@ impl Steps<'_> {
                 log.end_bar();
                 return Err(run.divergence(number, cause).into());
             }
-            log.tell(&format!("step {number}: its update is left out: {cause}"));
+            log.note(&format!("step {number}: its update is left out: {cause}"))?;
         }
         log.step(number, &report)?;
         Ok(())
@@ -278,14 +282,17 @@ impl Steps<'_> {
     }
 
     /// What is done every so many steps.
-    fn between(&self, run: &mut Run, line: &mut dyn FnMut(&str)) -> Result<(), TrainError> {
+    fn between(&self, run: &mut Run, log: &mut Log<'_>) -> Result<(), TrainError> {
         let (options, number) = (self.options, run.done);
         let loss = &self.programs.validation_loss;
         if self.due(number, options.evaluate_every) {
-            let value = evaluate(run, loss)?;
-            line(&format!("step {number}: validation loss {value:.4}"));
+            log.validation(number, evaluate(run, loss)?)?;
+        }
+        if self.due(number, options.sample_every) {
+            log.sample(number, sample(run, options)?)?;
         }
         if self.due(number, options.save_every) {
+            log.sync()?;
             save(self.checkpoint, run, options, loss)?;
         }
         Ok(())

@@ -14,8 +14,9 @@ use super::super::options;
 macro_rules! rules {
     () => {
         "\
-The folder gets checkpoint.safetensors, the traces of the compiled step after every stage, and metrics.csv and
-metrics.svg: loss, learning rate, gradient norm, tokens/s, MFU, time and memory of each step. A folder that holds a
+The folder gets checkpoint.safetensors, the traces of the compiled step after every stage, metrics.csv and metrics.svg
+(loss, learning rate, gradient norm, tokens/s, MFU, time and memory of each step), events.jsonl (validation losses,
+samples, notes), and report.html, which shows all of it: open it in a browser while the run goes on. A folder that holds a
 checkpoint is left alone unless --resume or --overwrite is given. The checkpoint before the newest is kept as
 checkpoint-STEP.safetensors (--keep); --resume takes the newest good one. A run whose loss, gradients or weights are not
 finite stops with exit code 3 and names step and parameter; what it saved stays as it is. Ctrl-C ends the run after the
@@ -158,16 +159,20 @@ pub(super) struct Run {
     /// Accepts weights that are not finite from --init or a checkpoint.
     #[arg(long)]
     pub(super) allow_nonfinite: bool,
-    /// Tokens of sample text at the end.
+    /// Steps between samples of text, for report.html; one is also made at the end. 0 makes only that one.
+    #[arg(long, default_value_t = 0, value_name = "STEPS")]
+    pub(super) sample_every: u64,
+    /// Tokens of a sample of text.
     #[arg(long, default_value_t = 100, value_name = "TOKENS")]
     pub(super) sample_tokens: usize,
-    /// The beginning of the sample text.
+    /// The beginning of samples of text.
     #[arg(long, default_value = "\n")]
     pub(super) prompt: String,
     /// The folder for the checkpoint and the traces; `runs/` and the family otherwise.
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
-    /// Writes where one step's time goes to profile.json in the folder (for Perfetto), and prints it as a table.
+    /// Writes where one step's time goes to profile.html and profile.json (for Perfetto) in the folder, and prints it as
+    /// a table.
     #[arg(long)]
     pub(super) profile: bool,
     /// Continues from the checkpoint in the folder, as the run was started: with its model, tokenizer, batch, context,
