@@ -1,5 +1,6 @@
 //! What the measurements share.
 
+pub mod plot;
 pub mod step;
 pub mod weights;
 

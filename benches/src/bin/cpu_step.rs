@@ -1,6 +1,8 @@
 //! The CPU training step that PyTorch is compared with (`peers/gpt2_torch_cpu.py`): GPT-2 L4 H4 C128 T64 B8 V50257,
-//! f32: `cargo run --release -p fulgurite-benches --bin cpu_step [threads] [steps]`
+//! f32: `cargo run --release -p fulgurite-benches --bin cpu_step [threads] [steps]`, with
+//! `--plot FILE.svg --against FILE` beside peers, whose lines of JSON are in that file
 
+use fulgurite_benches::plot::plot;
 use fulgurite_benches::{peak_resident_mib, processor};
 use fulgurite_models::batches::Batch;
 use fulgurite_models::checkpoint::OptimizerSettings;
@@ -73,12 +75,15 @@ fn main() -> fulgurite_runtime::Result<()> {
         return Ok(());
     }
     times.sort_by(f64::total_cmp);
-    println!(
-        "{}",
-        serde_json::json!({
+    let line = serde_json::json!({
             "who": "fulgurite", "threads": threads, "ms": (times[times.len() / 2] * 100.0).round() / 100.0,
             "loss": loss, "peak_mib": peak_resident_mib().map(f64::round), "compiles": step.compiles(), "processor": processor(),
-        })
-    );
-    Ok(())
+    });
+    println!("{line}");
+    let own = [(format!("fulgurite, {threads} threads"), line)];
+    plot(
+        "GPT-2 L4 H4 C128 T64 B8 V50257, f32, on the host",
+        &own,
+        &[("step, ms", &["ms"]), ("memory, MiB", &["peak_mib"])],
+    )
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! decode_step [--model TinyLlama-1.1B] [--batch 1] [--prompt 512] [--cache 2048] [--tokens 256] [--dtype bf16]
-//!     [--executors decode,flash,...] [--layers N] [--profile FILE]
+//!     [--executors decode,flash,...] [--layers N] [--profile FILE] [--plot FILE.svg [--against FILE]]
 //! ```
 //!
 //! Weights are random, drawn on the device. Prints one line of JSON: milliseconds of writing the prompts (median), of a
@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use fulgurite_benches::argument;
 use fulgurite_benches::median_of;
+use fulgurite_benches::plot::{Field, plot};
 use fulgurite_benches::step::options;
 use fulgurite_benches::weights::drawn;
 use fulgurite_models::decode::{by_decode, continued};
@@ -125,9 +126,7 @@ fn main() -> Result<()> {
     let read = elements as f64 * dtype.size() as f64 / (piped_ms * 1e-3);
     let copied = copy_bandwidth(device, &state)?;
     let round = |x: f64| (x * 1e3).round() / 1e3;
-    println!(
-        "{}",
-        serde_json::json!({
+    let line = serde_json::json!({
             "who": "fulgurite", "size": size, "dtype": dtype.to_string(), "executors": executors, "B": batch,
             "prompt": prompt, "cache": length, "prefill_ms": median_of(prefills),
             "decode_ms": (piped_ms * 1e4).round() / 1e4, "waited_ms": median_of(waited), "host_us": median_of(host),
@@ -136,8 +135,13 @@ fn main() -> Result<()> {
             "weights_tb_s": round(read / 1e12), "copy_tb_s": round(copied / 1e12), "of_copy": round(read / copied),
             "commands": counts.commands, "predicted_mib": compiled.program().memory().peak() >> 20,
             "counted_mib": state.context().memory_held().peak >> 20, "token": token.to_host()?.to_vec::<i64>()?[0],
-        })
-    );
+    });
+    println!("{line}");
+    let heading = format!("{size}, decoding {batch} after {prompt} tokens, {dtype}");
+    let memory: &[&str] = &["counted_mib", "peak_mib"];
+    let fields: [Field; 3] =
+        [("a token, ms", &["decode_ms"]), ("the prompt, ms", &["prefill_ms"]), ("memory, MiB", memory)];
+    plot(&heading, &[("fulgurite".into(), line)], &fields)?;
     if let Some(file) = argument("--profile") {
         let (params, cache, ..) = arguments.clone();
         drop(arguments);

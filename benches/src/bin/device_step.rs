@@ -4,14 +4,17 @@
 //! ```text
 //! device_step [--model gpt2|llama] [--size 124M] [--set n_layer=2,...] [--batch 4] [--context 64] [--device cuda|cpu]
 //!     [--precision 32-true|tf32|bf16-mixed|bf16-true] [--executors llmc,default] [--steps 20] [--profile FILE]
+//!     [--plot FILE.svg [--against FILE]]
 //! ```
 //!
 //! Prints one line of JSON: milliseconds a step (each waited for, and enqueued one after the other), the host's time
 //! for one replay, memory predicted and counted, and the losses of the first ten steps. `--profile` times one more step
-//! symbol by symbol: a table, and a file for Perfetto.
+//! symbol by symbol: a table, and a file for Perfetto. `--plot` draws the step beside those of peers, whose lines of
+//! JSON are in the file of `--against`.
 
 use std::time::Instant;
 
+use fulgurite_benches::plot::{Field, plot};
 use fulgurite_benches::step::{Setting, batch, gpt2, measure, options};
 use fulgurite_benches::weights::drawn;
 use fulgurite_benches::{argument, number, wrong};
@@ -65,17 +68,20 @@ fn main() -> Result<()> {
     tracing::debug!("initial weights made");
     let measured = measure(&setting, parameters, &batch, started)?;
     let losses: Vec<f64> = measured.losses.iter().map(|loss| (loss * 1e5).round() / 1e5).collect();
-    println!(
-        "{}",
-        serde_json::json!({
+    let line = serde_json::json!({
             "who": "fulgurite", "size": size, "precision": precision.name(), "executors": executors,
             "B": rows, "T": context, "ms": measured.waited_ms, "piped_ms": measured.piped_ms,
             "host_us": measured.host_us,
             "launch_us": measured.counts.launching.as_secs_f64() * 1e6 / measured.counts.replays.max(1) as f64, "first_s": measured.first_s, "compiles": measured.compiles,
             "graphs": measured.counts.graphs, "replays": measured.counts.replays, "commands": measured.counts.commands,
             "predicted_mib": measured.predicted >> 20, "counted_mib": measured.counted >> 20, "losses": losses,
-        })
-    );
+    });
+    println!("{line}");
+    let heading = format!("GPT-2 or Llama {size}, a step of {rows} x {context} tokens, {precision}");
+    let memory: &[&str] = &["counted_mib", "peak_mib"];
+    let fields: [Field; 3] =
+        [("step, ms", &["ms"]), ("step of many enqueued, ms", &["piped_ms"]), ("memory, MiB", memory)];
+    plot(&heading, &[("fulgurite".into(), line)], &fields)?;
     if let (Some(mut profile), Some(file)) = (measured.profile, file) {
         println!("{profile}");
         let path = std::path::Path::new(&file);

@@ -5,6 +5,7 @@
 //! executor_table [--model llama|gpt2] [--size Llama-3.1-8B] [--set n_layer=1,n_embd=256] [--batch 1] [--context 128]
 //!     [--what loss|step] [--device cpu|cuda] [--precision 32-true|tf32|bf16-mixed|bf16-true] [--threads 2]
 //!     [--executors 'default;liger,default'] [--steps 10] [--python python3 --peers eager,compile --peer-threads 1,2]
+//!     [--plot FILE.svg [--against FILE]]
 //! ```
 //!
 //! Lists are separated by semicolons; `default` in a list stands for the default executors that it does not name. Each
@@ -17,6 +18,7 @@
 use std::process::Command;
 use std::time::Instant;
 
+use fulgurite_benches::plot::{Field, plot};
 use fulgurite_benches::step::{Setting, batch, measure, options};
 use fulgurite_benches::weights::drawn;
 use fulgurite_benches::{argument, log_to_stderr, median_of, number, wrong};
@@ -194,6 +196,32 @@ fn row(who: &str, run: &Value, step: bool) {
     println!("| {who} | {} |", cells.join(" | "));
 }
 
+/// Draws the table.
+fn draw(asked: &Asked, rows: &[(String, Value)]) -> Result<()> {
+    let times: [Field; 2] = match asked.step {
+        false => [("loss, ms", &["loss_ms"]), ("loss and gradients, ms", &["both_ms"])],
+        true => [("step, ms", &["waited_ms", "ms"]), ("step of many enqueued, ms", &["piped_ms"])],
+    };
+    let memory: [Field; 2] =
+        [("planned memory, GiB", &["planned_gib"]), ("memory of the device, GiB", &["device_gib"])];
+    let rows: Vec<(String, Value)> = rows.iter().cloned().map(|(who, run)| (who, with_gib(run))).collect();
+    let what = if asked.step { "training step" } else { "loss" };
+    let model = asked.config.family();
+    let heading =
+        format!("{model}, {what}: {} x {} tokens, {}, {}", asked.rows, asked.context, asked.precision, asked.device);
+    plot(&heading, &rows, &[times, memory].concat())
+}
+
+/// A run whose bytes are GiB too.
+fn with_gib(mut run: Value) -> Value {
+    for (bytes, gib) in [("planned", "planned_gib"), ("device", "device_gib")] {
+        if let Some(bytes) = run[bytes].as_u64() {
+            run[gib] = json!(bytes as f64 / f64::from(1 << 30));
+        }
+    }
+    run
+}
+
 fn main() -> Result<()> {
     log_to_stderr();
     let asked = Asked::new()?;
@@ -205,6 +233,7 @@ fn main() -> Result<()> {
     println!("{} x {} tokens, {}, {}:\n", asked.rows, asked.context, asked.precision, asked.device);
     println!("| executors | {} |", columns(asked.step).map(|(title, ..)| title).join(" | "));
     println!("|---|---|---|---|---|---|");
+    let mut rows: Vec<(String, Value)> = Vec::new();
     for list in argument("--executors").unwrap_or_else(|| "default".into()).split(';') {
         let mut command = Command::new(&this);
         command.args(std::env::args().skip(1)).args(["--only", list]);
@@ -213,18 +242,22 @@ fn main() -> Result<()> {
         }
         let run = last_json(&mut command).map_err(|reason| wrong("--executors", format!("{list}: {reason}")))?;
         row(list, &run, asked.step);
+        rows.push((list.to_owned(), run));
     }
-    let Some(python) = argument("--python") else { return Ok(()) };
+    let Some(python) = argument("--python") else { return draw(&asked, &rows) };
     let counts = argument("--peer-threads");
     let counts: Vec<Option<&str>> = counts.as_deref().map_or(vec![None], |list| list.split(',').map(Some).collect());
     for mode in argument("--peers").unwrap_or_else(|| "eager,compile".into()).split(',') {
         for threads in &counts {
             let who = threads.map_or(format!("PyTorch, {mode}"), |count| format!("PyTorch, {mode}, {count} threads"));
             match asked.peer(&python, mode, *threads) {
-                Ok(run) => row(&who, &run, asked.step),
+                Ok(run) => {
+                    row(&who, &run, asked.step);
+                    rows.push((who, run));
+                }
                 Err(reason) => println!("\n{who}, did not run: {reason}"),
             }
         }
     }
-    Ok(())
+    draw(&asked, &rows)
 }
