@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use tiktoken_rs::CoreBPE;
 
-use crate::tokenizer_file::TokenizerFile;
+use crate::tokenizer_file::{self, TokenizerFile};
 
 pub use crate::tokenizer_error::TokenizerError;
 
@@ -60,6 +60,16 @@ impl Tokenizer {
     /// root, or of earlier versions any path of a `.json`.
     pub fn names_file(name: &str) -> bool {
         Tokenizer::from_name(name).is_err() && (Path::new(name).is_absolute() || name.ends_with(".json"))
+    }
+
+    /// The name under which the tokenizer of a checkpoint is found: the stored one, or that of the copy beside the
+    /// checkpoint's file where the stored one is of a file that is gone.
+    pub fn found(stored: String, checkpoint: &Path) -> String {
+        let copy = checkpoint.with_file_name(tokenizer_file::FILE);
+        match Tokenizer::names_file(&stored) && !Path::new(&stored).exists() && copy.is_file() {
+            true => copy.display().to_string(),
+            false => stored,
+        }
     }
 
     /// `gpt2` or `bytes`, or the file's path from the root. Checkpoints store it.

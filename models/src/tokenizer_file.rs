@@ -7,10 +7,14 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use crate::durable;
 use crate::tokenizer_error::TokenizerError;
 
 /// The file of a tokenizer.
 pub const FILE: &str = "tokenizer.json";
+
+/// The files beside it that say where texts begin and end.
+const BESIDE: [&str; 3] = ["tokenizer_config.json", "generation_config.json", "config.json"];
 
 /// A tokenizer that was read from a `tokenizer.json`.
 #[derive(Debug)]
@@ -41,9 +45,10 @@ impl TokenizerFile {
         let bytes = std::fs::read(&path).map_err(|error| in_file(&path, error))?;
         let mut read = TokenizerFile::parse(&bytes).map_err(|error| in_file(&path, error))?;
         let beside = |name: &str| Neighbour::open(path.with_file_name(name));
-        let config = beside("tokenizer_config.json")?;
+        let [config, generation, model] = BESIDE.map(beside);
+        let config = config?;
         read.begin = read.beginning(&config)?;
-        for neighbour in [beside("generation_config.json")?, beside("config.json")?] {
+        for neighbour in [generation?, model?] {
             if read.ends.is_empty() {
                 read.ends = neighbour.ids("eos_token_id", read.vocabulary)?;
             }
@@ -74,6 +79,32 @@ impl TokenizerFile {
             TokenizerFile { path, tokenizer, plain: OnceLock::new(), vocabulary, begin: Vec::new(), ends: Vec::new() };
         read.begin = read.processed_beginning()?;
         Ok(read)
+    }
+
+    /// Writes the tokenizer, and the files beside it that were read with it, into another folder. `replace` is whether
+    /// other files of these names there are replaced.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written, and another one of its name that is not to be replaced; it is named.
+    pub fn copy_to(&self, folder: &Path, replace: bool) -> Result<(), TokenizerError> {
+        let beside = BESIDE.map(|name| (self.path.with_file_name(name), name));
+        for (from, name) in std::iter::once((self.path.clone(), FILE)).chain(beside) {
+            let bytes = match std::fs::read(&from) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                read => read.map_err(|error| in_file(&from, error))?,
+            };
+            let to = folder.join(name);
+            let there = std::fs::read(&to);
+            if there.as_ref().is_ok_and(|there| *there == bytes) {
+                continue;
+            }
+            if there.is_ok() && !replace {
+                let message = format!("is another one than '{}', which would take its place", from.display());
+                return Err(in_file(&to, message));
+            }
+            durable::write(&to, &bytes).map_err(|error| in_file(&to, error))?;
+        }
+        Ok(())
     }
 
     /// Where it was read from.

@@ -201,7 +201,7 @@ fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightF
     tensors.retain(|name, _| !name.starts_with(FIRST_MOMENT) && !name.starts_with(SECOND_MOMENT));
     let weights = Weights::new(state.model, tensors)
         .map_err(|source| WeightFileError::Weights { path: path.to_owned(), source })?;
-    let tokenizer = Some(state.tokenizer);
+    let tokenizer = Some(Tokenizer::found(state.tokenizer, path));
     Ok(Loaded { weights, format: Format::Checkpoint, tokenizer, tokenizer_file: None })
 }
 

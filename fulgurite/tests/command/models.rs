@@ -194,13 +194,13 @@ fn a_folder_of_others_is_trained_on_with_its_own_tokenizer() {
     let said = train(&["--init", "hf", "--data", "good.bin", "--out", "next", "--prompt", "w3 w5"]).ok();
     assert!(said.starts_with("llama from hf: ") && said.contains("step 1: loss "), "{said}");
     // The checkpoint names it.
-    let said = run_in(folder.path(), &["generate", "next", "--prompt", "w1 w2", "--tokens", "3"]).ok();
+    let said = run_in(folder.path(), &["generate", "next", "--prompt", "w1 w2", "--tokens", "3"]).noted();
     assert!(said.starts_with("w1 w2"), "{said}");
     // From the root, so that it is found from every folder, and however it is spelt.
     let elsewhere = tempfile::tempdir().unwrap();
     let next = folder.path().join("next");
     let again = run_in(elsewhere.path(), &["generate", next.to_str().unwrap(), "--prompt", "w1 w2", "--tokens", "3"]);
-    assert_eq!(again.ok(), said);
+    assert_eq!(again.noted(), said);
     let complaint = run_in(folder.path(), &["generate", "next", "--tokenizer", "bytes"]).fails(1);
     assert!(complaint.contains("the model was trained with the tokenizer '"), "{complaint}");
     run_in(folder.path(), &["convert", "next/checkpoint.safetensors", "moved", "--to", "checkpoint"]).ok();
@@ -215,8 +215,22 @@ fn a_folder_of_others_is_trained_on_with_its_own_tokenizer() {
     let said = said.ok();
     assert!(said.contains("resumed at step 1 of 2"), "{said}");
     let lost = ["convert", "next/checkpoint.safetensors", "found", "--to", "checkpoint"];
+    // The run has a copy.
+    run_in(folder.path(), &lost).ok();
+    let more = ["train", "llama", "--resume", "--out", "next", "--steps", "2", "--sample-tokens", "2"];
+    let more = [&more[..], &["--prompt", "w3 w5"]].concat();
+    assert!(run_in(folder.path(), &more).ok().contains("resumed at step 1 of 2"));
+    std::fs::remove_file(folder.path().join("next/tokenizer.json")).unwrap();
+    let lost = ["convert", "next/checkpoint-1.safetensors", "none", "--to", "checkpoint"];
     run_in(folder.path(), &lost).fails(1);
     run_in(folder.path(), &[&lost[..], &["--tokenizer", "words.tok"]].concat()).ok();
+    // Another tokenizer is not written over, unless the run is to begin anew.
+    let other = ["--init", "hf", "--data", "good.bin", "--out", "other", "--prompt", "w3", "--tokenizer", "words.tok"];
+    std::fs::create_dir(folder.path().join("other")).unwrap();
+    std::fs::write(folder.path().join("other/tokenizer.json"), "{}").unwrap();
+    let complaint = train(&other).fails(1);
+    assert!(complaint.contains("other/tokenizer.json") && complaint.contains("is another one than"), "{complaint}");
+    train(&[&other[..], &["--overwrite"]].concat()).ok();
     std::fs::rename(folder.path().join("words.tok"), folder.path().join("hf/tokenizer.json")).unwrap();
     shard("bad.bin", 41);
     let complaint = train(&["--init", "hf", "--data", "bad.bin", "--out", "bad"]).fails(1);

@@ -36,6 +36,7 @@ use crate::metrics;
 use crate::model::Model;
 use crate::report::{RunReport, What};
 use crate::schedule::Schedule;
+use crate::tokenizer::Tokenizer;
 
 /// Trains as `options` say. Progress goes to the terminal if `progress`; `line` gets every line worth keeping.
 ///
@@ -54,6 +55,9 @@ pub fn train(
     let run = prepare(options, &checkpoint)?;
     std::fs::create_dir_all(&options.out)
         .map_err(|error| Error::File { path: options.out.display().to_string(), message: error.to_string() })?;
+    if let Tokenizer::File(file) = &run.tokenizer {
+        file.copy_to(&options.out, options.overwrite).map_err(|error| wrong("tokenizer", error))?;
+    }
     let report = TrainReport {
         steps: run.done,
         stopped: false,

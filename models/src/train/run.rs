@@ -128,7 +128,10 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
     let tokenizer = match (&options.tokenizer, &initial, stored) {
         (Some(name), ..) => Tokenizer::open(name).map_err(|error| wrong("tokenizer", error))?,
         (None, Some(loaded), None) => loaded.tokenizer().map_err(|error| wrong("init", error))?,
-        (None, _, Some(stored)) => Tokenizer::open(&stored.tokenizer).map_err(|error| wrong("tokenizer", error))?,
+        (None, _, Some(stored)) => {
+            let name = Tokenizer::found(stored.tokenizer.clone(), checkpoint);
+            Tokenizer::open(&name).map_err(|error| wrong("tokenizer", error))?
+        }
         (None, None, None) => Tokenizer::bytes(),
     };
     let fields = resume::fields(options, saved.as_ref());
@@ -138,7 +141,10 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
     let tokens = options.tokens_of_step(context)?;
     within_memory(options, &config, context)?;
     if let Some(saved) = &saved {
-        resume::check(options, &saved.checkpoint.state, &config, &tokenizer.name(), context)?;
+        // Where none is named it is the checkpoint's own, which may be at another place by now.
+        let stored = &saved.checkpoint.state;
+        let name = options.tokenizer.as_ref().map_or(stored.tokenizer.clone().into(), |_| tokenizer.name());
+        resume::check(options, stored, &config, &name, context)?;
     }
     let (train, validation) =
         training_data::open(&options.data, &options.validation, &tokenizer).map_err(|error| wrong("data", error))?;
