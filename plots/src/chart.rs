@@ -106,6 +106,7 @@ impl Chart<'_> {
     /// The last value of each curve, and its least and greatest.
     fn words(&self) -> String {
         let mut words = String::new();
+        let named = self.curves.iter().filter(|curve| !curve.series.is_empty()).count() > 1;
         for curve in &self.curves {
             let (Some(last), Some(least), Some(greatest)) =
                 (curve.series.last(), curve.series.least(), curve.series.greatest())
@@ -113,7 +114,7 @@ impl Chart<'_> {
                 continue;
             };
             let before = if words.is_empty() { "" } else { "; " };
-            let name = if self.curves.len() > 1 { format!("{} ", curve.name) } else { String::new() };
+            let name = if named { format!("{} ", curve.name) } else { String::new() };
             let [last, least, greatest] = [last, least, greatest].map(|(_, value)| number(value));
             let _ = write!(words, "{before}{name}{last} ({least} to {greatest})");
         }
