@@ -30,6 +30,42 @@ fn findings(browser: &mut Browser) -> (Vec<String>, u64) {
     (lines.collect(), found[1].as_u64().unwrap())
 }
 
+/// Opens a page in a colour scheme, with axe in it.
+fn open(browser: &mut Browser, page: &Path, scheme: &str, script: &str) {
+    let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+    browser.call("Emulation.setEmulatedMedia", media);
+    browser.open(page);
+    browser.eval(&format!(
+        "(() => {{ const script = document.createElement('script'); script.textContent = {}; \
+         document.head.append(script); }})()",
+        Value::from(script)
+    ));
+}
+
+/// The report of a run, and the time of its step.
+#[test]
+fn nothing_serious_is_found_in_the_pages_of_a_run() {
+    let Some(script) = axe() else {
+        eprintln!("skipped: no axe-core; FULGURITE_AXE names its axe.min.js, .ci/run installs it");
+        return;
+    };
+    let script = std::fs::read_to_string(&script).unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+    let folder = tempfile::tempdir().unwrap();
+    let small = ["train", "gpt2", "--size", "nano", "--context", "16", "--batch", "2", "--steps", "4", "--out", "run"];
+    let more = ["--evaluate-every", "2", "--sample-every", "2", "--sample-tokens", "4", "--profile"];
+    let ran = crate::run_in(folder.path(), &[&small[..], &more].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let Some(mut browser) = Browser::start() else { return };
+    for (scheme, page) in ["light", "dark"].into_iter().flat_map(|of| [(of, "report.html"), (of, "profile.html")]) {
+        open(&mut browser, &folder.path().join("run").join(page), scheme, &script);
+        browser.eval("document.querySelectorAll('details').forEach((of) => { of.open = true; })");
+        let (found, passes) = findings(&mut browser);
+        assert!(found.is_empty(), "{page}, {scheme}: {found:#?}");
+        assert!(passes > 10, "{page}, {scheme}: {passes} checks passed");
+    }
+    browser.check();
+}
+
 #[test]
 fn nothing_serious_is_found_in_any_tab() {
     let Some(script) = axe() else {
@@ -42,14 +78,7 @@ fn nothing_serious_is_found_in_any_tab() {
     let page = view(folder.path(), &arguments);
     let Some(mut browser) = Browser::start() else { return };
     for scheme in ["light", "dark"] {
-        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
-        browser.call("Emulation.setEmulatedMedia", media);
-        browser.open(&page);
-        browser.eval(&format!(
-            "(() => {{ const script = document.createElement('script'); script.textContent = {}; \
-             document.head.append(script); }})()",
-            Value::from(script.as_str())
-        ));
+        open(&mut browser, &page, scheme, &script);
         let tabs = browser.eval("[...document.querySelectorAll('[role=tab]')].map((tab) => tab.textContent)");
         let tabs: Vec<&str> = tabs.as_array().unwrap().iter().filter_map(Value::as_str).collect();
         assert!(tabs.len() >= 6, "{tabs:?}");
