@@ -1,5 +1,5 @@
-//! A chart of curves as a figure of a page: the lines are a drawing that stretches to the width of the page, the numbers
-//! beside it are text of the page's own size, and the script of the page tells the values at a place.
+//! A chart of curves as a figure of a page: the lines are a drawing that stretches to the width of the page, the
+//! numbers beside it are text of the page's own size, and the script of the page tells the values at a place.
 
 use std::fmt::Write;
 

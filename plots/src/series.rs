@@ -3,8 +3,8 @@
 /// Parts that a long curve is divided into. Of each part its least and its greatest value are kept.
 pub const PARTS: usize = 400;
 
-/// A curve that grows. However long it is, it has at most `2 ·` [`PARTS`] ` + 2` points: its first and its last one, and
-/// the least and the greatest of each part, so that no peak is lost.
+/// A curve that grows. However long it is, it has at most `2 ·` [`PARTS`] ` + 2` points: its first and its last one,
+/// and the least and the greatest of each part, so that no peak is lost.
 #[derive(Debug, Clone, Default)]
 pub struct Series {
     parts: Vec<Part>,

@@ -95,8 +95,8 @@ pub(crate) fn bytes(block: &Block, symbol: &BoundSymbol) -> u64 {
     seen.iter().fold(0, |sum: u64, id| sum.saturating_add(block.meta(*id).bytes() as u64))
 }
 
-/// The operations of a line: additions, multiplications, comparisons and function values. A line that its operator refuses, in a trace that was not verified, has none: rules rely
-/// on what the operator asks of its arguments.
+/// The operations of a line: additions, multiplications, comparisons and function values. A line that its operator
+/// refuses, in a trace that was not verified, has none: rules rely on what the operator asks of its arguments.
 pub(crate) fn flops(block: &Block, symbol: &BoundSymbol) -> u64 {
     let whole = |body: &Block| body.symbols.iter().fold(0u64, |sum, line| sum.saturating_add(flops(body, line)));
     let Some(def) = symbol.operator() else { return symbol.body.as_deref().map_or(0, whole) };

@@ -49,8 +49,8 @@ pub struct TrainOptions {
     pub steps: u64,
     /// B, sequences in a batch.
     pub batch: usize,
-    /// T, tokens in a sequence; if absent, that of the checkpoint for a resumed run, or else the size's context. A model of random weights gets this context; with `init`,
-    /// sequences may be shorter than the model's context.
+    /// T, tokens in a sequence; if absent, that of the checkpoint for a resumed run, or else the size's context. A
+    /// model of random weights gets this context; with `init`, sequences may be shorter than the model's context.
     pub context: Option<usize>,
     /// Batches whose gradients are added for one step.
     pub accumulate: usize,

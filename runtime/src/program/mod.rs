@@ -95,7 +95,8 @@ impl Program {
         }
     }
 
-    /// The device sources of each symbol that has any, with the symbol's number in [`Program::trace`]; none on the host.
+    /// The device sources of each symbol that has any, with the symbol's number in [`Program::trace`]; none on the
+    /// host.
     pub fn sources_by_symbol(&self) -> Vec<(usize, Vec<Arc<crate::device::Source>>)> {
         match &self.ready {
             Ready::Host(_) => Vec::new(),

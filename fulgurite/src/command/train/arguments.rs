@@ -171,8 +171,8 @@ pub(super) struct Run {
     /// The folder for the checkpoint and the traces; `runs/` and the family otherwise.
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
-    /// Writes where one step's time goes to profile.html and profile.json (for Perfetto) in the folder, and prints it as
-    /// a table.
+    /// Writes where one step's time goes to profile.html and profile.json (for Perfetto) in the folder, and prints it
+    /// as a table.
     #[arg(long)]
     pub(super) profile: bool,
     /// Continues from the checkpoint in the folder, as the run was started: with its model, tokenizer, batch, context,
