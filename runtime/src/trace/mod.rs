@@ -380,6 +380,7 @@ mod word;
 pub(crate) mod test_support;
 
 pub use diff::{TraceDiff, diff};
-pub use parse::parse;
+pub use parse::marks::{MarkedBlock, MarkedLine, MarkedName, MarkedValue, Marks, Naming};
 pub(crate) use parse::{attribute_from_text, attributes::fits as fits_type};
+pub use parse::{parse, parse_marked};
 pub use print::{PrintOptions, print_symbol};

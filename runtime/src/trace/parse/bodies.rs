@@ -28,6 +28,12 @@ impl Parser<'_> {
         result
     }
 
+    /// The number of a block that begins here, among the marks.
+    pub(super) fn open_marked(&mut self, around: Option<usize>, reads_around: bool) -> usize {
+        let at = self.at;
+        self.marks.as_mut().map_or(0, |marks| marks.open(at, around, reads_around))
+    }
+
     fn bounded(&self, depth: usize) -> Result<()> {
         match depth > MAX_DEPTH {
             true => self.fail(self.at, format!("bodies nest deeper than {MAX_DEPTH}")),
@@ -35,10 +41,11 @@ impl Parser<'_> {
         }
     }
 
-    /// The body of `symbol`, a line of `outer`, after its `{` and refusals.
-    pub(super) fn body(&mut self, outer: &Block, symbol: &BoundSymbol, depth: usize) -> Result<Block> {
+    /// The body of `symbol`, a line of `outer`, after its `{` and refusals, and its number among the marks.
+    pub(super) fn body(&mut self, outer: &Scope, symbol: &BoundSymbol, depth: usize) -> Result<(Block, usize)> {
         self.bounded(depth)?;
-        let mut scope = Scope::default();
+        let around = outer.number;
+        let mut scope = Scope { number: self.open_marked(Some(around), false), ..Scope::default() };
         let ending = std::mem::take(&mut self.ending);
         self.inside(Arc::from(""), None, |p| {
             let at = p.at;
@@ -48,25 +55,33 @@ impl Parser<'_> {
                     scope.block.parameters.push(id);
                 }
             } else {
-                let Some(parameters) = implied::parameters(outer, symbol) else {
+                let Some(parameters) = implied::parameters(&outer.block, symbol) else {
                     return p.expected("'(' and the body's parameters");
                 };
                 for (name, meta) in parameters {
-                    let id = p.define(&mut scope, Typed { name: name.to_string(), at, meta })?;
+                    let id = p.enter(&mut scope, Typed { name: name.to_string(), at, meta })?;
+                    if let Some(marks) = &mut p.marks {
+                        let value = scope.block.value(id);
+                        marks.define(scope.number, &value.name, &value.meta, at..at);
+                    }
                     scope.block.parameters.push(id);
                 }
             }
             p.lines_of_body(&mut scope, depth)
         })?;
         self.ending = ending;
-        Ok(scope.block)
+        Ok((scope.block, scope.number))
     }
 
     /// Lines, results and memory, and the `}` behind them.
     fn lines_of_body(&mut self, scope: &mut Scope, depth: usize) -> Result<()> {
         self.symbols(scope, End::Body, depth)?;
         self.memory(scope)?;
-        self.expect('}', "at the end of the body")
+        self.expect('}', "at the end of the body")?;
+        if let Some(marks) = &mut self.marks {
+            marks.close(scope.number, self.at - 1);
+        }
+        Ok(())
     }
 
     /// Whether a region begins here whose operands and results follow from its body.
@@ -78,8 +93,8 @@ impl Parser<'_> {
     }
 
     /// `region by fusion in scope { ... }`: reads values of `scope` by their names, and defines there what it yields.
-    /// Returned with what its names are below.
-    pub(super) fn region(&mut self, scope: &mut Scope, depth: usize) -> Result<(Results, Arc<str>)> {
+    /// Returned with what its names are below, and the number of its body among the marks.
+    pub(super) fn region(&mut self, scope: &mut Scope, depth: usize) -> Result<(Results, Arc<str>, usize)> {
         self.expect_word("region")?;
         self.expect_word("by")?;
         let executor = self.executor()?;
@@ -89,7 +104,8 @@ impl Parser<'_> {
         let refusals = self.refusals()?;
         self.bounded(depth + 1)?;
         let start = self.at;
-        let mut inner = Scope { around: Some(Box::new(std::mem::take(scope))), ..Scope::default() };
+        let number = self.open_marked(Some(scope.number), true);
+        let mut inner = Scope { around: Some(Box::new(std::mem::take(scope))), number, ..Scope::default() };
         self.inside(names.clone(), Some(executor), |p| p.lines_of_body(&mut inner, depth + 1))?;
         if let Some(around) = inner.around {
             *scope = *around;
@@ -100,7 +116,10 @@ impl Parser<'_> {
             Typed { name: value.name.to_string(), at: start, meta: value.meta.clone() }
         };
         let results: Vec<Typed> = body.results.iter().map(typed).collect();
-        let results = results.into_iter().map(|typed| self.define(scope, typed)).collect::<Result<Results>>()?;
+        let results = results.into_iter().map(|typed| self.enter(scope, typed)).collect::<Result<Results>>()?;
+        if let Some(marks) = &mut self.marks {
+            results.iter().for_each(|id| marks.same(number, scope.number, &scope.block.value(*id).name));
+        }
         scope.block.symbols.push(BoundSymbol {
             callee: Callee::Region { executor },
             arguments: vec![Arg::List(inner.read)],
@@ -112,6 +131,6 @@ impl Parser<'_> {
             refusals,
             place: None,
         });
-        Ok((results, names))
+        Ok((results, names, number))
     }
 }

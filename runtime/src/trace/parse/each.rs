@@ -6,6 +6,7 @@ use super::super::implied::MAX_RELATIVE;
 use super::super::trees::{LINE_BYTES, counted};
 use super::super::word::word_length;
 use super::lines::End;
+use super::marks::Naming;
 use super::messages::quote;
 use super::{Each, Exceptions, Parser, Scope};
 use crate::argument::Attribute;
@@ -36,6 +37,9 @@ impl<'a> Parser<'a> {
         };
         let rests: Vec<String> = rests.map(str::to_owned).collect();
         self.expands(rests.len(), start)?;
+        if self.marks.is_some() {
+            rests.iter().for_each(|rest| self.mark(scope, &format!("{root}.{rest}"), start, Naming::Mention));
+        }
         self.expect(':', "and a line")?;
         let (line, count) = (self.at, rests.len());
         self.each = Some(Box::new(Each { rests, at: 0, exceptions: HashMap::new() }));

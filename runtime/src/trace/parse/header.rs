@@ -5,6 +5,7 @@ use super::super::print::VERSION;
 use super::super::word::word_length;
 use super::super::{Input, InputRole, Output, Trace, ValueId};
 use super::lines::End;
+use super::marks::Naming;
 use super::memory::follow;
 use super::messages::quote;
 use super::{Parser, Scope, Typed};
@@ -37,7 +38,7 @@ impl Parser<'_> {
         self.expect_word("for")?;
         let target = self.target()?;
         self.home = self.kind_of_device(target.kind())?;
-        let mut scope = Scope::default();
+        let mut scope = Scope { number: self.open_marked(None, false), ..Scope::default() };
         self.expect('(', "and the inputs")?;
         let inputs = self.inputs(&mut scope)?;
         self.pass = first_pass(&inputs);
@@ -50,6 +51,9 @@ impl Parser<'_> {
         scope.block.results = results;
         let told = self.memory(&mut scope)?;
         self.expect('}', "after 'return'")?;
+        if let Some(marks) = &mut self.marks {
+            marks.close(scope.number, self.at - 1);
+        }
         if self.peek().is_some() {
             return self.expected("the end of the text");
         }
@@ -111,6 +115,8 @@ impl Parser<'_> {
         let names: Vec<String> = rests.map(|rest| format!("{root}.{rest}")).collect();
         self.expands(names.len(), start)?;
         for (i, name) in range.zip(names) {
+            let like = scope.block.value(scope.block.parameters[i]).name.clone();
+            self.mark(scope, &like, start, Naming::Mention);
             if name.len() > MAX_RELATIVE {
                 return self.fail(at, format!("a name below another has at most {MAX_RELATIVE} bytes"));
             }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::super::implied::{result_metas, scope_of_line};
 use super::super::{BoundSymbol, Callee, Pass, Results, Schedule, ValueId};
+use super::marks::{MarkedLine, Naming, name_at};
 use super::{Parser, Scope, Typed};
 use crate::argument::Arg;
 use crate::error::Result;
@@ -113,6 +114,8 @@ impl Parser<'_> {
         if self.scope.is_empty() {
             self.scope = scope_of_line(heads.names.first().map(|(name, _)| name.as_str())).into();
         }
+        self.skip();
+        let operator = self.at;
         let (callee, arguments) = self.callee(scope, &heads.names)?;
         let executor = if self.eat_word("by") { Some(self.executor()?) } else { self.region };
         let schedule = self.schedule(scope)?;
@@ -129,12 +132,15 @@ impl Parser<'_> {
         };
         // Behind the views inside the line.
         let at = scope.block.symbols.len();
+        let mut body = None;
         if self.each.is_some() && self.peek() == Some('{') {
             return self.fail(self.at, "a line for each input has no body");
         }
         if self.eat('{') {
             symbol.refusals = self.refusals()?;
-            symbol.body = Some(Arc::new(self.body(&scope.block, &symbol, depth + 1)?));
+            let (block, number) = self.body(scope, &symbol, depth + 1)?;
+            symbol.body = Some(Arc::new(block));
+            body = Some(number);
         }
         let metas = match heads.metas {
             Some(metas) => Some(metas),
@@ -144,6 +150,7 @@ impl Parser<'_> {
             return self
                 .fail(heads.names[0].1, "expected ':' and a type after the name: no type follows from what is read");
         };
+        let start = heads.names.first().map_or(operator, |(_, at)| *at);
         let typed = heads.names.into_iter().zip(metas).map(|((name, at), meta)| Typed { name, at, meta });
         let ids = typed.map(|typed| self.define(scope, typed)).collect::<Result<Results>>()?;
         let open = symbol.body.is_none();
@@ -153,7 +160,17 @@ impl Parser<'_> {
         if open {
             scope.block.symbols[at].refusals = self.refusals()?;
         }
+        self.mark_line(scope.number, at, (start, operator), body);
         Ok(ids)
+    }
+
+    /// Line `symbol` of `block`, whose text and whose operator begin at `starts`, ends here.
+    fn mark_line(&mut self, block: usize, symbol: usize, starts: (usize, usize), body: Option<usize>) {
+        let end = self.text[..self.at].trim_end().len();
+        if let Some(marks) = &mut self.marks {
+            let operator = name_at(self.text, starts.1);
+            marks.lines.push(MarkedLine { range: starts.0..end, operator, block, symbol, body });
+        }
     }
 
     /// `; del a, b`, as often as it is there. Behind a line of a program, views inside the line end with the first.
@@ -179,6 +196,13 @@ impl Parser<'_> {
 
     /// Values after `del`, and the views that end with them.
     fn delete(&mut self, scope: &mut Scope, ending: Vec<ValueId>) -> Result<()> {
+        self.naming = Naming::End;
+        let deleted = self.deleted(scope, ending);
+        self.naming = Naming::Read;
+        deleted
+    }
+
+    fn deleted(&mut self, scope: &mut Scope, ending: Vec<ValueId>) -> Result<()> {
         let mut arguments: Vec<Arg<ValueId>> = Vec::new();
         let mut in_order = !ending.is_empty();
         loop {
@@ -283,13 +307,17 @@ impl Parser<'_> {
                 }
             }
             let results = if !quoted && self.at_region() {
-                let (results, names) = self.region(scope, depth)?;
+                self.skip();
+                let start = self.at;
+                let (results, names, body) = self.region(scope, depth)?;
+                let line = scope.block.symbols.len() - 1;
                 let outside = self.scope.clone();
                 if self.scope.is_empty() {
                     self.scope = names;
                 }
                 self.deletes(scope)?;
                 self.scope = outside;
+                self.mark_line(scope.number, line, (start, start), Some(body));
                 results
             } else {
                 let results = self.results_of_line(end)?;

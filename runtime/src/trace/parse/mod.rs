@@ -2,7 +2,8 @@
 //!
 //! `messages` says what is wrong, `words` reads characters, words and lists; `attributes`, `types`, `names` and `runs`
 //! (of names) what lines are made of, `calls`, `nested` and `lines` the lines, `each` those that are written once for
-//! several, `bodies` what is in their braces, `memory` the memory that values have, `header` all around them.
+//! several, `bodies` what is in their braces, `memory` the memory that values have, `header` all around them. `marks`
+//! remembers where all of that is in the text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crate::argument::Attribute;
 use crate::error::Result;
 use crate::executor::VIEW;
 use crate::meta::{Device, TensorMeta};
+use marks::{Marks, Naming};
 
 pub(crate) mod attributes;
 mod bodies;
@@ -20,6 +22,7 @@ mod calls;
 mod each;
 mod header;
 mod lines;
+pub mod marks;
 mod memory;
 mod messages;
 mod names;
@@ -41,6 +44,14 @@ pub fn parse(text: &str) -> Result<Trace> {
     Parser::new(text).trace()
 }
 
+/// Reads the text of a trace, and tells where in it the names and lines are. If there is an error, the marks are those
+/// of the text before it.
+pub fn parse_marked(text: &str) -> (Result<Trace>, Marks) {
+    let mut parser = Parser { marks: Some(Box::default()), ..Parser::new(text) };
+    let trace = parser.trace();
+    (trace, parser.marks.map(|marks| marks.finish(text)).unwrap_or_default())
+}
+
 /// Reads an attribute, as traces print it.
 pub(crate) fn attribute_from_text(text: &str) -> Result<Attribute> {
     let mut parser = Parser::new(text);
@@ -59,6 +70,8 @@ struct Scope {
     around: Option<Box<Scope>>,
     /// Those that it has read: values of the block around.
     read: Vec<ValueId>,
+    /// Its number among the marks.
+    number: usize,
 }
 
 /// Name and type of a value, before it is defined.
@@ -112,6 +125,10 @@ struct Parser<'a> {
     trees: Trees,
     /// In a line that is written once for several inputs, these.
     each: Option<Box<Each>>,
+    /// Where the names and lines are, if that is asked for.
+    marks: Option<Box<Marks>>,
+    /// What the names that are read do.
+    naming: Naming,
 }
 
 impl Parser<'_> {
@@ -133,6 +150,8 @@ impl Parser<'_> {
             ending: Vec::new(),
             trees: Trees::default(),
             each: None,
+            marks: None,
+            naming: Naming::Read,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::super::ValueId;
 use super::super::implied::scope_of;
+use super::marks::{Naming, name_at};
 use super::messages::{MAX_HINT, hint, quote};
 use super::{MAX_KINDS, Parser, Scope, Typed};
 use crate::argument::Arg;
@@ -28,7 +29,19 @@ fn intern_executor(name: &str) -> &'static str {
 }
 
 impl Parser<'_> {
+    /// A value that the text defines at `typed.at`.
     pub(super) fn define(&mut self, scope: &mut Scope, typed: Typed) -> Result<ValueId> {
+        let at = typed.at;
+        let id = self.enter(scope, typed)?;
+        if let Some(marks) = &mut self.marks {
+            let value = scope.block.value(id);
+            marks.define(scope.number, &value.name, &value.meta, name_at(self.text, at));
+        }
+        Ok(id)
+    }
+
+    /// A value that has no name of its own in the text.
+    pub(super) fn enter(&mut self, scope: &mut Scope, typed: Typed) -> Result<ValueId> {
         let name: Arc<str> = typed.name.into();
         if scope.block.values.len() >= u32::MAX as usize - 1 {
             return self.fail(typed.at, "too many values");
@@ -42,7 +55,21 @@ impl Parser<'_> {
 
     /// The value that `name` names: one of the block, or, in the body of a region that reads them by their names, of
     /// the block around, which then is a parameter of the body.
-    pub(super) fn look_up(&self, scope: &mut Scope, name: &str, at: usize) -> Result<ValueId> {
+    pub(super) fn look_up(&mut self, scope: &mut Scope, name: &str, at: usize) -> Result<ValueId> {
+        let id = self.find(scope, name, at)?;
+        self.mark(scope, name, at, self.naming);
+        Ok(id)
+    }
+
+    /// The text names a value at `at`.
+    pub(super) fn mark(&mut self, scope: &Scope, name: &str, at: usize, naming: Naming) {
+        if let Some(marks) = &mut self.marks {
+            marks.name(scope.number, name, name_at(self.text, at), naming);
+        }
+    }
+
+    /// As [`Parser::look_up`], of a value whose name is not in the text.
+    pub(super) fn find(&mut self, scope: &mut Scope, name: &str, at: usize) -> Result<ValueId> {
         if let Some(id) = scope.names.get(name) {
             return Ok(*id);
         }
@@ -52,6 +79,9 @@ impl Parser<'_> {
             let (name, outer, meta) = (name.clone(), *outer, around.block.meta(*outer).clone());
             let id = scope.block.define(name.clone(), meta);
             scope.block.parameters.push(id);
+            if let Some(marks) = &mut self.marks {
+                marks.same(scope.number, around.number, &name);
+            }
             scope.names.insert(name, id);
             scope.read.push(outer);
             return Ok(id);
@@ -72,8 +102,10 @@ impl Parser<'_> {
     }
 
     /// A value of the block itself.
-    pub(super) fn own(&self, scope: &Scope, name: &str, at: usize) -> Result<ValueId> {
-        scope.names.get(name).copied().map_or_else(|| self.unknown(scope, name, at), Ok)
+    pub(super) fn own(&mut self, scope: &Scope, name: &str, at: usize) -> Result<ValueId> {
+        let id = scope.names.get(name).copied().map_or_else(|| self.unknown(scope, name, at), Ok)?;
+        self.mark(scope, name, at, Naming::Mention);
+        Ok(id)
     }
 
     /// A value by its name, or a view in place of one.

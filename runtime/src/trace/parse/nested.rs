@@ -55,7 +55,7 @@ impl Parser<'_> {
         (self.region, self.views) = outside;
         let view = view.map(|id| around.block.value(id).name.clone());
         scope.around = Some(around);
-        self.look_up(scope, &view?, at)
+        self.find(scope, &view?, at)
     }
 
     /// A call inside a line, after its name.
