@@ -21,6 +21,7 @@ mod fuzz_watch;
 mod generate;
 mod log;
 mod loss_chart;
+mod lsp;
 mod ops_list;
 mod ops_new;
 mod ops_run;
@@ -99,6 +100,8 @@ enum Command {
     View(view::Arguments),
     /// Shows what a change did to the stored programs of this repository; accepts or rejects snapshots.
     Review(review::Arguments),
+    /// Answers an editor's questions about the text of traces: a language server.
+    Lsp(lsp::Arguments),
     /// Trains a model.
     #[command(subcommand)]
     Train(train::Model),
@@ -176,6 +179,7 @@ pub fn main() -> ExitCode {
         Command::Trace(Trace::Verify(arguments)) => trace_files::verify(&arguments),
         Command::Trace(Trace::Diff(arguments)) => trace_diff::run(&arguments),
         Command::Trace(Trace::Snapshots(arguments)) => trace_snapshots::run(&arguments),
+        Command::Lsp(arguments) => lsp::run(&arguments),
         Command::View(arguments) => view::run(&arguments, &given),
         Command::Review(arguments) => review::run(&arguments),
         Command::Train(model) => train::run(model, &given),

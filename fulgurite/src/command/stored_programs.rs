@@ -1,6 +1,7 @@
 //! The programs of a text that holds several: a snapshot, or what `trace show --stage all` prints.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use fulgurite::executor::find_executor;
 use fulgurite::trace::parse;
@@ -23,53 +24,79 @@ fn heading_of(line: &str) -> Option<&str> {
     stage.or_else(|| line.strip_prefix("== "))
 }
 
-/// The programs of a text in their order, each with its heading (`== forward, claimed`, `# === claim ===`), or with its
-/// number where there are none. A version is said by each program, or once for all.
-pub fn programs(text: &str) -> Vec<(String, String)> {
-    let mut found: Vec<(String, String)> = Vec::new();
-    let (mut heading, mut version): (Option<String>, Option<&str>) = (None, None);
-    // The programs by their headings, and how many have had a title: a text may hold thousands without one.
-    let (mut known, mut times): (HashMap<String, usize>, HashMap<String, usize>) = Default::default();
+/// A program of a text that holds several.
+pub struct Stored {
+    /// What is written above it, without a number; nothing if there is no heading.
+    pub heading: Option<String>,
+    /// The first line of the text of traces, if a line above the program says it and the program does not.
+    pub version: Option<String>,
+    /// The lines of the text that are the program, from 0; none for a program that its heading alone describes.
+    pub lines: Option<Range<usize>>,
+    /// The program with its version.
+    pub text: String,
+}
+
+/// The programs of a text in their order. A version is said by each program, or once for all.
+pub fn stored(text: &str) -> Vec<Stored> {
+    let mut found: Vec<Stored> = Vec::new();
+    let (mut heading, mut version): (Option<&str>, Option<&str>) = (None, None);
+    let mut acquired: HashMap<&str, usize> = HashMap::new();
     let mut open = false;
-    for line in text.lines() {
+    for (at, line) in text.lines().enumerate() {
         let begins = line.starts_with("# fulgurite trace ");
         if let Some(title) = heading_of(line) {
-            heading = Some(title.to_owned());
+            heading = Some(title);
             open = false;
             if let Some((stage, executor)) = title.split_once(AS_ACQUIRED)
-                && let Some(acquired) = known.get(&stage.replace("claimed", "acquired"))
+                && let Some(acquired) = acquired.get(&*stage.replace("claimed", "acquired"))
             {
-                let text = taken_whole(&found[*acquired].1, executor);
-                known.entry(stage.to_owned()).or_insert(found.len());
-                found.push((stage.to_owned(), text));
+                let text = taken_whole(&found[*acquired].text, executor);
+                found.push(Stored { heading: Some(stage.to_owned()), version: None, lines: None, text });
             }
         } else if !open && (begins || line.starts_with("trace ")) {
-            let title = heading.as_deref().unwrap_or("program");
-            let mut key = title.to_owned();
-            let times = times.entry(title.to_owned()).or_insert(1);
-            while known.contains_key(&key) {
-                *times += 1;
-                key = format!("{title} {times}");
+            let version = version.filter(|_| !begins).map(str::to_owned);
+            let first = version.as_ref().map_or_else(String::new, |version| format!("{version}\n"));
+            if let Some(heading) = heading {
+                acquired.entry(heading).or_insert(found.len());
             }
-            known.insert(key.clone(), found.len());
-            let first = version.filter(|_| !begins).map_or_else(String::new, |version| format!("{version}\n"));
-            found.push((key, first));
+            found.push(Stored { heading: heading.map(str::to_owned), version, lines: Some(at..at), text: first });
             open = true;
         }
         if begins {
             version = Some(line);
         }
-        if let Some((_, program)) = found.last_mut().filter(|_| open) {
-            program.push_str(line);
-            program.push('\n');
+        if let Some(program) = found.last_mut().filter(|_| open) {
+            program.text.push_str(line);
+            program.text.push('\n');
+            if let Some(lines) = &mut program.lines {
+                lines.end = at + 1;
+            }
         }
         if line == "}" {
             open = false;
         }
     }
     // What is a version alone said that of the programs behind it.
-    found.retain(|(_, program)| program.lines().count() > 1);
+    found.retain(|stored| stored.text.lines().count() > 1);
     found
+}
+
+/// The programs of a text in their order, each with its heading (`== forward, claimed`, `# === claim ===`), or with its
+/// number where there are none.
+pub fn programs(text: &str) -> Vec<(String, String)> {
+    // How many have had a title: a text may hold thousands without one.
+    let (mut known, mut times): (HashSet<String>, HashMap<String, usize>) = Default::default();
+    let numbered = stored(text).into_iter().map(|stored| {
+        let title = stored.heading.unwrap_or_else(|| "program".into());
+        let mut key = title.clone();
+        let times = times.entry(title.clone()).or_insert(1);
+        while !known.insert(key.clone()) {
+            *times += 1;
+            key = format!("{title} {times}");
+        }
+        (key, stored.text)
+    });
+    numbered.collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,80 @@
+//! Names that could be meant at a place of the text.
+
+use fulgurite::executor::executors;
+use fulgurite::registry::{find_operator, operators};
+use fulgurite::trace::{MarkedBlock, Naming};
+use serde_json::{Value, json};
+
+use super::document::{Document, Program};
+
+/// More names than these are not listed; the editor asks again when more is written.
+const MAX_ITEMS: usize = 500;
+
+/// Kinds of items, by the protocol's numbers.
+const FUNCTION: u32 = 3;
+const VARIABLE: u32 = 6;
+const MODULE: u32 = 9;
+
+/// The names that begin with what is written before byte `at`: executors after `by`, otherwise values that are defined
+/// before, the latest first, and operators.
+pub fn complete(document: &Document, at: usize) -> Value {
+    let text = &document.text;
+    let before = &text[..at];
+    let word = before.len()
+        - before.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | ':')).len();
+    let (start, word) = (at - word, &before[at - word..]);
+    let after_by = before[..start].trim_end_matches([' ', '\t']).ends_with("by") && word.len() < at;
+    let mut items: Vec<(String, u32, String)> = Vec::new();
+    if after_by {
+        items
+            .extend(executors().into_iter().map(|executor| (executor.name.to_owned(), MODULE, executor.device.into())));
+    } else {
+        if let Some(program) = document.program_at(at) {
+            items.extend(values(program, at).into_iter().map(|(name, meta)| (name, VARIABLE, meta)));
+        }
+        for def in operators() {
+            let name = match def.name.strip_prefix("prims::") {
+                Some(prim) => prim.to_owned(),
+                None if find_operator(&format!("prims::{}", def.name)).is_ok() => format!("::{}", def.name),
+                None => def.name.to_owned(),
+            };
+            items.push((name, FUNCTION, def.signature()));
+        }
+    }
+    items.retain(|(name, ..)| name.starts_with(word));
+    let incomplete = items.len() > MAX_ITEMS;
+    items.truncate(MAX_ITEMS);
+    let range = document.lines.positions(text, &(start..at));
+    let items = items.into_iter().enumerate().map(|(rank, (name, kind, detail))| {
+        json!({
+            "label": name,
+            "kind": kind,
+            "detail": detail,
+            "sortText": format!("{rank:05}"),
+            "textEdit": {"range": range, "newText": name},
+        })
+    });
+    json!({"isIncomplete": incomplete, "items": items.collect::<Vec<Value>>()})
+}
+
+/// The values that a line at byte `at` may name, with their types, the latest first.
+fn values(program: &Program, at: usize) -> Vec<(String, String)> {
+    let marks = &program.marks;
+    let here = |block: &&(usize, &MarkedBlock)| block.1.range.start <= at && at <= block.1.range.end;
+    let blocks: Vec<(usize, &MarkedBlock)> = marks.blocks.iter().enumerate().collect();
+    let Some((mut block, mut inner)) = blocks.iter().filter(here).max_by_key(|(number, _)| *number).copied() else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    loop {
+        let definitions = marks.names.iter().rev().filter(|name| {
+            name.naming == Naming::Definition && name.range.end < at && marks.values[name.value].block == block
+        });
+        let typed = definitions.map(|name| &marks.values[name.value]).map(|v| (v.name.to_string(), v.meta.to_string()));
+        found.extend(typed);
+        match inner.around.filter(|_| inner.reads_around) {
+            Some(around) => (block, inner) = (around, &marks.blocks[around]),
+            None => return found,
+        }
+    }
+}
