@@ -34,6 +34,9 @@ mod cases;
 #[cfg(feature = "command")]
 pub mod command;
 
+#[cfg(feature = "notebook")]
+pub mod notebook;
+
 pub use fulgurite_models as models;
 // Naming these crates is also what links their operators and executors into a program.
 pub use fulgurite_executors as executors;

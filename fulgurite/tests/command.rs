@@ -16,16 +16,22 @@ mod cases;
 mod config;
 #[path = "command/doctor.rs"]
 mod doctor;
+#[path = "command/editor.rs"]
+mod editor;
 #[path = "command/files.rs"]
 mod files;
 #[path = "command/fuzz.rs"]
 mod fuzz;
 #[path = "command/generate.rs"]
 mod generate;
+#[path = "command/lsp.rs"]
+mod lsp;
 #[path = "command/models.rs"]
 mod models;
 #[path = "command/new.rs"]
 mod new;
+#[path = "command/notebook.rs"]
+mod notebook;
 #[path = "command/operators.rs"]
 mod operators;
 #[path = "command/report.rs"]
