@@ -130,7 +130,7 @@ fn ten_steps_on_cuda_stay_as_near_to_f32_as_litgpts() {
 fn options(out: &Path, steps: u64) -> TrainOptions {
     TrainOptions {
         family: Family::Llama,
-        size: "nano".into(),
+        size: Some("nano".into()),
         set: vec!["n_layer=1".into()],
         init: None,
         tokenizer: None,

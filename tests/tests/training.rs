@@ -17,7 +17,7 @@ use fulgurite_runtime::compile::Options;
 fn options(out: &Path, steps: u64) -> TrainOptions {
     TrainOptions {
         family: Default::default(),
-        size: "nano".into(),
+        size: Some("nano".into()),
         set: Vec::new(),
         init: None,
         tokenizer: None,
@@ -158,7 +158,7 @@ fn a_model_that_does_not_fit_is_refused_before_its_weights_are_made() {
     for (size, context, gigabytes, accumulate) in [("1558M", 16, 8, 1), ("1558M", 16, 8, 4), ("124M", 1024, 3, 1)] {
         let started = std::time::Instant::now();
         let large = TrainOptions {
-            size: size.into(),
+            size: Some(size.into()),
             context: Some(context),
             accumulate,
             compile: limited(gigabytes),
@@ -507,7 +507,7 @@ fn what_cannot_be_used_is_refused_by_name() {
         let error = train(&wrong, false, &mut |_| {}).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     };
-    refused(|o| o.size = "hugest".into(), "hugest");
+    refused(|o| o.size = Some("hugest".into()), "hugest");
     refused(|o| o.tokenizer = Some("words".into()), "words");
     refused(|o| o.context = Some(0), "context");
     refused(|o| o.data = vec!["/no/such/file.txt".into()], "/no/such/file.txt");
@@ -568,7 +568,7 @@ fn a_resumed_run_says_where_it_is_and_what_differs() {
     };
     let size =
         "size is nano (2 layers, 2 heads, 64 channels) in the checkpoint, got micro (4 layers, 4 heads, 128 channels)";
-    refused(|o| o.size = "micro".into(), &[size]);
+    refused(|o| o.size = Some("micro".into()), &[size]);
     refused(|o| o.tokenizer = Some("gpt2".into()), &["tokenizer is bytes in the checkpoint, got gpt2"]);
     refused(|o| o.context = Some(24), &["context is 16 in the checkpoint, got 24"]);
     refused(
