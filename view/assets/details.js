@@ -14,9 +14,13 @@ function shortened(text) {
     return text.length > 90 ? `${text.slice(0, 88)}…` : text;
 }
 
-/** The text of a line, its names as links. */
-function linked(line, ofName) {
+/** The text of a line, its names as links; of a line with more than `most` names the first ones and the end. */
+function linked(line, ofName, most = Infinity) {
     const parts = line.template.split("\t");
+    if (line.names.length > most) {
+        const shown = parts.slice(0, most).flatMap((part, i) => [part, ofName(line.names[i])]);
+        return [...shown, ` … ${line.names.length - most} more names … `, parts[parts.length - 1]];
+    }
     return parts.flatMap((part, i) => (i < line.names.length ? [part, ofName(line.names[i])] : [part]));
 }
 

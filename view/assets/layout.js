@@ -201,7 +201,7 @@ function placeAcross({ items, rows }) {
         spread(row, items, wanted);
     };
     // Very many places settle in fewer turns, so that it takes no longer.
-    const turns = items.length > 1500 ? 8 : 24;
+    const turns = items.length > 1500 ? 5 : 24;
     for (let turn = 0; turn < turns; turn += 1) {
         for (let i = 1; i < rows.length; i += 1) settle(rows[i], true, false);
         for (let i = rows.length - 2; i >= 0; i -= 1) settle(rows[i], false, true);

@@ -3,6 +3,11 @@
 /** Rows above and below those in sight that are drawn too. */
 const MARGIN = 20;
 
+/** Whether a click anywhere on a row folds it: it is no line. */
+function foldsWhole(row) {
+    return row.foldable && row.kind !== "line";
+}
+
 class RowList {
     /** `render(row)` gives the content of a row, `act(row, how)` is told of choices: choose, name, fold, enter. */
     constructor(label, render, act) {
@@ -113,7 +118,7 @@ class RowList {
         const row = this.rows[Number(node.dataset.row)];
         const name = event.target.closest("[data-name]");
         this.active = Number(node.dataset.row);
-        if (event.target.closest(".fold") || row.kind === "scope" || row.kind === "inputs") this.act(row, "fold");
+        if (event.target.closest(".fold") || foldsWhole(row)) this.act(row, "fold");
         else this.act(row, name ? "name" : "choose", name && name.dataset.name);
         this.draw();
     }
@@ -137,7 +142,7 @@ class RowList {
         else if (event.key === "ArrowLeft") this.goTo(this.parent(this.active), true);
         else if (event.key === " " && row.foldable) this.act(row, "fold");
         else if (event.key === "Enter")
-            this.act(row, row.kind === "scope" || row.kind === "inputs" ? "fold" : "enter");
+            this.act(row, foldsWhole(row) ? "fold" : "enter");
         else return;
         event.preventDefault();
     }

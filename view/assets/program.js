@@ -141,7 +141,10 @@ class ProgramView {
                 ];
             case "yield":
                 return ["yield ", commas(row.block.results.map(value))];
+            case "output":
+                return [row.path ? `${row.path} = ` : "", value(row.name)];
             case "return":
+                if (row.foldable) return `return ${grouped(row.count)} values`;
                 return [
                     "return ",
                     commas(
@@ -154,7 +157,7 @@ class ProgramView {
             default: {
                 const ends = row.block.ends.get(row.at);
                 return [
-                    linked(row.line, value),
+                    linked(row.line, value, MOST_NAMES),
                     row.foldable ? " {…}" : "",
                     row.line.refusals.length
                         ? el(
@@ -177,8 +180,8 @@ class ProgramView {
             this.app.showValue(name, row.block);
         } else if (row.kind === "line") {
             this.app.select({ kind: "line", block: row.block, at: row.at, way: row.way });
-        } else if (row.kind === "input") {
-            this.app.showValue(row.parameter.name, row.block);
+        } else if (row.kind === "input" || row.kind === "output") {
+            this.app.showValue(row.kind === "input" ? row.parameter.name : row.name, row.block);
         } else if (row.kind === "gone") {
             this.app.select({ kind: "gone", line: row.line });
         }
@@ -236,6 +239,9 @@ class ProgramView {
         this.goTo(at, within);
     }
 }
+
+/** The most names that a row writes, so that rows of thousands of names are drawn at once; the details have all. */
+const MOST_NAMES = 60;
 
 /** The most hits that a search lists. */
 const MOST_HITS = 5000;

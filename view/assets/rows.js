@@ -41,7 +41,25 @@ function rowsOf(block, stage, marks) {
         0,
         "",
     );
-    rows.push({ kind: "return", key: "return", depth: 0, block, outputs: stage.outputs });
+    const outputs = block.results.length;
+    const folds = outputs > 12;
+    const shown = folds && isOpen("return", false);
+    rows.push({
+        kind: "return",
+        key: "return",
+        depth: 0,
+        open: shown,
+        foldable: folds,
+        block,
+        outputs: stage.outputs,
+        count: outputs,
+    });
+    if (shown) {
+        block.results.forEach((name, at) => {
+            const path = stage.outputs[at];
+            rows.push({ kind: "output", key: `output ${at}`, depth: 1, block, name, path });
+        });
+    }
     return rows;
 }
 

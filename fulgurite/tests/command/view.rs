@@ -181,6 +181,28 @@ fn a_value_is_followed_by_clicks_and_keys() {
     browser.check();
 }
 
+/// A step with an optimizer has lines and a return of thousands of names: rows are short, and what they leave out is in
+/// the details or a click away.
+#[test]
+fn rows_of_many_names_are_short() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = view(folder.path(), &["gpt2", "--layers", "2", "--target", "cuda:sm_90a"]);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&page);
+    browser.click(".tools button", "unfold scopes");
+    browser.eval("(() => { const list = document.querySelector('.rows'); list.scrollTop = list.scrollHeight; })()");
+    browser.eval("new Promise((done) => setTimeout(done, 50))");
+    let most = "Math.max(...[...document.querySelectorAll('.row')].map((of) => of.querySelectorAll('.value').length))";
+    assert!(browser.eval(most).as_u64().unwrap() <= 60, "{}", browser.eval(most));
+    assert!(browser.text(".window").contains("more names"), "{}", browser.text(".window"));
+    // The outputs unfold.
+    browser.click(".row.return", "return");
+    assert!(browser.text(".row.output").contains(" = "), "{}", browser.text(".row.output"));
+    browser.click(".row.output .value", "");
+    assert!(browser.text(".details").contains("Through the stages"));
+    browser.check();
+}
+
 #[test]
 fn a_planted_change_is_found_in_three_clicks() {
     let folder = tempfile::tempdir().unwrap();
