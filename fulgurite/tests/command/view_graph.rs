@@ -106,6 +106,8 @@ fn a_node_leads_to_its_line_and_a_line_to_its_node() {
     browser.click(".details .places a", "in the graph");
     let focused = browser.eval("document.activeElement.getAttribute('aria-label')");
     assert!(focused.as_str().unwrap().starts_with("rsqrt "), "{focused}");
+    browser.eval("document.activeElement.dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))");
+    assert!(browser.text(".row.active").contains("rsqrt("), "{}", browser.text(".row.active"));
     browser.check();
 }
 

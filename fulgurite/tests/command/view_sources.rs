@@ -41,6 +41,9 @@ fn a_kernel_leads_to_all_lines_that_run_it() {
     let Some(mut browser) = Browser::start() else { return };
     browser.open(&page);
     browser.click("[role=tab]", "Texts");
+    let counts = "[document.querySelectorAll('pre.source').length, document.querySelectorAll('.running').length]";
+    let counts = browser.eval(counts);
+    assert!(counts[0].as_u64().unwrap() > 3 && counts[0] == counts[1], "every source is of a line: {counts}");
     // The layer norms of both blocks are one kernel.
     let several = browser.eval(
         "(() => { const all = [...document.querySelectorAll('.running')]; \
