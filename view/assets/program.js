@@ -166,7 +166,7 @@ class ProgramView {
                               ` refused by ${row.line.refusals.map(([name]) => name).join(", ")}`,
                           )
                         : "",
-                    ends ? ["; del ", commas(ends.map(value))] : "",
+                    ends ? ["; del ", ends.length > MOST_ENDS ? `${ends.length} values` : commas(ends.map(value))] : "",
                 ];
             }
         }
@@ -242,6 +242,7 @@ class ProgramView {
 
 /** The most names that a row writes, so that rows of thousands of names are drawn at once; the details have all. */
 const MOST_NAMES = 60;
+const MOST_ENDS = 20;
 
 /** The most hits that a search lists. */
 const MOST_HITS = 5000;
