@@ -42,8 +42,10 @@ pub struct Counts {
     pub called: usize,
     /// Lines that moved.
     pub moved: usize,
-    /// Lines whose body changed.
+    /// Lines whose body changed in more than names.
     pub bodies: usize,
+    /// Lines that compute the same with other names.
+    pub renamed: usize,
 }
 
 impl Counts {
@@ -61,7 +63,8 @@ impl Counts {
                     counts.moved_in_memory += usize::from(what.storage.is_some());
                     counts.called += usize::from(what.call);
                     counts.moved += usize::from(what.moved);
-                    counts.bodies += usize::from(!what.body.is_empty());
+                    counts.bodies += usize::from(!what.body.is_empty() && !what.is_renaming());
+                    counts.renamed += usize::from(what.is_renaming());
                 }
             }
         }
@@ -69,7 +72,7 @@ impl Counts {
     }
 
     /// Each count with its name.
-    pub fn rows(&self) -> [(&'static str, usize); 10] {
+    pub fn rows(&self) -> [(&'static str, usize); 11] {
         [
             ("added", self.added),
             ("removed", self.removed),
@@ -81,6 +84,7 @@ impl Counts {
             ("moved in memory", self.moved_in_memory),
             ("moved", self.moved),
             ("other body", self.bodies),
+            ("renamed", self.renamed),
         ]
     }
 }
@@ -115,7 +119,8 @@ impl Comparison {
         pairs.filter(|(a, b)| a != b).map(|((name, a), (_, b))| (name, a, b)).collect()
     }
 
-    /// The comparison as an object: `totals` before and after, `counts`, and `lines`, each with `change` and its texts.
+    /// The comparison as an object: `totals` before and after, `counts`, and `lines`, each with `change` and its
+    /// texts; those that have other names alone are counted.
     pub fn to_json(&self) -> Value {
         let counts: serde_json::Map<String, Value> =
             self.counts().rows().into_iter().map(|(name, count)| (name.replace(' ', "_"), json!(count))).collect();
@@ -211,7 +216,7 @@ fn lines_to_json(lines: &[LineDiff]) -> Vec<Value> {
         LineDiff::Added { line } => json!({"change": "added", "after": line}),
         LineDiff::Removed { line } => json!({"change": "removed", "before": line}),
         LineDiff::Changed { before, after, what } => {
-            let Changes { moved, call, types, storage, claim, schedule, refusals, body } = what;
+            let Changes { moved, call, types, storage, claim, schedule, refusals, renamed, body } = what;
             let named = [
                 (*call, "call"),
                 (*types, "types"),
@@ -220,12 +225,15 @@ fn lines_to_json(lines: &[LineDiff]) -> Vec<Value> {
                 (*schedule, "stream"),
                 (*refusals, "refusals"),
                 (*moved, "place"),
+                (*renamed, "names"),
             ];
             let what: Vec<&str> = named.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
             json!({"change": "changed", "what": what, "before": before, "after": after, "body": lines_to_json(body)})
         }
     };
-    lines.iter().map(one).collect()
+    // Lines that have other names alone are counted, and nothing to look at.
+    let renaming = |line: &&LineDiff| matches!(line, LineDiff::Changed { what, .. } if what.is_renaming());
+    lines.iter().filter(|line| !renaming(line)).map(one).collect()
 }
 
 #[cfg(test)]

@@ -13,8 +13,9 @@ use super::trace_files::read;
 /// Arguments of `trace diff`.
 #[derive(Args)]
 #[command(after_help = "\
-Lines are matched by the names that they define. Totals are counted from the traces, nothing is run: lines, lines that
-an executor runs, the bytes that these read and write, operations, and the peak of a planned trace.
+Lines are matched by what they compute, then by the names that they define; those that have other names alone are
+counted. Totals are counted from the traces, nothing is run: lines, lines that an executor runs, the bytes that these
+read and write, operations, and the peak of a planned trace.
 
 Examples:
   fulgurite trace diff before.trace after.trace

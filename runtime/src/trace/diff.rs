@@ -1,10 +1,11 @@
-//! What changed between two traces: lines are matched by the names that they define.
+//! What changed between two traces: lines are matched by what they compute, then by the names that they define.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use rustc_hash::FxHashMap;
 
+use super::correspond::Correspondence;
 use super::print::{PrintOptions, print, print_return, print_symbol, print_typed};
 use super::{Block, BoundSymbol, Trace};
 use crate::refusal::Refusal;
@@ -62,6 +63,8 @@ pub struct Changes {
     pub schedule: bool,
     /// Other refusals.
     pub refusals: bool,
+    /// Computes the same, with other names of results or operands.
+    pub renamed: bool,
     /// Changes of the nested body.
     pub body: Vec<LineDiff>,
 }
@@ -70,10 +73,22 @@ impl Changes {
     fn is_empty(&self) -> bool {
         *self == Changes::default()
     }
+
+    /// Whether nothing but names changed.
+    pub fn is_renaming(&self) -> bool {
+        let renamed = |line: &LineDiff| matches!(line, LineDiff::Changed { what, .. } if what.is_renaming());
+        let rest = Changes { renamed: false, body: Vec::new(), ..self.clone() };
+        rest.is_empty() && !self.is_empty() && self.body.iter().all(renamed)
+    }
 }
 
 /// Compares two traces. The result is empty if their full texts are equal.
 pub fn diff(before: &Trace, after: &Trace) -> TraceDiff {
+    let texts = [before, after].map(|trace| print(trace, PrintOptions::COMPACT));
+    // Also of traces that are not valid, whose lines may correspond to none of their own.
+    if texts[0] == texts[1] {
+        return TraceDiff::default();
+    }
     let mut header = Vec::new();
     let mut compare = |what: &str, before: String, after: String| {
         if before != after {
@@ -83,7 +98,12 @@ pub fn diff(before: &Trace, after: &Trace) -> TraceDiff {
     compare("name", before.name.clone(), after.name.clone());
     compare("target", before.target.to_string(), after.target.to_string());
     compare("history", before.history.join(", "), after.history.join(", "));
-    compare("return", print_return(before), print_return(after));
+    let found = Correspondence::of(&before.block, &after.block);
+    let renamed = Trace { block: found.renamed(&before.block, &after.block), ..after.clone() };
+    // Inputs that have other names are named below.
+    if print_return(before) != print_return(&renamed) {
+        compare("return", print_return(before), print_return(after));
+    }
     let arena = |trace: &Trace| trace.arena.map_or_else(|| "none".to_owned(), |bytes| bytes.to_string());
     compare("arena", arena(before), arena(after));
     let inputs = |trace: &Trace| -> Vec<(String, String)> {
@@ -121,36 +141,16 @@ pub fn diff(before: &Trace, after: &Trace) -> TraceDiff {
         operators.entry(symbol.name().to_owned()).or_default().1 += 1;
     }
     operators.retain(|_, (before, after)| before != after);
-    let mut difference = TraceDiff { header, operators, lines: lines(&before.block, &after.block) };
+    let lines = lines(&before.block, &after.block, &found);
+    let mut difference = TraceDiff { header, operators, lines };
     // Whatever the comparison above does not see (a path or a name that hides behind a quote) still is a difference.
     if difference.is_empty() {
-        let (a, b) = (print(before, PrintOptions::COMPACT), print(after, PrintOptions::COMPACT));
-        let differing = a.lines().zip(b.lines()).find(|(a, b)| a != b);
+        let differing = texts[0].lines().zip(texts[1].lines()).find(|(a, b)| a != b);
         if let Some((a, b)) = differing {
             difference.header.push(("text".to_owned(), a.trim().to_owned(), b.trim().to_owned()));
         }
     }
     difference
-}
-
-/// What makes a line the same line: the name it defines; for one without results its text, and how often that came.
-fn keys(block: &Block) -> Vec<String> {
-    let mut seen: FxHashMap<String, usize> = FxHashMap::default();
-    let name = |id: super::ValueId| block.values.get(id.index()).map_or("?", |value| &value.name);
-    block
-        .symbols
-        .iter()
-        .map(|symbol| {
-            // Names hold no newline without being one; the first result stands for all of them.
-            let key = match symbol.results.first() {
-                Some(id) => format!("={}", name(*id)),
-                None => print_symbol(block, &BoundSymbol { executor: None, ..symbol.clone() }),
-            };
-            let times = seen.entry(key.clone()).or_default();
-            *times += 1;
-            if *times == 1 { key } else { format!("{key}\n{times}") }
-        })
-        .collect()
 }
 
 /// Positions (in `order`) of a longest ascending run of `order`.
@@ -175,15 +175,14 @@ fn longest_ascending(order: &[usize]) -> Vec<bool> {
     keep
 }
 
-fn lines(before: &Block, after: &Block) -> Vec<LineDiff> {
-    let (old, new) = (keys(before), keys(after));
-    let positions: FxHashMap<&str, usize> = old.iter().enumerate().map(|(i, key)| (&**key, i)).collect();
+fn lines(before: &Block, after: &Block, found: &Correspondence) -> Vec<LineDiff> {
     // For each line of `after` the line of `before` that it was.
-    let matched: Vec<Option<usize>> = new.iter().map(|key| positions.get(&**key).copied()).collect();
+    let matched = &found.symbols;
+    let renamed = found.renamed(before, after);
     let order: Vec<usize> = matched.iter().flatten().copied().collect();
     let stays = longest_ascending(&order);
-    let mut stays_old = vec![false; old.len()];
-    let mut survives = vec![false; old.len()];
+    let mut stays_old = vec![false; before.symbols.len()];
+    let mut survives = stays_old.clone();
     for (position, stays) in order.iter().zip(&stays) {
         survives[*position] = true;
         stays_old[*position] = *stays;
@@ -201,13 +200,21 @@ fn lines(before: &Block, after: &Block) -> Vec<LineDiff> {
             next_old = position + 1;
         }
         let was = &before.symbols[position];
-        let what = compare_symbols((before, was), (after, symbol), !stays_old[position]);
+        let moved = !stays_old[position];
+        let mut what = compare_symbols((before, was), (&renamed, symbol), moved);
+        if let (Some(a), Some(b)) = (&was.body, &symbol.body)
+            && !std::sync::Arc::ptr_eq(a, b)
+        {
+            what.body = bodies(a, b, &found.of_bodies(was, symbol, a, b));
+        }
+        let (before, after) = (print_symbol(before, was), print_symbol(after, symbol));
+        let same = Changes { moved: false, storage: None, refusals: false, body: Vec::new(), ..what.clone() };
+        what.renamed = same.is_empty() && before != after;
         if !what.is_empty() {
-            let (before, after) = (print_symbol(before, was), print_symbol(after, symbol));
             changes.push(LineDiff::Changed { before, after, what });
         }
     }
-    changes.extend((next_old..old.len()).filter(|i| !survives[*i]).map(removed));
+    changes.extend((next_old..before.symbols.len()).filter(|i| !survives[*i]).map(removed));
     changes
 }
 
@@ -220,7 +227,7 @@ fn compare_symbols((a_block, a): (&Block, &BoundSymbol), (b_block, b): (&Block, 
     };
     let types = |block: &Block, symbol: &BoundSymbol| -> Vec<String> {
         let values = symbol.results.iter().map(|id| block.values.get(id.index()));
-        values.map(|value| value.map_or_else(String::new, |value| format!("{}: {}", value.name, value.meta))).collect()
+        values.map(|value| value.map_or_else(String::new, |value| value.meta.to_string())).collect()
     };
     let storage = |block: &Block, symbol: &BoundSymbol| -> String {
         let of = |id: &super::ValueId| block.values.get(id.index()).and_then(|value| value.storage);
@@ -243,9 +250,8 @@ fn compare_symbols((a_block, a): (&Block, &BoundSymbol), (b_block, b): (&Block, 
         refusals.iter().map(|refusal| (refusal.executor.to_owned(), refusal.reason.clone())).collect()
     };
     let body = match (&a.body, &b.body) {
-        (Some(a), Some(b)) if std::sync::Arc::ptr_eq(a, b) => Vec::new(),
-        (Some(a), Some(b)) => bodies(a, b),
-        (None, None) => Vec::new(),
+        // The bodies of two are compared by their own names.
+        (Some(_), Some(_)) | (None, None) => Vec::new(),
         (None, Some(_)) => vec![LineDiff::Added { line: "a body".into() }],
         (Some(_), None) => vec![LineDiff::Removed { line: "the body".into() }],
     };
@@ -257,11 +263,13 @@ fn compare_symbols((a_block, a): (&Block, &BoundSymbol), (b_block, b): (&Block, 
         claim: a.executor != b.executor,
         schedule: schedule(a_block, a) != schedule(b_block, b),
         refusals: refusals(&a.refusals) != refusals(&b.refusals),
+        renamed: false,
         body,
     }
 }
 
-fn bodies(a: &Block, b: &Block) -> Vec<LineDiff> {
+fn bodies(a: &Block, b: &Block, found: &Correspondence) -> Vec<LineDiff> {
+    let renamed = found.renamed(a, b);
     let mut changes = Vec::new();
     let names = |block: &Block, ids: &[super::ValueId]| {
         let one = |id: &super::ValueId| block.values.get(id.index()).map_or("?".into(), |value| value.name.to_string());
@@ -271,19 +279,15 @@ fn bodies(a: &Block, b: &Block) -> Vec<LineDiff> {
         let typed: Vec<String> = block.parameters.iter().map(|id| print_typed(block, *id)).collect();
         format!("({})", typed.join(", "))
     };
-    let mut compare = |before: String, after: String| {
-        if before != after {
-            let what = Changes { types: true, ..Changes::default() };
-            changes.push(LineDiff::Changed { before, after, what });
-        }
-    };
-    compare(parameters(a), parameters(b));
+    if parameters(a) != parameters(&renamed) {
+        let what = Changes { types: true, ..Changes::default() };
+        changes.push(LineDiff::Changed { before: parameters(a), after: parameters(b), what });
+    }
     let result = |block: &Block| format!("yield {}", names(block, &block.results));
-    let yields = (result(a), result(b));
-    changes.extend(lines(a, b));
-    if yields.0 != yields.1 {
+    changes.extend(lines(a, b, found));
+    if result(a) != result(&renamed) {
         let what = Changes { call: true, ..Changes::default() };
-        changes.push(LineDiff::Changed { before: yields.0, after: yields.1, what });
+        changes.push(LineDiff::Changed { before: result(a), after: result(b), what });
     }
     changes
 }
@@ -325,12 +329,14 @@ impl TraceDiff {
 
 fn write_lines(f: &mut fmt::Formatter<'_>, lines: &[LineDiff], depth: usize) -> fmt::Result {
     let indent = "  ".repeat(depth);
+    let mut renamed = 0;
     for line in lines {
         match line {
             LineDiff::Removed { line } => writeln!(f, "{indent}- {line}")?,
             LineDiff::Added { line } => writeln!(f, "{indent}+ {line}")?,
+            LineDiff::Changed { what, .. } if what.is_renaming() => renamed += 1,
             LineDiff::Changed { before, after, what } => {
-                let Changes { moved, call, types, storage, claim, schedule, refusals, body } = what;
+                let Changes { moved, call, types, storage, claim, schedule, refusals, renamed: _, body } = what;
                 let storage = storage.as_ref().map(|(was, is)| format!("storage {was} -> {is}"));
                 let named = [
                     (*call, "call"),
@@ -353,7 +359,11 @@ fn write_lines(f: &mut fmt::Formatter<'_>, lines: &[LineDiff], depth: usize) -> 
             }
         }
     }
-    Ok(())
+    match renamed {
+        0 => Ok(()),
+        1 => writeln!(f, "{indent}~ 1 line has other names alone"),
+        count => writeln!(f, "{indent}~ {count} lines have other names alone"),
+    }
 }
 
 impl fmt::Display for TraceDiff {

@@ -364,6 +364,7 @@ impl Trace {
     }
 }
 
+pub mod correspond;
 pub mod diff;
 mod failed;
 pub(crate) mod implied;
