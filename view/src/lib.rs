@@ -12,6 +12,8 @@ mod memory;
 mod page;
 mod pool;
 mod report;
+#[cfg(test)]
+mod report_tests;
 mod stage;
 mod subject;
 #[cfg(test)]
