@@ -48,7 +48,6 @@ mod trace_inputs;
 mod trace_programs;
 mod trace_run;
 mod trace_show;
-mod trace_snapshots;
 mod trace_sources;
 mod train;
 mod view;
@@ -146,8 +145,6 @@ enum Trace {
     Verify(trace_files::Verify),
     /// Compares two stored traces; exits with 1 if they differ.
     Diff(trace_diff::Arguments),
-    /// Compares the snapshots of the working tree with those of a commit, program by program.
-    Snapshots(trace_snapshots::Arguments),
 }
 
 /// Lets every option take a value such as `-1`: what is wrong with it is for the option to say.
@@ -178,7 +175,6 @@ pub fn main() -> ExitCode {
         Command::Trace(Trace::Run(arguments)) => trace_run::run(&arguments),
         Command::Trace(Trace::Verify(arguments)) => trace_files::verify(&arguments),
         Command::Trace(Trace::Diff(arguments)) => trace_diff::run(&arguments),
-        Command::Trace(Trace::Snapshots(arguments)) => trace_snapshots::run(&arguments),
         Command::Lsp(arguments) => lsp::run(&arguments),
         Command::View(arguments) => view::run(&arguments, &given),
         Command::Review(arguments) => review::run(&arguments),

@@ -2,11 +2,16 @@
 
 mod compare;
 mod counts;
+mod finding;
 mod findings;
 mod git;
 mod html;
+mod inlined;
+mod interface;
+mod json;
 mod lines;
 mod markdown;
+mod of_lines;
 mod pending;
 mod sides;
 mod terminal;
@@ -55,6 +60,9 @@ pub struct Arguments {
     /// Writes Markdown for a pull request; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// Writes JSON: the files, their programs, what was found, and the lines that differ; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     /// Writes a page for a browser: a list of what changed, and both sides of each file in the explorer.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -63,11 +71,12 @@ pub struct Arguments {
     exit_code: bool,
     /// Accepts what failed tests left beside these snapshots (`rms_norm`, or a path), as `cargo insta accept` does; all
     /// without a name.
-    #[arg(long, value_name = "NAME", num_args = 0.., conflicts_with_all = ["base", "to", "only", "markdown", "html"])]
+    #[arg(long, value_name = "NAME", num_args = 0.., conflicts_with_all = ["base", "to", "only", "markdown", "json",
+        "html"])]
     accept: Option<Vec<String>>,
     /// Drops what failed tests left beside these snapshots, as `cargo insta reject` does; all without a name.
     #[arg(long, value_name = "NAME", num_args = 0.., conflicts_with_all = ["accept", "base", "to", "only", "markdown",
-        "html"])]
+        "json", "html"])]
     reject: Option<Vec<String>>,
 }
 
@@ -80,7 +89,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if let Some(names) = arguments.accept.as_ref().or(arguments.reject.as_ref()) {
         return settle(&repository, names, arguments.accept.is_some());
     }
-    for path in [&arguments.html, &arguments.markdown].into_iter().flatten() {
+    for path in [&arguments.html, &arguments.markdown, &arguments.json].into_iter().flatten() {
         expect_no_snapshot(path)?;
     }
     let sides = Sides::of(&repository, arguments.base.as_deref(), arguments.to.as_deref())?;
@@ -91,13 +100,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
         note(&format!("no file whose path has '{}' in it differs", arguments.only.join("' or '")));
     }
     let review = compare::review(sides.in_words(), pairs);
-    let to_output = arguments.markdown.as_deref() == Some(Path::new("-"));
+    let mut to_output = false;
     if let Some(path) = &arguments.markdown {
-        let text = markdown::to_markdown(&review);
-        match to_output {
-            true => write(format_args!("{text}"))?,
-            false => write_whole(path, text.as_bytes())?,
-        }
+        to_output |= put(path, &markdown::to_markdown(&review))?;
+    }
+    if let Some(path) = &arguments.json {
+        to_output |= put(path, &format!("{:#}\n", json::to_json(&review)))?;
     }
     if !to_output {
         write(format_args!("{}", terminal::to_text(&review, &Layout::of_output())))?;
@@ -130,6 +138,16 @@ fn settle(repository: &Repository, names: &[String], accept: bool) -> Outcome {
         note(&format!("snapshots in sources are left to cargo insta: {files}"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a text to a file, or to standard output: whether it was that.
+fn put(path: &Path, text: &str) -> Result<bool, Failed> {
+    let output = path == Path::new("-");
+    match output {
+        true => write(format_args!("{text}"))?,
+        false => write_whole(path, text.as_bytes())?,
+    }
+    Ok(output)
 }
 
 fn is_wanted(pair: &Pair, only: &[String]) -> bool {

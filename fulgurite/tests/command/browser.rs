@@ -18,6 +18,8 @@ pub struct Browser {
     last: u64,
     /// The documents that are loaded, by the names of their loaders.
     loaded: Vec<Value>,
+    /// How many of them the test has seen.
+    seen: usize,
     /// Errors of the page's scripts.
     errors: Vec<String>,
     _profile: tempfile::TempDir,
@@ -56,7 +58,7 @@ impl Browser {
             .unwrap();
         let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let (session, loaded, errors) = (String::new(), Vec::new(), Vec::new());
-        let mut browser = Browser { child, to, from, session, last: 0, loaded, errors, _profile: profile };
+        let mut browser = Browser { child, to, from, session, last: 0, loaded, seen: 0, errors, _profile: profile };
         let targets = browser.call("Target.getTargets", json!({}));
         let pages = targets["targetInfos"].as_array().unwrap();
         let id = pages.iter().find(|target| target["type"] == "page").unwrap()["targetId"].clone();
@@ -108,12 +110,18 @@ impl Browser {
     /// Opens a file, and waits until its scripts have run. It waits for this document's own event: the empty page that
     /// the browser starts with may report its own only now.
     pub fn open(&mut self, path: &Path) {
-        let opened = self.call("Page.navigate", json!({"url": format!("file://{}", path.display())}));
+        self.visit(&format!("file://{}", path.display()));
+    }
+
+    /// As [`open`](Browser::open), of an address.
+    pub fn visit(&mut self, address: &str) {
+        let opened = self.call("Page.navigate", json!({"url": address}));
         let loader = &opened["loaderId"];
         assert!(loader.is_string(), "{opened}");
         while !self.loaded.contains(loader) {
             self.next();
         }
+        self.seen = self.loaded.len();
     }
 
     /// Waits until the page is loaded again by itself.
@@ -147,11 +155,17 @@ impl Browser {
 
     /// Clicks what opens another document, and waits until its scripts have run.
     pub fn follow(&mut self, selector: &str, text: &str) {
-        let before = self.loaded.len();
+        self.seen = self.loaded.len();
         self.press_at(selector, text);
-        while self.loaded.len() == before {
+        self.wait_for_another_document();
+    }
+
+    /// Waits for a document that was loaded after the last one that the test has opened or followed.
+    pub fn wait_for_another_document(&mut self) {
+        while self.loaded.len() == self.seen {
             self.next();
         }
+        self.seen = self.loaded.len();
     }
 
     fn press_at(&mut self, selector: &str, text: &str) {

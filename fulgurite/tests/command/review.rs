@@ -211,6 +211,17 @@ fn a_kernel_that_moved_is_found() {
 }
 
 #[test]
+fn json_has_findings_and_lines() {
+    let repository = Repository::with(&[NORM]);
+    repository.plant(NORM, "mul(sum, 0.125)", "mul(sum, 0.25)");
+    let json = crate::json(&repository.review(&["--json", "-"]).ok());
+    let program = &json["files"][0]["programs"][0];
+    assert_eq!(json["files"][0]["path"], NORM);
+    assert_eq!(program["findings"][0]["about"], "arguments");
+    assert!(program["difference"]["lines"][0]["body"][0]["after"].as_str().unwrap().contains("0.25"), "{program}");
+}
+
+#[test]
 fn nothing_changed_is_said() {
     let repository = Repository::with(&[NORM]);
     repository.write("other.txt", "x");
@@ -318,6 +329,26 @@ fn markup_in_names_is_shown() {
     browser.follow(".entry a", "<img");
     assert_eq!(browser.eval("[window.ran === undefined, document.images.length]"), serde_json::json!([true, 0]));
     browser.check();
+}
+
+#[test]
+fn other_names_are_counted_and_not_told() {
+    let repository = Repository::with(&[NORM, STEP]);
+    let text = repository.read(NORM);
+    let (begin, end) = (text.find("== forward, claimed").unwrap(), text.find("== backward, acquired").unwrap());
+    // The results of two lines, and what reads them.
+    let renamed = text[begin..end].replace("rms_norm.mul.1 =", "rms_norm.scaled =").replace("(.mul.1,", "(.scaled,");
+    let renamed = renamed.replace("rms_norm.add =", "rms_norm.mul.1 =").replace("rsqrt(.add)", "rsqrt(.mul.1)");
+    repository.write(NORM, &format!("{}{renamed}{}", &text[..begin], &text[end..]));
+    let found = repository.reviewed();
+    assert_named(&found, &["no program changed; 1 more in names, order or memory alone"]);
+    assert!(found.0.contains("names alone rms_norm"), "{}", found.0);
+    // Beside them, what else changed is seen.
+    repository.plant(NORM, "rms_norm.rsqrt = rsqrt(.mul.1) by cpu", "rms_norm.rsqrt = sqrt(.mul.1) by cpu");
+    let found = repository.reviewed();
+    assert_named(&found, &["prims::rsqrt → prims::sqrt: rms_norm.rsqrt", "1 program of 1 file changed"]);
+    assert!(found.1.contains("lines have other names alone"), "{}", found.1);
+    assert!(!found.0.contains("added") && !found.0.contains("removed"), "{}", found.0);
 }
 
 #[test]

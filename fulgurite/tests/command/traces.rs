@@ -379,23 +379,22 @@ fn snapshots_are_compared_with_those_of_a_commit() {
     store("sin.snap", &["prims::sin", "--stage", "claim"]);
     git(&["add", "."]);
     git(&["commit", "--quiet", "-m", "snapshots"]);
-    assert!(run_in(folder.path(), &["trace", "snapshots"]).ok().contains("no snapshot differs"));
+    assert!(run_in(folder.path(), &["review", "HEAD"]).ok().contains("no program changed"));
     // What a failed test left stands for the file; a new file is one.
     store("exp.snap.new", &["prims::exp", "--stage", "claim", "--executors", "reference"]);
     store_abs("abs.snap.new", "reference");
     store("cos.snap", &["prims::cos", "--stage", "claim"]);
-    let ran = run_in(folder.path(), &["trace", "snapshots"]);
-    assert_eq!(ran.code, 1, "{}", ran.err);
-    assert!(ran.out.contains("== cos, forward, claimed: new"), "{}", ran.out);
-    assert!(ran.out.contains("== exp, forward, claimed\nlines: 1 reclaimed"), "{}", ran.out);
-    assert!(ran.out.contains("== abs, forward, claimed\nlines: 1 reclaimed"), "{}", ran.out);
-    assert!(!ran.out.contains("sin"), "{}", ran.out);
-    let found = json(&run_in(folder.path(), &["trace", "snapshots", "--json"]).out);
-    assert_eq!(found["programs"].as_array().map(Vec::len), Some(3), "{found}");
-    let markdown = run_in(folder.path(), &["trace", "snapshots", "HEAD", "--markdown"]).out;
-    assert!(markdown.contains("| exp | forward, claimed | lines: 1 reclaimed |"), "{markdown}");
-    let complaint = run_in(folder.path(), &["trace", "snapshots", "nowhere"]).fails(1);
-    assert!(complaint.contains("'nowhere' is not a commit"), "{complaint}");
+    let found = json(&run_in(folder.path(), &["review", "--json", "-"]).ok());
+    let files = found["files"].as_array().unwrap();
+    let subjects: Vec<&str> = files.iter().map(|file| file["subject"].as_str().unwrap()).collect();
+    assert_eq!(subjects, ["abs", "exp", "cos"]);
+    for file in &files[..2] {
+        let program = &file["programs"][0];
+        assert_eq!((&program["heading"], &file["pending"]), (&"forward, claimed".into(), &true.into()), "{file}");
+        assert_eq!(program["difference"]["counts"]["reclaimed"], 1, "{file}");
+        assert!(program["findings"][0]["text"].as_str().unwrap().contains("from cpu to reference"), "{file}");
+    }
+    assert_eq!(files[2]["programs"][0]["change"], "new");
 }
 
 #[test]

@@ -7,7 +7,8 @@ use fulgurite::comparison::Comparison;
 use fulgurite::cost::Totals;
 use fulgurite::trace::{Trace, parse};
 
-use super::findings::{Finding, findings};
+use super::finding::Finding;
+use super::findings::findings;
 use super::sides::Pair;
 use crate::command::stored_programs::programs;
 

@@ -1,95 +1,100 @@
-//! The lines of a program as a review compares them: those of bodies too, each with its whole name and its region.
+//! The lines of two programs as a review compares them: those of bodies too, each with its whole name and its region.
 
-use std::collections::HashMap;
+use fulgurite::trace::correspond::Correspondence;
+use fulgurite::trace::{Block, BoundSymbol, Results, Schedule, Trace, ValueId, print_symbol};
 
-use fulgurite::trace::{Block, BoundSymbol, Callee, Results, Schedule, Trace, ValueId, print_symbol};
+use super::inlined::Inlined;
 
 /// A line.
-pub struct Line<'a> {
+#[derive(Debug, Clone)]
+pub struct Line {
     /// The first name that it defines, behind those of the lines whose body it is in: `rms_norm/mul`.
     pub name: String,
-    /// The line itself.
-    pub symbol: &'a BoundSymbol,
-    /// The block that it is in.
-    pub block: &'a Block,
+    /// What it calls.
+    pub operator: String,
+    /// Who runs it.
+    pub executor: Option<&'static str>,
+    /// The call alone, without names of results, executor, stream and body; names are those of the first program.
+    pub call: String,
+    /// The types of its results.
+    pub types: String,
+    /// Who refused it, and why.
+    pub refusals: Vec<(String, String)>,
     /// The name of the fused region that it is in.
     pub region: Option<String>,
 }
 
-impl Line<'_> {
-    /// The call alone: what it computes, without names of results, executor, stream and body.
-    pub fn call(&self) -> String {
-        let bare = BoundSymbol {
-            executor: None,
-            results: Results::new(),
-            schedule: Schedule::default(),
-            refusals: Vec::new(),
-            body: None,
-            ..self.symbol.clone()
-        };
-        print_symbol(self.block, &bare).trim().to_owned()
-    }
-
-    /// The types of its results.
-    pub fn types(&self) -> String {
-        let types = self.symbol.results.iter().filter_map(|id| self.block.values.get(id.index()));
-        types.map(|value| value.meta.to_string()).collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// All lines of a program but regions, which their bodies stand for, and the ends of values.
-pub fn lines(trace: &Trace) -> Vec<Line<'_>> {
-    let mut found = Vec::new();
-    add(&mut found, &trace.block, "", None);
-    found
-}
-
-fn add<'a>(found: &mut Vec<Line<'a>>, block: &'a Block, path: &str, region: Option<&str>) {
-    for symbol in &block.symbols {
-        let name = || format!("{path}{}", first_name(block, &symbol.results));
-        match (&symbol.callee, &symbol.body) {
-            (Callee::Delete, _) => {}
-            (Callee::Region { .. }, Some(body)) => add(found, body, path, Some(&name())),
-            (_, body) => {
-                let name = name();
-                let inside = format!("{name}/");
-                found.push(Line { name, symbol, block, region: region.map(str::to_owned) });
-                if let Some(body) = body {
-                    add(found, body, &inside, region);
-                }
-            }
-        }
-    }
-}
-
-fn first_name<'a>(block: &'a Block, results: &[ValueId]) -> &'a str {
-    results.first().and_then(|id| block.values.get(id.index())).map_or("", |value| &value.name)
-}
-
 /// Lines of two programs, matched.
-pub struct Matched<'a> {
+#[derive(Debug, Default)]
+pub struct Matched {
     /// Lines of both, in the order of the second.
-    pub both: Vec<(Line<'a>, Line<'a>)>,
+    pub both: Vec<(Line, Line)>,
     /// Lines of the second alone.
-    pub added: Vec<Line<'a>>,
+    pub added: Vec<Line>,
     /// Lines of the first alone.
-    pub removed: Vec<Line<'a>>,
+    pub removed: Vec<Line>,
 }
 
-/// Matches lines by their names.
-pub fn matched<'a>(before: &'a Trace, after: &'a Trace) -> Matched<'a> {
-    let mut matched = Matched { both: Vec::new(), added: Vec::new(), removed: Vec::new() };
-    let mut old: HashMap<String, Vec<Line<'a>>> = HashMap::new();
-    for line in lines(before).into_iter().rev() {
-        old.entry(line.name.clone()).or_default().push(line);
-    }
-    for line in lines(after) {
-        match old.get_mut(&line.name).and_then(Vec::pop) {
-            Some(was) => matched.both.push((was, line)),
-            None => matched.added.push(line),
+/// Matches the lines of two programs by what they compute, then by their names.
+pub fn matched(before: &Trace, after: &Trace) -> Matched {
+    let mut matched = Matched::default();
+    let (before, after) = (Inlined::of(&before.block), Inlined::of(&after.block));
+    let found = Correspondence::of(&before.block, &after.block);
+    compare(&mut matched, &before, &after, &found, "");
+    matched
+}
+
+fn compare(matched: &mut Matched, before: &Inlined, after: &Inlined, found: &Correspondence, path: &str) {
+    let renamed = found.renamed(&before.block, &after.block);
+    let mut gone = vec![true; before.block.symbols.len()];
+    for (i, symbol) in after.block.symbols.iter().enumerate() {
+        let is = || Line { call: call(&renamed, symbol), ..line(after, i, path) };
+        let Some(at) = found.symbols[i] else {
+            matched.added.push(is());
+            continue;
+        };
+        gone[at] = false;
+        let (was, is) = (line(before, at, path), is());
+        let inside = format!("{}/", is.name);
+        matched.both.push((was, is));
+        let old = &before.block.symbols[at];
+        if let (Some(a), Some(b)) = (&old.body, &symbol.body)
+            && !std::sync::Arc::ptr_eq(a, b)
+        {
+            // Bodies of calls hold no regions.
+            let (a, b) = (Inlined::whole(a), Inlined::whole(b));
+            let found = found.of_bodies(old, symbol, &a.block, &b.block);
+            compare(matched, &a, &b, &found, &inside);
         }
     }
-    matched.removed = old.into_values().flatten().collect();
-    matched.removed.sort_by(|a, b| a.name.cmp(&b.name));
-    matched
+    matched.removed.extend((0..gone.len()).filter(|at| gone[*at]).map(|at| line(before, at, path)));
+}
+
+fn line(program: &Inlined, at: usize, path: &str) -> Line {
+    let (block, symbol) = (&program.block, &program.block.symbols[at]);
+    let value = |id: &ValueId| block.values.get(id.index());
+    let first = symbol.results.first().and_then(value).map_or("", |value| &value.name);
+    let types: Vec<String> = symbol.results.iter().filter_map(value).map(|value| value.meta.to_string()).collect();
+    let refusals = symbol.refusals.iter().map(|refusal| (refusal.executor.to_owned(), refusal.reason.clone()));
+    Line {
+        name: format!("{path}{first}"),
+        operator: symbol.name().to_owned(),
+        executor: symbol.executor,
+        call: call(block, symbol),
+        types: types.join(", "),
+        refusals: refusals.collect(),
+        region: program.regions[at].clone(),
+    }
+}
+
+fn call(block: &Block, symbol: &BoundSymbol) -> String {
+    let bare = BoundSymbol {
+        executor: None,
+        results: Results::new(),
+        schedule: Schedule::default(),
+        refusals: Vec::new(),
+        body: None,
+        ..symbol.clone()
+    };
+    print_symbol(block, &bare).trim().replace('\u{0}', "")
 }

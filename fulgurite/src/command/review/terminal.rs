@@ -48,6 +48,9 @@ impl Layout {
 /// Columns of a label.
 const LABEL: usize = 13;
 
+/// Files that are told in full.
+const FILES: usize = 40;
+
 /// Programs of a file that are told in full.
 const PROGRAMS: usize = 6;
 
@@ -57,18 +60,26 @@ pub fn to_text(review: &Review, layout: &Layout) -> String {
     let mut out = format!("{}\n", layout.styled(&format!("{before} → {after}"), Style::new().bold()));
     let counts = counts(review);
     out += &format!("{}\n", in_words(&counts));
-    for file in review.files.iter().filter(|file| !file.is_trivial()) {
+    let told: Vec<&Reviewed> = review.files.iter().filter(|file| !file.is_trivial()).collect();
+    for file in told.iter().take(FILES) {
         out.push('\n');
         out += &of_file(file, layout);
     }
-    let trivial: Vec<&str> = review.files.iter().filter(|file| file.is_trivial()).map(|file| &*file.subject).collect();
+    if told.len() > FILES {
+        out.push('\n');
+        let rest: Vec<String> = told[FILES..].iter().map(|file| printable(&file.subject)).collect();
+        let text = format!("{}; --html and --only show them", rest.join(", "));
+        out += &layout.paragraph(0, &format!("{} more", rest.len()), Style::new().bold(), &text);
+    }
+    let trivial = review.files.iter().filter(|file| file.is_trivial());
+    let trivial: Vec<String> = trivial.map(|file| printable(&file.subject)).collect();
     if !trivial.is_empty() {
         out.push('\n');
         out += &layout.paragraph(0, "names alone", Style::new().bold(), &trivial.join(", "));
     }
     if !review.texts.is_empty() {
         out.push('\n');
-        let paths: Vec<&str> = review.texts.iter().map(|pair| &*pair.path).collect();
+        let paths: Vec<String> = review.texts.iter().map(|pair| printable(&pair.path)).collect();
         out += &layout.paragraph(0, "other texts", Style::new().bold(), &paths.join(", "));
     }
     out
