@@ -67,6 +67,24 @@ fn nothing_serious_is_found_in_the_pages_of_a_run() {
 }
 
 #[test]
+fn nothing_serious_is_found_in_the_list_of_a_review() {
+    let Some(script) = axe() else {
+        eprintln!("skipped: no axe-core; FULGURITE_AXE names its axe.min.js, .ci/run installs it");
+        return;
+    };
+    let script = std::fs::read_to_string(&script).unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+    let repository = crate::review::with_changes();
+    let Some(mut browser) = Browser::start() else { return };
+    for scheme in ["light", "dark"] {
+        open(&mut browser, &repository.page(), scheme, &script);
+        let (found, passes) = findings(&mut browser);
+        assert!(found.is_empty(), "{scheme}: {found:#?}");
+        assert!(passes > 10, "{scheme}: {passes} checks passed");
+    }
+    browser.check();
+}
+
+#[test]
 fn nothing_serious_is_found_in_any_tab() {
     let Some(script) = axe() else {
         eprintln!("skipped: no axe-core; FULGURITE_AXE names its axe.min.js, .ci/run installs it");

@@ -75,7 +75,8 @@ impl Repository {
         (unwrapped(&summary), self.read("review.md"))
     }
 
-    fn page(&self) -> std::path::PathBuf {
+    /// The page of the last review.
+    pub fn page(&self) -> std::path::PathBuf {
         self.path().join("review.html")
     }
 }
@@ -395,12 +396,20 @@ fn pending_snapshots_are_compared_accepted_and_rejected() {
     assert_eq!(repository.review(&["--accept"]).out, "no snapshot waits to be accepted\n");
 }
 
-#[test]
-fn the_list_fits_a_phone_and_a_zoom_of_400_percent() {
-    let repository = Repository::with(&[STEP, NORM]);
+/// A reviewed repository with several changes.
+pub fn with_changes() -> Repository {
+    let repository = Repository::with(&[STEP, NORM, "tests/snapshots/gelu.snap", "ops-dsl/tests/snapshots/prim.snap"]);
     repository.plant(STEP, "    .tanh = tanh(", "    .tanh = erf(");
     repository.plant(NORM, "mul(sum, 0.125)", "mul(sum, 0.25)");
+    repository.plant("ops-dsl/tests/snapshots/prim.snap", "pub mod exp", "pub mod exponential");
+    std::fs::remove_file(repository.path().join("tests/snapshots/gelu.snap")).unwrap();
     repository.reviewed();
+    repository
+}
+
+#[test]
+fn the_list_fits_a_phone_and_a_zoom_of_400_percent() {
+    let repository = with_changes();
     let Some(mut browser) = Browser::start() else { return };
     for (width, height) in [(360, 800), (320, 256)] {
         browser.resize(width, height);
