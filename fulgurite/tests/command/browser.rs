@@ -122,6 +122,8 @@ impl Browser {
             self.next();
         }
         self.seen = self.loaded.len();
+        // What is in sight has no text for a reader before it is drawn.
+        self.eval(FRAMES);
     }
 
     /// Waits until the page is loaded again by itself.
@@ -166,6 +168,7 @@ impl Browser {
             self.next();
         }
         self.seen = self.loaded.len();
+        self.eval(FRAMES);
     }
 
     fn press_at(&mut self, selector: &str, text: &str) {
