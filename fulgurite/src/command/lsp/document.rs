@@ -110,8 +110,8 @@ impl Document {
 
     /// Replaces a range of bytes.
     pub fn replace(&mut self, range: Range<usize>, by: &str) {
-        self.text.replace_range(range, by);
-        self.lines = Lines::of(&self.text);
+        self.text.replace_range(range.clone(), by);
+        self.lines.replace(&self.text, &range, by.len());
         self.programs = OnceCell::new();
     }
 

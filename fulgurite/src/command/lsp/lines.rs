@@ -13,10 +13,18 @@ pub struct Lines {
 impl Lines {
     /// The lines of `text`, which end with `\n`, `\r\n` or `\r`.
     pub fn of(text: &str) -> Lines {
-        let bytes = text.as_bytes();
-        let ends = |at: usize| bytes[at] == b'\n' || (bytes[at] == b'\r' && bytes.get(at + 1) != Some(&b'\n'));
-        let starts = std::iter::once(0).chain((0..bytes.len()).filter(|at| ends(*at)).map(|at| at + 1)).collect();
-        Lines { starts }
+        Lines { starts: std::iter::once(0).chain(starts(text, 0..text.len())).collect() }
+    }
+
+    /// After `range` of the text before became `length` bytes of `text`. Only the bytes of the change are read: an editor
+    /// may send thousands of changes of a long text at once.
+    pub fn replace(&mut self, text: &str, range: &Range<usize>, length: usize) {
+        // Whether the byte before the change ends a line depends on the byte behind it.
+        let old = self.starts.partition_point(|start| *start < range.start.max(1))
+            ..self.starts.partition_point(|start| *start <= range.end);
+        let (first, end) = (range.start, range.start + length);
+        self.starts[old.end..].iter_mut().for_each(|start| *start = *start - range.end + end);
+        self.starts.splice(old, starts(text, first.saturating_sub(1)..end));
     }
 
     /// The number of the line of byte `at`, from 0.
@@ -61,6 +69,13 @@ impl Lines {
     }
 }
 
+/// Where the lines begin whose predecessors end in `range`.
+fn starts(text: &str, range: Range<usize>) -> impl Iterator<Item = usize> {
+    let bytes = text.as_bytes();
+    let ends = |at: &usize| bytes[*at] == b'\n' || (bytes[*at] == b'\r' && bytes.get(at + 1) != Some(&b'\n'));
+    range.filter(ends).map(|at| at + 1)
+}
+
 /// The last boundary of a character up to `at`.
 pub fn floor(text: &str, at: usize) -> usize {
     let at = at.min(text.len());
@@ -70,6 +85,23 @@ pub fn floor(text: &str, at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changes_move_the_lines_behind_them() {
+        let pieces = ["", "x", "\n", "\r", "\r\n", "a\r\nb\n", "\n\r"];
+        let text = "\ra\r\n\nbc\r\rd\n";
+        for start in 0..=text.len() {
+            for end in start..=text.len() {
+                for piece in pieces {
+                    let mut changed = text.to_owned();
+                    changed.replace_range(start..end, piece);
+                    let mut lines = Lines::of(text);
+                    lines.replace(&changed, &(start..end), piece.len());
+                    assert_eq!(lines.starts, Lines::of(&changed).starts, "{start}..{end} {piece:?}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn columns_are_utf16() {
