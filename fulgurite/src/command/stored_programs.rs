@@ -30,8 +30,9 @@ pub struct Stored {
     pub heading: Option<String>,
     /// The first line of the text of traces, if a line above the program says it and the program does not.
     pub version: Option<String>,
-    /// The lines of the text that are the program, from 0; none for a program that its heading alone describes.
-    pub lines: Option<Range<usize>>,
+    /// The bytes of the text that are the program, without the end of its last line; none for a program that its heading
+    /// alone describes.
+    pub range: Option<Range<usize>>,
     /// The program with its version.
     pub text: String,
 }
@@ -42,7 +43,11 @@ pub fn stored(text: &str) -> Vec<Stored> {
     let (mut heading, mut version): (Option<&str>, Option<&str>) = (None, None);
     let mut acquired: HashMap<&str, usize> = HashMap::new();
     let mut open = false;
-    for (at, line) in text.lines().enumerate() {
+    let mut next = 0;
+    for whole in text.split_inclusive('\n') {
+        let (at, line) = (next, whole.trim_end_matches('\n'));
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        next += whole.len();
         let begins = line.starts_with("# fulgurite trace ");
         if let Some(title) = heading_of(line) {
             heading = Some(title);
@@ -51,7 +56,7 @@ pub fn stored(text: &str) -> Vec<Stored> {
                 && let Some(acquired) = acquired.get(&*stage.replace("claimed", "acquired"))
             {
                 let text = taken_whole(&found[*acquired].text, executor);
-                found.push(Stored { heading: Some(stage.to_owned()), version: None, lines: None, text });
+                found.push(Stored { heading: Some(stage.to_owned()), version: None, range: None, text });
             }
         } else if !open && (begins || line.starts_with("trace ")) {
             let version = version.filter(|_| !begins).map(str::to_owned);
@@ -59,7 +64,7 @@ pub fn stored(text: &str) -> Vec<Stored> {
             if let Some(heading) = heading {
                 acquired.entry(heading).or_insert(found.len());
             }
-            found.push(Stored { heading: heading.map(str::to_owned), version, lines: Some(at..at), text: first });
+            found.push(Stored { heading: heading.map(str::to_owned), version, range: Some(at..at), text: first });
             open = true;
         }
         if begins {
@@ -68,8 +73,8 @@ pub fn stored(text: &str) -> Vec<Stored> {
         if let Some(program) = found.last_mut().filter(|_| open) {
             program.text.push_str(line);
             program.text.push('\n');
-            if let Some(lines) = &mut program.lines {
-                lines.end = at + 1;
+            if let Some(range) = &mut program.range {
+                range.end = at + line.len();
             }
         }
         if line == "}" {

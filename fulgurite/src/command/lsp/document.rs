@@ -118,17 +118,14 @@ impl Document {
     /// Its programs, in their order.
     pub fn programs(&self) -> &[Program] {
         self.programs.get_or_init(|| {
-            let stored: Vec<_> = stored(&self.text).into_iter().filter(|stored| stored.lines.is_some()).collect();
+            let stored: Vec<_> = stored(&self.text).into_iter().filter(|stored| stored.range.is_some()).collect();
             // The whole text, with what may be behind the program's end.
             let begins = self.text.trim_start().starts_with("# fulgurite trace") && stored.len() == 1;
             if begins || (stored.is_empty() && !self.snapshot) {
                 return vec![Program::read(&self.text, 0..self.text.len(), None, None)];
             }
             let programs = stored.into_iter().filter_map(|stored| {
-                let lines = stored.lines?;
-                let start = self.lines.range(&self.text, lines.start).start;
-                let end = self.lines.range(&self.text, lines.end.saturating_sub(1)).end;
-                Some(Program::read(&self.text, start..end, stored.version.as_deref(), stored.heading))
+                Some(Program::read(&self.text, stored.range?, stored.version.as_deref(), stored.heading))
             });
             programs.collect()
         })
