@@ -4,6 +4,7 @@
 mod textmate;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use fulgurite::trace::{Naming, parse_marked};
 use serde_json::Value;
@@ -143,6 +144,33 @@ fn rare_forms_have_their_scopes() {
     ] {
         assert_eq!(found(word), scope, "{word}");
     }
+}
+
+#[test]
+fn the_extension_starts_a_server_after_one_that_did_not_start() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command/editor/extension.js");
+    let ran = Command::new("node").arg(script).arg(repository().join("editors/vscode/extension.js")).output();
+    let Ok(ran) = ran else {
+        eprintln!("skipped: node is not in the PATH");
+        return;
+    };
+    let told = String::from_utf8_lossy(&ran.stdout);
+    assert_eq!(
+        told.lines().collect::<Vec<&str>>(),
+        [
+            "starts missing",
+            "warned of [\"missing\"]",
+            "warned of 7",
+            "starts one",
+            "runs one",
+            "stopped one",
+            "starts two",
+            "runs two",
+            "stopped two",
+        ],
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
 }
 
 #[test]
