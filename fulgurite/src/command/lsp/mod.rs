@@ -3,8 +3,8 @@
 //! `message` reads and writes messages, `lines` converts positions, `document` is what is known of an open text,
 //! `faults`, `names`, `hover`, `outline` and `completion` answer one kind of question each, `server` dispatches them.
 //!
-//! The protocol is read here and not by a crate: the crate that others use ends its connection at the first message
-//! that is no JSON, and its types are no longer kept.
+//! The protocol is read here and not by a crate: `lsp-server` reads no further after the first message that is no JSON,
+//! where the protocol has an error for it, and `lsp-types` is unmaintained: its users keep copies of their own.
 
 mod completion;
 mod document;
