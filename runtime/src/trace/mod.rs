@@ -384,4 +384,4 @@ pub use diff::{TraceDiff, diff};
 pub use parse::marks::{MarkedBlock, MarkedLine, MarkedName, MarkedValue, Marks, Naming};
 pub(crate) use parse::{attribute_from_text, attributes::fits as fits_type};
 pub use parse::{parse, parse_marked};
-pub use print::{PrintOptions, print_symbol};
+pub use print::{PrintOptions, print_name, print_symbol};

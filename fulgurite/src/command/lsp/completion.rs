@@ -2,7 +2,7 @@
 
 use fulgurite::executor::executors;
 use fulgurite::registry::{find_operator, operators};
-use fulgurite::trace::{MarkedBlock, Naming};
+use fulgurite::trace::{MarkedBlock, Naming, print_name};
 use serde_json::{Value, json};
 
 use super::document::{Document, Program};
@@ -20,10 +20,13 @@ const MODULE: u32 = 9;
 pub fn complete(document: &Document, at: usize) -> Value {
     let text = &document.text;
     let before = &text[..at];
-    let word = before.len()
-        - before.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | ':')).len();
-    let (start, word) = (at - word, &before[at - word..]);
-    let after_by = before[..start].trim_end_matches([' ', '\t']).ends_with("by") && word.len() < at;
+    let quote = open_quote(before);
+    let start = quote.unwrap_or_else(|| word_before(before));
+    let word = &before[start..];
+    // An editor that closes quotes has written the second one.
+    let end = if quote.is_some() && text[at..].starts_with('"') { at + 1 } else { at };
+    let words = before[..start].trim_end_matches([' ', '\t']);
+    let after_by = quote.is_none() && words.len() < start && &words[word_before(words)..] == "by";
     let mut items: Vec<(String, u32, String)> = Vec::new();
     if after_by {
         items
@@ -41,20 +44,46 @@ pub fn complete(document: &Document, at: usize) -> Value {
             items.push((name, FUNCTION, def.signature()));
         }
     }
-    items.retain(|(name, ..)| name.starts_with(word));
+    // What is written and what is meant, where a name needs quotes.
+    let written = |name: &str, kind: u32| if kind == VARIABLE { print_name(name) } else { name.to_owned() };
+    items.retain(|(name, kind, _)| match quote {
+        Some(_) => written(name, *kind).starts_with(word),
+        None => name.starts_with(word),
+    });
     let incomplete = items.len() > MAX_ITEMS;
     items.truncate(MAX_ITEMS);
-    let range = document.lines.positions(text, &(start..at));
+    let range = document.lines.positions(text, &(start..end));
     let items = items.into_iter().enumerate().map(|(rank, (name, kind, detail))| {
+        let written = written(&name, kind);
         json!({
             "label": name,
             "kind": kind,
             "detail": detail,
             "sortText": format!("{rank:05}"),
-            "textEdit": {"range": range, "newText": name},
+            "filterText": if quote.is_some() { &written } else { &name },
+            "textEdit": {"range": range, "newText": written},
         })
     });
     json!({"isIncomplete": incomplete, "items": items.collect::<Vec<Value>>()})
+}
+
+/// Where the word that `text` ends with begins.
+fn word_before(text: &str) -> usize {
+    text.trim_end_matches(|c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-' | ':')).len()
+}
+
+/// Where the string begins that is open at the end of `text`, in its last line.
+fn open_quote(text: &str) -> Option<usize> {
+    let line = text.rfind(['\n', '\r']).map_or(0, |end| end + 1);
+    let (mut open, mut escaped) = (None, false);
+    for (at, c) in text[line..].char_indices() {
+        match c {
+            '"' if !escaped => open = if open.is_none() { Some(line + at) } else { None },
+            _ => {}
+        }
+        escaped = c == '\\' && !escaped && open.is_some();
+    }
+    open
 }
 
 /// The values that a line at byte `at` may name, with their types, the latest first.

@@ -47,6 +47,11 @@ pub fn print_symbol(block: &Block, symbol: &BoundSymbol) -> String {
     fold::unfolded(&Style::alone(block).line(symbol))
 }
 
+/// A name where a number or a keyword could stand: as it is if it reads as a name there, else in quotes.
+pub fn print_name(name: &str) -> String {
+    words::name(name)
+}
+
 /// A value with its type: `name: f32[4]`.
 pub(super) fn print_typed(block: &Block, id: ValueId) -> String {
     Style::alone(block).typed(None, id)
