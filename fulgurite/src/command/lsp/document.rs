@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use fulgurite::Error;
+use fulgurite::trace::verify::verify_marked;
 use fulgurite::trace::{Block, MarkedName, Marks, Trace, parse_marked};
 
 use super::faults::{self, Fault};
@@ -42,7 +43,8 @@ impl Program {
         }
         let (trace, fault) = match trace {
             Ok(trace) => {
-                let fault = trace.verify().err().map(|error| faults::of_verifier(text, &range, &trace, &marks, error));
+                let (checked, wrong) = verify_marked(&trace);
+                let fault = checked.err().map(|error| faults::of_verifier(text, &range, &trace, &marks, error, wrong));
                 (Some(trace), fault)
             }
             Err(Error::Parse { line, column, message }) => {

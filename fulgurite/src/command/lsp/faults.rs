@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use fulgurite::Error;
-use fulgurite::trace::{Block, Callee, MarkedLine, Marks, Trace, print_symbol};
+use fulgurite::trace::{Block, BoundSymbol, Callee, MarkedLine, Marks, Trace};
 use serde_json::{Value, json};
 
 use super::lines::Lines;
@@ -41,8 +41,15 @@ pub fn word_at(text: &str, at: usize) -> Range<usize> {
     at..at + word.max(one)
 }
 
-/// Where the line that breaks a rule is.
-pub fn of_verifier(text: &str, program: &Range<usize>, trace: &Trace, marks: &Marks, error: Error) -> Fault {
+/// Where the line that breaks a rule is: that of the symbol `wrong`, if a symbol does.
+pub fn of_verifier(
+    text: &str,
+    program: &Range<usize>,
+    trace: &Trace,
+    marks: &Marks,
+    error: Error,
+    wrong: Option<&BoundSymbol>,
+) -> Fault {
     let Error::Verify { line, message, .. } = error else {
         return Fault { range: header(text, program), code: "verify", message: error.to_string() };
     };
@@ -50,7 +57,7 @@ pub fn of_verifier(text: &str, program: &Range<usize>, trace: &Trace, marks: &Ma
     for line in &marks.lines {
         of_symbols.insert((line.block, line.symbol), line);
     }
-    let found = symbol(&of_symbols, &trace.block, 0, &line);
+    let found = wrong.and_then(|wrong| symbol(&of_symbols, &trace.block, 0, wrong));
     let range = found.or_else(|| input(text, marks, &line)).or_else(|| results(text, program, marks, &line));
     match range {
         Some(range) => Fault { range, code: "verify", message },
@@ -69,16 +76,16 @@ fn header(text: &str, program: &Range<usize>) -> Range<usize> {
     program.start + start..program.start + end
 }
 
-/// The line of the text with the first symbol that prints as `line`, in the order in which rules are checked.
+/// The line of the text with the symbol `wrong`.
 fn symbol(
     of_symbols: &HashMap<(usize, usize), &MarkedLine>,
     block: &Block,
     number: usize,
-    line: &str,
+    wrong: &BoundSymbol,
 ) -> Option<Range<usize>> {
     for (i, symbol_here) in block.symbols.iter().enumerate() {
         let own = of_symbols.get(&(number, i)).copied();
-        if print_symbol(block, symbol_here) == line {
+        if std::ptr::eq(symbol_here, wrong) {
             // A view inside a line is read by a line behind it; the end of a value is in a line before it.
             let near = match symbol_here.callee {
                 Callee::Delete => (0..i).rev().find_map(|i| of_symbols.get(&(number, i))),
@@ -87,7 +94,7 @@ fn symbol(
             return own.or(near.copied()).map(first_line);
         }
         if let (Some(body), Some(MarkedLine { body: Some(inner), .. })) = (&symbol_here.body, own)
-            && let Some(found) = symbol(of_symbols, body, *inner, line)
+            && let Some(found) = symbol(of_symbols, body, *inner, wrong)
         {
             return Some(found);
         }

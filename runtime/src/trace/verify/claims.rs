@@ -6,7 +6,6 @@ use crate::operator::RuleSet;
 use crate::strided::LayoutRules;
 use fulgurite_kernels::view::is_contiguous;
 
-use super::super::print::print_symbol;
 use super::super::{Block, BoundSymbol, Callee, ValueId};
 use super::verifier::{Check, Verifier, name};
 use crate::error::Result;
@@ -71,7 +70,7 @@ impl Verifier<'_> {
                 None => continue,
             };
             let message = format!("was made by 'plan_memory', but {missing}");
-            return Err(self.broken(print_symbol(block, symbol), symbol.place, message));
+            return Err(self.broken_by(block, symbol, message));
         }
         Ok(())
     }
@@ -99,7 +98,7 @@ impl Verifier<'_> {
                 }
                 format!("its kernel takes contiguous operands, and {} is not contiguous", name(block, operand))
             };
-            return Err(self.broken(print_symbol(block, symbol), symbol.place, message));
+            return Err(self.broken_by(block, symbol, message));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::super::print::{print_input, print_symbol};
+use super::super::print::print_input;
 use super::super::{Block, BoundSymbol, Trace, ValueId};
 use super::verifier::Verifier;
 use crate::error::{Error, Failure, Result};
@@ -68,7 +68,7 @@ pub(crate) fn one_device(trace: &Trace) -> Result<(), Elsewhere<'_>> {
 impl Verifier<'_> {
     pub(super) fn devices(&self) -> Result<()> {
         one_device(self.trace).map_err(|elsewhere| match elsewhere.from {
-            Ok(symbol) => self.broken(print_symbol(elsewhere.block, symbol), symbol.place, elsewhere.message()),
+            Ok(symbol) => self.broken_by(elsewhere.block, symbol, elsewhere.message()),
             Err(input) => self.broken(print_input(elsewhere.trace, input), None, elsewhere.message()),
         })
     }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use fulgurite_kernels::view::is_contiguous;
 
 use super::super::order::{Order, is_run};
-use super::super::print::{print_input, print_return, print_symbol};
+use super::super::print::{print_input, print_return};
 use super::super::{Block, Callee, Storage, Value, ValueId};
 use super::verifier::{Verifier, name};
-use crate::error::{Place, Result};
+use crate::error::{Error, Result};
 use crate::transforms::in_place::{RegionReaders, may_lie_over_as_read};
 use crate::transforms::layout::{Layout, layouts};
 
@@ -48,7 +48,6 @@ impl Verifier<'_> {
                 let Some(Storage::Shared(next)) = values[at].storage else { break at };
                 chain.push(at);
                 if next.index() >= values.len() || chain.len() > values.len() {
-                    let line = self.line_of(start);
                     let message = if next.index() >= values.len() {
                         format!(
                             "'{}' shares the memory of value {}, the block has {}",
@@ -59,7 +58,7 @@ impl Verifier<'_> {
                     } else {
                         format!("'{}' shares memory in a circle", values[at].name)
                     };
-                    return Err(self.broken(line.0, line.1, message));
+                    return Err(self.broken_at(start, message));
                 }
                 at = next.index();
             };
@@ -71,17 +70,16 @@ impl Verifier<'_> {
         Ok(roots.into_iter().flatten().collect())
     }
 
-    /// The line that defines a value of the trace's own block.
-    fn line_of(&self, value: usize) -> (String, Option<Place>) {
+    /// The error that a rule is broken by the line that defines a value of the trace's own block.
+    fn broken_at(&self, value: usize, message: String) -> Error {
         let block = &self.trace.block;
         if let Some(input) = block.parameters.iter().position(|id| id.index() == value) {
-            return (print_input(self.trace, input), None);
+            return self.broken(print_input(self.trace, input), None, message);
         }
-        let symbol = block.symbols.iter().find(|symbol| symbol.results.iter().any(|id| id.index() == value));
-        symbol.map_or_else(
-            || (block.values[value].name.to_string(), None),
-            |symbol| (print_symbol(block, symbol), symbol.place),
-        )
+        match block.symbols.iter().find(|symbol| symbol.results.iter().any(|id| id.index() == value)) {
+            Some(symbol) => self.broken_by(block, symbol, message),
+            None => self.broken(block.values[value].name.to_string(), None, message),
+        }
     }
 
     /// That what a value shares is its own: a view's memory is that of its operand, and a result that is written over
@@ -111,8 +109,7 @@ impl Verifier<'_> {
                 })
             };
             if let Some(message) = problem {
-                let line = self.line_of(i);
-                return Err(self.broken(line.0, line.1, message));
+                return Err(self.broken_at(i, message));
             }
         }
         Ok(())
@@ -183,8 +180,7 @@ impl Verifier<'_> {
             Some(arena) if end > arena => format!("'{name}' ends at byte {end} of the arena, which has {arena}"),
             Some(_) => return Ok(()),
         };
-        let line = self.line_of(value);
-        Err(self.broken(line.0, line.1, message))
+        Err(self.broken_at(value, message))
     }
 
     fn aligned(&self, stay: Stay) -> Result<()> {
@@ -193,9 +189,8 @@ impl Verifier<'_> {
         if stay.start.is_multiple_of(size) {
             return Ok(());
         }
-        let line = self.line_of(stay.value);
         let message = format!("'{name}' is at byte {} of the arena, not a multiple of {size}", stay.start);
-        Err(self.broken(line.0, line.1, message))
+        Err(self.broken_at(stay.value, message))
     }
 
     pub(super) fn storage(&self) -> Result<()> {
@@ -232,8 +227,7 @@ impl Verifier<'_> {
                     ends.remove(&(other.last, other.space, other.start));
                 }
                 Some(other) => {
-                    let line = self.line_of(stay.value);
-                    return Err(self.broken(line.0, line.1, self.taken_twice(stay, other)));
+                    return Err(self.broken_at(stay.value, self.taken_twice(stay, other)));
                 }
                 None => {}
             }
@@ -272,8 +266,7 @@ impl Verifier<'_> {
                     symbol.results.first().map_or_else(|| symbol.name().to_owned(), |id| name(block, *id)),
                     symbol.schedule.stream
                 );
-                let line = self.line_of(stay.value);
-                return Err(self.broken(line.0, line.1, message));
+                return Err(self.broken_at(stay.value, message));
             }
         }
         Ok(())

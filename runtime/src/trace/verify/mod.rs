@@ -9,11 +9,12 @@
 //! `lives` follows values through a block, `claims` checks executors, `signatures` metas and bodies, `effects` for what
 //! is done besides computing, `devices` for where values are, `streams` the order of lines, `memory` the plan.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::print::{MAX_DEPTH, print_input, print_return, print_symbol};
+use super::print::{MAX_DEPTH, print_input, print_return};
 use super::{Block, BoundSymbol, Trace, ValueId};
 use crate::error::{Error, Result};
 use lives::State;
@@ -41,20 +42,30 @@ impl Trace {
 
 /// Checks every rule of the language.
 pub fn verify(trace: &Trace) -> Result<()> {
-    let mut verifier = Verifier { trace, bodies: FxHashMap::default() };
-    verifier.interface()?;
-    verifier.block(&trace.block, 0)?;
-    verifier.devices()?;
-    verifier.views()?;
-    verifier.planned()?;
-    verifier.streams()?;
-    verifier.storage()
+    verify_marked(trace).0
+}
+
+/// As [`verify()`], with the symbol that breaks the rule. It is none where the header, an input or a result does.
+pub fn verify_marked(trace: &Trace) -> (Result<()>, Option<&BoundSymbol>) {
+    let mut verifier = Verifier { trace, bodies: FxHashMap::default(), wrong: Cell::default() };
+    let checked = verifier.all();
+    (checked, verifier.wrong.get())
 }
 
 pub(crate) use devices::one_device;
 pub(crate) use effects::{honoured, ordered};
 
-impl Verifier<'_> {
+impl<'a> Verifier<'a> {
+    fn all(&mut self) -> Result<()> {
+        self.interface()?;
+        self.block(&self.trace.block, 0)?;
+        self.devices()?;
+        self.views()?;
+        self.planned()?;
+        self.streams()?;
+        self.storage()
+    }
+
     /// Inputs and outputs against the block.
     fn interface(&self) -> Result<()> {
         let Trace { inputs, outputs, block, .. } = self.trace;
@@ -86,7 +97,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn block(&mut self, block: &Block, depth: usize) -> Result<BlockEffects> {
+    fn block(&mut self, block: &'a Block, depth: usize) -> Result<BlockEffects> {
         let mut state = State::new(block);
         let mut effects = BlockEffects::default();
         for (i, id) in block.parameters.iter().enumerate() {
@@ -96,7 +107,7 @@ impl Verifier<'_> {
             })?;
         }
         for (i, symbol) in block.symbols.iter().enumerate() {
-            let broken = |message: String| self.broken(print_symbol(block, symbol), symbol.place, message);
+            let broken = |message: String| self.broken_by(block, symbol, message);
             Self::operands(block, symbol, &mut state).map_err(broken)?;
             for id in &symbol.results {
                 // Metas come first: a rule that reads a result's meta needs the value to exist.
@@ -118,13 +129,13 @@ impl Verifier<'_> {
                 Some(body) => {
                     Self::body(block, symbol, body).map_err(broken)?;
                     let done = self.nested(symbol, body, depth)?;
-                    let broken = |message: String| self.broken(print_symbol(block, symbol), symbol.place, message);
+                    let broken = |message: String| self.broken_by(block, symbol, message);
                     self.admitted(symbol, body).map_err(broken)?;
                     done
                 }
                 None => BlockEffects::default(),
             };
-            let broken = |message: String| self.broken(print_symbol(block, symbol), symbol.place, message);
+            let broken = |message: String| self.broken_by(block, symbol, message);
             let done = Self::effects(symbol, inner).map_err(broken)?;
             for id in &symbol.results {
                 state.define(block, *id, i + 1).map_err(broken)?;
@@ -151,11 +162,12 @@ impl Verifier<'_> {
         Ok(effects)
     }
 
-    fn nested(&mut self, symbol: &BoundSymbol, body: &Arc<Block>, depth: usize) -> Result<BlockEffects> {
+    fn nested(&mut self, symbol: &'a BoundSymbol, body: &'a Arc<Block>, depth: usize) -> Result<BlockEffects> {
         if let Some(known) = self.bodies.get(&Arc::as_ptr(body)) {
             return Ok(known.clone());
         }
         if depth >= MAX_DEPTH {
+            self.wrong.set(Some(symbol));
             return Err(self.broken(
                 symbol.name().into(),
                 symbol.place,
@@ -165,6 +177,9 @@ impl Verifier<'_> {
         let effects = self.block(body, depth + 1).map_err(|mut error| {
             if let Error::Verify { stack, .. } = &mut error {
                 stack.frames.push((symbol.name().to_owned(), symbol.place));
+            }
+            if self.wrong.get().is_none() {
+                self.wrong.set(Some(symbol));
             }
             error
         })?;

@@ -1,7 +1,6 @@
 //! Streams: every line runs on one that the device has, and begins after the lines that it depends on.
 
 use super::super::order::{Order, is_run};
-use super::super::print::print_symbol;
 use super::super::{Block, BoundSymbol};
 use super::verifier::{Check, Verifier, name};
 use crate::device::find_kind;
@@ -19,7 +18,7 @@ impl Verifier<'_> {
         let layouts = layouts(self.trace);
         let mut order = Order::default();
         for (line, symbol) in block.symbols.iter().enumerate() {
-            let broken = |message: String| self.broken(print_symbol(block, symbol), symbol.place, message);
+            let broken = |message: String| self.broken_by(block, symbol, message);
             self.stream(symbol).map_err(broken)?;
             Self::waits(block, symbol, &order).map_err(broken)?;
             order.push(symbol);

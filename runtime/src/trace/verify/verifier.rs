@@ -1,9 +1,12 @@
 //! The parts that the checks share: the trace, and errors for violated rules.
 
+use std::cell::Cell;
+
 use rustc_hash::FxHashMap;
 
 use crate::error::{CallStack, Error, Place, Result};
-use crate::trace::{Block, Trace, ValueId};
+use crate::trace::print::print_symbol;
+use crate::trace::{Block, BoundSymbol, Trace, ValueId};
 
 /// A broken rule in words; the caller adds the line.
 pub(super) type Check<T = ()> = Result<T, String>;
@@ -12,6 +15,8 @@ pub(super) struct Verifier<'a> {
     pub(super) trace: &'a Trace,
     /// Bodies found right. Symbols share them, so each is checked once.
     pub(super) bodies: FxHashMap<*const Block, BlockEffects>,
+    /// The symbol that breaks a rule; none yet, or what breaks it is no symbol.
+    pub(super) wrong: Cell<Option<&'a BoundSymbol>>,
 }
 
 pub(super) fn name(block: &Block, id: ValueId) -> String {
@@ -31,7 +36,13 @@ pub(super) struct BlockEffects {
     pub(super) mutates: Vec<usize>,
 }
 
-impl Verifier<'_> {
+impl<'a> Verifier<'a> {
+    /// The error that a rule is broken by a symbol of `block`.
+    pub(super) fn broken_by(&self, block: &Block, symbol: &'a BoundSymbol, message: String) -> Error {
+        self.wrong.set(Some(symbol));
+        self.broken(print_symbol(block, symbol), symbol.place, message)
+    }
+
     /// The error that a rule is broken by a line.
     pub(super) fn broken(&self, line: String, place: Option<Place>, message: String) -> Error {
         Error::Verify {
