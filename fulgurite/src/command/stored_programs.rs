@@ -30,8 +30,8 @@ pub struct Stored {
     pub heading: Option<String>,
     /// The first line of the text of traces, if a line above the program says it and the program does not.
     pub version: Option<String>,
-    /// The bytes of the text that are the program, without the end of its last line; none for a program that its heading
-    /// alone describes.
+    /// The bytes of the text that are the program, without the end of its last line; none for a program that its
+    /// heading alone describes.
     pub range: Option<Range<usize>>,
     /// The program with its version.
     pub text: String,

@@ -16,8 +16,8 @@ impl Lines {
         Lines { starts: std::iter::once(0).chain(starts(text, 0..text.len())).collect() }
     }
 
-    /// After `range` of the text before became `length` bytes of `text`. Only the bytes of the change are read: an editor
-    /// may send thousands of changes of a long text at once.
+    /// After `range` of the text before became `length` bytes of `text`. Only the bytes of the change are read: an
+    /// editor may send thousands of changes of a long text at once.
     pub fn replace(&mut self, text: &str, range: &Range<usize>, length: usize) {
         // Whether the byte before the change ends a line depends on the byte behind it.
         let old = self.starts.partition_point(|start| *start < range.start.max(1))

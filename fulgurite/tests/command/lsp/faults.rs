@@ -46,8 +46,8 @@ fn lines_that_print_alike_have_faults_of_their_own() {
     let body = |input: &str, shape: &str| {
         format!(
             "  {input}.softmax = softmax({input}, dim=-1) {{\n    amax: f32[] = amax(input, dims=[0])\n    \
-             broadcast: f32{shape} = broadcast_in_dim(amax, shape={shape}, dims=[])\n    sub = sub(input, broadcast)\n    \
-             yield exp = exp(sub)\n  }}\n"
+             broadcast: f32{shape} = broadcast_in_dim(amax, shape={shape}, dims=[])\n    \
+             sub = sub(input, broadcast)\n    yield exp = exp(sub)\n  }}\n"
         )
     };
     for (lines, line, message) in [
