@@ -33,9 +33,9 @@ use terminal::Layout;
 /// Arguments of `review`.
 #[derive(Args)]
 #[command(after_help = "\
-Compared are the programs in snapshots (`.snap`) and traces (`.trace`) of the whole repository. In the working tree,
-what a failed test left beside a snapshot (`.snap.new`) stands for it. Programs that changed most come first; those that
-changed in names, order and places in memory alone are counted.
+Compared are the programs in snapshots (`.snap`) and traces (`.trace`) of the whole repository, except files that git
+ignores. In the working tree, what a failed test left beside a snapshot (`.snap.new`) stands for it. Programs that
+changed most come first; those that changed in names, order and places in memory alone are counted.
 
 Without BASE, changed snapshots and traces of the working tree are compared with HEAD. If none changed, HEAD is compared
 with its merge base with main, or, on main itself, with the commit before it.

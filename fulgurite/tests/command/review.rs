@@ -237,6 +237,19 @@ fn the_base_is_head_the_merge_base_or_the_commit_before() {
     assert!(repository.review(&[]).ok().starts_with("HEAD ("));
     assert_eq!(repository.review(&["--exit-code"]).code, 1);
     repository.commit("second");
+#[test]
+fn ignored_programs_are_no_change() {
+    let repository = Repository::with(&[NORM]);
+    repository.write(".gitignore", "*.snap.new\n/runs\n");
+    repository.commit("second");
+    repository.write("runs/first/traces/step.trace", &stored(NORM));
+    repository.write("runs/first/step.snap", &stored(NORM));
+    assert!(repository.review(&["HEAD", "--exit-code"]).ok().contains("no program changed"));
+    repository.write("new.trace", &stored(NORM));
+    let summary = repository.review(&[]).ok();
+    assert!(summary.contains("new.trace") && !summary.contains("runs/"), "{summary}");
+}
+
     // On main the commit before it, and on a branch what it began from.
     assert!(repository.review(&[]).ok().starts_with("HEAD~1 ("));
     repository.git(&["checkout", "--quiet", "-b", "topic"]);

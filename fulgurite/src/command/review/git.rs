@@ -109,24 +109,28 @@ impl Repository {
         Ok(files)
     }
 
-    /// The files of the working tree that are not as in the commit: changed, new or gone, and those that git ignores.
-    pub fn changed_files(&self, commit: &Commit, endings: &[&str]) -> Result<Vec<String>, Failed> {
-        let patterns: Vec<String> = endings.iter().map(|ending| format!("*{ending}")).collect();
+    /// The files of the working tree that are not as in the commit: changed, new or gone. Those whose names end in one
+    /// of `endings` count unless git ignores them, and those that end in one of `pending` in any case.
+    pub fn changed_files(&self, commit: &Commit, endings: &[&str], pending: &[&str]) -> Result<Vec<String>, Failed> {
+        let patterns: Vec<String> = endings.iter().chain(pending).map(|ending| format!("*{ending}")).collect();
         let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
         let tracked = [&["diff", "--name-only", "--no-renames", "-z", &commit.id, "--"][..], &patterns].concat();
         let mut paths = paths_of(&self.tell(&tracked)?);
-        paths.extend(self.untracked_files(endings)?);
+        paths.extend(self.untracked_files(endings, false)?);
+        paths.extend(self.untracked_files(pending, true)?);
         paths.sort();
         paths.dedup();
         Ok(paths)
     }
 
-    /// The files of the working tree that git does not keep, ignored ones too, whose names end in one of these.
-    pub fn untracked_files(&self, endings: &[&str]) -> Result<Vec<String>, Failed> {
+    /// The files of the working tree that git does not keep and whose names end in one of these; with `ignored` also
+    /// those that git ignores.
+    pub fn untracked_files(&self, endings: &[&str], ignored: bool) -> Result<Vec<String>, Failed> {
         let patterns: Vec<String> = endings.iter().map(|ending| format!("*{ending}")).collect();
         let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
         // What builds write is no source, and there is much of it.
-        let others = [&["ls-files", "--others", "-z", "--"][..], &patterns, &[":(exclude)target"]].concat();
+        let standard = if ignored { &[][..] } else { &["--exclude-standard"] };
+        let others = [&["ls-files", "--others", "-z"], standard, &["--"], &patterns, &[":(exclude)target"]].concat();
         Ok(paths_of(&self.tell(&others)?))
     }
 

@@ -20,7 +20,7 @@ const INLINE: &str = ".pending-snap";
 impl Waiting {
     /// The snapshots that wait, and the files of inline ones, by their paths.
     pub fn all(repository: &Repository) -> Result<(Vec<Waiting>, Vec<String>), Failed> {
-        let files = repository.untracked_files(&[PENDING, INLINE])?;
+        let files = repository.untracked_files(&[PENDING, INLINE], true)?;
         let (inline, waiting): (Vec<String>, Vec<String>) = files.into_iter().partition(|path| path.ends_with(INLINE));
         let waiting =
             waiting.iter().filter_map(|path| Some(Waiting { snapshot: path.strip_suffix(".new")?.to_owned() }));

@@ -69,8 +69,8 @@ impl Sides {
 
 /// The files of the working tree that differ from the commit; the ending of pending ones is left out.
 fn working_files(repository: &Repository, commit: &Commit) -> Result<BTreeSet<String>, Failed> {
-    let endings = [ENDINGS[0], ENDINGS[1], PENDING];
-    let changed = repository.changed_files(commit, &endings)?;
+    // Repositories ignore what tests leave behind, and also the traces of training runs, which are no change.
+    let changed = repository.changed_files(commit, &ENDINGS, &[PENDING])?;
     Ok(changed.into_iter().map(|path| path.strip_suffix(".new").map(str::to_owned).unwrap_or(path)).collect())
 }
 
