@@ -38,7 +38,7 @@ ignores. In the working tree, what a failed test left beside a snapshot (`.snap.
 changed most come first; those that changed in names, order and places in memory alone are counted.
 
 Without BASE, changed snapshots and traces of the working tree are compared with HEAD. If none changed, HEAD is compared
-with its merge base with main, or, on main itself, with the commit before it.
+with its merge base with main or origin/main, or, where it is that commit itself, with the commit before it.
 
 The exit code is 0 whether anything differs or not; with --exit-code it is 1 if anything differs.
 

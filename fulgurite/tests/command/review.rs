@@ -264,6 +264,8 @@ fn ignored_programs_are_no_change() {
 #[test]
 fn files_that_are_new_and_gone_are_named() {
     let repository = Repository::with(&[NORM, "tests/snapshots/gelu.snap"]);
+    let peeled = repository.review(&["--to", "main^0"]).ok();
+    assert!(peeled.starts_with("commit before main^0 ("), "{peeled}");
     std::fs::remove_file(repository.path().join(NORM)).unwrap();
     repository.write("tests/snapshots/silu.snap", &stored("tests/snapshots/silu.snap"));
     let found = repository.reviewed();
@@ -373,9 +375,19 @@ fn bad_input_is_refused() {
     let complaint = repository.review(&["HEAD", "--to", "--help-me"]);
     assert_eq!(complaint.code, 2);
     let complaint = repository.review(&[]).fails(1);
-    assert!(complaint.contains("there is no commit before HEAD"), "{complaint}");
-    let complaint = repository.review(&["HEAD", "--html", "step.trace"]).fails(1);
-    assert!(complaint.contains("step.trace: is the name of a stored program"), "{complaint}");
+    assert!(complaint.contains("there is no commit before HEAD: it is the first commit"), "{complaint}");
+    for name in ["step.trace", "step.snap.new", ".a.rs.pending-snap"] {
+        let complaint = repository.review(&["HEAD", "--html", name]).fails(1);
+        assert!(complaint.contains(&format!("{name}: is the name of a stored program")), "{complaint}");
+    }
+    let complaint = repository.review(&["HEAD", "--html", "-"]).fails(1);
+    assert!(complaint.contains("--html -: "), "{complaint}");
+    for names in [["-", "-"], ["x", "./x"]] {
+        let complaint = repository.review(&["HEAD", "--markdown", names[0], "--json", names[1]]).fails(1);
+        assert!(complaint.contains("--markdown and --json both name "), "{complaint}");
+    }
+    assert_eq!(repository.review(&["--accept", "--exit-code"]).code, 2);
+    assert_eq!(repository.review(&["--reject", "--exit-code"]).code, 2);
     let nowhere = tempfile::tempdir().unwrap();
     let complaint = run_in(nowhere.path(), &["review"]).fails(1);
     assert!(complaint.contains("git repository"), "{complaint}");

@@ -86,9 +86,19 @@ impl Repository {
                 return Ok(Commit { name: format!("merge base with {branch}"), id });
             }
         }
-        let before = format!("{}~1", tip.name);
-        let none = || Failed(format!("there is no commit before {}: name the commit to compare with", tip.name));
-        self.find(&before)?.ok_or_else(none)
+        if let Some(found) = self.find(&format!("{}~1", tip.id))? {
+            // `HEAD^0~1` would be read as something else than `HEAD~1`.
+            let plain = tip.name.chars().all(|c| c.is_alphanumeric() || "-_./".contains(c));
+            let name = if plain { format!("{}~1", tip.name) } else { format!("commit before {}", tip.name) };
+            return Ok(Commit { name, ..found });
+        }
+        let shallow =
+            self.ask(&["rev-parse", "--is-shallow-repository"])?.is_some_and(|told| told.starts_with(b"true"));
+        let reason = match shallow {
+            true => "the clone is shallow: `git fetch --deepen 1` fetches the commit before",
+            false => "it is the first commit, so that there is nothing to compare it with",
+        };
+        Err(Failed(format!("there is no commit before {}: {reason}", tip.name)))
     }
 
     /// The files of a commit whose names end in one of these.
