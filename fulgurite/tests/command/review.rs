@@ -212,6 +212,13 @@ fn a_kernel_that_moved_is_found() {
 }
 
 #[test]
+fn an_argument_that_is_new_has_its_own_name() {
+    let repository = Repository::with(&[NORM]);
+    repository.plant(NORM, "    rsqrt = rsqrt(add)\n", "    extra = mul(add, add)\n    rsqrt = rsqrt(extra)\n");
+    assert_named(&repository.reviewed(), &["add → extra: rms_norm/rsqrt"]);
+}
+
+#[test]
 fn json_has_findings_and_lines() {
     let repository = Repository::with(&[NORM]);
     repository.plant(NORM, "mul(sum, 0.125)", "mul(sum, 0.25)");

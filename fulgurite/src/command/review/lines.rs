@@ -14,8 +14,11 @@ pub struct Line {
     pub operator: String,
     /// Who runs it.
     pub executor: Option<&'static str>,
-    /// The call alone, without names of results, executor, stream and body; names are those of the first program.
+    /// The call alone, without names of results, executor, stream and body. Names are those of the first program;
+    /// values that only the second has are told apart from all others.
     pub call: String,
+    /// The call for readers: such values have the names of the second program.
+    pub shown: String,
     /// The types of its results.
     pub types: String,
     /// Who refused it, and why.
@@ -46,9 +49,15 @@ pub fn matched(before: &Trace, after: &Trace) -> Matched {
 
 fn compare(matched: &mut Matched, before: &Inlined, after: &Inlined, found: &Correspondence, path: &str) {
     let renamed = found.renamed(&before.block, &after.block);
+    let mut readable = renamed.clone();
+    for value in &mut readable.values {
+        if let Some(own) = value.name.strip_suffix('\u{0}').map(str::to_owned) {
+            value.name = own.into();
+        }
+    }
     let mut gone = vec![true; before.block.symbols.len()];
     for (i, symbol) in after.block.symbols.iter().enumerate() {
-        let is = || Line { call: call(&renamed, symbol), ..line(after, i, path) };
+        let is = || Line { call: call(&renamed, symbol), shown: call(&readable, symbol), ..line(after, i, path) };
         let Some(at) = found.symbols[i] else {
             matched.added.push(is());
             continue;
@@ -76,11 +85,13 @@ fn line(program: &Inlined, at: usize, path: &str) -> Line {
     let first = symbol.results.first().and_then(value).map_or("", |value| &value.name);
     let types: Vec<String> = symbol.results.iter().filter_map(value).map(|value| value.meta.to_string()).collect();
     let refusals = symbol.refusals.iter().map(|refusal| (refusal.executor.to_owned(), refusal.reason.clone()));
+    let call = call(block, symbol);
     Line {
         name: format!("{path}{first}"),
         operator: symbol.name().to_owned(),
         executor: symbol.executor,
-        call: call(block, symbol),
+        shown: call.clone(),
+        call,
         types: types.join(", "),
         refusals: refusals.collect(),
         region: program.regions[at].clone(),
@@ -96,5 +107,5 @@ fn call(block: &Block, symbol: &BoundSymbol) -> String {
         body: None,
         ..symbol.clone()
     };
-    print_symbol(block, &bare).trim().replace('\u{0}', "")
+    print_symbol(block, &bare).trim().to_owned()
 }

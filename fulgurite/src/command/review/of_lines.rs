@@ -29,7 +29,7 @@ fn calls(lines: &Matched, found: &mut Vec<Finding>) {
         } else if was.types != is.types {
             names_of(&mut types, (was.types.clone(), is.types.clone())).push(name);
         } else if was.call != is.call {
-            names_of(&mut arguments, changed_words(&was.call, &is.call)).push(name);
+            names_of(&mut arguments, changed_words(&was.shown, &is.shown)).push(name);
         }
     }
     for (about, weight, groups) in
@@ -44,7 +44,8 @@ fn calls(lines: &Matched, found: &mut Vec<Finding>) {
 /// Names of lines by the operator that they call.
 type ByOperator = BTreeMap<String, Vec<String>>;
 
-/// Lines that another executor runs. Of lines that a region took or left, the fusion is told instead.
+/// Lines that another executor runs. Lines that moved into or out of a fused region are left to
+/// the findings about fusion.
 fn executors(lines: &Matched, found: &mut Vec<Finding>) {
     let mut groups: BTreeMap<_, ByOperator> = BTreeMap::new();
     for (was, is) in &lines.both {
