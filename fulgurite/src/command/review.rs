@@ -14,6 +14,7 @@ mod markdown;
 mod of_lines;
 mod pending;
 mod sides;
+mod targets;
 mod terminal;
 mod words;
 
@@ -72,11 +73,11 @@ pub struct Arguments {
     /// Accepts what failed tests left beside these snapshots (`rms_norm`, or a path), as `cargo insta accept` does; all
     /// without a name.
     #[arg(long, value_name = "NAME", num_args = 0.., conflicts_with_all = ["base", "to", "only", "markdown", "json",
-        "html"])]
+        "html", "exit_code"])]
     accept: Option<Vec<String>>,
     /// Drops what failed tests left beside these snapshots, as `cargo insta reject` does; all without a name.
     #[arg(long, value_name = "NAME", num_args = 0.., conflicts_with_all = ["accept", "base", "to", "only", "markdown",
-        "json", "html"])]
+        "json", "html", "exit_code"])]
     reject: Option<Vec<String>>,
 }
 
@@ -89,9 +90,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if let Some(names) = arguments.accept.as_ref().or(arguments.reject.as_ref()) {
         return settle(&repository, names, arguments.accept.is_some());
     }
-    for path in [&arguments.html, &arguments.markdown, &arguments.json].into_iter().flatten() {
-        expect_no_snapshot(path)?;
-    }
+    let options = [("--html", &arguments.html), ("--markdown", &arguments.markdown), ("--json", &arguments.json)];
+    targets::expect_sound(&options.map(|(option, path)| (option, path.as_deref())))?;
     let sides = Sides::of(&repository, arguments.base.as_deref(), arguments.to.as_deref())?;
     let mut pairs = sides.pairs(&repository)?;
     pairs.retain(|pair| is_wanted(pair, &arguments.only));
@@ -152,12 +152,4 @@ fn put(path: &Path, text: &str) -> Result<bool, Failed> {
 
 fn is_wanted(pair: &Pair, only: &[String]) -> bool {
     only.is_empty() || only.iter().any(|text| pair.path.contains(text.as_str()))
-}
-
-/// Fails if what is written would take the place of a stored program.
-fn expect_no_snapshot(path: &Path) -> Result<(), Failed> {
-    match path.extension().is_some_and(|ending| ending == "snap" || ending == "trace") {
-        true => Err(Failed::file(path, "is the name of a stored program, expected another ending")),
-        false => Ok(()),
-    }
 }

@@ -238,13 +238,6 @@ fn nothing_changed_is_said() {
 }
 
 #[test]
-fn the_base_is_head_the_merge_base_or_the_commit_before() {
-    let repository = Repository::with(&[NORM]);
-    repository.plant(NORM, "mul(sum, 0.125)", "mul(sum, 0.25)");
-    assert!(repository.review(&[]).ok().starts_with("HEAD ("));
-    assert_eq!(repository.review(&["--exit-code"]).code, 1);
-    repository.commit("second");
-#[test]
 fn ignored_programs_are_no_change() {
     let repository = Repository::with(&[NORM]);
     repository.write(".gitignore", "*.snap.new\n/runs\n");
@@ -257,6 +250,13 @@ fn ignored_programs_are_no_change() {
     assert!(summary.contains("new.trace") && !summary.contains("runs/"), "{summary}");
 }
 
+#[test]
+fn the_base_is_head_the_merge_base_or_the_commit_before() {
+    let repository = Repository::with(&[NORM]);
+    repository.plant(NORM, "mul(sum, 0.125)", "mul(sum, 0.25)");
+    assert!(repository.review(&[]).ok().starts_with("HEAD ("));
+    assert_eq!(repository.review(&["--exit-code"]).code, 1);
+    repository.commit("second");
     // On main the commit before it, and on a branch what it began from.
     assert!(repository.review(&[]).ok().starts_with("HEAD~1 ("));
     repository.git(&["checkout", "--quiet", "-b", "topic"]);
@@ -264,6 +264,8 @@ fn ignored_programs_are_no_change() {
     repository.commit("third");
     let on_topic = repository.review(&[]).ok();
     assert!(on_topic.starts_with("merge base with main (") && on_topic.contains("0.25 → 0.75"), "{on_topic}");
+    let peeled = repository.review(&["--to", "main^0"]).ok();
+    assert!(peeled.starts_with("commit before main^0 ("), "{peeled}");
     let between = repository.review(&["main~1", "--to", "main"]).ok();
     assert!(between.starts_with("main~1 (") && between.contains("0.125 → 0.25"), "{between}");
 }
@@ -271,8 +273,6 @@ fn ignored_programs_are_no_change() {
 #[test]
 fn files_that_are_new_and_gone_are_named() {
     let repository = Repository::with(&[NORM, "tests/snapshots/gelu.snap"]);
-    let peeled = repository.review(&["--to", "main^0"]).ok();
-    assert!(peeled.starts_with("commit before main^0 ("), "{peeled}");
     std::fs::remove_file(repository.path().join(NORM)).unwrap();
     repository.write("tests/snapshots/silu.snap", &stored("tests/snapshots/silu.snap"));
     let found = repository.reviewed();

@@ -15,7 +15,7 @@ pub struct Waiting {
 }
 
 /// How the names of insta's files end that hold snapshots which are written in sources.
-const INLINE: &str = ".pending-snap";
+pub const INLINE: &str = ".pending-snap";
 
 impl Waiting {
     /// The snapshots that wait, and the files of inline ones, by their paths.

@@ -1,0 +1,33 @@
+//! The files that a review writes, checked before any of them is written.
+
+use std::path::{Path, PathBuf};
+
+use super::pending::INLINE;
+use super::sides::{ENDINGS, PENDING};
+use crate::command::outcome::Failed;
+
+/// Fails if a file would take the place of a stored program, two options name one file or both standard output, or a
+/// page would go there. Each option is given with its file.
+pub fn expect_sound(options: &[(&str, Option<&Path>)]) -> Result<(), Failed> {
+    let given: Vec<(&str, &Path)> = options.iter().filter_map(|(option, path)| Some((*option, (*path)?))).collect();
+    for (i, (option, path)) in given.iter().enumerate() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if [PENDING, INLINE].iter().chain(&ENDINGS).any(|ending| name.ends_with(ending)) {
+            return Err(Failed::file(path, "is the name of a stored program, expected another ending"));
+        }
+        if *option == "--html" && *path == Path::new("-") {
+            return Err(Failed("--html -: a page is written to a file, expected its name".into()));
+        }
+        if let Some((other, _)) = given[..i].iter().find(|(_, other)| place(other) == place(path)) {
+            return Err(Failed(format!("{other} and {option} both name {}, expected two files", path.display())));
+        }
+    }
+    Ok(())
+}
+
+/// Where a file is: `a.md` and `./a.md` are one.
+fn place(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let named = || Some(folder.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(named).unwrap_or_else(|| path.to_owned())
+}
