@@ -2,6 +2,7 @@
 
 use svg::node::element::{Rectangle, Title};
 
+use crate::markup::plain;
 use crate::picture::{sheet, text};
 use crate::scale::number;
 
@@ -46,7 +47,7 @@ pub fn svg(heading: &str, panels: &[Bars]) -> String {
                 .set("width", format!("{width:.1}"))
                 .set("height", ROW - 6.0)
                 .set("class", format!("bar c{}", i % 7))
-                .add(Title::new(format!("{name}: {told}")));
+                .add(Title::new(plain(&format!("{name}: {told}"))));
             picture = picture.add(bar);
             picture = picture.add(text(told, [left + width + 6.0, top + 14.0]));
             picture = picture.add(text(shortened(name), [left - 8.0, top + 14.0]).set("text-anchor", "end"));
@@ -69,7 +70,7 @@ mod tests {
 
     #[test]
     fn bars_are_as_long_as_their_values() {
-        let rows = [("ours <b>", 2.0), ("peer", 4.0), ("broken", f64::NAN)];
+        let rows = [("ours <b>\u{1b}", 2.0), ("peer", 4.0), ("broken", f64::NAN)];
         let rows = rows.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let empty = Bars { title: "empty".into(), rows: Vec::new() };
         let text = svg("a step", &[Bars { title: "ms".into(), rows }, empty]);
@@ -80,6 +81,12 @@ mod tests {
             .collect();
         assert_eq!(widths.len(), 3, "{text}");
         assert!((2.0 * widths[0] - widths[1]).abs() < 0.2 && widths[2] == 0.0, "{widths:?}");
-        assert!(text.contains("ours &lt;b&gt;") && text.contains("no value") && !text.contains(">empty<"), "{text}");
+        assert!(
+            text.contains("ours &lt;b&gt;␛")
+                && !text.contains('\u{1b}')
+                && text.contains("no value")
+                && !text.contains(">empty<"),
+            "{text}"
+        );
     }
 }

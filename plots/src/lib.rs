@@ -14,7 +14,7 @@ mod series;
 pub mod terminal;
 
 pub use chart::{Chart, Curve};
-pub use markup::{escape_json, escape_text};
+pub use markup::{escape_json, escape_text, plain};
 pub use page::{Page, page};
 pub use scale::number;
 pub use series::{PARTS, Series};

@@ -2,6 +2,7 @@
 
 use svg::node::element::{Path, Polyline, Rectangle, SVG, Style, Text};
 
+use crate::markup::plain;
 use crate::scale::{number, range, ticks};
 use crate::series::Series;
 
@@ -11,8 +12,8 @@ const PANEL: f64 = 220.0;
 const MARGINS: [f64; 4] = [70.0, 20.0, 30.0, 30.0];
 /// Curves that have colours of their own.
 const COLOURS: usize = 7;
-/// Colours that people tell apart who see few (after Okabe and Ito), on a light and on a dark ground. Curves beyond
-/// them are dashed.
+/// Colours that people with impaired colour vision can tell apart (after Okabe and Ito), on a light and on a dark ground.
+/// Curves beyond them are dashed.
 pub(crate) const STYLE: &str = "
 text { fill: #1b1f24; font: 12px sans-serif }
 .ground { fill: #fff } .grid { stroke: #ddd } .title { font-weight: bold }
@@ -27,7 +28,7 @@ text { fill: #e6e8eb } .ground { fill: #14171b } .grid { stroke: #343b44 }
 
 /// A text at a place.
 pub(crate) fn text(words: impl Into<String>, [x, y]: [f64; 2]) -> Text {
-    Text::new(words).set("x", format!("{x:.1}")).set("y", format!("{y:.1}"))
+    Text::new(plain(&words.into())).set("x", format!("{x:.1}")).set("y", format!("{y:.1}"))
 }
 
 /// An empty picture of this size.
@@ -100,9 +101,10 @@ mod tests {
         let long: Series = (1..=9000).map(|x| (f64::from(x), value(x))).collect();
         let short: Series = (1..=3).map(|x| (f64::from(x), value(x))).collect();
         let both = || vec![long.clone(), short.clone()];
-        let text = svg(&["a<b", "other"], &[("loss", both()), ("empty", vec![Series::default()]), ("rate", both())]);
+        let text =
+            svg(&["a<b\u{1b}", "other"], &[("loss", both()), ("empty", vec![Series::default()]), ("rate", both())]);
         assert_eq!((text.matches("class=\"title\"").count(), text.matches("<polyline").count()), (2, 4), "{text}");
-        assert!(text.contains("a&lt;b") && !text.contains("NaN") && !text.contains("inf"));
+        assert!(text.contains("a&lt;b␛") && !text.contains('\u{1b}') && !text.contains("NaN") && !text.contains("inf"));
         assert!(text.len() < 60_000, "{} bytes", text.len());
         // The peak of one step is the highest point of its panel, which begins below the names.
         let highest = 20.0 * 2.0 + 10.0 + MARGINS[2];

@@ -1,5 +1,7 @@
 //! Curves as text: dots of braille in a terminal that has Unicode, stars in others.
 
+use unicode_width::UnicodeWidthChar;
+
 use crate::scale::{number, range};
 use crate::series::Series;
 
@@ -102,7 +104,12 @@ fn cell(dots: &[Vec<bool>], line: usize, column: usize, unicode: bool) -> char {
 
 /// A line of at most so many columns.
 fn cut(line: &str, columns: usize) -> String {
-    line.chars().take(columns).collect()
+    let mut used = 0;
+    let fits = |letter: &char| {
+        used += letter.width().unwrap_or(0);
+        used <= columns
+    };
+    line.chars().take_while(fits).collect()
 }
 
 #[cfg(test)]
@@ -140,6 +147,10 @@ loss: first 3.98 (step 1), last 2 (step 100), best
             }
         }
         assert_eq!(chart("loss", "step", &Series::default(), Terminal { columns: 9, lines: 2, unicode: true }), "");
+        let wide = chart("損失", "step", &falling(), Terminal { columns: 5, lines: 2, unicode: true });
+        assert!(wide.starts_with("損失:\n"), "{wide}");
+        let wide = chart("損失", "step", &falling(), Terminal { columns: 3, lines: 2, unicode: true });
+        assert!(wide.starts_with("損\n"), "{wide}");
         let one = chart(
             "loss",
             "step",

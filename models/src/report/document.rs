@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use fulgurite_plots::{Page, Series, escape_text, number, page};
+use fulgurite_plots::{Page, Series, escape_text, number, page, plain};
 
 use super::curves::Curves;
 
 /// Seconds from one reading of the page's file to the next.
 const RELOAD: u32 = 3;
 
-/// How a run is.
+/// The state of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum State {
     /// It goes on. The page was written at this time, in seconds of Unix, and is written about so often, in seconds.
@@ -159,17 +159,6 @@ impl Document<'_> {
 /// Text as markup. Control characters, which a page may not have, are shown as their pictures.
 fn shown(text: &str) -> String {
     escape_text(&plain(text))
-}
-
-fn plain(text: &str) -> String {
-    let shown = |c: char| match c {
-        '\n' | '\t' => c,
-        '\0'..='\u{1f}' => char::from_u32(0x2400 + u32::from(c)).unwrap_or(' '),
-        '\u{7f}' => '\u{2421}',
-        '\u{80}'..='\u{9f}' => '\u{fffd}',
-        c => c,
-    };
-    text.chars().map(shown).collect()
 }
 
 /// Seconds in words.
