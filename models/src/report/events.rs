@@ -54,23 +54,24 @@ pub struct EventsFile {
 
 impl EventsFile {
     /// The file in `folder`: a new one, or, for a run that goes on after step `done`, the one that is there without
-    /// what happened after that step, which happens again; and the events that it has.
+    /// what happened after that step, which happens again; and the events that it has. A last line that a killed
+    /// process did not write to its end is left out. In place of lines that are no events there is a note.
     ///
     /// # Errors
-    /// The file system's, and a line that is no event. A last line that a killed process did not write to its end is
-    /// left out.
+    /// The file system's.
     pub fn open(folder: &Path, done: Option<u64>) -> Result<(EventsFile, Vec<Event>), MetricsError> {
         let path = folder.join(EVENTS);
         let failed = |error| MetricsError::Io { path: path.clone(), error };
         let mut events = Vec::new();
         if let Some(done) = done.filter(|_| path.exists()) {
-            let text = std::fs::read_to_string(&path).map_err(failed)?;
-            let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-            for (line, number) in whole.lines().zip(1..) {
-                let event = serde_json::from_str::<Event>(line).map_err(|error| {
-                    let message = format!("is no event: {error}");
-                    MetricsError::Line { path: path.clone(), line: number, message }
-                })?;
+            let bytes = std::fs::read(&path).map_err(failed)?;
+            // The end of the last line may be inside a character.
+            let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
+            for (line, number) in whole.split(|byte| *byte == b'\n').zip(1..).filter(|(line, _)| !line.is_empty()) {
+                let event = serde_json::from_slice::<Event>(line).unwrap_or_else(|error| {
+                    let text = format!("line {number} of {EVENTS} is no event and is left out: {error}");
+                    Event { step: done, what: What::Note { text } }
+                });
                 events.extend(Some(event).filter(|event| event.step <= done));
             }
         }
@@ -121,14 +122,17 @@ mod tests {
         assert_eq!(before, []);
         all().iter().for_each(|event| file.add(event).unwrap());
         file.sync().unwrap();
-        // Killed while a line was written.
-        file.file.write_all(b"{\"step\":6,\"ki").unwrap();
+        // Killed while a line was written, inside a character.
+        file.file.write_all(b"{\"step\":6,\"kind\":\"note\",\"text\":\"\xC3").unwrap();
         for (done, kept) in [(9, 3), (4, 2), (3, 1)] {
             assert_eq!(EventsFile::open(folder.path(), Some(done)).unwrap().1, all()[..kept], "{done}");
         }
         assert_eq!(EventsFile::open(folder.path(), None).unwrap().1, []);
         std::fs::write(folder.path().join(EVENTS), "{\"step\":1}\n").unwrap();
-        let error = EventsFile::open(folder.path(), Some(1)).unwrap_err().to_string();
-        assert!(error.contains("line 1: is no event"), "{error}");
+        let (_, events) = EventsFile::open(folder.path(), Some(1)).unwrap();
+        let [Event { step: 1, what: What::Note { text } }] = &events[..] else { panic!("{events:?}") };
+        assert!(text.contains("line 1 of events.jsonl is no event"), "{text}");
+        // The note has taken the place of the line.
+        assert_eq!(EventsFile::open(folder.path(), Some(1)).unwrap().1, events);
     }
 }
