@@ -1,8 +1,10 @@
-//! What the memory of the host moves in a second.
+//! What the memory of the host and of devices moves in a second.
 
 use std::time::Instant;
 
 use rayon::prelude::*;
+
+use super::flops::named;
 
 /// Elements of each of the two arrays: together more than caches hold.
 const ELEMENTS: usize = 8 << 20;
@@ -23,4 +25,36 @@ pub fn of_host() -> f64 {
     }
     std::hint::black_box(&to);
     2.0 * size_of_val(&*from) as f64 / least.max(1e-9)
+}
+
+/// Bytes a second of the memory of a device that is called `model`, as its maker says; `None` for a device that is not
+/// in this list.
+pub fn of_device(model: &str) -> Option<f64> {
+    // In units of 10⁹. NVIDIA's data sheets. The first name that is a part of the device's decides: names of more words
+    // stand before their beginnings.
+    const DEVICES: [(&str, f64); 10] = [
+        ("H200", 4800.0),
+        ("H100 PCIe", 2000.0),
+        ("H100 NVL", 3900.0),
+        ("H100", 3350.0),
+        ("A100-SXM4-80GB", 2039.0),
+        ("A100 80GB PCIe", 1935.0),
+        ("A100", 1555.0),
+        ("L40S", 864.0),
+        ("L4", 300.0),
+        ("A10", 600.0),
+    ];
+    named(model, DEVICES).map(|(_, billions)| billions * 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longer_names_are_found_first() {
+        assert_eq!(of_device("NVIDIA H100 80GB HBM3"), Some(3350e9));
+        assert_eq!(of_device("NVIDIA A100-SXM4-80GB"), Some(2039e9));
+        assert_eq!(of_device("NVIDIA L400"), None);
+    }
 }

@@ -16,27 +16,8 @@ pub fn of_token(model: &dyn Model, length: usize) -> f64 {
     6.0 * weights + 12.0 * model.attention_width() as f64 * length as f64
 }
 
-/// Bytes a second of the memory of a device that is called `model`, as its maker says; `None` for a device that is not
-/// in this list.
-pub fn bytes_of_device(model: &str) -> Option<f64> {
-    // In units of 10⁹. NVIDIA's data sheets.
-    const DEVICES: [(&str, f64); 10] = [
-        ("H200", 4800.0),
-        ("H100 PCIe", 2000.0),
-        ("H100 NVL", 3900.0),
-        ("H100", 3350.0),
-        ("A100-SXM4-80GB", 2039.0),
-        ("A100 80GB PCIe", 1935.0),
-        ("A100", 1555.0),
-        ("L40S", 864.0),
-        ("L4", 300.0),
-        ("A10", 600.0),
-    ];
-    named(model, DEVICES).map(|(_, billions)| billions * 1e9)
-}
-
 /// The first entry whose name is a part of the device's, by whole words.
-fn named<T>(model: &str, devices: impl IntoIterator<Item = (&'static str, T)>) -> Option<(&'static str, T)> {
+pub(super) fn named<T>(model: &str, devices: impl IntoIterator<Item = (&'static str, T)>) -> Option<(&'static str, T)> {
     let words = |name: &str| name.split(|c: char| !c.is_ascii_alphanumeric()).map(str::to_owned).collect::<Vec<_>>();
     let own = words(model);
     let holds = |name: &str| own.windows(words(name).len()).any(|part| part == words(name));
@@ -46,7 +27,8 @@ fn named<T>(model: &str, devices: impl IntoIterator<Item = (&'static str, T)>) -
 /// Operations a second of dense products in `dtype` (`bf16`, `tf32`, `f32`) by a device that is called `model`, as its
 /// maker says; `None` for a device that is not in this list.
 pub fn of_device(model: &str, dtype: &str) -> Option<f64> {
-    // In units of 10¹². The first name that is a part of the device's decides. NVIDIA's data sheets, without sparsity.
+    // In units of 10¹². NVIDIA's data sheets, without sparsity. The first name that is a part of the device's decides:
+    // `H200 NVL` stands before `H200`.
     const DEVICES: [(&str, [f64; 3]); 9] = [
         ("H200 NVL", [835.5, 417.5, 60.0]),
         ("H200", [989.4, 494.7, 66.9]),
@@ -100,8 +82,5 @@ mod tests {
         for (name, dtype) in [("NVIDIA GeForce", "bf16"), ("NVIDIA L400", "bf16"), ("NVIDIA H200", "f16")] {
             assert_eq!(of_device(name, dtype), None);
         }
-        assert_eq!(bytes_of_device("NVIDIA H100 80GB HBM3"), Some(3350e9));
-        assert_eq!(bytes_of_device("NVIDIA A100-SXM4-80GB"), Some(2039e9));
-        assert_eq!(bytes_of_device("NVIDIA L400"), None);
     }
 }

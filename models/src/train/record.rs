@@ -9,7 +9,7 @@ use fulgurite_runtime::{Error, Result};
 
 use super::log::peak_flops;
 use super::options::TrainOptions;
-use crate::metrics::{bandwidth, flops};
+use crate::metrics::bandwidth;
 
 /// Writes every stage of a compiled function as text.
 pub fn write_stages(folder: &Path, stages: &[Stage]) -> Result<()> {
@@ -29,7 +29,7 @@ pub fn write_stages(folder: &Path, stages: &[Stage]) -> Result<()> {
 pub(super) fn ceilings(options: &TrainOptions) -> Result<Ceilings> {
     let bytes_per_second = match options.device().is_cpu() {
         true => Some(bandwidth::of_host()),
-        false => flops::bytes_of_device(&DeviceState::of(options.device())?.context().properties().model),
+        false => bandwidth::of_device(&DeviceState::of(options.device())?.context().properties().model),
     };
     Ok(Ceilings { bytes_per_second, flops_per_second: peak_flops(options)? })
 }
