@@ -9,7 +9,7 @@ use crate::argument::Attribute;
 use crate::array::{Array, Strides};
 use crate::compile::{Options, Stage, compile_traced};
 use crate::error::{Error, Result};
-use crate::meta::{Device, Target, TensorMeta};
+use crate::meta::{Device, LARGEST_TENSOR, Target, TensorMeta};
 use crate::program::{Profile, Program};
 use crate::refusal::Refusal;
 use crate::registered;
@@ -84,6 +84,11 @@ fn trace_parameters<A, O: Tree<Leaf = Tensor>>(
     arguments: impl FnOnce(&mut dyn FnMut() -> Tensor) -> A,
     f: impl FnOnce(A) -> O,
 ) -> Result<(Trace, O)> {
+    // Functions and rules multiply extents of what they are given.
+    if let Some((name, meta)) = parameters.iter().find(|(_, meta)| meta.addressable().is_err()) {
+        let message = format!("is {meta}, larger than any memory, {LARGEST_TENSOR} bytes");
+        return Err(Error::Argument { argument: name.to_string(), message });
+    }
     let mut returned = None;
     let mut outputs = Vec::new();
     let block = trace_block(parameters, |handles| {

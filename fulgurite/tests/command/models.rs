@@ -376,6 +376,12 @@ fn traces_of_a_model() {
     assert!(half.contains("state.params.wte.weight: bf16[256, 64]"), "{half}");
     let complaint = run(&[&small[..], &["--dtype", "i64"]].concat()).fails(1);
     assert!(complaint.contains("--dtype is i64, expected a floating-point type"), "{complaint}");
+    for model in ["gpt2", "gpt2-loss", "llama", "llama-decode"] {
+        for batch in ["9223372036854775807", "18446744073709551615", "4611686018427387904"] {
+            let complaint = run(&["trace", "show", model, "--batch", batch]).fails(1);
+            assert!(complaint.contains("larger than any memory"), "{model}, {batch}: {complaint}");
+        }
+    }
     // Before the default executors of the target, or instead of them.
     let claim = |executors| {
         let model = ["trace", "show", "llama-loss", "--layers", "1", "--dtype", "bf16", "--target", "cuda:sm_90a"];

@@ -106,6 +106,7 @@ fn messages_say_what_to_write() {
         ("x: f32[4] = tt::exp(x)", 1, "'x' is defined twice"),
         ("y: f33[4] = tt::exp(x)", 4, "expected a type like 'f32[4, 5]', found 'f33', did you mean 'f32'?"),
         ("y: f32[-4] = tt::exp(x)", 8, "'-4' is out of range for an extent"),
+        ("y: f32[9223372036854775807, 4] = tt::exp(x)", 3, "f32[9223372036854775807, 4] is larger than any memory"),
         ("y: f32[4] = tt::exp(x)\nreturn y memory { z at 0 }", 19, "no value is called 'z'"),
         ("y: f32[4] = tt::exp(x)\nreturn y memory { y at top }", 24, "expected an offset in the arena, 'output' or"),
         ("y: f32[4] = tt::exp(x)\nreturn y memory { y at 0, y at 8 }", 27, "the memory of 'y' is told twice"),

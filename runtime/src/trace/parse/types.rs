@@ -5,7 +5,7 @@ use fulgurite_kernels::DType;
 use super::messages::{MAX_HINT, hint, quote};
 use super::{MAX_KINDS, Parser, Typed};
 use crate::error::Result;
-use crate::meta::{Device, Dims, TensorMeta};
+use crate::meta::{Device, Dims, LARGEST_TENSOR, TensorMeta};
 
 impl Parser<'_> {
     /// The first device of a kind.
@@ -32,6 +32,7 @@ impl Parser<'_> {
 
     /// `f32[4, 5]`, `f32[4]@cuda:0`.
     pub(super) fn meta(&mut self) -> Result<TensorMeta> {
+        let at = self.at;
         let word = self.peek_word();
         let Some(dtype) = DType::ALL.into_iter().find(|dtype| dtype.name() == word) else {
             let hint = hint(word, DType::ALL.into_iter().map(DType::name));
@@ -42,7 +43,12 @@ impl Parser<'_> {
         self.expect('[', "and extents after the dtype")?;
         let shape: Dims = self.list(']', |p| p.integer::<usize>("an extent"))?.into();
         let device = if self.eat('@') { self.device()? } else { self.home };
-        Ok(TensorMeta::new(shape, dtype, device))
+        let meta = TensorMeta::new(shape, dtype, device);
+        // Rules multiply extents of what they are given.
+        match meta.addressable() {
+            Ok(()) => Ok(meta),
+            Err(_) => self.fail(at, format!("{meta} is larger than any memory, {LARGEST_TENSOR} bytes")),
+        }
     }
 
     /// `name: f32[4]`.
