@@ -89,13 +89,32 @@ class App {
             );
         document.addEventListener("keydown", (event) => this.key(event));
         const [wanted, stage] = location.hash.slice(1 + fragmentPrefix().length).split("/").map(decoded);
-        const at = this.subject().stages.findIndex((of) => of.name === stage);
-        if (at >= 0) this.stages[this.subjectAt] = at;
-        const usual = this.subject().time ? "time" : this.stage() ? "program" : "texts";
-        const first = Data.comparisons.length ? "compare" : usual;
-        const compared = Data.comparisons.findIndex((of) => of.stage === stage);
+        this.open(this.viewOf(wanted, this.placeOf(stage)));
+    }
+
+    /** Goes to a stage, on the first side that has it, and to its comparison; says whether it is known and compared. */
+    placeOf(stage) {
+        const at = Data.subjects.map((subject) => subject.stages.findIndex((of) => of.name === stage));
+        at.forEach((place, side) => {
+            if (place >= 0) this.stages[side] = place;
+        });
+        const known = at.findIndex((place) => place >= 0);
+        // Without a stage, a program that there is: of a file that is new the side before has none.
+        const first = Data.subjects.findIndex((subject) => subject.stages.length);
+        this.subjectAt = Math.max(known >= 0 ? known : first, 0);
+        const compared = Data.comparisons.findIndex((of) => of.before === at[0] || of.after === at[1]);
         if (compared >= 0) this.views.find(([id]) => id === "compare")[2].at = compared;
-        this.open(this.views.some(([id]) => id === wanted) ? wanted : first);
+        return { known: known >= 0, compared: compared >= 0 };
+    }
+
+    /** The view to begin with: the one that is wanted, if it can show the stage. */
+    viewOf(wanted, { known, compared }) {
+        const has = (view) => this.views.some(([id]) => id === view);
+        if (wanted === "compare" && known && !compared) return "program";
+        if (has(wanted)) return wanted;
+        if (has("compare")) return "compare";
+        if (this.subject().time) return "time";
+        return this.stage() || !has("texts") ? "program" : "texts";
     }
 
     /** For what and by whom the programs were compiled. */

@@ -282,6 +282,38 @@ fn files_that_are_new_and_gone_are_named() {
     browser.open(&repository.page());
     browser.follow(".entry a", "rms_norm");
     assert!(browser.text(".banner").contains("the file is not there"), "{}", browser.text(".banner"));
+    // A new file has programs on the other side, wherever a link leads.
+    for link in [".entry h2 a[href='#1']", ".entry h3 a[href^='#1/']"] {
+        browser.open(&repository.page());
+        browser.follow(link, "");
+        assert!(browser.text("h1").contains("silu"), "{}", browser.text("h1"));
+        assert!(browser.text(".row.line").contains("neg("), "{link}: {}", browser.text("#view"));
+    }
+    browser.check();
+}
+
+#[test]
+fn a_program_that_one_side_lacks_is_opened() {
+    let repository = Repository::with(&[NORM]);
+    let program = |heading: &str, call: &str| {
+        format!("== {heading}\n# fulgurite trace 2\ntrace f for cpu (x: f32[4]) {{\n  y = {call}(x)\n  return y\n}}\n")
+    };
+    let path = "tests/snapshots/file.snap";
+    repository.write(path, &[program("first", "exp"), program("gone", "sin")].concat());
+    repository.commit("second");
+    repository.write(path, &[program("first", "log"), program("third", "cos")].concat());
+    let found = repository.reviewed();
+    assert_named(&found, &["third", "gone"]);
+    let Some(mut browser) = Browser::start() else { return };
+    for (heading, line) in [("third", "cos("), ("gone", "sin(")] {
+        browser.open(&repository.page());
+        browser.follow(".entry h3 a", heading);
+        assert_eq!(browser.text(".stage-name"), format!("{heading} (2 of 2)"));
+        assert!(browser.text(".row.line").contains(line), "{heading}: {}", browser.text("#view"));
+    }
+    browser.open(&repository.page());
+    browser.follow(".entry h3 a", "first");
+    assert!(browser.text(CHANGES).contains("log("), "{}", browser.text("#view"));
     browser.check();
 }
 
