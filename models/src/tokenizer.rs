@@ -62,14 +62,24 @@ impl Tokenizer {
         Tokenizer::from_name(name).is_err() && (Path::new(name).is_absolute() || name.ends_with(".json"))
     }
 
-    /// The name under which the tokenizer of a checkpoint is found: the stored one, or that of the copy beside the
-    /// checkpoint's file where the stored one is of a file that is gone.
+    /// The name under which the tokenizer of a checkpoint is found: where it is of a file, that of the copy beside the
+    /// checkpoint's file if there is one, since the named file may have changed; otherwise the stored one.
     pub fn found(stored: String, checkpoint: &Path) -> String {
         let copy = checkpoint.with_file_name(tokenizer_file::FILE);
-        match Tokenizer::names_file(&stored) && !Path::new(&stored).exists() && copy.is_file() {
+        match Tokenizer::names_file(&stored) && copy.is_file() {
             true => copy.display().to_string(),
             false => stored,
         }
+    }
+
+    /// Whether this is the tokenizer that a checkpoint stores as `stored`: of the same name, or of a file with the same
+    /// content as the one that [`Tokenizer::found`] gives.
+    pub(crate) fn is_stored_as(&self, stored: &str, checkpoint: &Path) -> bool {
+        let Tokenizer::File(file) = self else { return self.name() == stored };
+        let found = Tokenizer::found(stored.to_owned(), checkpoint);
+        let read = |path: &Path| std::fs::read(path).ok();
+        let same = read(file.path()).zip(read(Path::new(&found))).map(|(own, other)| own == other);
+        same.unwrap_or_else(|| self.name() == stored)
     }
 
     /// `gpt2` or `bytes`, or the file's path from the root. Checkpoints store it.

@@ -103,6 +103,21 @@ fn a_run_is_resumed_as_it_was_started() {
 }
 
 #[test]
+fn other_data_for_validation_leave_the_data_that_a_run_trains_with() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [("text.txt", "the quick brown fox. "), ("one.txt", "a few words. "), ("two.txt", "others. ")] {
+        std::fs::write(folder.path().join(name), text.repeat(80)).unwrap();
+    }
+    let train = |more: &[&str]| {
+        let small = ["train", "gpt2", "--size", "nano", "--batch", "1", "--context", "16", "--evaluate-batches", "1"];
+        run_in(folder.path(), &[&small[..], &["--sample-tokens", "2", "--out", "run"], more].concat())
+    };
+    train(&["--steps", "1", "--data", "text.txt", "--validation", "one.txt"]).ok();
+    let said = train(&["--steps", "2", "--resume", "--validation", "two.txt"]).ok();
+    assert!(said.contains("resumed at step 1 of 2"), "{said}");
+}
+
+#[test]
 fn a_llama_is_trained_resumed_and_sampled() {
     let folder = tempfile::tempdir().unwrap();
     let train = |steps: &'static str, more: &[&str]| {

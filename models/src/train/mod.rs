@@ -11,6 +11,8 @@ mod resume;
 mod run;
 mod settings;
 mod steps;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 
@@ -23,6 +25,7 @@ pub use failure::{Cause, Divergence, TrainError};
 pub use notes::{DROPOUT_STREAMS, PRECISION};
 pub use options::{OnNonFinite, TrainOptions, TrainReport};
 pub use record::write_stages;
+pub use resume::precision_of;
 
 use log::in_table;
 use programs::Programs;
@@ -128,10 +131,11 @@ fn reported(
         if loss.is_finite() {
             page.add(What::Validation { loss }).map_err(in_table)?;
         }
-        report.sample = sample(&run, options)?;
-        let text = report.sample.clone();
-        page.add(What::Sample { prompt: options.prompt.clone(), text }).map_err(in_table)?;
-        line(&format!("sample:\n{}{}", options.prompt, report.sample));
+        if let Some(text) = sample(&run, options)? {
+            report.sample = text.clone();
+            line(&format!("sample:\n{}{text}", options.prompt));
+            page.add(What::Sample { prompt: options.prompt.clone(), text }).map_err(in_table)?;
+        }
         report.stopped = options.asked_to_stop();
     }
     if options.profile && !report.stopped {
@@ -182,6 +186,10 @@ fn announce(options: &TrainOptions, run: &Run, line: &mut dyn FnMut(&str)) {
         options.steps,
         run.batches.batches_per_epoch(),
     ));
+    if !run.has_samples {
+        let (prompt, name) = (&options.prompt, run.tokenizer.name());
+        line(&format!("no samples: the prompt {prompt:?} has no tokens of the tokenizer '{name}'"));
+    }
     if let Some((first, more)) = run.passed_over.split_first() {
         let more = if more.is_empty() { String::new() } else { format!(", nor are {} after it", more.len()) };
         line(&format!("an earlier checkpoint is taken, the newest is not good{more}: {first}"));

@@ -46,6 +46,8 @@ pub(super) struct Run {
     pub(super) resumed: Option<u64>,
     /// Fields of the configuration that were given, `name=value` each.
     pub(super) fields: Vec<String>,
+    /// Whether the prompt of the samples has tokens to begin with.
+    pub(super) has_samples: bool,
 }
 
 impl Run {
@@ -57,7 +59,7 @@ impl Run {
 
 /// Refuses a model that does not fit before its weights are made, which takes minutes where they are many: by the plan
 /// of its step, or, where gradients are accumulated over several programs, by what weights, moments and gradients take.
-fn within_memory(options: &TrainOptions, config: &dyn Model, context: usize) -> Result<()> {
+pub(super) fn within_memory(options: &TrainOptions, config: &dyn Model, context: usize) -> Result<()> {
     // A device says itself what it lacks.
     let limit = options.compile.memory_limit.filter(|_| options.device().is_cpu());
     let Some(limit) = limit else { return Ok(()) };
@@ -77,7 +79,8 @@ fn within_memory(options: &TrainOptions, config: &dyn Model, context: usize) -> 
     compile(trace, &options.compile).map(drop)
 }
 
-/// The model: that of a file, or else the named size, which gets the requested context. `resumed` is the checkpoint's.
+/// The model: that of a file, or else the named size, which gets the requested context. `resumed` is the checkpoint's;
+/// it says the context of a named size where none is requested.
 fn configured(
     options: &TrainOptions,
     fields: &[String],
@@ -99,7 +102,8 @@ fn configured(
             (None, Some(config)) if options.set.is_empty() && config.family() == options.family => config.clone(),
             (size, _) => {
                 let size = size.as_deref().unwrap_or(options.family.usual_size());
-                ModelConfig::named(options.family, size, fields, options.context, tokenizer)?
+                let context = options.context.or(resumed.map(ModelConfig::context));
+                ModelConfig::named(options.family, size, fields, context, tokenizer)?
             }
         },
     };
@@ -139,11 +143,14 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
     let config = configured(options, &fields, of_file, stored.map(|stored| &stored.model), &tokenizer)?;
     let context = options.context.or(stored.map(|stored| stored.data.context)).unwrap_or(config.context());
     let tokens = options.tokens_of_step(context)?;
+    let prompt = tokenizer.encode_prompt(&options.prompt).map_err(|error| wrong("prompt", error))?;
+    let has_samples = !prompt.is_empty();
     within_memory(options, &config, context)?;
     if let Some(saved) = &saved {
         // Where none is named it is the checkpoint's own, which may be at another place by now.
         let stored = &saved.checkpoint.state;
-        let name = options.tokenizer.as_ref().map_or(stored.tokenizer.clone().into(), |_| tokenizer.name());
+        let same = options.tokenizer.is_none() || tokenizer.is_stored_as(&stored.tokenizer, checkpoint);
+        let name = if same { stored.tokenizer.clone().into() } else { tokenizer.name() };
         resume::check(options, stored, &config, &name, context)?;
     }
     let (train, validation) =
@@ -171,6 +178,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
             saved,
             resumed: Some(stored.step),
             fields,
+            has_samples,
         });
     }
     let (device, dtype) = (options.device(), options.precision.parameters());
@@ -199,6 +207,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
         saved: None,
         resumed: None,
         fields,
+        has_samples,
     })
 }
 
@@ -224,7 +233,7 @@ pub(super) fn save(
         (DROPOUT_STREAMS.to_owned(), "by step, batch and place".to_owned()),
     ]);
     for (note, files) in [(DATA, &options.data), (VALIDATION, &options.validation)] {
-        // A name that is no Unicode has no place in JSON: such a run names its files again.
+        // Paths that are not UTF-8 cannot be stored; `--resume` then needs `--data`.
         let names = files.iter().map(|file| std::path::absolute(file).ok()?.to_str().map(str::to_owned));
         if let Some(names) = names.collect::<Option<Vec<String>>>().filter(|names| !names.is_empty()) {
             notes.insert(note.to_owned(), serde_json::json!(names).to_string());
@@ -287,72 +296,15 @@ pub(super) fn evaluate(run: &Run, loss: &ValidationLoss<'_>) -> Result<f64> {
     Ok(total / run.validation.len() as f64)
 }
 
-/// Text by the model as it is, with the seed of the run: what changes from sample to sample is the model.
-pub(super) fn sample(run: &Run, options: &TrainOptions) -> Result<String> {
+/// Text by the model as it is, with the seed of the run: what changes from sample to sample is the model. `None` where
+/// the prompt has no tokens, which the tokenizer of a file may make of white space.
+pub(super) fn sample(run: &Run, options: &TrainOptions) -> Result<Option<String>> {
+    if !run.has_samples {
+        return Ok(None);
+    }
     let sampling = Sampling { seed: options.seed, ..Sampling::default() };
     let request = Request::new(&options.prompt, options.sample_tokens, sampling);
     let (params, compile) = (&run.state.params, Options::default());
     let texts = generate(&run.config, &run.tokenizer, params, &request, &compile, &mut |_, _| {})?;
-    Ok(texts.into_iter().map(|of| of.text).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::GptConfig;
-
-    fn limited(gigabytes: u64, accumulate: usize) -> TrainOptions {
-        TrainOptions {
-            family: Default::default(),
-            size: None,
-            set: Vec::new(),
-            init: None,
-            tokenizer: None,
-            data: Vec::new(),
-            validation: Vec::new(),
-            steps: 1,
-            batch: 4,
-            context: None,
-            accumulate,
-            lr: 1e-3,
-            final_lr: 0.1,
-            warmup: 0,
-            optimizer: Default::default(),
-            dropout: 0.0,
-            seed: 0,
-            evaluate_every: 0,
-            activation_checkpointing: Default::default(),
-            evaluate_batches: 1,
-            save_every: 0,
-            log_every: 10,
-            peak_flops: None,
-            keep: 1,
-            nonfinite: Default::default(),
-            allow_nonfinite: false,
-            sample_every: 0,
-            sample_tokens: 0,
-            prompt: String::new(),
-            out: Default::default(),
-            profile: false,
-            resume: false,
-            overwrite: false,
-            precision: Default::default(),
-            compile: Options { memory_limit: Some(gigabytes << 30), ..Options::default() },
-            stop: None,
-        }
-    }
-
-    /// By its configuration alone: nothing of the model is made.
-    #[test]
-    fn what_does_not_fit_is_known_before_it_is_made() {
-        let config = |size: &str| GptConfig::named(size, 50257).unwrap();
-        for (size, gigabytes, accumulate) in [("1558M", 8, 1), ("1558M", 8, 4), ("124M", 3, 1)] {
-            let error = within_memory(&limited(gigabytes, accumulate), &config(size), 1024).unwrap_err();
-            assert!(matches!(error, Error::PlanTooLarge { limit, .. } if limit == gigabytes << 30), "{size}: {error}");
-        }
-        within_memory(&limited(8, 1), &config("124M"), 64).unwrap();
-        let mut elsewhere = limited(1, 1);
-        elsewhere.compile.device = Some(fulgurite_runtime::Device::new("cuda", 0));
-        within_memory(&elsewhere, &config("1558M"), 1024).unwrap();
-    }
+    Ok(Some(texts.into_iter().map(|of| of.text).collect()))
 }

@@ -289,7 +289,7 @@ impl Steps<'_> {
             log.validation(number, evaluate(run, loss)?)?;
         }
         if self.due(number, options.sample_every) {
-            log.sample(number, sample(run, options)?)?;
+            sample(run, options)?.map_or(Ok(()), |text| log.sample(number, text))?;
         }
         if self.due(number, options.save_every) {
             log.sync()?;

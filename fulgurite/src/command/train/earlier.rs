@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use fulgurite::models::checkpoint::TrainingState;
-use fulgurite::models::train::notes;
+use fulgurite::models::train::{notes, precision_of};
 use fulgurite::models::{Family, Model};
 
 use super::arguments::Run;
@@ -23,11 +23,13 @@ pub(super) fn apply(family: Family, dropout: Option<&mut f64>, run: &mut Run, gi
         *dropout = state.model.dropout();
     }
     let files = |note: &str| state.notes.get(note).and_then(|noted| serde_json::from_str(noted).ok());
-    if !given("data") && !given("validation") {
+    if !given("data") {
         run.data = files(notes::DATA).unwrap_or_default();
+    }
+    if !given("validation") {
         run.validation = files(notes::VALIDATION).unwrap_or_default();
     }
-    if let Some(precision) = state.notes.get(notes::PRECISION).and_then(|name| name.parse().ok())
+    if let Some(precision) = precision_of(&state).and_then(|name| name.parse().ok())
         && !given("precision")
     {
         run.precision = precision;
