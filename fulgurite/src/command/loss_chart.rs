@@ -6,7 +6,7 @@ use fulgurite::models::metrics::{Metrics, TABLE, losses, read};
 use fulgurite_plots::terminal::{Terminal, chart};
 
 use super::outcome::Failed;
-use super::output::write;
+use super::output::{printable, write};
 
 /// Lines of the drawing.
 const LINES: usize = 8;
@@ -17,7 +17,7 @@ const COLUMNS: usize = 80;
 pub fn show(title: &str, metrics: &[Metrics]) -> Result<(), Failed> {
     let columns = console::Term::stdout().size_checked().map_or(COLUMNS, |(_, columns)| usize::from(columns));
     let terminal = Terminal { columns, lines: LINES, unicode: Terminal::locale_has_unicode() };
-    write(format_args!("{}", chart(title, "step", &losses(metrics), terminal)))
+    write(format_args!("{}", chart(&printable(title), "step", &losses(metrics), terminal)))
 }
 
 /// Writes the chart of the run in a folder. A table that cannot be read has none.

@@ -20,6 +20,11 @@ pub fn write(text: Arguments<'_>) -> Result<(), Failed> {
     }
 }
 
+/// Text for a terminal: control characters, which could be its commands, are replaced. Line breaks and tabs stay.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c }).collect()
+}
+
 /// A line on standard output.
 macro_rules! say {
     ($($text:tt)*) => {
@@ -43,4 +48,14 @@ pub fn complain(message: &str) {
 /// A line on standard error about what is no error.
 pub fn note(message: &str) {
     let _ = writeln!(stderr().lock(), "note: {message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn a_terminal_gets_no_commands() {
+        assert_eq!(printable("é\n\t\u{1b}]0;title\u{7}\u{9b}2J\r"), "é\n\t\u{fffd}]0;title\u{fffd}\u{fffd}2J\u{fffd}");
+    }
 }
