@@ -14,26 +14,53 @@ use crate::{argument, wrong};
 /// A panel: its title with the unit, and the fields that may have its number; the first that is there counts.
 pub type Field = (&'static str, &'static [&'static str]);
 
-/// Draws measurements, each with its name, if `--plot` asks for it.
-///
-/// # Errors
-/// Files that cannot be read or written, and one without measurements.
-pub fn plot(heading: &str, own: &[(String, Value)], fields: &[Field]) -> Result<()> {
-    let Some(file) = argument("--plot") else { return Ok(()) };
-    if !file.to_lowercase().ends_with(".svg") {
-        return Err(wrong("--plot", format!("is '{file}', expected a name that ends in .svg")));
+/// The bars that the command line asks for.
+pub struct Drawing {
+    file: String,
+    peers: Vec<(String, Value)>,
+    fields: Vec<Field>,
+}
+
+impl Drawing {
+    /// What `--plot` and `--against` ask for, if they do. Before the measurement, which may take long.
+    ///
+    /// # Errors
+    /// A name that does not end in `.svg`, `--against` alone, and a file of peers that cannot be read or has no
+    /// measurement.
+    pub fn asked(fields: &[Field]) -> Result<Option<Drawing>> {
+        Drawing::of(argument("--plot"), argument("--against"), fields)
     }
-    let mut rows = own.to_vec();
-    if let Some(peers) = argument("--against") {
-        let text =
-            std::fs::read_to_string(&peers).map_err(|error| wrong("--against", format!("'{peers}': {error}")))?;
-        rows.extend(read(&text, fields).map_err(|message| wrong("--against", format!("'{peers}' {message}")))?);
+
+    fn of(file: Option<String>, against: Option<String>, fields: &[Field]) -> Result<Option<Drawing>> {
+        let Some(file) = file else {
+            let alone = against.map(|_| wrong("--against", "is given without '--plot'"));
+            return alone.map_or(Ok(None), Err);
+        };
+        if !file.to_lowercase().ends_with(".svg") {
+            return Err(wrong("--plot", format!("is '{file}', expected a name that ends in .svg")));
+        }
+        let mut peers = Vec::new();
+        if let Some(path) = against {
+            let text =
+                std::fs::read_to_string(&path).map_err(|error| wrong("--against", format!("'{path}': {error}")))?;
+            peers = read(&text, fields).map_err(|message| wrong("--against", format!("'{path}' {message}")))?;
+        }
+        Ok(Some(Drawing { file, peers, fields: fields.to_vec() }))
     }
-    let picture = svg(heading, &panels(&rows, fields));
-    fulgurite_models::durable::write(Path::new(&file), picture.as_bytes())
-        .map_err(|error| Error::File { path: file.clone(), message: error.to_string() })?;
-    eprintln!("{file}");
-    Ok(())
+
+    /// Draws measurements, each with its name, beside those of the peers.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn draw(self, heading: &str, own: &[(String, Value)]) -> Result<()> {
+        let Drawing { file, peers, fields } = self;
+        let rows = [own, &peers].concat();
+        let picture = svg(heading, &panels(&rows, &fields));
+        fulgurite_models::durable::write(Path::new(&file), picture.as_bytes())
+            .map_err(|error| Error::File { path: file.clone(), message: error.to_string() })?;
+        eprintln!("{file}");
+        Ok(())
+    }
 }
 
 fn number(run: &Value, names: &[&str]) -> Option<f64> {
@@ -78,5 +105,22 @@ mod tests {
         assert_eq!(panels[1].rows, [("llm.c".to_owned(), 7.0)]);
         assert!(read("{\"a\":1}\n", &fields).unwrap_err().contains("no line with a measurement"));
         assert!(read("{\n", &fields).unwrap_err().contains("no JSON"));
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_refused_before_the_measurement() {
+        let refused = |file: Option<&str>, against: Option<&str>| {
+            Drawing::of(file.map(str::to_owned), against.map(str::to_owned), &[]).err().map(|error| error.to_string())
+        };
+        assert_eq!(refused(None, None), None);
+        assert_eq!(refused(Some("a.SVG"), None), None);
+        for (file, against, expected) in [
+            (Some("a.png"), None, "ends in .svg"),
+            (None, Some("peers"), "without '--plot'"),
+            (Some("a.svg"), Some("no such file"), "'no such file'"),
+        ] {
+            let error = refused(file, against).unwrap_or_default();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

@@ -2,8 +2,8 @@
 //! f32: `cargo run --release -p fulgurite-benches --bin cpu_step [threads] [steps]`, with
 //! `--plot FILE.svg --against FILE` beside peers, whose lines of JSON are in that file
 
-use fulgurite_benches::plot::plot;
-use fulgurite_benches::{peak_resident_mib, processor};
+use fulgurite_benches::plot::Drawing;
+use fulgurite_benches::{peak_resident_mib, processor, wrong};
 use fulgurite_models::batches::Batch;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
@@ -14,6 +14,11 @@ use fulgurite_runtime::program::SymbolTime;
 use fulgurite_runtime::{Array, Tensor, jit};
 
 fn main() -> fulgurite_runtime::Result<()> {
+    let drawing = Drawing::asked(&[("step, ms", &["ms"]), ("memory, MiB", &["peak_mib"])])?;
+    let profiled = std::env::args().skip(1).any(|argument| argument == "profile");
+    if profiled && drawing.is_some() {
+        return Err(wrong("--plot", "is given with 'profile', which measures no steps to draw"));
+    }
     let mut arguments = std::env::args().skip(1).filter_map(|text| text.parse::<usize>().ok());
     let threads = arguments.next().unwrap_or(2);
     let steps = arguments.next().unwrap_or(20);
@@ -55,7 +60,7 @@ fn main() -> fulgurite_runtime::Result<()> {
             times.push(elapsed.as_secs_f64() * 1e3);
         }
     }
-    if std::env::args().any(|argument| argument == "profile") {
+    if profiled {
         let compiled = step.compile(&(state.clone(), batch_arrays(&batch)?, step_scalars(1e-3, 1, 42)?))?;
         let mut inputs: Vec<Array> = Vec::new();
         fulgurite_runtime::tree::Tree::visit(
@@ -81,9 +86,6 @@ fn main() -> fulgurite_runtime::Result<()> {
     });
     println!("{line}");
     let own = [(format!("fulgurite, {threads} threads"), line)];
-    plot(
-        "GPT-2 L4 H4 C128 T64 B8 V50257, f32, on the host",
-        &own,
-        &[("step, ms", &["ms"]), ("memory, MiB", &["peak_mib"])],
-    )
+    let heading = "GPT-2 L4 H4 C128 T64 B8 V50257, f32, on the host";
+    drawing.map_or(Ok(()), |drawing| drawing.draw(heading, &own))
 }

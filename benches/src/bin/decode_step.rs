@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use fulgurite_benches::argument;
 use fulgurite_benches::median_of;
-use fulgurite_benches::plot::{Field, plot};
+use fulgurite_benches::plot::{Drawing, Field};
 use fulgurite_benches::step::options;
 use fulgurite_benches::weights::drawn;
 use fulgurite_models::decode::{by_decode, continued};
@@ -51,6 +51,12 @@ fn copy_bandwidth(device: Device, state: &DeviceState) -> Result<f64> {
 fn main() -> Result<()> {
     let started = Instant::now();
     fulgurite_benches::log_to_stderr();
+    let fields: [Field; 3] = [
+        ("a token, ms", &["decode_ms"]),
+        ("the prompt, ms", &["prefill_ms"]),
+        ("memory, MiB", &["counted_mib", "peak_mib"]),
+    ];
+    let drawing = Drawing::asked(&fields)?;
     let wrong = |name: &str, message: String| Error::Argument { argument: name.into(), message };
     let number = |name: &str, otherwise: usize| match argument(name) {
         None => Ok(otherwise),
@@ -138,10 +144,7 @@ fn main() -> Result<()> {
     });
     println!("{line}");
     let heading = format!("{size}, decoding {batch} after {prompt} tokens, {dtype}");
-    let memory: &[&str] = &["counted_mib", "peak_mib"];
-    let fields: [Field; 3] =
-        [("a token, ms", &["decode_ms"]), ("the prompt, ms", &["prefill_ms"]), ("memory, MiB", memory)];
-    plot(&heading, &[("fulgurite".into(), line)], &fields)?;
+    drawing.map_or(Ok(()), |drawing| drawing.draw(&heading, &[("fulgurite".into(), line)]))?;
     if let Some(file) = argument("--profile") {
         let (params, cache, ..) = arguments.clone();
         drop(arguments);

@@ -14,7 +14,7 @@
 
 use std::time::Instant;
 
-use fulgurite_benches::plot::{Field, plot};
+use fulgurite_benches::plot::{Drawing, Field};
 use fulgurite_benches::step::{Setting, batch, gpt2, measure, options};
 use fulgurite_benches::weights::drawn;
 use fulgurite_benches::{argument, number, wrong};
@@ -28,6 +28,12 @@ use fulgurite_runtime::{Device, Error, Result};
 fn main() -> Result<()> {
     let started = Instant::now();
     fulgurite_benches::log_to_stderr();
+    let fields: [Field; 3] = [
+        ("step, ms", &["ms"]),
+        ("step of many enqueued, ms", &["piped_ms"]),
+        ("memory, MiB", &["counted_mib", "peak_mib"]),
+    ];
+    let drawing = Drawing::asked(&fields)?;
     let (rows, context, steps) = (number("--batch", 4)?, number("--context", 64)?, number("--steps", 20)?);
     let size = argument("--size").unwrap_or_else(|| "124M".into());
     let device = Device::named(argument("--device").as_deref().unwrap_or("cuda"));
@@ -77,11 +83,9 @@ fn main() -> Result<()> {
             "predicted_mib": measured.predicted >> 20, "counted_mib": measured.counted >> 20, "losses": losses,
     });
     println!("{line}");
-    let heading = format!("GPT-2 or Llama {size}, a step of {rows} x {context} tokens, {precision}");
-    let memory: &[&str] = &["counted_mib", "peak_mib"];
-    let fields: [Field; 3] =
-        [("step, ms", &["ms"]), ("step of many enqueued, ms", &["piped_ms"]), ("memory, MiB", memory)];
-    plot(&heading, &[("fulgurite".into(), line)], &fields)?;
+    let family = setting.config.family();
+    let heading = format!("{family} {size}, a step of {rows} x {context} tokens, {precision}");
+    drawing.map_or(Ok(()), |drawing| drawing.draw(&heading, &[("fulgurite".into(), line)]))?;
     if let (Some(mut profile), Some(file)) = (measured.profile, file) {
         println!("{profile}");
         let path = std::path::Path::new(&file);

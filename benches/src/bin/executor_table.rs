@@ -18,7 +18,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use fulgurite_benches::plot::{Field, plot};
+use fulgurite_benches::plot::{Drawing, Field};
 use fulgurite_benches::step::{Setting, batch, measure, options};
 use fulgurite_benches::weights::drawn;
 use fulgurite_benches::{argument, log_to_stderr, median_of, number, wrong};
@@ -196,20 +196,26 @@ fn row(who: &str, run: &Value, step: bool) {
     println!("| {who} | {} |", cells.join(" | "));
 }
 
-/// Draws the table.
-fn draw(asked: &Asked, rows: &[(String, Value)]) -> Result<()> {
-    let times: [Field; 2] = match asked.step {
+/// The panels of the table's picture.
+fn panels(step: bool) -> Vec<Field> {
+    let times: [Field; 2] = match step {
         false => [("loss, ms", &["loss_ms"]), ("loss and gradients, ms", &["both_ms"])],
         true => [("step, ms", &["waited_ms", "ms"]), ("step of many enqueued, ms", &["piped_ms"])],
     };
     let memory: [Field; 2] =
         [("planned memory, GiB", &["planned_gib"]), ("memory of the device, GiB", &["device_gib"])];
+    [times, memory].concat()
+}
+
+/// Draws the table, if that is asked for.
+fn draw(drawing: Option<Drawing>, asked: &Asked, rows: &[(String, Value)]) -> Result<()> {
+    let Some(drawing) = drawing else { return Ok(()) };
     let rows: Vec<(String, Value)> = rows.iter().cloned().map(|(who, run)| (who, with_gib(run))).collect();
     let what = if asked.step { "training step" } else { "loss" };
     let model = asked.config.family();
     let heading =
         format!("{model}, {what}: {} x {} tokens, {}, {}", asked.rows, asked.context, asked.precision, asked.device);
-    plot(&heading, &rows, &[times, memory].concat())
+    drawing.draw(&heading, &rows)
 }
 
 /// A run whose bytes are GiB too.
@@ -229,6 +235,7 @@ fn main() -> Result<()> {
         println!("{}", asked.one(&executors)?);
         return Ok(());
     }
+    let drawing = Drawing::asked(&panels(asked.step))?;
     let this = std::env::current_exe().map_err(|error| wrong("program", error))?;
     println!("{} x {} tokens, {}, {}:\n", asked.rows, asked.context, asked.precision, asked.device);
     println!("| executors | {} |", columns(asked.step).map(|(title, ..)| title).join(" | "));
@@ -244,7 +251,7 @@ fn main() -> Result<()> {
         row(list, &run, asked.step);
         rows.push((list.to_owned(), run));
     }
-    let Some(python) = argument("--python") else { return draw(&asked, &rows) };
+    let Some(python) = argument("--python") else { return draw(drawing, &asked, &rows) };
     let counts = argument("--peer-threads");
     let counts: Vec<Option<&str>> = counts.as_deref().map_or(vec![None], |list| list.split(',').map(Some).collect());
     for mode in argument("--peers").unwrap_or_else(|| "eager,compile".into()).split(',') {
@@ -259,5 +266,5 @@ fn main() -> Result<()> {
             }
         }
     }
-    draw(&asked, &rows)
+    draw(drawing, &asked, &rows)
 }
