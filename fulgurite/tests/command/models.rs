@@ -79,6 +79,9 @@ fn a_run_is_resumed_as_it_was_started() {
     let said = run_in(elsewhere.path(), &resume).ok();
     assert!(said.starts_with("gpt2 nano (2 layers, 2 heads, 64 channels): "), "{said}");
     assert!(said.contains("\nresumed at step 2 of 3\n"), "{said}");
+    // As many steps as the run was to have.
+    let said = run_in(elsewhere.path(), &["train", "gpt2", "--resume", "--out", run.to_str().unwrap()]).ok();
+    assert!(said.starts_with("nothing to do: the checkpoint is at step 3, and 3 steps in all"), "{said}");
     // Its newest checkpoint is lost: the settings are those of the one before.
     std::fs::write(run.join("checkpoint.safetensors"), "nonsense").unwrap();
     let said = run_in(elsewhere.path(), &resume).ok();

@@ -16,8 +16,8 @@ macro_rules! rules {
         "\
 The folder gets checkpoint.safetensors, the traces of the compiled step after every stage, metrics.csv and metrics.svg
 (loss, learning rate, gradient norm, tokens/s, MFU, time and memory of each step), events.jsonl (validation losses,
-samples, notes), and report.html, which shows all of it: open it in a browser while the run goes on. A folder that holds a
-checkpoint is left alone unless --resume or --overwrite is given. The checkpoint before the newest is kept as
+samples, notes), and report.html, which shows all of it: open it in a browser while the run goes on. A folder that holds
+a checkpoint is left alone unless --resume or --overwrite is given. The checkpoint before the newest is kept as
 checkpoint-STEP.safetensors (--keep); --resume takes the newest good one. A run whose loss, gradients or weights are not
 finite stops with exit code 3 and names step and parameter; what it saved stays as it is. Ctrl-C ends the run after the
 step at hand, with a checkpoint and exit code 130; a second one ends it at once.
@@ -94,7 +94,7 @@ pub(super) struct Run {
     /// Files to validate with; the last tenth of the data otherwise.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(super) validation: Vec<PathBuf>,
-    /// Optimizer steps in all, those of a resumed run included.
+    /// Optimizer steps in all, those of a resumed run included, which has as many as before if they are not given.
     #[arg(long, default_value_t = 1500)]
     pub(super) steps: u64,
     /// Sequences in a batch.

@@ -41,6 +41,10 @@ pub(super) fn apply(family: Family, dropout: Option<&mut f64>, run: &mut Run, gi
             }
         )*};
     }
+    // Converted weights have no schedule.
+    if schedule.total_steps > 0 {
+        set!(steps = schedule.total_steps);
+    }
     set! {
         batch = state.data.rows,
         seed = state.seed,
