@@ -83,14 +83,18 @@ struct Matching<'a> {
     before: &'a Block,
     after: &'a Block,
     found: Correspondence,
-    /// The earlier lines by what they compute, and by the name that they define; those without results by their text.
+    /// The earlier lines by what they compute, and by their titles.
     computing: FxHashMap<Key, Vec<usize>>,
     defining: FxHashMap<Cow<'a, str>, Vec<usize>>,
+    /// The title of each later line.
+    titles: Vec<Option<Cow<'a, str>>>,
     taken: Vec<bool>,
     /// What later lines define: an earlier line of such a name waits for that line.
     later: FxHashMap<&'a str, usize>,
-    /// The later lines that read each value.
+    /// The later lines that read each value, once for each time that they read it.
     readers: Vec<Vec<usize>>,
+    /// How many operands of each later line have no earlier value yet. A line is looked at when its last one has.
+    missing: Vec<usize>,
 }
 
 impl<'a> Matching<'a> {
@@ -99,7 +103,9 @@ impl<'a> Matching<'a> {
         let mut defining: FxHashMap<Cow<str>, Vec<usize>> = FxHashMap::default();
         for (i, symbol) in before.symbols.iter().enumerate() {
             computing.entry(key(before, symbol, Some)).or_default().push(i);
-            defining.entry(title(before, symbol)).or_default().push(i);
+            if let Some(title) = title(before, symbol) {
+                defining.entry(title).or_default().push(i);
+            }
         }
         let (mut later, mut readers) = (FxHashMap::default(), vec![Vec::new(); after.values.len()]);
         for (i, symbol) in after.symbols.iter().enumerate() {
@@ -113,12 +119,16 @@ impl<'a> Matching<'a> {
             }
         }
         let found = Correspondence { symbols: vec![None; after.symbols.len()], values: vec![None; after.values.len()] };
-        let taken = vec![false; before.symbols.len()];
-        Matching { before, after, found, computing, defining, taken, later, readers }
+        let (taken, missing) = (vec![false; before.symbols.len()], vec![0; after.symbols.len()]);
+        let titles = after.symbols.iter().map(|symbol| title(after, symbol)).collect();
+        Matching { before, after, found, computing, defining, titles, taken, later, readers, missing }
     }
 
     fn run(&mut self) {
         let all = self.after.symbols.len();
+        for (missing, symbol) in self.missing.iter_mut().zip(&self.after.symbols) {
+            *missing = symbol.operands().filter(|id| known(&self.found, *id).is_none()).count();
+        }
         // What computes the same under the same name, then whatever computes the same.
         for strict in [true, false] {
             (0..all).for_each(|i| self.exactly(i, strict));
@@ -126,7 +136,8 @@ impl<'a> Matching<'a> {
         // A changed line is the one that defines the same name; what reads it may compute the same again.
         for i in 0..all {
             if self.found.symbols[i].is_none()
-                && let Some(same) = self.defining.get(&title(self.after, &self.after.symbols[i]))
+                && let Some(title) = &self.titles[i]
+                && let Some(same) = self.defining.get(title)
                 && let Some(at) = same.iter().copied().find(|at| !self.taken[*at])
             {
                 self.take(i, at);
@@ -139,15 +150,11 @@ impl<'a> Matching<'a> {
     /// alone what another later line may have by its name.
     fn exactly(&mut self, i: usize, strict: bool) {
         let symbol = &self.after.symbols[i];
-        if self.found.symbols[i].is_some() {
+        if self.found.symbols[i].is_some() || self.missing[i] > 0 {
             return;
         }
-        let values = &self.found.values;
-        let known = |id: ValueId| values.get(id.index()).copied().flatten();
-        if symbol.operands().any(|id| known(id).is_none()) {
-            return;
-        }
-        let Some(candidates) = self.computing.get(&key(self.after, symbol, known)) else { return };
+        let key = key(self.after, symbol, |id| known(&self.found, id));
+        let Some(candidates) = self.computing.get(&key) else { return };
         let free = || candidates.iter().copied().filter(|at| !self.taken[*at]);
         let own = symbol.results.first().map(|id| name(self.after, *id));
         let first = |at: usize| self.before.symbols[at].results.first().map(|id| name(self.before, *id));
@@ -171,27 +178,35 @@ impl<'a> Matching<'a> {
             self.found.symbols[i] = Some(at);
             self.taken[at] = true;
             let (was, is) = (&self.before.symbols[at], &self.after.symbols[i]);
+            let mut ready = Vec::new();
             for (old, new) in was.results.iter().zip(&is.results) {
-                if let Some(value) = self.found.values.get_mut(new.index()) {
-                    *value = Some(*old);
+                let Some(value) = self.found.values.get_mut(new.index()) else { continue };
+                if value.replace(*old).is_some() {
+                    continue;
+                }
+                for reader in &self.readers[new.index()] {
+                    self.missing[*reader] -= 1;
+                    if self.missing[*reader] == 0 {
+                        ready.push(*reader);
+                    }
                 }
             }
-            for new in &is.results {
-                for reader in self.readers.get(new.index()).cloned().unwrap_or_default() {
-                    // By its own name alone: others may have more of a right to what it would take.
-                    let own = title(self.after, &self.after.symbols[reader]);
-                    let Some(old) = self.defining.get(&own).and_then(|same| same.first().copied()) else { continue };
-                    let values = &self.found.values;
-                    let known = |id: ValueId| values.get(id.index()).copied().flatten();
-                    let same = key(self.after, &self.after.symbols[reader], known)
-                        == key(self.before, &self.before.symbols[old], Some);
-                    if same {
-                        waiting.push((reader, old));
-                    }
+            for reader in ready {
+                // By its own name alone: others may have more of a right to what it would take.
+                let Some(title) = &self.titles[reader] else { continue };
+                let Some(old) = self.defining.get(title).and_then(|same| same.first().copied()) else { continue };
+                let now = key(self.after, &self.after.symbols[reader], |id| known(&self.found, id));
+                if now == key(self.before, &self.before.symbols[old], Some) {
+                    waiting.push((reader, old));
                 }
             }
         }
     }
+}
+
+/// The earlier value of a later one.
+fn known(found: &Correspondence, id: ValueId) -> Option<ValueId> {
+    found.values.get(id.index()).copied().flatten()
 }
 
 fn key(block: &Block, symbol: &BoundSymbol, value: impl Fn(ValueId) -> Option<ValueId>) -> Key {
@@ -210,12 +225,13 @@ fn key(block: &Block, symbol: &BoundSymbol, value: impl Fn(ValueId) -> Option<Va
 }
 
 /// What a line is found by if it computes something else: the first name it defines, or the text of one that defines
-/// none.
-fn title<'a>(block: &'a Block, symbol: &BoundSymbol) -> Cow<'a, str> {
+/// none. The end of values' lives is found by these values alone.
+fn title<'a>(block: &'a Block, symbol: &BoundSymbol) -> Option<Cow<'a, str>> {
     match symbol.results.first() {
-        Some(first) => name(block, *first).into(),
+        Some(first) => Some(name(block, *first).into()),
+        None if symbol.callee == Callee::Delete => None,
         // No name has a newline without being quoted.
-        None => format!("\n{}", print_symbol(block, &BoundSymbol { executor: None, ..symbol.clone() })).into(),
+        None => Some(format!("\n{}", print_symbol(block, &BoundSymbol { executor: None, ..symbol.clone() })).into()),
     }
 }
 
@@ -242,7 +258,7 @@ mod tests {
         };
         let (before, after) = (trace(before), trace(after));
         let found = Correspondence::of(&before, &after);
-        let first = |at: usize| name(&before, before.symbols[at].results[0]).to_owned();
+        let first = |at: usize| before.symbols[at].results.first().map_or("", |id| name(&before, *id)).to_owned();
         found.symbols.iter().map(|at| at.map(first)).collect()
     }
 
@@ -277,5 +293,16 @@ mod tests {
         let before = "  a = tt::exp(x)\n  b = tt::exp(a)\n  c = tt::exp(b)\n  return out = c\n";
         let after = "  a = tt::exp(y)\n  b = tt::exp(a)\n  d = tt::exp(b)\n  return out = d\n";
         assert_eq!(matched(before, after), some(&["a", "b", "c"]));
+    }
+
+    /// With every operand looked at anew for each of them this takes minutes.
+    #[test]
+    fn a_line_that_reads_every_value_is_looked_at_once() {
+        let lines: String = (0..20_000).map(|i| format!("  v{i} = tt::exp(x)\n")).collect();
+        let all = (0..20_000).map(|i| format!("v{i}")).collect::<Vec<_>>().join(", ");
+        let ended = format!("{lines}  last = tt::exp(y); del {all}\n  return out = last\n");
+        let found = matched(&ended, &ended.replace("last", "end"));
+        assert_eq!(found[20_000], Some("last".to_owned()));
+        assert_eq!(found.len(), 20_002);
     }
 }
