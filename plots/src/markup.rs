@@ -11,8 +11,8 @@ pub fn escape_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// Text without control characters, which neither a page nor SVG may have: they are shown as their pictures. Line breaks
-/// and tabs stay.
+/// Text without control characters, which neither a page nor SVG may have: they are shown as their pictures. Line
+/// breaks and tabs stay.
 pub fn plain(text: &str) -> String {
     let shown = |c: char| match c {
         '\n' | '\t' => c,

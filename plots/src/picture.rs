@@ -12,8 +12,8 @@ const PANEL: f64 = 220.0;
 const MARGINS: [f64; 4] = [70.0, 20.0, 30.0, 30.0];
 /// Curves that have colours of their own.
 const COLOURS: usize = 7;
-/// Colours that people with impaired colour vision can tell apart (after Okabe and Ito), on a light and on a dark ground.
-/// Curves beyond them are dashed.
+/// Colours that people with impaired colour vision can tell apart (after Okabe and Ito), on a light and on a dark
+/// ground. Curves beyond them are dashed.
 pub(crate) const STYLE: &str = "
 text { fill: #1b1f24; font: 12px sans-serif }
 .ground { fill: #fff } .grid { stroke: #ddd } .title { font-weight: bold }

@@ -116,7 +116,8 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The name of the precision that a checkpoint was made in, if it says that. Those of versions before `bf16-true` name a type instead.
+/// The name of the precision that a checkpoint was made in, if it says that. Those of versions before `bf16-true`
+/// name a type instead.
 pub fn precision_of(stored: &TrainingState) -> Option<&str> {
     stored.notes.get(PRECISION).map(String::as_str).or_else(|| match stored.notes.get("compute_dtype")?.as_str() {
         "f32" => Some(Precision::F32True.name()),
