@@ -23,7 +23,8 @@ Formats:
   huggingface  safetensors under the names of transformers' models; of a llama config.json stands beside it
   litgpt       torch.save's format under LitGPT's names, lit_model.pth, with model_config.yaml beside it; a llama alone
 
-Read are also pytorch_model.bin and other files of torch.save under the names of huggingface or litgpt. Only weights are converted; a checkpoint's optimizer state and position in the data are dropped.
+Read are also pytorch_model.bin and other files of torch.save under the names of huggingface or litgpt. Only weights are
+converted; a checkpoint's optimizer state and position in the data are dropped.
 
 Examples:
   fulgurite convert runs/nano/checkpoint.safetensors nano.bin

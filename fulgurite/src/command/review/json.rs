@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::compare::{Change, Program, Review, Reviewed};
+use super::finding::Finding;
 
 /// `between`, the `files` with their `programs`, each with its findings and its difference, and `other_texts`.
 pub fn to_json(review: &Review) -> Value {
@@ -31,7 +32,8 @@ fn of_program(program: &Program) -> Value {
         Change::Gone(totals) => ("gone", Vec::new(), json!({"totals": {"before": totals.to_json()}})),
         Change::Unreadable { side, message } => ("unreadable", Vec::new(), json!({"side": side, "message": message})),
         Change::Differs { comparison, findings } => {
-            let one = |finding: &super::finding::Finding| json!({"about": finding.about, "text": finding.text, "weight": finding.weight});
+            let one =
+                |finding: &Finding| json!({"about": finding.about, "text": finding.text, "weight": finding.weight});
             ("differs", findings.iter().map(one).collect(), comparison.to_json())
         }
     };
