@@ -1,8 +1,10 @@
-//! What fails the build: checks made while constants are evaluated.
+//! What fails the build: checks made while constants are evaluated. They are `#[track_caller]`, so that the compiler
+//! points at the author's line alone, not at this file and the library's `panic!` besides.
 
 use crate::operator::ParamDef;
 
 /// Fails the build if `rule` does not take every one of `params`.
+#[track_caller]
 pub const fn takes_all(rule: &str, params: &[ParamDef], taken: &[&str]) {
     let mut i = 0;
     while i < params.len() {
@@ -19,6 +21,7 @@ pub const fn takes_all(rule: &str, params: &[ParamDef], taken: &[&str]) {
 }
 
 /// Fails the build if the kernel `rule` does not take every one of the operator's `results`.
+#[track_caller]
 pub const fn writes_all(rule: &str, results: &[&str], taken: &[&str]) {
     let mut i = 0;
     while i < results.len() {
@@ -34,6 +37,7 @@ pub const fn writes_all(rule: &str, results: &[&str], taken: &[&str]) {
 
 /// Fails the build if the names of a pullback's cotangents are not `d_` and those of `results` in order. A pullback may
 /// also take all of them as one value.
+#[track_caller]
 pub const fn cotangents(results: &[&str], names: &[&str]) {
     let mut i = 0;
     while names.len() == results.len() && i < results.len() {
@@ -72,6 +76,7 @@ const fn contains(names: &[&str], name: &str) -> bool {
 }
 
 /// Fails the build if no kernel of the kind that `rule` describes is ever run by `executor`, which runs on `device`.
+#[track_caller]
 pub const fn runs_on(rule: &str, executor: &str, device: &str) {
     let needed = if equal(device, "cpu") { "cpu" } else { "plan" };
     if !equal(rule, needed) {
