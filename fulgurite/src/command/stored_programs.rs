@@ -86,13 +86,13 @@ pub fn stored(text: &str) -> Vec<Stored> {
     found
 }
 
-/// The programs of a text in their order, each with its heading (`== forward, claimed`, `# === claim ===`), or with its
-/// number where there are none.
+/// The programs of a text in their order, each with its heading (`== forward, claimed`, `# === claim ===`), or, where
+/// there is none, with its function and stage. Titles that repeat are numbered.
 pub fn programs(text: &str) -> Vec<(String, String)> {
-    // How many have had a title: a text may hold thousands without one.
+    // How many have had a title: a text may hold thousands of the same.
     let (mut known, mut times): (HashSet<String>, HashMap<String, usize>) = Default::default();
     let numbered = stored(text).into_iter().map(|stored| {
-        let title = stored.heading.unwrap_or_else(|| "program".into());
+        let title = stored.heading.unwrap_or_else(|| title_of(&stored.text));
         let mut key = title.clone();
         let times = times.entry(title.clone()).or_insert(1);
         while !known.insert(key.clone()) {
@@ -102,6 +102,35 @@ pub fn programs(text: &str) -> Vec<(String, String)> {
         (key, stored.text)
     });
     numbered.collect()
+}
+
+/// What a program without a heading is called: its function and the transform that made it, `step after claim`. It is
+/// read from the first lines alone, so that a program with a fault further below has the same title.
+fn title_of(program: &str) -> String {
+    let mut stage = None;
+    for line in program.lines() {
+        if let Some(transforms) = line.strip_prefix("# made by ") {
+            stage = transforms.rsplit(", ").next().map(str::trim_end);
+        } else if let Some(rest) = line.strip_prefix("trace ") {
+            let function = Some(function_of(rest)).filter(|name| !name.is_empty()).unwrap_or("program");
+            return stage.map_or_else(|| function.to_owned(), |stage| format!("{function} after {stage}"));
+        }
+    }
+    "program".into()
+}
+
+/// The name at the beginning of `"a \"name\"" for cpu (x: f32[4]) {`, without its quotes.
+fn function_of(rest: &str) -> &str {
+    let Some(quoted) = rest.strip_prefix('"') else {
+        return rest.split([' ', '(']).next().unwrap_or_default();
+    };
+    let mut escaped = false;
+    let end = quoted.find(|c| {
+        let ends = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends
+    });
+    &quoted[..end.unwrap_or(quoted.len())]
 }
 
 #[cfg(test)]
@@ -137,6 +166,19 @@ mod tests {
         let one = |heading: &str| format!("== {heading}\n# fulgurite trace 2\n}}\n");
         let text = ["claim 2", "claim", "claim", "claim", "claim 2"].map(one).concat();
         assert_eq!(headings(&text), ["claim 2", "claim", "claim 3", "claim 4", "claim 2 2"]);
+    }
+
+    #[test]
+    fn programs_without_headings_are_called_by_function_and_stage() {
+        let one = |name: &str, made: &str| format!("# fulgurite trace 2\n{made}trace {name} for cpu () {{\n}}\n");
+        let text = [
+            one("f", ""),
+            one("f", "# made by acquire, claim\n"),
+            one(r#""a \"b\" for c""#, "# made by acquire\n"),
+            one("f", "# made by claim\n"),
+        ];
+        let expected = ["f", "f after claim", r#"a \"b\" for c after acquire"#, "f after claim 2"];
+        assert_eq!(headings(&text.concat()), expected);
     }
 
     #[test]
