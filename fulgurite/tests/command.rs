@@ -38,6 +38,8 @@ mod operators;
 mod report;
 #[path = "command/review.rs"]
 mod review;
+#[path = "command/review_faults.rs"]
+mod review_faults;
 #[path = "command/serve.rs"]
 mod serve;
 #[path = "command/time.rs"]

@@ -29,6 +29,7 @@ mod ops_samples;
 mod ops_show;
 mod options;
 mod outcome;
+mod outline;
 mod output;
 mod plot;
 mod profile_page;

@@ -1,18 +1,23 @@
 //! `review`: what a change did to the stored programs of a repository.
 
+mod comment;
 mod compare;
 mod counts;
 mod finding;
 mod findings;
 mod git;
+mod header;
 mod html;
 mod inlined;
 mod interface;
 mod json;
 mod lines;
 mod markdown;
+mod not_linked;
 mod of_lines;
 mod pending;
+mod reviewed;
+mod side;
 mod sides;
 mod targets;
 mod terminal;

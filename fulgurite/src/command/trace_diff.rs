@@ -7,7 +7,8 @@ use clap::Args;
 use fulgurite::comparison::Comparison;
 
 use super::outcome::Outcome;
-use super::output::{say, say_json};
+use super::outline;
+use super::output::{note, say, say_json};
 use super::trace_files::read;
 
 /// Arguments of `trace diff`.
@@ -35,7 +36,11 @@ pub struct Arguments {
 
 /// Compares two traces; 1 if they differ.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let comparison = Comparison::of(&read(&arguments.before)?, &read(&arguments.after)?);
+    let (before, after) = (read(&arguments.before)?, read(&arguments.after)?);
+    let comparison = Comparison::of(&before, &after);
+    if let Some(warning) = outline::warning(&before, &after) {
+        note(&warning);
+    }
     if arguments.json {
         say_json(&comparison.to_json())?;
     } else if arguments.markdown {

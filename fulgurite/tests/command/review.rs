@@ -8,7 +8,7 @@ use crate::{Ran, run_in};
 
 const STEP: &str = "tests/tests/snapshots/gpt2_traces__gpt2_train_step_cuda_planned.snap";
 const HOST_STEP: &str = "tests/tests/snapshots/gpt2_traces__gpt2_train_step_planned.snap";
-const NORM: &str = "tests/snapshots/rms_norm.snap";
+pub const NORM: &str = "tests/snapshots/rms_norm.snap";
 
 /// A stored text of this repository.
 fn stored(path: &str) -> String {
@@ -44,13 +44,13 @@ impl Repository {
     }
 
     /// Replaces a text that must be there.
-    fn plant(&self, path: &str, from: &str, to: &str) {
+    pub fn plant(&self, path: &str, from: &str, to: &str) {
         let text = self.read(path);
         assert!(text.contains(from), "{path} has no {from}");
         self.write(path, &text.replacen(from, to, 1));
     }
 
-    fn git(&self, arguments: &[&str]) {
+    pub fn git(&self, arguments: &[&str]) {
         let ran = Command::new("git")
             .args(["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"])
             .args(arguments)
@@ -70,7 +70,7 @@ impl Repository {
     }
 
     /// Reviews in all three forms: the summary and the Markdown; the page is `review.html`.
-    fn reviewed(&self) -> (String, String) {
+    pub fn reviewed(&self) -> (String, String) {
         let summary = self.review(&["--markdown", "review.md", "--html", "review.html"]).ok();
         (unwrapped(&summary), self.read("review.md"))
     }
@@ -88,7 +88,7 @@ fn unwrapped(summary: &str) -> String {
 
 /// Fails unless both the summary and the Markdown have these.
 #[track_caller]
-fn assert_named((summary, markdown): &(String, String), expected: &[&str]) {
+pub fn assert_named((summary, markdown): &(String, String), expected: &[&str]) {
     for text in expected {
         assert!(summary.contains(text), "the summary lacks {text}:\n{summary}");
         assert!(markdown.contains(text), "the Markdown lacks {text}:\n{markdown}");

@@ -391,7 +391,7 @@ fn snapshots_are_compared_with_those_of_a_commit() {
     assert_eq!(subjects, ["abs", "exp", "cos"]);
     for file in &files[..2] {
         let program = &file["programs"][0];
-        assert_eq!((&program["heading"], &file["pending"]), (&"forward, claimed".into(), &true.into()), "{file}");
+        assert_eq!((&program["stage"], &file["pending"]), (&"forward, claimed".into(), &true.into()), "{file}");
         assert_eq!(program["difference"]["counts"]["reclaimed"], 1, "{file}");
         assert!(program["findings"][0]["text"].as_str().unwrap().contains("from cpu to reference"), "{file}");
     }

@@ -35,6 +35,8 @@ pub mod weight {
     pub const PLAN: u64 = 10_000;
     /// Other transforms.
     pub const HISTORY: u64 = 5_000;
+    /// A text without bodies, so that not all is compared.
+    pub const OUTLINE: u64 = 1;
 }
 
 /// Names that a sentence has at most.

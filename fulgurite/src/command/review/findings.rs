@@ -7,7 +7,8 @@ use super::finding::{Finding, listed, weight};
 use super::interface::of_interface;
 use super::lines::matched;
 use super::of_lines::of_lines;
-use super::words::{number, percent, plural};
+use super::words::{change, is_bytes, number, plural};
+use crate::command::outline;
 
 /// What differs between two programs, the weightiest first. What is empty differs in names and places alone.
 pub fn findings(before: &Trace, after: &Trace, comparison: &Comparison) -> Vec<Finding> {
@@ -17,6 +18,9 @@ pub fn findings(before: &Trace, after: &Trace, comparison: &Comparison) -> Vec<F
     found.extend(of_plan(before, after, comparison));
     if found.is_empty() && !is_trivial(comparison) {
         found.push(Finding { about: "lines", text: comparison.in_words(), weight: weight::LINES });
+    }
+    if let Some(text) = outline::warning(before, after) {
+        found.push(Finding { about: "bodies", text, weight: weight::OUTLINE });
     }
     found.sort_by_key(|finding| std::cmp::Reverse(finding.weight));
     found
@@ -35,8 +39,9 @@ fn costs(comparison: &Comparison) -> Vec<Finding> {
             continue;
         };
         let part = u128::from(before.abs_diff(after)) * 1_000_000 / u128::from(before.max(after).max(1));
-        let bytes = about != "launches" && about != "FLOPs";
-        let text = format!("{} → {} ({})", number(before, bytes), number(after, bytes), percent(before, after));
+        let bytes = is_bytes(about);
+        let change = change(before, after, bytes);
+        let text = format!("{} → {} ({change})", number(before, bytes), number(after, bytes));
         found.push(Finding { about, text, weight: u64::try_from(part).unwrap_or(u64::MAX).max(1) });
     }
     found

@@ -2,8 +2,9 @@
 
 use fulgurite_view::{Entry, EntryProgram, Subject, report};
 
-use super::compare::{Change, Review, Reviewed};
 use super::counts::{counts, in_words};
+use super::reviewed::{Change, Review, Reviewed};
+use super::side::Text;
 use super::words::{number, plural};
 use crate::command::stored_subject::stored_subject;
 
@@ -21,24 +22,25 @@ pub fn to_html(review: &Review, limit: usize) -> String {
 }
 
 fn entry(review: &Review, file: &Reviewed) -> Entry {
-    let side = |at: usize, text: &Option<String>| {
+    let side = |at: usize, text: &Option<Text>| {
         let name = format!("{}, {}", file.subject, review.between[at]);
+        let without_programs = |why: String| Subject { ending: Some(why), name: name.clone(), ..Subject::default() };
         match text {
-            Some(text) => stored_subject(name, text),
-            None => Subject { ending: Some("the file is not there".into()), name, ..Subject::default() },
+            Some(Text { fault: Some(fault), .. }) => without_programs(format!("the file cannot be read: {fault}")),
+            Some(Text { text, .. }) => stored_subject(name, text),
+            None => without_programs("the file is not there".into()),
         }
     };
     let programs = file.programs.iter().map(|program| {
         let findings = match &program.change {
             Change::New(totals) => vec![("new", format!("{} lines", totals.symbols))],
             Change::Gone(totals) => vec![("gone", format!("{} lines", totals.symbols))],
-            Change::Unreadable { side, message } => {
-                vec![("error", format!("the text {side} cannot be read: {message}"))]
-            }
+            Change::Unreadable(faults) => faults.iter().map(|fault| ("error", fault.in_words())).collect(),
+            Change::NotLinked(operator) => vec![("not linked", format!("this command does not have {operator}"))],
             Change::Differs { findings, .. } => findings.iter().map(|one| (one.about, one.text.clone())).collect(),
         };
         EntryProgram {
-            stage: program.stage.clone(),
+            stage: program.heading.clone(),
             heading: program.heading.clone(),
             target: program.target.clone(),
             findings: findings.into_iter().map(|(about, text)| (about.to_owned(), text)).collect(),
@@ -48,10 +50,7 @@ fn entry(review: &Review, file: &Reviewed) -> Entry {
     Entry {
         subject: file.subject.clone(),
         path: file.pair.path.clone(),
-        state: match file.pair.pending {
-            true => format!("{}, not accepted yet", file.state()),
-            false => file.state().to_owned(),
-        },
+        state: file.state_in_words(),
         programs: programs.collect(),
         same: file.same,
         sides: [side(0, &file.pair.before), side(1, &file.pair.after)],

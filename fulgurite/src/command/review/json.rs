@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::compare::{Change, Program, Review, Reviewed};
 use super::finding::Finding;
+use super::reviewed::{Change, Fault, Program, Review, Reviewed};
 
 /// `between`, the `files` with their `programs`, each with its findings and its difference, and `other_texts`.
 pub fn to_json(review: &Review) -> Value {
@@ -30,7 +30,11 @@ fn of_program(program: &Program) -> Value {
     let (change, findings, difference) = match &program.change {
         Change::New(totals) => ("new", Vec::new(), json!({"totals": {"after": totals.to_json()}})),
         Change::Gone(totals) => ("gone", Vec::new(), json!({"totals": {"before": totals.to_json()}})),
-        Change::Unreadable { side, message } => ("unreadable", Vec::new(), json!({"side": side, "message": message})),
+        Change::Unreadable(faults) => {
+            let one = |fault: &Fault| json!({"side": fault.side, "message": fault.message});
+            ("unreadable", Vec::new(), json!({"faults": faults.iter().map(one).collect::<Vec<_>>()}))
+        }
+        Change::NotLinked(operator) => ("not linked", Vec::new(), json!({"operator": operator})),
         Change::Differs { comparison, findings } => {
             let one =
                 |finding: &Finding| json!({"about": finding.about, "text": finding.text, "weight": finding.weight});
@@ -38,8 +42,7 @@ fn of_program(program: &Program) -> Value {
         }
     };
     json!({
-        "stage": program.stage,
-        "heading": program.heading,
+        "stage": program.heading,
         "target": program.target,
         "change": change,
         "weight": program.weight(),

@@ -2,84 +2,107 @@
 
 use std::fmt::Write as _;
 
-use super::compare::{Change, Program, Review, Reviewed};
-use super::counts::{counts, in_words};
-use super::words::{number, percent, shortened};
+use fulgurite::comparison::Comparison;
 
-/// Comments of GitHub have at most 65,536 characters.
-const LIMIT: usize = 60_000;
+use super::comment::{Comment, cell, code, escaped, fenced};
+use super::counts::{counts, in_words};
+use super::not_linked;
+use super::reviewed::{Change, Fault, Program, Review, Reviewed};
+use super::words::{change, grouped, is_bytes, number, plural, shortened};
+
+/// Totals with a column of their own.
+const TOTALS: [&str; 4] = ["launches", "bytes", "FLOPs", "peak memory"];
 
 /// Rows of the table.
 const ROWS: usize = 40;
 
+/// Bytes of the table, so that there is room for details.
+const TABLE: usize = 20_000;
+
+/// Bytes of details, so that there is room for what comes after them.
+const DETAILS: usize = 58_000;
+
 /// Changed lines of a program.
 const LINES: usize = 60;
 
-/// The review as Markdown.
+/// Characters of a name, of a finding, and of a changed line.
+const NAME: usize = 160;
+const FINDING: usize = 1000;
+const LINE: usize = 400;
+
+/// The review as Markdown, of as many characters as a comment may have.
 pub fn to_markdown(review: &Review) -> String {
-    let [before, after] = &review.between;
-    let mut out = format!("## Stored programs: {} → {}\n\n", code(before), code(after));
-    let _ = writeln!(out, "{}.", in_words(&counts(review)));
+    let [before, after] = review.between.each_ref().map(|name| code(&shortened(name, NAME)));
+    let mut out = Comment::default();
+    out.push(&format!("## Stored programs: {before} → {after}\n\n{}.\n", in_words(&counts(review))));
     let told: Vec<(&Reviewed, &Program)> = review.files.iter().flat_map(told).collect();
-    if !told.is_empty() {
-        out += "\n| program | stage | target | launches | bytes | FLOPs | peak memory | most of all |\n";
-        out += "|---|---|---|---:|---:|---:|---:|---|\n";
-        told.iter().take(ROWS).for_each(|(file, program)| out += &row(file, program));
-        if told.len() > ROWS {
-            let _ = writeln!(out, "\n{} more programs are not in the table.", told.len() - ROWS);
-        }
-    }
-    for (i, (file, program)) in told.iter().enumerate() {
-        let details = details(file, program);
-        if out.len() + details.len() > LIMIT {
-            let _ = writeln!(out, "\nDetails of {} programs are left out: the comment is full.", told.len() - i);
-            break;
-        }
-        out += &details;
+    table(&told, &mut out);
+    let left_out = told.iter().filter(|(file, program)| !out.push_up_to(&details(file, program), DETAILS)).count();
+    if left_out > 0 {
+        out.push(&format!("\nDetails of {} are left out: the comment is full.\n", plural(left_out, "program")));
     }
     let trivial: Vec<String> = review
         .files
         .iter()
         .flat_map(|file| file.programs.iter().map(move |program| (file, program)))
         .filter(|(_, program)| program.is_trivial())
-        .map(|(file, program)| format!("- {}, {}\n", code(&file.subject), code(&program.stage)))
+        .map(|(file, program)| format!("{}, {}", named(&file.subject), named(&program.heading)))
         .collect();
-    let texts: Vec<String> = review.texts.iter().map(|pair| format!("- {}\n", code(&pair.path))).collect();
+    let texts: Vec<String> = review.texts.iter().map(|pair| named(&pair.path)).collect();
     for (what, items) in [("in names, order or memory alone", trivial), ("other texts", texts)] {
-        let list = items.concat();
-        if !items.is_empty() && out.len() + list.len() < LIMIT + 4000 {
-            let _ = write!(out, "\n<details><summary>{} {what}</summary>\n\n{list}\n</details>\n", items.len());
-        } else if !items.is_empty() {
-            let _ = writeln!(out, "\n{} {what}.", items.len());
-        }
+        list(what, &items, &mut out);
     }
-    out
+    if let Some(note) = not_linked::note(review) {
+        out.push(&format!("\n{}.\n", code(&shortened(&note, FINDING))));
+    }
+    out.text()
 }
 
 /// The programs of a file that changed in more than names.
 fn told(file: &Reviewed) -> impl Iterator<Item = (&Reviewed, &Program)> {
-    file.programs.iter().filter(|program| !program.is_trivial()).map(move |program| (file, program))
+    file.programs.iter().filter(|program| program.is_told()).map(move |program| (file, program))
+}
+
+fn named(name: &str) -> String {
+    code(&shortened(name, NAME))
+}
+
+/// A row for each program, as far as there is room.
+fn table(told: &[(&Reviewed, &Program)], out: &mut Comment) {
+    if told.is_empty() {
+        return;
+    }
+    out.push(&format!("\n| program | stage | target | {} | most of all |\n", TOTALS.join(" | ")));
+    out.push("|---|---|---|---:|---:|---:|---:|---|\n");
+    let rows = told.iter().take(ROWS).take_while(|(file, program)| out.push_up_to(&row(file, program), TABLE)).count();
+    if told.len() > rows {
+        out.push(&format!("\n{} not in the table.\n", plural_are(told.len() - rows, "more program")));
+    }
+}
+
+/// `1 more program is`, `2 more programs are`.
+fn plural_are(count: usize, what: &str) -> String {
+    format!("{} {}", plural(count, what), if count == 1 { "is" } else { "are" })
 }
 
 fn row(file: &Reviewed, program: &Program) -> String {
-    let mut cells = vec![code(&file.subject), code(&program.stage), code(&program.target)];
-    let costs = match &program.change {
-        Change::Differs { comparison, .. } => {
-            let (before, after) = (comparison.before.rows(), comparison.after.rows());
-            (1..5).map(|i| cost(before[i].1, after[i].1, before[i].0)).collect()
-        }
-        _ => vec![String::new(); 4],
-    };
-    cells.extend(costs);
-    cells.push(headline(program).map_or_else(String::new, |text| code(&shortened(&text, 160))));
+    let cell_of = |text: &str| cell(&shortened(text, NAME));
+    let mut cells = vec![cell_of(&file.subject), cell_of(&program.heading), cell_of(&program.target)];
+    cells.extend(TOTALS.map(|name| match &program.change {
+        Change::Differs { comparison, .. } => cost(comparison, name),
+        _ => String::new(),
+    }));
+    cells.push(headline(program).map_or_else(String::new, |text| cell_of(&text)));
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// `-3.4 %`; empty if nothing changed.
-fn cost(before: Option<u64>, after: Option<u64>, name: &str) -> String {
+/// By how much the total of this name changed: `-3.4 %`; empty if it did not.
+fn cost(comparison: &Comparison, name: &str) -> String {
+    let [before, after] = [&comparison.before, &comparison.after]
+        .map(|totals| totals.rows().into_iter().find(|(own, _)| *own == name).and_then(|(_, total)| total));
     match (before, after) {
-        (Some(before), Some(after)) if before != after => percent(before, after),
-        (None, Some(after)) => number(after, name == "peak memory"),
+        (Some(before), Some(after)) if before != after => change(before, after, is_bytes(name)),
+        (None, Some(after)) => number(after, is_bytes(name)),
         (Some(_), None) => "none".into(),
         _ => String::new(),
     }
@@ -90,10 +113,10 @@ fn headline(program: &Program) -> Option<String> {
     match &program.change {
         Change::New(_) => Some("new".into()),
         Change::Gone(_) => Some("gone".into()),
-        Change::Unreadable { side, message } => Some(format!("the text {side} cannot be read: {message}")),
+        Change::Unreadable(faults) => Some(faults.iter().map(Fault::in_words).collect::<Vec<_>>().join("; ")),
+        Change::NotLinked(operator) => Some(format!("this command does not have {operator}")),
         Change::Differs { findings, .. } => {
-            let costs = ["launches", "bytes", "FLOPs", "peak memory"];
-            let reason = findings.iter().find(|finding| !costs.contains(&finding.about));
+            let reason = findings.iter().find(|finding| !TOTALS.contains(&finding.about));
             let finding = reason.or(findings.first())?;
             Some(format!("{}: {}", finding.about, finding.text))
         }
@@ -101,67 +124,52 @@ fn headline(program: &Program) -> Option<String> {
 }
 
 fn details(file: &Reviewed, program: &Program) -> String {
-    let (subject, stage) = (escaped(&file.subject), escaped(&program.stage));
+    let [subject, stage] = [&file.subject, &program.heading].map(|name| escaped(&shortened(name, NAME)));
     let mut out = format!("\n<details><summary><code>{subject}</code>, {stage}</summary>\n\n");
-    let _ = writeln!(out, "{}: {}\n", code(&file.pair.path), file.state());
+    let _ = writeln!(out, "{}: {}\n", named(&file.pair.path), file.state_in_words());
     match &program.change {
         Change::Differs { comparison, findings } => {
             for finding in findings {
-                let _ = writeln!(out, "- **{}** {}", finding.about, code(&finding.text));
+                let _ = writeln!(out, "- **{}** {}", finding.about, code(&shortened(&finding.text, FINDING)));
             }
             let text = comparison.changes.to_string();
             let lines: Vec<&str> = text.lines().collect();
-            let shown: String = lines.iter().take(LINES).map(|line| format!("{}\n", shortened(line, 400))).collect();
-            let fence = "`".repeat(longest_run(&shown).max(2) + 1);
-            let _ = write!(out, "\n{fence}diff\n{shown}{fence}\n");
+            let shown: String = lines.iter().take(LINES).map(|line| format!("{}\n", shortened(line, LINE))).collect();
+            out += &format!("\n{}", fenced("diff", &shown));
             if lines.len() > LINES {
-                let _ = writeln!(out, "\n{} more changed lines.", lines.len() - LINES);
+                let _ = writeln!(out, "\n{}.", plural(lines.len() - LINES, "more changed line"));
+            }
+        }
+        Change::Unreadable(faults) => {
+            for fault in faults {
+                let _ = writeln!(out, "- {}", code(&shortened(&fault.in_words(), FINDING)));
             }
         }
         _ => {
-            let _ = writeln!(out, "- {}", headline(program).map_or_else(String::new, |text| code(&text)));
+            let text = headline(program).map_or_else(String::new, |text| code(&shortened(&text, FINDING)));
+            let _ = writeln!(out, "- {text}");
         }
     }
     out + "\n</details>\n"
 }
 
-/// Text as code: nothing in it is markup or mentions anybody, in a table too.
-fn code(text: &str) -> String {
-    if text.is_empty() {
-        return String::new();
+/// A folded list, as far as there is room for its items.
+fn list(what: &str, items: &[String], out: &mut Comment) {
+    if items.is_empty() {
+        return;
     }
-    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let fence = "`".repeat(longest_run(&text) + 1);
-    let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
-    // A table ends a cell at a bar, in code too.
-    format!("{fence}{pad}{}{pad}{fence}", text.replace('|', "\\|"))
-}
-
-/// Text between tags of HTML.
-fn escaped(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    // What Markdown would read as its own.
-    text.replace('`', "&#96;").replace('*', "&#42;").replace('_', "&#95;").replace('[', "&#91;").replace('@', "&#64;")
-}
-
-fn longest_run(text: &str) -> usize {
-    let mut longest = 0;
-    let mut run = 0;
-    for c in text.chars() {
-        run = if c == '`' { run + 1 } else { 0 };
-        longest = longest.max(run);
+    let end = "\n</details>\n";
+    let mut text = format!("\n<details><summary>{} {what}</summary>\n\n", items.len());
+    // Half of the room, so that the next list has some too.
+    let room = out.room() / 2;
+    for (i, item) in items.iter().enumerate() {
+        let item = format!("- {item}\n");
+        let rest = format!("- and {} more\n", grouped((items.len() - i) as u64));
+        if text.len() + item.len() + rest.len() + end.len() > room {
+            text += &rest;
+            break;
+        }
+        text += &item;
     }
-    longest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn markup_is_shown() {
-        assert_eq!(code("a|`b` <script>"), "``a\\|`b` <script>``");
-        assert_eq!(code("`"), "`` ` ``");
-        assert_eq!(escaped("<b>_x_ @all"), "&lt;b&gt;&#95;x&#95; &#64;all");
-    }
+    out.push(&(text + end));
 }

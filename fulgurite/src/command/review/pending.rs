@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::git::Repository;
+use super::header::parts;
 use super::sides::PENDING;
 use crate::cases::write_whole;
 use crate::command::outcome::Failed;
@@ -73,21 +74,6 @@ pub fn named(all: Vec<Waiting>, names: &[String]) -> Result<Vec<Waiting>, Failed
 
 fn remove(path: &Path) -> Result<(), Failed> {
     std::fs::remove_file(path).map_err(|error| Failed::file(path, error))
-}
-
-/// The header and the contents of a snapshot, without the lines that fence the header.
-fn parts(text: &str) -> Option<(Vec<&str>, &str)> {
-    let rest = text.strip_prefix("---\n").or_else(|| text.strip_prefix("---\r\n"))?;
-    let mut header = Vec::new();
-    let mut at = 0;
-    for line in rest.split_inclusive('\n') {
-        at += line.len();
-        if line.trim_end() == "---" {
-            return Some((header, &rest[at..]));
-        }
-        header.push(line.trim_end_matches(['\n', '\r']));
-    }
-    None
 }
 
 fn expect_text(text: &str) -> Result<(), &'static str> {

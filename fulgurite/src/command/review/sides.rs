@@ -1,10 +1,11 @@
 //! The two sides of a review: the texts of stored programs in a commit, and in another or the working tree.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use super::git::{Commit, Files, Repository};
+use super::side::{Content, Text, read};
 use crate::command::outcome::Failed;
+use crate::command::output::{note, printable};
 
 /// How the names of files with stored programs end.
 pub const ENDINGS: [&str; 2] = [".snap", ".trace"];
@@ -18,9 +19,9 @@ pub struct Pair {
     /// Its path from the top of the repository.
     pub path: String,
     /// Its text before, if it was there.
-    pub before: Option<String>,
+    pub before: Option<Text>,
     /// Its text after, if it is there.
-    pub after: Option<String>,
+    pub after: Option<Text>,
     /// Whether the text after is one that a test left beside the file and that nobody has accepted.
     pub pending: bool,
 }
@@ -77,41 +78,47 @@ fn working_files(repository: &Repository, commit: &Commit) -> Result<BTreeSet<St
 fn between(repository: &Repository, before: &Files, after: &Files) -> Result<Vec<Pair>, Failed> {
     let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let differing: Vec<&String> = paths.into_iter().filter(|path| before.get(*path) != after.get(*path)).collect();
-    let old = texts(repository, &differing, before)?;
-    let new = texts(repository, &differing, after)?;
+    let old = contents(repository, &differing, before)?;
+    let new = contents(repository, &differing, after)?;
     let pairs = differing.iter().zip(old.into_iter().zip(new));
-    Ok(pairs.map(|(path, (before, after))| Pair { path: (*path).clone(), before, after, pending: false }).collect())
+    Ok(pairs.map(|(path, (before, after))| pair(path, before, after, false)).collect())
 }
 
 fn with_working_tree(repository: &Repository, base: &Commit, before: &Files) -> Result<Vec<Pair>, Failed> {
     let paths = working_files(repository, base)?;
     let paths: Vec<&String> = paths.iter().collect();
-    let old = texts(repository, &paths, before)?;
+    let old = contents(repository, &paths, before)?;
     let mut pairs = Vec::new();
     for (path, before) in paths.into_iter().zip(old) {
-        let waiting = read(&repository.path(&format!("{path}.new")))?;
+        let waiting = or_note(&format!("{path}.new"), read(&repository.path(&format!("{path}.new"))));
         let pending = waiting.is_some();
-        let after = if pending { waiting } else { read(&repository.path(path))? };
+        let after = if pending { waiting } else { read(&repository.path(path)) };
+        // A folder in place of a file that was there is told with the file.
+        let after = if before.is_none() { or_note(path, after) } else { after };
         if before != after {
-            pairs.push(Pair { path: path.clone(), before, after, pending });
+            pairs.push(pair(path, before, after, pending));
         }
     }
     Ok(pairs)
 }
 
-/// The texts of these paths among `files`. What is no text has characters in place of the bytes that are none.
-fn texts(repository: &Repository, paths: &[&String], files: &Files) -> Result<Vec<Option<String>>, Failed> {
+/// The content of a file; none, with a note, for a folder of that name.
+fn or_note(path: &str, content: Option<Content>) -> Option<Content> {
+    if content == Some(Content::Folder) {
+        note(&format!("{} is a folder, expected a file with programs; it is left out", printable(path)));
+        return None;
+    }
+    content
+}
+
+fn pair(path: &str, before: Option<Content>, after: Option<Content>, pending: bool) -> Pair {
+    Pair { path: path.to_owned(), before: before.map(Text::of), after: after.map(Text::of), pending }
+}
+
+/// The contents of these paths among `files`.
+fn contents(repository: &Repository, paths: &[&String], files: &Files) -> Result<Vec<Option<Content>>, Failed> {
     let ids: Vec<Option<&str>> = paths.iter().map(|path| files.get(*path).map(String::as_str)).collect();
     let known: Vec<&str> = ids.iter().flatten().copied().collect();
     let mut contents = repository.contents(&known)?.into_iter();
-    let mut text = || contents.next().map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    Ok(ids.into_iter().map(|id| id.and_then(|_| text())).collect())
-}
-
-fn read(path: &Path) -> Result<Option<String>, Failed> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failed::file(path, error)),
-    }
+    Ok(ids.into_iter().map(|id| id.and_then(|_| contents.next()).map(Content::Bytes)).collect())
 }

@@ -2,8 +2,9 @@
 
 use console::{Style, Term};
 
-use super::compare::{Change, Program, Review, Reviewed};
 use super::counts::{counts, in_words};
+use super::not_linked;
+use super::reviewed::{Change, Program, Review, Reviewed};
 use super::words::{number, plural};
 
 /// How the text is laid out.
@@ -60,7 +61,7 @@ pub fn to_text(review: &Review, layout: &Layout) -> String {
     let mut out = format!("{}\n", layout.styled(&format!("{before} → {after}"), Style::new().bold()));
     let counts = counts(review);
     out += &format!("{}\n", in_words(&counts));
-    let told: Vec<&Reviewed> = review.files.iter().filter(|file| !file.is_trivial()).collect();
+    let told: Vec<&Reviewed> = review.files.iter().filter(|file| file.is_told()).collect();
     for file in told.iter().take(FILES) {
         out.push('\n');
         out += &of_file(file, layout);
@@ -82,16 +83,19 @@ pub fn to_text(review: &Review, layout: &Layout) -> String {
         let paths: Vec<String> = review.texts.iter().map(|pair| printable(&pair.path)).collect();
         out += &layout.paragraph(0, "other texts", Style::new().bold(), &paths.join(", "));
     }
+    if let Some(note) = not_linked::note(review) {
+        out.push('\n');
+        out += &layout.paragraph(0, "not linked", Style::new().bold(), &printable(&note));
+    }
     out
 }
 
 fn of_file(file: &Reviewed, layout: &Layout) -> String {
-    let pending = if file.pair.pending { ", not accepted yet" } else { "" };
-    let state = format!("{}{pending}", file.state());
+    let state = file.state_in_words();
     let subject = layout.styled(&printable(&file.subject), Style::new().bold());
     let path = layout.styled(&printable(&file.pair.path), Style::new().dim());
     let mut out = format!("{subject}  {state}  {path}\n");
-    let told: Vec<&Program> = file.programs.iter().filter(|program| !program.is_trivial()).collect();
+    let told: Vec<&Program> = file.programs.iter().filter(|program| program.is_told()).collect();
     for program in told.iter().take(PROGRAMS) {
         out += &of_program(program, layout);
     }
@@ -99,7 +103,7 @@ fn of_file(file: &Reviewed, layout: &Layout) -> String {
     if told.len() > PROGRAMS {
         rest.push(format!("{} more", plural(told.len() - PROGRAMS, "program")));
     }
-    let trivial = file.programs.len() - told.len();
+    let trivial = file.programs.iter().filter(|program| program.is_trivial()).count();
     if trivial > 0 {
         rest.push(format!("{} in names, order or memory alone", plural(trivial, "program")));
     }
@@ -114,7 +118,7 @@ fn of_file(file: &Reviewed, layout: &Layout) -> String {
 
 fn of_program(program: &Program, layout: &Layout) -> String {
     let target = if program.target.is_empty() { String::new() } else { format!(" for {}", program.target) };
-    let mut out = format!("  {}\n", printable(&format!("{}{target}", program.stage)));
+    let mut out = format!("  {}\n", printable(&format!("{}{target}", program.heading)));
     match &program.change {
         Change::New(totals) | Change::Gone(totals) => {
             let (label, style) = match program.change {
@@ -124,10 +128,13 @@ fn of_program(program: &Program, layout: &Layout) -> String {
             let text = format!("{}, {} moved", plural(totals.symbols as usize, "line"), number(totals.bytes, true));
             out += &layout.paragraph(4, label, style, &text);
         }
-        Change::Unreadable { side, message } => {
-            let text = printable(&format!("the text {side} cannot be read: {message}"));
-            out += &layout.paragraph(4, "error", Style::new().red().bold(), &text);
+        Change::Unreadable(faults) => {
+            for fault in faults {
+                out += &layout.paragraph(4, "error", Style::new().red().bold(), &printable(&fault.in_words()));
+            }
         }
+        // All of these have one note.
+        Change::NotLinked(_) => {}
         Change::Differs { findings, .. } => {
             for finding in findings {
                 out += &layout.paragraph(4, finding.about, Style::new().yellow(), &printable(&finding.text));

@@ -1,5 +1,10 @@
 //! Numbers and texts of a review for people.
 
+/// Whether the total of this name is in bytes.
+pub fn is_bytes(total: &str) -> bool {
+    matches!(total, "bytes" | "peak memory")
+}
+
 /// A number: bytes with their unit, others with groups of digits.
 pub fn number(number: u64, bytes: bool) -> String {
     if !bytes || number < 1024 {
@@ -7,7 +12,8 @@ pub fn number(number: u64, bytes: bool) -> String {
     }
     let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let (mut scaled, mut unit) = (number as f64 / 1024.0, 0);
-    while scaled >= 1024.0 && unit + 1 < units.len() {
+    // What is written has one digit behind the point, and less than 1024 before it.
+    while (scaled * 10.0).round() >= 10240.0 && unit + 1 < units.len() {
         (scaled, unit) = (scaled / 1024.0, unit + 1);
     }
     format!("{scaled:.1} {}", units[unit])
@@ -26,16 +32,16 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// `+12`, or `+3.4 %` where there is something to compare with.
-pub fn percent(before: u64, after: u64) -> String {
+/// A difference as a part of what was before: `-3.4 %`, with the difference itself where it is small, `+12, +3.4 %`;
+/// the difference alone where nothing was before, `+4.0 KiB`.
+pub fn change(before: u64, after: u64, bytes: bool) -> String {
     let sign = if after < before { '-' } else { '+' };
     let difference = before.abs_diff(after);
+    let part = difference as f64 / before as f64 * 100.0;
     match before {
-        0 => format!("{sign}{}", grouped(difference)),
-        _ if difference < 100 => {
-            format!("{sign}{difference}, {sign}{:.1} %", difference as f64 / before as f64 * 100.0)
-        }
-        _ => format!("{sign}{:.1} %", difference as f64 / before as f64 * 100.0),
+        0 => format!("{sign}{}", number(difference, bytes)),
+        _ if difference < 100 || part < 0.05 => format!("{sign}{}, {sign}{part:.1} %", number(difference, bytes)),
+        _ => format!("{sign}{part:.1} %"),
     }
 }
 
@@ -78,9 +84,13 @@ mod tests {
         assert_eq!(number(148_064, true), "144.6 KiB");
         assert_eq!(number(u64::MAX, true), "16.0 EiB");
         assert_eq!(number(1_234_567, false), "1,234,567");
-        assert_eq!(percent(40, 41), "+1, +2.5 %");
-        assert_eq!(percent(0, 7), "+7");
-        assert_eq!(percent(2000, 1000), "-50.0 %");
+        assert_eq!(number((1 << 20) - 1, true), "1.0 MiB");
+        assert_eq!(number((1 << 20) - 100, true), "1023.9 KiB");
+        assert_eq!(change(40, 41, false), "+1, +2.5 %");
+        assert_eq!(change(0, 7, false), "+7");
+        assert_eq!(change(0, 4096, true), "+4.0 KiB");
+        assert_eq!(change(2000, 1000, true), "-50.0 %");
+        assert_eq!(change(1 << 30, (1 << 30) + 2048, true), "+2.0 KiB, +0.0 %");
     }
 
     #[test]
