@@ -59,7 +59,7 @@ function changeItem(app, line, sides) {
             el(
                 "details",
                 { open: line.body.length <= 20 },
-                el("summary", {}, `body, ${line.body.length} ${line.body.length === 1 ? "change" : "changes"}`),
+                el("summary", {}, `body, ${counted(line.body.length, "change")}`),
                 // Names of a body are not those of the program.
                 el(
                     "ol",

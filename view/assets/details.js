@@ -19,7 +19,7 @@ function linked(line, ofName, most = Infinity) {
     const parts = line.template.split("\t");
     if (line.names.length > most) {
         const shown = parts.slice(0, most).flatMap((part, i) => [part, ofName(line.names[i])]);
-        return [...shown, ` … ${line.names.length - most} more names … `, parts[parts.length - 1]];
+        return [...shown, ` … ${counted(line.names.length - most, "more name")} … `, parts[parts.length - 1]];
     }
     return parts.flatMap((part, i) => (i < line.names.length ? [part, ofName(line.names[i])] : [part]));
 }

@@ -88,6 +88,11 @@ function grouped(number) {
     return String(number).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
+/** A number of things: `1 line`, `1,200 lines`. */
+function counted(number, thing) {
+    return `${grouped(number)} ${thing}${number === 1 ? "" : "s"}`;
+}
+
 /** Bytes for people. */
 function bytesText(bytes) {
     if (bytes < 1024) return `${bytes} B`;

@@ -62,11 +62,11 @@ class GraphView {
         this.block = block;
         this.flow = new Flow(block, this.options, []);
         this.parts = partsOf(this.flow, this.flow.lines(), 0, "", "");
-        this.choices = [["", `the whole program, ${grouped(block.lines.length)} lines`]];
+        this.choices = [["", `the whole program, ${counted(block.lines.length, "line")}`]];
         const list = (parts, depth) => {
             for (const part of parts) {
                 if (part.line || this.choices.length > 400) continue;
-                this.choices.push([part.key, `${"\u2003".repeat(depth)}${part.name}, ${part.ats.length} lines`]);
+                this.choices.push([part.key, `${"\u2003".repeat(depth)}${part.name}, ${counted(part.ats.length, "line")}`]);
                 if (depth < 2) list(part.parts(this.options), depth + 1);
             }
         };
@@ -200,7 +200,7 @@ class GraphView {
         const { nodes, edges } = this.picture;
         const closed = nodes.filter(({ part, open }) => part && !part.line && !open).length;
         const hidden = this.flow.hidden.filter(Boolean).length;
-        const parts = [`${nodes.length} nodes and ${edges.length} edges drawn`];
+        const parts = [`${counted(nodes.length, "node")} and ${counted(edges.length, "edge")} drawn`];
         if (closed) parts.push(`${closed} scopes closed`);
         if (hidden) parts.push(this.root ? "views are left out" : `${hidden} views left out`);
         return parts.join(" · ");

@@ -132,8 +132,8 @@ class MemoryView {
                 role: "img",
                 preserveAspectRatio: "none",
                 "aria-label":
-                    `Arena of ${bytesText(this.memory.arena)} over ${this.count} lines; ` +
-                    `${this.lives.length} values. The table below lists those of one line.`,
+                    `Arena of ${bytesText(this.memory.arena)} over ${counted(this.count, "line")}; ` +
+                    `${counted(this.lives.length, "value")}. The table below lists those of one line.`,
             },
             boxes,
             svg("line", { x1: peak, x2: peak, y1: -4, y2: height, class: "peak" }),
@@ -171,7 +171,7 @@ class MemoryView {
             el("p", { class: "code wrap" }, line ? textOf(line) : ""),
             table(
                 `Alive at line ${at + 1}${at === this.peak.at ? ", the peak" : ""}: ` +
-                    `${bytesText(sum)} in ${alive.length} values`,
+                    `${bytesText(sum)} in ${counted(alive.length, "value")}`,
                 ["value", "bytes", "offset", "lines", "others in the same memory"],
                 rows,
             ),

@@ -26,7 +26,7 @@ function ordersSection(app) {
             el(
                 "details",
                 {},
-                el("summary", {}, `${first} first: ${difference.lines.length} changed lines`),
+                el("summary", {}, `${first} first: ${counted(difference.lines.length, "changed line")}`),
                 el(
                     "ol",
                     { class: "changes" },

@@ -19,7 +19,7 @@ function labelOf(part, prefix, open, signs) {
     const fold = part.opens() ? (open ? "▾ " : "▸ ") : "";
     if (!line) {
         const changed = signs.length ? `, ${signs.length} changed` : "";
-        return [fold + below(part.name, prefix), `${grouped(part.ats.length)} lines${changed}`];
+        return [fold + below(part.name, prefix), `${counted(part.ats.length, "line")}${changed}`];
     }
     // Most programs are on one device; the details have it.
     const type = line.types.length ? line.types[0][0].replace(/@.*$/, "") : "no result";

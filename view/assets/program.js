@@ -82,7 +82,7 @@ class ProgramView {
         const { totals } = stage;
         const facts = [
             `${stage.function} for ${stage.target}`,
-            `${grouped(totals.symbols)} lines`,
+            counted(totals.symbols, "line"),
             `${grouped(totals.launches)} that run`,
             `${bytesText(totals.bytes)} read and written`,
             `${grouped(totals.flops)} FLOPs`,
@@ -127,7 +127,7 @@ class ProgramView {
             }
             case "scope": {
                 const changed = row.changed ? `, ${row.changed} changed` : "";
-                return [el("strong", {}, row.name), ` ${row.count} lines${changed}`];
+                return [el("strong", {}, row.name), ` ${counted(row.count, "line")}${changed}`];
             }
             case "pass":
                 return `pass ${row.name}`;
@@ -228,7 +228,7 @@ class ProgramView {
         const wanted = this.wanted.trim().toLowerCase();
         this.hits = wanted ? hitsOf(this.app.block(), wanted, []) : [];
         this.hit = -1;
-        this.found.textContent = wanted ? (this.hits.length ? `${this.hits.length} hits` : "no hit") : "";
+        this.found.textContent = wanted ? (this.hits.length ? counted(this.hits.length, "hit") : "no hit") : "";
     }
 
     next(step) {

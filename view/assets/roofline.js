@@ -16,14 +16,14 @@ class Roofline {
         }
         this.drawing = svg("svg", {
             role: "img",
-            "aria-label": `Roofline of ${this.dots.length} lines; the table below has their numbers.`,
+            "aria-label": `Roofline of ${counted(this.dots.length, "line")}; the table below has their numbers.`,
         });
         const moving = time.spans.length - this.dots.length;
         this.node = el(
             "div",
             { class: "picture roofline" },
             this.drawing,
-            moving > 0 && el("p", { class: "summary" }, `${grouped(moving)} lines without arithmetic are in the table.`),
+            moving > 0 && el("p", { class: "summary" }, `${counted(moving, "line")} without arithmetic: in the table.`),
         );
         // Its letters have the size of the page's, so it is drawn again for another width.
         new ResizeObserver(() => this.draw()).observe(this.node);

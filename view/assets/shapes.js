@@ -42,7 +42,7 @@ function nodeElement(node, i, signs) {
     const backward = part && part.line && part.line.pass !== "forward";
     const text = (line, at, name) => svg("text", { x: x + 9, y: at, class: name }, line);
     const label = node.label || [clipped(end.label)];
-    const count = part && !part.line ? `, ${part.ats.length} lines` : "";
+    const count = part && !part.line ? `, ${counted(part.ats.length, "line")}` : "";
     const by = part && part.line && part.line.executor ? `, by ${part.line.executor}` : "";
     const type = part && part.line ? `, ${label[1]}` : "";
     const signed = signs.length ? `, ${{ "+": "added", "~": "changed" }[signs[0]]}${count && " in part"}` : "";

@@ -37,7 +37,7 @@ class TextsView {
         return el(
             "div",
             { class: "running" },
-            el("p", {}, `Run by ${known.length} ${known.length === 1 ? "line" : "lines"}:`),
+            el("p", {}, `Run by ${counted(known.length, "line")}:`),
             el(
                 "ul",
                 {},
@@ -60,7 +60,7 @@ class TextsView {
                 el(
                     "details",
                     {},
-                    el("summary", {}, `${rest.length} lines that were not read`),
+                    el("summary", {}, `${counted(rest.length, "line")} not read`),
                     el("pre", { tabindex: 0 }, rest.join("\n")),
                 ),
         );

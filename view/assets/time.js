@@ -65,7 +65,7 @@ class TimeView {
         const took = known.reduce((sum, span) => sum + span.took, 0);
         const facts = [
             `${time.function} for ${time.target}`,
-            `${grouped(time.spans.length)} symbols in ${timeText(time.total)}`,
+            `${counted(time.spans.length, "symbol")} in ${timeText(time.total)}`,
             time.bytes_per_second === null
                 ? "no ceiling of memory is known (--peak-gbps)"
                 : `memory at most ${perSecondText(time.bytes_per_second, "B/s")}`,
@@ -147,7 +147,7 @@ class TimeView {
             number(rateText(span.flops, span.took, "FLOP/s")),
         ];
         const name = (span) => {
-            if (span.count) return `${grouped(span.count)} ${span.count === 1 ? "line" : "lines"}`;
+            if (span.count) return counted(span.count, "line");
             return this.placeOf(span)
                 ? link(written(span.result ?? span.name), () => this.goTo(span))
                 : written(span.result ?? span.name);

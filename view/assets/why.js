@@ -89,7 +89,7 @@ class WhyView {
                         el(
                             "span",
                             { class: "tag" },
-                            `${lines.length} ${lines.length === 1 ? "line" : "lines"}, taken by ${takers}`,
+                            `${counted(lines.length, "line")}, taken by ${takers}`,
                         ),
                     ),
                     el(
