@@ -3,8 +3,9 @@
 class CompareView {
     constructor(app) {
         this.app = app;
-        const differs = Data.comparisons.findIndex((of) => of.words !== "no difference");
-        this.at = Math.max(differs, 0);
+        const differs = Data.comparisons.filter((of) => of.words !== "no difference");
+        const changed = differs.find(({ difference }) => difference.lines.length) || differs[0];
+        this.at = Math.max(Data.comparisons.indexOf(changed), 0);
         this.shown = 200;
     }
 
@@ -14,6 +15,8 @@ class CompareView {
         const [before, after] = Data.subjects;
         const stages = comparisons.map((one, i) => [i, `${one.stage} \u2013 ${comparisonText(one)}`]);
         const blocks = [before.stages[of.before], after.stages[of.after]].map((stage) => blockOf(stage.block));
+        const lines = blocks.map(opened);
+        const matched = matchedLines(of, lines);
         const { difference } = of;
         const sides = [
             [0, of.before],
@@ -30,11 +33,11 @@ class CompareView {
                 }),
             ),
             el("p", { class: "summary" }, `before: ${before.name} · after: ${after.name}`),
-            el("p", { class: "common" }, commonText(of, [before.name, after.name])),
+            el("p", { class: "common" }, commonText(matched, lines, [before.name, after.name])),
             el("p", { class: "summary" }, `after ${of.stage}: ${comparisonText(of)}`),
             totalsTable(difference.totals),
-            fusionsSection(this.app, of, blocks) || "",
-            movesTable(of, blocks) || "",
+            fusionsSection(this.app, of, blocks, matched) || "",
+            movesTable(matched) || "",
             (difference.header.length > 0 &&
                 table(
                     "Header",

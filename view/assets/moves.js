@@ -13,6 +13,7 @@ function countsText(counts) {
         ["moved_in_memory", "elsewhere in memory"],
         ["rescheduled", "scheduled otherwise"],
         ["moved", "at another place"],
+        ["renamed", "renamed"],
     ];
     const found = words.filter(([key]) => counts[key]).map(([key, text]) => `${grouped(counts[key])} ${text}`);
     return found.length ? `lines: ${found.join(", ")}` : "";
@@ -24,13 +25,32 @@ function comparisonText(of) {
     return countsText(of.difference.counts) || of.words;
 }
 
-/** How many lines of two programs define the same names, as a sentence; if they are few, that the programs differ. */
-function commonText(of, names) {
-    const { totals, counts } = of.difference;
-    const [before, after] = [totals.before.symbols, totals.after.symbols];
-    const common = before - counts.removed;
-    const all = `${grouped(before)} and ${grouped(after)}`;
-    const share = `${grouped(common)} lines define the same names in both, of ${all}`;
+/**
+ * The lines of a program, with those of its regions in place of the regions, by whose numbers comparisons match them:
+ * `at` is the line of the program, `region` whether the line is in that line's body.
+ */
+function opened(block) {
+    return block.lines.flatMap((line, at) => {
+        if (line.operator !== "region" || line.body < 0) return [{ line, at, region: false, executor: line.executor }];
+        const inside = (inner) => ({ line: inner, at, region: true, executor: inner.executor || line.executor });
+        return blockOf(line.body).lines.map(inside);
+    });
+}
+
+/** The lines of two opened programs that correspond: pairs of the line before and the line after. */
+function matchedLines(of, [before, after]) {
+    return of.matched.flatMap(([was, is, length]) =>
+        Array.from({ length }, (_, i) => [before[was + i], after[is + i]]),
+    );
+}
+
+/** How many lines of two programs correspond, as a sentence; if they are few, that the programs differ. */
+function commonText(matched, lines, names) {
+    const common = matched.length;
+    const [before, after] = lines.map((all) => all.length);
+    const share =
+        `${counted(common, "line")} of ${grouped(before)} before and ${grouped(after)} after ` +
+        `${common === 1 ? "corresponds" : "correspond"}`;
     if (common * 2 >= Math.min(before, after)) return `${share}.`;
     return (
         `${names[0]} and ${names[1]} are different programs here: ${share}. These are compared; the others are ` +
@@ -38,57 +58,47 @@ function commonText(of, names) {
     );
 }
 
-/** Lines that moved from one executor to another, by executors, as a table; nothing if none did. */
-function movesTable(of, blocks) {
-    const [before, after] = blocks;
+/**
+ * Lines that moved from one executor to another, by executors, as a table; nothing if none did. Lines that left a
+ * region or came into one are in the table of regions.
+ */
+function movesTable(matched) {
     const moves = new Map();
-    for (const [name, value] of before.values) {
-        const other = after.values.get(name);
-        if (!other || value.at === null || value.at < 0 || other.at === null || other.at < 0) continue;
-        const [was, is] = [before.lines[value.at], after.lines[other.at]];
-        if (was.results[0] !== name || was.executor === is.executor) continue;
+    for (const [was, is] of matched) {
+        if (was.executor === is.executor || was.region !== is.region) continue;
         const key = `${was.executor || "nobody"}\t${is.executor || "nobody"}`;
         if (!moves.has(key)) moves.set(key, new Map());
-        const label = was.operator === is.operator ? was.operator : `${was.operator} as ${is.operator}`;
+        const [from, to] = [was.line.operator, is.line.operator];
+        const label = from === to ? from : `${from} as ${to}`;
         moves.get(key).set(label, (moves.get(key).get(label) || 0) + 1);
     }
     if (!moves.size) return null;
     const rows = [...moves].map(([key, operators]) => {
-        const counted = [...operators].sort((a, b) => b[1] - a[1]);
-        const lines = counted.reduce((sum, [, times]) => sum + times, 0);
-        const words = counted.slice(0, 6).map(([operator, times]) => `${operator} ${times}`);
+        const most = [...operators].sort((a, b) => b[1] - a[1]);
+        const lines = most.reduce((sum, [, times]) => sum + times, 0);
+        const words = most.slice(0, 6).map(([operator, times]) => `${operator} ${times}`);
         return [...key.split("\t"), lines, words.join(", ")];
     });
     rows.sort((a, b) => b[2] - a[2]);
     return table("Lines that another executor runs", ["before", "after", "lines", "operators"], rows);
 }
 
-/** Which line of a program computes each name: in its results, or in its body if that is a region. */
-function computedAt(block) {
+/** The regions of one side that correspond to several lines of the other: `{at, others}`, numbers of lines. */
+function scattered(matched, side) {
     const found = new Map();
-    block.lines.forEach((line, at) => {
-        for (const name of line.results) found.set(name, at);
-        if (line.operator !== "region" || line.body < 0) return;
-        for (const inner of blockOf(line.body).lines) for (const name of inner.results) found.set(name, at);
-    });
-    return found;
-}
-
-/** The regions of a program whose lines several lines of the other compute: `{at, others}`. */
-function scattered(block, other) {
-    const owners = computedAt(other);
-    const regions = block.lines.map((line, at) => ({ line, at })).filter(({ line }) => line.operator === "region");
-    const found = regions.map(({ line, at }) => {
-        const inside = line.body < 0 ? [] : blockOf(line.body).lines;
-        const others = new Set(inside.map((of) => owners.get(of.results[0])).filter((of) => of !== undefined));
-        return { at, others: [...others].sort((a, b) => a - b) };
-    });
-    return found.filter(({ others }) => others.length > 1);
+    for (const pair of matched) {
+        const [own, other] = [pair[side], pair[1 - side]];
+        if (!own.region) continue;
+        if (!found.has(own.at)) found.set(own.at, new Set());
+        found.get(own.at).add(other.at);
+    }
+    const ascending = (numbers) => [...numbers].sort((a, b) => a - b);
+    const several = ascending(found.keys()).filter((at) => found.get(at).size > 1);
+    return several.map((at) => ({ at, others: ascending(found.get(at)) }));
 }
 
 /** Regions that one program has split, or put together, with links; nothing if there are none. */
-function fusionsSection(app, of, blocks) {
-    const [before, after] = blocks;
+function fusionsSection(app, of, blocks, matched) {
     const place = (side, at) => {
         const line = blocks[side].lines[at];
         const what = line.operator === "region" ? `region ${written(line.results[0])}` : shortened(textOf(line));
@@ -100,7 +110,7 @@ function fusionsSection(app, of, blocks) {
         el(
             "details",
             { open: found.others.length <= 4 },
-            el("summary", {}, `${found.others.length} lines`),
+            el("summary", {}, counted(found.others.length, "line")),
             el(
                 "ul",
                 { class: "plain" },
@@ -109,8 +119,8 @@ function fusionsSection(app, of, blocks) {
         ),
     ];
     const rows = [
-        ...scattered(before, after).map(one(0, "split")),
-        ...scattered(after, before).map(one(1, "put together")),
+        ...scattered(matched, 0).map(one(0, "split")),
+        ...scattered(matched, 1).map(one(1, "put together")),
     ];
     if (!rows.length) return null;
     const shown = rows.slice(0, 100);

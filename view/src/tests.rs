@@ -204,3 +204,25 @@ fn two_subjects_are_compared_by_stage() {
     assert_eq!(comparison["words"], "lines: 1 other call");
     assert_eq!(comparison["difference"]["lines"][0]["after"], "__3: f32[4] = prims::mul(__0, __1)");
 }
+
+/// A program of two regions, whose values have these names.
+fn regions(before: &str, [a, b, c, d]: [&str; 4]) -> String {
+    format!(
+        "# fulgurite trace 2\n# made by fuse\ntrace f for cpu (x: f32[4], y: f32[4]) {{\n{before}  \
+         region by fusion {{\n    {a} = exp(x)\n    yield {b} = tanh({a})\n  }}\n  \
+         region by fusion {{\n    {c} = neg({b})\n    yield {d} = exp({c})\n  }}\n  return out = {d}\n}}\n"
+    )
+}
+
+#[test]
+fn lines_of_two_programs_are_matched_by_what_they_compute() {
+    let before = regions("", ["a", "b", "c", "d"]);
+    let after = regions("  a = exp(y) by cpu\n", ["b", "c", "d", "e"]);
+    let data = json_of(&[subject(&[&before]), subject(&[&after])]);
+    assert_eq!(data["comparisons"][0]["matched"], serde_json::json!([[0, 1, 4]]));
+    // A region that is opened corresponds to its lines.
+    let split = before.replacen("  region by fusion {\n    a = exp(x)\n    yield b", "  a = exp(x) by cpu\n  b", 1);
+    let split = split.replacen("tanh(a)\n  }\n", "tanh(a) by cpu\n", 1);
+    let data = json_of(&[subject(&[&before]), subject(&[&split])]);
+    assert_eq!(data["comparisons"][0]["matched"], serde_json::json!([[0, 0, 4]]));
+}

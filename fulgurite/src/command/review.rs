@@ -8,7 +8,6 @@ mod findings;
 mod git;
 mod header;
 mod html;
-mod inlined;
 mod interface;
 mod json;
 mod lines;

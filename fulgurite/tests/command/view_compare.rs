@@ -83,7 +83,7 @@ fn programs_that_differ_are_compared_as_far_as_they_go() {
     let page = view(folder.path(), &["gpt2-loss", "--layers", "1", "--against", "--layers 2"]);
     browser.open(&page);
     let common = browser.text(".common");
-    assert!(!common.contains("different programs") && common.contains("define the same names"), "{common}");
+    assert!(!common.contains("different programs") && common.contains(" correspond."), "{common}");
     browser.check();
 }
 
@@ -105,5 +105,42 @@ fn lines_that_another_executor_runs_are_counted() {
         browser.eval("[...document.querySelectorAll('caption')].map((of) => of.parentElement.innerText).join()");
     let moves = moves.as_str().unwrap();
     assert!(moves.contains("Lines that another executor runs") && moves.contains("cublaslt"), "{moves}");
+    browser.check();
+}
+
+/// A program of two regions, whose values have these names.
+fn regions(before: &str, [a, b, c, d]: [&str; 4]) -> String {
+    format!(
+        "# fulgurite trace 2\n# made by fuse\ntrace f for cuda:sm_90a (x: f32[4], y: f32[4]) {{\n{before}  \
+         region by fusion {{\n    {a} = exp(x)\n    yield {b} = tanh({a})\n  }}\n  \
+         region by fusion {{\n    {c} = neg({b})\n    yield {d} = exp({c})\n  }}\n  return out = {d}\n}}\n"
+    )
+}
+
+/// What the names of the first program say of the second is wrong in every line.
+#[test]
+fn an_inserted_line_that_shifts_all_names_is_one_change() {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, text) in [
+        ("before.trace", regions("", ["a", "b", "c", "d"])),
+        ("shifted.trace", regions("  a = exp(y) by cuda\n", ["b", "c", "d", "e"])),
+        ("renamed.trace", regions("", ["b", "c", "d", "e"])),
+    ] {
+        std::fs::write(folder.path().join(file), text).unwrap();
+    }
+    let page = view(folder.path(), &["before.trace", "shifted.trace"]);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&page);
+    assert_eq!(browser.eval("document.querySelectorAll('.change').length"), 1);
+    assert!(browser.text(".change").contains("a: f32[4] = prims::exp(y) by cuda"), "{}", browser.text(".change"));
+    assert_eq!(browser.text(".common"), "4 lines of 4 before and 5 after correspond.");
+    let captions = "[...document.querySelectorAll('caption')].map((of) => of.textContent)";
+    assert_eq!(browser.eval(captions), serde_json::json!(["Totals"]));
+    // Names alone.
+    let page = view(folder.path(), &["before.trace", "renamed.trace"]);
+    browser.open(&page);
+    let summary = browser.eval("[...document.querySelectorAll('.summary')].map((of) => of.textContent).join(' ')");
+    assert!(summary.as_str().unwrap().contains("lines: 2 renamed"), "{summary}");
+    assert_eq!(browser.eval("document.querySelectorAll('.change').length"), 0);
     browser.check();
 }

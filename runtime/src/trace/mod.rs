@@ -368,6 +368,7 @@ pub mod correspond;
 pub mod diff;
 mod failed;
 pub(crate) mod implied;
+pub mod inlined;
 pub(crate) mod nested;
 pub(crate) mod order;
 pub mod parse;

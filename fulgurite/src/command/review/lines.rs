@@ -1,9 +1,8 @@
 //! The lines of two programs as a review compares them: those of bodies too, each with its whole name and its region.
 
 use fulgurite::trace::correspond::Correspondence;
+use fulgurite::trace::inlined::Inlined;
 use fulgurite::trace::{Block, BoundSymbol, Results, Schedule, Trace, ValueId, print_symbol};
-
-use super::inlined::Inlined;
 
 /// A line.
 #[derive(Debug, Clone)]

@@ -1,9 +1,10 @@
 //! A program with the lines of its fused regions in place of the regions, so that a line is compared with itself
 //! whatever region it is in.
 
-use fulgurite::trace::{Block, BoundSymbol, Callee, ValueId};
+use super::{Block, BoundSymbol, Callee, ValueId};
 
 /// A block without regions and without the ends of values.
+#[derive(Debug, Clone)]
 pub struct Inlined {
     /// Its lines.
     pub block: Block,
