@@ -128,6 +128,7 @@ class App {
         return Data.subjects
             .flatMap((subject) => [
                 subject.ending && el("p", { class: "banner" }, `${subject.name}: ${subject.ending}`),
+                subject.notes.map((note) => el("p", { class: "banner" }, `${subject.name}: ${note}`)),
                 subject.unread &&
                     el(
                         "p",

@@ -1,14 +1,19 @@
 // Where the time of a run went: symbols on streams, the roofline, the share of the floor.
 
+/** An amount by the time of a span; below all others where either is not known. */
+function perTime(amount, span) {
+    return amount === null || span.took === 0 ? -1 : amount / span.took;
+}
+
 const TIME_COLUMNS = [
     ["time", (span) => span.took],
     ["share of the run", (span) => span.took],
     ["floor", (span) => span.floor ?? -1],
-    ["floor / time", (span) => (span.floor ?? 0) / span.took],
+    ["floor / time", (span) => perTime(span.floor, span)],
     ["bytes", (span) => span.bytes ?? -1],
-    ["bytes a second", (span) => (span.bytes ?? 0) / span.took],
+    ["bytes a second", (span) => perTime(span.bytes, span)],
     ["FLOPs", (span) => span.flops ?? -1],
-    ["FLOPs a second", (span) => (span.flops ?? 0) / span.took],
+    ["FLOPs a second", (span) => perTime(span.flops, span)],
 ];
 
 class TimeView {

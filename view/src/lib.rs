@@ -24,4 +24,4 @@ pub use live::live;
 pub use page::page;
 pub use report::{Entry, EntryProgram, Report, report};
 pub use subject::{Order, Reordered, Shown, Subject, Unread};
-pub use time::{Activity, Span, Timing};
+pub use time::{Activity, RATES, Span, Timing};

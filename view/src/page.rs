@@ -108,6 +108,7 @@ fn subject_to_json(pool: &mut Pool, subject: &Subject) -> Value {
         "about": subject.about,
         "stages": stages,
         "ending": subject.ending,
+        "notes": subject.notes,
         "sources": sources,
         "kernels": subject.kernels,
         "orders": orders,

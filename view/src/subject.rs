@@ -6,7 +6,9 @@ use fulgurite_runtime::comparison::Comparison;
 use fulgurite_runtime::cost::Totals;
 use fulgurite_runtime::device::Source;
 use fulgurite_runtime::trace::Trace;
+use rustc_hash::FxHashSet;
 
+use crate::line::name;
 use crate::time::Timing;
 
 /// A program, after one or more stages of its compilation.
@@ -28,8 +30,37 @@ pub struct Subject {
     pub orders: Vec<Order>,
     /// Where the time of a run went, if a profile is given.
     pub timing: Option<Timing>,
+    /// What else a reader must know, as sentences.
+    pub notes: Vec<String>,
     /// A text that is no trace, with the error.
     pub unread: Option<Unread>,
+}
+
+impl Subject {
+    /// Adds a profile. If it is of another program, a note says so, which is returned.
+    pub fn add_timing(&mut self, timing: Timing) -> Option<&str> {
+        let note = mismatch(&timing, &self.stages);
+        self.timing = Some(timing);
+        self.notes.extend(note.clone());
+        note.and(self.notes.last()).map(String::as_str)
+    }
+}
+
+/// What tells that a profile is not of these programs, as a sentence; nothing if it may be of them.
+fn mismatch(timing: &Timing, stages: &[Shown]) -> Option<String> {
+    let last = &stages.last()?.trace;
+    let target = last.target.to_string();
+    if target != timing.target || !stages.iter().any(|stage| stage.trace.name == timing.function) {
+        let (function, compiled) = (&timing.function, &timing.target);
+        return Some(format!("the profile is of {function} for {compiled}, the program is {} for {target}", last.name));
+    }
+    let blocks = stages.iter().map(|stage| &stage.trace.block);
+    let named = blocks.flat_map(|block| block.symbols.iter().map(move |symbol| (block, symbol)));
+    let defined: FxHashSet<&str> =
+        named.flat_map(|(block, symbol)| symbol.results.iter().map(|id| name(block, *id))).collect();
+    let results = timing.spans.iter().map(|span| &*span.result).filter(|result| !result.is_empty());
+    let (all, unknown) = (results.clone().count(), results.filter(|result| !defined.contains(result)).count());
+    (unknown > 0).then(|| format!("{unknown} of the {all} symbols of the profile are not in the program"))
 }
 
 /// The program compiled with one executor asked before all others.

@@ -4,6 +4,12 @@ use serde_json::{Value, json};
 
 use crate::pool::Pool;
 
+/// Times of a profile are below this many microseconds, more than thirty years: sums of them are numbers too.
+const MOST_MICROSECONDS: f64 = 1e15;
+
+/// What a device does in a second, in bytes or operations: quotients with it are numbers too.
+pub const RATES: std::ops::RangeInclusive<f64> = 1.0..=1e21;
+
 /// Where the time of one run went.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Timing {
@@ -66,12 +72,18 @@ impl Timing {
         let file: Value = serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
         let events = file["traceEvents"].as_array().ok_or("has no list traceEvents, expected a profile")?;
         let about = &file["otherData"];
-        let ceiling = |name: &str| about[name].as_f64().filter(|value| *value > 0.0);
+        let ceiling = |name: &str| match &about[name] {
+            Value::Null => Ok(None),
+            value => match value.as_f64().filter(|rate| RATES.contains(rate)) {
+                Some(rate) => Ok(Some(rate)),
+                None => Err(format!("otherData: {name} is {value}, expected a number from 1 to 1e21")),
+            },
+        };
         let mut timing = Timing {
             function: about["function"].as_str().unwrap_or_default().to_owned(),
             target: about["target"].as_str().unwrap_or_default().to_owned(),
-            bytes_per_second: ceiling("bytes_per_second"),
-            flops_per_second: ceiling("flops_per_second"),
+            bytes_per_second: ceiling("bytes_per_second")?,
+            flops_per_second: ceiling("flops_per_second")?,
             ..Timing::default()
         };
         for (i, event) in events.iter().enumerate().filter(|(_, event)| event["ph"] == "X") {
@@ -79,8 +91,8 @@ impl Timing {
             let string =
                 |value: &Value, field: &str| value.as_str().map(str::to_owned).ok_or_else(|| wrong(field, "string"));
             let number = |field: &str| {
-                let value = event[field].as_f64().filter(|value| *value >= 0.0);
-                value.ok_or_else(|| wrong(field, "number of microseconds from 0"))
+                let value = event[field].as_f64().filter(|value| (0.0..MOST_MICROSECONDS).contains(value));
+                value.ok_or_else(|| wrong(field, "number of microseconds from 0 and below 1e15"))
             };
             let (name, (start, time)) = (string(&event["name"], "name")?, (number("ts")?, number("dur")?));
             if event["pid"] == 1 {
@@ -153,6 +165,11 @@ mod tests {
         assert_eq!((timing.bytes_per_second, timing.flops_per_second), (Some(1e9), None));
         let mut late = span.clone();
         late["dur"] = json!(-1);
+        let timed = |start: Value| {
+            let mut timed = span.clone();
+            timed["ts"] = start;
+            timed
+        };
         let mut nameless = span.clone();
         nameless["args"]["result"] = json!(7);
         for (text, expected) in [
@@ -160,6 +177,10 @@ mod tests {
             ("{}", "has no list traceEvents"),
             (&*file(json!([copy])), "has no symbol of a run"),
             (&*file(json!([copy, late])), "event 1: dur is no number of microseconds from 0"),
+            (&*file(json!([timed(json!(1e308))])), "event 0: ts is no number of microseconds from 0 and below 1e15"),
+            (&*file(json!([timed(json!(null))])), "event 0: ts is no number"),
+            (&*file(json!([span])).replace("1000000000.0", "1e308"), "otherData: bytes_per_second is 1e+308, expected"),
+            (&*file(json!([span])).replace("1000000000.0", "-1"), "otherData: bytes_per_second is -1, expected"),
             (&*file(json!([nameless])), "event 0: args.result is no string"),
         ] {
             let error = Timing::read(text).unwrap_err();

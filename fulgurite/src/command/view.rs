@@ -9,7 +9,7 @@ use fulgurite_view::{Subject, page};
 
 use super::files;
 use super::outcome::{Failed, Outcome};
-use super::output::say;
+use super::output::{note, printable, say};
 use super::programs::{Named, Part, Program, named};
 use super::serve::serve;
 use super::stored_subject::stored_subject;
@@ -91,7 +91,10 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         if let Some(words) = &arguments.against {
             subjects.push(against(&what, words, arguments, with)?);
         }
-        subjects[0].timing = timing;
+        if let Some(timing) = timing {
+            let told = subjects[0].add_timing(timing).map(printable);
+            told.iter().for_each(|told| note(&format!("--profile: {told}")));
+        }
         Ok(page(&subjects))
     };
     let Some(out) = &arguments.out else { return serve(arguments.serve.unwrap_or(0), &read, &make) };

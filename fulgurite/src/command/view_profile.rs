@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use fulgurite_view::Timing;
+use fulgurite_view::{RATES, Timing};
 
 use super::outcome::Failed;
 
@@ -35,8 +35,9 @@ impl Profile {
             (&mut timing.bytes_per_second, self.peak_gbps, 1e9, "--peak-gbps"),
         ] {
             if let Some(given) = given {
-                if !(given.is_finite() && given > 0.0) {
-                    return Err(Failed(format!("{option} is {given}, expected a number above 0")));
+                if !RATES.contains(&(given * unit)) {
+                    let (least, most) = (RATES.start() / unit, RATES.end() / unit);
+                    return Err(Failed(format!("{option} is {given}, expected a number from {least:e} to {most:e}")));
                 }
                 *ceiling = Some(given * unit);
             }

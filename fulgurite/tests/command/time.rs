@@ -117,7 +117,8 @@ fn what_is_no_profile_is_refused() {
         (&["step.trace", "--profile", "none.json"][..], "none.json: has no list traceEvents, expected a profile"),
         (&["step.trace", "--profile", "absent.json"], "absent.json"),
         (&["step.trace", "gelu", "--profile", "good.json"], "--profile: of one program, and two are compared"),
-        (&["step.trace", "--profile", "good.json", "--peak-gbps", "0"], "--peak-gbps is 0, expected a number above 0"),
+        (&["step.trace", "--profile", "good.json", "--peak-gbps", "0"], "is 0, expected a number from 1e-9 to 1e12"),
+        (&["step.trace", "--profile", "good.json", "--peak-tflops", "1e300"], "expected a number from 1e-12 to 1e9"),
     ] {
         let complaint = run_in(folder.path(), &[&["view"], arguments, &["-o", "page.html"]].concat()).fails(1);
         assert!(complaint.contains(expected), "{arguments:?}: {complaint}");
@@ -141,5 +142,61 @@ fn a_profiled_run_has_a_page_of_its_time() {
     assert_eq!(browser.eval(without), json!([]));
     browser.click("#times tbody a", "");
     assert!(browser.text(".details").contains("% of the run"), "{}", browser.text(".details"));
+    browser.check();
+}
+
+#[test]
+fn a_profile_of_another_program_is_shown_with_a_note() {
+    let folder = tempfile::tempdir().unwrap();
+    page(folder.path(), [json!(null), json!(null)], &[]);
+    let other = |change: &dyn Fn(&mut Value)| {
+        let mut other = profile([json!(null), json!(null)]);
+        change(&mut other);
+        std::fs::write(folder.path().join("other.json"), other.to_string()).unwrap();
+        let ran = run_in(folder.path(), &["view", "step.trace", "--profile", "other.json", "-o", "other.html"]);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        ran.err
+    };
+    let note = other(&|profile| profile["otherData"]["target"] = json!("cuda:sm_90a"));
+    assert_eq!(note, "note: --profile: the profile is of step for cuda:sm_90a, the program is step for cpu\n");
+    let note = other(&|profile| profile["otherData"]["function"] = json!("\u{1b}[2J"));
+    assert_eq!(note, "note: --profile: the profile is of \u{fffd}[2J for cpu, the program is step for cpu\n");
+    let note = other(&|profile| profile["traceEvents"][1]["args"]["result"] = json!("elsewhere"));
+    assert_eq!(note, "note: --profile: 1 of the 3 symbols of the profile are not in the program\n");
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&folder.path().join("other.html"));
+    assert!(browser.text(".banner").contains("1 of the 3 symbols"), "{}", browser.text(".banner"));
+    browser.check();
+}
+
+#[test]
+fn names_and_times_at_their_bounds_fit_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    page(folder.path(), [json!(1), json!(1e21)], &[]);
+    let mut absurd = profile([json!(1), json!(1e21)]);
+    let long = "long_".repeat(200);
+    for (event, [ts, dur]) in [[0.0, 0.0], [9e14, 9e14], [1e-300, 0.0]].into_iter().enumerate() {
+        let event = &mut absurd["traceEvents"][event];
+        (event["ts"], event["dur"]) = (json!(ts), json!(dur));
+        (event["name"], event["cat"], event["args"]["stream"]) = (json!(long), json!(long), json!(long));
+    }
+    std::fs::write(folder.path().join("absurd.json"), absurd.to_string()).unwrap();
+    run_in(folder.path(), &["view", "step.trace", "--profile", "absurd.json", "-o", "page.html"]).ok();
+    let Some(mut browser) = Browser::start() else { return };
+    for width in [1280, 360] {
+        browser.resize(width, 800);
+        browser.open(&folder.path().join("page.html"));
+        let wide = browser.eval("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+        assert_eq!(wide, 0, "at {width} pixels");
+        // A row is as wide as with short names: a reader reaches the numbers.
+        let table = browser.eval("document.querySelector('#times table').getBoundingClientRect().width");
+        assert!(table.as_f64().unwrap() < 2000.0, "{table} at {width} pixels");
+    }
+    for at in 0..8 {
+        browser.click(&format!("#times th:nth-child({}) button", at + 5), "");
+    }
+    let page = browser.eval("document.getElementById('app').innerHTML");
+    let page = page.as_str().unwrap();
+    assert!(!page.contains("NaN") && !page.contains("Infinity"), "{page}");
     browser.check();
 }
