@@ -109,12 +109,12 @@ impl Program {
     }
 
     /// These options with others in their place: `words` are options as they are written, such as `--no-fuse
-    /// --executors cuda`.
+    /// --executors cuda`. Returned with the names of those options.
     ///
     /// # Errors
     /// If a word is no option of a program, or its value is none of the option.
-    pub fn with(&self, words: &[&str]) -> Result<Program, Failed> {
-        let command = Program::augment_args(Command::new("program")).no_binary_name(true);
+    pub fn with(&self, words: &[&str]) -> Result<(Program, Vec<String>), Failed> {
+        let command = Program::augment_args(Command::new("program")).no_binary_name(true).disable_help_flag(true);
         let matches = command.try_get_matches_from(words).map_err(|error| Failed(first_line(&error.to_string())))?;
         let of = Program::from_arg_matches(&matches).map_err(|error| Failed(first_line(&error.to_string())))?;
         let given = |option: &str| matches.value_source(option) == Some(ValueSource::CommandLine);
@@ -129,7 +129,7 @@ impl Program {
         take!(target, dtype, sample, backward, autocast, size, layers, set, tokenizer, batch, context);
         program.activations.take(of.activations, &given);
         program.compile.take(of.compile, &given);
-        Ok(program)
+        Ok((program, Program::written(&given)))
     }
 
     /// What the program of `name` is in words: a model's size, the target, the executors in their order.
@@ -283,11 +283,12 @@ mod tests {
         let usual = format!("{:?}", parsed(&[]));
         for (name, value) in values {
             let word = if value.is_empty() { format!("--{name}") } else { format!("--{name}={value}") };
-            let changed = parsed(&[]).with(&[&word]).unwrap();
+            let (changed, written) = parsed(&[]).with(&[&word]).unwrap();
+            assert_eq!(written, [format!("--{name}")]);
             assert_eq!(format!("{changed:?}"), format!("{:?}", parsed(&[&word])), "{word}");
             assert_ne!(format!("{changed:?}"), usual, "{word}");
         }
-        let both = parsed(&["--size", "mini", "--no-fuse"]).with(&["--size", "micro"]).unwrap();
+        let (both, _) = parsed(&["--size", "mini", "--no-fuse"]).with(&["--size", "micro"]).unwrap();
         assert!(both.size == "micro" && !both.options().unwrap().fuse);
     }
 }

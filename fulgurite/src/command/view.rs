@@ -4,21 +4,22 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::compile::Options;
 use fulgurite_view::{Subject, page};
 
 use super::files;
 use super::outcome::{Failed, Outcome};
 use super::output::{note, printable, say};
-use super::programs::{Named, Part, Program, named};
+use super::programs::{Program, named};
 use super::serve::serve;
 use super::stored_subject::stored_subject;
 use super::view_profile::Profile;
 use crate::cases::write_whole;
 
 mod compiled;
+mod effects;
 
 use compiled::{Extras, compiled};
+use effects::expect_effects;
 
 /// Arguments of `view`.
 #[derive(Args)]
@@ -76,11 +77,11 @@ enum What<'a> {
 /// Writes the page. `given` says whether an option was written.
 pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let what = arguments.what.iter().map(|name| found(name)).collect::<Result<Vec<_>, _>>()?;
-    let options = arguments.program.options()?;
-    expect_effects(arguments, &what, given, &options)?;
+    let with = Extras { sources: arguments.sources, orders: arguments.orders };
+    let names: Vec<&str> = what.iter().filter_map(What::program).collect();
+    expect_effects(&names, &arguments.program, &Program::written(given), with)?;
     let profile = arguments.profile.profile.as_deref();
     let read: Vec<PathBuf> = what.iter().filter_map(What::file).chain(profile).map(Path::to_owned).collect();
-    let with = Extras { sources: arguments.sources, orders: arguments.orders };
     let subject = |of: &What| match of {
         What::Program(name) => compiled(name, &arguments.program, with),
         What::File(path) => stored(path),
@@ -107,7 +108,14 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-impl What<'_> {
+impl<'a> What<'a> {
+    fn program(&self) -> Option<&'a str> {
+        match self {
+            What::Program(name) => Some(name),
+            What::File(_) => None,
+        }
+    }
+
     fn file(&self) -> Option<&Path> {
         match self {
             What::Program(_) => None,
@@ -126,7 +134,8 @@ fn against(what: &[What], words: &str, arguments: &Arguments, with: Extras) -> R
     if split.is_empty() {
         return Err(wrong(Failed("expected options of a program, such as '--executors cuda'".into())));
     }
-    let program = arguments.program.with(&split).map_err(wrong)?;
+    let (program, written) = arguments.program.with(&split).map_err(wrong)?;
+    expect_effects(&[name], &program, &written, with).map_err(wrong)?;
     let mut subject = compiled(name, &program, with).map_err(wrong)?;
     subject.name = format!("{name} {words}");
     Ok(subject)
@@ -140,41 +149,6 @@ fn found(name: &str) -> Result<What<'_>, Failed> {
         Err(_) if path.exists() => Ok(What::File(path)),
         Err(Failed(message)) => Err(Failed(format!("{message}, and there is no such file"))),
     }
-}
-
-/// Fails if an option was written that changes nothing.
-fn expect_effects(
-    arguments: &Arguments,
-    what: &[What],
-    given: &dyn Fn(&str) -> bool,
-    options: &Options,
-) -> Result<(), Failed> {
-    let extras = [(arguments.sources, "--sources"), (arguments.orders, "--orders")];
-    let extras: Vec<String> = extras.into_iter().filter(|(given, _)| *given).map(|(_, name)| name.to_owned()).collect();
-    if what.iter().all(|of| matches!(of, What::File(_))) {
-        let written = [extras, Program::written(given)].concat();
-        return match written.is_empty() {
-            true => Ok(()),
-            false => Err(Failed(format!(
-                "{}: programs of operators and models have options, files are shown as they are",
-                written.join(", ")
-            ))),
-        };
-    }
-    for of in what {
-        if let What::Program(name) = of
-            && arguments.program.backward
-            && !extras.is_empty()
-            && matches!(named(name), Ok(Named::Model(_, Part::Loss)))
-        {
-            let backward = format!("{name} --backward is a forward and a backward one");
-            return Err(Failed(format!("{}: of one program, and {backward}", extras.join(", "))));
-        }
-    }
-    if arguments.orders && options.executor_list(arguments.program.target().kind()).len() < 2 {
-        return Err(Failed("--orders: a single executor has no other order".into()));
-    }
-    Ok(())
 }
 
 /// The programs of a file, up to the first that cannot be read.

@@ -53,6 +53,8 @@ fn options_without_effect_are_refused() {
         (&["stored.trace", "--sources", "--orders"], "--sources, --orders: programs of operators and models"),
         (&["stored.trace", "--target", "cpu", "--no-fuse"], "--target, --no-fuse: programs of operators and models"),
         (&["stored.trace", "stored.trace", "--backward"], "--backward: programs of operators and models"),
+        (&["gelu", "softmax", "--layers", "2"], "--layers: of models, and changes nothing of gelu and softmax"),
+        (&["gpt2", "--sample", "1"], "--sample: of operators, and changes nothing of gpt2"),
         (&["gelu", "--sources"], "a program for cpu has no sources"),
         (&["matmul", "--executors", "reference", "--orders"], "--orders: a single executor has no other order"),
     ] {

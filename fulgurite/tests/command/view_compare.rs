@@ -63,6 +63,14 @@ fn other_options_that_are_wrong_are_refused() {
         (&["gelu", "--against", "--executors nobody"], "--against '--executors nobody': "),
         (&["gelu", "--against", "softmax"], "--against 'softmax': unexpected argument"),
         (&["gelu", "--against", " "], "--against ' ': expected options of a program"),
+        (&["gelu", "--against", "--help"], "--against '--help': unexpected argument '--help'"),
+        (&["gelu", "--against", "--layers 2"], "--layers: of models, and changes nothing of gelu"),
+        (&["gpt2-loss", "--against", "--sample 1"], "--sample: of operators, and changes nothing of gpt2-loss"),
+        (&["matmul", "--orders", "--against", "--executors reference"], "--orders: a single executor has no"),
+        (
+            &["gpt2-loss", "--layers", "1", "--orders", "--against", "--backward"],
+            "--against '--backward': --orders: of one program, and gpt2-loss --backward is a forward",
+        ),
         (&["gelu", "softmax", "--against", "--no-fuse"], "--against: compares one operator or model"),
         (&["a.trace", "--against", "--no-fuse"], "--against: compares one operator or model"),
     ] {
