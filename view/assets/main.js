@@ -133,7 +133,7 @@ class App {
                     el(
                         "p",
                         { class: "banner" },
-                        `${subject.name}: line ${subject.unread.line}, column ` +
+                        `${subject.name}: line ${subject.unread.place}, column ` +
                             `${subject.unread.column}: ${subject.unread.message} `,
                         link("show", () => this.open("texts")),
                     ),

@@ -46,7 +46,7 @@ class TextsView {
         );
     }
 
-    unread(name, { text, line, column, message }) {
+    unread(name, { text, line, place, column, message }) {
         const lines = text.split("\n");
         const at = Math.min(line, lines.length);
         const rest = lines.slice(at);
@@ -55,7 +55,7 @@ class TextsView {
             { class: "unread" },
             el("h2", {}, name),
             el("pre", { tabindex: 0 }, lines.slice(0, at).join("\n")),
-            el("p", { class: "banner", role: "alert" }, `line ${line}, column ${column}: ${message}`),
+            el("p", { class: "banner", role: "alert" }, `line ${place}, column ${column}: ${message}`),
             rest.length > 0 &&
                 el(
                     "details",

@@ -99,6 +99,7 @@ fn subject_to_json(pool: &mut Pool, subject: &Subject) -> Value {
         json!({
             "text": unread.text,
             "line": unread.line,
+            "place": unread.place,
             "column": unread.column,
             "message": unread.message,
         })

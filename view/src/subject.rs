@@ -97,8 +97,10 @@ pub struct Shown {
 pub struct Unread {
     /// The text.
     pub text: String,
-    /// The line of the error, from 1.
+    /// The line of the error in the text, from 1.
     pub line: usize,
+    /// The line of the error in the file that the text is of, from 1.
+    pub place: usize,
     /// The column of the error, from 1.
     pub column: usize,
     /// What is wrong there.

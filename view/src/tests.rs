@@ -164,7 +164,8 @@ fn no_line_uses_more_than_the_arena() {
 fn text_of_traces_is_never_markup() {
     let mut hostile = subject(&[HOSTILE]);
     hostile.ending = Some("</script><script>alert(2)</script>".into());
-    hostile.unread = Some(Unread { text: "<!--<script>".into(), line: 1, column: 1, message: "]]></script>".into() });
+    hostile.unread =
+        Some(Unread { text: "<!--<script>".into(), line: 1, place: 1, column: 1, message: "]]></script>".into() });
     let page = page(&[hostile]);
     // The data's own element and the script's.
     assert_eq!(page.matches("<script").count(), 2);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::outcome::Failed;
 use super::output::say;
+use super::stored_programs::{ENDINGS, INLINE, PENDING};
 
 /// The files that these name: a file of that very name, or else all that the pattern matches, in the order of their
 /// names. A shell has expanded patterns already unless they were quoted, as llm.c's scripts do.
@@ -27,6 +28,24 @@ pub fn matching(names: &[PathBuf]) -> Result<Vec<PathBuf>, Failed> {
         }
     }
     Ok(files)
+}
+
+/// The text of a regular file. What is none, such as a pipe, may have no end.
+pub fn read_text(path: &Path) -> Result<String, Failed> {
+    match std::fs::metadata(path) {
+        Ok(data) if !data.is_file() => Err(Failed::file(path, "is no regular file")),
+        Ok(_) => std::fs::read_to_string(path).map_err(|error| Failed::file(path, error)),
+        Err(error) => Err(Failed::file(path, error)),
+    }
+}
+
+/// Fails if a page would take the place of a stored program, by its name.
+pub fn expect_no_program(target: &Path) -> Result<(), Failed> {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    match [PENDING, INLINE].iter().chain(&ENDINGS).any(|ending| name.ends_with(ending)) {
+        true => Err(Failed::file(target, "is the name of a stored program, expected another ending")),
+        false => Ok(()),
+    }
 }
 
 /// Fails if what is written would take the place of what is read.

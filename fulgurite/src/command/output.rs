@@ -45,6 +45,11 @@ pub fn complain(message: &str) {
     let _ = writeln!(stderr().lock(), "error: {message}");
 }
 
+/// A line on standard error about what is wrong and does not end the command.
+pub fn warn(message: &str) {
+    let _ = writeln!(stderr().lock(), "warning: {message}");
+}
+
 /// A line on standard error about what is no error.
 pub fn note(message: &str) {
     let _ = writeln!(stderr().lock(), "note: {message}");

@@ -6,6 +6,15 @@ use std::ops::Range;
 use fulgurite::executor::find_executor;
 use fulgurite::trace::parse;
 
+/// How the names of files with stored programs end.
+pub const ENDINGS: [&str; 2] = [".snap", ".trace"];
+
+/// What insta, and this library's tests, leave beside a snapshot that differs.
+pub const PENDING: &str = ".snap.new";
+
+/// How the names of insta's files end that hold snapshots which are written in sources.
+pub const INLINE: &str = ".pending-snap";
+
 /// In the heading of a stage: every line of the program is as it was acquired, and of one executor.
 const AS_ACQUIRED: &str = ": as acquired, by ";
 
@@ -89,17 +98,22 @@ pub fn stored(text: &str) -> Vec<Stored> {
 /// The programs of a text in their order, each with its heading (`== forward, claimed`, `# === claim ===`), or, where
 /// there is none, with its function and stage. Titles that repeat are numbered.
 pub fn programs(text: &str) -> Vec<(String, String)> {
+    titled(text).into_iter().map(|(title, stored)| (title, stored.text)).collect()
+}
+
+/// As [`programs`], with where they are in the text.
+pub fn titled(text: &str) -> Vec<(String, Stored)> {
     // How many have had a title: a text may hold thousands of the same.
     let (mut known, mut times): (HashSet<String>, HashMap<String, usize>) = Default::default();
     let numbered = stored(text).into_iter().map(|stored| {
-        let title = stored.heading.unwrap_or_else(|| title_of(&stored.text));
+        let title = stored.heading.clone().unwrap_or_else(|| title_of(&stored.text));
         let mut key = title.clone();
         let times = times.entry(title.clone()).or_insert(1);
         while !known.insert(key.clone()) {
             *times += 1;
             key = format!("{title} {times}");
         }
-        (key, stored.text)
+        (key, stored)
     });
     numbered.collect()
 }

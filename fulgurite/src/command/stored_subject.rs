@@ -4,26 +4,30 @@ use fulgurite::Error;
 use fulgurite::trace::parse;
 use fulgurite_view::{Shown, Subject, Unread};
 
-use super::stored_programs::programs;
+use super::lsp::document::Program;
+use super::lsp::lines::Lines;
+use super::stored_programs::{Stored, titled};
 
 /// The programs of a text, up to the first that cannot be read.
 pub fn stored_subject(name: String, text: &str) -> Subject {
     let mut subject = Subject { name, ..Subject::default() };
-    let mut texts = programs(text);
-    if texts.len() < 2 && text.trim_start().starts_with("# fulgurite trace") {
-        // The whole text, whose lines are those of the file.
-        texts = vec![(String::new(), text.to_owned())];
-    } else if texts.is_empty() {
-        texts = vec![("text".into(), text.to_owned())];
+    let mut found = titled(text);
+    let whole = || Stored { heading: None, version: None, range: Some(0..text.len()), text: text.to_owned() };
+    if found.len() < 2 && text.trim_start().starts_with("# fulgurite trace") {
+        // With what may be behind the program's end.
+        found = vec![(String::new(), whole())];
+    } else if found.is_empty() {
+        found = vec![("text".into(), whole())];
     }
-    for (name, text) in texts {
-        match parse(&text) {
+    for (name, stored) in found {
+        match parse(&stored.text) {
             Ok(trace) => {
                 let last = trace.history.last().cloned().unwrap_or_else(|| "program".into());
                 let name = if name.is_empty() { last } else { name };
                 // It is shown all the same, with the first fault above it.
                 if let (None, Err(fault)) = (&subject.ending, trace.verify()) {
-                    subject.ending = Some(format!("{name} is not valid: {fault}"));
+                    let place = line_of_fault(text, &stored).map_or_else(String::new, |line| format!("line {line}: "));
+                    subject.ending = Some(format!("{name} is not valid: {place}{fault}"));
                 }
                 subject.stages.push(Shown { name, trace });
             }
@@ -32,10 +36,44 @@ pub fn stored_subject(name: String, text: &str) -> Subject {
                     Error::Parse { line, column, message } => (line, column, message),
                     other => (1, 1, other.to_string()),
                 };
-                subject.unread = Some(Unread { text, line, column, message });
+                let place = line_of_fault(text, &stored).unwrap_or(line);
+                subject.unread = Some(Unread { text: stored.text, line, place, column, message });
                 break;
             }
         }
     }
     subject
+}
+
+/// The line of the text, from 1, where the first fault of one of its programs is.
+fn line_of_fault(text: &str, stored: &Stored) -> Option<usize> {
+    let program = Program::read(text, stored.range.clone()?, stored.version.as_deref(), None);
+    Some(Lines::of(text).line(program.fault?.range.start) + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A snapshot whose second program has these lines.
+    fn snapshot(lines: &str) -> String {
+        let program = |lines: &str| format!("# fulgurite trace 2\ntrace f for cpu (x: f32[4]) {{\n{lines}}}\n");
+        let good = program("  return x\n");
+        format!("---\nsource: x\n---\n== acquired\n\n{good}\n== claimed\n\n{}", program(lines))
+    }
+
+    #[test]
+    fn faults_name_the_line_of_the_file() {
+        let subject = stored_subject("a.snap".into(), &snapshot("  y = no_such_call(x)\n  return y\n"));
+        let unread = subject.unread.unwrap();
+        assert_eq!((unread.line, unread.place, subject.stages.len()), (3, 15, 1));
+        let subject = stored_subject("a.snap".into(), &snapshot("  y: f32[5] = exp(x)\n  return y\n"));
+        let ending = subject.ending.unwrap();
+        assert!(ending.starts_with("claimed is not valid: line 15: "), "{ending}");
+        // A version that is said once for all programs is no line of each.
+        let once = snapshot("  y = no_such_call(x)\n").replacen("\n\n# fulgurite trace 2\n", "\n\n", 2);
+        let once = once.replacen("== acquired", "# fulgurite trace 2\n== acquired", 1);
+        let unread = stored_subject("a.snap".into(), &once).unread.unwrap();
+        assert_eq!((unread.line, unread.place), (3, 14));
+    }
 }

@@ -8,7 +8,7 @@ use fulgurite_view::{Subject, page};
 
 use super::files;
 use super::outcome::{Failed, Outcome};
-use super::output::{note, printable, say};
+use super::output::{note, printable, say, warn};
 use super::programs::{Program, named};
 use super::serve::serve;
 use super::stored_subject::stored_subject;
@@ -96,12 +96,14 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
             let told = subjects[0].add_timing(timing).map(printable);
             told.iter().for_each(|told| note(&format!("--profile: {told}")));
         }
+        subjects.iter().for_each(warn_of);
         Ok(page(&subjects))
     };
     let Some(out) = &arguments.out else { return serve(arguments.serve.unwrap_or(0), &read, &make) };
     for path in &read {
         files::differ(path, out)?;
     }
+    files::expect_no_program(out)?;
     let page = make()?;
     write_whole(out, page.as_bytes())?;
     say!("wrote {}, {} bytes", out.display(), page.len())?;
@@ -141,6 +143,15 @@ fn against(what: &[What], words: &str, arguments: &Arguments, with: Extras) -> R
     Ok(subject)
 }
 
+/// Tells what the page tells: what could not be read, or compiled to its end.
+fn warn_of(subject: &Subject) {
+    let unread = subject.unread.as_ref();
+    let unread = unread.map(|of| format!("line {}, column {}: {}", of.place, of.column, of.message));
+    for message in subject.ending.clone().into_iter().chain(unread) {
+        warn(&printable(&format!("{}: {message}", subject.name)));
+    }
+}
+
 /// What is called `name`. Operators and models come first: which files there are does not change what they mean.
 fn found(name: &str) -> Result<What<'_>, Failed> {
     let path = Path::new(name);
@@ -153,6 +164,6 @@ fn found(name: &str) -> Result<What<'_>, Failed> {
 
 /// The programs of a file, up to the first that cannot be read.
 fn stored(path: &Path) -> Result<Subject, Failed> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failed::file(path, error))?;
+    let text = files::read_text(path)?;
     Ok(stored_subject(path.display().to_string(), &text))
 }

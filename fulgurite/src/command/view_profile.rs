@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use fulgurite_view::{RATES, Timing};
 
+use super::files::read_text;
 use super::outcome::Failed;
 
 /// Options of a profile.
@@ -28,7 +29,7 @@ impl Profile {
         if subjects > 1 {
             return Err(Failed("--profile: of one program, and two are compared".into()));
         }
-        let text = std::fs::read_to_string(path).map_err(|error| Failed::file(path, error))?;
+        let text = read_text(path)?;
         let mut timing = Timing::read(&text).map_err(|error| Failed::file(path, error))?;
         for (ceiling, given, unit, option) in [
             (&mut timing.flops_per_second, self.peak_tflops, 1e12, "--peak-tflops"),

@@ -12,6 +12,14 @@ pub fn view(folder: &Path, arguments: &[&str]) -> PathBuf {
     folder.join("page.html")
 }
 
+/// As [`view`], of what cannot be read or compiled to its end; with the warning.
+fn view_with_warning(folder: &Path, arguments: &[&str]) -> (PathBuf, String) {
+    let ran = run_in(folder, &[&["view"], arguments, &["-o", "page.html"]].concat());
+    assert!(ran.code == 0 && ran.out.starts_with("wrote page.html, "), "{}{}", ran.out, ran.err);
+    assert!(ran.err.starts_with("warning: ") && ran.err.matches("warning: ").count() == 1, "{}", ran.err);
+    (folder.join("page.html"), ran.err)
+}
+
 /// Stores a trace.
 fn show(folder: &Path, file: &str, arguments: &[&str]) -> String {
     let text = run(&[&["trace", "show"], arguments].concat()).ok();
@@ -36,11 +44,19 @@ fn a_page_holds_all_that_it_needs() {
 fn a_page_does_not_replace_what_it_shows() {
     let folder = tempfile::tempdir().unwrap();
     let text = show(folder.path(), "step.trace", &["softmax"]);
-    for (what, out) in [(&["step.trace"][..], "step.trace"), (&["gelu", "./step.trace"], "step.trace")] {
+    std::fs::copy(folder.path().join("step.trace"), folder.path().join("page.html")).unwrap();
+    for (what, out, expected) in [
+        (&["step.trace"][..], "step.trace", "is read, and would be written over"),
+        (&["gelu", "./page.html"], "page.html", "is read, and would be written over"),
+        (&["gelu"], "step.trace", "is the name of a stored program, expected another ending"),
+        (&["gelu"], "other.snap", "is the name of a stored program"),
+        (&["gelu"], "other.snap.new", "is the name of a stored program"),
+    ] {
         let complaint = run_in(folder.path(), &[&["view"], what, &["-o", out]].concat()).fails(1);
-        assert!(complaint.contains("is read, and would be written over"), "{complaint}");
+        assert!(complaint.contains(expected), "{complaint}");
         assert_eq!(std::fs::read_to_string(folder.path().join("step.trace")).unwrap(), text);
     }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }
 
 #[test]
@@ -70,8 +86,9 @@ fn options_without_effect_are_refused() {
 fn a_program_that_is_not_compiled_has_a_page_without_sources() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = ["softmax", "--executors", "view", "--sources"];
-    let page = std::fs::read_to_string(view(folder.path(), &arguments)).unwrap();
-    assert!(page.contains("compilation ends in stage 'claim'"));
+    let (page, warning) = view_with_warning(folder.path(), &arguments);
+    assert!(warning.contains("softmax: compilation ends in stage 'claim'"), "{warning}");
+    assert!(std::fs::read_to_string(page).unwrap().contains("compilation ends in stage 'claim'"));
 }
 
 /// A trace that can be read but does not hold together is shown with what is wrong.
@@ -80,12 +97,29 @@ fn a_trace_that_is_not_valid_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let good = run(&["trace", "show", "softmax"]).ok();
     let wrong = good.replacen("f32[4] = amax(", "f32[5] = amax(", 1);
-    let pages = [("good.trace", &good), ("wrong.trace", &wrong)].map(|(name, text)| {
-        std::fs::write(folder.path().join(name), text).unwrap();
-        std::fs::read_to_string(view(folder.path(), &[name])).unwrap()
-    });
     assert_ne!(good, wrong, "{good}");
-    assert_eq!(pages.map(|page| page.contains("acquire is not valid: ")), [false, true]);
+    std::fs::write(folder.path().join("good.trace"), good).unwrap();
+    std::fs::write(folder.path().join("wrong.trace"), wrong).unwrap();
+    let page = std::fs::read_to_string(view(folder.path(), &["good.trace"])).unwrap();
+    assert!(!page.contains("is not valid"));
+    let (page, warning) = view_with_warning(folder.path(), &["wrong.trace"]);
+    assert!(warning.contains("wrong.trace: acquire is not valid: line "), "{warning}");
+    assert!(std::fs::read_to_string(page).unwrap().contains("acquire is not valid: line "));
+}
+
+/// What may have no end is not read; what a terminal would obey is not written.
+#[cfg(unix)]
+#[test]
+fn only_regular_files_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    show(folder.path(), "step.trace", &["softmax"]);
+    for arguments in [&["/dev/zero"][..], &["."], &["step.trace", "--profile", "/dev/zero"]] {
+        let complaint = run_in(folder.path(), &[&["view"], arguments, &["-o", "page.html"]].concat()).fails(1);
+        assert!(complaint.ends_with(": is no regular file\n"), "{arguments:?}: {complaint}");
+    }
+    std::fs::write(folder.path().join("bad.trace"), "# fulgurite trace 2\n\u{1b}[2J").unwrap();
+    let (_, warning) = view_with_warning(folder.path(), &["bad.trace"]);
+    assert!(warning.contains("line 2") && !warning.contains('\u{1b}'), "{warning}");
 }
 
 #[test]
@@ -95,8 +129,9 @@ fn names_of_operators_come_before_those_of_files() {
     let all_read = "\"unread\":null";
     let page = std::fs::read_to_string(view(folder.path(), &["gelu", "--backward"])).unwrap();
     assert!(page.contains(all_read));
-    let page = std::fs::read_to_string(view(folder.path(), &["./gelu"])).unwrap();
-    assert!(!page.contains(all_read));
+    let (page, warning) = view_with_warning(folder.path(), &["./gelu"]);
+    assert!(warning.starts_with("warning: ./gelu: line 1, column 1: "), "{warning}");
+    assert!(!std::fs::read_to_string(page).unwrap().contains(all_read));
     let complaint = run_in(folder.path(), &["view", "before.trcae", "-o", "other.html"]).fails(1);
     assert!(complaint.contains("'before.trcae'") && complaint.contains("and there is no such file"), "{complaint}");
 }
@@ -315,7 +350,9 @@ fn a_corrupt_text_is_shown_up_to_its_error() {
     let line = claim + text[claim..].find(" = ").unwrap();
     std::fs::write(folder.path().join("bad.trace"), format!("{} = no_such_call({}", &text[..line], &text[line + 3..]))
         .unwrap();
-    let page = view(folder.path(), &["bad.trace"]);
+    let (page, warning) = view_with_warning(folder.path(), &["bad.trace"]);
+    let place = text[..line].lines().count();
+    assert!(warning.contains(&format!("bad.trace: line {place}, column ")), "{warning}");
     let Some(mut browser) = Browser::start() else { return };
     browser.open(&page);
     // The stages before the error are there.

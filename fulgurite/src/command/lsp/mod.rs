@@ -7,10 +7,10 @@
 //! where the protocol has an error for it, and `lsp-types` is unmaintained: its users keep copies of their own.
 
 mod completion;
-mod document;
+pub(super) mod document;
 mod faults;
 mod hover;
-mod lines;
+pub(super) mod lines;
 mod message;
 mod names;
 mod outline;

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::git::Repository;
 use super::header::parts;
-use super::sides::PENDING;
 use crate::cases::write_whole;
 use crate::command::outcome::Failed;
+use crate::command::stored_programs::{INLINE, PENDING};
 
 /// A file that a failed test left beside its snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,9 +14,6 @@ pub struct Waiting {
     /// The path of the snapshot, from the top of the repository.
     pub snapshot: String,
 }
-
-/// How the names of insta's files end that hold snapshots which are written in sources.
-pub const INLINE: &str = ".pending-snap";
 
 impl Waiting {
     /// The snapshots that wait, and the files of inline ones, by their paths.

@@ -6,12 +6,7 @@ use super::git::{Commit, Files, Repository};
 use super::side::{Content, Text, read};
 use crate::command::outcome::Failed;
 use crate::command::output::{note, printable};
-
-/// How the names of files with stored programs end.
-pub const ENDINGS: [&str; 2] = [".snap", ".trace"];
-
-/// What insta, and this library's tests, leave beside a snapshot that differs.
-pub const PENDING: &str = ".snap.new";
+use crate::command::stored_programs::{ENDINGS, PENDING};
 
 /// A file that differs between the sides.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::pending::INLINE;
-use super::sides::{ENDINGS, PENDING};
+use crate::command::files::expect_no_program;
 use crate::command::outcome::Failed;
 
 /// Fails if a file would take the place of a stored program, two options name one file or both standard output, or a
@@ -11,10 +10,7 @@ use crate::command::outcome::Failed;
 pub fn expect_sound(options: &[(&str, Option<&Path>)]) -> Result<(), Failed> {
     let given: Vec<(&str, &Path)> = options.iter().filter_map(|(option, path)| Some((*option, (*path)?))).collect();
     for (i, (option, path)) in given.iter().enumerate() {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if [PENDING, INLINE].iter().chain(&ENDINGS).any(|ending| name.ends_with(ending)) {
-            return Err(Failed::file(path, "is the name of a stored program, expected another ending"));
-        }
+        expect_no_program(path)?;
         if *option == "--html" && *path == Path::new("-") {
             return Err(Failed("--html -: a page is written to a file, expected its name".into()));
         }
