@@ -39,7 +39,10 @@ fn choose_scope(browser: &mut Browser, label: &str) {
 #[test]
 fn a_training_step_opens_with_its_scopes_closed_and_blocks_look_alike() {
     let folder = tempfile::tempdir().unwrap();
-    let page = view(folder.path(), &["gpt2", "--layers", "12", "--target", "cuda:sm_90a"]);
+    let page = view(folder.path(), &["gpt2", "--size", "124M", "--target", "cuda:sm_90a"]);
+    // All stages of twelve layers are one file that a review can attach.
+    let bytes = std::fs::metadata(&page).unwrap().len();
+    assert!(bytes <= 6_000_000, "{bytes} bytes");
     let Some(mut browser) = graph_of(&page, "autodiff") else { return };
     let count = browser.eval(NODES).as_u64().unwrap();
     assert!((12..=60).contains(&count), "{count} nodes");
