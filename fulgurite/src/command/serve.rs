@@ -1,32 +1,40 @@
 //! A page for the browsers of this machine: served on the loopback address alone, and anew when its files change.
 //!
-//! Any page of the web can make a browser send requests here. Such a request names another host, or comes with a name
-//! that was made to point here, so that every request whose `Host` is not this machine's is refused. Nothing is ever
-//! written for a request.
+//! Any page of the web can make a browser send requests here. One to a name that was made to point here has that name
+//! as its `Host`, so every `Host` but this machine's is refused. One to `localhost` has the right `Host`; the browser
+//! keeps its answer from the page that sent it, and says in `Origin` and `Sec-Fetch-Site` where it comes from, by which
+//! it is refused as well, unless somebody follows a link to here. Nothing is ever written for a request.
 
 mod request;
+mod slots;
 mod watch;
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fulgurite_view::live;
 
 use super::outcome::{Failed, Outcome};
 use super::output::{complain, say};
-use request::{Answer, answer, read_head};
+use request::{Answer, Timed, answer, read_head};
+use slots::{Slot, Slots};
 use watch::Watched;
 
-/// Connections that are open at once; each page that somebody looks at has one.
-const CONNECTIONS: usize = 64;
+/// Requests that are answered at once.
+const REQUESTS: usize = 64;
 
-/// How long a browser may take to send its request, or to take the answer.
+/// Pages that wait for changes at once: one for each that somebody looks at.
+const WAITING: usize = 64;
+
+/// How long a browser may take to send the head of its request.
+const HEAD: Duration = Duration::from_secs(2);
+
+/// How long a browser may take to read a part of the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often an event without meaning shows whether a browser is still there.
@@ -44,7 +52,8 @@ struct Current {
 struct Served {
     current: Mutex<Current>,
     changed: Condvar,
-    connections: AtomicUsize,
+    requests: Arc<Slots>,
+    waiting: Arc<Slots>,
     port: u16,
 }
 
@@ -73,8 +82,8 @@ pub fn serve(port: u16, files: &[PathBuf], make: &dyn Fn() -> Result<String, Fai
     let listener = listener.map_err(|error| Failed(format!("--serve {port}: {error}")))?;
     let address = listener.local_addr().map_err(|error| Failed(format!("--serve: {error}")))?;
     let current = Mutex::new(Current { page: Arc::new(page), number: 1 });
-    let served = Served { current, changed: Condvar::new(), connections: AtomicUsize::new(0), port: address.port() };
-    let served = Arc::new(served);
+    let (requests, waiting) = (Slots::new(REQUESTS), Slots::new(WAITING));
+    let served = Arc::new(Served { current, changed: Condvar::new(), requests, waiting, port: address.port() });
     let shared = Arc::clone(&served);
     thread::Builder::new()
         .name("serve".into())
@@ -95,7 +104,7 @@ pub fn serve(port: u16, files: &[PathBuf], make: &dyn Fn() -> Result<String, Fai
         match make() {
             Ok(page) => {
                 served.replace(page);
-                say!("made anew")?;
+                say!("page rebuilt")?;
             }
             // A file may be half written; the next look sees the rest.
             Err(Failed(message)) => complain(&message),
@@ -112,34 +121,40 @@ fn accept(listener: &TcpListener, served: &Arc<Served>) {
             thread::sleep(LOOK);
             continue;
         };
-        let held = served.connections.fetch_add(1, Ordering::SeqCst);
+        // Before a thread is made for it: a machine has fewer of them than connections.
+        let Some(slot) = Slots::take(&served.requests) else {
+            let _ = turn_away(stream);
+            continue;
+        };
         let shared = Arc::clone(served);
         let connection = move || {
-            let _ = talk(stream, &shared, held >= CONNECTIONS);
-            shared.connections.fetch_sub(1, Ordering::SeqCst);
+            let _ = talk(stream, &shared, slot);
         };
-        if thread::Builder::new().name("connection".into()).spawn(connection).is_err() {
-            served.connections.fetch_sub(1, Ordering::SeqCst);
-        }
+        // Without a thread the connection is closed, and its slot is free again.
+        let _ = thread::Builder::new().name("connection".into()).spawn(connection);
     }
 }
 
-/// Answers the one request of a connection.
-fn talk(mut stream: TcpStream, served: &Served, full: bool) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+/// Answers a connection that is one too many, without waiting for what it asks: the answer fits into any buffer.
+fn turn_away(mut stream: TcpStream) -> std::io::Result<()> {
+    stream.set_nonblocking(true)?;
+    // A connection that is closed with bytes unread ends before its answer is read.
+    let _ = stream.read(&mut [0; 4096]);
+    write_answer(&mut stream, FULL)
+}
+
+/// Answers the one request of a connection, which holds a slot meanwhile.
+fn talk(mut stream: TcpStream, served: &Served, slot: Slot) -> std::io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let answer = match read_head(&mut stream) {
-        _ if full => Answer::Refused(503, "Too many connections are open."),
+    let answer = match read_head(&mut Timed { stream: &stream, until: Instant::now() + HEAD }) {
         Ok(head) => answer(&head, served.port),
-        Err(error) if error.kind() == ErrorKind::InvalidData => Answer::Refused(400, "The request is malformed."),
-        Err(error) => return Err(error),
+        Err(error) => match error.kind() {
+            ErrorKind::InvalidData => Answer::Refused(400, "The request is malformed."),
+            ErrorKind::TimedOut => Answer::Refused(408, "The request took too long."),
+            _ => return Err(error),
+        },
     };
     match answer {
-        Answer::Refused(status, reason) => {
-            write_head(&mut stream, status, "text/plain; charset=utf-8", Some(reason.len()))?;
-            stream.write_all(reason.as_bytes())
-        }
-        Answer::Nothing => write_head(&mut stream, 204, "text/plain", Some(0)),
         Answer::Page { body } => {
             let (page, number) = {
                 let current = served.current();
@@ -149,8 +164,22 @@ fn talk(mut stream: TcpStream, served: &Served, full: bool) -> std::io::Result<(
             write_head(&mut stream, 200, "text/html; charset=utf-8", Some(page.len()))?;
             if body { stream.write_all(page.as_bytes()) } else { Ok(()) }
         }
-        Answer::Changes => changes(&mut stream, served),
+        Answer::Changes => {
+            let Some(_waiting) = Slots::take(&served.waiting) else { return write_answer(&mut stream, FULL) };
+            drop(slot);
+            changes(&mut stream, served)
+        }
+        Answer::Nothing => write_head(&mut stream, 204, "text/plain", Some(0)),
+        Answer::Refused(status, reason) => write_answer(&mut stream, (status, reason)),
     }
+}
+
+/// What a connection that is one too many is told.
+const FULL: (u16, &str) = (503, "Too many connections are open.");
+
+fn write_answer(stream: &mut TcpStream, (status, reason): (u16, &str)) -> std::io::Result<()> {
+    write_head(stream, status, "text/plain; charset=utf-8", Some(reason.len()))?;
+    stream.write_all(reason.as_bytes())
 }
 
 /// Sends an event now, and one for each page, until the browser is gone.
@@ -177,8 +206,10 @@ fn write_head(stream: &mut TcpStream, status: u16, kind: &str, length: Option<us
         200 => "OK",
         204 => "No Content",
         400 => "Bad Request",
+        403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
+        408 => "Request Timeout",
         421 => "Misdirected Request",
         _ => "Service Unavailable",
     };

@@ -35,12 +35,18 @@ impl Server {
 
     /// What it answers to these bytes: a request without a `Host` has none.
     fn answer(&self, request: &[u8]) -> String {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap();
-        // It may refuse before all is written.
-        let _ = stream.write_all(request);
+        let mut stream = self.open(request);
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// A connection with these bytes on their way.
+    fn open(&self, request: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap();
+        // It may refuse before all is written.
+        let _ = stream.write_all(request);
+        stream
     }
 
     fn get(&self, path: &str, host: &str) -> String {
@@ -75,6 +81,8 @@ fn requests_for_other_hosts_are_refused() {
         assert!(refused.starts_with("HTTP/1.1 421 ") && !refused.contains("first"), "{host}: {refused}");
         assert!(server.get("/changes", host).starts_with("HTTP/1.1 421 "));
     }
+    let foreign = b"GET /changes HTTP/1.1\r\nHost: localhost\r\nOrigin: http://example.org\r\n\r\n";
+    assert!(server.answer(foreign).starts_with("HTTP/1.1 403 Forbidden\r\n"));
     assert!(server.get("/a.trace", "localhost").starts_with("HTTP/1.1 404 "));
     assert!(server.answer(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n").starts_with("HTTP/1.1 405 "));
 }
@@ -119,11 +127,35 @@ fn malformed_requests_are_refused_and_the_server_goes_on() {
         let refused = answer.starts_with("HTTP/1.1 400 ") || answer.is_empty() && request.len() > 10_000;
         assert!(refused, "{:?}: {answer}", String::from_utf8_lossy(&request[..request.len().min(80)]));
     }
-    // Some say nothing at all.
-    let silent: Vec<TcpStream> =
-        (0..8).map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).unwrap()).collect();
+}
+
+#[test]
+fn what_is_too_much_is_refused_and_the_server_goes_on() {
+    let folder = folder();
+    let server = Server::of(folder.path(), &["a.trace"]);
+    // Pages that wait for changes are counted by themselves: the page is served however many there are.
+    let request = b"GET /changes HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let waiting: Vec<TcpStream> = (0..64).map(|_| server.open(request)).collect();
+    for mut stream in &waiting {
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).unwrap();
+        assert_eq!(&start, b"HTTP/1.1 200");
+    }
+    assert!(server.get("/changes", "localhost").starts_with("HTTP/1.1 503 "));
     assert!(server.get("/", "localhost").starts_with("HTTP/1.1 200 "));
-    drop(silent);
+    // More than are answered at once say nothing: the last ones are told that there are too many, the first ones that
+    // it took too long. The answer to a connection that ends meanwhile may be lost.
+    let answer = |mut stream: TcpStream| {
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    };
+    let silent: Vec<TcpStream> = (0..200).map(|_| server.open(b"G")).collect();
+    let answers: Vec<String> = silent.into_iter().map(answer).collect();
+    for status in ["503", "408"] {
+        assert!(answers.iter().any(|answer| answer.starts_with(&format!("HTTP/1.1 {status} "))), "{answers:?}");
+    }
+    assert!(server.get("/", "localhost").starts_with("HTTP/1.1 200 "));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The head of a request, and what it is answered with.
 
 use std::io::{Error, ErrorKind, Read};
+use std::net::TcpStream;
+use std::time::Instant;
 
 /// Bytes that the head of a request may have.
 const HEAD: usize = 16 << 10;
@@ -16,6 +18,30 @@ pub enum Answer {
     Nothing,
     /// Nothing, with a status and the reason.
     Refused(u16, &'static str),
+}
+
+/// A connection that is read until a moment, however little arrives at a time. Beyond, reading is
+/// [`ErrorKind::TimedOut`].
+pub struct Timed<'a> {
+    /// The connection.
+    pub stream: &'a TcpStream,
+    /// The moment.
+    pub until: Instant,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> Result<usize, Error> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(bytes).map_err(|error| match error.kind() {
+            // What systems say of a time that is over.
+            ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+            _ => error,
+        })
+    }
 }
 
 /// Reads the head of a request, up to its empty line. What is too long or no text is [`ErrorKind::InvalidData`].
@@ -47,21 +73,33 @@ pub fn answer(head: &str, port: u16) -> Answer {
     if !matches!(version, "HTTP/1.1" | "HTTP/1.0") {
         return malformed;
     }
-    let mut hosts = Vec::new();
+    let (mut hosts, mut origins, mut sites, mut modes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for line in lines {
         // A name with a space, or a line that goes on with the one before, is read differently by different readers.
         let Some((name, value)) = line.split_once(':') else { return malformed };
         if name.is_empty() || name.contains([' ', '\t']) {
             return malformed;
         }
-        if name.eq_ignore_ascii_case("host") {
-            hosts.push(value.trim());
+        for (known, values) in [
+            ("host", &mut hosts),
+            ("origin", &mut origins),
+            ("sec-fetch-site", &mut sites),
+            ("sec-fetch-mode", &mut modes),
+        ] {
+            if name.eq_ignore_ascii_case(known) {
+                values.push(value.trim());
+            }
         }
     }
     match hosts[..] {
         [host] if is_here(host, port) => {}
         [_] => return Answer::Refused(421, "This server answers requests for localhost alone."),
         _ => return malformed,
+    }
+    // Another server of this machine is `same-site`, and as foreign.
+    let from_elsewhere = sites.iter().any(|site| !matches!(*site, "same-origin" | "none"));
+    if !origins.iter().all(|origin| is_own(origin, port)) || (from_elsewhere && modes != ["navigate"]) {
+        return Answer::Refused(403, "This server answers its own page alone.");
     }
     let path = target.split(['?', '#']).next().unwrap_or_default();
     match (method, path) {
@@ -74,12 +112,17 @@ pub fn answer(head: &str, port: u16) -> Answer {
     }
 }
 
+/// Whether an origin is that of the page that is served here.
+fn is_own(origin: &str, port: u16) -> bool {
+    origin.strip_prefix("http://").is_some_and(|host| host.ends_with(&format!(":{port}")) && is_here(host, port))
+}
+
 /// Whether a host is this machine's loopback address, with this port or without one.
 fn is_here(host: &str, port: u16) -> bool {
     let name = match host.rsplit_once(':') {
         // The colons of `[::1]` are its own.
         Some((name, digits)) if !digits.ends_with(']') => {
-            if digits.parse() != Ok(port) {
+            if digits != port.to_string() {
                 return false;
             }
             name
@@ -106,6 +149,9 @@ mod tests {
             "example.org",
             "example.org:7000",
             "localhost:7001",
+            "localhost:+7000",
+            "localhost:07000",
+            "localhost:\u{663}",
             "localhost.example.org",
             "127.0.0.1.nip.io",
             "192.168.0.1",
@@ -116,6 +162,35 @@ mod tests {
             "localhost:7000:7000",
         ] {
             assert!(matches!(of(host), Answer::Refused(421, _)), "{host}: {:?}", of(host));
+        }
+    }
+
+    #[test]
+    fn requests_of_other_pages_are_refused() {
+        let with = |lines: &str| answer(&format!("GET /changes HTTP/1.1\r\nHost: localhost:7000\r\n{lines}"), 7000);
+        for lines in [
+            "Accept: */*",
+            "Origin: http://localhost:7000",
+            "origin: http://127.0.0.1:7000\r\nSec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: cors",
+            "Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate",
+            "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate",
+        ] {
+            assert_eq!(with(lines), Answer::Changes, "{lines}");
+        }
+        for lines in [
+            "Origin: http://example.org",
+            "Origin: null",
+            "Origin: http://localhost",
+            "Origin: http://localhost:7001",
+            "Origin: https://localhost:7000",
+            "Origin: http://localhost:7000\r\nOrigin: http://example.org",
+            "Origin: http://example.org\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate",
+            "Sec-Fetch-Site: cross-site",
+            "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors",
+            "Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: cors",
+            "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Mode: cors",
+        ] {
+            assert!(matches!(with(lines), Answer::Refused(403, _)), "{lines}");
         }
     }
 
