@@ -157,6 +157,8 @@ class App {
         if (!this.stage() && this.current !== "texts" && this.current !== "compare") {
             this.host.replaceChildren(this.stageTools(), el("p", {}, "No program could be read."));
         } else view.show(this.host);
+        // A search begins in any view.
+        if (this.stage()) prepareSearch(this.block());
         // A frame of a notebook has no address of its own.
         if (this.stage() && location.protocol !== "about:") {
             const stage = encodeURIComponent(this.stage().name);

@@ -62,15 +62,6 @@ class ProgramView {
         );
         this.refresh();
         this.collect();
-        this.prepare(this.app.block(), 0);
-    }
-
-    /** Writes the texts that a search looks at ahead of the first search, a part at a time. */
-    prepare(block, from) {
-        if (this.app.stage() && block !== this.app.block()) return;
-        const to = Math.min(from + 500, block.lines.length);
-        for (let at = from; at < to; at += 1) searchable(block.lines[at]);
-        if (to < block.lines.length) setTimeout(() => this.prepare(block, to));
     }
 
     refresh() {
@@ -274,6 +265,27 @@ function searchable(line) {
         line.searchable = inside ? `${searchableAlone(line)}\n${inside}` : searchableAlone(line);
     }
     return line.searchable;
+}
+
+/** Writes the texts that a search looks at ahead of the first search, while nothing else is to do. */
+function prepareSearch(block) {
+    if (block.prepared) return;
+    block.prepared = true;
+    let next = 0;
+    const part = (deadline) => {
+        do {
+            for (const end = next + 100; next < Math.min(end, block.lines.length); next += 1)
+                searchable(block.lines[next]);
+        } while (next < block.lines.length && deadline && deadline.timeRemaining() > 2);
+        if (next < block.lines.length) whenIdle(part);
+    };
+    whenIdle(part);
+}
+
+/** Calls `work` when the page has nothing to do: with how long that lasts, where the browser tells. */
+function whenIdle(work) {
+    if (window.requestIdleCallback) window.requestIdleCallback(work);
+    else setTimeout(work);
 }
 
 const bodyTexts = new Map();

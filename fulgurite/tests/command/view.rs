@@ -218,6 +218,25 @@ fn a_value_is_followed_by_clicks_and_keys() {
     browser.check();
 }
 
+#[test]
+fn a_search_is_prepared_in_every_view() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = view(folder.path(), &["rms_norm", "--backward"]);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(Path::new(&format!("{}#memory", page.display())));
+    assert_eq!(browser.eval("app.current"), "memory");
+    let prepared = browser.eval(
+        "(async () => { for (let i = 0; i < 5000; i += 1) { \
+         if (app.block().lines.every((line) => line.searchable)) return true; \
+         await new Promise((done) => setTimeout(done, 5)); } return false; })()",
+    );
+    assert_eq!(prepared, true);
+    browser.press("/");
+    browser.write("rsqrt");
+    assert!(browser.text(".found").starts_with("1 of "), "{}", browser.text(".found"));
+    browser.check();
+}
+
 /// A step with an optimizer has lines and a return of thousands of names: rows are short, and what they leave out is in
 /// the details or a click away.
 #[test]
