@@ -9,6 +9,7 @@ mod comparison;
 mod line;
 mod live;
 mod memory;
+mod order;
 mod page;
 mod pool;
 mod report;
@@ -21,7 +22,8 @@ mod tests;
 mod time;
 
 pub use live::live;
+pub use order::{Order, Reordered};
 pub use page::page;
 pub use report::{Entry, EntryProgram, Report, report};
-pub use subject::{Order, Reordered, Shown, Subject, Unread};
+pub use subject::{Shown, Subject, Unread};
 pub use time::{Activity, RATES, Span, Timing};

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::comparison;
+use crate::order;
 use crate::pool::Pool;
 use crate::stage;
-use crate::subject::{Order, Reordered, Subject};
+use crate::subject::Subject;
 
 /// The frame, with places for what is embedded.
 const FRAME: &str = include_str!("../assets/page.html");
@@ -94,7 +95,7 @@ fn subject_to_json(pool: &mut Pool, subject: &Subject) -> Value {
         .iter()
         .map(|source| json!({"name": &*source.name, "options": source.options, "text": &*source.text}))
         .collect();
-    let orders: Vec<Value> = subject.orders.iter().map(order_to_json).collect();
+    let orders: Vec<Value> = subject.orders.iter().map(order::to_json).collect();
     let unread = subject.unread.as_ref().map(|unread| {
         json!({
             "text": unread.text,
@@ -116,18 +117,6 @@ fn subject_to_json(pool: &mut Pool, subject: &Subject) -> Value {
         "time": subject.timing.as_ref().map(|timing| timing.to_json(pool)),
         "unread": unread,
     })
-}
-
-fn order_to_json(order: &Order) -> Value {
-    match &order.outcome {
-        Err(error) => json!({"first": order.first, "error": error}),
-        Ok(Reordered { claimed, before, after }) => json!({
-            "first": order.first,
-            "words": claimed.in_words(),
-            "difference": claimed.to_json(),
-            "totals": {"before": before.to_json(), "after": after.to_json()},
-        }),
-    }
 }
 
 /// JSON as the text of a script element: no character of it can end the element or begin a comment in it. Outside of

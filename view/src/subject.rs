@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use fulgurite_runtime::comparison::Comparison;
-use fulgurite_runtime::cost::Totals;
 use fulgurite_runtime::device::Source;
 use fulgurite_runtime::trace::Trace;
 use rustc_hash::FxHashSet;
 
 use crate::line::name;
+use crate::order::Order;
 use crate::time::Timing;
 
 /// A program, after one or more stages of its compilation.
@@ -61,26 +60,6 @@ fn mismatch(timing: &Timing, stages: &[Shown]) -> Option<String> {
     let results = timing.spans.iter().map(|span| &*span.result).filter(|result| !result.is_empty());
     let (all, unknown) = (results.clone().count(), results.filter(|result| !defined.contains(result)).count());
     (unknown > 0).then(|| format!("{unknown} of the {all} symbols of the profile are not in the program"))
-}
-
-/// The program compiled with one executor asked before all others.
-#[derive(Debug, Clone)]
-pub struct Order {
-    /// The executor.
-    pub first: String,
-    /// What that changes, or why the program cannot be compiled so.
-    pub outcome: Result<Reordered, String>,
-}
-
-/// What another order of the executors changes.
-#[derive(Debug, Clone)]
-pub struct Reordered {
-    /// The lines, once they are claimed.
-    pub claimed: Comparison,
-    /// The cost of the planned program in the usual order.
-    pub before: Totals,
-    /// The cost of the planned program in this order.
-    pub after: Totals,
 }
 
 /// One stage of a program.

@@ -412,7 +412,8 @@ fn another_order_of_the_executors_is_compiled() {
     browser.open(&page);
     browser.click("[role=tab]", "Why");
     let orders = browser.text("#orders");
-    assert!(orders.contains("cuda first: "), "{orders}");
+    assert!(orders.contains("cuda takes 1 × prims::matmul from cublaslt"), "{orders}");
+    assert!(orders.contains("cuda first: 1 changed line") && !orders.contains("reclaimed"), "{orders}");
     browser.click("#orders summary", "cuda first");
     let changed = browser.text("#orders .changes");
     assert!(changed.contains("by cublaslt") && changed.contains("by cuda"), "{changed}");

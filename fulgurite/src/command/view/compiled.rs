@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite::comparison::Comparison;
 use fulgurite::compile::{Options, Reached, Stage, compile, stages_reached};
-use fulgurite::cost::Totals;
 use fulgurite::device::Source;
 use fulgurite::models::traces::loss_programs;
 use fulgurite::program::Program as Compiled;
@@ -69,6 +67,11 @@ fn kernels(program: &Compiled, sources: &[Arc<Source>]) -> Vec<(String, Vec<usiz
     program.sources_by_symbol().into_iter().filter_map(one).collect()
 }
 
+/// The lines once they are claimed.
+fn claimed(stages: &[Stage]) -> Option<&Trace> {
+    stages.iter().find(|stage| stage.name == "claim").map(|stage| &stage.trace)
+}
+
 /// What changes if each executor, but the first, is asked first.
 fn orders(trace: &Trace, options: &Options, usual: &[Stage]) -> Vec<Order> {
     let executors = options.executor_list(trace.target.kind());
@@ -77,13 +80,10 @@ fn orders(trace: &Trace, options: &Options, usual: &[Stage]) -> Vec<Order> {
         order[..=first].rotate_right(1);
         let Reached { stages, ending } =
             stages_reached(trace.clone(), &Options { executors: Some(order), ..options.clone() });
-        let claimed = |stages: &[Stage]| stages.iter().find(|stage| stage.name == "claim").map(|s| s.trace.clone());
         let outcome = match (ending, claimed(usual), claimed(&stages), usual.last(), stages.last()) {
-            (None, Some(before), Some(after), Some(usual), Some(last)) => Ok(Reordered {
-                claimed: Comparison::of(&before, &after),
-                before: Totals::of(&usual.trace),
-                after: Totals::of(&last.trace),
-            }),
+            (None, Some(before), Some(after), Some(usual), Some(last)) => {
+                Ok(Reordered::of([before, after], [&usual.trace, &last.trace]))
+            }
             (Some(ending), ..) => Err(format!("{}: {}", ending.place(), of_case(ending.error).message)),
             _ => Err("the program is not compiled to its end".into()),
         };
