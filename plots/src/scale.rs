@@ -23,9 +23,11 @@ pub(crate) fn ticks(least: f64, most: f64) -> Vec<f64> {
     (0..8).map(|i| (first + f64::from(i)) * step).take_while(|tick| *tick <= most + step * 1e-9).collect()
 }
 
-/// A number for people: five digits, without the rounding errors of products.
+/// A number for people: five digits, without the rounding errors of products; whole numbers below a million as they
+/// are.
 pub fn number(value: f64) -> String {
-    let short: f64 = format!("{value:.4e}").parse().unwrap_or(value);
+    let whole = value.fract() == 0.0 && value.abs() < 1e6;
+    let short: f64 = if whole { value } else { format!("{value:.4e}").parse().unwrap_or(value) };
     match short.abs() {
         0.0 => "0".into(),
         size if (1e-3..1e6).contains(&size) => short.to_string(),
@@ -44,6 +46,7 @@ mod tests {
         assert_eq!(told(1.0, 300.0), ["100", "200", "300"]);
         assert_eq!(number(0.000_3), "3e-4");
         assert_eq!(number(123_456.7), "123460");
+        assert_eq!([123_456.0, -0.0, -2.5, f64::INFINITY].map(number), ["123456", "0", "-2.5", "inf"]);
         assert!(ticks(f64::NAN, 1.0).is_empty() && ticks(0.0, f64::INFINITY).is_empty());
         assert_eq!(range(std::iter::empty()), [0.0, 1.0]);
         assert_eq!(range([2.0].into_iter()), [1.0, 3.0]);

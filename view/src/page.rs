@@ -1,5 +1,6 @@
 //! The frame around data, scripts and styles.
 
+use fulgurite_plots::{escape_json, escape_text};
 use serde_json::{Value, json};
 
 use crate::comparison;
@@ -117,15 +118,4 @@ fn subject_to_json(pool: &mut Pool, subject: &Subject) -> Value {
         "time": subject.timing.as_ref().map(|timing| timing.to_json(pool)),
         "unread": unread,
     })
-}
-
-/// JSON as the text of a script element: no character of it can end the element or begin a comment in it. Outside of
-/// strings JSON has none of these characters, and in strings an escape is the same character.
-fn escape_json(json: &str) -> String {
-    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
-}
-
-/// Text between tags.
-pub(crate) fn escape_text(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

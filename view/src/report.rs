@@ -1,8 +1,9 @@
 //! A page of many comparisons: a list of what changed, each of whose files opens as the page of its two sides.
 
+use fulgurite_plots::escape_text;
 use serde_json::{Value, json};
 
-use crate::page::{data, document, escape_text};
+use crate::page::{data, document};
 use crate::subject::Subject;
 
 /// What a change did to stored programs.

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
+use fulgurite_plots::{escape_text, number};
 use fulgurite_runtime::Array;
 
 use super::content::Content;
-use super::html::escape;
 use super::show::Show;
 use crate::kernels::DType;
 
@@ -22,7 +22,7 @@ impl Show for Array {
             // A device that fails, for example.
             Err(error) => {
                 let text = format!("{summary}\nno values: {error}");
-                Content { html: format!("<p>{}</p>", escape(&text)), text }
+                Content { html: format!("<p>{}</p>", escape_text(&text)), text }
             }
         }
     }
@@ -60,15 +60,6 @@ fn summary(array: &Array) -> String {
         }
     }
     text
-}
-
-/// A number with five significant digits at most.
-fn number(x: f64) -> String {
-    if x == 0.0 || !x.is_finite() || (x.fract() == 0.0 && x.abs() < 1e6) {
-        return format!("{x}");
-    }
-    let short: f64 = format!("{x:.4e}").parse().unwrap_or(x);
-    if (1e-4..1e6).contains(&x.abs()) { format!("{short}") } else { format!("{short:e}") }
 }
 
 /// The first rows and columns of an array; of more than two dimensions the first matrix.
@@ -145,10 +136,10 @@ impl Table {
     }
 
     fn html(&self, summary: &str) -> String {
-        let mut html = format!("<figure style=\"margin: 0\"><figcaption>{}", escape(summary));
+        let mut html = format!("<figure style=\"margin: 0\"><figcaption>{}", escape_text(summary));
         for note in [&self.part, &self.left_out()] {
             if !note.is_empty() {
-                html += &format!("; {}", escape(note));
+                html += &format!("; {}", escape_text(note));
             }
         }
         // A wide table scrolls, not the page around it.
@@ -157,7 +148,7 @@ impl Table {
             let heads: Vec<String> = (0..first.len()).map(|i| format!("<th scope=\"col\">{i}</th>")).collect();
             html += &format!("<thead><tr><td></td>{}</tr></thead><tbody>", heads.concat());
             for (i, row) in self.cells.iter().enumerate() {
-                let cells: Vec<String> = row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
+                let cells: Vec<String> = row.iter().map(|cell| format!("<td>{}</td>", escape_text(cell))).collect();
                 html += &format!("<tr><th scope=\"row\">{i}</th>{}</tr>", cells.concat());
             }
             html += "</tbody>";

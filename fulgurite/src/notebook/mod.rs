@@ -9,7 +9,6 @@
 
 mod array;
 mod content;
-mod html;
 mod program;
 mod show;
 

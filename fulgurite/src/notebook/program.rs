@@ -1,12 +1,12 @@
 //! Programs as text, and as the explorer.
 
+use fulgurite_plots::escape_text;
 use fulgurite_runtime::compile::{Programs, Stage};
 use fulgurite_runtime::jit::{Compiled, CompiledVjp};
 use fulgurite_runtime::trace::Trace;
 use fulgurite_view::{Shown, Subject, page};
 
 use super::content::Content;
-use super::html::escape;
 use super::show::Show;
 
 /// Pages of more bytes are not put into a notebook, which would keep them; `fulgurite view` writes them as files.
@@ -83,19 +83,19 @@ fn shown(name: &str, stages: Vec<Shown>, last: &Trace) -> Content {
     let count = stages.len();
     let page = page(&[Subject { name: name.to_owned(), stages, ..Subject::default() }]);
     let of = if count == 1 { String::new() } else { format!(", the last of {count} stages") };
-    let title = escape(&format!("{name} for {}, after {stage}{of}: {lines} lines", last.target));
+    let title = escape_text(&format!("{name} for {}, after {stage}{of}: {lines} lines", last.target));
     let frame = match page.len() <= MAX_PAGE {
         // A page of its own: it reads nothing of the notebook, and its styles and scripts change nothing there.
         true => format!(
             "<iframe sandbox=\"allow-scripts\" style=\"width: 100%; height: 36em; border: 1px solid #888\" \
              title=\"{title}\" srcdoc=\"{}\"></iframe>",
-            escape(&page)
+            escape_text(&page)
         ),
         false => format!("<p>The explorer has {} bytes, too many for a notebook: use fulgurite view.</p>", page.len()),
     };
     // Where frames are not shown, as on GitHub, the text is.
     let html =
-        format!("<p>{title}</p>{frame}<details><summary>as text</summary><pre>{}</pre></details>", escape(&text));
+        format!("<p>{title}</p>{frame}<details><summary>as text</summary><pre>{}</pre></details>", escape_text(&text));
     Content { text, html }
 }
 
