@@ -18,6 +18,15 @@ fn axe() -> Option<PathBuf> {
     scripts.find(|script| script.is_file())
 }
 
+/// The script; without one the reason why a test is skipped is printed.
+fn script() -> Option<String> {
+    let Some(path) = axe() else {
+        eprintln!("skipped: no axe-core; FULGURITE_AXE names its axe.min.js, .ci/run installs it");
+        return None;
+    };
+    Some(std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+}
+
 /// What axe finds that is serious or critical in the page as it is now, a line each; and how many checks passed.
 fn findings(browser: &mut Browser) -> (Vec<String>, u64) {
     let found = browser.eval(
@@ -45,11 +54,7 @@ fn open(browser: &mut Browser, page: &Path, scheme: &str, script: &str) {
 /// The report of a run, and the time of its step.
 #[test]
 fn nothing_serious_is_found_in_the_pages_of_a_run() {
-    let Some(script) = axe() else {
-        eprintln!("skipped: no axe-core; FULGURITE_AXE names its axe.min.js, .ci/run installs it");
-        return;
-    };
-    let script = std::fs::read_to_string(&script).unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+    let Some(script) = script() else { return };
     let folder = tempfile::tempdir().unwrap();
     let small = ["train", "gpt2", "--size", "nano", "--context", "16", "--batch", "2", "--steps", "4", "--out", "run"];
     let more = ["--evaluate-every", "2", "--sample-every", "2", "--sample-tokens", "4", "--profile"];
@@ -68,11 +73,7 @@ fn nothing_serious_is_found_in_the_pages_of_a_run() {
 
 #[test]
 fn nothing_serious_is_found_in_the_list_of_a_review() {
-    let Some(script) = axe() else {
-        eprintln!("skipped: no axe-core; FULGURITE_AXE names its axe.min.js, .ci/run installs it");
-        return;
-    };
-    let script = std::fs::read_to_string(&script).unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+    let Some(script) = script() else { return };
     let repository = crate::review::with_changes();
     let Some(mut browser) = Browser::start() else { return };
     for scheme in ["light", "dark"] {
@@ -86,11 +87,7 @@ fn nothing_serious_is_found_in_the_list_of_a_review() {
 
 #[test]
 fn nothing_serious_is_found_in_any_tab() {
-    let Some(script) = axe() else {
-        eprintln!("skipped: no axe-core; FULGURITE_AXE names its axe.min.js, .ci/run installs it");
-        return;
-    };
-    let script = std::fs::read_to_string(&script).unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+    let Some(script) = script() else { return };
     let folder = tempfile::tempdir().unwrap();
     let arguments = ["rms_norm", "--backward", "--target", "cuda:sm_90a", "--sources", "--against", "--no-fuse"];
     let page = view(folder.path(), &arguments);
