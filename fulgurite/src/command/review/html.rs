@@ -33,8 +33,8 @@ fn entry(review: &Review, file: &Reviewed) -> Entry {
     };
     let programs = file.programs.iter().map(|program| {
         let findings = match &program.change {
-            Change::New(totals) => vec![("new", format!("{} lines", totals.symbols))],
-            Change::Gone(totals) => vec![("gone", format!("{} lines", totals.symbols))],
+            Change::New(totals) => vec![("new", plural(totals.symbols as usize, "line"))],
+            Change::Gone(totals) => vec![("gone", plural(totals.symbols as usize, "line"))],
             Change::Unreadable(faults) => faults.iter().map(|fault| ("error", fault.in_words())).collect(),
             Change::NotLinked(operator) => vec![("not linked", format!("this command does not have {operator}"))],
             Change::Differs { findings, .. } => findings.iter().map(|one| (one.about, one.text.clone())).collect(),
