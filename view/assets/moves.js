@@ -44,16 +44,17 @@ function matchedLines(of, [before, after]) {
     );
 }
 
-/** How many lines of two programs correspond, as a sentence; if they are few, that the programs differ. */
+/** How many lines of two opened programs correspond, in words; if they are few, that the programs differ. */
 function commonText(matched, lines, names) {
     const common = matched.length;
     const [before, after] = lines.map((all) => all.length);
+    const regions = lines.some((all) => all.some(({ region }) => region));
     const share =
-        `${counted(common, "line")} of ${grouped(before)} before and ${grouped(after)} after ` +
-        `${common === 1 ? "corresponds" : "correspond"}`;
-    if (common * 2 >= Math.min(before, after)) return `${share}.`;
+        `${counted(common, "line")} ${common === 1 ? "corresponds" : "correspond"}, of ${grouped(before)} before and ` +
+        `${grouped(after)} after${regions ? "; lines of regions are counted one by one" : ""}.`;
+    if (common * 2 >= Math.min(before, after)) return share;
     return (
-        `${names[0]} and ${names[1]} are different programs here: ${share}. These are compared; the others are ` +
+        `${names[0]} and ${names[1]} are different programs here: ${share} These are compared; the others are ` +
         "listed as removed and added."
     );
 }

@@ -39,7 +39,11 @@ impl Reordered {
             let (was, is) = (&before.symbols[*was], &after.symbols[is]);
             if was.executor != is.executor {
                 let operators = taken.entry([was.executor, is.executor]).or_default();
-                *operators.entry(is.name().to_owned()).or_default() += 1;
+                let operator = match was.name() == is.name() {
+                    true => is.name().to_owned(),
+                    false => format!("{} as {}", was.name(), is.name()),
+                };
+                *operators.entry(operator).or_default() += 1;
             }
         }
         Reordered { claimed: Comparison::of(claimed[0], claimed[1]), taken, totals: planned.map(Totals::of) }

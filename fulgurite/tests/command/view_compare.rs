@@ -91,7 +91,7 @@ fn programs_that_differ_are_compared_as_far_as_they_go() {
     let page = view(folder.path(), &["gpt2-loss", "--layers", "1", "--against", "--layers 2"]);
     browser.open(&page);
     let common = browser.text(".common");
-    assert!(!common.contains("different programs") && common.contains(" correspond."), "{common}");
+    assert!(!common.contains("different programs") && common.contains(" lines correspond, of "), "{common}");
     browser.check();
 }
 
@@ -141,7 +141,8 @@ fn an_inserted_line_that_shifts_all_names_is_one_change() {
     browser.open(&page);
     assert_eq!(browser.eval("document.querySelectorAll('.change').length"), 1);
     assert!(browser.text(".change").contains("a: f32[4] = prims::exp(y) by cuda"), "{}", browser.text(".change"));
-    assert_eq!(browser.text(".common"), "4 lines of 4 before and 5 after correspond.");
+    let common = "4 lines correspond, of 4 before and 5 after; lines of regions are counted one by one.";
+    assert_eq!(browser.text(".common"), common);
     let captions = "[...document.querySelectorAll('caption')].map((of) => of.textContent)";
     assert_eq!(browser.eval(captions), serde_json::json!(["Totals"]));
     // Names alone.

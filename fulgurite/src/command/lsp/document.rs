@@ -27,8 +27,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Reads the bytes `range` of `text`. Without its own version it is read as that of the texts before it, whose first
-    /// line is `version`.
+    /// Reads the bytes `range` of `text`. Without its own version it is read as that of the texts before it, whose
+    /// first line is `version`.
     pub fn read(text: &str, range: Range<usize>, version: Option<&str>, heading: Option<String>) -> Program {
         let before = version.map_or(0, |version| version.len() + 1);
         let mut own = version.map_or_else(String::new, |version| format!("{version}\n"));
