@@ -95,7 +95,8 @@ fn targets_that_nothing_runs_on_are_refused() {
     for (target, message) in [
         ("gpu", "no executor runs on 'gpu'; there are cpu, cuda"),
         ("gpu:sm_90a", "no executor runs on 'gpu'; there are cpu, cuda"),
-        ("cuda:banana", "'banana' is not an architecture of 'cuda', expected sm_ and a number such as sm_90a"),
+        ("cuda:banana", "'banana' is not an architecture of 'cuda', expected sm_ and one of 50, 52, "),
+        ("cuda:sm_999", "'sm_999' is not an architecture of 'cuda', expected sm_ and one of 50, 52, "),
         ("cpu:sm_90a", "'cpu' has no architectures, got 'sm_90a'"),
     ] {
         let complaint = run(&["trace", "show", "prims::exp", "--target", target]).fails(2);

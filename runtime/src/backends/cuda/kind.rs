@@ -10,6 +10,13 @@ use crate::device::{DEVICE_KINDS, DeviceContext, DeviceError, DeviceKind, Entry,
 use crate::error::Failure;
 use crate::stream_kind::StreamKind;
 
+/// Compute capabilities of NVIDIA's GPUs, times ten.
+const CAPABILITIES: [u32; 21] =
+    [50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121];
+
+/// The first capability with `a`, features that later ones lack, and with `f`, features of its family.
+const FIRST_WITH_LETTER: [(char, u32); 2] = [('a', 90), ('f', 100)];
+
 /// The kind `cuda`.
 #[derive(Debug)]
 pub struct Cuda;
@@ -50,15 +57,22 @@ impl DeviceKind for Cuda {
         Some(USUAL)
     }
 
-    /// `sm_80`, `sm_90a`, `sm_100f`: a number of two or three digits, and maybe the letter of features that later ones
-    /// lack.
+    /// `sm_80`, `sm_90a`, `sm_100f`: a capability that GPUs have, and maybe a letter.
     fn check_architecture(&self, text: &str) -> Result<(), String> {
         let number = text.strip_prefix("sm_").unwrap_or_default();
-        let digits = number.strip_suffix(['a', 'f']).unwrap_or(number);
-        match (2..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        let letter = FIRST_WITH_LETTER.iter().find(|(letter, _)| number.ends_with(*letter));
+        let is = |known: &u32| match letter {
+            Some((letter, first)) => known >= first && number == format!("{known}{letter}"),
+            None => number == known.to_string(),
+        };
+        match CAPABILITIES.iter().any(is) {
             true => Ok(()),
             false => {
-                Err(format!("'{text}' is not an architecture of 'cuda', expected sm_ and a number such as sm_90a"))
+                let known = CAPABILITIES.map(|known| known.to_string()).join(", ");
+                Err(format!(
+                    "'{text}' is not an architecture of 'cuda', expected sm_ and one of {known}, with 'a' from 90 on \
+                     or 'f' from 100 on, such as sm_90a"
+                ))
             }
         }
     }
@@ -117,7 +131,22 @@ mod tests {
         for good in ["sm_80", "sm_90a", "sm_100f", "sm_120"] {
             assert!(Cuda.check_architecture(good).is_ok(), "{good}");
         }
-        for bad in ["banana", "sm_", "sm_9", "sm_90b", "sm_a", "sm_90aa", "90a", "sm_1000", "compute_90"] {
+        for bad in [
+            "banana",
+            "sm_",
+            "sm_9",
+            "sm_90b",
+            "sm_a",
+            "sm_90aa",
+            "90a",
+            "sm_1000",
+            "compute_90",
+            "sm_999",
+            "sm_91",
+            "sm_80a",
+            "sm_90f",
+            "sm_090",
+        ] {
             assert!(Cuda.check_architecture(bad).is_err(), "{bad}");
         }
     }
