@@ -14,9 +14,9 @@ pub enum Answer {
     Page { body: bool },
     /// Events, one for each new page.
     Changes,
-    /// That there is nothing.
+    /// An empty answer: there is no such file, and no error either.
     Nothing,
-    /// Nothing, with a status and the reason.
+    /// An error: its HTTP status, and the reason as text.
     Refused(u16, &'static str),
 }
 

@@ -3,25 +3,25 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// What tells that a file changed: when it was written, and its length; nothing where it is gone.
-type Look = Option<(SystemTime, u64)>;
+/// The time of a file's last change and its length; `None` if the file does not exist.
+type Stamp = Option<(SystemTime, u64)>;
 
-/// Files, and how they looked last.
+/// Files, each with its stamp when it was last looked at.
 pub struct Watched {
-    files: Vec<(PathBuf, Look)>,
+    files: Vec<(PathBuf, Stamp)>,
 }
 
 impl Watched {
     /// These files as they are now.
     pub fn of(files: &[PathBuf]) -> Watched {
-        Watched { files: files.iter().map(|path| (path.clone(), look(path))).collect() }
+        Watched { files: files.iter().map(|path| (path.clone(), stamp(path))).collect() }
     }
 
     /// Whether any of them changed since the last time. One that is gone has not: it may be about to be written.
     pub fn changed(&mut self) -> bool {
         let mut changed = false;
         for (path, last) in &mut self.files {
-            let now = look(path);
+            let now = stamp(path);
             if now.is_some() && now != *last {
                 *last = now;
                 changed = true;
@@ -31,7 +31,7 @@ impl Watched {
     }
 }
 
-fn look(path: &PathBuf) -> Look {
+fn stamp(path: &PathBuf) -> Stamp {
     let data = std::fs::metadata(path).ok()?;
     Some((data.modified().ok()?, data.len()))
 }
