@@ -117,6 +117,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
             return Err(Failed::file(&arguments.from_file, message));
         }
     }
+    if arguments.heads.is_some() && from != Format::HuggingFace {
+        let message =
+            format!("is in the format {from}, which says its number of heads; --heads is of huggingface alone");
+        return Err(Failed::file(&arguments.from_file, message));
+    }
     let ([layers, heads, channels], context, vocabulary) = (config.sizes(), config.context(), config.vocabulary());
     if let Some(folder) = arguments.to_file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|error| Failed::file(folder, error))?;

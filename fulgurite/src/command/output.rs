@@ -1,7 +1,9 @@
 //! Writing to the standard streams.
 
 use std::fmt::Arguments;
-use std::io::{ErrorKind, Write, stderr, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
+
+use fulgurite_plots::plain;
 
 use super::outcome::Failed;
 
@@ -20,15 +22,25 @@ pub fn write(text: Arguments<'_>) -> Result<(), Failed> {
     }
 }
 
-/// Text for a terminal: control characters, which could be its commands, are replaced. Line breaks and tabs stay.
+/// Text for a terminal: control characters, which could be its commands, are shown as their pictures. Line breaks and
+/// tabs stay.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c }).collect()
+    plain(text)
+}
+
+/// Writes a line to standard output. A terminal gets no commands, which names of files may hold; other readers get the
+/// text as it is.
+pub fn write_line(text: Arguments<'_>) -> Result<(), Failed> {
+    match stdout().is_terminal() {
+        true => write(format_args!("{}\n", printable(&text.to_string()))),
+        false => write(format_args!("{text}\n")),
+    }
 }
 
 /// A line on standard output.
 macro_rules! say {
     ($($text:tt)*) => {
-        $crate::command::output::write(::std::format_args!("{}\n", ::std::format_args!($($text)*)))
+        $crate::command::output::write_line(::std::format_args!($($text)*))
     };
 }
 pub(crate) use say;
@@ -40,9 +52,9 @@ pub fn say_json(data: &impl serde::Serialize) -> Result<(), Failed> {
     say!("{text}")
 }
 
-/// A line on standard error, if anybody listens.
+/// A line on standard error, if anybody listens. It holds no commands of terminals, which names of files may hold.
 pub fn complain(message: &str) {
-    let _ = writeln!(stderr().lock(), "error: {message}");
+    let _ = writeln!(stderr().lock(), "error: {}", printable(message));
 }
 
 /// A line on standard error about what is wrong and does not end the command.
@@ -52,7 +64,7 @@ pub fn warn(message: &str) {
 
 /// A line on standard error about what is no error.
 pub fn note(message: &str) {
-    let _ = writeln!(stderr().lock(), "note: {message}");
+    let _ = writeln!(stderr().lock(), "note: {}", printable(message));
 }
 
 #[cfg(test)]
@@ -61,6 +73,6 @@ mod tests {
 
     #[test]
     fn a_terminal_gets_no_commands() {
-        assert_eq!(printable("é\n\t\u{1b}]0;title\u{7}\u{9b}2J\r"), "é\n\t\u{fffd}]0;title\u{fffd}\u{fffd}2J\u{fffd}");
+        assert_eq!(printable("é\n\t\u{1b}]0;title\u{7}\u{9b}2J\r"), "é\n\t␛]0;title␇\u{fffd}2J␍");
     }
 }

@@ -219,6 +219,9 @@ fn model_trace(family: Family, part: Part, arguments: &Program) -> Result<Trace,
     if !dtype.is_floating() {
         return Err(Failed(format!("--dtype is {dtype}, expected a floating-point type for a model's parameters")));
     }
+    if arguments.batch == 0 {
+        return Err(Failed("--batch is 0, expected at least 1".into()));
+    }
     let batch = [arguments.batch, model.context()];
     let trace = arguments.activations.checkpointing().within(|| match part {
         Part::Loss => loss_trace(model, dtype, batch),

@@ -16,7 +16,7 @@ use fulgurite::models::train::{OnNonFinite, TrainError, TrainOptions, train};
 use super::files;
 use super::loss_chart;
 use super::outcome::{Failed, Outcome};
-use super::output::{complain, printable, say};
+use super::output::{complain, say};
 use super::profile_page;
 
 pub use arguments::Model;
@@ -80,11 +80,8 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         stop: Some(stop_when_interrupted()?),
     };
     let mut broken = None;
-    let shown = stdout().is_terminal();
     let trained = train(&options, stderr().is_terminal(), &mut |line| {
-        // Samples and names of files may hold commands of terminals; other readers get them as they are.
-        let said = if shown { say!("{}", printable(line)) } else { say!("{line}") };
-        if let Err(failed) = said {
+        if let Err(failed) = say!("{line}") {
             broken.get_or_insert(failed);
         }
     });

@@ -61,7 +61,7 @@ fn weights_go_from_format_to_format_and_are_used() {
         let said = train(folder, &[arguments, &["--out", "refused"]].concat()).fails(1);
         assert!(said.contains(part), "{said} lacks {part}");
     };
-    refused(&["--init", "nano.bin", "--context", "17"], "is 17, the model of 'init' takes 1 to 16");
+    refused(&["--init", "nano.bin", "--context", "17"], "is 17, but the weights of 'nano.bin' have 16 positions");
     refused(
         &["--init", "nano.bin", "--tokenizer", "gpt2"],
         "'gpt2' has 50257 ids, the model of 'init' has a vocabulary of 256",
@@ -79,6 +79,7 @@ fn weights_go_from_format_to_format_and_are_used() {
     refused(&["nano.bin", "x.bin", "--to", "gguf"], 2, "unknown format 'gguf'");
     refused(&["nano.bin", "x.bin", "--from", "huggingface"], 1, "nano.bin: is in the format llmc, not huggingface");
     std::fs::write(folder.join("cut.bin"), &bytes("nano.bin")[..5000]).unwrap();
+    refused(&["nano.bin", "x.bin", "--heads", "2"], 1, "is in the format llmc, which says its number of heads");
     refused(&["cut.bin", "x.bin"], 1, "'cut.bin': cut short: tensor 'wte' begins at offset 1024");
     assert!(!folder.join("x.bin").exists());
 }

@@ -168,7 +168,7 @@ fn files_that_are_cut_or_absent_are_named_and_nothing_is_written() {
     complain(
         &|root| remove(root, index),
         "llama",
-        "model.safetensors': is not there, and neither is model.safetensors.",
+        "llama': has no checkpoint.safetensors of a training run, and no model.safetensors, model.safetensors.",
     );
     complain(&|root| cut(&root.join(index)), "llama", "index.json': EOF while parsing");
     complain(&|root| cut(&root.join("llama/config.json")), "llama", "config.json': EOF while parsing");

@@ -91,6 +91,7 @@ fn a_run_is_resumed_as_it_was_started() {
         ("--batch", "4", "batch is 2 in the checkpoint, got 4"),
         ("--context", "8", "context is 16 in the checkpoint, got 8"),
         ("--size", "micro", "size is nano"),
+        ("--size", "mini", "leave these options out to go on with it, or begin another run in a folder of its own"),
         ("--dropout", "0.2", "dropout is 0.1 in the checkpoint, got 0.2"),
         ("--seed", "42", "made with seed 7, got 42"),
         ("--precision", "32-true", "made in bf16-true, got 32-true"),
@@ -103,6 +104,41 @@ fn a_run_is_resumed_as_it_was_started() {
     let said = fulgurite(&["train", "gpt2", "--init", "run", "--steps", "1", "--batch", "1", "--out", "second"]).ok();
     assert!(said.contains("step 1: loss "), "{said}");
     assert!(fulgurite(&["train", "gpt2", "--lr", "-1", "--out", "third"]).fails(1).contains("lr"));
+}
+
+#[test]
+fn a_resumed_run_validates_and_samples_as_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = |more: &str| {
+        let words = ["train", "gpt2", "--batch", "2", "--out", "run"].into_iter().chain(more.split_whitespace());
+        run_in(folder.path(), &words.collect::<Vec<_>>())
+    };
+    let kept = "--evaluate-every 1 --evaluate-batches 1 --sample-every 1 --sample-tokens 2 --save-every 1 --prompt Who";
+    train(&format!("--size nano --context 16 --steps 1 {kept}")).ok();
+    let said = train("--steps 3 --resume").ok();
+    assert!(said.contains("step 2: validation loss ") && said.contains("step 2: sample:\nWho"), "{said}");
+    assert!(folder.path().join("run/checkpoint-2.safetensors").exists());
+    // What is given counts.
+    let said = train("--steps 5 --resume --evaluate-every 0 --prompt Then").ok();
+    assert!(!said.contains("step 4: validation loss ") && said.contains("step 4: sample:\nThen"), "{said}");
+}
+
+#[test]
+fn settings_that_no_run_can_have_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = |more: &[&str]| run_in(folder.path(), &[&["train", "gpt2", "--out", "run"], more].concat());
+    for peak in ["-1", "0", "NaN", "inf"] {
+        let complaint = train(&["--peak-tflops", peak]).fails(2);
+        assert!(complaint.contains("--peak-tflops") && complaint.contains("expected a number above 0"), "{complaint}");
+    }
+    assert!(train(&["--batch", "0"]).fails(1).contains("'batch': is 0, expected at least 1"));
+    let complaint = train(&["--init", "no\u{1b}[31m.bin"]).fails(1);
+    assert!(complaint.contains("no␛[31m.bin"), "{complaint:?}");
+    std::fs::create_dir(folder.path().join("empty")).unwrap();
+    let complaint = run_in(folder.path(), &["generate", "empty"]).fails(1);
+    assert!(complaint.contains("'empty': has no checkpoint.safetensors of a training run"), "{complaint}");
+    let complaint = run_in(folder.path(), &["view", "gpt2", "--batch", "0", "-o", "x.html"]).fails(1);
+    assert!(complaint.contains("--batch is 0, expected at least 1"), "{complaint}");
 }
 
 #[test]

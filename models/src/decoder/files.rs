@@ -8,6 +8,7 @@ use fulgurite_kernels::DType;
 use serde_json::Value;
 
 use crate::durable;
+use crate::kept;
 use crate::tensor_file::{TensorFile, TensorFileError};
 use crate::torch::{self, TorchError};
 use crate::weights::WeightsError;
@@ -101,8 +102,8 @@ pub(crate) fn gather(path: &Path) -> Result<TensorFile, DecoderFilesError> {
     match FILES.iter().map(|name| path.join(name)).find(|file| file.is_file()) {
         Some(file) => of_one(&file),
         None => {
-            let message = format!("is not there, and neither is {}", FILES[1..].join(", "));
-            Err(DecoderFilesError::File { path: path.join(FILES[0]), message })
+            let message = format!("has no {} of a training run, and no {}", kept::NEWEST, FILES.join(", "));
+            Err(DecoderFilesError::File { path: path.to_owned(), message })
         }
     }
 }

@@ -1,11 +1,15 @@
 //! The numbers of a run in bounded space: a curve for each column, and some rows of the table.
 
+use std::collections::VecDeque;
+
 use fulgurite_plots::{Chart, Curve, Series, number};
 
 use crate::metrics::Metrics;
 
 /// The most rows of the table.
 const ROWS: usize = 60;
+/// The steps whose mean says how long the next ones take.
+const RECENT: usize = 20;
 const MIB: f64 = (1u64 << 20) as f64;
 
 /// Curves by step.
@@ -25,6 +29,8 @@ pub(super) struct Curves {
     pub(super) last: Option<Metrics>,
     /// Of all steps.
     pub(super) milliseconds: f64,
+    /// Of the last steps, without those that compiled.
+    recent: VecDeque<f64>,
 }
 
 impl Curves {
@@ -53,6 +59,17 @@ impl Curves {
         }
         self.last = Some(*metrics);
         self.milliseconds += metrics.milliseconds;
+        // A step that compiled has no speed.
+        if metrics.tokens_per_second.is_some() {
+            self.recent.push_back(metrics.milliseconds);
+            let beyond = self.recent.len().saturating_sub(RECENT);
+            self.recent.drain(..beyond);
+        }
+    }
+
+    /// The mean time of the last steps in milliseconds; 0 before the second step.
+    pub(super) fn recent_milliseconds(&self) -> f64 {
+        self.recent.iter().sum::<f64>() / self.recent.len().max(1) as f64
     }
 
     /// Adds the loss of the validation batches after a step.
@@ -109,6 +126,28 @@ impl Curves {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_slow_step_is_a_part_of_the_mean() {
+        let mut curves = Curves::default();
+        let step = |step: u64, milliseconds: f64| Metrics {
+            step,
+            loss: 1.0,
+            learning_rate: 1e-3,
+            gradient_norm: None,
+            tokens_per_second: (step > 1).then_some(1.0),
+            mfu: None,
+            milliseconds,
+            peak_bytes: 0,
+        };
+        curves.step(&step(1, 1e6));
+        assert_eq!(curves.recent_milliseconds(), 0.0);
+        (2..=20).for_each(|number| curves.step(&step(number, 10.0)));
+        curves.step(&step(21, 30.0));
+        assert_eq!(curves.recent_milliseconds(), 11.0);
+        (22..=41).for_each(|number| curves.step(&step(number, 10.0)));
+        assert_eq!(curves.recent_milliseconds(), 10.0);
+    }
 
     #[test]
     fn a_hundred_thousand_steps_fit_a_small_page() {

@@ -68,8 +68,7 @@ impl Document<'_> {
         let (done, all) = self.steps;
         match self.state {
             State::Running { written, every } => {
-                let milliseconds = self.curves.last.map_or(0.0, |last| last.milliseconds);
-                let left = all.saturating_sub(done) as f64 * milliseconds / 1e3;
+                let left = all.saturating_sub(done) as f64 * self.curves.recent_milliseconds() / 1e3;
                 let left =
                     if done > 1 && left > 0.0 { format!(", about {} left", duration(left)) } else { String::new() };
                 format!(

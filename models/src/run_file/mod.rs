@@ -113,7 +113,7 @@ fn parse(text: &str) -> Result<RunFile, Fault> {
     let mut run = RunFile::default();
     let document = yaml::parse(text)?;
     if document.value == Value::Null {
-        return Ok(run);
+        return Err((1, "the file has no settings, expected keys such as model_name and train".into()));
     }
     let all = Fields::of(&document, "")?;
     run.size = all.text("model_name")?;

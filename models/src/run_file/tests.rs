@@ -82,8 +82,9 @@ fn each_key_of_litgpts_sets_an_option() {
     let lengths = expected.lengths(Lengths::default()).unwrap();
     let expected = (Some(4), Some(128), Some(2_861_023));
     assert_eq!((lengths.batch, lengths.accumulate, lengths.steps), expected);
-    assert_eq!(parse(""), Ok(RunFile::default()));
-    assert_eq!(parse("# nothing\n"), Ok(RunFile::default()));
+    for empty in ["", "# nothing\n", "~\n"] {
+        assert!(parse(empty).unwrap_err().1.starts_with("the file has no settings, expected keys"), "{empty:?}");
+    }
     let short = parse("{train: {global_batch_size: 8, tie_embeddings: true}, optimizer: AdamW, data: [x.bin, y.bin]}");
     let set = vec!["tie_embeddings=true".to_owned()];
     assert_eq!(

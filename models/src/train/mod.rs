@@ -157,6 +157,7 @@ fn reported(
 /// run otherwise.
 fn checked(options: &TrainOptions, checkpoint: &Path) -> Result<Schedule> {
     let counts = [
+        ("batch", options.batch),
         ("accumulate", options.accumulate),
         ("evaluate_batches", options.evaluate_batches),
         ("steps", usize::from(options.steps > 0)),
@@ -165,6 +166,9 @@ fn checked(options: &TrainOptions, checkpoint: &Path) -> Result<Schedule> {
     ];
     if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
         return Err(wrong(name, "is 0, expected at least 1"));
+    }
+    if let Some(peak) = options.peak_flops.filter(|peak| !peak.is_finite() || *peak <= 0.0) {
+        return Err(wrong("peak_flops", format!("is {peak}, expected a number above 0")));
     }
     resume::refuse_overwrite(options, checkpoint)?;
     let settings = options.optimizer.validate();

@@ -12,6 +12,20 @@ pub const DATA: &str = "data";
 /// See [`DATA`].
 pub const VALIDATION: &str = "validation";
 
+/// The notes of a checkpoint with what its run validates, samples and saves: numbers as
+/// [`TrainOptions`](super::TrainOptions) has them under these names, and the prompt as it is.
+pub const EVALUATE_EVERY: &str = "evaluate_every";
+/// See [`EVALUATE_EVERY`].
+pub const EVALUATE_BATCHES: &str = "evaluate_batches";
+/// See [`EVALUATE_EVERY`].
+pub const SAVE_EVERY: &str = "save_every";
+/// See [`EVALUATE_EVERY`].
+pub const SAMPLE_EVERY: &str = "sample_every";
+/// See [`EVALUATE_EVERY`].
+pub const SAMPLE_TOKENS: &str = "sample_tokens";
+/// See [`EVALUATE_EVERY`].
+pub const PROMPT: &str = "prompt";
+
 /// The note of a checkpoint whose dropout draws from streams of [`generator`](super::generator). Checkpoints without it
 /// are of a version whose masks repeated.
 pub const DROPOUT_STREAMS: &str = "dropout_streams";

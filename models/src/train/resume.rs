@@ -104,7 +104,14 @@ pub(super) fn check(
     }
     let different = differences(stored, config, tokenizer, options.batch, context);
     if !different.is_empty() {
-        return Err(wrong("resume", format!("the checkpoint is of another run: {}", different.join("; "))));
+        return Err(wrong(
+            "resume",
+            format!(
+                "the checkpoint is of another run: {}; leave these options out to go on with it, or begin another run in a \
+             folder of its own",
+                different.join("; ")
+            ),
+        ));
     }
     if stored.seed != options.seed {
         return Err(wrong("seed", format!("the checkpoint was made with seed {}, got {}", stored.seed, options.seed)));

@@ -9,7 +9,7 @@ use fulgurite_runtime::{Array, DType, Error, Result};
 
 use super::arrays::batch_arrays;
 use super::failure::{Cause, Divergence, TrainError};
-use super::notes::{DATA, DROPOUT_STREAMS, PRECISION, SET, VALIDATION};
+use super::notes::{self, DATA, DROPOUT_STREAMS, PRECISION, SET, VALIDATION};
 use super::options::TrainOptions;
 use super::programs::ValidationLoss;
 use super::resume;
@@ -111,7 +111,15 @@ fn configured(
     config.validate().map_err(|error| wrong(&from("model"), error))?;
     let context = options.context.unwrap_or(config.context());
     if !(1..=config.context()).contains(&context) {
-        let message = format!("is {context}, the model of '{}' takes 1 to {}", from("size"), config.context());
+        let most = config.context();
+        let message = match &options.init {
+            Some(path) if of_file.is_some() => format!(
+                "is {context}, but the weights of '{}' have {most} positions: expected 1 to {most}; a model with more \
+                 begins with random weights, by its size",
+                path.display()
+            ),
+            _ => format!("is {context}, the model of '{}' takes 1 to {most}", from("size")),
+        };
         return Err(wrong("context", message));
     }
     if config.vocabulary() < tokenizer.vocabulary() {
@@ -231,6 +239,12 @@ pub(super) fn save(
     let mut notes = BTreeMap::from([
         (PRECISION.to_owned(), options.precision.name().to_owned()),
         (DROPOUT_STREAMS.to_owned(), "by step, batch and place".to_owned()),
+        (notes::EVALUATE_EVERY.to_owned(), options.evaluate_every.to_string()),
+        (notes::EVALUATE_BATCHES.to_owned(), options.evaluate_batches.to_string()),
+        (notes::SAVE_EVERY.to_owned(), options.save_every.to_string()),
+        (notes::SAMPLE_EVERY.to_owned(), options.sample_every.to_string()),
+        (notes::SAMPLE_TOKENS.to_owned(), options.sample_tokens.to_string()),
+        (notes::PROMPT.to_owned(), options.prompt.clone()),
     ]);
     for (note, files) in [(DATA, &options.data), (VALIDATION, &options.validation)] {
         // Paths that are not UTF-8 cannot be stored; `--resume` then needs `--data`.

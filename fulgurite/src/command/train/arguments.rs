@@ -147,7 +147,7 @@ pub(super) struct Run {
     pub(super) log_every: u64,
     /// What the device does at most, in 10^12 floating-point operations a second, for the part of it that the run uses
     /// (MFU); that of NVIDIA's data sheet otherwise, for the devices in a list.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = above_zero)]
     pub(super) peak_tflops: Option<f64>,
     /// How many checkpoints are kept, the newest included.
     #[arg(long, default_value_t = 2, value_name = "COUNT")]
@@ -176,8 +176,8 @@ pub(super) struct Run {
     #[arg(long)]
     pub(super) profile: bool,
     /// Continues from the checkpoint in the folder, as the run was started: with its model, tokenizer, batch, context,
-    /// seed, dropout, precision, learning rates, warm-up, optimizer, accumulation and data, unless they are
-    /// given.
+    /// seed, dropout, precision, learning rates, warm-up, optimizer, accumulation, data, validation, samples and interval of
+    /// checkpoints, unless they are given.
     #[arg(long)]
     pub(super) resume: bool,
     /// Starts anew although the folder holds a checkpoint, and replaces it.
@@ -195,6 +195,12 @@ pub(super) struct Run {
     pub(super) activations: options::Activations,
     #[command(flatten)]
     pub(super) compile: options::Compile,
+}
+
+/// A number above 0.
+fn above_zero(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "expected a number above 0".into())
 }
 
 impl Model {

@@ -34,6 +34,22 @@ pub(super) fn apply(family: Family, dropout: Option<&mut f64>, run: &mut Run, gi
     {
         run.precision = precision;
     }
+    let kept = |note: &str| state.notes.get(note);
+    macro_rules! keep {
+        ($($option:ident = $note:ident),* $(,)?) => {$(
+            if !given(stringify!($option)) && let Some(value) = kept(notes::$note).and_then(|text| text.parse().ok()) {
+                run.$option = value;
+            }
+        )*};
+    }
+    keep! {
+        evaluate_every = EVALUATE_EVERY,
+        evaluate_batches = EVALUATE_BATCHES,
+        save_every = SAVE_EVERY,
+        sample_every = SAMPLE_EVERY,
+        sample_tokens = SAMPLE_TOKENS,
+        prompt = PROMPT,
+    }
     macro_rules! set {
         ($($option:ident = $value:expr),* $(,)?) => {$(
             if !given(stringify!($option)) {
