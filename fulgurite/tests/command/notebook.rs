@@ -26,14 +26,16 @@ fn joined(lines: &Value) -> String {
 
 /// Checks what the cells of the Liger notebook gave.
 fn check(cells: &[Value]) {
-    let (mut text, mut frames) = (String::new(), 0);
+    let (mut text, mut frames, mut figures) = (String::new(), 0, 0);
     for (i, cell) in cells.iter().enumerate().filter(|(_, cell)| cell["cell_type"] == "code") {
         for output in cell["outputs"].as_array().unwrap() {
             assert_ne!(output["output_type"], "error", "cell {i}: {output}");
             assert_ne!(output["name"], "stderr", "cell {i}: {output}");
             text += &joined(&output["text"]);
             text += &joined(&output["data"]["text/plain"]);
-            frames += joined(&output["data"]["text/html"]).matches("<iframe").count();
+            let html = joined(&output["data"]["text/html"]);
+            frames += html.matches("<iframe").count();
+            figures += html.matches("<figure").count();
         }
     }
     for part in [
@@ -44,7 +46,7 @@ fn check(cells: &[Value]) {
     ] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
-    assert_eq!(frames, 3, "explorers");
+    assert_eq!((frames, figures), (3, 4), "explorers and arrays");
 }
 
 #[test]
