@@ -44,6 +44,8 @@ impl Server {
     /// A connection with these bytes on their way.
     fn open(&self, request: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap();
+        // An answer without an end is what has come until then.
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
         // It may refuse before all is written.
         let _ = stream.write_all(request);
         stream
