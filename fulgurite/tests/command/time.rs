@@ -160,7 +160,7 @@ fn a_profile_of_another_program_is_shown_with_a_note() {
     let note = other(&|profile| profile["otherData"]["target"] = json!("cuda:sm_90a"));
     assert_eq!(note, "note: --profile: the profile is of step for cuda:sm_90a, the program is step for cpu\n");
     let note = other(&|profile| profile["otherData"]["function"] = json!("\u{1b}[2J"));
-    assert_eq!(note, "note: --profile: the profile is of \u{fffd}[2J for cpu, the program is step for cpu\n");
+    assert_eq!(note, "note: --profile: the profile is of \u{241b}[2J for cpu, the program is step for cpu\n");
     let note = other(&|profile| profile["traceEvents"][1]["args"]["result"] = json!("elsewhere"));
     assert_eq!(note, "note: --profile: 1 of the 3 symbols of the profile are not in the program\n");
     let Some(mut browser) = Browser::start() else { return };
