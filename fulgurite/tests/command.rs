@@ -50,6 +50,8 @@ mod traces;
 mod view;
 #[path = "command/view_compare.rs"]
 mod view_compare;
+#[path = "command/view_files.rs"]
+mod view_files;
 #[path = "command/view_graph.rs"]
 mod view_graph;
 #[path = "command/view_sources.rs"]

@@ -31,6 +31,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("../assets/kernels.js"),
     include_str!("../assets/details.js"),
     include_str!("../assets/changes.js"),
+    include_str!("../assets/search.js"),
     include_str!("../assets/program.js"),
     include_str!("../assets/why.js"),
     include_str!("../assets/memory.js"),
