@@ -20,7 +20,7 @@ pub fn note(review: &Review) -> Option<String> {
     let what = format!("{} of {}", plural(programs, "program"), plural(files, "file"));
     (programs > 0).then(|| {
         format!(
-            "{what} cannot be read, because this command does not have {}; that of their crate does",
+            "{what} cannot be read, because this command does not have {}; the command of their crate does",
             listed(&names)
         )
     })
