@@ -2,7 +2,7 @@ use fulgurite_ops_macros::operator;
 
 use super::preference::{Sequences, check_sequences, plain_tokens, share};
 use crate::core::detach;
-use crate::core::promotion::{cast, constant_like};
+use crate::core::promotion::{accumulating, cast, constant_like};
 use crate::prims;
 
 fulgurite_runtime::attribute_enum! {
@@ -185,7 +185,12 @@ pub mod fused_linear_grpo {
         vespo_k_neg: f64,
         vespo_lambda_neg: f64,
     ) -> (Tensor, Tensor) {
-        let cooled = |tensor: Tensor| if temperature == 1.0 { tensor } else { prims::mul(tensor, 1.0 / temperature) };
+        // In the type of sums: a type of 16 bits would round the temperature itself. The quotient is rounded once; a
+        // product with the reciprocal would be rounded twice.
+        let cooled = |tensor: Tensor| match temperature {
+            1.0 => tensor,
+            _ => cast(prims::div(accumulating(tensor), temperature), tensor.dtype()),
+        };
         let counted = attention_mask;
         let target = prims::select(counted, cast(selected_token_ids, DType::I64), MASKED);
         let (input, bias) = (cooled(input), bias.map(cooled));
@@ -364,64 +369,66 @@ pub mod fused_linear_grpo {
         for case in [bounded, weighed, rates] {
             s.case(case).forward_only("derivatives take the weights for constants");
         }
-        if s.dtype().size() < 4 {
-            return;
+        if s.dtype().size() >= 4 {
+            let small = |s: &Samples, kind: PolicyLoss| {
+                let values = |shape: &[usize], values: &[f64]| s.values(shape, values);
+                let input = values(&[2, 2, 2], &[0.5, -1.0, 0.25, 0.75, -0.5, 1.5, 1.0, 0.125]);
+                let weight = values(&[3, 2], &[0.5, -0.25, -0.75, 1.0, 0.25, 0.5]);
+                let tokens = values(&[2, 2], &[0.0, 2.0, 1.0, 1.0]).cast(DType::I64);
+                let mask = values(&[2, 2], &[1.0; 4]).cast(DType::Bool);
+                let old = values(&[2, 2], &[-1.25, -1.0, -0.75, -1.0]);
+                with(input, weight, tokens, mask, values(&[2], &[1.5, -0.5]), old).loss_type(kind).epsilon_high(1.1)
+            };
+            let case = small(s, PolicyLoss::Cispo);
+            s.case(case).forward_only("by definition").gradients([
+                &[
+                    0.11071505684187836,
+                    -0.1886999591397966,
+                    0.58322079220608,
+                    -0.06635848464008987,
+                    -0.8920393153268569,
+                    0.5636323656641604,
+                    -3.894794018934382,
+                    3.103618855955057,
+                ],
+                &[
+                    -1.7392916079900944,
+                    -0.9971650514050419,
+                    2.812788732800971,
+                    1.248916425193141,
+                    -1.073497124810877,
+                    -0.25175137378809875,
+                ],
+                &[0.37407615517256654, 0.2814393373392212],
+                &[-0.0; 4],
+            ]);
+            let case = small(s, PolicyLoss::Vespo);
+            s.case(case).forward_only("by definition").gradients([
+                &[
+                    0.1792119263468041,
+                    -0.3054443012868929,
+                    0.6989543369185873,
+                    -0.07952657252683726,
+                    -0.8722415884821226,
+                    0.5511232313417772,
+                    -3.91008154867028,
+                    3.1158009290810416,
+                ],
+                &[
+                    -1.70052386579506,
+                    -1.1774399360914316,
+                    2.7844852405774048,
+                    1.1577587659419746,
+                    -1.0839613747823449,
+                    0.019681170149456917,
+                ],
+                &[0.04768891613449861, 0.29747071548863196],
+                &[-0.0; 4],
+            ]);
         }
-        let small = |s: &Samples, kind: PolicyLoss| {
-            let values = |shape: &[usize], values: &[f64]| s.values(shape, values);
-            let input = values(&[2, 2, 2], &[0.5, -1.0, 0.25, 0.75, -0.5, 1.5, 1.0, 0.125]);
-            let weight = values(&[3, 2], &[0.5, -0.25, -0.75, 1.0, 0.25, 0.5]);
-            let tokens = values(&[2, 2], &[0.0, 2.0, 1.0, 1.0]).cast(DType::I64);
-            let mask = values(&[2, 2], &[1.0; 4]).cast(DType::Bool);
-            let old = values(&[2, 2], &[-1.25, -1.0, -0.75, -1.0]);
-            with(input, weight, tokens, mask, values(&[2], &[1.5, -0.5]), old).loss_type(kind).epsilon_high(1.1)
-        };
-        let case = small(s, PolicyLoss::Cispo);
-        s.case(case).forward_only("by definition").gradients([
-            &[
-                0.11071505684187836,
-                -0.1886999591397966,
-                0.58322079220608,
-                -0.06635848464008987,
-                -0.8920393153268569,
-                0.5636323656641604,
-                -3.894794018934382,
-                3.103618855955057,
-            ],
-            &[
-                -1.7392916079900944,
-                -0.9971650514050419,
-                2.812788732800971,
-                1.248916425193141,
-                -1.073497124810877,
-                -0.25175137378809875,
-            ],
-            &[0.37407615517256654, 0.2814393373392212],
-            &[-0.0; 4],
-        ]);
-        let case = small(s, PolicyLoss::Vespo);
-        s.case(case).forward_only("by definition").gradients([
-            &[
-                0.1792119263468041,
-                -0.3054443012868929,
-                0.6989543369185873,
-                -0.07952657252683726,
-                -0.8722415884821226,
-                0.5511232313417772,
-                -3.91008154867028,
-                3.1158009290810416,
-            ],
-            &[
-                -1.70052386579506,
-                -1.1774399360914316,
-                2.7844852405774048,
-                1.1577587659419746,
-                -1.0839613747823449,
-                0.019681170149456917,
-            ],
-            &[0.04768891613449861, 0.29747071548863196],
-            &[-0.0; 4],
-        ]);
+        // Its reciprocal is no number of any type.
+        let cooled = of(s, [3, 4, 6, 7]).bias(s.normal([7])).temperature(0.7);
+        s.case(cooled);
     }
 
     fn errors(e: &mut ErrorSamples) {
