@@ -86,8 +86,14 @@ pub mod fused_linear_jsd {
         fn log_probabilities(&self, chunk: Range) -> [Tensor; 2] {
             self.layers.map(|layer| {
                 let logits = accumulating(layer.logits(chunk));
-                exact_log_softmax(prims::mul(logits, 1.0 / self.temperature), 1)
+                exact_log_softmax(self.cooled(logits), 1)
             })
+        }
+
+        /// Divided by the temperature. A product with the reciprocal would be rounded twice.
+        #[track_caller]
+        fn cooled(&self, tensor: Tensor) -> Tensor {
+            if self.temperature == 1.0 { tensor } else { prims::div(tensor, self.temperature) }
         }
 
         /// The sum of a chunk's terms.
@@ -105,7 +111,7 @@ pub mod fused_linear_jsd {
                 let d_logits = prims::sub(slope, prims::mul(prims::exp(log_p), total(slope, 1)));
                 // Last, so that nothing of a row that does not count gets through.
                 let d_logits = self.counted(chunk).only(d_logits);
-                cast(prims::mul(d_logits, 1.0 / self.temperature), self.layers[0].input.dtype())
+                cast(self.cooled(d_logits), self.layers[0].input.dtype())
             })
         }
 
