@@ -113,11 +113,10 @@ fn a_resumed_run_validates_and_samples_as_before() {
         let words = ["train", "gpt2", "--batch", "2", "--out", "run"].into_iter().chain(more.split_whitespace());
         run_in(folder.path(), &words.collect::<Vec<_>>())
     };
-    let kept = "--evaluate-every 1 --evaluate-batches 1 --sample-every 1 --sample-tokens 2 --save-every 1 --prompt Who";
+    let kept = "--evaluate-every 1 --evaluate-batches 1 --sample-every 1 --sample-tokens 2 --prompt Who";
     train(&format!("--size nano --context 16 --steps 1 {kept}")).ok();
     let said = train("--steps 3 --resume").ok();
     assert!(said.contains("step 2: validation loss ") && said.contains("step 2: sample:\nWho"), "{said}");
-    assert!(folder.path().join("run/checkpoint-2.safetensors").exists());
     // What is given counts.
     let said = train("--steps 5 --resume --evaluate-every 0 --prompt Then").ok();
     assert!(!said.contains("step 4: validation loss ") && said.contains("step 4: sample:\nThen"), "{said}");

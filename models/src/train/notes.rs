@@ -12,13 +12,12 @@ pub const DATA: &str = "data";
 /// See [`DATA`].
 pub const VALIDATION: &str = "validation";
 
-/// The notes of a checkpoint with what its run validates, samples and saves: numbers as
-/// [`TrainOptions`](super::TrainOptions) has them under these names, and the prompt as it is.
+/// The notes of a checkpoint with what its run validates and samples: numbers as
+/// [`TrainOptions`](super::TrainOptions) has them under these names, and the prompt as it is. How often it saves is not
+/// noted: the checkpoints of a step are equal whenever others were written.
 pub const EVALUATE_EVERY: &str = "evaluate_every";
 /// See [`EVALUATE_EVERY`].
 pub const EVALUATE_BATCHES: &str = "evaluate_batches";
-/// See [`EVALUATE_EVERY`].
-pub const SAVE_EVERY: &str = "save_every";
 /// See [`EVALUATE_EVERY`].
 pub const SAMPLE_EVERY: &str = "sample_every";
 /// See [`EVALUATE_EVERY`].

@@ -241,7 +241,6 @@ pub(super) fn save(
         (DROPOUT_STREAMS.to_owned(), "by step, batch and place".to_owned()),
         (notes::EVALUATE_EVERY.to_owned(), options.evaluate_every.to_string()),
         (notes::EVALUATE_BATCHES.to_owned(), options.evaluate_batches.to_string()),
-        (notes::SAVE_EVERY.to_owned(), options.save_every.to_string()),
         (notes::SAMPLE_EVERY.to_owned(), options.sample_every.to_string()),
         (notes::SAMPLE_TOKENS.to_owned(), options.sample_tokens.to_string()),
         (notes::PROMPT.to_owned(), options.prompt.clone()),

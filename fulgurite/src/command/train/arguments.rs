@@ -176,8 +176,8 @@ pub(super) struct Run {
     #[arg(long)]
     pub(super) profile: bool,
     /// Continues from the checkpoint in the folder, as the run was started: with its model, tokenizer, batch, context,
-    /// seed, dropout, precision, learning rates, warm-up, optimizer, accumulation, data, validation, samples and
-    /// interval of checkpoints, unless they are given.
+    /// seed, dropout, precision, learning rates, warm-up, optimizer, accumulation, data, validation and samples,
+    /// unless they are given.
     #[arg(long)]
     pub(super) resume: bool,
     /// Starts anew although the folder holds a checkpoint, and replaces it.

@@ -45,7 +45,6 @@ pub(super) fn apply(family: Family, dropout: Option<&mut f64>, run: &mut Run, gi
     keep! {
         evaluate_every = EVALUATE_EVERY,
         evaluate_batches = EVALUATE_BATCHES,
-        save_every = SAVE_EVERY,
         sample_every = SAMPLE_EVERY,
         sample_tokens = SAMPLE_TOKENS,
         prompt = PROMPT,
