@@ -25,7 +25,7 @@ pub const OPERATOR_RULES: [&str; 12] = [
 ];
 
 /// The rules of an implementation.
-pub const IMPLEMENTATION_RULES: [&str; 5] = ["checker", "execution", "grad", "cpu", "plan"];
+pub const IMPLEMENTATION_RULES: [&str; 6] = ["checker", "execution", "grad", "cpu", "plan", "padded"];
 
 /// The rules of an executor; all of them may be absent.
 pub const EXECUTOR_RULES: [&str; 7] =

@@ -22,7 +22,7 @@ use crate::trace::verify::{honoured, one_device, ordered};
 use crate::trace::{BoundSymbol, Callee, Trace};
 use crate::transforms::autodiff::GradientRule;
 use crate::transforms::{
-    self, autocast, autodiff, claim, cse, dce, donate, fuse, layout, nest, plan, recompute, rewrite, schedule,
+    self, autocast, autodiff, claim, cse, dce, donate, fuse, layout, nest, pad, plan, recompute, rewrite, schedule,
 };
 
 /// Options of compilation.
@@ -47,6 +47,8 @@ pub struct Options {
     pub recompute: Option<u64>,
     /// Maximum number of optimizations.
     pub fuel: Fuel,
+    /// Whether kernels get the larger operands that they ask for ([`mod@crate::transforms::pad`]).
+    pub pad: bool,
     /// Whether symbols are fused into regions.
     pub fuse: bool,
     /// Whether the verifier runs after every transform; on in debug builds.
@@ -110,6 +112,7 @@ impl std::fmt::Debug for Options {
             .field("autocast", &self.autocast)
             .field("recompute", &self.recompute)
             .field("fuel", &self.fuel)
+            .field("pad", &self.pad)
             .field("fuse", &self.fuse)
             .field("verify", &self.verify)
             .field("memory_limit", &self.memory_limit)
@@ -128,6 +131,7 @@ impl Default for Options {
             autocast: None,
             recompute: Some(recompute::FROM_BYTES),
             fuel: Fuel::UNLIMITED,
+            pad: true,
             fuse: true,
             verify: cfg!(debug_assertions),
             memory_limit: None,
@@ -151,8 +155,9 @@ impl Options {
 }
 
 /// The stages of a compilation, in order. `autocast` exists only if it is enabled, `recompute` only if a value is
-/// recomputed, `fuse` only if fusion is enabled, and `schedule` only if a line is not on the compute stream.
-pub const STAGES: [&str; 14] = [
+/// recomputed, `pad` only if a kernel gets larger operands, `fuse` only if fusion is enabled, and `schedule` only if a
+/// line is not on the compute stream.
+pub const STAGES: [&str; 15] = [
     "rewrite",
     "autocast",
     "autodiff",
@@ -161,6 +166,7 @@ pub const STAGES: [&str; 14] = [
     "late_rewrite",
     recompute::NAME,
     "claim",
+    pad::NAME,
     "fuse",
     "layout",
     schedule::NAME,
@@ -182,7 +188,7 @@ pub(crate) fn stage_name(name: &str) -> Result<()> {
 }
 
 /// Stages after which every line has an executor.
-const CLAIMED: [&str; 6] = ["claim", "fuse", "layout", schedule::NAME, "donate", "plan_memory"];
+const CLAIMED: [&str; 7] = ["claim", pad::NAME, "fuse", "layout", schedule::NAME, "donate", "plan_memory"];
 
 /// One stage of compilation.
 #[derive(Debug, Clone)]
@@ -334,6 +340,9 @@ impl Stages {
                 let block = claim::without_bodies(merged);
                 Ok(Trace { block, ..claimed })
             })?;
+            if options.pad && !self.done(pad::NAME) {
+                self.pad(executors)?;
+            }
             if options.fuse && !self.done("fuse") {
                 self.make("fuse", |trace, fuel| Ok(fuse::fuse(trace, executors, fuel)))?;
             }
@@ -352,6 +361,19 @@ impl Stages {
             self.make("delete_last_used", |trace, _| Ok(plan::delete_last_used(trace)))?;
         }
         Ok(())
+    }
+
+    /// Gives kernels the larger operands that they ask for, if one does.
+    fn pad(&mut self, executors: &[&'static ExecutorDef]) -> Step {
+        let mut fuel = self.fuel;
+        match pad::pad(self.last(), executors, &mut fuel) {
+            Ok(Some(next)) => {
+                self.fuel = fuel;
+                self.push(pad::NAME, next)
+            }
+            Ok(None) => Ok(()),
+            Err(error) => Err(Box::new(Ending { stage: pad::NAME.into(), line: None, error })),
+        }
     }
 
     /// As [`Stages::make`], of a transform that differentiates: who supplied the rules is kept with the stage.

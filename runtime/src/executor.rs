@@ -10,6 +10,7 @@ use crate::meta::{Target, TensorMeta};
 use crate::operator::{OperatorDef, did_you_mean};
 use crate::precision::Precision;
 use crate::registered;
+use crate::strided::PaddedRule;
 use crate::strided::Strided;
 use crate::testing::rules::SamplesRule;
 use crate::trace::Block;
@@ -101,6 +102,8 @@ pub struct ImplementationDef {
     pub grad: Option<GradRule>,
     /// Kernels that run the symbol as it is.
     pub kernel: KernelRules,
+    /// The shapes that its operands would better have; see [`mod@crate::transforms::pad`].
+    pub padded: Option<PaddedRule>,
     /// The package that declares it.
     pub package: &'static str,
     /// Source file.

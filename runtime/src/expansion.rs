@@ -65,6 +65,7 @@ pub const IMPLEMENTATION: ImplementationDef = ImplementationDef {
     execution: None,
     grad: None,
     kernel: KernelRules::EMPTY,
+    padded: None,
     package: "",
     file: "",
     line: 0,

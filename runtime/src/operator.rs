@@ -198,6 +198,19 @@ pub enum Role {
     Contiguous,
     /// The same numbers in another element type: `convert(input, dtype: dtype)`; inserted by the autocast transform.
     Convert,
+    /// A number before and behind the elements: `pad(input, low: int[], high: int[], value: number)`; inserted, as the
+    /// following ones, by the pass [`pad`](crate::transforms::pad).
+    Pad,
+    /// A part of each dimension: `slice(input, starts: int[], ends: int[], steps: int[])`.
+    Slice,
+    /// Elements repeated along new dimensions: `broadcast(input, shape: int[], dims: int[])`.
+    Broadcast,
+    /// One of two, elementwise: `where(condition, input, other)`.
+    Where,
+    /// Whether `input < other`, elementwise.
+    Less,
+    /// `start`, `start + step`, ...: `iota(length: int, start: number, step: number, dtype: dtype, device: str)`.
+    Iota,
 }
 
 /// What [autocast](crate::transforms::autocast) makes of an operator's floating-point operands. f64, integers and

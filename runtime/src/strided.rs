@@ -25,6 +25,11 @@ pub struct View {
 /// The view that replaces a call, or `None` if the operand's strides do not allow one.
 pub type ViewRule = &'static (dyn Fn(&[Arg<Strided>]) -> Option<View> + Send + Sync);
 
+/// The shapes that the kernel of an implementation would rather have its tensors in, in their order, if others than
+/// these: with zeros behind the elements of each. What it computes of these begins with what it computes of the tensors
+/// as they are. `None` where nothing is gained, or less than the copies take.
+pub type PaddedRule = &'static (dyn Fn(&[Arg<Strided>]) -> Option<Vec<Vec<usize>>> + Send + Sync);
+
 /// What the layout pass asks of an operator.
 #[derive(Clone, Copy)]
 pub struct LayoutRules {

@@ -6,6 +6,7 @@
 
 mod accumulated;
 mod epilogue;
+mod extents;
 
 fulgurite_ops_macros::operator_files! {
     linear_gelu,
@@ -35,6 +36,7 @@ pub mod tf32 {}
 
 /// What `cublaslt` takes, and how it computes.
 mod ieee {
+    use super::extents::Rates;
     use super::{Claim, Compute, DType};
 
     pub(super) fn takes(dtype: DType) -> Claim {
@@ -54,10 +56,15 @@ mod ieee {
     pub(super) fn compute(dtype: DType) -> Compute {
         if dtype == DType::F64 { Compute::F64 } else { Compute::F32 }
     }
+
+    pub(super) fn rates(dtype: DType) -> Option<Rates> {
+        crate::extents::of_ieee(dtype)
+    }
 }
 
 /// What `tf32` takes, and how it computes.
 mod rounded {
+    use super::extents::Rates;
     use super::{Claim, Compute, DType};
 
     pub(super) fn takes(dtype: DType) -> Claim {
@@ -71,6 +78,10 @@ mod rounded {
 
     pub(super) fn compute(_dtype: DType) -> Compute {
         Compute::Tf32
+    }
+
+    pub(super) fn rates(_dtype: DType) -> Option<Rates> {
+        Some(crate::extents::TF32)
     }
 }
 
@@ -229,6 +240,10 @@ by_both!(matmul, matmul_by_cublaslt, matmul_by_tf32, [strided], {
     fn plan(plan: &mut Plan, input: &DeviceTensor, other: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
         super::product(plan, input, other, out, precision::compute(out.dtype()), 1.0)
     }
+
+    fn padded(input: &Strided, other: &Strided) -> Option<Vec<Vec<usize>>> {
+        crate::extents::of_matmul(precision::rates(input.meta.dtype())?, input, other)
+    }
 });
 
 /// Whether the library has a product of rows with `weight` [out, in], and a bias of its own for it.
@@ -256,6 +271,10 @@ by_both!(linear, linear_by_cublaslt, linear_by_tf32, [], {
         let epilogue = if bias.is_some() { Epilogue::Bias } else { Epilogue::None };
         let product = super::epilogue::Product::linear(input, weight, out, precision::compute(out.dtype()));
         super::epilogue::Product { epilogue, bias, ..product }.plan(plan)
+    }
+
+    fn padded(input: &Strided, weight: &Strided, bias: Option<&Strided>) -> Option<Vec<Vec<usize>>> {
+        crate::extents::of_linear(precision::rates(input.meta.dtype())?, input, weight, bias)
     }
 });
 

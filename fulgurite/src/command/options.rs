@@ -19,6 +19,9 @@ pub struct Compile {
     /// Maximum number of optimizations, to find the one that breaks a program.
     #[arg(long, value_name = "STEPS")]
     fuel: Option<u64>,
+    /// Leaves the operands of products as they are: copies none into a larger one whose extents fit the hardware.
+    #[arg(long)]
+    no_pad: bool,
     /// Does not fuse symbols into regions.
     #[arg(long)]
     no_fuse: bool,
@@ -80,6 +83,7 @@ impl Compile {
         if given("no_recompute") || given("recompute_from") {
             (self.no_recompute, self.recompute_from) = (of.no_recompute, of.recompute_from);
         }
+        self.no_pad |= of.no_pad;
         self.no_fuse |= of.no_fuse;
         self.no_graph |= of.no_graph;
     }
@@ -100,6 +104,7 @@ impl Compile {
             options.executors = Some(executors_named(&names, kind)?);
         }
         options.fuel = self.fuel.map_or(Fuel::UNLIMITED, Fuel::limited);
+        options.pad = !self.no_pad;
         options.fuse = !self.no_fuse;
         options.graph = !self.no_graph;
         options.recompute = self.recompute_from.or(options.recompute).filter(|_| !self.no_recompute);

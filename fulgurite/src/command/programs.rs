@@ -275,6 +275,7 @@ mod tests {
             ("activation-checkpointing", "blocks"),
             ("executors", "cuda"),
             ("fuel", "3"),
+            ("no-pad", ""),
             ("no-fuse", ""),
             ("no-recompute", ""),
             ("recompute-from", "8"),

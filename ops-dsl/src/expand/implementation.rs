@@ -31,7 +31,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
                 let value = as_function(erased(rule, &[]));
                 fields.extend(quote!(#field: #value,));
             }
-            "execution" | "grad" => {
+            "execution" | "grad" | "padded" => {
                 let value = as_function(erased(rule, &[]));
                 fields.extend(quote!(#field: Some(#value),));
             }

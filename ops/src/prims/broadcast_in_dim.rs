@@ -5,7 +5,7 @@ use crate::prims::{reshape, sum};
 
 /// `input` in a larger shape: its dimension `i` becomes dimension `dims[i]` of the result, extents of one and the
 /// dimensions that are not named are repeated.
-#[operator(prim, elements = broadcast)]
+#[operator(prim, overload = Broadcast, elements = broadcast)]
 pub mod broadcast_in_dim {
     fn broadcast_in_dim(input: Tensor, shape: Vec<usize>, dims: Vec<usize>) -> Tensor;
 

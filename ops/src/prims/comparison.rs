@@ -37,7 +37,7 @@ operators! {
         /// Whether elements differ. NaN differs from everything.
         ne, "ne", commutes, input.ne(other), |a, b| a != b;
         /// Whether each element of `input` is below that of `other`; false for NaN.
-        lt, "lt", _, input.lt(other), |a, b| a < b;
+        lt, "lt", overload = Less, input.lt(other), |a, b| a < b;
         /// Whether each element of `input` is not above that of `other`; false for NaN.
         le, "le", _, input.le(other), |a, b| a <= b;
         /// Whether each element of `input` is above that of `other`; false for NaN.

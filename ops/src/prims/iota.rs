@@ -2,7 +2,7 @@ use fulgurite_ops_macros::operator;
 
 /// `start`, `start + step`, `start + 2 step`, ...: `length` numbers. Integers are computed exactly and wrap; others are
 /// `start + i step` in f64, rounded to the dtype.
-#[operator(prim, exact, no_grad = "it has no tensor arguments")]
+#[operator(prim, exact, overload = Iota, no_grad = "it has no tensor arguments")]
 pub mod iota {
     fn iota(length: usize, start: Scalar, step: Scalar, dtype: DType, device: String) -> Tensor;
 

@@ -4,7 +4,7 @@ use super::support::rearranged;
 use crate::prims::slice;
 
 /// `input` with `low[i]` elements of `value` before and `high[i]` after it in each dimension `i`.
-#[operator(prim, exact)]
+#[operator(prim, exact, overload = Pad)]
 pub mod pad {
     fn pad(input: Tensor, low: Vec<usize>, high: Vec<usize>, value: Scalar) -> Tensor;
 

@@ -3,7 +3,7 @@ use fulgurite_ops_macros::operator;
 /// `input` where `condition` holds, `other` elsewhere, elementwise. The three have one shape, `input` and `other` one
 /// element type; a number may replace one of these two. What is not selected has no gradient, not even where it is
 /// infinite or NaN. (`where` in PyTorch, a keyword of Rust.)
-#[operator(prim, name = "prims::where", torch = "where")]
+#[operator(prim, name = "prims::where", torch = "where", overload = Where)]
 pub mod select {
     fn select(condition: Tensor<Boolean>, input: Operand, other: Operand) -> Tensor;
 

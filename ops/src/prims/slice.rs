@@ -4,7 +4,7 @@ use super::support::rearranged;
 use crate::prims::{pad, reshape};
 
 /// Every `steps[i]`-th element from `starts[i]` up to, not including, `ends[i]` of each dimension `i`.
-#[operator(prim)]
+#[operator(prim, overload = Slice)]
 pub mod slice {
     fn slice(input: Tensor, starts: Vec<usize>, ends: Vec<usize>, steps: Vec<usize>) -> Tensor;
 

@@ -42,6 +42,8 @@ pub struct Plan {
     continued: Vec<(u32, u32)>,
     /// Operands that no kernel of the program writes.
     settled: Vec<u32>,
+    /// Operands whose element `i` is `i`.
+    counted: Vec<u32>,
     host: Option<HostWork>,
 }
 
@@ -78,6 +80,7 @@ impl Plan {
             overlaid: Vec::new(),
             continued: Vec::new(),
             settled: Vec::new(),
+            counted: Vec::new(),
             host: None,
         }
     }
@@ -108,6 +111,17 @@ impl Plan {
     /// still runs.
     pub fn is_settled(&self, operand: &DeviceTensor) -> bool {
         matches!(operand.address.place, Place::Operand(operand) if self.settled.contains(&operand))
+    }
+
+    /// Declares that element `i` of the memory of operand number `operand` is `i`.
+    pub fn count(&mut self, operand: u32) {
+        self.counted.push(operand);
+    }
+
+    /// Whether element `i` of this operand's memory, from its address on, is `i`: a kernel need not read it.
+    pub fn is_counted(&self, operand: &DeviceTensor) -> bool {
+        let known = matches!(operand.address.place, Place::Operand(operand) if self.counted.contains(&operand));
+        known && operand.address.offset == 0
     }
 
     /// Whether a result shares the memory of an operand, so that its elements need no copy.

@@ -82,6 +82,16 @@ macro_rules! __rule {
         }
         &(rule as fn(&_) -> _)
     }};
+    (padded |$a:ident| $call:expr) => {{
+        fn rule(
+            $a: &[$crate::argument::Arg<$crate::strided::Strided>],
+        ) -> ::core::option::Option<::std::vec::Vec<::std::vec::Vec<usize>>> {
+            #[allow(unused_imports)]
+            use $crate::expansion as __f;
+            $call
+        }
+        &(rule as fn(&_) -> _)
+    }};
     (checker |$a:ident| $call:expr) => {{
         fn rule($a: &[$crate::argument::Arg<$crate::TensorMeta>]) -> $crate::executor::Claim {
             #[allow(unused_imports)]

@@ -363,6 +363,19 @@ pub(crate) enum InferError {
     Inner(Error),
 }
 
+impl InferError {
+    /// As the error of a call of `name`, which stands at `place`.
+    pub(crate) fn of(self, name: &str, place: Option<Place>) -> Error {
+        match self {
+            InferError::Failure(failure) => {
+                let stack = CallStack { at: place, frames: Vec::new() };
+                Error::Operator { operator: name.to_owned(), failure, stack }
+            }
+            InferError::Inner(error) => error.in_operator(name, place),
+        }
+    }
+}
+
 /// The code of the error that meta and decomposition of an operator disagree.
 pub(crate) const META_DIFFERS: &str = "MetaDiffers";
 

@@ -13,6 +13,7 @@ pub mod fuse;
 pub(crate) mod in_place;
 pub mod layout;
 pub(crate) mod nest;
+pub mod pad;
 pub mod plan;
 pub mod recompute;
 pub mod retarget;

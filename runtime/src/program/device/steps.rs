@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::regions::{LARGEST_STAGED, alignment};
-use crate::argument::{Arg, map_arguments};
+use crate::DType;
+use crate::argument::{Arg, Attribute, Scalar, map_arguments};
 use crate::device::host_work::HostWork;
 use crate::device::kind::{find_kind, properties_for};
 use crate::device::{Address, CodeStep, Command, DeviceTensor, Place, Plan, Report, Source};
@@ -13,10 +14,11 @@ use crate::error::{Failure, Result};
 use crate::executor::{VIEW, find_executor, find_implementation};
 use crate::kernel::KernelRules;
 use crate::meta::Device;
-use crate::operator::{OperatorKind, RuleSet};
+use crate::operator::{OperatorKind, Role, RuleSet};
 use crate::program::placement::{Base, Placement};
 use crate::stream_kind::StreamKind;
 use crate::trace::{BoundSymbol, Callee, Schedule, Trace, ValueId};
+use crate::transforms::layout::layouts;
 
 /// What the runtime keeps of a step beside its work.
 pub(super) struct Step {
@@ -55,6 +57,7 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
     let mut work = Vec::with_capacity(block.symbols.len());
     let mut workspace_bytes = [0; StreamKind::ALL.len()];
     let written = written_inputs(trace, placement);
+    let counted = counted(trace);
     // The step that computes a value.
     let mut step_of: FxHashMap<ValueId, usize> = FxHashMap::default();
     for (index, symbol) in block.symbols.iter().enumerate() {
@@ -84,6 +87,9 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
                 && block.meta(block.parameters[input]).bytes() > LARGEST_STAGED
             {
                 plan.settle(operand as u32);
+            }
+            if counted.contains(&id) {
+                plan.count(operand as u32);
             }
         }
         let place = |id: ValueId| (placement.slots[id.index()].base, placement.slots[id.index()].offset);
@@ -123,6 +129,31 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
         work.push(CodeStep { commands, operands, results, fault_code: index as u32 + 1, stream: *stream, after });
     }
     Ok(Steps { steps, work, workspace_bytes })
+}
+
+/// The values from whose first element on memory holds 0, 1, 2, ...: what counts, and views of its beginning.
+fn counted(trace: &Trace) -> FxHashSet<ValueId> {
+    let block = &trace.block;
+    let counts = |symbol: &&BoundSymbol| {
+        let def = symbol.operator().filter(|def| def.overload == Some(Role::Iota));
+        def.is_some_and(|def| {
+            let is = |name: &str, number: i64| {
+                let argument = def.param(name).and_then(|at| symbol.arguments.get(at));
+                matches!(argument, Some(Arg::Attribute(Attribute::Scalar(Scalar::Int(n)))) if *n == number)
+            };
+            is("start", 0) && is("step", 1)
+        })
+    };
+    let counters: FxHashSet<ValueId> =
+        block.symbols.iter().filter(counts).flat_map(|symbol| symbol.results.iter().copied()).collect();
+    if counters.is_empty() {
+        return counters;
+    }
+    let narrow = |id: &ValueId| block.meta(*id).dtype() == DType::I32;
+    let all = (0..).map(ValueId).zip(layouts(trace));
+    all.filter(|(id, layout)| layout.offset == 0 && counters.contains(&layout.root) && narrow(id))
+        .map(|(id, _)| id)
+        .collect()
 }
 
 /// The inputs whose memory results lie in.

@@ -1,0 +1,163 @@
+//! Padding: a kernel whose operands have extents that do not fit the hardware (GPT-2's 50257 classes) gets larger ones,
+//! with zeros behind the elements, where its implementation asks for them (`padded`).
+//!
+//! What the kernel computes of them is a larger result, and the result proper a view of its beginning. Arithmetic that
+//! leads from there to another such kernel, or to a reduction, is done on all of the larger result, so that rows stay
+//! aligned and nothing is copied: see [`wider`]. Elements behind the proper ones are arbitrary there; a reduction
+//! passes them over, and a kernel gets zeros instead of them.
+
+use rustc_hash::FxHashMap;
+
+use super::claim;
+use super::flatten::{Flattener, Substitution};
+use super::{cse, dce};
+use crate::argument::{Arg, map_arguments};
+use crate::error::{CallStack, Error, Failure, Result};
+use crate::executor::{ExecutorDef, find_implementation};
+use crate::fuel::Fuel;
+use crate::operator::RuleSet;
+use crate::strided::{LayoutRules, Strided};
+use crate::trace::{Block, BoundSymbol, Results, Trace, ValueId};
+use crate::tracer::infer;
+use fulgurite_kernels::view::contiguous_strides;
+
+mod wider;
+
+use wider::Wider;
+
+/// The name of the stage.
+pub const NAME: &str = "pad";
+
+/// Gives kernels the operands that they ask for; `None` if none does.
+///
+/// # Errors
+/// If an implementation asks for operands that are smaller, or of which its operator computes something else, and if
+/// no executor takes what makes them.
+pub fn pad(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel) -> Result<Option<Trace>> {
+    let source = &trace.block;
+    let wanted: Vec<Option<Vec<Vec<usize>>>> =
+        wanted(source).into_iter().map(|shapes| shapes.filter(|_| fuel.burn())).collect();
+    if wanted.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    let (flattener, mut substitution) = Flattener::new(source);
+    let mut wider = Wider::new(flattener);
+    for (symbol, shapes) in source.symbols.iter().zip(wanted) {
+        match shapes {
+            Some(shapes) => write(&mut wider, source, symbol, &shapes, &mut substitution)?,
+            None => copy(&mut wider, source, symbol, &mut substitution)?,
+        }
+    }
+    let padded = trace.transformed(NAME, wider.flattener.finish(source, &substitution));
+    let claimed = claim::claim(&padded, executors, fuel)?;
+    let block = claim::without_bodies(dce::live(cse::merge(&claimed.block)).canonical());
+    Ok(Some(Trace { block, ..padded }))
+}
+
+/// For each symbol the shapes of its tensors that its kernel asks for.
+fn wanted(block: &Block) -> Vec<Option<Vec<Vec<usize>>>> {
+    let contiguous = |id: &ValueId| contiguous_strides(block.meta(*id).shape());
+    // As the layout pass will have them, before it copies anything.
+    let mut seen: FxHashMap<ValueId, Vec<isize>> = FxHashMap::default();
+    let mut all = Vec::with_capacity(block.symbols.len());
+    for symbol in &block.symbols {
+        let Some(def) = symbol.operator() else {
+            all.push(None);
+            continue;
+        };
+        let operands = map_arguments(&symbol.arguments, |id| Strided {
+            meta: block.meta(*id).clone(),
+            strides: seen.get(id).cloned().unwrap_or_else(|| contiguous(id)),
+        });
+        if let (Some(rule), [result]) = (LayoutRules::of(def).view, &symbol.results[..])
+            && let Some(view) = rule(&operands)
+        {
+            seen.insert(*result, view.strides);
+        }
+        let rule = symbol.executor.and_then(|executor| find_implementation(def.name, executor)?.padded);
+        let rule = rule.filter(|_| def.effects.mutates.is_empty());
+        all.push(rule.and_then(|rule| rule(&operands)));
+    }
+    all
+}
+
+/// Writes a symbol with operands of these shapes, and the views that are its results.
+fn write(
+    wider: &mut Wider,
+    source: &Block,
+    symbol: &BoundSymbol,
+    shapes: &[Vec<usize>],
+    substitution: &mut Substitution,
+) -> Result<()> {
+    let refused = |message: String| Error::Operator {
+        operator: symbol.called(),
+        failure: Failure::new("Padding", format!("its kernel by {}: {message}", symbol.executor.unwrap_or("nobody"))),
+        stack: CallStack { at: symbol.place, frames: Vec::new() },
+    };
+    let Some(def) = symbol.operator() else { return Ok(()) };
+    let operands: Vec<ValueId> = symbol.operands().collect();
+    if operands.len() != shapes.len() {
+        return Err(refused(format!("asks for {} tensors, it has {}", shapes.len(), operands.len())));
+    }
+    let mut larger = Vec::with_capacity(operands.len());
+    for (id, shape) in operands.iter().zip(shapes) {
+        let meta = source.meta(*id);
+        if meta.rank() != shape.len() || meta.shape().iter().zip(shape).any(|(own, wanted)| own > wanted) {
+            return Err(refused(format!("asks for {shape:?} instead of {meta}, which is not smaller")));
+        }
+        larger.push(wider.with_zeros(Flattener::mapped(substitution, *id), shape, symbol.into())?);
+    }
+    let mut next = larger.into_iter();
+    let arguments = map_arguments(&symbol.arguments, |id| next.next().unwrap_or(*id));
+    let metas = map_arguments(&arguments, |id| wider.meta(*id).clone());
+    let (results, _) = infer(def, &metas).map_err(|error| error.of(def.name, symbol.place))?;
+    let fits = |(id, meta): (&ValueId, &crate::TensorMeta)| {
+        let proper = source.meta(*id);
+        proper.rank() == meta.rank()
+            && proper.dtype() == meta.dtype()
+            && proper.shape().iter().zip(meta.shape()).all(|(proper, larger)| proper <= larger)
+    };
+    if results.len() != symbol.results.len() || !symbol.results.iter().zip(&results).all(fits) {
+        return Err(refused(format!("computes something else of tensors of the shapes {shapes:?}")));
+    }
+    let mut made = Results::new();
+    for (id, meta) in symbol.results.iter().zip(results) {
+        let same = meta == *source.meta(*id);
+        let name = &source.value(*id).name;
+        let name = if same { name.clone() } else { wider.flattener.fresh(&format!("{name}.padded")) };
+        made.push(wider.flattener.define(name, meta));
+    }
+    wider.push(BoundSymbol { arguments, results: made.clone(), body: None, ..symbol.clone() });
+    for (id, larger) in symbol.results.iter().zip(made) {
+        let proper = source.meta(*id);
+        substitution[id.index()] = Some(match wider.meta(larger) == proper {
+            true => larger,
+            false => wider.beginning(larger, proper.shape(), source.value(*id).name.clone(), symbol.into())?,
+        });
+    }
+    Ok(())
+}
+
+/// Copies a symbol. A reduction of what is there in a larger form reduces that.
+fn copy(wider: &mut Wider, source: &Block, symbol: &BoundSymbol, substitution: &mut Substitution) -> Result<()> {
+    let operand = symbol.operands().next().map(|id| Flattener::mapped(substitution, id));
+    let larger = match operand {
+        Some(operand) => wider.for_reduction(operand, symbol)?.map(|larger| (operand, larger)),
+        None => None,
+    };
+    let own = symbol.operands().next();
+    if let (Some(own), Some((_, larger))) = (own, larger) {
+        substitution[own.index()] = Some(larger);
+    }
+    wider.flattener.copy(source, symbol, substitution);
+    wider.note();
+    if let (Some(own), Some((operand, _))) = (own, larger) {
+        substitution[own.index()] = Some(operand);
+    }
+    Ok(())
+}
+
+/// The argument of that name, as one tensor or an attribute.
+fn argument<'a>(symbol: &'a BoundSymbol, name: &str) -> Option<&'a Arg<ValueId>> {
+    symbol.arguments.get(symbol.operator()?.param(name)?)
+}

@@ -1,0 +1,375 @@
+//! Larger forms of values: the same elements, and others behind them in some dimensions.
+
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+use super::argument;
+use crate::DType;
+use crate::argument::{Arg, Attribute, AttributeType, Scalar, map_arguments};
+use crate::arithmetic::{Arithmetic, Elements};
+use crate::error::{Place, Result};
+use crate::meta::TensorMeta;
+use crate::operator::{OperatorDef, Role, RuleSet};
+use crate::registry::role;
+use crate::strided::{LayoutRules, Strided};
+use crate::trace::{BoundSymbol, Callee, Pass, Results, ValueId};
+use crate::tracer::infer;
+use crate::transforms::flatten::Flattener;
+
+/// Values of at most this many bytes are copied into a larger form; of others that is as dear as what is gained.
+const SMALL: usize = 1 << 20;
+
+/// The longest chain of symbols that is done once more on larger forms.
+const LONGEST: usize = 64;
+
+/// A value, and the shape that a larger form of it has.
+type Form = (ValueId, Vec<usize>);
+
+/// The pass and the author's line of what is written.
+#[derive(Clone, Copy)]
+pub(super) struct At(Pass, Option<Place>);
+
+impl From<&BoundSymbol> for At {
+    fn from(symbol: &BoundSymbol) -> At {
+        At(symbol.pass, symbol.place)
+    }
+}
+
+/// How a larger form of a symbol's result is made.
+struct Route {
+    /// The operands with the shapes that they are needed in.
+    operands: Vec<Form>,
+    /// The arguments, where attributes change.
+    arguments: Vec<Arg<ValueId>>,
+}
+
+/// A block being written, with what is known of larger forms of its values.
+pub(super) struct Wider {
+    pub(super) flattener: Flattener,
+    /// For each value the symbol that makes it.
+    producers: Vec<Option<usize>>,
+    /// Larger forms, whose other elements are arbitrary.
+    known: FxHashMap<Form, ValueId>,
+    /// Those whose other elements are zeros.
+    zeros: FxHashMap<Form, ValueId>,
+    /// Whether there is a larger form without a copy of anything large, and if so whether a kernel's result leads to
+    /// it.
+    judged: FxHashMap<Form, Option<bool>>,
+    /// Last extents of results, and what they are in their larger forms.
+    rows: Vec<(usize, usize)>,
+}
+
+impl Wider {
+    pub(super) fn new(flattener: Flattener) -> Wider {
+        let [known, zeros] = [FxHashMap::default(), FxHashMap::default()];
+        let mut wider =
+            Wider { flattener, producers: Vec::new(), known, zeros, judged: FxHashMap::default(), rows: Vec::new() };
+        wider.producers.resize(wider.flattener.block().values.len(), None);
+        wider
+    }
+
+    pub(super) fn meta(&self, id: ValueId) -> &TensorMeta {
+        self.flattener.block().meta(id)
+    }
+
+    pub(super) fn push(&mut self, symbol: BoundSymbol) {
+        self.flattener.push(symbol);
+        self.note();
+    }
+
+    /// Remembers who makes the results of the last symbol.
+    pub(super) fn note(&mut self) {
+        let block = self.flattener.block();
+        self.producers.resize(block.values.len(), None);
+        let Some(last) = block.symbols.len().checked_sub(1) else { return };
+        for id in &block.symbols[last].results {
+            self.producers[id.index()] = Some(last);
+        }
+    }
+
+    /// Adds a symbol with one result.
+    fn call(
+        &mut self,
+        def: &'static OperatorDef,
+        arguments: Vec<Arg<ValueId>>,
+        name: Arc<str>,
+        at: At,
+    ) -> Result<ValueId> {
+        let metas = map_arguments(&arguments, |id| self.meta(*id).clone());
+        let (results, body) = infer(def, &metas).map_err(|error| error.of(def.name, at.1))?;
+        let meta = results.into_iter().next().unwrap_or_else(|| unreachable!("who calls knows that it has a result"));
+        let result = self.flattener.define(name, meta);
+        self.push(BoundSymbol {
+            callee: Callee::Operator(def),
+            arguments,
+            results: Results::from_slice(&[result]),
+            body,
+            pass: at.0,
+            executor: None,
+            schedule: Default::default(),
+            refusals: Vec::new(),
+            place: at.1,
+        });
+        Ok(result)
+    }
+
+    fn fresh(&mut self, of: ValueId, what: &str) -> Arc<str> {
+        let name = format!("{}.{what}", self.flattener.block().value(of).name);
+        self.flattener.fresh(&name)
+    }
+
+    /// The view of the first elements of `larger`, which is a larger form of it.
+    pub(super) fn beginning(&mut self, larger: ValueId, shape: &[usize], name: Arc<str>, at: At) -> Result<ValueId> {
+        let numbers = |number: usize| Arg::value(vec![number; shape.len()]);
+        let arguments = vec![Arg::Tensor(larger), numbers(0), Arg::value(shape.to_vec()), numbers(1)];
+        let proper = self.call(role(Role::Slice)?, arguments, name, at)?;
+        let extents = self.meta(larger).shape().to_vec();
+        if let (Some(own), Some(wide)) = (shape.last(), extents.last())
+            && own < wide
+            && !self.rows.contains(&(*own, *wide))
+        {
+            self.rows.push((*own, *wide));
+        }
+        self.known.insert((proper, extents), larger);
+        Ok(proper)
+    }
+
+    /// A form of `id` in that shape, with zeros behind its elements; copied, if it must be, where `at` says.
+    pub(super) fn with_zeros(&mut self, id: ValueId, shape: &[usize], at: At) -> Result<ValueId> {
+        if self.meta(id).shape() == shape {
+            return Ok(id);
+        }
+        let form = (id, shape.to_vec());
+        if let Some(known) = self.zeros.get(&form) {
+            return Ok(*known);
+        }
+        // What is only rearranged is so in its larger form, which others may read too.
+        let made = if let Some(Route { operands, arguments }) = self.rearranged(id, shape) {
+            let mut with_zeros = Vec::with_capacity(operands.len());
+            for (operand, shape) in &operands {
+                with_zeros.push(self.with_zeros(*operand, shape, at)?);
+            }
+            self.again(id, &with_zeros, arguments)?
+        } else if self.judge(id, shape, LONGEST) == Some(true) {
+            let larger = self.make(id, shape)?;
+            self.masked(larger, id, 0.0)?
+        } else {
+            self.copied(id, shape, at)?
+        };
+        self.zeros.insert(form, made);
+        Ok(made)
+    }
+
+    /// A larger form of the operand of a reduction over its rows, whose other elements change nothing; `None` if
+    /// `symbol` is no such reduction, or there is no larger form.
+    pub(super) fn for_reduction(&mut self, operand: ValueId, symbol: &BoundSymbol) -> Result<Option<ValueId>> {
+        let Some(def) = symbol.operator() else { return Ok(None) };
+        let meta = self.meta(operand).clone();
+        let neutral = match Arithmetic::of(def).elements {
+            Some(Elements::Sum) => 0.0,
+            Some(Elements::Max) => f64::NEG_INFINITY,
+            Some(Elements::Min) => f64::INFINITY,
+            _ => return Ok(None),
+        };
+        let over_rows = match argument(symbol, "dims") {
+            Some(Arg::Attribute(dims)) => Vec::<usize>::from_attribute(dims) == Some(vec![meta.rank().wrapping_sub(1)]),
+            _ => false,
+        };
+        let Some((last, outer)) = meta.shape().split_last().filter(|_| over_rows && meta.dtype().is_floating()) else {
+            return Ok(None);
+        };
+        for (_, wide) in self.rows.clone().into_iter().filter(|(own, _)| own == last) {
+            let shape = [outer, &[wide]].concat();
+            if self.judge(operand, &shape, LONGEST) == Some(true) {
+                let larger = self.make(operand, &shape)?;
+                return Ok(Some(self.masked(larger, operand, neutral)?));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether there is a form of `id` in that shape without a copy of anything large; true if a kernel's larger result
+    /// leads to it.
+    fn judge(&mut self, id: ValueId, shape: &[usize], depth: usize) -> Option<bool> {
+        if self.meta(id).shape() == shape {
+            return Some(false);
+        }
+        let form = (id, shape.to_vec());
+        if self.known.contains_key(&form) {
+            return Some(true);
+        }
+        if let Some(judged) = self.judged.get(&form) {
+            return *judged;
+        }
+        let small = (self.meta(id).bytes() <= SMALL).then_some(false);
+        let judged = match self.route(id, shape).filter(|_| depth > 0) {
+            Some(route) => {
+                let operands = route.operands.iter().map(|(operand, shape)| self.judge(*operand, shape, depth - 1));
+                operands.collect::<Option<Vec<bool>>>().map(|leads| leads.contains(&true)).or(small)
+            }
+            None => small,
+        };
+        self.judged.insert(form, judged);
+        judged
+    }
+
+    /// The form that [`Wider::judge`] found.
+    fn make(&mut self, id: ValueId, shape: &[usize]) -> Result<ValueId> {
+        if self.meta(id).shape() == shape {
+            return Ok(id);
+        }
+        let form = (id, shape.to_vec());
+        if let Some(known) = self.known.get(&form) {
+            return Ok(*known);
+        }
+        let leads = self.judge(id, shape, LONGEST) == Some(true);
+        let route = self.route(id, shape);
+        let made = match route.filter(|route| leads || route.operands.is_empty() || self.meta(id).bytes() > SMALL) {
+            Some(route) => {
+                let mut operands = Vec::with_capacity(route.operands.len());
+                for (operand, shape) in &route.operands {
+                    operands.push(self.make(*operand, shape)?);
+                }
+                self.again(id, &operands, route.arguments)?
+            }
+            None => {
+                let at = self.producer(id).map_or(At(Pass::Forward, None), At::from);
+                self.copied(id, shape, at)?
+            }
+        };
+        self.known.insert(form, made);
+        Ok(made)
+    }
+
+    fn producer(&self, id: ValueId) -> Option<&BoundSymbol> {
+        self.flattener.block().symbols.get((*self.producers.get(id.index())?)?)
+    }
+
+    /// The symbol that makes `id` once more, of these operands.
+    fn again(&mut self, id: ValueId, operands: &[ValueId], arguments: Vec<Arg<ValueId>>) -> Result<ValueId> {
+        let Some(symbol) = self.producer(id).cloned() else { unreachable!("what is made again has a producer") };
+        let Some(def) = symbol.operator() else { unreachable!("what is made again is made by an operator") };
+        let mut next = operands.iter();
+        let arguments = map_arguments(&arguments, |id| *next.next().unwrap_or(id));
+        let name = self.fresh(id, "wider");
+        self.call(def, arguments, name, At::from(&symbol))
+    }
+
+    /// How a larger form of `id` follows from such forms of its operands.
+    fn route(&self, id: ValueId, shape: &[usize]) -> Option<Route> {
+        let symbol = self.producer(id)?;
+        let def = symbol.operator().filter(|_| symbol.results.len() == 1)?;
+        let meta = self.meta(id);
+        let arguments = symbol.arguments.clone();
+        let same = || symbol.operands().map(|operand| (operand, shape.to_vec())).collect::<Vec<Form>>();
+        let rules = Arithmetic::of(def);
+        if def.overload == Some(Role::Iota) {
+            let length = Arg::value(*shape.first()?);
+            return Some(Route { operands: Vec::new(), arguments: with_attribute(symbol, "length", length)? });
+        }
+        let operands = match rules.elements {
+            None if rules.scalar.is_some() => same(),
+            Some(Elements::Convert) => same(),
+            Some(Elements::Broadcast) => {
+                let operand = symbol.operands().next()?;
+                let Arg::Attribute(dims) = argument(symbol, "dims")? else { return None };
+                let dims = Vec::<usize>::from_attribute(dims)?;
+                let extents = self.meta(operand).shape().iter().zip(&dims);
+                let wanted = extents.map(|(own, dim)| if *own == meta.shape()[*dim] { shape[*dim] } else { *own });
+                return Some(Route {
+                    operands: vec![(operand, wanted.collect())],
+                    arguments: with_attribute(symbol, "shape", Arg::value(shape.to_vec()))?,
+                });
+            }
+            _ => return self.rearranged(id, shape),
+        };
+        let fits = |(operand, wanted): &Form| self.meta(*operand).rank() == wanted.len();
+        operands.iter().all(fits).then_some(Route { operands, arguments })
+    }
+
+    /// How a larger form of `id` follows from one of another value whose elements it has, each of them, in another
+    /// order or in a shape with the same rows.
+    fn rearranged(&self, id: ValueId, shape: &[usize]) -> Option<Route> {
+        let symbol = self.producer(id)?;
+        let def = symbol.operator()?;
+        let mut operands = symbol.operands();
+        let (operand, None) = (operands.next()?, operands.next()) else { return None };
+        let (from, own) = (self.meta(operand), self.meta(id).shape());
+        if Arithmetic::of(def).elements == Some(Elements::Reshape) {
+            let ((last, outer), (own, own_outer)) = (shape.split_last()?, own.split_last()?);
+            let rows = from.shape().split_last().filter(|(extent, _)| outer == own_outer && *extent == own)?.1;
+            let arguments = with_attribute(symbol, "shape", Arg::value(shape.to_vec()))?;
+            return Some(Route { operands: vec![(operand, [rows, &[*last]].concat())], arguments });
+        }
+        // Each dimension is known by its stride.
+        let marks: Vec<isize> = (0..from.rank()).map(|dim| 1 << (dim + 8).min(60)).collect();
+        let strided = Strided { meta: from.clone(), strides: marks.clone() };
+        let seen = LayoutRules::of(def).view?(&map_arguments(&symbol.arguments, |_| strided.clone()))?;
+        if seen.offset != 0 || seen.strides.len() != marks.len() || marks.len() > 50 {
+            return None;
+        }
+        let mut wanted = vec![0; marks.len()];
+        for (dim, stride) in seen.strides.iter().enumerate() {
+            let source = marks.iter().position(|mark| mark == stride)?;
+            if wanted[source] != 0 || from.shape()[source] != own[dim] || own[dim] == 0 {
+                return None;
+            }
+            wanted[source] = shape[dim];
+        }
+        // A view whose attributes name extents would be another one.
+        let again = map_arguments(&symbol.arguments, |_| from.with_shape(wanted.clone()));
+        let (metas, _) = infer(def, &again).ok()?;
+        let same = metas.first()?.shape() == shape;
+        same.then(|| Route { operands: vec![(operand, wanted)], arguments: symbol.arguments.clone() })
+    }
+
+    /// `larger`, with `number` instead of the elements that `proper`, of which it is a larger form, does not have.
+    fn masked(&mut self, larger: ValueId, proper: ValueId, number: f64) -> Result<ValueId> {
+        let Some(at) = self.producer(larger).map(At::from) else { return Ok(larger) };
+        let (from, to) = (self.meta(proper).clone(), self.meta(larger).clone());
+        let mut masked = larger;
+        for dim in (0..to.rank()).filter(|dim| from.shape()[*dim] != to.shape()[*dim]) {
+            let [own, wide] = [&from, &to].map(|meta| meta.shape()[dim]);
+            let whole = |number: i64| Arg::value(Scalar::Int(number));
+            // Kernels compute the numbers of columns, and read none.
+            let counted = vec![
+                Arg::value(wide),
+                whole(0),
+                whole(1),
+                Arg::Attribute(Attribute::DType(DType::I32)),
+                Arg::value(to.device().to_string()),
+            ];
+            let name = self.fresh(larger, "columns");
+            let columns = self.call(role(Role::Iota)?, counted, name, at)?;
+            let name = self.fresh(larger, "column");
+            let arguments = vec![Arg::Tensor(columns), Arg::value(to.shape().to_vec()), Arg::value(vec![dim])];
+            let column = self.call(role(Role::Broadcast)?, arguments, name, at)?;
+            let name = self.fresh(larger, "mask");
+            let arguments = vec![Arg::Tensor(column), whole(own as i64)];
+            let mask = self.call(role(Role::Less)?, arguments, name, at)?;
+            let arguments = vec![Arg::Tensor(mask), Arg::Tensor(masked), Arg::value(Scalar::Float(number))];
+            let name = self.fresh(larger, "masked");
+            masked = self.call(role(Role::Where)?, arguments, name, at)?;
+        }
+        Ok(masked)
+    }
+
+    /// A copy of `id` with zeros behind its elements.
+    fn copied(&mut self, id: ValueId, shape: &[usize], at: At) -> Result<ValueId> {
+        let own = self.meta(id).shape().to_vec();
+        let behind: Vec<usize> = shape.iter().zip(&own).map(|(wide, own)| wide - own).collect();
+        let zero = if self.meta(id).dtype() == DType::Bool { Scalar::Bool(false) } else { Scalar::Float(0.0) };
+        let arguments =
+            vec![Arg::Tensor(id), Arg::value(vec![0usize; own.len()]), Arg::value(behind), Arg::value(zero)];
+        let name = self.fresh(id, "padded");
+        self.call(role(Role::Pad)?, arguments, name, at)
+    }
+}
+
+/// The arguments of a symbol with another attribute of that name.
+fn with_attribute(symbol: &BoundSymbol, name: &str, attribute: Arg<ValueId>) -> Option<Vec<Arg<ValueId>>> {
+    let at = symbol.operator()?.param(name)?;
+    let mut arguments = symbol.arguments.clone();
+    *arguments.get_mut(at)? = attribute;
+    Some(arguments)
+}
