@@ -92,8 +92,13 @@ fn with_problem<R>(
     results: &[Operand<'_>],
     f: impl FnOnce(&Problem<'_>) -> R,
 ) -> R {
-    let inputs: Vec<InputOperand<'_>> =
-        operands.iter().map(|(tensor, _, strides)| InputOperand { strides, alignment: tensor.alignment }).collect();
+    let inputs: Vec<InputOperand<'_>> = operands
+        .iter()
+        .map(|(tensor, _, strides)| {
+            let (alignment, counted) = (tensor.alignment, plan.is_counted(tensor));
+            InputOperand { strides, alignment, counted }
+        })
+        .collect();
     let outputs: Vec<OutputOperand<'_>> = results
         .iter()
         .map(|(tensor, shape, strides)| OutputOperand {

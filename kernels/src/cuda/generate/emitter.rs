@@ -225,7 +225,7 @@ impl<'a> Emitter<'a> {
     /// Reads the elements from `at` on into `holder`. `left` is how many there are, if they may be fewer than a vector.
     pub(super) fn load(&mut self, holder: &str, operand: &Operand, at: &str, left: Option<&str>) {
         let (from, which, vector) = (&operand.name, self.which(), self.vector);
-        let packed = operand.is_packed(vector);
+        let packed = operand.is_packed(vector) && !operand.counted;
         let one_line = vector == 1 || packed;
         let defined = match self.defines_loaded {
             true if one_line => format!("const {} ", self.held_type(operand)),
@@ -236,7 +236,13 @@ impl<'a> Emitter<'a> {
             false => String::new(),
         };
         match vector {
+            1 if operand.counted => self.text.line(format!("{defined}{holder}{which} = (int)({at});")),
             1 => self.text.line(format!("{defined}{holder}{which} = {from}[{at}];")),
+            _ if operand.counted => {
+                self.text.open_unrolled('j', vector);
+                self.text.line(format!("{holder}{which}.at[j] = (int)({at} + j);"));
+                self.text.close();
+            }
             _ if packed => {
                 let call = self.functions.load(vector, &format!("{from} + {at}"), left);
                 self.text.line(format!("{defined}{holder}{which} = {call};"));

@@ -9,6 +9,9 @@ pub struct InputOperand<'a> {
     pub strides: &'a [isize],
     /// Bytes that the address of its first element is known to be a multiple of.
     pub alignment: usize,
+    /// Whether element `i` of its memory is known to be `i`, of an i32: where it is the same for all rows, it is
+    /// computed instead of read.
+    pub counted: bool,
 }
 
 /// An output as the kernel gets it. It may be exactly the same view as an input, and overlaps nothing else.

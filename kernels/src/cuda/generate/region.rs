@@ -29,6 +29,8 @@ pub(super) struct Operand {
     pub(super) outer: Vec<isize>,
     /// The stride along a row.
     pub(super) inner: isize,
+    /// Whether the elements of each row are 0, 1, 2, ...: none is read.
+    pub(super) counted: bool,
 }
 
 impl Operand {
@@ -98,9 +100,14 @@ impl Region {
             alignment: alignment.max(dtype.size()),
             outer: layout.operands[index].outer.to_vec(),
             inner: layout.operands[index].inner,
+            counted: false,
         };
         let inputs: Vec<Operand> = (problem.inputs.iter().zip(&program.input_dtypes).enumerate())
-            .map(|(index, (input, &dtype))| operand(index, format!("in{index}"), dtype, input.alignment))
+            .map(|(index, (input, &dtype))| {
+                let operand = operand(index, format!("in{index}"), dtype, input.alignment);
+                let counted = input.counted && operand.inner == 1 && operand.is_same_for_all_rows();
+                Operand { counted: counted && dtype == DType::I32, ..operand }
+            })
             .collect();
         let outputs: Vec<Operand> = (problem.outputs.iter().zip(&program.outputs).enumerate())
             .map(|(index, (output, &(_, dtype)))| {
@@ -197,7 +204,8 @@ impl Region {
         let inputs = self.used_inputs_in(Space::Full).into_iter().map(|input| &self.inputs[input]);
         let outputs =
             (0..self.outputs.len()).filter(|&output| !self.per_row[output]).map(|output| &self.outputs[output]);
-        let contiguous: Vec<&Operand> = inputs.chain(outputs).filter(|operand| operand.inner == 1).collect();
+        let contiguous: Vec<&Operand> =
+            inputs.chain(outputs).filter(|operand| operand.inner == 1 && !operand.counted).collect();
         let Some(widest) = contiguous.iter().map(|operand| operand.dtype.size()).max() else { return 1 };
         let fits = |vector: usize| {
             (!whole_rows || self.width.is_multiple_of(vector))

@@ -96,7 +96,11 @@ impl Case {
 
     fn with_problem<R>(&self, shared_bytes: usize, clusters: bool, f: impl FnOnce(&Problem<'_>) -> R) -> R {
         let inputs: Vec<InputOperand<'_>> = (self.inputs.iter().zip(&self.program.input_dtypes))
-            .map(|(input, &dtype)| InputOperand { strides: &input.strides, alignment: alignment(input.first, dtype) })
+            .map(|(input, &dtype)| InputOperand {
+                strides: &input.strides,
+                alignment: alignment(input.first, dtype),
+                counted: false,
+            })
             .collect();
         let outputs: Vec<OutputOperand<'_>> = (self.outputs.iter().zip(&self.program.outputs))
             .map(|(output, &(_, dtype))| OutputOperand {
