@@ -212,14 +212,67 @@ fn gather(block: &Block, limits: Limits, ahead: &VecDeque<Line>) -> Option<Vec<u
     if iteration.contains(&0) {
         return None;
     }
-    let mut region = Region::over(block, iteration);
+    let chosen = chosen(limits, ahead, seed, Region::over(block, iteration), &FxHashSet::default());
+    let aside = for_others(&chosen.0, &chosen.1, ahead);
+    let (_, members) = match aside.is_empty() {
+        true => chosen,
+        false => {
+            // Where what others wait for is computed before, they may be done before too, and all may be one region.
+            let other = self::chosen(limits, ahead, seed, Region::over(block, iteration), &aside);
+            if full(&other, ahead) > full(&chosen, ahead) { other } else { chosen }
+        }
+    };
+    let work = members
+        .iter()
+        .filter(|i| !matches!(ahead[**i].kind, Some(Kind::Reshape | Kind::Broadcast | Kind::Fill) | None));
+    (work.count() >= 2).then_some(members)
+}
+
+/// How many members have an element for each of the iteration.
+fn full((region, members): &(Region<'_>, Vec<usize>), ahead: &VecDeque<Line>) -> usize {
+    let is_full = |i: &&usize| region.spaces.get(&ahead[**i].symbol.results[0]) == Some(&Space::Full);
+    members.iter().filter(is_full).count()
+}
+
+/// The members that have one value a row, need no other member but such, and are read outside of the region.
+fn for_others(region: &Region<'_>, members: &[usize], ahead: &VecDeque<Line>) -> FxHashSet<usize> {
+    let mut apart: FxHashSet<ValueId> = FxHashSet::default();
+    for i in members {
+        let Line { symbol, .. } = &ahead[*i];
+        let outside = |id: ValueId| !region.spaces.contains_key(&id) || apart.contains(&id);
+        if region.spaces.get(&symbol.results[0]) == Some(&Space::Row) && symbol.operands().all(outside) {
+            apart.insert(symbol.results[0]);
+        }
+    }
+    let inside: FxHashSet<usize> = members.iter().copied().collect();
+    let lines = ahead.iter().take(WINDOW).enumerate().filter(|(i, _)| !inside.contains(i));
+    let mut wanted: FxHashSet<ValueId> = lines.flat_map(|(_, line)| line.symbol.operands()).collect();
+    let mut aside = FxHashSet::default();
+    for i in members.iter().rev() {
+        let Line { symbol, .. } = &ahead[*i];
+        if apart.contains(&symbol.results[0]) && wanted.contains(&symbol.results[0]) {
+            wanted.extend(symbol.operands());
+            aside.insert(*i);
+        }
+    }
+    aside
+}
+
+/// The members of a region that starts with `seed`, without the lines `aside`.
+fn chosen<'a>(
+    limits: Limits,
+    ahead: &VecDeque<Line>,
+    seed: &BoundSymbol,
+    mut region: Region<'a>,
+    aside: &FxHashSet<usize>,
+) -> (Region<'a>, Vec<usize>) {
     // Values computed outside from what the region computes: a member must not read them.
     let mut tainted: FxHashSet<ValueId> = FxHashSet::default();
     // A collective behind one that reads the region waits for the region too.
     let mut ordered_tainted = false;
     for (i, Line { symbol, kind }) in ahead.iter().take(WINDOW).enumerate() {
         let clean = !symbol.operands().any(|id| tainted.contains(&id)) && may_join(seed, symbol);
-        let space = (clean && region.members.len() < limits.symbols)
+        let space = (clean && region.members.len() < limits.symbols && !aside.contains(&i))
             .then(|| kind.and_then(|kind| region.admits(symbol, kind)))
             .flatten();
         match space {
@@ -239,10 +292,7 @@ fn gather(block: &Block, limits: Limits, ahead: &VecDeque<Line>) -> Option<Vec<u
         }
     }
     let members = connected(&region, ahead);
-    let work = members
-        .iter()
-        .filter(|i| !matches!(ahead[**i].kind, Some(Kind::Reshape | Kind::Broadcast | Kind::Fill) | None));
-    (work.count() >= 2).then_some(members)
+    (region, members)
 }
 
 /// Those members that share a value with the first one, directly or through others.
