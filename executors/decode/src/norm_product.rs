@@ -62,6 +62,8 @@ pub mod norm_product {
         s.case(with(small, s.uniform(0.5, 1.5, [64]), s.normal([24, 64]), 1e-5, 0.0));
         if s.dtype().size() == 2 {
             s.case(with(s.normal([3, 544]), s.uniform(0.5, 1.5, [544]), s.normal([7, 544]), 1e-6, 0.0));
+            // Outputs of two blocks each.
+            s.case(with(s.normal([11, 256]), s.uniform(0.5, 1.5, [256]), s.normal([1090, 256]), 1e-5, 0.0));
         }
     }
 }

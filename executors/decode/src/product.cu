@@ -1,5 +1,8 @@
 #include "fulgurite/arithmetic.cuh"
 #include "fulgurite/copies.cuh"
+#if SHARED
+#include "fulgurite/clusters.cuh"
+#endif
 #include "fulgurite/tensor_cores.cuh"
 #include "fulgurite/vectors.cuh"
 
@@ -12,16 +15,24 @@
 // sum a thread has does not matter as long as both operands agree: here a thread has 8 neighbours of 32 inputs, a step,
 // and of the next 32, so that both are of the same line of the cache.
 //
+// Each block reads all rows of the input, which for many rows are as many bytes as its weights. SHARED, a tile is 32
+// outputs, and belongs to a cluster of two blocks: each multiplies one half of the inputs and tells the other its sums
+// of the 16 outputs that the other one writes. So half as much is read.
+//
 // With NORM a row is that of its root-mean-square normalization: elements are multiplied by `gain + OFFSET`, and the
 // sum by the reciprocal root of the mean of the squares, which each block computes of the elements that it reads
 // anyway.
 typedef ELEMENT T;
 
+// The blocks of a tile, and the steps of one of them.
+constexpr int BLOCKS = SHARED ? 2 : 1;
 constexpr int STEPS = INPUTS / 32;
+constexpr int OWN_STEPS = (STEPS + BLOCKS - 1) / BLOCKS;
 constexpr int GROUPS = (ROWS + 7) / 8;
-constexpr int MATRICES = GATED ? 2 : 1;
-constexpr int TILES = (OUTPUTS + 15) / 16;
-constexpr int PAIRS = (STEPS + 2 * WARPS - 1) / (2 * WARPS);
+constexpr int MATRICES = GATED || SHARED ? 2 : 1;
+constexpr int TILE = 16 * BLOCKS;
+constexpr int TILES = (OUTPUTS + TILE - 1) / TILE;
+constexpr int PAIRS = (OWN_STEPS + 2 * WARPS - 1) / (2 * WARPS);
 // Whether a thread keeps its part of the rows in registers for all tiles. Otherwise it has those of CHUNK steps, and of
 // as many that come next.
 constexpr bool KEPT = 2 * PAIRS * GROUPS <= 16;
@@ -75,30 +86,49 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
     extern __shared__ uint4 ring[];
     __shared__ float partial[MATRICES][WARPS][8 * GROUPS][17];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-    auto step_of = [&](int i) { return (i / 2 * WARPS + warp) * 2 + i % 2; };
+    const int rank = blockIdx.x % BLOCKS;
+    // STEPS if it is beyond the end.
+    auto step_of = [&](int i) {
+        const int step = (i / 2 * WARPS + warp) * 2 + i % 2;
+        return SHARED && step >= OWN_STEPS ? STEPS : rank * OWN_STEPS + step;
+    };
+#if SHARED
+    // Sums of the other block, of the outputs that this one writes; and its parts of the rows' squares.
+    __shared__ float of_other[8 * GROUPS][17];
+#if NORM
+    __shared__ float squares_of_other[8 * GROUPS];
+#endif
+    // No block writes to the other's memory before that one has begun.
+    cluster_arrive();
+#endif
     auto place = [&](int slot, int half) -> uint4* {
         return ring + (slot * 2 * MATRICES + half) * (32 * WARPS) + threadIdx.x;
     };
     // The next weights to be asked for.
-    int asked_tile = blockIdx.x, asked = 0;
+    int asked_tile = blockIdx.x / BLOCKS, asked = 0;
     auto ask = [&](int slot) {
         const int step = step_of(asked);
         if (asked_tile < TILES && step < STEPS) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 // Beyond the last output its weights are read again, and the result is not written.
-                const int row = min(16 * asked_tile + g + 8 * half, OUTPUTS - 1);
+                const int row = min(TILE * asked_tile + g + 8 * half, OUTPUTS - 1);
                 const int at = row * INPUTS + 32 * step + 8 * t;
                 fetch<true>(reinterpret_cast<T*>(place(slot, half)), weight + at);
 #if GATED
                 fetch<true>(reinterpret_cast<T*>(place(slot, 2 + half)), up + at);
+#endif
+#if SHARED
+                const int later = min(TILE * asked_tile + 16 + g + 8 * half, OUTPUTS - 1);
+                fetch<true>(
+                    reinterpret_cast<T*>(place(slot, 2 + half)), weight + later * INPUTS + 32 * step + 8 * t);
 #endif
             }
         }
         end_batch();
         if (++asked == EACH) {
             asked = 0;
-            asked_tile += gridDim.x;
+            asked_tile += gridDim.x / BLOCKS;
         }
     };
     auto fill = [&] {
@@ -149,8 +179,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
     };
     read_rows(x, 0, true);
     int slot = 0;
-    for (int tile = blockIdx.x; tile < TILES; tile += gridDim.x) {
-        const bool is_first = tile == blockIdx.x;
+#if SHARED
+    cluster_wait();
+#endif
+    for (int tile = blockIdx.x / BLOCKS; tile < TILES; tile += gridDim.x / BLOCKS) {
+        const bool is_first = tile == blockIdx.x / BLOCKS;
         float sums[MATRICES][GROUPS][4] = {};
 #pragma unroll 1
         for (int first = 0; first < EACH; first += CHUNK) {
@@ -199,21 +232,48 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
         }
 #endif
         __syncthreads();
-        for (int place = threadIdx.x; place < 16 * ROWS; place += 32 * WARPS) {
-            const int row = place / 16, n = 16 * tile + place % 16;
-            if (n >= OUTPUTS) continue;
-            float total[MATRICES] = {};
+        auto of_warps = [&](int matrix, int row, int output) {
+            float total = 0;
 #pragma unroll
-            for (int m = 0; m < MATRICES; ++m)
-#pragma unroll
-                for (int from = 0; from < WARPS; ++from) total[m] += partial[m][from][row][place % 16];
+            for (int from = 0; from < WARPS; ++from) total += partial[matrix][from][row][output];
+            return total;
+        };
 #if NORM
+        auto squares_of_warps = [&](int row) {
             float square = 0;
 #pragma unroll
             for (int from = 0; from < WARPS; ++from) square += of_squares[from][row];
-            const float rstd = 1.0f / sqrtf(square / INPUTS + EPS);
+            return square;
+        };
+#endif
+#if SHARED
+        for (int place = threadIdx.x; place < 16 * ROWS; place += 32 * WARPS) {
+            const int row = place / 16, output = place % 16;
+            store_in_block(&of_other[row][output], 1 - rank, of_warps(1 - rank, row, output));
+#if NORM
+            if (is_first && output == 0) store_in_block(&squares_of_other[row], 1 - rank, squares_of_warps(row));
+#endif
+        }
+        cluster_arrive();
+        cluster_wait();
+#endif
+        for (int place = threadIdx.x; place < 16 * ROWS; place += 32 * WARPS) {
+            const int row = place / 16, n = TILE * tile + (SHARED ? 16 * rank : 0) + place % 16;
+            if (n >= OUTPUTS) continue;
+#if SHARED
+            float total[1] = {of_warps(rank, row, place % 16) + of_other[row][place % 16]};
+#else
+            float total[MATRICES];
 #pragma unroll
-            for (int m = 0; m < MATRICES; ++m) total[m] *= rstd;
+            for (int m = 0; m < MATRICES; ++m) total[m] = of_warps(m, row, place % 16);
+#endif
+#if NORM
+            float square = squares_of_warps(row);
+#if SHARED
+            square += squares_of_other[row];
+#endif
+            const float rstd = 1.0f / sqrtf(square / INPUTS + EPS);
+            for (float& each : total) each *= rstd;
 #endif
 #if BIAS
             total[0] += widen(bias[n]);
@@ -229,6 +289,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
             out[row * OUTPUTS + n] = narrow<T>(total[0]);
         }
         // The sums of the next tile are written where these were read.
+#if SHARED
+        cluster_arrive();
+        cluster_wait();
+#else
         __syncthreads();
+#endif
     }
 }

@@ -74,22 +74,35 @@ impl Product<'_> {
             operands.push(if plan.lies_over(out, tensor) { tensor.clone() } else { readable(plan, tensor)? });
         }
         let rows = self.input.len() / inputs;
-        // Warps share the inputs of a tile of outputs.
-        let warps = (inputs / STEP / STEPS_OF_WARP).next_power_of_two().clamp(2, MOST_WARPS);
         let properties = plan.properties();
         let (tiles, multiprocessors) = (outputs.div_ceil(OUTPUTS), properties.multiprocessors);
+        // Each block reads all rows. Where there are many, and a block or two of every multiprocessor have all tiles,
+        // two blocks share a part of the rows, and two tiles.
+        let shared = rows > 8
+            && properties.clusters
+            && self.weights.len() == 1
+            && (multiprocessors / 2..=2 * multiprocessors).contains(&tiles)
+            && inputs >= 2 * STEP * STEPS_OF_WARP;
+        let blocks_of_tile = if shared { 2 } else { 1 };
+        // Warps share the inputs of a tile of outputs.
+        let warps = (inputs / blocks_of_tile / STEP / STEPS_OF_WARP).next_power_of_two().clamp(2, MOST_WARPS);
         let bytes_of = |depth: usize| depth * 2 * AT_ONCE * 32 * warps;
         // Blocks go through several tiles; where all have one with two blocks on a multiprocessor, none waits for a
         // second one. Of more rows, which each block reads, fewer blocks are better.
-        let in_pairs = rows <= 8 && (multiprocessors + 1..=2 * multiprocessors).contains(&tiles);
-        // Beside the ring there are the parts of sums, of 36 KiB at most.
-        let is_small = bytes_of(DEPTHS[0]) + (36 << 10) > properties.shared_bytes_per_block;
-        let depth = match (in_pairs || is_small, rows <= 8 && tiles <= multiprocessors) {
+        let in_pairs = (rows <= 8 || shared) && (multiprocessors + 1..=2 * multiprocessors).contains(&tiles);
+        // Beside the ring there are the parts of sums, of 38 KiB at most.
+        let fit = properties.shared_bytes_per_block / (bytes_of(DEPTHS[0]) + (38 << 10));
+        let depth = match (
+            (in_pairs && !shared) || fit < if in_pairs { 2 } else { 1 },
+            rows <= 8 && tiles <= multiprocessors,
+        ) {
             (true, _) => DEPTHS[2],
             (false, true) => DEPTHS[1],
             (false, false) => DEPTHS[0],
         };
-        let blocks = tiles.min(multiprocessors * if in_pairs { 2 } else { 1 });
+        let tiles = tiles.next_multiple_of(blocks_of_tile);
+        let most = multiprocessors * if in_pairs { 2 } else { 1 };
+        let blocks = tiles.min(most / blocks_of_tile * blocks_of_tile);
         let bytes = bytes_of(depth);
         plan.source(source_files!["overlap.cuh", "product.cu"]);
         plan.define("ELEMENT", type_of(out.dtype()));
@@ -97,9 +110,10 @@ impl Product<'_> {
         plan.define("INPUTS", inputs);
         plan.define("OUTPUTS", outputs);
         plan.define("WARPS", warps);
-        plan.define("DEPTH", depth / self.weights.len());
+        plan.define("DEPTH", depth / self.weights.len().max(blocks_of_tile));
         let settled = operands[1..=self.weights.len()].iter().all(|weight| plan.is_settled(weight));
         plan.define("SETTLED", u8::from(settled));
+        plan.define("SHARED", u8::from(shared));
         plan.define("GATED", u8::from(self.weights.len() == 2));
         plan.define("NORM", u8::from(self.norm.is_some()));
         plan.define("BIAS", u8::from(self.bias.is_some()));
@@ -109,6 +123,7 @@ impl Product<'_> {
         plan.define("EPS", format_args!("{:?}f", eps as f32));
         let parameters = operands.iter().chain([out]).map(Parameter::from).collect();
         let shape = LaunchShape::linear(blocks as u32, 32 * warps as u32).shared(bytes as u32);
+        let shape = if shared { shape.cluster([2, 1, 1]) } else { shape };
         let shape = overlapping(plan, shape);
         plan.launch("product", shape, parameters)
     }
@@ -141,6 +156,8 @@ pub mod product {
         if s.dtype().size() == 2 {
             s.case(with(s.normal([5, 544]), s.normal([7, 544])));
             s.case(with(s.normal([1, 4096]), s.normal([3, 4096])).bias(s.normal([3])));
+            // Outputs of two blocks each, and an odd number of steps.
+            s.case(with(s.normal([9, 288]), s.normal([1081, 288])).bias(s.normal([1081])));
         }
         // What the kernel leaves to others.
         s.case(with(s.normal([17, 32]), s.normal([3, 32])));
