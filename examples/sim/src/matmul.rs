@@ -35,4 +35,21 @@ mod matmul_by_sim {
     fn plan(plan: &mut Plan, input: &DeviceTensor, other: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
         super::product(plan, input, other, out)
     }
+
+    /// Rows of whole fours, as hardware asks for them: here, so that the suites of all operators that multiply run with
+    /// larger operands too.
+    fn padded(input: &Strided, other: &Strided) -> Option<Vec<Vec<usize>>> {
+        let up = |extent: usize| extent.next_multiple_of(4);
+        let wider = |tensor: &Strided, rows: bool| {
+            let mut shape = tensor.meta.shape().to_vec();
+            let rank = shape.len();
+            shape[rank - 1] = up(shape[rank - 1]);
+            if rows {
+                shape[rank - 2] = up(shape[rank - 2]);
+            }
+            shape
+        };
+        let shapes = vec![wider(input, false), wider(other, true)];
+        (shapes[0] != input.meta.shape() || shapes[1] != other.meta.shape()).then_some(shapes)
+    }
 }

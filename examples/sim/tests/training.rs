@@ -100,7 +100,21 @@ fn losses_read_late_are_the_same() {
     assert_eq!(ahead.losses.len(), 5);
     assert_eq!(ahead.losses, waiting.losses);
     assert_eq!(lines, expected);
-    assert_eq!(std::fs::read(&ahead.checkpoint).unwrap(), std::fs::read(&waiting.checkpoint).unwrap());
+    assert!(state(&ahead.checkpoint) == state(&waiting.checkpoint), "checkpoints differ");
+}
+
+/// The bytes of a checkpoint, but for the note how often the run was validated, in which the two runs differ, and the
+/// sum over the notes.
+fn state(file: &Path) -> Vec<u8> {
+    let mut bytes = std::fs::read(file).unwrap();
+    for (note, length) in [("evaluate_every", 1), ("fulgurite_crc32", 8)] {
+        let at = bytes.windows(note.len()).position(|window| window == note.as_bytes());
+        let at = at.expect("the checkpoint has the note") + note.len();
+        let value = at + bytes[at..].iter().position(u8::is_ascii_hexdigit).expect("the note has a value");
+        assert!(!bytes[value + length].is_ascii_hexdigit(), "{note} has another length");
+        bytes[value..value + length].fill(b'_');
+    }
+    bytes
 }
 
 /// The step behind the one that diverges is enqueued by then, and leaves the state as it is.
