@@ -65,18 +65,23 @@ fn wanted(block: &Block) -> Vec<Option<Vec<Vec<usize>>>> {
             all.push(None);
             continue;
         };
+        let view = LayoutRules::of(def).view;
+        let padded = symbol.executor.and_then(|executor| find_implementation(def.name, executor)?.padded);
+        if view.is_none() && padded.is_none() {
+            all.push(None);
+            continue;
+        }
         let operands = map_arguments(&symbol.arguments, |id| Strided {
             meta: block.meta(*id).clone(),
             strides: seen.get(id).cloned().unwrap_or_else(|| contiguous(id)),
         });
-        if let (Some(rule), [result]) = (LayoutRules::of(def).view, &symbol.results[..])
+        if let (Some(rule), [result]) = (view, &symbol.results[..])
             && let Some(view) = rule(&operands)
         {
             seen.insert(*result, view.strides);
         }
-        let rule = symbol.executor.and_then(|executor| find_implementation(def.name, executor)?.padded);
-        let rule = rule.filter(|_| def.effects.mutates.is_empty());
-        all.push(rule.and_then(|rule| rule(&operands)));
+        let padded = padded.filter(|_| def.effects.mutates.is_empty());
+        all.push(padded.and_then(|rule| rule(&operands)));
     }
     all
 }

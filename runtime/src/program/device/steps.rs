@@ -144,13 +144,21 @@ fn counted(trace: &Trace) -> FxHashSet<ValueId> {
             is("start", 0) && is("step", 1)
         })
     };
-    let counters: FxHashSet<ValueId> =
+    let mut counters: FxHashSet<ValueId> =
         block.symbols.iter().filter(counts).flat_map(|symbol| symbol.results.iter().copied()).collect();
     if counters.is_empty() {
         return counters;
     }
+    let layouts = layouts(trace);
+    // What a symbol changes in its place counts no longer.
+    for symbol in &block.symbols {
+        for argument in symbol.operator().map_or(&[][..], |def| def.effects.mutates) {
+            let changed = symbol.arguments.get(*argument).map_or(&[][..], Arg::tensors);
+            changed.iter().for_each(|id| drop(counters.remove(&layouts[id.index()].root)));
+        }
+    }
     let narrow = |id: &ValueId| block.meta(*id).dtype() == DType::I32;
-    let all = (0..).map(ValueId).zip(layouts(trace));
+    let all = (0..).map(ValueId).zip(&layouts);
     all.filter(|(id, layout)| layout.offset == 0 && counters.contains(&layout.root) && narrow(id))
         .map(|(id, _)| id)
         .collect()
