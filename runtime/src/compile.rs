@@ -340,7 +340,7 @@ impl Stages {
                 let block = claim::without_bodies(merged);
                 Ok(Trace { block, ..claimed })
             })?;
-            if options.pad && !self.done(pad::NAME) {
+            if options.pad && !self.done(pad::NAME) && !self.done("fuse") {
                 self.pad(executors)?;
             }
             if options.fuse && !self.done("fuse") {

@@ -41,8 +41,8 @@ fn said(rows: usize) -> String {
 #[test]
 fn operands_that_cannot_be_are_refused_by_name() {
     for (rows, problem) in [
-        (2, "asks for [1, 3] instead of f32[2, 3]@sim:0, which is not smaller"),
-        (3, "asks for [3, 3, 1] instead of f32[3, 3]@sim:0, which is not smaller"),
+        (2, "asks for [1, 3], which does not hold f32[2, 3]@sim:0"),
+        (3, "asks for [3, 3, 1], which does not hold f32[3, 3]@sim:0"),
         (4, "asks for 2 tensors, it has 1"),
     ] {
         let said = said(rows);

@@ -9,8 +9,8 @@
 use rustc_hash::FxHashMap;
 
 use super::claim;
+use super::dce;
 use super::flatten::{Flattener, Substitution};
-use super::{cse, dce};
 use crate::argument::{Arg, map_arguments};
 use crate::error::{CallStack, Error, Failure, Result};
 use crate::executor::{ExecutorDef, find_implementation};
@@ -28,11 +28,10 @@ use wider::Wider;
 /// The name of the stage.
 pub const NAME: &str = "pad";
 
-/// Gives kernels the operands that they ask for; `None` if none does.
+/// Gives kernels the operands that they ask for; `None` if none does, and if no executor makes them.
 ///
 /// # Errors
-/// If an implementation asks for operands that are smaller, or of which its operator computes something else, and if
-/// no executor takes what makes them.
+/// If an implementation asks for operands that are smaller, or of which its operator computes something else.
 pub fn pad(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel) -> Result<Option<Trace>> {
     let source = &trace.block;
     let wanted: Vec<Option<Vec<Vec<usize>>>> =
@@ -49,9 +48,16 @@ pub fn pad(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel) -
         }
     }
     let padded = trace.transformed(NAME, wider.flattener.finish(source, &substitution));
-    let claimed = claim::claim(&padded, executors, fuel)?;
-    let block = claim::without_bodies(dce::live(cse::merge(&claimed.block)).canonical());
-    Ok(Some(Trace { block, ..padded }))
+    match claim::claim(&padded, executors, fuel) {
+        // Masks are not merged: each region computes its own, where one for several layers would be written and read.
+        Ok(claimed) => {
+            let block = claim::without_bodies(dce::live(claimed.block).canonical());
+            Ok(Some(Trace { block, ..padded }))
+        }
+        // The list has nobody who makes larger operands: the program runs as it is.
+        Err(Error::Unclaimed { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// For each symbol the shapes of its tensors that its kernel asks for.
@@ -108,14 +114,19 @@ fn write(
     for (id, shape) in operands.iter().zip(shapes) {
         let meta = source.meta(*id);
         if meta.rank() != shape.len() || meta.shape().iter().zip(shape).any(|(own, wanted)| own > wanted) {
-            return Err(refused(format!("asks for {shape:?} instead of {meta}, which is not smaller")));
+            return Err(refused(format!("asks for {shape:?}, which does not hold {meta}")));
         }
         larger.push(wider.with_zeros(Flattener::mapped(substitution, *id), shape, symbol.into())?);
     }
     let mut next = larger.into_iter();
     let arguments = map_arguments(&symbol.arguments, |id| next.next().unwrap_or(*id));
     let metas = map_arguments(&arguments, |id| wider.meta(*id).clone());
-    let (results, _) = infer(def, &metas).map_err(|error| error.of(def.name, symbol.place))?;
+    let (results, _) = infer(def, &metas)
+        .map_err(|error| refused(format!("asks for tensors that it cannot have: {}", error.of(def.name, None))))?;
+    let implementation = symbol.executor.and_then(|executor| find_implementation(def.name, executor));
+    if let Some(Err(reason)) = implementation.map(|implementation| implementation.accepts(&metas)) {
+        return Err(refused(format!("asks for tensors that it does not take: {reason}")));
+    }
     let fits = |(id, meta): (&ValueId, &crate::TensorMeta)| {
         let proper = source.meta(*id);
         proper.rank() == meta.rank()

@@ -154,7 +154,9 @@ fn counted(trace: &Trace) -> FxHashSet<ValueId> {
     for symbol in &block.symbols {
         for argument in symbol.operator().map_or(&[][..], |def| def.effects.mutates) {
             let changed = symbol.arguments.get(*argument).map_or(&[][..], Arg::tensors);
-            changed.iter().for_each(|id| drop(counters.remove(&layouts[id.index()].root)));
+            for id in changed {
+                counters.remove(&layouts[id.index()].root);
+            }
         }
     }
     let narrow = |id: &ValueId| block.meta(*id).dtype() == DType::I32;

@@ -35,6 +35,15 @@ impl From<&BoundSymbol> for At {
     }
 }
 
+/// How a larger form is come to.
+#[derive(Clone, Copy)]
+struct Chain {
+    /// Whether a kernel's larger result leads to it.
+    leads: bool,
+    /// Symbols, one after another, that are done once more.
+    length: usize,
+}
+
 /// How a larger form of a symbol's result is made.
 struct Route {
     /// The operands with the shapes that they are needed in.
@@ -52,9 +61,10 @@ pub(super) struct Wider {
     known: FxHashMap<Form, ValueId>,
     /// Those whose other elements are zeros.
     zeros: FxHashMap<Form, ValueId>,
-    /// Whether there is a larger form without a copy of anything large, and if so whether a kernel's result leads to
-    /// it.
-    judged: FxHashMap<Form, Option<bool>>,
+    /// Whether there is a larger form without a copy of anything large, and how it is come to.
+    judged: FxHashMap<Form, Option<Chain>>,
+    /// The numbers of so many columns.
+    columns: FxHashMap<usize, ValueId>,
     /// Last extents of results, and what they are in their larger forms.
     rows: Vec<(usize, usize)>,
 }
@@ -62,8 +72,15 @@ pub(super) struct Wider {
 impl Wider {
     pub(super) fn new(flattener: Flattener) -> Wider {
         let [known, zeros] = [FxHashMap::default(), FxHashMap::default()];
-        let mut wider =
-            Wider { flattener, producers: Vec::new(), known, zeros, judged: FxHashMap::default(), rows: Vec::new() };
+        let mut wider = Wider {
+            flattener,
+            producers: Vec::new(),
+            known,
+            zeros,
+            judged: FxHashMap::default(),
+            columns: FxHashMap::default(),
+            rows: Vec::new(),
+        };
         wider.producers.resize(wider.flattener.block().values.len(), None);
         wider
     }
@@ -136,27 +153,37 @@ impl Wider {
 
     /// A form of `id` in that shape, with zeros behind its elements; copied, if it must be, where `at` says.
     pub(super) fn with_zeros(&mut self, id: ValueId, shape: &[usize], at: At) -> Result<ValueId> {
-        if self.meta(id).shape() == shape {
-            return Ok(id);
-        }
-        let form = (id, shape.to_vec());
-        if let Some(known) = self.zeros.get(&form) {
-            return Ok(*known);
-        }
-        // What is only rearranged is so in its larger form, which others may read too.
-        let made = if let Some(Route { operands, arguments }) = self.rearranged(id, shape) {
-            let mut with_zeros = Vec::with_capacity(operands.len());
-            for (operand, shape) in &operands {
-                with_zeros.push(self.with_zeros(*operand, shape, at)?);
+        // What is only rearranged is so in its larger form, which others may read too: the chain down to what is more.
+        let mut chain: Vec<(Form, Vec<Arg<ValueId>>)> = Vec::new();
+        let mut form = (id, shape.to_vec());
+        let mut made = loop {
+            let (id, shape) = (form.0, &form.1[..]);
+            if self.meta(id).shape() == shape {
+                break id;
             }
-            self.again(id, &with_zeros, arguments)?
-        } else if self.judge(id, shape, LONGEST) == Some(true) {
-            let larger = self.make(id, shape)?;
-            self.masked(larger, id, 0.0)?
-        } else {
-            self.copied(id, shape, at)?
+            if let Some(known) = self.zeros.get(&form) {
+                break *known;
+            }
+            let rearranged = self.rearranged(id, shape).filter(|_| chain.len() < LONGEST);
+            if let Some(Route { mut operands, arguments }) = rearranged
+                && let Some(operand) = operands.pop()
+            {
+                chain.push((std::mem::replace(&mut form, operand), arguments));
+                continue;
+            }
+            let made = if self.judge(id, shape).is_some_and(|chain| chain.leads) {
+                let larger = self.make(id, shape)?;
+                self.masked(larger, id, 0.0)?
+            } else {
+                self.copied(id, shape, at)?
+            };
+            self.zeros.insert(form, made);
+            break made;
         };
-        self.zeros.insert(form, made);
+        for (form, arguments) in chain.into_iter().rev() {
+            made = self.again(form.0, &[made], arguments)?;
+            self.zeros.insert(form, made);
+        }
         Ok(made)
     }
 
@@ -180,7 +207,7 @@ impl Wider {
         };
         for (_, wide) in self.rows.clone().into_iter().filter(|(own, _)| own == last) {
             let shape = [outer, &[wide]].concat();
-            if self.judge(operand, &shape, LONGEST) == Some(true) {
+            if self.judge(operand, &shape).is_some_and(|chain| chain.leads) {
                 let larger = self.make(operand, &shape)?;
                 return Ok(Some(self.masked(larger, operand, neutral)?));
             }
@@ -188,29 +215,41 @@ impl Wider {
         Ok(None)
     }
 
-    /// Whether there is a form of `id` in that shape without a copy of anything large; true if a kernel's larger result
-    /// leads to it.
-    fn judge(&mut self, id: ValueId, shape: &[usize], depth: usize) -> Option<bool> {
+    /// How a form of `id` in that shape is come to without a copy of anything large, if it is.
+    fn judge(&mut self, id: ValueId, shape: &[usize]) -> Option<Chain> {
+        self.judge_within(id, shape, LONGEST).unwrap_or(None)
+    }
+
+    /// As [`Wider::judge`]; an error if chains of `depth` symbols did not tell.
+    fn judge_within(&mut self, id: ValueId, shape: &[usize], depth: usize) -> Result<Option<Chain>, ()> {
         if self.meta(id).shape() == shape {
-            return Some(false);
+            return Ok(Some(Chain { leads: false, length: 0 }));
         }
         let form = (id, shape.to_vec());
         if self.known.contains_key(&form) {
-            return Some(true);
+            return Ok(Some(Chain { leads: true, length: 0 }));
         }
         if let Some(judged) = self.judged.get(&form) {
-            return *judged;
+            return Ok(*judged);
         }
-        let small = (self.meta(id).bytes() <= SMALL).then_some(false);
-        let judged = match self.route(id, shape).filter(|_| depth > 0) {
+        let small = (self.meta(id).bytes() <= SMALL).then_some(Chain { leads: false, length: 0 });
+        let judged = match self.route(id, shape) {
+            Some(_) if depth == 0 => return Err(()),
             Some(route) => {
-                let operands = route.operands.iter().map(|(operand, shape)| self.judge(*operand, shape, depth - 1));
-                operands.collect::<Option<Vec<bool>>>().map(|leads| leads.contains(&true)).or(small)
+                let mut all = Some(Chain { leads: false, length: 0 });
+                for (operand, shape) in &route.operands {
+                    let chain = self.judge_within(*operand, shape, depth - 1)?;
+                    all = all.zip(chain).map(|(all, chain)| Chain {
+                        leads: all.leads || chain.leads,
+                        length: all.length.max(chain.length + 1),
+                    });
+                }
+                all.filter(|chain| chain.length < LONGEST).or(small)
             }
             None => small,
         };
         self.judged.insert(form, judged);
-        judged
+        Ok(judged)
     }
 
     /// The form that [`Wider::judge`] found.
@@ -222,7 +261,7 @@ impl Wider {
         if let Some(known) = self.known.get(&form) {
             return Ok(*known);
         }
-        let leads = self.judge(id, shape, LONGEST) == Some(true);
+        let leads = self.judge(id, shape).is_some_and(|chain| chain.leads);
         let route = self.route(id, shape);
         let made = match route.filter(|route| leads || route.operands.is_empty() || self.meta(id).bytes() > SMALL) {
             Some(route) => {
@@ -267,8 +306,12 @@ impl Wider {
             let length = Arg::value(*shape.first()?);
             return Some(Route { operands: Vec::new(), arguments: with_attribute(symbol, "length", length)? });
         }
+        if def.overload == Some(Role::Full) {
+            let size = Arg::value(shape.to_vec());
+            return Some(Route { operands: Vec::new(), arguments: with_attribute(symbol, "size", size)? });
+        }
         let operands = match rules.elements {
-            None if rules.scalar.is_some() => same(),
+            None if rules.scalar.is_some() && symbol.operands().next().is_some() => same(),
             Some(Elements::Convert) => same(),
             Some(Elements::Broadcast) => {
                 let operand = symbol.operands().next()?;
@@ -331,16 +374,23 @@ impl Wider {
         for dim in (0..to.rank()).filter(|dim| from.shape()[*dim] != to.shape()[*dim]) {
             let [own, wide] = [&from, &to].map(|meta| meta.shape()[dim]);
             let whole = |number: i64| Arg::value(Scalar::Int(number));
-            // Kernels compute the numbers of columns, and read none.
-            let counted = vec![
-                Arg::value(wide),
-                whole(0),
-                whole(1),
-                Arg::Attribute(Attribute::DType(DType::I32)),
-                Arg::value(to.device().to_string()),
-            ];
-            let name = self.fresh(larger, "columns");
-            let columns = self.call(role(Role::Iota)?, counted, name, at)?;
+            let columns = match self.columns.get(&wide) {
+                Some(columns) => *columns,
+                None => {
+                    // Kernels compute the numbers of columns, and read none.
+                    let counted = vec![
+                        Arg::value(wide),
+                        whole(0),
+                        whole(1),
+                        Arg::Attribute(Attribute::DType(DType::I32)),
+                        Arg::value(to.device().to_string()),
+                    ];
+                    let name = self.fresh(larger, "columns");
+                    let columns = self.call(role(Role::Iota)?, counted, name, at)?;
+                    self.columns.insert(wide, columns);
+                    columns
+                }
+            };
             let name = self.fresh(larger, "column");
             let arguments = vec![Arg::Tensor(columns), Arg::value(to.shape().to_vec()), Arg::value(vec![dim])];
             let column = self.call(role(Role::Broadcast)?, arguments, name, at)?;
