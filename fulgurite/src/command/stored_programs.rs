@@ -52,6 +52,8 @@ pub fn stored(text: &str) -> Vec<Stored> {
     let (mut heading, mut version): (Option<&str>, Option<&str>) = (None, None);
     let mut acquired: HashMap<&str, usize> = HashMap::new();
     let mut open = false;
+    // The end of the last program that has a text, if nothing came behind it but empty lines.
+    let mut ended: Option<usize> = None;
     let mut next = 0;
     for whole in text.split_inclusive('\n') {
         let (at, line) = (next, whole.trim_end_matches('\n'));
@@ -60,7 +62,7 @@ pub fn stored(text: &str) -> Vec<Stored> {
         let begins = line.starts_with("# fulgurite trace ");
         if let Some(title) = heading_of(line) {
             heading = Some(title);
-            open = false;
+            (open, ended) = (false, None);
             if let Some((stage, executor)) = title.split_once(AS_ACQUIRED)
                 && let Some(acquired) = acquired.get(&*stage.replace("claimed", "acquired"))
             {
@@ -74,7 +76,16 @@ pub fn stored(text: &str) -> Vec<Stored> {
                 acquired.entry(heading).or_insert(found.len());
             }
             found.push(Stored { heading: heading.map(str::to_owned), version, range: Some(at..at), text: first });
-            open = true;
+            (open, ended) = (true, None);
+        } else if let (Some(from), Some(program)) = (ended, found.last_mut())
+            && !(line.is_empty() || line.starts_with('#'))
+        {
+            // Behind the end of a program there is nothing but the next one: the parser says so of its line.
+            let end = at + line.len();
+            program.text.push_str(&text[from..end]);
+            program.text.push('\n');
+            program.range = program.range.take().map(|range| range.start..end);
+            ended = Some(next);
         }
         if begins {
             version = Some(line);
@@ -86,8 +97,8 @@ pub fn stored(text: &str) -> Vec<Stored> {
                 range.end = at + line.len();
             }
         }
-        if line == "}" {
-            open = false;
+        if open && line == "}" {
+            (open, ended) = (false, Some(next));
         }
     }
     // What is a version alone said that of the programs behind it.
@@ -164,6 +175,18 @@ mod tests {
         assert_eq!(headings(SNAPSHOT), ["forward, acquired", "forward, claimed"]);
         assert!(found[1].1.ends_with("  return\n}\n"), "{found:?}");
         assert_eq!(headings("# fulgurite trace 2\n}\n# fulgurite trace 2\n}\n"), ["program", "program 2"]);
+    }
+
+    #[test]
+    fn what_stands_behind_a_program_is_a_part_of_it() {
+        let text = SNAPSHOT.replace("}\n\n== forward, claimed", "}\n\nfurther text\n# saved\n== forward, claimed");
+        let found = stored(&text);
+        assert_eq!(found.len(), 2);
+        let range = found[0].range.clone().unwrap();
+        assert!(text[range].ends_with("}\n\nfurther text"), "{}", found[0].text);
+        let error = parse(&found[0].text).unwrap_err().to_string();
+        assert!(error.contains("expected the end of the text, found 'further'"), "{error}");
+        parse(&found[1].text).unwrap();
     }
 
     #[test]
