@@ -1,8 +1,8 @@
 //! Rows of whole fours, which the device asks for: whatever leads to a product, and whoever is in the list.
 
 use fulgurite::compile::Options;
+use fulgurite::ops::prims::{matmul, permute};
 use fulgurite::prelude::*;
-use fulgurite::prims::{matmul, permute};
 use fulgurite_example_sim as _;
 
 fn matrix(rows: usize, columns: usize) -> Array {
