@@ -61,6 +61,9 @@ pub(super) struct Wider {
     known: FxHashMap<Form, ValueId>,
     /// Those whose other elements are zeros.
     zeros: FxHashMap<Form, ValueId>,
+    /// Copies with zeros, and whether they are of the forward pass: one for the backward pass is made there, since what
+    /// is kept from one pass to the other takes memory all the while.
+    copies: FxHashMap<(Form, bool), ValueId>,
     /// Whether there is a larger form without a copy of anything large, and how it is come to.
     judged: FxHashMap<Form, Option<Chain>>,
     /// The numbers of so many columns.
@@ -71,12 +74,12 @@ pub(super) struct Wider {
 
 impl Wider {
     pub(super) fn new(flattener: Flattener) -> Wider {
-        let [known, zeros] = [FxHashMap::default(), FxHashMap::default()];
         let mut wider = Wider {
             flattener,
             producers: Vec::new(),
-            known,
-            zeros,
+            known: FxHashMap::default(),
+            zeros: FxHashMap::default(),
+            copies: FxHashMap::default(),
             judged: FxHashMap::default(),
             columns: FxHashMap::default(),
             rows: Vec::new(),
@@ -171,18 +174,22 @@ impl Wider {
                 chain.push((std::mem::replace(&mut form, operand), arguments));
                 continue;
             }
-            let made = if self.judge(id, shape).is_some_and(|chain| chain.leads) {
+            if self.judge(id, shape).is_some_and(|chain| chain.leads) {
                 let larger = self.make(id, shape)?;
-                self.masked(larger, id, 0.0)?
-            } else {
-                self.copied(id, shape, at)?
-            };
-            self.zeros.insert(form, made);
+                let made = self.masked(larger, id, 0.0)?;
+                self.zeros.insert(form, made);
+                break made;
+            }
+            let copy = (form.clone(), at.0 == Pass::Forward);
+            if let Some(known) = self.copies.get(&copy) {
+                break *known;
+            }
+            let made = self.copied(id, shape, at)?;
+            self.copies.insert(copy, made);
             break made;
         };
         for (form, arguments) in chain.into_iter().rev() {
             made = self.again(form.0, &[made], arguments)?;
-            self.zeros.insert(form, made);
         }
         Ok(made)
     }
