@@ -309,6 +309,20 @@ fn differences_exit_with_one() {
 }
 
 #[test]
+fn lines_without_a_memory_plan_do_not_move_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = |file: &str, line: &str| {
+        let text = format!("# fulgurite trace 2\ntrace f for cpu (a: f32[4]) {{\n  {line}\n  return out = y\n}}\n");
+        std::fs::write(folder.path().join(file), text).unwrap();
+    };
+    store("one", "y: f32[4] = prims::exp(a)");
+    store("two", "y: f32[4], z: i64[4] = prims::topk(a, k=4, dim=0, largest=true)");
+    let ran = run_in(folder.path(), &["trace", "diff", "one", "two"]);
+    assert_eq!((ran.code, ran.err.as_str()), (1, ""));
+    assert!(ran.out.contains("prims::topk") && !ran.out.contains("storage"), "{}", ran.out);
+}
+
+#[test]
 fn differences_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     show(folder.path(), "a", &["prims::matmul", "--stage", "claim"]);

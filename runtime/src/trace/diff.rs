@@ -229,6 +229,9 @@ fn compare_symbols((a_block, a): (&Block, &BoundSymbol), (b_block, b): (&Block, 
         let values = symbol.results.iter().map(|id| block.values.get(id.index()));
         values.map(|value| value.map_or_else(String::new, |value| value.meta.to_string())).collect()
     };
+    let planned = |block: &Block, symbol: &BoundSymbol| {
+        symbol.results.iter().any(|id| block.values.get(id.index()).is_some_and(|value| value.storage.is_some()))
+    };
     let storage = |block: &Block, symbol: &BoundSymbol| -> String {
         let of = |id: &super::ValueId| block.values.get(id.index()).and_then(|value| value.storage);
         let text = |storage| match storage {
@@ -259,7 +262,8 @@ fn compare_symbols((a_block, a): (&Block, &BoundSymbol), (b_block, b): (&Block, 
         moved,
         call: strip(a_block, a) != strip(b_block, b),
         types: types(a_block, a) != types(b_block, b),
-        storage: (places.0 != places.1).then_some(places),
+        // Before the memory plan nothing has a place, however many results there are.
+        storage: (places.0 != places.1 && (planned(a_block, a) || planned(b_block, b))).then_some(places),
         claim: a.executor != b.executor,
         schedule: schedule(a_block, a) != schedule(b_block, b),
         refusals: refusals(&a.refusals) != refusals(&b.refusals),
