@@ -179,7 +179,8 @@ mod tests {
 
     #[test]
     fn what_stands_behind_a_program_is_a_part_of_it() {
-        let text = SNAPSHOT.replace("}\n\n== forward, claimed", "}\n\nfurther text\n# saved\n== forward, claimed");
+        let program = "# fulgurite trace 2\ntrace f for cpu (x: f32[]) {\n  return out = x\n}\n";
+        let text = format!("== acquired\n{program}\nfurther text\n# saved\n== claimed\n{program}\n");
         let found = stored(&text);
         assert_eq!(found.len(), 2);
         let range = found[0].range.clone().unwrap();
