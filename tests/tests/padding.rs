@@ -22,8 +22,8 @@ fn step((hidden, weight, target): Inputs<Tensor>) -> (Tensor, (Tensor, Tensor)) 
 
 fn metas(dtype: DType, device: Device) -> Inputs<TensorMeta> {
     (
-        TensorMeta::new([4, 512, 256], dtype, device),
-        TensorMeta::new([50_257, 256], dtype, device),
+        TensorMeta::new([4, 512, 768], dtype, device),
+        TensorMeta::new([50_257, 768], dtype, device),
         TensorMeta::new([2048], DType::I64, device),
     )
 }
@@ -58,7 +58,7 @@ fn logits_of_odd_classes_are_whole_rows_from_product_to_product() {
     let copies =
         planned.block.symbols.iter().filter(|symbol| symbol.operator().is_some_and(|def| def.name == "prims::pad"));
     let copied: Vec<&[usize]> = copies.map(|symbol| planned.block.meta(symbol.results[0]).shape()).collect();
-    assert!(copied.iter().all(|shape| **shape == [50_304, 256]), "{copied:?}");
+    assert!(copied.iter().all(|shape| **shape == [50_304, 768]), "{copied:?}");
     // Rows of all logits are gone through by one region, in whole vectors.
     let wide = |symbol: &&BoundSymbol| {
         symbol.results.iter().any(|id| planned.block.meta(*id).shape() == [2048, 50_304]) && symbol.body.is_some()
