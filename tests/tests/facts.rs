@@ -11,8 +11,10 @@ const SOURCES: [&str; 4] =
     ["runtime/src", "executors/regions/src", "executors/cpu/src/fusion.rs", "executors/cuda/src/fusion.rs"];
 
 /// Words that operators are called as well, and what they mean there.
-const OTHER_MEANINGS: [(&str, &str, &str); 12] = [
+const OTHER_MEANINGS: [(&str, &str, &str); 14] = [
     ("runtime/src/compile.rs", "split", "the transform that makes two programs of one"),
+    ("runtime/src/compile.rs", "pad", "an option, and the transform that makes operands larger"),
+    ("runtime/src/transforms/pad.rs", "pad", "the same transform"),
     ("runtime/src/compile/programs.rs", "split", "the same transform"),
     ("runtime/src/transforms/autodiff/split.rs", "split", "the same transform"),
     ("runtime/src/array.rs", "slice", "the method of arrays, in its errors"),

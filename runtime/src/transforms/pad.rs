@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::claim;
 use super::dce;
 use super::flatten::{Flattener, Substitution};
-use crate::argument::{Arg, map_arguments};
+use crate::argument::map_arguments;
 use crate::error::{CallStack, Error, Failure, Result};
 use crate::executor::{ExecutorDef, find_implementation};
 use crate::fuel::Fuel;
@@ -171,9 +171,4 @@ fn copy(wider: &mut Wider, source: &Block, symbol: &BoundSymbol, substitution: &
         substitution[own.index()] = Some(operand);
     }
     Ok(())
-}
-
-/// The argument of that name, as one tensor or an attribute.
-fn argument<'a>(symbol: &'a BoundSymbol, name: &str) -> Option<&'a Arg<ValueId>> {
-    symbol.arguments.get(symbol.operator()?.param(name)?)
 }

@@ -3,7 +3,6 @@
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-use super::argument;
 use crate::DType;
 use crate::argument::{Arg, Attribute, AttributeType, Scalar, map_arguments};
 use crate::arithmetic::{Arithmetic, Elements};
@@ -421,6 +420,11 @@ impl Wider {
         let name = self.fresh(id, "padded");
         self.call(role(Role::Pad)?, arguments, name, at)
     }
+}
+
+/// The argument of that name, as one tensor or an attribute.
+fn argument<'a>(symbol: &'a BoundSymbol, name: &str) -> Option<&'a Arg<ValueId>> {
+    symbol.arguments.get(symbol.operator()?.param(name)?)
 }
 
 /// The arguments of a symbol with another attribute of that name.
