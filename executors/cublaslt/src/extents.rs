@@ -50,8 +50,9 @@ fn is_worth(rates: Rates, operations: f64, copies: &[usize]) -> bool {
     rates.lost * operations > 2.0 * copies
 }
 
-/// The shapes of operands if some are to be larger, and that is worth it. A result of `extents` that gets larger may
-/// have to be copied into its own extents, and so counts.
+/// The shapes of operands if some are to be larger, and that is worth it. `extents` are the rows and columns of the
+/// result, each beside what it becomes. A result that gets larger counts as copied, since whoever reads it may need it
+/// in its own extents.
 fn decided(
     rates: Rates,
     operations: f64,
@@ -62,7 +63,7 @@ fn decided(
     let mut copies: Vec<usize> =
         changed.map(|(operand, shape)| shape.iter().product::<usize>() * operand.meta.dtype().size()).collect();
     if extents.iter().any(|(own, wide)| own != wide) {
-        // What the extents beside those are is in the operations, of which each element takes two for each input.
+        // Each element of the result takes two operations for each element of a row of the input.
         let inputs = operands[0].0.meta.shape().last().copied().unwrap_or(1).max(1);
         let elements = (operations / (2 * inputs) as f64) as usize;
         copies.push(elements * operands[0].0.meta.dtype().size());

@@ -212,14 +212,15 @@ fn gather(block: &Block, limits: Limits, ahead: &VecDeque<Line>) -> Option<Vec<u
     if iteration.contains(&0) {
         return None;
     }
-    let chosen = chosen(limits, ahead, seed, Region::over(block, iteration), &FxHashSet::default());
-    let aside = for_others(&chosen.0, &chosen.1, ahead);
+    let with_all = gathered(limits, ahead, seed, Region::over(block, iteration), &FxHashSet::default());
+    let aside = for_others(&with_all.0, &with_all.1, ahead);
     let (_, members) = match aside.is_empty() {
-        true => chosen,
+        true => with_all,
         false => {
-            // Where what others wait for is computed before, they may be done before too, and all may be one region.
-            let other = self::chosen(limits, ahead, seed, Region::over(block, iteration), &aside);
-            if full(&other, ahead) > full(&chosen, ahead) { other } else { chosen }
+            // A line outside that reads such a member runs behind the region, and so does all that needs the line. If
+            // the member runs before the region, so does the line, and what needs it can join the region.
+            let without = gathered(limits, ahead, seed, Region::over(block, iteration), &aside);
+            if full(&without, ahead) > full(&with_all, ahead) { without } else { with_all }
         }
     };
     let work = members
@@ -234,7 +235,7 @@ fn full((region, members): &(Region<'_>, Vec<usize>), ahead: &VecDeque<Line>) ->
     members.iter().filter(is_full).count()
 }
 
-/// The members that have one value a row, need no other member but such, and are read outside of the region.
+/// The members that have one value a row, read no other members than such ones, and are read outside of the region.
 fn for_others(region: &Region<'_>, members: &[usize], ahead: &VecDeque<Line>) -> FxHashSet<usize> {
     let mut apart: FxHashSet<ValueId> = FxHashSet::default();
     for i in members {
@@ -259,7 +260,7 @@ fn for_others(region: &Region<'_>, members: &[usize], ahead: &VecDeque<Line>) ->
 }
 
 /// The members of a region that starts with `seed`, without the lines `aside`.
-fn chosen<'a>(
+fn gathered<'a>(
     limits: Limits,
     ahead: &VecDeque<Line>,
     seed: &BoundSymbol,

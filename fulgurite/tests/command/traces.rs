@@ -309,6 +309,22 @@ fn differences_exit_with_one() {
 }
 
 #[test]
+fn the_loss_of_odd_classes_reads_no_numbers_of_columns_and_whole_vectors() {
+    let options = "gpt2 --size 124M --layers 1 --tokenizer gpt2 --batch 16 --context 1024 --autocast bf16 \
+                   --target cuda:sm_90a --stage sources";
+    let words: Vec<&str> = ["trace", "show"].into_iter().chain(options.split_whitespace()).collect();
+    let sources = run(&words).ok();
+    let start = sources.find("rows of 50304 elements").expect("the loss is a region of whole rows");
+    let kernel = &sources[start..];
+    let kernel = &kernel[..kernel.find("\n}\n").expect("the kernel ends")];
+    assert!(kernel.lines().next().is_some_and(|line| line.contains("8 at once")), "{kernel}");
+    // The numbers of columns are computed; what is loaded by columns is the logits, in 16 bits.
+    assert!(kernel.contains("= (int)(column + j);"), "{kernel}");
+    let loads: Vec<&str> = kernel.lines().filter(|line| line.contains("load<")).collect();
+    assert!(!loads.is_empty() && loads.iter().all(|line| line.contains("row")), "{loads:#?}");
+}
+
+#[test]
 fn lines_without_a_memory_plan_do_not_move_in_memory() {
     let folder = tempfile::tempdir().unwrap();
     let store = |file: &str, line: &str| {

@@ -1,10 +1,10 @@
 //! Padding: a kernel whose operands have extents that do not fit the hardware (GPT-2's 50257 classes) gets larger ones,
 //! with zeros behind the elements, where its implementation asks for them (`padded`).
 //!
-//! What the kernel computes of them is a larger result, and the result proper a view of its beginning. Arithmetic that
-//! leads from there to another such kernel, or to a reduction, is done on all of the larger result, so that rows stay
-//! aligned and nothing is copied: see [`wider`]. Elements behind the proper ones are arbitrary there; a reduction
-//! passes them over, and a kernel gets zeros instead of them.
+//! The kernel computes a larger result of them; the result that the program asked for is a view of its beginning.
+//! Arithmetic that leads from there to another such kernel, or to a reduction, is done on the whole larger result: rows
+//! stay aligned, and the result is not copied; see [`wider`]. The elements behind those of the program are arbitrary.
+//! A reduction leaves them out, and a kernel gets zeros in their place. Any other operand is copied into a larger one.
 
 use rustc_hash::FxHashMap;
 

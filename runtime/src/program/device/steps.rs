@@ -131,7 +131,8 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
     Ok(Steps { steps, work, workspace_bytes })
 }
 
-/// The values from whose first element on memory holds 0, 1, 2, ...: what counts, and views of its beginning.
+/// The values whose memory holds 0, 1, 2, ... from their first element on: results of an iota, and views that begin
+/// where it begins.
 fn counted(trace: &Trace) -> FxHashSet<ValueId> {
     let block = &trace.block;
     let counts = |symbol: &&BoundSymbol| {
@@ -150,7 +151,7 @@ fn counted(trace: &Trace) -> FxHashSet<ValueId> {
         return counters;
     }
     let layouts = layouts(trace);
-    // What a symbol changes in its place counts no longer.
+    // An iota that a symbol changes in place no longer holds these numbers.
     for symbol in &block.symbols {
         for argument in symbol.operator().map_or(&[][..], |def| def.effects.mutates) {
             let changed = symbol.arguments.get(*argument).map_or(&[][..], Arg::tensors);

@@ -34,7 +34,7 @@ impl From<&BoundSymbol> for At {
     }
 }
 
-/// How a larger form is come to.
+/// What making a larger form takes.
 #[derive(Clone, Copy)]
 struct Chain {
     /// Whether a kernel's larger result leads to it.
@@ -63,7 +63,7 @@ pub(super) struct Wider {
     /// Copies with zeros, and whether they are of the forward pass: one for the backward pass is made there, since what
     /// is kept from one pass to the other takes memory all the while.
     copies: FxHashMap<(Form, bool), ValueId>,
-    /// Whether there is a larger form without a copy of anything large, and how it is come to.
+    /// What making a larger form takes; `None` if something large would be copied for it.
     judged: FxHashMap<Form, Option<Chain>>,
     /// The numbers of so many columns.
     columns: FxHashMap<usize, ValueId>,
@@ -155,7 +155,8 @@ impl Wider {
 
     /// A form of `id` in that shape, with zeros behind its elements; copied, if it must be, where `at` says.
     pub(super) fn with_zeros(&mut self, id: ValueId, shape: &[usize], at: At) -> Result<ValueId> {
-        // What is only rearranged is so in its larger form, which others may read too: the chain down to what is more.
+        // Views that only rearrange a value are made again of the larger form of that value, which others may read too.
+        // `chain` has these views, the last one first.
         let mut chain: Vec<(Form, Vec<Arg<ValueId>>)> = Vec::new();
         let mut form = (id, shape.to_vec());
         let mut made = loop {
@@ -221,12 +222,12 @@ impl Wider {
         Ok(None)
     }
 
-    /// How a form of `id` in that shape is come to without a copy of anything large, if it is.
+    /// What making a form of `id` in that shape takes; `None` if something large would be copied for it.
     fn judge(&mut self, id: ValueId, shape: &[usize]) -> Option<Chain> {
         self.judge_within(id, shape, LONGEST).unwrap_or(None)
     }
 
-    /// As [`Wider::judge`]; an error if chains of `depth` symbols did not tell.
+    /// As [`Wider::judge`]; an error if a chain is longer than `depth` symbols, so that the answer is not known.
     fn judge_within(&mut self, id: ValueId, shape: &[usize], depth: usize) -> Result<Option<Chain>, ()> {
         if self.meta(id).shape() == shape {
             return Ok(Some(Chain { leads: false, length: 0 }));
@@ -380,6 +381,7 @@ impl Wider {
         for dim in (0..to.rank()).filter(|dim| from.shape()[*dim] != to.shape()[*dim]) {
             let [own, wide] = [&from, &to].map(|meta| meta.shape()[dim]);
             let whole = |number: i64| Arg::value(Scalar::Int(number));
+            let dtype = if i32::try_from(wide).is_ok() { DType::I32 } else { DType::I64 };
             let columns = match self.columns.get(&wide) {
                 Some(columns) => *columns,
                 None => {
@@ -388,7 +390,7 @@ impl Wider {
                         Arg::value(wide),
                         whole(0),
                         whole(1),
-                        Arg::Attribute(Attribute::DType(DType::I32)),
+                        Arg::Attribute(Attribute::DType(dtype)),
                         Arg::value(to.device().to_string()),
                     ];
                     let name = self.fresh(larger, "columns");
