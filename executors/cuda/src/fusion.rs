@@ -1,5 +1,5 @@
 //! `fusion`: regions of elementwise arithmetic, broadcasts and row reductions on an NVIDIA GPU, each one generated
-//! kernel.
+//! kernel, and lists of lines that do the same to many inputs of a program.
 
 use fulgurite_ops_macros::executor;
 
@@ -11,6 +11,7 @@ pub mod fusion {
 
     use crate::elementwise::launch;
     use fulgurite_executor_regions::grouping::{Limits, fuse as gather, iteration_shape};
+    use fulgurite_executor_regions::lists;
     use fulgurite_executor_regions::program::{program_of, seen_in, stored_in};
     use fulgurite_executor_regions::widening::gather_before;
 
@@ -18,14 +19,21 @@ pub mod fusion {
     const LIMITS: Limits = Limits { executor: "fusion", members: "cuda", symbols: 48 };
 
     fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
-        gather(&gather_before(block, LIMITS.members, fuel), LIMITS, fuel)
+        let regions = gather(&gather_before(block, LIMITS.members, fuel), LIMITS, fuel);
+        lists::gather(&regions, LIMITS, fuel)
     }
 
     fn admits_region(body: &Block) -> Claim {
+        if lists::is_list(body, LIMITS.executor) {
+            return Ok(());
+        }
         fulgurite_executor_regions::rules::admits(body, LIMITS.executor)
     }
 
     fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], results: &[DeviceTensor]) -> Result<()> {
+        if lists::is_list(body, LIMITS.executor) {
+            return crate::many::plan(plan, body, LIMITS.executor, operands, results);
+        }
         let iteration =
             iteration_shape(body).ok_or_else(|| Failure::new("Region", "a region of the fusion executor is empty"))?;
         let program = program_of(body, LIMITS.executor)?;

@@ -6,6 +6,7 @@ pub mod elementwise;
 pub mod fusion;
 mod indexing;
 mod making;
+mod many;
 mod moving;
 mod order;
 mod placing;

@@ -1,8 +1,10 @@
 //! Regions: what executors that fuse symbols share. `grouping` gathers symbols of a trace into regions, `rules` says
 //! which regions compute what their operators say, `program` turns a region's body into the program that kernels are
-//! made of, and `widening` takes elements of 16-bit tensors before they are widened.
+//! made of, `widening` takes elements of 16-bit tensors before they are widened, and `lists` gathers lines that do the
+//! same to many inputs.
 
 pub mod grouping;
+pub mod lists;
 pub mod program;
 pub mod rules;
 pub mod widening;

@@ -112,6 +112,9 @@ struct Readers<'a> {
     repeated: FxHashSet<ValueId>,
     /// The first line that reads each value of the body, and whether it is the only one.
     lines: FxHashMap<ValueId, (&'a BoundSymbol, bool)>,
+    /// For each value of the body the first one that lines join it with, directly or through others. Of values that
+    /// none joins (in a list of lines), one may still be read while the other is written.
+    joined: Vec<ValueId>,
 }
 
 impl<'a> RegionReaders<'a> {
@@ -127,7 +130,9 @@ impl<'a> RegionReaders<'a> {
         };
         if !readers.declared {
             // A value that is given twice is read as two.
-            return !readers.repeated.contains(&operand) && !is_read_again(readers.body, *written, *read);
+            return readers.joined[written.index()] == readers.joined[read.index()]
+                && !readers.repeated.contains(&operand)
+                && !is_read_again(readers.body, *written, *read);
         }
         readers.lines.get(read).is_some_and(|(line, only)| {
             *only
@@ -156,8 +161,29 @@ impl<'a> Readers<'a> {
                 known.1 &= std::ptr::eq(known.0, line);
             }
         }
-        Some(Readers { body, declared, inner, repeated, lines })
+        Some(Readers { body, declared, inner, repeated, lines, joined: joined(body) })
     }
+}
+
+/// For each value of a block the first one that lines join it with, directly or through others.
+fn joined(block: &Block) -> Vec<ValueId> {
+    fn first(joined: &mut [ValueId], mut id: ValueId) -> ValueId {
+        while joined[id.index()] != id {
+            joined[id.index()] = joined[joined[id.index()].index()];
+            id = joined[id.index()];
+        }
+        id
+    }
+    let mut joined: Vec<ValueId> = (0..block.values.len() as u32).map(ValueId).collect();
+    for line in &block.symbols {
+        let mut all = line.operands().chain(line.results.iter().copied());
+        let Some(one) = all.next() else { continue };
+        for other in all {
+            let (a, b) = (first(&mut joined, one), first(&mut joined, other));
+            joined[a.max(b).index()] = a.min(b);
+        }
+    }
+    (0..block.values.len() as u32).map(|id| first(&mut joined, ValueId(id))).collect()
 }
 
 /// Whether a region may read the elements of `read` that are where it writes an element of `written` after that: a

@@ -12,9 +12,9 @@ use super::kernel::{GeneratedKernel, GeneratedParameter, grid};
 use super::problem::GenerateError;
 use super::region::{Operand, Region};
 
-const THREADS: usize = 256;
+pub(super) const THREADS: usize = 256;
 /// With fewer blocks than this a thread handles one vector, so that all multiprocessors have work.
-const MANY_BLOCKS: usize = 1024;
+pub(super) const MANY_BLOCKS: usize = 1024;
 
 pub(super) fn generate(region: &Region) -> Result<GeneratedKernel, GenerateError> {
     // Where all dimensions are one, the last vector may be cut off; in rows it must not be.
@@ -70,7 +70,10 @@ fn extents(region: &Region) -> String {
 
 /// The number of a thread's k-th piece of work, among those of all threads.
 fn piece(emitter: &Emitter<'_>) -> String {
-    let block = if emitter.index == "int" { "blockIdx.x" } else { "(unsigned long long)blockIdx.x" };
+    let block = match emitter.index {
+        "int" => emitter.block.to_owned(),
+        _ => format!("(unsigned long long){}", emitter.block),
+    };
     match emitter.unroll {
         1 => format!("{block} * {THREADS}u + threadIdx.x"),
         unroll => format!("({block} * {unroll}u + k) * {THREADS}u + threadIdx.x"),
@@ -82,7 +85,7 @@ fn full_outputs(region: &Region) -> impl Iterator<Item = &Operand> {
 }
 
 /// All dimensions are one: an index is a place in every operand.
-fn write_flat(emitter: &mut Emitter<'_>) {
+pub(super) fn write_flat(emitter: &mut Emitter<'_>) {
     emitter.define_uniform();
     let (index, vector) = (emitter.index, emitter.vector);
     let position = match vector {

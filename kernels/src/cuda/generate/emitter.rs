@@ -22,6 +22,8 @@ pub(super) struct Emitter<'a> {
     pub(super) index: &'static str,
     /// Whether loads define what they load into, which otherwise is declared before.
     pub(super) defines_loaded: bool,
+    /// The number of a block, among those that share the work.
+    pub(super) block: &'static str,
 }
 
 impl<'a> Emitter<'a> {
@@ -34,6 +36,7 @@ impl<'a> Emitter<'a> {
             unroll,
             index: if wide { "long long" } else { "int" },
             defines_loaded: false,
+            block: "blockIdx.x",
         }
     }
 

@@ -22,6 +22,7 @@ mod elementwise;
 mod emitter;
 mod functions;
 mod kernel;
+mod many;
 mod passes;
 mod problem;
 mod region;
@@ -34,6 +35,7 @@ mod transposed;
 use region::Region;
 
 pub use kernel::{GeneratedKernel, GeneratedParameter, OPTIONS};
+pub use many::{MOST_TENSORS, ManyKernel};
 pub use problem::{GenerateError, InputOperand, OutputOperand, Problem};
 pub use stages::{Holder, Stage, StageOperand, Stages};
 
