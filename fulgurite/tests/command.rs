@@ -6,6 +6,8 @@ extern crate self as placeholder_crate;
 
 #[path = "command/axe.rs"]
 mod axe;
+#[path = "command/bench.rs"]
+mod bench;
 #[path = "command/book.rs"]
 mod book;
 #[path = "command/browser.rs"]

@@ -44,8 +44,9 @@ struct Report {
     log: Option<String>,
 }
 
+/// A library that is looked for at run time, and what was found.
 #[derive(Serialize)]
-struct Library {
+pub(super) struct Library {
     name: &'static str,
     found: bool,
     path: Option<PathBuf>,
@@ -152,7 +153,8 @@ fn devices(executors: &[&'static ExecutorDef]) -> Vec<Device> {
     std::iter::once(host).chain(device_kinds().into_iter().map(of)).collect()
 }
 
-fn libraries() -> Vec<Library> {
+/// The libraries of CUDA and what was found of them.
+pub(super) fn libraries() -> Vec<Library> {
     let Probe { driver, nvrtc, cublaslt, nccl, cudnn, .. } = probe();
     let library = |library: &cuda::Library| match &library.state {
         LibraryState::Found { path, version } => {

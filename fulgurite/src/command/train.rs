@@ -1,6 +1,7 @@
 //! `train`: the options of a training run on the command line. The run itself is `fulgurite::models::train`.
 
 mod arguments;
+mod bench;
 mod config;
 mod earlier;
 
@@ -79,6 +80,9 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         compile,
         stop: Some(stop_when_interrupted()?),
     };
+    if let Some(steps) = of.bench {
+        return bench::run(&options, steps);
+    }
     let mut broken = None;
     let trained = train(&options, stderr().is_terminal(), &mut |line| {
         if let Err(failed) = say!("{line}") {

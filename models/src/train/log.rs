@@ -61,6 +61,8 @@ pub(super) struct Log<'a> {
     first: u64,
     /// The loss of each step.
     pub(super) losses: Vec<f64>,
+    /// How long each step took.
+    pub(super) laps: Vec<Duration>,
     pub(super) clock: Clock,
 }
 
@@ -87,6 +89,7 @@ impl<'a> Log<'a> {
             seconds_at_peak,
             first: done + 1,
             losses: Vec::new(),
+            laps: Vec::new(),
             clock: Clock::start(),
         })
     }
@@ -141,7 +144,9 @@ impl<'a> Log<'a> {
         self.losses.push(*loss);
         self.clock.tick();
         let rate = self.schedule.learning_rate(number - 1);
-        let spent = self.clock.lap().as_secs_f64();
+        let lap = self.clock.lap();
+        self.laps.push(lap);
+        let spent = lap.as_secs_f64();
         // The first step compiles.
         let speed = (number != self.first && spent > 0.0).then_some(1.0 / spent);
         let metrics = Metrics {
@@ -185,7 +190,7 @@ pub(super) fn peak_flops(options: &TrainOptions) -> Result<Option<f64>> {
 }
 
 /// The largest amount of memory that this process has held so far: of the device's, or of the host's in arrays.
-fn peak_bytes(options: &TrainOptions) -> Result<u64> {
+pub(super) fn peak_bytes(options: &TrainOptions) -> Result<u64> {
     let device = options.device();
     Ok(match device.is_cpu() {
         true => fulgurite_kernels::buffer::peak_bytes(),

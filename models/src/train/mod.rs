@@ -1,6 +1,7 @@
 //! Training a model: from options to a report.
 
 mod arrays;
+mod bench;
 mod failure;
 mod log;
 pub mod notes;
@@ -21,6 +22,7 @@ use fulgurite_runtime::{Error, Result};
 
 pub use crate::parameters::{initial_parameters, parameters_from, zeros};
 pub use arrays::{batch_arrays, generator, step_scalars};
+pub use bench::{Bench, FOLDER as BENCH_FOLDER, WARM_UP, bench};
 pub use failure::{Cause, Divergence, TrainError};
 pub use notes::{DROPOUT_STREAMS, PRECISION};
 pub use options::{OnNonFinite, TrainOptions, TrainReport};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fulgurite_runtime::device::{Activity, DeviceState};
 use fulgurite_runtime::{Array, Error, Result};
@@ -41,6 +41,10 @@ pub(super) struct Steps<'a> {
 pub(super) struct Taken {
     /// The loss of each step.
     pub(super) losses: Vec<f64>,
+    /// How long each step took: from the report of the step before it to its own.
+    pub(super) laps: Vec<Duration>,
+    /// For how long the host made the batch of each step and enqueued the step.
+    pub(super) enqueuing: Vec<Duration>,
     /// Steps whose update was left out.
     pub(super) skipped: u64,
     pub(super) tokens_per_second: f64,
@@ -106,6 +110,7 @@ impl Steps<'_> {
         let mut log = Log::open(options, self.schedule, self.programs.config, at, self.progress, (line, report))?;
         let mut skipped = Skipped::default();
         let mut unread: Option<Enqueued> = None;
+        let mut enqueuing = Vec::new();
         let mut recording = None;
         while run.done < options.steps {
             let number = run.done + 1;
@@ -114,6 +119,7 @@ impl Steps<'_> {
                 device.begin_timeline()?;
                 recording = Some(Recording(device));
             }
+            let begun = Instant::now();
             let batch = match (options.accumulate == 1).then(|| next_arrays(&mut run.batches)).transpose() {
                 Ok(batch) => batch,
                 Err(error) => {
@@ -141,6 +147,7 @@ impl Steps<'_> {
                     });
                 }
             };
+            enqueuing.push(begun.elapsed());
             run.done = number;
             if let Some(before) = unread.take() {
                 self.read(&run, before, &mut skipped, &mut log)?;
@@ -164,7 +171,9 @@ impl Steps<'_> {
         log.end_bar();
         log.sync()?;
         let tokens_per_second = log.tokens_per_second();
-        let mut taken = Taken { losses: log.losses, skipped: skipped.all, tokens_per_second, timeline: Vec::new() };
+        let Log { losses, laps, .. } = log;
+        let timeline = Vec::new();
+        let mut taken = Taken { losses, laps, enqueuing, skipped: skipped.all, tokens_per_second, timeline };
         if let Some(Recording(device)) = &recording {
             taken.timeline = device.end_timeline()?;
         }

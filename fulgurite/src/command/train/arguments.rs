@@ -43,7 +43,8 @@ pub enum Model {
   fulgurite train gpt2 --size micro --tokenizer gpt2 --data text.txt --batch 8 --accumulate 4 --out runs/micro
   fulgurite train gpt2 --init gpt2_124M.bin --data 'shards/*_train.bin' --validation shards/tiny_shakespeare_val.bin
   fulgurite train gpt2 --size nano --steps 600 --out runs/nano --resume
-  fulgurite train gpt2 --precision bf16-mixed --device cuda --size 124M --tokenizer gpt2"))]
+  fulgurite train gpt2 --precision bf16-mixed --device cuda --size 124M --tokenizer gpt2
+  fulgurite train gpt2 --precision bf16-mixed --device cuda --size 124M --tokenizer gpt2 --batch 16 --bench 50"))]
 pub struct Gpt2 {
     /// nano, micro, mini, small, 124M, 355M, 774M or 1558M; micro otherwise.
     #[arg(long, conflicts_with = "init")]
@@ -168,6 +169,13 @@ pub(super) struct Run {
     /// The beginning of samples of text.
     #[arg(long, default_value = "\n")]
     pub(super) prompt: String,
+    /// Times this many steps after a warm-up, with the options and the data of the run, and ends: prints the median and
+    /// the spread, tokens/s, peak memory, the host's time, MFU, and writes bench/bench.json in the folder. No checkpoint
+    /// is read or written.
+    #[arg(long, value_name = "STEPS", conflicts_with_all = [
+        "resume", "overwrite", "profile", "steps", "save_every", "evaluate_every", "sample_every"
+    ])]
+    pub(super) bench: Option<u64>,
     /// The folder for the checkpoint and the traces; `runs/` and the family otherwise.
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,

@@ -1,0 +1,107 @@
+//! `train --bench`: what a step of a run takes, and what it ran on, in words and as JSON.
+
+use std::io::{IsTerminal, stderr};
+use std::process::ExitCode;
+
+use fulgurite::device::DeviceState;
+use fulgurite::models::train::{Bench, TrainError, TrainOptions, WARM_UP, bench};
+use serde::Serialize;
+
+use super::super::doctor::{self, Library};
+use super::super::outcome::{Failed, Outcome};
+use super::super::output::{complain, program, say};
+use super::DIVERGED;
+use crate::cases::write_whole;
+
+/// The file in the folder of the bench.
+const FILE: &str = "bench.json";
+
+/// What is written.
+#[derive(Serialize)]
+struct Written<'a> {
+    /// The command line.
+    command: String,
+    version: &'static str,
+    build: &'static str,
+    device: String,
+    libraries: Vec<Library>,
+    precision: &'a str,
+    batch: usize,
+    accumulate: usize,
+    warm_up: u64,
+    #[serde(flatten)]
+    bench: &'a Bench,
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+%@".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// The processor, or the device's model.
+fn device(options: &TrainOptions) -> Result<String, Failed> {
+    match options.compile.device.filter(|device| !device.is_cpu()) {
+        Some(device) => Ok(DeviceState::of(device)?.context().properties().model.clone()),
+        None => Ok(fulgurite_kernels::machine::processor().unwrap_or_else(|| "unknown processor".into())),
+    }
+}
+
+/// Times the steps, tells the figures and writes them.
+pub(super) fn run(options: &TrainOptions, steps: u64) -> Outcome {
+    let mut broken = None;
+    let timed = bench(options, steps, stderr().is_terminal(), &mut |line| {
+        if let Err(failed) = say!("{line}") {
+            broken.get_or_insert(failed);
+        }
+    });
+    let bench = match timed {
+        Ok(bench) => bench,
+        Err(TrainError::Failed(error)) => return Err(error.into()),
+        Err(TrainError::Diverged(divergence)) => {
+            complain(&divergence.to_string());
+            return Ok(ExitCode::from(DIVERGED));
+        }
+    };
+    let arguments = std::env::args().skip(1).map(|word| quoted(&word));
+    let written = Written {
+        command: [program()].into_iter().chain(arguments).collect::<Vec<_>>().join(" "),
+        version: env!("CARGO_PKG_VERSION"),
+        build: if cfg!(debug_assertions) { "debug" } else { "release" },
+        device: device(options)?,
+        libraries: if options.compile.device.is_some() { doctor::libraries() } else { Vec::new() },
+        precision: options.precision.name(),
+        batch: options.batch,
+        accumulate: options.accumulate,
+        warm_up: WARM_UP,
+        bench: &bench,
+    };
+    let path = options.out.join(fulgurite::models::train::BENCH_FOLDER).join(FILE);
+    let text = serde_json::to_string_pretty(&written).map_err(|error| Failed::file(&path, error))?;
+    write_whole(&path, format!("{text}\n").as_bytes())?;
+    let Bench { median_ms, quartiles_ms, range_ms, .. } = &bench;
+    say!("device: {}", written.device)?;
+    say!(
+        "step: {median_ms:.3} ms, half of {} steps {:.3} to {:.3}, all {:.3} to {:.3}",
+        bench.milliseconds.len(),
+        quartiles_ms[0],
+        quartiles_ms[1],
+        range_ms[0],
+        range_ms[1]
+    )?;
+    say!("speed: {:.0} tokens/s, {} tokens a step", bench.tokens_per_second, bench.tokens)?;
+    match (bench.mfu, bench.peak_flops) {
+        (Some(mfu), Some(peak)) => {
+            say!("model FLOPs: {:.1} % of {:.1} TFLOP/s", 100.0 * mfu, peak / 1e12)?;
+        }
+        _ => say!("model FLOPs: no share, since what the device does at most is not known (--peak-tflops)")?,
+    }
+    say!("memory: {:.1} MiB at most", bench.peak_bytes as f64 / f64::from(1 << 20))?;
+    say!("host: {:.1} us a step", bench.host_us)?;
+    say!("first step: {:.2} s after the start, {} compilation(s)", bench.first_step_s, bench.compiles)?;
+    say!("bench: {}", path.display())?;
+    broken.map_or(Ok(ExitCode::SUCCESS), Err)
+}

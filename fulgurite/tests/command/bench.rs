@@ -1,0 +1,65 @@
+//! `train --bench`: what it prints and writes, and that it leaves a run alone.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::run_in;
+
+const SMALL: [&str; 10] = ["train", "gpt2", "--size", "nano", "--context", "16", "--batch", "2", "--out", "run"];
+
+#[test]
+fn a_bench_tells_and_writes_what_a_step_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = run_in(folder.path(), &[&SMALL[..], &["--bench", "3", "--peak-tflops", "0.5"]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for word in ["step: ", "half of 3 steps", "tokens/s, 32 tokens a step", "% of 0.5 TFLOP/s", "memory: ", "host: "] {
+        assert!(ran.out.contains(word), "no {word:?} in\n{}", ran.out);
+    }
+    let text = fs::read_to_string(folder.path().join("run/bench/bench.json")).unwrap();
+    let file: Value = serde_json::from_str(&text).unwrap();
+    let number = |name: &str| file[name].as_f64().unwrap_or_else(|| panic!("no number {name} in {text}"));
+    assert_eq!(file["milliseconds"].as_array().unwrap().len(), 3);
+    assert_eq!((number("tokens"), number("vocabulary"), number("warm_up")), (32.0, 256.0, 10.0));
+    let (median, least, most) = (number("median_ms"), file["range_ms"][0].as_f64(), file["range_ms"][1].as_f64());
+    assert!(least.unwrap() <= median && median <= most.unwrap(), "{text}");
+    assert!((number("tokens_per_second") * median - 32e3).abs() < 1e-3 * 32e3, "{text}");
+    assert!(["mfu", "peak_bytes", "host_us", "first_step_s"].iter().all(|name| number(name) > 0.0), "{text}");
+    let command = file["command"].as_str().unwrap();
+    assert!(command.ends_with("--out run --bench 3 --peak-tflops 0.5"), "{command}");
+    assert!(!folder.path().join("run/checkpoint.safetensors").exists());
+    assert!(!folder.path().join("run/bench/checkpoint.safetensors").exists());
+}
+
+#[test]
+fn a_run_in_the_folder_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let more = ["--steps", "2", "--warmup", "1", "--evaluate-batches", "1", "--sample-tokens", "2"];
+    assert_eq!(run_in(folder.path(), &[&SMALL[..], &more].concat()).code, 0);
+    let files = || {
+        let names = ["checkpoint.safetensors", "metrics.csv", "events.jsonl", "report.html"];
+        names.map(|name| fs::read(folder.path().join("run").join(name)).unwrap())
+    };
+    let before = files();
+    for _ in 0..2 {
+        let ran = run_in(folder.path(), &[&SMALL[..], &["--bench", "1"]].concat());
+        assert_eq!(ran.code, 0, "{}", ran.err);
+    }
+    assert!(files() == before, "a file of the run has changed");
+}
+
+#[test]
+fn what_a_bench_cannot_do_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for (more, expected) in [
+        (&["--bench", "0"][..], "argument 'bench': is 0, expected a number of steps from 1 on"),
+        (&["--bench", "18446744073709551615"], "expected a number of steps from 1 on"),
+        (&["--bench", "few"], "invalid value 'few' for '--bench <STEPS>'"),
+        (&["--bench", "3", "--resume"], "cannot be used with"),
+        (&["--bench", "3", "--steps", "4"], "cannot be used with"),
+    ] {
+        let ran = run_in(folder.path(), &[&SMALL[..], more].concat());
+        assert!(ran.code != 0 && ran.err.contains(expected), "{more:?}: {}\n{}", ran.code, ran.err);
+        assert!(!folder.path().join("run").exists(), "{more:?} wrote something");
+    }
+}
