@@ -4,6 +4,7 @@ mod arguments;
 mod bench;
 mod config;
 mod earlier;
+mod exit;
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ use super::output::{complain, say};
 use super::profile_page;
 
 pub use arguments::Model;
+use exit::{DIVERGED, INTERRUPTED};
 
 /// Trains a model; `given` is whether an option is on the command line, by its name here.
 pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
@@ -113,12 +115,6 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
     }
     broken.map_or(Ok(if report.stopped { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS }), Err)
 }
-
-/// The exit code of a run whose numbers were no longer finite.
-const DIVERGED: u8 = 3;
-
-/// The exit code of what an interruption ended.
-const INTERRUPTED: u8 = 130;
 
 /// Is set by the first Ctrl-C, so that the run ends with a checkpoint; the second ends it at once.
 fn stop_when_interrupted() -> Result<Arc<AtomicBool>, Failed> {

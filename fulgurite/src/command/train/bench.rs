@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::super::doctor::{self, Library};
 use super::super::outcome::{Failed, Outcome};
 use super::super::output::{complain, program, say};
-use super::DIVERGED;
+use super::exit::DIVERGED;
 use crate::cases::write_whole;
 
 /// The file in the folder of the bench.
