@@ -4,11 +4,13 @@
 
 pub mod access;
 pub mod buffer;
+pub mod caches;
 pub mod cuda;
 pub mod dtype;
 pub mod elements;
 pub mod elementwise;
 mod extents;
+pub mod folder;
 pub mod fused;
 #[doc(hidden)]
 pub mod gemm;

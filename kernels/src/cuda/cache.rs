@@ -4,19 +4,17 @@
 //! locks: each writes its own file and renames it, and the last rename replaces an equal file.
 
 use super::error::Result;
-use super::folder::Folder;
 use super::headers::Included;
 use super::library::Version;
 use super::nvrtc::{self, COMMON_OPTIONS, Compilation, Cubin};
+use crate::caches::caches;
+use crate::folder::Folder;
 use blake3::Hash;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-/// The folder of all caches; by default the user's cache folder.
-pub const CACHE_VARIABLE: &str = "FULGURITE_CACHE";
 
 /// Maximum size of all entries on disk, in bytes; the least recently used entries are removed.
 const MOST_BYTES: u64 = 1 << 30;
@@ -59,14 +57,11 @@ enum Unusable {
 }
 
 impl KernelCache {
-    /// The process's cache: on disk below [`CACHE_VARIABLE`] or the user's cache folder, if there is one.
+    /// The process's cache: on disk below [`caches`], if there is such a folder.
     pub fn global() -> &'static KernelCache {
         static CACHE: OnceLock<KernelCache> = OnceLock::new();
-        CACHE.get_or_init(|| {
-            let chosen = std::env::var_os(CACHE_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
-            let usual = || Some(directories::ProjectDirs::from("", "", "fulgurite")?.cache_dir().to_owned());
-            chosen.or_else(usual).map_or_else(KernelCache::default, |folder| KernelCache::new(folder.join("cubin")))
-        })
+        CACHE
+            .get_or_init(|| caches().map_or_else(KernelCache::default, |folder| KernelCache::new(folder.join("cubin"))))
     }
 
     /// A cache in `folder`, which is made when something is kept, and which several users may share. A folder that

@@ -19,7 +19,6 @@ mod device;
 mod diagnostics;
 mod error;
 mod event;
-mod folder;
 mod gather;
 pub mod generate;
 mod graph;
@@ -35,7 +34,8 @@ pub mod sources;
 mod stream;
 mod symbols;
 
-pub use cache::{CACHE_VARIABLE, CacheStatistics, KernelCache};
+pub use crate::caches::CACHE_VARIABLE;
+pub use cache::{CacheStatistics, KernelCache};
 pub use context::{Context, Current, MemoryInfo};
 pub use cubin::{KernelResources, Parameter};
 pub use cublaslt::CublasLt;

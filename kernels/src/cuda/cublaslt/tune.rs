@@ -12,13 +12,13 @@ use super::super::KernelCache;
 use super::super::device::Device;
 use super::super::error::Result;
 use super::super::event::Event;
-use super::super::folder::Folder;
 use super::super::stream::Stream;
 use super::algorithm::Algorithm;
 use super::library::CublasLt;
 use super::plan::{MatmulOperands, MatmulPlan};
 use super::problem::{Operand, Problem};
 use crate::DType;
+use crate::folder::Folder;
 use crate::launch::DeviceAddress;
 
 /// Smaller products, in multiplications, are left to the heuristics: what there is to win is less than what measuring

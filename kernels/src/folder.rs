@@ -26,7 +26,7 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// A folder of files of one kind.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub struct Folder {
     path: PathBuf,
     /// Bytes of all files together.
     most: u64,
@@ -38,17 +38,18 @@ pub(super) struct Folder {
 
 impl Folder {
     /// A folder that keeps at most `most` bytes. It is made when something is kept.
-    pub(super) fn new(path: impl Into<PathBuf>, most: u64) -> Folder {
+    pub fn new(path: impl Into<PathBuf>, most: u64) -> Folder {
         let (written, complained) = (AtomicUsize::new(0), AtomicBool::new(false));
         Folder { path: path.into(), most, patience: PATIENCE, written, complained }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The content of a file; `None` if it does not exist.
-    pub(super) fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+    pub fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         let path = self.path.join(name);
         match fs::read(&path) {
             Ok(content) => {
@@ -61,7 +62,7 @@ impl Folder {
     }
 
     /// Keeps a file, in the place of another of its name. A folder that cannot be written is a warning, once a process.
-    pub(super) fn keep(&self, name: &str, parts: &[&[u8]]) {
+    pub fn keep(&self, name: &str, parts: &[&[u8]]) {
         let kept = self.temporary(parts).and_then(|file| Ok(file.persist(self.path.join(name)).map(drop)?));
         match kept {
             Ok(()) => self.prune_now_and_then(),
@@ -72,7 +73,7 @@ impl Folder {
     /// Keeps a file unless there is one that `is_good`: then gives that one. Of processes that do this at once, one
     /// keeps its file, and all others are given it. Where that cannot be agreed on (the folder cannot be written, or
     /// its lock is held for seconds) nothing is kept, which is a warning, once a process.
-    pub(super) fn keep_first<T>(&self, name: &str, content: &[u8], is_good: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+    pub fn keep_first<T>(&self, name: &str, content: &[u8], is_good: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
         let first = || -> io::Result<Option<T>> {
             fs::create_dir_all(&self.path)?;
             let turn = self.turn()?;
@@ -191,6 +192,11 @@ impl Folder {
         }
         Ok(())
     }
+}
+
+/// The hash that names the file of what `subject` says, in 64 hexadecimal digits.
+pub fn hash(subject: &str) -> String {
+    blake3::hash(subject.as_bytes()).to_hex().to_string()
 }
 
 /// Whether a file has a name of those that are kept: a hash of 64 hexadecimal digits, and what it is a file of. The
