@@ -2,20 +2,27 @@
 
 mod current;
 mod ending;
+mod explain;
 mod programs;
+mod whole;
 
 pub use ending::Ending;
+pub use explain::explain;
 pub use programs::{Programs, Saved, split_stages};
+pub use whole::compile;
+pub(crate) use whole::{compile_split, compile_traced};
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::Instant;
 
 use fulgurite_kernels::DType;
 
+use crate::choices::{Choices, Ranking, Told};
 use crate::error::{CallStack, Error, Result};
 use crate::executor::{ExecutorDef, default_executors, executors_named};
 use crate::fuel::Fuel;
-use crate::meta::Device;
+use crate::meta::{Device, Target};
 use crate::program::Program;
 use crate::registered;
 use crate::trace::verify::{honoured, one_device, ordered};
@@ -34,6 +41,11 @@ pub struct Options {
     /// Executors in the order of their priority; `None` is the default list of the target's device kind. A compilation
     /// fails if one of them, or of the rewrites, was withdrawn ([`crate::registration`]), also if it was replaced.
     pub executors: Option<Vec<&'static ExecutorDef>>,
+    /// Recorded winners of single calls, which are asked before the list ([`mod@crate::choices`]). `None` follows
+    /// [`Options::choose`].
+    pub choices: Option<Arc<dyn Choices>>,
+    /// Whether candidates of costly calls are measured where nothing is recorded.
+    pub choose: Choose,
     /// Rewrites in the order they are tried, early and late ones; `None` is every rewrite declared `default`, and those
     /// of the executors in the list.
     pub rewrites: Option<Vec<&'static crate::executor::RewriteDef>>,
@@ -59,6 +71,19 @@ pub struct Options {
     pub graph: bool,
 }
 
+/// Whether programs that are compiled to be run have candidates measured, and follow the records of this machine.
+/// Stages that are only shown do not, unless [`Options::choices`] are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Choose {
+    /// As the device's kind has it by default, unless executors are named: a list that somebody made is an order.
+    #[default]
+    Auto,
+    /// Not at all: the list decides.
+    Never,
+    /// On every device that is here.
+    Always,
+}
+
 /// Where in a compilation a transform of the user's own runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Place {
@@ -77,7 +102,7 @@ pub struct UserTransform {
     /// The name in the history of traces; none of [`STAGES`].
     pub name: String,
     /// Trace in, trace out.
-    pub apply: std::sync::Arc<TransformFn>,
+    pub apply: Arc<TransformFn>,
     /// Where it runs.
     pub place: Place,
 }
@@ -88,7 +113,7 @@ impl UserTransform {
         name: impl Into<String>,
         apply: impl Fn(&Trace) -> Result<Trace> + Send + Sync + 'static,
     ) -> UserTransform {
-        UserTransform { name: name.into(), apply: std::sync::Arc::new(apply), place: Place::Start }
+        UserTransform { name: name.into(), apply: Arc::new(apply), place: Place::Start }
     }
 
     /// The same transform at another place.
@@ -107,6 +132,8 @@ impl std::fmt::Debug for Options {
         f.debug_struct("Options")
             .field("device", &self.device)
             .field("executors", &executors)
+            .field("choices", &self.choices)
+            .field("choose", &self.choose)
             .field("rewrites", &rewrites)
             .field("transforms", &self.transforms.iter().map(|t| &t.name).collect::<Vec<_>>())
             .field("autocast", &self.autocast)
@@ -126,6 +153,8 @@ impl Default for Options {
         Options {
             device: None,
             executors: None,
+            choices: None,
+            choose: Choose::default(),
             rewrites: None,
             transforms: Vec::new(),
             autocast: None,
@@ -146,6 +175,11 @@ impl Options {
     pub fn with_executors(mut self, names: &[&str]) -> Result<Options> {
         self.executors = Some(executors_named(names, self.device.unwrap_or(Device::CPU).kind())?);
         Ok(self)
+    }
+
+    /// Who is asked for the calls of a program for `target`.
+    fn ranking<'a>(&'a self, executors: &'a [&'static ExecutorDef], target: &'a Target) -> Ranking<'a> {
+        Ranking::new(executors, target, self.choices.as_deref())
     }
 
     /// The list that a program for `device` is compiled with.
@@ -201,6 +235,8 @@ pub struct Stage {
     /// Of a stage that differentiates (`autodiff`, `vjp`): who supplied the rule of each call, in the order of the
     /// program.
     pub gradients: Vec<GradientRule>,
+    /// Of a stage that asks executors (`autodiff`, `vjp`, `claim`): what was recorded of the calls, each once.
+    pub choices: Vec<Told>,
 }
 
 /// The stages that a compilation came to.
@@ -259,7 +295,10 @@ impl Stages {
     fn take_through(&mut self, trace: Trace, options: &Options) -> Step {
         let executors = options.executor_list(trace.target.kind());
         if self.begin(trace, options)? {
-            self.make_with_rules("autodiff", |trace, rules| autodiff::autodiff_with(trace, &executors, rules))?;
+            let target = self.last().target.clone();
+            let ranking = options.ranking(&executors, &target);
+            self.make_with_rules("autodiff", |trace, rules| autodiff::autodiff_with(trace, &ranking, rules))?;
+            self.tell(&ranking);
             self.simplify(options, &executors)?;
         }
         self.place(options, &executors)
@@ -333,15 +372,18 @@ impl Stages {
             if !self.done("claim") {
                 self.transformed(options, Place::BeforeClaim)?;
             }
+            let target = self.last().target.clone();
+            let ranking = options.ranking(executors, &target);
             self.make("claim", |trace, fuel| {
-                let claimed = claim::claim(trace, executors, fuel)?;
+                let claimed = claim::claim(trace, &ranking, fuel)?;
                 // Decompositions bring symbols that nobody reads and symbols that stand elsewhere already.
                 let merged = dce::live(cse::merge(&claimed.block)).canonical();
                 let block = claim::without_bodies(merged);
                 Ok(Trace { block, ..claimed })
             })?;
+            self.tell(&ranking);
             if options.pad && !self.done(pad::NAME) && !self.done("fuse") {
-                self.pad(executors)?;
+                self.pad(&ranking)?;
             }
             if options.fuse && !self.done("fuse") {
                 self.make("fuse", |trace, fuel| Ok(fuse::fuse(trace, executors, fuel)))?;
@@ -364,15 +406,22 @@ impl Stages {
     }
 
     /// Gives kernels the larger operands that they ask for, if one does.
-    fn pad(&mut self, executors: &[&'static ExecutorDef]) -> Step {
+    fn pad(&mut self, ranking: &Ranking<'_>) -> Step {
         let mut fuel = self.fuel;
-        match pad::pad(self.last(), executors, &mut fuel) {
+        match pad::pad(self.last(), ranking, &mut fuel) {
             Ok(Some(next)) => {
                 self.fuel = fuel;
                 self.push(pad::NAME, next)
             }
             Ok(None) => Ok(()),
             Err(error) => Err(Box::new(Ending { stage: pad::NAME.into(), line: None, error })),
+        }
+    }
+
+    /// Keeps with the last stage what its ranking was told.
+    fn tell(&mut self, ranking: &Ranking<'_>) {
+        if let Some(stage) = self.made.last_mut() {
+            stage.choices = ranking.told();
         }
     }
 
@@ -439,7 +488,7 @@ impl Stages {
             ),
             stack: CallStack::default(),
         });
-        self.made.push(Stage { name: name.to_owned(), trace, gradients: Vec::new() });
+        self.made.push(Stage { name: name.to_owned(), trace, gradients: Vec::new(), choices: Vec::new() });
         let made = self.since.elapsed();
         if let Some(error) = error {
             return Err(Box::new(Ending { stage: name.to_owned(), line: None, error }));
@@ -460,27 +509,6 @@ impl Stages {
     fn done(&self, transform: &str) -> bool {
         self.last().history.iter().any(|past| past == transform)
     }
-}
-
-/// Compiles a trace, from whatever stage it is at.
-///
-/// # Errors
-/// Those of every stage, and of the verifier, which looks at the trace whatever the options say: a program trusts what
-/// it is made of.
-pub fn compile(trace: Trace, options: &Options) -> Result<(Program, Vec<Stage>)> {
-    compiled(trace, options, Stages { foreign: true, ..Stages::new(options, options.fuel) })
-}
-
-/// As [`compile`], of a trace that comes from the tracer: its calls have the metas that the operators' rules give.
-pub(crate) fn compile_traced(trace: Trace, options: &Options) -> Result<(Program, Vec<Stage>)> {
-    compiled(trace, options, Stages::new(options, options.fuel))
-}
-
-fn compiled(trace: Trace, options: &Options, stages: Stages) -> Result<(Program, Vec<Stage>)> {
-    let _pinned = registered::pin();
-    let stages = all(reached(trace, options, stages))?;
-    let program = program_of(&stages, options)?;
-    Ok((program, stages))
 }
 
 /// The program that the last stage is, which the transforms made.

@@ -1,5 +1,9 @@
 //! Executors: named sets of kernel symbols and implementations, tried in the order of a list.
 
+use std::sync::{Mutex, PoisonError};
+
+use rustc_hash::FxHashSet;
+
 use crate::argument::Arg;
 use crate::device::{DeviceTensor, Plan, find_kind};
 use crate::error::{Error, Failure, Result};
@@ -232,6 +236,22 @@ pub fn find_executor(name: &str) -> Result<&'static ExecutorDef> {
             known: known.join(", "),
         }
     })
+}
+
+/// The executor's own name, or a copy that lives forever: who refused a symbol need not be linked into this program.
+pub(crate) fn interned_name(name: &str) -> &'static str {
+    static NAMES: Mutex<Option<FxHashSet<&'static str>>> = Mutex::new(None);
+    if let Ok(executor) = find_executor(name) {
+        return executor.name;
+    }
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = names.get_or_insert_default();
+    if let Some(known) = names.get(name) {
+        return known;
+    }
+    let leaked: &'static str = Box::leak(name.to_owned().into_boxed_str());
+    names.insert(leaked);
+    leaked
 }
 
 /// The word in a list of names that stands for the default executors of the device kind, but those that the list names.

@@ -7,11 +7,10 @@ use fulgurite_kernels::DType;
 
 use crate::argument::Attribute;
 use crate::array::{Array, Strides};
-use crate::compile::{Options, Stage, compile_traced};
+use crate::compile::{Options, Stage, compile_traced, explain};
 use crate::error::{Error, Result};
 use crate::meta::{Device, LARGEST_TENSOR, Target, TensorMeta};
 use crate::program::{Profile, Program};
-use crate::refusal::Refusal;
 use crate::registered;
 use crate::trace::{Input, InputRole, Output, Trace};
 use crate::tracer::{Tensor, trace_block};
@@ -146,33 +145,10 @@ impl<O> Compiled<O> {
         donations(self.program.trace())
     }
 
-    /// Who supplied which gradient rule, who took which symbol, and why others did not.
+    /// Who supplied which gradient rule, who took which symbol, why others did not, and what was measured.
     pub fn explain(&self) -> String {
-        explain(self.stages.iter())
+        explain(&self.stages)
     }
-}
-
-/// Who supplied which gradient rule, who took which symbol, and why others did not.
-fn explain<'a>(stages: impl Iterator<Item = &'a Stage>) -> String {
-    let mut text = String::new();
-    let not = |refusals: &[Refusal]| -> String {
-        refusals.iter().map(|refusal| format!("  not {}: {}\n", refusal.executor, refusal.reason)).collect()
-    };
-    for stage in stages {
-        for rule in &stage.gradients {
-            text += &format!("gradient of {}: {}; {}\n", rule.value, rule.operator, rule.from);
-            text += &not(&rule.refusals);
-        }
-        if stage.name != "claim" {
-            continue;
-        }
-        for symbol in &stage.trace.block.symbols {
-            let name = symbol.results.first().map_or("", |id| &stage.trace.block.value(*id).name);
-            text += &format!("{name}: {} by {}\n", symbol.name(), symbol.executor.unwrap_or("nobody"));
-            text += &not(&symbol.refusals);
-        }
-    }
-    text
 }
 
 /// A run's outputs as the function returns them.

@@ -9,6 +9,7 @@ pub mod argument;
 pub mod arithmetic;
 pub mod array;
 pub mod backends;
+pub mod choices;
 pub mod comparison;
 pub mod compile;
 pub mod cost;

@@ -1,7 +1,8 @@
 //! How exactly executors compute products of f32.
 
-/// The precision of an executor: a fact of it, from which the tolerances of its generated tests follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// The precision of an executor: a fact of it, from which the tolerances of its generated tests follow. Greater values
+/// are less precise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Precision {
     /// IEEE arithmetic in the element type, or in f32 for those of 16 bits.
     #[default]
@@ -17,5 +18,10 @@ impl Precision {
             Precision::Exact => "exact",
             Precision::Tf32 => "tf32",
         }
+    }
+
+    /// The precision of that name.
+    pub fn named(name: &str) -> Option<Precision> {
+        [Precision::Exact, Precision::Tf32].into_iter().find(|precision| precision.name() == name)
     }
 }

@@ -80,12 +80,15 @@ pub fn split_stages(trace: Trace, wrt: &[usize], of: &[usize], options: &Options
         let message = "is split or claimed already, expected one that was not differentiated".to_owned();
         return Err(Error::Argument { argument: "trace".into(), message });
     }
+    let target = joint.last().target.clone();
+    let ranking = options.ranking(&executors, &target);
     let differentiate = |stages: &mut Stages| -> Step {
         stages.make_with_rules(transforms::VJP, |trace, rules| {
-            let mut next = vjp_of(trace, wrt, of, &executors, rules)?;
+            let mut next = vjp_of(trace, wrt, of, &ranking, rules)?;
             transforms::name_vjp(&mut next);
             Ok(next)
         })?;
+        stages.tell(&ranking);
         stages.simplify(options, &executors)
     };
     differentiate(&mut joint).map_err(ended)?;

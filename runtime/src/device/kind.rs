@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::command::Source;
 use super::context::DeviceContext;
 use super::error::{Category, DeviceError};
-use super::properties::{Entry, Properties};
+use super::properties::{Entry, Properties, Rates};
 use crate::dlpack::HOST_MEMORY;
 use crate::error::Failure;
 use crate::meta::{Device, Target};
@@ -70,6 +70,24 @@ pub trait DeviceKind: Send + Sync {
     /// Whether what the kind's executors lack, and does not decompose, is run on the host by default.
     fn falls_back_to_host(&self) -> bool {
         true
+    }
+
+    /// What devices of an architecture do at most; `None` if that is not known.
+    fn rates(&self, architecture: Option<&str>) -> Option<Rates> {
+        let _ = architecture;
+        None
+    }
+
+    /// Versions of the driver and the libraries that the times of programs depend on, as records of measurements have
+    /// them.
+    fn software(&self) -> String {
+        "none".into()
+    }
+
+    /// Whether programs that are compiled to be run have the candidates of costly calls measured by default
+    /// ([`mod@crate::choices`]).
+    fn chooses(&self) -> bool {
+        false
     }
 
     /// What DLPack calls devices of this kind; `None` if arrays on them are not exchanged.

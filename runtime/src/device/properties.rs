@@ -23,6 +23,15 @@ pub struct Properties {
     pub clusters: bool,
 }
 
+/// What a device does at most, for lower bounds of times.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rates {
+    /// Bytes that it reads and writes in a second.
+    pub bytes_per_second: f64,
+    /// Floating-point operations in a second, of products in its fastest type of 16 bits or more.
+    pub flops_per_second: f64,
+}
+
 /// A kernel of a compiled source: its name and the size of each parameter, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {

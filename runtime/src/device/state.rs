@@ -316,6 +316,11 @@ impl DeviceState {
         Ok(())
     }
 
+    /// Whether a timeline is being recorded.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.timeline.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Waits for everything enqueued, and gives what the streams did since [`DeviceState::begin_timeline`], in the
     /// order of the beginnings; nothing if no timeline was begun.
     ///

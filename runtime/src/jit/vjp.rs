@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::cache::Cache;
-use super::{Jit, Key, below, explain, jit, results};
+use super::{Jit, Key, below, jit, results};
 use crate::argument::Arg;
 use crate::array::Array;
-use crate::compile::{Options, Programs, Saved, split_stages};
+use crate::compile::{Options, Programs, Saved, compile_split, explain};
 use crate::error::{self, CallStack, Error, Place, Result};
 use crate::meta::TensorMeta;
 use crate::operator::{Role, did_you_mean};
@@ -159,7 +159,7 @@ where
         let cotangents = of.iter().map(cotangent).collect();
         let gradients = wrt.iter().map(name).collect();
         let options = &self.jit.options;
-        let programs = split_stages(trace, &wrt, &of, options)?;
+        let programs = compile_split(trace, &wrt, &of, options)?;
         let (forward, backward) = programs.prepare_trusted(options)?;
         self.jit.count(&forward);
         let (outputs, layout) = (outputs.len(), self.layout.clone());
@@ -240,7 +240,7 @@ impl<O> CompiledVjp<O> {
         donations(self.forward.trace())
     }
 
-    /// Who supplied which gradient rule, who took which symbol, and why others did not.
+    /// Who supplied which gradient rule, who took which symbol, why others did not, and what was measured.
     pub fn explain(&self) -> String {
         let Programs { joint, forward, backward } = &self.programs;
         explain(joint.iter().chain(forward).chain(backward))

@@ -25,8 +25,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use self::tape::{Key, Tape, Tracked};
 use super::decompose;
 use crate::argument::{Arg, map_arguments};
+use crate::choices::Ranking;
 use crate::error::{Error, Result};
-use crate::executor::{ExecutorDef, executors_of};
+use crate::executor::ExecutorDef;
 use crate::meta::TensorMeta;
 use crate::trace::{Block, BoundSymbol, Callee, Input, InputRole, Output, Trace};
 use crate::tracer::{self, Tensor};
@@ -38,17 +39,12 @@ pub use self::supplied::{GradientRule, RuleSource};
 
 /// Expands every `value_and_grad` line of `trace`.
 pub fn autodiff(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace> {
-    autodiff_with(trace, executors, &mut Vec::new())
+    autodiff_with(trace, &Ranking::list(executors, &trace.target), &mut Vec::new())
 }
 
 /// As [`autodiff`]; `rules` receives who supplied the rule of each differentiated call.
-pub fn autodiff_with(
-    trace: &Trace,
-    executors: &[&'static ExecutorDef],
-    rules: &mut Vec<GradientRule>,
-) -> Result<Trace> {
-    let executors = executors_of(executors, &trace.target);
-    let block = expanded(&trace.block, Order::Zero, &executors, rules)?.into_owned();
+pub fn autodiff_with(trace: &Trace, ranking: &Ranking<'_>, rules: &mut Vec<GradientRule>) -> Result<Trace> {
+    let block = expanded(&trace.block, Order::Zero, ranking, rules)?.into_owned();
     Ok(trace.transformed("autodiff", block))
 }
 
@@ -104,7 +100,7 @@ impl Holders {
 fn expanded<'a>(
     source: &'a Block,
     order: Order,
-    executors: &[&'static ExecutorDef],
+    ranking: &Ranking<'_>,
     rules: &mut Vec<GradientRule>,
 ) -> Result<Cow<'a, Block>> {
     let mut holders = Holders { known: FxHashMap::default(), order };
@@ -132,9 +128,9 @@ fn expanded<'a>(
                 (Callee::ValueAndGrad { wrt }, Some(body)) => {
                     let operands: Vec<Tensor> = handles.iter().flat_map(Arg::tensors).copied().collect();
                     // What stands inside is differentiated again.
-                    let body = expanded(body, order.inside(), &[], rules)?;
+                    let body = expanded(body, order.inside(), &ranking.of_nobody(), rules)?;
                     let body = with_names(&body, |name| unused(name, &mut taken));
-                    let results = expand(symbol, &body, wrt, &operands, executors, rules)?;
+                    let results = expand(symbol, &body, wrt, &operands, ranking, rules)?;
                     for (result, id) in results.iter().zip(&symbol.results) {
                         if !operands.contains(result) {
                             tracer::rename(*result, &source.value(*id).name);
@@ -143,9 +139,9 @@ fn expanded<'a>(
                     results
                 }
                 (Callee::Checkpoint, Some(body)) if order != Order::First => {
-                    let body = expanded(body, order, executors, rules)?;
+                    let body = expanded(body, order, ranking, rules)?;
                     // Without an input to differentiate by, a tape copies lines.
-                    let mut tape = Tape::new(executors, rules);
+                    let mut tape = Tape::new(ranking, rules);
                     let operands = handles.iter().flat_map(Arg::tensors);
                     let operands: Vec<Tracked> = operands.map(|handle| tape.track(*handle, false)).collect();
                     let names: Vec<&Arc<str>> = symbol.results.iter().map(|id| &source.value(*id).name).collect();
@@ -155,7 +151,9 @@ fn expanded<'a>(
                 (callee, body) => {
                     let mut symbol = symbol.clone();
                     if let (Callee::Checkpoint, Some(body)) = (callee, body) {
-                        symbol.body = Some(Arc::new(expanded(body, order, &[], rules)?.into_owned().canonical()));
+                        symbol.body = Some(Arc::new(
+                            expanded(body, order, &ranking.of_nobody(), rules)?.into_owned().canonical(),
+                        ));
                     }
                     let results: Vec<(Arc<str>, TensorMeta)> = symbol
                         .results
@@ -194,10 +192,10 @@ fn expand(
     body: &Block,
     wrt: &[usize],
     operands: &[Tensor],
-    executors: &[&'static ExecutorDef],
+    ranking: &Ranking<'_>,
     rules: &mut Vec<GradientRule>,
 ) -> Result<Vec<Tensor>> {
-    let mut tape = Tape::new(executors, rules);
+    let mut tape = Tape::new(ranking, rules);
     let mut known = vec![None; body.values.len()];
     let mut parameters = Vec::new();
     for (i, (parameter, operand)) in body.parameters.iter().zip(operands).enumerate() {
@@ -274,7 +272,7 @@ fn rebuild(source: &Block, f: impl FnOnce(&mut Vec<Option<Tensor>>) -> Result<Ve
 /// The joint trace of a program and its vjp: the inputs of `trace` and one cotangent for each floating-point output in;
 /// the outputs and the gradients of the inputs `wrt` out. An input that no output depends on gets zeros.
 pub fn vjp(trace: &Trace, wrt: &[usize], executors: &[&'static ExecutorDef]) -> Result<Trace> {
-    vjp_of(trace, wrt, &floating_outputs(trace), executors, &mut Vec::new())
+    vjp_of(trace, wrt, &floating_outputs(trace), &Ranking::list(executors, &trace.target), &mut Vec::new())
 }
 
 /// The outputs that may have cotangents.
@@ -289,15 +287,14 @@ pub fn vjp_of(
     trace: &Trace,
     wrt: &[usize],
     of: &[usize],
-    executors: &[&'static ExecutorDef],
+    ranking: &Ranking<'_>,
     rules: &mut Vec<GradientRule>,
 ) -> Result<Trace> {
     check_floating(trace, wrt, of)?;
-    let source = &*expanded(&trace.block, Order::First, &[], rules)?;
+    let source = &*expanded(&trace.block, Order::First, &ranking.of_nobody(), rules)?;
     let floating = of;
     let mut parameters: Vec<(Arc<str>, TensorMeta)> =
         source.parameters.iter().map(|id| (source.value(*id).name.clone(), source.meta(*id).clone())).collect();
-    let executors = executors_of(executors, &trace.target);
     let own = parameters.len();
     for i in floating {
         let name = format!("cotangent.{}", trace.outputs[*i].path);
@@ -307,7 +304,7 @@ pub fn vjp_of(
     let block = tracer::trace_block(&parameters, |handles| {
         tracer::reserve_names(source.values.iter().map(|value| &value.name));
         let mut run = || -> Result<Vec<Tensor>> {
-            let mut tape = Tape::new(&executors, rules);
+            let mut tape = Tape::new(ranking, rules);
             let mut known = vec![None; source.values.len()];
             let mut inputs = Vec::new();
             for (i, (parameter, handle)) in source.parameters.iter().zip(handles).enumerate() {

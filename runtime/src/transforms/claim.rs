@@ -1,8 +1,10 @@
-//! The claim: each symbol is claimed by the first executor of the list that accepts it. If none accepts, its
-//! decomposition is tried. A prim that no executor accepts is an error that lists every refusal.
+//! The claim: each symbol is claimed by the first executor of its ranking that accepts it: the recorded winner, then
+//! the list. If none accepts, its decomposition is tried. A prim that no executor accepts is an error that lists every
+//! refusal.
 
 use super::flatten::{Flattener, Substitution, inline, place_of};
 use crate::argument::Arg;
+use crate::choices::{Purpose, Ranked, Ranking};
 use crate::error::{CallStack, Error, Failure, Result};
 use crate::executor::{ExecutorDef, find_executor, find_implementation};
 use crate::fuel::Fuel;
@@ -17,10 +19,10 @@ use crate::tracer::rules::TracingRules;
 use crate::tracer::trace_rule;
 
 /// Claims every symbol of `trace`. A symbol that is claimed already stays as it is.
-pub fn claim(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel) -> Result<Trace> {
+pub fn claim(trace: &Trace, ranking: &Ranking<'_>, fuel: &mut Fuel) -> Result<Trace> {
     let source = &trace.block;
     let (mut flattener, mut substitution) = Flattener::new(source);
-    let mut claimer = Claimer { executors, fuel, device: trace.target.kind(), executed: Vec::new() };
+    let mut claimer = Claimer { ranking, fuel, device: trace.target.kind(), executed: Vec::new() };
     for symbol in &source.symbols {
         claimer.write(&mut flattener, source, symbol, &mut substitution, &[])?;
     }
@@ -39,7 +41,7 @@ pub(crate) fn without_bodies(mut block: Block) -> Block {
 }
 
 /// Whether an executor runs a symbol, as it is or by symbols of its own.
-pub(super) fn takes(executor: &ExecutorDef, def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> bool {
+pub(crate) fn takes(executor: &ExecutorDef, def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> bool {
     match find_implementation(def.name, executor.name) {
         Some(implementation) => {
             (implementation.kernel.runs_on(executor.device) || implementation.execution.is_some())
@@ -50,7 +52,7 @@ pub(super) fn takes(executor: &ExecutorDef, def: &'static OperatorDef, metas: &[
 }
 
 struct Claimer<'a> {
-    executors: &'a [&'static ExecutorDef],
+    ranking: &'a Ranking<'a>,
     fuel: &'a mut Fuel,
     device: &'a str,
     /// Operators whose executions are being opened, the executors that run them, and their arguments.
@@ -85,8 +87,9 @@ impl Claimer<'_> {
             return Ok(());
         }
         let metas = source.argument_metas(symbol);
-        let mut refusals = Vec::new();
-        let taken = self.take(def, &metas, &mut refusals)?;
+        let ranked = self.ranking.of(def, &metas, Purpose::Forward);
+        let mut refusals: Vec<Refusal> = ranked.refusal.iter().cloned().collect();
+        let taken = self.take(def, &metas, &ranked, &mut refusals)?;
         let outer: Vec<Refusal> = outer.iter().chain(&symbol.refusals).cloned().collect();
         let inherited = outer.iter().cloned().chain(refusals.iter().cloned());
         match taken {
@@ -99,7 +102,9 @@ impl Claimer<'_> {
             }
             Some(Taken::Executed(executor, body)) => {
                 self.executed.push((def, executor, metas));
-                let opened = self.open(flattener, source, symbol, substitution, &body, &outer);
+                let reasons = ranked.refusal.map(|refusal| refusal.inside(def.name));
+                let reasons: Vec<Refusal> = outer.into_iter().chain(reasons).collect();
+                let opened = self.open(flattener, source, symbol, substitution, &body, &reasons);
                 self.executed.pop();
                 opened
             }
@@ -150,6 +155,7 @@ impl Claimer<'_> {
         &mut self,
         def: &'static OperatorDef,
         metas: &[Arg<TensorMeta>],
+        ranked: &Ranked<'_>,
         refusals: &mut Vec<Refusal>,
     ) -> Result<Option<Taken>> {
         if let OperatorKind::Symbol(owner) = def.kind {
@@ -163,7 +169,7 @@ impl Claimer<'_> {
             });
             return Ok(None);
         }
-        for executor in self.executors {
+        for executor in &*ranked.executors {
             if !executor.runs_on(self.device) {
                 refusals.push(Refusal {
                     executor: executor.name,

@@ -12,8 +12,9 @@ use super::claim;
 use super::dce;
 use super::flatten::{Flattener, Substitution};
 use crate::argument::map_arguments;
+use crate::choices::Ranking;
 use crate::error::{CallStack, Error, Failure, Result};
-use crate::executor::{ExecutorDef, find_implementation};
+use crate::executor::find_implementation;
 use crate::fuel::Fuel;
 use crate::operator::RuleSet;
 use crate::strided::{LayoutRules, Strided};
@@ -32,7 +33,7 @@ pub const NAME: &str = "pad";
 ///
 /// # Errors
 /// If an implementation asks for operands that are smaller, or of which its operator computes something else.
-pub fn pad(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel) -> Result<Option<Trace>> {
+pub fn pad(trace: &Trace, ranking: &Ranking<'_>, fuel: &mut Fuel) -> Result<Option<Trace>> {
     let source = &trace.block;
     let wanted: Vec<Option<Vec<Vec<usize>>>> =
         wanted(source).into_iter().map(|shapes| shapes.filter(|_| fuel.burn())).collect();
@@ -48,7 +49,7 @@ pub fn pad(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel) -
         }
     }
     let padded = trace.transformed(NAME, wider.flattener.finish(source, &substitution));
-    match claim::claim(&padded, executors, fuel) {
+    match claim::claim(&padded, ranking, fuel) {
         // Masks are not merged: each region computes its own, where one for several layers would be written and read.
         Ok(claimed) => {
             let block = claim::without_bodies(dce::live(claimed.block).canonical());

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use fulgurite_kernels::cuda::{Compilation, KernelCache, device, devices, headers, nvrtc, probe, sources};
+use fulgurite_kernels::cuda::{
+    Compilation, KernelCache, LibraryState, device, devices, headers, nvrtc, probe, sources,
+};
 
 use super::context::CudaContext;
-use super::properties::{USUAL, of_architecture, properties_of};
-use crate::device::{DEVICE_KINDS, DeviceContext, DeviceError, DeviceKind, Entry, Properties, Source};
+use super::properties::{USUAL, of_architecture, properties_of, rates_of};
+use crate::device::{DEVICE_KINDS, DeviceContext, DeviceError, DeviceKind, Entry, Properties, Rates, Source};
 use crate::error::Failure;
 use crate::stream_kind::StreamKind;
 
@@ -84,6 +86,19 @@ impl DeviceKind for Cuda {
     /// A copy to the host in the middle of a program costs more than a message that says what is missing.
     fn falls_back_to_host(&self) -> bool {
         false
+    }
+
+    fn rates(&self, architecture: Option<&str>) -> Option<Rates> {
+        Some(rates_of(architecture.unwrap_or(USUAL)))
+    }
+
+    fn software(&self) -> String {
+        let version = |library: &fulgurite_kernels::cuda::Library| match &library.state {
+            LibraryState::Found { version: Some(version), .. } => format!("{} {version}", library.name),
+            LibraryState::Found { version: None, .. } => format!("{} of unknown version", library.name),
+            LibraryState::Missing { .. } => format!("no {}", library.name),
+        };
+        [&probe().driver, &probe().nvrtc, &probe().cublaslt].map(version).join(", ")
     }
 
     fn dlpack_type(&self) -> Option<i32> {

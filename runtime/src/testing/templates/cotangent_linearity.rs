@@ -2,6 +2,7 @@
 //! not arrive are zero.
 
 use crate::array::Array;
+use crate::choices::Ranking;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{Ran, Subject, coarsest, differentiable_inputs, execute};
 use crate::testing::test::{Context, Outcome, PASSED, nothing};
@@ -56,9 +57,10 @@ fn alone(context: &Context, subject: &Subject, ran: &Ran, rounding: f64) -> Chec
         return Ok(());
     }
     let placed = list.placed(trace)?;
+    let ranking = Ranking::list(&list.executors, &placed.target);
     let tensors = subject.arrays.len();
     for (which, result) in results.iter().enumerate() {
-        let joint = vjp_of(&placed, &differentiable_inputs(trace), &[*result], &list.executors, &mut Vec::new())?;
+        let joint = vjp_of(&placed, &differentiable_inputs(trace), &[*result], &ranking, &mut Vec::new())?;
         let mut inputs = ran.inputs[..tensors].to_vec();
         inputs.push(ran.inputs[tensors + which].clone());
         let single = execute(joint, &list, inputs, ran.own)?;

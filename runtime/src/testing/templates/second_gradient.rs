@@ -7,6 +7,7 @@ use fulgurite_kernels::DType;
 
 use super::gradient::{Along, dot};
 use crate::array::Array;
+use crate::choices::Ranking;
 use crate::error::Error;
 use crate::registry::find_operator;
 use crate::testing::problem::{Check, Problem, ensure};
@@ -39,7 +40,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         .filter(|i| joint.block.meta(joint.block.parameters[*i]).dtype().is_floating())
         .collect();
     let gradients: Vec<usize> = (own..joint.block.results.len()).collect();
-    let twice = match vjp_of(&joint, &wrt, &gradients, &[], &mut Vec::new()) {
+    let twice = match vjp_of(&joint, &wrt, &gradients, &Ranking::list(&[], &joint.target), &mut Vec::new()) {
         Ok(twice) => twice,
         Err(Error::NoGradient { operator, reason, .. }) => {
             let declared =

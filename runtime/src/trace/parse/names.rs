@@ -1,7 +1,6 @@
 //! Names of values and of executors.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::super::ValueId;
 use super::super::implied::scope_of;
@@ -10,23 +9,7 @@ use super::messages::{MAX_HINT, hint, quote};
 use super::{MAX_KINDS, Parser, Scope, Typed};
 use crate::argument::Arg;
 use crate::error::Result;
-use crate::executor::find_executor;
-
-/// The executor's own name, or a copy that lives forever: who refused a symbol need not be linked into this program.
-fn intern_executor(name: &str) -> &'static str {
-    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
-    if let Ok(executor) = find_executor(name) {
-        return executor.name;
-    }
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    let names = names.get_or_insert_default();
-    if let Some(known) = names.get(name) {
-        return known;
-    }
-    let leaked: &'static str = Box::leak(name.to_owned().into_boxed_str());
-    names.insert(leaked);
-    leaked
-}
+use crate::executor::interned_name;
 
 impl Parser<'_> {
     /// A value that the text defines at `typed.at`.
@@ -190,7 +173,7 @@ impl Parser<'_> {
         if name.len() > MAX_HINT || self.executors.len() >= MAX_KINDS {
             return self.fail(at, format!("{} is one executor too many, or too long a name", quote(&name)));
         }
-        let interned = intern_executor(&name);
+        let interned = interned_name(&name);
         self.executors.insert(name, interned);
         Ok(interned)
     }

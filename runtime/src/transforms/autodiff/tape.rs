@@ -11,8 +11,9 @@ use rustc_hash::FxHashMap;
 
 use super::supplied::{BACKWARD, GradientRule, RuleSource};
 use crate::argument::{Arg, map_arguments};
+use crate::choices::{Purpose, Ranking};
 use crate::error::{CallStack, Error, Failure, Place, Result};
-use crate::executor::{ExecutorDef, find_implementation};
+use crate::executor::find_implementation;
 use crate::meta::TensorMeta;
 use crate::refusal::Refusal;
 use crate::trace::{Block, BoundSymbol, Callee};
@@ -66,7 +67,7 @@ struct Recorded {
 
 /// What is known of a differentiated program.
 pub(super) struct Tape<'a> {
-    executors: &'a [&'static ExecutorDef],
+    ranking: &'a Ranking<'a>,
     recorded: Vec<Recorded>,
     keys: usize,
     rules: &'a mut Vec<GradientRule>,
@@ -87,8 +88,8 @@ struct Choice {
 
 impl<'a> Tape<'a> {
     /// A tape that has nothing recorded. `rules` receives who supplied each rule.
-    pub(super) fn new(executors: &'a [&'static ExecutorDef], rules: &'a mut Vec<GradientRule>) -> Tape<'a> {
-        Tape { executors, recorded: Vec::new(), keys: 0, rules, again: "" }
+    pub(super) fn new(ranking: &'a Ranking<'a>, rules: &'a mut Vec<GradientRule>) -> Tape<'a> {
+        Tape { ranking, recorded: Vec::new(), keys: 0, rules, again: "" }
     }
 
     pub(super) fn track(&mut self, handle: Tensor, varied: bool) -> Tracked {
@@ -146,13 +147,16 @@ impl<'a> Tape<'a> {
         Ok(())
     }
 
-    /// The rule of the first executor of the list that accepts the symbol and offers one, otherwise the operator's own.
+    /// The rule of the first executor of the ranking that accepts the symbol and offers one, otherwise the operator's
+    /// own.
     fn choose(&self, symbol: &BoundSymbol, metas: &[Arg<TensorMeta>]) -> Choice {
         let (mut refusals, mut silent) = (Vec::new(), Vec::new());
         let Some(def) = symbol.operator() else {
             return Choice { rule: None, from: RuleSource::Operator, refusals, silent };
         };
-        for executor in self.executors {
+        let ranked = self.ranking.of(def, metas, Purpose::Differentiated);
+        refusals.extend(ranked.refusal);
+        for executor in ranked.executors.iter().filter(|executor| self.ranking.is_of_target(executor)) {
             let Some(implementation) = find_implementation(def.name, executor.name) else { continue };
             match (implementation.accepts(metas), implementation.grad) {
                 (Ok(()), Some(grad)) => {
@@ -314,8 +318,8 @@ impl<'a> Tape<'a> {
                 Back::Rule { operator, draws, pullback } => (operator, draws, pullback),
                 Back::Again(body) => {
                     let operands: Vec<Tracked> = recorded.operands.iter().flat_map(Arg::tensors).copied().collect();
-                    let executors = self.executors;
-                    Tape::gradients(executors, &body, &recorded.name, &operands, &arrived, &mut cotangents)?;
+                    let ranking = self.ranking;
+                    Tape::gradients(ranking, &body, &recorded.name, &operands, &arrived, &mut cotangents)?;
                     continue;
                 }
                 Back::Missing(reason) => {

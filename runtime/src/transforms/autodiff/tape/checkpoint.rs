@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 
 use super::{Back, Key, Recorded, Tape, Tracked, add};
 use crate::argument::Arg;
+use crate::choices::Ranking;
 use crate::error::Result;
-use crate::executor::ExecutorDef;
 use crate::trace::Block;
 use crate::tracer::{self, Tensor};
 use crate::transforms::autodiff::names::with_names;
@@ -78,7 +78,7 @@ impl Tape<'_> {
     /// Computes a checkpoint again, called `name`, and adds its gradients to the cotangents of its operands; `arrived`
     /// are the cotangents of its results.
     pub(super) fn gradients(
-        executors: &[&'static ExecutorDef],
+        ranking: &Ranking<'_>,
         body: &Block,
         name: &str,
         operands: &[Tracked],
@@ -87,7 +87,7 @@ impl Tape<'_> {
     ) -> Result<()> {
         // Who supplied the rules was said of the forward lines.
         let mut rules = Vec::new();
-        let mut tape = Tape { again: AGAIN, ..Tape::new(executors, &mut rules) };
+        let mut tape = Tape { again: AGAIN, ..Tape::new(ranking, &mut rules) };
         let mut own: FxHashMap<Key, Tracked> = FxHashMap::default();
         let inputs: Vec<Tracked> = operands
             .iter()

@@ -1,0 +1,89 @@
+//! How long one run of a program takes with cold caches.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use fulgurite_kernels::machine::last_level_cache;
+
+use crate::array::Array;
+use crate::device::{DeviceBuffer, DeviceState, StreamKind};
+use crate::error::Result;
+use crate::meta::Device;
+use crate::program::Program;
+
+/// What is written on a device between runs: more than the caches of today's devices.
+const DEVICE_BYTES: usize = 256 << 20;
+/// How often: the host enqueues the run while the device is busy with it.
+const FILLS: usize = 3;
+/// On the host no more than this is written between runs, whatever the cache's size.
+const MOST_HOST_BYTES: usize = 512 << 20;
+
+/// Times runs on one device.
+pub(super) enum Clock {
+    /// By the host's clock.
+    Host { other: Vec<u8> },
+    /// By events of the device, around a whole run.
+    Device { state: Arc<DeviceState>, other: DeviceBuffer },
+}
+
+impl Clock {
+    /// # Errors
+    /// If the device is not available, or has not the memory that is written between runs.
+    pub(super) fn new(device: Device) -> Result<Clock> {
+        if device.is_cpu() {
+            let bytes = (last_level_cache() / 4 * 5).clamp(64 << 20, MOST_HOST_BYTES);
+            return Ok(Clock::Host { other: vec![0; bytes] });
+        }
+        Ok(Clock::Device { state: DeviceState::of(device)?, other: DeviceBuffer::new(device, DEVICE_BYTES)? })
+    }
+
+    /// Whether somebody records what the device does, and is not to be disturbed.
+    pub(super) fn is_recorded(device: Device) -> bool {
+        !device.is_cpu() && DeviceState::of(device).is_ok_and(|state| state.is_recording())
+    }
+
+    /// Runs a program and waits for it.
+    pub(super) fn run(&self, program: &Program, inputs: &[Array]) -> Result<()> {
+        let outputs = program.run_matching(inputs.to_vec())?;
+        if let Clock::Device { state, .. } = self {
+            state.synchronize()?;
+        }
+        // A fault is an error of reading.
+        for output in outputs.iter().filter(|output| !output.device().is_cpu() && output.meta().len() <= 1) {
+            output.to_host()?;
+        }
+        Ok(())
+    }
+
+    /// The time of one run of the program of that name in microseconds, with nothing of its inputs in caches.
+    pub(super) fn microseconds(&mut self, program: &Program, inputs: &[Array], name: &str) -> Result<f64> {
+        match self {
+            Clock::Host { other } => {
+                let next = other[0].wrapping_add(1);
+                black_box(&mut *other).fill(next);
+                let inputs = inputs.to_vec();
+                let start = Instant::now();
+                let outputs = program.run_matching(inputs)?;
+                let time = start.elapsed();
+                drop(outputs);
+                Ok(time.as_secs_f64() * 1e6)
+            }
+            Clock::Device { state, other } => {
+                state.begin_timeline()?;
+                let run = || -> Result<Vec<Array>> {
+                    for byte in 0..FILLS as u8 {
+                        // SAFETY: the memory is this clock's, and all work on it is on this stream.
+                        unsafe { state.stream().fill(other.address(), byte, other.len()) }?;
+                    }
+                    program.run_matching(inputs.to_vec())
+                };
+                let outputs = run();
+                let activities = state.end_timeline()?;
+                outputs?;
+                let own = activities.iter().filter(|one| one.stream == StreamKind::Compute && one.what == name);
+                Ok(own.map(|one| one.time.as_secs_f64() * 1e6).sum())
+            }
+        }
+    }
+}

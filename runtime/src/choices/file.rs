@@ -1,0 +1,80 @@
+//! Records in a file that somebody gives: shipped with a model, readable where no device is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::call::Call;
+use super::entry::Entry;
+use super::machine::{Machine, VERSION};
+use super::ranking::{Choices, Found, Question};
+use super::text::parse;
+use crate::error::{Error, Result};
+
+/// The records of a file. Nothing is measured: a call without a record is left to the list.
+#[derive(Debug)]
+pub struct ChoicesFile {
+    path: PathBuf,
+    entries: FxHashMap<Call, Vec<Arc<Entry>>>,
+    /// Of the device that programs run on; `None` where there is none, as in `trace show` on another machine.
+    machine: Option<Machine>,
+}
+
+impl ChoicesFile {
+    /// Reads a file. `machine` is what its records must belong to; without one, records of every device of the target
+    /// count, in the order of the file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or the first line that is wrong.
+    pub fn read(path: &Path, machine: Option<Machine>) -> Result<ChoicesFile> {
+        let refused = |message: String| Error::Argument { argument: path.display().to_string(), message };
+        let text = fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+        let mut entries: FxHashMap<Call, Vec<Arc<Entry>>> = FxHashMap::default();
+        for entry in parse(&text).map_err(|error| refused(error.to_string()))? {
+            entries.entry(entry.call.clone()).or_default().push(Arc::new(entry));
+        }
+        Ok(ChoicesFile { path: path.to_owned(), entries, machine })
+    }
+
+    /// The number of records.
+    pub fn len(&self) -> usize {
+        self.entries.values().map(Vec::len).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Why a record does not count here.
+    fn foreign(&self, entry: &Entry, target: &str) -> Option<String> {
+        if entry.target != target {
+            return Some(format!("its record is of {}, the target is {target}", entry.target));
+        }
+        let machine = self.machine.as_ref()?;
+        let differs = |what: &str, recorded: &str, here: &str| {
+            (recorded != here).then(|| format!("its record is of {what} {recorded}, here is {here}"))
+        };
+        differs("device", &entry.device, &machine.device)
+            .or_else(|| differs("libraries", &entry.libraries, &machine.libraries))
+            .or_else(|| differs("fulgurite", &entry.version, VERSION))
+    }
+}
+
+impl Choices for ChoicesFile {
+    fn find(&self, question: &Question<'_>) -> Found {
+        let call = question.call();
+        let Some(entries) = self.entries.get(&call) else { return Found::Nothing };
+        let target = question.target.to_string();
+        match entries.iter().find(|entry| self.foreign(entry, &target).is_none()) {
+            Some(entry) => Found::Entry(entry.clone()),
+            None => {
+                let reason = entries.first().and_then(|entry| self.foreign(entry, &target)).unwrap_or_default();
+                tracing::warn!("{}: {call}: {reason}; the list decides", self.path.display());
+                Found::Ignored(reason)
+            }
+        }
+    }
+}

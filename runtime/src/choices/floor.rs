@@ -1,0 +1,30 @@
+//! What a call takes at least: its bytes and its arithmetic at the device's rates.
+
+use std::time::Duration;
+
+use super::call::Purpose;
+use super::ranking::Question;
+use crate::cost::{bytes, flops};
+use crate::device::{Rates, find_kind};
+use crate::trace::Trace;
+
+/// Rates of a fast host: what they say takes long does so on any.
+const HOST: Rates = Rates { bytes_per_second: 1e11, flops_per_second: 2e12 };
+/// A gradient reads and writes about twice what the call does.
+const WITH_GRADIENT: f64 = 3.0;
+
+/// What a call takes at least; `None` if the kind does not know its devices' rates. `trace` is the call's.
+pub(super) fn floor(question: &Question<'_>, trace: &Trace) -> Option<Duration> {
+    let target = question.target;
+    let rates = match target.kind() {
+        "cpu" => HOST,
+        kind => find_kind(kind).ok()?.rates(target.architecture())?,
+    };
+    let block = &trace.block;
+    let total = |of: fn(&crate::trace::Block, &crate::trace::BoundSymbol) -> u64| -> f64 {
+        block.symbols.iter().map(|symbol| of(block, symbol) as f64).sum()
+    };
+    let seconds = (total(bytes) / rates.bytes_per_second).max(total(flops) / rates.flops_per_second);
+    let times = if question.purpose == Purpose::Differentiated { WITH_GRADIENT } else { 1.0 };
+    Some(Duration::from_secs_f64(seconds * times))
+}

@@ -1,0 +1,178 @@
+//! Candidates are run against each other.
+//!
+//! Their runs alternate, each with cold caches, and the medians count. Where the decomposition is a candidate, each is
+//! measured twice: alone, and with a neighbour that an executor may fuse with the decomposition. Alone, the
+//! decomposition looks slower than it is in a program where it is fused with what stands beside it; with the neighbour,
+//! a kernel looks slower than it is where nothing elementwise stands beside it. Another candidate takes the place of
+//! the list's only if it is faster in both, so that no program gets slower by a choice that its neighbours decide.
+
+use super::candidates::candidates;
+use super::clock::Clock;
+use super::entry::{DECOMPOSED, Times, Tried};
+use super::program;
+use super::ranking::Question;
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::meta::Device;
+use crate::program::Program;
+
+/// Measured runs of each candidate; the median counts.
+const ROUNDS: usize = 9;
+/// Runs before anything is measured: the first ones launch, record a graph, and replay it.
+const WARM_UP: usize = 3;
+/// A candidate that takes so many times as long as the fastest in each of its first two measured runs is not run again.
+const HOPELESS: f64 = 5.0;
+/// Times that differ by no more than this part are equal.
+pub(super) const NOISE: f64 = 0.02;
+
+/// What was measured of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Measured {
+    pub(super) winner: String,
+    pub(super) tried: Vec<Tried>,
+}
+
+/// The programs of a candidate.
+struct Running {
+    at: usize,
+    /// Alone and, where that is measured, with a neighbour.
+    programs: Vec<Program>,
+    times: Vec<Vec<f64>>,
+}
+
+/// Measures the candidates of a call on `device`; `None` if fewer than two of them can be run.
+///
+/// # Errors
+/// If the call itself cannot be traced, or the device has no memory for its operands.
+pub(super) fn measure(question: &Question<'_>, device: Device) -> Result<Option<Measured>> {
+    let names = candidates(question);
+    if names.len() < 2 {
+        return Ok(None);
+    }
+    let mut clock = Clock::new(device)?;
+    let neighbours: &[bool] = if names.contains(&DECOMPOSED) { &[false, true] } else { &[false] };
+    let traces = neighbours.iter().map(|beside| program::trace(question, *beside)).collect::<Result<Vec<_>>>()?;
+    let mut dropped: Vec<Option<String>> = vec![None; names.len()];
+    let mut running: Vec<Running> = Vec::new();
+    let mut inputs: Vec<Vec<Array>> = Vec::new();
+    for (at, name) in names.iter().enumerate() {
+        let programs = traces.iter().map(|trace| program::compiled(question, trace, name)).collect::<Result<Vec<_>>>();
+        let warm = programs.and_then(|programs| {
+            if inputs.is_empty() {
+                inputs = programs.iter().map(|program| program::inputs(program, device)).collect::<Result<_>>()?;
+            }
+            for (program, inputs) in programs.iter().zip(&inputs) {
+                (0..WARM_UP).try_for_each(|_| clock.run(program, inputs))?;
+            }
+            Ok(programs)
+        });
+        match warm {
+            Ok(programs) => running.push(Running { at, times: vec![Vec::new(); programs.len()], programs }),
+            Err(error) => dropped[at] = Some(reason(&error)),
+        }
+    }
+    for round in 0..ROUNDS {
+        let mut failed: Vec<usize> = Vec::new();
+        for Running { at, programs, times } in &mut running {
+            for ((program, inputs), times) in programs.iter().zip(&inputs).zip(times) {
+                match clock.microseconds(program, inputs, program::NAME) {
+                    Ok(time) => times.push(time),
+                    Err(error) => dropped[*at] = Some(reason(&error)),
+                }
+            }
+            if dropped[*at].is_some() {
+                failed.push(*at);
+            }
+        }
+        running.retain(|one| !failed.contains(&one.at));
+        if round == 1 {
+            let alone = |one: &Running| one.times[0].iter().copied().fold(f64::INFINITY, f64::min);
+            let best = running.iter().map(alone).fold(f64::INFINITY, f64::min);
+            for one in running.iter().filter(|one| alone(one) > HOPELESS * best) {
+                dropped[one.at] =
+                    Some(format!("took {:.0} us, the fastest {best:.0} us, and was not run again", alone(one)));
+            }
+            running.retain(|one| dropped[one.at].is_none());
+        }
+    }
+    let mut tried: Vec<Tried> = Vec::with_capacity(names.len());
+    for (at, name) in names.iter().enumerate() {
+        let outcome = match (running.iter_mut().find(|one| one.at == at), dropped[at].take()) {
+            (Some(one), None) => {
+                let mut medians = one.times.iter_mut().map(|times| median(times));
+                Ok(Times { alone: medians.next().unwrap_or(f64::NAN), beside: medians.next() })
+            }
+            (_, reason) => Err(reason.unwrap_or_else(|| "was not run".into())),
+        };
+        tried.push(Tried { by: (*name).to_owned(), outcome });
+    }
+    Ok(winner(&tried).map(|winner| Measured { winner, tried }))
+}
+
+/// The first line of an error.
+fn reason(error: &Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Who wins; `None` if nobody could be run. The first of `tried` that could be run is the list's.
+pub(super) fn winner(tried: &[Tried]) -> Option<String> {
+    let run: Vec<(&str, Times)> =
+        tried.iter().filter_map(|one| Some((one.by.as_str(), one.outcome.clone().ok()?))).collect();
+    let (listed, own) = run.first()?;
+    // By how much it is slower than the list's where it is slowest.
+    let part = |times: &Times| {
+        let beside = times.beside.zip(own.beside).map_or(0.0, |(other, own)| other / own);
+        (times.alone / own.alone).max(beside)
+    };
+    let least = run.iter().map(|(_, times)| part(times)).fold(1.0, f64::min);
+    if least >= 1.0 - NOISE {
+        return Some((*listed).to_owned());
+    }
+    // Of those that are as fast as the fastest, the first.
+    let first = run.iter().find(|(_, times)| part(times) <= least * (1.0 + NOISE));
+    first.map(|(name, _)| (*name).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(all: &[(&str, Option<(f64, f64)>)]) -> Vec<Tried> {
+        let one = |(by, times): &(&str, Option<(f64, f64)>)| Tried {
+            by: (*by).to_owned(),
+            outcome: times.map(|(alone, beside)| Times { alone, beside: Some(beside) }).ok_or("no".to_owned()),
+        };
+        all.iter().map(one).collect()
+    }
+
+    fn who(all: &[(&str, Option<(f64, f64)>)]) -> Option<String> {
+        winner(&tried(all))
+    }
+
+    #[test]
+    fn the_fastest_wins_and_a_tie_goes_to_the_order_of_the_list() {
+        let won = |all: &[(&str, Option<(f64, f64)>)]| who(all).unwrap();
+        assert_eq!(won(&[("a", Some((10.0, 12.0))), ("b", Some((9.0, 11.0)))]), "b");
+        assert_eq!(won(&[("a", Some((10.0, 12.0))), ("b", Some((9.9, 11.9)))]), "a", "within the noise");
+        let close = [("a", Some((10.0, 12.0))), ("b", Some((5.05, 6.05))), ("c", Some((5.0, 6.0)))];
+        assert_eq!(won(&close), "b", "both are faster than the list's, and as fast as one another");
+    }
+
+    #[test]
+    fn who_wins_with_or_without_a_neighbour_alone_does_not_win() {
+        let won = |all: &[(&str, Option<(f64, f64)>)]| who(all).unwrap();
+        assert_eq!(won(&[("a", Some((10.0, 12.0))), ("b", Some((8.0, 13.0)))]), "a");
+        assert_eq!(won(&[("a", Some((10.0, 12.0))), ("b", Some((11.0, 9.0)))]), "a");
+    }
+
+    #[test]
+    fn candidates_that_were_dropped_do_not_count() {
+        assert_eq!(who(&[("a", None), ("b", Some((9.0, 11.0)))]).as_deref(), Some("b"));
+        assert_eq!(who(&[("a", None)]), None);
+    }
+}

@@ -1,0 +1,153 @@
+//! Programs of one call, and random inputs for them.
+
+use std::sync::Arc;
+
+use fulgurite_kernels::DType;
+
+use super::call::{Call, Purpose};
+use super::entry::{Entry, Tried};
+use super::machine::VERSION;
+use super::ranking::{Choices, Found, Question, Ranking};
+use crate::argument::map_arguments;
+use crate::array::Array;
+use crate::compile::{Choose, Options, stages};
+use crate::error::{Error, Result};
+use crate::meta::{Device, TensorMeta};
+use crate::program::Program;
+use crate::testing::samples::Random;
+use crate::trace::{Input, InputRole, Output, Trace};
+use crate::tracer::{accumulate, call, trace_block};
+use crate::transforms::autodiff::{floating_outputs, vjp_of};
+
+/// The function's name, in errors and timelines.
+pub(super) const NAME: &str = "choice";
+
+/// Random bytes that inputs are filled with, again and again: no power of two, so that rows differ.
+const RANDOM_ELEMENTS: usize = (1 << 18) + 13;
+
+/// One call. With a neighbour, each floating-point result is added to another input: what an executor that fuses takes
+/// together with the decomposition, and a kernel of its own otherwise.
+pub(super) fn trace(question: &Question<'_>, neighbour: bool) -> Result<Trace> {
+    let mut parameters: Vec<(Arc<str>, TensorMeta)> = question.def.rule_parameters(question.metas);
+    let own = parameters.len();
+    let call = |handles: &[crate::Tensor]| {
+        let mut handles = handles.iter();
+        let next = |_: &TensorMeta| *handles.next().unwrap_or_else(|| unreachable!("one for each tensor"));
+        call(question.def, map_arguments(question.metas, next))
+    };
+    if neighbour {
+        let block = trace_block(&parameters, call)?;
+        let results = block.results.iter().map(|id| block.meta(*id)).filter(|meta| meta.dtype().is_floating());
+        let added: Vec<(Arc<str>, TensorMeta)> =
+            results.enumerate().map(|(i, meta)| (format!("neighbour.{i}").into(), meta.clone())).collect();
+        parameters.extend(added);
+    }
+    let block = trace_block(&parameters, |handles| {
+        let results = call(&handles[..own]);
+        let mut others = handles[own..].iter();
+        let beside = |result: crate::Tensor| match result.dtype().is_floating() {
+            true => others.next().map_or(result, |other| accumulate(result, *other)),
+            false => result,
+        };
+        results.into_iter().map(beside).collect()
+    })?;
+    let output = |i: usize| Output { path: format!("result{i}") };
+    Ok(Trace {
+        name: NAME.into(),
+        target: question.target.clone(),
+        history: vec!["acquire".into()],
+        inputs: vec![Input { role: InputRole::Input, donated: false, strides: None }; parameters.len()],
+        outputs: (0..block.results.len()).map(output).collect(),
+        arena: None,
+        block: block.canonical(),
+    })
+}
+
+/// One call is run by this candidate, and all others by the list.
+#[derive(Debug)]
+struct Forced(Arc<Entry>);
+
+impl Choices for Forced {
+    fn find(&self, question: &Question<'_>) -> Found {
+        match question.call() == self.0.call {
+            true => Found::Entry(self.0.clone()),
+            false => Found::Nothing,
+        }
+    }
+}
+
+/// The program of `trace` in which candidate `by` runs the call.
+///
+/// # Errors
+/// Those of compilation.
+pub(super) fn compiled(question: &Question<'_>, trace: &Trace, by: &str) -> Result<Program> {
+    let forced: Arc<dyn Choices> = Arc::new(Forced(Arc::new(forced_entry(question.call(), by))));
+    let options = Options {
+        executors: Some(question.list.to_vec()),
+        choices: Some(forced.clone()),
+        choose: Choose::Never,
+        ..Options::default()
+    };
+    let trace = match question.purpose {
+        Purpose::Forward => trace.clone(),
+        Purpose::Differentiated => {
+            let floating = |i: &usize| trace.block.meta(trace.block.parameters[*i]).dtype().is_floating();
+            let wrt: Vec<usize> = (0..trace.block.parameters.len()).filter(floating).collect();
+            let ranking = Ranking::new(question.list, question.target, Some(&*forced));
+            vjp_of(trace, &wrt, &floating_outputs(trace), &ranking, &mut Vec::new())?
+        }
+    };
+    let stages = stages(trace, &options)?;
+    let last = stages.into_iter().last().map(|stage| stage.trace);
+    let last = last.ok_or_else(|| Error::Argument { argument: NAME.into(), message: "no stage was made".into() })?;
+    Program::new(last, None)
+}
+
+fn forced_entry(call: Call, by: &str) -> Entry {
+    Entry {
+        call,
+        target: String::new(),
+        device: String::new(),
+        libraries: String::new(),
+        version: VERSION.into(),
+        winner: by.to_owned(),
+        tried: Vec::<Tried>::new(),
+        note: None,
+    }
+}
+
+/// Random inputs on `device` for a program: numbers between 0 and 1; integers that are positions in every dimension of
+/// the other inputs.
+///
+/// # Errors
+/// If there is not as much memory.
+pub(super) fn inputs(program: &Program, device: Device) -> Result<Vec<Array>> {
+    let block = &program.trace().block;
+    let metas: Vec<&TensorMeta> = block.parameters.iter().map(|id| block.meta(*id)).collect();
+    let floating = metas.iter().filter(|meta| meta.dtype().is_floating());
+    let bound = floating.flat_map(|meta| meta.shape()).copied().filter(|extent| *extent > 1).min().unwrap_or(2);
+    metas.iter().enumerate().map(|(i, meta)| random(meta, bound, i as u64)?.to_device(device)).collect()
+}
+
+fn random(meta: &TensorMeta, bound: usize, seed: u64) -> Result<Array> {
+    let mut random = Random::new(seed);
+    let dtype = meta.dtype();
+    let elements = meta.len().min(RANDOM_ELEMENTS);
+    let mut block = Vec::with_capacity(elements * dtype.size());
+    for _ in 0..elements {
+        let number = random.unit();
+        let position = (random.next() % bound as u64) as u32;
+        match dtype {
+            DType::F64 => block.extend(number.to_le_bytes()),
+            DType::F32 => block.extend((number as f32).to_le_bytes()),
+            DType::BF16 => block.extend(half::bf16::from_f64(number).to_le_bytes()),
+            DType::F16 => block.extend(half::f16::from_f64(number).to_le_bytes()),
+            DType::I64 => block.extend(i64::from(position).to_le_bytes()),
+            DType::I32 => block.extend((position as i32).to_le_bytes()),
+            DType::U8 => block.push(position.min(255) as u8),
+            DType::Bool => block.push((position & 1) as u8),
+        }
+    }
+    let bytes: Vec<u8> = block.iter().copied().cycle().take(meta.len() * dtype.size()).collect();
+    Array::from_bytes(meta.shape(), dtype, &bytes)
+}

@@ -1,0 +1,76 @@
+//! Programs compiled to be run: from the trace to what is ready, with the records of the machine.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::{Choose, Options, Programs, Stage, Stages, all, program_of, reached, split_stages};
+use crate::choices::{CHOOSE_VARIABLE, Choices, Records};
+use crate::device::find_kind;
+use crate::error::Result;
+use crate::fuel::Fuel;
+use crate::meta::{Device, Target};
+use crate::program::Program;
+use crate::registered;
+use crate::trace::Trace;
+
+/// Compiles a trace, from whatever stage it is at.
+///
+/// # Errors
+/// Those of every stage, and of the verifier, which looks at the trace whatever the options say: a program trusts what
+/// it is made of.
+pub fn compile(trace: Trace, options: &Options) -> Result<(Program, Vec<Stage>)> {
+    let options = &*with_records(options, &trace.target);
+    compiled(trace, options, Stages { foreign: true, ..Stages::new(options, options.fuel) })
+}
+
+/// As [`compile`], of a trace that comes from the tracer: its calls have the metas that the operators' rules give.
+pub(crate) fn compile_traced(trace: Trace, options: &Options) -> Result<(Program, Vec<Stage>)> {
+    let options = &*with_records(options, &trace.target);
+    compiled(trace, options, Stages::new(options, options.fuel))
+}
+
+/// As [`split_stages`], of programs that are to be run.
+pub(crate) fn compile_split(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> Result<Programs> {
+    let options = with_records(options, &trace.target);
+    split_stages(trace, wrt, of, &options)
+}
+
+fn compiled(trace: Trace, options: &Options, stages: Stages) -> Result<(Program, Vec<Stage>)> {
+    let _pinned = registered::pin();
+    let stages = all(reached(trace, options, stages))?;
+    let program = program_of(&stages, options)?;
+    Ok((program, stages))
+}
+
+/// The options of a program that is to be run: with the records of its device, if they are wanted and the device is
+/// here.
+fn with_records<'a>(options: &'a Options, target: &Target) -> Cow<'a, Options> {
+    let device = options.device.filter(|device| device.kind() == target.kind()).unwrap_or_else(|| target.device());
+    if options.choices.is_some() || !wanted(options, device) {
+        return Cow::Borrowed(options);
+    }
+    match Records::of(device) {
+        Ok(records) if records.target() == target => {
+            let choices: Arc<dyn Choices> = records;
+            Cow::Owned(Options { choices: Some(choices), ..options.clone() })
+        }
+        Ok(_) => Cow::Borrowed(options),
+        Err(error) => {
+            tracing::debug!("nothing is measured: {error}");
+            Cow::Borrowed(options)
+        }
+    }
+}
+
+/// Whether the fastest implementations are wanted. By default not where a list was made, or what was asked for is not
+/// the usual program: somebody is looking for something.
+fn wanted(options: &Options, device: Device) -> bool {
+    let usual = || options.executors.is_none() && options.fuse && options.pad && options.fuel == Fuel::UNLIMITED;
+    let by_kind = || find_kind(device.kind()).is_ok_and(|kind| kind.chooses());
+    let off = || std::env::var_os(CHOOSE_VARIABLE).is_some_and(|value| value == "0");
+    match options.choose {
+        Choose::Never => false,
+        Choose::Always => !off(),
+        Choose::Auto => usual() && by_kind() && !off(),
+    }
+}
