@@ -1,8 +1,12 @@
 //! How programs are compiled, as options of the command line.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use clap::Args;
 use fulgurite::Device;
-use fulgurite::compile::Options;
+use fulgurite::choices::{ChoicesFile, Machine};
+use fulgurite::compile::{Choose, Options};
 use fulgurite::executor::executors_named;
 use fulgurite::fuel::Fuel;
 use fulgurite::models::ActivationCheckpointing;
@@ -16,6 +20,15 @@ pub struct Compile {
     /// named, and is the default: `liger,default` asks liger first.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     executors: Option<Vec<String>>,
+    /// A file with the fastest implementations of single calls, as `fulgurite tune -o FILE` writes it: they are taken
+    /// before the list of executors, and nothing is measured.
+    #[arg(long, value_name = "FILE")]
+    choices: Option<PathBuf>,
+    /// Whether the fastest implementations of costly calls are measured where no record of this machine has them:
+    /// `auto` on CUDA devices, unless executors are named; `always`; `never`. Only programs that are run measure.
+    #[arg(long, default_value = "auto", value_parser = ["auto", "always", "never"], value_name = "WHEN",
+        conflicts_with = "choices")]
+    choose: String,
     /// Maximum number of optimizations, to find the one that breaks a program.
     #[arg(long, value_name = "STEPS")]
     fuel: Option<u64>,
@@ -77,6 +90,12 @@ impl Compile {
         if given("executors") {
             self.executors = of.executors;
         }
+        if given("choices") {
+            self.choices = of.choices;
+        }
+        if given("choose") {
+            self.choose = of.choose;
+        }
         if given("fuel") {
             self.fuel = of.fuel;
         }
@@ -93,7 +112,17 @@ impl Compile {
     /// themselves what they lack.
     pub fn options_to_run(&self, kind: &str) -> Result<Options, Failed> {
         let memory_limit = fulgurite_kernels::machine::memory_limit().filter(|_| kind == Device::CPU.kind());
-        Ok(Options { memory_limit, ..self.options(kind)? })
+        let mut options = Options { memory_limit, ..self.options(kind)? };
+        options.choose = match &*self.choose {
+            "always" => Choose::Always,
+            "never" => Choose::Never,
+            _ => Choose::Auto,
+        };
+        if let Some(path) = &self.choices {
+            let machine = Machine::of(Device::new(kind, 0))?;
+            options.choices = Some(Arc::new(ChoicesFile::read(path, Some(machine))?));
+        }
+        Ok(options)
     }
 
     /// As the compiler takes them, for programs for devices of a kind; they are not run.
@@ -103,6 +132,10 @@ impl Compile {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             options.executors = Some(executors_named(&names, kind)?);
         }
+        if let Some(path) = &self.choices {
+            options.choices = Some(Arc::new(ChoicesFile::read(path, None)?));
+        }
+        options.choose = Choose::Never;
         options.fuel = self.fuel.map_or(Fuel::UNLIMITED, Fuel::limited);
         options.pad = !self.no_pad;
         options.fuse = !self.no_fuse;

@@ -274,6 +274,8 @@ mod tests {
             ("context", "16"),
             ("activation-checkpointing", "blocks"),
             ("executors", "cuda"),
+            ("choices", "choices.jsonl"),
+            ("choose", "never"),
             ("fuel", "3"),
             ("no-pad", ""),
             ("no-fuse", ""),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::compile::{Ending, Options, Reached, STAGES, compile, stages_reached};
+use fulgurite::compile::{Ending, Options, Reached, STAGES, compile, explain, stages_reached};
 use fulgurite::models::traces::loss_programs;
 use fulgurite::trace::Trace;
 use fulgurite::trace::print::{PrintOptions, print};
@@ -47,6 +47,10 @@ pub struct Arguments {
     /// regions.
     #[arg(long, conflicts_with = "plain")]
     full: bool,
+    /// Who supplied which gradient rule, who takes which line, and why others do not; what was measured, with
+    /// --choices.
+    #[arg(long, conflicts_with_all = ["stage", "plain", "full"])]
+    explain: bool,
     #[command(flatten)]
     program: Program,
 }
@@ -63,12 +67,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let show = |trace: &Trace| print(trace, form).trim_end().to_owned();
     if part == Some(Part::Loss) && arguments.program.backward {
         let programs = loss_programs(trace, &options).map_err(of_case)?;
+        if arguments.explain {
+            let all = programs.joint.iter().chain(&programs.forward).chain(&programs.backward);
+            return say!("{}", explain(all).trim_end()).map(|()| ExitCode::SUCCESS);
+        }
         return trace_programs::run(&programs, arguments.stage.as_deref(), &options, show);
     }
     // The trace that compilation starts from is there even where nobody can take its symbols.
     let first = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
     let wanted = arguments.stage.as_deref().unwrap_or(&first);
-    if wanted == first {
+    if wanted == first && !arguments.explain {
         say!("{}", show(&trace))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -76,6 +84,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return show_sources(trace, &options);
     }
     let Reached { stages, ending } = stages_reached(trace, &options);
+    if arguments.explain {
+        say!("{}", explain(&stages).trim_end())?;
+        return ending.map_or(Ok(ExitCode::SUCCESS), |ending| Err(ended(ending)));
+    }
     if wanted == "all" {
         for (i, stage) in stages.iter().enumerate() {
             let gap = if i == 0 { "" } else { "\n" };
