@@ -1,4 +1,5 @@
-//! Choices are confirmed by whole programs: what a call gains alone may be lost where its neighbours were fused with it.
+//! Choices are confirmed by whole programs: what a call gains alone may be lost where its neighbours were fused with
+//! it.
 //!
 //! The choices of one operator are taken together. Each operator's are kept only if the program with them is faster
 //! than without, in most of its runs, which alternate. What is not kept goes to who has it by the list.
