@@ -122,8 +122,16 @@ fn the_text_of_a_long_softmax() {
 fn the_text_of_a_softmax_by_clusters() {
     let case = Case::contiguous("softmax", cases::softmax(DType::F32, false), &[256, 50_304], Tolerance::Exact);
     let kernel = case.generate_for(227 << 10, true).unwrap();
-    assert_eq!((kernel.shape.grid, kernel.shape.cluster), ([256 * 8, 1, 1], Some([8, 1, 1])));
+    assert_eq!((kernel.shape.grid, kernel.shape.cluster), ([256 * 2, 1, 1], Some([2, 1, 1])));
     insta::assert_snapshot!(kernel.source);
+}
+
+#[test]
+fn the_text_of_cross_entropy() {
+    let program = cases::cross_entropy(DType::BF16, 50_257);
+    let case = Case::contiguous("loss", program, &[256, 50_304], Tolerance::Exact).counted_input(1);
+    let case = case.row_input(2).row_input(3).row_output(0).row_output(1).over(2, 0);
+    insta::assert_snapshot!(source(&case));
 }
 
 #[test]

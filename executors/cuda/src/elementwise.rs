@@ -17,9 +17,6 @@ use fulgurite_runtime::strided::Strided;
 use fulgurite_runtime::strided::View;
 use fulgurite_runtime::{DType, Device, TensorMeta};
 
-/// Shared memory that a block of any supported device may have, in bytes (compute capability 8.6 has the least).
-const SHARED_BYTES: usize = 99 << 10;
-
 /// An operand of a generated kernel: shape and strides in the iteration.
 type Operand<'a> = (&'a DeviceTensor, &'a [usize], &'a [isize]);
 
@@ -106,8 +103,10 @@ fn with_problem<R>(
             alignment: tensor.alignment,
         })
         .collect();
-    let clusters = plan.properties().clusters;
-    f(&Problem { name, program, shape, inputs: &inputs, outputs: &outputs, shared_bytes: SHARED_BYTES, clusters })
+    // They decide the order of sums.
+    let properties = plan.typical();
+    let (shared_bytes, clusters) = (properties.shared_bytes_per_block, properties.clusters);
+    f(&Problem { name, program, shape, inputs: &inputs, outputs: &outputs, shared_bytes, clusters })
 }
 
 fn launch_one(

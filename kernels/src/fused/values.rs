@@ -95,8 +95,18 @@ impl Values {
         for &(node, dtype) in &program.outputs {
             let value = values.typed(values.nodes[node as usize], Class::of(dtype));
             let value = match values.list[value as usize].kind {
-                // Storing rounds (or wraps) by itself.
+                // Storing rounds (or wraps) by itself, whichever of two is stored.
                 Kind::Round(rounded, operand) if rounded == dtype => operand,
+                Kind::Select(condition, x, y) => {
+                    let unrounded = |value: u32| match values.list[value as usize].kind {
+                        Kind::Round(rounded, operand) if rounded == dtype => operand,
+                        _ => value,
+                    };
+                    let (x, y) = (unrounded(x), unrounded(y));
+                    let class = values.class(x);
+                    let value = values.push(Kind::Select(condition, x, y), class);
+                    values.cast(value, Class::of(dtype))
+                }
                 _ => values.cast(value, Class::of(dtype)),
             };
             values.outputs.push(value);

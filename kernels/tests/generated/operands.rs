@@ -21,6 +21,9 @@ impl Memories {
             Random(case.name.bytes().fold(5, |seed, byte| (seed ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)));
         let inputs = (case.inputs.iter().zip(&case.program.input_dtypes))
             .map(|(input, &dtype)| {
+                if input.counted {
+                    return (0..input.elements as i32).flat_map(i32::to_ne_bytes).collect();
+                }
                 (0..input.elements).flat_map(|_| element(&mut random, dtype, input.domain)).collect()
             })
             .collect();

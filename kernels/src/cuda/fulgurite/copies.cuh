@@ -18,6 +18,21 @@ template <bool ALIGNED, typename T> __device__ __forceinline__ void fetch(T* to,
                  : "memory");
 }
 
+// Starts an async copy of BYTES bytes (4, 8 or 16). Before sm_80 they are copied at once.
+template <int BYTES> __device__ __forceinline__ void fetch_bytes(void* to, const void* from) {
+#if __CUDA_ARCH__ >= 800
+    const u32 there = (u32)__cvta_generic_to_shared(to);
+    if constexpr (BYTES == 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(there), "l"(from) : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" : : "r"(there), "l"(from), "n"(BYTES) : "memory");
+    }
+#else
+#pragma unroll
+    for (int i = 0; i < BYTES / 4; ++i) ((u32*)to)[i] = ((const u32*)from)[i];
+#endif
+}
+
 // Starts an async copy of BYTES bytes (4, 8 or 16), or of zeros.
 template <int BYTES> __device__ __forceinline__ void fetch_or_clear(void* to, const void* from, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
@@ -32,6 +47,10 @@ template <int LATER> __device__ __forceinline__ void await_all_but() {
     asm volatile("cp.async.wait_group %0;" : : "n"(LATER) : "memory");
 }
 // Waits for every copy, whether a group ended or not.
-__device__ __forceinline__ void await_fetched() { asm volatile("cp.async.wait_all;" : : : "memory"); }
+__device__ __forceinline__ void await_fetched() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" : : : "memory");
+#endif
+}
 
 #endif

@@ -11,6 +11,7 @@ const ARITHMETIC: &str = "fulgurite/arithmetic.cuh";
 const VECTORS: &str = "fulgurite/vectors.cuh";
 const REDUCTIONS: &str = "fulgurite/reductions.cuh";
 const CLUSTERS: &str = "fulgurite/clusters.cuh";
+const COPIES: &str = "fulgurite/copies.cuh";
 
 /// The headers that a source needs, in the order of their first use. Element types are those of one header, which every
 /// source includes.
@@ -65,6 +66,12 @@ impl Functions {
             Some(left) => format!("store_some<{count}>({to}, {pack}, {left})"),
             None => format!("store<{count}>({to}, {pack})"),
         }
+    }
+
+    /// Starts the copy of so many bytes to shared memory.
+    pub(super) fn fetch(&mut self, bytes: usize, to: &str, from: &str) -> String {
+        self.include(COPIES);
+        format!("fetch_bytes<{bytes}>({to}, {from})")
     }
 
     // === Conversions ===
@@ -130,6 +137,12 @@ impl Functions {
     /// A power whose exponent is not known beforehand. The bits are those of one that is.
     pub(super) fn power(&mut self, x: &str, y: &str) -> String {
         self.arithmetic("power_of", &[x, y])
+    }
+
+    /// e^x, as exact as elements of 16 bits can tell.
+    pub(super) fn coarse_exponential(&mut self, x: &str) -> String {
+        self.include(ARITHMETIC);
+        format!("power_of_two({x} * LOG2_E)")
     }
 
     /// The remainder with the divisor's sign.

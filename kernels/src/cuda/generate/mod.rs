@@ -29,6 +29,7 @@ mod region;
 mod row_plan;
 mod rows;
 mod stages;
+mod steady;
 mod text;
 mod transposed;
 

@@ -82,6 +82,7 @@ impl Passes {
         };
         let fresh = |pass: &Pass| -> usize {
             let loaded = pass.computed.iter().filter_map(|&value| region.input_of(value));
+            let loaded = loaded.filter(|&input| !region.inputs[input].counted);
             loaded.map(|input| region.inputs[input].dtype.size()).sum::<usize>().div_ceil(4)
         };
         let words = (0..list.len()).map(held_at).max().unwrap_or(0);
@@ -136,9 +137,13 @@ fn roots(region: &Region) -> Vec<Roots> {
     roots
 }
 
-/// An input of which each row has its own elements. One that all rows share comes from a cache each time.
+/// An input of which each row has its own elements. One that all rows share comes from a cache each time, and what is
+/// counted from nowhere.
 fn is_kept_input(region: &Region, value: usize) -> bool {
-    let of_rows = |input: usize| region.rows() == 1 || !region.inputs[input].is_same_for_all_rows();
+    let of_rows = |input: usize| {
+        let operand = &region.inputs[input];
+        !operand.counted && (region.rows() == 1 || !operand.is_same_for_all_rows())
+    };
     region.used[value] && region.space(value) == Space::Full && region.input_of(value).is_some_and(of_rows)
 }
 

@@ -158,6 +158,32 @@ impl Region {
         known[value as usize]
     }
 
+    /// Whether a value of each element comes from numbers of 16 bits alone, as far as it comes from elements, and from a
+    /// reduction: what does not has the same bits in a kernel of its own.
+    pub(super) fn is_coarse(&self, value: u32) -> bool {
+        if self.values.list[value as usize].level == 0 {
+            return false;
+        }
+        let mut seen = vec![false; value as usize + 1];
+        seen[value as usize] = true;
+        let mut found = false;
+        for at in (0..seen.len()).rev().filter(|&at| self.space(at) == Space::Full) {
+            if !seen[at] {
+                continue;
+            }
+            if let Some(input) = self.input_of(at) {
+                let dtype = self.inputs[input].dtype;
+                let coarse = matches!(dtype, DType::BF16 | DType::F16);
+                if !coarse && dtype.is_floating() {
+                    return false;
+                }
+                found |= coarse;
+            }
+            self.values.list[at].operands().for_each(|operand| seen[operand] = true);
+        }
+        found
+    }
+
     /// The input that a value is, if it is one.
     pub(super) fn input_of(&self, value: usize) -> Option<usize> {
         match self.values.list[value].kind {

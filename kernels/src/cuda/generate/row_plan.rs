@@ -17,11 +17,12 @@ const WORDS_OF_LANE: usize = 96;
 /// it may have 64 registers, half of which the arithmetic needs.
 const WORDS_OF_THREAD: usize = 16;
 const MOST_WORDS_OF_THREAD: usize = 24;
-/// Blocks of a cluster, for rows that no block's registers hold,
-const CLUSTERS: [usize; 3] = [2, 4, 8];
-/// and their threads: a multiprocessor runs two such blocks, which hide one another's barriers. (Blocks of 1024 threads
-/// took twice as long as reading the row again.)
-const THREADS_OF_CLUSTERS: usize = 512;
+/// Blocks of a row that is kept in shared memory: one, or a cluster that shares it out,
+const CLUSTERS: [usize; 4] = [1, 2, 4, 8];
+/// and their threads, where a multiprocessor has two blocks: while one waits for its row, the other one computes.
+const THREADS_OF_PAIRS: usize = 512;
+/// Shared memory that the driver takes of each block.
+const BYTES_OF_DRIVER: usize = 1 << 10;
 /// Words that a thread has during a pass, beside those that it keeps.
 const WORDS_OF_PASS: usize = 32;
 /// Bytes that a thread has under way of each input where it walks along a row.
@@ -45,6 +46,8 @@ pub(super) struct Plan {
     /// Inputs that are kept in shared memory, and where.
     pub(super) cached: Vec<(usize, usize)>,
     pub(super) shared_bytes: usize,
+    /// Blocks that a multiprocessor has at a time, which registers must suffice for; one if it does not matter.
+    pub(super) resident: usize,
     pub(super) passes: Passes,
 }
 
@@ -60,6 +63,7 @@ impl Plan {
             walks: false,
             cached: Vec::new(),
             shared_bytes: 0,
+            resident: 1,
             passes,
         };
         if passes.list.is_empty() {
@@ -79,48 +83,77 @@ impl Plan {
                     return registers(threads, threads, passes);
                 }
             }
-            // One input: with two, what a block has under way does not fill the memory's pipes, and reading the row
-            // again is faster. And what blocks of a cluster tell one another are numbers.
-            let mut reductions = passes.list.iter().flat_map(|pass| &pass.reductions);
-            let suits = region.used_inputs_in(Space::Full).len() == 1
-                && reductions.all(|&value| region.class(value) != Class::Bool);
-            let threads = THREADS_OF_CLUSTERS;
-            for blocks in CLUSTERS.into_iter().filter(|_| problem.clusters && suits) {
-                let lanes = blocks * threads;
-                if words(lanes, passes.words) <= WORDS_OF_THREAD && words(lanes, passes.peak) <= WORDS_OF_PASS {
-                    return registers(lanes, threads, passes);
-                }
-            }
         }
-        Plan::walking(region, vector, problem.shared_bytes)
+        Plan::walking(region, vector, problem)
     }
 
-    fn walking(region: &Region, vector: usize, shared_bytes: usize) -> Plan {
+    /// A thread goes along the row. What later passes read again is kept in shared memory, if there is room.
+    fn walking(region: &Region, vector: usize, problem: &Problem<'_>) -> Plan {
         let passes = Passes::new(region, false);
-        let reductions: usize = passes.list.iter().map(|pass| pass.reductions.len()).sum();
-        let available = shared_bytes.saturating_sub(reductions * BYTES_OF_PARTS);
-        let mut cached = Vec::new();
-        let mut used_bytes = 0;
-        for value in 0..region.used.len() {
-            let Some(input) = region.input_of(value).filter(|_| passes.kept[value]) else { continue };
-            let bytes = (region.width * region.inputs[input].dtype.size()).next_multiple_of(16);
-            if passes.list.iter().any(|pass| pass.reused.contains(&value)) && used_bytes + bytes <= available {
-                cached.push((input, used_bytes));
-                used_bytes += bytes;
+        let mut reductions = passes.list.iter().flat_map(|pass| &pass.reductions);
+        let bytes_of_parts = reductions.clone().count() * BYTES_OF_PARTS;
+        // What blocks of a cluster tell one another are numbers.
+        let in_clusters = problem.clusters && reductions.all(|&value| region.class(value) != Class::Bool);
+        let again = |value: &usize| passes.kept[*value] && passes.list.iter().any(|pass| pass.reused.contains(value));
+        let again: Vec<usize> =
+            (0..region.used.len()).filter(again).filter_map(|value| region.input_of(value)).collect();
+        let mut read = region.used_inputs_in(Space::Full);
+        read.retain(|&input| !region.inputs[input].counted);
+        let narrowest = read.iter().map(|&input| region.inputs[input].dtype.size()).min().unwrap_or(4);
+        let under_way = (BYTES_UNDER_WAY / (vector * narrowest)).clamp(1, 8);
+        let vectors = region.width.div_ceil(vector);
+        // Room for what `blocks` blocks of `threads` threads keep, each its threads' part.
+        let room = |input: usize, blocks: usize, threads: usize| {
+            let elements =
+                if blocks == 1 { region.width } else { vectors.div_ceil(blocks * threads) * threads * vector };
+            (elements * region.inputs[input].dtype.size()).next_multiple_of(16)
+        };
+        let plan = |blocks: usize, threads: usize, resident: usize, kept: &[usize], passes: Passes| {
+            let mut shared_bytes = 0;
+            let mut cached = Vec::new();
+            for &input in kept {
+                cached.push((input, shared_bytes));
+                shared_bytes += room(input, blocks, threads);
+            }
+            let lanes = blocks * threads;
+            // Words of a thread in a step with one vector.
+            let step = vector * passes.peak.max(1);
+            // Shared memory is near: registers are better spent on more threads.
+            let near = if vector < 4 { 4 } else { 2 };
+            let unroll = if cached.len() == read.len() { under_way.min(near) } else { under_way };
+            let unroll = if resident > 1 { unroll.min(WORDS_OF_PASS / step).max(1) } else { unroll };
+            let resident = if step > WORDS_OF_PASS { 1 } else { resident };
+            Plan { lanes, threads, blocks, unroll, walks: true, cached, shared_bytes, resident, passes }
+        };
+        let short = region.width <= 16_384;
+        // Two blocks of a multiprocessor hide one another's barriers and exponentials. Their rows fit beside each other,
+        // whole or in parts.
+        let threads = if short { THREADS_OF_PAIRS / 2 } else { THREADS_OF_PAIRS };
+        for blocks in CLUSTERS.into_iter().filter(|&blocks| !again.is_empty() && (blocks == 1 || in_clusters)) {
+            let kept: usize = again.iter().map(|&input| room(input, blocks, threads)).sum();
+            let of_block = kept + bytes_of_parts + BYTES_OF_DRIVER;
+            let resident = ((problem.shared_bytes + BYTES_OF_DRIVER) / of_block).min(2 * THREADS_OF_PAIRS / threads);
+            if resident >= 2 {
+                return plan(blocks, threads, resident, &again, passes);
             }
         }
-        let inputs = region.used_inputs_in(Space::Full).into_iter().map(|input| region.inputs[input].dtype.size());
-        let narrowest = inputs.min().unwrap_or(4);
-        let unroll = (BYTES_UNDER_WAY / (vector * narrowest)).clamp(1, 8);
-        // Two blocks of 512 threads on a multiprocessor hide one another's barriers, where their rows fit beside each
-        // other.
+        // As many inputs as fit a block that has the multiprocessor for itself.
+        let available = problem.shared_bytes.saturating_sub(bytes_of_parts);
+        let mut used_bytes = 0;
+        let mut kept = Vec::new();
+        for input in again {
+            if used_bytes + room(input, 1, 1024) <= available {
+                used_bytes += room(input, 1, 1024);
+                kept.push(input);
+            }
+        }
         let threads = match region.width {
-            _ if used_bytes > 0 && 2 * used_bytes > available => 1024,
+            _ if !kept.is_empty() => 1024,
             0..=16_384 => 256,
             16_385..=200_000 => 512,
             _ => 1024,
         };
-        Plan { lanes: threads, threads, blocks: 1, unroll, walks: true, cached, shared_bytes: used_bytes, passes }
+        plan(1, threads, 1, &kept, passes)
     }
 
     /// One where a row has a block or more.

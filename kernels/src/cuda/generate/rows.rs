@@ -2,10 +2,10 @@
 //!
 //! Short rows belong to a few lanes of a warp, longer ones to a block, and a row's elements stay in the registers of
 //! the threads that loaded them, so that each is read from memory once however many reductions there are. A row that
-//! registers of a block do not hold belongs to a cluster of blocks where there are clusters; otherwise it is kept in
-//! shared memory as it was read, and one that does not fit there either is read again by each pass, mostly from the
-//! second-level cache. Which threads handle which columns is the same in all passes: what a thread stores, no other
-//! thread reads.
+//! registers of a block do not hold is kept in shared memory as it was read: that of a block of which a multiprocessor
+//! has two, or of a cluster of such blocks where there are clusters. One that does not fit there either is read again by
+//! each pass, mostly from the second-level cache. Which threads handle which columns is the same in all passes: what a
+//! thread stores, no other thread reads.
 
 use crate::cuda::LaunchShape;
 use crate::fused::values::{Kind, Space};
@@ -16,6 +16,7 @@ use super::kernel::{GeneratedKernel, GeneratedParameter, grid};
 use super::problem::{GenerateError, Problem};
 use super::region::{Operand, Region};
 use super::row_plan::Plan;
+use super::steady::{Steady, steady};
 use super::text::{class_type, literal, stored_type};
 use crate::tile::Class;
 use crate::tile::reduction::Reduction;
@@ -45,8 +46,9 @@ pub(super) fn generate(region: &Region, problem: &Problem<'_>) -> Result<Generat
         let wide = GeneratedParameter::I64(rows as i64);
         parameters.push(if wide_rows { wide } else { GeneratedParameter::U32(rows as u32) });
     }
+    let resident = if plan.resident > 1 { format!(", {}", plan.resident) } else { String::new() };
     let head = format!(
-        "extern \"C\" __global__ void __launch_bounds__({}) {}({})",
+        "extern \"C\" __global__ void __launch_bounds__({}{resident}) {}({})",
         plan.threads,
         region.name,
         declared.join(", ")
@@ -80,12 +82,16 @@ impl Writer<'_> {
         let region = self.emitter.region;
         let row = self.write_row_number();
         self.write_row_starts();
+        self.declare_cache();
+        let fetches = self.fetch();
         self.emitter.define_uniform();
         for input in region.used_inputs_in(Space::Row) {
             let place = sum([row_start(&region.inputs[input])]);
             self.emitter.define_input(input, &format!("in{input}[{place}]"));
         }
-        self.declare_cache();
+        if fetches {
+            self.emitter.text.line("await_fetched();");
+        }
         let count = self.plan.passes.list.len();
         for pass in 0..count {
             self.define_row_values(|level| level == pass);
@@ -175,6 +181,53 @@ impl Writer<'_> {
             let kind = stored_type(self.emitter.region.inputs[input].dtype);
             self.emitter.text.line(format!("{kind}* const row{input} = reinterpret_cast<{kind}*>(shared + {offset});"));
         }
+    }
+
+    /// Starts copies of what is kept in shared memory, all of a row at once. Gives whether there are any.
+    fn fetch(&mut self) -> bool {
+        let fetched: Vec<usize> =
+            self.plan.cached.iter().map(|&(input, _)| input).filter(|&input| self.is_fetched(input)).collect();
+        if fetched.is_empty() {
+            return false;
+        }
+        let (index, width, vector) = (self.emitter.index, self.emitter.region.width, self.emitter.vector);
+        let step = self.plan.lanes * vector;
+        self.emitter.text.line("// Each thread fetches what it reads.");
+        self.emitter.text.open(format!("for ({index} start = 0; start < {width}; start += {step})"));
+        self.emitter.text.line(format!("const {index} column = start + {};", times("lane", vector as isize)));
+        self.emitter.text.open(if width.is_multiple_of(step) {
+            String::new()
+        } else {
+            format!("if (column < {width})")
+        });
+        for input in fetched {
+            let operand = &self.emitter.region.inputs[input];
+            let (row, place) = (self.row_of(operand).name, self.cache_place(1));
+            let bytes = vector * operand.dtype.size();
+            let call =
+                self.emitter.functions.fetch(bytes, &format!("row{input} + {place}"), &format!("{row} + column"));
+            self.emitter.text.line(format!("{call};"));
+        }
+        self.emitter.text.close();
+        self.emitter.text.close();
+        true
+    }
+
+    /// Whether the copy to shared memory goes on while threads work: of 4, 8 or 16 bytes.
+    fn is_fetched(&self, input: usize) -> bool {
+        let (operand, vector) = (&self.emitter.region.inputs[input], self.emitter.vector);
+        self.is_cached(input) && operand.is_packed(vector) && vector * operand.dtype.size() >= 4
+    }
+
+    /// Where in the block's part of a row the thread's vector is, in a loop with so many of them at a time.
+    fn cache_place(&self, unroll: usize) -> String {
+        let (blocks, threads, vector) = (self.plan.blocks, self.plan.threads, self.emitter.vector as isize);
+        if blocks == 1 {
+            return "column".to_owned();
+        }
+        let thread = "(int)threadIdx.x";
+        let number = if unroll > 1 { format!("(k * {threads} + {thread})") } else { thread.to_owned() };
+        format!("start / {blocks} + {}", times(&number, vector))
     }
 
     fn is_cached(&self, input: usize) -> bool {
@@ -269,8 +322,12 @@ impl Writer<'_> {
     /// Opens the loop along the row, or a block. Gives the place of the definition of `column`, if it is here.
     fn open_columns(&mut self) -> Option<usize> {
         if self.plan.walks {
-            let step = self.plan.threads * self.emitter.vector * self.emitter.unroll;
+            let step = self.plan.lanes * self.emitter.vector * self.emitter.unroll;
             let (index, width) = (self.emitter.index, self.emitter.region.width);
+            if !self.plan.cached.is_empty() {
+                // The compiler would take the registers of one block for several steps at once.
+                self.emitter.text.line("#pragma unroll 1");
+            }
             self.emitter.text.open(format!("for ({index} start = 0; start < {width}; start += {step})"));
         } else {
             self.emitter.text.open("");
@@ -342,15 +399,16 @@ impl Writer<'_> {
         let Some(value) = value else { return };
         let cache = Operand { name: format!("row{input}"), inner: 1, alignment: CACHE_ALIGNMENT, ..operand.clone() };
         let pass = &self.plan.passes.list[number];
-        if self.is_cached(input) && pass.reused.contains(&value) {
-            return self.emitter.load(&holder, &cache, "column", None);
+        let at = self.cache_place(self.emitter.unroll);
+        if self.is_fetched(input) || (self.is_cached(input) && pass.reused.contains(&value)) {
+            return self.emitter.load(&holder, &cache, &at, None);
         }
         let place = self.place(operand);
         let row = self.row_of(operand);
         self.emitter.load(&holder, &row, &place, None);
         if self.is_cached(input) {
             let held = format!("{holder}{}", self.emitter.which());
-            self.emitter.store(&held, &cache, "column", None);
+            self.emitter.store(&held, &cache, &at, None);
         }
     }
 
@@ -374,38 +432,19 @@ impl Writer<'_> {
             let kind = self.emitter.held_type(&region.outputs[output]);
             self.emitter.text.line(format!("{kind} y{output};"));
         }
-        self.emitter.open_elements();
-        for &value in pass.computed.iter().chain(&pass.reused) {
-            if let Some(input) = region.input_of(value) {
-                let element = self.emitter.held(&format!("x{input}"));
-                self.emitter.define_input(input, &element);
-            }
+        let steady = steady(region, &pass.computed, self.emitter.vector);
+        if !steady.is_empty() {
+            let mut conditions: Vec<&str> = steady.iter().map(|each| each.condition.as_str()).collect();
+            conditions.dedup();
+            self.emitter.text.open(format!("if ({})", conditions.join(" && ")));
+            self.elements(number, outputs, &parts, &steady);
+            self.emitter.text.close();
+            self.emitter.text.open("else");
         }
-        for &value in pass.reused.iter().filter(|&&value| region.input_of(value).is_none()) {
-            let (kind, name, element) = (class_type(region.class(value)), &region.names[value], self.element());
-            self.emitter.text.line(format!("const {kind} {name} = kept_{name}{element};"));
+        self.elements(number, outputs, &parts, &[]);
+        if !steady.is_empty() {
+            self.emitter.text.close();
         }
-        for &value in &pass.computed {
-            self.emitter.define(value);
-            if !self.plan.walks && region.input_of(value).is_none() && passes.is_reused_after(number, value) {
-                let (name, element) = (&region.names[value], self.element());
-                self.emitter.text.line(format!("kept_{name}{element} = {name};"));
-            }
-        }
-        for &value in &pass.reductions {
-            let (reduction, class) = self.reduction(value);
-            let Some(operand) = region.values.list[value].operands().next() else { continue };
-            let name = &region.names[value];
-            let total = if parts.contains(&value) { format!("part_{name}") } else { name.clone() };
-            let combined = self.emitter.functions.combine(reduction, class, &total, &region.names[operand]);
-            self.emitter.text.line(format!("{total} = {combined};"));
-        }
-        let at = if self.emitter.vector > 1 { ".at[j]" } else { "" };
-        for &output in outputs {
-            let result = self.emitter.result(output);
-            self.emitter.text.line(format!("y{output}{at} = {result};"));
-        }
-        self.emitter.close_elements();
         if !outputs.is_empty() {
             if self.partly {
                 self.emitter.text.open("if (active)");
@@ -424,6 +463,62 @@ impl Writer<'_> {
             let name = &region.names[value];
             self.emitter.text.line(format!("{name} = {name} + part_{name};"));
         }
+    }
+
+    /// Arithmetic of a vector's elements, in which those of `steady` have their usual results.
+    fn elements(&mut self, number: usize, outputs: &[usize], parts: &[usize], steady: &[Steady]) {
+        let region = self.emitter.region;
+        let passes = &self.plan.passes;
+        let pass = &passes.list[number];
+        let keeps = |value: usize| {
+            !self.plan.walks && region.input_of(value).is_none() && passes.is_reused_after(number, value)
+        };
+        // What is left to compute where comparisons are not.
+        let mut wanted = vec![steady.is_empty(); region.used.len()];
+        let reduced = pass.reductions.iter().flat_map(|&value| region.values.list[value].operands());
+        let stored = outputs.iter().map(|&output| region.values.outputs[output] as usize);
+        let kept = pass.computed.iter().copied().filter(|&value| keeps(value));
+        reduced.chain(stored).chain(kept).for_each(|value| wanted[value] = true);
+        for value in (0..wanted.len()).rev() {
+            if wanted[value] && !pass.reused.contains(&value) && !steady.iter().any(|each| each.value == value) {
+                region.values.list[value].operands().for_each(|operand| wanted[operand] = true);
+            }
+        }
+        self.emitter.open_elements();
+        for &value in pass.computed.iter().chain(&pass.reused).filter(|&&value| wanted[value]) {
+            if let Some(input) = region.input_of(value) {
+                let element = self.emitter.held(&format!("x{input}"));
+                self.emitter.define_input(input, &element);
+            }
+        }
+        for &value in pass.reused.iter().filter(|&&value| wanted[value] && region.input_of(value).is_none()) {
+            let (kind, name, element) = (class_type(region.class(value)), &region.names[value], self.element());
+            self.emitter.text.line(format!("const {kind} {name} = kept_{name}{element};"));
+        }
+        for &value in pass.computed.iter().filter(|&&value| wanted[value]) {
+            match steady.iter().find(|each| each.value == value) {
+                Some(each) => self.emitter.text.line(format!("const bool {} = {};", region.names[value], each.usual)),
+                None => self.emitter.define(value),
+            }
+            if keeps(value) {
+                let (name, element) = (&region.names[value], self.element());
+                self.emitter.text.line(format!("kept_{name}{element} = {name};"));
+            }
+        }
+        for &value in &pass.reductions {
+            let (reduction, class) = self.reduction(value);
+            let Some(operand) = region.values.list[value].operands().next() else { continue };
+            let name = &region.names[value];
+            let total = if parts.contains(&value) { format!("part_{name}") } else { name.clone() };
+            let combined = self.emitter.functions.combine(reduction, class, &total, &region.names[operand]);
+            self.emitter.text.line(format!("{total} = {combined};"));
+        }
+        let at = if self.emitter.vector > 1 { ".at[j]" } else { "" };
+        for &output in outputs {
+            let result = self.emitter.result(output);
+            self.emitter.text.line(format!("y{output}{at} = {result};"));
+        }
+        self.emitter.close_elements();
     }
 
     fn has_parts(&self, value: usize) -> bool {

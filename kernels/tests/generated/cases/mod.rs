@@ -51,6 +51,8 @@ pub struct Input {
     /// Elements of the memory.
     pub elements: usize,
     pub domain: Domain,
+    /// Whether the elements are 0, 1, 2, ...
+    pub counted: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -99,7 +101,7 @@ impl Case {
             .map(|(input, &dtype)| InputOperand {
                 strides: &input.strides,
                 alignment: alignment(input.first, dtype),
-                counted: false,
+                counted: input.counted,
             })
             .collect();
         let outputs: Vec<OutputOperand<'_>> = (self.outputs.iter().zip(&self.program.outputs))
@@ -126,6 +128,7 @@ impl Case {
             first: operand.first + self.first(operand.holder),
             elements: 0,
             domain: Domain::Plain,
+            counted: false,
         };
         let output = |operand: &StageOperand| Output {
             shape: operand.shape.clone(),
@@ -159,7 +162,8 @@ impl Case {
     /// All operands contiguous, all inputs of the iteration's shape.
     pub fn contiguous(name: impl Into<String>, program: FusedProgram, shape: &[usize], tolerance: Tolerance) -> Case {
         let elements = shape.iter().product();
-        let input = Input { strides: contiguous_strides(shape), first: 0, elements, domain: Domain::Plain };
+        let (strides, domain) = (contiguous_strides(shape), Domain::Plain);
+        let input = Input { strides, first: 0, elements, domain, counted: false };
         let output = Output {
             shape: shape.to_vec(),
             strides: contiguous_strides(shape),
@@ -186,9 +190,9 @@ impl Case {
     pub fn input(mut self, index: usize, strides: &[isize], first: usize) -> Case {
         let (low, high) = bounds(&self.shape, strides);
         assert!(first as isize + low >= 0, "strides reach before the memory");
-        let domain = self.inputs[index].domain;
+        let Input { domain, counted, .. } = self.inputs[index];
         let elements = (first as isize + high + 1) as usize;
-        self.inputs[index] = Input { strides: strides.to_vec(), first, elements, domain };
+        self.inputs[index] = Input { strides: strides.to_vec(), first, elements, domain, counted };
         self
     }
 
@@ -197,6 +201,12 @@ impl Case {
         let mut strides = vec![0; self.shape.len()];
         *strides.last_mut().unwrap() = 1;
         self.input(index, &strides, 0)
+    }
+
+    /// An input that is 0, 1, 2, ... along each row.
+    pub fn counted_input(mut self, index: usize) -> Case {
+        self.inputs[index].counted = true;
+        self.column_input(index)
     }
 
     /// An input of one value a row.

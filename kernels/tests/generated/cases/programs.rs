@@ -129,3 +129,29 @@ pub fn layer_norm(dtype: DType, width: usize, with_statistics: bool) -> FusedPro
     let outputs = [(result, dtype), (mean, DType::F32), (reciprocal, DType::F32)];
     writer.finish(&outputs[..if with_statistics { 3 } else { 1 }])
 }
+
+/// The gradient of the logits of each row's class, of `classes` classes in rows that may be longer: the largest logit
+/// and the logarithm of the sum of exponentials, and the gradient. Its inputs are logits, columns that are counted, and
+/// of each row its class and the cotangent.
+pub fn cross_entropy(dtype: DType, classes: usize) -> FusedProgram {
+    use ScalarOp::*;
+    let mut writer = Writer::new(&[dtype, DType::I32, DType::I32, DType::F32]);
+    let [count, none, nothing] = [classes as f64, f64::NEG_INFINITY, 0.0].map(|number| writer.constant(number));
+    let inside = writer.apply(Lt, &[1, count]);
+    let masked = writer.apply(Select, &[inside, 0, none]);
+    let max = writer.reduce(Reduction::Max, masked);
+    let shifted = writer.apply(Sub, &[0, max]);
+    let exp = writer.apply(Exp, &[shifted]);
+    let counted = writer.apply(Select, &[inside, exp, nothing]);
+    let sum = writer.reduce(Reduction::Sum, counted);
+    let log = writer.apply(Log, &[sum]);
+    let difference = writer.apply(Sub, &[shifted, log]);
+    let part = writer.apply(Exp, &[difference]);
+    let hit = writer.apply(Eq, &[1, 2]);
+    let hit = writer.convert(DType::F32, hit);
+    let slope = writer.apply(Sub, &[part, hit]);
+    let slope = writer.apply(Mul, &[slope, 3]);
+    let slope = writer.convert(dtype, slope);
+    let slope = writer.apply(Select, &[inside, slope, nothing]);
+    writer.finish(&[(max, DType::F32), (log, DType::F32), (slope, dtype)])
+}

@@ -4,7 +4,7 @@ use fulgurite_kernels::scalar::ScalarOp;
 use fulgurite_kernels::{DType, Reduction};
 
 use super::elementwise::smooth;
-use super::programs::{Writer, layer_norm, row_sum, softmax};
+use super::programs::{Writer, cross_entropy, layer_norm, row_sum, softmax};
 use super::{Case, Domain, Tolerance};
 
 /// Lengths of rows: lanes, warps and blocks with nothing left and with something.
@@ -45,6 +45,16 @@ pub fn rows() -> Vec<Case> {
         let outputs = [Reduction::Max, Reduction::Min].map(|reduction| (writer.reduce(reduction, 0), DType::F32));
         let case = Case::contiguous(format!("extreme_{width}"), writer.finish(&outputs), &shape, Tolerance::Exact);
         cases.push(case.row_output(0).row_output(1).domain(Domain::Extreme));
+    }
+    // Masks that end within a vector, before it and nowhere; in the logits' place.
+    for (width, classes) in [(40, 33), (768, 760), (4096, 9), (50_304, 50_257), (50_304, 50_304), (131_072, 130_000)] {
+        for dtype in [DType::F32, DType::BF16] {
+            let near = Tolerance::Near(if dtype == DType::F32 { 4e-6 } else { 8e-3 }, 1e-6);
+            let name = format!("cross_entropy_{dtype}_{classes}_of_{width}");
+            let case = Case::contiguous(name, cross_entropy(dtype, classes), &[5, width], near).counted_input(1);
+            let case = case.row_input(2).row_input(3).row_output(0).row_output(1).over(2, 0);
+            cases.push(case.tolerance(1, Tolerance::Near(2e-6, 1.0)));
+        }
     }
     // Rows that are seen through strides, in place, and next to values of a row.
     for width in [24, 520, 3000, 50_257] {
