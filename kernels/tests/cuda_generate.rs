@@ -85,6 +85,11 @@ fn rows_compile() {
 }
 
 #[test]
+fn column_sums_compile() {
+    compile(&cases::column_sums(), true);
+}
+
+#[test]
 fn random_programs_compile() {
     compile(&cases::random(200), false);
 }
@@ -138,6 +143,27 @@ fn the_text_of_cross_entropy() {
 fn the_text_of_layer_norm() {
     let case = Case::contiguous("ln_f", cases::layer_norm(DType::BF16, 768, true), &[64, 64, 768], Tolerance::Exact);
     insta::assert_snapshot!(source(&case.column_input(1).column_input(2).row_output(1).row_output(2)));
+}
+
+#[test]
+fn the_text_of_column_sums() {
+    let shape = [16_384, 768];
+    let case = Case::contiguous("ln_f", cases::layer_norm_backward(DType::BF16, 768), &shape, Tolerance::Exact);
+    let case = case.column_input(2).row_input(3).row_input(4).summed(2).summed(3);
+    insta::assert_snapshot!(source(&case));
+}
+
+/// As many parts whatever the device: the order of the sums depends on them.
+#[test]
+fn parts_of_sums_depend_on_the_shape_alone() {
+    for case in cases::column_sums() {
+        let parts = |shared: usize, clusters: bool| case.generate_for(shared, clusters).unwrap().parts;
+        let rows: usize = case.shape[..case.shape.len() - 1].iter().product();
+        assert!((1..=rows.min(cases::MOST_PARTS)).contains(&parts(99 << 10, false)), "{}", case.name);
+        assert_eq!(parts(99 << 10, false), parts(227 << 10, true), "{}", case.name);
+    }
+    let case = Case::contiguous("long", cases::affine(DType::F32), &[64, 50_304], Tolerance::Exact).summed(0);
+    assert_eq!(case.generate_for(99 << 10, false), Err(GenerateError::Sums { width: 50_304 }));
 }
 
 #[test]

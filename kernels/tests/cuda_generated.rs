@@ -201,6 +201,39 @@ fn random_programs_over_random_layouts() {
     run(&cases::random(300));
 }
 
+/// The parts that blocks leave add up to the sums of the host's rows, the same in each run.
+#[test]
+fn sums_of_columns() {
+    let Some(device) = device() else { return };
+    let (most, clusters) = device.limits();
+    for case in cases::column_sums() {
+        let kernel = case.generate_for(most, clusters).unwrap();
+        let (before, whole) = (Memories::new(&case), case.whole());
+        let found = device.launch(&case, &kernel, &before).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        assert!(device.launch(&case, &kernel, &before).unwrap() == found, "{}: two runs differ", case.name);
+        let mut expected = Memories::new(&whole).run(&whole);
+        let mut sums = found.clone();
+        for (index, output) in case.outputs.iter().enumerate().filter(|(_, output)| output.summed) {
+            let width = case.shape[case.shape.len() - 1];
+            let (parts, rest) = found.outputs[index].split_at(4 * kernel.parts * width);
+            assert!(rest.iter().all(|byte| *byte == 0x5C), "{}: parts behind the last one", case.name);
+            assert_eq!(output.elements, cases::MOST_PARTS * width);
+            (sums.outputs[index], expected.outputs[index]) =
+                (added(parts, width), added(&expected.outputs[index], width));
+        }
+        differences(&whole, &sums, &expected).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+    }
+}
+
+/// The sums of the columns of an f32 matrix.
+fn added(matrix: &[u8], width: usize) -> Vec<u8> {
+    let mut sums = vec![0f64; width];
+    for (at, bytes) in matrix.chunks(4).enumerate() {
+        sums[at % width] += f64::from(f32::from_le_bytes(bytes.try_into().unwrap()));
+    }
+    sums.iter().flat_map(|sum| (*sum as f32).to_le_bytes()).collect()
+}
+
 #[test]
 fn few_long_rows_in_stages() {
     let Some(device) = device() else { return };

@@ -14,7 +14,7 @@ use fulgurite_executor_regions::grouping::{Limits, fuse as gather, iteration_sha
 use fulgurite_executor_regions::program::{program_of, seen_in, stored_in};
 
 /// Beyond 48 symbols tiles no longer fit the cache.
-const LIMITS: Limits = Limits { executor: "cpu", members: "cpu", symbols: 48 };
+pub(crate) const LIMITS: Limits = Limits { executor: "cpu", members: "cpu", symbols: 48, column_sums: None };
 
 /// Groups the symbols that this executor claimed into regions.
 pub fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
@@ -25,7 +25,7 @@ pub fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
 pub fn prepare_region(body: &Block, operands: &[Strided], results: &[Strided]) -> Result<HostKernel> {
     let iteration =
         iteration_shape(body).ok_or_else(|| Failure::new("Region", "a region of the cpu executor is empty"))?;
-    let program = program_of(body, LIMITS.executor)?;
+    let program = program_of(body, LIMITS)?;
     let inputs: Vec<(Vec<usize>, Vec<isize>)> =
         operands.iter().map(|operand| (iteration.clone(), seen_in(operand, &iteration))).collect();
     let per_row = |shape: &[usize]| {

@@ -35,7 +35,7 @@ pub mod cpu {
     }
 
     fn admits_region(body: &Block) -> Claim {
-        fulgurite_executor_regions::rules::admits(body, EXECUTOR.name)
+        fulgurite_executor_regions::rules::admits(body, crate::fusion::LIMITS)
     }
 
     fn prepare_region(body: &Block, operands: &[Strided], results: &[Strided]) -> Result<HostKernel> {

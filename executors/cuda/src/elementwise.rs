@@ -6,7 +6,8 @@ use fulgurite_runtime::device::Source;
 use fulgurite_runtime::operator::OperatorDef;
 use fulgurite_runtime::operator::RuleSet;
 use fulgurite_runtime::rules::fulgurite_kernels::cuda::generate::{
-    GeneratedKernel, GeneratedParameter, Holder, InputOperand, OPTIONS, OutputOperand, Problem, StageOperand, Stages,
+    GenerateError, GeneratedKernel, GeneratedParameter, Holder, InputOperand, OPTIONS, OutputOperand, Problem,
+    StageOperand, Stages,
 };
 use fulgurite_runtime::rules::fulgurite_kernels::fused::{FusedNode, FusedProgram, OutputLayout};
 use fulgurite_runtime::rules::fulgurite_kernels::scalar::ScalarNode;
@@ -18,7 +19,7 @@ use fulgurite_runtime::strided::View;
 use fulgurite_runtime::{DType, Device, TensorMeta};
 
 /// An operand of a generated kernel: shape and strides in the iteration.
-type Operand<'a> = (&'a DeviceTensor, &'a [usize], &'a [isize]);
+pub(crate) type Operand<'a> = (&'a DeviceTensor, &'a [usize], &'a [isize]);
 
 /// Launches a generated kernel over `shape`, or several where there are few long rows. Each operand comes with its
 /// strides in that shape, each result with shape and strides. Nothing is launched where there is nothing to compute.
@@ -34,7 +35,7 @@ pub fn launch(
         return Ok(());
     }
     let inputs: Vec<Operand<'_>> = operands.iter().map(|(tensor, strides)| (*tensor, shape, *strides)).collect();
-    let stages = with_problem(plan, name, program, shape, &inputs, results, Stages::of);
+    let stages = with_problem(plan, name, program, shape, (&inputs, results, &[]), Stages::of);
     let Some(stages) = stages else { return launch_one(plan, name, program, shape, &inputs, results) };
     let temporaries: Vec<DeviceTensor> = (stages.temporaries.iter())
         .map(|&(dtype, elements)| DeviceTensor {
@@ -85,8 +86,7 @@ fn with_problem<R>(
     name: &str,
     program: &FusedProgram,
     shape: &[usize],
-    operands: &[Operand<'_>],
-    results: &[Operand<'_>],
+    (operands, results, summed): (&[Operand<'_>], &[Operand<'_>], &[bool]),
     f: impl FnOnce(&Problem<'_>) -> R,
 ) -> R {
     let inputs: Vec<InputOperand<'_>> = operands
@@ -98,9 +98,11 @@ fn with_problem<R>(
         .collect();
     let outputs: Vec<OutputOperand<'_>> = results
         .iter()
-        .map(|(tensor, shape, strides)| OutputOperand {
+        .enumerate()
+        .map(|(index, (tensor, shape, strides))| OutputOperand {
             layout: OutputLayout { shape, strides },
             alignment: tensor.alignment,
+            summed: summed.get(index).copied().unwrap_or(false),
         })
         .collect();
     // They decide the order of sums.
@@ -117,8 +119,30 @@ fn launch_one(
     operands: &[Operand<'_>],
     results: &[Operand<'_>],
 ) -> Result<()> {
-    let kernel = with_problem(plan, name, program, shape, operands, results, GeneratedKernel::new)
+    let kernel = generated(plan, name, program, shape, (operands, results, &[]))
         .map_err(|error| Failure::new("Generate", error.to_string()))?;
+    launch_generated(plan, kernel, operands, results);
+    Ok(())
+}
+
+/// The kernel of a problem, with results of which some may be summed over all rows.
+pub(crate) fn generated(
+    plan: &Plan,
+    name: &str,
+    program: &FusedProgram,
+    shape: &[usize],
+    operands: (&[Operand<'_>], &[Operand<'_>], &[bool]),
+) -> std::result::Result<GeneratedKernel, GenerateError> {
+    with_problem(plan, name, program, shape, operands, GeneratedKernel::new)
+}
+
+/// Launches a kernel with the operands that it was generated for.
+pub(crate) fn launch_generated(
+    plan: &mut Plan,
+    kernel: GeneratedKernel,
+    operands: &[Operand<'_>],
+    results: &[Operand<'_>],
+) {
     let parameters = kernel
         .parameters
         .iter()
@@ -135,7 +159,6 @@ fn launch_one(
         options: OPTIONS.iter().map(|option| (*option).to_owned()).collect(),
     };
     plan.launch_from(source, &kernel.name, kernel.shape, parameters);
-    Ok(())
 }
 
 /// Plans a symbol from the operator's scalar rule, or a copy that replaces its view.

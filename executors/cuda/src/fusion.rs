@@ -9,14 +9,18 @@ pub mod fusion {
     use fulgurite_runtime::fuel::Fuel;
     use fulgurite_runtime::trace::Block;
 
+    use crate::column_sums::launch_with_sums;
     use crate::elementwise::launch;
-    use fulgurite_executor_regions::grouping::{Limits, fuse as gather, iteration_shape};
+    use fulgurite_executor_regions::grouping::{ColumnSums, Limits, fuse as gather, iteration_shape};
     use fulgurite_executor_regions::lists;
-    use fulgurite_executor_regions::program::{program_of, seen_in, stored_in};
+    use fulgurite_executor_regions::program::{program_of, seen_in, stored_in, sums_of};
     use fulgurite_executor_regions::widening::gather_before;
 
     /// More operands than this do not fit a kernel's registers well.
-    const LIMITS: Limits = Limits { executor: "fusion", members: "cuda", symbols: 48 };
+    const LIMITS: Limits = Limits { executor: "fusion", members: "cuda", symbols: 48, column_sums: Some(COLUMN_SUMS) };
+
+    /// Rows enough for every multiprocessor, and widths at which a block keeps the sums of its columns in registers.
+    const COLUMN_SUMS: ColumnSums = ColumnSums { rows: 1024, widths: [256, 8192], most: 4 };
 
     fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
         let regions = gather(&gather_before(block, LIMITS.members, fuel), LIMITS, fuel);
@@ -27,23 +31,31 @@ pub mod fusion {
         if lists::is_list(body, LIMITS.executor) {
             return Ok(());
         }
-        fulgurite_executor_regions::rules::admits(body, LIMITS.executor)
+        fulgurite_executor_regions::rules::admits(body, LIMITS)
     }
 
     fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], results: &[DeviceTensor]) -> Result<()> {
         if lists::is_list(body, LIMITS.executor) {
-            return crate::many::plan(plan, body, LIMITS.executor, operands, results);
+            return crate::many::plan(plan, body, LIMITS, operands, results);
         }
         let iteration =
             iteration_shape(body).ok_or_else(|| Failure::new("Region", "a region of the fusion executor is empty"))?;
-        let program = program_of(body, LIMITS.executor)?;
+        let program = program_of(body, LIMITS)?;
         let strided = |tensor: &DeviceTensor| Strided { meta: tensor.meta.clone(), strides: tensor.strides.clone() };
         let seen: Vec<Vec<isize>> = operands.iter().map(|operand| seen_in(&strided(operand), &iteration)).collect();
-        let stored: Vec<(Vec<usize>, Vec<isize>)> =
-            results.iter().map(|result| stored_in(&strided(result), &iteration)).collect();
+        let sums = sums_of(body, LIMITS.executor);
+        let stored: Vec<(Vec<usize>, Vec<isize>)> = (results.iter().zip(&sums))
+            .map(|(result, summed)| match summed {
+                true => (result.shape().to_vec(), result.strides.clone()),
+                false => stored_in(&strided(result), &iteration),
+            })
+            .collect();
         let inputs: Vec<(&DeviceTensor, &[isize])> = operands.iter().zip(&seen).map(|(t, s)| (t, &s[..])).collect();
         let outputs: Vec<(&DeviceTensor, &[usize], &[isize])> =
             results.iter().zip(&stored).map(|(t, (shape, strides))| (t, &shape[..], &strides[..])).collect();
+        if sums.contains(&true) {
+            return launch_with_sums(plan, "region", &program, &iteration, &inputs, &outputs, &sums);
+        }
         launch(plan, "region", &program, &iteration, &inputs, &outputs)
     }
 }

@@ -2,6 +2,7 @@
 //! regions of its symbols. `support`, `elementwise`, `reducing` and `rows` are what other CUDA executors plan with as
 //! well.
 
+mod column_sums;
 pub mod elementwise;
 pub mod fusion;
 mod indexing;

@@ -1,5 +1,6 @@
 //! Lists of lines that do the same to tensors of their own: one generated kernel for all of them.
 
+use fulgurite_executor_regions::grouping::Limits;
 use fulgurite_executor_regions::lists::{each_once, program_of_line};
 use fulgurite_runtime::device::Source;
 use fulgurite_runtime::rules::fulgurite_kernels::cuda::generate::{MOST_TENSORS, ManyKernel, OPTIONS};
@@ -33,14 +34,14 @@ impl Line {
 pub fn plan(
     plan: &mut Plan,
     body: &Block,
-    executor: &str,
+    limits: Limits,
     operands: &[DeviceTensor],
     results: &[DeviceTensor],
 ) -> Result<()> {
     let broken = || Failure::new("Region", "a list of lines reads what it is not given");
     let lines = || body.symbols.iter().zip(results).filter(|(_, result)| !result.meta.is_empty());
     let Some((first, _)) = lines().next() else { return Ok(()) };
-    let program = program_of_line(body, first, executor)?;
+    let program = program_of_line(body, first, limits)?;
     let given: FxHashMap<ValueId, &DeviceTensor> = body.parameters.iter().copied().zip(operands).collect();
     let mut plain: Vec<Line> = Vec::new();
     for (symbol, result) in lines() {

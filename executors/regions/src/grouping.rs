@@ -2,7 +2,7 @@
 //!
 //! A region has an *iteration shape*. Its values are *full* (of that shape) or *rows* (one value for each row, with the
 //! last extent missing or one). Rows come from reductions over the last dimension, and a broadcast makes them
-//! full again.
+//! full again. Sums over all rows, a value for each column, leave a region: nothing in it reads them.
 
 use fulgurite_runtime::arithmetic::{Arithmetic, Elements};
 use fulgurite_runtime::operator::RuleSet;
@@ -22,6 +22,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// How many symbols after a region's first one are looked at.
 const WINDOW: usize = 160;
 
+/// Elements of a broadcast that is worth more than a launch to write.
+const LARGE: usize = 1 << 18;
+
 /// What an executor's regions may be.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -31,6 +34,28 @@ pub struct Limits {
     pub members: &'static str,
     /// The largest region, in symbols.
     pub symbols: usize,
+    /// The regions that may hold sums over all rows, if any may.
+    pub column_sums: Option<ColumnSums>,
+}
+
+/// The regions that sums over all rows are worth being in.
+#[derive(Debug, Clone, Copy)]
+pub struct ColumnSums {
+    /// The fewest rows.
+    pub rows: usize,
+    /// The shortest and the longest row.
+    pub widths: [usize; 2],
+    /// The most such sums.
+    pub most: usize,
+}
+
+impl ColumnSums {
+    fn suit(&self, iteration: &[usize]) -> bool {
+        let [shortest, longest] = self.widths;
+        iteration.split_last().is_some_and(|(width, outer)| {
+            outer.iter().product::<usize>() >= self.rows && (shortest..=longest).contains(width)
+        })
+    }
 }
 
 /// What a fusable symbol does.
@@ -42,6 +67,8 @@ pub enum Kind {
     Convert,
     /// A reduction over the last dimension.
     Reduce(Reduction),
+    /// A sum over all dimensions but the last, of floating-point numbers of at most 32 bits.
+    SumRows,
     /// A reshape that adds or removes a last extent of one.
     Reshape,
     /// A broadcast from rows.
@@ -57,6 +84,8 @@ pub enum Space {
     Full,
     /// One value for each row.
     Row,
+    /// One value for each column, which no member reads.
+    Column,
 }
 
 /// What a symbol that `executor` claimed does, if a region can hold it.
@@ -72,10 +101,19 @@ pub fn kind_of(block: &Block, symbol: &BoundSymbol, executor: &str) -> Option<Ki
         (dims == [shape.len() as i64 - 1] && !shape.is_empty() && block.meta(symbol.results[0]).dtype() != DType::Bool)
             .then_some(Kind::Reduce(reduction))
     };
+    let sums_rows = || {
+        let meta = block.meta(symbol.results[0]);
+        let over = attribute(symbol, "dims")?;
+        let floating = matches!(meta.dtype(), DType::F32 | DType::BF16 | DType::F16);
+        let of_rows = shape.len() > 1 && over.iter().copied().eq(0..shape.len() as i64 - 1);
+        // The same type, so that nothing is converted on the way.
+        (of_rows && floating && meta.dtype() == block.meta(operand).dtype() && meta.rank() == 1)
+            .then_some(Kind::SumRows)
+    };
     let rules = Arithmetic::of(def);
     match rules.elements {
         Some(Elements::Convert) => Some(Kind::Convert),
-        Some(Elements::Sum) => reduction(Reduction::Sum),
+        Some(Elements::Sum) => sums_rows().or_else(|| reduction(Reduction::Sum)),
         Some(Elements::Max) => reduction(Reduction::Max),
         Some(Elements::Min) => reduction(Reduction::Min),
         Some(Elements::Reshape) => Some(Kind::Reshape),
@@ -101,6 +139,7 @@ pub fn is_row_shape(shape: &[usize], iteration: &[usize]) -> bool {
 /// A region being gathered.
 pub struct Region<'a> {
     block: &'a Block,
+    limits: Limits,
     iteration: Vec<usize>,
     /// Places of the members among the lines ahead, in order.
     members: Vec<usize>,
@@ -110,8 +149,8 @@ pub struct Region<'a> {
 
 impl<'a> Region<'a> {
     /// A region without members.
-    pub fn over(block: &'a Block, iteration: &[usize]) -> Region<'a> {
-        Region { block, iteration: iteration.to_vec(), members: Vec::new(), spaces: FxHashMap::default() }
+    pub fn over(block: &'a Block, iteration: &[usize], limits: Limits) -> Region<'a> {
+        Region { block, limits, iteration: iteration.to_vec(), members: Vec::new(), spaces: FxHashMap::default() }
     }
 
     /// The space of a member's result if `symbol` can join, given what the region computes already.
@@ -132,7 +171,14 @@ impl<'a> Region<'a> {
             Kind::Elementwise | Kind::Convert => {
                 let spaces: Vec<Space> = symbol.operands().map(space).collect::<Option<_>>()?;
                 // Operands have one shape; a mixture would be a row shape that equals the iteration shape by chance.
-                spaces.iter().all(|s| *s == spaces[0]).then_some(spaces[0])
+                spaces.iter().all(|s| *s == spaces[0] && *s != Space::Column).then_some(spaces[0])
+            }
+            Kind::SumRows => {
+                let suits = self.limits.column_sums.filter(|sums| {
+                    let present = self.spaces.values().filter(|space| **space == Space::Column).count();
+                    sums.suit(&self.iteration) && present < sums.most
+                });
+                (suits.is_some() && space(operand()?)? == Space::Full).then_some(Space::Column)
             }
             Kind::Reduce(_) => (space(operand()?)? == Space::Full).then_some(Space::Row),
             Kind::Reshape => {
@@ -206,20 +252,20 @@ fn gather(block: &Block, limits: Limits, ahead: &VecDeque<Line>) -> Option<Vec<u
     let iteration = match (*kind)? {
         Kind::Elementwise | Kind::Convert => block.meta(seed.results[0]).shape(),
         Kind::Reduce(_) => block.meta(seed.operands().next()?).shape(),
-        Kind::Reshape | Kind::Broadcast | Kind::Fill => return None,
+        Kind::SumRows | Kind::Reshape | Kind::Broadcast | Kind::Fill => return None,
     };
     // Of no elements nothing is saved, and a reduction of nothing still has results to write.
     if iteration.contains(&0) {
         return None;
     }
-    let with_all = gathered(limits, ahead, seed, Region::over(block, iteration), &FxHashSet::default());
+    let with_all = gathered(limits, ahead, seed, Region::over(block, iteration, limits), &FxHashSet::default());
     let aside = for_others(&with_all.0, &with_all.1, ahead);
     let (_, members) = match aside.is_empty() {
         true => with_all,
         false => {
             // A line outside that reads such a member runs behind the region, and so does all that needs the line. If
             // the member runs before the region, so does the line, and what needs it can join the region.
-            let without = gathered(limits, ahead, seed, Region::over(block, iteration), &aside);
+            let without = gathered(limits, ahead, seed, Region::over(block, iteration, limits), &aside);
             if full(&without, ahead) > full(&with_all, ahead) { without } else { with_all }
         }
     };
@@ -292,7 +338,15 @@ fn gathered<'a>(
             }
         }
     }
-    let members = connected(&region, ahead);
+    let mut members = connected(&region, ahead);
+    // A broadcast that no member reads can be a view of what the region gives. A small one is written: a kernel that
+    // takes no views would need a copy.
+    let read: FxHashSet<ValueId> = members.iter().flat_map(|i| ahead[*i].symbol.operands()).collect();
+    members.retain(|i| {
+        let Line { symbol, kind } = &ahead[*i];
+        let small = || region.block.meta(symbol.results[0]).len() < LARGE;
+        *kind != Some(Kind::Broadcast) || read.contains(&symbol.results[0]) || small()
+    });
     (region, members)
 }
 

@@ -75,8 +75,8 @@ fn bytes_moved(block: &Block, symbol: &BoundSymbol) -> u64 {
 ///
 /// # Errors
 /// If it is no line of a list of `executor`, or there are no elements.
-pub fn program_of_line(body: &Block, symbol: &BoundSymbol, executor: &str) -> Result<FusedProgram> {
-    program_of(&closed(body, &each_once(symbol), std::slice::from_ref(symbol), &symbol.results), executor)
+pub fn program_of_line(body: &Block, symbol: &BoundSymbol, limits: Limits) -> Result<FusedProgram> {
+    program_of(&closed(body, &each_once(symbol), std::slice::from_ref(symbol), &symbol.results), limits)
 }
 
 /// Gathers into lists those lines of `limits.members` that read inputs of the program, or views of them, and are in no

@@ -9,14 +9,16 @@ use fulgurite_runtime::rules::*;
 use fulgurite_runtime::strided::Strided;
 use fulgurite_runtime::trace::Block;
 
-use crate::grouping::{Kind, kind_of};
+use crate::grouping::{Kind, Limits, kind_of};
 use crate::rules::admits;
 
-/// What a region computes, whatever the layout of its operands.
-pub fn program_of(body: &Block, executor: &str) -> Result<FusedProgram> {
+/// What a region computes, whatever the layout of its operands. The output of a sum over all rows is what is summed, in
+/// f32: [`sums_of`] says which outputs these are.
+pub fn program_of(body: &Block, limits: Limits) -> Result<FusedProgram> {
+    let executor = limits.executor;
     let broken = |what: &str| Failure::new("Region", format!("a region {what}"));
     // Regions are made elsewhere too, and the verifier may be off.
-    admits(body, executor)
+    admits(body, limits)
         .map_err(|reason| Failure::new("Region", format!("'{executor}' does not run this region: {reason}")))?;
     let mut nodes: Vec<FusedNode> = Vec::new();
     let mut known: Vec<Option<u32>> = vec![None; body.values.len()];
@@ -38,7 +40,7 @@ pub fn program_of(body: &Block, executor: &str) -> Result<FusedProgram> {
         // rounded after every symbol, as they are when each result is stored. (Kernels leave out conversions that
         // change nothing.)
         let node = match kind {
-            Kind::Reshape | Kind::Broadcast => arguments[0],
+            Kind::Reshape | Kind::Broadcast | Kind::SumRows => arguments[0],
             Kind::Convert => push(FusedNode::Convert(dtype, arguments[0])),
             Kind::Reduce(reduction) => {
                 let result = push(FusedNode::Reduce(reduction, arguments[0]));
@@ -71,18 +73,27 @@ pub fn program_of(body: &Block, executor: &str) -> Result<FusedProgram> {
         };
         known[symbol.results[0].index()] = Some(node);
     }
+    let sums = sums_of(body, executor);
     let outputs: Vec<(u32, DType)> = body
         .results
         .iter()
-        .map(|id| {
+        .zip(sums)
+        .map(|(id, summed)| {
             Ok((
                 known[id.index()].ok_or_else(|| broken("returns a value that it does not define"))?,
-                body.meta(*id).dtype(),
+                if summed { DType::F32 } else { body.meta(*id).dtype() },
             ))
         })
         .collect::<Result<_>>()?;
     let input_dtypes = body.parameters.iter().map(|id| body.meta(*id).dtype()).collect();
     Ok(FusedProgram { input_dtypes, nodes, outputs })
+}
+
+/// For each result of a region, whether it is a sum over all rows.
+pub fn sums_of(body: &Block, executor: &str) -> Vec<bool> {
+    let sums = body.symbols.iter().filter(|symbol| kind_of(body, symbol, executor) == Some(Kind::SumRows));
+    let sums: Vec<_> = sums.map(|symbol| symbol.results[0]).collect();
+    body.results.iter().map(|id| sums.contains(id)).collect()
 }
 
 /// Strides of an operand seen in the iteration shape; a value per row is repeated along the last dimension.

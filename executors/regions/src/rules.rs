@@ -5,15 +5,16 @@
 use fulgurite_runtime::rules::Claim;
 use fulgurite_runtime::trace::{Block, print_symbol};
 
-use crate::grouping::{Region, is_row_shape, iteration_shape, kind_of};
+use crate::grouping::{Limits, Region, Space, is_row_shape, iteration_shape, kind_of};
 
-/// Whether `executor` computes a region with this body as its operators say.
-pub fn admits(body: &Block, executor: &str) -> Claim {
+/// Whether the executor of such regions computes one with this body as its operators say.
+pub fn admits(body: &Block, limits: Limits) -> Claim {
+    let executor = limits.executor;
     let Some(iteration) = iteration_shape(body) else { return Err("it is empty".into()) };
     if iteration.contains(&0) {
         return Err("it has no elements".into());
     }
-    let mut region = Region::over(body, &iteration);
+    let mut region = Region::over(body, &iteration, limits);
     let seen = |shape: &[usize]| shape == iteration || is_row_shape(shape, &iteration);
     for parameter in &body.parameters {
         let meta = body.meta(*parameter);
@@ -36,7 +37,8 @@ pub fn admits(body: &Block, executor: &str) -> Claim {
     }
     for result in &body.results {
         let meta = body.meta(*result);
-        if !region.spaces.contains_key(result) || !seen(meta.shape()) {
+        let space = region.spaces.get(result);
+        if space.is_none() || !(space == Some(&Space::Column) || seen(meta.shape())) {
             let name = &body.value(*result).name;
             return Err(format!("it gives '{name}', {meta}, which no line over {iteration:?} or its rows computes"));
         }

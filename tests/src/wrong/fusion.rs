@@ -17,7 +17,7 @@ pub mod unrounded {
     use fulgurite_runtime::rules::fulgurite_kernels::fused::{FusedKernel, FusedNode, OutputLayout};
     use fulgurite_runtime::trace::Block;
 
-    const LIMITS: Limits = Limits { executor: "unrounded", members: "unrounded", symbols: 48 };
+    const LIMITS: Limits = Limits { executor: "unrounded", members: "unrounded", symbols: 48, column_sums: None };
 
     fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
         grouping::fuse(block, LIMITS, fuel)
@@ -35,7 +35,7 @@ pub mod unrounded {
 
     fn prepare_region(body: &Block, operands: &[Strided], results: &[Strided]) -> Result<HostKernel> {
         let iteration = grouping::iteration_shape(body).unwrap_or_default();
-        let mut program = program::program_of(body, LIMITS.executor)?;
+        let mut program = program::program_of(body, LIMITS)?;
         for node in &mut program.nodes {
             if let FusedNode::Convert(dtype, of) = *node {
                 *node = FusedNode::Convert(dtype.accumulator(), of);

@@ -68,6 +68,15 @@ template <typename R, int WARPS, typename W> __device__ __forceinline__ W block_
     return lanes_reduce<R, WARPS>(partial[threadIdx.x % WARPS]);
 }
 
+// The same in two halves with a barrier of the block between them, so that several reductions share it.
+template <typename R, typename W> __device__ __forceinline__ void write_warp_part(W x, W* partial) {
+    x = lanes_reduce<R>(x);
+    if (threadIdx.x % 32u == 0) partial[threadIdx.x / 32u] = x;
+}
+template <typename R, int WARPS, typename W> __device__ __forceinline__ W reduce_warp_parts(const W* partial) {
+    return lanes_reduce<R, WARPS>(partial[threadIdx.x % WARPS]);
+}
+
 // Over the LANES threads of a row: a part of a warp, or the whole block. All threads of the block come here.
 template <int LANES, typename R> __device__ __forceinline__ float group_reduce(float x, float* scratch, float neutral) {
     if constexpr (LANES > 32) {

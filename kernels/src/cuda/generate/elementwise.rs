@@ -58,6 +58,7 @@ pub(super) fn generate(region: &Region) -> Result<GeneratedKernel, GenerateError
         parameters,
         input_alignments,
         output_alignments,
+        parts: 0,
         local_memory: region.needs_local_memory(),
     })
 }

@@ -102,9 +102,7 @@ impl<'a> Emitter<'a> {
             IsFinite => format!("fabs({x}) <= 0x1.fffffffffffffp1023"),
             Abs => format!("fabs{suffix}({x})"),
             Neg => format!("-{x}"),
-            Exp if class == Class::F32 && self.region.is_coarse(operand) => {
-                self.functions.coarse_exponential(x)
-            }
+            Exp if class == Class::F32 && self.region.is_coarse(operand) => self.functions.coarse_exponential(x),
             Exp => format!("exp{suffix}({x})"),
             Log => format!("log{suffix}({x})"),
             Sqrt => format!("sqrt{suffix}({x})"),

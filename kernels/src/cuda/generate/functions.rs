@@ -186,6 +186,18 @@ impl Functions {
         format!("block_reduce_once<{}, {warps}>({x}, {partial})", name_of(reduction))
     }
 
+    /// Writes the total of each warp, the first half of [`Functions::of_block`].
+    pub(super) fn of_warp(&mut self, reduction: Reduction, x: &str, partial: &str) -> String {
+        self.include(REDUCTIONS);
+        format!("write_warp_part<{}>({x}, {partial})", name_of(reduction))
+    }
+
+    /// The total of what so many warps have written before a barrier, the same in each thread.
+    pub(super) fn of_warps(&mut self, reduction: Reduction, warps: usize, partial: &str) -> String {
+        self.include(REDUCTIONS);
+        format!("reduce_warp_parts<{}, {warps}>({partial})", name_of(reduction))
+    }
+
     /// What [`Functions::of_cluster`] and the barrier of a cluster need.
     pub(super) fn clusters(&mut self) {
         self.include(CLUSTERS);

@@ -34,6 +34,8 @@ pub struct GeneratedKernel {
     pub input_alignments: Vec<usize>,
     /// Bytes that the address of each output must be a multiple of.
     pub output_alignments: Vec<usize>,
+    /// Rows of parts that an output which is summed over all rows has.
+    pub parts: usize,
     /// Whether threads may use local memory.
     pub local_memory: bool,
 }

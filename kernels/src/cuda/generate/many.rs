@@ -61,7 +61,8 @@ impl ManyKernel {
         // One element would be seen as one for all.
         let shape = [lengths.iter().copied().max().unwrap_or(0).max(2)];
         let input = InputOperand { strides: &[1], alignment, counted: false };
-        let output = OutputOperand { layout: OutputLayout { shape: &shape, strides: &[1] }, alignment };
+        let layout = OutputLayout { shape: &shape, strides: &[1] };
+        let output = OutputOperand { layout, alignment, summed: false };
         let inputs = vec![input; program.input_dtypes.len()];
         let outputs = vec![output; program.outputs.len()];
         let problem = Problem {

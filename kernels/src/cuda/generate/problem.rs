@@ -21,6 +21,10 @@ pub struct OutputOperand<'a> {
     pub layout: OutputLayout<'a>,
     /// Bytes that the address of its first element is known to be a multiple of.
     pub alignment: usize,
+    /// Whether the sum over all rows is stored instead, in parts: each block adds its rows, in a fixed order, and
+    /// stores a row of f32, at `block * width` (see [`super::GeneratedKernel::parts`]). The layout is that of an output
+    /// whose strides are 0 but along the row, which is contiguous, and the type f32.
+    pub summed: bool,
 }
 
 /// What a kernel is generated for.
@@ -55,6 +59,12 @@ pub enum GenerateError {
     /// The parts of the problem do not fit each other.
     #[error("a region is malformed: {0}")]
     Malformed(String),
+    /// Rows that are too short or too long for threads that add columns.
+    #[error("rows of {width} elements do not suit threads that keep sums of columns")]
+    Sums {
+        /// Elements of a row.
+        width: usize,
+    },
     /// More blocks than a grid can have.
     #[error("a region needs {blocks} blocks, more than a grid can have")]
     TooLarge {

@@ -69,8 +69,10 @@ pub(super) struct Region {
     pub(super) width: usize,
     pub(super) inputs: Vec<Operand>,
     pub(super) outputs: Vec<Operand>,
-    /// For each output, whether it has one value a row.
+    /// For each output, whether it has one value a row,
     pub(super) per_row: Vec<bool>,
+    /// and whether it is summed over all rows.
+    pub(super) summed: Vec<bool>,
     /// Whether rows stay apart: for reductions, and outputs of one value a row.
     pub(super) by_row: bool,
 }
@@ -80,7 +82,7 @@ impl Region {
         check(problem)?;
         let program = problem.program;
         let by_row = program.nodes.iter().any(|node| matches!(node, FusedNode::Reduce(..)))
-            || problem.outputs.iter().any(|output| output.layout.shape.last() != problem.shape.last());
+            || problem.outputs.iter().any(|output| output.summed || output.layout.shape.last() != problem.shape.last());
         let input_strides: Vec<&[isize]> = problem.inputs.iter().map(|input| input.strides).collect();
         let output_layouts: Vec<_> = problem.outputs.iter().map(|output| output.layout).collect();
         let layout = Layout::new(problem.shape, &input_strides, &output_layouts, by_row);
@@ -133,8 +135,14 @@ impl Region {
             inputs,
             outputs,
             per_row: layout.per_row,
+            summed: problem.outputs.iter().map(|output| output.summed).collect(),
             by_row,
         })
+    }
+
+    /// Outputs that are summed over all rows.
+    pub(super) fn sums(&self) -> impl Iterator<Item = usize> + use<'_> {
+        (0..self.summed.len()).filter(|&output| self.summed[output])
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -158,8 +166,8 @@ impl Region {
         known[value as usize]
     }
 
-    /// Whether a value of each element comes from numbers of 16 bits alone, as far as it comes from elements, and from a
-    /// reduction: what does not has the same bits in a kernel of its own.
+    /// Whether a value of each element comes from numbers of 16 bits alone, as far as it comes from elements, and from
+    /// a reduction: what does not has the same bits in a kernel of its own.
     pub(super) fn is_coarse(&self, value: u32) -> bool {
         if self.values.list[value as usize].level == 0 {
             return false;
@@ -228,8 +236,8 @@ impl Region {
     /// that, since the order of their sums depends on the number.
     pub(super) fn vector_width(&self, whole_rows: bool, any_address: bool) -> usize {
         let inputs = self.used_inputs_in(Space::Full).into_iter().map(|input| &self.inputs[input]);
-        let outputs =
-            (0..self.outputs.len()).filter(|&output| !self.per_row[output]).map(|output| &self.outputs[output]);
+        let stored = (0..self.outputs.len()).filter(|&output| !self.per_row[output] && !self.summed[output]);
+        let outputs = stored.map(|output| &self.outputs[output]);
         let contiguous: Vec<&Operand> =
             inputs.chain(outputs).filter(|operand| operand.inner == 1 && !operand.counted).collect();
         let Some(widest) = contiguous.iter().map(|operand| operand.dtype.size()).max() else { return 1 };
@@ -288,6 +296,14 @@ fn check(problem: &Problem<'_>) -> Result<(), GenerateError> {
             program.input_dtypes.len(),
             program.outputs.len()
         ));
+    }
+    let summed = problem.outputs.iter().zip(&program.outputs).filter(|(output, _)| output.summed);
+    for (output, (_, dtype)) in summed {
+        let strides = output.layout.strides;
+        let along = strides.split_last().is_some_and(|(inner, outer)| *inner == 1 && outer.iter().all(|s| *s == 0));
+        if !along || *dtype != DType::F32 {
+            return malformed(format!("a sum over rows of {dtype} is stored with strides {strides:?}"));
+        }
     }
     if program.outputs.is_empty() {
         return malformed("a program without outputs".into());

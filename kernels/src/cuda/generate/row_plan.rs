@@ -1,7 +1,7 @@
 //! Who handles a row of a program that reduces rows: lanes of a warp, a block, or a cluster of blocks; and where the
 //! row stays between passes.
 
-use super::passes::Passes;
+use super::passes::{Pass, Passes};
 use super::problem::Problem;
 use super::region::Region;
 use crate::fused::values::Space;
@@ -23,6 +23,13 @@ const CLUSTERS: [usize; 4] = [1, 2, 4, 8];
 const THREADS_OF_PAIRS: usize = 512;
 /// Shared memory that the driver takes of each block.
 const BYTES_OF_DRIVER: usize = 1 << 10;
+/// Where columns are summed over rows, blocks stay and go from row to row. Elements and words that a thread has of a
+/// row then, threads of a multiprocessor, which may have 64 registers each, and multiprocessors of the largest devices:
+/// the order of sums depends on their number.
+const ELEMENTS_OF_SUMS: usize = 8;
+const WORDS_OF_SUMS: usize = 48;
+const THREADS_OF_SUMS: usize = 1024;
+const MULTIPROCESSORS: usize = 132;
 /// Words that a thread has during a pass, beside those that it keeps.
 const WORDS_OF_PASS: usize = 32;
 /// Bytes that a thread has under way of each input where it walks along a row.
@@ -46,13 +53,66 @@ pub(super) struct Plan {
     /// Inputs that are kept in shared memory, and where.
     pub(super) cached: Vec<(usize, usize)>,
     pub(super) shared_bytes: usize,
+    /// Inputs that are loaded before they are used: before the first pass, or before the first row if all rows share
+    /// them.
+    pub(super) early: Vec<usize>,
     /// Blocks that a multiprocessor has at a time, which registers must suffice for; one if it does not matter.
     pub(super) resident: usize,
     pub(super) passes: Passes,
 }
 
 impl Plan {
-    pub(super) fn new(region: &Region, vector: usize, problem: &Problem<'_>) -> Plan {
+    /// `None` if columns are to be summed of rows that do not suit it.
+    pub(super) fn new(region: &Region, vector: usize, problem: &Problem<'_>) -> Option<Plan> {
+        if region.sums().next().is_some() {
+            return Plan::summing(region, vector);
+        }
+        Some(Plan::of_rows(region, vector, problem))
+    }
+
+    /// A row for each block at a time, of which a thread has the same columns in all rows.
+    fn summing(region: &Region, vector: usize) -> Option<Plan> {
+        let passes = Passes::new(region, true);
+        let (vectors, sums) = (region.width.div_ceil(vector), region.sums().count());
+        let first_pass = |input: usize| {
+            let loads = |pass: &Pass| pass.computed.iter().any(|v| region.input_of(*v) == Some(input));
+            passes.list.iter().position(loads)
+        };
+        let mut waiting: Vec<usize> = region.used_inputs_in(Space::Full);
+        waiting.retain(|&input| {
+            let operand = &region.inputs[input];
+            !operand.counted && (operand.is_same_for_all_rows() || first_pass(input) > Some(0))
+        });
+        for threads in [128, 256, 512, 1024] {
+            let unroll = vectors.div_ceil(threads);
+            let each = unroll * vector;
+            let own = each * (passes.peak + sums);
+            if each > ELEMENTS_OF_SUMS || own > WORDS_OF_SUMS || 2 * vectors < threads {
+                continue;
+            }
+            let early = waiting.iter().copied().take((WORDS_OF_SUMS - own) / each).collect();
+            return Some(Plan {
+                lanes: threads,
+                threads,
+                blocks: 1,
+                unroll,
+                walks: false,
+                cached: Vec::new(),
+                shared_bytes: 0,
+                early,
+                resident: THREADS_OF_SUMS / threads,
+                passes,
+            });
+        }
+        None
+    }
+
+    /// Blocks that stay and go from row to row.
+    pub(super) fn staying_blocks(&self, rows: usize) -> usize {
+        rows.min(MULTIPROCESSORS * self.resident)
+    }
+
+    fn of_rows(region: &Region, vector: usize, problem: &Problem<'_>) -> Plan {
         let passes = Passes::new(region, true);
         let vectors = region.width.div_ceil(vector);
         let registers = |lanes: usize, threads: usize, passes: Passes| Plan {
@@ -63,6 +123,7 @@ impl Plan {
             walks: false,
             cached: Vec::new(),
             shared_bytes: 0,
+            early: Vec::new(),
             resident: 1,
             passes,
         };
@@ -123,11 +184,12 @@ impl Plan {
             let unroll = if cached.len() == read.len() { under_way.min(near) } else { under_way };
             let unroll = if resident > 1 { unroll.min(WORDS_OF_PASS / step).max(1) } else { unroll };
             let resident = if step > WORDS_OF_PASS { 1 } else { resident };
-            Plan { lanes, threads, blocks, unroll, walks: true, cached, shared_bytes, resident, passes }
+            let early = Vec::new();
+            Plan { lanes, threads, blocks, unroll, walks: true, cached, shared_bytes, early, resident, passes }
         };
         let short = region.width <= 16_384;
-        // Two blocks of a multiprocessor hide one another's barriers and exponentials. Their rows fit beside each other,
-        // whole or in parts.
+        // Two blocks of a multiprocessor hide one another's barriers and exponentials. Their rows fit beside each
+        // other, whole or in parts.
         let threads = if short { THREADS_OF_PAIRS / 2 } else { THREADS_OF_PAIRS };
         for blocks in CLUSTERS.into_iter().filter(|&blocks| !again.is_empty() && (blocks == 1 || in_clusters)) {
             let kept: usize = again.iter().map(|&input| room(input, blocks, threads)).sum();

@@ -3,9 +3,9 @@
 //! Short rows belong to a few lanes of a warp, longer ones to a block, and a row's elements stay in the registers of
 //! the threads that loaded them, so that each is read from memory once however many reductions there are. A row that
 //! registers of a block do not hold is kept in shared memory as it was read: that of a block of which a multiprocessor
-//! has two, or of a cluster of such blocks where there are clusters. One that does not fit there either is read again by
-//! each pass, mostly from the second-level cache. Which threads handle which columns is the same in all passes: what a
-//! thread stores, no other thread reads.
+//! has two, or of a cluster of such blocks where there are clusters. One that does not fit there either is read again
+//! by each pass, mostly from the second-level cache. Which threads handle which columns is the same in all passes: what
+//! a thread stores, no other thread reads.
 
 use crate::cuda::LaunchShape;
 use crate::fused::values::{Kind, Space};
@@ -24,9 +24,17 @@ use crate::tile::reduction::Reduction;
 /// What rows that are kept in shared memory start at a multiple of, in bytes.
 const CACHE_ALIGNMENT: usize = 16;
 
+/// Most elements that a thread handles together where columns are summed.
+const VECTOR_OF_SUMS: usize = 4;
+
 pub(super) fn generate(region: &Region, problem: &Problem<'_>) -> Result<GeneratedKernel, GenerateError> {
+    let summed = region.sums().next().is_some();
     let vector = region.vector_width(true, true);
-    let plan = Plan::new(region, vector, problem);
+    // Each element of a thread that is summed takes a register.
+    let vector = if summed { vector.min(VECTOR_OF_SUMS) } else { vector };
+    let Some(plan) = Plan::new(region, vector, problem) else {
+        return Err(GenerateError::Sums { width: region.width });
+    };
     let rows = region.rows();
     let wide_rows = rows > i32::MAX as usize;
     let mut writer = Writer {
@@ -41,7 +49,7 @@ pub(super) fn generate(region: &Region, problem: &Problem<'_>) -> Result<Generat
     }
     writer.write();
     let (mut declared, mut parameters) = region.pointers();
-    if plan.rows_per_block() > 1 {
+    if plan.rows_per_block() > 1 || summed {
         declared.push(format!("const {} rows", writer.row_type));
         let wide = GeneratedParameter::I64(rows as i64);
         parameters.push(if wide_rows { wide } else { GeneratedParameter::U32(rows as u32) });
@@ -53,7 +61,11 @@ pub(super) fn generate(region: &Region, problem: &Problem<'_>) -> Result<Generat
         region.name,
         declared.join(", ")
     );
-    let blocks = grid(rows.div_ceil(plan.rows_per_block()).saturating_mul(plan.blocks))?;
+    let parts = if summed { plan.staying_blocks(rows) } else { 0 };
+    let blocks = grid(match parts {
+        0 => rows.div_ceil(plan.rows_per_block()).saturating_mul(plan.blocks),
+        parts => parts,
+    })?;
     let shape = LaunchShape::linear(blocks, plan.threads as u32).shared(plan.shared_bytes as u32);
     let [input_alignments, output_alignments] = region.alignments(vector);
     Ok(GeneratedKernel {
@@ -61,6 +73,7 @@ pub(super) fn generate(region: &Region, problem: &Problem<'_>) -> Result<Generat
         source: writer.emitter.finish(&plan.describe(region.width, vector), &head),
         shape: if plan.blocks > 1 { shape.cluster([plan.blocks as u32, 1, 1]) } else { shape },
         parameters,
+        parts,
         input_alignments,
         output_alignments,
         local_memory: region.needs_local_memory(),
@@ -80,11 +93,14 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn write(&mut self) {
         let region = self.emitter.region;
-        let row = self.write_row_number();
+        let summed = region.sums().next().is_some();
+        let row = if summed { self.begin_sums() } else { self.write_row_number() };
         self.write_row_starts();
         self.declare_cache();
         let fetches = self.fetch();
-        self.emitter.define_uniform();
+        if !summed {
+            self.emitter.define_uniform();
+        }
         for input in region.used_inputs_in(Space::Row) {
             let place = sum([row_start(&region.inputs[input])]);
             self.emitter.define_input(input, &format!("in{input}[{place}]"));
@@ -92,6 +108,7 @@ impl Writer<'_> {
         if fetches {
             self.emitter.text.line("await_fetched();");
         }
+        self.load_early(|operand| !operand.is_same_for_all_rows());
         let count = self.plan.passes.list.len();
         for pass in 0..count {
             self.define_row_values(|level| level == pass);
@@ -99,6 +116,9 @@ impl Writer<'_> {
         }
         self.define_row_values(|level| level >= count);
         self.store_row_values();
+        if summed {
+            self.end_sums();
+        }
         if let Some(row) = row {
             self.emitter.text.sweep(row, "row");
         }
@@ -163,7 +183,8 @@ impl Writer<'_> {
             self.emitter.text.line(line);
         }
         let full_inputs = region.used_inputs_in(Space::Full);
-        let full_outputs = (0..region.outputs.len()).filter(|&output| !region.per_row[output]);
+        let full_outputs =
+            (0..region.outputs.len()).filter(|&output| !region.per_row[output] && !region.summed[output]);
         let full = full_inputs.iter().map(|&input| ("const ", &region.inputs[input]));
         for (constant, operand) in full.chain(full_outputs.map(|output| ("", &region.outputs[output]))) {
             let Some(start) = row_start(operand) else { continue };
@@ -274,6 +295,7 @@ impl Writer<'_> {
         let reused = |value: &&usize| !self.plan.walks && passes.is_reused_after(number, **value);
         for &value in pass.computed.iter().filter(reused) {
             match region.input_of(value) {
+                Some(input) if self.plan.early.contains(&input) => {}
                 Some(input) => self.emitter.declare_held(&format!("x{input}"), &region.inputs[input]),
                 None => self.declare_kept(value),
             }
@@ -282,6 +304,7 @@ impl Writer<'_> {
         let (loaded, mut fresh): (Vec<usize>, Vec<usize>) = (pass.computed.iter().chain(&pass.reused))
             .filter_map(|&value| Some((value, region.input_of(value)?)))
             .filter(|(value, _)| self.plan.walks || pass.computed.contains(value))
+            .filter(|(_, input)| !self.plan.early.contains(input))
             .map(|(value, input)| (input, value))
             .unzip();
         fresh.retain(|value| self.plan.walks || !passes.is_reused_after(number, *value));
@@ -299,9 +322,7 @@ impl Writer<'_> {
         }
         self.compute(number, &outputs);
         self.close_columns(column);
-        for &value in &pass.reductions {
-            self.combine(value);
-        }
+        self.combine(&pass.reductions);
     }
 
     fn reduction(&self, value: usize) -> (Reduction, Class) {
@@ -428,7 +449,8 @@ impl Writer<'_> {
             ));
         }
         let column = self.open_vectors();
-        for &output in outputs {
+        let stored: Vec<usize> = outputs.iter().copied().filter(|&output| !region.summed[output]).collect();
+        for &output in &stored {
             let kind = self.emitter.held_type(&region.outputs[output]);
             self.emitter.text.line(format!("{kind} y{output};"));
         }
@@ -445,11 +467,11 @@ impl Writer<'_> {
         if !steady.is_empty() {
             self.emitter.text.close();
         }
-        if !outputs.is_empty() {
+        if !stored.is_empty() {
             if self.partly {
                 self.emitter.text.open("if (active)");
             }
-            for &output in outputs {
+            for &output in &stored {
                 let operand = &region.outputs[output];
                 let (row, place) = (self.row_of(operand), self.place(operand));
                 self.emitter.store(&format!("y{output}"), &row, &place, None);
@@ -516,7 +538,11 @@ impl Writer<'_> {
         let at = if self.emitter.vector > 1 { ".at[j]" } else { "" };
         for &output in outputs {
             let result = self.emitter.result(output);
-            self.emitter.text.line(format!("y{output}{at} = {result};"));
+            let line = match region.summed[output] {
+                true => format!("sum{output}{element} = sum{output}{element} + {result};", element = self.element()),
+                false => format!("y{output}{at} = {result};"),
+            };
+            self.emitter.text.line(line);
         }
         self.emitter.close_elements();
     }
@@ -526,24 +552,49 @@ impl Writer<'_> {
         self.plan.walks && reduction == Reduction::Sum && class.is_floating()
     }
 
-    /// A total of all threads of the row from those of each.
-    fn combine(&mut self, value: usize) {
-        let (reduction, class) = self.reduction(value);
-        let name = &self.emitter.region.names[value];
-        let lanes = self.plan.lanes;
+    /// Totals of all threads of the row from those of each.
+    fn combine(&mut self, values: &[usize]) {
+        let (lanes, warps) = (self.plan.lanes, self.plan.threads / 32);
         if lanes <= 32 {
-            if lanes > 1 {
-                let total = self.emitter.functions.of_lanes(reduction, lanes, name);
+            for &value in values.iter().filter(|_| lanes > 1) {
+                let name = &self.emitter.region.names[value];
+                let total = self.emitter.functions.of_lanes(self.reduction(value).0, lanes, name);
                 self.emitter.text.line(format!("{name} = {total};"));
             }
             return;
         }
-        let warps = self.plan.threads / 32;
-        let total = self.emitter.functions.of_block(reduction, warps, name, &format!("parts_{name}"));
-        self.emitter.text.line(format!("__shared__ {} parts_{name}[{warps}];", class_type(class)));
-        self.emitter.text.line(format!("{name} = {total};"));
-        if self.plan.blocks > 1 {
-            let (blocks, kind) = (self.plan.blocks, class_type(class));
+        // A block that stays may write the next row's parts while one of its warps reads those of this row.
+        let stays = self.emitter.region.sums().next().is_some();
+        let parts = |name: &str| if stays { format!("parts_{name}[turn]") } else { format!("parts_{name}") };
+        for &value in values {
+            let ((_, class), name) = (self.reduction(value), &self.emitter.region.names[value]);
+            let turns = if stays { "[2]" } else { "" };
+            self.emitter.text.line(format!("__shared__ {} parts_{name}{turns}[{warps}];", class_type(class)));
+        }
+        match values {
+            [value] => {
+                let (reduction, name) = (self.reduction(*value).0, &self.emitter.region.names[*value]);
+                let total = self.emitter.functions.of_block(reduction, warps, name, &parts(name));
+                self.emitter.text.line(format!("{name} = {total};"));
+            }
+            [] => {}
+            _ => {
+                for &value in values {
+                    let (reduction, name) = (self.reduction(value).0, &self.emitter.region.names[value]);
+                    let call = self.emitter.functions.of_warp(reduction, name, &parts(name));
+                    self.emitter.text.line(format!("{call};"));
+                }
+                self.emitter.text.line("__syncthreads();");
+                for &value in values {
+                    let (reduction, name) = (self.reduction(value).0, &self.emitter.region.names[value]);
+                    let total = self.emitter.functions.of_warps(reduction, warps, &parts(name));
+                    self.emitter.text.line(format!("{name} = {total};"));
+                }
+            }
+        }
+        for &value in values.iter().filter(|_| self.plan.blocks > 1) {
+            let ((reduction, class), blocks) = (self.reduction(value), self.plan.blocks);
+            let (name, kind) = (&self.emitter.region.names[value], class_type(class));
             let total = self.emitter.functions.of_cluster(reduction, blocks, name, &format!("blocks_{name}"));
             if !self.begun {
                 self.begun = true;
@@ -552,6 +603,71 @@ impl Writer<'_> {
             self.emitter.text.line(format!("__shared__ {kind} blocks_{name}[{blocks}];"));
             self.emitter.text.line(format!("{name} = {total};"));
         }
+    }
+
+    /// What a block that stays has before its first row; opens the loop over its rows.
+    fn begin_sums(&mut self) -> Option<usize> {
+        let region = self.emitter.region;
+        self.emitter.text.line("const int lane = (int)threadIdx.x;");
+        self.emitter.define_uniform();
+        self.load_early(Operand::is_same_for_all_rows);
+        let [vectors, elements] = [self.emitter.unroll, self.emitter.vector]
+            .map(|count| if count > 1 { format!("[{count}]") } else { String::new() });
+        for output in region.sums() {
+            let zero = if vectors.is_empty() && elements.is_empty() { "0.0f" } else { "{}" };
+            self.emitter.text.line(format!("float sum{output}{vectors}{elements} = {zero};"));
+        }
+        let kind = self.row_type;
+        // Only reductions ask for it.
+        let turns = self.plan.passes.list.iter().any(|pass| !pass.reductions.is_empty());
+        if turns {
+            self.emitter.text.line("int turn = 0;");
+        }
+        let next = if turns { ", turn ^= 1" } else { "" };
+        self.emitter.text.open(format!("for ({kind} row = blockIdx.x; row < rows; row += gridDim.x{next})"));
+        None
+    }
+
+    /// Closes the loop over the block's rows, and stores its parts of the sums.
+    fn end_sums(&mut self) {
+        let region = self.emitter.region;
+        self.emitter.text.close();
+        self.emitter.text.line("");
+        self.emitter.text.line("// The block's parts of the sums over all rows.");
+        self.emitter.text.open("");
+        let whole = (self.emitter.unroll == 1).then(|| self.write_column());
+        let column = self.open_vectors();
+        for output in region.sums() {
+            let part = format!("(long long)blockIdx.x * {} + column", region.width);
+            self.emitter.open_elements();
+            let at = if self.emitter.vector > 1 { " + j" } else { "" };
+            let element = self.element();
+            self.emitter.text.line(format!("out{output}[{part}{at}] = sum{output}{element};"));
+            self.emitter.close_elements();
+        }
+        self.close_vectors(column);
+        self.close_columns(whole);
+    }
+
+    /// Declares and loads the inputs among those to be loaded early that are as `wanted` says.
+    fn load_early(&mut self, wanted: impl Fn(&Operand) -> bool) {
+        let region = self.emitter.region;
+        let early: Vec<usize> =
+            self.plan.early.iter().copied().filter(|&input| wanted(&region.inputs[input])).collect();
+        if early.is_empty() {
+            return;
+        }
+        for &input in &early {
+            self.emitter.declare_held(&format!("x{input}"), &region.inputs[input]);
+        }
+        self.emitter.text.open("");
+        let whole = (self.emitter.unroll == 1).then(|| self.write_column());
+        let column = self.open_vectors();
+        for &input in &early {
+            self.load(0, input);
+        }
+        self.close_vectors(column);
+        self.close_columns(whole);
     }
 
     fn store_row_values(&mut self) {

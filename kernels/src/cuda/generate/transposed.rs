@@ -76,6 +76,7 @@ pub(super) fn generate(region: &Region, squares: &Squares) -> Result<GeneratedKe
         parameters,
         input_alignments,
         output_alignments,
+        parts: 0,
         local_memory: region.needs_local_memory(),
     })
 }

@@ -19,7 +19,7 @@ mod rows;
 pub use elementwise::{conversions, layouts, operations};
 pub use programs::*;
 pub use random::{Random, random, random_f64};
-pub use rows::{few_long_rows, one_row_over_its_value, rows, staged};
+pub use rows::{column_sums, few_long_rows, one_row_over_its_value, rows, staged};
 
 /// What the elements of an input are.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,6 +64,8 @@ pub struct Output {
     pub tolerance: Tolerance,
     /// The input that it is written over.
     pub over: Option<usize>,
+    /// Whether the sum over all rows is written, in parts.
+    pub summed: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -74,6 +76,9 @@ pub struct Case {
     pub inputs: Vec<Input>,
     pub outputs: Vec<Output>,
 }
+
+/// Blocks of 128 threads that all multiprocessors of the largest devices have at a time.
+pub const MOST_PARTS: usize = 8 * 132;
 
 /// Bytes that the element `first` of a memory that starts on 256 bytes is known to be a multiple of.
 fn alignment(first: usize, dtype: DType) -> usize {
@@ -107,6 +112,7 @@ impl Case {
         let outputs: Vec<OutputOperand<'_>> = (self.outputs.iter().zip(&self.program.outputs))
             .map(|(output, &(_, dtype))| OutputOperand {
                 layout: OutputLayout { shape: &output.shape, strides: &output.strides },
+                summed: output.summed,
                 alignment: alignment(output.first, dtype),
             })
             .collect();
@@ -137,6 +143,7 @@ impl Case {
             elements: 0,
             tolerance: Tolerance::Exact,
             over: None,
+            summed: false,
         };
         Case {
             name: stage.name.clone(),
@@ -171,6 +178,7 @@ impl Case {
             elements,
             tolerance,
             over: None,
+            summed: false,
         };
         Case {
             name: name.into(),
@@ -235,6 +243,26 @@ impl Case {
         *shape.last_mut().unwrap() = 1;
         let strides = contiguous_strides(&shape);
         self.output(index, &shape, &strides, 0)
+    }
+
+    /// An output that is summed over all rows, in at most [`MOST_PARTS`] parts.
+    pub fn summed(mut self, index: usize) -> Case {
+        let width = self.shape[self.shape.len() - 1];
+        let mut strides = vec![0; self.shape.len()];
+        *strides.last_mut().unwrap() = 1;
+        let output = &mut self.outputs[index];
+        (output.strides, output.elements, output.summed) = (strides, MOST_PARTS * width, true);
+        self
+    }
+
+    /// The same with all rows of what is summed.
+    pub fn whole(&self) -> Case {
+        let mut case = self.clone();
+        for output in case.outputs.iter_mut().filter(|output| output.summed) {
+            (output.strides, output.elements) = (contiguous_strides(&self.shape), self.shape.iter().product());
+            output.summed = false;
+        }
+        case
     }
 
     pub fn tolerance(mut self, index: usize, tolerance: Tolerance) -> Case {

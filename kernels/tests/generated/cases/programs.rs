@@ -130,6 +130,30 @@ pub fn layer_norm(dtype: DType, width: usize, with_statistics: bool) -> FusedPro
     writer.finish(&outputs[..if with_statistics { 3 } else { 1 }])
 }
 
+/// The gradient of layer normalization's input plus another gradient, in f32 and rounded, and what the gradients of
+/// weight and bias are sums of. Its inputs are the row, the gradient of the result, the weight, of each row its mean
+/// and reciprocal deviation, and the other gradient.
+pub fn layer_norm_backward(dtype: DType, width: usize) -> FusedProgram {
+    use ScalarOp::*;
+    let mut writer = Writer::new(&[DType::F32, dtype, DType::F32, DType::F32, DType::F32, DType::F32]);
+    let count = writer.constant(1.0 / width as f64);
+    let centred = writer.apply(Sub, &[0, 3]);
+    let normal = writer.apply(Mul, &[centred, 4]);
+    let scaled = writer.apply(Mul, &[1, 2]);
+    let along = writer.apply(Mul, &[scaled, normal]);
+    let along = writer.reduce(Reduction::Sum, along);
+    let along = writer.apply(Mul, &[along, count]);
+    let along = writer.apply(Mul, &[normal, along]);
+    let sum = writer.reduce(Reduction::Sum, scaled);
+    let mean = writer.apply(Mul, &[sum, count]);
+    let slope = writer.apply(Sub, &[scaled, mean]);
+    let slope = writer.apply(Sub, &[slope, along]);
+    let slope = writer.apply(Mul, &[slope, 4]);
+    let slope = writer.apply(Add, &[slope, 5]);
+    let weight = writer.apply(Mul, &[1, normal]);
+    writer.finish(&[(slope, DType::F32), (slope, dtype), (weight, DType::F32), (1, DType::F32)])
+}
+
 /// The gradient of the logits of each row's class, of `classes` classes in rows that may be longer: the largest logit
 /// and the logarithm of the sum of exponentials, and the gradient. Its inputs are logits, columns that are counted, and
 /// of each row its class and the cotangent.

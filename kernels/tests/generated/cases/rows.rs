@@ -4,7 +4,7 @@ use fulgurite_kernels::scalar::ScalarOp;
 use fulgurite_kernels::{DType, Reduction};
 
 use super::elementwise::smooth;
-use super::programs::{Writer, cross_entropy, layer_norm, row_sum, softmax};
+use super::programs::{Writer, affine, cross_entropy, layer_norm, layer_norm_backward, row_sum, softmax};
 use super::{Case, Domain, Tolerance};
 
 /// Lengths of rows: lanes, warps and blocks with nothing left and with something.
@@ -98,6 +98,30 @@ pub fn rows() -> Vec<Case> {
     let many =
         Case::contiguous("many_short_rows", softmax(DType::F32, false), &[100_003, 5], Tolerance::Near(2e-6, 1e-30));
     cases.push(many);
+    cases
+}
+
+/// Sums of columns beside results of rows: of fewer rows than blocks, of as many and of more; and of rows that nothing
+/// else is computed of.
+pub fn column_sums() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (rows, width) in [(3, 768), (528, 768), (3000, 768), (700, 256), (1500, 771), (300, 1600), (200, 4096)] {
+        for dtype in [DType::F32, DType::BF16] {
+            let near = Tolerance::Near(if dtype == DType::F32 { 1e-5 } else { 8e-3 }, 8.0);
+            let name = format!("layer_norm_backward_{dtype}_{rows}_{width}");
+            let case = Case::contiguous(name, layer_norm_backward(dtype, width), &[rows, width], near);
+            let case = case.column_input(2).row_input(3).row_input(4).tolerance(0, Tolerance::Near(1e-5, 8.0));
+            // Each number may be off by a rounding, and so may the sum by one of each addition.
+            let sums = Tolerance::Near(1e-5, 4.0 * rows as f64);
+            cases.push(case.over(0, 5).summed(2).summed(3).tolerance(2, sums).tolerance(3, sums));
+        }
+        let case =
+            Case::contiguous(format!("scaled_{rows}_{width}"), affine(DType::BF16), &[rows, width], Tolerance::Exact);
+        let mut program = case.program.clone();
+        program.outputs[0].1 = DType::F32;
+        let case = Case { program, ..case }.tolerance(0, Tolerance::Near(1e-6, 16.0 * rows as f64));
+        cases.push(case.column_input(1).row_input(2).summed(0));
+    }
     cases
 }
 

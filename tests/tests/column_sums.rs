@@ -1,0 +1,164 @@
+//! Sums over all rows are part of the region that computes what is summed, whose matrix is not written. Without a
+//! device: what is fused, and that the kernels compile.
+
+mod device;
+
+use fulgurite_executors as _;
+use fulgurite_ops::core::promotion::cast;
+use fulgurite_ops::prelude::*;
+use fulgurite_runtime::compile::{Options, compile};
+use fulgurite_runtime::jit::{Names, trace};
+use fulgurite_runtime::rules::fulgurite_kernels::cuda::{Compilation, nvrtc};
+use fulgurite_runtime::trace::{Block, Callee, Trace};
+use fulgurite_runtime::tracer::value_and_grad;
+use fulgurite_runtime::transforms::retarget::retarget;
+use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta};
+
+/// With this variable set to 1 a machine without NVRTC fails.
+const REQUIRE_NVRTC: &str = "FULGURITE_REQUIRE_NVRTC";
+
+type Function = fn(Vec<Tensor>) -> Vec<Tensor>;
+
+/// The gradients of layer normalization for the cotangent `x[3]`.
+fn norm_gradients(x: Vec<Tensor>) -> Vec<Tensor> {
+    let width = x[0].shape()[x[0].rank() - 1];
+    let cotangent = x[3];
+    let (_, (d_input, d_weight, d_bias)) = value_and_grad((x[0], x[1], x[2]), |(input, weight, bias)| {
+        let out = layer_norm::with(*input, [width]).weight(*weight).bias(*bias).call();
+        (cast(out, DType::F32) * cotangent).sum()
+    });
+    vec![d_input, d_weight, d_bias]
+}
+
+/// What is stored, its sum, and the sum of an operand.
+fn doubled(x: Vec<Tensor>) -> Vec<Tensor> {
+    let twice = x[0] * 2.0 + 1.0;
+    let over: Vec<i64> = (0..x[0].rank() as i64 - 1).collect();
+    vec![twice, sum::with(twice).dim(over.clone()).call(), sum::with(x[0]).dim(over).call()]
+}
+
+fn inputs_of_norm(shape: &[usize], dtype: DType) -> Vec<TensorMeta> {
+    let width = &shape[shape.len() - 1..];
+    let of = |shape: &[usize], dtype: DType| TensorMeta::new(shape, dtype, Device::CPU);
+    vec![of(shape, dtype), of(width, dtype), of(width, dtype), of(shape, DType::F32)]
+}
+
+/// Programs with sums that are worth being fused.
+fn programs() -> Vec<(&'static str, Vec<TensorMeta>, Function)> {
+    let norm = |shape: &[usize], dtype: DType| inputs_of_norm(shape, dtype);
+    let one = |shape: &[usize], dtype: DType| vec![TensorMeta::new(shape, dtype, Device::CPU)];
+    vec![
+        ("norm in f32", norm(&[3, 1024, 768], DType::F32), norm_gradients),
+        ("norm in bf16", norm(&[2048, 768], DType::BF16), norm_gradients),
+        ("norm of odd rows", norm(&[1030, 771], DType::F16), norm_gradients),
+        ("norm of long rows", norm(&[1024, 4096], DType::BF16), norm_gradients),
+        ("elementwise", one(&[2, 600, 256], DType::BF16), doubled),
+        ("a square", one(&[1024, 1024], DType::F32), doubled),
+        ("the longest rows", one(&[1024, 8192], DType::F32), doubled),
+    ]
+}
+
+fn program(metas: Vec<TensorMeta>, f: Function) -> Trace {
+    let names = Names { arguments: vec!["x".into()], results: vec!["y".into()] };
+    retarget(&trace("f", Target::cpu(), &names, metas, f).unwrap().0, &"cuda:sm_90a".parse().unwrap())
+}
+
+fn options() -> Options {
+    Options { verify: true, ..Options::default() }.with_executors(&["fusion", "cuda"]).unwrap()
+}
+
+/// Sums that are kernels of their own, and those in regions whose results have no rows.
+fn sums(block: &Block) -> [usize; 2] {
+    let is_sum = |symbol: &&fulgurite_runtime::trace::BoundSymbol| symbol.name() == "prims::sum";
+    let columns = |body: &Block| {
+        let lines = body.symbols.iter().filter(is_sum);
+        lines.filter(|line| body.meta(line.results[0]).rank() == 1 && body.results.contains(&line.results[0])).count()
+    };
+    let regions = block.symbols.iter().filter(|symbol| matches!(symbol.callee, Callee::Region { .. }));
+    let inside = regions.filter_map(|symbol| symbol.body.as_deref()).map(columns).sum();
+    [block.symbols.iter().filter(is_sum).count(), inside]
+}
+
+#[test]
+fn sums_of_columns_are_in_the_region_of_what_they_sum() {
+    for (name, metas, f) in programs() {
+        let (_, stages) = compile(program(metas, f), &options()).unwrap();
+        let planned = &stages.last().unwrap().trace;
+        assert_eq!(sums(&planned.block), [0, 2], "{name}:\n{planned}");
+    }
+}
+
+/// Few rows, short ones, and ones that no thread keeps sums of.
+#[test]
+fn other_sums_have_kernels_of_their_own() {
+    for shape in [[1023, 768], [1024, 255], [1024, 8193]] {
+        let (_, stages) = compile(program(inputs_of_norm(&shape, DType::F32), norm_gradients), &options()).unwrap();
+        let planned = &stages.last().unwrap().trace;
+        let [apart, inside] = sums(&planned.block);
+        assert!(apart == 2 && inside == 0, "{shape:?}:\n{planned}");
+    }
+}
+
+/// Whoever reads a sum of columns is no part of its region.
+#[test]
+fn what_reads_a_sum_comes_behind_the_region() {
+    let normed: Function = |x| {
+        let twice = x[0] * 2.0;
+        let total = sum::with(twice).dim([0]).call();
+        vec![twice, total * 0.5, twice - total]
+    };
+    let metas = vec![TensorMeta::new([1024, 1024], DType::F32, Device::CPU)];
+    let (_, stages) = compile(program(metas, normed), &options()).unwrap();
+    let planned = &stages.last().unwrap().trace;
+    assert_eq!(sums(&planned.block), [0, 1], "{planned}");
+}
+
+#[test]
+fn kernels_of_sums_compile() {
+    let has_nvrtc = nvrtc::version();
+    if let Err(error) = &has_nvrtc {
+        assert!(std::env::var(REQUIRE_NVRTC).map_or(true, |value| value != "1"), "{error}");
+        println!("compiled by nobody: {error}");
+    }
+    for (name, metas, f) in programs() {
+        let (compiled, _) = compile(program(metas, f), &options()).unwrap();
+        for source in compiled.sources().into_iter().filter(|_| has_nvrtc.is_ok()) {
+            for architecture in ["sm_80", "sm_90a"] {
+                let compilation =
+                    Compilation { name: &source.name, source: &source.text, architecture, options: &source.options };
+                let cubin = nvrtc::compile(&compilation).unwrap_or_else(|error| panic!("{error}\n{}", source.text));
+                assert!(cubin.warnings(&compilation).is_empty(), "{:?}", cubin.warnings(&compilation));
+                let spills = cubin.kernels().iter().any(|kernel| kernel.uses_local_memory());
+                assert!(!spills, "{name}\n{}", source.text);
+            }
+        }
+    }
+}
+
+/// Fused and unfused add in other orders: the sums are near each other, and the same in every run.
+#[test]
+fn sums_in_regions_are_those_of_their_lines() {
+    let Some(device) = device::cuda() else { return };
+    for (name, metas, f) in programs() {
+        let numbers = || -> Vec<Array> {
+            let array = |(seed, meta): (usize, &TensorMeta)| {
+                let values: Vec<f64> = (0..meta.len()).map(|i| ((i * 7 + seed) as f64 * 0.37).sin()).collect();
+                Array::from_f64(meta.shape(), meta.dtype(), &values).unwrap()
+            };
+            metas.iter().enumerate().map(array).collect()
+        };
+        let run = |fuse: bool| {
+            let of = fulgurite_runtime::jit(f).options(Options { fuse, device: Some(device), ..options() });
+            of.call(numbers()).unwrap().iter().map(|array| array.to_host().unwrap()).collect::<Vec<_>>()
+        };
+        let (fused, again, plain) = (run(true), run(true), run(false));
+        for (number, ((fused, again), plain)) in fused.iter().zip(&again).zip(&plain).enumerate() {
+            assert_eq!(fused.to_bytes().unwrap(), again.to_bytes().unwrap(), "{name}: result {number} of two runs");
+            let (found, expected) = (fused.to_f64().unwrap(), plain.to_f64().unwrap());
+            // A rounding of the type, and those of additions of a thousand numbers of magnitude one.
+            let within = |(x, y): (&f64, &f64)| (x - y).abs() <= 2.0 * plain.dtype().epsilon() * y.abs() + 2e-2;
+            let wrong = found.iter().zip(&expected).position(|pair| !within(pair));
+            assert!(wrong.is_none(), "{name}: result {number} at {wrong:?}");
+        }
+    }
+}
