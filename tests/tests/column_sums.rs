@@ -25,9 +25,19 @@ fn norm_gradients(x: Vec<Tensor>) -> Vec<Tensor> {
     let cotangent = x[3];
     let (_, (d_input, d_weight, d_bias)) = value_and_grad((x[0], x[1], x[2]), |(input, weight, bias)| {
         let out = layer_norm::with(*input, [width]).weight(*weight).bias(*bias).call();
-        (cast(out, DType::F32) * cotangent).sum()
+        (cast(out, DType::F32) * cast(cotangent, DType::F32)).sum()
     });
     vec![d_input, d_weight, d_bias]
+}
+
+/// The result once more, rounded, and the gradients for a cotangent `x[3]` with another gradient `x[4]` added: what a
+/// block of a transformer computes backward.
+fn norm_again(x: Vec<Tensor>) -> Vec<Tensor> {
+    let width = x[0].shape()[x[0].rank() - 1];
+    let again = layer_norm::with(x[0], [width]).weight(x[1]).bias(x[2]).call();
+    let gradients = norm_gradients(x.clone());
+    let through = gradients[0] + x[4];
+    vec![cast(again, DType::BF16), through, cast(through, DType::BF16), gradients[1], gradients[2]]
 }
 
 /// What is stored, its sum, and the sum of an operand.
@@ -46,10 +56,17 @@ fn inputs_of_norm(shape: &[usize], dtype: DType) -> Vec<TensorMeta> {
 /// Programs with sums that are worth being fused.
 fn programs() -> Vec<(&'static str, Vec<TensorMeta>, Function)> {
     let norm = |shape: &[usize], dtype: DType| inputs_of_norm(shape, dtype);
+    let again = |shape: &[usize]| {
+        let mut metas = inputs_of_norm(shape, DType::F32);
+        metas[3] = TensorMeta::new(shape, DType::BF16, Device::CPU);
+        metas.push(TensorMeta::new(shape, DType::F32, Device::CPU));
+        metas
+    };
     let one = |shape: &[usize], dtype: DType| vec![TensorMeta::new(shape, dtype, Device::CPU)];
     vec![
         ("norm in f32", norm(&[3, 1024, 768], DType::F32), norm_gradients),
         ("norm in bf16", norm(&[2048, 768], DType::BF16), norm_gradients),
+        ("norm computed again", again(&[16, 1024, 768]), norm_again),
         ("norm of odd rows", norm(&[1030, 771], DType::F16), norm_gradients),
         ("norm of long rows", norm(&[1024, 4096], DType::BF16), norm_gradients),
         ("elementwise", one(&[2, 600, 256], DType::BF16), doubled),

@@ -30,6 +30,8 @@ const ELEMENTS_OF_SUMS: usize = 8;
 const WORDS_OF_SUMS: usize = 48;
 const THREADS_OF_SUMS: usize = 1024;
 const MULTIPROCESSORS: usize = 132;
+/// Shared memory that the least multiprocessor with room for the next rows has.
+const BYTES_OF_SUMS: usize = 96 << 10;
 /// Words that a thread has during a pass, beside those that it keeps.
 const WORDS_OF_PASS: usize = 32;
 /// Bytes that a thread has under way of each input where it walks along a row.
@@ -74,15 +76,21 @@ impl Plan {
     fn summing(region: &Region, vector: usize) -> Option<Plan> {
         let passes = Passes::new(region, true);
         let (vectors, sums) = (region.width.div_ceil(vector), region.sums().count());
-        let first_pass = |input: usize| {
-            let loads = |pass: &Pass| pass.computed.iter().any(|v| region.input_of(*v) == Some(input));
-            passes.list.iter().position(loads)
+        let is_first_in_later_pass = |input: &usize| {
+            let loads = |pass: &Pass| pass.computed.iter().any(|v| region.input_of(*v) == Some(*input));
+            passes.list.iter().position(loads) > Some(0)
         };
-        let mut waiting: Vec<usize> = region.used_inputs_in(Space::Full);
-        waiting.retain(|&input| {
-            let operand = &region.inputs[input];
-            !operand.counted && (operand.is_same_for_all_rows() || first_pass(input) > Some(0))
-        });
+        let mut read = region.used_inputs_in(Space::Full);
+        read.retain(|&input| !region.inputs[input].counted);
+        let (shared, of_rows): (Vec<usize>, Vec<usize>) =
+            read.into_iter().partition(|&input| region.inputs[input].is_same_for_all_rows());
+        let waiting = of_rows.iter().filter(|input| is_first_in_later_pass(input)).count();
+        // Whether threads copy what they read of the next row to shared memory.
+        let copies = |input: &usize| {
+            let operand = &region.inputs[*input];
+            operand.is_packed(vector) && vector * operand.dtype.size() >= 4
+        };
+        let copies = of_rows.iter().all(copies);
         for threads in [128, 256, 512, 1024] {
             let unroll = vectors.div_ceil(threads);
             let each = unroll * vector;
@@ -90,17 +98,29 @@ impl Plan {
             if each > ELEMENTS_OF_SUMS || own > WORDS_OF_SUMS || 2 * vectors < threads {
                 continue;
             }
-            let early = waiting.iter().copied().take((WORDS_OF_SUMS - own) / each).collect();
+            let room = (WORDS_OF_SUMS - own) / each;
+            let mut early: Vec<usize> = if room >= waiting { of_rows.clone() } else { Vec::new() };
+            early.extend(shared.into_iter().take(room.saturating_sub(waiting)));
+            let resident = THREADS_OF_SUMS / threads;
+            let mut shared_bytes = 0;
+            let mut cached = Vec::new();
+            for &input in of_rows.iter().filter(|_| copies && room >= waiting) {
+                cached.push((input, shared_bytes));
+                shared_bytes += (each * threads * region.inputs[input].dtype.size()).next_multiple_of(16);
+            }
+            if resident * (shared_bytes + BYTES_OF_DRIVER) > BYTES_OF_SUMS {
+                (cached, shared_bytes) = (Vec::new(), 0);
+            }
             return Some(Plan {
                 lanes: threads,
                 threads,
                 blocks: 1,
                 unroll,
                 walks: false,
-                cached: Vec::new(),
-                shared_bytes: 0,
+                cached,
+                shared_bytes,
                 early,
-                resident: THREADS_OF_SUMS / threads,
+                resident,
                 passes,
             });
         }

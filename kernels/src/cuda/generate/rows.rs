@@ -96,19 +96,28 @@ impl Writer<'_> {
         let summed = region.sums().next().is_some();
         let row = if summed { self.begin_sums() } else { self.write_row_number() };
         self.write_row_starts();
-        self.declare_cache();
-        let fetches = self.fetch();
+        let fetches = !summed && {
+            self.declare_cache();
+            self.fetch()
+        };
         if !summed {
             self.emitter.define_uniform();
         }
         for input in region.used_inputs_in(Space::Row) {
             let place = sum([row_start(&region.inputs[input])]);
-            self.emitter.define_input(input, &format!("in{input}[{place}]"));
+            let element = if summed { format!("next{input}") } else { format!("in{input}[{place}]") };
+            self.emitter.define_input(input, &element);
         }
         if fetches {
             self.emitter.text.line("await_fetched();");
         }
+        if summed && !self.plan.cached.is_empty() {
+            self.emitter.text.line("await_fetched();");
+        }
         self.load_early(|operand| !operand.is_same_for_all_rows());
+        if summed {
+            self.ask_for_row("if (row + gridDim.x < rows)", "row + gridDim.x");
+        }
         let count = self.plan.passes.list.len();
         for pass in 0..count {
             self.define_row_values(|level| level == pass);
@@ -175,14 +184,21 @@ impl Writer<'_> {
     /// Pointers to the row, for operands that have elements of their own in each.
     fn write_row_starts(&mut self) {
         let region = self.emitter.region;
-        let inputs = region.used_inputs();
+        // Where blocks go from row to row, what is copied ahead is not read here.
+        let summed = region.sums().next().is_some();
+        let values = region.used_inputs_in(Space::Row);
+        let cached = &self.plan.cached;
+        let ahead = |input: &usize| summed && (values.contains(input) || cached.iter().any(|each| each.0 == *input));
+        let mut inputs = region.used_inputs();
+        inputs.retain(|input| !ahead(input));
         let operands: Vec<&Operand> =
             inputs.iter().map(|&input| &region.inputs[input]).chain(&region.outputs).collect();
         let axes: Vec<usize> = (0..region.extents.len()).collect();
         for line in self.emitter.coordinates("row", "long long", &axes, &operands) {
             self.emitter.text.line(line);
         }
-        let full_inputs = region.used_inputs_in(Space::Full);
+        let mut full_inputs = region.used_inputs_in(Space::Full);
+        full_inputs.retain(|input| !ahead(input));
         let full_outputs =
             (0..region.outputs.len()).filter(|&output| !region.per_row[output] && !region.summed[output]);
         let full = full_inputs.iter().map(|&input| ("const ", &region.inputs[input]));
@@ -618,6 +634,12 @@ impl Writer<'_> {
             self.emitter.text.line(format!("float sum{output}{vectors}{elements} = {zero};"));
         }
         let kind = self.row_type;
+        self.declare_cache();
+        for input in region.used_inputs_in(Space::Row) {
+            let element = stored_type(region.inputs[input].dtype);
+            self.emitter.text.line(format!("{element} next{input};"));
+        }
+        self.ask_for_row("", "blockIdx.x");
         // Only reductions ask for it.
         let turns = self.plan.passes.list.iter().any(|pass| !pass.reductions.is_empty());
         if turns {
@@ -647,6 +669,45 @@ impl Writer<'_> {
         }
         self.close_vectors(column);
         self.close_columns(whole);
+    }
+
+    /// Reads the values of the row with this number, if there is one, and starts copies of its elements.
+    fn ask_for_row(&mut self, condition: &str, number: &str) {
+        let region = self.emitter.region;
+        let values = region.used_inputs_in(Space::Row);
+        let elements: Vec<usize> = self.plan.cached.iter().map(|&(input, _)| input).collect();
+        if values.is_empty() && elements.is_empty() {
+            return;
+        }
+        let kind = self.row_type;
+        self.emitter.text.line("// The next row is on its way while this one is worked on.");
+        self.emitter.text.open(condition);
+        self.emitter.text.line(format!("const {kind} following = {number};"));
+        let operands: Vec<&Operand> = values.iter().chain(&elements).map(|&input| &region.inputs[input]).collect();
+        let axes: Vec<usize> = (0..region.extents.len()).collect();
+        for line in self.emitter.coordinates("following", "long long", &axes, &operands) {
+            self.emitter.text.line(line);
+        }
+        for input in values {
+            let place = sum([row_start(&region.inputs[input])]);
+            self.emitter.text.line(format!("next{input} = in{input}[{place}];"));
+        }
+        if !elements.is_empty() {
+            let whole = (self.emitter.unroll == 1).then(|| self.write_column());
+            let column = self.open_vectors();
+            for input in elements {
+                let operand = &region.inputs[input];
+                let from = sum([Some(operand.name.clone()), row_start(operand), Some("column".to_owned())]);
+                let bytes = self.emitter.vector * operand.dtype.size();
+                let call = self.emitter.functions.fetch(bytes, &format!("row{input} + column"), &from);
+                self.emitter.text.line(format!("{call};"));
+            }
+            self.close_vectors(column);
+            if let Some(whole) = whole {
+                self.emitter.text.sweep(whole, "column");
+            }
+        }
+        self.emitter.text.close();
     }
 
     /// Declares and loads the inputs among those to be loaded early that are as `wanted` says.
