@@ -19,44 +19,13 @@ use fulgurite_runtime::trace::{Block, BoundSymbol, Callee, Pass, Results, ValueI
 use fulgurite_runtime::transforms::recompute::may_join;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub use crate::limits::{ColumnSums, Limits};
+
 /// How many symbols after a region's first one are looked at.
 const WINDOW: usize = 160;
 
 /// Elements of a broadcast that is worth more than a launch to write.
 const LARGE: usize = 1 << 18;
-
-/// What an executor's regions may be.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Who runs the regions.
-    pub executor: &'static str,
-    /// Whose symbols are gathered.
-    pub members: &'static str,
-    /// The largest region, in symbols.
-    pub symbols: usize,
-    /// The regions that may hold sums over all rows, if any may.
-    pub column_sums: Option<ColumnSums>,
-}
-
-/// The regions that sums over all rows are worth being in.
-#[derive(Debug, Clone, Copy)]
-pub struct ColumnSums {
-    /// The fewest rows.
-    pub rows: usize,
-    /// The shortest and the longest row.
-    pub widths: [usize; 2],
-    /// The most such sums.
-    pub most: usize,
-}
-
-impl ColumnSums {
-    fn suit(&self, iteration: &[usize]) -> bool {
-        let [shortest, longest] = self.widths;
-        iteration.split_last().is_some_and(|(width, outer)| {
-            outer.iter().product::<usize>() >= self.rows && (shortest..=longest).contains(width)
-        })
-    }
-}
 
 /// What a fusable symbol does.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -4,6 +4,7 @@
 //! same to many inputs.
 
 pub mod grouping;
+mod limits;
 pub mod lists;
 pub mod program;
 pub mod rules;

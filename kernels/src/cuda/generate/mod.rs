@@ -18,6 +18,7 @@
 //! Reductions have a fixed order (each thread in its own order, then lanes by shuffles, then warps through shared
 //! memory, no atomics): the same inputs give the same bits. The order is not the host's.
 
+mod column_sums;
 mod elementwise;
 mod emitter;
 mod functions;
@@ -26,7 +27,10 @@ mod many;
 mod passes;
 mod problem;
 mod region;
+mod row_passes;
 mod row_plan;
+mod row_totals;
+mod row_writer;
 mod rows;
 mod stages;
 mod steady;

@@ -1,0 +1,35 @@
+//! What an executor's regions may be: who runs them, of how many symbols, with which sums.
+
+/// What an executor's regions may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Who runs the regions.
+    pub executor: &'static str,
+    /// Whose symbols are gathered.
+    pub members: &'static str,
+    /// The largest region, in symbols.
+    pub symbols: usize,
+    /// The regions that may hold sums over all rows, if any may.
+    pub column_sums: Option<ColumnSums>,
+}
+
+/// The regions that sums over all rows are worth being in.
+#[derive(Debug, Clone, Copy)]
+pub struct ColumnSums {
+    /// The fewest rows.
+    pub rows: usize,
+    /// The shortest and the longest row.
+    pub widths: [usize; 2],
+    /// The most such sums.
+    pub most: usize,
+}
+
+impl ColumnSums {
+    /// Whether regions over `iteration` may hold such sums.
+    pub(crate) fn suit(&self, iteration: &[usize]) -> bool {
+        let [shortest, longest] = self.widths;
+        iteration.split_last().is_some_and(|(width, outer)| {
+            outer.iter().product::<usize>() >= self.rows && (shortest..=longest).contains(width)
+        })
+    }
+}
